@@ -1,0 +1,29 @@
+# Thin: deploy/bootstrap installs, CMake presets build, ctest tests.
+PRESET ?= release
+BUILD := $(if $(filter release,$(PRESET)),build,build-$(PRESET))
+JOBS ?= $(shell nproc)
+BOOTSTRAP_FLAGS ?=
+SOURCES = $(shell git ls-files '*.h' '*.cc' '*.cu')
+
+.PHONY: build train test format format-check clean bootstrap
+
+bootstrap:
+	@deploy/bootstrap $(BOOTSTRAP_FLAGS)
+
+$(BUILD)/build.ninja: | bootstrap
+	@cmake --preset $(PRESET) --log-level=WARNING
+
+build: bootstrap $(BUILD)/build.ninja
+	@cmake --build $(BUILD) --parallel $(JOBS)
+
+test: build
+	@ctest --test-dir $(BUILD) --output-on-failure
+
+format:
+	@clang-format -i $(SOURCES)
+
+format-check:
+	@clang-format --dry-run --Werror $(SOURCES)
+
+clean:
+	@rm -rf build build-*

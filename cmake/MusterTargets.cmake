@@ -1,0 +1,78 @@
+# How this tree declares libraries, programs and tests: one line each, in the folder's own CMakeLists.txt.
+
+# muster_library(NAME SOURCES... [DEPENDS ...] [PROTOS ...]): a static library 'muster_NAME', alias 'muster::NAME'.
+# DEPENDS are names of other muster libraries (without the prefix) or any CMake target.
+function(muster_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;DEPENDS")
+  add_library(muster_${name} STATIC ${ARG_SOURCES} ${ARG_UNPARSED_ARGUMENTS})
+  add_library(muster::${name} ALIAS muster_${name})
+  target_link_libraries(muster_${name} PUBLIC muster_flags)
+  _muster_link(muster_${name} ${ARG_DEPENDS})
+  set_property(GLOBAL APPEND PROPERTY MUSTER_LIBRARIES muster_${name})
+endfunction()
+
+# muster_binary(NAME SOURCES... DEPENDS...): a program in bin/ of the build folder, installed.
+function(muster_binary name)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;DEPENDS")
+  add_executable(${name} ${ARG_SOURCES} ${ARG_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PRIVATE muster_flags)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin ENABLE_EXPORTS ON)
+  _muster_link(${name} ${ARG_DEPENDS})
+  if(MUSTER_TCMALLOC AND NOT MUSTER_SANITIZE)
+    # glibc returns big blocks to the kernel at each step; tcmalloc keeps its pages.
+    target_link_libraries(${name} PRIVATE -Wl,--push-state,--no-as-needed ${MUSTER_TCMALLOC} -Wl,--pop-state)
+  endif()
+  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endfunction()
+
+# muster_test(NAME SOURCES... DEPENDS... [LABELS ...] [TIMEOUT s]): a GoogleTest binary, one ctest entry for each TEST.
+function(muster_test name)
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "TIMEOUT" "SOURCES;DEPENDS;LABELS")
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES} ${ARG_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PRIVATE muster_flags GTest::gmock_main)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(${name} PRIVATE MUSTER_SOURCE_DIR="${PROJECT_SOURCE_DIR}" MUSTER_BIN_DIR="${PROJECT_BINARY_DIR}/bin")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  _muster_link(${name} ${ARG_DEPENDS})
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()
+
+function(_muster_link target)
+  foreach(dependency ${ARGN})
+    if(TARGET muster::${dependency})
+      target_link_libraries(${target} PUBLIC muster::${dependency})
+    else()
+      target_link_libraries(${target} PUBLIC ${dependency})
+    endif()
+  endforeach()
+endfunction()
+
+# muster_proto(NAME FILES...): C++ for .proto files in this folder, with gRPC services; include "proto/x.pb.h", "proto/x.grpc.pb.h".
+function(muster_proto name)
+  set(generated)
+  find_program(MUSTER_PROTOC protoc REQUIRED)
+  find_program(MUSTER_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
+  foreach(file ${ARGN})
+    get_filename_component(stem ${file} NAME_WE)
+    set(out ${PROJECT_BINARY_DIR}/generated/proto/${stem})
+    add_custom_command(
+      OUTPUT ${out}.pb.cc ${out}.pb.h ${out}.grpc.pb.cc ${out}.grpc.pb.h
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/generated
+      COMMAND ${MUSTER_PROTOC} -I${PROJECT_SOURCE_DIR} --cpp_out=${PROJECT_BINARY_DIR}/generated
+              --grpc_out=${PROJECT_BINARY_DIR}/generated --plugin=protoc-gen-grpc=${MUSTER_GRPC_PLUGIN}
+              ${PROJECT_SOURCE_DIR}/proto/${file}
+      DEPENDS ${PROJECT_SOURCE_DIR}/proto/${file} VERBATIM)
+    list(APPEND generated ${out}.pb.cc ${out}.grpc.pb.cc)
+  endforeach()
+  add_library(muster_${name} STATIC ${generated})
+  add_library(muster::${name} ALIAS muster_${name})
+  target_include_directories(muster_${name} SYSTEM PUBLIC ${PROJECT_BINARY_DIR}/generated)
+  target_link_libraries(muster_${name} PUBLIC gRPC::grpc++ protobuf::libprotobuf)
+  set_property(GLOBAL APPEND PROPERTY MUSTER_LIBRARIES muster_${name})
+endfunction()

@@ -1,0 +1,60 @@
+# Imported targets over a LibTorch, without find_package(Torch): its own CUDA detection needs a CUDA toolkit and fails with
+# CMake 3.25 and CUDA 13, while the headers and libraries in the wheels are enough.
+#
+#   muster::torch        LibTorch's CPU side
+#   muster::torch_cuda   its CUDA side, with the CUDA runtime (present also on machines without a GPU)
+#   muster::nccl         the NCCL that this LibTorch uses
+#
+# MUSTER_TORCH_ROOT   a folder with include/ and lib/: an unpacked LibTorch zip, or site-packages/torch
+# MUSTER_CUDA_ROOT    a CUDA toolkit or site-packages/nvidia/cu13; empty: found beside the wheel, else nvcc's own
+# MUSTER_NCCL_ROOT    likewise
+execute_process(COMMAND ${PROJECT_SOURCE_DIR}/deploy/bootstrap --prefix
+                OUTPUT_VARIABLE MUSTER_VENV OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+file(GLOB _site LIST_DIRECTORIES true ${MUSTER_VENV}/lib/python3*/site-packages)
+set(MUSTER_TORCH_ROOT "${_site}/torch" CACHE PATH "LibTorch: a folder with include/ and lib/")
+if(NOT EXISTS ${MUSTER_TORCH_ROOT}/include/torch/csrc/api/include/torch/torch.h)
+  message(FATAL_ERROR "No LibTorch in '${MUSTER_TORCH_ROOT}': run deploy/bootstrap, or set -DMUSTER_TORCH_ROOT")
+endif()
+
+set(_torch_includes ${MUSTER_TORCH_ROOT}/include ${MUSTER_TORCH_ROOT}/include/torch/csrc/api/include)
+foreach(_name c10 torch_cpu)
+  add_library(muster_${_name}_so SHARED IMPORTED GLOBAL)
+  set_target_properties(muster_${_name}_so PROPERTIES IMPORTED_LOCATION ${MUSTER_TORCH_ROOT}/lib/lib${_name}.so)
+endforeach()
+add_library(muster_torch INTERFACE)
+target_include_directories(muster_torch SYSTEM INTERFACE ${_torch_includes})
+target_link_libraries(muster_torch INTERFACE muster_torch_cpu_so muster_c10_so)
+add_library(muster::torch ALIAS muster_torch)
+
+# CUDA: the toolkit wheels lie beside torch in site-packages.
+get_filename_component(_beside ${MUSTER_TORCH_ROOT} DIRECTORY)
+set(MUSTER_CUDA_ROOT "" CACHE PATH "CUDA toolkit: a folder with include/cuda_runtime.h")
+set(MUSTER_NCCL_ROOT "" CACHE PATH "NCCL: a folder with include/nccl.h")
+find_path(MUSTER_CUDA_INCLUDE cuda_runtime_api.h HINTS ${MUSTER_CUDA_ROOT}/include ${_beside}/nvidia/cu13/include
+          PATHS /usr/local/cuda/include NO_DEFAULT_PATH)
+find_library(MUSTER_CUDART NAMES libcudart.so.13 libcudart.so HINTS ${MUSTER_CUDA_ROOT}/lib64 ${MUSTER_CUDA_ROOT}/lib
+             ${_beside}/nvidia/cu13/lib PATHS /usr/local/cuda/lib64 NO_DEFAULT_PATH)
+find_path(MUSTER_NCCL_INCLUDE nccl.h HINTS ${MUSTER_NCCL_ROOT}/include ${_beside}/nvidia/nccl/include PATHS /usr/include)
+find_library(MUSTER_NCCL NAMES libnccl.so.2 libnccl.so HINTS ${MUSTER_NCCL_ROOT}/lib ${_beside}/nvidia/nccl/lib)
+if(EXISTS ${MUSTER_TORCH_ROOT}/lib/libtorch_cuda.so AND MUSTER_CUDA_INCLUDE AND MUSTER_CUDART AND MUSTER_NCCL AND MUSTER_NCCL_INCLUDE)
+  set(MUSTER_HAS_CUDA ON)
+else()
+  set(MUSTER_HAS_CUDA OFF)
+  message(STATUS "Muster: a CPU-only LibTorch, or CUDA or NCCL not found: building without the NCCL backend")
+endif()
+if(MUSTER_HAS_CUDA)
+  foreach(_name c10_cuda torch_cuda)
+    add_library(muster_${_name}_so SHARED IMPORTED GLOBAL)
+    set_target_properties(muster_${_name}_so PROPERTIES IMPORTED_LOCATION ${MUSTER_TORCH_ROOT}/lib/lib${_name}.so)
+  endforeach()
+  add_library(muster_torch_cuda INTERFACE)
+  target_include_directories(muster_torch_cuda SYSTEM INTERFACE ${MUSTER_CUDA_INCLUDE})
+  # Nothing refers to libtorch_cuda.so by symbol, yet it must be loaded to register the CUDA kernels.
+  target_link_libraries(muster_torch_cuda INTERFACE muster_torch -Wl,--push-state,--no-as-needed muster_torch_cuda_so
+                        muster_c10_cuda_so -Wl,--pop-state ${MUSTER_CUDART})
+  add_library(muster::torch_cuda ALIAS muster_torch_cuda)
+  add_library(muster_nccl INTERFACE)
+  target_include_directories(muster_nccl SYSTEM INTERFACE ${MUSTER_NCCL_INCLUDE} ${MUSTER_CUDA_INCLUDE})
+  target_link_libraries(muster_nccl INTERFACE ${MUSTER_NCCL} ${MUSTER_CUDART})
+  add_library(muster::nccl ALIAS muster_nccl)
+endif()

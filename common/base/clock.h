@@ -1,0 +1,17 @@
+// Monotonic time. Wall-clock time never decides anything; ages travel between hosts as durations.
+#pragma once
+
+#include <chrono>
+
+namespace muster {
+
+using Clock = std::chrono::steady_clock;
+using MonotonicTime = Clock::time_point;
+using Duration = Clock::duration;
+
+inline double Seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+inline Duration FromSeconds(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace muster

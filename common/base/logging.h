@@ -1,0 +1,33 @@
+// Process-wide log, spdlog underneath: one line an event on stderr, `12:34:56.789 I worker 1 |
+// message`. Call InitLogging once in main, before any thread starts; Log* may be called from any
+// thread.
+#pragma once
+
+#include <spdlog/spdlog.h>
+
+#include <string>
+
+namespace muster {
+
+// `who` is the task ("worker 1") or the program's name; empty leaves it out. MUSTER_LOG_LEVEL
+// (trace, debug, info, warn, error) sets the level, default info.
+void InitLogging(const std::string& who);
+
+template <typename... Args>
+void LogDebug(spdlog::format_string_t<Args...> format, Args&&... args) {
+  spdlog::debug(format, std::forward<Args>(args)...);
+}
+template <typename... Args>
+void LogInfo(spdlog::format_string_t<Args...> format, Args&&... args) {
+  spdlog::info(format, std::forward<Args>(args)...);
+}
+template <typename... Args>
+void LogWarning(spdlog::format_string_t<Args...> format, Args&&... args) {
+  spdlog::warn(format, std::forward<Args>(args)...);
+}
+template <typename... Args>
+void LogError(spdlog::format_string_t<Args...> format, Args&&... args) {
+  spdlog::error(format, std::forward<Args>(args)...);
+}
+
+}  // namespace muster

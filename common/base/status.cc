@@ -1,0 +1,74 @@
+#include "common/base/status.h"
+
+#include <fmt/format.h>
+
+namespace muster {
+
+absl::Status ProgramError(std::string_view m) { return absl::UnknownError({m.data(), m.size()}); }
+absl::Status ConfigurationError(std::string_view m) {
+  return absl::InvalidArgumentError({m.data(), m.size()});
+}
+absl::Status DataError(std::string_view m) { return absl::DataLossError({m.data(), m.size()}); }
+absl::Status PeerLost(std::string_view m) { return absl::UnavailableError({m.data(), m.size()}); }
+absl::Status DeadlinePassed(std::string_view m) {
+  return absl::DeadlineExceededError({m.data(), m.size()});
+}
+absl::Status Superseded(std::string_view m) { return absl::AbortedError({m.data(), m.size()}); }
+absl::Status Preempted(std::string_view m) { return absl::CancelledError({m.data(), m.size()}); }
+
+ExitCode ExitCodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return ExitCode::kDone;
+    case absl::StatusCode::kInvalidArgument:
+      return ExitCode::kConfiguration;
+    case absl::StatusCode::kDataLoss:
+      return ExitCode::kDataDamaged;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kAborted:
+      return ExitCode::kRetryable;
+    case absl::StatusCode::kCancelled:
+      return ExitCode::kPreempted;
+    default:
+      return ExitCode::kProgramFailed;
+  }
+}
+
+absl::Status StatusFor(ExitCode code, std::string_view message) {
+  switch (code) {
+    case ExitCode::kDone:
+      return absl::OkStatus();
+    case ExitCode::kProgramFailed:
+      return ProgramError(message);
+    case ExitCode::kConfiguration:
+      return ConfigurationError(message);
+    case ExitCode::kDataDamaged:
+      return DataError(message);
+    case ExitCode::kRetryable:
+      return PeerLost(message);
+    case ExitCode::kPreempted:
+      return Preempted(message);
+  }
+  return PeerLost(message);
+}
+
+ExitCode ExitCodeFromInt(int code) {
+  switch (code) {
+    case 0:
+    case 1:
+    case 2:
+    case 3:
+    case 143:
+      return static_cast<ExitCode>(code);
+    default:
+      return ExitCode::kRetryable;
+  }
+}
+
+absl::Status Annotate(const absl::Status& status, std::string_view prefix) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), fmt::format("{}{}", prefix, Message(status)));
+}
+
+}  // namespace muster

@@ -1,0 +1,77 @@
+// A Dataset has a size and gives example i. It is a function, not a stream: any thread may ask for
+// any example at any time and gets the same answer, whatever the number of threads, processes or
+// restarts.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace muster::data {
+
+// One example, or a batch of them (then each tensor has the batch as its first dimension): the
+// components in order, such as {image, label}.
+using Example = std::vector<at::Tensor>;
+using Batch = std::vector<at::Tensor>;
+
+// What an example may depend on besides its index. Augmentation is seeded by (seed, epoch, index).
+struct Context {
+  uint64_t seed = 0;
+  int64_t epoch = 0;
+};
+
+class Dataset;
+using DatasetPtr = std::shared_ptr<const Dataset>;
+
+// Immutable; all methods may be called from any thread. Errors in data (a damaged record) are
+// DataError statuses.
+class Dataset {
+ public:
+  static constexpr int64_t kUnknownSize = -1;
+  virtual ~Dataset() = default;
+
+  // Number of examples; kUnknownSize for one that cannot tell (the loop refuses those, in one
+  // sentence).
+  virtual int64_t size() const = 0;
+  // REQUIRES: 0 <= index < size().
+  virtual absl::StatusOr<Example> Get(int64_t index, const Context& context) const = 0;
+  // The examples of `indices`, stacked. The default stacks Get's; in-memory datasets gather at
+  // once. `indices` may be empty: then each tensor has first dimension 0 and the example's shape
+  // and dtype.
+  virtual absl::StatusOr<Batch> GetBatch(const std::vector<int64_t>& indices,
+                                         const Context& context) const;
+};
+
+// Sources. Files are read and checked whole at once: missing, truncated and damaged ones are
+// DataErrors that name the file.
+absl::StatusOr<DatasetPtr> FromTensors(
+    std::vector<at::Tensor> components);  // equal first dimensions
+absl::StatusOr<at::Tensor> ReadNpy(const std::string& path);
+absl::StatusOr<at::Tensor> ReadIdx(
+    const std::string& path);  // gzip or plain, any of the format's types
+DatasetPtr FromFunction(int64_t size,
+                        std::function<absl::StatusOr<Example>(int64_t index, const Context&)> get);
+
+// Transformations, as tf.data names them.
+using MapFunction =
+    std::function<Example(Example, const Context&, int64_t index)>;  // may throw: a program error
+DatasetPtr Map(DatasetPtr input, MapFunction function);
+absl::StatusOr<DatasetPtr> Zip(
+    std::vector<DatasetPtr> inputs);  // components in sequence; as long as the shortest
+DatasetPtr Take(DatasetPtr input, int64_t count);
+DatasetPtr Skip(DatasetPtr input, int64_t count);
+DatasetPtr Repeat(DatasetPtr input, int64_t times);
+// A permutation of the whole dataset, another one each epoch (and one only where
+// reshuffle_each_iteration is false).
+DatasetPtr Shuffle(DatasetPtr input, uint64_t salt = 0, bool reshuffle_each_iteration = true);
+DatasetPtr BatchExamples(DatasetPtr input, int64_t batch_size, bool drop_remainder = false);
+DatasetPtr Cache(DatasetPtr input);  // in memory, filled on first touch; what lies below must not
+                                     // depend on the epoch
+
+}  // namespace muster::data

@@ -1,0 +1,75 @@
+// Where a training loop's batches come from: the sampler (which examples make up replica r's part
+// of global batch b) and the input pipeline (worker threads that have the next batches ready,
+// across the end of an epoch).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/data/dataset.h"
+
+namespace muster::data {
+
+// The position in the data: the next example is number `offset` of epoch `epoch`, whatever the
+// world size.
+struct Position {
+  int64_t epoch = 0;
+  int64_t offset = 0;
+  friend bool operator==(const Position&, const Position&) = default;
+};
+
+// The global batches of an epoch: [0, B), [B, 2B), ... of a dataset with `size` examples; the last
+// one is short, or dropped.
+class Sampler {
+ public:
+  // `steps_per_epoch` 0: a whole pass; else an epoch ends after that many batches (at most a whole
+  // pass).
+  Sampler(int64_t size, int64_t global_batch_size, bool drop_remainder,
+          int64_t steps_per_epoch = 0);
+  int64_t batches_per_epoch() const;
+  int64_t examples_per_epoch() const;
+  // The global batch that starts at `position`: [offset, end), never empty. REQUIRES: offset <
+  // examples_per_epoch().
+  int64_t BatchEnd(const Position& position) const;
+  // The position after that batch; (epoch + 1, 0) at the end of an epoch.
+  Position Next(const Position& position) const;
+
+ private:
+  int64_t size_, batch_, examples_, batches_;
+};
+
+struct Slice {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+};
+// Replica r's contiguous part of [begin, end) among R replicas: the first (n mod R) get one more.
+Slice ReplicaSlice(int64_t begin, int64_t end, int replica, int num_replicas);
+
+struct LoadedBatch {
+  Batch batch;          // this replica's slice; first dimension may be 0
+  Position position;    // of the global batch
+  Slice global, local;  // example numbers within the epoch
+};
+
+struct PipelineOptions {
+  int threads = 1;
+  int prefetch = 2;  // batches ready ahead, across the epoch boundary; 0: loaded in Next's caller
+  uint64_t seed = 0;
+  bool repeat = true;  // false: one epoch, then Next returns kOutOfRange
+};
+
+// The batches of the local replicas. Each replica's Next is for one thread; different replicas may
+// be asked at the same time. An error of the dataset is returned by Next at the batch where it
+// occurred, and sticks.
+class Pipeline {
+ public:
+  // `first_replica`: the number of local replica 0 in the generation; `num_replicas` of the
+  // generation.
+  static std::unique_ptr<Pipeline> Make(DatasetPtr dataset, Sampler sampler, Position start,
+                                        int first_replica, int local_replicas, int num_replicas,
+                                        PipelineOptions options);
+  virtual ~Pipeline() = default;  // Stops its threads.
+  virtual absl::StatusOr<LoadedBatch> Next(int local_replica) = 0;
+};
+
+}  // namespace muster::data

@@ -1,0 +1,90 @@
+// The job file (docs/job_file.md; design 3.3): one struct, read once in main and passed down.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/json.h"
+#include "common/base/phase.h"
+#include "common/base/status.h"
+
+namespace muster {
+
+enum class StrategyKind {
+  kMultiWorkerMirrored,
+  kMirrored,
+  kParameterServer,
+  kCentralStorage,
+  kOneDevice
+};
+enum class LossReduction { kGlobal, kNominal, kLocalMean };
+enum class Precision { kFloat32, kBFloat16, kFloat16 };
+
+struct CheckpointOptions {
+  std::optional<int64_t> every_steps, every_epochs;
+  int keep = 3;
+};
+
+struct CollectiveOptions {
+  std::string backend = "auto";  // auto | nccl | tcp | shared_memory | hierarchical
+  std::string interface;  // name of a network interface; empty: the one of the control connection
+  int64_t bucket_bytes = 25 << 20;
+  int64_t first_bucket_bytes = 1 << 20;
+};
+
+struct Timeouts {
+  Duration join = std::chrono::minutes(10);       // until all declared members are there
+  Duration rejoin = std::chrono::minutes(10);     // until a lost member is back
+  Duration resume = std::chrono::seconds(1);      // a broken session may resume
+  Duration heartbeat = std::chrono::seconds(10);  // silence after which a member is lost
+  Duration formation = std::chrono::seconds(20);
+  Duration collective = std::chrono::minutes(10);
+  Duration end = std::chrono::seconds(30);   // from the last step to everybody's acknowledgement
+  Duration bind = std::chrono::seconds(10);  // a port in use is retried this long
+  Duration phase[kNumPhases];                // job keys "timeouts.phase.<name>"
+  Timeouts();                                // generous defaults for each phase
+};
+
+struct TlsOptions {
+  bool enabled = false;
+  std::string certificate, key, authority;  // PEM files
+};
+
+struct Job {
+  Json program;  // built-in name or an object; see train/program.h
+  Json program_args = Json::object();
+  std::optional<StrategyKind> strategy;  // absent: from the cluster
+  std::optional<int64_t> global_batch_size, per_replica_batch_size;
+  std::optional<int64_t> epochs, max_steps, steps_per_epoch;
+  int64_t accumulate_steps =
+      1;  // micro-batches in which a replica works through its slice of the global batch
+  std::optional<bool>
+      drop_remainder;  // absent: the program's choice (default: the short last batch is kept)
+  uint64_t seed = 42;
+  std::string model_dir;         // empty: nothing is written
+  std::string restore = "auto";  // auto | never | PATH
+  std::string devices = "auto";
+  Precision precision = Precision::kFloat32;
+  LossReduction loss_reduction = LossReduction::kGlobal;
+  Json optimizer, learning_rate;  // null: the program's default
+  CheckpointOptions checkpoint;
+  int64_t summary_every_steps = 50;
+  Json callbacks = Json::array();
+  CollectiveOptions collective;
+  Json parameter_server = Json::object(), elastic = Json::object();
+  Timeouts timeouts;
+  TlsOptions tls;
+};
+
+// `overrides` are the --set arguments, "dotted.key=value" with a JSON value or a bare word.
+absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::string>& overrides);
+absl::StatusOr<Job> JobFromJson(const Json& json);
+// The whole job with every default spelt out; JobFromJson(JobToJson(j)) == j.
+Json JobToJson(const Job& job);
+// The first key (dotted) in which two resolved jobs differ, host-local keys (devices, tls paths,
+// ...) left out; "" if none.
+std::string FirstDifference(const Json& job, const Json& other);
+
+}  // namespace muster

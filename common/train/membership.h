@@ -1,0 +1,100 @@
+// What the training loop needs from the cluster, and what it tells the outside: two seams. worker/
+// implements Membership over the coordinator's session; LocalMembership (below) is the world of one
+// process. chief/ implements Observer.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/phase.h"
+#include "common/collective/communicator.h"
+
+namespace muster {
+
+// One agreed membership. Replaced as a whole when a member is lost or joins.
+struct Generation {
+  uint64_t id = 0;
+  int rank = 0;
+  std::vector<int> replicas_per_rank;  // by rank; size() is the world size
+  std::vector<std::unique_ptr<Communicator>>
+      replicas;  // one for each local replica, replica-ranked over the whole generation
+  int world_size() const { return static_cast<int>(replicas_per_rank.size()); }
+};
+
+class Membership {
+ public:
+  virtual ~Membership() = default;
+  // Joins, or rejoins after an abort, and returns once the generation is formed. Errors are
+  // verdicts: the loop ends with it. `last_step` is the number of the last step whose update this
+  // process holds.
+  virtual absl::StatusOr<Generation> NextGeneration(int64_t last_step) = 0;
+  // Any thread, cheap: what this process is doing from now on, for heartbeats. The step is the one
+  // under way.
+  virtual void SetPhase(Phase phase, int64_t step) = 0;
+  // A collective failed: returns why the generation ended as the coordinator sees it (within its
+  // deadlines), which is a better story than the local error (a reset connection). `local` is
+  // reported to the coordinator first.
+  virtual absl::Status Explain(const absl::Status& local) = 0;
+  // This process's own failure (program, data): reported before anything else, so that the verdict
+  // names it.
+  virtual void ReportFailure(const absl::Status& failure) = 0;
+  // SIGTERM or SIGINT was received by this process, or the coordinator wishes a stop. Read once a
+  // step.
+  virtual bool StopRequested() const = 0;
+  // The loop is through: tells the coordinator and returns the verdict for this process (OK when
+  // all completed).
+  virtual absl::Status Finish(int64_t last_step) = 0;
+};
+
+// After each committed step, on rank 0 only. Everything here is global (reduced over all replicas).
+struct StepReport {
+  int64_t step = 0;           // n-th step, from 1
+  int64_t epoch = 0;          // from 0
+  int64_t step_in_epoch = 0;  // from 1
+  int64_t steps_per_epoch = 0;
+  int64_t total_steps = 0;  // 0: not known
+  double loss = 0;          // whole objective before the update, over the global batch
+  double learning_rate = 0;
+  int64_t examples = 0;                   // of this step
+  std::map<std::string, double> values;   // the program's own, reduced like losses ("d_loss")
+  std::map<std::string, double> metrics;  // running example-weighted means of this epoch
+  double compute_seconds = 0, wait_seconds = 0, input_seconds = 0, total_seconds = 0;
+};
+
+// After a pass over a split (train: the epoch's running metrics), on rank 0 only.
+struct EpochReport {
+  std::string split;  // train | validation | test
+  int64_t epoch = 0;  // from 0
+  int64_t step = 0;   // steps done so far
+  int64_t examples = 0;
+  std::map<std::string, double> metrics;  // "loss", "accuracy", ...
+  double seconds = 0;
+};
+
+struct StartReport {
+  std::string program;
+  int world_size = 0, num_replicas = 0;
+  int64_t global_batch_size = 0, steps_per_epoch = 0, epochs = 0, total_steps = 0, start_step = 0;
+  std::vector<std::pair<std::string, int64_t>> split_sizes;       // "train" -> examples
+  std::vector<std::pair<std::string, int64_t>> parameter_counts;  // model -> parameters
+};
+
+// Rank 0's observers: progress bar, summaries, result.json. Called on the loop's thread, in order.
+// Must not throw.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void OnStart(const StartReport&) {}
+  virtual void OnStep(const StepReport&) {}
+  virtual void OnEpoch(const EpochReport&) {}
+  // During validation and test passes: done and total batches.
+  virtual void OnEvaluateProgress(const std::string& /*split*/, int64_t /*done*/,
+                                  int64_t /*total*/) {}
+};
+
+// One process, no coordinator: the membership of `muster-worker --job` without TF_CONFIG.
+std::unique_ptr<Membership> MakeLocalMembership(int num_replicas);
+
+}  // namespace muster
