@@ -1,0 +1,178 @@
+// What a user writes: one class with build, train_step and eval_step. The same program runs under
+// every strategy and knows nothing of ranks, devices or RPC. Its interface is in LibTorch's own
+// snake_case, and errors are exceptions here: whatever a program throws is caught at the edge of
+// its step and ends the job with exit code 1 and its message.
+//
+// One Program object exists for each replica (device); each is used by one thread. Keep models,
+// optimizers and metrics in members. A step is a transaction: see Step.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/json.h"
+#include "common/data/dataset.h"
+#include "common/train/metrics.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace muster {
+
+enum class Split { kTrain = 0, kValidation, kTest };
+const char* SplitName(Split split);  // "train", "validation", "test"
+
+class BuilderImpl;
+class StepImpl;
+class EvaluationImpl;
+class LoopImpl;
+
+// Handles that build() hands out and steps take. Valid as long as the replica.
+struct OptimizerHandle {
+  int index = -1;
+};
+struct MetricHandle {
+  int index = -1;
+};
+
+struct DatasetOptions {
+  bool drop_remainder =
+      false;  // the short last batch of an epoch; the job's drop_remainder has the last word
+};
+
+// What a program's build() declares. Names are unique and made of letters, digits, '_' and '-'.
+class Builder {
+ public:
+  explicit Builder(BuilderImpl* impl) : impl_(impl) {}
+  // The job's program_args: read them with Read(...), then Finish() via check_args().
+  JsonObject& args();
+  uint64_t seed() const;
+  at::Device device() const;
+
+  // Moves the module to the device and makes it equal on all replicas (rank 0's initial state is
+  // broadcast). The default generator was seeded with the job's seed before build(), so that every
+  // replica draws the same initial weights anyway.
+  void model(const std::string& name, std::shared_ptr<torch::nn::Module> module);
+  // An optimizer for the parameters of those models. `optimizer` and `learning_rate` are the
+  // program's defaults (job file syntax, docs/job_file.md); the job's own replace them, by the
+  // optimizer's name where a program has several.
+  OptimizerHandle optimizer(const std::string& name, const std::vector<std::string>& models,
+                            Json optimizer, Json learning_rate);
+  // `make` is called once a process. A split without a dataset is left out; training needs one.
+  void dataset(Split split, std::function<absl::StatusOr<data::DatasetPtr>()> make,
+               DatasetOptions options = {});
+  MetricHandle metric(const std::string& name, std::shared_ptr<const Metric> metric);
+
+ private:
+  BuilderImpl* impl_;
+};
+
+// One step on one replica: a slice of one global batch, which may be empty (first dimension 0). A
+// transaction: what it changes becomes visible when the step commits, after the last reduction, on
+// all replicas or on none. With one minimize() a step the update itself is applied at the commit;
+// from the first step that calls it twice on, each call applies its update at once (and the first
+// such step is run again from its start), and the commit makes them final.
+class Step {
+ public:
+  explicit Step(StepImpl* impl) : impl_(impl) {}
+
+  int64_t number() const;  // n-th step, from 1
+  int64_t epoch() const;   // from 0
+  int replica() const;
+  int num_replicas() const;
+  at::Device device() const;
+  // Private to this replica, seeded by (seed, step, replica, micro-batch). CPU replicas of one
+  // process share LibTorch's default generator, this one they do not.
+  at::Generator generator();
+
+  // Differentiates with respect to the optimizer's parameters only, all-reduces the gradients and
+  // applies the update. `per_example_loss` has shape [batch]; the examples are summed and divided
+  // as the job's loss_reduction says.
+  void minimize(OptimizerHandle optimizer, const at::Tensor& per_example_loss);
+  // Added to the next minimize(): a loss that depends on the input, shape [batch].
+  void add_loss(const at::Tensor& per_example_loss);
+  // Added to the next minimize(): a loss on parameters, a scalar, counted once however many
+  // replicas there are.
+  void regularize(const at::Tensor& scalar_loss);
+  // A value for the log and TensorBoard, shape [batch], reduced like a loss. Every replica must
+  // report the same names in every step, with an empty batch too. Nested names are written
+  // "generator/adversarial".
+  void report(const std::string& name, const at::Tensor& per_example_value);
+  // Adds the batch to a metric of the epoch.
+  void update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target = {});
+  // Runs when the step commits, after the updates: constraints on weights and the like. Must not
+  // throw.
+  void on_commit(std::function<void()> action);
+
+ private:
+  StepImpl* impl_;
+};
+
+// One batch of a validation or test pass on one replica (may be empty).
+class Evaluation {
+ public:
+  explicit Evaluation(EvaluationImpl* impl) : impl_(impl) {}
+  Split split() const;
+  at::Device device() const;
+  // The metric "loss": a mean over all examples.
+  void loss(const at::Tensor& per_example_loss);
+  void update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target = {});
+
+ private:
+  EvaluationImpl* impl_;
+};
+
+// For programs that own their loop. Every replica runs the same loop in its own thread and must
+// make the same calls in the same order. A lost peer ends the loop by an exception that the program
+// must let pass.
+class Loop {
+ public:
+  explicit Loop(LoopImpl* impl) : impl_(impl) {}
+
+  // The built-in loop: all epochs, with validation after each and the test pass at the end. What
+  // Program::run does.
+  void fit();
+
+  // The next batch of the training data: this replica's slice, across epochs. False at the end of
+  // the job (epochs, max_steps, or a requested stop).
+  bool next(data::Batch* batch);
+  // One step over the last next()'s batch.
+  void step(const std::function<void(Step&, const data::Batch&)>& body);
+  // A pass over a split with Program::eval_step: its metrics, over all replicas.
+  std::map<std::string, double> evaluate(Split split);
+
+  // Over all replicas of the job. `reduce` needs equal shapes, `gather` concatenates along the
+  // first dimension, which may differ; both give every replica the same result.
+  at::Tensor reduce_sum(const at::Tensor& value);
+  at::Tensor reduce_mean(const at::Tensor& value);
+  at::Tensor gather(const at::Tensor& value);
+  // The values of this process's replicas, in device order.
+  std::vector<at::Tensor> local_results(const at::Tensor& value);
+
+  int64_t steps() const;  // committed so far
+  int64_t epoch() const;
+
+ private:
+  LoopImpl* impl_;
+};
+
+class Program {
+ public:
+  virtual ~Program() = default;
+  virtual void build(Builder& builder) = 0;
+  virtual void train_step(Step& step, const data::Batch& batch) = 0;
+  // Gradients are off and models in eval mode.
+  virtual void eval_step(Evaluation& evaluation, const data::Batch& batch) = 0;
+  virtual void run(Loop& loop) { loop.fit(); }
+};
+
+using ProgramFactory = std::function<std::unique_ptr<Program>()>;
+
+}  // namespace muster
