@@ -19,8 +19,9 @@ function(muster_binary name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin ENABLE_EXPORTS ON)
   _muster_link(${name} ${ARG_DEPENDS})
   if(MUSTER_TCMALLOC AND NOT MUSTER_SANITIZE)
-    # glibc returns big blocks to the kernel at each step; tcmalloc keeps its pages.
-    target_link_libraries(${name} PRIVATE -Wl,--push-state,--no-as-needed ${MUSTER_TCMALLOC} -Wl,--pop-state)
+    # glibc returns big blocks to the kernel at each step; tcmalloc keeps its pages. One option: CMake drops a repeated
+    # -Wl,--pop-state, and abseil brings its own.
+    target_link_libraries(${name} PRIVATE -Wl,--push-state,--no-as-needed,${MUSTER_TCMALLOC},--pop-state)
   endif()
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()

@@ -49,9 +49,12 @@ if(MUSTER_HAS_CUDA)
   endforeach()
   add_library(muster_torch_cuda INTERFACE)
   target_include_directories(muster_torch_cuda SYSTEM INTERFACE ${MUSTER_CUDA_INCLUDE})
-  # Nothing refers to libtorch_cuda.so by symbol, yet it must be loaded to register the CUDA kernels.
-  target_link_libraries(muster_torch_cuda INTERFACE muster_torch -Wl,--push-state,--no-as-needed muster_torch_cuda_so
-                        muster_c10_cuda_so -Wl,--pop-state ${MUSTER_CUDART})
+  # Nothing refers to libtorch_cuda.so by symbol, yet it must be loaded to register the CUDA kernels. The option is one
+  # word: CMake drops a repeated -Wl,--pop-state.
+  set(_lib ${MUSTER_TORCH_ROOT}/lib)
+  target_link_libraries(muster_torch_cuda INTERFACE muster_torch
+                        -Wl,--push-state,--no-as-needed,${_lib}/libtorch_cuda.so,${_lib}/libc10_cuda.so,--pop-state
+                        muster_torch_cuda_so muster_c10_cuda_so ${MUSTER_CUDART})
   add_library(muster::torch_cuda ALIAS muster_torch_cuda)
   add_library(muster_nccl INTERFACE)
   target_include_directories(muster_nccl SYSTEM INTERFACE ${MUSTER_NCCL_INCLUDE} ${MUSTER_CUDA_INCLUDE})
