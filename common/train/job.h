@@ -9,16 +9,10 @@
 #include "common/base/json.h"
 #include "common/base/phase.h"
 #include "common/base/status.h"
+#include "common/cluster/strategy_kind.h"
 
 namespace muster {
 
-enum class StrategyKind {
-  kMultiWorkerMirrored,
-  kMirrored,
-  kParameterServer,
-  kCentralStorage,
-  kOneDevice
-};
 enum class LossReduction { kGlobal, kNominal, kLocalMean };
 enum class Precision { kFloat32, kBFloat16, kFloat16 };
 
