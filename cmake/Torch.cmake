@@ -22,7 +22,10 @@ foreach(_name c10 torch_cpu)
   set_target_properties(muster_${_name}_so PROPERTIES IMPORTED_LOCATION ${MUSTER_TORCH_ROOT}/lib/lib${_name}.so)
 endforeach()
 add_library(muster_torch INTERFACE)
-target_include_directories(muster_torch SYSTEM INTERFACE ${_torch_includes})
+# After the system's folders: the wheel ships headers of its own {fmt} and protobuf, whose libraries are not the ones we link.
+foreach(_include ${_torch_includes})
+  target_compile_options(muster_torch INTERFACE "SHELL:-idirafter ${_include}")
+endforeach()
 target_link_libraries(muster_torch INTERFACE muster_torch_cpu_so muster_c10_so)
 add_library(muster::torch ALIAS muster_torch)
 
