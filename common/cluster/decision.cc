@@ -1,0 +1,310 @@
+#include "common/cluster/decision.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace muster {
+namespace {
+
+Decision Wait(std::string reason = "") { return {Action::kWait, std::move(reason), -1, {}}; }
+
+Verdict About(const MemberState& m, ExitCode code, std::string message) {
+  return {code, m.task, m.host, m.step, m.phase, std::move(message)};
+}
+
+Decision End(int member, Verdict verdict) {
+  std::string reason = Story(verdict);
+  return {Action::kEndJob, std::move(reason), member, std::move(verdict)};
+}
+
+// Why member `m` is lost, or "" while it is not.
+std::string WhyLost(MonotonicTime now, const MemberState& m, const DecisionOptions& o,
+                    bool suspected) {
+  if (!m.connected) {
+    if (m.gone)
+      return "lost: its connection broke and its port refuses connections, the process is gone";
+    if (now - m.broken_at >= o.resume)
+      return fmt::format("lost: its connection broke and did not come back within {:.1f} s",
+                         Seconds(o.resume));
+    return "";
+  }
+  const Duration silence = now - m.last_heard;
+  if (silence >= o.heartbeat)
+    return fmt::format("lost: no heartbeat for {:.1f} s (frozen, or cut off)", Seconds(silence));
+  if (suspected && silence >= o.suspect)
+    return fmt::format("lost: no heartbeat for {:.1f} s while others could not reach it",
+                       Seconds(silence));
+  return "";
+}
+
+// The first own failure that anybody reported.
+std::optional<Decision> OwnFailure(const JobState& s) {
+  int first = -1;
+  for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
+    const auto& failure = s.members[i].failure;
+    if (failure && (first < 0 || failure->at < s.members[first].failure->at)) first = i;
+  }
+  if (first < 0) return std::nullopt;
+  const MemberState& m = s.members[first];
+  const ReportedFailure& f = *m.failure;
+  return End(first, {f.code, m.task, f.host.empty() ? m.host : f.host, f.step, f.phase, f.message});
+}
+
+// The first reporter of a failed collective of this generation.
+int FirstCollectiveError(const JobState& s) {
+  int first = -1;
+  for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
+    const auto& error = s.members[i].collective_error;
+    if (!error || error->generation != s.generation) continue;
+    if (first < 0 || error->at < s.members[first].collective_error->at) first = i;
+  }
+  return first;
+}
+
+Decision Lose(const JobState& s, int member, const std::string& why, const DecisionOptions& o) {
+  const MemberState& m = s.members[member];
+  // Before the first generation there is nothing to lose: it may just come again.
+  if (s.stage == Stage::kJoining && (s.generation == 0 || o.recover))
+    return {Action::kDrop, why, member, {}};
+  Verdict verdict = About(m, ExitCode::kRetryable, why);
+  if (o.recover) return {Action::kAbortGeneration, Story(verdict), member, {}};
+  return End(member, std::move(verdict));
+}
+
+// The member that was lost first.
+std::optional<Decision> LostMember(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
+  const bool suspected = s.stage == Stage::kRunning && FirstCollectiveError(s) >= 0;
+  int lost = -1;
+  std::string why;
+  MonotonicTime since;
+  for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
+    const MemberState& m = s.members[i];
+    if (!m.joined) continue;
+    std::string reason = WhyLost(now, m, o, suspected);
+    if (reason.empty()) continue;
+    const MonotonicTime at = m.connected ? m.last_heard : m.broken_at;
+    if (lost < 0 || at < since) lost = i, why = std::move(reason), since = at;
+  }
+  if (lost < 0) return std::nullopt;
+  return Lose(s, lost, why, o);
+}
+
+// Whom a member that waits in a collective waits for: the one furthest behind that does not wait
+// itself; -1 if all are there.
+int HeldUpBy(const JobState& s, int waiter) {
+  int culprit = -1;
+  for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
+    const MemberState& m = s.members[i];
+    if (i == waiter || !m.joined || m.finished) continue;
+    if (m.phase == Phase::kReduce && m.step >= s.members[waiter].step) continue;
+    if (culprit < 0 || m.step < s.members[culprit].step ||
+        (m.step == s.members[culprit].step && m.phase_since < s.members[culprit].phase_since))
+      culprit = i;
+  }
+  return culprit;
+}
+
+std::optional<Decision> PhaseDeadline(MonotonicTime now, const JobState& s,
+                                      const DecisionOptions& o) {
+  for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
+    const MemberState& m = s.members[i];
+    const Duration limit = o.phase[static_cast<int>(m.phase)];
+    if (!m.joined || m.waiting || m.finished || limit == Duration::zero()) continue;
+    const Duration age = now - m.phase_since;
+    if (age < limit) continue;
+    const std::string_view name = PhaseName(m.phase);
+    const int culprit = m.phase == Phase::kReduce ? HeldUpBy(s, i) : -1;
+    if (culprit < 0)
+      return End(i, About(m, ExitCode::kRetryable,
+                          fmt::format("in phase '{}' for {:.1f} s; timeouts.phase.{} is {:g} s",
+                                      name, Seconds(age), name, Seconds(limit))));
+    const MemberState& c = s.members[culprit];
+    return End(
+        culprit,
+        About(c, ExitCode::kRetryable,
+              fmt::format("in phase '{}' for {:.1f} s while {} waits for it in '{}' for {:.1f} s; "
+                          "timeouts.phase.{} is {:g} s",
+                          PhaseName(c.phase), Seconds(now - c.phase_since), TaskText(m.task), name,
+                          Seconds(age), name, Seconds(limit))));
+  }
+  return std::nullopt;
+}
+
+std::optional<Decision> CollectiveError(MonotonicTime now, const JobState& s,
+                                        const DecisionOptions& o) {
+  const int first = FirstCollectiveError(s);
+  if (first < 0) return std::nullopt;
+  const MemberState& m = s.members[first];
+  if (now - m.collective_error->at < o.blame)
+    return Wait(fmt::format("{} reports: {}", TaskText(m.task), m.collective_error->message));
+  if (o.recover) return Decision{Action::kAbortGeneration, m.collective_error->message, first, {}};
+  return End(first, About(m, ExitCode::kRetryable, m.collective_error->message));
+}
+
+Decision DecideJoining(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
+  const bool all_ready = std::all_of(s.members.begin(), s.members.end(), [](const MemberState& m) {
+    return m.joined && m.connected && m.waiting;
+  });
+  if (all_ready) return {Action::kForm, "all members are ready", -1, {}};
+  if (now - s.stage_since >= o.join)
+    return End(-1, {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
+                    fmt::format("not all members came within {:g} s (timeouts.join): {}",
+                                Seconds(o.join), RosterLine(now, s))});
+  return Wait(RosterLine(now, s));
+}
+
+Decision FailedFormation(const JobState& s, int member, const std::string& why,
+                         const DecisionOptions& o) {
+  const int attempt = s.failed_formations + 1;
+  if (attempt < o.max_failed_formations)
+    return {Action::kAbortGeneration,
+            fmt::format("formation {} of {} failed: {}", attempt, o.max_failed_formations, why),
+            member,
+            {}};
+  Verdict verdict{ExitCode::kRetryable,
+                  "",
+                  "",
+                  -1,
+                  Phase::kForming,
+                  fmt::format("{} formations failed; the last one: {}", attempt, why)};
+  return End(member, std::move(verdict));
+}
+
+Decision DecideForming(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
+  int first = -1;
+  bool all = true;
+  std::string unformed;
+  for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
+    const MemberState& m = s.members[i];
+    const auto& error = m.formation_error;
+    if (error && error->generation == s.generation &&
+        (first < 0 || error->at < s.members[first].formation_error->at))
+      first = i;
+    if (m.formed_generation != s.generation) {
+      all = false;
+      unformed += (unformed.empty() ? "" : ", ") + TaskText(m.task);
+    }
+  }
+  if (first >= 0) return FailedFormation(s, first, s.members[first].formation_error->message, o);
+  if (all) return {Action::kStart, "all members have formed", -1, {}};
+  if (now - s.stage_since >= o.formation)
+    return FailedFormation(
+        s, -1, fmt::format("{} did not form within {:g} s", unformed, Seconds(o.formation)), o);
+  return Wait("forming: waiting for " + unformed);
+}
+
+// Members that are through wait for those that are not; a member that neither finishes nor gets on
+// with anything is named.
+Decision DecideFinished(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
+  const MemberState* first = nullptr;
+  for (const MemberState& m : s.members) {
+    if (m.finished && (first == nullptr || m.finished_at < first->finished_at)) first = &m;
+  }
+  if (first == nullptr) return Wait();
+  bool all = true;
+  for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
+    const MemberState& m = s.members[i];
+    if (m.finished) {
+      if (m.last_step != first->last_step)
+        return End(i, About(m, ExitCode::kProgramFailed,
+                            fmt::format("finished after step {}, {} after step {}: the program's "
+                                        "loops differ between tasks",
+                                        m.last_step, TaskText(first->task), first->last_step)));
+      continue;
+    }
+    all = false;
+    const bool working = m.phase == Phase::kSave || m.phase == Phase::kEvaluate;
+    if (!working && now - std::max(first->finished_at, m.phase_since) >= o.end)
+      return End(i, About(m, ExitCode::kRetryable,
+                          fmt::format("did not finish within {:g} s (timeouts.end) of {}",
+                                      Seconds(o.end), TaskText(first->task))));
+  }
+  if (all) return End(-1, {});
+  return Wait("waiting for the last members to finish");
+}
+
+Decision DecideEnding(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
+  std::string missing;
+  for (const MemberState& m : s.members) {
+    if (m.connected && !m.acknowledged) missing += (missing.empty() ? "" : ", ") + TaskText(m.task);
+  }
+  if (missing.empty()) return {Action::kClose, "all members have left", -1, {}};
+  const Duration limit = s.verdict.code == ExitCode::kDone ? o.end : std::min(o.end, o.farewell);
+  if (now - s.stage_since >= limit)
+    return {Action::kClose,
+            fmt::format("no acknowledgement of the end within {:g} s: {}", Seconds(limit), missing),
+            -1,
+            {}};
+  return Wait("waiting for acknowledgements: " + missing);
+}
+
+}  // namespace
+
+std::string_view StageName(Stage stage) {
+  constexpr std::string_view kNames[] = {"joining", "forming", "running", "ending"};
+  return kNames[static_cast<int>(stage)];
+}
+
+Decision Decide(MonotonicTime now, const JobState& state, const DecisionOptions& options) {
+  if (state.stage == Stage::kEnding) return DecideEnding(now, state, options);
+  if (auto decision = OwnFailure(state)) return *std::move(decision);
+  if (auto decision = LostMember(now, state, options)) return *std::move(decision);
+  if (auto decision = PhaseDeadline(now, state, options)) return *std::move(decision);
+  if (state.stage == Stage::kJoining) return DecideJoining(now, state, options);
+  if (state.stage == Stage::kForming) return DecideForming(now, state, options);
+  if (auto decision = CollectiveError(now, state, options)) return *std::move(decision);
+  return DecideFinished(now, state, options);
+}
+
+Duration AllowForLateness(MonotonicTime now, JobState* state, const DecisionOptions& options) {
+  const Duration gap = now - state->decided_at;
+  state->decided_at = now;
+  if (gap < options.late) return Duration::zero();
+  auto move = [now, gap](MonotonicTime* t) { *t = std::min(now, *t + gap); };
+  move(&state->started);
+  move(&state->stage_since);
+  for (MemberState& m : state->members) {
+    move(&m.broken_at);
+    move(&m.last_heard);
+    move(&m.phase_since);
+    move(&m.finished_at);
+    if (m.formation_error) move(&m.formation_error->at);
+    if (m.collective_error) move(&m.collective_error->at);
+  }
+  return gap;
+}
+
+std::string RosterLine(MonotonicTime now, const JobState& state) {
+  int ready = 0;
+  std::string missing;
+  for (const MemberState& m : state.members) {
+    if (m.joined && m.connected && m.waiting) {
+      ++ready;
+      continue;
+    }
+    missing += missing.empty() ? ", missing " : ", ";
+    if (m.joined && m.connected) {
+      missing += fmt::format("{} ({} for {:.0f} s)", TaskText(m.task), PhaseName(m.phase),
+                             Seconds(now - m.phase_since));
+      continue;
+    }
+    std::string why = m.why_missing;
+    if (m.joined) why = "connection lost";
+    if (m.joined || m.missing_since)
+      why +=
+          fmt::format(" {:.0f} s ago", Seconds(now - (m.joined ? m.broken_at : *m.missing_since)));
+    missing += fmt::format("{} ({}, {})", TaskText(m.task), m.address, why);
+  }
+  return fmt::format("{}/{} joined{}", ready, state.members.size(), missing);
+}
+
+int NewestRank(const JobState& state) {
+  int newest = 0;
+  for (int i = 1; i < static_cast<int>(state.members.size()); ++i) {
+    if (state.members[i].last_step > state.members[newest].last_step) newest = i;
+  }
+  return newest;
+}
+
+}  // namespace muster

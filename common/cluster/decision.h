@@ -1,0 +1,117 @@
+// What a coordinator knows about its members, and what it decides from that: pure functions of
+// (now, state, options), so that tests move time by argument. Only monotonic clocks; what members
+// tell about time are ages, turned into points in time at receipt.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/phase.h"
+#include "common/cluster/verdict.h"
+
+namespace muster {
+
+struct DecisionOptions {
+  Duration join = std::chrono::minutes(10);       // until all declared members are ready
+  Duration resume = std::chrono::seconds(1);      // a broken session may come back
+  Duration heartbeat = std::chrono::seconds(10);  // silence after which a member is lost
+  Duration end = std::chrono::seconds(30);        // from the first to the last one to finish
+  Duration formation = std::chrono::seconds(25);  // until all have formed; above the members' own
+  int max_failed_formations = 3;
+  // A collective failed, nobody is known to be lost: the survivors' errors wait this long for the
+  // root cause, and whoever was silent for `suspect` by then is it.
+  Duration blame = std::chrono::seconds(3);
+  Duration suspect = std::chrono::milliseconds(2500);
+  // On a failure, acknowledgements are waited for this long (`end` when all went well).
+  Duration farewell = std::chrono::seconds(2);
+  Duration phase[kNumPhases];  // zero: no deadline
+  // A decider that comes this much later than the time before was itself stopped.
+  Duration late = std::chrono::milliseconds(1000);
+  // false: the loss of a member ends the job. true: it ends the generation, and training goes on.
+  bool recover = false;
+};
+
+// The error of one generation as a member reported it.
+struct ReportedError {
+  uint64_t generation = 0;
+  std::string message;
+  MonotonicTime at;
+};
+
+struct ReportedFailure {
+  ExitCode code = ExitCode::kProgramFailed;
+  std::string message, host;
+  int64_t step = -1;
+  Phase phase = Phase::kStarting;
+  MonotonicTime at;
+};
+
+struct MemberState {
+  std::string task, address;  // as declared
+  std::string why_missing = "never connected";
+  std::optional<MonotonicTime> missing_since;  // of a connection that was lost
+
+  bool joined = false;     // has an accepted session, or one that may resume
+  bool connected = false;  // the session stands
+  bool gone = false;       // the session broke and the process's port refuses connections
+  MonotonicTime broken_at, last_heard;
+  uint64_t incarnation = 0;
+  std::string host;
+
+  Phase phase = Phase::kStarting;
+  MonotonicTime phase_since;
+  int64_t step = 0;
+  bool waiting = false;  // for a generation
+  int64_t last_step = 0;
+  uint64_t formed_generation = 0;
+  std::optional<ReportedError> formation_error, collective_error;
+  bool finished = false;
+  MonotonicTime finished_at;
+  bool acknowledged = false;
+  std::optional<ReportedFailure> failure;  // its own; may come from a task that never joined
+};
+
+enum class Stage { kJoining, kForming, kRunning, kEnding };
+std::string_view StageName(Stage stage);
+
+struct JobState {
+  Stage stage = Stage::kJoining;
+  MonotonicTime started, stage_since, decided_at;
+  uint64_t generation = 0;
+  int failed_formations = 0;
+  std::vector<MemberState> members;  // by rank
+  Verdict verdict;                   // once stage is kEnding
+};
+
+enum class Action {
+  kWait,
+  kForm,             // all are ready: form a generation
+  kStart,            // all have formed it: train
+  kDrop,             // `member` is not there after all (joining): wait for it again
+  kAbortGeneration,  // and form another one
+  kEndJob,           // with `verdict`
+  kClose,            // all have the verdict, or will not come for it any more
+};
+struct Decision {
+  Action action = Action::kWait;
+  std::string reason;  // for the log
+  int member = -1;     // whom it is about; -1: nobody in particular
+  Verdict verdict;     // kEndJob
+};
+
+Decision Decide(MonotonicTime now, const JobState& state, const DecisionOptions& options);
+
+// To be called before each Decide. If the decider itself was late (stopped, an overloaded host),
+// nobody is judged for that gap: all deadlines move by it. Sets decided_at. Returns the gap.
+Duration AllowForLateness(MonotonicTime now, JobState* state, const DecisionOptions& options);
+
+// "5/8 joined, missing worker 3 (host:port, never connected), worker 4 (starting for 12 s)".
+std::string RosterLine(MonotonicTime now, const JobState& state);
+
+// The rank that holds the newest state: the highest last_step, the lowest rank of those.
+int NewestRank(const JobState& state);
+
+}  // namespace muster

@@ -1,0 +1,172 @@
+#include "common/rpc/host.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <thread>
+
+#include "common/base/logging.h"
+#include "common/rpc/retry.h"
+
+namespace muster::rpc {
+namespace {
+
+std::string ReadLink(const char* path) {
+  char text[256];
+  const ssize_t n = readlink(path, text, sizeof text);
+  return n > 0 ? std::string(text, static_cast<size_t>(n)) : "";
+}
+
+std::string ReadLine(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// A file descriptor that closes itself.
+struct Socket {
+  int fd;
+  explicit Socket(int f) : fd(f) {}
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  ~Socket() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+absl::StatusOr<AddressList> Resolve(const HostPort& where, int socktype, int flags) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = socktype;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const int error =
+      getaddrinfo(where.host.c_str(), std::to_string(where.port).c_str(), &hints, &list);
+  if (error != 0)
+    return PeerLost(
+        fmt::format("cannot resolve the host name '{}': {}", where.host, gai_strerror(error)));
+  return AddressList(list, &freeaddrinfo);
+}
+
+}  // namespace
+
+HostIdentity ThisHost() {
+  HostIdentity identity;
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  identity.name = name;
+  identity.pid = getpid();
+  struct stat shm {};
+  stat("/dev/shm", &shm);
+  identity.id =
+      fmt::format("{} {} {} shm:{}", ReadLine("/proc/sys/kernel/random/boot_id"),
+                  ReadLink("/proc/self/ns/ipc"), ReadLink("/proc/self/ns/net"), shm.st_dev);
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &cpus)) identity.cpus.push_back(cpu);
+  }
+  return identity;
+}
+
+absl::StatusOr<HostPort> SplitHostPort(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  HostPort result;
+  if (colon != std::string::npos) {
+    result.host = address.substr(0, colon);
+    if (result.host.size() > 2 && result.host.front() == '[' && result.host.back() == ']')
+      result.host = result.host.substr(1, result.host.size() - 2);
+    const char* end = address.data() + address.size();
+    const auto [stop, error] = std::from_chars(address.data() + colon + 1, end, result.port);
+    if (error == std::errc() && stop == end && stop != address.data() + colon + 1 &&
+        !result.host.empty() && result.port >= 0 && result.port <= 65535)
+      return result;
+  }
+  return ConfigurationError(fmt::format("'{}' is not an address: write host:port", address));
+}
+
+std::string JoinHostPort(const std::string& host, int port) {
+  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
+                                             : fmt::format("[{}]:{}", host, port);
+}
+
+absl::StatusOr<std::string> LocalAddressTowards(const std::string& address) {
+  MUSTER_ASSIGN_OR_RETURN(const HostPort where, SplitHostPort(address));
+  MUSTER_ASSIGN_OR_RETURN(const AddressList list, Resolve(where, SOCK_DGRAM, 0));
+  std::string why = "no address";
+  for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
+    // Connecting a UDP socket sends nothing; it makes the kernel choose route and source.
+    Socket socket(::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage local{};
+    socklen_t length = sizeof local;
+    if (socket.fd < 0 || connect(socket.fd, a->ai_addr, a->ai_addrlen) != 0 ||
+        getsockname(socket.fd, reinterpret_cast<sockaddr*>(&local), &length) != 0) {
+      why = std::strerror(errno);
+      continue;
+    }
+    char text[NI_MAXHOST];
+    if (getnameinfo(reinterpret_cast<sockaddr*>(&local), length, text, sizeof text, nullptr, 0,
+                    NI_NUMERICHOST) == 0)
+      return std::string(text);
+  }
+  return PeerLost(fmt::format("no way from this host to {}: {}", address, why));
+}
+
+absl::StatusOr<std::string> WaitForLocalAddressTowards(const std::string& address,
+                                                       Duration timeout) {
+  const MonotonicTime start = Clock::now();
+  MonotonicTime next_line = start + std::chrono::seconds(10);
+  Backoff backoff;
+  while (true) {
+    absl::StatusOr<std::string> local = LocalAddressTowards(address);
+    if (local.ok() || local.status().code() == absl::StatusCode::kInvalidArgument) return local;
+    const MonotonicTime now = Clock::now();
+    if (now - start >= timeout)
+      return DeadlinePassed(
+          fmt::format("{} (tried for {:.0f} s)", Message(local.status()), Seconds(now - start)));
+    if (now >= next_line) {
+      LogInfo("waiting for {}: {}", address, Message(local.status()));
+      next_line += std::chrono::seconds(10);
+    }
+    std::this_thread::sleep_for(std::min(backoff.Next(), start + timeout - now));
+  }
+}
+
+PortState ProbePort(const std::string& address, Duration timeout) {
+  const absl::StatusOr<HostPort> where = SplitHostPort(address);
+  if (!where.ok()) return PortState::kUnknown;
+  const absl::StatusOr<AddressList> list = Resolve(*where, SOCK_STREAM, AI_NUMERICHOST);
+  if (!list.ok()) return PortState::kUnknown;
+  const addrinfo* a = list->get();
+  Socket socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (socket.fd < 0) return PortState::kUnknown;
+  if (connect(socket.fd, a->ai_addr, a->ai_addrlen) == 0) return PortState::kOpen;
+  if (errno == ECONNREFUSED) return PortState::kRefused;
+  if (errno != EINPROGRESS) return PortState::kUnknown;
+  pollfd wait{socket.fd, POLLOUT, 0};
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count();
+  if (poll(&wait, 1, static_cast<int>(ms)) != 1) return PortState::kUnknown;
+  int error = 0;
+  socklen_t length = sizeof error;
+  getsockopt(socket.fd, SOL_SOCKET, SO_ERROR, &error, &length);
+  if (error == 0) return PortState::kOpen;
+  return error == ECONNREFUSED ? PortState::kRefused : PortState::kUnknown;
+}
+
+}  // namespace muster::rpc

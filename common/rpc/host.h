@@ -1,0 +1,44 @@
+// Who and where this process is, as peers need to know it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+
+namespace muster::rpc {
+
+struct HostIdentity {
+  std::string name;  // for people
+  int64_t pid = 0;
+  // Equal for two processes exactly where both can map one shared-memory segment and reach each
+  // other by loopback: boot id, IPC and network namespace, and the instance of /dev/shm.
+  std::string id;
+  std::vector<int> cpus;  // cores that this process may run on (sched_getaffinity)
+};
+HostIdentity ThisHost();
+
+struct HostPort {
+  std::string host;  // without brackets
+  int port = 0;
+};
+// "host:port", "10.0.0.1:5", "[::1]:5".
+absl::StatusOr<HostPort> SplitHostPort(const std::string& address);
+// Brackets for IPv6.
+std::string JoinHostPort(const std::string& host, int port);
+
+// The local IP from which this host would talk to `address`: that of the control connection's
+// interface, hence the one that data connections should use too. PeerLost where the name does not
+// resolve (yet) or there is no route.
+absl::StatusOr<std::string> LocalAddressTowards(const std::string& address);
+// The same, with retries for as long as `timeout`: names in a cluster may appear late.
+absl::StatusOr<std::string> WaitForLocalAddressTowards(const std::string& address,
+                                                       Duration timeout);
+
+enum class PortState { kOpen, kRefused, kUnknown };
+// Tries to connect to the numeric "ip:port". kRefused: the host answered that nobody listens.
+PortState ProbePort(const std::string& address, Duration timeout);
+
+}  // namespace muster::rpc
