@@ -16,10 +16,14 @@ namespace muster {
 // One agreed membership. Replaced as a whole when a member is lost or joins.
 struct Generation {
   uint64_t id = 0;
+  std::string run_id;
   int rank = 0;
   std::vector<int> replicas_per_rank;  // by rank; size() is the world size
-  std::vector<std::unique_ptr<Communicator>>
-      replicas;  // one for each local replica, replica-ranked over the whole generation
+  int replicas_on_host = 1;            // of all members that share this host's cores
+  int owner = 0;                       // the rank whose state is the newest: it broadcasts to all
+  int64_t owner_step = 0;              // steps that state has done
+  // One for each local replica, replica-ranked over the whole generation.
+  std::vector<std::unique_ptr<Communicator>> replicas;
   int world_size() const { return static_cast<int>(replicas_per_rank.size()); }
 };
 
@@ -95,6 +99,7 @@ class Observer {
 };
 
 // One process, no coordinator: the membership of `muster-worker --job` without TF_CONFIG.
-std::unique_ptr<Membership> MakeLocalMembership(int num_replicas);
+// `timeout` bounds each collective among its replicas.
+std::unique_ptr<Membership> MakeLocalMembership(int num_replicas, Duration timeout);
 
 }  // namespace muster
