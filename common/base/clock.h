@@ -10,8 +10,9 @@ using MonotonicTime = Clock::time_point;
 using Duration = Clock::duration;
 
 inline double Seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+// To the nearest tick, so that FromSeconds(Seconds(d)) is d.
 inline Duration FromSeconds(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+  return std::chrono::round<Duration>(std::chrono::duration<double>(seconds));
 }
 
 }  // namespace muster

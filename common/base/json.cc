@@ -62,7 +62,8 @@ absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view origin) {
     Json json = Json::parse(text, on_event, /*allow_exceptions=*/true, /*ignore_comments=*/true);
     if (!duplicate.empty()) {
       return ConfigurationError(
-          fmt::format("{}: key \"{}\" appears twice in one object", origin, duplicate));
+          fmt::format("{}: key {} appears twice in one object: keep one of the two", origin,
+                      Json(duplicate).dump()));
     }
     return json;
   } catch (const Json::parse_error& error) {
@@ -79,9 +80,11 @@ absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view origin) {
 }
 
 absl::StatusOr<Json> ReadJsonFile(const std::string& path) {
+  errno = 0;
   std::ifstream in(path, std::ios::binary);
   std::stringstream text;
-  if (!in || !(text << in.rdbuf())) {
+  // An empty file leaves `text` failed, but no error behind.
+  if (!in || (!(text << in.rdbuf()) && errno != 0)) {
     return ConfigurationError(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
   }
   return ParseJson(text.str(), path);

@@ -3,18 +3,25 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/json.h"
 #include "common/base/phase.h"
 #include "common/base/status.h"
+#include "common/cluster/cluster_config.h"
 #include "common/cluster/strategy_kind.h"
 
 namespace muster {
 
+// How the sum of the per-example losses becomes the objective: divided by the examples of the
+// actual global batch, by global_batch_size, or, as TensorFlow does by default, by replicas x local
+// batch.
 enum class LossReduction { kGlobal, kNominal, kLocalMean };
+inline constexpr std::string_view kLossReductionNames[] = {"global", "nominal", "local_mean"};
 enum class Precision { kFloat32, kBFloat16, kFloat16 };
+inline constexpr std::string_view kPrecisionNames[] = {"float32", "bfloat16", "float16"};
 
 struct CheckpointOptions {
   std::optional<int64_t> every_steps, every_epochs;
@@ -37,8 +44,11 @@ struct Timeouts {
   Duration collective = std::chrono::minutes(10);
   Duration end = std::chrono::seconds(30);   // from the last step to everybody's acknowledgement
   Duration bind = std::chrono::seconds(10);  // a port in use is retried this long
-  Duration phase[kNumPhases];                // job keys "timeouts.phase.<name>"
-  Timeouts();                                // generous defaults for each phase
+  // By phase, job keys "timeouts.phase.<name>": how long a member may stay in one. The order of the
+  // defaults matters: data plus forward stays within `collective`, so that the member that hangs is
+  // blamed before those that wait for it.
+  Duration phase[kNumPhases];
+  Timeouts();
 };
 
 struct TlsOptions {
@@ -72,13 +82,19 @@ struct Job {
   TlsOptions tls;
 };
 
-// `overrides` are the --set arguments, "dotted.key=value" with a JSON value or a bare word.
+// `overrides` are the --set arguments, "dotted.key=value" with a JSON value or a bare word. All
+// errors are ConfigurationErrors that name the key, dotted.
 absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::string>& overrides);
 absl::StatusOr<Job> JobFromJson(const Json& json);
-// The whole job with every default spelt out; JobFromJson(JobToJson(j)) == j.
+// The whole job with every default spelt out; JobFromJson(JobToJson(j)) is j again.
 Json JobToJson(const Job& job);
 // The first key (dotted) in which two resolved jobs differ, host-local keys (devices, tls paths,
-// ...) left out; "" if none.
+// collective.interface) left out; "" if none.
 std::string FirstDifference(const Json& job, const Json& other);
+
+// The job's strategy, checked against the cluster; where it names none: parameter_server if the
+// cluster has ps, multi_worker_mirrored if it has several members, else mirrored (with one device
+// the same as one_device).
+absl::StatusOr<StrategyKind> StrategyFor(const Job& job, const ClusterConfig& cluster);
 
 }  // namespace muster

@@ -1,0 +1,254 @@
+#include "common/train/job_checks.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "common/train/job.h"
+
+namespace muster {
+namespace {
+
+constexpr int kMaxCpuReplicas = 1024;
+const std::vector<std::string> kBackends = {"auto", "nccl", "tcp", "shared_memory", "hierarchical"};
+
+// Collects the first complaint.
+class Checks {
+ public:
+  void AtLeast(int64_t least, const char* key, int64_t value) {
+    if (value < least) Fail(key, fmt::format("must be at least {}, is {}", least, value));
+  }
+  void AtLeast(int64_t least, const char* key, const std::optional<int64_t>& value) {
+    if (value) AtLeast(least, key, *value);
+  }
+  void Fail(std::string_view key, std::string_view what) {
+    Add(ConfigurationError(fmt::format("{} {}", key, what)));
+  }
+  void Add(const absl::Status& status) {
+    if (status_.ok()) status_ = status;
+  }
+  absl::Status status() const { return status_; }
+
+ private:
+  absl::Status status_;
+};
+
+std::string Kind(const Json& json) { return json.is_string() ? json.dump() : json.type_name(); }
+
+std::optional<int> ParseNumber(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+// How many replicas `devices` asks for; 0 where the machine decides. nullopt: not the syntax.
+std::optional<int> CountDevices(std::string_view devices) {
+  if (devices == "auto" || devices == "cuda") return 0;
+  if (devices == "cpu") return 1;
+  if (devices.rfind("cpu:", 0) == 0) {
+    const auto count = ParseNumber(devices.substr(4));
+    return count && *count >= 1 && *count <= kMaxCpuReplicas ? count : std::nullopt;
+  }
+  if (devices.rfind("cuda:", 0) != 0) return std::nullopt;
+  devices.remove_prefix(5);
+  std::set<int> seen;
+  while (true) {
+    const size_t comma = devices.find(',');
+    const auto index = ParseNumber(devices.substr(0, comma));
+    if (!index || !seen.insert(*index).second) return std::nullopt;
+    if (comma == std::string_view::npos) return static_cast<int>(seen.size());
+    devices.remove_prefix(comma + 1);
+  }
+}
+
+void CheckProgram(const Job& job, Checks* checks) {
+  const Json& program = job.program;
+  if (program.is_null()) {
+    checks->Fail("program", "is missing: name a built-in program such as \"fashion_mnist\"");
+  } else if (program.is_string() ? program.get_ref<const std::string&>().empty()
+                                 : !program.is_object() || program.empty()) {
+    checks->Fail("program",
+                 fmt::format("must be a program's name, the path of a plugin or an object such as "
+                             "{{\"torchscript\": PATH}}, is {}",
+                             program.empty() ? "empty" : Kind(program)));
+  }
+  if (!job.program_args.is_object()) {
+    checks->Fail("program_args", fmt::format("must be an object, is {}", Kind(job.program_args)));
+  }
+}
+
+void CheckDevices(const Job& job, Checks* checks) {
+  const auto replicas = CountDevices(job.devices);
+  if (!replicas) {
+    checks->Fail("devices", fmt::format("must be auto, cpu, cpu:N (N from 1 to {}), cuda, or cuda: "
+                                        "and different device numbers (cuda:0,1), is {}",
+                                        kMaxCpuReplicas, Json(job.devices).dump()));
+  } else if (*replicas > 1 && job.strategy == StrategyKind::kOneDevice) {
+    checks->Fail("devices", fmt::format("is \"{}\", but strategy is \"one_device\": name one "
+                                        "device, or set strategy to \"mirrored\"",
+                                        job.devices));
+  }
+}
+
+// A number, a schedule with its name, or schedules by optimizer; the training library knows them.
+void CheckLearningRate(const Json& rate, Checks* checks) {
+  if (rate.is_number() ? rate.get<double>() >= 0 : rate.is_null() || rate.is_object()) return;
+  checks->Fail("learning_rate", fmt::format("must be a number not below 0, or an object such as "
+                                            "{{\"name\": \"cosine\", ...}}, is {}",
+                                            rate.is_number() ? rate.dump() : Kind(rate)));
+}
+
+// An object with one known key, an integer not below `least`.
+void CheckGroup(const char* group, const Json& json, const char* key, int64_t least,
+                Checks* checks) {
+  int64_t value = least;
+  JsonObject object(json, group);
+  object.Read(key, &value);
+  if (value < least) object.Fail(key, fmt::format("must be at least {}, is {}", least, value));
+  checks->Add(object.Finish());
+}
+
+void CheckOptions(const Job& job, Checks* checks) {
+  checks->AtLeast(1, "checkpoint.every_steps", job.checkpoint.every_steps);
+  checks->AtLeast(1, "checkpoint.every_epochs", job.checkpoint.every_epochs);
+  checks->AtLeast(1, "checkpoint.keep", job.checkpoint.keep);
+  checks->AtLeast(1, "summary.every_steps", job.summary_every_steps);
+  if (!job.callbacks.is_array()) {
+    checks->Fail("callbacks", fmt::format("must be a list, is {}", Kind(job.callbacks)));
+  }
+  const std::string& backend = job.collective.backend;
+  if (std::find(kBackends.begin(), kBackends.end(), backend) == kBackends.end()) {
+    checks->Fail("collective.backend", UnknownName(backend, kBackends));
+  }
+  checks->AtLeast(1, "collective.bucket_bytes", job.collective.bucket_bytes);
+  checks->AtLeast(1, "collective.first_bucket_bytes", job.collective.first_bucket_bytes);
+  CheckGroup("parameter_server", job.parameter_server, "max_staleness", 0, checks);
+  CheckGroup("elastic", job.elastic, "min_workers", 1, checks);
+}
+
+void CheckTls(const TlsOptions& tls, Checks* checks) {
+  if (!tls.enabled) return;
+  for (const auto& [key, path] :
+       {std::pair<const char*, const std::string&>{"tls.certificate", tls.certificate},
+        {"tls.key", tls.key},
+        {"tls.authority", tls.authority}}) {
+    if (path.empty()) checks->Fail(key, "is missing, but tls.enabled is true: name a PEM file");
+  }
+}
+
+const std::set<std::string> kHostLocal = {"devices", "tls.certificate", "tls.key", "tls.authority",
+                                          "collective.interface"};
+
+std::string Difference(const Json& a, const Json& b, const std::string& path) {
+  if (a == b || kHostLocal.contains(path)) return "";
+  const auto inner = [&path](const std::string& key) {
+    return path.empty() ? key : path + "." + key;
+  };
+  if (a.is_object() && b.is_object()) {
+    for (const Json* side : {&a, &b}) {
+      for (const auto& [key, value] : side->items()) {
+        const std::string found =
+            Difference(a.value(key, Json()), b.value(key, Json()), inner(key));
+        if (!found.empty()) return found;
+      }
+    }
+    return "";
+  }
+  if (a.is_array() && b.is_array() && a.size() == b.size()) {
+    for (size_t i = 0; i < a.size(); ++i) {
+      const std::string found = Difference(a[i], b[i], fmt::format("{}[{}]", path, i));
+      if (!found.empty()) return found;
+    }
+    return "";
+  }
+  return path.empty() ? "job" : path;
+}
+
+// JSON if it is JSON, else the word itself.
+Json ParseValue(const std::string& text) {
+  Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return value.is_discarded() ? Json(text) : value;
+}
+
+// A command line may hold bytes that are no UTF-8; a Json that holds them cannot be printed.
+std::string ValidUtf8(const std::string& text) {
+  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace
+
+std::string UnknownName(const std::string& name, const std::vector<std::string>& known) {
+  const std::string nearest = Nearest(name, known);
+  return nearest.empty()
+             ? fmt::format("is {}, must be one of {}", Json(name).dump(), fmt::join(known, ", "))
+             : fmt::format("is {}, did you mean \"{}\"?", Json(name).dump(), nearest);
+}
+
+absl::Status CheckJob(const Job& job) {
+  Checks checks;
+  CheckProgram(job, &checks);
+  checks.AtLeast(1, "global_batch_size", job.global_batch_size);
+  checks.AtLeast(1, "per_replica_batch_size", job.per_replica_batch_size);
+  if (job.global_batch_size && job.per_replica_batch_size) {
+    checks.Fail("global_batch_size",
+                "and per_replica_batch_size are both given: keep one (null removes the other)");
+  }
+  checks.AtLeast(1, "epochs", job.epochs);
+  checks.AtLeast(1, "max_steps", job.max_steps);
+  checks.AtLeast(1, "steps_per_epoch", job.steps_per_epoch);
+  checks.AtLeast(1, "accumulate_steps", job.accumulate_steps);
+  if (job.restore.empty()) checks.Fail("restore", "is empty: set it to auto, never or a path");
+  CheckDevices(job, &checks);
+  if (!job.optimizer.is_null() && !job.optimizer.is_string() && !job.optimizer.is_object()) {
+    checks.Fail("optimizer", fmt::format("must be a name, or an object such as {{\"name\": "
+                                         "\"adam\", ...}}, is {}",
+                                         Kind(job.optimizer)));
+  }
+  CheckLearningRate(job.learning_rate, &checks);
+  CheckOptions(job, &checks);
+  CheckTls(job.tls, &checks);
+  return checks.status();
+}
+
+absl::Status ApplyOverride(const std::string& argument, Json* job) {
+  const std::string assignment = ValidUtf8(argument);
+  const size_t equals = assignment.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    return ConfigurationError(
+        fmt::format("--set {} is no assignment: write --set key=value", Json(assignment).dump()));
+  }
+  Json* place = job;
+  std::string_view rest = std::string_view(assignment).substr(0, equals);
+  const std::string whole(rest);
+  std::string path;
+  while (true) {
+    if (place->is_null()) *place = Json::object();
+    if (!place->is_object()) {
+      return ConfigurationError(fmt::format(
+          "--set {}: {} is no object, so it has no keys", whole,
+          path.empty() ? "the job" : fmt::format("{} is {}, which", path, Kind(*place))));
+    }
+    const size_t dot = rest.find('.');
+    const std::string key(rest.substr(0, dot));
+    if (key.empty()) {
+      return ConfigurationError(
+          fmt::format("--set {} has an empty part in its key: write --set key.inner=value", whole));
+    }
+    path += path.empty() ? key : "." + key;
+    place = &(*place)[key];
+    if (dot == std::string_view::npos) break;
+    rest.remove_prefix(dot + 1);
+  }
+  *place = ParseValue(assignment.substr(equals + 1));
+  return absl::OkStatus();
+}
+
+std::string FirstDifference(const Json& job, const Json& other) {
+  return Difference(job, other, "");
+}
+
+}  // namespace muster

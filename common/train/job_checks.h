@@ -1,0 +1,24 @@
+// The parts of reading a job file that know nothing of how its keys are stored: ranges, --set, and
+// the comparison of two jobs. Internal to the library `job`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/base/json.h"
+#include "common/base/status.h"
+
+namespace muster {
+
+struct Job;
+
+// Ranges, and keys that exclude each other. The error names the key, its value and what is allowed.
+absl::Status CheckJob(const Job& job);
+
+// Sets one dotted key, "checkpoint.keep=5", in a job that was read but not yet checked.
+absl::Status ApplyOverride(const std::string& assignment, Json* job);
+
+// `is "mirored", did you mean "mirrored"?`: what follows the key.
+std::string UnknownName(const std::string& name, const std::vector<std::string>& known);
+
+}  // namespace muster
