@@ -44,12 +44,13 @@ class Membership {
   // This process's own failure (program, data): reported before anything else, so that the verdict
   // names it.
   virtual void ReportFailure(const absl::Status& failure) = 0;
-  // SIGTERM or SIGINT was received by this process, or the coordinator wishes a stop. Read once a
-  // step.
+  // Any thread: this process was asked to stop (SIGTERM or SIGINT).
+  virtual void RequestStop() = 0;
+  // RequestStop was called, or the coordinator wishes a stop. Read once a step.
   virtual bool StopRequested() const = 0;
-  // The loop is through: tells the coordinator and returns the verdict for this process (OK when
-  // all completed).
-  virtual absl::Status Finish(int64_t last_step) = 0;
+  // The loop is through: OK, or Preempted after a stop at an agreed step. Tells the coordinator and
+  // returns the verdict for this process (`outcome` itself when all ended alike).
+  virtual absl::Status Finish(int64_t last_step, const absl::Status& outcome) = 0;
 };
 
 // After each committed step, on rank 0 only. Everything here is global (reduced over all replicas).
