@@ -43,6 +43,7 @@ absl::StatusOr<ClusterSpec> SpecFromJson(const Json& json);
 struct SpecDifference {
   std::string field;          // "cluster.worker[1]", or "cluster.ps" where the counts differ
   std::string first, second;  // "a:2222", "2 tasks", "none": for people
+  friend bool operator==(const SpecDifference&, const SpecDifference&) = default;
 };
 std::optional<SpecDifference> FirstDifference(const ClusterSpec& first, const ClusterSpec& second);
 

@@ -290,6 +290,7 @@ void WarnOfLoopback(const ClusterSpec& spec, std::vector<std::string>* warnings)
 
 // A misspelt "cluster" would otherwise leave each task training alone.
 std::string MisspeltClusterKey(const Json& json) {
+  if (json.contains("cluster")) return "";
   for (const auto& [key, value] : json.items()) {
     if (key != "task" && Nearest(key, {"cluster"}) == "cluster" && value.is_object()) return key;
   }
