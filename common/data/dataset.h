@@ -52,26 +52,45 @@ class Dataset {
 // DataErrors that name the file.
 absl::StatusOr<DatasetPtr> FromTensors(
     std::vector<at::Tensor> components);  // equal first dimensions
+// numpy's .npy, versions 1 to 3, C or Fortran order; f2 f4 f8 i1 i2 i4 i8 u1 b1, little-endian.
 absl::StatusOr<at::Tensor> ReadNpy(const std::string& path);
 absl::StatusOr<at::Tensor> ReadIdx(
     const std::string& path);  // gzip or plain, any of the format's types
+// {image, label} from two IDX files with the same number of examples; the labels have one
+// dimension. Types as in the files.
+absl::StatusOr<DatasetPtr> LoadIdxPair(const std::string& images, const std::string& labels);
 DatasetPtr FromFunction(int64_t size,
                         std::function<absl::StatusOr<Example>(int64_t index, const Context&)> get);
 
-// Transformations, as tf.data names them.
+// Transformations, as tf.data names them, negative counts included (Take(-1): all, Skip(-1): none
+// left, Repeat(-1): for ever, which is of unknown size). REQUIRES: input is not null, batch_size is
+// positive; otherwise std::invalid_argument.
+//
+// Get and GetBatch give tensors of their own: writing to them never changes the dataset.
 using MapFunction =
     std::function<Example(Example, const Context&, int64_t index)>;  // may throw: a program error
 DatasetPtr Map(DatasetPtr input, MapFunction function);
+// The same for a function of whole batches, such as uint8 -> float / 255. Each row of its result
+// depends on that row (and its index) alone, for batches of any size, 0 included. May throw.
+using BatchFunction =
+    std::function<Batch(Batch, const Context&, const std::vector<int64_t>& indices)>;
+DatasetPtr MapBatch(DatasetPtr input, BatchFunction function);
 absl::StatusOr<DatasetPtr> Zip(
     std::vector<DatasetPtr> inputs);  // components in sequence; as long as the shortest
 DatasetPtr Take(DatasetPtr input, int64_t count);
 DatasetPtr Skip(DatasetPtr input, int64_t count);
+// What lies below sees repetition r of epoch e as epoch e * times + r, so that it is shuffled and
+// augmented anew.
 DatasetPtr Repeat(DatasetPtr input, int64_t times);
 // A permutation of the whole dataset, another one each epoch (and one only where
-// reshuffle_each_iteration is false).
+// reshuffle_each_iteration is false). A function of (seed, salt, epoch, index): it takes no memory.
 DatasetPtr Shuffle(DatasetPtr input, uint64_t salt = 0, bool reshuffle_each_iteration = true);
 DatasetPtr BatchExamples(DatasetPtr input, int64_t batch_size, bool drop_remainder = false);
 DatasetPtr Cache(DatasetPtr input);  // in memory, filled on first touch; what lies below must not
                                      // depend on the epoch
+
+// OK, or the ConfigurationError that refuses a dataset of unknown size. `name` is what the user
+// knows it by ("train").
+absl::Status CheckSized(const Dataset& dataset, const std::string& name);
 
 }  // namespace muster::data

@@ -1,0 +1,36 @@
+// Bytes of a file in order, decompressed where it is gzip, straight into the caller's memory.
+// Errors are DataErrors that name the file. Internal to this folder.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/base/status.h"
+
+namespace muster::data {
+
+// For one thread.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  // Reads `count` bytes; fewer only at the end. Checksums are checked by the read that meets the
+  // end.
+  virtual absl::StatusOr<int64_t> Read(void* to, int64_t count) = 0;
+  // Whether so many bytes from the start to the end may be had, as far as can be told without
+  // reading: exact for a plain file; for gzip the last four bytes and the format's limits decide,
+  // and "no" can be wrong (several members).
+  virtual bool MayHold(int64_t bytes) const = 0;
+};
+
+// REQUIRES of the file: it exists and is a regular one.
+absl::StatusOr<std::unique_ptr<ByteSource>> OpenBytes(const std::string& path, bool gzip_allowed);
+
+// Reads on to the end, keeping nothing: the number of bytes, or `limit` if there are more.
+absl::StatusOr<int64_t> CountRest(ByteSource& source, int64_t limit);
+
+// Exactly `count` bytes, else a DataError: "'<path>' ends within <what>".
+absl::Status ReadExactly(ByteSource& source, void* to, int64_t count, const std::string& path,
+                         const char* what);
+
+}  // namespace muster::data

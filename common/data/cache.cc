@@ -1,0 +1,91 @@
+#include <absl/base/thread_annotations.h>
+#include <absl/synchronization/mutex.h>
+
+#include "common/data/batches.h"
+#include "common/data/dataset.h"
+
+namespace muster::data {
+namespace {
+
+// Keeps each example at its first use. Two threads that miss the same one at once both load it, and
+// the first to finish is kept.
+class CacheDataset final : public Dataset {
+ public:
+  explicit CacheDataset(DatasetPtr input) : input_(std::move(input)) {
+    if (input_->size() > 0) examples_.resize(static_cast<size_t>(input_->size()));
+  }
+  int64_t size() const override { return input_->size(); }
+
+  absl::StatusOr<Example> Get(int64_t index, const Context& context) const override {
+    MUSTER_RETURN_IF_ERROR(CheckSized(*input_, "cache"));
+    MUSTER_ASSIGN_OR_RETURN(std::vector<Example> found, Find({index}, context));
+    for (at::Tensor& component : found[0]) component = component.clone();
+    return std::move(found[0]);
+  }
+
+  absl::StatusOr<Batch> GetBatch(const std::vector<int64_t>& indices,
+                                 const Context& context) const override {
+    MUSTER_RETURN_IF_ERROR(CheckSized(*input_, "cache"));
+    if (indices.empty()) return input_->GetBatch(indices, context);
+    MUSTER_ASSIGN_OR_RETURN(std::vector<Example> found, Find(indices, context));
+    return StackExamples(found, indices);
+  }
+
+ private:
+  // The kept tensors themselves: not to be written to.
+  absl::StatusOr<std::vector<Example>> Find(const std::vector<int64_t>& indices,
+                                            const Context& context) const {
+    std::vector<Example> found(indices.size());
+    std::vector<size_t> missing;
+    {
+      absl::MutexLock lock(&mutex_);
+      for (size_t i = 0; i < indices.size(); ++i) {
+        found[i] = examples_[indices[i]];
+        if (found[i].empty()) missing.push_back(i);
+      }
+    }
+    if (missing.empty()) return found;
+    std::vector<int64_t> wanted;
+    for (size_t i : missing) wanted.push_back(indices[i]);
+    MUSTER_ASSIGN_OR_RETURN(std::vector<Example> loaded, Load(wanted, context));
+    absl::MutexLock lock(&mutex_);
+    for (size_t i = 0; i < missing.size(); ++i) {
+      Example& kept = examples_[wanted[i]];
+      if (kept.empty()) kept = std::move(loaded[i]);
+      found[missing[i]] = kept;
+    }
+    return found;
+  }
+
+  absl::StatusOr<std::vector<Example>> Load(const std::vector<int64_t>& wanted,
+                                            const Context& context) const {
+    std::vector<Example> loaded;
+    if (wanted.size() == 1) {
+      MUSTER_ASSIGN_OR_RETURN(Example example, input_->Get(wanted[0], context));
+      loaded.push_back(std::move(example));
+      return loaded;
+    }
+    MUSTER_ASSIGN_OR_RETURN(Batch batch, input_->GetBatch(wanted, context));
+    MUSTER_RETURN_IF_ERROR(
+        CheckRows(batch, static_cast<int64_t>(wanted.size()), "The cached dataset"));
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      Example& example = loaded.emplace_back();
+      for (const at::Tensor& component : batch) {
+        example.push_back(component.select(0, static_cast<int64_t>(i)));
+      }
+    }
+    return loaded;
+  }
+
+  const DatasetPtr input_;
+  mutable absl::Mutex mutex_;
+  mutable std::vector<Example> examples_ ABSL_GUARDED_BY(mutex_);  // empty: not yet loaded
+};
+
+}  // namespace
+
+DatasetPtr Cache(DatasetPtr input) {
+  return std::make_shared<CacheDataset>(NotNull(std::move(input), "Cache"));
+}
+
+}  // namespace muster::data

@@ -1,0 +1,29 @@
+// A permutation of [0, size) that is a function of (seed, salt, epoch): no table, no state, cheap
+// to make.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace muster::data {
+
+// Up to 32 elements a Fisher-Yates shuffle; above, an alternating Feistel network over Z_a x Z_b
+// with a * b just above `size`, walked until it lands inside (J. Black, P. Rogaway: Ciphers with
+// Arbitrary Finite Domains, 2002). Immutable. REQUIRES: size >= 0.
+class Permutation {
+ public:
+  Permutation(int64_t size, uint64_t seed, uint64_t salt, int64_t epoch);
+  // REQUIRES: 0 <= index < size.
+  int64_t operator()(int64_t index) const;
+
+ private:
+  static constexpr int kRounds = 8;
+  static constexpr int64_t kTable = 32;
+  uint64_t Encrypt(uint64_t value) const;
+
+  uint64_t size_, a_ = 1, b_ = 1;
+  std::array<uint64_t, kRounds> keys_{};
+  std::array<uint8_t, kTable> table_{};
+};
+
+}  // namespace muster::data

@@ -1,0 +1,63 @@
+// Small files for the tests of the readers.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace muster::data {
+
+// A folder that goes away with the test.
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string name = testing::TempDir() + "muster_data_XXXXXX";
+    if (mkdtemp(name.data()) == nullptr) std::abort();
+    path_ = name;
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+inline void WriteBytes(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc).write(bytes.data(), bytes.size());
+}
+
+inline std::string Gzip(const std::string& bytes) {
+  z_stream stream{};
+  EXPECT_EQ(deflateInit2(&stream, 9, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&stream, bytes.size()) + 64, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  stream.avail_in = bytes.size();
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = out.size();
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+inline std::string BigEndian(uint32_t word) {
+  return {static_cast<char>(word >> 24), static_cast<char>(word >> 16),
+          static_cast<char>(word >> 8), static_cast<char>(word)};
+}
+
+// An IDX file's bytes: header and data as given.
+inline std::string Idx(uint8_t type, const std::vector<uint32_t>& shape, const std::string& data) {
+  std::string bytes = {0, 0, static_cast<char>(type), static_cast<char>(shape.size())};
+  for (uint32_t dimension : shape) bytes += BigEndian(dimension);
+  return bytes + data;
+}
+
+}  // namespace muster::data
