@@ -70,6 +70,8 @@ class Pipeline {
                                         PipelineOptions options);
   virtual ~Pipeline() = default;  // Stops its threads.
   virtual absl::StatusOr<LoadedBatch> Next(int local_replica) = 0;
+  // From any thread: `why` wakes whoever waits in Next, and is what every later Next returns.
+  virtual void Stop(absl::Status why) = 0;
 };
 
 }  // namespace muster::data

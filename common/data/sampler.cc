@@ -1,0 +1,52 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "common/data/pipeline.h"
+
+namespace muster::data {
+
+Sampler::Sampler(int64_t size, int64_t global_batch_size, bool drop_remainder,
+                 int64_t steps_per_epoch)
+    : size_(size), batch_(global_batch_size) {
+  if (size < 0 || global_batch_size <= 0 || steps_per_epoch < 0) {
+    throw std::invalid_argument(
+        fmt::format("a sampler needs a known size, a positive global batch size and no negative "
+                    "number of steps, not {}, {} and {}",
+                    size, global_batch_size, steps_per_epoch));
+  }
+  batches_ = size_ / batch_;
+  examples_ = batches_ * batch_;
+  if (!drop_remainder && examples_ < size_) {
+    ++batches_;
+    examples_ = size_;
+  }
+  if (steps_per_epoch > 0 && steps_per_epoch < batches_) {
+    batches_ = steps_per_epoch;
+    examples_ = batches_ * batch_;
+  }
+}
+
+int64_t Sampler::batches_per_epoch() const { return batches_; }
+int64_t Sampler::examples_per_epoch() const { return examples_; }
+
+int64_t Sampler::BatchEnd(const Position& position) const {
+  // By the grid of batches, so that a position within one (of a run with another batch size) comes
+  // back to it.
+  const int64_t begin = position.offset / batch_ * batch_;
+  return examples_ - begin > batch_ ? begin + batch_ : examples_;
+}
+
+Position Sampler::Next(const Position& position) const {
+  const int64_t end = BatchEnd(position);
+  return end >= examples_ ? Position{position.epoch + 1, 0} : Position{position.epoch, end};
+}
+
+Slice ReplicaSlice(int64_t begin, int64_t end, int replica, int num_replicas) {
+  const int64_t share = (end - begin) / num_replicas, extra = (end - begin) % num_replicas;
+  const int64_t first = begin + replica * share + std::min<int64_t>(replica, extra);
+  return {first, first + share + (replica < extra ? 1 : 0)};
+}
+
+}  // namespace muster::data

@@ -1,0 +1,297 @@
+#include "common/data/pipeline.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+namespace muster::data {
+namespace {
+
+using testing::HasSubstr;
+
+// Examples {i, i * 10 + epoch}, shuffled.
+DatasetPtr Numbers(int64_t size) {
+  DatasetPtr numbers = FromFunction(size, [](int64_t index, const Context& context) -> Example {
+    return {at::full({}, index, at::kLong), at::full({2}, index * 10 + context.epoch, at::kLong)};
+  });
+  return Shuffle(numbers);
+}
+
+std::vector<int64_t> Values(const at::Tensor& tensor) {
+  const auto* data = tensor.const_data_ptr<int64_t>();
+  return {data, data + tensor.numel()};
+}
+
+// What one replica got: position and the examples' numbers.
+struct Got {
+  Position position;
+  std::vector<int64_t> values;
+  bool operator==(const Got&) const = default;
+};
+
+Got Take(Pipeline& pipeline, int replica) {
+  absl::StatusOr<LoadedBatch> batch = pipeline.Next(replica);
+  EXPECT_TRUE(batch.ok()) << batch.status();
+  EXPECT_EQ(batch->batch.size(), 2u);
+  EXPECT_EQ(batch->batch[0].size(0), batch->local.size());
+  EXPECT_EQ(batch->batch[1].sizes(), (at::IntArrayRef{batch->local.size(), 2}));
+  return {batch->position, Values(batch->batch[0])};
+}
+
+TEST(PipelineTest, EachExampleOncePerEpochWhateverTheWorld) {
+  for (int world = 1; world <= 5; ++world) {
+    for (int64_t batch_size : {1, 2, 3, 5, 8, 23, 40}) {
+      for (bool drop : {false, true}) {
+        const Sampler sampler(23, batch_size, drop);
+        std::vector<std::unique_ptr<Pipeline>> pipelines;
+        for (int r = 0; r < world; ++r) {
+          pipelines.push_back(Pipeline::Make(Numbers(23), sampler, {}, r, 1, world, {1, 2, 42}));
+        }
+        for (int64_t epoch = 0; epoch < (sampler.batches_per_epoch() > 0 ? 2 : 0); ++epoch) {
+          std::multiset<int64_t> seen;
+          for (int64_t b = 0; b < sampler.batches_per_epoch(); ++b) {
+            for (auto& pipeline : pipelines) {
+              const Got got = Take(*pipeline, 0);
+              EXPECT_EQ(got.position, (Position{epoch, b * batch_size}));
+              seen.insert(got.values.begin(), got.values.end());
+            }
+          }
+          const std::set<int64_t> distinct(seen.begin(), seen.end());
+          EXPECT_EQ(static_cast<int64_t>(seen.size()), sampler.examples_per_epoch());
+          EXPECT_EQ(distinct.size(), seen.size());
+        }
+      }
+    }
+  }
+}
+
+// The global batches are the same ones, in the same order, for any world size and number of local
+// replicas.
+TEST(PipelineTest, ReplicasTogetherSeeWhatOneWould) {
+  const Sampler sampler(23, 5, false);
+  auto one = Pipeline::Make(Numbers(23), sampler, {}, 0, 1, 1, {1, 2, 42});
+  auto first = Pipeline::Make(Numbers(23), sampler, {}, 0, 2, 5, {2, 3, 42});
+  auto second = Pipeline::Make(Numbers(23), sampler, {}, 2, 3, 5, {1, 1, 42});
+  for (int step = 0; step < 12; ++step) {
+    std::vector<int64_t> together;
+    for (int replica = 0; replica < 5; ++replica) {
+      const Got got = replica < 2 ? Take(*first, replica) : Take(*second, replica - 2);
+      together.insert(together.end(), got.values.begin(), got.values.end());
+    }
+    EXPECT_EQ(together, Take(*one, 0).values);
+  }
+}
+
+TEST(PipelineTest, IsTheSameForAnyNumberOfThreadsAndPrefetch) {
+  const Sampler sampler(17, 4, false);
+  std::vector<std::vector<Got>> runs;
+  for (int threads = 0; threads <= 4; ++threads) {
+    for (int prefetch : {0, 1, 2, 7}) {
+      auto pipeline = Pipeline::Make(Numbers(17), sampler, {}, 0, 2, 3, {threads, prefetch, 1});
+      std::vector<Got>& run = runs.emplace_back();
+      for (int step = 0; step < 17; ++step) {
+        for (int replica : {1, 0}) run.push_back(Take(*pipeline, replica));
+      }
+      EXPECT_EQ(run, runs[0]) << threads << " threads, prefetch " << prefetch;
+    }
+  }
+}
+
+TEST(PipelineTest, AnotherEpochIsAnotherOrderAndSeenByTheDataset) {
+  const Sampler sampler(50, 50, false);
+  auto pipeline = Pipeline::Make(Numbers(50), sampler, {}, 0, 1, 1, {1, 2, 42});
+  std::vector<std::vector<int64_t>> orders;
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    absl::StatusOr<LoadedBatch> batch = pipeline->Next(0);
+    ASSERT_TRUE(batch.ok());
+    orders.push_back(Values(batch->batch[0]));
+    EXPECT_TRUE(at::equal(batch->batch[1].select(1, 0), batch->batch[0] * 10 + epoch));
+  }
+  EXPECT_NE(orders[0], orders[1]);
+  EXPECT_NE(orders[1], orders[2]);
+}
+
+TEST(PipelineTest, ResumesAtAnyPosition) {
+  const Sampler sampler(13, 4, false);
+  const auto run = [&](Position start, int64_t count) {
+    auto pipeline = Pipeline::Make(Numbers(13), sampler, start, 0, 1, 2, {2, 3, 42});
+    std::vector<Got> got;
+    for (int64_t i = 0; i < count; ++i) got.push_back(Take(*pipeline, 0));
+    return got;
+  };
+  const std::vector<Got> whole = run({}, 12);
+  Position position;
+  for (int64_t from = 0; from < 12; ++from) {
+    const std::vector<Got> expected(whole.begin() + from, whole.end());
+    EXPECT_EQ(run(position, 12 - from), expected) << from;
+    position = sampler.Next(position);
+  }
+  EXPECT_EQ(run({0, 13}, 1)[0].position, (Position{1, 0}));
+}
+
+TEST(PipelineTest, EndsAfterOneEpochWithoutRepeat) {
+  for (int prefetch : {0, 3}) {
+    auto pipeline = Pipeline::Make(Numbers(10), Sampler(10, 4, false), {5, 4}, 0, 1, 1,
+                                   {2, prefetch, 1, false});
+    EXPECT_EQ(Take(*pipeline, 0).position, (Position{5, 4}));
+    EXPECT_EQ(Take(*pipeline, 0).position, (Position{5, 8}));
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(pipeline->Next(0).status().code(), absl::StatusCode::kOutOfRange);
+    }
+  }
+}
+
+TEST(PipelineTest, ADatasetWithoutAWholeBatch) {
+  for (int prefetch : {0, 2}) {
+    const Sampler none(3, 4, true);
+    auto once = Pipeline::Make(Numbers(3), none, {}, 0, 1, 1, {1, prefetch, 1, false});
+    EXPECT_EQ(once->Next(0).status().code(), absl::StatusCode::kOutOfRange);
+    auto forever = Pipeline::Make(Numbers(3), none, {}, 0, 1, 1, {1, prefetch, 1, true});
+    EXPECT_EQ(ExitCodeOf(forever->Next(0).status()), ExitCode::kConfiguration);
+  }
+}
+
+TEST(PipelineTest, AnErrorComesAtItsBatchAndSticks) {
+  for (bool thrown : {false, true}) {
+    for (int prefetch : {0, 1, 5}) {
+      DatasetPtr bad =
+          FromFunction(20, [thrown](int64_t index, const Context&) -> absl::StatusOr<Example> {
+            if (index == 9 && thrown) throw std::runtime_error("no such picture");
+            if (index == 9) return DataError("Record 9 is damaged.");
+            return Example{at::full({}, index, at::kLong)};
+          });
+      auto pipeline = Pipeline::Make(bad, Sampler(20, 4, false), {}, 0, 2, 2, {3, prefetch});
+      for (int i = 0; i < 2; ++i) EXPECT_TRUE(pipeline->Next(0).ok());
+      for (int i = 0; i < 3; ++i) {
+        const absl::Status status = pipeline->Next(0).status();
+        EXPECT_EQ(ExitCodeOf(status), thrown ? ExitCode::kProgramFailed : ExitCode::kDataDamaged);
+        EXPECT_THAT(std::string(Message(status)),
+                    HasSubstr(thrown ? "no such picture" : "Record 9 is damaged."));
+      }
+      for (int i = 0; i < 5; ++i) EXPECT_TRUE(pipeline->Next(1).ok());  // the other replica's part
+    }
+  }
+}
+
+TEST(PipelineTest, AThrowingMapFunctionIsAProgramError) {
+  DatasetPtr bad = MapBatch(Numbers(20), [](Batch batch, const Context&, const auto& indices) {
+    if (!indices.empty() && indices[0] == 4) throw std::runtime_error("cannot normalise");
+    return batch;
+  });
+  auto pipeline = Pipeline::Make(bad, Sampler(20, 4, false), {}, 0, 1, 1, {2, 2});
+  EXPECT_TRUE(pipeline->Next(0).ok());
+  const absl::Status status = pipeline->Next(0).status();
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kProgramFailed);
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("cannot normalise"));
+}
+
+// A dataset that counts what has been asked of it.
+struct Counter {
+  std::atomic<int> loaded{0};
+  DatasetPtr dataset = FromFunction(1000, [this](int64_t index, const Context&) -> Example {
+    ++loaded;
+    return {at::full({}, index, at::kLong)};
+  });
+};
+
+TEST(PipelineTest, LoadsAheadAcrossTheEpochAndNoFurtherThanAsked) {
+  Counter counter;
+  const DatasetPtr five = data::Take(counter.dataset, 5);
+  auto pipeline = Pipeline::Make(five, Sampler(5, 1, false), {}, 0, 1, 1, {4, 8});
+  const auto loaded = [&](int expected) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (counter.loaded < expected && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+    return counter.loaded.load();
+  };
+  EXPECT_EQ(loaded(8), 8);  // into the second epoch
+  ASSERT_TRUE(pipeline->Next(0).ok());
+  EXPECT_EQ(loaded(9), 9);
+  ASSERT_TRUE(pipeline->Next(0).ok());
+  EXPECT_EQ(loaded(10), 10);
+}
+
+TEST(PipelineTest, IsDestroyedWhereverItsConsumersStopped) {
+  for (int taken = 0; taken < 6; ++taken) {
+    Counter counter;
+    auto pipeline = Pipeline::Make(counter.dataset, Sampler(1000, 8, false), {}, 0, 3, 3, {4, 3});
+    for (int i = 0; i < taken; ++i) ASSERT_TRUE(pipeline->Next(i % 3).ok());
+    pipeline.reset();
+    EXPECT_LT(counter.loaded, 1000);
+  }
+}
+
+TEST(PipelineTest, StopWakesAWaiter) {
+  std::atomic<bool> loading{false}, release{false};
+  DatasetPtr stuck = FromFunction(8, [&](int64_t index, const Context&) -> Example {
+    loading = true;
+    while (!release) std::this_thread::yield();
+    return {at::full({}, index, at::kLong)};
+  });
+  auto pipeline = Pipeline::Make(stuck, Sampler(8, 4, false), {}, 0, 1, 1, {1, 1});
+  absl::Status result;
+  std::thread consumer([&] { result = pipeline->Next(0).status(); });
+  while (!loading) std::this_thread::yield();
+  pipeline->Stop(PeerLost("Worker 1 was lost."));
+  consumer.join();
+  EXPECT_EQ(result, PeerLost("Worker 1 was lost."));
+  EXPECT_EQ(pipeline->Next(0).status(), PeerLost("Worker 1 was lost."));
+  release = true;
+}
+
+TEST(PipelineTest, WorkersUseOneIntraOpThreadAndOthersKeepTheirs) {
+  const int before = at::get_num_threads();
+  std::atomic<int> inside{0};
+  DatasetPtr dataset = FromFunction(4, [&](int64_t index, const Context&) -> Example {
+    at::Tensor large = at::full({1 << 20}, index, at::kFloat) * 2;  // an operation that would split
+    inside = at::get_num_threads();
+    return {large.select(0, 0)};
+  });
+  auto pipeline = Pipeline::Make(dataset, Sampler(4, 4, false), {}, 0, 1, 1, {1, 1});
+  ASSERT_TRUE(pipeline->Next(0).ok());
+  EXPECT_EQ(inside, 1);
+  EXPECT_EQ(at::get_num_threads(), before);
+  int later = 0;
+  std::thread([&] { later = at::get_num_threads(); }).join();
+  EXPECT_EQ(later, before);
+}
+
+TEST(PipelineTest, ReplicasMayAskAtTheSameTime) {
+  const Sampler sampler(100, 7, false);
+  auto pipeline = Pipeline::Make(Numbers(100), sampler, {}, 0, 4, 4, {3, 2, 42});
+  std::vector<std::vector<Got>> got(4);
+  std::vector<std::thread> consumers;
+  for (int replica = 0; replica < 4; ++replica) {
+    consumers.emplace_back([&, replica] {
+      for (int step = 0; step < 60; ++step) got[replica].push_back(Take(*pipeline, replica));
+    });
+  }
+  for (std::thread& consumer : consumers) consumer.join();
+  for (int replica = 0; replica < 4; ++replica) {
+    auto alone = Pipeline::Make(Numbers(100), sampler, {}, replica, 1, 4, {0, 0, 42});
+    for (const Got& expected : got[replica]) EXPECT_EQ(Take(*alone, 0), expected);
+  }
+}
+
+TEST(PipelineTest, RefusesAReplicaThatIsNotThere) {
+  for (int prefetch : {0, 1}) {
+    auto pipeline = Pipeline::Make(Numbers(8), Sampler(8, 4, false), {}, 0, 2, 2, {1, prefetch});
+    EXPECT_EQ(ExitCodeOf(pipeline->Next(2).status()), ExitCode::kProgramFailed);
+    EXPECT_EQ(ExitCodeOf(pipeline->Next(-1).status()), ExitCode::kProgramFailed);
+  }
+}
+
+}  // namespace
+}  // namespace muster::data
