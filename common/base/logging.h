@@ -5,6 +5,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <functional>
 #include <string>
 
 namespace muster {
@@ -12,6 +13,10 @@ namespace muster {
 // `who` is the task ("worker 1") or the program's name; empty leaves it out. MUSTER_LOG_LEVEL
 // (trace, debug, info, warn, error) sets the level, default info.
 void InitLogging(const std::string& who);
+
+// Called around the writing of each line, by one thread at a time: a progress bar on the same
+// terminal is taken away before the line and put back after it. Empty functions end that.
+void SetLogHooks(std::function<void()> before, std::function<void()> after);
 
 template <typename... Args>
 void LogDebug(spdlog::format_string_t<Args...> format, Args&&... args) {

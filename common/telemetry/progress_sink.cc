@@ -1,0 +1,148 @@
+// Where ProgressStates go: the launcher's pipe, the terminal, the log.
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/logging.h"
+#include "common/telemetry/progress.h"
+
+namespace muster {
+namespace {
+
+using Kind = ProgressState::Kind;
+
+constexpr Duration kSendInterval = std::chrono::milliseconds(50);
+constexpr Duration kDrawInterval = std::chrono::milliseconds(100);
+
+bool IsPassing(const ProgressState& state) {
+  return state.kind == Kind::kStep || state.kind == Kind::kEvaluate;
+}
+
+class Sender final : public ProgressSink {
+ public:
+  explicit Sender(int fd) : fd_(fd) { fcntl(fd, F_SETFD, FD_CLOEXEC); }
+  ~Sender() override { close(fd_); }
+
+  void Show(const ProgressState& state) override {
+    const MonotonicTime now = Clock::now();
+    if (IsPassing(state) && now < next_) return;
+    next_ = now + kSendInterval;
+    pending_ += ProgressToJson(state).dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+    Send();
+  }
+
+ private:
+  // A reader that is behind gets the rest with a later state. One that is far behind, or gone,
+  // loses whole states, never a part of a line.
+  void Send() {
+    const ssize_t sent = send(fd_, pending_.data(), pending_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent > 0) pending_.erase(0, static_cast<size_t>(sent));
+    if (pending_.size() > kMostPending) pending_.resize(pending_.find('\n') + 1);
+  }
+
+  static constexpr size_t kMostPending = 64 * 1024;
+  int fd_;
+  MonotonicTime next_;
+  std::string pending_;
+};
+
+class LogPrinter final : public ProgressSink {
+ public:
+  void Show(const ProgressState& state) override {
+    for (const std::string& line : display_.Update(state, Clock::now())) LogInfo("{}", line);
+  }
+
+ private:
+  ProgressDisplay display_{/*terminal=*/false, /*unicode=*/false};
+};
+
+class TerminalPrinter final : public ProgressSink {
+ public:
+  TerminalPrinter() : display_(/*terminal=*/true, LocaleIsUtf8()) {
+    SetLogHooks([this] { BeforeLine(); }, [this] { AfterLine(); });
+  }
+  ~TerminalPrinter() override {
+    SetLogHooks(nullptr, nullptr);
+    Put("\r\x1b[K");
+  }
+
+  void Show(const ProgressState& state) override {
+    const MonotonicTime now = Clock::now();
+    const std::vector<std::string> lines = display_.Update(state, now);
+    if (IsPassing(state) && now < next_draw_) return;
+    next_draw_ = now + kDrawInterval;
+    absl::MutexLock lock(&mutex_);
+    bar_ = display_.Bar(Width() - 1, now);
+    std::string text = "\r\x1b[K";
+    for (const std::string& line : lines) text += line + '\n';
+    Put(text + bar_);
+  }
+
+ private:
+  void BeforeLine() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    mutex_.Lock();
+    Put("\r\x1b[K");
+  }
+  void AfterLine() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    Put(bar_);
+    mutex_.Unlock();
+  }
+  static void Put(std::string_view text) {
+    while (!text.empty()) {
+      const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+      if (written < 0 && errno != EINTR) return;
+      if (written > 0) text.remove_prefix(static_cast<size_t>(written));
+    }
+  }
+  static int Width() {
+    winsize size = {};
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  }
+
+  ProgressDisplay display_;
+  MonotonicTime next_draw_;
+  absl::Mutex mutex_;  // held from before a log line until after it
+  std::string bar_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+bool LocaleIsUtf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = std::getenv(name);
+    if (value == nullptr || *value == '\0') continue;
+    const std::string_view locale = value;
+    return locale.find("UTF-8") != std::string_view::npos ||
+           locale.find("utf8") != std::string_view::npos;
+  }
+  return false;
+}
+
+std::optional<int> ProgressFdFromEnvironment() {
+  const char* value = std::getenv(kProgressFdVariable);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  char* end = nullptr;
+  const long fd = std::strtol(value, &end, 10);
+  if (*end != '\0' || fd < 0 || fcntl(static_cast<int>(fd), F_GETFD) < 0) return std::nullopt;
+  return static_cast<int>(fd);
+}
+
+std::unique_ptr<ProgressSink> MakeProgressSender(int fd) { return std::make_unique<Sender>(fd); }
+
+std::unique_ptr<ProgressSink> MakeProgressPrinter() {
+  if (isatty(STDERR_FILENO) != 0) return std::make_unique<TerminalPrinter>();
+  return std::make_unique<LogPrinter>();
+}
+
+std::unique_ptr<ProgressSink> MakeProgressSink() {
+  if (const std::optional<int> fd = ProgressFdFromEnvironment()) return MakeProgressSender(*fd);
+  return MakeProgressPrinter();
+}
+
+}  // namespace muster
