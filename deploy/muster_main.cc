@@ -7,6 +7,7 @@
 #include "common/base/logging.h"
 #include "deploy/cluster_command.h"
 #include "deploy/command.h"
+#include "deploy/launch_command.h"
 
 namespace muster {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
   commands.push_back(MakeClusterCommand());
+  commands.push_back(MakeLaunchCommand());
   return commands;
 }
 

@@ -1,0 +1,114 @@
+#include "deploy/launch_command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/base/json.h"
+#include "deploy/launcher/launcher.h"
+
+namespace muster {
+namespace {
+
+// Where `--set` or the job file puts the run; "" if nowhere.
+absl::StatusOr<std::string> ModelDir(const std::string& job,
+                                     const std::vector<std::string>& overrides) {
+  MUSTER_ASSIGN_OR_RETURN(Json json, ReadJsonFile(job));
+  std::string model_dir =
+      json.is_object()
+          ? json.value("model_dir", Json()).is_string() ? json["model_dir"].get<std::string>() : ""
+          : "";
+  constexpr std::string_view kKey = "model_dir=";
+  for (const std::string& override : overrides) {
+    if (!override.starts_with(kKey)) continue;
+    const std::string value = override.substr(kKey.size());
+    const Json parsed = Json::parse(value, nullptr, /*allow_exceptions=*/false);
+    model_dir = parsed.is_string() ? parsed.get<std::string>() : parsed.is_null() ? "" : value;
+  }
+  return model_dir;
+}
+
+// The other binaries lie beside this one.
+absl::StatusOr<std::string> OwnFolder() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) {
+    return ConfigurationError(
+        fmt::format("cannot tell where this binary is ({}): give --bin-dir", error.message()));
+  }
+  return self.parent_path().string();
+}
+
+class LaunchCommand : public Command {
+ public:
+  CLI::App* Register(CLI::App& muster) override {
+    CLI::App* app = muster.add_subcommand(
+        "launch", "Run a job on a cluster of processes on this host; exits with the job's verdict");
+    app->add_option("--workers", size_.workers, "Number of worker tasks; a chief is added")
+        ->required()
+        ->type_name("N");
+    app->add_option("--ps", size_.ps, "Number of parameter servers")->type_name("N");
+    app->add_flag("--evaluator", size_.evaluator, "Add an evaluator");
+    app->add_flag("--no-chief", no_chief_, "No chief: worker 0 takes its role");
+    app->add_option("--job", job_, "The job file")->required()->type_name("FILE");
+    // One value at a time: "--set a=1 --set b=2".
+    app->add_option("--set", overrides_, "Override a key of the job, dotted; may be repeated")
+        ->type_name("KEY=VALUE")
+        ->expected(1)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    app->add_option("--bin-dir", bin_dir_, "Where muster-chief, muster-worker, ... are")
+        ->type_name("DIR")
+        ->default_str("beside this binary");
+    app->add_option("--end-grace", end_grace_,
+                    "Seconds that the others may take after the chief has ended")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    app->add_option("--verdict-timeout", verdict_timeout_,
+                    "Seconds that the chief may take after a task has failed")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    return app;
+  }
+
+  int Run() override {
+    const absl::StatusOr<int> code = Launch();
+    return code.ok() ? *code : ReportError("launch", code.status());
+  }
+
+ private:
+  absl::StatusOr<int> Launch() {
+    LaunchRequest request;
+    request.size = size_;
+    request.size.chief = !no_chief_;
+    MUSTER_RETURN_IF_ERROR(Check(request.size));
+    MUSTER_ASSIGN_OR_RETURN(request.model_dir, ModelDir(job_, overrides_));
+    request.bin_dir = bin_dir_;
+    if (bin_dir_.empty()) {
+      MUSTER_ASSIGN_OR_RETURN(request.bin_dir, OwnFolder());
+    }
+    request.arguments = {"--job", job_};
+    for (const std::string& override : overrides_) {
+      request.arguments.insert(request.arguments.end(), {"--set", override});
+    }
+    request.options.end_grace = FromSeconds(end_grace_);
+    request.options.verdict_timeout = FromSeconds(verdict_timeout_);
+    return RunLaunch(request);
+  }
+
+  ClusterSize size_;
+  bool no_chief_ = false;
+  std::string job_, bin_dir_;
+  std::vector<std::string> overrides_;
+  double end_grace_ = Seconds(LaunchOptions().end_grace);
+  double verdict_timeout_ = Seconds(LaunchOptions().verdict_timeout);
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeLaunchCommand() { return std::make_unique<LaunchCommand>(); }
+
+}  // namespace muster

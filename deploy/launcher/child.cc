@@ -1,0 +1,194 @@
+#include "deploy/launcher/child.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+
+namespace muster {
+namespace {
+
+constexpr int kProgressFd = 3;
+
+struct Pipe {
+  Fd read, write;
+};
+
+absl::Status MakePipe(Pipe* pipe) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    return ConfigurationError(fmt::format("cannot open a pipe: {}", std::strerror(errno)));
+  }
+  pipe->read = Fd(ends[0]);
+  pipe->write = Fd(ends[1]);
+  return absl::OkStatus();
+}
+
+// A socket pair rather than a pipe: its writer can neither be blocked nor be killed by SIGPIPE.
+absl::Status MakeProgressPipe(Pipe* pipe) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return ConfigurationError(fmt::format("cannot open a socket pair: {}", std::strerror(errno)));
+  }
+  pipe->read = Fd(ends[0]);
+  pipe->write = Fd(ends[1]);
+  return absl::OkStatus();
+}
+
+void SetNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+std::vector<std::string> Environment(const ChildOptions& options) {
+  std::map<std::string, std::string> variables = options.environment;
+  if (!options.progress_variable.empty()) {
+    variables[options.progress_variable] = std::to_string(kProgressFd);
+  }
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (!variables.contains(text.substr(0, text.find('=')))) result.push_back(text);
+  }
+  for (const auto& [name, value] : variables) result.push_back(name + "=" + value);
+  return result;
+}
+
+std::vector<char*> Pointers(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& string : strings) pointers.push_back(string.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// Everything that the child needs between fork and exec, where nothing may be allocated.
+struct ExecPlan {
+  char** argv;
+  char** envp;
+  int out, err, progress, failure;
+  pid_t parent;
+};
+
+[[noreturn]] void Exec(const ExecPlan& plan) {
+  // The launcher may have died before the request took effect: then nobody will kill this process.
+  bool ready = setpgid(0, 0) == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
+  if (getppid() != plan.parent) _exit(128 + SIGKILL);
+  for (int signal : {SIGINT, SIGTERM, SIGQUIT, SIGPIPE, SIGCHLD, SIGTSTP}) {
+    std::signal(signal, SIG_DFL);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const int null = open("/dev/null", O_RDONLY);
+  ready = ready && null >= 0;
+  if (null > STDIN_FILENO) {  // it is 0 where the launcher itself has no standard input
+    ready = ready && dup2(null, STDIN_FILENO) >= 0;
+    close(null);
+  }
+  ready = ready && dup2(plan.out, STDOUT_FILENO) >= 0 && dup2(plan.err, STDERR_FILENO) >= 0 &&
+          (plan.progress < 0 || dup2(plan.progress, kProgressFd) >= 0);
+  if (ready) execve(plan.argv[0], plan.argv, plan.envp);
+  const int error = errno;
+  const ssize_t ignored = write(plan.failure, &error, sizeof error);
+  (void)ignored;
+  _exit(127);
+}
+
+// A copy whose number collides with none of 0 to 3, which the child gives new meanings.
+absl::Status MoveUp(Fd* fd) {
+  const int copy = fcntl(fd->get(), F_DUPFD_CLOEXEC, kProgressFd + 1);
+  if (copy < 0) {
+    return ConfigurationError(
+        fmt::format("cannot copy a file descriptor: {}", std::strerror(errno)));
+  }
+  *fd = Fd(copy);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Fd& Fd::operator=(Fd&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    fd_ = other.Release();
+  }
+  return *this;
+}
+
+int Fd::Release() {
+  const int fd = fd_;
+  fd_ = -1;
+  return fd;
+}
+
+void Fd::Reset() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+absl::StatusOr<Child> Child::Start(const ChildOptions& options) {
+  const std::string& path = options.arguments.at(0);
+  Pipe out, err, progress, failure;
+  MUSTER_RETURN_IF_ERROR(MakePipe(&out));
+  MUSTER_RETURN_IF_ERROR(MakePipe(&err));
+  MUSTER_RETURN_IF_ERROR(MakePipe(&failure));
+  if (!options.progress_variable.empty()) MUSTER_RETURN_IF_ERROR(MakeProgressPipe(&progress));
+  for (Pipe* pipe : {&out, &err, &failure, &progress}) {
+    if (pipe->write) MUSTER_RETURN_IF_ERROR(MoveUp(&pipe->write));
+  }
+  std::vector<std::string> arguments = options.arguments, environment = Environment(options);
+  std::vector<char*> argv = Pointers(arguments), envp = Pointers(environment);
+  const ExecPlan plan = {argv.data(),     envp.data(),          out.write.get(),
+                         err.write.get(), progress.write.get(), failure.write.get(),
+                         getpid()};
+
+  const pid_t pid = fork();
+  if (pid < 0) {
+    return ConfigurationError(fmt::format("cannot start {}: {}", path, std::strerror(errno)));
+  }
+  if (pid == 0) Exec(plan);
+  setpgid(pid, pid);  // As the child does: whoever comes first.
+  failure.write.Reset();
+  int error = 0;
+  ssize_t size;
+  do {
+    size = read(failure.read.get(), &error, sizeof error);
+  } while (size < 0 && errno == EINTR);
+  if (size != 0) {
+    waitpid(pid, nullptr, 0);
+    return ConfigurationError(fmt::format("cannot start {}: {}", path, std::strerror(error)));
+  }
+  Child child;
+  child.pid_ = pid;
+  child.out = std::move(out.read);
+  child.err = std::move(err.read);
+  child.progress = std::move(progress.read);
+  for (const Fd* fd : {&child.out, &child.err, &child.progress}) {
+    if (*fd) SetNonBlocking(fd->get());
+  }
+  return child;
+}
+
+void Child::Signal(int signal) const {
+  if (!reaped_) kill(-pid_, signal);
+}
+
+std::optional<ExitReport> Child::Reap() {
+  if (reaped_) return std::nullopt;
+  siginfo_t info = {};
+  // Look before reaping: while it is a zombie its process group cannot be anybody else's.
+  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid == 0) {
+    return std::nullopt;
+  }
+  kill(-pid_, SIGKILL);
+  int status = 0;
+  if (waitpid(pid_, &status, 0) != pid_) return std::nullopt;
+  reaped_ = true;
+  if (WIFSIGNALED(status)) return ExitReport{128 + WTERMSIG(status), WTERMSIG(status)};
+  return ExitReport{WEXITSTATUS(status), 0};
+}
+
+}  // namespace muster

@@ -1,0 +1,387 @@
+#include "deploy/launcher/launcher.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <random>
+
+#include "common/base/json.h"
+#include "common/telemetry/progress.h"
+#include "deploy/launcher/child.h"
+#include "deploy/launcher/console.h"
+#include "deploy/launcher/lines.h"
+#include "deploy/launcher/ports.h"
+#include "deploy/launcher/report.h"
+#include "deploy/launcher/signals.h"
+#include "deploy/launcher/task_log.h"
+
+namespace muster {
+namespace {
+
+using Stream = Console::Stream;
+
+// One task and what hangs on it. Index in LaunchState::tasks and in this vector are the same.
+struct Running {
+  Child child;
+  LineSplitter out, err, progress;
+  TaskLog log;
+};
+
+class Launcher {
+ public:
+  Launcher(const LaunchRequest& request, SignalQueue signals)
+      : request_(request), signals_(std::move(signals)), console_(ConsoleOptions()) {}
+
+  absl::Status Start();
+  int Run();
+
+ private:
+  static Console::Options ConsoleOptions();
+  absl::StatusOr<PortReservation> ReservePorts() const;
+  absl::Status StartTask(size_t index);
+  void StopAll();
+
+  void Wait(std::optional<MonotonicTime> until);
+  void ReadProgress(size_t index);
+  bool ReadSome(size_t index, Stream stream);
+  void Drain(size_t index);
+  void OnLine(size_t index, Stream stream, std::string_view line);
+  void OnProgress(size_t index, std::string_view line);
+  void HandleSignals();
+  void RequestStop(int signal, std::string_view why);
+  void Suspend();
+  void ReapAll();
+  bool Act(const LaunchDecision& decision);
+  void SignalAll(int signal);
+  void Say(std::string_view line);
+  void Conclude(const LaunchVerdict& verdict);
+
+  const LaunchRequest& request_;
+  SignalQueue signals_;
+  Console console_;
+  ProgressDisplay display_{console_.has_terminal(), LocaleIsUtf8()};
+  std::vector<PlannedTask> plan_;
+  std::vector<std::unique_ptr<Running>> running_;
+  std::optional<PortReservation> ports_;
+  LaunchState state_;
+  MonotonicTime started_;
+  std::filesystem::file_time_type started_wall_;  // tells this run's result.json from an older one
+  std::string root_cause_;                        // the first line of the lead that names one
+};
+
+Console::Options Launcher::ConsoleOptions() {
+  const char* no_colour = std::getenv("NO_COLOR");
+  const char* terminal = std::getenv("TERM");
+  Console::Options options;
+  options.colour = (no_colour == nullptr || *no_colour == '\0') &&
+                   (terminal == nullptr || std::string_view(terminal) != "dumb");
+  return options;
+}
+
+absl::StatusOr<PortReservation> Launcher::ReservePorts() const {
+  constexpr const char* kRangeFile = "/proc/sys/net/ipv4/ip_local_port_range";
+  PortRange ephemeral = {32768, 60999};  // Linux's default
+  if (std::FILE* file = std::fopen(kRangeFile, "r")) {
+    char text[64] = {};
+    const bool read = std::fgets(text, sizeof text, file) != nullptr;
+    std::fclose(file);
+    if (read) {
+      MUSTER_ASSIGN_OR_RETURN(ephemeral, ParsePortRange(text));
+    }
+  }
+  return PortReservation::Reserve(request_.size.processes(), ephemeral, std::random_device{}());
+}
+
+absl::Status Launcher::Start() {
+  MUSTER_RETURN_IF_ERROR(Check(request_.size));
+  started_ = Clock::now();
+  started_wall_ = std::filesystem::file_time_type::clock::now();
+  MUSTER_ASSIGN_OR_RETURN(PortReservation ports, ReservePorts());
+  ports_.emplace(std::move(ports));
+  plan_ = PlanCluster(request_.size, ports_->ports());
+  for (const PlannedTask& task : plan_) {
+    const std::string binary = request_.bin_dir + "/" + task.Binary();
+    if (access(binary.c_str(), X_OK) != 0) {
+      return ConfigurationError(
+          fmt::format("cannot start {}: {}: {}", task.Name(), binary, std::strerror(errno)));
+    }
+  }
+  for (size_t i = 0; i < plan_.size(); ++i) {
+    if (absl::Status status = StartTask(i); !status.ok()) {
+      StopAll();
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Launcher::StartTask(size_t index) {
+  const PlannedTask& task = plan_[index];
+  ChildOptions options;
+  options.arguments = {request_.bin_dir + "/" + task.Binary()};
+  options.arguments.insert(options.arguments.end(), request_.arguments.begin(),
+                           request_.arguments.end());
+  options.environment["TF_CONFIG"] = TfConfigFor(plan_, task);
+  if (task.lead) options.progress_variable = kProgressFdVariable;
+  TaskLog log;
+  if (!request_.model_dir.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(log, TaskLog::Open(request_.model_dir + "/logs", task));
+  }
+  MUSTER_ASSIGN_OR_RETURN(Child child, Child::Start(options));
+  running_.push_back(
+      std::make_unique<Running>(Running{std::move(child), {}, {}, {}, std::move(log)}));
+  state_.tasks.push_back({task});
+  return absl::OkStatus();
+}
+
+// After a start that failed half-way.
+void Launcher::StopAll() {
+  SignalAll(SIGKILL);
+  state_.killed_at = Clock::now();
+  while (true) {
+    ReapAll();
+    const LaunchDecision decision = Decide(Clock::now(), state_, request_.options);
+    if (decision.action != LaunchAction::kWait) return;
+    Wait(decision.until);
+  }
+}
+
+int Launcher::Run() {
+  while (true) {
+    HandleSignals();
+    ReapAll();
+    const MonotonicTime now = Clock::now();
+    const LaunchDecision decision = Decide(now, state_, request_.options);
+    if (Act(decision)) break;
+    console_.SetBar(display_.Bar(console_.width() - 1, now));
+    console_.Flush();
+    if (console_.reader_gone() && state_.stop_requests == 0) {
+      RequestStop(SIGTERM, "nobody reads this output any more");
+      continue;
+    }
+    if (decision.action != LaunchAction::kWait) continue;
+    std::optional<MonotonicTime> until = decision.until;
+    if (const auto change = display_.NextChange(now))
+      until = std::min(until.value_or(*change), *change);
+    Wait(until);
+  }
+  const LaunchVerdict verdict = VerdictOf(state_);
+  Conclude(verdict);
+  console_.Close();
+  return verdict.code;
+}
+
+// Blocks until something happens, reads what there is to read.
+void Launcher::Wait(std::optional<MonotonicTime> until) {
+  std::vector<pollfd> polled = {{signals_.fd(), POLLIN, 0}};
+  for (int fd : {console_.out_waiting(), console_.err_waiting()})
+    polled.push_back({fd, POLLOUT, 0});
+  const size_t first_task = polled.size();
+  for (const auto& running : running_) {
+    const bool read = !console_.congested();
+    polled.push_back({read ? running->child.out.get() : -1, POLLIN, 0});
+    polled.push_back({read ? running->child.err.get() : -1, POLLIN, 0});
+    polled.push_back({running->child.progress.get(), POLLIN, 0});
+  }
+  int timeout = -1;
+  if (until) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now());
+    timeout = static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3600 * 1000));
+  }
+  if (poll(polled.data(), polled.size(), timeout) <= 0) return;
+  for (size_t i = 0; i < running_.size(); ++i) {
+    const pollfd* fds = &polled[first_task + 3 * i];
+    if (fds[0].revents != 0) ReadSome(i, Stream::kOut);
+    if (fds[1].revents != 0) ReadSome(i, Stream::kErr);
+    if (fds[2].revents != 0) ReadProgress(i);
+    if (absl::Status status = running_[i]->log.Flush(); !status.ok()) Say(Message(status));
+  }
+}
+
+// False: nothing more to read now.
+bool Launcher::ReadSome(size_t index, Stream stream) {
+  Running& running = *running_[index];
+  Fd& fd = stream == Stream::kOut ? running.child.out : running.child.err;
+  if (!fd) return false;
+  LineSplitter& lines = stream == Stream::kOut ? running.out : running.err;
+  auto on_line = [&](std::string_view line) { OnLine(index, stream, line); };
+  char bytes[64 * 1024];
+  const ssize_t size = read(fd.get(), bytes, sizeof bytes);
+  if (size > 0) {
+    lines.Append({bytes, static_cast<size_t>(size)}, on_line);
+    return true;
+  }
+  if (size < 0 && errno == EINTR) return true;
+  if (size < 0 && errno == EAGAIN) return false;
+  lines.Finish(on_line);
+  fd.Reset();
+  return false;
+}
+
+// The rest of what a task that has ended wrote. A process that it left behind in a session of its
+// own may hold the pipe open, so its end is not waited for.
+void Launcher::Drain(size_t index) {
+  constexpr int kMostReads = 64;  // more than a pipe holds
+  Running& running = *running_[index];
+  ReadProgress(index);
+  for (Stream stream : {Stream::kOut, Stream::kErr}) {
+    for (int i = 0; i < kMostReads && ReadSome(index, stream); ++i) {
+    }
+    (stream == Stream::kOut ? running.out : running.err).Finish([&](std::string_view line) {
+      OnLine(index, stream, line);
+    });
+  }
+  running.child.out.Reset();
+  running.child.err.Reset();
+  running.child.progress.Reset();
+}
+
+void Launcher::ReadProgress(size_t index) {
+  Running& running = *running_[index];
+  auto on_line = [&](std::string_view line) { OnProgress(index, line); };
+  char bytes[64 * 1024];
+  while (running.child.progress) {
+    const ssize_t size = read(running.child.progress.get(), bytes, sizeof bytes);
+    if (size > 0) {
+      running.progress.Append({bytes, static_cast<size_t>(size)}, on_line);
+    } else if (size < 0 && errno == EAGAIN) {
+      return;
+    } else if (size == 0 || errno != EINTR) {
+      running.child.progress.Reset();
+    }
+  }
+}
+
+void Launcher::OnLine(size_t index, Stream stream, std::string_view line) {
+  const PlannedTask& task = plan_[index];
+  constexpr std::string_view kRootCause = "ROOT CAUSE:";
+  if (const size_t place = line.find(kRootCause);
+      task.lead && root_cause_.empty() && place != std::string_view::npos) {
+    root_cause_ = line.substr(place);
+  }
+  console_.Line(stream, fmt::format("[{}] ", task.Name()), static_cast<int>(index), line);
+  if (absl::Status status = running_[index]->log.Append(line); !status.ok()) Say(Message(status));
+}
+
+void Launcher::OnProgress(size_t index, std::string_view line) {
+  const absl::StatusOr<Json> json = ParseJson(line, "progress");
+  if (!json.ok()) return;
+  const absl::StatusOr<ProgressState> state = ProgressFromJson(*json);
+  if (!state.ok()) return;
+  for (const std::string& text : display_.Update(*state, Clock::now())) {
+    OnLine(index, Stream::kErr, text);
+  }
+}
+
+void Launcher::HandleSignals() {
+  while (const std::optional<int> signal = signals_.Next()) {
+    switch (*signal) {
+      case SIGINT:
+      case SIGTERM:
+        RequestStop(*signal, fmt::format("SIG{}", sigabbrev_np(*signal)));
+        break;
+      case SIGHUP:
+        RequestStop(SIGTERM, "SIGHUP");
+        break;
+      case SIGTSTP:
+        Suspend();
+        break;
+      default:  // SIGCHLD, SIGWINCH: their work is done on every turn
+        break;
+    }
+  }
+}
+
+void Launcher::RequestStop(int signal, std::string_view why) {
+  ++state_.stop_requests;
+  if (state_.stop_requests > 1) return;  // Decide's to answer
+  Say(fmt::format("{}: asked all tasks to stop and save; once more ends them at once", why));
+  SignalAll(signal);
+}
+
+// Ctrl-Z: the tasks have process groups of their own, so they must be told.
+void Launcher::Suspend() {
+  console_.SetBar("");
+  Say("suspended, with all tasks");
+  console_.Flush();
+  SignalAll(SIGSTOP);
+  raise(SIGSTOP);
+  SignalAll(SIGCONT);
+}
+
+void Launcher::ReapAll() {
+  for (size_t i = 0; i < running_.size(); ++i) {
+    TaskState& task = state_.tasks[i];
+    if (task.ended) continue;
+    const std::optional<ExitReport> report = running_[i]->child.Reap();
+    if (!report) continue;
+    Drain(i);
+    if (absl::Status status = running_[i]->log.Flush(); !status.ok()) Say(Message(status));
+    task.ended = true;
+    task.report = *report;
+    task.ended_at = Clock::now();
+    if (task.task.lead) {
+      for (const std::string& line :
+           display_.Update({.kind = ProgressState::Kind::kEnd}, task.ended_at)) {
+        Say(line);
+      }
+    }
+    if (report->code != 0) Say(fmt::format("{} {}", task.task.Name(), Describe(*report)));
+  }
+}
+
+// True: it is over.
+bool Launcher::Act(const LaunchDecision& decision) {
+  if (!decision.reason.empty()) Say(decision.reason);
+  switch (decision.action) {
+    case LaunchAction::kWait:
+      return false;
+    case LaunchAction::kTerminate:
+      state_.terminated_at = Clock::now();
+      SignalAll(SIGTERM);
+      return false;
+    case LaunchAction::kKill:
+      state_.killed_at = Clock::now();
+      SignalAll(SIGKILL);
+      return false;
+    case LaunchAction::kDone:
+      return true;
+  }
+  return true;
+}
+
+void Launcher::SignalAll(int signal) {
+  for (const auto& running : running_) running->child.Signal(signal);
+}
+
+void Launcher::Say(std::string_view line) { console_.Line(Stream::kErr, "muster: ", -1, line); }
+
+void Launcher::Conclude(const LaunchVerdict& verdict) {
+  LaunchOutcome outcome = {verdict, Clock::now() - started_, request_.model_dir, root_cause_};
+  if (!request_.model_dir.empty()) {
+    const std::string path = request_.model_dir + "/result.json";
+    std::error_code error;
+    const auto written = std::filesystem::last_write_time(path, error);
+    if (!error && written >= started_wall_) {
+      if (absl::StatusOr<Json> result = ReadJsonFile(path); result.ok()) outcome.result = *result;
+    }
+  }
+  for (const std::string& line : Report(state_, outcome)) Say(line);
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunLaunch(const LaunchRequest& request) {
+  MUSTER_ASSIGN_OR_RETURN(SignalQueue signals, SignalQueue::Open());
+  Launcher launcher(request, std::move(signals));
+  MUSTER_RETURN_IF_ERROR(launcher.Start());
+  return launcher.Run();
+}
+
+}  // namespace muster

@@ -1,0 +1,28 @@
+// Runs a local cluster to its end: starts the tasks, passes their output on, forwards signals,
+// collects every exit code. One thread, one poll loop; nothing is left running when it returns.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "deploy/launcher/plan.h"
+#include "deploy/launcher/verdict.h"
+
+namespace muster {
+
+struct LaunchRequest {
+  ClusterSize size;
+  std::string bin_dir;                 // where muster-chief, muster-worker, ... are
+  std::vector<std::string> arguments;  // of every task: --job FILE --set ...
+  std::string model_dir;  // the job's; its logs/ gets a file for each task. Empty: no files
+  LaunchOptions options;
+};
+
+// Returns the job's exit code, having said on the console how it went. An error is one that kept
+// the cluster from starting; what had started is gone again. REQUIRES: the calling thread is the
+// process's main thread, which from then on has SIGINT, SIGTERM and SIGCHLD blocked.
+absl::StatusOr<int> RunLaunch(const LaunchRequest& request);
+
+}  // namespace muster

@@ -1,0 +1,36 @@
+#include "deploy/launcher/lines.h"
+
+namespace muster {
+namespace {
+
+std::string_view LastVersion(std::string_view line) {
+  while (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+  const size_t carriage_return = line.rfind('\r');
+  return carriage_return == std::string_view::npos ? line : line.substr(carriage_return + 1);
+}
+
+}  // namespace
+
+void LineSplitter::Append(std::string_view bytes, const OnLine& on_line) {
+  while (!bytes.empty()) {
+    const size_t newline = bytes.find('\n');
+    const size_t room = kLongest - partial_.size();
+    if (newline == std::string_view::npos && bytes.size() < room) {
+      partial_.append(bytes);
+      return;
+    }
+    const bool whole = newline != std::string_view::npos && newline <= room;
+    const size_t size = whole ? newline : room;
+    partial_.append(bytes.substr(0, size));
+    on_line(LastVersion(partial_));
+    partial_.clear();
+    bytes.remove_prefix(size + (whole ? 1 : 0));
+  }
+}
+
+void LineSplitter::Finish(const OnLine& on_line) {
+  if (!partial_.empty()) on_line(LastVersion(partial_));
+  partial_.clear();
+}
+
+}  // namespace muster

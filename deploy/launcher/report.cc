@@ -1,0 +1,68 @@
+#include "deploy/launcher/report.h"
+
+#include <fmt/format.h>
+
+#include "common/base/status.h"
+#include "common/telemetry/progress.h"
+
+namespace muster {
+namespace {
+
+// "test accuracy 0.9051, test loss 0.2711"
+std::string Metrics(const Json& result) {
+  std::string text;
+  const Json metrics = result.value("metrics", Json::object());
+  for (const char* split : {"test", "validation", "train"}) {
+    if (!metrics.contains(split) || !metrics[split].is_object()) continue;
+    for (const auto& [name, value] : metrics[split].items()) {
+      if (!value.is_number()) continue;
+      text +=
+          fmt::format("{}{} {} {:.4f}", text.empty() ? "" : ", ", split, name, value.get<double>());
+    }
+    if (!text.empty()) return text;
+  }
+  return text;
+}
+
+std::string Status(const LaunchVerdict& verdict) {
+  if (verdict.code == static_cast<int>(ExitCode::kDone)) return "completed in";
+  if (verdict.code == static_cast<int>(ExitCode::kPreempted)) return "preempted after";
+  return "failed after";
+}
+
+}  // namespace
+
+std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& outcome) {
+  std::vector<std::string> lines;
+  const LaunchVerdict& verdict = outcome.verdict;
+  std::string line = fmt::format("{} {}, exit code {}", Status(verdict),
+                                 FormatSeconds(Seconds(outcome.elapsed)), verdict.code);
+  if (!verdict.reason.empty()) line += ": " + verdict.reason;
+  lines.push_back(line);
+  if (verdict.code != 0) {
+    std::string others;
+    for (const TaskState& task : state.tasks) {
+      if (!task.ended || task.report.code == 0) continue;
+      others += fmt::format("{}{} {}", others.empty() ? "" : "; ", task.task.Name(),
+                            Describe(task.report));
+    }
+    if (!others.empty()) lines.push_back("tasks: " + others);
+    // Said long before the last line of the survivors: here it is found.
+    if (!outcome.root_cause.empty()) lines.push_back(outcome.root_cause);
+  }
+  if (outcome.result.is_object()) {
+    if (const std::string metrics = Metrics(outcome.result); !metrics.empty()) {
+      lines.push_back(metrics);
+    }
+  }
+  if (!outcome.model_dir.empty()) {
+    lines.push_back(fmt::format("{}logs in {}/logs",
+                                outcome.result.is_object()
+                                    ? fmt::format("result in {}/result.json, ", outcome.model_dir)
+                                    : "",
+                                outcome.model_dir));
+  }
+  return lines;
+}
+
+}  // namespace muster

@@ -1,0 +1,23 @@
+// What the launcher says at the end. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/json.h"
+#include "deploy/launcher/verdict.h"
+
+namespace muster {
+
+struct LaunchOutcome {
+  LaunchVerdict verdict;
+  Duration elapsed{};
+  std::string model_dir;   // empty: nothing was written
+  std::string root_cause;  // the lead's ROOT CAUSE line, empty if it wrote none
+  Json result;             // result.json of this run, null if there is none
+};
+
+std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& outcome);
+
+}  // namespace muster

@@ -1,0 +1,137 @@
+#include "deploy/launcher/verdict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+
+#include "common/base/status.h"
+
+namespace muster {
+namespace {
+
+const TaskState& Lead(const LaunchState& state) {
+  return *std::find_if(state.tasks.begin(), state.tasks.end(),
+                       [](const TaskState& task) { return task.task.lead; });
+}
+
+// A task that ended for a reason of its own; an evaluator never fails a job, and one that stopped
+// as preempted was told to.
+bool Failed(const TaskState& task) {
+  return task.ended && task.task.type != "evaluator" && task.report.code != 0 &&
+         (task.report.code != static_cast<int>(ExitCode::kPreempted) || task.report.signal != 0);
+}
+
+const TaskState* FirstFailure(const LaunchState& state) {
+  const TaskState* first = nullptr;
+  for (const TaskState& task : state.tasks) {
+    if (Failed(task) && (first == nullptr || task.ended_at < first->ended_at)) first = &task;
+  }
+  return first;
+}
+
+std::string NamesOfTheLiving(const LaunchState& state) {
+  std::string names;
+  for (const TaskState& task : state.tasks) {
+    if (!task.ended) names += (names.empty() ? "" : ", ") + task.task.Name();
+  }
+  return names;
+}
+
+std::string_view Meaning(int code) {
+  switch (static_cast<ExitCode>(code)) {
+    case ExitCode::kDone:
+      return "done";
+    case ExitCode::kProgramFailed:
+      return "the program failed";
+    case ExitCode::kConfiguration:
+      return "configuration";
+    case ExitCode::kDataDamaged:
+      return "data or checkpoint damaged";
+    case ExitCode::kRetryable:
+      return "a peer was lost or a deadline passed; a restart can help";
+    case ExitCode::kPreempted:
+      return "preempted: stopped and saved";
+  }
+  return "";
+}
+
+LaunchVerdict VerdictOfTask(const TaskState& task) {
+  if (task.report.code == 0) return {};
+  return {task.report.code, fmt::format("{} {}", task.task.Name(), Describe(task.report))};
+}
+
+}  // namespace
+
+std::string Describe(const ExitReport& report) {
+  if (report.signal != 0) {
+    const char* name = sigabbrev_np(report.signal);
+    return name != nullptr ? fmt::format("was killed by SIG{}", name)
+                           : fmt::format("was killed by signal {}", report.signal);
+  }
+  const std::string_view meaning = Meaning(report.code);
+  return meaning.empty() ? fmt::format("exited with code {}", report.code)
+                         : fmt::format("exited with code {} ({})", report.code, meaning);
+}
+
+LaunchDecision Decide(MonotonicTime now, const LaunchState& state, const LaunchOptions& options) {
+  const bool all_ended = std::all_of(state.tasks.begin(), state.tasks.end(),
+                                     [](const TaskState& task) { return task.ended; });
+  if (all_ended) return {LaunchAction::kDone};
+  if (state.killed_at) {
+    const MonotonicTime limit = *state.killed_at + options.reap_timeout;
+    if (now < limit) return {LaunchAction::kWait, "", limit};
+    return {LaunchAction::kDone, fmt::format("cannot end {}: the kernel holds it after SIGKILL",
+                                             NamesOfTheLiving(state))};
+  }
+  if (state.stop_requests >= 2) {
+    return {LaunchAction::kKill, fmt::format("asked twice to stop: killing {} at once, unsaved",
+                                             NamesOfTheLiving(state))};
+  }
+  const TaskState& lead = Lead(state);
+  std::optional<MonotonicTime> last_call;
+  std::string since;
+  if (lead.ended) {
+    last_call = lead.ended_at + options.end_grace;
+    since = lead.task.Name() + " ended";
+  }
+  if (state.terminated_at &&
+      (!last_call || *state.terminated_at + options.end_grace < *last_call)) {
+    last_call = *state.terminated_at + options.end_grace;
+    since = "SIGTERM";
+  }
+  if (last_call) {
+    if (now < *last_call) return {LaunchAction::kWait, "", last_call};
+    return {LaunchAction::kKill,
+            fmt::format("still running {:.3g} s after {}, killed: {}", Seconds(options.end_grace),
+                        since, NamesOfTheLiving(state))};
+  }
+  if (const TaskState* failure = FirstFailure(state)) {
+    const MonotonicTime limit = failure->ended_at + options.verdict_timeout;
+    if (now < limit) return {LaunchAction::kWait, "", limit};
+    return {LaunchAction::kTerminate,
+            fmt::format("{} {}, and {} reached no verdict within {:.3g} s: stopping all",
+                        failure->task.Name(), Describe(failure->report), lead.task.Name(),
+                        Seconds(options.verdict_timeout))};
+  }
+  return {};
+}
+
+LaunchVerdict VerdictOf(const LaunchState& state) {
+  const TaskState& lead = Lead(state);
+  const TaskState* first = FirstFailure(state);
+  // The lead's own exit code is its verdict over all, whoever failed first; but not if it was
+  // silent until it was told to stop.
+  if (lead.ended && lead.report.signal == 0 && (!state.terminated_at || first == nullptr)) {
+    return VerdictOfTask(lead);
+  }
+  if (state.killed_at && state.stop_requests >= 2) {
+    return {128 + SIGKILL, "killed at the second request to stop; nothing was saved"};
+  }
+  if (first != nullptr) return VerdictOfTask(*first);
+  return {static_cast<int>(ExitCode::kRetryable),
+          fmt::format("{} could not be ended", lead.task.Name())};
+}
+
+}  // namespace muster

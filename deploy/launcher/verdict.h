@@ -1,0 +1,64 @@
+// What the launcher does next, and what the job's exit code is: pure functions of what has happened
+// to its tasks. The rules, in words, are in docs/launch.md.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "deploy/launcher/child.h"
+#include "deploy/launcher/plan.h"
+
+namespace muster {
+
+struct LaunchOptions {
+  // After the lead's end the others may take this long to end by themselves.
+  Duration end_grace = std::chrono::seconds(10);
+  // After a task has failed the lead may take this long to reach its verdict.
+  Duration verdict_timeout = std::chrono::seconds(30);
+  // A killed process is gone after this long, unless the kernel holds it.
+  Duration reap_timeout = std::chrono::seconds(5);
+};
+
+struct TaskState {
+  PlannedTask task;
+  bool ended = false;
+  ExitReport report;
+  MonotonicTime ended_at;
+};
+
+struct LaunchState {
+  std::vector<TaskState> tasks;
+  int stop_requests = 0;                       // Ctrl-C, SIGTERM, ... received so far
+  std::optional<MonotonicTime> terminated_at;  // when the launcher itself asked all to stop
+  std::optional<MonotonicTime> killed_at;      // when the launcher killed what was left
+};
+
+enum class LaunchAction {
+  kWait,
+  kTerminate,  // SIGTERM to all that are left
+  kKill,       // SIGKILL to all that are left
+  kDone,       // nothing is left, or it cannot be ended
+};
+
+struct LaunchDecision {
+  LaunchAction action = LaunchAction::kWait;
+  std::string reason;                  // a sentence, for all but kWait and an ordinary kDone
+  std::optional<MonotonicTime> until;  // kWait: look again then, if nothing happens before
+};
+
+LaunchDecision Decide(MonotonicTime now, const LaunchState& state, const LaunchOptions& options);
+
+struct LaunchVerdict {
+  int code = 0;
+  std::string reason;  // "chief 0 exited with code 138 (a peer was lost, ...)"; empty when it is 0
+};
+
+// REQUIRES: the lead has ended, or the launcher has killed everything.
+LaunchVerdict VerdictOf(const LaunchState& state);
+
+// "exited with code 2 (configuration)", "was killed by SIGKILL".
+std::string Describe(const ExitReport& report);
+
+}  // namespace muster

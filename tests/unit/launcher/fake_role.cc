@@ -1,0 +1,95 @@
+// Stands in for muster-chief, muster-worker, ...: does what the script `<role>-<index>` in the
+// folder FAKE_SCRIPTS says, one command a line; then it exits with 0.
+//   out TEXT | err TEXT      a line        raw TEXT      without a newline
+//   env NAME                 the variable  args          the arguments
+//   progress TEXT            a line on MUSTER_PROGRESS_FD
+//   on SIGNAL CODE           exits with CODE when the signal comes
+//   ignore SIGNAL            wait          for signals, for ever
+//   pid                      writes "pid <number>"
+//   flood COUNT              that many long lines
+//   spawn                    a child that ignores SIGTERM, in the same process group; says its pid
+//   exit CODE                kill SIGNAL   itself
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include "common/base/json.h"
+
+namespace {
+
+volatile sig_atomic_t exit_codes[65];
+
+void Exit(int signal) { _exit(exit_codes[signal]); }
+
+void Spawn() {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    std::signal(SIGTERM, SIG_IGN);
+    while (true) pause();
+  }
+  std::cout << "pid " << pid << std::endl;
+}
+
+void Do(const std::string& command, std::istringstream& rest, int argc, char** argv) {
+  std::string text;
+  int number = 0, code = 0;
+  if (command == "out" || command == "err" || command == "raw" || command == "progress") {
+    std::getline(rest >> std::ws, text);
+  }
+  if (command == "env") rest >> text;
+  if (command == "out") std::cout << text << std::endl;
+  if (command == "err") std::cerr << text << std::endl;
+  if (command == "raw") std::cout << text << std::flush;
+  if (command == "progress") {
+    text += '\n';
+    const int fd = std::atoi(std::getenv("MUSTER_PROGRESS_FD"));
+    if (write(fd, text.data(), text.size()) < 0) std::perror("progress");
+  }
+  if (command == "env") {
+    const char* value = std::getenv(text.c_str());
+    std::cout << text << "=" << (value != nullptr ? value : "(unset)") << std::endl;
+  }
+  if (command == "args") {
+    for (int i = 1; i < argc; ++i) std::cout << (i > 1 ? " " : "") << argv[i];
+    std::cout << std::endl;
+  }
+  if (command == "on" && rest >> number >> code) {
+    exit_codes[number] = code;
+    std::signal(number, Exit);
+  }
+  if (command == "ignore" && rest >> number) std::signal(number, SIG_IGN);
+  if (command == "wait") {
+    while (true) pause();
+  }
+  if (command == "pid") std::cout << "pid " << getpid() << std::endl;
+  if (command == "flood" && rest >> number) {
+    for (int i = 0; i < number; ++i) std::cout << i << ' ' << std::string(200, 'x') << '\n';
+    std::cout << std::flush;
+  }
+  if (command == "spawn") Spawn();
+  if (command == "exit" && rest >> code) _exit(code);
+  if (command == "kill" && rest >> number) raise(number);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const muster::Json task = muster::Json::parse(std::getenv("TF_CONFIG")).at("task");
+  std::ifstream script(std::string(std::getenv("FAKE_SCRIPTS")) + "/" +
+                       task.at("type").get<std::string>() + "-" +
+                       std::to_string(task.at("index").get<int>()));
+  for (std::string line; std::getline(script, line);) {
+    std::istringstream rest(line);
+    std::string command;
+    rest >> command;
+    Do(command, rest, argc, argv);
+  }
+  return 0;
+}

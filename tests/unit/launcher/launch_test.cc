@@ -1,0 +1,356 @@
+// `muster launch` as a process, with tasks that do what a script says (fake_role.cc).
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "common/base/json.h"
+#include "deploy/launcher/child.h"
+#include "deploy/launcher/lines.h"
+
+namespace muster {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+// Far above what a test needs; a test that reaches it has failed.
+constexpr auto kDeadline = std::chrono::seconds(30);
+
+class Launch : public testing::Test {
+ protected:
+  Launch() {
+    std::string name = std::filesystem::temp_directory_path() / "muster-launch-XXXXXX";
+    folder_ = mkdtemp(name.data());
+    std::filesystem::create_directory(folder_ + "/bin");
+    for (const char* role : {"chief", "worker", "ps", "evaluator"}) {
+      std::filesystem::create_symlink(FAKE_ROLE, folder_ + "/bin/muster-" + role);
+    }
+    WriteJob(Json::object());
+  }
+  ~Launch() override {
+    launcher_.reset();  // its tasks die with it
+    std::filesystem::remove_all(folder_);
+  }
+
+  void WriteJob(const Json& job) { std::ofstream(folder_ + "/job.json") << job.dump(); }
+  void Script(const std::string& task, const std::string& text) {
+    std::ofstream(folder_ + "/" + task) << text;
+  }
+
+  void Start(std::vector<std::string> arguments) {
+    ChildOptions options;
+    options.arguments = {MUSTER_BIN_DIR "/muster", "launch",    "--job",
+                         folder_ + "/job.json",    "--bin-dir", folder_ + "/bin"};
+    options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
+    options.environment["FAKE_SCRIPTS"] = folder_;
+    auto child = Child::Start(options);
+    ASSERT_TRUE(child.ok()) << child.status();
+    launcher_ = std::make_unique<Child>(*std::move(child));
+  }
+
+  // Reads output until `enough`, or its end.
+  template <typename Enough>
+  void ReadUntil(Enough enough) {
+    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+    while (!enough() && (launcher_->out || launcher_->err)) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "so far:\n" << Text();
+      pollfd polled[] = {{launcher_->out.get(), POLLIN, 0}, {launcher_->err.get(), POLLIN, 0}};
+      poll(polled, 2, 1000);
+      Take(polled[0].revents, launcher_->out, out_splitter_, out_);
+      Take(polled[1].revents, launcher_->err, err_splitter_, err_);
+    }
+  }
+  static void Take(short events, Fd& fd, LineSplitter& splitter, std::vector<std::string>& lines) {
+    if (events == 0) return;
+    char bytes[4096];
+    const ssize_t size = read(fd.get(), bytes, sizeof bytes);
+    auto on_line = [&](std::string_view line) { lines.emplace_back(line); };
+    if (size > 0) splitter.Append({bytes, static_cast<size_t>(size)}, on_line);
+    if (size == 0) fd.Reset();
+  }
+  void AwaitLine(const std::string& line) {
+    auto there = [&] { return Has(line); };
+    ReadUntil(there);
+    ASSERT_TRUE(there()) << "no line '" << line << "' in:\n" << Text();
+  }
+  bool Has(const std::string& line) const {
+    return std::count(out_.begin(), out_.end(), line) + std::count(err_.begin(), err_.end(), line);
+  }
+  // The number in the first line "<prefix> pid N".
+  pid_t PidOf(const std::string& prefix) {
+    pid_t pid = 0;
+    ReadUntil([&] {
+      for (const std::string& line : out_) {
+        if (line.starts_with(prefix + " pid ")) pid = std::stoi(line.substr(prefix.size() + 5));
+      }
+      return pid != 0;
+    });
+    return pid;
+  }
+  // Its exit code (128 + signal), after the end of its output.
+  int Finish() {
+    ReadUntil([] { return false; });
+    return WaitForExit();
+  }
+  int WaitForExit() {
+    std::optional<ExitReport> report;
+    while (!(report = launcher_->Reap())) {
+      siginfo_t info;
+      waitid(P_PID, static_cast<id_t>(launcher_->pid()), &info, WEXITED | WNOWAIT);
+    }
+    return report->code;
+  }
+  std::string Text() const {
+    std::string text;
+    for (const auto* lines : {&out_, &err_}) {
+      for (const std::string& line : *lines) text += line + '\n';
+    }
+    return text;
+  }
+  std::string ReadFile(const std::string& name) const {
+    std::ifstream file(folder_ + "/" + name);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  std::string folder_;
+  std::unique_ptr<Child> launcher_;
+  LineSplitter out_splitter_, err_splitter_;
+  std::vector<std::string> out_, err_;
+};
+
+// Another process, by a descriptor that tells of its end whoever its parent is.
+class Watched {
+ public:
+  explicit Watched(pid_t pid) : fd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
+  bool valid() const { return static_cast<bool>(fd_); }
+  bool EndsWithin(std::chrono::milliseconds limit) const {
+    pollfd ended = {fd_.get(), POLLIN, 0};
+    return poll(&ended, 1, static_cast<int>(limit.count())) == 1;
+  }
+  bool ended() const { return EndsWithin(std::chrono::milliseconds(0)); }
+
+ private:
+  Fd fd_;
+};
+
+TEST_F(Launch, PrefixesLinesAndExitsWithTheChiefsCode) {
+  Script("chief-0", "out to stdout\nerr to stderr\nargs\nexit 3");
+  Script("worker-0", "raw without a newline");
+  Start({"--workers", "1", "--set", "a.b=1", "--set", "c=[2, 3]"});
+  EXPECT_EQ(Finish(), 3);
+  EXPECT_THAT(out_, Contains("[chief 0] to stdout"));
+  EXPECT_THAT(err_, Contains("[chief 0] to stderr"));
+  EXPECT_THAT(out_, Contains("[worker 0] without a newline"));
+  EXPECT_THAT(out_,
+              Contains("[chief 0] --job " + folder_ + "/job.json --set a.b=1 --set c=[2, 3]"));
+  EXPECT_THAT(Text(), HasSubstr("muster: failed after 0:00, exit code 3: chief 0 exited with"));
+}
+
+TEST_F(Launch, GivesEachTaskItsTfConfig) {
+  const std::vector<std::string> tasks = {"chief 0", "worker 0", "worker 1", "ps 0", "evaluator 0"};
+  for (std::string task : tasks) {
+    task[task.find(' ')] = '-';
+    Script(task, "env TF_CONFIG\nenv MUSTER_PROGRESS_FD");
+  }
+  Start({"--workers", "2", "--ps", "1", "--evaluator"});
+  EXPECT_EQ(Finish(), 0);
+  std::set<std::string> addresses;
+  Json cluster;
+  for (const std::string& task : tasks) {
+    const std::string prefix = "[" + task + "] TF_CONFIG=";
+    const auto line = std::find_if(out_.begin(), out_.end(),
+                                   [&](const auto& text) { return text.starts_with(prefix); });
+    ASSERT_NE(line, out_.end()) << task << " in\n" << Text();
+    const Json config = Json::parse(line->substr(prefix.size()));
+    EXPECT_EQ(config["task"]["type"], task.substr(0, task.find(' ')));
+    EXPECT_EQ(config["task"]["index"], std::stoi(task.substr(task.find(' '))));
+    if (cluster.is_null()) cluster = config["cluster"];
+    EXPECT_EQ(config["cluster"], cluster);
+    const bool lead = task == "chief 0";
+    EXPECT_THAT(out_, Contains("[" + task + "] MUSTER_PROGRESS_FD=" + (lead ? "3" : "(unset)")));
+  }
+  for (const Json& job : cluster) {
+    for (const std::string address : job) {
+      EXPECT_THAT(address, testing::StartsWith("127.0.0.1:"));
+      EXPECT_TRUE(addresses.insert(address).second) << address;
+    }
+  }
+  EXPECT_EQ(addresses.size(), 5u);
+}
+
+TEST_F(Launch, FollowsWorkerZeroWithoutAChief) {
+  Script("worker-0", "env MUSTER_PROGRESS_FD\nexit 1");
+  Start({"--workers", "2", "--no-chief"});
+  EXPECT_EQ(Finish(), 1);
+  EXPECT_THAT(out_, Contains("[worker 0] MUSTER_PROGRESS_FD=3"));
+}
+
+TEST_F(Launch, WritesALogForEachTask) {
+  WriteJob({{"model_dir", "elsewhere"}});
+  Script("chief-0", "out first\nerr second");
+  Script("worker-1", "out third");
+  Start({"--workers", "2", "--set", "model_dir=" + folder_ + "/run"});
+  EXPECT_EQ(Finish(), 0);
+  EXPECT_THAT(ReadFile("run/logs/chief-0.log"), HasSubstr("first\n"));
+  EXPECT_THAT(ReadFile("run/logs/chief-0.log"), HasSubstr("second\n"));
+  EXPECT_THAT(ReadFile("run/logs/worker-1.log"), HasSubstr("third\n"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/run/logs/worker-0.log"));
+  EXPECT_THAT(Text(), HasSubstr("logs in " + folder_ + "/run/logs"));
+}
+
+TEST_F(Launch, ShowsTheChiefsProgress) {
+  Script(
+      "chief-0",
+      "progress {\"kind\": \"epoch\", \"epoch\": 1, \"epochs\": 5, \"metrics\": {\"loss\": 0.25}}\n"
+      "progress not JSON\nprogress {\"kind\": \"end\"}\nexit 0");
+  Start({"--workers", "0"});
+  EXPECT_EQ(Finish(), 0);
+  EXPECT_THAT(err_, Contains("[chief 0] epoch 2/5: loss 0.2500"));
+}
+
+TEST_F(Launch, PassesOnAFloodUntorn) {
+  Script("chief-0", "flood 5000");
+  Script("worker-0", "flood 5000");
+  Start({"--workers", "1"});
+  EXPECT_EQ(Finish(), 0);
+  for (const char* task : {"[chief 0] ", "[worker 0] "}) {
+    int next = 0;
+    for (const std::string& line : out_) {
+      if (!line.starts_with(task)) continue;
+      ASSERT_EQ(line, task + std::to_string(next++) + ' ' + std::string(200, 'x'));
+    }
+    EXPECT_EQ(next, 5000);
+  }
+}
+
+TEST_F(Launch, ForwardsTheFirstSignalToAll) {
+  for (const char* task : {"chief-0", "worker-0"}) {
+    Script(task, "on 2 143\nout ready\nwait");
+  }
+  Start({"--workers", "1"});
+  AwaitLine("[chief 0] ready");
+  AwaitLine("[worker 0] ready");
+  kill(launcher_->pid(), SIGINT);
+  EXPECT_EQ(Finish(), 143);
+  EXPECT_THAT(Text(), HasSubstr("muster: preempted after"));
+}
+
+TEST_F(Launch, KillsAtTheSecondSignal) {
+  for (const char* task : {"chief-0", "worker-0"}) {
+    Script(task, "ignore 2\nignore 15\npid\nwait");
+  }
+  Start({"--workers", "1"});
+  const Watched chief(PidOf("[chief 0]")), worker(PidOf("[worker 0]"));
+  ASSERT_TRUE(chief.valid() && worker.valid());
+  kill(launcher_->pid(), SIGINT);
+  AwaitLine("muster: SIGINT: asked all tasks to stop and save; once more ends them at once");
+  EXPECT_FALSE(chief.ended());
+  kill(launcher_->pid(), SIGTERM);
+  EXPECT_EQ(Finish(), 137);
+  EXPECT_TRUE(chief.ended());
+  EXPECT_TRUE(worker.ended());
+}
+
+TEST_F(Launch, KillsAndNamesWhoIgnoresTheEnd) {
+  Script("chief-0", "on 15 143\nout ready\nwait");
+  Script("worker-0", "ignore 15\npid\nwait");
+  Start({"--workers", "1", "--end-grace", "0.1"});
+  AwaitLine("[chief 0] ready");
+  const Watched worker(PidOf("[worker 0]"));
+  kill(launcher_->pid(), SIGTERM);
+  EXPECT_EQ(Finish(), 143);
+  EXPECT_THAT(err_, Contains("muster: still running 0.1 s after chief 0 ended, killed: worker 0"));
+  EXPECT_TRUE(worker.ended());
+}
+
+TEST_F(Launch, ReportsAKilledWorkerAndTheChiefsVerdict) {
+  // The chief's own way of learning of the loss is not the launcher's business: it hangs here.
+  Script("chief-0", "on 15 143\nout ready\nwait");
+  Script("worker-0", "kill 9");
+  Start({"--workers", "1", "--verdict-timeout", "0.1"});
+  EXPECT_EQ(Finish(), 137);
+  EXPECT_THAT(err_, Contains("muster: worker 0 was killed by SIGKILL"));
+  EXPECT_THAT(Text(), HasSubstr("chief 0 reached no verdict within 0.1 s: stopping all"));
+}
+
+TEST_F(Launch, RepeatsTheChiefsRootCause) {
+  Script("chief-0", "err 12:00:00 E | ROOT CAUSE: worker 0 was lost\nout noise\nexit 138");
+  Script("worker-0", "kill 6");
+  Start({"--workers", "1"});
+  EXPECT_EQ(Finish(), 138);
+  EXPECT_THAT(err_, Contains("muster: ROOT CAUSE: worker 0 was lost"));
+}
+
+TEST_F(Launch, LeavesNobodyWhenItIsKilled) {
+  for (const char* task : {"chief-0", "worker-0", "worker-1"}) {
+    Script(task, "ignore 1\nignore 2\nignore 15\npid\nwait");
+  }
+  Start({"--workers", "2"});
+  std::vector<Watched> tasks;
+  for (const char* task : {"[chief 0]", "[worker 0]", "[worker 1]"}) {
+    tasks.emplace_back(PidOf(task));
+    ASSERT_TRUE(tasks.back().valid());
+    EXPECT_FALSE(tasks.back().ended());
+  }
+  kill(launcher_->pid(), SIGKILL);  // it alone: Child::Signal would reach a process group
+  EXPECT_EQ(WaitForExit(), 137);
+  for (const Watched& task : tasks) EXPECT_TRUE(task.EndsWithin(kDeadline));
+}
+
+TEST_F(Launch, EndsWhatATaskLeftInItsGroup) {
+  Script("chief-0", "spawn\non 15 0\nwait");
+  Start({"--workers", "0"});
+  const Watched orphan(PidOf("[chief 0]"));
+  ASSERT_TRUE(orphan.valid());
+  kill(launcher_->pid(), SIGTERM);
+  EXPECT_EQ(Finish(), 0);
+  EXPECT_TRUE(orphan.EndsWithin(kDeadline));
+}
+
+TEST_F(Launch, StopsWhenNobodyReadsAnyMore) {
+  Script("chief-0", "on 15 143\nout ready\nflood 100000");
+  Start({"--workers", "0"});
+  AwaitLine("[chief 0] ready");
+  launcher_->out.Reset();
+  EXPECT_EQ(Finish(), 143);
+  EXPECT_THAT(err_,
+              Contains("muster: nobody reads this output any more: asked all tasks to stop and "
+                       "save; once more ends them at once"));
+}
+
+TEST_F(Launch, RefusesWhatCannotStart) {
+  std::filesystem::remove(folder_ + "/bin/muster-ps");
+  Script("chief-0", "out started");
+  Start({"--workers", "1", "--ps", "1"});
+  EXPECT_EQ(Finish(), 2);
+  EXPECT_THAT(err_, Contains("muster launch: cannot start ps 0: " + folder_ +
+                             "/bin/muster-ps: No such file or directory"));
+  EXPECT_THAT(out_, Not(Contains("[chief 0] started")));
+}
+
+TEST_F(Launch, RefusesAMissingJobAndALogFolderThatCannotBe) {
+  std::filesystem::remove(folder_ + "/job.json");
+  Start({"--workers", "1"});
+  EXPECT_EQ(Finish(), 2);
+  EXPECT_THAT(Text(), HasSubstr("job.json"));
+
+  std::ofstream(folder_ + "/file") << "in the way";
+  WriteJob({{"model_dir", folder_ + "/file"}});
+  Start({"--workers", "1"});
+  EXPECT_EQ(Finish(), 2);
+  EXPECT_THAT(Text(), HasSubstr("cannot make the folder for logs " + folder_ + "/file/logs"));
+}
+
+}  // namespace
+}  // namespace muster

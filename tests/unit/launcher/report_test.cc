@@ -1,0 +1,46 @@
+#include "deploy/launcher/report.h"
+
+#include <gmock/gmock.h>
+
+namespace muster {
+namespace {
+
+using testing::ElementsAre;
+
+LaunchState State(ExitReport chief, ExitReport worker) {
+  LaunchState state;
+  const auto plan = PlanCluster({.workers = 1}, {1, 2});
+  state.tasks = {{plan[0], true, chief}, {plan[1], true, worker}};
+  return state;
+}
+
+TEST(Report, SaysWhereTheResultIs) {
+  LaunchOutcome outcome = {
+      .verdict = {}, .elapsed = std::chrono::seconds(83), .model_dir = "runs/a"};
+  outcome.result = {
+      {"metrics", {{"test", {{"accuracy", 0.90514}, {"loss", 0.25}}}, {"train", nullptr}}}};
+  EXPECT_THAT(
+      Report(State({0}, {0}), outcome),
+      ElementsAre("completed in 1:23, exit code 0", "test accuracy 0.9051, test loss 0.2500",
+                  "result in runs/a/result.json, logs in runs/a/logs"));
+}
+
+TEST(Report, RepeatsTheRootCause) {
+  const LaunchState state = State({138}, {137, 9});
+  LaunchOutcome outcome = {.verdict = VerdictOf(state), .elapsed = std::chrono::seconds(2)};
+  outcome.root_cause = "ROOT CAUSE: worker 0 on host a was lost";
+  const auto lines = Report(state, outcome);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_THAT(lines[0], testing::StartsWith("failed after 0:02, exit code 138: chief 0 exited"));
+  EXPECT_THAT(lines[1], testing::HasSubstr("worker 0 was killed by SIGKILL"));
+  EXPECT_EQ(lines[2], outcome.root_cause);
+}
+
+TEST(Report, CallsAPreemptedRunSo) {
+  const LaunchState state = State({143}, {143});
+  const auto lines = Report(state, {.verdict = VerdictOf(state)});
+  EXPECT_THAT(lines[0], testing::StartsWith("preempted after 0:00, exit code 143"));
+}
+
+}  // namespace
+}  // namespace muster

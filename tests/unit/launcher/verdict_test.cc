@@ -1,0 +1,129 @@
+#include "deploy/launcher/verdict.h"
+
+#include <gmock/gmock.h>
+
+#include <csignal>
+
+namespace muster {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+class Verdict : public testing::Test {
+ protected:
+  Verdict() {
+    for (const PlannedTask& task : PlanCluster({.workers = 2, .evaluator = true}, {1, 2, 3, 4})) {
+      state_.tasks.push_back({task});
+    }
+  }
+  void End(int task, ExitReport report, int at) {
+    TaskState& state = state_.tasks[task];
+    state.ended = true;
+    state.report = report;
+    state.ended_at = start_ + seconds(at);
+  }
+  LaunchDecision At(int second) const { return Decide(start_ + seconds(second), state_, options_); }
+
+  static constexpr int kChief = 0, kWorker0 = 1, kWorker1 = 2, kEvaluator = 3;
+  static constexpr ExitReport kKilled = {128 + SIGKILL, SIGKILL};
+  const MonotonicTime start_ = MonotonicTime(seconds(1000));
+  LaunchOptions options_;  // 10 s and 30 s
+  LaunchState state_;
+};
+
+TEST_F(Verdict, WaitsWithoutALimitWhileAllIsWell) {
+  EXPECT_EQ(At(0).action, LaunchAction::kWait);
+  EXPECT_FALSE(At(0).until.has_value());
+  End(kWorker0, {0}, 1);
+  End(kWorker1, {143}, 2);
+  EXPECT_EQ(At(100000).action, LaunchAction::kWait);
+  EXPECT_FALSE(At(3).until.has_value());
+}
+
+TEST_F(Verdict, IsTheChiefsExitCode) {
+  End(kWorker1, kKilled, 1);
+  End(kWorker0, {138}, 3);
+  End(kChief, {138}, 3);
+  EXPECT_EQ(VerdictOf(state_).code, 138);
+  EXPECT_THAT(VerdictOf(state_).reason, HasSubstr("chief 0 exited with code 138"));
+  state_.tasks[kChief].report = {0};
+  EXPECT_EQ(VerdictOf(state_).code, 0);
+}
+
+TEST_F(Verdict, IsTheFirstFailuresWhenTheChiefWasKilled) {
+  End(kChief, kKilled, 5);
+  End(kWorker0, {138}, 6);
+  End(kWorker1, {138}, 6);
+  EXPECT_EQ(VerdictOf(state_).code, 137);
+  End(kWorker1, {1}, 4);
+  EXPECT_EQ(VerdictOf(state_).code, 1);
+  EXPECT_THAT(VerdictOf(state_).reason, HasSubstr("worker 1 exited with code 1"));
+}
+
+TEST_F(Verdict, IsNeverAnEvaluators) {
+  End(kEvaluator, {1, 0}, 1);
+  EXPECT_FALSE(At(2).until.has_value());
+  End(kChief, kKilled, 2);
+  EXPECT_EQ(VerdictOf(state_).code, 137);
+}
+
+TEST_F(Verdict, GivesTheOthersATimeToEnd) {
+  End(kChief, {0}, 100);
+  const LaunchDecision waiting = At(105);
+  EXPECT_EQ(waiting.action, LaunchAction::kWait);
+  EXPECT_EQ(waiting.until, start_ + seconds(110));
+  const LaunchDecision over = At(110);
+  EXPECT_EQ(over.action, LaunchAction::kKill);
+  EXPECT_THAT(over.reason, HasSubstr("worker 0, worker 1, evaluator 0"));
+  EXPECT_THAT(over.reason, HasSubstr("10 s after chief 0 ended"));
+}
+
+TEST_F(Verdict, StopsAClusterWhoseChiefReachesNone) {
+  End(kWorker1, {139, SIGSEGV}, 10);
+  EXPECT_EQ(At(39).until, start_ + seconds(40));
+  const LaunchDecision silent = At(40);
+  EXPECT_EQ(silent.action, LaunchAction::kTerminate);
+  EXPECT_THAT(silent.reason, HasSubstr("worker 1 was killed by SIGSEGV"));
+  state_.terminated_at = start_ + seconds(40);
+  EXPECT_EQ(At(41).until, start_ + seconds(50));
+  EXPECT_EQ(At(50).action, LaunchAction::kKill);
+  // What it says when it is told to stop is not the cause.
+  End(kChief, {143}, 42);
+  EXPECT_EQ(VerdictOf(state_).code, 139);
+}
+
+TEST_F(Verdict, KillsAtTheSecondRequest) {
+  state_.stop_requests = 1;
+  EXPECT_EQ(At(5).action, LaunchAction::kWait);
+  state_.stop_requests = 2;
+  EXPECT_EQ(At(5).action, LaunchAction::kKill);
+  state_.killed_at = start_ + seconds(5);
+  EXPECT_EQ(At(6).until, start_ + seconds(10));
+  for (int task : {kWorker0, kWorker1, kEvaluator}) End(task, kKilled, 6);
+  const LaunchDecision stuck = At(10);
+  EXPECT_EQ(stuck.action, LaunchAction::kDone);
+  EXPECT_THAT(stuck.reason, HasSubstr("cannot end chief 0"));
+  EXPECT_EQ(VerdictOf(state_).code, 137);
+  End(kChief, kKilled, 6);
+  EXPECT_EQ(At(7).action, LaunchAction::kDone);
+  EXPECT_EQ(VerdictOf(state_).code, 137);
+}
+
+TEST_F(Verdict, OfAChiefThatStoppedInTimeStandsWhenTheRestIsKilled) {
+  End(kChief, {143}, 3);
+  state_.stop_requests = 2;
+  state_.killed_at = start_ + seconds(5);
+  for (int task : {kWorker0, kWorker1, kEvaluator}) End(task, kKilled, 6);
+  EXPECT_EQ(VerdictOf(state_).code, 143);
+}
+
+TEST(Describe, NamesCodesAndSignals) {
+  EXPECT_EQ(Describe({0, 0}), "exited with code 0 (done)");
+  EXPECT_EQ(Describe({2, 0}), "exited with code 2 (configuration)");
+  EXPECT_EQ(Describe({7, 0}), "exited with code 7");
+  EXPECT_EQ(Describe({137, SIGKILL}), "was killed by SIGKILL");
+}
+
+}  // namespace
+}  // namespace muster
