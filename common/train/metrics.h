@@ -15,7 +15,8 @@ class Metric {
   virtual ~Metric() = default;
   // How many sums it keeps.
   virtual int width() const = 0;
-  // Shape [width()], on the inputs' device, without a host synchronisation: what these examples
+  // Shape [width()], float32 (float64 for float64 outputs), on the inputs' device, without a host
+  // synchronisation: what these examples
   // add. Zeros for an empty batch. Counts must be exact in float32 (below 2^24 a step). Throws
   // c10::Error on shapes that cannot be right.
   virtual at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const = 0;
@@ -25,10 +26,11 @@ class Metric {
 
 std::shared_ptr<const Metric>
 MakeMean();  // of output [batch] (or any shape: mean over all elements)
-std::shared_ptr<const Metric> MakeSum();  // of output
-std::shared_ptr<const Metric>
-MakeAccuracy();  // output [batch, classes] scores, target [batch] int64
-std::shared_ptr<const Metric> MakeTopKAccuracy(int k);  // likewise
+std::shared_ptr<const Metric> MakeSum();       // of output
+std::shared_ptr<const Metric> MakeAccuracy();  // output [batch, classes] scores, target [batch]
+                                               // integers; of equal scores the first
+std::shared_ptr<const Metric> MakeTopKAccuracy(
+    int k);  // likewise; classes that tie at the edge are all among the top k
 std::shared_ptr<const Metric> MakeBinaryAccuracy(
     double threshold);  // output [batch] or [batch, 1], target 0 or 1
 std::shared_ptr<const Metric> MakeMeanSquaredError();  // equal shapes, mean over all elements

@@ -27,8 +27,9 @@ class Optimizer {
   // parameter and its slots alone. Gradients may be overwritten. Clipping comes first.
   virtual void Update(const std::vector<at::Tensor>& gradients, double learning_rate) = 0;
   virtual const std::vector<at::Tensor>& parameters() const = 0;
-  // "momentum", "exp_avg", ...; the tensors of slot s, one for each parameter, made at construction
-  // (never later), so that a checkpoint or an undo copy can name and restore them in place.
+  // "momentum_buffer", "exp_avg", ... as torch.optim names them; the tensors of slot s, one for
+  // each parameter, made at construction (never later), so that a checkpoint or an undo copy can
+  // name and restore them in place.
   virtual const std::vector<std::string>& slot_names() const = 0;
   virtual const std::vector<at::Tensor>& slot(int s) const = 0;
   virtual std::string Describe() const = 0;  // "adam(beta1=0.9, beta2=0.999, epsilon=1e-07)"
@@ -44,7 +45,8 @@ absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const Json& spec,
 // sgd 0.01, others 0.001).
 double DefaultLearningRate(const Json& optimizer_spec);
 
-// Scales the gradients in place as the options say.
+// Scales the gradients in place as the options say. The result does not depend on the number of
+// threads, so that replicas with different ones stay equal.
 void ClipGradients(const std::vector<at::Tensor>& gradients, const ClipOptions& options);
 
 }  // namespace muster

@@ -23,9 +23,15 @@ struct ScheduleContext {
       0;  // 0: not known; a schedule that needs it and has no decay_steps of its own is refused
 };
 
-// A number (constant), or {"name": "constant" | "step" | "piecewise" | "exponential" | "cosine",
-// ..., "warmup_steps" or "warmup_epochs"}: docs/job_file.md lists the keys; formulas are Keras's
-// (ExponentialDecay, PiecewiseConstantDecay, CosineDecay).
+// A number (constant), or an object; formulas are Keras's (ExponentialDecay, CosineDecay,
+// PiecewiseConstantDecay), and every length may be given in steps or in epochs ("..._epochs"):
+//   {"name": "constant", "initial"}
+//   {"name": "step", "initial", "gamma": 0.1, "every_steps"}
+//   {"name": "piecewise", "boundary_steps": [...], "values": [... one more]}
+//   {"name": "exponential", "initial", "decay_rate", "decay_steps", "staircase": false}
+//   {"name": "cosine", "initial", "alpha": 0, "decay_steps": all that are left after the warm-up}
+// Each takes "warmup_steps" too: linear from "warmup_from" (default 0) to the initial rate. Decay
+// begins after it; boundaries count from the start of training.
 absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const Json& spec,
                                                        const ScheduleContext& context);
 

@@ -1,0 +1,178 @@
+#include "common/train/metrics.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/argmax.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/gt.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/ops/lt.h>
+#include <ATen/ops/square.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/sum.h>
+
+namespace muster {
+namespace {
+
+// Sums are float32, but for float64 values.
+at::ScalarType SumType(const at::Tensor& values) {
+  return values.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+// {sum of values, how many}: the count is known on the host, so the device is not asked.
+at::Tensor SumAndCount(const at::Tensor& values) {
+  const at::Tensor sum = values.sum(SumType(values));
+  return at::stack({sum, at::full({}, values.numel(), sum.options())});
+}
+
+class Ratio : public Metric {
+ public:
+  int width() const override { return 2; }
+  double Result(const std::vector<double>& sums) const override {
+    return sums.at(1) == 0 ? 0 : sums[0] / sums[1];
+  }
+};
+
+void CheckNoTarget(const at::Tensor& target, const char* name) {
+  TORCH_CHECK(!target.defined(), "metric ", name,
+              " takes one tensor and no target: give it the values to be aggregated");
+}
+
+class Mean : public Ratio {
+ public:
+  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
+    const at::NoGradGuard no_grad;
+    CheckNoTarget(target, "mean");
+    return SumAndCount(output);
+  }
+};
+
+class Sum : public Metric {
+ public:
+  int width() const override { return 1; }
+  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
+    const at::NoGradGuard no_grad;
+    CheckNoTarget(target, "sum");
+    return output.sum(SumType(output)).reshape({1});
+  }
+  double Result(const std::vector<double>& sums) const override { return sums.at(0); }
+};
+
+void CheckClasses(const at::Tensor& output, const at::Tensor& target, const char* name) {
+  TORCH_CHECK(output.dim() == 2 && output.size(1) > 0, "metric ", name,
+              ": the output must be scores [batch, classes], is ", output.sizes());
+  TORCH_CHECK(target.defined() && target.dim() == 1 && target.size(0) == output.size(0), "metric ",
+              name, ": the target must be class numbers [batch] like the output's ", output.sizes(),
+              ", is ", target.defined() ? c10::str(target.sizes()) : "missing");
+  TORCH_CHECK(at::isIntegralType(target.scalar_type(), /*includeBool=*/false), "metric ", name,
+              ": the target must be integer class numbers, is ", target.scalar_type());
+}
+
+// The class with the highest score, the first of them where several are.
+class Accuracy : public Ratio {
+ public:
+  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
+    const at::NoGradGuard no_grad;
+    CheckClasses(output, target, "accuracy");
+    return SumAndCount(output.argmax(1).eq(target));
+  }
+};
+
+// Right where fewer than k classes have a higher score than the target: of classes that tie at the
+// edge all are among the top k, as in TensorFlow. Scores with a NaN, and targets that are no class,
+// are wrong.
+class TopKAccuracy : public Ratio {
+ public:
+  explicit TopKAccuracy(int k) : k_(k) {
+    TORCH_CHECK(k >= 1, "top-k accuracy needs a k of 1 or more, is ", k);
+  }
+  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
+    const at::NoGradGuard no_grad;
+    CheckClasses(output, target, "top-k accuracy");
+    const at::Tensor index = target.to(at::kLong).clamp(0, output.size(1) - 1);
+    const at::Tensor higher = output.gt(output.gather(1, index.unsqueeze(1))).sum(1);
+    const at::Tensor valid = output.isnan().any(1).logical_not_().logical_and_(index.eq(target));
+    return SumAndCount(higher.lt(k_).logical_and_(valid));
+  }
+
+ private:
+  const int k_;
+};
+
+class BinaryAccuracy : public Ratio {
+ public:
+  explicit BinaryAccuracy(double threshold) : threshold_(threshold) {}
+  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
+    const at::NoGradGuard no_grad;
+    return SumAndCount(
+        Column(output, "output").gt(threshold_).eq(ColumnLike(output, target).gt(0.5)));
+  }
+
+ private:
+  static at::Tensor Column(const at::Tensor& tensor, const char* what) {
+    TORCH_CHECK(tensor.defined(), "metric binary accuracy: the ", what, " is missing");
+    TORCH_CHECK(tensor.dim() == 1 || (tensor.dim() == 2 && tensor.size(1) == 1),
+                "metric binary accuracy: the ", what, " must be [batch] or [batch, 1], is ",
+                tensor.sizes());
+    return tensor.reshape({tensor.size(0)});
+  }
+  static at::Tensor ColumnLike(const at::Tensor& output, const at::Tensor& target) {
+    const at::Tensor column = Column(target, "target");
+    TORCH_CHECK(column.size(0) == output.size(0), "metric binary accuracy: ", output.size(0),
+                " outputs and ", column.size(0), " targets");
+    return column.to(at::kFloat);
+  }
+
+  const double threshold_;
+};
+
+void CheckSameShape(const at::Tensor& output, const at::Tensor& target, const char* name) {
+  TORCH_CHECK(target.defined() && output.sizes() == target.sizes(), "metric ", name,
+              ": output and target must have one shape, are ", output.sizes(), " and ",
+              target.defined() ? c10::str(target.sizes()) : "missing");
+}
+
+// In float32 at least: an int8 difference would wrap, a bfloat16 one be coarse.
+at::Tensor Difference(const at::Tensor& output, const at::Tensor& target) {
+  return output.to(SumType(output)).sub(target.to(SumType(output)));
+}
+
+class MeanSquaredError : public Ratio {
+ public:
+  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
+    const at::NoGradGuard no_grad;
+    CheckSameShape(output, target, "mean squared error");
+    return SumAndCount(Difference(output, target).square_());
+  }
+};
+
+class MeanAbsoluteError : public Ratio {
+ public:
+  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
+    const at::NoGradGuard no_grad;
+    CheckSameShape(output, target, "mean absolute error");
+    return SumAndCount(Difference(output, target).abs_());
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const Metric> MakeMean() { return std::make_shared<Mean>(); }
+std::shared_ptr<const Metric> MakeSum() { return std::make_shared<Sum>(); }
+std::shared_ptr<const Metric> MakeAccuracy() { return std::make_shared<Accuracy>(); }
+std::shared_ptr<const Metric> MakeTopKAccuracy(int k) { return std::make_shared<TopKAccuracy>(k); }
+std::shared_ptr<const Metric> MakeBinaryAccuracy(double threshold) {
+  return std::make_shared<BinaryAccuracy>(threshold);
+}
+std::shared_ptr<const Metric> MakeMeanSquaredError() {
+  return std::make_shared<MeanSquaredError>();
+}
+std::shared_ptr<const Metric> MakeMeanAbsoluteError() {
+  return std::make_shared<MeanAbsoluteError>();
+}
+
+}  // namespace muster

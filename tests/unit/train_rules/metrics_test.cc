@@ -1,0 +1,140 @@
+#include "common/train/metrics.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<double> Sums(const Metric& metric, const at::Tensor& output,
+                         const at::Tensor& target = {}) {
+  const at::Tensor increment = metric.Increment(output, target).to(at::kDouble);
+  EXPECT_EQ(increment.dim(), 1);
+  EXPECT_EQ(increment.numel(), metric.width());
+  return {increment.data_ptr<double>(), increment.data_ptr<double>() + increment.numel()};
+}
+
+double Value(const Metric& metric, const at::Tensor& output, const at::Tensor& target = {}) {
+  return metric.Result(Sums(metric, output, target));
+}
+
+at::Tensor Labels(std::vector<int64_t> values) { return at::tensor(values, at::kLong); }
+
+TEST(Metrics, MeanAndSumOverAllElements) {
+  const at::Tensor values = at::tensor({1.0, 2.0, 6.0, 7.0}).reshape({2, 2});
+  EXPECT_DOUBLE_EQ(Value(*MakeMean(), values), 4);
+  EXPECT_DOUBLE_EQ(Value(*MakeSum(), values), 16);
+  EXPECT_DOUBLE_EQ(Value(*MakeMean(), Labels({1, 0, 0, 1}).to(at::kBool)), 0.5);
+  EXPECT_DOUBLE_EQ(Value(*MakeMean(), at::ones({}).mul(3)), 3);
+}
+
+TEST(Metrics, IncrementsOfSlicesAddUp) {
+  const at::Tensor values = at::tensor({1.0, 2.0, 6.0, 7.0, 8.0});
+  std::vector<double> sums(2, 0);
+  for (const auto& [begin, end] : {std::pair{0, 3}, {3, 3}, {3, 5}}) {
+    const std::vector<double> more = Sums(*MakeMean(), values.slice(0, begin, end));
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += more[i];
+  }
+  EXPECT_DOUBLE_EQ(MakeMean()->Result(sums), 4.8);
+}
+
+TEST(Metrics, AccuracyTakesTheFirstOfEqualScores) {
+  const at::Tensor scores =
+      at::tensor({0.1, 0.9, 0.0, 0.5, 0.5, 0.1, 0.2, 0.3, 0.3}).reshape({3, 3});
+  EXPECT_DOUBLE_EQ(Value(*MakeAccuracy(), scores, Labels({1, 0, 1})), 1);
+  EXPECT_DOUBLE_EQ(Value(*MakeAccuracy(), scores, Labels({1, 1, 2})), 1.0 / 3);
+}
+
+TEST(Metrics, TopKCountsTiesAtTheEdgeAsWithin) {
+  const at::Tensor scores = at::tensor({4.0, 3.0, 3.0, 3.0, 1.0}).reshape({1, 5});
+  EXPECT_DOUBLE_EQ(Value(*MakeTopKAccuracy(1), scores, Labels({0})), 1);
+  EXPECT_DOUBLE_EQ(Value(*MakeTopKAccuracy(1), scores, Labels({1})), 0);
+  for (const int64_t tied : {1, 2, 3}) {
+    EXPECT_DOUBLE_EQ(Value(*MakeTopKAccuracy(2), scores, Labels({tied})), 1);
+  }
+  EXPECT_DOUBLE_EQ(Value(*MakeTopKAccuracy(4), scores, Labels({4})), 0);
+  EXPECT_DOUBLE_EQ(Value(*MakeTopKAccuracy(9), scores, Labels({4})), 1);
+}
+
+TEST(Metrics, TopKOfNaNsAndOfTargetsThatAreNoClassIsWrong) {
+  const at::Tensor scores = at::tensor({4.0, std::numeric_limits<double>::quiet_NaN()});
+  EXPECT_DOUBLE_EQ(Value(*MakeTopKAccuracy(2), scores.reshape({1, 2}), Labels({0})), 0);
+  EXPECT_DOUBLE_EQ(Value(*MakeTopKAccuracy(2), at::ones({2, 2}), Labels({-1, 2})), 0);
+}
+
+TEST(Metrics, BinaryAccuracy) {
+  const at::Tensor scores = at::tensor({0.2, 0.5, 0.6, 0.9});
+  EXPECT_DOUBLE_EQ(Value(*MakeBinaryAccuracy(0.5), scores, Labels({0, 0, 1, 0})), 0.75);
+  EXPECT_DOUBLE_EQ(
+      Value(*MakeBinaryAccuracy(0.5), scores.reshape({4, 1}), at::tensor({0.0, 1.0, 1.0, 1.0})),
+      0.75);
+}
+
+TEST(Metrics, SquaredAndAbsoluteErrors) {
+  const at::Tensor output = at::tensor({1.0, 2.0, 3.0, 4.0}).reshape({2, 2});
+  const at::Tensor target = at::tensor({1.0, 4.0, 3.0, 0.0}).reshape({2, 2});
+  EXPECT_DOUBLE_EQ(Value(*MakeMeanSquaredError(), output, target), 5);
+  EXPECT_DOUBLE_EQ(Value(*MakeMeanAbsoluteError(), output, target), 1.5);
+  const at::Tensor bytes = at::tensor({250, 3}, at::kByte);
+  EXPECT_DOUBLE_EQ(Value(*MakeMeanAbsoluteError(), bytes, at::tensor({3, 250}, at::kByte)), 247);
+}
+
+TEST(Metrics, EmptyBatchesAddZeros) {
+  const at::Tensor scores = at::empty({0, 10}), labels = Labels({}), column = at::empty({0});
+  EXPECT_EQ(Sums(*MakeMean(), column), std::vector<double>(2, 0));
+  EXPECT_EQ(Sums(*MakeSum(), column), std::vector<double>(1, 0));
+  EXPECT_EQ(Sums(*MakeAccuracy(), scores, labels), std::vector<double>(2, 0));
+  EXPECT_EQ(Sums(*MakeTopKAccuracy(3), scores, labels), std::vector<double>(2, 0));
+  EXPECT_EQ(Sums(*MakeBinaryAccuracy(0), column, labels), std::vector<double>(2, 0));
+  EXPECT_EQ(Sums(*MakeMeanSquaredError(), scores, scores), std::vector<double>(2, 0));
+  EXPECT_EQ(Sums(*MakeMeanAbsoluteError(), scores, scores), std::vector<double>(2, 0));
+  EXPECT_EQ(MakeAccuracy()->Result({0, 0}), 0);
+}
+
+TEST(Metrics, NoGraphIsKept) {
+  const at::Tensor output = at::ones({3}).requires_grad_(true);
+  EXPECT_FALSE(MakeMean()->Increment(output.mul(2), {}).requires_grad());
+}
+
+std::string Refusal(const Metric& metric, const at::Tensor& output, const at::Tensor& target) {
+  try {
+    metric.Increment(output, target);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "accepted";
+}
+
+TEST(Metrics, ShapesThatCannotBeRight) {
+  const at::Tensor scores = at::ones({4, 3}), labels = Labels({0, 1, 2, 0});
+  EXPECT_THAT(Refusal(*MakeMean(), scores, labels), HasSubstr("no target"));
+  EXPECT_THAT(Refusal(*MakeSum(), scores, labels), HasSubstr("no target"));
+  for (const auto& metric : {MakeAccuracy(), MakeTopKAccuracy(2)}) {
+    EXPECT_THAT(Refusal(*metric, at::ones({4}), labels), HasSubstr("scores [batch, classes]"));
+    EXPECT_THAT(Refusal(*metric, at::ones({4, 0}), labels), HasSubstr("scores [batch, classes]"));
+    EXPECT_THAT(Refusal(*metric, scores, {}), HasSubstr("missing"));
+    EXPECT_THAT(Refusal(*metric, scores, Labels({1})), HasSubstr("class numbers [batch]"));
+    EXPECT_THAT(Refusal(*metric, scores, scores), HasSubstr("class numbers [batch]"));
+    EXPECT_THAT(Refusal(*metric, scores, at::ones({4})), HasSubstr("integer class numbers"));
+  }
+  EXPECT_THAT(Refusal(*MakeBinaryAccuracy(0.5), scores, labels),
+              HasSubstr("[batch, 1], is [4, 3]"));
+  EXPECT_THAT(Refusal(*MakeBinaryAccuracy(0.5), at::ones({4}), Labels({1})),
+              HasSubstr("4 outputs and 1 targets"));
+  for (const auto& metric : {MakeMeanSquaredError(), MakeMeanAbsoluteError()}) {
+    EXPECT_THAT(Refusal(*metric, at::ones({4}), at::ones({4, 1})), HasSubstr("one shape"));
+    EXPECT_THAT(Refusal(*metric, at::ones({4}), {}), HasSubstr("missing"));
+  }
+  EXPECT_THROW(MakeTopKAccuracy(0), c10::Error);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,170 @@
+#include "common/train/schedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr ScheduleContext kContext = {.steps_per_epoch = 10, .total_steps = 100};
+
+std::unique_ptr<Schedule> Make(const char* spec, ScheduleContext context = kContext) {
+  auto schedule = MakeSchedule(Json::parse(spec), context);
+  if (!schedule.ok()) throw std::runtime_error(schedule.status().ToString());
+  return *std::move(schedule);
+}
+
+TEST(Schedule, Constant) {
+  for (const char* spec : {"0.25", R"({"name": "constant", "initial": 0.25})"}) {
+    const auto schedule = Make(spec);
+    EXPECT_DOUBLE_EQ(schedule->At(0), 0.25);
+    EXPECT_DOUBLE_EQ(schedule->At(1'000'000'000), 0.25);
+  }
+  EXPECT_DOUBLE_EQ(Make("0")->At(3), 0);
+}
+
+TEST(Schedule, Step) {
+  for (const char* spec :
+       {R"({"name": "step", "initial": 0.8, "gamma": 0.5, "every_steps": 20})",
+        R"({"name": "step", "initial": 0.8, "gamma": 0.5, "every_epochs": 2})"}) {
+    const auto schedule = Make(spec);
+    EXPECT_DOUBLE_EQ(schedule->At(0), 0.8);
+    EXPECT_DOUBLE_EQ(schedule->At(19), 0.8);
+    EXPECT_DOUBLE_EQ(schedule->At(20), 0.4);
+    EXPECT_DOUBLE_EQ(schedule->At(39), 0.4);
+    EXPECT_DOUBLE_EQ(schedule->At(40), 0.2);
+    EXPECT_DOUBLE_EQ(schedule->At(200), 0.8 * std::pow(0.5, 10));
+  }
+}
+
+TEST(Schedule, PiecewiseKeepsTheBoundaryAsKerasDoes) {
+  for (const char* spec :
+       {R"({"name": "piecewise", "boundary_steps": [20, 55], "values": [1, 0.5, 0.1]})",
+        R"({"name": "piecewise", "boundary_epochs": [2, 5.5], "values": [1, 0.5, 0.1]})"}) {
+    const auto schedule = Make(spec);
+    EXPECT_DOUBLE_EQ(schedule->At(0), 1);
+    EXPECT_DOUBLE_EQ(schedule->At(20), 1);
+    EXPECT_DOUBLE_EQ(schedule->At(21), 0.5);
+    EXPECT_DOUBLE_EQ(schedule->At(55), 0.5);
+    EXPECT_DOUBLE_EQ(schedule->At(56), 0.1);
+    EXPECT_DOUBLE_EQ(schedule->At(1000), 0.1);
+  }
+  EXPECT_DOUBLE_EQ(Make(R"({"name": "piecewise", "boundary_steps": [], "values": [3]})")->At(5), 3);
+}
+
+TEST(Schedule, Exponential) {
+  const auto schedule =
+      Make(R"({"name": "exponential", "initial": 0.1, "decay_rate": 0.5, "decay_steps": 20})");
+  EXPECT_DOUBLE_EQ(schedule->At(0), 0.1);
+  EXPECT_DOUBLE_EQ(schedule->At(5), 0.1 * std::pow(0.5, 0.25));
+  EXPECT_DOUBLE_EQ(schedule->At(20), 0.05);
+  EXPECT_DOUBLE_EQ(schedule->At(60), 0.0125);
+  const auto stairs = Make(R"({"name": "exponential", "initial": 0.1, "decay_rate": 0.5,
+                               "decay_epochs": 2, "staircase": true})");
+  EXPECT_DOUBLE_EQ(stairs->At(19), 0.1);
+  EXPECT_DOUBLE_EQ(stairs->At(20), 0.05);
+  EXPECT_DOUBLE_EQ(stairs->At(59), 0.025);
+}
+
+TEST(Schedule, CosineOverTheWholeJobByDefault) {
+  const auto schedule = Make(R"({"name": "cosine", "initial": 0.4})");
+  EXPECT_DOUBLE_EQ(schedule->At(0), 0.4);
+  EXPECT_DOUBLE_EQ(schedule->At(25), 0.2 * (1 + std::cos(std::numbers::pi / 4)));
+  EXPECT_NEAR(schedule->At(50), 0.2, 1e-15);
+  EXPECT_NEAR(schedule->At(99), 0.2 * (1 + std::cos(0.99 * std::numbers::pi)), 1e-15);
+  EXPECT_NEAR(schedule->At(100), 0, 1e-15);
+  EXPECT_NEAR(schedule->At(5000), 0, 1e-15);
+}
+
+TEST(Schedule, CosineAlphaAndLength) {
+  for (const char* spec :
+       {R"({"name": "cosine", "initial": 1, "alpha": 0.1, "decay_steps": 40})",
+        R"({"name": "cosine", "initial": 1, "alpha": 0.1, "decay_epochs": 4})"}) {
+    const auto schedule = Make(spec, {.steps_per_epoch = 10, .total_steps = 0});
+    EXPECT_DOUBLE_EQ(schedule->At(0), 1);
+    EXPECT_NEAR(schedule->At(20), 0.9 * 0.5 + 0.1, 1e-15);
+    EXPECT_DOUBLE_EQ(schedule->At(40), 0.1);
+    EXPECT_DOUBLE_EQ(schedule->At(41), 0.1);
+  }
+}
+
+TEST(Schedule, WarmUpIsLinearAndDecayFollowsIt) {
+  for (const char* spec : {R"({"name": "cosine", "initial": 0.4, "warmup_steps": 20})",
+                           R"({"name": "cosine", "initial": 0.4, "warmup_epochs": 2})"}) {
+    const auto schedule = Make(spec);
+    EXPECT_DOUBLE_EQ(schedule->At(0), 0);
+    EXPECT_DOUBLE_EQ(schedule->At(5), 0.1);
+    EXPECT_DOUBLE_EQ(schedule->At(19), 0.4 * 19 / 20);
+    EXPECT_DOUBLE_EQ(schedule->At(20), 0.4);
+    EXPECT_NEAR(schedule->At(60), 0.2, 1e-15);  // 80 steps are left after it
+    EXPECT_NEAR(schedule->At(100), 0, 1e-15);
+  }
+  const auto from = Make(R"({"name": "constant", "initial": 1, "warmup_steps": 4,
+                             "warmup_from": 0.2})");
+  EXPECT_DOUBLE_EQ(from->At(0), 0.2);
+  EXPECT_DOUBLE_EQ(from->At(2), 0.6);
+  EXPECT_DOUBLE_EQ(from->At(4), 1);
+  const auto steps =
+      Make(R"({"name": "step", "initial": 1, "every_steps": 10, "warmup_steps": 5})");
+  EXPECT_DOUBLE_EQ(steps->At(14), 1);
+  EXPECT_DOUBLE_EQ(steps->At(15), 0.1);
+  const auto exponential = Make(R"({"name": "exponential", "initial": 1, "decay_rate": 0.5,
+                                    "decay_steps": 10, "warmup_steps": 5})");
+  EXPECT_DOUBLE_EQ(exponential->At(5), 1);
+  EXPECT_DOUBLE_EQ(exponential->At(15), 0.5);
+}
+
+TEST(Schedule, BoundariesCountFromTheStartOfTraining) {
+  const auto schedule = Make(R"({"name": "piecewise", "boundary_steps": [20], "values": [1, 0.5],
+                                 "warmup_steps": 10})");
+  EXPECT_DOUBLE_EQ(schedule->At(5), 0.5);
+  EXPECT_DOUBLE_EQ(schedule->At(10), 1);
+  EXPECT_DOUBLE_EQ(schedule->At(20), 1);
+  EXPECT_DOUBLE_EQ(schedule->At(21), 0.5);
+}
+
+TEST(Schedule, AWarmUpLongerThanTheJob) {
+  const auto schedule = Make(R"({"name": "cosine", "initial": 1, "warmup_steps": 200})");
+  EXPECT_DOUBLE_EQ(schedule->At(100), 0.5);
+}
+
+TEST(Schedule, Refusals) {
+  const std::vector<std::pair<const char*, const char*>> refusals = {
+      {R"("cosine")", "learning_rate must be a number or an object"},
+      {"null", "learning_rate must be a number or an object"},
+      {"-0.1", "learning_rate.initial must not be below 0, is -0.1"},
+      {R"({"name": "cosin", "initial": 1})", "learning_rate.name is \"cosin\", did you mean"},
+      {R"({"initial": 1})", "learning_rate.name must be one of constant, step"},
+      {R"({"name": "cosine"})", "learning_rate.initial is missing"},
+      {R"({"name": "cosine", "initial": 1, "alfa": 0})", "did you mean \"alpha\""},
+      {R"({"name": "cosine", "initial": 1, "decay_steps": 0})", "decay_steps must be above 0"},
+      {R"({"name": "cosine", "initial": 1, "decay_steps": 1, "decay_epochs": 1})",
+       "decay_epochs cannot be combined with decay_steps"},
+      {R"({"name": "step", "initial": 1})", "every_steps is missing: give it or every_epochs"},
+      {R"({"name": "exponential", "initial": 1, "decay_steps": 2})", "decay_rate is missing"},
+      {R"({"name": "piecewise", "values": [1]})", "boundary_steps or boundary_epochs must be"},
+      {R"({"name": "piecewise", "boundary_steps": [5, 5], "values": [1, 1, 1]})", "must ascend"},
+      {R"({"name": "piecewise", "boundary_steps": [5], "values": [1]})", "one more than"},
+      {R"({"name": "piecewise", "boundary_steps": [5], "values": [1, -1]})", "not be below 0"},
+      {R"({"name": "constant", "initial": 1, "warmup_steps": -1})",
+       "warmup_steps must not be below 0, is -1"},
+      {R"({"name": "constant", "initial": 1, "warmup_from": -1})", "warmup_from must not be"},
+  };
+  for (const auto& [spec, sentence] : refusals) {
+    const auto schedule = MakeSchedule(Json::parse(spec), kContext);
+    ASSERT_FALSE(schedule.ok()) << spec;
+    EXPECT_EQ(ExitCodeOf(schedule.status()), ExitCode::kConfiguration);
+    EXPECT_THAT(std::string(Message(schedule.status())), HasSubstr(sentence));
+  }
+  const auto unknown_length = MakeSchedule(Json::parse(R"({"name": "cosine", "initial": 1})"),
+                                           {.steps_per_epoch = 10, .total_steps = 0});
+  EXPECT_THAT(std::string(Message(unknown_length.status())), HasSubstr("decay_steps is missing"));
+}
+
+}  // namespace
+}  // namespace muster
