@@ -1,0 +1,48 @@
+#include <ATen/ops/full.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/tensor.h>
+#include <torch/nn/module.h>
+
+#include "common/nn/initializers.h"
+#include "common/nn/models.h"
+
+namespace muster::nn {
+namespace {
+
+class LinearUnitModule : public torch::nn::Module {
+ public:
+  explicit LinearUnitModule(const LinearUnitOptions& options) {
+    weight = register_parameter("weight", Kernel(options));
+    bias = register_parameter("bias", at::full({1}, options.bias, at::kFloat));
+  }
+
+  at::Tensor weight, bias;
+
+ private:
+  static at::Tensor Kernel(const LinearUnitOptions& options) {
+    if (options.kernel.empty()) return GlorotUniform({1, options.features});
+    const at::Tensor given = at::tensor(options.kernel).to(at::kFloat).unsqueeze(0);
+    return given.expand({1, options.features}).contiguous();
+  }
+};
+
+class LinearUnit : public Model {
+ public:
+  explicit LinearUnit(const LinearUnitOptions& options)
+      : module_(std::make_shared<LinearUnitModule>(options)) {}
+  at::Tensor forward(const at::Tensor& input) override {
+    return at::linear(input, module_->weight, module_->bias).squeeze(1);
+  }
+  std::shared_ptr<torch::nn::Module> module() const override { return module_; }
+
+ private:
+  const std::shared_ptr<LinearUnitModule> module_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> MakeLinearUnit(const LinearUnitOptions& options) {
+  return std::make_unique<LinearUnit>(options);
+}
+
+}  // namespace muster::nn
