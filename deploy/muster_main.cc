@@ -1,9 +1,15 @@
 // `muster`: the people's command. A new subcommand is one line in Commands().
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "common/base/json.h"
 #include "common/base/logging.h"
 #include "deploy/cluster_command.h"
 #include "deploy/command.h"
@@ -19,14 +25,34 @@ std::vector<std::unique_ptr<Command>> Commands() {
   return commands;
 }
 
+// The first word of the command line where it is no command; CLI11 would only ask for one.
+std::string UnknownCommand(int argc, char** argv, const std::vector<std::string>& known) {
+  const std::string word = argc > 1 ? argv[1] : "";
+  const bool option = word.starts_with('-');
+  return option || std::find(known.begin(), known.end(), word) != known.end() ? "" : word;
+}
+
 int Main(int argc, char** argv) {
   InitLogging("");
   CLI::App app("Muster: training on TF_CONFIG clusters", "muster");
   app.require_subcommand(1);
   const std::vector<std::unique_ptr<Command>> commands = Commands();
   std::vector<std::pair<CLI::App*, Command*>> registered;
+  std::vector<std::string> names;
   for (const auto& command : commands) {
     registered.emplace_back(command->Register(app), command.get());
+    names.push_back(registered.back().first->get_name());
+  }
+  if (const std::string word = UnknownCommand(argc, argv, names); !word.empty()) {
+    const std::string nearest = Nearest(word, names);
+    fmt::print(stderr, "muster: unknown command \"{}\"{}\n", word,
+               nearest.empty() ? fmt::format("; commands: {}", fmt::join(names, ", "))
+                               : fmt::format(", did you mean \"{}\"?", nearest));
+    return static_cast<int>(ExitCode::kConfiguration);
+  }
+  if (argc <= 1) {
+    fmt::print(stderr, "{}", app.help());
+    return static_cast<int>(ExitCode::kConfiguration);
   }
   try {
     app.parse(argc, argv);
