@@ -1,0 +1,207 @@
+// The folders are the architecture (docs/architecture.md): which folder may include which, over the
+// whole tree; and no source file names a path of somebody's machine.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::IsEmpty;
+
+// Arrows only point up this list: a folder may include itself and those before it.
+const std::vector<std::string> kCommon = {"base",       "cluster",   "rpc",  "transport",
+                                          "collective", "data",      "nn",   "checkpoint",
+                                          "summary",    "telemetry", "train"};
+const std::set<std::string> kRoles = {"chief", "worker", "ps", "evaluator"};
+// Top folders, and what each may include besides itself. Roles meet only in their main.cc.
+const std::map<std::string, std::set<std::string>> kMayInclude = {
+    {"proto", {}},
+    {"common", {"proto"}},
+    {"chief", {"common", "proto"}},
+    {"worker", {"common", "proto"}},
+    {"ps", {"common", "proto"}},
+    {"evaluator", {"common", "proto"}},
+    {"deploy", {"common", "proto"}},
+    {"examples", {"common"}},
+    {"bench", {"common", "proto", "chief", "worker", "ps", "evaluator", "examples"}},
+    {"tests",
+     {"common", "proto", "chief", "worker", "ps", "evaluator", "deploy", "examples", "bench"}},
+};
+constexpr char kTree[] = "a file includes \"folder/file.h\", from the top of the tree";
+
+// The folder at a depth of a path: Part("common/data/idx.cc", 1) is "data".
+std::string Part(const std::string& path, int depth) {
+  std::istringstream parts(path);
+  std::string part;
+  for (; depth >= 0; --depth) {
+    part.clear();
+    std::getline(parts, part, '/');
+  }
+  return part;
+}
+
+int CommonRank(const std::string& folder) {
+  return static_cast<int>(std::find(kCommon.begin(), kCommon.end(), folder) - kCommon.begin());
+}
+
+// Why `file` may not include `include` (both from the top of the tree); "" if it may.
+std::string Violation(const std::string& file, const std::string& include) {
+  const std::string from = Part(file, 0), to = Part(include, 0);
+  const auto rule = kMayInclude.find(from);
+  if (rule == kMayInclude.end()) return "this folder is not in the architecture";
+  if (!kMayInclude.contains(to)) return kTree;
+  if (from == "common" && to == "common") {
+    const std::string lower = Part(file, 1), upper = Part(include, 1);
+    if (CommonRank(upper) == static_cast<int>(kCommon.size())) return "no such folder of common";
+    if (CommonRank(upper) <= CommonRank(lower)) return "";
+    return fmt::format("common/{} lies below common/{}", lower, upper);
+  }
+  if (from == to || rule->second.contains(to)) return "";
+  const bool composes = kRoles.contains(from) && fs::path(file).filename() == "main.cc";
+  if (composes && (kRoles.contains(to) || to == "examples")) return "";
+  return fmt::format("{} must not include {}", from, to);
+}
+
+TEST(LayoutRule, KnowsRightFromWrong) {
+  EXPECT_EQ(Violation("common/train/loop.cc", "common/data/dataset.h"), "");
+  EXPECT_EQ(Violation("common/train/loop.cc", "common/train/loop.h"), "");
+  EXPECT_EQ(Violation("common/data/idx.cc", "common/train/job.h"),
+            "common/data lies below common/train");
+  EXPECT_EQ(Violation("common/base/json.cc", "common/cluster/task.h"),
+            "common/base lies below common/cluster");
+  EXPECT_EQ(Violation("common/rpc/server.cc", "chief/coordinator.h"),
+            "common must not include chief");
+  EXPECT_EQ(Violation("chief/coordinator.cc", "worker/member.h"), "chief must not include worker");
+  EXPECT_EQ(Violation("chief/main.cc", "worker/member.h"), "");
+  EXPECT_EQ(Violation("chief/coordinator.cc", "proto/control.grpc.pb.h"), "");
+  EXPECT_EQ(Violation("worker/main.cc", "deploy/launcher.h"), "worker must not include deploy");
+  EXPECT_EQ(Violation("deploy/launch.cc", "chief/coordinator.h"), "deploy must not include chief");
+  EXPECT_EQ(Violation("chief/main.cc", "coordinator.h"), kTree);
+  EXPECT_EQ(Violation("tests/unit/x_test.cc", "worker/member.h"), "");
+}
+
+struct SourceFile {
+  std::string path;  // from the top of the tree
+  std::string text;
+};
+
+// Everything that is written by hand: no build folders, runs, caches or hidden folders.
+std::vector<SourceFile> ReadTree() {
+  const fs::path top = MUSTER_SOURCE_DIR;
+  const std::regex skipped("build.*|install|runs|__pycache__|\\.git");
+  std::vector<SourceFile> files;
+  for (auto it = fs::recursive_directory_iterator(top); it != fs::recursive_directory_iterator();
+       ++it) {
+    if (std::regex_match(it->path().filename().string(), skipped)) {
+      if (it->is_directory()) it.disable_recursion_pending();
+      continue;
+    }
+    if (!it->is_regular_file()) continue;
+    std::stringstream text;
+    text << std::ifstream(it->path(), std::ios::binary).rdbuf();
+    files.push_back({fs::relative(it->path(), top).string(), text.str()});
+  }
+  std::sort(files.begin(), files.end(),
+            [](const auto& a, const auto& b) { return a.path < b.path; });
+  return files;
+}
+
+bool IsCpp(const std::string& path) {
+  const std::string extension = fs::path(path).extension();
+  return extension == ".h" || extension == ".cc" || extension == ".cu";
+}
+
+std::vector<std::string> QuotedIncludes(const std::string& text) {
+  static const std::regex kInclude("^\\s*#\\s*include\\s*\"([^\"]+)\"");
+  std::vector<std::string> includes;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch match;
+    if (std::regex_search(line, match, kInclude)) includes.push_back(match[1]);
+  }
+  return includes;
+}
+
+// Libraries whose documentation asks for quotes: "absl/status/status.h".
+bool IsThirdParty(const std::string& include) { return include.rfind("absl/", 0) == 0; }
+
+TEST(Layout, IncludesFollowTheArrows) {
+  std::vector<std::string> violations;
+  int checked = 0;
+  for (const SourceFile& file : ReadTree()) {
+    if (!IsCpp(file.path)) continue;
+    for (const std::string& include : QuotedIncludes(file.text)) {
+      if (IsThirdParty(include)) continue;
+      ++checked;
+      const std::string why = Violation(file.path, include);
+      if (!why.empty()) {
+        violations.push_back(fmt::format("{} includes \"{}\": {}", file.path, include, why));
+      }
+    }
+  }
+  EXPECT_THAT(violations, IsEmpty());
+  EXPECT_GT(checked, 50);  // The tree was really read.
+}
+
+TEST(Layout, QuotedIncludesExist) {
+  std::vector<std::string> missing;
+  for (const SourceFile& file : ReadTree()) {
+    if (!IsCpp(file.path)) continue;
+    for (const std::string& include : QuotedIncludes(file.text)) {
+      const bool generated = include.rfind("proto/", 0) == 0;
+      if (IsThirdParty(include) || generated) continue;
+      if (!fs::exists(fs::path(MUSTER_SOURCE_DIR) / include)) {
+        missing.push_back(fmt::format("{}: {}", file.path, include));
+      }
+    }
+  }
+  EXPECT_THAT(missing, IsEmpty());
+}
+
+// Folders where people and build machines keep their own files; a tree that names one works only
+// there. (Temporary files are made by mktemp, testing::TempDir() and their like.)
+std::string MachinePath(const std::string& line) {
+  // In pieces, so that this file does not name them itself.
+  static const std::regex kPath(std::string("(^|[^A-Za-z0-9_.}/])(/(work|root|home|Users|tm") +
+                                "p)/[A-Za-z0-9_.$-]+)");
+  std::smatch match;
+  return std::regex_search(line, match, kPath) ? match[2].str() : "";
+}
+
+TEST(LayoutRule, KnowsMachinePaths) {
+  const std::string work = "work";
+  EXPECT_EQ(MachinePath("path = \"/" + work + "/tree/x\""), "/" + work + "/tree");
+  EXPECT_EQ(MachinePath("cd /ro" + std::string("ot/x")), "/ro" + std::string("ot/x"));
+  EXPECT_EQ(MachinePath("/usr/share/datasets/fashion-mnist /dev/shm /proc/self/exe"), "");
+  EXPECT_EQ(MachinePath("#include \"common/" + work + "/x.h\" // a/" + work + "/b"), "");
+  EXPECT_EQ(MachinePath("${HOME}/.cache, https://example.org/home/page"), "");
+}
+
+TEST(Layout, NoSourceFileNamesAMachinesPath) {
+  std::vector<std::string> found;
+  for (const SourceFile& file : ReadTree()) {
+    std::istringstream lines(file.text);
+    int number = 0;
+    for (std::string line; std::getline(lines, line);) {
+      ++number;
+      const std::string path = MachinePath(line);
+      if (!path.empty()) found.push_back(fmt::format("{}:{}: {}", file.path, number, path));
+    }
+  }
+  EXPECT_THAT(found, IsEmpty());
+}
+
+}  // namespace
+}  // namespace muster
