@@ -2,9 +2,11 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 
 #include "absl/base/thread_annotations.h"
@@ -26,7 +28,14 @@ bool IsPassing(const ProgressState& state) {
 
 class Sender final : public ProgressSink {
  public:
-  explicit Sender(int fd) : fd_(fd) { fcntl(fd, F_SETFD, FD_CLOEXEC); }
+  explicit Sender(int fd) : fd_(fd) {
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    struct stat kind;
+    is_socket_ = fstat(fd, &kind) == 0 && S_ISSOCK(kind.st_mode);
+    if (is_socket_) return;
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    std::signal(SIGPIPE, SIG_IGN);
+  }
   ~Sender() override { close(fd_); }
 
   void Show(const ProgressState& state) override {
@@ -41,13 +50,16 @@ class Sender final : public ProgressSink {
   // A reader that is behind gets the rest with a later state. One that is far behind, or gone,
   // loses whole states, never a part of a line.
   void Send() {
-    const ssize_t sent = send(fd_, pending_.data(), pending_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t sent =
+        is_socket_ ? send(fd_, pending_.data(), pending_.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
+                   : write(fd_, pending_.data(), pending_.size());
     if (sent > 0) pending_.erase(0, static_cast<size_t>(sent));
     if (pending_.size() > kMostPending) pending_.resize(pending_.find('\n') + 1);
   }
 
   static constexpr size_t kMostPending = 64 * 1024;
   int fd_;
+  bool is_socket_ = false;
   MonotonicTime next_;
   std::string pending_;
 };
