@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <bit>
+#include <numeric>
 
 #include "common/data/dataset.h"
 #include "tests/unit/data/files.h"
@@ -194,6 +195,25 @@ TEST_F(IdxTest, PairsImagesWithLabels) {
   EXPECT_THAT(std::string(Message(LoadIdxPair(labels, images).status())),
               HasSubstr(images + "' has 3 dimensions, and labels have one"));
   EXPECT_FALSE(LoadIdxPair(images, folder_ / "none").ok());
+}
+
+// The real files, where Debian's package puts them.
+TEST(FashionMnistTest, Reads) {
+  const std::string folder = "/usr/share/datasets/fashion-mnist/";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no package dataset-fashion-mnist";
+  const auto test =
+      LoadIdxPair(folder + "t10k-images-idx3-ubyte.gz", folder + "t10k-labels-idx1-ubyte.gz");
+  ASSERT_TRUE(test.ok()) << test.status();
+  ASSERT_EQ((*test)->size(), 10000);
+  std::vector<int64_t> indices(10000);
+  std::iota(indices.begin(), indices.end(), 0);
+  const auto all = (*test)->GetBatch(indices, {});
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->at(0).sizes(), (at::IntArrayRef{10000, 28, 28}));
+  for (int label = 0; label < 10; ++label) {
+    EXPECT_EQ(all->at(1).eq(label).sum().item<int64_t>(), 1000);
+  }
+  EXPECT_NEAR(all->at(0).to(at::kFloat).mean().item<float>() / 255, 0.2868, 0.0005);
 }
 
 }  // namespace
