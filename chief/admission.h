@@ -1,0 +1,37 @@
+// Whether a process that says Hello may join: a pure function of what it says and what the
+// coordinator knows.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "common/cluster/decision.h"
+#include "proto/coordinator.pb.h"
+
+namespace muster {
+
+// Says where two documents differ, "" if nowhere; the first is the coordinator's.
+using Compare = std::function<std::string(const std::string& mine, const std::string& theirs)>;
+
+struct AdmissionOptions {
+  std::string run_id, cluster_digest, cluster, job;
+  Compare differing_cluster_field, differing_job_key;
+  Duration suspect = std::chrono::milliseconds(2500);  // silence after which a namesake may replace
+};
+
+struct Refusal {
+  ExitCode code;
+  std::string message;  // one sentence, for the refused task's last line
+  // The job cannot start without this task, and it will never be admitted as it is.
+  bool ends_job = false;
+};
+
+// nullopt: welcome.
+std::optional<Refusal> Admit(MonotonicTime now, const proto::Hello& hello, const JobState& state,
+                             const AdmissionOptions& options);
+// The member's index in `state`, -1 if it is none of the declared ones.
+int FindMember(const JobState& state, const std::string& task);
+
+}  // namespace muster

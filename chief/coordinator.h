@@ -1,0 +1,57 @@
+// The coordinator of a job: the members' sessions, the generations, the verdict. The chief runs
+// one; a Member (worker/member.h) in the same process trains. docs/control_plane.md tells the
+// protocol, common/cluster/decision.h the rules.
+#pragma once
+
+#include <grpcpp/impl/service_type.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "chief/admission.h"
+#include "common/cluster/decision.h"
+#include "common/rpc/server.h"
+
+namespace muster {
+
+struct DeclaredMember {
+  std::string task;     // "chief:0"
+  std::string address;  // of the cluster spec, for messages
+};
+
+struct CoordinatorOptions {
+  rpc::ServerOptions server;
+  std::vector<grpc::Service*> services;  // more of them on the same port
+  std::vector<DeclaredMember> members;   // by rank
+  AdmissionOptions admission;            // run id, cluster and job: the truth for all members
+  uint32_t epoch = 1;                    // of this chief, from owner.json
+  // A member has seen a higher epoch: this is the one taken now, to be kept in owner.json.
+  std::function<void(uint32_t epoch)> on_epoch;
+  std::map<std::string, std::string> versions;  // a member's other ones are worth a warning
+  DecisionOptions decision;
+  Duration roster_interval = std::chrono::seconds(10);
+  Duration tick = std::chrono::milliseconds(100);  // between decisions when nothing happens
+};
+
+// All methods may be called from any thread.
+class Coordinator {
+ public:
+  // Listens and starts to decide. Fails as rpc::Server::Start does.
+  static absl::StatusOr<std::unique_ptr<Coordinator>> Start(CoordinatorOptions options);
+  virtual ~Coordinator() = default;  // Ends the sessions and the server.
+
+  virtual int port() const = 0;
+  // Blocks until the job has ended and its members have acknowledged that, or did not within their
+  // deadline. Every wait inside is bounded by DecisionOptions.
+  virtual Verdict Wait() = 0;
+  // Ends the job with `verdict` unless it has ended before. For what the chief's own process finds
+  // out besides its Member: superseded, model_dir gone.
+  virtual void End(Verdict verdict) = 0;
+  // As if a member had received SIGTERM: all are told to stop at an agreed step.
+  virtual void RequestStop() = 0;
+};
+
+}  // namespace muster

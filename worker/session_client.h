@@ -1,0 +1,59 @@
+// A member's end of its session stream with the coordinator. Costs no thread; callbacks come on
+// gRPC's threads, one at a time.
+#pragma once
+
+#include <grpcpp/support/client_callback.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/coordinator.grpc.pb.h"
+
+namespace muster {
+
+class SessionClient final
+    : public grpc::ClientBidiReactor<proto::MemberMessage, proto::CoordinatorMessage> {
+ public:
+  struct Callbacks {
+    std::function<void(const proto::CoordinatorMessage&)> on_message;
+    std::function<void(const grpc::Status&)> on_closed;  // the last call
+  };
+
+  // Opens the stream and says `hello`. What the callbacks use must live until on_closed.
+  static std::shared_ptr<SessionClient> Open(proto::Coordinator::Stub* stub, proto::Hello hello,
+                                             Callbacks callbacks);
+
+  // Any thread. Only the newest report that is not sent yet is kept: it says all.
+  void Send(proto::Report report);
+  // Ends the stream from this side after what was sent before.
+  void Leave();
+  // Ends it now.
+  void Cancel() { context_.TryCancel(); }
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+
+ private:
+  explicit SessionClient(Callbacks callbacks) : callbacks_(std::move(callbacks)) {}
+  void WriteNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Writes from outside gRPC's callbacks need a hold on the stream; released once.
+  void ReleaseLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Callbacks callbacks_;
+  grpc::ClientContext context_;
+  std::shared_ptr<SessionClient> self_;  // until OnDone
+  proto::CoordinatorMessage incoming_;   // of the read under way
+
+  absl::Mutex mu_;
+  std::optional<proto::MemberMessage> next_ ABSL_GUARDED_BY(mu_);
+  proto::MemberMessage outgoing_ ABSL_GUARDED_BY(mu_);  // of the write under way
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool leaving_ ABSL_GUARDED_BY(mu_) = false;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // no more writes
+};
+
+}  // namespace muster
