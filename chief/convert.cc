@@ -39,6 +39,8 @@ void ApplyReport(const proto::Report& report, MonotonicTime now, MemberState* m)
   ApplyError(report.collective_error(), report.has_collective_error(), now, &m->collective_error);
   if (report.finished() && !m->finished) m->finished_at = now;
   m->finished = report.finished();
+  m->outcome = ExitCodeFromInt(report.outcome());
+  m->outcome_message = report.outcome_message();
   m->acknowledged = report.acknowledged();
 }
 

@@ -206,11 +206,13 @@ Decision DecideFinished(MonotonicTime now, const JobState& s, const DecisionOpti
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
     if (m.finished) {
-      if (m.last_step != first->last_step)
-        return End(i, About(m, ExitCode::kProgramFailed,
-                            fmt::format("finished after step {}, {} after step {}: the program's "
-                                        "loops differ between tasks",
-                                        m.last_step, TaskText(first->task), first->last_step)));
+      if (m.last_step != first->last_step || m.outcome != first->outcome)
+        return End(
+            i, About(m, ExitCode::kProgramFailed,
+                     fmt::format("finished after step {} with exit code {}, {} after step "
+                                 "{} with {}: the loops differ between tasks",
+                                 m.last_step, static_cast<int>(m.outcome), TaskText(first->task),
+                                 first->last_step, static_cast<int>(first->outcome))));
       continue;
     }
     all = false;
@@ -220,7 +222,7 @@ Decision DecideFinished(MonotonicTime now, const JobState& s, const DecisionOpti
                           fmt::format("did not finish within {:g} s (timeouts.end) of {}",
                                       Seconds(o.end), TaskText(first->task))));
   }
-  if (all) return End(-1, {});
+  if (all) return End(-1, {first->outcome, "", "", -1, Phase::kEnding, first->outcome_message});
   return Wait("waiting for the last members to finish");
 }
 

@@ -27,7 +27,7 @@ struct DecisionOptions {
   Duration suspect = std::chrono::milliseconds(2500);
   // On a failure, acknowledgements are waited for this long (`end` when all went well).
   Duration farewell = std::chrono::seconds(2);
-  Duration phase[kNumPhases];  // zero: no deadline
+  Duration phase[kNumPhases] = {};  // zero: no deadline
   // A decider that comes this much later than the time before was itself stopped.
   Duration late = std::chrono::milliseconds(1000);
   // false: the loss of a member ends the job. true: it ends the generation, and training goes on.
@@ -68,7 +68,9 @@ struct MemberState {
   int64_t last_step = 0;
   uint64_t formed_generation = 0;
   std::optional<ReportedError> formation_error, collective_error;
-  bool finished = false;
+  bool finished = false;               // through with the loop, at last_step
+  ExitCode outcome = ExitCode::kDone;  // of the loop: kPreempted after a stop at an agreed step
+  std::string outcome_message;
   MonotonicTime finished_at;
   bool acknowledged = false;
   std::optional<ReportedFailure> failure;  // its own; may come from a task that never joined

@@ -31,6 +31,7 @@ std::string Story(const Verdict& v) {
 
 std::string FinalLine(const Verdict& v, std::string_view self, bool is_chief) {
   if (v.code == ExitCode::kDone) return "";
+  if (v.code == ExitCode::kPreempted && v.task.empty()) return v.message;
   if (is_chief || v.task == self) return "ROOT CAUSE: " + Story(v);
   if (v.task.empty()) return "stopped: " + v.message;
   std::string where;

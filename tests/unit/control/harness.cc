@@ -1,0 +1,168 @@
+#include "tests/unit/control/harness.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace muster::testing {
+namespace {
+
+int Listen(int* port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
+  EXPECT_EQ(listen(fd, 64), 0);
+  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  *port = ntohs(address.sin_port);
+  return fd;
+}
+
+}  // namespace
+
+struct FakeCommunicator::FakeWork : Work {
+  explicit FakeWork(std::shared_ptr<State> s) : state(std::move(s)) {}
+  absl::Status Wait() override {
+    absl::MutexLock lock(&state->mu);
+    state->mu.Await(absl::Condition(
+        +[](State* s) { return !s->status.ok(); }, state.get()));
+    return state->status;
+  }
+  bool Done() const override {
+    absl::MutexLock lock(&state->mu);
+    return !state->status.ok();
+  }
+  std::shared_ptr<State> state;
+};
+
+WorkPtr FakeCommunicator::Barrier() { return std::make_shared<FakeWork>(state_); }
+
+void FakeCommunicator::Abort(absl::Status why) {
+  absl::MutexLock lock(&state_->mu);
+  if (state_->status.ok()) state_->status = std::move(why);
+}
+
+absl::Status FakeCommunicator::status() const {
+  absl::MutexLock lock(&state_->mu);
+  return state_->status;
+}
+
+FakePort::FakePort() { fd_ = Listen(&port_); }
+void FakePort::Close() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+std::string FakePort::address() const { return fmt::format("127.0.0.1:{}", port_); }
+
+int FreePort() {
+  int port = 0;
+  close(Listen(&port));
+  return port;
+}
+
+TestCluster::TestCluster(int workers, TestTimes times)
+    : workers_(workers), times_(times), port_(FreePort()) {
+  for (int i = 0; i < size(); ++i) data_ports_.push_back(std::make_unique<FakePort>());
+}
+
+TestCluster::~TestCluster() = default;
+
+std::string TestCluster::TaskOf(int rank) const {
+  return rank == 0 ? "chief:0" : fmt::format("worker:{}", rank - 1);
+}
+
+std::string TestCluster::address() const { return fmt::format("127.0.0.1:{}", port_); }
+
+CoordinatorOptions TestCluster::coordinator_options() {
+  CoordinatorOptions options;
+  options.server.address = address();
+  options.server.bind_timeout = std::chrono::seconds(2);
+  for (int i = 0; i < size(); ++i)
+    options.members.push_back({TaskOf(i), i == 0 ? address() : fmt::format("host{}:2222", i)});
+  options.admission.run_id = "run-a";
+  options.admission.cluster_digest = "digest-a";
+  options.admission.cluster = "cluster-a";
+  options.admission.job = "job-a";
+  options.admission.differing_cluster_field = [](const std::string&, const std::string&) {
+    return "cluster.worker[1]";
+  };
+  options.admission.differing_job_key = [](const std::string& a, const std::string& b) {
+    return a == b ? "" : "learning_rate";
+  };
+  options.decision.join = times_.join;
+  options.decision.heartbeat = times_.heartbeat;
+  options.decision.resume = times_.resume;
+  options.decision.end = times_.end;
+  options.tick = std::chrono::milliseconds(20);
+  return options;
+}
+
+MemberOptions TestCluster::member_options(int rank) {
+  MemberOptions options;
+  options.task = TaskOf(rank);
+  options.chief_task = "chief:0";
+  options.chief_address = address();
+  options.is_chief = rank == 0;
+  options.cluster_digest = "digest-a";
+  options.cluster = "cluster-a";
+  options.job = "job-a";
+  options.data_address = data_ports_[rank]->address();
+  options.host.name = fmt::format("host{}", rank);
+  options.timeouts.join = times_.join;
+  options.timeouts.heartbeat = times_.heartbeat;
+  options.timeouts.heartbeat_interval = std::chrono::milliseconds(100);
+  options.timeouts.resume = times_.resume;
+  options.form = FakeForm;
+  return options;
+}
+
+absl::Status TestCluster::StartChief(CoordinatorOptions options) {
+  MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(std::move(options)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> FakeForm(
+    const GroupSpec& spec, const std::vector<int>& replicas_per_rank,
+    const std::function<bool()>&) {
+  int first = 0, total = 0;
+  for (int rank = 0; rank < static_cast<int>(replicas_per_rank.size()); ++rank) {
+    if (rank < spec.rank) first += replicas_per_rank[rank];
+    total += replicas_per_rank[rank];
+  }
+  std::vector<std::unique_ptr<Communicator>> made;
+  for (int i = 0; i < replicas_per_rank[spec.rank]; ++i)
+    made.push_back(std::make_unique<FakeCommunicator>(first + i, total));
+  return made;
+}
+
+void Crew::Add(MemberOptions options, Body body) {
+  members_.push_back(Member::Make(std::move(options)));
+  results_.emplace_back(absl::OkStatus());
+  threads_.emplace_back(
+      [member = members_.back().get(), result = &results_.back(), body = std::move(body)] {
+        absl::StatusOr<Generation> generation = member->NextGeneration(0);
+        *result = generation.ok() ? body(*member, *generation) : generation.status();
+      });
+}
+
+void Crew::Join() {
+  for (std::thread& thread : threads_)
+    if (thread.joinable()) thread.join();
+}
+
+absl::Status WaitInBarrier(Member& member, Generation& generation) {
+  member.SetPhase(Phase::kReduce, 12);
+  const absl::Status status = generation.replicas[0]->Barrier()->Wait();
+  return member.Explain(status);
+}
+
+absl::Status FinishAt7(Member& member, Generation&) {
+  member.SetPhase(Phase::kForward, 7);
+  return member.Finish(7, absl::OkStatus());
+}
+
+}  // namespace muster::testing

@@ -1,0 +1,40 @@
+// A communicator that two parties hold: the training loop, which uses and drops it, and the Member,
+// which may have to abort it meanwhile.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "common/collective/communicator.h"
+
+namespace muster {
+
+class HeldCommunicator final : public Communicator {
+ public:
+  explicit HeldCommunicator(std::shared_ptr<Communicator> held) : held_(std::move(held)) {}
+
+  int rank() const override { return held_->rank(); }
+  int size() const override { return held_->size(); }
+  std::string Describe() const override { return held_->Describe(); }
+  WorkPtr AllReduce(Buffer buffer, ReduceOp op) override { return held_->AllReduce(buffer, op); }
+  WorkPtr Broadcast(Buffer buffer, int root) override { return held_->Broadcast(buffer, root); }
+  WorkPtr AllGather(Buffer send, Buffer receive) override {
+    return held_->AllGather(send, receive);
+  }
+  WorkPtr ReduceScatter(Buffer send, Buffer receive, ReduceOp op) override {
+    return held_->ReduceScatter(send, receive, op);
+  }
+  WorkPtr Barrier() override { return held_->Barrier(); }
+  std::shared_ptr<void> AllocateReducible(int64_t bytes) override {
+    return held_->AllocateReducible(bytes);
+  }
+  void Abort(absl::Status why) override { held_->Abort(std::move(why)); }
+  absl::Status status() const override { return held_->status(); }
+  void set_timeout(Duration timeout) override { held_->set_timeout(timeout); }
+
+ private:
+  const std::shared_ptr<Communicator> held_;
+};
+
+}  // namespace muster

@@ -1,0 +1,105 @@
+// A training member: one process's membership in a job, over its session with the coordinator.
+//
+// A Member owns one thread that keeps the session up, sends heartbeats, watches the chief and
+// aborts communicators when the coordinator, or the chief's silence, ends their generation. The
+// training loop calls Membership's methods. Every status that Member returns for a job that ended
+// has this process's last line for a message (common/cluster/verdict.h): main prints it and exits
+// with ExitCodeOf(status).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/cluster/verdict.h"
+#include "common/collective/formation.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/host.h"
+#include "common/train/membership.h"
+
+namespace muster {
+
+struct MemberTimeouts {
+  Duration join = std::chrono::minutes(10);       // to reach the chief for the first time
+  Duration resume = std::chrono::seconds(1);      // to reach it again after a break
+  Duration heartbeat = std::chrono::seconds(10);  // of the chief's silence: it is lost
+  Duration heartbeat_interval = std::chrono::seconds(1);
+  Duration explain = std::chrono::seconds(5);  // for a verdict after a collective failed
+  Duration report = std::chrono::seconds(10);  // to tell the chief of an own failure
+  Duration formation = std::chrono::seconds(20);
+  Duration collective = std::chrono::minutes(10);
+};
+
+struct MemberOptions {
+  std::string task;           // "worker:1"
+  std::string chief_task;     // "chief:0", or "worker:0" in a cluster without a chief
+  std::string chief_address;  // of the cluster spec
+  bool is_chief = false;      // this process runs the coordinator, which prints the roster itself
+  std::string cluster_digest, cluster;  // compared at join
+  std::string job;                      // resolved JSON, compared at join
+  std::map<std::string, std::string> versions;
+  int num_replicas = 1;
+  std::string devices;       // for people
+  std::string data_address;  // ip:port where peers reach this process's DataListener
+  Backend backend = Backend::kAuto;
+  rpc::HostIdentity host = rpc::ThisHost();
+  rpc::ChannelOptions channel;
+  MemberTimeouts timeouts;
+  // Makes one communicator for each local replica; FormGroup and MakeReplicaCommunicators behind
+  // it (FormationOver below), or a test's own.
+  std::function<absl::StatusOr<std::vector<std::unique_ptr<Communicator>>>(
+      const GroupSpec& spec, const std::vector<int>& replicas_per_rank,
+      const std::function<bool()>& aborted)>
+      form;
+  // Told once, on a Member's thread, when the job has ended: for a main that wants to end a
+  // program that does not return.
+  std::function<void(const Verdict&)> on_verdict;
+};
+
+class Member : public Membership {
+ public:
+  static std::unique_ptr<Member> Make(MemberOptions options);
+  // ~Member leaves the session; a Member whose job has not ended is lost for the others.
+
+  struct Welcome {
+    std::string run_id;
+    uint32_t epoch = 0;
+    std::string job;  // the chief's resolved job: the truth
+  };
+  // Reaches the chief (any start order: names that do not resolve yet and refused connections are
+  // tried again) and returns what it says. NextGeneration calls it too.
+  virtual absl::StatusOr<Welcome> Join() = 0;
+  // What the coordinator decided, once it has; also a lost chief. The story for a result.
+  virtual std::optional<Verdict> verdict() const = 0;
+  // The one line that this process prints last if the loop returned `result`: the verdict's, or,
+  // where none was heard, "ROOT CAUSE: <own story>". "" for OK.
+  virtual std::string FinalLine(const absl::Status& result) const = 0;
+};
+
+// Whether replicas on this host may spin while they wait, and whether a core is free for a progress
+// thread: from the cores that the processes of a host may use together.
+struct CoreShare {
+  int replicas_on_host = 1;
+  bool spin = false;
+  bool progress_thread = false;
+};
+CoreShare ShareCores(const std::vector<std::vector<int>>& cpus_of_processes, int replicas_on_host);
+
+// For a process that fails before it has a Member (bad job file, unreadable data): tells the chief,
+// so that the job's verdict names it. Tries again while the chief is not up, for `timeout`. OK: the
+// chief has it.
+struct EarlyFailure {
+  std::string task, chief_address, cluster_digest;
+  absl::Status failure;
+  int64_t step = -1;
+  Phase phase = Phase::kStarting;
+  uint64_t incarnation = 0;  // 0: never joined
+  rpc::ChannelOptions channel;
+};
+absl::Status ReportFailureTo(const EarlyFailure& report, Duration timeout,
+                             const std::function<bool()>& give_up = nullptr);
+
+}  // namespace muster
