@@ -26,14 +26,15 @@ class LinearUnitModule : public torch::nn::Module {
   }
 };
 
-class LinearUnit : public Model {
+class LinearUnitImpl : public LinearUnit {
  public:
-  explicit LinearUnit(const LinearUnitOptions& options)
+  explicit LinearUnitImpl(const LinearUnitOptions& options)
       : module_(std::make_shared<LinearUnitModule>(options)) {}
   at::Tensor forward(const at::Tensor& input) override {
     return at::linear(input, module_->weight, module_->bias).squeeze(1);
   }
   std::shared_ptr<torch::nn::Module> module() const override { return module_; }
+  at::Tensor kernel() const override { return module_->weight; }
 
  private:
   const std::shared_ptr<LinearUnitModule> module_;
@@ -41,8 +42,8 @@ class LinearUnit : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> MakeLinearUnit(const LinearUnitOptions& options) {
-  return std::make_unique<LinearUnit>(options);
+std::unique_ptr<LinearUnit> MakeLinearUnit(const LinearUnitOptions& options) {
+  return std::make_unique<LinearUnitImpl>(options);
 }
 
 }  // namespace muster::nn

@@ -42,6 +42,10 @@ struct LinearUnitOptions {
   std::vector<double> kernel;  // empty: Glorot-uniform; one value: for all features
   double bias = 0;
 };
-std::unique_ptr<Model> MakeLinearUnit(const LinearUnitOptions& options);
+class LinearUnit : public Model {
+ public:
+  virtual at::Tensor kernel() const = 0;  // for penalties
+};
+std::unique_ptr<LinearUnit> MakeLinearUnit(const LinearUnitOptions& options);
 
 }  // namespace muster::nn

@@ -1,0 +1,120 @@
+// One Dense(1) unit with an L2 penalty on its kernel, trained by SGD on the sigmoid cross-entropy
+// from its logit: small enough to follow by hand. program_args:
+//   x, y          npy files, [n] or [n, features] and [n]; default: 1,000 copies of ([1.], [1.])
+//   kernel_init   a number, or one for each feature; default Glorot-uniform
+//   bias_init     a number, default 0
+//   shuffle       default false
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/ones.h>
+#include <fmt/format.h>
+
+#include "common/nn/models.h"
+#include "examples/programs.h"
+
+namespace muster {
+namespace {
+
+constexpr int64_t kCopies = 1000;
+constexpr double kL2 = 1e-4;
+
+struct Arguments {
+  std::string x, y;
+  std::vector<double> kernel;
+  double bias = 0;
+  bool shuffle = false;
+};
+
+Arguments Read(JsonObject& args) {
+  Arguments a;
+  Json kernel;
+  args.Read("x", &a.x).Read("y", &a.y).Read("kernel_init", &kernel);
+  args.Read("bias_init", &a.bias).Read("shuffle", &a.shuffle);
+  if (a.x.empty() != a.y.empty())
+    args.Fail(a.x.empty() ? "x" : "y", "is missing: x and y go together");
+  if (kernel.is_number()) {
+    a.kernel = {kernel.get<double>()};
+  } else {
+    args.Read("kernel_init", &a.kernel);
+  }
+  return a;
+}
+
+// [n, features] and [n], both float32.
+struct Examples {
+  at::Tensor x, y;
+};
+
+absl::StatusOr<Examples> Load(const Arguments& arguments) {
+  if (arguments.x.empty()) return Examples{at::ones({kCopies, 1}), at::ones({kCopies})};
+  MUSTER_ASSIGN_OR_RETURN(at::Tensor x, data::ReadNpy(arguments.x));
+  MUSTER_ASSIGN_OR_RETURN(at::Tensor y, data::ReadNpy(arguments.y));
+  if (x.dim() == 1) x = x.unsqueeze(1);
+  if (y.dim() == 2 && y.size(1) == 1) y = y.squeeze(1);
+  if (x.dim() != 2 || x.size(1) == 0) {
+    return DataError(
+        fmt::format("{} must be [n] or [n, features], is {}", arguments.x, c10::str(x.sizes())));
+  }
+  if (y.dim() != 1 || y.size(0) != x.size(0)) {
+    return DataError(fmt::format("{} must be [{}] as {} has so many examples, is {}", arguments.y,
+                                 x.size(0), arguments.x, c10::str(y.sizes())));
+  }
+  return Examples{x.to(at::kFloat), y.to(at::kFloat)};
+}
+
+// The kernel's initial values for that many features; empty where they are to be drawn.
+std::vector<double> KernelFor(int64_t features, const Arguments& arguments, JsonObject& args) {
+  const size_t given = arguments.kernel.size();
+  if (given <= 1 || given == static_cast<size_t>(features)) return arguments.kernel;
+  args.Fail("kernel_init", fmt::format("has {} values for {} features: give one, or one for each",
+                                       given, features));
+  return {};
+}
+
+class Linear : public Program {
+ public:
+  void build(Builder& builder) override {
+    const Arguments arguments = Read(builder.args());
+    // The kernel's shape needs the number of features. A failure to load is the dataset's, below.
+    const absl::StatusOr<Examples> examples = Load(arguments);
+    nn::LinearUnitOptions options{.bias = arguments.bias};
+    if (examples.ok()) {
+      options.features = examples->x.size(1);
+      options.kernel = KernelFor(options.features, arguments, builder.args());
+    }
+    unit_ = nn::MakeLinearUnit(options);
+    builder.model("unit", unit_->module());
+    sgd_ = builder.optimizer("sgd", {"unit"}, {{"name", "sgd"}}, 0.01);
+    builder.dataset(Split::kTrain, [=]() -> absl::StatusOr<data::DatasetPtr> {
+      MUSTER_RETURN_IF_ERROR(examples.status());
+      MUSTER_ASSIGN_OR_RETURN(data::DatasetPtr dataset,
+                              data::FromTensors({examples->x, examples->y}));
+      return arguments.shuffle ? data::Shuffle(std::move(dataset)) : dataset;
+    });
+  }
+
+  void train_step(Step& step, const data::Batch& batch) override {
+    step.regularize(unit_->kernel().square().sum().mul(kL2));
+    step.minimize(sgd_, Loss(batch));
+  }
+
+  void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
+    evaluation.loss(Loss(batch));
+  }
+
+ private:
+  // From logits: a sigmoid and its logarithm, one after the other, would lose small values.
+  at::Tensor Loss(const data::Batch& batch) {
+    return at::binary_cross_entropy_with_logits(unit_->forward(batch[0]), batch[1], /*weight=*/{},
+                                                /*pos_weight=*/{}, at::Reduction::None);
+  }
+
+  std::unique_ptr<nn::LinearUnit> unit_;
+  OptimizerHandle sgd_;
+};
+
+}  // namespace
+
+std::unique_ptr<Program> MakeLinear() { return std::make_unique<Linear>(); }
+
+}  // namespace muster

@@ -1,0 +1,18 @@
+// The programs that a job file can name.
+#pragma once
+
+#include "common/base/json.h"
+#include "common/base/status.h"
+#include "common/train/program.h"
+
+namespace muster {
+
+// `program` is the job's "program": the name of a built-in one. Anything else is a
+// ConfigurationError that suggests the nearest name.
+absl::StatusOr<ProgramFactory> FindProgram(const Json& program);
+
+// The built-in programs, each in its own file; to add one, list it in programs.cc.
+std::unique_ptr<Program> MakeFashionMnist();
+std::unique_ptr<Program> MakeLinear();
+
+}  // namespace muster
