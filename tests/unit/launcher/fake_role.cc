@@ -29,11 +29,12 @@ volatile sig_atomic_t exit_codes[65];
 void Exit(int signal) { _exit(exit_codes[signal]); }
 
 void Spawn() {
+  const auto before = std::signal(SIGTERM, SIG_IGN);
   const pid_t pid = fork();
   if (pid == 0) {
-    std::signal(SIGTERM, SIG_IGN);
     while (true) pause();
   }
+  std::signal(SIGTERM, before);
   std::cout << "pid " << pid << std::endl;
 }
 

@@ -309,7 +309,7 @@ TEST_F(Launch, LeavesNobodyWhenItIsKilled) {
 }
 
 TEST_F(Launch, EndsWhatATaskLeftInItsGroup) {
-  Script("chief-0", "spawn\non 15 0\nwait");
+  Script("chief-0", "on 15 0\nspawn\nwait");
   Start({"--workers", "0"});
   const Watched orphan(PidOf("[chief 0]"));
   ASSERT_TRUE(orphan.valid());
