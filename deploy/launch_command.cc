@@ -4,31 +4,25 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <numeric>
 #include <string>
 #include <vector>
 
-#include "common/base/json.h"
+#include "common/cluster/cluster_config.h"
+#include "common/train/job.h"
 #include "deploy/launcher/launcher.h"
 
 namespace muster {
 namespace {
 
-// Where `--set` or the job file puts the run; "" if nowhere.
-absl::StatusOr<std::string> ModelDir(const std::string& job,
-                                     const std::vector<std::string>& overrides) {
-  MUSTER_ASSIGN_OR_RETURN(Json json, ReadJsonFile(job));
-  std::string model_dir =
-      json.is_object()
-          ? json.value("model_dir", Json()).is_string() ? json["model_dir"].get<std::string>() : ""
-          : "";
-  constexpr std::string_view kKey = "model_dir=";
-  for (const std::string& override : overrides) {
-    if (!override.starts_with(kKey)) continue;
-    const std::string value = override.substr(kKey.size());
-    const Json parsed = Json::parse(value, nullptr, /*allow_exceptions=*/false);
-    model_dir = parsed.is_string() ? parsed.get<std::string>() : parsed.is_null() ? "" : value;
-  }
-  return model_dir;
+// What every task would say: a strategy that has no use for this cluster is one sentence here.
+absl::Status CheckStrategyOf(const Job& job, const ClusterSize& size) {
+  if (!job.strategy) return absl::OkStatus();
+  std::vector<int> ports(size.processes());
+  std::iota(ports.begin(), ports.end(), 1);  // any: only the tasks count
+  const std::vector<PlannedTask> plan = PlanCluster(size, ports);
+  MUSTER_ASSIGN_OR_RETURN(const ClusterConfig config, ParseTfConfig(TfConfigFor(plan, plan[0])));
+  return CheckStrategy(config, *job.strategy);
 }
 
 // The other binaries lie beside this one.
@@ -85,7 +79,9 @@ class LaunchCommand : public Command {
     request.size = size_;
     request.size.chief = !no_chief_;
     MUSTER_RETURN_IF_ERROR(Check(request.size));
-    MUSTER_ASSIGN_OR_RETURN(request.model_dir, ModelDir(job_, overrides_));
+    MUSTER_ASSIGN_OR_RETURN(const Job job, LoadJob(job_, overrides_));
+    MUSTER_RETURN_IF_ERROR(CheckStrategyOf(job, request.size));
+    request.model_dir = job.model_dir;
     request.bin_dir = bin_dir_;
     if (bin_dir_.empty()) {
       MUSTER_ASSIGN_OR_RETURN(request.bin_dir, OwnFolder());

@@ -43,7 +43,10 @@ class Launch : public testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
-  void WriteJob(const Json& job) { std::ofstream(folder_ + "/job.json") << job.dump(); }
+  void WriteJob(Json job) {
+    job["program"] = "fake";
+    std::ofstream(folder_ + "/job.json") << job.dump();
+  }
   void Script(const std::string& task, const std::string& text) {
     std::ofstream(folder_ + "/" + task) << text;
   }
@@ -147,13 +150,13 @@ class Watched {
 TEST_F(Launch, PrefixesLinesAndExitsWithTheChiefsCode) {
   Script("chief-0", "out to stdout\nerr to stderr\nargs\nexit 3");
   Script("worker-0", "raw without a newline");
-  Start({"--workers", "1", "--set", "a.b=1", "--set", "c=[2, 3]"});
+  Start({"--workers", "1", "--set", "checkpoint.keep=1", "--set", "program_args.x=[2, 3]"});
   EXPECT_EQ(Finish(), 3);
   EXPECT_THAT(out_, Contains("[chief 0] to stdout"));
   EXPECT_THAT(err_, Contains("[chief 0] to stderr"));
   EXPECT_THAT(out_, Contains("[worker 0] without a newline"));
-  EXPECT_THAT(out_,
-              Contains("[chief 0] --job " + folder_ + "/job.json --set a.b=1 --set c=[2, 3]"));
+  EXPECT_THAT(out_, Contains("[chief 0] --job " + folder_ +
+                             "/job.json --set checkpoint.keep=1 --set program_args.x=[2, 3]"));
   EXPECT_THAT(Text(), HasSubstr("muster: failed after 0:00, exit code 3: chief 0 exited with"));
 }
 
@@ -350,6 +353,20 @@ TEST_F(Launch, RefusesAMissingJobAndALogFolderThatCannotBe) {
   Start({"--workers", "1"});
   EXPECT_EQ(Finish(), 2);
   EXPECT_THAT(Text(), HasSubstr("cannot make the folder for logs " + folder_ + "/file/logs"));
+}
+
+TEST_F(Launch, RefusesAJobBeforeAnythingStarts) {
+  Script("chief-0", "out started");
+  WriteJob({{"epoch", 3}});
+  Start({"--workers", "1"});
+  EXPECT_EQ(Finish(), 2);
+  EXPECT_THAT(Text(), HasSubstr("epochs"));  // the nearest key
+
+  WriteJob({{"strategy", "mirrored"}});
+  Start({"--workers", "1"});
+  EXPECT_EQ(Finish(), 2);
+  EXPECT_THAT(Text(), HasSubstr("strategy is \"mirrored\""));
+  EXPECT_THAT(out_, Not(Contains("[chief 0] started")));
 }
 
 }  // namespace
