@@ -1,0 +1,147 @@
+#include "chief/result.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+namespace muster {
+namespace {
+
+absl::Status WriteWhole(const std::string& path, const std::string& text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  bool good = fd >= 0;
+  for (size_t done = 0; good && done < text.size();) {
+    const ssize_t written = write(fd, text.data() + done, text.size() - done);
+    good = written >= 0 || errno == EINTR;
+    if (written > 0) done += static_cast<size_t>(written);
+  }
+  good = good && fsync(fd) == 0;
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  if (good) return absl::OkStatus();
+  return ConfigurationError(fmt::format("cannot write {}: {}", path, std::strerror(error)));
+}
+
+std::string CpuModel() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("model name")) continue;
+    const size_t colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+int UsableCores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores)
+                                                         : static_cast<int>(get_nprocs());
+}
+
+std::string_view StatusName(const absl::Status& verdict) {
+  if (verdict.ok()) return "completed";
+  return ExitCodeOf(verdict) == ExitCode::kPreempted ? "preempted" : "failed";
+}
+
+}  // namespace
+
+absl::Status WriteJsonFile(const std::string& path, const Json& json) {
+  const std::string part = fmt::format("{}.{}.part", path, getpid());
+  const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  absl::Status status = WriteWhole(part, text);
+  if (status.ok() && rename(part.c_str(), path.c_str()) != 0) {
+    status = ConfigurationError(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+  }
+  if (!status.ok()) unlink(part.c_str());
+  return status;
+}
+
+Json HardwareOfThisHost() {
+  char host[256] = {};
+  if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
+  struct sysinfo memory = {};
+  sysinfo(&memory);
+  return {{"host", host},
+          {"cpu", CpuModel()},
+          {"cores", UsableCores()},
+          {"memory_bytes", static_cast<uint64_t>(memory.totalram) * memory.mem_unit}};
+}
+
+Json OwnVersions() { return {{"muster", MUSTER_VERSION}}; }
+
+void SteadySeries::Add(double value) {
+  if (seen_++ % stride_ != 0) return;
+  if (values_.size() == kMost) {
+    for (size_t i = 0; i < kMost / 2; ++i) values_[i] = values_[2 * i];
+    values_.resize(kMost / 2);
+    stride_ *= 2;
+    if ((seen_ - 1) % stride_ != 0) return;
+  }
+  values_.push_back(value);
+}
+
+double SteadySeries::Median() const {
+  if (values_.empty()) return 0;
+  // A short run has no steady part: its second half is the best there is.
+  const auto warm_up =
+      std::min(static_cast<size_t>((kWarmUpSteps + stride_ - 1) / stride_), values_.size() / 2);
+  std::vector<double> steady(values_.begin() + static_cast<ptrdiff_t>(warm_up), values_.end());
+  const auto middle = steady.begin() + static_cast<ptrdiff_t>(steady.size() / 2);
+  std::nth_element(steady.begin(), middle, steady.end());
+  if (steady.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(steady.begin(), middle)) / 2;
+}
+
+void RunRecord::OnStart(const StartReport& report) {
+  world_size_ = report.world_size;
+  num_replicas_ = report.num_replicas;
+  steps_ = report.start_step;
+}
+
+void RunRecord::OnStep(const StepReport& report) {
+  steps_ = report.step;
+  examples_ += report.examples;
+  if (report.total_seconds > 0) {
+    rate_.Add(static_cast<double>(report.examples) / report.total_seconds);
+  }
+  compute_.Add(report.compute_seconds);
+  wait_.Add(report.wait_seconds);
+  input_.Add(report.input_seconds);
+}
+
+void RunRecord::OnEpoch(const EpochReport& report) {
+  metrics_[report.split] = report.metrics;
+  if (report.split == "train") epochs_ = report.epoch + 1;
+}
+
+Json RunRecord::Result(const Ending& ending) const {
+  Json metrics = {{"train", nullptr}, {"validation", nullptr}, {"test", nullptr}};
+  for (const auto& [split, values] : metrics_) metrics[split] = values;
+  const Json cause = ending.verdict.ok() ? Json() : Json(std::string(Message(ending.verdict)));
+  return {{"status", StatusName(ending.verdict)},
+          {"cause", cause},
+          {"steps", steps_},
+          {"epochs", epochs_},
+          {"examples", examples_},
+          {"world_size", world_size_},
+          {"num_replicas", num_replicas_},
+          {"generations", ending.generations},
+          {"wall_seconds", ending.wall_seconds},
+          {"examples_per_second", rate_.Median()},
+          {"step_seconds",
+           {{"compute", compute_.Median()}, {"wait", wait_.Median()}, {"input", input_.Median()}}},
+          {"metrics", metrics},
+          {"checkpoint", nullptr},
+          {"hardware", ending.hardware},
+          {"versions", ending.versions}};
+}
+
+}  // namespace muster

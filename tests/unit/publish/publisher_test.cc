@@ -1,0 +1,191 @@
+#include "chief/publisher.h"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "proto/event.pb.h"
+
+namespace muster {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+using Kind = ProgressState::Kind;
+
+struct Shown : ProgressSink {
+  explicit Shown(std::vector<ProgressState>* states) : states(states) {}
+  void Show(const ProgressState& state) override { states->push_back(state); }
+  std::vector<ProgressState>* states;
+};
+
+class Publishing : public testing::Test {
+ protected:
+  Publishing() {
+    std::string name = std::filesystem::temp_directory_path() / "muster-publish-XXXXXX";
+    folder_ = mkdtemp(name.data());
+  }
+  ~Publishing() override { std::filesystem::remove_all(folder_); }
+
+  PublisherOptions Options() {
+    PublisherOptions options;
+    options.model_dir = folder_ + "/run";
+    options.summary_every_steps = 10;
+    options.job = {{"program", "linear"}};
+    options.progress = std::make_unique<Shown>(&states_);
+    return options;
+  }
+  static StepReport Step(int64_t step) {
+    return {.step = step,
+            .epoch = (step - 1) / 20,
+            .step_in_epoch = (step - 1) % 20 + 1,
+            .steps_per_epoch = 20,
+            .total_steps = 60,
+            .loss = 1.0 / static_cast<double>(step),
+            .learning_rate = 0.01,
+            .examples = 64,
+            .values = {{"d_loss", 2.0}},
+            .metrics = {{"accuracy", 0.5}},
+            .wait_seconds = 0.02,
+            .total_seconds = 0.1};
+  }
+  // tag -> steps, over all files of train/, and the steps of START events.
+  std::map<std::string, std::vector<int64_t>> Summaries() const {
+    std::map<std::string, std::vector<int64_t>> found;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/run/train")) {
+      std::ifstream file(entry.path(), std::ios::binary);
+      uint64_t size = 0;
+      for (char header[12]; file.read(header, sizeof header);) {
+        std::memcpy(&size, header, sizeof size);
+        std::string data(size + 4, '\0');
+        file.read(data.data(), static_cast<std::streamsize>(data.size()));
+        summary::Event event;
+        EXPECT_TRUE(event.ParseFromArray(data.data(), static_cast<int>(size)));
+        for (const auto& value : event.summary().value())
+          found[value.tag()].push_back(event.step());
+        if (event.has_session_log()) found["START"].push_back(event.step());
+      }
+    }
+    for (auto& [tag, steps] : found) std::sort(steps.begin(), steps.end());
+    return found;
+  }
+  Json ReadJson(const std::string& name) const {
+    const auto json = ReadJsonFile(folder_ + "/run/" + name);
+    EXPECT_TRUE(json.ok()) << json.status();
+    return json.ok() ? *json : Json();
+  }
+
+  std::string folder_;
+  std::vector<ProgressState> states_;
+};
+
+TEST_F(Publishing, WritesAllOfARun) {
+  auto publisher = Publisher::Open(Options());
+  ASSERT_TRUE(publisher.ok()) << publisher.status();
+  EXPECT_EQ(ReadJson("job.json"), Json({{"program", "linear"}}));
+  (*publisher)->OnStart({.world_size = 2, .num_replicas = 2, .epochs = 3});
+  for (int64_t step = 1; step <= 25; ++step) (*publisher)->OnStep(Step(step));
+  (*publisher)->OnEpoch({.split = "train", .epoch = 0, .metrics = {{"loss", 0.5}}});
+  ASSERT_TRUE((*publisher)->Finish(absl::OkStatus(), 1).ok());
+  EXPECT_THAT(
+      Summaries(),
+      ElementsAre(Pair("START", ElementsAre(1)), Pair("d_loss", ElementsAre(10, 20)),
+                  Pair("examples_per_second", ElementsAre(10, 20)),
+                  Pair("learning_rate", ElementsAre(10, 20)), Pair("loss", ElementsAre(10, 20))));
+  const Json result = ReadJson("result.json");
+  EXPECT_EQ(result["status"], "completed");
+  EXPECT_EQ(result["steps"], 25);
+  EXPECT_EQ(result["generations"], 1);
+  EXPECT_EQ(result["examples"], 25 * 64);
+  EXPECT_TRUE(result["hardware"].contains("cpu"));
+}
+
+TEST_F(Publishing, ShowsProgress) {
+  auto publisher = Publisher::Open(Options());
+  ASSERT_TRUE(publisher.ok());
+  (*publisher)->OnStart({.num_replicas = 2, .epochs = 3});
+  (*publisher)->OnStep(Step(21));
+  (*publisher)->OnEvaluateProgress("validation", 3, 10);
+  (*publisher)
+      ->OnEpoch({.split = "validation",
+                 .epoch = 1,
+                 .examples = 100,
+                 .metrics = {{"loss", 0.5}},
+                 .seconds = 2});
+  ASSERT_TRUE((*publisher)->Finish(absl::OkStatus(), 1).ok());
+  ASSERT_EQ(states_.size(), 4u);
+  const ProgressState& step = states_[0];
+  EXPECT_EQ(step.kind, Kind::kStep);
+  EXPECT_EQ(step.epoch, 1);
+  EXPECT_EQ(step.epochs, 3);
+  EXPECT_EQ(step.done, 1);
+  EXPECT_EQ(step.total, 20);
+  EXPECT_NEAR(step.examples_per_second, 640, 1e-6);
+  EXPECT_NEAR(step.wait_share, 0.2, 1e-6);
+  EXPECT_NEAR(step.seconds_left, 39 * 0.1, 1e-6);
+  EXPECT_THAT(step.metrics, ElementsAre(Pair("accuracy", 0.5), Pair("d_loss", 2.0),
+                                        Pair("loss", testing::DoubleEq(1.0 / 21))));
+  EXPECT_EQ(states_[1].kind, Kind::kEvaluate);
+  EXPECT_EQ(states_[1].split, "validation");
+  EXPECT_EQ(states_[1].done, 3);
+  EXPECT_EQ(states_[2].kind, Kind::kEpoch);
+  EXPECT_EQ(states_[2].examples_per_second, 50);
+  EXPECT_EQ(states_[3].kind, Kind::kEnd);
+}
+
+TEST_F(Publishing, VoidsTheStepsThatAreDoneAgain) {
+  auto publisher = Publisher::Open(Options());
+  ASSERT_TRUE(publisher.ok());
+  (*publisher)->OnStart({});
+  for (int64_t step = 1; step <= 20; ++step) (*publisher)->OnStep(Step(step));
+  (*publisher)->OnStart({.start_step = 20});  // another generation, nothing was lost: one file
+  for (int64_t step = 21; step <= 30; ++step) (*publisher)->OnStep(Step(step));
+  (*publisher)->OnStart({.start_step = 15});
+  for (int64_t step = 16; step <= 20; ++step) (*publisher)->OnStep(Step(step));
+  ASSERT_TRUE((*publisher)->Finish(PeerLost("worker 1 was lost"), 3).ok());
+  const auto summaries = Summaries();
+  EXPECT_THAT(summaries.at("START"), ElementsAre(1, 16));
+  EXPECT_THAT(summaries.at("loss"), ElementsAre(10, 20, 20, 30));
+  EXPECT_EQ(ReadJson("result.json")["cause"], "worker 1 was lost");
+  EXPECT_EQ(ReadJson("result.json")["generations"], 3);
+}
+
+TEST_F(Publishing, NamesAModelDirThatCannotBe) {
+  std::ofstream(folder_ + "/run") << "in the way";
+  const auto publisher = Publisher::Open(Options());
+  ASSERT_FALSE(publisher.ok());
+  EXPECT_EQ(ExitCodeOf(publisher.status()), ExitCode::kConfiguration);
+  EXPECT_THAT(Message(publisher.status()), HasSubstr(folder_ + "/run"));
+}
+
+TEST_F(Publishing, GoesOnWithoutSummaries) {
+  std::filesystem::create_directory(folder_ + "/run");
+  std::ofstream(folder_ + "/run/train") << "in the way";
+  auto publisher = Publisher::Open(Options());
+  ASSERT_TRUE(publisher.ok());
+  (*publisher)->OnStart({});
+  for (int64_t step = 1; step <= 20; ++step) (*publisher)->OnStep(Step(step));
+  EXPECT_TRUE((*publisher)->Finish(absl::OkStatus(), 1).ok());
+  EXPECT_EQ(ReadJson("result.json")["steps"], 20);
+}
+
+TEST_F(Publishing, WritesNothingWithoutAModelDir) {
+  PublisherOptions options = Options();
+  options.model_dir.clear();
+  options.progress = nullptr;
+  auto publisher = Publisher::Open(std::move(options));
+  ASSERT_TRUE(publisher.ok());
+  (*publisher)->OnStart({});
+  (*publisher)->OnStep(Step(10));
+  (*publisher)->OnEpoch({});
+  (*publisher)->OnEvaluateProgress("test", 1, 2);
+  EXPECT_TRUE((*publisher)->Finish(absl::OkStatus(), 1).ok());
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/run"));
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,115 @@
+#include "chief/result.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+namespace muster {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(SteadySeries, LeavesTheWarmUpOut) {
+  SteadySeries series;
+  EXPECT_EQ(series.Median(), 0);
+  for (int i = 0; i < 10; ++i) series.Add(1000);
+  for (int i = 1; i <= 13; ++i) series.Add(i);
+  EXPECT_EQ(series.Median(), 7);
+  series.Add(14);
+  EXPECT_EQ(series.Median(), 7.5);
+}
+
+TEST(SteadySeries, OfAShortRunIsItsSecondHalf) {
+  SteadySeries series;
+  for (double value : {100.0, 100.0, 3.0, 2.0, 1.0}) series.Add(value);
+  EXPECT_EQ(series.Median(), 2);
+  SteadySeries one;
+  one.Add(5);
+  EXPECT_EQ(one.Median(), 5);
+}
+
+TEST(SteadySeries, ThinsLongRunsEvenly) {
+  SteadySeries series;
+  constexpr int kSteps = 1000000;
+  for (int i = 0; i < kSteps; ++i) series.Add(i);
+  EXPECT_NEAR(series.Median(), kSteps / 2.0, kSteps * 1e-4);
+}
+
+TEST(RunRecord, TellsHowARunEnded) {
+  RunRecord record;
+  record.OnStart({.world_size = 2, .num_replicas = 4});
+  for (int step = 1; step <= 40; ++step) {
+    record.OnStep({.step = step,
+                   .examples = 128,
+                   .compute_seconds = 0.06,
+                   .wait_seconds = 0.03,
+                   .input_seconds = 0.01,
+                   .total_seconds = 0.1});
+  }
+  record.OnEpoch({.split = "train", .epoch = 0, .metrics = {{"loss", 0.5}}});
+  record.OnEpoch({.split = "train", .epoch = 1, .metrics = {{"loss", 0.25}}});
+  record.OnEpoch({.split = "test", .epoch = 1, .metrics = {{"accuracy", 0.9}}});
+  const Json result = record.Result({.generations = 1, .wall_seconds = 12.5});
+  EXPECT_EQ(result["status"], "completed");
+  EXPECT_TRUE(result["cause"].is_null());
+  EXPECT_EQ(result["steps"], 40);
+  EXPECT_EQ(result["epochs"], 2);
+  EXPECT_EQ(result["examples"], 40 * 128);
+  EXPECT_EQ(result["world_size"], 2);
+  EXPECT_EQ(result["num_replicas"], 4);
+  EXPECT_EQ(result["generations"], 1);
+  EXPECT_EQ(result["wall_seconds"], 12.5);
+  EXPECT_DOUBLE_EQ(result["examples_per_second"], 1280);
+  EXPECT_DOUBLE_EQ(result["step_seconds"]["compute"], 0.06);
+  EXPECT_DOUBLE_EQ(result["step_seconds"]["wait"], 0.03);
+  EXPECT_DOUBLE_EQ(result["step_seconds"]["input"], 0.01);
+  EXPECT_EQ(result["metrics"]["train"]["loss"], 0.25);
+  EXPECT_TRUE(result["metrics"]["validation"].is_null());
+  EXPECT_EQ(result["metrics"]["test"]["accuracy"], 0.9);
+  EXPECT_TRUE(result.contains("checkpoint") && result["checkpoint"].is_null());
+  EXPECT_TRUE(result.contains("hardware") && result.contains("versions"));
+}
+
+TEST(RunRecord, NamesTheCauseOfAFailure) {
+  const RunRecord record;
+  const Json failed = record.Result({.verdict = PeerLost("worker 1 was lost")});
+  EXPECT_EQ(failed["status"], "failed");
+  EXPECT_EQ(failed["cause"], "worker 1 was lost");
+  EXPECT_EQ(failed["steps"], 0);
+  EXPECT_EQ(record.Result({.verdict = Preempted("SIGTERM")})["status"], "preempted");
+}
+
+TEST(WriteJsonFile, AppearsWholeOrNotAtAll) {
+  std::string name = std::filesystem::temp_directory_path() / "muster-result-XXXXXX";
+  const std::string folder = mkdtemp(name.data());
+  const std::string path = folder + "/result.json";
+  ASSERT_TRUE(WriteJsonFile(path, {{"loss", std::nan("")}, {"name", "\xff not UTF-8"}}).ok());
+  ASSERT_TRUE(WriteJsonFile(path, {{"steps", 2}, {"loss", std::nan("")}}).ok());
+  const auto json = ReadJsonFile(path);
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_EQ((*json)["steps"], 2);
+  EXPECT_TRUE((*json)["loss"].is_null());
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
+
+  const absl::Status refused = WriteJsonFile(folder + "/no/such/folder.json", 1);
+  EXPECT_EQ(ExitCodeOf(refused), ExitCode::kConfiguration);
+  EXPECT_THAT(Message(refused), HasSubstr("/no/such/folder.json"));
+  // A folder in the way: the part file is gone again.
+  std::filesystem::create_directory(folder + "/taken");
+  EXPECT_FALSE(WriteJsonFile(folder + "/taken", 1).ok());
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 2);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Hardware, IsThatOfThisHost) {
+  const Json hardware = HardwareOfThisHost();
+  EXPECT_FALSE(hardware["host"].get<std::string>().empty());
+  EXPECT_GE(hardware["cores"], 1);
+  EXPECT_GT(hardware["memory_bytes"], 1 << 20);
+  EXPECT_THAT(OwnVersions()["muster"].get<std::string>(), HasSubstr("."));
+}
+
+}  // namespace
+}  // namespace muster
