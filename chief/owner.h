@@ -1,0 +1,45 @@
+// owner.json: which process owns a model_dir, and the run's identity. Written by the chief alone.
+//
+// The owner rewrites the file every few seconds (a new "beat", by rename). Whether another owner
+// lives is judged by watching the file change, on a monotonic clock: wall clocks of hosts that
+// share a file system differ. On the owner's own host a process that is gone is seen at once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+
+namespace muster {
+
+struct OwnerOptions {
+  std::string model_dir;  // made if missing
+  bool new_run = false;   // do not go on with the run that the directory holds (restore: never)
+  Duration refresh = std::chrono::seconds(1);
+  Duration watch = std::chrono::seconds(4);  // several refreshes: a live owner is seen to live
+  // Told once, on a thread of the Owner's, when another process has taken the directory.
+  std::function<void(const absl::Status& superseded)> on_superseded;
+};
+
+// All methods may be called from any thread.
+class Owner {
+ public:
+  // ConfigurationError where another process owns the directory and lives, or it is not writable.
+  static absl::StatusOr<std::unique_ptr<Owner>> Take(OwnerOptions options);
+  virtual ~Owner() = default;  // Leaves the directory to the next one; the run's identity stays.
+
+  // Made at the first start, kept for as long as the directory lives.
+  virtual const std::string& run_id() const = 0;
+  // Above that of every owner before.
+  virtual uint32_t epoch() const = 0;
+  // A member has seen a higher one. Written with the next refresh at the latest.
+  virtual void RaiseEpoch(uint32_t epoch) = 0;
+  // Reads the file again: OK, or Superseded where another process has taken it. Before each publish
+  // of a checkpoint.
+  virtual absl::Status Check() = 0;
+};
+
+}  // namespace muster

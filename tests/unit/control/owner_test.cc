@@ -1,0 +1,148 @@
+#include "chief/owner.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/synchronization/notification.h"
+#include "common/base/json.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+
+class OwnerTest : public ::testing::Test {
+ protected:
+  OwnerTest() {
+    std::string name = std::filesystem::temp_directory_path() / "muster-owner-XXXXXX";
+    dir_ = mkdtemp(name.data());
+    options_.model_dir = dir_ + "/run";
+    options_.refresh = std::chrono::milliseconds(50);
+    options_.watch = std::chrono::milliseconds(600);
+  }
+  ~OwnerTest() override { std::filesystem::remove_all(dir_); }
+
+  Json ReadFile() const { return *ReadJsonFile(options_.model_dir + "/owner.json"); }
+  void WriteFile(const Json& json) const {
+    const std::string path = options_.model_dir + "/owner.json";
+    std::ofstream(path + ".test") << json;
+    std::filesystem::rename(path + ".test", path);
+  }
+
+  std::string dir_;
+  OwnerOptions options_;
+};
+
+TEST_F(OwnerTest, TheRunStaysAndTheEpochGrows) {
+  std::string run_id;
+  {
+    auto owner = Owner::Take(options_);
+    ASSERT_TRUE(owner.ok()) << Message(owner.status());
+    run_id = (*owner)->run_id();
+    EXPECT_EQ((*owner)->epoch(), 1u);
+    (*owner)->RaiseEpoch(7);
+    EXPECT_TRUE((*owner)->Check().ok());
+  }
+  const MonotonicTime start = Clock::now();
+  auto next = Owner::Take(options_);
+  ASSERT_TRUE(next.ok()) << Message(next.status());
+  EXPECT_LT(Clock::now() - start, options_.watch);  // it was left: nothing to watch
+  EXPECT_EQ((*next)->run_id(), run_id);
+  EXPECT_EQ((*next)->epoch(), 8u);
+  next->reset();
+  options_.new_run = true;
+  auto fresh = Owner::Take(options_);
+  ASSERT_TRUE(fresh.ok());
+  EXPECT_NE((*fresh)->run_id(), run_id);
+  EXPECT_EQ((*fresh)->epoch(), 9u);
+}
+
+TEST_F(OwnerTest, ALiveOwnerIsNotReplaced) {
+  auto owner = Owner::Take(options_);
+  ASSERT_TRUE(owner.ok());
+  const auto second = Owner::Take(options_);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(ExitCodeOf(second.status()), ExitCode::kConfiguration);
+  EXPECT_THAT(std::string(Message(second.status())),
+              HasSubstr("belongs to a running job (run " + (*owner)->run_id()));
+  EXPECT_TRUE((*owner)->Check().ok());
+}
+
+TEST_F(OwnerTest, ADeadOwnerOnThisHostIsReplacedAtOnce) {
+  std::filesystem::create_directories(options_.model_dir);
+  const pid_t child = fork();
+  if (child == 0) {
+    auto owner = Owner::Take(options_);
+    _exit(owner.ok() ? 0 : 1);  // no destructor: as if killed
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  options_.watch = std::chrono::hours(1);
+  auto owner = Owner::Take(options_);
+  ASSERT_TRUE(owner.ok()) << Message(owner.status());
+  EXPECT_EQ((*owner)->epoch(), 2u);
+}
+
+TEST_F(OwnerTest, ASilentOwnerOnAnotherHostIsReplacedAfterAWatch) {
+  { ASSERT_TRUE(Owner::Take(options_).ok()); }
+  Json record = ReadFile();
+  record["left"] = false;
+  record["place"] = "elsewhere";
+  WriteFile(record);
+  const MonotonicTime start = Clock::now();
+  auto owner = Owner::Take(options_);
+  ASSERT_TRUE(owner.ok()) << Message(owner.status());
+  EXPECT_GE(Clock::now() - start, options_.watch);
+}
+
+TEST_F(OwnerTest, ASupersededOwnerHearsOfItAndLeavesTheFileAlone) {
+  absl::Notification told;
+  options_.on_superseded = [&told](const absl::Status&) { told.Notify(); };
+  auto owner = Owner::Take(options_);
+  ASSERT_TRUE(owner.ok());
+  Json record = ReadFile();
+  record["token"] = "another";
+  record["host"] = "far";
+  WriteFile(record);
+  const absl::Status check = (*owner)->Check();
+  EXPECT_EQ(ExitCodeOf(check), ExitCode::kRetryable);
+  EXPECT_THAT(std::string(Message(check)), HasSubstr("taken by another chief (host far"));
+  EXPECT_TRUE(told.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  owner->reset();
+  EXPECT_EQ(ReadFile()["token"], "another");
+}
+
+TEST_F(OwnerTest, ADirectoryThatCannotBeWrittenIsOneSentence) {
+  std::ofstream(dir_ + "/file") << "x";
+  options_.model_dir = dir_ + "/file/run";
+  const auto owner = Owner::Take(options_);
+  EXPECT_EQ(ExitCodeOf(owner.status()), ExitCode::kConfiguration);
+  EXPECT_THAT(std::string(Message(owner.status())),
+              HasSubstr("is not writable: Not a directory; name a directory"));
+}
+
+TEST_F(OwnerTest, OnlyOneOfTwoThatStartTogetherTakesIt) {
+  std::atomic<int> taken = 0, refused = 0;
+  std::vector<std::unique_ptr<Owner>> owners(2);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([this, i, &taken, &refused, &owners] {
+      auto owner = Owner::Take(options_);
+      if (owner.ok()) owners[i] = *std::move(owner);
+      ++(owners[i] ? taken : refused);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(taken, 1);
+  EXPECT_EQ(refused, 1);
+}
+
+}  // namespace
+}  // namespace muster
