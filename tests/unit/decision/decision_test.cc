@@ -1,0 +1,382 @@
+// The coordinator's judgement, with time as an argument.
+#include "common/cluster/decision.h"
+
+#include <gmock/gmock.h>
+
+namespace muster {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+class DecisionTest : public ::testing::Test {
+ protected:
+  DecisionTest() {
+    state_.started = state_.stage_since = state_.decided_at = now_;
+    for (const char* task : {"chief:0", "worker:0", "worker:1"}) {
+      MemberState m;
+      m.task = task;
+      m.address = std::string(task) + ".example:2222";
+      state_.members.push_back(m);
+    }
+  }
+  void JoinAll() {
+    for (int i = 0; i < 3; ++i) Join(i);
+  }
+  void Join(int i) {
+    MemberState& m = state_.members[i];
+    m.joined = m.connected = m.waiting = true;
+    m.last_heard = m.phase_since = now_;
+    m.host = "node-" + std::to_string(i);
+  }
+  // All in step 5, all well.
+  void RunAll() {
+    JoinAll();
+    state_.stage = Stage::kRunning;
+    state_.generation = 1;
+    for (MemberState& m : state_.members) {
+      m.waiting = false;
+      m.formed_generation = 1;
+      m.step = 5;
+      m.phase = Phase::kForward;
+    }
+  }
+  // Time passes; everybody but `silent` is heard.
+  void Pass(Duration d, int silent = -1) {
+    now_ += d;
+    for (int i = 0; i < 3; ++i)
+      if (i != silent) state_.members[i].last_heard = now_;
+  }
+  Decision Now() { return Decide(now_, state_, options_); }
+
+  MonotonicTime now_ = MonotonicTime() + std::chrono::hours(1);
+  JobState state_;
+  DecisionOptions options_;
+};
+
+TEST_F(DecisionTest, FormsWhenAllAreReadyAndNotBefore) {
+  Join(0);
+  Join(2);
+  EXPECT_EQ(Now().action, Action::kWait);
+  Join(1);
+  state_.members[1].waiting = false;  // still builds its datasets
+  EXPECT_EQ(Now().action, Action::kWait);
+  state_.members[1].waiting = true;
+  EXPECT_EQ(Now().action, Action::kForm);
+}
+
+TEST_F(DecisionTest, TheRosterSaysWhoIsMissingAndWhy) {
+  Join(0);
+  Join(1);
+  state_.members[1].waiting = false;
+  state_.members[2].why_missing = "connection lost";
+  state_.members[2].missing_since = now_;
+  now_ += seconds(3);
+  EXPECT_EQ(RosterLine(now_, state_),
+            "1/3 joined, missing worker 0 (starting for 3 s), worker 1 (worker:1.example:2222, "
+            "connection lost 3 s ago)");
+}
+
+TEST_F(DecisionTest, TheJoinDeadlineEndsTheJobNamingTheMissing) {
+  Join(0);
+  Join(1);
+  Pass(options_.join - seconds(1));
+  EXPECT_EQ(Now().action, Action::kWait);
+  Pass(seconds(1));
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kEndJob);
+  EXPECT_EQ(d.verdict.code, ExitCode::kRetryable);
+  EXPECT_THAT(d.verdict.message, HasSubstr("missing worker 1 (worker:1.example:2222, never"));
+}
+
+TEST_F(DecisionTest, AMemberLostBeforeTheFirstGenerationIsAwaitedAgain) {
+  Join(0);
+  Join(1);
+  state_.members[1].connected = false;
+  state_.members[1].broken_at = now_;
+  EXPECT_EQ(Now().action, Action::kWait);
+  Pass(options_.resume);
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kDrop);
+  EXPECT_EQ(d.member, 1);
+}
+
+TEST_F(DecisionTest, AMemberLostWhileFormingEndsTheJobThoughTheFormationFailedFirst) {
+  JoinAll();
+  state_.stage = Stage::kForming;
+  state_.generation = 1;
+  state_.members[1].connected = false;
+  state_.members[1].broken_at = now_;
+  state_.members[0].formation_error = ReportedError{1, "chief:0 <-> worker:0: reset", now_};
+  EXPECT_EQ(Now().action, Action::kAbortGeneration);
+  state_.stage = Stage::kJoining;
+  state_.members[1].gone = true;
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kEndJob);
+  EXPECT_EQ(d.verdict.task, "worker:0");
+}
+
+TEST_F(DecisionTest, StartsWhenAllHaveFormed) {
+  JoinAll();
+  state_.stage = Stage::kForming;
+  state_.generation = 9;
+  state_.members[0].formed_generation = state_.members[1].formed_generation = 9;
+  state_.members[2].formed_generation = 8;
+  EXPECT_EQ(Now().action, Action::kWait);
+  state_.members[2].formed_generation = 9;
+  EXPECT_EQ(Now().action, Action::kStart);
+}
+
+TEST_F(DecisionTest, TheThirdFailedFormationEndsTheJobNamingTheLink) {
+  JoinAll();
+  state_.stage = Stage::kForming;
+  state_.generation = 2;
+  state_.members[2].formation_error = ReportedError{1, "of an older generation", now_};
+  EXPECT_EQ(Now().action, Action::kWait);
+  state_.members[2].formation_error = ReportedError{2, "worker:0 <-> worker:1: refused", now_};
+  EXPECT_EQ(Now().action, Action::kAbortGeneration);
+  state_.failed_formations = 2;
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kEndJob);
+  EXPECT_EQ(d.verdict.code, ExitCode::kRetryable);
+  EXPECT_THAT(d.verdict.message, HasSubstr("worker:0 <-> worker:1: refused"));
+}
+
+TEST_F(DecisionTest, AFormationThatHangsNamesWhoHasNotFormed) {
+  JoinAll();
+  state_.stage = Stage::kForming;
+  state_.generation = 2;
+  state_.failed_formations = 2;
+  state_.members[0].formed_generation = 2;
+  Pass(options_.formation);
+  EXPECT_THAT(Now().verdict.message, HasSubstr("worker 0, worker 1 did not form"));
+}
+
+TEST_F(DecisionTest, AMemberWhoseProcessIsGoneIsLostAtOnce) {
+  RunAll();
+  state_.members[2].connected = false;
+  state_.members[2].broken_at = now_;
+  EXPECT_EQ(Now().action, Action::kWait);
+  state_.members[2].gone = true;
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kEndJob);
+  EXPECT_EQ(d.verdict.code, ExitCode::kRetryable);
+  EXPECT_EQ(d.verdict.task, "worker:1");
+  EXPECT_EQ(d.verdict.host, "node-2");
+  EXPECT_EQ(d.verdict.step, 5);
+}
+
+TEST_F(DecisionTest, ABrokenSessionMayResumeWithinItsDeadline) {
+  RunAll();
+  state_.members[2].connected = false;
+  state_.members[2].broken_at = now_;
+  Pass(options_.resume - milliseconds(1));
+  EXPECT_EQ(Now().action, Action::kWait);
+  state_.members[2].connected = true;
+  Pass(seconds(1));
+  EXPECT_EQ(Now().action, Action::kWait);
+  state_.members[2].connected = false;
+  state_.members[2].broken_at = now_;
+  Pass(options_.resume);
+  EXPECT_EQ(Now().action, Action::kEndJob);
+}
+
+TEST_F(DecisionTest, SilenceIsLossAfterTheHeartbeatDeadline) {
+  RunAll();
+  Pass(options_.heartbeat - milliseconds(1), 1);
+  EXPECT_EQ(Now().action, Action::kWait);
+  Pass(milliseconds(1), 1);
+  const Decision d = Now();
+  EXPECT_EQ(d.verdict.task, "worker:0");
+  EXPECT_THAT(d.verdict.message, HasSubstr("no heartbeat for 10.0 s"));
+}
+
+TEST_F(DecisionTest, OfSeveralTheOneLostFirstIsTheCause) {
+  RunAll();
+  for (int i : {1, 2}) {
+    state_.members[i].connected = false;
+    state_.members[i].gone = true;
+    state_.members[i].broken_at = now_ - milliseconds(i);
+  }
+  EXPECT_EQ(Now().verdict.task, "worker:1");
+}
+
+TEST_F(DecisionTest, WithRecoveryALossEndsTheGenerationOnly) {
+  RunAll();
+  options_.recover = true;
+  state_.members[2].connected = false;
+  state_.members[2].gone = true;
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kAbortGeneration);
+  EXPECT_EQ(d.member, 2);
+}
+
+TEST_F(DecisionTest, ALateDeciderJudgesNobodyForItsOwnGap) {
+  RunAll();
+  now_ += seconds(30);  // stopped: nobody's heartbeat was read
+  JobState judged = state_;
+  EXPECT_EQ(Decide(now_, judged, options_).action, Action::kEndJob);
+  EXPECT_EQ(AllowForLateness(now_, &state_, options_), Duration(seconds(30)));
+  EXPECT_EQ(Now().action, Action::kWait);
+  // From there on the deadlines run as ever.
+  for (int i = 0; i < 99; ++i) {
+    now_ += milliseconds(100);
+    AllowForLateness(now_, &state_, options_);
+  }
+  EXPECT_EQ(Now().action, Action::kWait);
+  now_ += milliseconds(100);
+  AllowForLateness(now_, &state_, options_);
+  EXPECT_EQ(Now().action, Action::kEndJob);
+}
+
+TEST_F(DecisionTest, EachPhaseHasItsDeadline) {
+  RunAll();
+  options_.phase[static_cast<int>(Phase::kForward)] = seconds(60);
+  options_.phase[static_cast<int>(Phase::kSave)] = seconds(600);
+  state_.members[0].phase = Phase::kSave;
+  state_.members[1].phase_since = now_ - seconds(10);
+  Pass(seconds(50));
+  const Decision d = Now();
+  EXPECT_EQ(d.verdict.task, "worker:0");
+  EXPECT_THAT(d.verdict.message,
+              HasSubstr("in phase 'forward' for 60.0 s; timeouts.phase.forward is 60 s"));
+}
+
+TEST_F(DecisionTest, AWaitInReduceIsBlamedOnTheOneThatDoesNotCome) {
+  RunAll();
+  options_.phase[static_cast<int>(Phase::kReduce)] = seconds(60);
+  state_.members[0].phase = state_.members[1].phase = Phase::kReduce;
+  state_.members[2].phase = Phase::kData;
+  Pass(seconds(60));
+  EXPECT_EQ(Now().verdict.task, "worker:1");
+  // All wait: the first of them is named, with the deadline.
+  state_.members[2].phase = Phase::kReduce;
+  EXPECT_EQ(Now().verdict.task, "chief:0");
+  // One waits in the reduction of the step before: it is behind.
+  state_.members[1].step = 4;
+  EXPECT_EQ(Now().verdict.task, "worker:0");
+}
+
+TEST_F(DecisionTest, AMemberThatWaitsForAGenerationHasNoPhaseDeadline) {
+  Join(0);
+  options_.phase[static_cast<int>(Phase::kStarting)] = seconds(60);
+  Pass(seconds(61));
+  EXPECT_EQ(Now().action, Action::kWait);
+  state_.members[0].waiting = false;
+  EXPECT_EQ(Now().action, Action::kEndJob);
+}
+
+TEST_F(DecisionTest, TheFirstOwnFailureIsTheVerdict) {
+  RunAll();
+  state_.members[0].failure =
+      ReportedFailure{ExitCode::kProgramFailed, "second", "node-0", 5, Phase::kForward, now_};
+  state_.members[2].failure = ReportedFailure{ExitCode::kDataDamaged, "first",          "node-2", 4,
+                                              Phase::kData,           now_ - seconds(1)};
+  state_.members[1].connected = false;
+  state_.members[1].gone = true;
+  const Decision d = Now();
+  EXPECT_EQ(d.verdict.code, ExitCode::kDataDamaged);
+  EXPECT_EQ(Story(d.verdict), "worker 1 on host node-2 (step 4, data): first");
+}
+
+TEST_F(DecisionTest, CollectiveErrorsWaitForTheRootCause) {
+  RunAll();
+  state_.members[0].collective_error = ReportedError{1, "worker:1: connection reset", now_};
+  EXPECT_EQ(Now().action, Action::kWait);
+  Pass(options_.blame - milliseconds(1));
+  EXPECT_EQ(Now().action, Action::kWait);
+  Pass(milliseconds(1));
+  const Decision d = Now();
+  EXPECT_EQ(d.verdict.task, "chief:0");
+  EXPECT_EQ(d.verdict.message, "worker:1: connection reset");
+}
+
+TEST_F(DecisionTest, WhoIsSilentWhileCollectivesFailIsTheCause) {
+  RunAll();
+  state_.members[0].collective_error = ReportedError{1, "worker:1: timed out", now_};
+  Pass(options_.suspect, 2);
+  const Decision d = Now();
+  EXPECT_EQ(d.verdict.task, "worker:1");
+  EXPECT_THAT(d.verdict.message, HasSubstr("while others could not reach it"));
+}
+
+TEST_F(DecisionTest, ErrorsOfAnOldGenerationAreOld) {
+  RunAll();
+  state_.generation = 2;
+  state_.members[0].collective_error = ReportedError{1, "reset", now_};
+  Pass(options_.blame);
+  EXPECT_EQ(Now().action, Action::kWait);
+}
+
+TEST_F(DecisionTest, EndsWhenAllHaveFinished) {
+  RunAll();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Now().action, Action::kWait);
+    state_.members[i].finished = true;
+    state_.members[i].finished_at = now_;
+    state_.members[i].last_step = 500;
+  }
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kEndJob);
+  EXPECT_EQ(d.verdict.code, ExitCode::kDone);
+  for (MemberState& m : state_.members) m.outcome = ExitCode::kPreempted;
+  EXPECT_EQ(Now().verdict.code, ExitCode::kPreempted);
+}
+
+TEST_F(DecisionTest, LoopsThatEndAtDifferentStepsAreAProgramError) {
+  RunAll();
+  for (int i : {0, 1}) {
+    state_.members[i].finished = true;
+    state_.members[i].finished_at = now_ + milliseconds(i);
+    state_.members[i].last_step = 500 + i;
+  }
+  const Decision d = Now();
+  EXPECT_EQ(d.verdict.code, ExitCode::kProgramFailed);
+  EXPECT_THAT(d.verdict.message, HasSubstr("step 501"));
+}
+
+TEST_F(DecisionTest, WhoDoesNotFinishIsNamedUnlessItSavesOrEvaluates) {
+  RunAll();
+  for (int i : {0, 1}) {
+    state_.members[i].finished = true;
+    state_.members[i].finished_at = now_;
+  }
+  state_.members[2].phase = Phase::kSave;
+  Pass(options_.end);
+  EXPECT_EQ(Now().action, Action::kWait);
+  state_.members[2].phase = Phase::kForward;
+  state_.members[2].phase_since = now_;
+  EXPECT_EQ(Now().action, Action::kWait);
+  Pass(options_.end);
+  EXPECT_EQ(Now().verdict.task, "worker:1");
+}
+
+TEST_F(DecisionTest, ClosesWhenAllHaveAcknowledgedOrTheDeadlineNamesWhoDidNot) {
+  RunAll();
+  state_.stage = Stage::kEnding;
+  state_.stage_since = now_;
+  state_.members[0].acknowledged = true;
+  state_.members[1].connected = false;  // has left
+  EXPECT_EQ(Now().action, Action::kWait);
+  Pass(options_.end);
+  EXPECT_EQ(Now().action, Action::kClose);
+  EXPECT_THAT(Now().reason, HasSubstr("worker 1"));
+  state_.stage_since = now_;
+  state_.verdict.code = ExitCode::kRetryable;  // a failed job says goodbye quickly
+  Pass(options_.farewell);
+  EXPECT_EQ(Now().action, Action::kClose);
+  state_.stage_since = now_;
+  state_.members[2].acknowledged = true;
+  EXPECT_EQ(Now().action, Action::kClose);
+}
+
+TEST_F(DecisionTest, TheNewestStateIsTheHighestStepsThenTheLowestRanks) {
+  JoinAll();
+  EXPECT_EQ(NewestRank(state_), 0);
+  state_.members[1].last_step = state_.members[2].last_step = 7;
+  EXPECT_EQ(NewestRank(state_), 1);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,187 @@
+// Servers and channels over loopback. The health service is the RPC under test where any would do.
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/impl/rpc_method.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "common/rpc/channel.h"
+#include "common/rpc/listen.h"
+#include "common/rpc/server.h"
+#include "proto/coordinator.grpc.pb.h"
+
+namespace muster::rpc {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// A service whose handlers do not look for a deadline themselves.
+class Careless final : public proto::Coordinator::CallbackService {
+ public:
+  grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context,
+                                   const proto::StatusRequest*,
+                                   proto::StatusReply* reply) override {
+    reply->set_run_id("here");
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+};
+
+absl::StatusOr<std::unique_ptr<Server>> StartOn(const std::string& address, Careless* service) {
+  ServerOptions options;
+  options.address = address;
+  options.bind_timeout = std::chrono::milliseconds(300);
+  return Server::Start(options, {service});
+}
+
+grpc::Status Ask(const std::string& address, grpc::ClientContext* context) {
+  const auto stub = proto::Coordinator::NewStub(*MakeChannel(address));
+  proto::StatusReply reply;
+  return stub->Status(context, {}, &reply);
+}
+
+std::string Loopback(const Server& server) { return fmt::format("127.0.0.1:{}", server.port()); }
+
+TEST(Rpc, AnswersACallWithADeadlineAndRefusesOneWithout) {
+  Careless service;
+  const auto server = StartOn("127.0.0.1:0", &service);
+  ASSERT_TRUE(server.ok()) << Message(server.status());
+  EXPECT_TRUE(Ask(Loopback(**server), WithDeadline(std::chrono::seconds(5)).get()).ok());
+  grpc::ClientContext without;
+  const grpc::Status refused = Ask(Loopback(**server), &without);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(refused.error_message(),
+            "/muster.proto.Coordinator/Status was called without a deadline: set one, so that no "
+            "caller can wait for ever");
+}
+
+TEST(Rpc, NeverUsesAnHttpProxy) {
+  for (const char* name : {"http_proxy", "https_proxy", "grpc_proxy"})
+    setenv(name, "http://127.0.0.1:1", 1);
+  unsetenv("no_proxy");
+  Careless service;
+  const auto server = StartOn("127.0.0.1:0", &service);
+  ASSERT_TRUE(server.ok());
+  const grpc::Status status = Ask(Loopback(**server), WithDeadline(std::chrono::seconds(5)).get());
+  for (const char* name : {"http_proxy", "https_proxy", "grpc_proxy"}) unsetenv(name);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST(Rpc, APortInUseIsAConfigurationErrorAfterTheRetry) {
+  Careless first_service, second_service;
+  const auto first = StartOn("127.0.0.1:0", &first_service);
+  ASSERT_TRUE(first.ok());
+  const MonotonicTime start = Clock::now();
+  const auto second = StartOn(Loopback(**first), &second_service);
+  EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(300));
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(ExitCodeOf(second.status()), ExitCode::kConfiguration);
+  EXPECT_THAT(std::string(Message(second.status())),
+              HasSubstr("cannot listen on " + Loopback(**first) + ": the port is in use"));
+}
+
+TEST(Rpc, APortThatBecomesFreeInTimeIsTaken) {
+  Careless first_service, second_service;
+  auto first = StartOn("127.0.0.1:0", &first_service);
+  ASSERT_TRUE(first.ok());
+  const std::string address = Loopback(**first);
+  std::thread release([&first] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    first->reset();
+  });
+  ServerOptions options;
+  options.address = address;
+  const auto second = Server::Start(options, {&second_service});
+  release.join();
+  ASSERT_TRUE(second.ok()) << Message(second.status());
+  EXPECT_EQ(Loopback(**second), address);
+}
+
+TEST(Rpc, ListensOnTheNamedInterfaceOnly) {
+  const auto plan = PlanListen("127.0.0.1:0", std::chrono::seconds(0));
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->addresses, std::vector<std::string>{"127.0.0.1:0"});
+  EXPECT_THAT(plan->note, IsEmpty());
+}
+
+TEST(Rpc, ListensOnAllInterfacesWhereTheNameIsNotLocal) {
+  // TEST-NET-1 belongs to nobody; .invalid never resolves.
+  for (const char* name : {"192.0.2.1:0", "no-such-host.invalid:0"}) {
+    const auto plan = PlanListen(name, std::chrono::seconds(0));
+    ASSERT_TRUE(plan.ok()) << Message(plan.status());
+    EXPECT_THAT(plan->note, HasSubstr("listening on all interfaces")) << name;
+  }
+  Careless service;
+  const auto server = StartOn("192.0.2.1:0", &service);
+  ASSERT_TRUE(server.ok()) << Message(server.status());
+  EXPECT_TRUE(Ask(Loopback(**server), WithDeadline(std::chrono::seconds(5)).get()).ok());
+}
+
+TEST(Rpc, HealthAndReflectionAnswer) {
+  Careless service;
+  const auto server = StartOn("127.0.0.1:0", &service);
+  ASSERT_TRUE(server.ok());
+  const auto channel = *MakeChannel(Loopback(**server));
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(channel);
+  for (const char* method : {"/grpc.health.v1.Health/Check",
+                             "/grpc.reflection.v1alpha.ServerReflection/"
+                             "ServerReflectionInfo"}) {
+    grpc::CompletionQueue queue;
+    // Health needs no deadline of the server's making; the test has one all the same.
+    const auto context = WithDeadline(std::chrono::seconds(5));
+    auto call = stub.PrepareCall(context.get(), method, &queue);
+    call->StartCall(reinterpret_cast<void*>(1));
+    void* tag;
+    bool ok;
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+    grpc::ByteBuffer empty, reply;
+    call->WriteLast(empty, grpc::WriteOptions(), reinterpret_cast<void*>(2));
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+    grpc::Status status;
+    call->Finish(&status, reinterpret_cast<void*>(3));
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+    EXPECT_NE(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << method;
+    queue.Shutdown();
+    while (queue.Next(&tag, &ok)) {
+    }
+  }
+}
+
+TEST(Rpc, TlsFilesThatAreMissingAreNamed) {
+  ChannelOptions options;
+  options.tls.enabled = true;
+  EXPECT_THAT(std::string(Message(MakeChannel("host:1", options).status())),
+              HasSubstr("tls.certificate is missing"));
+  options.tls.certificate = "/no/such/file.pem";
+  const auto channel = MakeChannel("host:1", options);
+  EXPECT_EQ(ExitCodeOf(channel.status()), ExitCode::kConfiguration);
+  EXPECT_THAT(std::string(Message(channel.status())), HasSubstr("/no/such/file.pem"));
+}
+
+TEST(Rpc, UnreachablePeersReadAsWhatTheyAre) {
+  Careless service;
+  std::string address;
+  {
+    const auto server = StartOn("127.0.0.1:0", &service);
+    ASSERT_TRUE(server.ok());
+    address = Loopback(**server);
+  }
+  const grpc::Status refused = Ask(address, WithDeadline(std::chrono::seconds(5)).get());
+  EXPECT_TRUE(IsUnreachable(refused));
+  EXPECT_EQ(WhyUnreachable(refused), "connection refused");
+  const grpc::Status nobody =
+      Ask("no-such-host.invalid:1", WithDeadline(std::chrono::seconds(5)).get());
+  EXPECT_EQ(WhyUnreachable(nobody), "no such host name") << nobody.error_message();
+  EXPECT_EQ(ExitCodeOf(FromGrpc(refused, "asking")), ExitCode::kRetryable);
+}
+
+}  // namespace
+}  // namespace muster::rpc
