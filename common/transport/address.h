@@ -1,0 +1,29 @@
+// Addresses of data connections: "10.0.0.3:41234", "[fe80::1]:41234". Pure functions of the host's
+// interfaces; any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "common/base/status.h"
+
+namespace muster::transport {
+
+struct Endpoint {
+  std::string host;  // numeric or a name, without brackets
+  int port = 0;
+};
+
+// "host:port" or "[v6]:port"; refused in one sentence otherwise.
+absl::StatusOr<Endpoint> ParseEndpoint(std::string_view text);
+std::string JoinEndpoint(std::string_view host, int port);
+
+// The first usable address of a network interface ("eth0"), IPv4 before IPv6. An unknown name is a
+// configuration error that lists the interfaces there are.
+absl::StatusOr<std::string> InterfaceAddress(const std::string& name);
+
+// The local address from which this host would reach `host` (a name or a number): asks the routing
+// table, sends nothing.
+absl::StatusOr<std::string> LocalAddressTowards(const std::string& host);
+
+}  // namespace muster::transport

@@ -1,0 +1,72 @@
+#include "common/transport/byte_stream.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace muster::transport {
+namespace {
+
+class TcpStream : public ByteStream {
+ public:
+  explicit TcpStream(int fd) : fd_(fd) {
+    fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
+    const int on = 1;
+    setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    // Buffer sizes are left to the kernel: setting them would switch off its tuning and cap them
+    // at net.core.*mem_max, often 208 KiB.
+  }
+  ~TcpStream() override { close(fd_); }
+
+  absl::StatusOr<size_t> Read(std::span<const iovec> into) override {
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(into.data());
+    message.msg_iovlen = into.size();
+    for (;;) {
+      const ssize_t n = recvmsg(fd_, &message, MSG_DONTWAIT);
+      if (n > 0) return static_cast<size_t>(n);
+      if (n == 0) return PeerLost("the other side closed the connection");
+      if (errno == EINTR) continue;
+      return WouldBlockOr("receive");
+    }
+  }
+
+  absl::StatusOr<size_t> Write(std::span<const iovec> from) override {
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(from.data());
+    message.msg_iovlen = from.size();
+    for (;;) {
+      const ssize_t n = sendmsg(fd_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (n >= 0) return static_cast<size_t>(n);
+      if (errno == EINTR) continue;
+      return WouldBlockOr("send");
+    }
+  }
+
+  short PollEvents(bool want_read, bool want_write) const override {
+    return static_cast<short>((want_read ? POLLIN : 0) | (want_write ? POLLOUT : 0));
+  }
+  int fd() const override { return fd_; }
+  void Shutdown() override { shutdown(fd_, SHUT_RDWR); }
+
+ private:
+  static absl::StatusOr<size_t> WouldBlockOr(const char* verb) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
+    return PeerLost(fmt::format("{} failed: {}", verb, strerror(errno)));
+  }
+
+  const int fd_;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteStream> MakeTcpStream(int fd) { return std::make_unique<TcpStream>(fd); }
+
+}  // namespace muster::transport

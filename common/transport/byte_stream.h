@@ -1,0 +1,30 @@
+// The byte-level seam under a data connection: plain TCP now, TLS later. Calls never block. One
+// thread reads and writes; Shutdown may be called from any thread.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <memory>
+#include <span>
+
+#include "common/base/status.h"
+
+namespace muster::transport {
+
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;  // Closes the socket.
+  // Bytes moved; 0 when it would block. PeerLost when the other side has closed or reset.
+  virtual absl::StatusOr<size_t> Read(std::span<const iovec> into) = 0;
+  virtual absl::StatusOr<size_t> Write(std::span<const iovec> from) = 0;
+  // What to poll the socket for before the next Read or Write can move something (a TLS read may
+  // have to write).
+  virtual short PollEvents(bool want_read, bool want_write) const = 0;
+  virtual int fd() const = 0;
+  virtual void Shutdown() = 0;
+};
+
+// Takes over a connected socket: makes it non-blocking, without Nagle's delay.
+std::unique_ptr<ByteStream> MakeTcpStream(int fd);
+
+}  // namespace muster::transport

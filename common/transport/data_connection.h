@@ -1,0 +1,64 @@
+// An established data connection: a byte stream between two processes that belongs to one
+// generation and is never reused. Frames structure it (below). One thread uses it at a time;
+// Shutdown may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/transport/byte_stream.h"
+#include "common/transport/wait.h"
+
+namespace muster::transport {
+
+// Every message begins with this header of 64 bytes; `payload_bytes` follow. What `kind` and
+// `body` mean is up to the user of the connection (for collectives: common/collective/link.h).
+struct FrameHeader {
+  static constexpr uint32_t kMagic = 0x314d464d;  // "MFM1"
+  uint32_t magic = kMagic;
+  uint16_t kind = 0;
+  uint16_t reserved = 0;
+  uint64_t payload_bytes = 0;
+  unsigned char body[48] = {};
+};
+static_assert(sizeof(FrameHeader) == 64);
+
+struct ConnectionInfo {
+  uint64_t generation = 0;
+  int from = 0, to = 0;  // `from` opened it
+  uint32_t channel = 0;
+  std::string remote;  // "10.0.0.4:5123"
+};
+
+class DataConnection {
+ public:
+  DataConnection(std::unique_ptr<ByteStream> stream, ConnectionInfo info)
+      : stream_(std::move(stream)), info_(std::move(info)) {}
+
+  const ConnectionInfo& info() const { return info_; }
+
+  // Non-blocking: bytes moved, 0 when it would block, PeerLost at the end of the stream.
+  absl::StatusOr<size_t> TryWrite(std::span<const iovec> from) { return stream_->Write(from); }
+  absl::StatusOr<size_t> TryRead(std::span<const iovec> into) { return stream_->Read(into); }
+  short PollEvents(bool read, bool write) const { return stream_->PollEvents(read, write); }
+  int fd() const { return stream_->fd(); }
+
+  // Blocking and full-duplex: sends all of `send` and fills all of `receive` at the same time.
+  // Either may be empty. DeadlinePassed, PeerLost, or Superseded when `abort` was set. After an
+  // error the position in the stream is not known: Shutdown and drop the connection.
+  absl::Status Exchange(std::span<const std::byte> send, std::span<std::byte> receive,
+                        MonotonicTime deadline, const AbortSignal& abort);
+
+  // Ends the stream in both directions; the other side and every waiter notice.
+  void Shutdown() { stream_->Shutdown(); }
+
+ private:
+  const std::unique_ptr<ByteStream> stream_;
+  const ConnectionInfo info_;
+};
+
+}  // namespace muster::transport

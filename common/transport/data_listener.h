@@ -1,0 +1,73 @@
+// The one port on which a process takes data connections, for its whole life: generations come and
+// go behind it. Also opens connections to other processes. A thread of its own reads hellos, so a
+// peer that connects and says nothing, the wrong thing, or too much costs a closed socket and one
+// log line. Never uses a proxy. All methods may be called from any thread.
+//
+// A connection whose generation is newer than any admitted one is held, with a bound on number and
+// time, until this process begins to form that generation; one for a past generation is refused.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/transport/data_connection.h"
+#include "common/transport/hello.h"
+
+namespace muster::transport {
+
+struct ListenerOptions {
+  std::string bind_address;    // a numeric address of this host; empty: all of them
+  std::string advertise_host;  // what address() says; empty: bind_address, else the loopback
+  Duration hello_timeout = std::chrono::seconds(5);
+  Duration hold_timeout = std::chrono::seconds(60);
+  size_t max_silent = 64;  // connections that have not yet said hello; the oldest one gives way
+  size_t max_held = 256;   // early connections
+};
+
+// A connection being opened. Dropping it cancels.
+class Dialing {
+ public:
+  virtual ~Dialing() = default;
+  // Empty while under way. The connection can be taken once.
+  virtual std::optional<absl::StatusOr<std::unique_ptr<DataConnection>>> TakeResult() = 0;
+};
+
+// While it lives, connections with this ticket are let in; when it goes its generation is past.
+class Admission {
+ public:
+  virtual ~Admission() = default;
+  // The connection that `from` opened, null if it has not come (yet).
+  virtual std::unique_ptr<DataConnection> Take(int from, uint32_t channel) = 0;
+};
+
+struct DialRequest {
+  std::string address;  // "host:port"
+  Hello hello;
+  MonotonicTime deadline;
+};
+
+class DataListener {
+ public:
+  // ConfigurationError when the address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<DataListener>> Create(const ListenerOptions& options);
+  virtual ~DataListener() = default;
+
+  virtual std::string address() const = 0;  // "10.0.0.3:41234"
+
+  // Lets in the connections of `generation` that are meant for `to` and hold `ticket`, those that
+  // came early included. REQUIRES: no other admission for this generation lives.
+  virtual std::unique_ptr<Admission> Admit(uint64_t generation, int to,
+                                           const std::string& ticket) = 0;
+  // Connects, says hello and waits for the answer. PeerLost when refused or unreachable, with the
+  // reason.
+  virtual std::unique_ptr<Dialing> Dial(const DialRequest& request) = 0;
+
+  // Sleeps until a connection came in or a dial ended since `*seen` (updated), or `limit` passed.
+  virtual void WaitForChange(uint64_t* seen, Duration limit) = 0;
+};
+
+}  // namespace muster::transport

@@ -1,0 +1,67 @@
+#include "common/transport/wait.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <vector>
+
+#include "common/base/logging.h"
+#include "common/transport/data_connection.h"
+
+namespace muster::transport {
+
+AbortSignal::AbortSignal() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (fd_ < 0) {
+    LogError("eventfd failed (errno {}): too many open files? Raise ulimit -n.", errno);
+    std::abort();
+  }
+}
+
+AbortSignal::~AbortSignal() { close(fd_); }
+
+void AbortSignal::Set() {
+  set_.store(true, std::memory_order_release);
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = write(fd_, &one, sizeof one);
+}
+
+WaitResult WaitReady(std::span<Interest> interests, MonotonicTime deadline,
+                     const AbortSignal& abort) {
+  constexpr size_t kInline = 16;
+  pollfd few[kInline];
+  std::vector<pollfd> many;
+  pollfd* polled = few;
+  if (interests.size() + 1 > kInline) {
+    many.resize(interests.size() + 1);
+    polled = many.data();
+  }
+  polled[0] = {abort.fd(), POLLIN, 0};
+  for (size_t i = 0; i < interests.size(); ++i) {
+    const Interest& want = interests[i];
+    const short events = want.connection->PollEvents(want.read, want.write);
+    // A negative descriptor is skipped: POLLHUP of one nobody asks about would spin otherwise.
+    polled[i + 1] = {events == 0 ? -1 : want.connection->fd(), events, 0};
+  }
+  for (;;) {
+    if (abort.is_set()) return WaitResult::kAborted;
+    const MonotonicTime now = Clock::now();
+    const auto left = std::max(deadline - now, Duration::zero());
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+    const timespec timeout{static_cast<time_t>(seconds.count()),
+                           static_cast<long>(std::chrono::nanoseconds(left - seconds).count())};
+    const int n = ppoll(polled, interests.size() + 1, &timeout, nullptr);
+    if (n < 0 && errno != EINTR) return WaitResult::kDeadline;
+    if (abort.is_set()) return WaitResult::kAborted;
+    if (n > 0) {
+      for (size_t i = 0; i < interests.size(); ++i) interests[i].ready = polled[i + 1].revents != 0;
+      return WaitResult::kReady;
+    }
+    if (Clock::now() >= deadline) return WaitResult::kDeadline;
+  }
+}
+
+}  // namespace muster::transport

@@ -1,0 +1,43 @@
+// Waiting for data connections with a deadline, so that any thread can end the wait.
+#pragma once
+
+#include <atomic>
+#include <span>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+
+namespace muster::transport {
+
+class DataConnection;
+
+// Set once, from any thread; wakes every wait that watches it, now and later.
+class AbortSignal {
+ public:
+  AbortSignal();
+  ~AbortSignal();
+  AbortSignal(const AbortSignal&) = delete;
+  AbortSignal& operator=(const AbortSignal&) = delete;
+
+  void Set();
+  bool is_set() const { return set_.load(std::memory_order_acquire); }
+  int fd() const { return fd_; }
+
+ private:
+  std::atomic<bool> set_{false};
+  const int fd_;  // an eventfd: readable for ever once set
+};
+
+struct Interest {
+  DataConnection* connection = nullptr;
+  bool read = false, write = false;
+  bool ready = false;  // out: something can be moved, or the connection has failed
+};
+
+enum class WaitResult { kReady, kDeadline, kAborted };
+
+// Blocks until one of the connections is ready, the deadline has passed or the signal is set.
+WaitResult WaitReady(std::span<Interest> interests, MonotonicTime deadline,
+                     const AbortSignal& abort);
+
+}  // namespace muster::transport
