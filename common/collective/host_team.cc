@@ -1,0 +1,206 @@
+#include "common/collective/host_team.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace muster::collective {
+namespace {
+
+constexpr int64_t kStagingBytes = 1 << 20;  // of each rank: half of a usual L2 cache
+constexpr int64_t kMinSlotBytes = 4096;
+
+// Elements of chunk `chunk` of a part of `count`.
+int64_t ChunkCount(int64_t count, int64_t chunk, int64_t chunk_elements) {
+  return std::clamp<int64_t>(count - chunk * chunk_elements, 0, chunk_elements);
+}
+
+}  // namespace
+
+SegmentLayout HostLayout(int ranks) {
+  SegmentLayout layout;
+  layout.ranks = ranks;
+  layout.staging_bytes = std::max(kStagingBytes, kSlots * ranks * kMinSlotBytes);
+  // 47 bits of addresses are shared by all arenas.
+  while (layout.arena_bytes * ranks > (int64_t{1} << 44)) layout.arena_bytes /= 2;
+  return layout;
+}
+
+HostTeam::HostTeam(std::shared_ptr<Segment> segment, std::vector<int> ranks, Mesh* mesh, bool spin)
+    : segment_(std::move(segment)),
+      mesh_(mesh),
+      team_(Options(ranks, spin)),
+      slot_bytes_(segment_->layout().staging_bytes / (kSlots * segment_->layout().ranks) /
+                  kMinSlotBytes * kMinSlotBytes) {}
+
+TeamOptions HostTeam::Options(const std::vector<int>& ranks, bool spin) {
+  TeamOptions options;
+  options.cells = segment_->cells();
+  options.spin = spin;
+  options.processes = true;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] == mesh_->rank()) options.rank = static_cast<int>(i);
+    options.names.push_back(mesh_->Name(ranks[i]));
+  }
+  options.address = [segment = segment_.get()](int rank, int64_t where) {
+    return segment->arena(rank) + where;
+  };
+  options.check = [mesh = mesh_, ranks](int rank) {
+    MUSTER_RETURN_IF_ERROR(mesh->CheckAll());
+    if (!mesh->link(ranks[rank]).lost) return absl::OkStatus();
+    return PeerLost(
+        fmt::format("Lost {}: it closed its data connection.", mesh->Name(ranks[rank])));
+  };
+  return options;
+}
+
+std::shared_ptr<void> HostTeam::AllocateReducible(int64_t bytes) {
+  const int64_t offset = segment_->Allocate(rank(), bytes);
+  if (offset < 0) return nullptr;
+  // The mapping lives as long as the memory, whatever becomes of the communicator.
+  return {segment_->arena(rank()) + offset, [segment = segment_, rank = rank(), offset,
+                                             bytes](void*) { segment->Free(rank, offset, bytes); }};
+}
+
+absl::Status HostTeam::Run(const Plan& plan, const Signature& signature, MonotonicTime deadline) {
+  if (Team::ContributionBytes(plan) <= kSmallBytes) {
+    MUSTER_RETURN_IF_ERROR(team_.Begin(signature, -1, team_.Small(plan), deadline));
+    team_.RunSmall(plan);
+    return absl::OkStatus();
+  }
+  const std::byte* arena = segment_->arena(rank());
+  int64_t where = -1;
+  if (plan.base != nullptr && plan.base >= arena &&
+      plan.base < arena + segment_->layout().arena_bytes) {
+    const std::byte* from = Team::DirectBase(plan, rank());
+    where = (from == nullptr ? plan.base : from) - arena;
+  }
+  MUSTER_RETURN_IF_ERROR(team_.Begin(signature, where, {}, deadline));
+  bool direct = true;
+  for (int r = 0; r < size(); ++r) direct &= team_.WhereOf(r) >= 0;
+  return direct ? team_.RunDirect(plan, deadline) : RunStaged(plan, deadline);
+}
+
+std::byte* HostTeam::InSlot(int owner, int64_t chunk, int part) const {
+  const int64_t index = (chunk % kSlots) * (size() - 1) + (part < owner ? part : part - 1);
+  return segment_->staging(owner) + index * slot_bytes_;
+}
+
+std::byte* HostTeam::OutSlot(int owner, int64_t chunk) const {
+  return segment_->staging(owner) + (kSlots * (size() - 1) + chunk % kSlots) * slot_bytes_;
+}
+
+void HostTeam::CopyIn(const Plan& plan, int64_t chunk) {
+  const int64_t element = SizeOf(plan.type), elements = slot_bytes_ / element;
+  for (int p = 0; p < size(); ++p) {
+    const int64_t n = ChunkCount(plan.parts[p].count, chunk, elements);
+    if (p == rank() || n == 0) continue;
+    std::memcpy(InSlot(rank(), chunk, p), plan.parts[p].send + chunk * slot_bytes_, n * element);
+  }
+}
+
+void HostTeam::Produce(const Plan& plan, int64_t chunk) {
+  const int64_t element = SizeOf(plan.type), elements = slot_bytes_ / element;
+  const Part& mine = plan.parts[rank()];
+  const int64_t n = ChunkCount(mine.count, chunk, elements), at = chunk * slot_bytes_;
+  if (n == 0) return;
+  if (!plan.reduce) {
+    std::memcpy(OutSlot(rank(), chunk), mine.send + at, n * element);
+    if (mine.receive != mine.send) std::memmove(mine.receive + at, mine.send + at, n * element);
+    return;
+  }
+  std::vector<const void*> sources(size());
+  for (int r = 0; r < size(); ++r) {
+    sources[r] = r == rank() ? mine.send + at : InSlot(r, chunk, rank());
+  }
+  void* outs[] = {mine.receive + at, plan.gather ? OutSlot(rank(), chunk) : nullptr};
+  ReduceElements({outs, plan.gather ? size_t{2} : size_t{1}}, sources, n, plan.type,
+                 plan.reduction);
+}
+
+void HostTeam::CopyOut(const Plan& plan, int64_t chunk) {
+  const int64_t element = SizeOf(plan.type), elements = slot_bytes_ / element;
+  for (int p = 0; p < size(); ++p) {
+    const int64_t n = ChunkCount(plan.parts[p].count, chunk, elements);
+    if (p == rank() || n == 0) continue;
+    std::memcpy(plan.parts[p].receive + chunk * slot_bytes_, OutSlot(p, chunk), n * element);
+  }
+}
+
+// In iteration k a rank copies its chunk k in, reduces chunk k-kSkew of its own part and copies
+// chunk k-2*kSkew of the others' results out, after all have been through iteration k-kSkew. What a
+// slot held kSlots chunks ago has then been used by all.
+absl::Status HostTeam::RunStaged(const Plan& plan, MonotonicTime deadline) {
+  const int64_t elements = slot_bytes_ / SizeOf(plan.type);
+  int64_t chunks = 0;
+  for (const Part& part : plan.parts) {
+    chunks = std::max(chunks, (part.count + elements - 1) / elements);
+  }
+  const int64_t produce = plan.reduce ? kSkew : 0;
+  const int64_t copy_out = produce + (plan.gather ? kSkew : 0);
+  const uint32_t base = team_.phase();
+  for (int64_t k = 0; k < chunks + copy_out; ++k) {
+    if (k >= kSkew) {
+      const auto reached = base + static_cast<uint32_t>(k - kSkew + 1);
+      MUSTER_RETURN_IF_ERROR(team_.WaitAll(reached, deadline));
+    }
+    if (plan.reduce && k < chunks) CopyIn(plan, k);
+    if (k >= produce && k - produce < chunks) Produce(plan, k - produce);
+    if (plan.gather && k >= copy_out) CopyOut(plan, k - copy_out);
+    team_.Arrive();
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+class SharedMemoryEngine : public Engine {
+ public:
+  SharedMemoryEngine(std::unique_ptr<Mesh> mesh, std::shared_ptr<Segment> segment, bool spin)
+      : mesh_(std::move(mesh)), team_(std::move(segment), All(mesh_->size()), mesh_.get(), spin) {}
+
+  std::string Describe() const override {
+    return fmt::format("shared memory, {} ranks", mesh_->size());
+  }
+  absl::Status Run(const Operation& operation, MonotonicTime deadline) override {
+    const Plan plan = MakePlan(operation, mesh_->rank(), mesh_->size(), mesh_->size());
+    absl::Status status = team_.Run(plan, operation.signature, deadline);
+    if (status.ok()) return status;
+    team_.Poison();
+    return absl::IsAborted(status) || absl::IsUnavailable(status)
+               ? mesh_->Explain(PeerLost(Message(status)))
+               : status;
+  }
+  void Wake(const absl::Status&) override {
+    mesh_->abort().Set();
+    team_.Poison();
+  }
+  void Close(const absl::Status& why) override {
+    team_.Poison();
+    mesh_->Close(why);
+  }
+  std::shared_ptr<void> AllocateReducible(int64_t bytes) override {
+    return team_.AllocateReducible(bytes);
+  }
+
+ private:
+  static std::vector<int> All(int size) {
+    std::vector<int> ranks(size);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
+
+  const std::unique_ptr<Mesh> mesh_;
+  HostTeam team_;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> MakeSharedMemoryEngine(std::unique_ptr<Mesh> mesh,
+                                               std::shared_ptr<Segment> segment, bool spin) {
+  return std::make_unique<SharedMemoryEngine>(std::move(mesh), std::move(segment), spin);
+}
+
+}  // namespace muster::collective

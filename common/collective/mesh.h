@@ -1,0 +1,78 @@
+// The data connections of one rank to all others of its generation, and the frames on them.
+// Operations send their data as one frame on the links that they use; on links that are free a
+// rank says that it is there (when an operation takes long) and, once, why it gives up. Internal.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/collective/operation.h"
+#include "common/transport/data_connection.h"
+
+namespace muster::collective {
+
+enum class FrameKind : uint16_t {
+  kOperation = 1,  // body: Signature; payload: the data
+  kPresent,        // body: Signature of the operation that the sender has come to
+  kLastWords,      // body: u32 status code; payload: the reason
+};
+
+// One rank's side of the connection to one other.
+struct Link {
+  std::unique_ptr<transport::DataConnection> connection;
+  // Reading. A whole header that nobody has used yet is kept until the operation it belongs to.
+  transport::FrameHeader header;
+  size_t header_bytes = 0;
+  // Writing: in the middle of an operation's frame nothing else may be said.
+  bool sending = false;
+  uint64_t present = 0;  // the latest operation the other is known to have come to
+  bool lost = false;     // closed by the other side
+  absl::Status last_words;
+};
+
+class Mesh {
+ public:
+  struct Options {
+    int rank = 0, size = 1;
+    std::vector<std::string> labels;
+  };
+  Mesh(Options options, std::vector<std::unique_ptr<transport::DataConnection>> connections);
+
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
+  const std::vector<std::string>& labels() const { return options_.labels; }
+  std::string Name(int rank) const { return RankName(options_.labels, rank); }
+  Link& link(int rank) { return links_[rank]; }
+  transport::AbortSignal& abort() { return abort_; }
+
+  // Reads what there is of the next header of `rank`: true when an operation's frame is at hand
+  // (its payload follows). Takes in presence and last words on the way; last words, or a closed
+  // connection, are the error.
+  absl::StatusOr<bool> ReadHeader(int rank);
+  // Looks at every link that no operation is reading: the first last words found, or OK.
+  absl::Status CheckAll();
+
+  // Tells the others that this rank has come to `signature`, where a link is free.
+  void SendPresent(const Signature& signature);
+  // Tells the others why, where a link is free, and closes all connections.
+  void Close(const absl::Status& why);
+  // `local` is what this rank saw (a closed connection). Whoever closed it may have said why to
+  // somebody: waits up to 300 ms for last words, which are the better story.
+  absl::Status Explain(absl::Status local);
+  // DeadlinePassed that names the ranks of `ranks` not known to have come to `signature`, or
+  // those in `waiting_for` when all have.
+  absl::Status Late(const Signature& signature, const std::vector<int>& ranks,
+                    const std::vector<int>& waiting_for, MonotonicTime started) const;
+
+ private:
+  absl::Status ReadLastWords(int rank, Link& link);
+  void SendFrame(Link& link, FrameKind kind, const void* body, size_t body_bytes,
+                 std::string_view payload);
+
+  const Options options_;
+  std::vector<Link> links_;
+  transport::AbortSignal abort_;
+};
+
+}  // namespace muster::collective

@@ -1,0 +1,333 @@
+#include "common/collective/ring.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace muster::collective {
+namespace {
+
+using transport::FrameHeader;
+using transport::Interest;
+using transport::WaitReady;
+using transport::WaitResult;
+
+constexpr int64_t kChunk = 1 << 18;     // reduced at a time: stays in the L2 cache
+constexpr int64_t kMaxRead = 1 << 20;   // received at a time where nothing is reduced
+constexpr int64_t kMaxWrite = 1 << 19;  // sent at a time, so that receiving is not kept waiting
+constexpr Duration kSpinFor = std::chrono::microseconds(50);
+constexpr Duration kSayPresentAfter = std::chrono::milliseconds(250);
+
+// Bytes that arrive from the left in one step of the ring. What becomes of them is what goes out
+// to the right in the next step.
+struct Step {
+  const std::byte* own = nullptr;  // added to what arrives; null: what arrives is the result
+  std::byte* out = nullptr;
+  int64_t bytes = 0;
+  bool last_sum = false;  // the divisor is applied
+};
+
+// One operation on its way around the ring.
+class Passage {
+ public:
+  Passage(Mesh& mesh, const std::vector<int>& order, const Plan& plan, const Signature& signature,
+          MonotonicTime deadline, bool spin, std::vector<std::byte>& incoming)
+      : mesh_(mesh),
+        order_(order),
+        plan_(plan),
+        signature_(signature),
+        deadline_(deadline),
+        started_(Clock::now()),
+        spin_(spin),
+        incoming_(incoming) {
+    const int n = static_cast<int>(order.size());
+    me_ = static_cast<int>(std::find(order.begin(), order.end(), mesh.rank()) - order.begin());
+    left_ = order[(me_ + n - 1) % n];
+    right_ = order[(me_ + 1) % n];
+    present_at_ = started_ + std::min(kSayPresentAfter, (deadline - started_) / 4);
+  }
+
+  absl::Status Run(std::vector<std::byte>& partial) {
+    Prepare(partial);
+    Link& right = mesh_.link(right_);
+    right.sending = true;
+    MonotonicTime idle_since{};
+    while (sent_ < to_send_ || received_ < to_receive_ || !greeted_) {
+      MUSTER_ASSIGN_OR_RETURN(const bool sent, Send());
+      MUSTER_ASSIGN_OR_RETURN(const bool received, Receive());
+      if (mesh_.abort().is_set()) return Superseded("aborted");
+      if (sent || received) {
+        idle_since = {};
+        continue;
+      }
+      if (spin_) {
+        const MonotonicTime now = Clock::now();
+        if (idle_since == MonotonicTime{}) idle_since = now;
+        if (now - idle_since < kSpinFor) continue;
+      }
+      MUSTER_RETURN_IF_ERROR(Wait());
+    }
+    right.sending = false;
+    mesh_.link(left_).header_bytes = 0;
+    return absl::OkStatus();
+  }
+
+ private:
+  void Prepare(std::vector<std::byte>& partial) {
+    const int n = static_cast<int>(order_.size());
+    const int64_t element = SizeOf(plan_.type);
+    auto index = [&](int back) { return ((me_ - back) % n + n) % n; };
+    if (plan_.reduce) {
+      int64_t scratch = 0;
+      for (int s = 0; s + 2 < n && !plan_.gather; ++s) {
+        scratch += plan_.parts[index(2 + s)].count * element;
+      }
+      if (scratch > static_cast<int64_t>(partial.size())) partial.resize(scratch);
+      scratch = 0;
+      for (int s = 0; s + 1 < n; ++s) {
+        const Part& part = plan_.parts[index(2 + s)];
+        const bool last = s + 2 == n;
+        Step step{part.send, part.receive, part.count * element, last};
+        if (!plan_.gather && !last) {
+          step.out = partial.data() + scratch;
+          scratch += step.bytes;
+        }
+        steps_.push_back(step);
+      }
+    }
+    const Part& first = plan_.parts[plan_.reduce ? index(1) : me_];
+    if (plan_.gather) {
+      for (int s = 0; s + 1 < n; ++s) {
+        const Part& part = plan_.parts[index(1 + s)];
+        steps_.push_back({nullptr, part.receive, part.count * element, false});
+      }
+      const Part& mine = plan_.parts[me_];
+      if (!plan_.reduce && mine.receive != mine.send && mine.count > 0) {
+        std::memmove(mine.receive, mine.send, mine.count * element);
+      }
+    }
+    for (const Step& step : steps_) to_receive_ += step.bytes;
+    first_bytes_ = first.count * element;
+    out_.push_back({const_cast<char*>(reinterpret_cast<const char*>(&header_)), sizeof header_});
+    out_.push_back({const_cast<std::byte*>(first.send), static_cast<size_t>(first_bytes_)});
+    for (size_t i = 0; i + 1 < steps_.size(); ++i) {
+      out_.push_back({steps_[i].out, static_cast<size_t>(steps_[i].bytes)});
+    }
+    for (const iovec& i : out_) to_send_ += static_cast<int64_t>(i.iov_len);
+    header_.kind = static_cast<uint16_t>(FrameKind::kOperation);
+    header_.payload_bytes = to_send_ - sizeof header_;
+    std::memcpy(header_.body, &signature_, sizeof signature_);
+  }
+
+  // What of the outgoing stream is ready: it is the incoming one, reduced, a step later.
+  int64_t Available() const {
+    return std::min<int64_t>(to_send_, sizeof header_ + first_bytes_ + received_) - sent_;
+  }
+
+  absl::StatusOr<bool> Send() {
+    int64_t budget = std::min(Available(), kMaxWrite);
+    if (budget <= 0) return false;
+    iovec parts[8];
+    int count = 0;
+    size_t offset = out_offset_;
+    for (size_t i = out_at_; i < out_.size() && budget > 0 && count < 8; ++i) {
+      const size_t length = std::min<size_t>(out_[i].iov_len - offset, budget);
+      if (length > 0) parts[count++] = {static_cast<char*>(out_[i].iov_base) + offset, length};
+      budget -= static_cast<int64_t>(length);
+      offset = 0;
+    }
+    absl::StatusOr<size_t> n =
+        mesh_.link(right_).connection->TryWrite({parts, static_cast<size_t>(count)});
+    if (!n.ok()) return Lost(right_, n.status());
+    sent_ += static_cast<int64_t>(*n);
+    out_offset_ += *n;
+    while (out_at_ < out_.size() && out_offset_ >= out_[out_at_].iov_len) {
+      out_offset_ -= out_[out_at_++].iov_len;
+    }
+    return *n > 0;
+  }
+
+  absl::StatusOr<bool> Receive() {
+    if (!greeted_) {
+      MUSTER_ASSIGN_OR_RETURN(greeted_, mesh_.ReadHeader(left_));
+      if (!greeted_) return false;
+      MUSTER_RETURN_IF_ERROR(Compare());
+      return true;
+    }
+    while (at_ < steps_.size() && done_ == steps_[at_].bytes) ++at_, done_ = 0;
+    if (at_ == steps_.size()) return false;
+    const Step& step = steps_[at_];
+    return step.own == nullptr ? ReceiveResult(step) : ReceiveAndReduce(step);
+  }
+
+  absl::StatusOr<bool> ReceiveResult(const Step& step) {
+    const int64_t want = std::min(step.bytes - done_, kMaxRead);
+    MUSTER_ASSIGN_OR_RETURN(const int64_t n, Read(step.out + done_, want));
+    done_ += n;
+    received_ += n;
+    return n > 0;
+  }
+
+  absl::StatusOr<bool> ReceiveAndReduce(const Step& step) {
+    const int64_t chunk = std::min(step.bytes - done_, kChunk);
+    MUSTER_ASSIGN_OR_RETURN(const int64_t n, Read(incoming_.data() + filled_, chunk - filled_));
+    filled_ += n;
+    if (filled_ < chunk) return n > 0;
+    Reduction reduction = plan_.reduction;
+    if (!step.last_sum) reduction.divisor = 1;
+    const void* sources[] = {incoming_.data(), step.own + done_};
+    void* out = step.out + done_;
+    ReduceElements({&out, 1}, sources, chunk / SizeOf(plan_.type), plan_.type, reduction);
+    filled_ = 0;
+    done_ += chunk;
+    received_ += chunk;
+    return true;
+  }
+
+  absl::StatusOr<int64_t> Read(std::byte* to, int64_t bytes) {
+    const iovec into{to, static_cast<size_t>(bytes)};
+    absl::StatusOr<size_t> n = mesh_.link(left_).connection->TryRead({&into, 1});
+    if (!n.ok()) return Lost(left_, n.status());
+    return static_cast<int64_t>(*n);
+  }
+
+  absl::Status Compare() const {
+    const FrameHeader& header = mesh_.link(left_).header;
+    Signature theirs;
+    std::memcpy(&theirs, header.body, sizeof theirs);
+    if (theirs != signature_) {
+      const std::string mine = mesh_.Name(mesh_.rank()), other = mesh_.Name(left_);
+      return mesh_.rank() < left_ ? MismatchError(mine, signature_, other, theirs)
+                                  : MismatchError(other, theirs, mine, signature_);
+    }
+    if (header.payload_bytes != static_cast<uint64_t>(to_receive_)) {
+      return ProgramError(fmt::format("{} sends {} bytes for {}, {} were expected.",
+                                      mesh_.Name(left_), header.payload_bytes, theirs.Text(),
+                                      to_receive_));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Lost(int rank, const absl::Status& why) {
+    mesh_.link(rank).lost = true;
+    return PeerLost(
+        fmt::format("Lost the data connection to {}: {}.", mesh_.Name(rank), Message(why)));
+  }
+
+  absl::Status Wait() {
+    const bool want_left = !greeted_ || received_ < to_receive_;
+    const bool want_right = Available() > 0;
+    Link &left = mesh_.link(left_), &right = mesh_.link(right_);
+    Interest interests[2];
+    size_t count = 1;
+    if (left_ == right_) {
+      interests[0] = {left.connection.get(), want_left, want_right};
+    } else {
+      interests[0] = {left.connection.get(), want_left, false};
+      // Nothing but presence and last words come from the right now.
+      const bool listen = right.header_bytes < sizeof(FrameHeader);
+      interests[count++] = {right.connection.get(), listen, want_right};
+    }
+    const MonotonicTime until = present_at_ < deadline_ ? present_at_ : deadline_;
+    const WaitResult result = WaitReady({interests, count}, until, mesh_.abort());
+    if (result == WaitResult::kAborted) return Superseded("aborted");
+    if (left_ != right_ && right.header_bytes < sizeof(FrameHeader)) {
+      MUSTER_RETURN_IF_ERROR(mesh_.ReadHeader(right_).status());
+    }
+    if (result == WaitResult::kDeadline) {
+      if (until == deadline_) {
+        MUSTER_RETURN_IF_ERROR(mesh_.CheckAll());
+        return mesh_.Late(signature_, order_, {want_left ? left_ : right_}, started_);
+      }
+      mesh_.SendPresent(signature_);
+      present_at_ = MonotonicTime::max();
+    }
+    return absl::OkStatus();
+  }
+
+  Mesh& mesh_;
+  const std::vector<int>& order_;
+  const Plan& plan_;
+  const Signature& signature_;
+  const MonotonicTime deadline_, started_;
+  const bool spin_;
+  std::vector<std::byte>& incoming_;
+  int me_ = 0, left_ = 0, right_ = 0;
+  MonotonicTime present_at_;
+
+  FrameHeader header_;
+  std::vector<Step> steps_;
+  std::vector<iovec> out_;
+  int64_t first_bytes_ = 0, to_send_ = 0, to_receive_ = 0;
+  int64_t sent_ = 0, received_ = 0;  // received: whole results
+  size_t out_at_ = 0, out_offset_ = 0;
+  bool greeted_ = false;  // the left neighbour's header was read
+  size_t at_ = 0;         // the step that is arriving
+  int64_t done_ = 0;      // of it
+  int64_t filled_ = 0;    // of the chunk to be reduced
+};
+
+class TcpEngine : public Engine {
+ public:
+  TcpEngine(std::unique_ptr<Mesh> mesh, bool spin)
+      : mesh_(std::move(mesh)), ring_(mesh_.get(), spin), order_(mesh_->size()) {
+    std::iota(order_.begin(), order_.end(), 0);
+  }
+
+  std::string Describe() const override { return fmt::format("TCP ring, {} ranks", mesh_->size()); }
+
+  absl::Status Run(const Operation& operation, MonotonicTime deadline) override {
+    const Signature& s = operation.signature;
+    absl::Status status =
+        s.verb == Verb::kBarrier
+            ? RingBarrier(ring_, order_, s, deadline)
+            : ring_.Run(order_, MakePlan(operation, mesh_->rank(), mesh_->size(), mesh_->size()), s,
+                        deadline);
+    return absl::IsUnavailable(status) ? mesh_->Explain(status) : status;
+  }
+  void Wake(const absl::Status&) override { mesh_->abort().Set(); }
+  void Close(const absl::Status& why) override { mesh_->Close(why); }
+
+ private:
+  const std::unique_ptr<Mesh> mesh_;
+  Ring ring_;
+  std::vector<int> order_;
+};
+
+}  // namespace
+
+absl::Status Ring::Run(const std::vector<int>& order, const Plan& plan, const Signature& signature,
+                       MonotonicTime deadline) {
+  if (order.size() == 1) {
+    const Part& mine = plan.parts[0];
+    if (mine.count == 0) return absl::OkStatus();
+    const void* from = mine.send;
+    void* to = mine.receive;
+    if (plan.reduce) {
+      ReduceElements({&to, 1}, {&from, 1}, mine.count, plan.type, plan.reduction);
+    } else if (from != to) {
+      std::memmove(to, from, mine.count * SizeOf(plan.type));
+    }
+    return absl::OkStatus();
+  }
+  if (incoming_.empty()) incoming_.resize(kChunk);
+  Passage passage(*mesh_, order, plan, signature, deadline, spin_, incoming_);
+  return passage.Run(partial_);
+}
+
+absl::Status RingBarrier(Ring& ring, const std::vector<int>& order, const Signature& signature,
+                         MonotonicTime deadline) {
+  // A sum over all is known only when all have come.
+  int64_t token = 1;
+  const int n = static_cast<int>(order.size());
+  const Plan plan = MakeInPlacePlan({&token, 1, DataType::kInt64}, n, n, {}, true, true);
+  return ring.Run(order, plan, signature, deadline);
+}
+
+std::unique_ptr<Engine> MakeTcpEngine(std::unique_ptr<Mesh> mesh, bool spin) {
+  return std::make_unique<TcpEngine>(std::move(mesh), spin);
+}
+
+}  // namespace muster::collective

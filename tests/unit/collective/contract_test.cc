@@ -1,0 +1,286 @@
+// The communicator's contract, run over every backend: results against a plain reference, and what
+// happens when ranks disagree, stay away or give up.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "tests/unit/collective/group_fixture.h"
+
+namespace muster {
+namespace {
+
+using testing::GroupOptions;
+using ::testing::HasSubstr;
+using testing::MakeGroup;
+using testing::OnEachRank;
+using testing::TestGroup;
+
+float HalfToFloat(uint16_t bits) {
+  const int exponent = (bits >> 10) & 31, fraction = bits & 1023;
+  const float sign = bits & 0x8000 ? -1.f : 1.f;
+  if (exponent == 31) return fraction ? NAN : sign * INFINITY;
+  return sign * (exponent ? std::ldexp(1024.f + fraction, exponent - 25)
+                          : std::ldexp(static_cast<float>(fraction), -24));
+}
+uint16_t SmallIntegerToHalf(int value) {  // |value| <= 64
+  uint16_t sign = value < 0 ? 0x8000 : 0;
+  if (value == 0) return 0;
+  int exponent = 0;
+  float x = std::frexp(std::abs(static_cast<float>(value)), &exponent);
+  return sign | ((exponent + 14) << 10) | static_cast<uint16_t>((x * 2 - 1) * 1024);
+}
+float BFloatToFloat(uint16_t bits) {
+  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  float x;
+  std::memcpy(&x, &wide, 4);
+  return x;
+}
+
+// One element of any type as a double, and back from a small integer.
+double Get(const std::byte* data, int64_t i, DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return reinterpret_cast<const float*>(data)[i];
+    case DataType::kFloat64:
+      return reinterpret_cast<const double*>(data)[i];
+    case DataType::kFloat16:
+      return HalfToFloat(reinterpret_cast<const uint16_t*>(data)[i]);
+    case DataType::kBFloat16:
+      return BFloatToFloat(reinterpret_cast<const uint16_t*>(data)[i]);
+    case DataType::kInt64:
+      return static_cast<double>(reinterpret_cast<const int64_t*>(data)[i]);
+    case DataType::kByte:
+      return static_cast<double>(data[i]);
+  }
+  return 0;
+}
+void Set(std::byte* data, int64_t i, DataType type, int value) {
+  switch (type) {
+    case DataType::kFloat32:
+      reinterpret_cast<float*>(data)[i] = static_cast<float>(value);
+      return;
+    case DataType::kFloat64:
+      reinterpret_cast<double*>(data)[i] = value;
+      return;
+    case DataType::kFloat16:
+      reinterpret_cast<uint16_t*>(data)[i] = SmallIntegerToHalf(value);
+      return;
+    case DataType::kBFloat16: {
+      const float x = static_cast<float>(value);
+      uint32_t bits;
+      std::memcpy(&bits, &x, 4);
+      reinterpret_cast<uint16_t*>(data)[i] = static_cast<uint16_t>(bits >> 16);
+      return;
+    }
+    case DataType::kInt64:
+      reinterpret_cast<int64_t*>(data)[i] = value;
+      return;
+    case DataType::kByte:
+      data[i] = static_cast<std::byte>(value);
+      return;
+  }
+}
+
+// Different for each rank and place, small enough for exact sums in every type.
+int Value(int rank, int64_t i) { return static_cast<int>((i * 7 + rank * 13) % 41) - 20; }
+
+std::vector<std::byte> Filled(int rank, int64_t count, DataType type, int64_t from = 0) {
+  std::vector<std::byte> data(std::max<int64_t>(1, count * SizeOf(type)));
+  for (int64_t i = 0; i < count; ++i) Set(data.data(), i, type, Value(rank, from + i));
+  return data;
+}
+
+double Expected(int size, int64_t i, DataType type, ReduceOp op) {
+  int64_t sum = 0, most = -1000;
+  for (int r = 0; r < size; ++r) {
+    sum += Value(r, i);
+    most = std::max<int64_t>(most, Value(r, i));
+  }
+  if (op == ReduceOp::kMax) return static_cast<double>(most);
+  if (op == ReduceOp::kSum) return static_cast<double>(sum);
+  return type == DataType::kInt64 ? static_cast<double>(sum / size)
+                                  : static_cast<double>(sum) / size;
+}
+double Tolerance(DataType type, ReduceOp op) {
+  if (op != ReduceOp::kMean) return 0;
+  if (type == DataType::kFloat16) return 0.02;
+  if (type == DataType::kBFloat16) return 0.1;
+  return type == DataType::kFloat32 ? 2e-6 : 0;
+}
+
+constexpr DataType kReducible[] = {DataType::kFloat32, DataType::kFloat64, DataType::kFloat16,
+                                   DataType::kBFloat16, DataType::kInt64};
+constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax};
+
+using Case = std::tuple<std::string, int>;
+std::string CaseName(const ::testing::TestParamInfo<Case>& info) {
+  return std::get<0>(info.param) + "_" + std::to_string(std::get<1>(info.param));
+}
+
+class Contract : public ::testing::TestWithParam<Case> {
+ protected:
+  std::string backend() const { return std::get<0>(GetParam()); }
+  int size() const { return std::get<1>(GetParam()); }
+
+  void CheckAllReduce(TestGroup& group, int64_t count, DataType type, ReduceOp op,
+                      bool reducible = false) {
+    std::vector<std::vector<std::byte>> results(size());
+    OnEachRank(size(), [&](int rank) {
+      std::vector<std::byte> data = Filled(rank, count, type);
+      std::shared_ptr<void> shared;
+      if (reducible) shared = group[rank].AllocateReducible(static_cast<int64_t>(data.size()));
+      void* at = shared ? shared.get() : data.data();
+      if (shared) std::memcpy(at, data.data(), data.size());
+      const absl::Status status = group[rank].AllReduce({at, count, type}, op)->Wait();
+      EXPECT_TRUE(status.ok()) << status;
+      if (shared) std::memcpy(data.data(), at, data.size());
+      results[rank] = std::move(data);
+    });
+    for (int rank = 1; rank < size(); ++rank) {
+      ASSERT_EQ(results[rank], results[0]) << "rank " << rank << " holds other bits";
+    }
+    const double tolerance = Tolerance(type, op);
+    for (int64_t i = 0; i < count; ++i) {
+      ASSERT_NEAR(Get(results[0].data(), i, type), Expected(size(), i, type, op), tolerance)
+          << backend() << " " << DataTypeName(type) << " " << ReduceOpName(op) << " at " << i
+          << " of " << count;
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, Contract,
+                         ::testing::Combine(::testing::ValuesIn(testing::BackendNames()),
+                                            ::testing::Range(1, 6)),
+                         CaseName);
+
+TEST_P(Contract, AllReduceOfEveryTypeOpAndSmallSize) {
+  TestGroup group = MakeGroup(backend(), size());
+  for (const DataType type : kReducible) {
+    for (const ReduceOp op : kOps) {
+      for (const int64_t count : {0, 1, 3, 127, 1031, 65'537})
+        CheckAllReduce(group, count, type, op);
+    }
+  }
+}
+
+TEST_P(Contract, AllReduceOfLargeBuffers) {
+  TestGroup group = MakeGroup(backend(), size());
+  CheckAllReduce(group, 10'000'000, DataType::kFloat32, ReduceOp::kSum);
+  CheckAllReduce(group, 1'000'003, DataType::kBFloat16, ReduceOp::kMean);
+}
+
+TEST_P(Contract, AllReduceInReducibleMemory) {
+  TestGroup group = MakeGroup(backend(), size());
+  for (const int64_t count : {1, 1031, 300'007}) {
+    CheckAllReduce(group, count, DataType::kFloat32, ReduceOp::kMean, true);
+  }
+}
+
+TEST_P(Contract, AllReduceGivesTheSameBitsEveryTime) {
+  const int64_t count = 40'001;
+  std::vector<std::vector<float>> first;
+  for (int round = 0; round < 2; ++round) {
+    TestGroup group = MakeGroup(backend(), size());
+    std::vector<std::vector<float>> data(size(), std::vector<float>(count));
+    for (int rank = 0; rank < size(); ++rank) {
+      std::mt19937 random(rank);
+      for (float& x : data[rank]) x = std::normal_distribution<float>()(random);
+    }
+    OnEachRank(size(), [&](int rank) {
+      Buffer buffer{data[rank].data(), count, DataType::kFloat32};
+      EXPECT_TRUE(group[rank].AllReduce(buffer, ReduceOp::kSum)->Wait().ok());
+    });
+    for (int rank = 1; rank < size(); ++rank) {
+      ASSERT_EQ(std::memcmp(data[rank].data(), data[0].data(), count * 4), 0);
+    }
+    if (round == 0) first = data;
+    ASSERT_EQ(std::memcmp(data[0].data(), first[0].data(), count * 4), 0);
+  }
+}
+
+TEST_P(Contract, BroadcastOfEveryTypeFromEveryRank) {
+  TestGroup group = MakeGroup(backend(), size());
+  for (const DataType type : {DataType::kFloat32, DataType::kFloat64, DataType::kFloat16,
+                              DataType::kBFloat16, DataType::kInt64, DataType::kByte}) {
+    for (const int64_t count : {0, 1, 1031, 200'003}) {
+      for (int root = 0; root < size(); ++root) {
+        const std::vector<std::byte> expected = Filled(root, count, type);
+        OnEachRank(size(), [&](int rank) {
+          std::vector<std::byte> data = Filled(rank, count, type);
+          const absl::Status status =
+              group[rank].Broadcast({data.data(), count, type}, root)->Wait();
+          EXPECT_TRUE(status.ok()) << status;
+          EXPECT_EQ(data, expected);
+        });
+      }
+    }
+  }
+}
+
+TEST_P(Contract, AllGatherAndReduceScatter) {
+  TestGroup group = MakeGroup(backend(), size());
+  for (const int64_t count : {0, 1, 259, 100'003}) {
+    OnEachRank(size(), [&](int rank) {
+      std::vector<std::byte> send = Filled(rank, count, DataType::kFloat32, rank * count);
+      std::vector<float> all(size() * count + 1, -1);
+      const Buffer receive{all.data(), size() * count, DataType::kFloat32};
+      absl::Status status =
+          group[rank].AllGather({send.data(), count, DataType::kFloat32}, receive)->Wait();
+      EXPECT_TRUE(status.ok()) << status;
+      for (int64_t i = 0; i < size() * count; ++i) {
+        ASSERT_EQ(all[i], Value(static_cast<int>(i / count), i)) << i;
+      }
+      std::vector<std::byte> whole = Filled(rank, size() * count, DataType::kInt64);
+      const std::vector<std::byte> before = whole;
+      std::vector<int64_t> part(count + 1, -1);
+      status = group[rank]
+                   .ReduceScatter({whole.data(), size() * count, DataType::kInt64},
+                                  {part.data(), count, DataType::kInt64}, ReduceOp::kMean)
+                   ->Wait();
+      EXPECT_TRUE(status.ok()) << status;
+      EXPECT_EQ(whole, before) << "what is sent is only read";
+      for (int64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(part[i], static_cast<int64_t>(Expected(size(), rank * count + i, DataType::kInt64,
+                                                         ReduceOp::kMean)));
+      }
+    });
+  }
+}
+
+TEST_P(Contract, BarrierLetsNobodyThroughEarly) {
+  TestGroup group = MakeGroup(backend(), size());
+  std::atomic<int> come{0};
+  for (int round = 1; round <= 20; ++round) {
+    OnEachRank(size(), [&](int rank) {
+      come.fetch_add(1);
+      EXPECT_TRUE(group[rank].Barrier()->Wait().ok());
+      EXPECT_GE(come.load(), round * size());
+    });
+  }
+}
+
+TEST_P(Contract, ManyOperationsAreIssuedAheadAndKeepTheirOrder) {
+  TestGroup group = MakeGroup(backend(), size());
+  OnEachRank(size(), [&](int rank) {
+    std::vector<std::vector<float>> data;
+    std::vector<WorkPtr> works;
+    for (int i = 0; i < 30; ++i) data.emplace_back(1 + i * 577, static_cast<float>(rank + i));
+    for (auto& d : data) {
+      works.push_back(group[rank].AllReduce(
+          {d.data(), static_cast<int64_t>(d.size()), DataType::kFloat32}, ReduceOp::kMax));
+    }
+    EXPECT_TRUE(works.back()->Wait().ok());
+    for (int i = 0; i < 30; ++i) {
+      EXPECT_TRUE(works[i]->Wait().ok());
+      EXPECT_TRUE(works[i]->Done());
+      EXPECT_EQ(data[i].back(), static_cast<float>(size() - 1 + i));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,104 @@
+#include "tests/unit/collective/group_fixture.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace muster::testing {
+
+const std::vector<std::string>& BackendNames() {
+  static const std::vector<std::string> names = {"threads",
+                                                 "tcp",
+                                                 "tcp_progress",
+                                                 "shared_memory",
+                                                 "shared_memory_progress",
+                                                 "shared_memory_spin",
+                                                 "hierarchical",
+                                                 "hierarchical_uneven",
+                                                 "replicas",
+                                                 "replicas_tcp"};
+  return names;
+}
+
+std::unique_ptr<transport::DataListener> MakeListener() {
+  auto listener = transport::DataListener::Create({.bind_address = "127.0.0.1"});
+  EXPECT_TRUE(listener.ok()) << listener.status();
+  return *std::move(listener);
+}
+
+std::vector<std::unique_ptr<transport::DataListener>> MakeListeners(int count) {
+  std::vector<std::unique_ptr<transport::DataListener>> listeners;
+  for (int i = 0; i < count; ++i) listeners.push_back(MakeListener());
+  return listeners;
+}
+
+GroupSpec MakeSpec(const std::vector<std::unique_ptr<transport::DataListener>>& listeners,
+                   GroupOptions options) {
+  GroupSpec spec;
+  spec.generation = options.generation;
+  spec.ticket = "0123456789abcdef";
+  spec.operation_timeout = options.timeout;
+  spec.progress_thread = false;
+  for (size_t i = 0; i < listeners.size(); ++i) {
+    spec.members.push_back({fmt::format("worker:{}", i), "host", listeners[i]->address(), 1});
+  }
+  return spec;
+}
+
+void OnEachRank(int size, const std::function<void(int rank)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) threads.emplace_back(body, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+namespace {
+
+std::vector<std::unique_ptr<Communicator>> Form(const GroupSpec& spec, TestGroup& group) {
+  std::vector<std::unique_ptr<Communicator>> formed(spec.members.size());
+  OnEachRank(static_cast<int>(formed.size()), [&](int rank) {
+    GroupSpec mine = spec;
+    mine.rank = rank;
+    auto communicator = FormGroup(mine, *group.listeners[rank], nullptr);
+    EXPECT_TRUE(communicator.ok()) << communicator.status();
+    if (communicator.ok()) formed[rank] = *std::move(communicator);
+  });
+  return formed;
+}
+
+}  // namespace
+
+TestGroup MakeGroup(const std::string& backend, int size, GroupOptions options) {
+  TestGroup group;
+  if (backend == "threads") {
+    group.ranks = MakeThreadCommunicators(size, options.timeout);
+    return group;
+  }
+  const bool replicas = backend.starts_with("replicas");
+  // Two processes, the first one with more replicas where they cannot be equal.
+  const int processes = replicas ? std::min(size, 2) : size;
+  group.listeners = MakeListeners(processes);
+  GroupSpec spec = MakeSpec(group.listeners, options);
+  spec.progress_thread = backend.ends_with("_progress");
+  spec.spin = backend.ends_with("_spin");
+  spec.backend = backend.find("tcp") != std::string::npos ? Backend::kTcp : Backend::kAuto;
+  if (backend == "hierarchical") {
+    for (int i = 0; i < size; ++i) spec.members[i].host_id = fmt::format("host {}", i % 2);
+  } else if (backend == "hierarchical_uneven") {
+    for (int i = 0; i < size; ++i) spec.members[i].host_id = fmt::format("host {}", std::min(i, 1));
+  }
+  group.ranks = Form(spec, group);
+  if (!replicas) return group;
+  std::vector<int> per_rank(processes, size / processes);
+  per_rank[0] += size % processes;
+  std::vector<std::unique_ptr<Communicator>> all;
+  for (auto& process : group.ranks) {
+    for (auto& replica : MakeReplicaCommunicators(std::move(process), per_rank, options.timeout)) {
+      all.push_back(std::move(replica));
+    }
+  }
+  group.ranks = std::move(all);
+  return group;
+}
+
+}  // namespace muster::testing

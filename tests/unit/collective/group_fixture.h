@@ -1,0 +1,42 @@
+// Groups of ranks inside one process: every backend that this machine can run, by name.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/collective/communicator.h"
+#include "common/collective/formation.h"
+#include "common/transport/data_listener.h"
+
+namespace muster::testing {
+
+struct GroupOptions {
+  Duration timeout = std::chrono::seconds(20);
+  uint64_t generation = 1;
+};
+
+// The ranks of one group, with what keeps them alive.
+struct TestGroup {
+  std::vector<std::unique_ptr<transport::DataListener>> listeners;
+  std::vector<std::unique_ptr<Communicator>> ranks;
+  Communicator& operator[](int rank) { return *ranks[rank]; }
+  int size() const { return static_cast<int>(ranks.size()); }
+};
+
+// "threads", "tcp", "tcp_progress", "shared_memory", "shared_memory_progress",
+// "shared_memory_spin", "hierarchical", "hierarchical_uneven", "replicas", "replicas_tcp".
+const std::vector<std::string>& BackendNames();
+TestGroup MakeGroup(const std::string& backend, int size, GroupOptions options = {});
+
+std::unique_ptr<transport::DataListener> MakeListener();
+std::vector<std::unique_ptr<transport::DataListener>> MakeListeners(int count);
+// Members "worker:0".. at these listeners, all on one host.
+GroupSpec MakeSpec(const std::vector<std::unique_ptr<transport::DataListener>>& listeners,
+                   GroupOptions options = {});
+
+// Runs `body` for each rank on a thread of its own and joins them.
+void OnEachRank(int size, const std::function<void(int rank)>& body);
+
+}  // namespace muster::testing
