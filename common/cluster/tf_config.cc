@@ -35,7 +35,8 @@ std::vector<std::string> TaskTypeNames() {
 }
 
 std::string TypeHint(const std::string& name) {
-  const std::string nearest = Nearest(name, TaskTypeNames());
+  // A word of one or two letters is near to "ps" whatever it is.
+  const std::string nearest = name.size() > 2 ? Nearest(name, TaskTypeNames()) : "";
   return nearest.empty() ? "use chief, worker, ps or evaluator"
                          : fmt::format("did you mean \"{}\"?", nearest);
 }

@@ -113,6 +113,8 @@ constexpr Refusal kRefusals[] = {
      "TF_CONFIG: task.type is 1, which is no task type: set it to chief, worker, ps or evaluator"},
     {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "cheif", "index": 0}})",
      "TF_CONFIG: task.type is \"cheif\", which is unknown: did you mean \"chief\"?"},
+    {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "", "index": 0}})",
+     "TF_CONFIG: task.type is \"\", which is unknown: use chief, worker, ps or evaluator"},
     {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"}})",
      "TF_CONFIG: task.index is missing: set it to the number of this worker, from 0"},
     {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": -1}})",
