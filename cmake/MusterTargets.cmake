@@ -46,8 +46,9 @@ endfunction()
 
 function(_muster_link target)
   foreach(dependency ${ARGN})
-    if(TARGET muster::${dependency})
-      target_link_libraries(${target} PUBLIC muster::${dependency})
+    if(dependency MATCHES "^[a-z_]+$" AND NOT TARGET ${dependency})
+      # A library of ours, perhaps of a folder that comes later.
+      target_link_libraries(${target} PUBLIC muster_${dependency})
     else()
       target_link_libraries(${target} PUBLIC ${dependency})
     endif()
