@@ -51,7 +51,8 @@ struct DatasetOptions {
 class Builder {
  public:
   explicit Builder(BuilderImpl* impl) : impl_(impl) {}
-  // The job's program_args: read them with Read(...), then Finish() via check_args().
+  // The job's program_args: read them with args().Read(...). A key that build() did not ask for is
+  // refused when it returns.
   JsonObject& args();
   uint64_t seed() const;
   at::Device device() const;

@@ -1,0 +1,37 @@
+// What the process with the chief's role does besides training: it coordinates and publishes.
+// chief/ implements it, worker/ runs it next to the training loop, and only a main.cc knows both.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/cluster/cluster_config.h"
+#include "common/train/job.h"
+#include "common/train/membership.h"
+
+namespace muster {
+
+struct ChiefRoleOptions {
+  ClusterConfig cluster;  // may be local: then there is nobody to coordinate
+  Job job;
+  std::map<std::string, std::string> versions;
+};
+
+class ChiefRole {
+ public:
+  virtual ~ChiefRole() = default;
+  // To be told of the training; they live as long as this object.
+  virtual std::vector<Observer*> observers() = 0;
+  // This process's own training (or its preparation) has ended with `result`. Waits, within the
+  // job's deadlines, until all members have left, writes the result, and returns the verdict of the
+  // job, which is this process's exit status.
+  virtual absl::Status End(const absl::Status& result) = 0;
+};
+
+using ChiefRoleFactory =
+    std::function<absl::StatusOr<std::unique_ptr<ChiefRole>>(const ChiefRoleOptions&)>;
+
+}  // namespace muster

@@ -1,0 +1,107 @@
+#include "common/train/devices.h"
+
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <thread>
+
+namespace muster {
+namespace {
+
+// A decimal number that fills the whole text.
+bool ParseInt(std::string_view text, int* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size() && !text.empty();
+}
+
+// CUDA's half of LibTorch costs every process start-up time and memory, so it is loaded only where
+// there is a driver.
+void LoadCudaSideOfTorch() {
+  static const bool loaded = [] {
+    if (access("/dev/nvidiactl", F_OK) != 0) return false;
+    return dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) != nullptr;
+  }();
+  (void)loaded;
+}
+
+int VisibleGpus() {
+  LoadCudaSideOfTorch();
+  const auto& hooks = at::detail::getCUDAHooks();
+  return hooks.hasCUDA() ? hooks.getNumGPUs() : 0;
+}
+
+absl::StatusOr<std::vector<c10::Device>> ParseCuda(std::string_view list, const std::string& text) {
+  const int present = VisibleGpus();
+  if (present == 0) {
+    return ConfigurationError(
+        fmt::format("devices is \"{}\", but this process sees no CUDA device (CUDA_VISIBLE_DEVICES "
+                    "hides them, or there is no driver): use \"cpu\"",
+                    text));
+  }
+  std::vector<c10::Device> devices;
+  if (list.empty()) {
+    for (int i = 0; i < present; ++i)
+      devices.emplace_back(at::kCUDA, static_cast<c10::DeviceIndex>(i));
+    return devices;
+  }
+  while (true) {
+    const size_t comma = list.find(',');
+    int index = 0;
+    if (!ParseInt(list.substr(0, comma), &index) || index < 0) {
+      return ConfigurationError(
+          fmt::format("devices is \"{}\": write \"cuda:0,1\", numbers with commas", text));
+    }
+    if (index >= present) {
+      return ConfigurationError(
+          fmt::format("devices names cuda:{}, but this process sees {} CUDA device(s), 0 to {}",
+                      index, present, present - 1));
+    }
+    const c10::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
+    if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
+      return ConfigurationError(
+          fmt::format("devices is \"{}\": cuda:{} is named twice", text, index));
+    }
+    devices.push_back(device);
+    if (comma == std::string_view::npos) return devices;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<c10::Device>> ParseDevices(const std::string& text) {
+  if (text == "auto")
+    return VisibleGpus() > 0 ? ParseCuda("", text)
+                             : std::vector<c10::Device>{c10::Device(at::kCPU)};
+  if (text == "cpu") return std::vector<c10::Device>{c10::Device(at::kCPU)};
+  if (text.rfind("cpu:", 0) == 0) {
+    int count = 0;
+    if (!ParseInt(std::string_view(text).substr(4), &count) || count < 1 || count > 1024) {
+      return ConfigurationError(
+          fmt::format("devices is \"{}\": write \"cpu:N\" with N replicas from 1 to 1024", text));
+    }
+    return std::vector<c10::Device>(count, c10::Device(at::kCPU));
+  }
+  if (text == "cuda") return ParseCuda("", text);
+  if (text.rfind("cuda:", 0) == 0) {
+    if (text.size() == 5)
+      return ConfigurationError(
+          "devices is \"cuda:\": name devices, as in \"cuda:0,1\", or write \"cuda\" for all");
+    return ParseCuda(std::string_view(text).substr(5), text);
+  }
+  return ConfigurationError(
+      fmt::format("devices is \"{}\": it must be auto, cpu, cpu:N, cuda or cuda:0,1", text));
+}
+
+int AvailableCores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+}  // namespace muster

@@ -1,0 +1,21 @@
+// The job's "devices": which devices of this process hold a replica each.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace muster {
+
+// "auto" (all CUDA devices that CUDA_VISIBLE_DEVICES shows, else one CPU replica), "cpu", "cpu:N"
+// (N replicas), "cuda" (all), "cuda:0,1". Asking for a device that is not there is a
+// ConfigurationError that says what is.
+absl::StatusOr<std::vector<c10::Device>> ParseDevices(const std::string& text);
+
+// Cores this process may use (its affinity mask).
+int AvailableCores();
+
+}  // namespace muster

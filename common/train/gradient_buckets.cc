@@ -1,0 +1,200 @@
+#include "common/train/gradient_buckets.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+namespace muster {
+namespace {
+
+// Each parameter starts on a cache line, for the vector units.
+constexpr int64_t kAlignment = 16;
+int64_t Padded(int64_t count) { return (count + kAlignment - 1) / kAlignment * kAlignment; }
+
+at::Tensor ViewFor(const at::Tensor& parameter, const at::Tensor& storage, int64_t offset) {
+  // The parameter's own strides (channels_last) let the optimizer run over both in memory order.
+  if (parameter.is_non_overlapping_and_dense()) {
+    return storage.as_strided(parameter.sizes(), parameter.strides(),
+                              storage.storage_offset() + offset);
+  }
+  return storage.narrow(0, offset, parameter.numel()).view(parameter.sizes());
+}
+
+DataType DataTypeOf(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return DataType::kFloat32;
+    case at::kDouble:
+      return DataType::kFloat64;
+    case at::kHalf:
+      return DataType::kFloat16;
+    case at::kBFloat16:
+      return DataType::kBFloat16;
+    case at::kLong:
+      return DataType::kInt64;
+    default:
+      return DataType::kByte;
+  }
+}
+
+}  // namespace
+
+Buffer BufferOf(const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.is_contiguous(), "a collective needs a contiguous tensor, got strides ",
+              tensor.strides());
+  const DataType type = DataTypeOf(tensor.scalar_type());
+  return {tensor.data_ptr(),
+          type == DataType::kByte ? static_cast<int64_t>(tensor.nbytes()) : tensor.numel(), type};
+}
+
+GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Communicator* communicator,
+                                 const BucketOptions& options)
+    : parameters_(std::move(parameters)),
+      communicator_(communicator),
+      control_capacity_(options.control_capacity),
+      bucket_of_(parameters_.size()),
+      views_(parameters_.size()),
+      gradients_(parameters_.size()),
+      fired_(parameters_.size()),
+      used_(parameters_.size()) {
+  Lay(options);
+}
+
+GradientBuckets::~GradientBuckets() { Cancel(); }
+
+void GradientBuckets::Lay(const BucketOptions& options) {
+  // One type after the other, float32 last: the tail behind the last bucket is float32.
+  std::vector<at::ScalarType> types;
+  for (const at::Tensor& p : parameters_) {
+    if (std::find(types.begin(), types.end(), p.scalar_type()) == types.end())
+      types.push_back(p.scalar_type());
+  }
+  std::stable_partition(types.begin(), types.end(),
+                        [](at::ScalarType t) { return t != at::kFloat; });
+  for (at::ScalarType type : types) {
+    bool open = false;
+    for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) {
+      const at::Tensor& p = parameters_[i];
+      if (p.scalar_type() != type) continue;
+      if (!open) buckets_.push_back({type, {}});
+      Bucket& bucket = buckets_.back();
+      bucket.parameters.push_back(i);
+      bucket.count += Padded(p.numel());
+      bucket_of_[i] = static_cast<int>(buckets_.size()) - 1;
+      const int64_t limit = buckets_.size() == 1 ? options.first_bytes : options.bytes;
+      open = bucket.count * p.element_size() < limit;
+    }
+  }
+  if (buckets_.empty() || buckets_.back().type != at::kFloat) buckets_.push_back({at::kFloat, {}});
+  for (Bucket& bucket : buckets_) {
+    const bool last = &bucket == &buckets_.back();
+    Allocate(&bucket, last ? static_cast<int64_t>(parameters_.size()) + control_capacity_ : 0);
+  }
+}
+
+void GradientBuckets::Allocate(Bucket* bucket, int64_t tail) {
+  const at::Device device = parameters_.empty() ? at::Device(at::kCPU) : parameters_[0].device();
+  const auto options = at::TensorOptions().dtype(bucket->type).device(device);
+  const int64_t count = bucket->count + tail;
+  const int64_t bytes = count * static_cast<int64_t>(c10::elementSize(bucket->type));
+  if (device.is_cpu()) bucket->shared = communicator_->AllocateReducible(bytes);
+  bucket->storage = bucket->shared ? at::from_blob(bucket->shared.get(), {count}, options).zero_()
+                                   : at::zeros({count}, options);
+  int64_t offset = 0;
+  for (int i : bucket->parameters) {
+    views_[i] = ViewFor(parameters_[i], bucket->storage, offset);
+    offset += Padded(parameters_[i].numel());
+  }
+}
+
+void GradientBuckets::Begin() {
+  std::fill(used_.begin(), used_.end(), false);
+  next_launch_ = 0;
+}
+
+void GradientBuckets::BeginBackward(bool last) {
+  std::fill(fired_.begin(), fired_.end(), false);
+  for (Bucket& bucket : buckets_) bucket.pending = static_cast<int>(bucket.parameters.size());
+  launching_ = last;
+}
+
+void GradientBuckets::OnGradient(int index) {
+  at::NoGradGuard no_grad;
+  at::Tensor gradient = parameters_[index].grad();
+  parameters_[index].mutable_grad().reset();
+  if (!gradient.defined() || fired_[index]) return;
+  if (gradient.is_sparse()) gradient = gradient.to_dense();
+  // Copying the fresh gradient is cheaper than clearing the bucket before backward and adding to
+  // it.
+  if (used_[index]) {
+    views_[index].add_(gradient);
+  } else {
+    views_[index].copy_(gradient);
+  }
+  fired_[index] = used_[index] = true;
+  --buckets_[bucket_of_[index]].pending;
+  if (launching_) LaunchComplete(/*all_but_last=*/true);
+}
+
+void GradientBuckets::EndBackward() {
+  if (!launching_) return;
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < views_.size(); ++i) {
+    if (!used_[i]) views_[i].zero_();
+  }
+  for (Bucket& bucket : buckets_) bucket.pending = 0;
+  LaunchComplete(/*all_but_last=*/true);
+}
+
+void GradientBuckets::LaunchComplete(bool all_but_last) {
+  const int end = num_buckets() - (all_but_last ? 1 : 0);
+  while (next_launch_ < end && buckets_[next_launch_].pending == 0) {
+    Bucket& bucket = buckets_[next_launch_++];
+    // A gradient that another micro-batch wrote, or none did, needs no hook of this one; those are
+    // complete at EndBackward.
+    bucket.work = communicator_->AllReduce(BufferOf(bucket.storage), ReduceOp::kSum);
+  }
+}
+
+absl::Status GradientBuckets::Finish(at::Tensor* control) {
+  at::NoGradGuard no_grad;
+  const int64_t flags = static_cast<int64_t>(parameters_.size());
+  const int64_t control_count = control->defined() ? control->numel() : 0;
+  TORCH_CHECK(control_count <= control_capacity_, "control data outgrew its place");
+  Bucket& last = buckets_.back();
+  at::Tensor flag_view = last.storage.narrow(0, last.count, flags);
+  at::Tensor used = at::empty({flags}, at::kFloat);
+  for (int64_t i = 0; i < flags; ++i) used.data_ptr<float>()[i] = used_[i] ? 1.f : 0.f;
+  flag_view.copy_(used);
+  at::Tensor control_view = last.storage.narrow(0, last.count + flags, control_count);
+  if (control_count > 0) control_view.copy_(*control);
+  at::Tensor launched = last.storage.narrow(0, 0, last.count + flags + control_count);
+  next_launch_ = num_buckets();
+  last.work = communicator_->AllReduce(BufferOf(launched), ReduceOp::kSum);
+  MUSTER_RETURN_IF_ERROR(WaitAll());
+  const at::Tensor everybody = flag_view.to(at::kCPU);
+  for (int64_t i = 0; i < flags; ++i) {
+    gradients_[i] = everybody.data_ptr<float>()[i] > 0 ? views_[i] : at::Tensor();
+  }
+  if (control_count > 0) *control = control_view;
+  return absl::OkStatus();
+}
+
+absl::Status GradientBuckets::WaitAll() {
+  absl::Status first;
+  for (Bucket& bucket : buckets_) {
+    if (bucket.work == nullptr) continue;
+    const absl::Status status = bucket.work->Wait();
+    if (first.ok()) first = status;
+    bucket.work.reset();
+  }
+  return first;
+}
+
+void GradientBuckets::Cancel() {
+  launching_ = false;
+  (void)WaitAll();
+}
+
+}  // namespace muster

@@ -1,0 +1,44 @@
+// The world of one process: every replica is here, nobody can be lost.
+#include <atomic>
+
+#include "common/collective/formation.h"
+#include "common/train/membership.h"
+
+namespace muster {
+namespace {
+
+class LocalMembership : public Membership {
+ public:
+  LocalMembership(int num_replicas, Duration timeout)
+      : num_replicas_(num_replicas), timeout_(timeout) {}
+
+  absl::StatusOr<Generation> NextGeneration(int64_t last_step) override {
+    Generation generation;
+    generation.id = ++formed_;
+    generation.replicas_per_rank = {num_replicas_};
+    generation.replicas_on_host = num_replicas_;
+    generation.owner_step = last_step;
+    generation.replicas = MakeThreadCommunicators(num_replicas_, timeout_);
+    return generation;
+  }
+  void SetPhase(Phase, int64_t) override {}
+  absl::Status Explain(const absl::Status& local) override { return local; }
+  void ReportFailure(const absl::Status&) override {}
+  void RequestStop() override { stop_ = true; }
+  bool StopRequested() const override { return stop_; }
+  absl::Status Finish(int64_t, const absl::Status& outcome) override { return outcome; }
+
+ private:
+  const int num_replicas_;
+  const Duration timeout_;
+  uint64_t formed_ = 0;
+  std::atomic<bool> stop_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Membership> MakeLocalMembership(int num_replicas, Duration timeout) {
+  return std::make_unique<LocalMembership>(num_replicas, timeout);
+}
+
+}  // namespace muster

@@ -1,0 +1,52 @@
+// Mixed precision: autocast around a program's code, and the dynamic loss scale that float16 needs.
+// One object a replica.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <vector>
+
+#include "common/train/job.h"
+
+namespace muster {
+
+// While it lives, this thread runs eligible operations in the lower precision.
+class AutocastScope {
+ public:
+  AutocastScope(Precision precision, c10::Device device);
+  ~AutocastScope();
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  const c10::DeviceType type_;
+  const bool active_;
+  bool was_enabled_ = false;
+  at::ScalarType was_type_ = at::kFloat;
+};
+
+// The scale grows by 2 after 2,000 good steps and halves on an overflow (PyTorch's GradScaler
+// defaults). Scale 1 for other precisions. All replicas see the same reduced gradients, so their
+// scalers stay equal without talking.
+class LossScaler {
+ public:
+  explicit LossScaler(Precision precision)
+      : active_(precision == Precision::kFloat16), scale_(active_ ? 65536.0 : 1.0) {}
+  double scale() const { return scale_; }
+  // Divides the gradients by the scale; false if one is not finite: no update then, and the scale
+  // shrinks. Undefined gradients are left alone.
+  bool Unscale(const std::vector<at::Tensor>& gradients);
+
+  std::vector<double> state() const { return {scale_, good_steps_}; }
+  void set_state(const std::vector<double>& state) {
+    scale_ = state.at(0), good_steps_ = state.at(1);
+  }
+
+ private:
+  const bool active_;
+  double scale_;
+  double good_steps_ = 0;
+};
+
+}  // namespace muster

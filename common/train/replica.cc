@@ -1,0 +1,283 @@
+#include "common/train/replica.h"
+
+#include <ATen/Context.h>
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <set>
+
+namespace muster {
+
+const char* SplitName(Split split) {
+  constexpr const char* kNames[] = {"train", "validation", "test"};
+  return kNames[static_cast<int>(split)];
+}
+
+absl::Status CatchProgramErrors(const std::string& where, const std::function<void()>& body) {
+  std::string what;
+  try {
+    body();
+    return absl::OkStatus();
+  } catch (const StatusError& error) {
+    return error.status();
+  } catch (const c10::Error& error) {
+    what = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    what = error.what();
+  } catch (...) {
+    what = "an exception that is no std::exception";
+  }
+  // One line: the rest of LibTorch's text is its own call stack.
+  what = what.substr(0, what.find('\n'));
+  return ProgramError(fmt::format("{} failed: {}", where, what));
+}
+
+// ---- Builder
+
+class BuilderImpl {
+ public:
+  BuilderImpl(Replica* replica, const Job& job)
+      : replica(replica), job(job), args(job.program_args, "program_args") {}
+
+  void CheckName(const char* kind, const std::string& name) {
+    const bool good = !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+      return std::isalnum(c) || c == '_' || c == '-';
+    });
+    if (!good)
+      Fail(fmt::format("{} name \"{}\" must be made of letters, digits, '_' and '-'", kind, name));
+    if (!names.insert(fmt::format("{} {}", kind, name)).second)
+      Fail(fmt::format("two {}s are named \"{}\"", kind, name));
+  }
+  [[noreturn]] void Fail(const std::string& what) {
+    throw StatusError(ProgramError("build: " + what));
+  }
+
+  // The job's own choice for `name` where it has one: for a program's only optimizer the value
+  // itself, else an object by name.
+  Json Choose(const Json& of_job, const std::string& name, const Json& of_program) {
+    if (of_job.is_null()) return of_program;
+    if (of_job.is_object() && of_job.contains(name) && !of_job.contains("name"))
+      return of_job[name];
+    if (of_job.is_object() && !of_job.contains("name")) return of_program;
+    return of_job;
+  }
+
+  Replica* const replica;
+  const Job& job;
+  JsonObject args;
+  std::set<std::string> names;
+
+  void AddModel(const std::string& name, std::shared_ptr<torch::nn::Module> module) {
+    CheckName("model", name);
+    if (module == nullptr) Fail(fmt::format("model \"{}\" is null", name));
+    module->to(replica->device_);
+    NamedModel model{name, module, {}, {}};
+    for (const auto& item : module->named_parameters())
+      model.parameters.emplace_back(item.key(), item.value());
+    for (const auto& item : module->named_buffers()) {
+      model.buffers.emplace_back(item.key(), item.value());
+      if (item.value().is_floating_point()) replica->float_buffers_.push_back(item.value());
+    }
+    replica->models_.push_back(std::move(model));
+  }
+
+  OptimizerHandle AddOptimizer(const std::string& name, const std::vector<std::string>& models,
+                               Json spec, Json learning_rate) {
+    CheckName("optimizer", name);
+    NamedOptimizer optimizer;
+    optimizer.name = name;
+    std::vector<at::Tensor> parameters;
+    for (const std::string& model_name : models) {
+      const auto model = std::find_if(replica->models_.begin(), replica->models_.end(),
+                                      [&](const NamedModel& m) { return m.name == model_name; });
+      if (model == replica->models_.end())
+        Fail(fmt::format("optimizer \"{}\" names a model \"{}\" that was not declared before it",
+                         name, model_name));
+      for (const auto& [parameter_name, parameter] : model->parameters) {
+        if (!parameter.requires_grad()) continue;
+        parameters.push_back(parameter);
+        optimizer.parameter_names.push_back(model_name + "." + parameter_name);
+      }
+    }
+    if (parameters.empty())
+      Fail(fmt::format("optimizer \"{}\" has no parameter that requires a gradient", name));
+    spec = Choose(job.optimizer, name, spec);
+    optimizer.learning_rate = Choose(job.learning_rate, name, learning_rate);
+    if (optimizer.learning_rate.is_null()) optimizer.learning_rate = DefaultLearningRate(spec);
+    auto rule = MakeOptimizer(spec, std::move(parameters));
+    if (!rule.ok()) throw StatusError(rule.status());
+    optimizer.rule = *std::move(rule);
+    replica->optimizers_.push_back(std::move(optimizer));
+    return {static_cast<int>(replica->optimizers_.size()) - 1};
+  }
+
+  void AddDataset(Split split, std::function<absl::StatusOr<data::DatasetPtr>()> make,
+                  DatasetOptions options) {
+    CheckName("dataset", SplitName(split));
+    replica->datasets_[split] = {std::move(make), options};
+  }
+
+  MetricHandle AddMetric(const std::string& name, std::shared_ptr<const Metric> metric) {
+    CheckName("metric", name);
+    if (name == "loss") Fail("the metric name \"loss\" is the loop's own");
+    replica->metrics_.push_back({name, std::move(metric)});
+    return {static_cast<int>(replica->metrics_.size()) - 1};
+  }
+};
+
+JsonObject& Builder::args() { return impl_->args; }
+uint64_t Builder::seed() const { return impl_->job.seed; }
+at::Device Builder::device() const { return impl_->replica->device(); }
+void Builder::model(const std::string& name, std::shared_ptr<torch::nn::Module> module) {
+  impl_->AddModel(name, std::move(module));
+}
+OptimizerHandle Builder::optimizer(const std::string& name, const std::vector<std::string>& models,
+                                   Json optimizer, Json learning_rate) {
+  return impl_->AddOptimizer(name, models, std::move(optimizer), std::move(learning_rate));
+}
+void Builder::dataset(Split split, std::function<absl::StatusOr<data::DatasetPtr>()> make,
+                      DatasetOptions options) {
+  impl_->AddDataset(split, std::move(make), options);
+}
+MetricHandle Builder::metric(const std::string& name, std::shared_ptr<const Metric> metric) {
+  return impl_->AddMetric(name, std::move(metric));
+}
+
+// ---- Replica
+
+namespace {
+class GradientHook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit GradientHook(std::function<void()> action) : action_(std::move(action)) {}
+  void operator()(const torch::autograd::Variable&) override { action_(); }
+
+ private:
+  const std::function<void()> action_;
+};
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
+                                                       const ProgramFactory& factory,
+                                                       at::Device device) {
+  std::unique_ptr<Replica> replica(new Replica(job, device));
+  BuilderImpl impl(replica.get(), job);
+  MUSTER_RETURN_IF_ERROR(CatchProgramErrors("build", [&] {
+    at::manual_seed(job.seed);
+    replica->program_ = factory();
+    Builder builder(&impl);
+    replica->program_->build(builder);
+  }));
+  MUSTER_RETURN_IF_ERROR(impl.args.Finish());
+  if (replica->models_.empty()) return ProgramError("build: the program declares no model");
+  if (!replica->datasets_.contains(Split::kTrain))
+    return ProgramError("build: the program declares no dataset for training");
+  // An object without "name" addresses optimizers by theirs.
+  for (const auto& [key, value] :
+       {std::pair("optimizer", &job.optimizer), std::pair("learning_rate", &job.learning_rate)}) {
+    if (!value->is_object() || value->contains("name")) continue;
+    std::vector<std::string> names;
+    for (const NamedOptimizer& optimizer : replica->optimizers_) names.push_back(optimizer.name);
+    for (const auto& item : value->items()) {
+      if (std::find(names.begin(), names.end(), item.key()) != names.end()) continue;
+      const std::string nearest = Nearest(item.key(), names);
+      return ConfigurationError(fmt::format(
+          "{}.{} names no optimizer of this program{}; give \"name\", or one object for each of "
+          "its optimizers",
+          key, item.key(), nearest.empty() ? "" : fmt::format(", did you mean \"{}\"", nearest)));
+    }
+  }
+  replica->AddHooks();
+  return replica;
+}
+
+Replica::~Replica() = default;
+
+void Replica::AddHooks() {
+  // A parameter may belong to several optimizers; its one hook looks up where the running
+  // backward's gradients go.
+  std::map<const at::TensorImpl*, std::pair<at::Tensor, std::vector<int>>> places;
+  for (const NamedOptimizer& optimizer : optimizers_) {
+    for (const at::Tensor& p : optimizer.rule->parameters()) {
+      places.try_emplace(p.unsafeGetTensorImpl(), p, std::vector<int>(optimizers_.size(), -1));
+    }
+  }
+  for (size_t o = 0; o < optimizers_.size(); ++o) {
+    const auto& parameters = optimizers_[o].rule->parameters();
+    for (size_t i = 0; i < parameters.size(); ++i)
+      places[parameters[i].unsafeGetTensorImpl()].second[o] = static_cast<int>(i);
+  }
+  for (auto& [impl, place] : places) {
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        place.first, std::make_unique<GradientHook>([this, index_in = place.second] {
+          if (active_ >= 0 && index_in[active_] >= 0)
+            optimizers_[active_].buckets->OnGradient(index_in[active_]);
+        }));
+  }
+}
+
+std::vector<at::Tensor> Replica::state() const {
+  std::vector<at::Tensor> all;
+  for (const NamedModel& model : models_) {
+    for (const auto& [name, parameter] : model.parameters) all.push_back(parameter);
+    for (const auto& [name, buffer] : model.buffers) all.push_back(buffer);
+  }
+  for (const NamedOptimizer& optimizer : optimizers_) {
+    for (size_t s = 0; s < optimizer.rule->slot_names().size(); ++s) {
+      const auto& slot = optimizer.rule->slot(static_cast<int>(s));
+      all.insert(all.end(), slot.begin(), slot.end());
+    }
+  }
+  return all;
+}
+
+int64_t Replica::Digest() const {
+  at::NoGradGuard no_grad;
+  uint64_t hash = 14695981039346656037ull;
+  for (const NamedModel& model : models_) {
+    for (const auto& [name, parameter] : model.parameters) {
+      const at::Tensor bytes = parameter.detach().contiguous().to(at::kCPU);
+      const char* data = static_cast<const char*>(bytes.const_data_ptr());
+      for (size_t i = 0; i + 8 <= bytes.nbytes(); i += 8) {
+        uint64_t word;
+        std::memcpy(&word, data + i, 8);
+        hash = (hash ^ word) * 1099511628211ull;
+        hash ^= hash >> 29;
+      }
+      for (size_t i = bytes.nbytes() / 8 * 8; i < bytes.nbytes(); ++i)
+        hash = (hash ^ static_cast<unsigned char>(data[i])) * 1099511628211ull;
+    }
+  }
+  return static_cast<int64_t>(hash);
+}
+
+void Replica::SetTraining(bool training) {
+  for (const NamedModel& model : models_) model.module->train(training);
+}
+
+absl::Status Replica::Attach(Communicator* communicator, const ScheduleContext& context,
+                             const CollectiveOptions& options) {
+  BucketOptions buckets{options.bucket_bytes, options.first_bucket_bytes, 0};
+  // Room for the loop's own values, the metrics, the buffers and a fair number of reported values.
+  buckets.control_capacity = 512;
+  for (const NamedMetric& metric : metrics_) buckets.control_capacity += metric.metric->width();
+  for (const at::Tensor& buffer : float_buffers_) buckets.control_capacity += buffer.numel();
+  for (NamedOptimizer& optimizer : optimizers_) {
+    auto schedule = MakeSchedule(optimizer.learning_rate, context);
+    if (!schedule.ok()) return schedule.status();
+    optimizer.schedule = *std::move(schedule);
+    optimizer.buckets =
+        std::make_unique<GradientBuckets>(optimizer.rule->parameters(), communicator, buckets);
+  }
+  return absl::OkStatus();
+}
+
+void Replica::Detach() {
+  for (NamedOptimizer& optimizer : optimizers_) optimizer.buckets.reset();
+}
+
+}  // namespace muster

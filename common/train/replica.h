@@ -1,0 +1,116 @@
+// One replica: a program with its models, optimizers and metrics on one device, and what a step
+// needs to know of them. Used by the replica's own thread, but for construction, which the main
+// thread does for one replica after the other.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/train/gradient_buckets.h"
+#include "common/train/job.h"
+#include "common/train/optimizer.h"
+#include "common/train/program.h"
+#include "common/train/schedule.h"
+
+namespace muster {
+
+struct NamedModel {
+  std::string name;
+  std::shared_ptr<torch::nn::Module> module;
+  std::vector<std::pair<std::string, at::Tensor>> parameters;  // by their names within the module
+  std::vector<std::pair<std::string, at::Tensor>> buffers;
+};
+
+struct NamedOptimizer {
+  std::string name;
+  std::unique_ptr<Optimizer> rule;
+  std::vector<std::string> parameter_names;  // "<model>.<parameter>"
+  Json learning_rate;
+  std::unique_ptr<Schedule> schedule;        // once the length of an epoch is known
+  std::unique_ptr<GradientBuckets> buckets;  // of one generation
+};
+
+struct NamedMetric {
+  std::string name;
+  std::shared_ptr<const Metric> metric;
+};
+
+struct DatasetDeclaration {
+  std::function<absl::StatusOr<data::DatasetPtr>()> make;
+  DatasetOptions options;
+};
+
+class Replica {
+ public:
+  // Makes the program and runs its build(). An exception of the program is a ProgramError with its
+  // message.
+  static absl::StatusOr<std::unique_ptr<Replica>> Make(const Job& job,
+                                                       const ProgramFactory& factory,
+                                                       at::Device device);
+  ~Replica();
+
+  Program& program() { return *program_; }
+  at::Device device() const { return device_; }
+  const std::vector<NamedModel>& models() const { return models_; }
+  std::vector<NamedOptimizer>& optimizers() { return optimizers_; }
+  const std::vector<NamedMetric>& metrics() const { return metrics_; }
+  const std::map<Split, DatasetDeclaration>& datasets() const { return datasets_; }
+  // Buffers of floating point (running statistics), which replicas average; in a fixed order.
+  const std::vector<at::Tensor>& float_buffers() const { return float_buffers_; }
+  // Everything a new member must be given: parameters, buffers, optimizer slots; in a fixed order.
+  std::vector<at::Tensor> state() const;
+  // 64 bits over all parameters, to compare replicas.
+  int64_t Digest() const;
+
+  void SetTraining(bool training);
+  // Makes schedules and gradient buckets for a generation.
+  absl::Status Attach(Communicator* communicator, const ScheduleContext& context,
+                      const CollectiveOptions& options);
+  void Detach();
+
+  // The buckets that gradients go to during a backward pass; null outside of one.
+  void set_active(int optimizer) { active_ = optimizer; }
+
+ private:
+  friend class BuilderImpl;
+  Replica(const Job& job, at::Device device) : job_(job), device_(device) {}
+  void AddHooks();
+
+  const Job& job_;
+  const at::Device device_;
+  std::unique_ptr<Program> program_;
+  std::vector<NamedModel> models_;
+  std::vector<NamedOptimizer> optimizers_;
+  std::vector<NamedMetric> metrics_;
+  std::map<Split, DatasetDeclaration> datasets_;
+  std::vector<at::Tensor> float_buffers_;
+  int active_ = -1;
+};
+
+// The program's half of a step's edge: runs `body`, turning whatever it throws into a Status.
+// StatusError keeps its own.
+absl::Status CatchProgramErrors(const std::string& where, const std::function<void()>& body);
+
+// Carries a Status through user code as an exception.
+class StatusError : public std::exception {
+ public:
+  explicit StatusError(absl::Status status) : status_(std::move(status)), text_(Message(status_)) {}
+  const absl::Status& status() const { return status_; }
+  const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  absl::Status status_;
+  std::string text_;
+};
+inline void ThrowIfError(const absl::Status& status) {
+  if (!status.ok()) throw StatusError(status);
+}
+
+}  // namespace muster

@@ -1,0 +1,78 @@
+// The synchronous step of one replica, as a transaction. All replicas of a generation run the same
+// steps.
+//
+// A step differentiates and reduces gradients, and its last reduction also carries the loss, the
+// example count, the increments of metrics, the values a program reports, floating-point buffers
+// and the stop flag. After it every replica holds the same global numbers and takes every decision
+// at the same step. Until it has completed, an error leaves parameters, slots and buffers as they
+// were before the step; from then on the update runs to its end.
+//
+// With one minimize() a step the update follows the last reduction (deferred). A program that calls
+// it twice makes the step start again in the other mode, for good: each call applies its update at
+// once, over an undo copy, and the last reduction is one of control data alone.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/collective/communicator.h"
+#include "common/data/dataset.h"
+#include "common/train/replica.h"
+
+namespace muster {
+
+struct StepPlan {
+  int64_t steps_done = 0;  // this is step steps_done + 1
+  int64_t epoch = 0;
+  int64_t global_examples = 0;  // in this global batch
+  bool stop_requested = false;  // by this process
+};
+
+struct StepResult {
+  double loss = 0;
+  double learning_rate = 0;               // of the first optimizer
+  int64_t examples = 0;                   // over all replicas
+  std::map<std::string, double> values;   // what the program reported
+  std::vector<double> metric_increments;  // all metrics' sums, in order of declaration
+  bool stop = false;                      // somebody asked for a stop: after this step
+  bool skipped = false;                   // float16: gradients overflowed, no update
+  double compute_seconds = 0, wait_seconds = 0;
+};
+
+struct StepRunnerOptions {
+  int replica = 0;  // of the generation
+  int num_replicas = 1;
+  bool first_local = true;  // of this process: seeds LibTorch's shared CPU generator
+  int64_t global_batch_size = 1;
+  std::function<void(Phase)> on_phase;  // may be null
+};
+
+class StepImpl;
+
+class StepRunner {
+ public:
+  // REQUIRES: replica->Attach(communicator, ...) was called. Both must outlive this object.
+  StepRunner(Replica* replica, Communicator* communicator, const Job& job,
+             StepRunnerOptions options);
+  ~StepRunner();
+
+  using Body = std::function<void(Step&, const data::Batch&)>;
+  // `batch` is this replica's slice, `local_examples` its first dimension.
+  absl::StatusOr<StepResult> Run(const StepPlan& plan, const data::Batch& batch,
+                                 int64_t local_examples, const Body& body);
+
+  // float16's dynamic loss scale, part of the state that a new member is given.
+  std::vector<double> scaler_state() const;
+  void set_scaler_state(const std::vector<double>& state);
+
+ private:
+  std::unique_ptr<StepImpl> impl_;
+};
+
+// Mixes numbers into a seed (splitmix64): randomness is a function of (seed, step, replica,
+// micro-batch).
+uint64_t MixSeed(uint64_t seed, std::initializer_list<uint64_t> parts);
+
+}  // namespace muster

@@ -1,0 +1,89 @@
+// A program made of closures, and a way to run it on N replica threads: what the tests of the
+// training loop share.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/train/membership.h"
+#include "common/train/program.h"
+#include "common/train/trainer.h"
+
+namespace muster::testing {
+
+// A model of named parameters and buffers, made by hand.
+class Tensors : public torch::nn::Module {
+ public:
+  at::Tensor& parameter(const std::string& name, at::Tensor value) {
+    return register_parameter(name, std::move(value));
+  }
+  at::Tensor& buffer(const std::string& name, at::Tensor value) {
+    return register_buffer(name, std::move(value));
+  }
+  at::Tensor operator[](const std::string& name) {
+    auto parameters = named_parameters();
+    if (auto* p = parameters.find(name)) return *p;
+    return named_buffers()[name];
+  }
+};
+
+// One object a replica, made by a factory that fills in the closures.
+class TestProgram : public Program {
+ public:
+  std::function<void(TestProgram&, Builder&)> on_build;
+  std::function<void(TestProgram&, Step&, const data::Batch&)> on_step;
+  std::function<void(TestProgram&, Evaluation&, const data::Batch&)> on_eval;
+  std::function<void(TestProgram&, Loop&)> on_run;
+
+  void build(Builder& builder) override { on_build(*this, builder); }
+  void train_step(Step& step, const data::Batch& batch) override { on_step(*this, step, batch); }
+  void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
+    if (on_eval) on_eval(*this, evaluation, batch);
+  }
+  void run(Loop& loop) override { on_run ? on_run(*this, loop) : loop.fit(); }
+
+  std::shared_ptr<Tensors> model = std::make_shared<Tensors>();
+  std::map<std::string, OptimizerHandle> optimizers;
+  std::map<std::string, MetricHandle> metrics;
+};
+
+// Keeps all that the loop reports.
+class Recorder : public Observer {
+ public:
+  void OnStart(const StartReport& report) override { start = report; }
+  void OnStep(const StepReport& report) override { steps.push_back(report); }
+  void OnEpoch(const EpochReport& report) override { epochs.push_back(report); }
+  std::vector<double> losses() const;
+  const EpochReport* Find(const std::string& split, int64_t epoch) const;
+
+  StartReport start;
+  std::vector<StepReport> steps;
+  std::vector<EpochReport> epochs;
+};
+
+struct RunResult {
+  absl::Status status;
+  Recorder recorder;
+  // By parameter name, after the run, of the first replica; `all` of each replica.
+  std::vector<std::map<std::string, at::Tensor>> replicas;
+};
+
+// Runs the program on `replicas` threads of this process.
+RunResult RunLocally(Job job, int replicas, std::function<void(TestProgram&)> set_up);
+
+// A dataset of the given tensors.
+std::function<absl::StatusOr<data::DatasetPtr>()> Tensors2(at::Tensor x, at::Tensor y);
+
+// w (scalar per feature) and b fitted by squared error: x [n, f], y [n]. The program most tests
+// use: model "net" with "w" and "b", optimizer "sgd" with rate 0.1.
+void LeastSquares(TestProgram& program, at::Tensor x, at::Tensor y);
+at::Tensor SquaredError(TestProgram& program, const data::Batch& batch);
+
+}  // namespace muster::testing

@@ -1,0 +1,164 @@
+// What is refused before training, and precision.
+#include "common/train/trainer.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gmock/gmock.h>
+
+#include "common/train/devices.h"
+#include "common/train/precision.h"
+#include "tests/unit/train/test_program.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::LeastSquares;
+using testing::RunLocally;
+using testing::SquaredError;
+using testing::TestProgram;
+
+Job MakeJob() {
+  Job job;
+  job.program = "test";
+  job.global_batch_size = 4;
+  job.max_steps = 2;
+  return job;
+}
+
+std::string Refusal(Job job, std::function<void(TestProgram&)> set_up, ExitCode code) {
+  const auto run = RunLocally(std::move(job), 1, std::move(set_up));
+  EXPECT_EQ(ExitCodeOf(run.status), code);
+  EXPECT_EQ(std::string(Message(run.status)).find('\n'), std::string::npos);
+  return std::string(Message(run.status));
+}
+
+void Small(TestProgram& p) { LeastSquares(p, at::ones({8, 2}), at::ones({8})); }
+
+TEST(Trainer, ABatchSizeIsNeeded) {
+  Job job = MakeJob();
+  job.global_batch_size.reset();
+  EXPECT_EQ(Refusal(job, Small, ExitCode::kConfiguration),
+            "the job names no batch size: set \"global_batch_size\" or \"per_replica_batch_size\"");
+}
+
+TEST(Trainer, AnUnsizedDatasetIsRefused) {
+  const auto set_up = [](TestProgram& p) {
+    Small(p);
+    p.on_build = [](TestProgram& self, Builder& builder) {
+      self.model->parameter("w", at::zeros({2}));
+      builder.model("net", self.model);
+      builder.dataset(Split::kTrain, [] {
+        return data::FromFunction(data::Dataset::kUnknownSize, [](int64_t, const data::Context&) {
+          return absl::StatusOr<data::Example>();
+        });
+      });
+    };
+  };
+  EXPECT_THAT(Refusal(MakeJob(), set_up, ExitCode::kConfiguration), HasSubstr("train"));
+}
+
+TEST(Trainer, UnknownProgramArgumentsSuggestTheNearest) {
+  Job job = MakeJob();
+  job.program_args = {{"hiden", 3}};
+  const auto set_up = [](TestProgram& p) {
+    Small(p);
+    const auto build = p.on_build;
+    p.on_build = [build](TestProgram& self, Builder& builder) {
+      int hidden = 0;
+      builder.args().Read("hidden", &hidden);
+      build(self, builder);
+    };
+  };
+  EXPECT_EQ(Refusal(job, set_up, ExitCode::kConfiguration),
+            "unknown key \"program_args.hiden\", did you mean \"hidden\"?");
+}
+
+TEST(Trainer, ABuildThatThrowsIsAProgramError) {
+  const auto set_up = [](TestProgram& p) {
+    p.on_build = [](TestProgram&, Builder&) { throw std::runtime_error("cannot"); };
+  };
+  EXPECT_EQ(Refusal(MakeJob(), set_up, ExitCode::kProgramFailed), "build failed: cannot");
+}
+
+TEST(Trainer, NamesAreUnique) {
+  const auto set_up = [](TestProgram& p) {
+    p.on_build = [](TestProgram& self, Builder& builder) {
+      builder.model("net", self.model);
+      builder.model("net", self.model);
+    };
+  };
+  EXPECT_EQ(Refusal(MakeJob(), set_up, ExitCode::kProgramFailed),
+            "build: two models are named \"net\"");
+}
+
+TEST(Trainer, OptimizersAreAddressedByName) {
+  Job job = MakeJob();
+  job.learning_rate = {{"sdg", 0.5}};
+  EXPECT_THAT(Refusal(job, Small, ExitCode::kConfiguration), HasSubstr("did you mean \"sgd\""));
+  job.learning_rate = {{"sgd", 0.0}};
+  const auto run = RunLocally(job, 1, Small);
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  EXPECT_EQ(run.replicas[0].at("w").abs().sum().item<float>(), 0.f);
+}
+
+TEST(Trainer, DroppingEverythingIsRefused) {
+  Job job = MakeJob();
+  job.global_batch_size = 9;
+  job.drop_remainder = true;
+  EXPECT_THAT(Refusal(job, Small, ExitCode::kConfiguration),
+              HasSubstr("8 examples, fewer than the global batch of 9"));
+}
+
+TEST(Devices, AreParsedAndRefused) {
+  EXPECT_EQ(ParseDevices("cpu:3")->size(), 3u);
+  EXPECT_EQ(ParseDevices("cpu")->size(), 1u);
+  for (const char* bad : {"cpu:0", "cpu:", "gpu", "cuda:", "cpu:1x", ""}) {
+    const auto devices = ParseDevices(bad);
+    ASSERT_FALSE(devices.ok()) << bad;
+    EXPECT_EQ(ExitCodeOf(devices.status()), ExitCode::kConfiguration);
+  }
+}
+
+TEST(Precision, BFloat16TrainsWithFloat32Parameters) {
+  at::manual_seed(3);
+  const at::Tensor x = at::randn({64, 2}), y = at::matmul(x, at::tensor({1.f, -2.f}));
+  Job job = MakeJob();
+  job.precision = Precision::kBFloat16;
+  job.max_steps.reset();
+  job.epochs = 20;
+  job.global_batch_size = 16;
+  at::ScalarType seen = at::kFloat;
+  const auto run = RunLocally(job, 2, [&](TestProgram& p) {
+    LeastSquares(p, x, y);
+    const auto build = p.on_build;
+    p.on_build = [build](TestProgram& self, Builder& builder) {
+      build(self, builder);
+      (*self.model)["w"];
+    };
+    p.on_step = [&](TestProgram& self, Step& step, const data::Batch& batch) {
+      const at::Tensor prediction = at::matmul(batch[0], (*self.model)["w"]);
+      if (step.replica() == 0) seen = prediction.scalar_type();
+      step.minimize(self.optimizers["sgd"], (prediction - batch[1]).to(at::kFloat).square());
+    };
+  });
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  EXPECT_EQ(seen, at::kBFloat16);
+  EXPECT_EQ(run.replicas[0].at("w").scalar_type(), at::kFloat);
+  EXPECT_LT(run.recorder.losses().back(), 1e-3);
+}
+
+TEST(Precision, Float16SkipsAnOverflowAndHalvesTheScale) {
+  LossScaler scaler(Precision::kFloat16);
+  const double scale = scaler.scale();
+  std::vector<at::Tensor> gradients = {at::full({2}, scale), at::Tensor(),
+                                       at::full({3}, 2 * scale)};
+  EXPECT_TRUE(scaler.Unscale(gradients));
+  EXPECT_FLOAT_EQ(gradients[2][0].item<float>(), 2.f);
+  gradients[0][1] = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(scaler.Unscale(gradients));
+  EXPECT_EQ(scaler.scale(), scale / 2);
+}
+
+}  // namespace
+}  // namespace muster
