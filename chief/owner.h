@@ -15,6 +15,9 @@
 
 namespace muster {
 
+// For a run without a model_dir, which nobody can own.
+std::string NewRunId();
+
 struct OwnerOptions {
   std::string model_dir;  // made if missing
   bool new_run = false;   // do not go on with the run that the directory holds (restore: never)

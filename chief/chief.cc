@@ -1,0 +1,167 @@
+#include "chief/chief.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "chief/coordinator.h"
+#include "chief/owner.h"
+#include "chief/publisher.h"
+#include "common/base/logging.h"
+#include "common/rpc/host.h"
+
+namespace muster {
+namespace {
+
+std::vector<DeclaredMember> DeclaredMembers(const ClusterSpec& cluster) {
+  std::vector<DeclaredMember> members;
+  for (const TaskId& task : cluster.Members())
+    members.push_back({task.ToString(), cluster.AddressOf(task).ToString()});
+  return members;
+}
+
+// Where two clusters or two jobs, as JSON text, differ: what a refused member is told.
+std::string DifferingField(const std::string& mine, const std::string& theirs) {
+  const auto first = ParseJson(mine, "cluster"), second = ParseJson(theirs, "cluster");
+  if (!first.ok() || !second.ok()) return "the cluster";
+  const auto a = SpecFromJson(*first), b = SpecFromJson(*second);
+  if (!a.ok() || !b.ok()) return "the cluster";
+  const auto difference = FirstDifference(*a, *b);
+  return difference ? fmt::format("{} ({} here, {} there)", difference->field, difference->first,
+                                  difference->second)
+                    : "";
+}
+
+std::string DifferingKey(const std::string& mine, const std::string& theirs) {
+  const auto first = ParseJson(mine, "job"), second = ParseJson(theirs, "job");
+  return first.ok() && second.ok() ? FirstDifference(*first, *second) : "the job";
+}
+
+DecisionOptions Deadlines(const Timeouts& timeouts) {
+  DecisionOptions options;
+  options.join = timeouts.join;
+  options.resume = timeouts.resume;
+  options.heartbeat = timeouts.heartbeat;
+  options.end = timeouts.end;
+  options.formation =
+      timeouts.formation + std::chrono::seconds(5);  // members give up first, and say why
+  std::copy(std::begin(timeouts.phase), std::end(timeouts.phase), std::begin(options.phase));
+  return options;
+}
+
+class Chief : public ChiefRole, private Observer {
+ public:
+  explicit Chief(const ChiefRoleOptions& options)
+      : options_(options), self_(options.cluster.local() ? "" : options.cluster.task->ToString()) {}
+
+  absl::Status Start();
+  std::vector<Observer*> observers() override { return {publisher_.get(), this}; }
+  absl::Status End(const absl::Status& result) override;
+
+ private:
+  void OnStart(const StartReport&) override { ++generations_; }
+  void OnSuperseded(const absl::Status& superseded);
+  Verdict VerdictOf(const absl::Status& failure) const;
+  CoordinatorOptions OptionsOfCoordinator();
+
+  const ChiefRoleOptions options_;
+  const std::string self_;
+  int64_t generations_ = 0;
+  std::unique_ptr<Owner> owner_;  // none without a model_dir
+  std::unique_ptr<Publisher> publisher_;
+  std::unique_ptr<Coordinator> coordinator_;    // none where this process is alone
+  std::atomic<Coordinator*> to_end_ = nullptr;  // the same, for the owner's thread
+};
+
+CoordinatorOptions Chief::OptionsOfCoordinator() {
+  const ClusterSpec& cluster = options_.cluster.cluster;
+  const Job& job = options_.job;
+  CoordinatorOptions options;
+  options.server.address = cluster.AddressOf(*options_.cluster.chief()).ToString();
+  options.server.bind_timeout = job.timeouts.bind;
+  options.server.tls = {job.tls.enabled, job.tls.certificate, job.tls.key, job.tls.authority};
+  options.members = DeclaredMembers(cluster);
+  options.admission.cluster_digest = cluster.Digest();
+  options.admission.cluster = cluster.ToJson().dump();
+  options.admission.job = JobToJson(job).dump();
+  options.admission.differing_cluster_field = DifferingField;
+  options.admission.differing_job_key = DifferingKey;
+  options.admission.run_id = owner_ == nullptr ? NewRunId() : owner_->run_id();
+  options.epoch = owner_ == nullptr ? 1 : owner_->epoch();
+  options.on_epoch = [this](uint32_t epoch) {
+    if (owner_ != nullptr) owner_->RaiseEpoch(epoch);
+  };
+  options.versions = options_.versions;
+  options.decision = Deadlines(job.timeouts);
+  return options;
+}
+
+absl::Status Chief::Start() {
+  const Job& job = options_.job;
+  if (!job.model_dir.empty()) {
+    OwnerOptions owner;
+    owner.model_dir = job.model_dir;
+    owner.new_run = job.restore == "never";
+    owner.on_superseded = [this](const absl::Status& superseded) { OnSuperseded(superseded); };
+    MUSTER_ASSIGN_OR_RETURN(owner_, Owner::Take(std::move(owner)));
+  }
+  PublisherOptions publisher;
+  publisher.model_dir = job.model_dir;
+  publisher.summary_every_steps = job.summary_every_steps;
+  publisher.job = JobToJson(job);
+  publisher.versions = options_.versions;
+  publisher.progress = MakeProgressSink();
+  MUSTER_ASSIGN_OR_RETURN(publisher_, Publisher::Open(std::move(publisher)));
+  if (!options_.cluster.local()) {
+    MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(OptionsOfCoordinator()));
+    to_end_ = coordinator_.get();
+  }
+  return absl::OkStatus();
+}
+
+Verdict Chief::VerdictOf(const absl::Status& failure) const {
+  Verdict verdict;
+  verdict.code = ExitCodeOf(failure);
+  verdict.task = self_;
+  verdict.host = rpc::ThisHost().name;
+  verdict.message = Message(failure);
+  return verdict;
+}
+
+void Chief::OnSuperseded(const absl::Status& superseded) {
+  if (Coordinator* coordinator = to_end_) {
+    coordinator->End(VerdictOf(superseded));
+    return;
+  }
+  // Alone there is nobody to tell; what matters is that nothing more is written.
+  LogError("{}", Message(superseded));
+  _exit(static_cast<int>(ExitCodeOf(superseded)));
+}
+
+absl::Status Chief::End(const absl::Status& result) {
+  absl::Status status = result;
+  if (coordinator_ != nullptr) {
+    // A failure that no Member reported; otherwise the job has ended before, and this changes
+    // nothing.
+    if (!result.ok()) coordinator_->End(VerdictOf(result));
+    status = StatusOf(coordinator_->Wait(), self_, /*is_chief=*/true);
+  }
+  // A superseded chief publishes nothing any more.
+  if (owner_ == nullptr || owner_->Check().ok()) {
+    if (const absl::Status written = publisher_->Finish(status, generations_); !written.ok())
+      LogWarning("{}", Message(written));
+  }
+  return status;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ChiefRole>> StartChief(const ChiefRoleOptions& options) {
+  auto chief = std::make_unique<Chief>(options);
+  MUSTER_RETURN_IF_ERROR(chief->Start());
+  return chief;
+}
+
+}  // namespace muster

@@ -1,0 +1,9 @@
+#include "chief/chief.h"
+#include "examples/programs.h"
+#include "worker/task.h"
+
+// muster-chief: coordinates the cluster and publishes, and trains as rank 0.
+int main(int argc, char** argv) {
+  return muster::RunTask(argc, argv,
+                         {muster::TaskType::kChief, muster::StartChief, muster::FindProgram});
+}

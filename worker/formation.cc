@@ -1,0 +1,35 @@
+#include "worker/formation.h"
+
+#include <map>
+#include <string>
+
+namespace muster {
+namespace {
+
+// The names that the job file knows (job_checks refuses others).
+Backend BackendOf(const std::string& name) {
+  static const std::map<std::string, Backend> kBackends = {
+      {"auto", Backend::kAuto},
+      {"nccl", Backend::kNccl},
+      {"tcp", Backend::kTcp},
+      {"shared_memory", Backend::kSharedMemory},
+      {"hierarchical", Backend::kHierarchical}};
+  return kBackends.at(name);
+}
+
+}  // namespace
+
+Formation FormationOver(transport::DataListener* listener, std::vector<c10::Device> /*devices*/,
+                        const CollectiveOptions& options, Duration timeout) {
+  return [=](const GroupSpec& wanted, const std::vector<int>& replicas_per_rank,
+             const std::function<bool()>& aborted)
+             -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
+    GroupSpec spec = wanted;
+    spec.backend = BackendOf(options.backend);
+    MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> group,
+                            FormGroup(spec, *listener, aborted));
+    return MakeReplicaCommunicators(std::move(group), replicas_per_rank, timeout);
+  };
+}
+
+}  // namespace muster

@@ -1,0 +1,9 @@
+#include "chief/chief.h"
+#include "examples/programs.h"
+#include "worker/task.h"
+
+// muster-worker: a training member; also the chief, as worker 0 of a cluster without one, or alone.
+int main(int argc, char** argv) {
+  return muster::RunTask(argc, argv,
+                         {muster::TaskType::kWorker, muster::StartChief, muster::FindProgram});
+}
