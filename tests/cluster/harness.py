@@ -1,0 +1,162 @@
+"""Real processes of one cluster on this host: what the cluster tests share.
+
+Every process gets its own TF_CONFIG, a session of its own, and is waited for; nothing outlives a test. Python's standard
+library and TensorBoard's event protocol only.
+"""
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+
+BIN = pathlib.Path(os.environ["MUSTER_BIN_DIR"])
+SOURCE = pathlib.Path(os.environ["MUSTER_SOURCE_DIR"])
+
+
+def free_ports(count):
+    """Ports below the ephemeral range, so that no outgoing connection takes one between the check and the use."""
+    low = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports, held = [], []
+    while len(ports) < count:
+        port = random.randrange(10000, low)
+        with_socket = socket.socket()
+        try:
+            with_socket.bind(("127.0.0.1", port))
+        except OSError:
+            with_socket.close()
+            continue
+        held.append(with_socket)
+        ports.append(port)
+    for s in held:
+        s.close()
+    return ports
+
+
+class Process:
+    def __init__(self, name, command, environment, log):
+        self.name, self.log = name, log
+        with open(log, "wb") as out:
+            self.popen = subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        self.ended_at = None
+
+    def output(self):
+        return self.log.read_text(errors="replace")
+
+    def signal(self, number):
+        self.popen.send_signal(number)
+
+    def wait(self, timeout):
+        code = self.popen.wait(timeout)
+        return code
+
+    def wait_for(self, text, timeout=30):
+        """Until the process has printed `text`."""
+        deadline = time.monotonic() + timeout
+        while text not in self.output():
+            if time.monotonic() > deadline or (self.popen.poll() is not None and text not in self.output()):
+                raise AssertionError(f"{self.name} never printed {text!r}; it printed:\n{self.output()}")
+            time.sleep(0.02)
+
+
+class ClusterTest(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="muster-test-"))
+        self.processes = []
+
+    def tearDown(self):
+        for process in self.processes:
+            if process.popen.poll() is None:
+                process.signal(signal.SIGKILL)
+                process.popen.wait()
+        shutil.rmtree(self.dir)
+
+    def job(self, **keys):
+        """A job file; what it does not say is as small and quick as can be."""
+        job = {"program": "linear", "global_batch_size": 5, "max_steps": 20, "summary": {"every_steps": 1}}
+        job.update(keys)
+        path = self.dir / f"job-{len(list(self.dir.iterdir()))}.json"
+        path.write_text(json.dumps(job))
+        return path
+
+    def cluster(self, workers, chief=True, ps=0):
+        names = (["chief"] if chief else []) + ["worker"] * workers + ["ps"] * ps
+        cluster = {}
+        for name, port in zip(names, free_ports(len(names))):
+            cluster.setdefault(name, []).append(f"127.0.0.1:{port}")
+        return cluster
+
+    def start(self, cluster, task, job, sets=(), environment=None, binary=None):
+        """Starts one task, "worker:1"; None: without any TF_CONFIG."""
+        env = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
+        kind = "worker"
+        if task is not None:
+            kind, index = task.split(":")
+            env["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": kind, "index": int(index)}})
+        env.update(environment or {})
+        command = [str(BIN / (binary or f"muster-{kind}")), "--job", str(job)]
+        for item in sets:
+            command += ["--set", item]
+        process = Process(task or "local", command, env, self.dir / f"log-{len(self.processes)}")
+        self.processes.append(process)
+        return process
+
+    def start_all(self, cluster, job, sets=()):
+        return [self.start(cluster, f"{kind}:{i}", job, sets) for kind, addresses in cluster.items() for i in range(len(addresses))]
+
+    def finish(self, processes, timeout=60, code=0):
+        """All end by themselves, with `code`."""
+        deadline = time.monotonic() + timeout
+        for process in processes:
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.fail(f"{process.name} did not end within {timeout} s; it printed:\n{process.output()}")
+        codes = {p.name: p.popen.returncode for p in processes}
+        self.assertEqual(codes, {p.name: code for p in processes}, "\n".join(f"--- {p.name}\n{p.output()}" for p in processes))
+
+    def train(self, members, job, sets=(), timeout=60):
+        """Runs a job on `members` processes (1: no cluster at all) and returns its losses by step."""
+        model_dir = self.dir / f"model-{len(self.processes)}"
+        sets = list(sets) + [f"model_dir={model_dir}"]
+        if members == 1:
+            processes = [self.start(None, None, job, sets)]
+        else:
+            processes = self.start_all(self.cluster(members - 1), job, sets)
+        self.finish(processes, timeout)
+        return losses(model_dir)
+
+
+def events(folder):
+    """The events of a TensorBoard run folder, in order of time."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    for file in sorted(folder.glob("events.out.tfevents.*")):
+        data, at = file.read_bytes(), 0
+        while at < len(data):
+            (length,) = struct.unpack_from("<Q", data, at)
+            yield Event.FromString(data[at + 12:at + 12 + length])
+            at += 12 + length + 4
+
+
+def losses(model_dir):
+    """The per-step loss, as TensorBoard gets it: {step: loss}."""
+    from tensorboard.util import tensor_util
+    found = {}
+    for event in events(model_dir / "train"):
+        for value in event.summary.value:
+            if value.tag == "loss":
+                assert event.step not in found, f"step {event.step} is there twice"
+                found[event.step] = float(tensor_util.make_ndarray(value.tensor)) if value.HasField("tensor") else value.simple_value
+    return found
+
+
+def result(model_dir):
+    return json.loads((model_dir / "result.json").read_text())

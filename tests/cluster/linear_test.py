@@ -1,0 +1,78 @@
+"""`linear` follows a recurrence that is computed here in double precision, whatever the number of members and replicas."""
+import math
+import unittest
+
+import numpy
+
+from harness import ClusterTest
+
+RATE, L2, BATCH, STEPS = 0.01, 1e-4, 5, 210
+
+
+def recurrence(kernel, bias, x, y, steps, batch=BATCH, reduction="global", replicas=1):
+    """The loss before each update, by the formulas."""
+    n, at, out = len(x), 0, []
+    for _ in range(steps):
+        end = min(at + batch, n)
+        count = end - at
+        # What an example weighs: replica r has a contiguous slice, the first (count mod R) get one more.
+        weights = numpy.empty(count)
+        begin = 0
+        for r in range(replicas):
+            size = count // replicas + (r < count % replicas)
+            weights[begin:begin + size] = {"global": 1 / count, "nominal": 1 / batch, "local_mean": 1 / (replicas * max(size, 1))}[reduction]
+            begin += size
+        z = kernel * x[at:end] + bias
+        # Sigmoid cross-entropy from logits, in its stable form.
+        loss = numpy.maximum(z, 0) - z * y[at:end] + numpy.log1p(numpy.exp(-numpy.abs(z)))
+        out.append(float((weights * loss).sum() + L2 * kernel**2))
+        slope = weights * (1 / (1 + numpy.exp(-z)) - y[at:end])
+        kernel, bias = kernel - RATE * ((slope * x[at:end]).sum() + 2 * L2 * kernel), bias - RATE * slope.sum()
+        at = 0 if end == n else end
+    return out
+
+
+class Linear(ClusterTest):
+    def check(self, got, want, what):
+        self.assertEqual(sorted(got), list(range(1, len(want) + 1)), what)
+        worst = max(abs(got[i + 1] - w) for i, w in enumerate(want))
+        self.assertLessEqual(worst, 1e-6, what)
+
+    # (members, devices of each): 5 divides by neither 2 nor 3.
+    SHAPES = [(1, "cpu"), (2, "cpu"), (3, "cpu"), (1, "cpu:2"), (1, "cpu:3"), (2, "cpu:2")]
+
+    def test_equals_the_recurrence_on_any_number_of_replicas(self):
+        job = self.job(max_steps=STEPS, epochs=2, program_args={"kernel_init": 0.7, "bias_init": -0.2})
+        ones = numpy.ones(1000)
+        want = recurrence(0.7, -0.2, ones, ones, STEPS)
+        for members, devices in self.SHAPES:
+            with self.subTest(members=members, devices=devices):
+                self.check(self.train(members, job, [f"devices={devices}"]), want, f"{members} x {devices}")
+
+    def test_distinct_samples_and_short_batches_for_each_loss_reduction(self):
+        generator = numpy.random.default_rng(3)
+        x, y = generator.normal(size=13), generator.integers(0, 2, 13).astype(float)  # batches of 5, 5, 3
+        numpy.save(self.dir / "x.npy", x.astype(numpy.float32))
+        numpy.save(self.dir / "y.npy", y.astype(numpy.float32))
+        x = x.astype(numpy.float32).astype(float)
+        for reduction in "global", "nominal", "local_mean":
+            job = self.job(max_steps=40, epochs=20, loss_reduction=reduction, program_args={
+                "x": str(self.dir / "x.npy"), "y": str(self.dir / "y.npy"), "kernel_init": 0.5, "bias_init": 0.1})
+            for members, devices in (1, "cpu"), (2, "cpu"), (3, "cpu"), (1, "cpu:4"):
+                replicas = members * int(devices[4:] or 1)
+                with self.subTest(reduction=reduction, members=members, devices=devices):
+                    want = recurrence(0.5, 0.1, x, y, 40, reduction=reduction, replicas=replicas)
+                    self.check(self.train(members, job, [f"devices={devices}"]), want, f"{reduction} {members} x {devices}")
+
+    def test_default_initialisation_is_glorot_uniform_and_equal_everywhere(self):
+        job = self.job(max_steps=3)
+        alone, three = self.train(1, job), self.train(3, job)
+        for step, loss in alone.items():
+            self.assertAlmostEqual(loss, three[step], delta=1e-6)
+        # One feature, one unit: within sqrt(6 / 2), so the first loss is within that of log(1 + exp(-w)).
+        limit = math.sqrt(3)
+        self.assertLess(alone[1], math.log1p(math.exp(limit)) + L2 * 3 + 1e-6)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
