@@ -44,6 +44,12 @@ class Sgd : public UpdateRule {
     return ZerosLike(parameter);
   }
   void Apply(UpdateLists& lists, double learning_rate) const override {
+    if (momentum == 0 && weight_decay == 0) {
+      // One addition, with nothing to fuse; the fused kernel would start all threads even for a
+      // handful of elements.
+      at::_foreach_add_(lists.parameters, lists.gradients, -learning_rate);
+      return;
+    }
     // From a zero buffer the first step needs no case of its own, as there is no dampening.
     at::_fused_sgd_(lists.parameters, lists.gradients, momentum == 0 ? Tensors{} : lists.slots[0],
                     weight_decay, momentum, learning_rate, /*dampening=*/0, nesterov,
