@@ -32,10 +32,13 @@ Arguments Read(JsonObject& args) {
   args.Read("bias_init", &a.bias).Read("shuffle", &a.shuffle);
   if (a.x.empty() != a.y.empty())
     args.Fail(a.x.empty() ? "x" : "y", "is missing: x and y go together");
-  if (kernel.is_number()) {
-    a.kernel = {kernel.get<double>()};
-  } else {
-    args.Read("kernel_init", &a.kernel);
+  if (!kernel.is_null() && !kernel.is_array()) kernel = Json::array({kernel});
+  for (const Json& value : kernel) {
+    if (value.is_number()) {
+      a.kernel.push_back(value.get<double>());
+    } else {
+      args.Fail("kernel_init", fmt::format("must be numbers, one or a list, has {}", value.dump()));
+    }
   }
   return a;
 }

@@ -1,0 +1,268 @@
+// The built-in programs under the real training loop, on replicas of one process.
+#include "examples/programs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "common/train/job.h"
+#include "common/train/membership.h"
+#include "common/train/trainer.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A folder of this test's own.
+class Programs : public ::testing::Test {
+ protected:
+  Programs() {
+    std::string name = (std::filesystem::temp_directory_path() / "programs_test_XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    folder_ = name;
+  }
+  ~Programs() override { std::filesystem::remove_all(folder_); }
+
+  std::string Write(const std::string& name, const std::string& bytes) {
+    const std::string path = folder_ + "/" + name;
+    std::ofstream(path, std::ios::binary) << bytes;
+    return path;
+  }
+  std::string WriteNpy(const std::string& name, const std::string& shape,
+                       const std::vector<double>& values) {
+    std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': (" + shape + "), }";
+    header.resize(117, ' ');
+    header += '\n';
+    return Write(name, std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header +
+                           std::string(reinterpret_cast<const char*>(values.data()),
+                                       values.size() * sizeof(double)));
+  }
+  // The four files of a data set with few images, uncompressed.
+  void WriteFashion(int train, int test, int train_labels) {
+    for (const auto& [prefix, images, labels] :
+         {std::tuple{"train", train, train_labels}, std::tuple{"t10k", test, test}}) {
+      std::string pixels("\0\0\x08\x03\0\0\0", 7), classes("\0\0\x08\x01\0\0\0", 7);
+      pixels += static_cast<char>(images) + std::string("\0\0\0\x1c\0\0\0\x1c", 8);
+      classes += static_cast<char>(labels);
+      for (int i = 0; i < images * 784; ++i) pixels += static_cast<char>(i * 31 + i / 784);
+      for (int i = 0; i < labels; ++i) classes += static_cast<char>(i % 10);
+      Write(std::string(prefix) + "-images-idx3-ubyte", pixels);
+      Write(std::string(prefix) + "-labels-idx1-ubyte", classes);
+    }
+  }
+
+  std::string folder_;
+};
+
+struct Recorder : Observer {
+  void OnStart(const StartReport& report) override { start = report; }
+  void OnStep(const StepReport& report) override { losses.push_back(report.loss); }
+  void OnEpoch(const EpochReport& report) override { epochs.push_back(report); }
+  StartReport start;
+  std::vector<double> losses;
+  std::vector<EpochReport> epochs;
+};
+
+absl::Status Train(const Json& job, int replicas, Recorder* recorder) {
+  TrainerOptions options;
+  MUSTER_ASSIGN_OR_RETURN(options.job, JobFromJson(job));
+  MUSTER_ASSIGN_OR_RETURN(options.factory, FindProgram(options.job.program));
+  options.devices.assign(replicas, c10::Device(at::kCPU));
+  options.observers = {recorder};
+  MUSTER_ASSIGN_OR_RETURN(const auto trainer, Trainer::Make(std::move(options)));
+  return trainer->Run(MakeLocalMembership(replicas, std::chrono::seconds(20)).get());
+}
+
+Json LinearJob(Json args) {
+  return {{"program", "linear"},
+          {"global_batch_size", 5},
+          {"max_steps", 210},
+          {"epochs", 20},
+          {"program_args", args}};
+}
+
+struct LinearExamples {
+  std::vector<std::vector<double>> x;
+  std::vector<double> y;
+};
+
+// The loss of each step, in double precision.
+std::vector<double> Recurrence(const LinearExamples& examples, std::vector<double> w, double b,
+                               int steps) {
+  std::vector<double> losses;
+  const size_t n = examples.y.size(), batches = (n + 4) / 5;
+  for (int step = 0; step < steps; ++step) {
+    const size_t begin = step % batches * 5, end = std::min(begin + 5, n);
+    const double share = 1.0 / static_cast<double>(end - begin);
+    double loss = 0, db = 0;
+    std::vector<double> dw(w.size());
+    for (size_t f = 0; f < w.size(); ++f) {
+      loss += 1e-4 * w[f] * w[f];
+      dw[f] = 2e-4 * w[f];
+    }
+    for (size_t i = begin; i < end; ++i) {
+      double z = b;
+      for (size_t f = 0; f < w.size(); ++f) z += w[f] * examples.x[i][f];
+      const double p = 1 / (1 + std::exp(-z)), y = examples.y[i];
+      loss -= share * (y * std::log(p) + (1 - y) * std::log(1 - p));
+      db += share * (p - y);
+      for (size_t f = 0; f < w.size(); ++f) dw[f] += share * (p - y) * examples.x[i][f];
+    }
+    losses.push_back(loss);
+    b -= 0.01 * db;
+    for (size_t f = 0; f < w.size(); ++f) w[f] -= 0.01 * dw[f];
+  }
+  return losses;
+}
+
+void ExpectNear(const std::vector<double>& losses, const std::vector<double>& expected) {
+  ASSERT_EQ(losses.size(), expected.size());
+  for (size_t i = 0; i < losses.size(); ++i) {
+    ASSERT_NEAR(losses[i], expected[i], 1e-6) << "step " << i + 1;
+  }
+}
+
+TEST_F(Programs, LinearFollowsTheRecurrence) {
+  const LinearExamples copies = {std::vector<std::vector<double>>(1000, {1.0}),
+                                 std::vector<double>(1000, 1.0)};
+  for (const int replicas : {1, 2, 3}) {
+    Recorder recorder;
+    const absl::Status status =
+        Train(LinearJob({{"kernel_init", 0.5}, {"bias_init", -0.25}}), replicas, &recorder);
+    ASSERT_TRUE(status.ok()) << status;
+    ExpectNear(recorder.losses, Recurrence(copies, {0.5}, -0.25, 210));
+  }
+}
+
+// 16 examples in batches of 5: the last one is short, and smaller than the replicas.
+TEST_F(Programs, LinearOnFilesFollowsTheRecurrenceInTheirOrder) {
+  LinearExamples examples;
+  std::vector<double> x;
+  for (int i = 0; i < 16; ++i) {
+    examples.x.push_back({std::sin(i), 0.25 * (i % 5) - 0.5});
+    examples.y.push_back(i % 3 == 0);
+    x.insert(x.end(), examples.x.back().begin(), examples.x.back().end());
+  }
+  const Json args = {{"x", WriteNpy("x.npy", "16, 2", x)},
+                     {"y", WriteNpy("y.npy", "16,", examples.y)},
+                     {"kernel_init", {0.5, -1.0}}};
+  for (const int replicas : {1, 2, 3}) {
+    Recorder recorder;
+    Json job = LinearJob(args);
+    job["epochs"] = 100;
+    const absl::Status status = Train(job, replicas, &recorder);
+    ASSERT_TRUE(status.ok()) << status;
+    ExpectNear(recorder.losses, Recurrence(examples, {0.5, -1.0}, 0, 210));
+  }
+}
+
+TEST_F(Programs, LinearRefusals) {
+  const std::string x = WriteNpy("x.npy", "4, 2", std::vector<double>(8, 1)),
+                    y = WriteNpy("y.npy", "4,", std::vector<double>(4, 1)),
+                    y3 = WriteNpy("y3.npy", "3,", std::vector<double>(3, 1));
+  const std::vector<std::tuple<Json, ExitCode, const char*>> refusals = {
+      {{{"x", x}}, ExitCode::kConfiguration, "program_args.y is missing"},
+      {{{"x", x}, {"y", y}, {"kernel_init", {1, 2, 3}}},
+       ExitCode::kConfiguration,
+       "3 values for 2"},
+      {{{"kernel_init", "one"}}, ExitCode::kConfiguration, "kernel_init"},
+      {{{"kernel_inti", 1}}, ExitCode::kConfiguration, "did you mean \"kernel_init\"?"},
+      {{{"x", x}, {"y", y3}}, ExitCode::kDataDamaged, "must be [4]"},
+      {{{"x", folder_ + "/none.npy"}, {"y", y}}, ExitCode::kDataDamaged, "none.npy"},
+  };
+  for (const auto& [args, code, sentence] : refusals) {
+    Recorder recorder;
+    const absl::Status status = Train(LinearJob(args), 1, &recorder);
+    EXPECT_EQ(ExitCodeOf(status), code) << args << status;
+    EXPECT_THAT(std::string(Message(status)), HasSubstr(sentence)) << args;
+  }
+}
+
+Json FashionJob(const std::string& folder, Json more) {
+  Json args = {{"data_dir", folder}, {"hidden", 4}};
+  args.update(more);
+  return {{"program", "fashion_mnist"},
+          {"global_batch_size", 16},
+          {"epochs", 2},
+          {"program_args", args}};
+}
+
+TEST_F(Programs, FashionMnistSplitsItsFiles) {
+  WriteFashion(60, 20, 60);
+  for (const int replicas : {1, 3}) {  // 50 = 3 x 16 + 2: the last batch leaves a replica empty
+    Recorder recorder;
+    const absl::Status status =
+        Train(FashionJob(folder_, {{"validation", 10}}), replicas, &recorder);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_THAT(recorder.start.split_sizes,
+                ::testing::ElementsAre(std::pair("train", 50), std::pair("validation", 10),
+                                       std::pair("test", 20)));
+    ASSERT_EQ(recorder.losses.size(), 8u);
+    EXPECT_NEAR(recorder.losses[0], std::log(10), 1);
+    EXPECT_EQ(recorder.epochs.back().split, "test");
+    EXPECT_EQ(recorder.epochs.back().metrics.count("accuracy"), 1u);
+  }
+}
+
+TEST_F(Programs, FashionMnistLimitsAndNoValidation) {
+  WriteFashion(60, 20, 60);
+  Recorder recorder;
+  const absl::Status status =
+      Train(FashionJob(folder_, {{"validation", 0}, {"train_examples", 24}}), 1, &recorder);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_THAT(recorder.start.split_sizes,
+              ::testing::ElementsAre(std::pair("train", 24), std::pair("test", 20)));
+}
+
+TEST_F(Programs, FashionMnistRefusals) {
+  Recorder recorder;
+  absl::Status status = Train(FashionJob(folder_, Json::object()), 1, &recorder);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kDataDamaged);
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("dataset-fashion-mnist"));
+  WriteFashion(60, 20, 60);
+  status = Train(FashionJob(folder_, {{"validation", 60}}), 1, &recorder);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kConfiguration);
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("leaves none of the 60"));
+  status = Train(FashionJob(folder_, {{"hidden", 0}}), 1, &recorder);
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("program_args.hidden must be above 0"));
+  WriteFashion(60, 20, 59);
+  status = Train(FashionJob(folder_, {{"validation", 10}}), 1, &recorder);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kDataDamaged);
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("train-labels-idx1-ubyte"));
+}
+
+TEST(FindProgram, KnowsTheBuiltInOnesAndTheirJobFiles) {
+  for (const char* name : {"fashion_mnist", "linear"}) {
+    const auto job = LoadJob(std::string(MUSTER_SOURCE_DIR "/examples/") + name + ".json", {});
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->program, name);
+    const auto factory = FindProgram(job->program);
+    ASSERT_TRUE(factory.ok()) << factory.status();
+    EXPECT_NE((*factory)(), nullptr);
+  }
+}
+
+TEST(FindProgram, Refusals) {
+  const std::vector<std::pair<Json, const char*>> refusals = {
+      {"fashion-mnist", "did you mean \"fashion_mnist\"?"},
+      {"imagenet", "built-in programs: fashion_mnist, linear"},
+      {"plugins/mine.so", "plugins are not supported yet"},
+      {{{"torchscript", "model.pt"}}, "TorchScript programs are not supported yet"},
+      {Json(), "names no program"},
+      {7, "must be the name"},
+  };
+  for (const auto& [program, sentence] : refusals) {
+    const auto factory = FindProgram(program);
+    ASSERT_FALSE(factory.ok()) << program;
+    EXPECT_EQ(ExitCodeOf(factory.status()), ExitCode::kConfiguration);
+    EXPECT_THAT(std::string(Message(factory.status())), HasSubstr(sentence));
+  }
+}
+
+}  // namespace
+}  // namespace muster
