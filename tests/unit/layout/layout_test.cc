@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -100,11 +99,13 @@ struct SourceFile {
 // Everything that is written by hand: no build folders, runs, caches or hidden folders.
 std::vector<SourceFile> ReadTree() {
   const fs::path top = MUSTER_SOURCE_DIR;
-  const std::regex skipped("build.*|install|runs|__pycache__|\\.git");
   std::vector<SourceFile> files;
   for (auto it = fs::recursive_directory_iterator(top); it != fs::recursive_directory_iterator();
        ++it) {
-    if (std::regex_match(it->path().filename().string(), skipped)) {
+    const std::string name = it->path().filename();
+    const bool skipped = name == "build" || name.starts_with("build-") || name == "install" ||
+                         name == "runs" || name == "__pycache__" || name == ".git";
+    if (skipped) {
       if (it->is_directory()) it.disable_recursion_pending();
       continue;
     }
@@ -123,15 +124,32 @@ bool IsCpp(const std::string& path) {
   return extension == ".h" || extension == ".cc" || extension == ".cu";
 }
 
+// The x of a line `#include "x"`; "" for any other line.
+std::string QuotedInclude(std::string_view line) {
+  for (const std::string_view token : {"", "#", "include", "\""}) {
+    if (!line.starts_with(token)) return "";
+    line.remove_prefix(token.size());
+    if (token != "\"") line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+  }
+  return std::string(line.substr(0, line.find('"')));
+}
+
 std::vector<std::string> QuotedIncludes(const std::string& text) {
-  static const std::regex kInclude("^\\s*#\\s*include\\s*\"([^\"]+)\"");
   std::vector<std::string> includes;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    std::smatch match;
-    if (std::regex_search(line, match, kInclude)) includes.push_back(match[1]);
+    if (std::string include = QuotedInclude(line); !include.empty()) {
+      includes.push_back(std::move(include));
+    }
   }
   return includes;
+}
+
+TEST(LayoutRule, KnowsAnInclude) {
+  EXPECT_EQ(QuotedInclude("#include \"common/base/json.h\""), "common/base/json.h");
+  EXPECT_EQ(QuotedInclude("  #  include \"a/b.h\"  // why"), "a/b.h");
+  EXPECT_EQ(QuotedInclude("#include <vector>"), "");
+  EXPECT_EQ(QuotedInclude("// #include \"a/b.h\""), "");
 }
 
 // Libraries whose documentation asks for quotes: "absl/status/status.h".
@@ -172,12 +190,21 @@ TEST(Layout, QuotedIncludesExist) {
 
 // Folders where people and build machines keep their own files; a tree that names one works only
 // there. (Temporary files are made by mktemp, testing::TempDir() and their like.)
-std::string MachinePath(const std::string& line) {
-  // In pieces, so that this file does not name them itself.
-  static const std::regex kPath(std::string("(^|[^A-Za-z0-9_.}/])(/(work|root|home|Users|tm") +
-                                "p)/[A-Za-z0-9_.$-]+)");
-  std::smatch match;
-  return std::regex_search(line, match, kPath) ? match[2].str() : "";
+std::string MachinePath(std::string_view line) {
+  constexpr std::string_view kName =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-$";
+  for (const std::string_view folder : {"work", "root", "home", "Users", "tmp"}) {
+    const std::string prefix = fmt::format("/{}/", folder);
+    for (size_t at = line.find(prefix); at != line.npos; at = line.find(prefix, at + 1)) {
+      const std::string_view before = line.substr(0, at), after = line.substr(at + prefix.size());
+      // "common/work/x" and "${HOME}/work/x" go on from something else.
+      const bool goes_on = !before.empty() && (kName.find(before.back()) != kName.npos ||
+                                               before.back() == '}' || before.back() == '/');
+      const std::string_view name = after.substr(0, after.find_first_not_of(kName));
+      if (!goes_on && !name.empty()) return prefix + std::string(name);
+    }
+  }
+  return "";
 }
 
 TEST(LayoutRule, KnowsMachinePaths) {
