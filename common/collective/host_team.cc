@@ -47,7 +47,9 @@ TeamOptions HostTeam::Options(const std::vector<int>& ranks, bool spin) {
   options.address = [segment = segment_.get()](int rank, int64_t where) {
     return segment->arena(rank) + where;
   };
-  options.check = [mesh = mesh_, ranks](int rank) {
+  options.check = [mesh = mesh_, ranks](int rank, const Signature& signature,
+                                        MonotonicTime started) -> absl::Status {
+    if (Clock::now() - started > Mesh::kSayPresentAfter) mesh->SendPresent(signature);
     MUSTER_RETURN_IF_ERROR(mesh->CheckAll());
     if (!mesh->link(ranks[rank]).lost) return absl::OkStatus();
     return PeerLost(

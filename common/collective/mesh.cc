@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace muster::collective {
 namespace {
@@ -74,7 +75,6 @@ absl::Status Mesh::ReadLastWords(int rank, Link& link) {
 }
 
 absl::Status Mesh::CheckAll() {
-  absl::Status lost;
   for (int r = 0; r < size(); ++r) {
     if (r == rank() || links_[r].connection == nullptr || links_[r].lost) continue;
     if (links_[r].header_bytes == sizeof(FrameHeader) && links_[r].last_words.ok()) continue;
@@ -99,6 +99,7 @@ void Mesh::SendFrame(Link& link, FrameKind kind, const void* body, size_t body_b
 }
 
 void Mesh::SendPresent(const Signature& signature) {
+  if (std::exchange(said_present_, signature.sequence) == signature.sequence) return;
   for (Link& link : links_) {
     SendFrame(link, FrameKind::kPresent, &signature, sizeof signature, {});
   }
@@ -130,16 +131,16 @@ absl::Status Mesh::Explain(absl::Status local) {
   }
 }
 
-absl::Status Mesh::Late(const Signature& signature, const std::vector<int>& ranks,
-                        const std::vector<int>& waiting_for, MonotonicTime started) const {
-  std::string absent, slow;
-  for (const int r : ranks) {
+absl::Status Mesh::Late(const Signature& signature, int waiting_for, bool of_all,
+                        MonotonicTime started) const {
+  std::string absent;
+  for (int r = 0; r < size(); ++r) {
     if (r == rank() || links_[r].present >= signature.sequence) continue;
+    if (!of_all && r != waiting_for) continue;
     absent += (absent.empty() ? "" : ", ") + Name(r);
   }
-  for (const int r : waiting_for) slow += (slow.empty() ? "" : ", ") + Name(r);
   return DeadlinePassed(fmt::format("{} did not {} {} (operation {}) within {:.3g} s",
-                                    absent.empty() ? slow : absent,
+                                    absent.empty() ? Name(waiting_for) : absent,
                                     absent.empty() ? "finish" : "come to", signature.Text(),
                                     signature.sequence, Seconds(Clock::now() - started)));
 }

@@ -53,17 +53,19 @@ class Mesh {
   // Looks at every link that no operation is reading: the first last words found, or OK.
   absl::Status CheckAll();
 
-  // Tells the others that this rank has come to `signature`, where a link is free.
+  // How long an operation takes before it is worth saying that one is there.
+  static constexpr Duration kSayPresentAfter = std::chrono::milliseconds(100);
+  // Tells the others, once, that this rank has come to `signature`, where a link is free.
   void SendPresent(const Signature& signature);
   // Tells the others why, where a link is free, and closes all connections.
   void Close(const absl::Status& why);
   // `local` is what this rank saw (a closed connection). Whoever closed it may have said why to
   // somebody: waits up to 300 ms for last words, which are the better story.
   absl::Status Explain(absl::Status local);
-  // DeadlinePassed that names the ranks of `ranks` not known to have come to `signature`, or
-  // those in `waiting_for` when all have.
-  absl::Status Late(const Signature& signature, const std::vector<int>& ranks,
-                    const std::vector<int>& waiting_for, MonotonicTime started) const;
+  // DeadlinePassed that names the ranks not known to have come to `signature`: of all, or, where
+  // not everybody has to be there to the end, `waiting_for`.
+  absl::Status Late(const Signature& signature, int waiting_for, bool of_all,
+                    MonotonicTime started) const;
 
  private:
   absl::Status ReadLastWords(int rank, Link& link);
@@ -72,6 +74,7 @@ class Mesh {
 
   const Options options_;
   std::vector<Link> links_;
+  uint64_t said_present_ = 0;
   transport::AbortSignal abort_;
 };
 

@@ -14,11 +14,10 @@ using transport::Interest;
 using transport::WaitReady;
 using transport::WaitResult;
 
-constexpr int64_t kChunk = 1 << 18;     // reduced at a time: stays in the L2 cache
+constexpr int64_t kChunk = 1 << 19;     // reduced at a time: stays in the L2 cache
 constexpr int64_t kMaxRead = 1 << 20;   // received at a time where nothing is reduced
 constexpr int64_t kMaxWrite = 1 << 19;  // sent at a time, so that receiving is not kept waiting
 constexpr Duration kSpinFor = std::chrono::microseconds(50);
-constexpr Duration kSayPresentAfter = std::chrono::milliseconds(250);
 
 // Bytes that arrive from the left in one step of the ring. What becomes of them is what goes out
 // to the right in the next step.
@@ -46,7 +45,7 @@ class Passage {
     me_ = static_cast<int>(std::find(order.begin(), order.end(), mesh.rank()) - order.begin());
     left_ = order[(me_ + n - 1) % n];
     right_ = order[(me_ + 1) % n];
-    present_at_ = started_ + std::min(kSayPresentAfter, (deadline - started_) / 4);
+    present_at_ = started_ + std::min(Mesh::kSayPresentAfter, (deadline - started_) / 4);
   }
 
   absl::Status Run(std::vector<std::byte>& partial) {
@@ -189,7 +188,10 @@ class Passage {
   absl::StatusOr<int64_t> Read(std::byte* to, int64_t bytes) {
     const iovec into{to, static_cast<size_t>(bytes)};
     absl::StatusOr<size_t> n = mesh_.link(left_).connection->TryRead({&into, 1});
-    if (!n.ok()) return Lost(left_, n.status());
+    if (!n.ok()) {
+      mesh_.link(left_).lost = true;
+      return Lost(left_, n.status());
+    }
     return static_cast<int64_t>(*n);
   }
 
@@ -210,8 +212,7 @@ class Passage {
     return absl::OkStatus();
   }
 
-  absl::Status Lost(int rank, const absl::Status& why) {
-    mesh_.link(rank).lost = true;
+  absl::Status Lost(int rank, const absl::Status& why) const {
     return PeerLost(
         fmt::format("Lost the data connection to {}: {}.", mesh_.Name(rank), Message(why)));
   }
@@ -239,7 +240,8 @@ class Passage {
     if (result == WaitResult::kDeadline) {
       if (until == deadline_) {
         MUSTER_RETURN_IF_ERROR(mesh_.CheckAll());
-        return mesh_.Late(signature_, order_, {want_left ? left_ : right_}, started_);
+        // A rank that only passes data on may be through already, and says nothing any more.
+        return mesh_.Late(signature_, want_left ? left_ : right_, plan_.reduce, started_);
       }
       mesh_.SendPresent(signature_);
       present_at_ = MonotonicTime::max();

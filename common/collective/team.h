@@ -40,7 +40,7 @@ struct TeamOptions {
   bool spin = false;
   bool processes = false;  // the cells are shared between processes
   // Asked every 20 ms of a wait for a rank; an error ends it. May be null.
-  std::function<absl::Status(int rank)> check;
+  std::function<absl::Status(int rank, const Signature&, MonotonicTime started)> check;
   // Translates another rank's Announcement::where to an address here.
   std::function<std::byte*(int rank, int64_t where)> address;
 };
