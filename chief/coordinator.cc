@@ -98,7 +98,6 @@ class CoordinatorImpl final : public Coordinator,
   bool event_ ABSL_GUARDED_BY(mu_) = false;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  bool stop_requested_ ABSL_GUARDED_BY(mu_) = false;
   JobState state_ ABSL_GUARDED_BY(mu_);
   std::vector<Slot> slots_ ABSL_GUARDED_BY(mu_);  // by rank
   uint32_t epoch_ ABSL_GUARDED_BY(mu_);
@@ -159,11 +158,12 @@ void CoordinatorImpl::RequestStop() {
 }
 
 void CoordinatorImpl::StopLocked() {
-  if (stop_requested_) return;
-  stop_requested_ = true;
+  if (state_.stop_requested) return;
+  state_.stop_requested = true;
   proto::CoordinatorMessage message;
   message.mutable_pulse()->set_stop_requested(true);
   SendAllLocked(message);
+  WakeLocked();
 }
 
 // ---- deciding ----
@@ -427,7 +427,7 @@ void CoordinatorImpl::CatchUpLocked(int member) {
   message.mutable_welcome()->set_epoch(epoch_);
   message.mutable_welcome()->set_job(options_.admission.job);
   session.Send(message);
-  if (stop_requested_) {
+  if (state_.stop_requested) {
     message.mutable_pulse()->set_stop_requested(true);
     session.Send(message);
   }
@@ -456,7 +456,7 @@ void CoordinatorImpl::ReportLocked(int member, const proto::Report& report) {
   ApplyReport(report, Clock::now(), &m);
   if (report.stop_requested()) StopLocked();
   proto::CoordinatorMessage message;
-  message.mutable_pulse()->set_stop_requested(stop_requested_);
+  message.mutable_pulse()->set_stop_requested(state_.stop_requested);
   slots_[member].session->SendIfIdle(std::move(message));
   // What decisions wait for; a plain heartbeat is looked at with the next tick.
   if (m.waiting || m.finished || m.acknowledged || m.formation_error || m.collective_error ||

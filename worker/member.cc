@@ -225,6 +225,10 @@ void MemberImpl::WatchChiefLocked(MonotonicTime now) {
     session_->Cancel();
   }
   if (session_up_ || !joining_since_) return;
+  // Only once the chief was tried: if it is there, it has to know, for the others' sake.
+  if (StopRequested() && broken_since_)
+    return EndLocked({ExitCode::kPreempted, "", "", -1, phase_,
+                      "stopped before the chief was reached, as asked"});
   if (now - *joining_since_ >= options_.timeouts.join)
     return EndLocked(
         {ExitCode::kRetryable, options_.task, options_.host.name, -1, phase_,
@@ -431,12 +435,16 @@ absl::StatusOr<Generation> MemberImpl::NextGeneration(int64_t last_step) {
       absl::MutexLock lock(&mu_);
       StartJoiningLocked();
       last_step_ = last_step;
-      if (generation_ == 0 || generation_ == formed_) {
-        waiting_ = true;
-        ChangedLocked();
+      // The thread bounds this wait: by the chief's silence, and by timeouts.join. A generation may
+      // come and be aborted between two looks: then this process waits for the next one, and says
+      // so again.
+      while (!verdict_ && (generation_ == 0 || generation_ == formed_)) {
+        if (!waiting_) {
+          waiting_ = true;
+          ChangedLocked();
+        }
+        wake_.Wait(&mu_);
       }
-      // The thread bounds this wait: by the chief's silence, and by timeouts.join.
-      while (!verdict_ && (generation_ == 0 || generation_ == formed_)) wake_.Wait(&mu_);
       if (verdict_) return VerdictStatusLocked();
       formation = formation_;
     }

@@ -143,6 +143,10 @@ std::optional<Decision> CollectiveError(MonotonicTime now, const JobState& s,
 }
 
 Decision DecideJoining(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
+  // No step will come at which all could agree to stop.
+  if (s.stop_requested && s.generation == 0)
+    return End(-1, {ExitCode::kPreempted, "", "", -1, Phase::kStarting,
+                    "stopped before the first step, as asked"});
   const bool all_ready = std::all_of(s.members.begin(), s.members.end(), [](const MemberState& m) {
     return m.joined && m.connected && m.waiting;
   });

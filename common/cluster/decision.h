@@ -84,6 +84,7 @@ struct JobState {
   MonotonicTime started, stage_since, decided_at;
   uint64_t generation = 0;
   int failed_formations = 0;
+  bool stop_requested = false;       // by SIGTERM or SIGINT somewhere
   std::vector<MemberState> members;  // by rank
   Verdict verdict;                   // once stage is kEnding
 };

@@ -220,6 +220,27 @@ TEST(Control, FormationIsTriedAgainWithAHigherGeneration) {
   EXPECT_EQ(cluster.coordinator().Wait().code, ExitCode::kDone);
 }
 
+TEST(Control, NoMemberMissesAFormationThatIsOverAtOnce) {
+  TestCluster cluster(2);
+  CoordinatorOptions options = cluster.coordinator_options();
+  options.decision.max_failed_formations = 100;
+  ASSERT_TRUE(cluster.StartChief(std::move(options)).ok());
+  std::atomic<int> attempts = 0;
+  Crew crew;
+  for (int rank : {0, 1, 2}) {
+    MemberOptions member = cluster.member_options(rank);
+    member.form = [&attempts, rank](const GroupSpec& spec, const std::vector<int>& replicas,
+                                    const std::function<bool()>& aborted)
+        -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
+      if (rank == 1 && ++attempts < 100) return PeerLost("a link");
+      return FakeForm(spec, replicas, aborted);
+    };
+    crew.Add(std::move(member), FinishAt7);
+  }
+  crew.Join();
+  EXPECT_EQ(cluster.coordinator().Wait().code, ExitCode::kDone);
+}
+
 TEST(Control, AStopRequestedAnywhereReachesAll) {
   TestCluster cluster(1);
   cluster.StartChief();
@@ -237,6 +258,26 @@ TEST(Control, AStopRequestedAnywhereReachesAll) {
   EXPECT_EQ(cluster.coordinator().Wait().code, ExitCode::kPreempted);
   EXPECT_EQ(ExitCodeOf(crew.result(0)), ExitCode::kPreempted);
   EXPECT_EQ(crew.member(1).FinalLine(crew.result(1)), "stopped after step 9, as asked");
+}
+
+TEST(Control, AStopWhileMembersAreAwaitedEndsAllOfThem) {
+  TestCluster cluster(2);
+  cluster.StartChief();
+  Crew crew;
+  for (int rank : {0, 1}) crew.Add(cluster.member_options(rank), FinishAt7);
+  crew.member(1).RequestStop();
+  crew.Join();
+  for (int i : {0, 1}) EXPECT_EQ(ExitCodeOf(crew.result(i)), ExitCode::kPreempted);
+  EXPECT_EQ(cluster.coordinator().Wait().code, ExitCode::kPreempted);
+}
+
+TEST(Control, AStopWhileTheChiefIsAwaitedEndsTheMember) {
+  TestCluster cluster(1);
+  Crew crew;
+  crew.Add(cluster.member_options(1), FinishAt7);
+  crew.member(0).RequestStop();
+  crew.Join();
+  EXPECT_EQ(ExitCodeOf(crew.result(0)), ExitCode::kPreempted);
 }
 
 TEST(Control, StatusShowsWhoDoesWhat) {

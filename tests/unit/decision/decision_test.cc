@@ -90,6 +90,16 @@ TEST_F(DecisionTest, TheJoinDeadlineEndsTheJobNamingTheMissing) {
   EXPECT_THAT(d.verdict.message, HasSubstr("missing worker 1 (worker:1.example:2222, never"));
 }
 
+TEST_F(DecisionTest, AStopBeforeTheFirstGenerationEndsTheJobAtOnce) {
+  Join(0);
+  state_.stop_requested = true;
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kEndJob);
+  EXPECT_EQ(d.verdict.code, ExitCode::kPreempted);
+  RunAll();
+  EXPECT_EQ(Now().action, Action::kWait);  // the loops agree on a step
+}
+
 TEST_F(DecisionTest, AMemberLostBeforeTheFirstGenerationIsAwaitedAgain) {
   Join(0);
   Join(1);
