@@ -3,6 +3,7 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -49,8 +50,9 @@ class HookedSink final : public spdlog::sinks::sink {
 
 void InitLogging(const std::string& who) {
   auto logger = std::make_shared<spdlog::logger>("muster", std::make_shared<HookedSink>());
-  logger->set_pattern(who.empty() ? "%H:%M:%S.%e %^%L%$ | %v"
-                                  : "%H:%M:%S.%e %^%L%$ " + who + " | %v");
+  const char* name_task = std::getenv(kLogTaskVariable);
+  const bool bare = who.empty() || (name_task != nullptr && std::string_view(name_task) == "0");
+  logger->set_pattern(bare ? "%H:%M:%S.%e %^%L%$ | %v" : "%H:%M:%S.%e %^%L%$ " + who + " | %v");
   logger->flush_on(spdlog::level::info);
   if (const char* level = std::getenv("MUSTER_LOG_LEVEL"))
     logger->set_level(spdlog::level::from_str(level));

@@ -10,6 +10,9 @@
 
 namespace muster {
 
+// With value 0: `who` is left out, because whoever reads the output says it (`muster launch`).
+inline constexpr const char* kLogTaskVariable = "MUSTER_LOG_TASK";
+
 // `who` is the task ("worker 1") or the program's name; empty leaves it out. MUSTER_LOG_LEVEL
 // (trace, debug, info, warn, error) sets the level, default info.
 void InitLogging(const std::string& who);

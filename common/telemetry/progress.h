@@ -86,7 +86,7 @@ class ProgressSink {
 inline constexpr const char* kProgressFdVariable = "MUSTER_PROGRESS_FD";
 // The descriptor of that variable; nullopt where it is unset or none.
 std::optional<int> ProgressFdFromEnvironment();
-// JSON lines to `fd`, at most 20 a second (ends of passes always). Takes the descriptor over.
+// JSON lines to `fd`, at most 10 a second (ends of passes always). Takes the descriptor over.
 std::unique_ptr<ProgressSink> MakeProgressSender(int fd);
 // The bar on stderr where that is a terminal (log lines scroll above it), else plain lines in the
 // log.

@@ -19,8 +19,8 @@ namespace {
 
 using Kind = ProgressState::Kind;
 
-constexpr Duration kSendInterval = std::chrono::milliseconds(50);
-constexpr Duration kDrawInterval = std::chrono::milliseconds(100);
+// A person reads no faster.
+constexpr Duration kInterval = std::chrono::milliseconds(100);
 
 bool IsPassing(const ProgressState& state) {
   return state.kind == Kind::kStep || state.kind == Kind::kEvaluate;
@@ -41,7 +41,7 @@ class Sender final : public ProgressSink {
   void Show(const ProgressState& state) override {
     const MonotonicTime now = Clock::now();
     if (IsPassing(state) && now < next_) return;
-    next_ = now + kSendInterval;
+    next_ = now + kInterval;
     pending_ += ProgressToJson(state).dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
     Send();
   }
@@ -88,7 +88,7 @@ class TerminalPrinter final : public ProgressSink {
     const MonotonicTime now = Clock::now();
     const std::vector<std::string> lines = display_.Update(state, now);
     if (IsPassing(state) && now < next_draw_) return;
-    next_draw_ = now + kDrawInterval;
+    next_draw_ = now + kInterval;
     absl::MutexLock lock(&mutex_);
     bar_ = display_.Bar(Width() - 1, now);
     std::string text = "\r\x1b[K";

@@ -12,6 +12,7 @@
 #include <random>
 
 #include "common/base/json.h"
+#include "common/base/logging.h"
 #include "common/telemetry/progress.h"
 #include "deploy/launcher/child.h"
 #include "deploy/launcher/console.h"
@@ -128,6 +129,7 @@ absl::Status Launcher::StartTask(size_t index) {
   options.arguments.insert(options.arguments.end(), request_.arguments.begin(),
                            request_.arguments.end());
   options.environment["TF_CONFIG"] = TfConfigFor(plan_, task);
+  options.environment[kLogTaskVariable] = "0";  // each line gets the task's name here
   if (task.lead) options.progress_variable = kProgressFdVariable;
   TaskLog log;
   if (!request_.model_dir.empty()) {
@@ -159,7 +161,8 @@ int Launcher::Run() {
     const MonotonicTime now = Clock::now();
     const LaunchDecision decision = Decide(now, state_, request_.options);
     if (Act(decision)) break;
-    console_.SetBar(display_.Bar(console_.width() - 1, now));
+    // Two columns stay free for the ^C that the terminal echoes, one so that it does not wrap.
+    console_.SetBar(display_.Bar(console_.width() - 3, now));
     console_.Flush();
     if (console_.reader_gone() && state_.stop_requests == 0) {
       RequestStop(SIGTERM, "nobody reads this output any more");
@@ -332,7 +335,8 @@ void Launcher::ReapAll() {
         Say(line);
       }
     }
-    if (report->code != 0) Say(fmt::format("{} {}", task.task.Name(), Describe(*report)));
+    if (report->code != 0 && report->code != static_cast<int>(ExitCode::kPreempted))
+      Say(fmt::format("{} {}", task.task.Name(), Describe(*report)));
   }
 }
 

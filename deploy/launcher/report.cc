@@ -26,7 +26,8 @@ std::string Metrics(const Json& result) {
 
 std::string Status(const LaunchVerdict& verdict) {
   if (verdict.code == static_cast<int>(ExitCode::kDone)) return "completed in";
-  if (verdict.code == static_cast<int>(ExitCode::kPreempted)) return "preempted after";
+  if (verdict.code == static_cast<int>(ExitCode::kPreempted))
+    return "preempted, stopped and saved after";
   return "failed after";
 }
 
@@ -37,16 +38,18 @@ std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& o
   const LaunchVerdict& verdict = outcome.verdict;
   std::string line = fmt::format("{} {}, exit code {}", Status(verdict),
                                  FormatSeconds(Seconds(outcome.elapsed)), verdict.code);
-  if (!verdict.reason.empty()) line += ": " + verdict.reason;
+  if (!verdict.reason.empty() && !verdict.preempted) line += ": " + verdict.reason;
   lines.push_back(line);
   if (verdict.code != 0) {
+    // The lead's own end is in the line above; who stopped as it was told to is no news.
     std::string others;
     for (const TaskState& task : state.tasks) {
-      if (!task.ended || task.report.code == 0) continue;
+      if (!task.ended || task.task.lead || task.report.code == 0) continue;
+      if (ToldToStop(task.report)) continue;
       others += fmt::format("{}{} {}", others.empty() ? "" : "; ", task.task.Name(),
                             Describe(task.report));
     }
-    if (!others.empty()) lines.push_back("tasks: " + others);
+    if (!others.empty()) lines.push_back("others: " + others);
     // Said long before the last line of the survivors: here it is found.
     if (!outcome.root_cause.empty()) lines.push_back(outcome.root_cause);
   }

@@ -20,7 +20,7 @@ const TaskState& Lead(const LaunchState& state) {
 // as preempted was told to.
 bool Failed(const TaskState& task) {
   return task.ended && task.task.type != "evaluator" && task.report.code != 0 &&
-         (task.report.code != static_cast<int>(ExitCode::kPreempted) || task.report.signal != 0);
+         !ToldToStop(task.report);
 }
 
 const TaskState* FirstFailure(const LaunchState& state) {
@@ -59,10 +59,15 @@ std::string_view Meaning(int code) {
 
 LaunchVerdict VerdictOfTask(const TaskState& task) {
   if (task.report.code == 0) return {};
-  return {task.report.code, fmt::format("{} {}", task.task.Name(), Describe(task.report))};
+  return {task.report.code, ToldToStop(task.report),
+          fmt::format("{} {}", task.task.Name(), Describe(task.report))};
 }
 
 }  // namespace
+
+bool ToldToStop(const ExitReport& report) {
+  return report == ExitReport{static_cast<int>(ExitCode::kPreempted), 0};
+}
 
 std::string Describe(const ExitReport& report) {
   if (report.signal != 0) {
@@ -127,10 +132,10 @@ LaunchVerdict VerdictOf(const LaunchState& state) {
     return VerdictOfTask(lead);
   }
   if (state.killed_at && state.stop_requests >= 2) {
-    return {128 + SIGKILL, "killed at the second request to stop; nothing was saved"};
+    return {128 + SIGKILL, false, "killed at the second request to stop; nothing was saved"};
   }
   if (first != nullptr) return VerdictOfTask(*first);
-  return {static_cast<int>(ExitCode::kRetryable),
+  return {static_cast<int>(ExitCode::kRetryable), false,
           fmt::format("{} could not be ended", lead.task.Name())};
 }
 

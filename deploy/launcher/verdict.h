@@ -52,12 +52,15 @@ LaunchDecision Decide(MonotonicTime now, const LaunchState& state, const LaunchO
 
 struct LaunchVerdict {
   int code = 0;
+  bool preempted = false;  // 143 as an exit code, not as a death by SIGTERM
   std::string reason;  // "chief 0 exited with code 138 (a peer was lost, ...)"; empty when it is 0
 };
 
 // REQUIRES: the lead has ended, or the launcher has killed everything.
 LaunchVerdict VerdictOf(const LaunchState& state);
 
+// It exited as preempted, by itself.
+bool ToldToStop(const ExitReport& report);
 // "exited with code 2 (configuration)", "was killed by SIGKILL".
 std::string Describe(const ExitReport& report);
 

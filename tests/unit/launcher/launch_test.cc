@@ -246,7 +246,7 @@ TEST_F(Launch, ForwardsTheFirstSignalToAll) {
   AwaitLine("[worker 0] ready");
   kill(launcher_->pid(), SIGINT);
   EXPECT_EQ(Finish(), 143);
-  EXPECT_THAT(Text(), HasSubstr("muster: preempted after"));
+  EXPECT_THAT(Text(), HasSubstr("muster: preempted, stopped and saved after"));
 }
 
 TEST_F(Launch, KillsAtTheSecondSignal) {

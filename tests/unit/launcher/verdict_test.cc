@@ -118,6 +118,14 @@ TEST_F(Verdict, OfAChiefThatStoppedInTimeStandsWhenTheRestIsKilled) {
   EXPECT_EQ(VerdictOf(state_).code, 143);
 }
 
+TEST_F(Verdict, TellsPreemptionFromADeathBySigterm) {
+  End(kChief, {143}, 1);
+  EXPECT_TRUE(VerdictOf(state_).preempted);
+  state_.tasks[kChief].report = {143, SIGTERM};
+  EXPECT_EQ(VerdictOf(state_).code, 143);
+  EXPECT_FALSE(VerdictOf(state_).preempted);
+}
+
 TEST(Describe, NamesCodesAndSignals) {
   EXPECT_EQ(Describe({0, 0}), "exited with code 0 (done)");
   EXPECT_EQ(Describe({2, 0}), "exited with code 2 (configuration)");
