@@ -23,7 +23,7 @@ function(muster_binary name)
     # -Wl,--pop-state, and abseil brings its own.
     target_link_libraries(${name} PRIVATE -Wl,--push-state,--no-as-needed,${MUSTER_TCMALLOC},--pop-state)
   endif()
-  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
 endfunction()
 
 # muster_test(NAME SOURCES... DEPENDS... [LABELS ...] [TIMEOUT s]): a GoogleTest binary, one ctest entry for each TEST.
@@ -74,7 +74,7 @@ function(muster_proto name)
   endforeach()
   add_library(muster_${name} STATIC ${generated})
   add_library(muster::${name} ALIAS muster_${name})
-  target_include_directories(muster_${name} SYSTEM PUBLIC ${PROJECT_BINARY_DIR}/generated)
+  target_include_directories(muster_${name} SYSTEM PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)
   target_link_libraries(muster_${name} PUBLIC gRPC::grpc++ protobuf::libprotobuf)
   set_property(GLOBAL APPEND PROPERTY MUSTER_LIBRARIES muster_${name})
 endfunction()

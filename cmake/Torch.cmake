@@ -5,11 +5,10 @@
 #   muster::torch_cuda   its CUDA side, with the CUDA runtime (present also on machines without a GPU)
 #   muster::nccl         the NCCL that this LibTorch uses
 #
+# MUSTER_VENV         bootstrap's virtual environment, where there is one: the default places
 # MUSTER_TORCH_ROOT   a folder with include/ and lib/: an unpacked LibTorch zip, or site-packages/torch
 # MUSTER_CUDA_ROOT    a CUDA toolkit or site-packages/nvidia/cu13; empty: found beside the wheel, else nvcc's own
 # MUSTER_NCCL_ROOT    likewise
-execute_process(COMMAND ${PROJECT_SOURCE_DIR}/deploy/bootstrap --prefix
-                OUTPUT_VARIABLE MUSTER_VENV OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 file(GLOB _site LIST_DIRECTORIES true ${MUSTER_VENV}/lib/python3*/site-packages)
 set(MUSTER_TORCH_ROOT "${_site}/torch" CACHE PATH "LibTorch: a folder with include/ and lib/")
 if(NOT EXISTS ${MUSTER_TORCH_ROOT}/include/torch/csrc/api/include/torch/torch.h)
