@@ -106,7 +106,7 @@ class MemberImpl final : public Member {
   // The session.
   std::shared_ptr<SessionClient> session_ ABSL_GUARDED_BY(mu_);  // null: none stands
   uint64_t session_number_ ABSL_GUARDED_BY(mu_) = 0;
-  int open_sessions_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<std::shared_ptr<SessionClient>> closed_sessions_ ABSL_GUARDED_BY(mu_);
   bool session_up_ ABSL_GUARDED_BY(mu_) = false;  // it was welcomed
   std::optional<MonotonicTime> joining_since_ ABSL_GUARDED_BY(mu_);
   std::optional<MonotonicTime> broken_since_ ABSL_GUARDED_BY(mu_);
@@ -162,13 +162,15 @@ MemberImpl::~MemberImpl() {
     wake_.SignalAll();
   }
   if (thread_.joinable()) thread_.join();
+  std::vector<std::shared_ptr<SessionClient>> closed;  // dropped without mu_, on this thread
   absl::MutexLock lock(&mu_);
   if (session_) session_->Leave();
   const absl::Time patience = absl::Now() + absl::Seconds(1);
-  while (open_sessions_ > 0)
+  while (session_)
     if (wake_.WaitWithDeadline(&mu_, patience)) break;
   if (session_) session_->Cancel();
-  while (open_sessions_ > 0) wake_.Wait(&mu_);  // gRPC ends a cancelled call by itself
+  while (session_) wake_.Wait(&mu_);  // gRPC ends a cancelled call by itself
+  closed.swap(closed_sessions_);
 }
 
 // ---- the thread ----
@@ -176,6 +178,7 @@ MemberImpl::~MemberImpl() {
 void MemberImpl::Run() {
   while (true) {
     std::vector<std::shared_ptr<Communicator>> doomed;
+    std::vector<std::shared_ptr<SessionClient>> closed;
     absl::Status why;
     std::optional<Verdict> tell;
     {
@@ -186,6 +189,7 @@ void MemberImpl::Run() {
       if (!verdict_) WatchChiefLocked(now);
       if (!verdict_ && !exiting_) ConnectLocked(now);
       SendLocked(now);
+      closed.swap(closed_sessions_);
       doomed = TakeDoomedLocked(&why);
       if (verdict_ && !verdict_told_) {
         verdict_told_ = true;
@@ -245,7 +249,6 @@ void MemberImpl::WatchChiefLocked(MonotonicTime now) {
 void MemberImpl::ConnectLocked(MonotonicTime now) {
   if (session_ || !joining_since_ || now < next_attempt_) return;
   const uint64_t number = ++session_number_;
-  ++open_sessions_;
   session_up_ = false;
   last_heard_ = now;
   session_ = SessionClient::Open(
@@ -393,11 +396,10 @@ void MemberImpl::FormationLocked(const proto::Formation& formation) {
 
 void MemberImpl::OnClosed(uint64_t session, const grpc::Status& status) {
   absl::MutexLock lock(&mu_);
-  --open_sessions_;
+  closed_sessions_.push_back(std::move(session_));  // for a thread of ours to drop
   wake_.SignalAll();
   if (session != session_number_) return;
   const MonotonicTime now = Clock::now();
-  session_.reset();
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED ||
       status.error_code() == grpc::StatusCode::INVALID_ARGUMENT)
     return EndLocked(

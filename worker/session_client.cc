@@ -7,7 +7,6 @@ namespace muster {
 std::shared_ptr<SessionClient> SessionClient::Open(proto::Coordinator::Stub* stub,
                                                    proto::Hello hello, Callbacks callbacks) {
   auto session = std::shared_ptr<SessionClient>(new SessionClient(std::move(callbacks)));
-  session->self_ = session;
   stub->async()->Session(&session->context_, session.get());
   session->AddHold();
   {
@@ -72,8 +71,8 @@ void SessionClient::OnWriteDone(bool ok) {
 }
 
 void SessionClient::OnDone(const grpc::Status& status) {
-  callbacks_.on_closed(status);
-  self_.reset();
+  const auto on_closed = callbacks_.on_closed;  // it may let this object go
+  on_closed(status);
 }
 
 }  // namespace muster

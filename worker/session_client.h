@@ -22,7 +22,9 @@ class SessionClient final
     std::function<void(const grpc::Status&)> on_closed;  // the last call
   };
 
-  // Opens the stream and says `hello`. What the callbacks use must live until on_closed.
+  // Opens the stream and says `hello`. What the callbacks use must live until on_closed. The caller
+  // keeps its reference until on_closed and drops it on a thread of its own: the last one may take
+  // the channel with it, and a channel that dies on gRPC's thread waits for that thread.
   static std::shared_ptr<SessionClient> Open(proto::Coordinator::Stub* stub, proto::Hello hello,
                                              Callbacks callbacks);
 
@@ -45,8 +47,7 @@ class SessionClient final
 
   const Callbacks callbacks_;
   grpc::ClientContext context_;
-  std::shared_ptr<SessionClient> self_;  // until OnDone
-  proto::CoordinatorMessage incoming_;   // of the read under way
+  proto::CoordinatorMessage incoming_;  // of the read under way
 
   absl::Mutex mu_;
   std::optional<proto::MemberMessage> next_ ABSL_GUARDED_BY(mu_);
