@@ -304,7 +304,7 @@ void Launcher::HandleSignals() {
 void Launcher::RequestStop(int signal, std::string_view why) {
   ++state_.stop_requests;
   if (state_.stop_requests > 1) return;  // Decide's to answer
-  Say(fmt::format("{}: asked all tasks to stop and save; once more ends them at once", why));
+  Say(fmt::format("{}: asked all tasks to stop; once more ends them at once", why));
   SignalAll(signal);
 }
 

@@ -26,8 +26,7 @@ std::string Metrics(const Json& result) {
 
 std::string Status(const LaunchVerdict& verdict) {
   if (verdict.code == static_cast<int>(ExitCode::kDone)) return "completed in";
-  if (verdict.code == static_cast<int>(ExitCode::kPreempted))
-    return "preempted, stopped and saved after";
+  if (verdict.code == static_cast<int>(ExitCode::kPreempted)) return "preempted after";
   return "failed after";
 }
 

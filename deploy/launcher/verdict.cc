@@ -52,7 +52,7 @@ std::string_view Meaning(int code) {
     case ExitCode::kRetryable:
       return "a peer was lost or a deadline passed; a restart can help";
     case ExitCode::kPreempted:
-      return "preempted: stopped and saved";
+      return "preempted";
   }
   return "";
 }
@@ -91,8 +91,8 @@ LaunchDecision Decide(MonotonicTime now, const LaunchState& state, const LaunchO
                                              NamesOfTheLiving(state))};
   }
   if (state.stop_requests >= 2) {
-    return {LaunchAction::kKill, fmt::format("asked twice to stop: killing {} at once, unsaved",
-                                             NamesOfTheLiving(state))};
+    return {LaunchAction::kKill,
+            fmt::format("asked twice to stop: killing {} at once", NamesOfTheLiving(state))};
   }
   const TaskState& lead = Lead(state);
   std::optional<MonotonicTime> last_call;
@@ -132,7 +132,7 @@ LaunchVerdict VerdictOf(const LaunchState& state) {
     return VerdictOfTask(lead);
   }
   if (state.killed_at && state.stop_requests >= 2) {
-    return {128 + SIGKILL, false, "killed at the second request to stop; nothing was saved"};
+    return {128 + SIGKILL, false, "killed at the second request to stop"};
   }
   if (first != nullptr) return VerdictOfTask(*first);
   return {static_cast<int>(ExitCode::kRetryable), false,

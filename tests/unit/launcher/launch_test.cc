@@ -246,7 +246,7 @@ TEST_F(Launch, ForwardsTheFirstSignalToAll) {
   AwaitLine("[worker 0] ready");
   kill(launcher_->pid(), SIGINT);
   EXPECT_EQ(Finish(), 143);
-  EXPECT_THAT(Text(), HasSubstr("muster: preempted, stopped and saved after"));
+  EXPECT_THAT(Text(), HasSubstr("muster: preempted after"));
 }
 
 TEST_F(Launch, KillsAtTheSecondSignal) {
@@ -257,7 +257,7 @@ TEST_F(Launch, KillsAtTheSecondSignal) {
   const Watched chief(PidOf("[chief 0]")), worker(PidOf("[worker 0]"));
   ASSERT_TRUE(chief.valid() && worker.valid());
   kill(launcher_->pid(), SIGINT);
-  AwaitLine("muster: SIGINT: asked all tasks to stop and save; once more ends them at once");
+  AwaitLine("muster: SIGINT: asked all tasks to stop; once more ends them at once");
   EXPECT_FALSE(chief.ended());
   kill(launcher_->pid(), SIGTERM);
   EXPECT_EQ(Finish(), 137);
@@ -327,9 +327,8 @@ TEST_F(Launch, StopsWhenNobodyReadsAnyMore) {
   AwaitLine("[chief 0] ready");
   launcher_->out.Reset();
   EXPECT_EQ(Finish(), 143);
-  EXPECT_THAT(err_,
-              Contains("muster: nobody reads this output any more: asked all tasks to stop and "
-                       "save; once more ends them at once"));
+  EXPECT_THAT(err_, Contains("muster: nobody reads this output any more: asked all tasks to stop; "
+                             "once more ends them at once"));
 }
 
 TEST_F(Launch, RefusesWhatCannotStart) {

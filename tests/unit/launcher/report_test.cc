@@ -39,7 +39,7 @@ TEST(Report, RepeatsTheRootCause) {
 TEST(Report, CallsAPreemptedRunSo) {
   const LaunchState state = State({143}, {143});
   const auto lines = Report(state, {.verdict = VerdictOf(state)});
-  EXPECT_THAT(lines[0], testing::StartsWith("preempted, stopped and saved after 0:00, exit code 143"));
+  EXPECT_THAT(lines[0], testing::StartsWith("preempted after 0:00, exit code 143"));
 }
 
 }  // namespace
