@@ -7,7 +7,10 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <thread>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "common/base/logging.h"
 #include "common/collective/engine.h"
 #include "common/collective/host_team.h"
@@ -43,6 +46,27 @@ uint64_t SpecHash(const GroupSpec& spec) {
   }
   return hash;
 }
+
+// Passes an abort on to waits that know only a signal.
+class AbortWatch {
+ public:
+  AbortWatch(const std::function<bool()>& aborted, transport::AbortSignal* signal) {
+    if (!aborted) return;
+    thread_ = std::thread([this, &aborted, signal] {
+      while (!over_.WaitForNotificationWithTimeout(absl::FromChrono(kLook))) {
+        if (aborted()) return signal->Set();
+      }
+    });
+  }
+  ~AbortWatch() {
+    over_.Notify();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  absl::Notification over_;
+  std::thread thread_;
+};
 
 class Formation {
  public:
@@ -239,6 +263,7 @@ class Formation {
 
   // True when every rank says yes.
   absl::StatusOr<bool> AllSay(Mesh& mesh, bool yes) {
+    const AbortWatch watch(aborted_, &mesh.abort());
     Ring ring(&mesh, false);
     std::vector<int> order(size_);
     std::iota(order.begin(), order.end(), 0);
@@ -246,7 +271,9 @@ class Formation {
     const Plan plan =
         MakeInPlacePlan({&no, 1, DataType::kInt64}, size_, size_, {.max = true}, true, true);
     Signature vote{.count = 1, .verb = Verb::kAllReduce, .type = DataType::kInt64};
-    MUSTER_RETURN_IF_ERROR(ring.Run(order, plan, vote, deadline_));
+    const absl::Status status = ring.Run(order, plan, vote, deadline_);
+    if (absl::IsAborted(status)) return Superseded("The formation was given up.");
+    MUSTER_RETURN_IF_ERROR(status);
     return no == 0;
   }
 

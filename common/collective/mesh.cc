@@ -110,8 +110,20 @@ void Mesh::Close(const absl::Status& why) {
   const std::string text(Message(why).substr(0, kMaxLastWords));
   for (Link& link : links_) {
     if (!why.ok()) SendFrame(link, FrameKind::kLastWords, &code, sizeof code, text);
+    if (link.connection != nullptr) Drain(link);
     link.connection.reset();
     link.lost = true;
+  }
+}
+
+// Closing a socket with unread bytes resets the connection, which may throw away what was sent
+// last; a presence that nobody needed any more would cost the other side its result.
+void Mesh::Drain(Link& link) {
+  char rest[4096];
+  const iovec into{rest, sizeof rest};
+  for (int i = 0; i < 64; ++i) {
+    const absl::StatusOr<size_t> n = link.connection->TryRead({&into, 1});
+    if (!n.ok() || *n == 0) return;
   }
 }
 

@@ -39,6 +39,8 @@ class Mesh {
   };
   Mesh(Options options, std::vector<std::unique_ptr<transport::DataConnection>> connections);
 
+  ~Mesh() { Close(absl::OkStatus()); }
+
   int rank() const { return options_.rank; }
   int size() const { return options_.size; }
   const std::vector<std::string>& labels() const { return options_.labels; }
@@ -57,7 +59,7 @@ class Mesh {
   static constexpr Duration kSayPresentAfter = std::chrono::milliseconds(100);
   // Tells the others, once, that this rank has come to `signature`, where a link is free.
   void SendPresent(const Signature& signature);
-  // Tells the others why, where a link is free, and closes all connections.
+  // Tells the others why (unless OK), where a link is free, and closes all connections.
   void Close(const absl::Status& why);
   // `local` is what this rank saw (a closed connection). Whoever closed it may have said why to
   // somebody: waits up to 300 ms for last words, which are the better story.
@@ -69,6 +71,7 @@ class Mesh {
 
  private:
   absl::Status ReadLastWords(int rank, Link& link);
+  static void Drain(Link& link);
   void SendFrame(Link& link, FrameKind kind, const void* body, size_t body_bytes,
                  std::string_view payload);
 

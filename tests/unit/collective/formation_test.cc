@@ -1,0 +1,235 @@
+// How groups come to be, fail to, and leave nothing behind.
+#include "common/collective/formation.h"
+
+#include <dirent.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+#include "tests/unit/collective/group_fixture.h"
+
+namespace muster {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::MakeGroup;
+using testing::MakeListener;
+using testing::MakeListeners;
+using testing::MakeSpec;
+using testing::OnEachRank;
+using testing::TestGroup;
+
+using Formed = std::vector<absl::StatusOr<std::unique_ptr<Communicator>>>;
+
+Formed FormEach(const std::vector<std::unique_ptr<transport::DataListener>>& listeners,
+                const std::function<GroupSpec(int rank)>& spec, std::vector<int> ranks,
+                const std::function<bool()>& aborted = nullptr) {
+  Formed formed;
+  for (size_t i = 0; i < listeners.size(); ++i) formed.emplace_back(absl::UnknownError("absent"));
+  OnEachRank(static_cast<int>(listeners.size()), [&](int rank) {
+    if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) return;
+    GroupSpec mine = spec(rank);
+    mine.rank = rank;
+    formed[rank] = FormGroup(mine, *listeners[rank], aborted);
+  });
+  return formed;
+}
+
+TEST(Formation, ARefusedLinkIsNamed) {
+  const auto listeners = MakeListeners(2);
+  GroupSpec spec = MakeSpec(listeners);
+  const std::string gone = MakeListener()->address();  // closed again at once
+  spec.members[0].data_address = gone;
+  spec.formation_timeout = std::chrono::seconds(5);
+  const Formed formed = FormEach(listeners, [&](int) { return spec; }, {1});
+  EXPECT_TRUE(absl::IsUnavailable(formed[1].status())) << formed[1].status();
+  EXPECT_THAT(std::string(Message(formed[1].status())),
+              AllOf(HasSubstr("worker:1 <-> worker:0 (" + gone + ")"), HasSubstr("refused")));
+}
+
+TEST(Formation, TheLinksToAMemberThatDoesNotComeAreNamed) {
+  const auto listeners = MakeListeners(4);
+  GroupSpec spec = MakeSpec(listeners);
+  spec.formation_timeout = std::chrono::milliseconds(300);
+  const Formed formed = FormEach(listeners, [&](int) { return spec; }, {0, 1, 3});
+  for (const int rank : {0, 1, 3}) {
+    const std::string message(Message(formed[rank].status()));
+    EXPECT_EQ(ExitCodeOf(formed[rank].status()), ExitCode::kRetryable);
+    EXPECT_THAT(message, HasSubstr("<-> worker:2 (" + spec.members[2].data_address + ")"));
+    EXPECT_THAT(message, Not(HasSubstr("<-> worker:" + std::to_string((rank + 1) % 2))));
+  }
+}
+
+TEST(Formation, AnAbortEndsItAtOnce) {
+  const auto listeners = MakeListeners(2);
+  std::atomic<bool> abort{false};
+  std::thread order([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    abort = true;
+  });
+  const MonotonicTime start = Clock::now();
+  const Formed formed = FormEach(
+      listeners, [&](int) { return MakeSpec(listeners); }, {0}, [&] { return !!abort; });
+  order.join();
+  EXPECT_TRUE(absl::IsAborted(formed[0].status())) << formed[0].status();
+  EXPECT_LT(Seconds(Clock::now() - start), 2.0);
+}
+
+TEST(Formation, MembersThatDisagreeAreToldWhichLink) {
+  const auto listeners = MakeListeners(2);
+  auto spec = [&](int rank) {
+    GroupSpec mine = MakeSpec(listeners);
+    if (rank == 1) mine.members[1].num_replicas = 2;
+    return mine;
+  };
+  const Formed formed = FormEach(listeners, spec, {0, 1});
+  for (const auto& result : formed) {
+    // One of the two may see the other's closed connection first.
+    EXPECT_THAT(std::string(Message(result.status())), HasSubstr("<-> worker:"));
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(formed[0].status()) ||
+              absl::IsInvalidArgument(formed[1].status()));
+}
+
+TEST(Formation, AWrongTicketIsRefused) {
+  const auto listeners = MakeListeners(2);
+  auto spec = [&](int rank) {
+    GroupSpec mine = MakeSpec(listeners);
+    mine.formation_timeout = std::chrono::seconds(1);
+    if (rank == 1) mine.ticket = "another";
+    return mine;
+  };
+  const Formed formed = FormEach(listeners, spec, {0, 1});
+  EXPECT_THAT(std::string(Message(formed[1].status())), HasSubstr("another ticket"));
+  EXPECT_FALSE(formed[0].ok());
+}
+
+TEST(Formation, SharedMemoryOfSeveralHostsIsAConfigurationError) {
+  const auto listeners = MakeListeners(2);
+  GroupSpec spec = MakeSpec(listeners);
+  spec.members[1].host_id = "elsewhere";
+  spec.backend = Backend::kSharedMemory;
+  for (const auto& result : FormEach(listeners, [&](int) { return spec; }, {0, 1})) {
+    EXPECT_EQ(ExitCodeOf(result.status()), ExitCode::kConfiguration) << result.status();
+  }
+}
+
+TEST(Formation, TheBackendFollowsTheHosts) {
+  EXPECT_EQ(MakeGroup("shared_memory", 3)[0].Describe(), "shared memory, 3 ranks");
+  EXPECT_EQ(MakeGroup("hierarchical", 2)[1].Describe(), "TCP ring, 2 ranks");
+  EXPECT_EQ(MakeGroup("hierarchical", 4)[3].Describe(),
+            "4 ranks on 2 hosts: shared memory, 2 TCP rings between hosts");
+  EXPECT_EQ(MakeGroup("tcp", 3)[2].Describe(), "TCP ring, 3 ranks");
+  EXPECT_EQ(MakeGroup("tcp", 1)[0].Describe(), "one rank");
+}
+
+TEST(Formation, WithoutRoomForSharedMemoryAllFallBackToTcp) {
+  // A file of that size cannot be made: what a /dev/shm that is too small comes to.
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  rlimit small = before;
+  small.rlim_cur = 1 << 20;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  TestGroup group = MakeGroup("shared_memory", 3);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, handler);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(group[rank].Describe(), "TCP ring, 3 ranks");
+  OnEachRank(3, [&](int rank) { EXPECT_TRUE(group[rank].Barrier()->Wait().ok()); });
+}
+
+std::vector<float> Ones(int64_t count) { return std::vector<float>(count, 1.f); }
+
+absl::Status Sum(Communicator& communicator, std::vector<float>& data) {
+  return communicator
+      .AllReduce({data.data(), static_cast<int64_t>(data.size()), DataType::kFloat32},
+                 ReduceOp::kSum)
+      ->Wait();
+}
+
+class Generations : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(All, Generations,
+                         ::testing::Values("tcp", "shared_memory", "hierarchical", "replicas"),
+                         [](const auto& info) { return info.param; });
+
+// A rank that slept through the end of its generation wakes up and goes on with it.
+TEST_P(Generations, LateBytesOfAnOldGenerationHarmNobody) {
+  TestGroup old = MakeGroup(GetParam(), 3, {.generation = 1});
+  OnEachRank(3, [&](int rank) {
+    auto data = Ones(100'000);
+    EXPECT_TRUE(Sum(old[rank], data).ok());
+  });
+  for (const int rank : {0, 1}) {
+    old[rank].Abort(Superseded("generation 1 is over"));
+    old.ranks[rank].reset();
+  }
+  TestGroup next = MakeGroup(GetParam(), 3, {.generation = 2});
+  std::thread sleeper([&] {
+    auto data = Ones(100'000);
+    EXPECT_FALSE(Sum(old[2], data).ok());
+    EXPECT_FALSE(Sum(old[2], data).ok());
+  });
+  OnEachRank(3, [&](int rank) {
+    for (int i = 0; i < 20; ++i) {
+      auto data = Ones(100'000);
+      ASSERT_TRUE(Sum(next[rank], data).ok());
+      ASSERT_TRUE(std::all_of(data.begin(), data.end(), [](float x) { return x == 3.f; }));
+    }
+  });
+  sleeper.join();
+}
+
+int Entries(const char* folder, const std::string& prefix) {
+  int count = 0;
+  DIR* open = opendir(folder);
+  while (const dirent* entry = readdir(open)) {
+    count += std::string(entry->d_name).starts_with(prefix) && entry->d_name[0] != '.';
+  }
+  closedir(open);
+  return count;
+}
+
+int SegmentsMapped() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find("muster-") != line.npos;
+  return count;
+}
+
+TEST_P(Generations, LeaveNothingBehind) {
+  const int segments = Entries("/dev/shm", "muster-");
+  { MakeGroup(GetParam(), 3); }
+  const int descriptors = Entries("/proc/self/fd", ""), threads = Entries("/proc/self/task", "");
+  for (uint64_t generation = 1; generation <= 25; ++generation) {
+    TestGroup group = MakeGroup(GetParam(), 3, {.generation = generation});
+    std::shared_ptr<void> memory = group[0].AllocateReducible(1 << 20);
+    OnEachRank(3, [&](int rank) {
+      auto data = Ones(50'000);
+      EXPECT_TRUE(Sum(group[rank], data).ok());
+    });
+    if (generation % 2 == 0) group[1].Abort(PeerLost("lost"));
+  }
+  EXPECT_EQ(Entries("/proc/self/fd", ""), descriptors);
+  EXPECT_EQ(Entries("/proc/self/task", ""), threads);
+  EXPECT_EQ(Entries("/dev/shm", "muster-"), segments);
+  EXPECT_EQ(SegmentsMapped(), 0);
+}
+
+TEST(ReducibleMemory, OutlivesItsCommunicator) {
+  TestGroup group = MakeGroup("shared_memory", 2);
+  std::shared_ptr<void> memory = group[0].AllocateReducible(1000);
+  ASSERT_NE(memory, nullptr);
+  group.ranks.clear();
+  static_cast<char*>(memory.get())[999] = 1;
+  memory.reset();
+  EXPECT_EQ(SegmentsMapped(), 0);
+}
+
+}  // namespace
+}  // namespace muster

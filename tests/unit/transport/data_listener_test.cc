@@ -1,0 +1,212 @@
+#include "common/transport/data_listener.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "common/transport/address.h"
+
+namespace muster::transport {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Duration kLong = std::chrono::seconds(10);
+
+std::unique_ptr<DataListener> Listen(ListenerOptions options = {}) {
+  options.bind_address = "127.0.0.1";
+  auto listener = DataListener::Create(options);
+  EXPECT_TRUE(listener.ok()) << listener.status();
+  return *std::move(listener);
+}
+
+using Result = absl::StatusOr<std::unique_ptr<DataConnection>>;
+
+Result Await(DataListener& listener, Dialing& dialing, Duration limit = kLong) {
+  const MonotonicTime until = Clock::now() + limit;
+  for (uint64_t seen = 0; Clock::now() < until;
+       listener.WaitForChange(&seen, std::chrono::milliseconds(20))) {
+    if (auto result = dialing.TakeResult()) return *std::move(result);
+  }
+  return DeadlinePassed("still under way");
+}
+
+std::unique_ptr<DataConnection> AwaitTake(DataListener& listener, Admission& admission, int from) {
+  const MonotonicTime until = Clock::now() + kLong;
+  for (uint64_t seen = 0; Clock::now() < until;
+       listener.WaitForChange(&seen, std::chrono::milliseconds(20))) {
+    if (auto connection = admission.Take(from, 0)) return connection;
+  }
+  return nullptr;
+}
+
+DialRequest To(const DataListener& listener, Hello hello) {
+  return {listener.address(), std::move(hello), Clock::now() + kLong};
+}
+
+// A socket without any manners.
+int RawConnect(const DataListener& listener) {
+  const Endpoint endpoint = *ParseEndpoint(listener.address());
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(endpoint.port);
+  inet_pton(AF_INET, endpoint.host.c_str(), &address.sin_addr);
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  return fd;
+}
+
+// True when the other side closes within the limit.
+bool IsClosed(int fd, int limit_ms) {
+  pollfd polled{fd, POLLIN, 0};
+  for (char byte[64]; poll(&polled, 1, limit_ms) == 1;) {
+    if (recv(fd, byte, sizeof byte, 0) <= 0) return true;
+  }
+  return false;
+}
+
+TEST(DataListenerTest, ConnectsAndMovesBytesBothWaysAtOnce) {
+  const auto a = Listen(), b = Listen();
+  const auto admission = a->Admit(5, 0, "ticket");
+  const auto dialing = b->Dial(To(*a, {5, 1, 0, 0, "ticket"}));
+  Result there = Await(*b, *dialing);
+  ASSERT_TRUE(there.ok()) << there.status();
+  const auto here = AwaitTake(*a, *admission, 1);
+  ASSERT_NE(here, nullptr);
+  EXPECT_EQ(here->info().from, 1);
+  EXPECT_EQ(here->info().generation, 5u);
+  const size_t bytes = 20'000'000;  // more than any buffer: it must flow both ways
+  std::vector<std::byte> sent(bytes, std::byte{7}), received_a(bytes), received_b(bytes);
+  const AbortSignal never;
+  std::thread other(
+      [&] { EXPECT_TRUE((*there)->Exchange(sent, received_b, Clock::now() + kLong, never).ok()); });
+  EXPECT_TRUE(here->Exchange(sent, received_a, Clock::now() + kLong, never).ok());
+  other.join();
+  EXPECT_TRUE(received_a == sent && received_b == sent);
+}
+
+TEST(DataListenerTest, AnAbortEndsAWaitWithinMilliseconds) {
+  const auto a = Listen(), b = Listen();
+  const auto admission = a->Admit(1, 0, "ticket");
+  const auto dialing = b->Dial(To(*a, {1, 1, 0, 0, "ticket"}));
+  Result there = Await(*b, *dialing);
+  ASSERT_TRUE(there.ok());
+  AbortSignal abort;
+  MonotonicTime aborted;
+  std::thread order([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    aborted = Clock::now();
+    abort.Set();
+  });
+  std::byte byte;
+  const absl::Status status = (*there)->Exchange({}, {&byte, 1}, Clock::now() + kLong, abort);
+  const MonotonicTime woken = Clock::now();
+  order.join();
+  EXPECT_TRUE(absl::IsAborted(status)) << status;
+  EXPECT_LT(Seconds(woken - aborted), 0.2);
+  const absl::Status late = (*there)->Exchange(
+      {}, {&byte, 1}, Clock::now() + std::chrono::milliseconds(20), AbortSignal());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
+}
+
+TEST(DataListenerTest, EarlyConnectionsAreHeldUntilTheirGenerationIsFormed) {
+  const auto a = Listen(), b = Listen();
+  const auto early = b->Dial(To(*a, {9, 1, 0, 0, "ticket"}));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Await(*b, *early, std::chrono::milliseconds(50)).status()));
+  const auto admission = a->Admit(9, 0, "ticket");
+  EXPECT_TRUE(Await(*b, *early).ok());
+  EXPECT_NE(AwaitTake(*a, *admission, 1), nullptr);
+}
+
+TEST(DataListenerTest, PastGenerationsWrongTicketsAndWrongRanksAreRefused) {
+  const auto a = Listen(), b = Listen();
+  a->Admit(3, 0, "ticket").reset();
+  const auto admission = a->Admit(7, 0, "ticket");
+  const std::pair<Hello, const char*> cases[] = {{{2, 1, 0, 0, "ticket"}, "left this generation"},
+                                                 {{3, 1, 0, 0, "ticket"}, "left this generation"},
+                                                 {{7, 1, 0, 0, "tickeT"}, "another ticket"},
+                                                 {{7, 1, 2, 0, "ticket"}, "does not expect"}};
+  for (const auto& [hello, why] : cases) {
+    const auto dialing = b->Dial(To(*a, hello));
+    const absl::Status status = Await(*b, *dialing).status();
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kRetryable);
+    EXPECT_THAT(std::string(Message(status)), HasSubstr(why));
+  }
+  EXPECT_EQ(admission->Take(1, 0), nullptr);
+}
+
+TEST(DataListenerTest, GarbageOversizedAndSilentPeersAreClosedAndHarmNothing) {
+  const auto a = Listen({.hello_timeout = std::chrono::milliseconds(200)});
+  const auto admission = a->Admit(1, 0, "ticket");
+  const int garbage = RawConnect(*a), oversized = RawConnect(*a), silent = RawConnect(*a),
+            slow = RawConnect(*a);
+  const char request[] = "GET / HTTP/1.1\r\nHost: worker\r\n\r\n";
+  EXPECT_GT(send(garbage, request, sizeof request, MSG_NOSIGNAL), 0);
+  auto hello = EncodeHello({1, 1, 0, 0, "ticket"});
+  EXPECT_EQ(send(slow, hello.data(), 20, MSG_NOSIGNAL), 20);  // and never the rest
+  hello[15] = std::byte{0x7f};                                // a length of 2 GB
+  EXPECT_GT(send(oversized, hello.data(), hello.size(), MSG_NOSIGNAL), 0);
+  for (const int fd : {garbage, oversized, silent, slow}) {
+    EXPECT_TRUE(IsClosed(fd, 5000));
+    close(fd);
+  }
+  const auto b = Listen();
+  const auto dialing = b->Dial(To(*a, {1, 1, 0, 0, "ticket"}));
+  EXPECT_TRUE(Await(*b, *dialing).ok());
+}
+
+TEST(DataListenerTest, SilentPeersAreBoundedInNumberAndTheOldestGivesWay) {
+  const auto a = Listen({.max_silent = 4});
+  const auto admission = a->Admit(1, 0, "ticket");
+  std::vector<int> silent;
+  for (int i = 0; i < 6; ++i) silent.push_back(RawConnect(*a));
+  EXPECT_TRUE(IsClosed(silent[0], 2000));
+  EXPECT_TRUE(IsClosed(silent[1], 2000));
+  EXPECT_FALSE(IsClosed(silent[5], 50));
+  const auto b = Listen();
+  const auto dialing = b->Dial(To(*a, {1, 1, 0, 0, "ticket"}));
+  EXPECT_TRUE(Await(*b, *dialing).ok()) << "those who know what to say are let in";
+  for (const int fd : silent) close(fd);
+}
+
+TEST(DataListenerTest, HeldConnectionsAreBoundedInNumber) {
+  const auto a = Listen({.max_held = 2}), b = Listen();
+  std::vector<std::unique_ptr<Dialing>> early;
+  for (int i = 0; i < 3; ++i) early.push_back(b->Dial(To(*a, {9, i + 1, 0, 0, "ticket"})));
+  int refused = 0;
+  const MonotonicTime until = Clock::now() + kLong;
+  for (uint64_t seen = 0; refused == 0 && Clock::now() < until;
+       b->WaitForChange(&seen, std::chrono::milliseconds(20))) {
+    for (const auto& dialing : early) {
+      if (auto result = dialing->TakeResult()) {
+        EXPECT_THAT(std::string(Message(result->status())), HasSubstr("too many"));
+        ++refused;
+      }
+    }
+  }
+  EXPECT_EQ(refused, 1);
+}
+
+TEST(DataListenerTest, DialingNobodySaysWhy) {
+  const auto b = Listen();
+  std::string gone;
+  { gone = Listen()->address(); }
+  const auto dialing = b->Dial({gone, {1, 1, 0, 0, "t"}, Clock::now() + kLong});
+  const absl::Status status = Await(*b, *dialing).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("refused"));
+}
+
+TEST(DataListenerTest, AnAddressThatIsNotHereIsAConfigurationError) {
+  const auto listener = DataListener::Create({.bind_address = "203.0.113.7"});
+  EXPECT_EQ(ExitCodeOf(listener.status()), ExitCode::kConfiguration) << listener.status();
+  EXPECT_THAT(std::string(Message(listener.status())), HasSubstr("203.0.113.7"));
+}
+
+}  // namespace
+}  // namespace muster::transport
