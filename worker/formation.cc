@@ -3,6 +3,8 @@
 #include <map>
 #include <string>
 
+#include "common/collective/nccl.h"
+
 namespace muster {
 namespace {
 
@@ -19,8 +21,12 @@ Backend BackendOf(const std::string& name) {
 
 }  // namespace
 
-Formation FormationOver(transport::DataListener* listener, std::vector<c10::Device> /*devices*/,
+Formation FormationOver(transport::DataListener* listener, std::vector<c10::Device> devices,
                         const CollectiveOptions& options, Duration timeout) {
+  NcclOptions nccl{.timeout = timeout};
+  for (const c10::Device& device : devices) {
+    if (device.is_cuda()) nccl.devices.push_back(device.index());
+  }
   return [=](const GroupSpec& wanted, const std::vector<int>& replicas_per_rank,
              const std::function<bool()>& aborted)
              -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
@@ -28,6 +34,9 @@ Formation FormationOver(transport::DataListener* listener, std::vector<c10::Devi
     spec.backend = BackendOf(options.backend);
     MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> group,
                             FormGroup(spec, *listener, aborted));
+    if (!nccl.devices.empty()) {
+      return MakeNcclCommunicators(std::move(group), replicas_per_rank, nccl, aborted);
+    }
     return MakeReplicaCommunicators(std::move(group), replicas_per_rank, timeout);
   };
 }
