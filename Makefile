@@ -16,6 +16,10 @@ $(BUILD)/build.ninja: | bootstrap
 build: bootstrap $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS)
 
+# A chief and a worker on this host, in a fresh folder.
+train: build
+	@$(BUILD)/bin/muster launch --workers 1 --job examples/fashion_mnist.json --set model_dir=runs/fashion_mnist-$$(date +%Y%m%d-%H%M%S)
+
 test: build
 	@ctest --test-dir $(BUILD) --output-on-failure
 

@@ -531,9 +531,13 @@ void MemberImpl::SetPhaseLocked(Phase phase) {
 
 void MemberImpl::SetPhase(Phase phase, int64_t step) {
   absl::MutexLock lock(&mu_);
+  // Training has begun: should this process be lost before its next heartbeat, the verdict can say
+  // so.
+  const bool begun = phase_ == Phase::kStarting || phase_ == Phase::kForming;
   if (phase != phase_ || step != step_) phase_since_ = Clock::now();
   phase_ = phase;
   step_ = step;
+  if (begun) ChangedLocked();
 }
 
 absl::Status MemberImpl::Explain(const absl::Status& local) {
@@ -582,6 +586,10 @@ void MemberImpl::ReportFailure(const absl::Status& failure) {
 void MemberImpl::RequestStop() {
   stop_ = true;
   absl::MutexLock lock(&mu_);
+  // Before it has joined there is nobody to agree with on a step.
+  if (!welcome_)
+    EndLocked(
+        {ExitCode::kPreempted, "", "", -1, Phase::kStarting, "asked to stop before it joined"});
   ChangedLocked();
 }
 
