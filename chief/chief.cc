@@ -61,7 +61,7 @@ class Chief : public ChiefRole, private Observer {
   absl::Status End(const absl::Status& result) override;
 
  private:
-  void OnStart(const StartReport&) override { ++generations_; }
+  void OnStart(const StartReport& report) override;
   void OnSuperseded(const absl::Status& superseded);
   Verdict VerdictOf(const absl::Status& failure) const;
   CoordinatorOptions OptionsOfCoordinator();
@@ -119,6 +119,20 @@ absl::Status Chief::Start() {
     to_end_ = coordinator_.get();
   }
   return absl::OkStatus();
+}
+
+void Chief::OnStart(const StartReport& report) {
+  ++generations_;
+  std::vector<std::string> splits, models;
+  for (const auto& [name, size] : report.split_sizes)
+    splits.push_back(fmt::format("{} {}", name, FormatCount(static_cast<double>(size))));
+  for (const auto& [name, count] : report.parameter_counts)
+    models.push_back(fmt::format("{} {}", name, FormatCount(static_cast<double>(count))));
+  LogInfo("examples: {}; parameters: {}", fmt::join(splits, ", "), fmt::join(models, ", "));
+  LogInfo("global batch {} on {} replica{} in {} process{}, {} steps an epoch",
+          report.global_batch_size, report.num_replicas, report.num_replicas == 1 ? "" : "s",
+          report.world_size, report.world_size == 1 ? "" : "es",
+          FormatCount(static_cast<double>(report.steps_per_epoch)));
 }
 
 Verdict Chief::VerdictOf(const absl::Status& failure) const {

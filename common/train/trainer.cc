@@ -1,6 +1,7 @@
 #include "common/train/trainer.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
 
 #include <numeric>
@@ -121,6 +122,7 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
   std::vector<int64_t> steps(replicas_.size(), last_step_);
   const auto run = [&](size_t i) {
     at::set_num_threads(threads);
+    const c10::DeviceGuard device(replicas_[i]->device());
     Communicator* communicator = generation->replicas[i].get();
     absl::Status status = CatchProgramErrors("setting up", [&] {
       ThrowIfError(replicas_[i]->Attach(communicator, schedule, job.collective));

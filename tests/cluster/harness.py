@@ -16,8 +16,8 @@ import tempfile
 import time
 import unittest
 
-BIN = pathlib.Path(os.environ["MUSTER_BIN_DIR"])
-SOURCE = pathlib.Path(os.environ["MUSTER_SOURCE_DIR"])
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("MUSTER_BIN_DIR", SOURCE / "build" / "bin"))
 
 
 def free_ports(count):

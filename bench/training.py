@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""How well two processes on one host scale, and how soon a cluster trains: ratios from one run.
+
+  bench/training.py [--hidden 64,1024] [--rounds 3] [--ddp]
+
+The convnet at 64 examples a replica, SGD 0.01: one process pinned to core 0, then two pinned to cores 0 and 1, in turns, three
+times; the medians are compared. --ddp also runs PyTorch's DistributedDataParallel over gloo, tuned, with the peer script that
+MUSTER_PEERS names (torch_ddp.py). Then the time from `muster launch` to the first finished step of a chief and two workers.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
+from harness import BIN, SOURCE, events, free_ports, result  # noqa: E402
+
+
+def job(folder, hidden, steps):
+    path = folder / "job.json"
+    path.write_text(json.dumps({
+        "program": "fashion_mnist", "program_args": {"hidden": hidden}, "per_replica_batch_size": 64, "optimizer": "sgd",
+        "learning_rate": 0.01, "epochs": 1000, "max_steps": steps, "devices": "cpu", "summary": {"every_steps": 0}}))
+    return path
+
+
+def train(processes, hidden, steps, cores):
+    """Examples a second of the whole cluster: the median over its steady steps."""
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
+        folder = pathlib.Path(name)
+        path = job(folder, hidden, steps)
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(processes)]
+        running = []
+        for i in range(processes):
+            env = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
+            if processes > 1:
+                env["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}})
+            command = ["taskset", "-c", cores[i], str(BIN / "muster-worker"), "--job", str(path), "--set", f"model_dir={folder / 'model'}"]
+            running.append(subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
+        for process in running:
+            _, text = process.communicate(timeout=600)
+            if process.returncode != 0:
+                raise SystemExit(text.decode())
+        return result(folder / "model")
+
+
+def ddp(script, hidden, steps):
+    python = subprocess.check_output([str(SOURCE / "deploy" / "bootstrap"), "--prefix"], text=True).strip() + "/bin/python"
+    (port,) = free_ports(1)
+    running = []
+    for i in range(2):
+        env = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2",
+               "RANK": str(i), "OMP_NUM_THREADS": "1", "LD_PRELOAD": "libtcmalloc_minimal.so.4"}
+        running.append(subprocess.Popen(["taskset", "-c", str(i), python, script, str(hidden), str(steps), "tuned"], env=env, stdout=subprocess.PIPE, text=True))
+    out = [p.communicate(timeout=600)[0] for p in running]
+    return json.loads(out[0].strip().splitlines()[-1])["img_s"]
+
+
+def start_up():
+    """Seconds from the start of `muster launch` to the first finished step of three processes."""
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
+        folder = pathlib.Path(name)
+        path = job(folder, 64, 5)
+        begin = time.time()
+        subprocess.run([str(BIN / "muster"), "launch", "--workers", "2", "--job", str(path), "--set", f"model_dir={folder / 'model'}",
+                        "--set", "summary.every_steps=1"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        return min(event.wall_time for event in events(folder / "model" / "train") if event.step == 1) - begin
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--hidden", default="64,1024")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--ddp", action="store_true")
+    arguments = parser.parse_args()
+    for hidden in map(int, arguments.hidden.split(",")):
+        steps = 1200 if hidden <= 64 else 250
+        one, two, peer, waits = [], [], [], []
+        for _ in range(arguments.rounds):
+            one.append(train(1, hidden, steps, ["0"])["examples_per_second"])
+            got = train(2, hidden, steps, ["0", "1"])
+            two.append(got["examples_per_second"])
+            waits.append(got["step_seconds"]["wait"] * 1e3)
+            if arguments.ddp:
+                peer.append(ddp(os.environ["MUSTER_PEERS"] + "/torch_ddp.py", hidden, steps))
+        a, b = statistics.median(one), statistics.median(two)
+        line = f"{hidden} hidden: one process {a:,.0f} examples/s, two {b:,.0f}: {b / (2 * a):.3f} of twice one; {statistics.median(waits):.2f} ms a step in reductions"
+        if peer:
+            line += f"; DDP tuned {statistics.median(peer):,.0f}: {b / statistics.median(peer):.2f} times that"
+        print(line, flush=True)
+    times = [start_up() for _ in range(5)]
+    print(f"launch to the first finished step of 3 processes: median {statistics.median(times):.2f} s (of {', '.join(f'{t:.2f}' for t in times)})")
+
+
+if __name__ == "__main__":
+    main()
