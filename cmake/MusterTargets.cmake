@@ -46,7 +46,7 @@ endfunction()
 
 function(_muster_link target)
   foreach(dependency ${ARGN})
-    if(dependency MATCHES "^[a-z_]+$" AND NOT TARGET ${dependency})
+    if(dependency MATCHES "^[a-z_]+$" AND NOT dependency STREQUAL CMAKE_DL_LIBS AND NOT TARGET ${dependency})
       # A library of ours, perhaps of a folder that comes later.
       target_link_libraries(${target} PUBLIC muster_${dependency})
     else()

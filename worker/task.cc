@@ -255,8 +255,8 @@ absl::Status Task::TrainAsMember() {
 
 absl::Status Task::Train() {
   if (!alone()) return TrainAsMember();
-  const std::unique_ptr<Membership> membership =
-      MakeLocalMembership(trainer_->num_replicas(), job_.timeouts.collective);
+  const std::unique_ptr<Membership> membership = MakeLocalMembership(
+      trainer_->num_replicas(), job_.timeouts.collective, CudaIndices(devices_));
   signals_->PassTo(membership.get());
   const absl::Status result = trainer_->Run(membership.get());
   signals_->PassTo(nullptr);

@@ -98,6 +98,14 @@ absl::StatusOr<std::vector<c10::Device>> ParseDevices(const std::string& text) {
       fmt::format("devices is \"{}\": it must be auto, cpu, cpu:N, cuda or cuda:0,1", text));
 }
 
+std::vector<int> CudaIndices(const std::vector<c10::Device>& devices) {
+  std::vector<int> indices;
+  for (const c10::Device& device : devices) {
+    if (device.is_cuda()) indices.push_back(device.index());
+  }
+  return indices;
+}
+
 int AvailableCores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));

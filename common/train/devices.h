@@ -15,6 +15,9 @@ namespace muster {
 // ConfigurationError that says what is.
 absl::StatusOr<std::vector<c10::Device>> ParseDevices(const std::string& text);
 
+// The indices of CUDA devices; empty for replicas on the CPU.
+std::vector<int> CudaIndices(const std::vector<c10::Device>& devices);
+
 // Cores this process may use (its affinity mask).
 int AvailableCores();
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "common/collective/tensor.h"
+
 namespace muster {
 namespace {
 
@@ -21,31 +23,12 @@ at::Tensor ViewFor(const at::Tensor& parameter, const at::Tensor& storage, int64
   return storage.narrow(0, offset, parameter.numel()).view(parameter.sizes());
 }
 
-DataType DataTypeOf(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return DataType::kFloat32;
-    case at::kDouble:
-      return DataType::kFloat64;
-    case at::kHalf:
-      return DataType::kFloat16;
-    case at::kBFloat16:
-      return DataType::kBFloat16;
-    case at::kLong:
-      return DataType::kInt64;
-    default:
-      return DataType::kByte;
-  }
-}
-
 }  // namespace
 
 Buffer BufferOf(const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.is_contiguous(), "a collective needs a contiguous tensor, got strides ",
-              tensor.strides());
-  const DataType type = DataTypeOf(tensor.scalar_type());
-  return {tensor.data_ptr(),
-          type == DataType::kByte ? static_cast<int64_t>(tensor.nbytes()) : tensor.numel(), type};
+  const auto buffer = TensorBuffer(tensor);
+  TORCH_CHECK(buffer.ok(), std::string(Message(buffer.status())));
+  return *buffer;
 }
 
 GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Communicator* communicator,

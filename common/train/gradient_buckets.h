@@ -83,7 +83,7 @@ class GradientBuckets {
   int next_launch_ = 0;
 };
 
-// Flat contiguous memory as a Buffer. REQUIRES: contiguous, a type of DataType.
+// TensorBuffer that throws c10::Error, for code at a step's edge.
 Buffer BufferOf(const at::Tensor& tensor);
 
 }  // namespace muster

@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "common/collective/formation.h"
+#include "common/collective/nccl.h"
 #include "common/train/membership.h"
 
 namespace muster {
@@ -9,8 +10,8 @@ namespace {
 
 class LocalMembership : public Membership {
  public:
-  LocalMembership(int num_replicas, Duration timeout)
-      : num_replicas_(num_replicas), timeout_(timeout) {}
+  LocalMembership(int num_replicas, Duration timeout, std::vector<int> cuda_devices)
+      : num_replicas_(num_replicas), timeout_(timeout), cuda_devices_(std::move(cuda_devices)) {}
 
   absl::StatusOr<Generation> NextGeneration(int64_t last_step) override {
     Generation generation;
@@ -18,7 +19,17 @@ class LocalMembership : public Membership {
     generation.replicas_per_rank = {num_replicas_};
     generation.replicas_on_host = num_replicas_;
     generation.owner_step = last_step;
-    generation.replicas = MakeThreadCommunicators(num_replicas_, timeout_);
+    if (cuda_devices_.empty()) {
+      generation.replicas = MakeThreadCommunicators(num_replicas_, timeout_);
+      return generation;
+    }
+    NcclOptions options;
+    options.devices = cuda_devices_;
+    options.timeout = timeout_;
+    MUSTER_ASSIGN_OR_RETURN(
+        generation.replicas,
+        MakeNcclCommunicators(std::move(MakeThreadCommunicators(1, timeout_)[0]), {num_replicas_},
+                              options, [] { return false; }));
     return generation;
   }
   void SetPhase(Phase, int64_t) override {}
@@ -31,14 +42,16 @@ class LocalMembership : public Membership {
  private:
   const int num_replicas_;
   const Duration timeout_;
+  const std::vector<int> cuda_devices_;
   uint64_t formed_ = 0;
   std::atomic<bool> stop_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<Membership> MakeLocalMembership(int num_replicas, Duration timeout) {
-  return std::make_unique<LocalMembership>(num_replicas, timeout);
+std::unique_ptr<Membership> MakeLocalMembership(int num_replicas, Duration timeout,
+                                                std::vector<int> cuda_devices) {
+  return std::make_unique<LocalMembership>(num_replicas, timeout, std::move(cuda_devices));
 }
 
 }  // namespace muster

@@ -100,7 +100,9 @@ class Observer {
 };
 
 // One process, no coordinator: the membership of `muster-worker --job` without TF_CONFIG.
-// `timeout` bounds each collective among its replicas.
-std::unique_ptr<Membership> MakeLocalMembership(int num_replicas, Duration timeout);
+// `cuda_devices`: one for each replica, or empty for replicas on the CPU. `timeout` bounds each
+// collective among them.
+std::unique_ptr<Membership> MakeLocalMembership(int num_replicas, Duration timeout,
+                                                std::vector<int> cuda_devices = {});
 
 }  // namespace muster

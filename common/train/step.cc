@@ -446,8 +446,8 @@ absl::Status StepImpl::Commit(StepResult* result) {
 
 void StepImpl::RollBack() {
   for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.buckets->Cancel();
-  // The state was saved at the first minimize(), after the forward pass had moved the buffers; theirs
-  // is the older copy and goes last.
+  // The state was saved at the first minimize(), after the forward pass had moved the buffers;
+  // theirs is the older copy and goes last.
   if (state_saved_) CopyBack(state_undo_, replica_->state());
   if (!buffers_.empty()) CopyBack(buffers_undo_, buffers_);
   state_saved_ = false;

@@ -318,6 +318,32 @@ TEST(Step, AFailureBetweenTwoMinimizeCallsLeavesNoTrace) {
   EXPECT_EQ(run.replicas[0].at("calls").item<float>(), 2.f);
 }
 
+TEST_P(StepOverReplicas, AnAbortBeforeTheLastReductionLeavesEverythingAsItWas) {
+  const Data data = MakeData(6);
+  std::vector<Communicator*> communicators;
+  const auto set_up = [&](bool abort) {
+    return [&, abort](TestProgram& p) {
+      LeastSquares(p, data.x, data.y);
+      p.on_step = [&, abort](TestProgram& self, Step& step, const data::Batch& batch) {
+        step.minimize(self.optimizers["sgd"], SquaredError(self, batch));
+        if (abort && step.number() == 3 && step.replica() == 0)
+          communicators[0]->Abort(PeerLost("worker 7 is gone"));
+      };
+    };
+  };
+  testing::RunOptions options{MakeJob(6, 5),
+                              std::vector<c10::Device>(GetParam(), c10::Device(at::kCPU)), nullptr};
+  options.on_generation = [&](Generation& generation) {
+    for (auto& communicator : generation.replicas) communicators.push_back(communicator.get());
+  };
+  const auto aborted = testing::Run(options, set_up(true));
+  EXPECT_EQ(ExitCodeOf(aborted.status), ExitCode::kRetryable);
+  EXPECT_THAT(std::string(Message(aborted.status)), HasSubstr("worker 7 is gone"));
+  const auto two = RunLocally(MakeJob(6, 2), GetParam(), set_up(false));
+  for (int r = 0; r < GetParam(); ++r)
+    EXPECT_TRUE(at::equal(aborted.replicas[r].at("w"), two.replicas[r].at("w")));
+}
+
 TEST(Step, TheGeneratorIsAFunctionOfStepAndReplica) {
   const Data data = MakeData(6);
   std::mutex mutex;

@@ -3,6 +3,8 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 
+#include "common/train/devices.h"
+
 namespace muster::testing {
 
 std::vector<double> Recorder::losses() const {
@@ -18,12 +20,38 @@ const EpochReport* Recorder::Find(const std::string& split, int64_t epoch) const
   return nullptr;
 }
 
-RunResult RunLocally(Job job, int replicas, std::function<void(TestProgram&)> set_up) {
+namespace {
+// A membership whose generations a test gets to see.
+class Watched : public Membership {
+ public:
+  Watched(std::unique_ptr<Membership> inner, std::function<void(Generation&)> on_generation)
+      : inner_(std::move(inner)), on_generation_(std::move(on_generation)) {}
+  absl::StatusOr<Generation> NextGeneration(int64_t last_step) override {
+    auto generation = inner_->NextGeneration(last_step);
+    if (generation.ok() && on_generation_) on_generation_(*generation);
+    return generation;
+  }
+  void SetPhase(Phase phase, int64_t step) override { inner_->SetPhase(phase, step); }
+  absl::Status Explain(const absl::Status& local) override { return inner_->Explain(local); }
+  void ReportFailure(const absl::Status& failure) override { inner_->ReportFailure(failure); }
+  void RequestStop() override { inner_->RequestStop(); }
+  bool StopRequested() const override { return inner_->StopRequested(); }
+  absl::Status Finish(int64_t last_step, const absl::Status& outcome) override {
+    return inner_->Finish(last_step, outcome);
+  }
+
+ private:
+  const std::unique_ptr<Membership> inner_;
+  const std::function<void(Generation&)> on_generation_;
+};
+}  // namespace
+
+RunResult Run(RunOptions run, std::function<void(TestProgram&)> set_up) {
   RunResult result;
   std::vector<TestProgram*> programs;
   TrainerOptions options;
-  options.job = std::move(job);
-  options.devices.assign(replicas, c10::Device(at::kCPU));
+  options.job = std::move(run.job);
+  options.devices = run.devices;
   options.observers = {&result.recorder};
   options.factory = [&] {
     auto program = std::make_unique<TestProgram>();
@@ -36,17 +64,24 @@ RunResult RunLocally(Job job, int replicas, std::function<void(TestProgram&)> se
     result.status = trainer.status();
     return result;
   }
-  auto membership = MakeLocalMembership(replicas, std::chrono::seconds(20));
-  result.status = (*trainer)->Run(membership.get());
+  Watched membership(MakeLocalMembership(static_cast<int>(run.devices.size()),
+                                         std::chrono::seconds(20), CudaIndices(run.devices)),
+                     run.on_generation);
+  result.status = (*trainer)->Run(&membership);
   for (TestProgram* program : programs) {
     std::map<std::string, at::Tensor> values;
     for (const auto& item : program->model->named_parameters())
-      values[item.key()] = item.value().detach().clone();
+      values[item.key()] = item.value().detach().cpu().clone();
     for (const auto& item : program->model->named_buffers())
-      values[item.key()] = item.value().detach().clone();
+      values[item.key()] = item.value().detach().cpu().clone();
     result.replicas.push_back(std::move(values));
   }
   return result;
+}
+
+RunResult RunLocally(Job job, int replicas, std::function<void(TestProgram&)> set_up) {
+  return Run({std::move(job), std::vector<c10::Device>(replicas, c10::Device(at::kCPU)), nullptr},
+             std::move(set_up));
 }
 
 std::function<absl::StatusOr<data::DatasetPtr>()> Tensors2(at::Tensor x, at::Tensor y) {

@@ -75,7 +75,14 @@ struct RunResult {
   std::vector<std::map<std::string, at::Tensor>> replicas;
 };
 
-// Runs the program on `replicas` threads of this process.
+// Runs the program on these devices of this process; `on_generation` sees the communicators.
+struct RunOptions {
+  Job job;
+  std::vector<c10::Device> devices = {c10::Device(at::kCPU)};
+  std::function<void(Generation&)> on_generation;
+};
+RunResult Run(RunOptions options, std::function<void(TestProgram&)> set_up);
+// On `replicas` CPU replicas.
 RunResult RunLocally(Job job, int replicas, std::function<void(TestProgram&)> set_up);
 
 // A dataset of the given tensors.
