@@ -50,8 +50,16 @@ class Passage {
 
   absl::Status Run(std::vector<std::byte>& partial) {
     Prepare(partial);
-    Link& right = mesh_.link(right_);
-    right.sending = true;
+    mesh_.link(right_).sending = true;
+    const absl::Status status = Move();
+    // Between frames other things may be said and heard on these links.
+    if (sent_ == 0 || sent_ == to_send_) mesh_.link(right_).sending = false;
+    if (greeted_ && received_ == to_receive_) mesh_.link(left_).header_bytes = 0;
+    return status;
+  }
+
+ private:
+  absl::Status Move() {
     MonotonicTime idle_since{};
     while (sent_ < to_send_ || received_ < to_receive_ || !greeted_) {
       MUSTER_ASSIGN_OR_RETURN(const bool sent, Send());
@@ -68,12 +76,9 @@ class Passage {
       }
       MUSTER_RETURN_IF_ERROR(Wait());
     }
-    right.sending = false;
-    mesh_.link(left_).header_bytes = 0;
     return absl::OkStatus();
   }
 
- private:
   void Prepare(std::vector<std::byte>& partial) {
     const int n = static_cast<int>(order_.size());
     const int64_t element = SizeOf(plan_.type);
