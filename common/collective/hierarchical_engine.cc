@@ -41,11 +41,14 @@ class HierarchicalEngine : public Engine {
 
   absl::Status Run(const Operation& operation, MonotonicTime deadline) override {
     absl::Status status = RunVerb(operation, deadline);
-    if (status.ok()) return status;
-    if (team_) team_->Poison();
-    return absl::IsAborted(status) || absl::IsUnavailable(status)
-               ? mesh_->Explain(PeerLost(Message(status)))
-               : status;
+    // First the reason, then the others of this host are woken: they will ask for it.
+    if (absl::IsAborted(status)) {
+      status = mesh_->Explain(PeerLost("Another rank of this host gave up."), true);
+    } else if (absl::IsUnavailable(status)) {
+      status = mesh_->Explain(status);
+    }
+    if (!status.ok() && team_) team_->Poison();
+    return status;
   }
   void Wake(const absl::Status&) override {
     mesh_->abort().Set();

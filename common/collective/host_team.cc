@@ -169,11 +169,12 @@ class SharedMemoryEngine : public Engine {
   absl::Status Run(const Operation& operation, MonotonicTime deadline) override {
     const Plan plan = MakePlan(operation, mesh_->rank(), mesh_->size(), mesh_->size());
     absl::Status status = team_.Run(plan, operation.signature, deadline);
-    if (status.ok()) return status;
-    team_.Poison();
-    return absl::IsAborted(status) || absl::IsUnavailable(status)
-               ? mesh_->Explain(PeerLost(Message(status)))
-               : status;
+    // A lost rank's last words have been looked for already.
+    if (absl::IsAborted(status)) {
+      status = mesh_->Explain(PeerLost("Another rank of this host gave up."), true);
+    }
+    if (!status.ok()) team_.Poison();
+    return status;
   }
   void Wake(const absl::Status&) override {
     mesh_->abort().Set();

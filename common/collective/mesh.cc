@@ -17,6 +17,7 @@ using transport::WaitResult;
 
 constexpr size_t kMaxLastWords = 4096;
 constexpr Duration kExplainFor = std::chrono::milliseconds(300);
+constexpr Duration kExplainSecondhandFor = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -127,8 +128,8 @@ void Mesh::Drain(Link& link) {
   }
 }
 
-absl::Status Mesh::Explain(absl::Status local) {
-  const MonotonicTime until = Clock::now() + kExplainFor;
+absl::Status Mesh::Explain(absl::Status local, bool secondhand) {
+  const MonotonicTime until = Clock::now() + (secondhand ? kExplainSecondhandFor : kExplainFor);
   for (;;) {
     if (absl::Status words = CheckAll(); !words.ok()) return words;
     std::vector<Interest> open;

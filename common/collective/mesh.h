@@ -61,9 +61,10 @@ class Mesh {
   void SendPresent(const Signature& signature);
   // Tells the others why (unless OK), where a link is free, and closes all connections.
   void Close(const absl::Status& why);
-  // `local` is what this rank saw (a closed connection). Whoever closed it may have said why to
-  // somebody: waits up to 300 ms for last words, which are the better story.
-  absl::Status Explain(absl::Status local);
+  // `local` is what this rank saw: a closed connection, or (`secondhand`) that another rank has
+  // given up and is about to say why. Whoever it was may have said why to somebody: waits up to
+  // 300 ms, or 1 s, for last words, which are the better story.
+  absl::Status Explain(absl::Status local, bool secondhand = false);
   // DeadlinePassed that names the ranks not known to have come to `signature`: of all, or, where
   // not everybody has to be there to the end, `waiting_for`.
   absl::Status Late(const Signature& signature, int waiting_for, bool of_all,
