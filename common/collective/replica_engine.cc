@@ -79,8 +79,8 @@ class ReplicaEngine : public Engine {
   absl::Status Run(const Operation& operation, MonotonicTime deadline) override {
     absl::Status status = RunVerb(operation, deadline);
     if (status.ok()) return status;
-    // "Another rank gave up" is no reason: its own is there, or about to be.
-    if (absl::IsAborted(status)) status = replicas_->board.Keep(status);
+    // The reason must be there before anybody is woken to ask for it.
+    status = replicas_->board.Keep(status);
     team_.Poison();
     status = replicas_->GiveUp(status);
     team_.Quiesce();

@@ -29,10 +29,11 @@ class ThreadEngine : public Engine {
     const Plan plan = MakePlan(operation, team_.rank(), team_.size(), team_.size());
     absl::Status status = RunPlan(operation.signature, plan, deadline);
     if (status.ok()) return status;
-    if (!absl::IsAborted(status)) status = board_->Keep(status);
+    // The reason must be there before anybody is woken to ask for it.
+    status = board_->Keep(status);
     team_.Poison();
     team_.Quiesce();
-    return board_->Keep(status);
+    return status;
   }
 
   void Wake(const absl::Status& why) override {
