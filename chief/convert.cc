@@ -7,7 +7,9 @@ namespace {
 void ApplyError(const proto::GenerationError& error, bool present, MonotonicTime now,
                 std::optional<ReportedError>* out) {
   if (!present || (out->has_value() && (*out)->generation >= error.generation())) return;
-  *out = ReportedError{error.generation(), error.message(), now};
+  *out = ReportedError{
+      error.generation(), error.message(), now,
+      error.exit_code() == 0 ? ExitCode::kRetryable : ExitCodeFromInt(error.exit_code())};
 }
 
 }  // namespace

@@ -208,6 +208,7 @@ void MemberImpl::AllowForLatenessLocked(MonotonicTime now) {
   if (gap < kLate) return;
   auto move = [now, gap](MonotonicTime* t) { *t = std::min(now, *t + gap); };
   move(&last_heard_);
+  move(&phase_since_);
   if (broken_since_) move(&*broken_since_);
   if (joining_since_) move(&*joining_since_);
 }
@@ -461,6 +462,7 @@ absl::StatusOr<Generation> MemberImpl::NextGeneration(int64_t last_step) {
       formation_error_.emplace();
       formation_error_->set_generation(id);
       formation_error_->set_message(std::string(Message(made.status())));
+      formation_error_->set_exit_code(static_cast<int>(ExitCodeOf(made.status())));
     }
     ChangedLocked();
     while (!OverLocked(id) && started_ != id) wake_.Wait(&mu_);
@@ -586,10 +588,6 @@ void MemberImpl::ReportFailure(const absl::Status& failure) {
 void MemberImpl::RequestStop() {
   stop_ = true;
   absl::MutexLock lock(&mu_);
-  // Before it has joined there is nobody to agree with on a step.
-  if (!welcome_)
-    EndLocked(
-        {ExitCode::kPreempted, "", "", -1, Phase::kStarting, "asked to stop before it joined"});
   ChangedLocked();
 }
 

@@ -190,7 +190,14 @@ Decision DecideForming(MonotonicTime now, const JobState& s, const DecisionOptio
       unformed += (unformed.empty() ? "" : ", ") + TaskText(m.task);
     }
   }
-  if (first >= 0) return FailedFormation(s, first, s.members[first].formation_error->message, o);
+  if (first >= 0) {
+    const ReportedError& error = *s.members[first].formation_error;
+    // A wrong configuration fails the same way each time.
+    if (error.code != ExitCode::kRetryable)
+      return End(first, {error.code, s.members[first].task, s.members[first].host, -1,
+                         Phase::kForming, error.message});
+    return FailedFormation(s, first, error.message, o);
+  }
   if (all) return {Action::kStart, "all members have formed", -1, {}};
   if (now - s.stage_since >= o.formation)
     return FailedFormation(
@@ -234,6 +241,13 @@ Decision DecideEnding(MonotonicTime now, const JobState& s, const DecisionOption
   std::string missing;
   for (const MemberState& m : s.members) {
     if (m.connected && !m.acknowledged) missing += (missing.empty() ? "" : ", ") + TaskText(m.task);
+  }
+  if (missing.empty() && s.verdict.code != ExitCode::kDone && now - s.stage_since < o.farewell) {
+    // Whoever is still on its way is told the verdict, instead of waiting for a chief that is gone.
+    for (const MemberState& m : s.members) {
+      if (!m.joined && !m.failure && !m.missing_since)
+        return Wait("a moment for " + TaskText(m.task) + ", which has not joined");
+    }
   }
   if (missing.empty()) return {Action::kClose, "all members have left", -1, {}};
   const Duration limit = s.verdict.code == ExitCode::kDone ? o.end : std::min(o.end, o.farewell);

@@ -39,6 +39,7 @@ struct ReportedError {
   uint64_t generation = 0;
   std::string message;
   MonotonicTime at;
+  ExitCode code = ExitCode::kRetryable;
 };
 
 struct ReportedFailure {

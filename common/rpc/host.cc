@@ -128,8 +128,8 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& address) {
   return PeerLost(fmt::format("no way from this host to {}: {}", address, why));
 }
 
-absl::StatusOr<std::string> WaitForLocalAddressTowards(const std::string& address,
-                                                       Duration timeout) {
+absl::StatusOr<std::string> WaitForLocalAddressTowards(const std::string& address, Duration timeout,
+                                                       const std::function<bool()>& give_up) {
   const MonotonicTime start = Clock::now();
   MonotonicTime next_line = start + std::chrono::seconds(10);
   Backoff backoff;
@@ -137,6 +137,8 @@ absl::StatusOr<std::string> WaitForLocalAddressTowards(const std::string& addres
     absl::StatusOr<std::string> local = LocalAddressTowards(address);
     if (local.ok() || local.status().code() == absl::StatusCode::kInvalidArgument) return local;
     const MonotonicTime now = Clock::now();
+    if (give_up && give_up())
+      return Preempted(fmt::format("stopped while waiting for {}, as asked", address));
     if (now - start >= timeout)
       return DeadlinePassed(
           fmt::format("{} (tried for {:.0f} s)", Message(local.status()), Seconds(now - start)));

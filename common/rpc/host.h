@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,9 @@ std::string JoinHostPort(const std::string& host, int port);
 // resolve (yet) or there is no route.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& address);
 // The same, with retries for as long as `timeout`: names in a cluster may appear late.
-absl::StatusOr<std::string> WaitForLocalAddressTowards(const std::string& address,
-                                                       Duration timeout);
+// `give_up` is asked between the tries; true ends them with Preempted.
+absl::StatusOr<std::string> WaitForLocalAddressTowards(
+    const std::string& address, Duration timeout, const std::function<bool()>& give_up = nullptr);
 
 enum class PortState { kOpen, kRefused, kUnknown };
 // Tries to connect to the numeric "ip:port". kRefused: the host answered that nobody listens.

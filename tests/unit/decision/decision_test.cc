@@ -153,6 +153,29 @@ TEST_F(DecisionTest, TheThirdFailedFormationEndsTheJobNamingTheLink) {
   EXPECT_THAT(d.verdict.message, HasSubstr("worker:0 <-> worker:1: refused"));
 }
 
+TEST_F(DecisionTest, AFormationThatCannotSucceedEndsTheJobAtOnceWithItsOwnCode) {
+  JoinAll();
+  state_.stage = Stage::kForming;
+  state_.generation = 2;
+  state_.members[1].formation_error = ReportedError{
+      2, "shared_memory needs all members on one host", now_, ExitCode::kConfiguration};
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kEndJob);
+  EXPECT_EQ(d.verdict.code, ExitCode::kConfiguration);
+  EXPECT_EQ(d.verdict.task, state_.members[1].task);
+}
+
+TEST_F(DecisionTest, AFailureIsToldToThoseStillOnTheirWayForAMoment) {
+  Join(0);
+  state_.stage = Stage::kEnding;
+  state_.verdict.code = ExitCode::kDataDamaged;
+  state_.stage_since = now_;
+  state_.members[0].acknowledged = true;
+  EXPECT_EQ(Now().action, Action::kWait);
+  Pass(options_.farewell);
+  EXPECT_EQ(Now().action, Action::kClose);
+}
+
 TEST_F(DecisionTest, AFormationThatHangsNamesWhoHasNotFormed) {
   JoinAll();
   state_.stage = Stage::kForming;
