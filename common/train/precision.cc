@@ -26,7 +26,7 @@ AutocastScope::~AutocastScope() {
   at::autocast::set_autocast_dtype(type_, was_type_);
 }
 
-bool LossScaler::Unscale(const std::vector<at::Tensor>& gradients) {
+bool LossScaler::Unscale(const std::vector<at::Tensor>& gradients) const {
   if (!active_) return true;
   std::vector<at::Tensor> defined;
   std::copy_if(gradients.begin(), gradients.end(), std::back_inserter(defined),
@@ -36,13 +36,18 @@ bool LossScaler::Unscale(const std::vector<at::Tensor>& gradients) {
   at::Tensor found = at::zeros({1}, options);
   const at::Tensor inverse = at::full({1}, 1.0 / scale_, options);
   at::_amp_foreach_non_finite_check_and_unscale_(defined, found, inverse);
-  if (found.item<float>() > 0) {
+  return found.item<float>() == 0;
+}
+
+void LossScaler::Advance(bool overflowed) {
+  if (!active_) return;
+  if (overflowed) {
     scale_ = std::max(1.0, scale_ / 2);
     good_steps_ = 0;
-    return false;
+  } else if (++good_steps_ >= 2000) {
+    scale_ *= 2;
+    good_steps_ = 0;
   }
-  if (++good_steps_ >= 2000) scale_ *= 2, good_steps_ = 0;
-  return true;
 }
 
 }  // namespace muster

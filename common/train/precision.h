@@ -34,9 +34,11 @@ class LossScaler {
   explicit LossScaler(Precision precision)
       : active_(precision == Precision::kFloat16), scale_(active_ ? 65536.0 : 1.0) {}
   double scale() const { return scale_; }
-  // Divides the gradients by the scale; false if one is not finite: no update then, and the scale
-  // shrinks. Undefined gradients are left alone.
-  bool Unscale(const std::vector<at::Tensor>& gradients);
+  // Divides the gradients by the scale; false if one is not finite: no update then. Undefined
+  // gradients are left alone.
+  bool Unscale(const std::vector<at::Tensor>& gradients) const;
+  // Once a step, when it commits: the scale is one and the same throughout a step.
+  void Advance(bool overflowed);
 
   std::vector<double> state() const { return {scale_, good_steps_}; }
   void set_state(const std::vector<double>& state) {

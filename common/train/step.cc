@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -37,6 +38,14 @@ enum Control { kLoss = 0, kExamples, kStop, kShape, kFixedControls };
 int ShapeHash(const std::string& shape, int num_replicas) {
   const uint64_t bound = std::max<uint64_t>(2, (1u << 23) / static_cast<uint64_t>(num_replicas));
   return static_cast<int>(std::hash<std::string>{}(shape) % bound);
+}
+
+// A program may freeze parameters after build(); the others' flags say that nobody used them.
+std::vector<at::Tensor> Trainable(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> trainable;
+  std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(trainable),
+               [](const at::Tensor& p) { return p.requires_grad(); });
+  return trainable;
 }
 
 std::vector<at::Tensor> Clone(const std::vector<at::Tensor>& tensors) {
@@ -83,6 +92,10 @@ class StepImpl {
   }
   void Report(const std::string& name, const at::Tensor& value) {
     CheckPerExample(value, fmt::format("report(\"{}\")", name));
+    if (name == "loss" || name == "learning_rate" || name == "examples_per_second") {
+      throw StatusError(
+          ProgramError(fmt::format("report(\"{}\"): that name is the loop's own", name)));
+    }
     Add(&values_[name], value.detach().sum(at::kDouble) * LossScale());
   }
   void UpdateMetric(MetricHandle handle, const at::Tensor& output, const at::Tensor& target) {
@@ -135,6 +148,9 @@ class StepImpl {
   std::vector<at::Tensor> state_undo_;  // of Replica::state(), in immediate mode
   bool state_saved_ = false;
 
+  at::Generator generator_;        // the replica's own, made when first asked for
+  bool generator_seeded_ = false;  // for this micro-batch
+
   // Of the step under way.
   int64_t local_examples_ = 0, micro_examples_ = 0;
   int micro_batch_ = 0, micro_batches_ = 1;
@@ -146,6 +162,7 @@ class StepImpl {
   std::map<std::string, at::Tensor> values_;
   std::map<int, at::Tensor> increments_;  // by metric
   bool skipped_ = false;
+  bool committed_ = false;  // past the last reduction
   double wait_seconds_ = 0;
 };
 
@@ -172,9 +189,14 @@ void StepImpl::CheckPerExample(const at::Tensor& value, const std::string& what)
 }
 
 at::Generator StepImpl::Generator() {
-  at::Generator generator = at::globalContext().defaultGenerator(replica_->device()).clone();
-  generator.set_current_seed(ReplicaSeed(1));
-  return generator;
+  if (!generator_.defined()) {
+    at::Generator shared = at::globalContext().defaultGenerator(replica_->device());
+    std::lock_guard<std::mutex> lock(shared.mutex());
+    generator_ = shared.clone();
+  }
+  if (!generator_seeded_) generator_.set_current_seed(ReplicaSeed(1));
+  generator_seeded_ = true;
+  return generator_;
 }
 
 void StepImpl::SeedDefaultGenerator() {
@@ -249,6 +271,9 @@ void StepImpl::Minimize(OptimizerHandle handle, const at::Tensor& per_example_lo
   at::Tensor none;
   ThrowIfError(Reduce(handle.index, &none));
   ThrowIfError(Update(handle.index));
+  // Casts of weights are cached by tensor, not by version: later losses of this step must see the
+  // update.
+  if (job_.precision != Precision::kFloat32) at::autocast::clear_cache();
 }
 
 void StepImpl::Backward(int index, const at::Tensor& objective) {
@@ -260,7 +285,7 @@ void StepImpl::Backward(int index, const at::Tensor& objective) {
   const at::Tensor seed = at::full_like(objective, scaler_.scale());
   try {
     torch::autograd::backward({objective}, {seed}, /*retain_graph=*/immediate_,
-                              /*create_graph=*/false, optimizer.rule->parameters());
+                              /*create_graph=*/false, Trainable(optimizer.rule->parameters()));
   } catch (...) {
     replica_->set_active(-1);
     throw;
@@ -316,11 +341,14 @@ at::Tensor StepImpl::MakeControl() {
                                                 : found->second.to(at::kFloat).reshape({width}));
   }
   for (const auto& [name, value] : values_) pieces.push_back(value.to(at::kFloat).reshape({1}));
+  // Alone there is nothing to average, and float32 would round what is wider.
+  if (options_.num_replicas == 1) return at::cat(pieces);
+  const double share = static_cast<double>(local_examples_) /
+                       std::max<double>(1, static_cast<double>(plan_.global_examples));
   for (const at::Tensor& buffer : replica_->float_buffers()) {
     // A replica without examples has no statistics (0/0): it contributes nothing.
     pieces.push_back(local_examples_ == 0 ? at::zeros({buffer.numel()}, options)
-                                          : buffer.detach().to(at::kFloat).reshape({-1}) *
-                                                static_cast<double>(local_examples_));
+                                          : buffer.detach().to(at::kFloat).reshape({-1}) * share);
   }
   return at::cat(pieces);
 }
@@ -344,7 +372,7 @@ absl::Status StepImpl::ReadControl(const at::Tensor& reduced, StepResult* result
   result->metric_increments.assign(c + at, c + at + width);
   at += width;
   for (const auto& [name, value] : values_) result->values[name] = c[at++];
-  ApplyBuffers(reduced.narrow(0, at, reduced.numel() - at) / std::max(1.0, c[kExamples]));
+  if (options_.num_replicas > 1) ApplyBuffers(reduced.narrow(0, at, reduced.numel() - at));
   return absl::OkStatus();
 }
 
@@ -368,6 +396,7 @@ void StepImpl::Reset() {
   on_commit_.clear();
   state_saved_ = false;
   skipped_ = false;
+  committed_ = false;
   start_again_ = false;
 }
 
@@ -380,6 +409,7 @@ absl::Status StepImpl::RunMicroBatches(const data::Batch& batch, const StepRunne
       for (at::Tensor& t : part) t = t.narrow(0, slice.begin, slice.size());
     }
     minimized_.clear();
+    generator_seeded_ = false;
     SeedDefaultGenerator();
     AutocastScope autocast(job_.precision, replica_->device());
     Step step(this);
@@ -413,7 +443,10 @@ absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch
   }
   if (status.ok()) status = CatchProgramErrors("the step", [&] { ThrowIfError(Commit(&result)); });
   if (!status.ok()) {
-    RollBack();
+    // A peer may never come to the buckets that were launched already: they are aborted, not waited
+    // for. Once committed there is nothing to take back.
+    communicator_->Abort(PeerLost(Message(status)));
+    if (!committed_) RollBack();
     return status;
   }
   result.wait_seconds = wait_seconds_;
@@ -434,8 +467,10 @@ absl::Status StepImpl::Commit(StepResult* result) {
   Enter(Phase::kUpdate);
   MUSTER_RETURN_IF_ERROR(ReadControl(control, result));
   // From here on every replica commits.
+  committed_ = true;
   if (deferred_ >= 0) MUSTER_RETURN_IF_ERROR(Update(deferred_));
   result->skipped = skipped_;
+  scaler_.Advance(skipped_);
   if (!replica_->optimizers().empty())
     result->learning_rate = replica_->optimizers()[0].schedule->At(plan_.steps_done);
   return CatchProgramErrors("on_commit", [&] {

@@ -4,6 +4,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <thread>
 
@@ -21,8 +22,13 @@ class FirstError {
   void Set(const absl::Status& status) {
     {
       absl::MutexLock lock(&mutex_);
-      if (!status_.ok()) return;
-      status_ = status;
+      const bool known = !status_.ok();
+      // What a replica did itself says more than what it heard of the others.
+      if (!known || (ExitCodeOf(status_) == ExitCode::kRetryable &&
+                     ExitCodeOf(status) != ExitCode::kRetryable)) {
+        status_ = status;
+      }
+      if (known) return;
     }
     wake_(status);
   }
@@ -117,7 +123,10 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
 
   FirstError first([&](const absl::Status& status) {
     exchange.Abort(status);
-    for (auto& communicator : generation->replicas) communicator->Abort(status);
+    // The communicators' last words travel to all peers. To them this is a lost peer, whose story
+    // the coordinator tells; the failure itself is reported by this process alone.
+    const absl::Status to_peers = PeerLost(Message(status));
+    for (auto& communicator : generation->replicas) communicator->Abort(to_peers);
   });
   std::vector<int64_t> steps(replicas_.size(), last_step_);
   const auto run = [&](size_t i) {

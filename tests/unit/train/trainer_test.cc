@@ -157,7 +157,11 @@ TEST(Precision, Float16SkipsAnOverflowAndHalvesTheScale) {
   EXPECT_FLOAT_EQ(gradients[2][0].item<float>(), 2.f);
   gradients[0][1] = std::numeric_limits<float>::infinity();
   EXPECT_FALSE(scaler.Unscale(gradients));
+  EXPECT_EQ(scaler.scale(), scale) << "one scale throughout a step";
+  scaler.Advance(/*overflowed=*/true);
   EXPECT_EQ(scaler.scale(), scale / 2);
+  for (int i = 0; i < 2000; ++i) scaler.Advance(false);
+  EXPECT_EQ(scaler.scale(), scale);
 }
 
 }  // namespace
