@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "chief/coordinator.h"
 #include "chief/owner.h"
 #include "chief/publisher.h"
@@ -56,6 +58,15 @@ class Chief : public ChiefRole, private Observer {
   explicit Chief(const ChiefRoleOptions& options)
       : options_(options), self_(options.cluster.local() ? "" : options.cluster.task->ToString()) {}
 
+  // The owner's thread may still want to end the coordinator.
+  ~Chief() override {
+    {
+      absl::MutexLock lock(&mu_);
+      to_end_ = nullptr;
+    }
+    coordinator_.reset();
+  }
+
   absl::Status Start();
   std::vector<Observer*> observers() override { return {publisher_.get(), this}; }
   absl::Status End(const absl::Status& result) override;
@@ -71,8 +82,10 @@ class Chief : public ChiefRole, private Observer {
   int64_t generations_ = 0;
   std::unique_ptr<Owner> owner_;  // none without a model_dir
   std::unique_ptr<Publisher> publisher_;
-  std::unique_ptr<Coordinator> coordinator_;    // none where this process is alone
-  std::atomic<Coordinator*> to_end_ = nullptr;  // the same, for the owner's thread
+  std::unique_ptr<Coordinator> coordinator_;  // none where this process is alone
+  absl::Mutex mu_;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  Coordinator* to_end_ ABSL_GUARDED_BY(mu_) = nullptr;  // the same, for the owner's thread
 };
 
 CoordinatorOptions Chief::OptionsOfCoordinator() {
@@ -116,6 +129,7 @@ absl::Status Chief::Start() {
   MUSTER_ASSIGN_OR_RETURN(publisher_, Publisher::Open(std::move(publisher)));
   if (!options_.cluster.local()) {
     MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(OptionsOfCoordinator()));
+    absl::MutexLock lock(&mu_);
     to_end_ = coordinator_.get();
   }
   return absl::OkStatus();
@@ -145,9 +159,10 @@ Verdict Chief::VerdictOf(const absl::Status& failure) const {
 }
 
 void Chief::OnSuperseded(const absl::Status& superseded) {
-  if (Coordinator* coordinator = to_end_) {
-    coordinator->End(VerdictOf(superseded));
-    return;
+  {
+    absl::MutexLock lock(&mu_);
+    if (to_end_ != nullptr) return to_end_->End(VerdictOf(superseded));
+    if (ended_) return;
   }
   // Alone there is nobody to tell; what matters is that nothing more is written.
   LogError("{}", Message(superseded));
@@ -155,6 +170,11 @@ void Chief::OnSuperseded(const absl::Status& superseded) {
 }
 
 absl::Status Chief::End(const absl::Status& result) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (ended_) return result;  // the other of the two who may end it is faster
+    ended_ = true;
+  }
   absl::Status status = result;
   if (coordinator_ != nullptr) {
     // A failure that no Member reported; otherwise the job has ended before, and this changes

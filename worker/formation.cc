@@ -35,7 +35,9 @@ Formation FormationOver(transport::DataListener* listener, std::vector<c10::Devi
     MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> group,
                             FormGroup(spec, *listener, aborted));
     if (!nccl.devices.empty()) {
-      return MakeNcclCommunicators(std::move(group), replicas_per_rank, nccl, aborted);
+      NcclOptions options_now = nccl;
+      options_now.formation_timeout = spec.formation_timeout;
+      return MakeNcclCommunicators(std::move(group), replicas_per_rank, options_now, aborted);
     }
     return MakeReplicaCommunicators(std::move(group), replicas_per_rank, timeout);
   };

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
@@ -37,7 +39,15 @@ class StopSignals {
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // every later thread inherits this
-    std::thread([this, signals] { Take(signals); }).detach();
+    signals_ = signals;
+  }
+  // From here on signals are taken; those that came before are waiting.
+  void Start() {
+    std::thread([this] { Take(); }).detach();
+  }
+  bool asked() {
+    absl::MutexLock lock(&mutex_);
+    return asked_;
   }
   // From now on a stop is passed on; nullptr: no longer.
   void PassTo(Membership* membership) {
@@ -47,9 +57,9 @@ class StopSignals {
   }
 
  private:
-  void Take(sigset_t signals) {
+  void Take() {
     int signal = 0;
-    sigwait(&signals, &signal);
+    sigwait(&signals_, &signal);
     LogInfo(
         "{} received: stopping after the step under way; a second one ends this process at once",
         signal == SIGTERM ? "SIGTERM" : "SIGINT");
@@ -58,10 +68,11 @@ class StopSignals {
       asked_ = true;
       if (membership_ != nullptr) membership_->RequestStop();
     }
-    sigwait(&signals, &signal);
+    sigwait(&signals_, &signal);
     _exit(static_cast<int>(ExitCode::kPreempted));
   }
 
+  sigset_t signals_;
   absl::Mutex mutex_;
   bool asked_ ABSL_GUARDED_BY(mutex_) = false;
   Membership* membership_ ABSL_GUARDED_BY(mutex_) = nullptr;
@@ -99,10 +110,16 @@ std::map<std::string, std::string> Versions() {
 
 // Ends the process when the job is over and the program does not come back: a program may sit in
 // code of its own, where no communicator wakes it.
-void EndSoon(const Verdict& verdict, const std::string& self, bool is_chief) {
+//  `chief` is null in other processes; `back` becomes true when the program has come back.
+void EndSoon(const Verdict& verdict, const std::string& self, ChiefRole* chief,
+             const std::shared_ptr<std::atomic<bool>>& back) {
   std::thread([=] {
     std::this_thread::sleep_for(kGraceAfterVerdict);
-    LogError("{}", FinalLine(verdict, self, is_chief));
+    if (*back) return;
+    const absl::Status status = StatusOf(verdict, self, chief != nullptr);
+    if (chief != nullptr) (void)chief->End(status);
+    if (*back) return;
+    LogError("{}", Message(status));
     LogError("the program did not come back within {} s of that: ending this process",
              Seconds(kGraceAfterVerdict));
     _exit(static_cast<int>(verdict.code));
@@ -118,9 +135,14 @@ class Task {
 
  private:
   absl::Status ReadConfiguration(const Arguments& arguments);
+  // What the job file knows and this version does not do is refused, not ignored.
+  absl::Status CheckSupported() const;
+  absl::Status CheckBackend() const;
   absl::Status Prepare();
   absl::Status Train();
   absl::Status TrainAsMember();
+  // The address that data connections take the same way as.
+  std::string DataRoute() const;
   absl::StatusOr<std::unique_ptr<transport::DataListener>> Listen();
   MemberOptions OptionsOfMember(transport::DataListener* listener);
   // A failure of this process's own, before it had a Member to tell: tells the chief, and words the
@@ -145,15 +167,25 @@ class Task {
   std::unique_ptr<ChiefRole> chief_;
   std::vector<c10::Device> devices_;
   std::unique_ptr<Trainer> trainer_;
+  const std::shared_ptr<std::atomic<bool>> back_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 absl::Status Task::ReadConfiguration(const Arguments& arguments) {
   MUSTER_ASSIGN_OR_RETURN(cluster_, ClusterFromEnvironment(ProcessEnvironment()));
   InitLogging(alone() ? "" : cluster_.Who());
+  signals_->Start();  // after InitLogging, which replaces the logger that it uses
   for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, parts_.binary));
   MUSTER_ASSIGN_OR_RETURN(job_, LoadJob(arguments.job, arguments.overrides));
   MUSTER_ASSIGN_OR_RETURN(job_.strategy, StrategyFor(job_, cluster_));
+  return CheckSupported();
+}
+
+absl::Status Task::CheckSupported() const {
+  const auto not_yet = [](const char* key, const char* what) {
+    return ConfigurationError(
+        fmt::format("{} is set, but this version {}: leave it out", key, what));
+  };
   if (*job_.strategy == StrategyKind::kParameterServer ||
       *job_.strategy == StrategyKind::kCentralStorage) {
     return ConfigurationError(
@@ -161,11 +193,27 @@ absl::Status Task::ReadConfiguration(const Arguments& arguments) {
                     "one_device only",
                     StrategyName(*job_.strategy)));
   }
+  if (job_.tls.enabled)
+    return not_yet("tls.enabled", "would encrypt the control connections but not the gradients");
+  if (job_.restore != "auto" && job_.restore != "never")
+    return not_yet("restore", "writes and reads no checkpoints");
+  if (!job_.callbacks.empty()) return not_yet("callbacks", "has none");
+  if (!job_.elastic.empty()) return not_yet("elastic", "ends a job that loses a member");
   return absl::OkStatus();
+}
+
+absl::Status Task::CheckBackend() const {
+  const std::string& backend = job_.collective.backend;
+  const bool cuda = !CudaIndices(devices_).empty();
+  if (cuda ? backend == "auto" || backend == "nccl" : backend != "nccl") return absl::OkStatus();
+  return ConfigurationError(
+      fmt::format("collective.backend is {}, but the replicas are on {}: use auto", backend,
+                  cuda ? "CUDA devices" : "the CPU"));
 }
 
 absl::Status Task::Prepare() {
   MUSTER_ASSIGN_OR_RETURN(devices_, ParseDevices(job_.devices));
+  MUSTER_RETURN_IF_ERROR(CheckBackend());
   if (*job_.strategy == StrategyKind::kOneDevice && devices_.size() > 1) {
     return ConfigurationError(
         fmt::format("strategy is one_device, but devices is \"{}\", which are {}", job_.devices,
@@ -199,13 +247,29 @@ absl::Status Task::FailEarly(const absl::Status& failure) {
   return StatusOf(verdict, self(), is_chief());
 }
 
+std::string Task::DataRoute() const {
+  const std::string chief = chief_address();
+  if (!is_chief()) return chief;
+  // The chief's own name may lead to its loopback (Debian writes 127.0.1.1 to /etc/hosts), where
+  // members of other hosts cannot reach it: the way to one of those tells the interface.
+  const auto own = rpc::LocalAddressTowards(chief);
+  if (own.ok() && !IsLoopback(Address{*own, 1})) return chief;
+  for (const TaskId& member : cluster_.cluster.Members()) {
+    const Address& address = cluster_.cluster.AddressOf(member);
+    if (member != *cluster_.task && !IsLoopback(address)) return address.ToString();
+  }
+  return chief;
+}
+
 absl::StatusOr<std::unique_ptr<transport::DataListener>> Task::Listen() {
   transport::ListenerOptions options;
   if (job_.collective.interface.empty()) {
-    // The interface of the control connection.
+    const std::string route = DataRoute();
     MUSTER_ASSIGN_OR_RETURN(options.bind_address,
-                            rpc::WaitForLocalAddressTowards(chief_address(), job_.timeouts.join));
-    LogInfo("data connections on {}, the way to the chief", options.bind_address);
+                            rpc::WaitForLocalAddressTowards(route, job_.timeouts.join,
+                                                            [this] { return signals_->asked(); }));
+    LogInfo("data connections on {}, the way to {}", options.bind_address,
+            route == chief_address() ? "the chief" : route);
   } else {
     MUSTER_ASSIGN_OR_RETURN(options.bind_address,
                             transport::InterfaceAddress(job_.collective.interface));
@@ -233,11 +297,13 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
   options.timeouts.join = timeouts.join;
   options.timeouts.resume = timeouts.resume;
   options.timeouts.heartbeat = timeouts.heartbeat;
+  options.timeouts.heartbeat_interval =
+      std::min<Duration>(options.timeouts.heartbeat_interval, timeouts.heartbeat / 4);
   options.timeouts.formation = timeouts.formation;
   options.timeouts.collective = timeouts.collective;
   options.form = FormationOver(listener, devices_, job_.collective, job_.timeouts.collective);
-  options.on_verdict = [self = self(), chief = is_chief()](const Verdict& verdict) {
-    if (verdict.code != ExitCode::kDone) EndSoon(verdict, self, chief);
+  options.on_verdict = [self = self(), chief = chief_.get(), back = back_](const Verdict& verdict) {
+    if (verdict.code != ExitCode::kDone) EndSoon(verdict, self, chief, back);
   };
   return options;
 }
@@ -248,6 +314,7 @@ absl::Status Task::TrainAsMember() {
   const std::unique_ptr<Member> member = Member::Make(OptionsOfMember(listener->get()));
   signals_->PassTo(member.get());
   const absl::Status result = trainer_->Run(member.get());
+  *back_ = true;
   signals_->PassTo(nullptr);
   if (result.ok()) return result;
   return absl::Status(result.code(), member->FinalLine(result));
