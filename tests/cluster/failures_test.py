@@ -42,8 +42,39 @@ class Failures(ClusterTest):
         chief.wait(5)
         self.ends_within(5, [first, second], RETRYABLE)
         for process in first, second:
-            self.assertRegex(process.output(), r"chief")
-            self.assertIn("lost", process.output())
+            self.assertIn("lost the chief chief:0", process.output())
+
+    def faulty(self, **program_args):
+        """Three members, no chief, whose program fails on replica 1 in step 5."""
+        job = self.job(program="faulty", global_batch_size=6, max_steps=1000, epochs=1000, model_dir=str(self.dir / "model"),
+                       program_args={"replica": 1, "step": 5, **program_args})
+        cluster = self.cluster(3, chief=False)
+        return [self.start(cluster, f"worker:{i}", job, binary="../tests/faulty_worker") for i in range(3)]
+
+    def test_an_exception_in_a_program_ends_the_job_with_1_and_its_message(self):
+        chief, culprit, other = processes = self.faulty(how="throw")
+        self.ends_within(20, processes, 1)
+        for process in chief, culprit:
+            self.assertRegex(process.output(), r"ROOT CAUSE: worker 1 on host \S+ \(step 5, \w+\): train_step failed: no more luck")
+        self.assertIn("stopped because of worker 1: train_step failed: no more luck", other.output())
+        self.assertIn("no more luck", result(self.dir / "model")["cause"])
+
+    def test_a_loss_that_is_not_per_example_is_one_sentence(self):
+        chief, culprit, other = processes = self.faulty(how="reduced")
+        self.ends_within(20, processes, 1)
+        self.assertIn("ROOT CAUSE: worker 1", culprit.output())
+        self.assertIn("the loss needs one value for each example, shape [2], and got shape []", culprit.output())
+
+    def test_a_frozen_worker_is_found_by_its_silence(self):
+        self.model_dir = self.dir / "model"
+        chief, first, frozen = self.start_all(self.cluster(2), self.job(model_dir=str(self.model_dir), timeouts={"heartbeat": 2}, **LONG))
+        for process in chief, first, frozen:
+            process.wait_for("Number of devices")
+        frozen.signal(signal.SIGSTOP)
+        self.ends_within(8, [chief, first], RETRYABLE)
+        self.assertIn("ROOT CAUSE: worker 1", chief.output())
+        frozen.signal(signal.SIGCONT)  # told, or without a chief: it ends by itself
+        self.ends_within(10, [frozen], RETRYABLE)
 
     def test_worker_0_without_a_chief_is_the_chief(self):
         first, second = self.running(2, chief=False)

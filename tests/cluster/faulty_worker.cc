@@ -1,0 +1,58 @@
+// muster-worker with a program that fails where its arguments say: for the tests of what a
+// program's own failure does to a job.
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
+
+#include "chief/chief.h"
+#include "worker/task.h"
+
+namespace muster {
+namespace {
+
+class Weights : public torch::nn::Module {
+ public:
+  Weights() { w = register_parameter("w", at::zeros({2})); }
+  at::Tensor w;
+};
+
+// program_args: "replica" and "step" that fail, "how": "throw", or "reduced" (a loss that is not
+// [batch]).
+class Faulty : public Program {
+ public:
+  void build(Builder& builder) override {
+    builder.args().Read("replica", &replica_).Read("step", &step_).Read("how", &how_);
+    builder.model("net", weights_);
+    sgd_ = builder.optimizer("sgd", {"net"}, "sgd", 0.1);
+    builder.dataset(Split::kTrain, [] {
+      return data::FromTensors({at::ones({64, 2}), at::ones({64})});
+    });
+  }
+  void train_step(Step& step, const data::Batch& batch) override {
+    at::Tensor loss = (at::matmul(batch[0], weights_->w).sub(batch[1])).square();
+    const bool now = step.replica() == replica_ && step.number() == step_;
+    if (now && how_ == "reduced") loss = loss.mean();
+    step.minimize(sgd_, loss);
+    if (now && how_ == "throw") throw std::runtime_error("no more luck");
+  }
+  void eval_step(Evaluation&, const data::Batch&) override {}
+
+ private:
+  int replica_ = 0;
+  int64_t step_ = 0;
+  std::string how_;
+  std::shared_ptr<Weights> weights_ = std::make_shared<Weights>();
+  OptimizerHandle sgd_;
+};
+
+}  // namespace
+}  // namespace muster
+
+int main(int argc, char** argv) {
+  return muster::RunTask(argc, argv,
+                         {muster::TaskType::kWorker, muster::StartChief, [](const muster::Json&) {
+                            return absl::StatusOr<muster::ProgramFactory>(
+                                [] { return std::make_unique<muster::Faulty>(); });
+                          }});
+}
