@@ -3,8 +3,9 @@
 
   bench/training.py [--hidden 64,1024] [--rounds 3] [--ddp]
 
-The convnet at 64 examples a replica, SGD 0.01: one process pinned to core 0, then two pinned to cores 0 and 1, in turns, three
-times; the medians are compared. --ddp also runs PyTorch's DistributedDataParallel over gloo, tuned, with the peer script that
+The convnet at 64 examples a replica, SGD 0.01: one process pinned to core 0; two that know nothing of each other, pinned to
+cores 0 and 1 (the bound: what the cores leave each other); and a cluster of two, pinned likewise. In turns, several times; the
+medians are compared. --ddp also runs PyTorch's DistributedDataParallel over gloo, tuned, with the peer script that
 MUSTER_PEERS names (torch_ddp.py). Then the time from `muster launch` to the first finished step of a chief and two workers.
 """
 import argparse
@@ -25,12 +26,12 @@ def job(folder, hidden, steps):
     path = folder / "job.json"
     path.write_text(json.dumps({
         "program": "fashion_mnist", "program_args": {"hidden": hidden}, "per_replica_batch_size": 64, "optimizer": "sgd",
-        "learning_rate": 0.01, "epochs": 1000, "max_steps": steps, "devices": "cpu", "summary": {"every_steps": 0}}))
+        "learning_rate": 0.01, "epochs": 1000, "max_steps": steps, "devices": "cpu", "summary": {"every_steps": 100000}}))
     return path
 
 
-def train(processes, hidden, steps, cores):
-    """Examples a second of the whole cluster: the median over its steady steps."""
+def train(processes, hidden, steps, cores, cluster=True):
+    """The results of the processes: those of a cluster are rank 0's alone."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
         folder = pathlib.Path(name)
         path = job(folder, hidden, steps)
@@ -38,15 +39,15 @@ def train(processes, hidden, steps, cores):
         running = []
         for i in range(processes):
             env = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
-            if processes > 1:
+            if processes > 1 and cluster:
                 env["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}})
-            command = ["taskset", "-c", cores[i], str(BIN / "muster-worker"), "--job", str(path), "--set", f"model_dir={folder / 'model'}"]
+            command = ["taskset", "-c", cores[i], str(BIN / "muster-worker"), "--job", str(path), "--set", f"model_dir={folder / f'model-{0 if cluster else i}'}"]
             running.append(subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
         for process in running:
             _, text = process.communicate(timeout=600)
             if process.returncode != 0:
                 raise SystemExit(text.decode())
-        return result(folder / "model")
+        return [result(model) for model in sorted(folder.glob("model-*"))]
 
 
 def ddp(script, hidden, steps):
@@ -80,16 +81,18 @@ def main():
     arguments = parser.parse_args()
     for hidden in map(int, arguments.hidden.split(",")):
         steps = 1200 if hidden <= 64 else 250
-        one, two, peer, waits = [], [], [], []
+        one, apart, two, peer, waits = [], [], [], [], []
         for _ in range(arguments.rounds):
-            one.append(train(1, hidden, steps, ["0"])["examples_per_second"])
-            got = train(2, hidden, steps, ["0", "1"])
+            one.append(train(1, hidden, steps, ["0"])[0]["examples_per_second"])
+            apart.append(sum(r["examples_per_second"] for r in train(2, hidden, steps, ["0", "1"], cluster=False)))
+            got = train(2, hidden, steps, ["0", "1"])[0]
             two.append(got["examples_per_second"])
             waits.append(got["step_seconds"]["wait"] * 1e3)
             if arguments.ddp:
                 peer.append(ddp(os.environ["MUSTER_PEERS"] + "/torch_ddp.py", hidden, steps))
-        a, b = statistics.median(one), statistics.median(two)
-        line = f"{hidden} hidden: one process {a:,.0f} examples/s, two {b:,.0f}: {b / (2 * a):.3f} of twice one; {statistics.median(waits):.2f} ms a step in reductions"
+        a, bound, b = statistics.median(one), statistics.median(apart), statistics.median(two)
+        line = (f"{hidden} hidden: one process {a:,.0f} examples/s, two apart {bound:,.0f} ({bound / (2 * a):.3f} of twice one), a cluster of two {b:,.0f}: "
+                f"{b / (2 * a):.3f} of twice one, {b / bound:.3f} of two apart; {statistics.median(waits):.2f} ms a step in reductions")
         if peer:
             line += f"; DDP tuned {statistics.median(peer):,.0f}: {b / statistics.median(peer):.2f} times that"
         print(line, flush=True)
