@@ -16,8 +16,9 @@ $(BUILD)/build.ninja: | bootstrap
 build: bootstrap $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS)
 
-# A chief and a worker on this host, in a fresh folder.
-train: build
+# A chief and a worker on this host, in a fresh folder. Builds the programs alone, not the tests.
+train: bootstrap $(BUILD)/build.ninja
+	@cmake --build $(BUILD) --parallel $(JOBS) --target muster muster-chief muster-worker
 	@$(BUILD)/bin/muster launch --workers 1 --job examples/fashion_mnist.json --set model_dir=runs/fashion_mnist-$$(date +%Y%m%d-%H%M%S)
 
 test: build
