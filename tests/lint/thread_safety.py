@@ -1,0 +1,60 @@
+"""clang's -Wthread-safety over every source that guards members by a mutex and needs no LibTorch.
+
+  thread_safety.py BUILD_DIR    (reads its compile_commands.json; clang++ must be there)
+"""
+import concurrent.futures
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+
+
+def guarded(path):
+    """Whether the file, or the header beside it, guards anything; tests and LibTorch's users are left out."""
+    if "tests" in path.parts or "generated" in path.parts or not path.is_relative_to(SOURCE):
+        return False
+    text = path.read_text()
+    header = path.with_suffix(".h")
+    if header.exists():
+        text += header.read_text()
+    return "ABSL_GUARDED_BY" in text and "<ATen/" not in text and "<torch/" not in text
+
+
+def check(entry):
+    arguments = shlex.split(entry["command"])
+    # Behind the launcher: the compiler's own arguments, without those that only gcc knows or that name outputs.
+    start = next(i for i, a in enumerate(arguments) if a.endswith(("c++", "g++", "clang++")) and "/" in a)
+    kept, skip = [], False
+    for argument in arguments[start + 1:]:
+        if skip:
+            skip = False
+        elif argument in ("-o", "-MF", "-MT"):
+            skip = True
+        elif argument not in ("-c", "-MD", "-Werror", "-Wall", "-Wextra") and not argument.startswith("-fuse-ld"):
+            kept.append(argument)
+    command = ["clang++", "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror=thread-safety", *kept]
+    done = subprocess.run(command, cwd=entry["directory"], capture_output=True, text=True)
+    return entry["file"], done.returncode, done.stderr
+
+
+def main():
+    entries = json.loads((pathlib.Path(sys.argv[1]) / "compile_commands.json").read_text())
+    chosen = [e for e in entries if guarded(pathlib.Path(e["file"]))]
+    if not chosen:
+        sys.exit("no file guards anything: is this the right build folder?")
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for file, code, errors in pool.map(check, chosen):
+            if code != 0:
+                failed += 1
+                print(f"{file}:\n{errors}")
+    print(f"{len(chosen)} files, {failed} with complaints")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
