@@ -19,6 +19,8 @@ absl::StatusOr<std::unique_ptr<Publisher>> Publisher::Open(PublisherOptions opti
       return ConfigurationError(
           fmt::format("cannot make model_dir {}: {}", options.model_dir, error.message()));
     }
+    // An earlier run's verdict is not this one's.
+    std::filesystem::remove(options.model_dir + "/result.json", error);
     MUSTER_RETURN_IF_ERROR(WriteJsonFile(options.model_dir + "/job.json", options.job));
   }
   return std::unique_ptr<Publisher>(new Publisher(std::move(options)));

@@ -55,12 +55,20 @@ StepRunnerOptions RunnerOptions(const LoopContext& context, int local_index,
   return options;
 }
 
-bool DropRemainder(const Job& job, const Replica& replica, Split split) {
-  // A pass over validation or test data counts every example.
-  if (split != Split::kTrain) return false;
-  return job.drop_remainder.value_or(replica.datasets().at(split).options.drop_remainder);
-}
 }  // namespace
+
+data::Sampler TrainSampler(const Job& job, const Replica& replica, int64_t examples,
+                           int64_t global_batch_size) {
+  const bool drop =
+      job.drop_remainder.value_or(replica.datasets().at(Split::kTrain).options.drop_remainder);
+  return data::Sampler(examples, global_batch_size, drop, job.steps_per_epoch.value_or(0));
+}
+
+int64_t TotalSteps(const Job& job, int64_t steps_per_epoch) {
+  if (!job.epochs && job.max_steps) return *job.max_steps;
+  const int64_t by_epochs = job.epochs.value_or(1) * steps_per_epoch;
+  return job.max_steps ? std::min(*job.max_steps, by_epochs) : by_epochs;
+}
 
 LoopImpl::LoopImpl(const LoopContext& context, Replica* replica, Communicator* communicator,
                    int local_index)
@@ -71,9 +79,8 @@ LoopImpl::LoopImpl(const LoopContext& context, Replica* replica, Communicator* c
       global_replica_(context.first_replica + local_index),
       runner_(replica, communicator, context.job,
               RunnerOptions(context, local_index, [this](Phase phase) { Enter(phase); })),
-      sampler_(context.datasets.at(Split::kTrain)->size(), context.global_batch_size,
-               DropRemainder(context.job, *replica, Split::kTrain),
-               context.job.steps_per_epoch.value_or(0)) {
+      sampler_(TrainSampler(context.job, *replica, context.datasets.at(Split::kTrain)->size(),
+                            context.global_batch_size)) {
   size_t sums = 0;
   for (const NamedMetric& metric : replica_->metrics()) sums += metric.metric->width();
   state_.epoch_metric_sums.resize(sums);
@@ -401,10 +408,7 @@ void LoopImpl::ReportStart() {
   report.global_batch_size = context_.global_batch_size;
   report.steps_per_epoch = sampler_.batches_per_epoch();
   report.epochs = job.epochs.value_or(job.max_steps ? 0 : 1);
-  report.total_steps = report.epochs * report.steps_per_epoch;
-  if (job.max_steps)
-    report.total_steps =
-        report.total_steps == 0 ? *job.max_steps : std::min(*job.max_steps, report.total_steps);
+  report.total_steps = TotalSteps(job, report.steps_per_epoch);
   report.start_step = state_.steps;
   for (const auto& [split, dataset] : context_.datasets)
     report.split_sizes.emplace_back(SplitName(split), dataset->size());
@@ -418,15 +422,11 @@ void LoopImpl::ReportStart() {
 
 void LoopImpl::ReportStep(const StepResult& result) {
   StepReport report;
-  const Job& job = context_.job;
   report.step = state_.steps;
   report.epoch = loaded_.position.epoch;
   report.steps_per_epoch = sampler_.batches_per_epoch();
   report.step_in_epoch = loaded_.position.offset / context_.global_batch_size + 1;
-  const int64_t by_epochs = job.epochs || !job.max_steps
-                                ? job.epochs.value_or(1) * report.steps_per_epoch
-                                : *job.max_steps;
-  report.total_steps = job.max_steps ? std::min(*job.max_steps, by_epochs) : by_epochs;
+  report.total_steps = TotalSteps(context_.job, report.steps_per_epoch);
   report.loss = result.loss;
   report.learning_rate = result.learning_rate;
   report.examples = result.examples;

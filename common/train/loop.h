@@ -60,6 +60,12 @@ struct LoopState {
   std::vector<double> epoch_metric_sums;
 };
 
+// The global batches of the training data. The job's drop_remainder goes before the program's.
+data::Sampler TrainSampler(const Job& job, const Replica& replica, int64_t examples,
+                           int64_t global_batch_size);
+// How many steps the job makes; without epochs and max_steps it is one epoch.
+int64_t TotalSteps(const Job& job, int64_t steps_per_epoch);
+
 class LoopImpl {
  public:
   LoopImpl(const LoopContext& context, Replica* replica, Communicator* communicator,

@@ -103,11 +103,8 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
                             &exchange,     global_batch_size_,
                             num_replicas,  first_replica,
                             owner_replica, generation->world_size()};
-  const data::Sampler sampler(
-      datasets_.at(Split::kTrain)->size(), global_batch_size_,
-      job.drop_remainder.value_or(
-          replicas_[0]->datasets().at(Split::kTrain).options.drop_remainder),
-      job.steps_per_epoch.value_or(0));
+  const data::Sampler sampler =
+      TrainSampler(job, *replicas_[0], datasets_.at(Split::kTrain)->size(), global_batch_size_);
   ScheduleContext schedule;
   schedule.steps_per_epoch = sampler.batches_per_epoch();
   if (schedule.steps_per_epoch == 0) {
@@ -116,10 +113,7 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
                     "drop_remainder drops them",
                     datasets_.at(Split::kTrain)->size(), global_batch_size_));
   }
-  schedule.total_steps = job.epochs || !job.max_steps
-                             ? job.epochs.value_or(1) * schedule.steps_per_epoch
-                             : *job.max_steps;
-  if (job.max_steps) schedule.total_steps = std::min(schedule.total_steps, *job.max_steps);
+  schedule.total_steps = TotalSteps(job, schedule.steps_per_epoch);
 
   FirstError first([&](const absl::Status& status) {
     exchange.Abort(status);
