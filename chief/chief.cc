@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -84,6 +84,8 @@ class Chief : public ChiefRole, private Observer {
   std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<Coordinator> coordinator_;  // none where this process is alone
   absl::Mutex mu_;
+  absl::Mutex ending_;  // before mu_
+  std::optional<absl::Status> verdict_ ABSL_GUARDED_BY(ending_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   Coordinator* to_end_ ABSL_GUARDED_BY(mu_) = nullptr;  // the same, for the owner's thread
 };
@@ -170,9 +172,12 @@ void Chief::OnSuperseded(const absl::Status& superseded) {
 }
 
 absl::Status Chief::End(const absl::Status& result) {
+  // The training thread ends it, or, where a program does not come back, a watchdog: whoever is
+  // second waits until the first has written the result. Bounded, as Wait() is.
+  absl::MutexLock ending(&ending_);
+  if (verdict_) return *verdict_;
   {
     absl::MutexLock lock(&mu_);
-    if (ended_) return result;  // the other of the two who may end it is faster
     ended_ = true;
   }
   absl::Status status = result;
@@ -187,6 +192,7 @@ absl::Status Chief::End(const absl::Status& result) {
     if (const absl::Status written = publisher_->Finish(status, generations_); !written.ok())
       LogWarning("{}", Message(written));
   }
+  verdict_ = status;
   return status;
 }
 

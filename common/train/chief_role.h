@@ -28,6 +28,7 @@ class ChiefRole {
   // This process's own training (or its preparation) has ended with `result`. Waits, within the
   // job's deadlines, until all members have left, writes the result, and returns the verdict of the
   // job, which is this process's exit status.
+  // May be called by two threads: the second one waits, and gets the same.
   virtual absl::Status End(const absl::Status& result) = 0;
 };
 

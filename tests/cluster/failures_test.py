@@ -65,6 +65,15 @@ class Failures(ClusterTest):
         self.assertIn("ROOT CAUSE: worker 1", culprit.output())
         self.assertIn("the loss needs one value for each example, shape [2], and got shape []", culprit.output())
 
+    def test_a_chief_whose_program_does_not_come_back_still_writes_the_result(self):
+        chief, lost, other = self.faulty(how="hang", replica=0)
+        chief.wait_for("hanging")
+        lost.signal(signal.SIGKILL)
+        lost.wait(5)
+        self.ends_within(12, [chief, other], RETRYABLE)
+        self.assertIn("did not come back", chief.output())
+        self.assertIn("worker 1", result(self.dir / "model")["cause"])
+
     def test_a_frozen_worker_is_found_by_its_silence(self):
         self.model_dir = self.dir / "model"
         chief, first, frozen = self.start_all(self.cluster(2), self.job(model_dir=str(self.model_dir), timeouts={"heartbeat": 2}, **LONG))

@@ -5,7 +5,10 @@
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
+#include <thread>
+
 #include "chief/chief.h"
+#include "common/base/logging.h"
 #include "worker/task.h"
 
 namespace muster {
@@ -17,8 +20,8 @@ class Weights : public torch::nn::Module {
   at::Tensor w;
 };
 
-// program_args: "replica" and "step" that fail, "how": "throw", or "reduced" (a loss that is not
-// [batch]).
+// program_args: "replica" and "step" that fail, "how": "throw", "hang", or "reduced" (a loss that
+// is not [batch]).
 class Faulty : public Program {
  public:
   void build(Builder& builder) override {
@@ -34,6 +37,10 @@ class Faulty : public Program {
     const bool now = step.replica() == replica_ && step.number() == step_;
     if (now && how_ == "reduced") loss = loss.mean();
     step.minimize(sgd_, loss);
+    if (now && how_ == "hang") {
+      LogInfo("hanging");
+      std::this_thread::sleep_for(std::chrono::minutes(10));
+    }
     if (now && how_ == "throw") throw std::runtime_error("no more luck");
   }
   void eval_step(Evaluation&, const data::Batch&) override {}
