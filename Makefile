@@ -11,7 +11,8 @@ bootstrap:
 	@deploy/bootstrap $(BOOTSTRAP_FLAGS)
 
 $(BUILD)/build.ninja: | bootstrap
-	@cmake --preset $(PRESET) --log-level=WARNING
+	@echo "configuring and building Muster: a few minutes the first time"
+	@cmake --preset $(PRESET) --log-level=WARNING >/dev/null
 
 build: bootstrap $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS)

@@ -53,6 +53,11 @@ DecisionOptions Deadlines(const Timeouts& timeouts) {
   return options;
 }
 
+// FormatCount gives small numbers decimals.
+std::string WithCommas(int64_t count) {
+  return count < 10 ? fmt::format("{}", count) : FormatCount(static_cast<double>(count));
+}
+
 class Chief : public ChiefRole, private Observer {
  public:
   explicit Chief(const ChiefRoleOptions& options)
@@ -141,22 +146,23 @@ void Chief::OnStart(const StartReport& report) {
   ++generations_;
   std::vector<std::string> splits, models;
   for (const auto& [name, size] : report.split_sizes)
-    splits.push_back(fmt::format("{} {}", name, FormatCount(static_cast<double>(size))));
+    splits.push_back(fmt::format("{} {}", name, WithCommas(size)));
   for (const auto& [name, count] : report.parameter_counts)
-    models.push_back(fmt::format("{} {}", name, FormatCount(static_cast<double>(count))));
+    models.push_back(fmt::format("{} {}", name, WithCommas(count)));
   LogInfo("examples: {}; parameters: {}", fmt::join(splits, ", "), fmt::join(models, ", "));
   LogInfo("global batch {} on {} replica{} in {} process{}, {} steps an epoch",
           report.global_batch_size, report.num_replicas, report.num_replicas == 1 ? "" : "s",
           report.world_size, report.world_size == 1 ? "" : "es",
-          FormatCount(static_cast<double>(report.steps_per_epoch)));
+          WithCommas(report.steps_per_epoch));
 }
 
 Verdict Chief::VerdictOf(const absl::Status& failure) const {
   Verdict verdict;
   verdict.code = ExitCodeOf(failure);
+  verdict.message = Message(failure);
+  if (verdict.code == ExitCode::kPreempted) return verdict;  // nobody's fault
   verdict.task = self_;
   verdict.host = rpc::ThisHost().name;
-  verdict.message = Message(failure);
   return verdict;
 }
 
@@ -191,6 +197,8 @@ absl::Status Chief::End(const absl::Status& result) {
   if (owner_ == nullptr || owner_->Check().ok()) {
     if (const absl::Status written = publisher_->Finish(status, generations_); !written.ok())
       LogWarning("{}", Message(written));
+    else if (owner_ != nullptr)
+      LogInfo("result in {}/result.json", options_.job.model_dir);
   }
   verdict_ = status;
   return status;

@@ -170,6 +170,12 @@ void CoordinatorImpl::StopLocked() {
 
 void CoordinatorImpl::Run() {
   const absl::Duration tick = absl::FromChrono(options_.tick);
+  {
+    // Waiting for the port is no lateness.
+    absl::MutexLock lock(&mu_);
+    state_.started = state_.stage_since = state_.decided_at = Clock::now();
+    next_roster_ = state_.started + options_.roster_interval;
+  }
   while (true) {
     ProbeBroken();
     absl::MutexLock lock(&mu_);
@@ -272,7 +278,8 @@ void CoordinatorImpl::FormLocked(MonotonicTime now) {
     state_.members[i].waiting = false;
     if (slots_[i].session) slots_[i].session->Send(FormationForLocked(i));
   }
-  LogInfo("{} members, {} replicas: generation {} of run {}", slots_.size(), replicas, counter_,
+  LogInfo("{} member{}, {} replica{}: generation {} of run {}", slots_.size(),
+          slots_.size() == 1 ? "" : "s", replicas, replicas == 1 ? "" : "s", counter_,
           options_.admission.run_id);
 }
 

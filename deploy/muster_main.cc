@@ -35,6 +35,7 @@ std::string UnknownCommand(int argc, char** argv, const std::vector<std::string>
 int Main(int argc, char** argv) {
   InitLogging("");
   CLI::App app("Muster: training on TF_CONFIG clusters", "muster");
+  app.set_version_flag("--version", MUSTER_VERSION);
   app.require_subcommand(1);
   const std::vector<std::unique_ptr<Command>> commands = Commands();
   std::vector<std::pair<CLI::App*, Command*>> registered;

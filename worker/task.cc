@@ -60,9 +60,8 @@ class StopSignals {
   void Take() {
     int signal = 0;
     sigwait(&signals_, &signal);
-    LogInfo(
-        "{} received: stopping after the step under way; a second one ends this process at once",
-        signal == SIGTERM ? "SIGTERM" : "SIGINT");
+    LogInfo("{} received: stopping at the next step; a second one ends this process at once",
+            signal == SIGTERM ? "SIGTERM" : "SIGINT");
     {
       absl::MutexLock lock(&mutex_);
       asked_ = true;
@@ -195,6 +194,11 @@ absl::Status Task::CheckSupported() const {
   }
   if (job_.tls.enabled)
     return not_yet("tls.enabled", "would encrypt the control connections but not the gradients");
+  if (is_chief() && (job_.checkpoint.every_steps || job_.checkpoint.every_epochs)) {
+    LogWarning(
+        "checkpoint is set, but this version writes no checkpoints: what is trained is lost when "
+        "the job ends");
+  }
   if (job_.restore != "auto" && job_.restore != "never")
     return not_yet("restore", "writes and reads no checkpoints");
   if (!job_.callbacks.empty()) return not_yet("callbacks", "has none");
@@ -227,7 +231,8 @@ absl::Status Task::Prepare() {
 }
 
 absl::Status Task::FailEarly(const absl::Status& failure) {
-  if (alone() || chief_ != nullptr) return failure;  // the chief's half words it
+  if (alone() || chief_ != nullptr || absl::IsCancelled(failure))
+    return failure;  // the chief's half words it
   if (!is_chief() && cluster_.chief()) {
     // The chief waits for this task: it has to know, so that the job's verdict names the reason.
     EarlyFailure report;
@@ -355,7 +360,11 @@ int RunTask(int argc, char** argv, const TaskParts& parts) {
     Task task(parts, &signals);
     result = task.Run(*arguments);
   }
-  if (!result.ok()) LogError("{}", Message(result));
+  if (absl::IsCancelled(result)) {
+    LogInfo("{}", Message(result));
+  } else if (!result.ok()) {
+    LogError("{}", Message(result));
+  }
   spdlog::default_logger()->flush();
   // Static destructors of libraries may wait for threads that a failed job has left behind.
   std::fflush(nullptr);

@@ -90,7 +90,10 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
   }
   const int first_replica = std::accumulate(counts.begin(), counts.begin() + generation->rank, 0);
   const int owner_replica = std::accumulate(counts.begin(), counts.begin() + generation->owner, 0);
-  const int threads = std::max(1, AvailableCores() / std::max(1, generation->replicas_on_host));
+  // OMP_NUM_THREADS, where it is set, bounds what a replica takes.
+  static const int allowed = at::get_num_threads();
+  const int threads = std::clamp(AvailableCores() / std::max(1, generation->replicas_on_host), 1,
+                                 std::max(1, allowed));
   LogInfo("Number of devices: {}", num_replicas);
   for (size_t i = 0; i < replicas_.size(); ++i) {
     LogInfo("replica {} on {}, {} intra-op thread{}", first_replica + i,

@@ -110,7 +110,11 @@ absl::Status Launcher::Start() {
     const std::string binary = request_.bin_dir + "/" + task.Binary();
     if (access(binary.c_str(), X_OK) != 0) {
       return ConfigurationError(
-          fmt::format("cannot start {}: {}: {}", task.Name(), binary, std::strerror(errno)));
+          errno == ENOENT
+              ? fmt::format(
+                    "cannot start {}: there is no {}; this installation cannot run {} tasks",
+                    task.Name(), binary, task.type)
+              : fmt::format("cannot start {}: {}: {}", task.Name(), binary, std::strerror(errno)));
     }
   }
   for (size_t i = 0; i < plan_.size(); ++i) {

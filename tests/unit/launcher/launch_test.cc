@@ -336,8 +336,8 @@ TEST_F(Launch, RefusesWhatCannotStart) {
   Script("chief-0", "out started");
   Start({"--workers", "1", "--ps", "1"});
   EXPECT_EQ(Finish(), 2);
-  EXPECT_THAT(err_, Contains("muster launch: cannot start ps 0: " + folder_ +
-                             "/bin/muster-ps: No such file or directory"));
+  EXPECT_THAT(err_, Contains("muster launch: cannot start ps 0: there is no " + folder_ +
+                             "/bin/muster-ps; this installation cannot run ps tasks"));
   EXPECT_THAT(out_, Not(Contains("[chief 0] started")));
 }
 
