@@ -56,12 +56,12 @@ class Linear(ClusterTest):
         numpy.save(self.dir / "y.npy", y.astype(numpy.float32))
         x = x.astype(numpy.float32).astype(float)
         for reduction in "global", "nominal", "local_mean":
-            job = self.job(max_steps=40, epochs=20, loss_reduction=reduction, program_args={
+            job = self.job(max_steps=STEPS, epochs=100, loss_reduction=reduction, program_args={
                 "x": str(self.dir / "x.npy"), "y": str(self.dir / "y.npy"), "kernel_init": 0.5, "bias_init": 0.1})
-            for members, devices in (1, "cpu"), (2, "cpu"), (3, "cpu"), (1, "cpu:4"):
+            for members, devices in (1, "cpu"), (2, "cpu"), (3, "cpu"), (1, "cpu:2"), (1, "cpu:3"):
                 replicas = members * int(devices[4:] or 1)
                 with self.subTest(reduction=reduction, members=members, devices=devices):
-                    want = recurrence(0.5, 0.1, x, y, 40, reduction=reduction, replicas=replicas)
+                    want = recurrence(0.5, 0.1, x, y, STEPS, reduction=reduction, replicas=replicas)
                     self.check(self.train(members, job, [f"devices={devices}"]), want, f"{reduction} {members} x {devices}")
 
     def test_default_initialisation_is_glorot_uniform_and_equal_everywhere(self):
