@@ -74,6 +74,8 @@ class Chief : public ChiefRole, private Observer {
 
   absl::Status Start();
   std::vector<Observer*> observers() override { return {publisher_.get(), this}; }
+  absl::StatusOr<StartingPoint> Begin() override { return StartingPoint{}; }
+  CheckpointSink* checkpoints() override { return nullptr; }
   absl::Status End(const absl::Status& result) override;
 
  private:
@@ -129,7 +131,7 @@ absl::Status Chief::Start() {
   }
   PublisherOptions publisher;
   publisher.model_dir = job.model_dir;
-  publisher.summary_every_steps = job.summary_every_steps;
+  publisher.summary_every_steps = job.summary.every_steps;
   publisher.job = JobToJson(job);
   publisher.versions = options_.versions;
   publisher.progress = MakeProgressSink();

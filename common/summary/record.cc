@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "common/summary/crc32c.h"
+#include "common/base/crc32c.h"
 
 namespace muster::summary {
 namespace {

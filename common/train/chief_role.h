@@ -5,10 +5,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/cluster/cluster_config.h"
+#include "common/train/checkpointing.h"
 #include "common/train/job.h"
 #include "common/train/membership.h"
 
@@ -20,9 +22,20 @@ struct ChiefRoleOptions {
   std::map<std::string, std::string> versions;
 };
 
+// With what training begins.
+struct StartingPoint {
+  // The job had been trained to its end before: nothing is left to do, and everybody is told so.
+  bool finished = false;
+  std::optional<checkpoint::Snapshot> restore;  // to go on from; none: from the program's own start
+};
+
 class ChiefRole {
  public:
   virtual ~ChiefRole() = default;
+  // What the job's `restore` and model_dir say. Reads the checkpoint, so it takes a while.
+  virtual absl::StatusOr<StartingPoint> Begin() = 0;
+  // Where checkpoints go; null where nothing is written. Lives as long as this object.
+  virtual CheckpointSink* checkpoints() = 0;
   // To be told of the training; they live as long as this object.
   virtual std::vector<Observer*> observers() = 0;
   // This process's own training (or its preparation) has ended with `result`. Waits, within the

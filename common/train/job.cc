@@ -46,6 +46,8 @@ void Fields(Archive& a, CheckpointOptions& o) {
   a("every_steps", o.every_steps);
   a("every_epochs", o.every_epochs);
   a("keep", o.keep);
+  a("best", o.best);
+  a("best_mode", o.best_mode);
 }
 
 template <typename Archive>
@@ -69,6 +71,7 @@ void Fields(Archive& a, Timeouts& o) {
   a("heartbeat", o.heartbeat);
   a("formation", o.formation);
   a("collective", o.collective);
+  a("evaluate", o.evaluate);
   a("end", o.end);
   a("bind", o.bind);
   a.Object("phase", o.phase);
@@ -82,12 +85,10 @@ void Fields(Archive& a, TlsOptions& o) {
   a("authority", o.authority);
 }
 
-struct SummaryKeys {
-  int64_t& every_steps;
-};
 template <typename Archive>
-void Fields(Archive& a, SummaryKeys& o) {
+void Fields(Archive& a, SummaryOptions& o) {
   a("every_steps", o.every_steps);
+  a("histograms_every_epochs", o.histograms_every_epochs);
 }
 
 template <typename Archive>
@@ -111,8 +112,7 @@ void Fields(Archive& a, Job& job) {
   a("optimizer", job.optimizer);
   a("learning_rate", job.learning_rate);
   a.Object("checkpoint", job.checkpoint);
-  SummaryKeys summary{job.summary_every_steps};
-  a.Object("summary", summary);
+  a.Object("summary", job.summary);
   a("callbacks", job.callbacks);
   a.Object("collective", job.collective);
   a("parameter_server", job.parameter_server);

@@ -23,9 +23,18 @@ inline constexpr std::string_view kLossReductionNames[] = {"global", "nominal", 
 enum class Precision { kFloat32, kBFloat16, kFloat16 };
 inline constexpr std::string_view kPrecisionNames[] = {"float32", "bfloat16", "float16"};
 
+// Always saved: the end of the job, and an agreed stop. In between as these say; with neither,
+// every epoch.
 struct CheckpointOptions {
   std::optional<int64_t> every_steps, every_epochs;
-  int keep = 3;
+  int keep = 3;                    // the newest ones
+  std::string best = "loss";       // the metric of evaluation (or validation) that decides
+  std::string best_mode = "auto";  // min | max | auto: min for losses and errors, else max
+};
+
+struct SummaryOptions {
+  int64_t every_steps = 50;             // scalars and images
+  int64_t histograms_every_epochs = 0;  // of every parameter; 0: never
 };
 
 struct CollectiveOptions {
@@ -42,6 +51,7 @@ struct Timeouts {
   Duration heartbeat = std::chrono::seconds(10);  // silence after which a member is lost
   Duration formation = std::chrono::seconds(20);
   Duration collective = std::chrono::minutes(10);
+  Duration evaluate = std::chrono::minutes(10);  // the evaluator's final evaluation
   Duration end = std::chrono::seconds(30);   // from the last step to everybody's acknowledgement
   Duration bind = std::chrono::seconds(10);  // a port in use is retried this long
   // By phase, job keys "timeouts.phase.<name>": how long a member may stay in one. The order of the
@@ -74,7 +84,7 @@ struct Job {
   LossReduction loss_reduction = LossReduction::kGlobal;
   Json optimizer, learning_rate;  // null: the program's default
   CheckpointOptions checkpoint;
-  int64_t summary_every_steps = 50;
+  SummaryOptions summary;
   Json callbacks = Json::array();
   CollectiveOptions collective;
   Json parameter_server = Json::object(), elastic = Json::object();

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kMaxCpuReplicas = 1024;
 const std::vector<std::string> kBackends = {"auto", "nccl", "tcp", "shared_memory", "hierarchical"};
+const std::vector<std::string> kBestModes = {"auto", "min", "max"};
 
 // Collects the first complaint.
 class Checks {
@@ -116,7 +117,12 @@ void CheckOptions(const Job& job, Checks* checks) {
   checks->AtLeast(1, "checkpoint.every_steps", job.checkpoint.every_steps);
   checks->AtLeast(1, "checkpoint.every_epochs", job.checkpoint.every_epochs);
   checks->AtLeast(1, "checkpoint.keep", job.checkpoint.keep);
-  checks->AtLeast(1, "summary.every_steps", job.summary_every_steps);
+  const std::string& mode = job.checkpoint.best_mode;
+  if (std::find(kBestModes.begin(), kBestModes.end(), mode) == kBestModes.end()) {
+    checks->Fail("checkpoint.best_mode", UnknownName(mode, kBestModes));
+  }
+  checks->AtLeast(1, "summary.every_steps", job.summary.every_steps);
+  checks->AtLeast(0, "summary.histograms_every_epochs", job.summary.histograms_every_epochs);
   if (!job.callbacks.is_array()) {
     checks->Fail("callbacks", fmt::format("must be a list, is {}", Kind(job.callbacks)));
   }

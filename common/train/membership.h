@@ -82,8 +82,24 @@ struct StartReport {
   std::string program;
   int world_size = 0, num_replicas = 0;
   int64_t global_batch_size = 0, steps_per_epoch = 0, epochs = 0, total_steps = 0, start_step = 0;
+  int64_t start_examples = 0;                                     // done before start_step
+  bool validation_due = false, test_due = false;                  // of start_step: they come again
   std::vector<std::pair<std::string, int64_t>> split_sizes;       // "train" -> examples
   std::vector<std::pair<std::string, int64_t>> parameter_counts;  // model -> parameters
+};
+
+// Of rank 0's first replica.
+struct ImageReport {
+  std::string tag;
+  int64_t step = 0;
+  int count = 0, height = 0, width = 0, channels = 0;  // channels: 1 (gray), 3 (RGB) or 4 (RGBA)
+  std::vector<uint8_t> pixels;                         // [count][height][width][channels]
+};
+struct HistogramReport {
+  std::string tag;
+  int64_t step = 0;
+  std::vector<double> values;  // those that are finite
+  int64_t not_finite = 0;
 };
 
 // Rank 0's observers: progress bar, summaries, result.json. Called on the loop's thread, in order.
@@ -94,6 +110,13 @@ class Observer {
   virtual void OnStart(const StartReport&) {}
   virtual void OnStep(const StepReport&) {}
   virtual void OnEpoch(const EpochReport&) {}
+  // Right before the state after `step` is handed over to be saved: what was told so far must
+  // survive the process, or the log would have a hole after a restart.
+  virtual void OnSave(int64_t /*step*/) {}
+  // A picture or a distribution that the program showed (Step::image, Step::histogram and
+  // Evaluation's), or a parameter's; `split` is where it belongs.
+  virtual void OnImages(const std::string& /*split*/, const ImageReport&) {}
+  virtual void OnHistogram(const std::string& /*split*/, const HistogramReport&) {}
   // During validation and test passes: done and total batches.
   virtual void OnEvaluateProgress(const std::string& /*split*/, int64_t /*done*/,
                                   int64_t /*total*/) {}

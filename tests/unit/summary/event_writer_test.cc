@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/summary/crc32c.h"
+#include "common/base/crc32c.h"
 #include "common/summary/record.h"
 #include "proto/event.pb.h"
 

@@ -41,12 +41,12 @@ constexpr char kFull[] = R"({ // everything that differs from its default
   "steps_per_epoch": 100, "accumulate_steps": 2, "drop_remainder": true,
   "seed": 18446744073709551615, "model_dir": "runs/x", "restore": "never", "devices": "cuda:0,1",
   "precision": "bfloat16", "loss_reduction": "local_mean", "optimizer": {"name": "adam"},
-  "learning_rate": 0.1, "checkpoint": {"every_steps": 500, "every_epochs": 1, "keep": 7},
-  "summary": {"every_steps": 10}, "callbacks": [{"name": "early_stopping"}],
+  "learning_rate": 0.1, "checkpoint": {"every_steps": 500, "every_epochs": 1, "keep": 7, "best": "accuracy",
+  "best_mode": "max"}, "summary": {"every_steps": 10, "histograms_every_epochs": 2}, "callbacks": [{"name": "early_stopping"}],
   "collective": {"backend": "tcp", "interface": "eth0", "bucket_bytes": 100,
                  "first_bucket_bytes": 10},
   "parameter_server": {"max_staleness": 4}, "elastic": {"min_workers": 2},
-  "timeouts": {"join": 0.29, "phase": {"data": 7.5}},
+  "timeouts": {"join": 0.29, "evaluate": 60.0, "phase": {"data": 7.5}},
   "tls": {"enabled": true, "certificate": "a.pem", "key": "b.pem", "authority": "c.pem"} })";
 
 TEST(Job, ReadsEveryKey) {
@@ -60,7 +60,9 @@ TEST(Job, ReadsEveryKey) {
   EXPECT_EQ(job.loss_reduction, LossReduction::kLocalMean);
   EXPECT_EQ(job.checkpoint.every_epochs, 1);
   EXPECT_EQ(job.checkpoint.keep, 7);
-  EXPECT_EQ(job.summary_every_steps, 10);
+  EXPECT_EQ(job.checkpoint.best, "accuracy");
+  EXPECT_EQ(job.summary.histograms_every_epochs, 2);
+  EXPECT_EQ(job.summary.every_steps, 10);
   EXPECT_EQ(job.collective.interface, "eth0");
   EXPECT_EQ(job.timeouts.join, std::chrono::milliseconds(290));
   EXPECT_EQ(job.timeouts.phase[static_cast<int>(Phase::kData)], std::chrono::milliseconds(7500));
@@ -145,6 +147,8 @@ constexpr Mistake kMistakes[] = {
      "...}, is \"cosine\""},
     {R"({"checkpoint": 500})", "checkpoint must be a JSON object, is number"},
     {R"({"checkpoint": {"every_steps": 0}})", "checkpoint.every_steps must be at least 1, is 0"},
+    {R"({"checkpoint": {"best_mode": "mini"}})",
+     "checkpoint.best_mode is \"mini\", did you mean \"min\"?"},
     {R"({"checkpoint": {"keep": 0}})", "checkpoint.keep must be at least 1, is 0"},
     {R"({"summary": {"every_steps": 0}})", "summary.every_steps must be at least 1, is 0"},
     {R"({"callbacks": {}})", "callbacks must be a list, is object"},

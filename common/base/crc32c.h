@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace muster::summary {
+namespace muster {
 
 uint32_t Crc32c(std::string_view bytes);
 
@@ -15,4 +15,4 @@ inline uint32_t MaskedCrc32c(std::string_view bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-}  // namespace muster::summary
+}  // namespace muster

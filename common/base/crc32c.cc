@@ -1,8 +1,8 @@
-#include "common/summary/crc32c.h"
+#include "common/base/crc32c.h"
 
 #include <array>
 
-namespace muster::summary {
+namespace muster {
 namespace {
 
 constexpr std::array<uint32_t, 256> MakeTable() {
@@ -25,4 +25,4 @@ uint32_t Crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-}  // namespace muster::summary
+}  // namespace muster

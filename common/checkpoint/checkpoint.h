@@ -1,0 +1,61 @@
+// A checkpoint: the state of training after a number of steps.
+//
+//   step-00000500/  model.safetensors      parameters and buffers, "<model>.<name>", or "<name>"
+//                                          where the program has one model
+//                   optimizer.safetensors  slots, "<optimizer>.<parameter>.<slot>"
+//                   state.json             TrainingState
+//                   manifest.json          sizes and checksums of the others; written last
+//
+// The directory appears by one rename, whole and on the disk (store.h).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/base/json.h"
+#include "common/checkpoint/tensor.h"
+
+namespace muster::checkpoint {
+
+// What a step moves forward apart from tensors. Everything that a run needs to go on at the next
+// step as if it had never stopped.
+struct TrainingState {
+  int64_t step = 0;      // done
+  int64_t epoch = 0;     // of the next example, from 0
+  int64_t offset = 0;    // examples of that epoch that are done
+  int64_t examples = 0;  // done in the whole run
+  // Of the epoch under way: sum of loss x examples, and the metrics' sums.
+  double epoch_loss_sum = 0;
+  int64_t epoch_examples = 0;
+  std::vector<double> epoch_metric_sums;
+  std::vector<double> loss_scaler;  // LossScaler::state()
+  // Passes that belong to this step and were not through when it was saved.
+  bool validation_due = false, test_due = false;
+  int64_t global_batch_size = 0;  // fixed at the first start
+
+  std::string run_id;
+  Json job;                                     // resolved
+  std::map<std::string, std::string> versions;  // "muster", "libtorch"
+};
+Json ToJson(const TrainingState& state);
+// A DataError names the field that is missing or wrong.
+absl::StatusOr<TrainingState> TrainingStateFromJson(const Json& json);
+
+// What is written: taken at a step boundary, after which training goes on and changes its own
+// tensors.
+struct Snapshot {
+  TrainingState state;
+  TensorSet model, optimizer;
+};
+
+// "step-00000500", and back; -1 where the name is none of a checkpoint.
+std::string CheckpointName(int64_t step);
+int64_t StepOfName(std::string_view name);
+
+// The first key (dotted) of the job that must not differ from the one that a checkpoint was written
+// with (program, program_args, optimizer, batch size, seed); "" if none does.
+std::string FirstFixedDifference(const Json& of_checkpoint, const Json& of_job);
+
+}  // namespace muster::checkpoint

@@ -1,0 +1,81 @@
+// The checkpoints of one model_dir: `<model_dir>/checkpoints`. One process, the owner, writes;
+// anybody reads (Reader functions below), while it writes.
+//
+// How a checkpoint appears: everything is written and synced under `.staging/<token>/`, which the
+// owner makes when it opens the store and the next owner removes; then Options::fence is asked;
+// then one rename, then the directory is synced. A superseded owner's rename fails, because its
+// staging folder is gone. `latest` and `best`, text files with a directory's name, are replaced the
+// same way.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/file_system.h"
+
+namespace muster::checkpoint {
+
+// ---- Reading: any process, any thread.
+
+struct CheckpointInfo {
+  std::string name, path;
+  int64_t step = 0;
+  int64_t bytes = 0;    // of all files, as the manifest says
+  absl::Status health;  // OK: whole. Else one sentence: what is missing, short or damaged.
+};
+// Ascending by step. `verify`: reads every byte and compares checksums; else sizes and the manifest
+// only. A directory that does not exist holds none.
+absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& files,
+                                                            const std::string& directory,
+                                                            bool verify);
+// One checkpoint, by its own directory; every byte is checked. A DataError says what is damaged.
+absl::StatusOr<Snapshot> ReadCheckpoint(FileSystem& files, const std::string& path);
+// Names, types and shapes without the bytes: of model.safetensors, then of optimizer.safetensors.
+struct Contents {
+  TrainingState state;
+  std::vector<TensorInfo> model, optimizer;
+};
+absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path);
+// `path` is a checkpoint, a `checkpoints` folder or a model_dir; of the latter two the newest whole
+// checkpoint is read, and those that are damaged are named in `damaged`, one sentence each.
+// nullopt: there is none at all. A DataError: there are some, and all are damaged.
+absl::StatusOr<std::optional<Snapshot>> ReadNewest(FileSystem& files, const std::string& path,
+                                                   std::vector<std::string>* damaged);
+
+// ---- Writing: the owner. All methods may be called from any thread; Write by one at a time.
+
+struct StoreOptions {
+  std::string directory;  // <model_dir>/checkpoints
+  std::string token;      // of this owner; letters and digits
+  int keep = 3;           // newest ones that stay, besides the best and the pinned
+  // Asked right before each publishing rename: an error (Superseded) keeps it from happening.
+  std::function<absl::Status()> fence;
+};
+
+class Store {
+ public:
+  // Makes the directory, removes what other owners left in `.staging`, and moves checkpoints above
+  // `restored_step` (damaged ones: newer whole ones are restored) aside as "damaged-<name>".
+  static absl::StatusOr<std::unique_ptr<Store>> Open(FileSystem& files, StoreOptions options,
+                                                     int64_t restored_step);
+  virtual ~Store() = default;  // Removes its staging folder.
+
+  // Writes, publishes, moves `latest`, and deletes the oldest ones above `keep`. On an error
+  // nothing has changed but that a staging folder may be left, which the next Write removes. A
+  // checkpoint of that step that is there already is left as it is (OK). Returns its path.
+  virtual absl::StatusOr<std::string> Write(const Snapshot& snapshot) = 0;
+  // It becomes `best`, which is never deleted, where `better` than the one before (an absent one is
+  // always worse). A step whose checkpoint is gone is no error: false.
+  virtual absl::StatusOr<bool> MarkBest(int64_t step, const std::string& metric, double value,
+                                        bool larger_is_better) = 0;
+  // Until Unpin, that one is not deleted (it is being evaluated or streamed). False: it is gone.
+  virtual bool Pin(int64_t step) = 0;
+  virtual void Unpin(int64_t step) = 0;
+  virtual std::vector<int64_t> steps() const = 0;  // published, ascending
+};
+
+}  // namespace muster::checkpoint

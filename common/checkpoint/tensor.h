@@ -1,0 +1,69 @@
+// Tensors as files know them: a name, a type, a shape and bytes, row-major and little-endian. Needs
+// no LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace muster::checkpoint {
+
+enum class DType : uint8_t {
+  kBool,
+  kUInt8,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kFloat16,
+  kBFloat16,
+  kFloat32,
+  kFloat64
+};
+inline constexpr int kNumDTypes = 10;
+// By DType: safetensors' names and bytes an element.
+inline constexpr std::string_view kDTypeNames[kNumDTypes] = {"BOOL", "U8",  "I8",   "I16", "I32",
+                                                             "I64",  "F16", "BF16", "F32", "F64"};
+inline constexpr int kDTypeBytes[kNumDTypes] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8};
+
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;  // empty: a scalar
+
+  int64_t elements() const {
+    int64_t n = 1;
+    for (int64_t d : shape) n *= d;
+    return n;
+  }
+  size_t bytes() const {
+    return static_cast<size_t>(elements()) * kDTypeBytes[static_cast<int>(dtype)];
+  }
+};
+
+// Does not own its bytes: TensorSet does.
+struct Tensor : TensorInfo {
+  const char* data = nullptr;  // bytes() of them
+};
+
+struct TensorSet {
+  std::vector<Tensor> tensors;         // in a fixed order, names unique
+  std::shared_ptr<const void> memory;  // what `data` points into
+
+  size_t bytes() const {
+    size_t sum = 0;
+    for (const Tensor& t : tensors) sum += t.bytes();
+    return sum;
+  }
+  const Tensor* Find(std::string_view name) const {
+    for (const Tensor& t : tensors)
+      if (t.name == name) return &t;
+    return nullptr;
+  }
+};
+
+}  // namespace muster::checkpoint

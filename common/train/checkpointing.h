@@ -1,0 +1,32 @@
+// Between the training loop and whoever writes checkpoints: the chief implements CheckpointSink,
+// the loop of rank 0's first replica calls it at step boundaries. Everybody holds the same state
+// there, so nobody else takes part.
+#pragma once
+
+#include "common/base/status.h"
+#include "common/checkpoint/checkpoint.h"
+
+namespace muster {
+
+struct SaveMoment {
+  int64_t step = 0;        // done
+  int64_t epoch = 0;       // of the step, from 0
+  bool epoch_end = false;  // that was the epoch's last one
+  bool last = false;       // of the job: a final checkpoint, whatever the intervals say
+  bool stopping = false;   // an agreed stop: likewise
+};
+
+class CheckpointSink {
+ public:
+  virtual ~CheckpointSink() = default;
+  // After each committed step; cheap. False also where the save before is still being written
+  // (unless `last` or `stopping`: then it waits for that one, within its deadline).
+  virtual bool Wanted(const SaveMoment& moment) = 0;
+  // Takes the snapshot over (its run_id, job and versions are filled in here) and returns; it is
+  // written on a thread of the sink's. What cannot be written is the sink's to tell.
+  virtual void Save(checkpoint::Snapshot snapshot) = 0;
+  // Until all that was handed over is published or has failed: the status of the last save.
+  virtual absl::Status Drain() = 0;
+};
+
+}  // namespace muster
