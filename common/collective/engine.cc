@@ -10,6 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/collective/failed_work.h"
 
 namespace muster::collective {
 namespace {
@@ -27,17 +28,6 @@ class OperationWork : public Work, public std::enable_shared_from_this<Operation
   MonotonicTime deadline{};
   absl::Status status;  // before done: guarded by the front's mutex; after: constant
   std::atomic<bool> done{false};
-};
-
-// A call that could never be carried out, or came after the poison.
-class FailedWork : public Work {
- public:
-  explicit FailedWork(absl::Status status) : status_(std::move(status)) {}
-  absl::Status Wait() override { return status_; }
-  bool Done() const override { return true; }
-
- private:
-  const absl::Status status_;
 };
 
 class Front : public Communicator {

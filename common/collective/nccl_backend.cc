@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
 #include "common/collective/engine.h"
+#include "common/collective/failed_work.h"
 #include "common/collective/formation.h"
 #include "common/collective/nccl.h"
 
@@ -65,16 +66,6 @@ ncclDataType_t TypeOf(DataType type) {
 ncclRedOp_t OpOf(ReduceOp op) {
   return op == ReduceOp::kMax ? ncclMax : op == ReduceOp::kMean ? ncclAvg : ncclSum;
 }
-
-class FailedWork : public Work {
- public:
-  explicit FailedWork(absl::Status status) : status_(std::move(status)) {}
-  absl::Status Wait() override { return status_; }
-  bool Done() const override { return true; }
-
- private:
-  const absl::Status status_;
-};
 
 class NcclCommunicator;
 

@@ -6,7 +6,6 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <charconv>
 #include <cstring>
@@ -76,28 +75,6 @@ absl::StatusOr<std::string> InterfaceAddress(const std::string& name) {
   return ConfigurationError(fmt::format(
       "collective.interface '{}' {}: this host has {}.", name,
       known.count(name) ? "has no IP address" : "is not a network interface here", names));
-}
-
-absl::StatusOr<std::string> LocalAddressTowards(const std::string& host) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_DGRAM;
-  if (const int error = getaddrinfo(host.c_str(), "9", &hints, &found); error != 0) {
-    return PeerLost(fmt::format("Cannot resolve '{}': {}", host, gai_strerror(error)));
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
-  std::string why = "no address";
-  for (const addrinfo* i = found; i != nullptr; i = i->ai_next) {
-    const int fd = socket(i->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) continue;
-    sockaddr_storage local{};
-    socklen_t length = sizeof local;
-    const bool ok = connect(fd, i->ai_addr, i->ai_addrlen) == 0 &&
-                    getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) == 0;
-    if (!ok) why = strerror(errno);
-    close(fd);
-    if (ok) return NumericHost(reinterpret_cast<const sockaddr*>(&local), length);
-  }
-  return PeerLost(fmt::format("No route towards '{}': {}", host, why));
 }
 
 }  // namespace muster::transport

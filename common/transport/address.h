@@ -22,8 +22,4 @@ std::string JoinEndpoint(std::string_view host, int port);
 // configuration error that lists the interfaces there are.
 absl::StatusOr<std::string> InterfaceAddress(const std::string& name);
 
-// The local address from which this host would reach `host` (a name or a number): asks the routing
-// table, sends nothing.
-absl::StatusOr<std::string> LocalAddressTowards(const std::string& host);
-
 }  // namespace muster::transport

@@ -39,11 +39,5 @@ TEST(Address, OfAnInterface) {
   EXPECT_THAT(std::string(Message(unknown.status())), HasSubstr("lo"));
 }
 
-TEST(Address, TowardsAHost) {
-  const absl::StatusOr<std::string> local = LocalAddressTowards("127.0.0.1");
-  ASSERT_TRUE(local.ok()) << local.status();
-  EXPECT_EQ(*local, "127.0.0.1");
-}
-
 }  // namespace
 }  // namespace muster::transport

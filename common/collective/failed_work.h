@@ -1,0 +1,20 @@
+// A call that could never be carried out, or came after the poison.
+#pragma once
+
+#include <utility>
+
+#include "common/collective/communicator.h"
+
+namespace muster {
+
+class FailedWork : public Work {
+ public:
+  explicit FailedWork(absl::Status status) : status_(std::move(status)) {}
+  absl::Status Wait() override { return status_; }
+  bool Done() const override { return true; }
+
+ private:
+  const absl::Status status_;
+};
+
+}  // namespace muster
