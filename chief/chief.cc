@@ -135,7 +135,9 @@ absl::Status Chief::Start() {
   publisher.job = JobToJson(job);
   publisher.versions = options_.versions;
   publisher.progress = MakeProgressSink();
-  MUSTER_ASSIGN_OR_RETURN(publisher_, Publisher::Open(std::move(publisher)));
+  if (owner_ != nullptr) publisher.fence = [this] { return owner_->Check(); };
+  publisher_ = Publisher::Open(std::move(publisher));
+  MUSTER_RETURN_IF_ERROR(publisher_->Begin(/*goes_on=*/false));
   if (!options_.cluster.local()) {
     MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(OptionsOfCoordinator()));
     absl::MutexLock lock(&mu_);
@@ -195,13 +197,10 @@ absl::Status Chief::End(const absl::Status& result) {
     if (!result.ok()) coordinator_->End(VerdictOf(result));
     status = StatusOf(coordinator_->Wait(), self_, /*is_chief=*/true);
   }
-  // A superseded chief publishes nothing any more.
-  if (owner_ == nullptr || owner_->Check().ok()) {
-    if (const absl::Status written = publisher_->Finish(status, generations_); !written.ok())
-      LogWarning("{}", Message(written));
-    else if (owner_ != nullptr)
-      LogInfo("result in {}/result.json", options_.job.model_dir);
-  }
+  if (const absl::Status written = publisher_->Finish(status, generations_); !written.ok())
+    LogWarning("{}", Message(written));
+  else if (owner_ != nullptr)
+    LogInfo("result in {}/result.json", options_.job.model_dir);
   verdict_ = status;
   return status;
 }

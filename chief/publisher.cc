@@ -11,19 +11,26 @@ namespace muster {
 
 using Kind = ProgressState::Kind;
 
-absl::StatusOr<std::unique_ptr<Publisher>> Publisher::Open(PublisherOptions options) {
-  if (!options.model_dir.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(options.model_dir, error);
-    if (error) {
-      return ConfigurationError(
-          fmt::format("cannot make model_dir {}: {}", options.model_dir, error.message()));
-    }
-    // An earlier run's verdict is not this one's.
-    std::filesystem::remove(options.model_dir + "/result.json", error);
-    MUSTER_RETURN_IF_ERROR(WriteJsonFile(options.model_dir + "/job.json", options.job));
-  }
+std::unique_ptr<Publisher> Publisher::Open(PublisherOptions options) {
   return std::unique_ptr<Publisher>(new Publisher(std::move(options)));
+}
+
+absl::Status Publisher::Begin(bool goes_on) {
+  begun_ = true;
+  if (options_.model_dir.empty()) return absl::OkStatus();
+  const std::string verdict = options_.model_dir + "/result.json";
+  std::error_code error;
+  std::filesystem::create_directories(options_.model_dir, error);
+  if (error) {
+    return ConfigurationError(
+        fmt::format("cannot make model_dir {}: {}", options_.model_dir, error.message()));
+  }
+  if (options_.fence) MUSTER_RETURN_IF_ERROR(options_.fence());
+  if (goes_on) {
+    if (const auto earlier = ReadJsonFile(verdict); earlier.ok()) record_.Continue(*earlier);
+  }
+  std::filesystem::remove(verdict, error);
+  return WriteJsonFile(options_.model_dir + "/job.json", options_.job);
 }
 
 void Publisher::OnStart(const StartReport& report) {
@@ -122,16 +129,21 @@ void Publisher::OnEvaluateProgress(const std::string& split, int64_t done, int64
   options_.progress->Show(state);
 }
 
-absl::Status Publisher::Finish(const absl::Status& verdict, int64_t generations) {
+absl::Status Publisher::Finish(const absl::Status& verdict, int64_t generations,
+                               const CheckpointRecord& checkpoints) {
   if (options_.progress != nullptr) options_.progress->Show({.kind = Kind::kEnd});
   if (options_.model_dir.empty()) return absl::OkStatus();
+  if (options_.fence) MUSTER_RETURN_IF_ERROR(options_.fence());
   if (train_ != nullptr) SayOnce(train_->Flush());
-  return WriteJsonFile(options_.model_dir + "/result.json",
-                       record_.Result({.verdict = verdict,
-                                       .generations = generations,
-                                       .wall_seconds = Seconds(Clock::now() - started_),
-                                       .hardware = options_.hardware,
-                                       .versions = options_.versions}));
+  const std::string path = options_.model_dir + "/result.json";
+  std::error_code error;
+  if (!begun_ && std::filesystem::exists(path, error)) return absl::OkStatus();
+  return WriteJsonFile(path, record_.Result({.verdict = verdict,
+                                             .generations = generations,
+                                             .wall_seconds = Seconds(Clock::now() - started_),
+                                             .checkpoints = checkpoints,
+                                             .hardware = options_.hardware,
+                                             .versions = options_.versions}));
 }
 
 }  // namespace muster

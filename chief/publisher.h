@@ -1,9 +1,11 @@
 // Tells the outside how training goes, on the process of rank 0: progress, TensorBoard summaries,
 // and at the end result.json. The chief alone writes to model_dir, so there is one of these in a
-// cluster. Called on the loop's thread. What cannot be written once training runs (a full disk) is
-// said once in the log, and training goes on.
+// cluster. What cannot be written once training runs (a full disk) is said once in the log, and
+// training goes on. Any thread may call: the loop's, those that bring evaluations, and the watchdog
+// that ends a job whose loop does not come back.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,21 +24,31 @@ struct PublisherOptions {
   Json hardware = HardwareOfThisHost();
   Json versions = OwnVersions();
   std::unique_ptr<ProgressSink> progress;  // null: none
+  // Asked before anything is written: an error (this chief was superseded) keeps it from being
+  // written, and everything after it. Empty: nobody can take the folder.
+  std::function<absl::Status()> fence;
 };
 
 class Publisher final : public Observer {
  public:
-  // Makes model_dir and writes job.json. A model_dir that is not writable is a ConfigurationError.
+  // Touches nothing yet.
+  static std::unique_ptr<Publisher> Open(PublisherOptions options);
+
+  // Training is going to begin: writes job.json and removes an earlier verdict; `goes_on` says that
+  // it belongs to this run, whose numbers it then adds to. A model_dir that is not writable is a
+  // ConfigurationError. A job that was finished before, or is refused, must not come here.
   // REQUIRES: no other run owns model_dir (owner.json).
-  static absl::StatusOr<std::unique_ptr<Publisher>> Open(PublisherOptions options);
+  absl::Status Begin(bool goes_on);
 
   void OnStart(const StartReport& report) override;
   void OnStep(const StepReport& report) override;
   void OnEpoch(const EpochReport& report) override;
   void OnEvaluateProgress(const std::string& split, int64_t done, int64_t total) override;
 
-  // The end, whatever it is: writes result.json. `generations`: how many there were in this run.
-  absl::Status Finish(const absl::Status& verdict, int64_t generations);
+  // The end, whatever it is: writes result.json, and nothing after it. `generations`: how many
+  // there were. Without Begin() it leaves a verdict that is there.
+  absl::Status Finish(const absl::Status& verdict, int64_t generations,
+                      const CheckpointRecord& checkpoints = {});
 
  private:
   explicit Publisher(PublisherOptions options) : options_(std::move(options)) {}
@@ -54,6 +66,7 @@ class Publisher final : public Observer {
   int64_t examples_since_summary_ = 0;
   double seconds_since_summary_ = 0;
   bool summaries_fail_ = false;
+  bool begun_ = false;
 };
 
 }  // namespace muster

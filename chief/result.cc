@@ -51,6 +51,10 @@ std::string_view StatusName(const absl::Status& verdict) {
   return ExitCodeOf(verdict) == ExitCode::kPreempted ? "preempted" : "failed";
 }
 
+Json OrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+constexpr const char* kSplits[] = {"train", "validation", "test", "eval"};
+
 }  // namespace
 
 absl::Status WriteJsonFile(const std::string& path, const Json& json) {
@@ -100,15 +104,37 @@ double SteadySeries::Median() const {
   return (*middle + *std::max_element(steady.begin(), middle)) / 2;
 }
 
+void RunRecord::Continue(const Json& earlier) {
+  try {
+    for (const char* split : kSplits) {
+      const Json& step = earlier.at("metric_steps").at(split);
+      if (!step.is_null()) passes_[split] = {step.get<int64_t>(), earlier.at("metrics").at(split)};
+    }
+    speed_ = {{"examples_per_second", earlier.at("examples_per_second").get<double>()},
+              {"step_seconds", earlier.at("step_seconds")}};
+  } catch (const Json::exception&) {
+    passes_.clear();  // another version's, or damaged
+  }
+}
+
 void RunRecord::OnStart(const StartReport& report) {
   world_size_ = report.world_size;
   num_replicas_ = report.num_replicas;
   steps_ = report.start_step;
+  examples_ = report.start_examples;
+  epochs_ = 0;
+  if (report.steps_per_epoch > 0) {
+    epochs_ = (report.start_step + report.steps_per_epoch - 1) / report.steps_per_epoch;
+  }
+  // What was measured on a state that was lost is void.
+  std::erase_if(passes_, [&](const auto& pass) { return pass.second.step > report.start_step; });
 }
 
 void RunRecord::OnStep(const StepReport& report) {
   steps_ = report.step;
+  epochs_ = report.epoch + 1;
   examples_ += report.examples;
+  speed_ = nullptr;
   if (report.total_seconds > 0) {
     rate_.Add(static_cast<double>(report.examples) / report.total_seconds);
   }
@@ -118,30 +144,52 @@ void RunRecord::OnStep(const StepReport& report) {
 }
 
 void RunRecord::OnEpoch(const EpochReport& report) {
-  metrics_[report.split] = report.metrics;
-  if (report.split == "train") epochs_ = report.epoch + 1;
+  passes_[report.split] = {report.step, report.metrics};
+}
+
+void RunRecord::OnEvaluation(int64_t step, const std::map<std::string, double>& metrics) {
+  Pass& pass = passes_["eval"];
+  if (pass.metrics.is_null() || step >= pass.step) pass = {step, metrics};
+}
+
+Json RunRecord::Speed() const {
+  if (!speed_.is_null()) return speed_;
+  return {{"examples_per_second", rate_.Median()},
+          {"step_seconds",
+           {{"compute", compute_.Median()}, {"wait", wait_.Median()}, {"input", input_.Median()}}}};
 }
 
 Json RunRecord::Result(const Ending& ending) const {
-  Json metrics = {{"train", nullptr}, {"validation", nullptr}, {"test", nullptr}};
-  for (const auto& [split, values] : metrics_) metrics[split] = values;
-  const Json cause = ending.verdict.ok() ? Json() : Json(std::string(Message(ending.verdict)));
-  return {{"status", StatusName(ending.verdict)},
-          {"cause", cause},
-          {"steps", steps_},
-          {"epochs", epochs_},
-          {"examples", examples_},
-          {"world_size", world_size_},
-          {"num_replicas", num_replicas_},
-          {"generations", ending.generations},
-          {"wall_seconds", ending.wall_seconds},
-          {"examples_per_second", rate_.Median()},
-          {"step_seconds",
-           {{"compute", compute_.Median()}, {"wait", wait_.Median()}, {"input", input_.Median()}}},
-          {"metrics", metrics},
-          {"checkpoint", nullptr},
-          {"hardware", ending.hardware},
-          {"versions", ending.versions}};
+  Json metrics, metric_steps;
+  for (const char* split : kSplits) {
+    const auto pass = passes_.find(split);
+    metrics[split] = pass == passes_.end() ? Json() : pass->second.metrics;
+    metric_steps[split] = pass == passes_.end() ? Json() : Json(pass->second.step);
+  }
+  const CheckpointRecord& checkpoints = ending.checkpoints;
+  Json result = {
+      {"status", StatusName(ending.verdict)},
+      {"cause", ending.verdict.ok() ? Json() : Json(std::string(Message(ending.verdict)))},
+      {"steps", steps_},
+      {"epochs", epochs_},
+      {"examples", examples_},
+      {"world_size", world_size_},
+      {"num_replicas", num_replicas_},
+      {"generations", ending.generations},
+      {"wall_seconds", ending.wall_seconds},
+      {"metrics", metrics},
+      {"metric_steps", metric_steps},
+      {"checkpoint", OrNull(checkpoints.newest)},
+      {"best_checkpoint", OrNull(checkpoints.best)},
+      {"saves",
+       {{"written", checkpoints.written},
+        {"dropped", checkpoints.dropped},
+        {"failed", checkpoints.failed},
+        {"last_error", OrNull(checkpoints.last_error)}}},
+      {"hardware", ending.hardware},
+      {"versions", ending.versions}};
+  result.update(Speed());
+  return result;
 }
 
 }  // namespace muster

@@ -36,26 +36,51 @@ class SteadySeries {
   int64_t seen_ = 0, stride_ = 1;
 };
 
-// Gathers what result.json tells. For one thread.
+// What became of a run's checkpoints. The chief fills it in.
+struct CheckpointRecord {
+  // Of the newest one that was published and of the best, relative to model_dir
+  // ("checkpoints/step-00000500"); empty: none.
+  std::string newest, best;
+  // Saves of this process: published, left out because the one before was still being written, and
+  // not published because of an error, of which the last one is kept.
+  int64_t written = 0, dropped = 0, failed = 0;
+  std::string last_error;
+};
+
+// Gathers what result.json tells of a run: its totals, also where it was stopped and went on, but
+// speeds are of this process. For one thread.
 class RunRecord {
  public:
+  // Before all else: `earlier` is the result.json that this run left when it was stopped. What is
+  // no such thing is ignored.
+  void Continue(const Json& earlier);
   void OnStart(const StartReport& report);
   void OnStep(const StepReport& report);
   void OnEpoch(const EpochReport& report);
+  // By the evaluator, of the checkpoint of that step.
+  void OnEvaluation(int64_t step, const std::map<std::string, double>& metrics);
 
   struct Ending {
     absl::Status verdict;
     int64_t generations = 0;
     double wall_seconds = 0;
+    CheckpointRecord checkpoints;
     Json hardware = Json::object(), versions = Json::object();
   };
   Json Result(const Ending& ending) const;
 
  private:
+  struct Pass {
+    int64_t step = 0;
+    Json metrics;
+  };
+  Json Speed() const;
+
   int world_size_ = 0, num_replicas_ = 0;
   int64_t steps_ = 0, epochs_ = 0, examples_ = 0;
+  Json speed_;  // the earlier one; gone with the first step of this process
   SteadySeries rate_, compute_, wait_, input_;
-  std::map<std::string, std::map<std::string, double>> metrics_;  // by split
+  std::map<std::string, Pass> passes_;  // the last one over each split
 };
 
 }  // namespace muster

@@ -39,6 +39,13 @@ class Publishing : public testing::Test {
     options.progress = std::make_unique<Shown>(&states_);
     return options;
   }
+  // Begun.
+  std::unique_ptr<Publisher> Begun(bool goes_on = false) {
+    auto publisher = Publisher::Open(Options());
+    const absl::Status begun = publisher->Begin(goes_on);
+    EXPECT_TRUE(begun.ok()) << begun;
+    return publisher;
+  }
   static StepReport Step(int64_t step) {
     return {.step = step,
             .epoch = (step - 1) / 20,
@@ -84,13 +91,12 @@ class Publishing : public testing::Test {
 };
 
 TEST_F(Publishing, WritesAllOfARun) {
-  auto publisher = Publisher::Open(Options());
-  ASSERT_TRUE(publisher.ok()) << publisher.status();
+  const auto publisher = Begun();
   EXPECT_EQ(ReadJson("job.json"), Json({{"program", "linear"}}));
-  (*publisher)->OnStart({.world_size = 2, .num_replicas = 2, .epochs = 3});
-  for (int64_t step = 1; step <= 25; ++step) (*publisher)->OnStep(Step(step));
-  (*publisher)->OnEpoch({.split = "train", .epoch = 0, .metrics = {{"loss", 0.5}}});
-  ASSERT_TRUE((*publisher)->Finish(absl::OkStatus(), 1).ok());
+  publisher->OnStart({.world_size = 2, .num_replicas = 2, .epochs = 3});
+  for (int64_t step = 1; step <= 25; ++step) publisher->OnStep(Step(step));
+  publisher->OnEpoch({.split = "train", .epoch = 0, .metrics = {{"loss", 0.5}}});
+  ASSERT_TRUE(publisher->Finish(absl::OkStatus(), 1).ok());
   EXPECT_THAT(
       Summaries(),
       ElementsAre(Pair("START", ElementsAre(1)), Pair("d_loss", ElementsAre(10, 20)),
@@ -105,18 +111,16 @@ TEST_F(Publishing, WritesAllOfARun) {
 }
 
 TEST_F(Publishing, ShowsProgress) {
-  auto publisher = Publisher::Open(Options());
-  ASSERT_TRUE(publisher.ok());
-  (*publisher)->OnStart({.num_replicas = 2, .epochs = 3});
-  (*publisher)->OnStep(Step(21));
-  (*publisher)->OnEvaluateProgress("validation", 3, 10);
-  (*publisher)
-      ->OnEpoch({.split = "validation",
-                 .epoch = 1,
-                 .examples = 100,
-                 .metrics = {{"loss", 0.5}},
-                 .seconds = 2});
-  ASSERT_TRUE((*publisher)->Finish(absl::OkStatus(), 1).ok());
+  const auto publisher = Begun();
+  publisher->OnStart({.num_replicas = 2, .epochs = 3});
+  publisher->OnStep(Step(21));
+  publisher->OnEvaluateProgress("validation", 3, 10);
+  publisher->OnEpoch({.split = "validation",
+                      .epoch = 1,
+                      .examples = 100,
+                      .metrics = {{"loss", 0.5}},
+                      .seconds = 2});
+  ASSERT_TRUE(publisher->Finish(absl::OkStatus(), 1).ok());
   ASSERT_EQ(states_.size(), 4u);
   const ProgressState& step = states_[0];
   EXPECT_EQ(step.kind, Kind::kStep);
@@ -138,15 +142,14 @@ TEST_F(Publishing, ShowsProgress) {
 }
 
 TEST_F(Publishing, VoidsTheStepsThatAreDoneAgain) {
-  auto publisher = Publisher::Open(Options());
-  ASSERT_TRUE(publisher.ok());
-  (*publisher)->OnStart({});
-  for (int64_t step = 1; step <= 20; ++step) (*publisher)->OnStep(Step(step));
-  (*publisher)->OnStart({.start_step = 20});  // another generation, nothing was lost: one file
-  for (int64_t step = 21; step <= 30; ++step) (*publisher)->OnStep(Step(step));
-  (*publisher)->OnStart({.start_step = 15});
-  for (int64_t step = 16; step <= 20; ++step) (*publisher)->OnStep(Step(step));
-  ASSERT_TRUE((*publisher)->Finish(PeerLost("worker 1 was lost"), 3).ok());
+  const auto publisher = Begun();
+  publisher->OnStart({});
+  for (int64_t step = 1; step <= 20; ++step) publisher->OnStep(Step(step));
+  publisher->OnStart({.start_step = 20});  // another generation, nothing was lost: one file
+  for (int64_t step = 21; step <= 30; ++step) publisher->OnStep(Step(step));
+  publisher->OnStart({.start_step = 15});
+  for (int64_t step = 16; step <= 20; ++step) publisher->OnStep(Step(step));
+  ASSERT_TRUE(publisher->Finish(PeerLost("worker 1 was lost"), 3).ok());
   const auto summaries = Summaries();
   EXPECT_THAT(summaries.at("START"), ElementsAre(1, 16));
   EXPECT_THAT(summaries.at("loss"), ElementsAre(10, 20, 20, 30));
@@ -156,20 +159,18 @@ TEST_F(Publishing, VoidsTheStepsThatAreDoneAgain) {
 
 TEST_F(Publishing, NamesAModelDirThatCannotBe) {
   std::ofstream(folder_ + "/run") << "in the way";
-  const auto publisher = Publisher::Open(Options());
-  ASSERT_FALSE(publisher.ok());
-  EXPECT_EQ(ExitCodeOf(publisher.status()), ExitCode::kConfiguration);
-  EXPECT_THAT(Message(publisher.status()), HasSubstr(folder_ + "/run"));
+  const absl::Status refused = Publisher::Open(Options())->Begin(/*goes_on=*/false);
+  EXPECT_EQ(ExitCodeOf(refused), ExitCode::kConfiguration);
+  EXPECT_THAT(Message(refused), HasSubstr(folder_ + "/run"));
 }
 
 TEST_F(Publishing, GoesOnWithoutSummaries) {
   std::filesystem::create_directory(folder_ + "/run");
   std::ofstream(folder_ + "/run/train") << "in the way";
-  auto publisher = Publisher::Open(Options());
-  ASSERT_TRUE(publisher.ok());
-  (*publisher)->OnStart({});
-  for (int64_t step = 1; step <= 20; ++step) (*publisher)->OnStep(Step(step));
-  EXPECT_TRUE((*publisher)->Finish(absl::OkStatus(), 1).ok());
+  const auto publisher = Begun();
+  publisher->OnStart({});
+  for (int64_t step = 1; step <= 20; ++step) publisher->OnStep(Step(step));
+  EXPECT_TRUE(publisher->Finish(absl::OkStatus(), 1).ok());
   EXPECT_EQ(ReadJson("result.json")["steps"], 20);
 }
 
@@ -177,14 +178,70 @@ TEST_F(Publishing, WritesNothingWithoutAModelDir) {
   PublisherOptions options = Options();
   options.model_dir.clear();
   options.progress = nullptr;
-  auto publisher = Publisher::Open(std::move(options));
-  ASSERT_TRUE(publisher.ok());
-  (*publisher)->OnStart({});
-  (*publisher)->OnStep(Step(10));
-  (*publisher)->OnEpoch({});
-  (*publisher)->OnEvaluateProgress("test", 1, 2);
-  EXPECT_TRUE((*publisher)->Finish(absl::OkStatus(), 1).ok());
+  const auto publisher = Publisher::Open(std::move(options));
+  ASSERT_TRUE(publisher->Begin(/*goes_on=*/false).ok());
+  publisher->OnStart({});
+  publisher->OnStep(Step(10));
+  publisher->OnEpoch({});
+  publisher->OnEvaluateProgress("test", 1, 2);
+  EXPECT_TRUE(publisher->Finish(absl::OkStatus(), 1).ok());
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/run"));
+}
+
+TEST_F(Publishing, LeavesAnEarlierVerdictUntilTrainingBegins) {
+  ASSERT_TRUE(Begun()->Finish(absl::OkStatus(), 1).ok());
+  ASSERT_EQ(ReadJson("result.json")["status"], "completed");
+
+  PublisherOptions options = Options();
+  options.job = {{"program", "another"}};
+  const auto refused = Publisher::Open(std::move(options));
+  EXPECT_TRUE(refused->Finish(ConfigurationError("program differs"), 0).ok());
+  EXPECT_EQ(ReadJson("result.json")["status"], "completed");
+  EXPECT_EQ(ReadJson("job.json")["program"], "linear");
+
+  const auto goes_on = Begun();
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/run/result.json"));
+}
+
+TEST_F(Publishing, WritesTheVerdictOfAJobThatNeverBegan) {
+  std::filesystem::create_directory(folder_ + "/run");
+  const auto publisher = Publisher::Open(Options());
+  EXPECT_TRUE(publisher->Finish(PeerLost("worker 1 did not join"), 0).ok());
+  EXPECT_EQ(ReadJson("result.json")["cause"], "worker 1 did not join");
+}
+
+TEST_F(Publishing, AddsToTheNumbersOfAnInterruptedRun) {
+  {
+    const auto publisher = Begun();
+    publisher->OnStart({.steps_per_epoch = 20});
+    for (int64_t step = 1; step <= 25; ++step) publisher->OnStep(Step(step));
+    publisher->OnEpoch({.split = "train", .epoch = 0, .step = 20, .metrics = {{"loss", 0.5}}});
+    publisher->OnEpoch({.split = "validation", .step = 20, .metrics = {{"loss", 0.75}}});
+    ASSERT_TRUE(publisher->Finish(Preempted("SIGTERM"), 1).ok());
+  }
+  const auto publisher = Begun(/*goes_on=*/true);
+  publisher->OnStart({.steps_per_epoch = 20, .start_step = 25, .start_examples = 25 * 64});
+  for (int64_t step = 26; step <= 30; ++step) publisher->OnStep(Step(step));
+  publisher->OnEpoch({.split = "validation", .step = 30, .metrics = {{"loss", 0.25}}});
+  ASSERT_TRUE(publisher->Finish(absl::OkStatus(), 1).ok());
+  const Json result = ReadJson("result.json");
+  EXPECT_EQ(result["steps"], 30);
+  EXPECT_EQ(result["examples"], 30 * 64);
+  EXPECT_EQ(result["epochs"], 2);
+  EXPECT_EQ(result["metrics"]["train"]["loss"], 0.5);
+  EXPECT_EQ(result["metrics"]["validation"]["loss"], 0.25);
+}
+
+TEST_F(Publishing, WritesNothingOnceSuperseded) {
+  PublisherOptions options = Options();
+  absl::Status owned;
+  options.fence = [&owned] { return owned; };
+  const auto publisher = Publisher::Open(std::move(options));
+  ASSERT_TRUE(publisher->Begin(/*goes_on=*/false).ok());
+  publisher->OnStart({});
+  owned = Superseded("taken by another chief");
+  EXPECT_EQ(publisher->Finish(PeerLost("worker 1 was lost"), 1), owned);
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/run/result.json"));
 }
 
 }  // namespace

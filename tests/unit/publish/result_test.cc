@@ -42,6 +42,7 @@ TEST(RunRecord, TellsHowARunEnded) {
   record.OnStart({.world_size = 2, .num_replicas = 4});
   for (int step = 1; step <= 40; ++step) {
     record.OnStep({.step = step,
+                   .epoch = (step - 1) / 20,
                    .examples = 128,
                    .compute_seconds = 0.06,
                    .wait_seconds = 0.03,
@@ -70,6 +71,59 @@ TEST(RunRecord, TellsHowARunEnded) {
   EXPECT_EQ(result["metrics"]["test"]["accuracy"], 0.9);
   EXPECT_TRUE(result.contains("checkpoint") && result["checkpoint"].is_null());
   EXPECT_TRUE(result.contains("hardware") && result.contains("versions"));
+}
+
+TEST(RunRecord, TellsOfCheckpoints) {
+  const Json result = RunRecord().Result({.checkpoints = {.newest = "checkpoints/step-00000040",
+                                                          .best = "checkpoints/step-00000020",
+                                                          .written = 2,
+                                                          .dropped = 1,
+                                                          .failed = 3,
+                                                          .last_error = "no space left"}});
+  EXPECT_EQ(result["checkpoint"], "checkpoints/step-00000040");
+  EXPECT_EQ(result["best_checkpoint"], "checkpoints/step-00000020");
+  EXPECT_EQ(result["saves"],
+            Json({{"written", 2}, {"dropped", 1}, {"failed", 3}, {"last_error", "no space left"}}));
+  EXPECT_TRUE(RunRecord().Result({})["saves"]["last_error"].is_null());
+}
+
+TEST(RunRecord, ForgetsWhatWasMeasuredOnALostState) {
+  RunRecord record;
+  record.OnStart({.steps_per_epoch = 10});
+  record.OnStep({.step = 25, .epoch = 2, .examples = 1});
+  record.OnEpoch({.split = "train", .step = 10, .metrics = {{"loss", 2}}});
+  record.OnEpoch({.split = "validation", .step = 20, .metrics = {{"loss", 1}}});
+  record.OnEvaluation(20, {{"loss", 1}});
+  record.OnEvaluation(10, {{"loss", 2}});  // late: an older checkpoint's
+  EXPECT_EQ(record.Result({})["metric_steps"]["eval"], 20);
+  record.OnStart({.steps_per_epoch = 10, .start_step = 11, .start_examples = 110});
+  const Json result = record.Result({});
+  EXPECT_EQ(result["steps"], 11);
+  EXPECT_EQ(result["epochs"], 2);
+  EXPECT_EQ(result["examples"], 110);
+  EXPECT_EQ(result["metrics"]["train"]["loss"], 2);
+  EXPECT_TRUE(result["metrics"]["validation"].is_null());
+  EXPECT_TRUE(result["metrics"]["eval"].is_null());
+}
+
+TEST(RunRecord, KeepsTheSpeedWhereNothingWasLeftToDo) {
+  RunRecord first;
+  first.OnStep({.step = 1, .examples = 64, .compute_seconds = 0.5, .total_seconds = 1});
+  const Json earlier = first.Result({});
+  RunRecord second;
+  second.Continue(earlier);
+  second.OnStart({.start_step = 1, .start_examples = 64});
+  EXPECT_EQ(second.Result({})["examples_per_second"], 64);
+  EXPECT_EQ(second.Result({})["step_seconds"]["compute"], 0.5);
+  second.OnStep({.step = 2, .examples = 32, .total_seconds = 1});
+  EXPECT_EQ(second.Result({})["examples_per_second"], 32);
+  // Anything may lie there.
+  for (const Json& odd : {Json(), Json(3), Json({{"metric_steps", "x"}}),
+                          Json({{"metric_steps", {{"train", "x"}}}})}) {
+    RunRecord record;
+    record.Continue(odd);
+    EXPECT_EQ(record.Result({})["steps"], 0);
+  }
 }
 
 TEST(RunRecord, NamesTheCauseOfAFailure) {
