@@ -1,9 +1,11 @@
 #include "chief/chief.h"
+#include "common/base/termination_message.h"
 #include "examples/programs.h"
 #include "worker/task.h"
 
 // muster-chief: coordinates the cluster and publishes, and trains as rank 0.
 int main(int argc, char** argv) {
   return muster::RunTask(argc, argv,
-                         {muster::TaskType::kChief, muster::StartChief, muster::FindProgram});
+                         {muster::TaskType::kChief, muster::StartChief, muster::FindProgram,
+                          muster::TerminationLog()});
 }

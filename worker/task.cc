@@ -12,6 +12,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
+#include "common/base/termination_message.h"
 #include "common/cluster/verdict.h"
 #include "common/rpc/host.h"
 #include "common/train/devices.h"
@@ -111,7 +112,7 @@ std::map<std::string, std::string> Versions() {
 // code of its own, where no communicator wakes it.
 //  `chief` is null in other processes; `back` becomes true when the program has come back.
 void EndSoon(const Verdict& verdict, const std::string& self, ChiefRole* chief,
-             const std::shared_ptr<std::atomic<bool>>& back) {
+             const std::shared_ptr<std::atomic<bool>>& back, const std::string& termination_log) {
   std::thread([=] {
     std::this_thread::sleep_for(kGraceAfterVerdict);
     if (*back) return;
@@ -119,6 +120,7 @@ void EndSoon(const Verdict& verdict, const std::string& self, ChiefRole* chief,
     if (chief != nullptr) (void)chief->End(status);
     if (*back) return;
     LogError("{}", Message(status));
+    WriteTerminationMessage(termination_log, Message(status));
     LogError("the program did not come back within {} s of that: ending this process",
              Seconds(kGraceAfterVerdict));
     _exit(static_cast<int>(verdict.code));
@@ -307,8 +309,9 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
   options.timeouts.formation = timeouts.formation;
   options.timeouts.collective = timeouts.collective;
   options.form = FormationOver(listener, devices_, job_.collective, job_.timeouts.collective);
-  options.on_verdict = [self = self(), chief = chief_.get(), back = back_](const Verdict& verdict) {
-    if (verdict.code != ExitCode::kDone) EndSoon(verdict, self, chief, back);
+  options.on_verdict = [self = self(), chief = chief_.get(), back = back_,
+                        log = parts_.termination_log](const Verdict& verdict) {
+    if (verdict.code != ExitCode::kDone) EndSoon(verdict, self, chief, back, log);
   };
   return options;
 }
@@ -365,6 +368,7 @@ int RunTask(int argc, char** argv, const TaskParts& parts) {
   } else if (!result.ok()) {
     LogError("{}", Message(result));
   }
+  if (!result.ok()) WriteTerminationMessage(parts.termination_log, Message(result));
   spdlog::default_logger()->flush();
   // Static destructors of libraries may wait for threads that a failed job has left behind.
   std::fflush(nullptr);

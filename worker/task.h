@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "common/cluster/task.h"
 #include "common/train/chief_role.h"
@@ -15,6 +16,8 @@ struct TaskParts {
   ChiefRoleFactory start_chief;
   // The job's "program" by name.
   std::function<absl::StatusOr<ProgramFactory>(const Json& program)> find_program;
+  // Gets this process's last line too (common/base/termination_message.h); empty: none does.
+  std::string termination_log;
 };
 
 // Returns the process's exit code. SIGTERM and SIGINT ask for a stop at an agreed step; a second
