@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
+#include "common/summary/histogram.h"
+#include "common/summary/png.h"
 #include "common/summary/record.h"
 #include "proto/event.pb.h"
 
@@ -26,23 +29,51 @@ std::string HostName() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
 }
 
-std::string FileName() {
-  static std::atomic<int> next{0};
-  return fmt::format("events.out.tfevents.{:010}.{}.{}.{}", static_cast<int64_t>(WallTime()),
-                     HostName(), getpid(), next++);
+constexpr char kPrefix[] = "events.out.tfevents.";
+
+// TensorBoard reads the files of a folder in the order of their names, and what restarts void
+// hangs on that: a new file's time goes after those of all others, whatever clocks say.
+std::string FileName(const std::string& directory) {
+  auto seconds = static_cast<int64_t>(WallTime());
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with(kPrefix)) continue;
+    seconds = std::max<int64_t>(seconds, std::atoll(name.c_str() + sizeof kPrefix - 1) + 1);
+  }
+  return fmt::format("{}{:010}.{}.{}", kPrefix, seconds, HostName(), getpid());
+}
+
+Event At(int64_t step) {
+  Event event;
+  event.set_wall_time(WallTime());
+  event.set_step(step);
+  return event;
+}
+
+Summary::Value* AddTensor(const std::string& tag, const char* plugin, DataClass data_class,
+                          Event* event) {
+  Summary::Value* value = event->mutable_summary()->add_value();
+  value->set_tag(tag);
+  value->mutable_metadata()->mutable_plugin_data()->set_plugin_name(plugin);
+  value->mutable_metadata()->set_data_class(data_class);
+  value->mutable_tensor()->set_dtype(Tensor::STRING);
+  value->mutable_tensor()->mutable_tensor_shape();
+  return value;
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<EventWriter>> EventWriter::Open(const std::string& directory,
                                                                Options options) {
+  if (options.fence) MUSTER_RETURN_IF_ERROR(options.fence());
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) {
     return ConfigurationError(
         fmt::format("cannot make the folder for summaries {}: {}", directory, error.message()));
   }
-  std::string path = directory + "/" + FileName();
+  std::string path = directory + "/" + FileName(directory);
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
   if (fd < 0) {
     return ConfigurationError(
@@ -58,14 +89,14 @@ std::unique_ptr<EventWriter> EventWriter::OnDescriptor(int fd, std::string path,
 }
 
 EventWriter::EventWriter(int fd, std::string path, Options options)
-    : fd_(fd), path_(std::move(path)), options_(options), last_flush_(Clock::now()) {
-  Event event;
-  event.set_wall_time(WallTime());
-  event.set_file_version("brain.Event:2");
-  AppendRecord(event.SerializeAsString(), &pending_);
-  event.set_step(options.first_step);
-  event.mutable_session_log()->set_status(SessionLog::START);
-  AppendRecord(event.SerializeAsString(), &pending_);
+    : fd_(fd), path_(std::move(path)), options_(std::move(options)), last_flush_(Clock::now()) {
+  Event version = At(0);
+  version.clear_step();
+  version.set_file_version("brain.Event:2");
+  AppendRecord(version.SerializeAsString(), &pending_);
+  Event start = At(options_.first_step);
+  start.mutable_session_log()->set_status(SessionLog::START);
+  AppendRecord(start.SerializeAsString(), &pending_);
 }
 
 EventWriter::~EventWriter() {
@@ -74,25 +105,78 @@ EventWriter::~EventWriter() {
 }
 
 absl::Status EventWriter::Scalars(int64_t step, const Values& values) {
-  Event event;
-  event.set_wall_time(WallTime());
-  event.set_step(step);
+  Event event = At(step);
   for (const auto& [tag, number] : values) {
     Summary::Value* value = event.mutable_summary()->add_value();
     value->set_tag(tag);
     value->set_simple_value(static_cast<float>(number));
   }
-  return Append(event.SerializeAsString());
+  return Append(event);
 }
 
-absl::Status EventWriter::Append(const std::string& event) {
-  if (pending_.size() < kMostPending) AppendRecord(event, &pending_);
+absl::Status EventWriter::Text(int64_t step, const std::string& tag, const std::string& markdown) {
+  Event event = At(step);
+  AddTensor(tag, "text", DATA_CLASS_TENSOR, &event)->mutable_tensor()->add_string_val(markdown);
+  return Append(event);
+}
+
+absl::Status EventWriter::Images(int64_t step, const std::string& tag, const Pictures& pictures) {
+  const auto [count, height, width, channels, pixels] = pictures;
+  const size_t size = static_cast<size_t>(height) * width * channels;
+  if (count < 1 || height < 1 || width < 1 || pixels.size() != count * size) {
+    return ProgramError(fmt::format("images {}: {} bytes are not {} x {} x {} x {}", tag,
+                                    pixels.size(), count, height, width, channels));
+  }
+  Event event = At(step);
+  // The plugin's format: width, height, and a PNG for each picture.
+  Tensor* tensor = AddTensor(tag, "images", DATA_CLASS_BLOB_SEQUENCE, &event)->mutable_tensor();
+  tensor->mutable_tensor_shape()->add_dim()->set_size(count + 2);
+  tensor->add_string_val(std::to_string(width));
+  tensor->add_string_val(std::to_string(height));
+  for (int i = 0; i < count; ++i) {
+    auto file = EncodePng(pixels.data() + i * size, height, width, channels);
+    if (!file.ok()) return Annotate(file.status(), fmt::format("images {}: ", tag));
+    tensor->add_string_val(*std::move(file));
+  }
+  return Append(event);
+}
+
+absl::Status EventWriter::Histogram(int64_t step, const std::string& tag,
+                                    const std::vector<double>& values, int64_t not_finite) {
+  const Distribution distribution = DistributionOf(values);
+  Event event = At(step);
+  Summary::Value* value = event.mutable_summary()->add_value();
+  value->set_tag(tag);
+  summary::Histogram* histogram = value->mutable_histogram();
+  histogram->set_min(distribution.min);
+  histogram->set_max(distribution.max);
+  histogram->set_num(static_cast<double>(distribution.count));
+  histogram->set_sum(distribution.sum);
+  histogram->set_sum_squares(distribution.sum_squares);
+  *histogram->mutable_bucket_limit() = {distribution.limits.begin(), distribution.limits.end()};
+  *histogram->mutable_bucket() = {distribution.counts.begin(), distribution.counts.end()};
+  if (not_finite += distribution.not_finite; not_finite > 0) {
+    Summary::Value* others = event.mutable_summary()->add_value();
+    others->set_tag(tag + "/not_finite");
+    others->set_simple_value(static_cast<float>(not_finite));
+  }
+  return Append(event);
+}
+
+absl::Status EventWriter::Append(const Event& event) {
+  if (!refused_.ok()) return refused_;
+  if (pending_.size() < kMostPending) AppendRecord(event.SerializeAsString(), &pending_);
   if (Clock::now() - last_flush_ < options_.flush_interval) return absl::OkStatus();
   return Flush();
 }
 
 absl::Status EventWriter::Flush() {
   last_flush_ = Clock::now();
+  if (refused_.ok() && options_.fence && !pending_.empty()) refused_ = options_.fence();
+  if (!refused_.ok()) {
+    pending_.clear();
+    return refused_;
+  }
   size_t done = 0;
   absl::Status status;
   while (status.ok() && done < pending_.size()) {
@@ -106,6 +190,13 @@ absl::Status EventWriter::Flush() {
   }
   pending_.erase(0, done);
   return status;
+}
+
+absl::Status EventWriter::Sync() {
+  MUSTER_RETURN_IF_ERROR(Flush());
+  if (fdatasync(fd_) == 0) return absl::OkStatus();
+  return DataError(
+      fmt::format("cannot write summaries to {} to the disk: {}", path_, std::strerror(errno)));
 }
 
 }  // namespace muster::summary

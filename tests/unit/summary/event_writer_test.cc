@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -90,6 +91,76 @@ TEST_F(Writer, WritesScalarsByTagAndStep) {
   EXPECT_EQ(events[2].summary().value(1).tag(), "learning_rate");
   EXPECT_EQ(events[3].step(), 100);
   EXPECT_LT(std::abs(events[3].wall_time() - static_cast<double>(time(nullptr))), 60);
+}
+
+TEST_F(Writer, WritesTextImagesAndHistograms) {
+  std::string path;
+  {
+    const auto writer = EventWriter::Open(folder_);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    path = (*writer)->path();
+    EXPECT_TRUE((*writer)->Text(1, "job", "# a title").ok());
+    const std::vector<uint8_t> pixels(2 * 3 * 5 * 3);
+    EXPECT_TRUE((*writer)->Images(2, "input", {2, 3, 5, 3, pixels}).ok());
+    EXPECT_TRUE((*writer)->Histogram(3, "weights", {1, 2, std::nan("")}, 2).ok());
+    EXPECT_TRUE((*writer)->Sync().ok());
+    // Refused, and not written.
+    EXPECT_THAT(Message((*writer)->Images(4, "input", {1, 3, 5, 3, pixels})),
+                HasSubstr("images input: 90 bytes are not 1 x 3 x 5 x 3"));
+    EXPECT_THAT(Message((*writer)->Images(4, "input", {1, 9, 5, 2, pixels})),
+                HasSubstr("images input: a picture has 1 (gray)"));
+  }
+  const std::vector<Event> events = ParseRecords(ReadFile(path));
+  ASSERT_EQ(events.size(), 5u);
+  const Summary::Value& text = events[2].summary().value(0);
+  EXPECT_EQ(text.metadata().plugin_data().plugin_name(), "text");
+  EXPECT_TRUE(text.tensor().has_tensor_shape());
+  EXPECT_EQ(text.tensor().tensor_shape().dim_size(), 0);
+  EXPECT_EQ(text.tensor().string_val(0), "# a title");
+  const Summary::Value& images = events[3].summary().value(0);
+  EXPECT_EQ(images.metadata().plugin_data().plugin_name(), "images");
+  EXPECT_EQ(images.tensor().tensor_shape().dim(0).size(), 4);
+  ASSERT_EQ(images.tensor().string_val_size(), 4);
+  EXPECT_EQ(images.tensor().string_val(0), "5");
+  EXPECT_EQ(images.tensor().string_val(1), "3");
+  EXPECT_THAT(images.tensor().string_val(3), HasSubstr("PNG"));
+  EXPECT_EQ(events[4].summary().value(0).histogram().num(), 2);
+  EXPECT_EQ(events[4].summary().value(1).tag(), "weights/not_finite");
+  EXPECT_EQ(events[4].summary().value(1).simple_value(), 3);
+}
+
+TEST_F(Writer, WritesNothingOnceFenced) {
+  absl::Status owned;
+  const auto fence = [&owned] { return owned; };
+  std::string path;
+  {
+    const auto writer = EventWriter::Open(folder_, {.fence = fence});
+    ASSERT_TRUE(writer.ok());
+    path = (*writer)->path();
+    EXPECT_TRUE((*writer)->Scalars(1, {{"loss", 1}}).ok());
+    owned = Superseded("taken");
+    EXPECT_EQ((*writer)->Flush(), owned);
+    owned = absl::OkStatus();  // once superseded, always
+    EXPECT_FALSE((*writer)->Scalars(2, {{"loss", 1}}).ok());
+    EXPECT_FALSE((*writer)->Sync().ok());
+  }
+  EXPECT_EQ(ParseRecords(ReadFile(path)).size(), 2u);
+  owned = Superseded("taken");
+  EXPECT_EQ(EventWriter::Open(folder_ + "/validation", {.fence = fence}).status(), owned);
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/validation"));
+}
+
+// TensorBoard reads files in the order of their names.
+TEST_F(Writer, IsTheLastOfItsFolderWhateverClocksSay) {
+  std::ofstream(folder_ + "/events.out.tfevents.4000000000.ahead.1.0") << "";
+  std::string last = "events.out.tfevents.4000000000.ahead.1.0";
+  for (int i = 0; i < 3; ++i) {
+    const auto writer = EventWriter::Open(folder_);
+    ASSERT_TRUE(writer.ok());
+    const std::string name = std::filesystem::path((*writer)->path()).filename();
+    EXPECT_GT(name, last);
+    last = name;
+  }
 }
 
 TEST_F(Writer, FlushesInTimeAndWhenTold) {

@@ -1,0 +1,15 @@
+// Encodes pictures as PNG files in memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/base/status.h"
+
+namespace muster::summary {
+
+// `pixels` is [height][width][channels] of 8 bits; 1 channel is gray, 3 are RGB, 4 RGBA. A
+// ProgramError says what is wrong with the numbers.
+absl::StatusOr<std::string> EncodePng(const uint8_t* pixels, int height, int width, int channels);
+
+}  // namespace muster::summary
