@@ -1,6 +1,7 @@
 #include "chief/publisher.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <utility>
@@ -8,14 +9,55 @@
 #include "common/base/logging.h"
 
 namespace muster {
+namespace {
 
 using Kind = ProgressState::Kind;
+
+// The resolved job, as Markdown.
+std::string JobText(const Json& job) {
+  return fmt::format("```json\n{}\n```\n", job.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+// FormatCount gives small numbers decimals.
+std::string Grouped(int64_t count) {
+  return count < 10 ? fmt::format("{}", count) : FormatCount(static_cast<double>(count));
+}
+
+// What is trained, as Markdown: a table of all parameters, with sums for each model.
+std::string ModelText(const StartReport& report) {
+  std::string text = "| model | parameter | shape | count | trainable |\n|---|---|---|---:|---|\n";
+  int64_t all = 0, trainable = 0;
+  for (const ParameterReport& p : report.parameters) {
+    int64_t count = 1;
+    for (int64_t size : p.shape) count *= size;
+    all += count;
+    if (p.trainable) trainable += count;
+    const std::string shape =
+        p.shape.empty() ? "scalar" : fmt::format("{}", fmt::join(p.shape, " x "));
+    text += fmt::format("| {} | {} | {} | {} | {} |\n", p.model, p.name, shape, Grouped(count),
+                        p.trainable ? "yes" : "no");
+  }
+  text +=
+      fmt::format("\nParameters: {}, of which {} are trained.\n", Grouped(all), Grouped(trainable));
+  for (const auto& [model, count] : report.parameter_counts)
+    text += fmt::format("- {}: {}\n", model, Grouped(count));
+  return text;
+}
+
+}  // namespace
+
+Publisher::Publisher(PublisherOptions options) : options_(std::move(options)) {
+  if (!options_.model_dir.empty() && options_.summary_every_steps > 0)
+    folders_ = std::make_unique<RunFolders>(
+        RunFolders::Options{.model_dir = options_.model_dir, .fence = options_.fence});
+}
 
 std::unique_ptr<Publisher> Publisher::Open(PublisherOptions options) {
   return std::unique_ptr<Publisher>(new Publisher(std::move(options)));
 }
 
 absl::Status Publisher::Begin(bool goes_on) {
+  absl::MutexLock lock(&mu_);
   begun_ = true;
   if (options_.model_dir.empty()) return absl::OkStatus();
   const std::string verdict = options_.model_dir + "/result.json";
@@ -33,31 +75,45 @@ absl::Status Publisher::Begin(bool goes_on) {
   return WriteJsonFile(options_.model_dir + "/job.json", options_.job);
 }
 
+// ---- Training
+
 void Publisher::OnStart(const StartReport& report) {
+  absl::MutexLock lock(&mu_);
+  if (finished_) return;
   start_ = report;
+  last_step_ = report.start_step;
   record_.OnStart(report);
-  if (options_.model_dir.empty() || options_.summary_every_steps <= 0) return;
-  // A later generation goes on where the one before it stopped, and in the same file; one that
-  // starts further back needs a new file, which voids the steps in between.
-  if (train_ != nullptr && report.start_step >= last_step_) return;
-  auto writer = summary::EventWriter::Open(options_.model_dir + "/train",
-                                           {.first_step = report.start_step + 1});
-  if (writer.ok()) train_ = *std::move(writer);
-  SayOnce(writer.status());
+  if (folders_ != nullptr) SayOnceLocked(folders_->OnStart(report));
+  if (!started_once_) DescribeLocked(report);
+  started_once_ = true;
+  for (const auto& [step, metrics] : std::exchange(early_, {}))
+    SummarizeEvaluationLocked(step, metrics);
+}
+
+void Publisher::DescribeLocked(const StartReport& report) {
+  summary::EventWriter* writer = WriterLocked("train", report.start_step);
+  if (writer == nullptr) return;
+  SayOnceLocked(writer->Text(report.start_step, "job", JobText(options_.job)));
+  if (!report.parameters.empty())
+    SayOnceLocked(writer->Text(report.start_step, "model", ModelText(report)));
+  SayOnceLocked(writer->Flush());
 }
 
 void Publisher::OnStep(const StepReport& report) {
+  absl::MutexLock lock(&mu_);
+  if (finished_) return;
   record_.OnStep(report);
   recent_.Add(report.examples, report.total_seconds, report.wait_seconds);
   epoch_ = report.epoch;
   last_step_ = report.step;
-  if (options_.progress != nullptr) Show(report);
+  if (options_.progress != nullptr) ShowLocked(report);
   examples_since_summary_ += report.examples;
   seconds_since_summary_ += report.total_seconds;
-  if (train_ != nullptr && report.step % options_.summary_every_steps == 0) Summarize(report);
+  if (folders_ != nullptr && report.step % options_.summary_every_steps == 0)
+    SummarizeLocked(report);
 }
 
-void Publisher::Show(const StepReport& report) {
+void Publisher::ShowLocked(const StepReport& report) {
   ProgressState state;
   state.epoch = report.epoch;
   state.epochs = start_.epochs;
@@ -78,7 +134,7 @@ void Publisher::Show(const StepReport& report) {
   options_.progress->Show(state);
 }
 
-void Publisher::Summarize(const StepReport& report) {
+void Publisher::SummarizeLocked(const StepReport& report) {
   summary::EventWriter::Values values = {{"loss", report.loss},
                                          {"learning_rate", report.learning_rate}};
   if (seconds_since_summary_ > 0) {
@@ -88,20 +144,21 @@ void Publisher::Summarize(const StepReport& report) {
   values.insert(values.end(), report.values.begin(), report.values.end());
   examples_since_summary_ = 0;
   seconds_since_summary_ = 0;
-  SayOnce(train_->Scalars(report.step, values));
+  if (summary::EventWriter* writer = WriterLocked("train", report.step))
+    SayOnceLocked(writer->Scalars(report.step, values));
 }
 
-void Publisher::SayOnce(const absl::Status& status) {
-  if (!status.ok() && !summaries_fail_) {
-    LogWarning("{}; training goes on without", Message(status));
-    summaries_fail_ = true;
-  }
-}
+// ---- Passes
 
 void Publisher::OnEpoch(const EpochReport& report) {
+  absl::MutexLock lock(&mu_);
+  if (finished_) return;
   record_.OnEpoch(report);
-  if (report.split == "train" && train_ != nullptr) SayOnce(train_->Flush());
-  if (options_.progress == nullptr) return;
+  SummarizePassLocked(report.split, report.step, report.metrics);
+  if (options_.progress != nullptr) ShowEpochLocked(report);
+}
+
+void Publisher::ShowEpochLocked(const EpochReport& report) {
   ProgressState state;
   state.kind = Kind::kEpoch;
   state.split = report.split;
@@ -116,8 +173,19 @@ void Publisher::OnEpoch(const EpochReport& report) {
   options_.progress->Show(state);
 }
 
+void Publisher::SummarizePassLocked(const std::string& folder, int64_t step,
+                                    const std::map<std::string, double>& metrics) {
+  summary::EventWriter* writer = WriterLocked(folder, step);
+  if (writer == nullptr) return;
+  summary::EventWriter::Values values;
+  for (const auto& [name, value] : metrics) values.emplace_back("epoch_" + name, value);
+  SayOnceLocked(writer->Scalars(step, values));
+  SayOnceLocked(writer->Flush());
+}
+
 void Publisher::OnEvaluateProgress(const std::string& split, int64_t done, int64_t total) {
-  if (options_.progress == nullptr) return;
+  absl::MutexLock lock(&mu_);
+  if (finished_ || options_.progress == nullptr) return;
   ProgressState state;
   state.kind = Kind::kEvaluate;
   state.split = split;
@@ -129,12 +197,70 @@ void Publisher::OnEvaluateProgress(const std::string& split, int64_t done, int64
   options_.progress->Show(state);
 }
 
+void Publisher::OnEvaluation(int64_t step, const std::map<std::string, double>& metrics) {
+  absl::MutexLock lock(&mu_);
+  if (finished_) return;
+  if (started_once_)
+    SummarizeEvaluationLocked(step, metrics);
+  else
+    early_[step] = metrics;
+}
+
+void Publisher::SummarizeEvaluationLocked(int64_t step,
+                                          const std::map<std::string, double>& metrics) {
+  record_.OnEvaluation(step, metrics);
+  // An evaluator that was started again repeats itself.
+  if (folders_ != nullptr && step > folders_->last_step("eval"))
+    SummarizePassLocked("eval", step, metrics);
+}
+
+// ---- What programs show
+
+void Publisher::OnImages(const std::string& split, const ImageReport& report) {
+  absl::MutexLock lock(&mu_);
+  if (summary::EventWriter* writer = WriterLocked(split, report.step)) {
+    SayOnceLocked(writer->Images(
+        report.step, report.tag,
+        {report.count, report.height, report.width, report.channels, report.pixels}));
+  }
+}
+
+void Publisher::OnHistogram(const std::string& split, const HistogramReport& report) {
+  absl::MutexLock lock(&mu_);
+  if (summary::EventWriter* writer = WriterLocked(split, report.step)) {
+    SayOnceLocked(writer->Histogram(report.step, report.tag, report.values, report.not_finite));
+  }
+}
+
+// ---- Files
+
+void Publisher::OnSave(int64_t /*step*/) {
+  absl::MutexLock lock(&mu_);
+  if (!finished_ && folders_ != nullptr) SayOnceLocked(folders_->Flush());
+}
+
+summary::EventWriter* Publisher::WriterLocked(const std::string& folder, int64_t step) {
+  if (finished_ || folders_ == nullptr) return nullptr;
+  const auto writer = folders_->At(folder, step);
+  SayOnceLocked(writer.status());
+  return writer.ok() ? *writer : nullptr;
+}
+
+void Publisher::SayOnceLocked(const absl::Status& status) {
+  if (status.ok() || summaries_fail_) return;
+  // What superseded this chief is the owner's to tell.
+  if (!absl::IsAborted(status)) LogWarning("{}; training goes on without", Message(status));
+  summaries_fail_ = true;
+}
+
 absl::Status Publisher::Finish(const absl::Status& verdict, int64_t generations,
                                const CheckpointRecord& checkpoints) {
+  absl::MutexLock lock(&mu_);
+  if (std::exchange(finished_, true)) return absl::OkStatus();
   if (options_.progress != nullptr) options_.progress->Show({.kind = Kind::kEnd});
   if (options_.model_dir.empty()) return absl::OkStatus();
   if (options_.fence) MUSTER_RETURN_IF_ERROR(options_.fence());
-  if (train_ != nullptr) SayOnce(train_->Flush());
+  if (folders_ != nullptr) SayOnceLocked(folders_->Sync());
   const std::string path = options_.model_dir + "/result.json";
   std::error_code error;
   if (!begun_ && std::filesystem::exists(path, error)) return absl::OkStatus();

@@ -6,12 +6,15 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "chief/result.h"
+#include "chief/run_folders.h"
 #include "common/base/clock.h"
-#include "common/summary/event_writer.h"
 #include "common/telemetry/progress.h"
 #include "common/train/membership.h"
 
@@ -43,7 +46,15 @@ class Publisher final : public Observer {
   void OnStart(const StartReport& report) override;
   void OnStep(const StepReport& report) override;
   void OnEpoch(const EpochReport& report) override;
+  // Flushes all summaries: they survive this process. They are not synced to the disk, which would
+  // hold training up; the crash of the host may take points that a checkpoint does not.
+  void OnSave(int64_t step) override;
+  void OnImages(const std::string& split, const ImageReport& report) override;
+  void OnHistogram(const std::string& split, const HistogramReport& report) override;
   void OnEvaluateProgress(const std::string& split, int64_t done, int64_t total) override;
+
+  // The evaluator's metrics of the checkpoint of `step`.
+  void OnEvaluation(int64_t step, const std::map<std::string, double>& metrics);
 
   // The end, whatever it is: writes result.json, and nothing after it. `generations`: how many
   // there were. Without Begin() it leaves a verdict that is there.
@@ -51,22 +62,38 @@ class Publisher final : public Observer {
                       const CheckpointRecord& checkpoints = {});
 
  private:
-  explicit Publisher(PublisherOptions options) : options_(std::move(options)) {}
-  void Show(const StepReport& report);
-  void Summarize(const StepReport& report);
-  void SayOnce(const absl::Status& status);
+  explicit Publisher(PublisherOptions options);
+  void ShowLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SummarizeLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ShowEpochLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DescribeLocked(const StartReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SummarizePassLocked(const std::string& folder, int64_t step,
+                           const std::map<std::string, double>& metrics)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SummarizeEvaluationLocked(int64_t step, const std::map<std::string, double>& metrics)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The writer of a folder; null where nothing is written.
+  summary::EventWriter* WriterLocked(const std::string& folder, int64_t step)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SayOnceLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  PublisherOptions options_;
+  absl::Mutex mu_;
+  PublisherOptions options_ ABSL_GUARDED_BY(mu_);
   const MonotonicTime started_ = Clock::now();
-  RunRecord record_;
-  RateMeter recent_;
-  StartReport start_;
-  int64_t epoch_ = 0, last_step_ = 0;
-  std::unique_ptr<summary::EventWriter> train_;
-  int64_t examples_since_summary_ = 0;
-  double seconds_since_summary_ = 0;
-  bool summaries_fail_ = false;
-  bool begun_ = false;
+  RunRecord record_ ABSL_GUARDED_BY(mu_);
+  RateMeter recent_ ABSL_GUARDED_BY(mu_);
+  StartReport start_ ABSL_GUARDED_BY(mu_);
+  int64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t last_step_ ABSL_GUARDED_BY(mu_) = 0;
+  std::unique_ptr<RunFolders> folders_ ABSL_GUARDED_BY(mu_);  // null: no summaries
+  int64_t examples_since_summary_ ABSL_GUARDED_BY(mu_) = 0;
+  double seconds_since_summary_ ABSL_GUARDED_BY(mu_) = 0;
+  // Evaluations that came before training had begun.
+  std::map<int64_t, std::map<std::string, double>> early_ ABSL_GUARDED_BY(mu_);
+  bool summaries_fail_ ABSL_GUARDED_BY(mu_) = false;
+  bool begun_ ABSL_GUARDED_BY(mu_) = false;         // Begin
+  bool started_once_ ABSL_GUARDED_BY(mu_) = false;  // OnStart
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;      // Finish
 };
 
 }  // namespace muster

@@ -414,7 +414,11 @@ void LoopImpl::ReportStart() {
     report.split_sizes.emplace_back(SplitName(split), dataset->size());
   for (const NamedModel& model : replica_->models()) {
     int64_t count = 0;
-    for (const auto& [name, parameter] : model.parameters) count += parameter.numel();
+    for (const auto& [name, parameter] : model.parameters) {
+      count += parameter.numel();
+      report.parameters.push_back(
+          {model.name, name, parameter.sizes().vec(), parameter.requires_grad()});
+    }
     report.parameter_counts.emplace_back(model.name, count);
   }
   for (Observer* observer : context_.observers) observer->OnStart(report);

@@ -78,6 +78,12 @@ struct EpochReport {
   double seconds = 0;
 };
 
+struct ParameterReport {
+  std::string model, name;  // within the model
+  std::vector<int64_t> shape;
+  bool trainable = true;
+};
+
 struct StartReport {
   std::string program;
   int world_size = 0, num_replicas = 0;
@@ -86,6 +92,7 @@ struct StartReport {
   bool validation_due = false, test_due = false;                  // of start_step: they come again
   std::vector<std::pair<std::string, int64_t>> split_sizes;       // "train" -> examples
   std::vector<std::pair<std::string, int64_t>> parameter_counts;  // model -> parameters
+  std::vector<ParameterReport> parameters;                        // of all models, in their order
 };
 
 // Of rank 0's first replica.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 
 #include "proto/event.pb.h"
@@ -60,10 +61,9 @@ class Publishing : public testing::Test {
             .wait_seconds = 0.02,
             .total_seconds = 0.1};
   }
-  // tag -> steps, over all files of train/, and the steps of START events.
-  std::map<std::string, std::vector<int64_t>> Summaries() const {
-    std::map<std::string, std::vector<int64_t>> found;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/run/train")) {
+  static void ForEachEvent(const std::string& folder,
+                           const std::function<void(const summary::Event&)>& see) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
       std::ifstream file(entry.path(), std::ios::binary);
       uint64_t size = 0;
       for (char header[12]; file.read(header, sizeof header);) {
@@ -72,13 +72,28 @@ class Publishing : public testing::Test {
         file.read(data.data(), static_cast<std::streamsize>(data.size()));
         summary::Event event;
         EXPECT_TRUE(event.ParseFromArray(data.data(), static_cast<int>(size)));
-        for (const auto& value : event.summary().value())
-          found[value.tag()].push_back(event.step());
-        if (event.has_session_log()) found["START"].push_back(event.step());
+        see(event);
       }
     }
+  }
+  // tag -> steps, over all files of a run folder, and the steps of START events.
+  std::map<std::string, std::vector<int64_t>> Summaries(const std::string& run = "train") const {
+    std::map<std::string, std::vector<int64_t>> found;
+    ForEachEvent(folder_ + "/run/" + run, [&found](const summary::Event& event) {
+      for (const auto& value : event.summary().value()) found[value.tag()].push_back(event.step());
+      if (event.has_session_log()) found["START"].push_back(event.step());
+    });
     for (auto& [tag, steps] : found) std::sort(steps.begin(), steps.end());
     return found;
+  }
+  // The text of a tag in train/.
+  std::string TextOf(const std::string& tag) const {
+    std::string text;
+    ForEachEvent(folder_ + "/run/train", [&](const summary::Event& event) {
+      for (const auto& value : event.summary().value())
+        if (value.tag() == tag) text = value.tensor().string_val(0);
+    });
+    return text;
   }
   Json ReadJson(const std::string& name) const {
     const auto json = ReadJsonFile(folder_ + "/run/" + name);
@@ -93,15 +108,21 @@ class Publishing : public testing::Test {
 TEST_F(Publishing, WritesAllOfARun) {
   const auto publisher = Begun();
   EXPECT_EQ(ReadJson("job.json"), Json({{"program", "linear"}}));
-  publisher->OnStart({.world_size = 2, .num_replicas = 2, .epochs = 3});
+  publisher->OnStart({.world_size = 2,
+                      .num_replicas = 2,
+                      .epochs = 3,
+                      .parameters = {{"linear", "weight", {1, 1}}}});
   for (int64_t step = 1; step <= 25; ++step) publisher->OnStep(Step(step));
-  publisher->OnEpoch({.split = "train", .epoch = 0, .metrics = {{"loss", 0.5}}});
+  publisher->OnEpoch({.split = "train", .epoch = 0, .step = 20, .metrics = {{"loss", 0.5}}});
   ASSERT_TRUE(publisher->Finish(absl::OkStatus(), 1).ok());
-  EXPECT_THAT(
-      Summaries(),
-      ElementsAre(Pair("START", ElementsAre(1)), Pair("d_loss", ElementsAre(10, 20)),
-                  Pair("examples_per_second", ElementsAre(10, 20)),
-                  Pair("learning_rate", ElementsAre(10, 20)), Pair("loss", ElementsAre(10, 20))));
+  EXPECT_THAT(Summaries(),
+              ElementsAre(Pair("START", ElementsAre(1)), Pair("d_loss", ElementsAre(10, 20)),
+                          Pair("epoch_loss", ElementsAre(20)),
+                          Pair("examples_per_second", ElementsAre(10, 20)),
+                          Pair("job", ElementsAre(0)), Pair("learning_rate", ElementsAre(10, 20)),
+                          Pair("loss", ElementsAre(10, 20)), Pair("model", ElementsAre(0))));
+  // Nothing was written to the others.
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/run/validation"));
   const Json result = ReadJson("result.json");
   EXPECT_EQ(result["status"], "completed");
   EXPECT_EQ(result["steps"], 25);
@@ -155,6 +176,79 @@ TEST_F(Publishing, VoidsTheStepsThatAreDoneAgain) {
   EXPECT_THAT(summaries.at("loss"), ElementsAre(10, 20, 20, 30));
   EXPECT_EQ(ReadJson("result.json")["cause"], "worker 1 was lost");
   EXPECT_EQ(ReadJson("result.json")["generations"], 3);
+}
+
+TEST_F(Publishing, DescribesJobAndModel) {
+  const auto publisher = Begun();
+  publisher->OnStart({.parameter_counts = {{"convnet", 1234880}},
+                      .parameters = {{"convnet", "dense.weight", {1000, 1234}},
+                                     {"convnet", "dense.bias", {880}, /*trainable=*/false},
+                                     {"convnet", "scale", {}}}});
+  EXPECT_THAT(TextOf("job"), HasSubstr("```json\n{\n  \"program\": \"linear\"\n}\n```"));
+  const std::string model = TextOf("model");
+  EXPECT_THAT(model, HasSubstr("| convnet | dense.weight | 1000 x 1234 | 1,234,000 | yes |\n"));
+  EXPECT_THAT(model, HasSubstr("| convnet | dense.bias | 880 | 880 | no |\n"));
+  EXPECT_THAT(model, HasSubstr("| convnet | scale | scalar | 1 | yes |\n"));
+  EXPECT_THAT(model, HasSubstr("1,234,881, of which 1,234,001 are trained"));
+}
+
+TEST_F(Publishing, WritesEachPassToItsFolder) {
+  const auto publisher = Begun();
+  publisher->OnStart({});
+  const std::vector<uint8_t> pixels(2 * 3 * 5);
+  for (const char* split : {"train", "validation", "test"}) {
+    publisher->OnEpoch({.split = split, .step = 20, .metrics = {{"loss", 1}, {"accuracy", 0.5}}});
+  }
+  publisher->OnImages("validation", {"input", 20, 2, 3, 5, 1, pixels});
+  publisher->OnHistogram("train", {"weights", 20, {1, 2}, /*not_finite=*/1});
+  publisher->OnEvaluation(20, {{"accuracy", 0.75}});
+  publisher->OnEvaluation(20, {{"accuracy", 0.75}});  // an evaluator that was started again
+  publisher->OnSave(20);
+  EXPECT_THAT(Summaries("validation"),
+              ElementsAre(Pair("START", ElementsAre(1)), Pair("epoch_accuracy", ElementsAre(20)),
+                          Pair("epoch_loss", ElementsAre(20)), Pair("input", ElementsAre(20))));
+  EXPECT_THAT(Summaries("test"),
+              ElementsAre(Pair("START", ElementsAre(1)), Pair("epoch_accuracy", ElementsAre(20)),
+                          Pair("epoch_loss", ElementsAre(20))));
+  EXPECT_THAT(Summaries("eval"),
+              ElementsAre(Pair("START", ElementsAre(1)), Pair("epoch_accuracy", ElementsAre(20))));
+  EXPECT_THAT(Summaries("train").at("weights"), ElementsAre(20));
+  EXPECT_THAT(Summaries("train").at("weights/not_finite"), ElementsAre(20));
+}
+
+// The steps from which on each folder voids what an earlier process wrote.
+TEST_F(Publishing, VoidsInEachFolderWhatIsMeasuredAgain) {
+  {
+    const auto publisher = Begun();
+    publisher->OnStart({});
+    for (const char* split : {"train", "validation", "test"})
+      publisher->OnEpoch({.split = split, .step = 20});
+    publisher->OnEvaluation(20, {});
+  }
+  const auto publisher = Begun(/*goes_on=*/true);
+  publisher->OnEvaluation(20, {{"loss", 1}});  // before the members are there
+  publisher->OnStart({.start_step = 20, .validation_due = true});
+  EXPECT_THAT(Summaries("train").at("START"), ElementsAre(1, 21));
+  EXPECT_THAT(Summaries("validation").at("START"), ElementsAre(1, 20));
+  EXPECT_THAT(Summaries("test").at("START"), ElementsAre(1, 21));
+  EXPECT_THAT(Summaries("eval").at("START"), ElementsAre(1, 21));
+  EXPECT_THAT(Summaries("eval").at("epoch_loss"), ElementsAre(20));
+  // A later generation of this process: only what lies before what was written is void.
+  publisher->OnEpoch({.split = "validation", .step = 20});
+  publisher->OnStart({.start_step = 20});
+  EXPECT_THAT(Summaries("validation").at("START"), ElementsAre(1, 20));
+  publisher->OnEpoch({.split = "test", .step = 30});
+  publisher->OnStart({.start_step = 25, .test_due = true});
+  EXPECT_THAT(Summaries("validation").at("START"), ElementsAre(1, 20));
+  EXPECT_THAT(Summaries("test").at("START"), ElementsAre(1, 21, 25));
+}
+
+TEST_F(Publishing, FlushesAllBeforeASave) {
+  const auto publisher = Begun();
+  publisher->OnStart({});
+  for (int64_t step = 1; step <= 20; ++step) publisher->OnStep(Step(step));
+  publisher->OnSave(20);
+  EXPECT_THAT(Summaries().at("loss"), ElementsAre(10, 20));
 }
 
 TEST_F(Publishing, NamesAModelDirThatCannotBe) {
