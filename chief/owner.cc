@@ -3,16 +3,20 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -30,6 +34,26 @@ std::string RandomHex() {
   return fmt::format("{:016x}", number);
 }
 
+// Of the file: room for what grows, so that it is always replaced as a whole.
+constexpr size_t kRecordBytes = 1024;
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
 std::string FirstLine(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -44,14 +68,17 @@ std::string Place() {
   return FirstLine("/proc/sys/kernel/random/boot_id") + " " + space;
 }
 
-// When a process began, in ticks since boot; "" if there is none. A pid alone may be used again.
+// When a process began, in ticks since boot; "" if there is none, or only a zombie. A pid alone may
+// be used again.
 std::string StartOf(int64_t pid) {
   const std::string stat = FirstLine(fmt::format("/proc/{}/stat", pid));
   const size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos) return "";
   std::istringstream fields(stat.substr(name_end + 1));
   std::string field;
-  for (int i = 0; i < 20; ++i) fields >> field;  // field 22 of the whole line
+  fields >> field;
+  if (field == "Z" || field == "X") return "";
+  for (int i = 0; i < 19; ++i) fields >> field;  // field 22 of the whole line
   return field;
 }
 
@@ -84,12 +111,39 @@ std::optional<Record> Parse(const std::string& text) {
 }
 
 std::string Text(const Record& r) {
-  return Json{{"run_id", r.run_id}, {"epoch", r.epoch}, {"host", r.host},
-              {"pid", r.pid},       {"place", r.place}, {"process_start", r.process_start},
-              {"token", r.token},   {"beat", r.beat},   {"left", r.left}}
-             .dump(2) +
-         "\n";
+  std::string text =
+      Json{{"run_id", r.run_id}, {"epoch", r.epoch}, {"host", r.host},
+           {"pid", r.pid},       {"place", r.place}, {"process_start", r.process_start},
+           {"token", r.token},   {"beat", r.beat},   {"left", r.left}}
+          .dump(2);
+  text.resize(std::max(text.size() + 1, kRecordBytes) - 1, ' ');
+  return text + '\n';
 }
+
+// What `path` holds now.
+struct Look {
+  std::optional<Record> record;
+  int error = 0;  // of the system; 0: read, but damaged where there is no record
+};
+Look LookOnce(const std::string& path) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return {std::nullopt, errno};
+  std::string text(8 * kRecordBytes, '\0');
+  const ssize_t size = pread(file.get(), text.data(), text.size(), 0);
+  if (size < 0) return {std::nullopt, errno};
+  text.resize(static_cast<size_t>(size));
+  return {Parse(text), 0};
+}
+// Its owner may be writing to it: what cannot be understood is looked at again.
+Look LookAt(const std::string& path) {
+  Look look = LookOnce(path);
+  for (int i = 0; i < 5 && look.error == 0 && !look.record; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    look = LookOnce(path);
+  }
+  return look;
+}
+bool Missing(int error) { return error == ENOENT || error == ENOTDIR || error == ESTALE; }
 
 class OwnerImpl final : public Owner {
  public:
@@ -99,6 +153,8 @@ class OwnerImpl final : public Owner {
   absl::Status Acquire();
 
   const std::string& run_id() const override { return run_id_; }
+  const std::string& previous_run_id() const override { return previous_run_id_; }
+  const std::string& token() const override { return token_; }
   uint32_t epoch() const override {
     absl::MutexLock lock(&mu_);
     return mine_.epoch;
@@ -107,19 +163,26 @@ class OwnerImpl final : public Owner {
   absl::Status Check() override;
 
  private:
-  std::optional<Record> Read(bool* exists) const;
+  // Exclusive among those that want to take the directory; released with the descriptor.
+  absl::StatusOr<Descriptor> Lock() const;
   // Watches the file until it changes: true, its owner lives.
   bool SeenAlive(const Record& other) const;
   absl::Status RefuseIfAlive(const Record& other) const;
-  absl::Status WriteTemporary(const Record& record, std::string* temporary) const;
-  // Makes `record` the file's content. With `first`, only where there is no file: else false.
-  absl::StatusOr<bool> Publish(const Record& record, bool first) const;
+  Record NewRecord(const std::optional<Record>& before) const;
+  // Makes `record` the file's content: a new file, whole and on the disk. With `first`, only where
+  // there is none: else a descriptor of -1.
+  absl::StatusOr<Descriptor> Publish(const Record& record, bool first) const;
+  absl::Status WriteTemporary(const std::string& path, const Record& record,
+                              Descriptor* file) const;
   absl::Status NotWritable(std::string_view why) const;
+  // In place, to the file that this owner published, whatever its name is now.
+  absl::Status Rewrite(const Record& record) const;
   void Refresh();
 
   const OwnerOptions options_;
   const std::string path_;
-  std::string run_id_;
+  std::string run_id_, previous_run_id_, token_;
+  Descriptor file_;
   mutable absl::Mutex mu_;
   absl::CondVar wake_;
   Record mine_ ABSL_GUARDED_BY(mu_);
@@ -134,20 +197,35 @@ absl::Status OwnerImpl::NotWritable(std::string_view why) const {
                   options_.model_dir, why));
 }
 
-std::optional<Record> OwnerImpl::Read(bool* exists) const {
-  std::ifstream file(path_);
-  *exists = file.is_open();
-  std::stringstream text;
-  text << file.rdbuf();
-  return Parse(text.str());
+absl::StatusOr<Descriptor> OwnerImpl::Lock() const {
+  const std::string path = options_.model_dir + "/owner.lock";
+  Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (file.get() < 0) return NotWritable(std::strerror(errno));
+  // Whoever has it may be watching another owner.
+  const MonotonicTime end = Clock::now() + 2 * options_.watch;
+  while (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) {
+      LogWarning("model_dir '{}' cannot be locked ({}): do not start two jobs on it at once",
+                 options_.model_dir, std::strerror(errno));
+      return file;
+    }
+    if (Clock::now() >= end) {
+      return ConfigurationError(
+          fmt::format("model_dir '{}' is being taken by another chief, which has locked {} for "
+                      "{:g} s: give this job a model_dir of its own",
+                      options_.model_dir, path, Seconds(2 * options_.watch)));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return file;
 }
 
 bool OwnerImpl::SeenAlive(const Record& other) const {
   const MonotonicTime end = Clock::now() + options_.watch;
   while (Clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    bool exists;
-    const std::optional<Record> now = Read(&exists);
+    const std::optional<Record> now = LookAt(path_).record;
     if (now && now->left) return false;
     if (now && (now->beat != other.beat || now->token != other.token)) return true;
   }
@@ -162,63 +240,99 @@ absl::Status OwnerImpl::RefuseIfAlive(const Record& other) const {
   }
   LogInfo("model_dir '{}' has an owner (host {}, pid {}); watching for {:g} s whether it lives",
           options_.model_dir, other.host, other.pid, Seconds(options_.watch));
-  if (!SeenAlive(other)) return absl::OkStatus();
+  if (!SeenAlive(other)) {
+    LogWarning(
+        "model_dir '{}': its owner (host {}, pid {}) gave no sign of life for {:g} s and "
+        "loses it",
+        options_.model_dir, other.host, other.pid, Seconds(options_.watch));
+    return absl::OkStatus();
+  }
   return ConfigurationError(fmt::format(
       "model_dir '{}' belongs to a running job (run {}, chief on host {}, pid {}): give "
       "this job a model_dir of its own, or end that one",
       options_.model_dir, other.run_id, other.host, other.pid));
 }
 
-absl::Status OwnerImpl::WriteTemporary(const Record& record, std::string* temporary) const {
-  *temporary = fmt::format("{}.{}", path_, record.token);
+absl::Status OwnerImpl::WriteTemporary(const std::string& path, const Record& record,
+                                       Descriptor* file) const {
+  const std::string text = Text(record);
+  *file = Descriptor(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (file->get() < 0) return NotWritable(std::strerror(errno));
   errno = 0;
-  std::ofstream file(*temporary, std::ios::trunc);
-  file << Text(record);
-  file.close();
-  if (file) return absl::OkStatus();
-  return NotWritable(std::strerror(errno != 0 ? errno : EIO));
+  if (write(file->get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      fsync(file->get()) != 0)
+    return NotWritable(std::strerror(errno != 0 ? errno : ENOSPC));
+  return absl::OkStatus();
 }
 
-absl::StatusOr<bool> OwnerImpl::Publish(const Record& record, bool first) const {
-  std::string temporary;
-  MUSTER_RETURN_IF_ERROR(WriteTemporary(record, &temporary));
-  if (first) {
+absl::StatusOr<Descriptor> OwnerImpl::Publish(const Record& record, bool first) const {
+  const std::string temporary = fmt::format("{}.{}", path_, record.token);
+  Descriptor file;
+  absl::Status status = WriteTemporary(temporary, record, &file);
+  if (status.ok() && first) {
     // A link, unlike a rename, does not replace what another chief has just written.
     const int error = link(temporary.c_str(), path_.c_str()) == 0 ? 0 : errno;
     if (error == 0 || error == EEXIST) {
       unlink(temporary.c_str());
-      return error == 0;
+      return error == 0 ? std::move(file) : Descriptor();
     }
   }
-  if (rename(temporary.c_str(), path_.c_str()) == 0) return true;
-  const int error = errno;
-  unlink(temporary.c_str());
-  return NotWritable(std::strerror(error));
+  if (status.ok() && rename(temporary.c_str(), path_.c_str()) != 0)
+    status = NotWritable(std::strerror(errno));
+  if (!status.ok()) {
+    unlink(temporary.c_str());
+    return status;
+  }
+  // The run's identity must survive the host; not every file system can say so of a directory.
+  const Descriptor directory(open(options_.model_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() >= 0) (void)!fsync(directory.get());
+  return file;
+}
+
+absl::Status OwnerImpl::Rewrite(const Record& record) const {
+  const std::string text = Text(record);
+  errno = 0;
+  if (pwrite(file_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+    return NotWritable(std::strerror(errno != 0 ? errno : ENOSPC));
+  // NFS shows other hosts what was written before a close.
+  close(dup(file_.get()));
+  return absl::OkStatus();
+}
+
+Record OwnerImpl::NewRecord(const std::optional<Record>& before) const {
+  const rpc::HostIdentity host = rpc::ThisHost();
+  Record mine;
+  mine.run_id = before && !options_.new_run ? before->run_id : RandomHex();
+  mine.epoch = (before ? before->epoch : 0) + 1;
+  mine.host = host.name;
+  mine.pid = host.pid;
+  mine.place = Place();
+  mine.process_start = StartOf(host.pid);
+  mine.token = RandomHex();
+  return mine;
 }
 
 absl::Status OwnerImpl::Acquire() {
   std::error_code error;
   std::filesystem::create_directories(options_.model_dir, error);
   if (error) return NotWritable(error.message());
+  MUSTER_ASSIGN_OR_RETURN(const Descriptor lock, Lock());
   for (int attempt = 0; attempt < 5; ++attempt) {
-    bool exists;
-    const std::optional<Record> before = Read(&exists);
-    if (before) MUSTER_RETURN_IF_ERROR(RefuseIfAlive(*before));
-    if (exists && !before) LogWarning("{} is damaged: it starts a new run", path_);
-    const rpc::HostIdentity host = rpc::ThisHost();
-    Record mine;
-    mine.run_id = before && !options_.new_run ? before->run_id : RandomHex();
-    mine.epoch = (before ? before->epoch : 0) + 1;
-    mine.host = host.name;
-    mine.pid = host.pid;
-    mine.place = Place();
-    mine.process_start = StartOf(host.pid);
-    mine.token = RandomHex();
-    MUSTER_ASSIGN_OR_RETURN(const bool published, Publish(mine, !exists));
-    const std::optional<Record> now = Read(&exists);
-    if (!published || !now || now->token != mine.token) continue;  // another one was quicker
+    const Look before = LookAt(path_);
+    if (before.record) MUSTER_RETURN_IF_ERROR(RefuseIfAlive(*before.record));
+    if (before.error != 0 && !Missing(before.error))
+      return NotWritable(std::strerror(before.error));
+    if (before.error == 0 && !before.record)
+      LogWarning("{} is damaged: it starts a new run", path_);
+    Record mine = NewRecord(before.record);
+    MUSTER_ASSIGN_OR_RETURN(Descriptor file, Publish(mine, before.error != 0));
+    const std::optional<Record> now = LookAt(path_).record;
+    if (file.get() < 0 || !now || now->token != mine.token) continue;  // another one was quicker
+    file_ = std::move(file);
     run_id_ = mine.run_id;
-    absl::MutexLock lock(&mu_);
+    token_ = mine.token;
+    previous_run_id_ = before.record ? before.record->run_id : "";
+    absl::MutexLock guard(&mu_);
     mine_ = std::move(mine);
     thread_ = std::thread([this] { Refresh(); });
     return absl::OkStatus();
@@ -228,14 +342,18 @@ absl::Status OwnerImpl::Acquire() {
 }
 
 absl::Status OwnerImpl::Check() {
-  bool exists;
-  const std::optional<Record> now = Read(&exists);
-  absl::MutexLock lock(&mu_);
-  if (now && now->token == mine_.token) return absl::OkStatus();
-  if (!exists) return Superseded(fmt::format("{} is gone: model_dir was removed", path_));
-  return Superseded(fmt::format(
-      "model_dir '{}' was taken by another chief{}", options_.model_dir,
-      now ? fmt::format(" (host {}, pid {}, epoch {})", now->host, now->pid, now->epoch) : ""));
+  const Look now = LookAt(path_);
+  if (now.record && now.record->token == token_) return absl::OkStatus();
+  if (Missing(now.error))
+    return Superseded(fmt::format("{} is gone: model_dir was removed", path_));
+  if (now.error != 0)
+    return absl::UnavailableError(
+        fmt::format("{} cannot be read: {}", path_, std::strerror(now.error)));
+  return Superseded(fmt::format("model_dir '{}' was taken by another chief{}", options_.model_dir,
+                                now.record
+                                    ? fmt::format(" (host {}, pid {}, epoch {})", now.record->host,
+                                                  now.record->pid, now.record->epoch)
+                                    : ""));
 }
 
 void OwnerImpl::RaiseEpoch(uint32_t epoch) {
@@ -245,6 +363,7 @@ void OwnerImpl::RaiseEpoch(uint32_t epoch) {
 }
 
 void OwnerImpl::Refresh() {
+  pthread_setname_np(pthread_self(), "owner");
   bool warned = false;
   while (true) {
     Record record;
@@ -255,13 +374,14 @@ void OwnerImpl::Refresh() {
       ++mine_.beat;
       record = mine_;
     }
-    if (const absl::Status superseded = Check(); !superseded.ok()) {
-      if (options_.on_superseded) options_.on_superseded(superseded);
+    absl::Status status = Check();
+    if (absl::IsAborted(status)) {
+      if (options_.on_superseded) options_.on_superseded(status);
       return;
     }
-    const absl::StatusOr<bool> published = Publish(record, false);
-    if (!published.ok() && !warned) LogWarning("{}", Message(published.status()));
-    warned = !published.ok();
+    if (status.ok()) status = Rewrite(record);
+    if (!status.ok() && !warned) LogWarning("{}", Message(status));
+    warned = !status.ok();
   }
 }
 
@@ -275,9 +395,8 @@ OwnerImpl::~OwnerImpl() {
   }
   if (!thread_.joinable()) return;  // never acquired
   thread_.join();
-  if (!Check().ok()) return;  // somebody else's now
   record.left = true;
-  (void)Publish(record, false);
+  (void)Rewrite(record);
 }
 
 }  // namespace

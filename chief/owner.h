@@ -1,8 +1,12 @@
 // owner.json: which process owns a model_dir, and the run's identity. Written by the chief alone.
 //
-// The owner rewrites the file every few seconds (a new "beat", by rename). Whether another owner
-// lives is judged by watching the file change, on a monotonic clock: wall clocks of hosts that
-// share a file system differ. On the owner's own host a process that is gone is seen at once.
+// The owner rewrites its own file every second (a new "beat"). Whether another owner lives is
+// judged by watching the file change, on a monotonic clock: wall clocks of hosts that share a file
+// system differ. On the owner's own host a process that is gone is seen at once.
+//
+// Taking over is a rename of a new file, under a lock on owner.lock that is held only meanwhile.
+// The beat is written in place, through the descriptor of the owner's own file: an owner that was
+// frozen and taken over for dead writes to a file that has no name any more, whenever it wakes.
 #pragma once
 
 #include <cstdint>
@@ -36,12 +40,17 @@ class Owner {
 
   // Made at the first start, kept for as long as the directory lives.
   virtual const std::string& run_id() const = 0;
+  // The run that the directory held before; "" where there was none. Differs with new_run.
+  virtual const std::string& previous_run_id() const = 0;
+  // Of this owner alone; letters and digits.
+  virtual const std::string& token() const = 0;
   // Above that of every owner before.
   virtual uint32_t epoch() const = 0;
   // A member has seen a higher one. Written with the next refresh at the latest.
   virtual void RaiseEpoch(uint32_t epoch) = 0;
-  // Reads the file again: OK, or Superseded where another process has taken it. Before each publish
-  // of a checkpoint.
+  // Reads the file again: OK, or Superseded where another process has taken it or the directory is
+  // gone (then the message says which), or kUnavailable where it cannot be read just now. Before
+  // each publish of a checkpoint.
   virtual absl::Status Check() = 0;
 };
 

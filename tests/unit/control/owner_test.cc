@@ -60,6 +60,7 @@ TEST_F(OwnerTest, TheRunStaysAndTheEpochGrows) {
   auto fresh = Owner::Take(options_);
   ASSERT_TRUE(fresh.ok());
   EXPECT_NE((*fresh)->run_id(), run_id);
+  EXPECT_EQ((*fresh)->previous_run_id(), run_id);
   EXPECT_EQ((*fresh)->epoch(), 9u);
 }
 
@@ -88,6 +89,75 @@ TEST_F(OwnerTest, ADeadOwnerOnThisHostIsReplacedAtOnce) {
   auto owner = Owner::Take(options_);
   ASSERT_TRUE(owner.ok()) << Message(owner.status());
   EXPECT_EQ((*owner)->epoch(), 2u);
+}
+
+TEST_F(OwnerTest, OnlyOneOfManyTakesADeadOwnersPlace) {
+  { ASSERT_TRUE(Owner::Take(options_).ok()); }
+  Json record = ReadFile();
+  record["left"] = false;
+  record["place"] = "elsewhere";
+  WriteFile(record);
+  std::vector<absl::StatusOr<std::unique_ptr<Owner>>> owners(6);
+  std::vector<std::thread> threads;
+  for (auto& owner : owners) threads.emplace_back([&] { owner = Owner::Take(options_); });
+  for (auto& thread : threads) thread.join();
+  int taken = 0;
+  for (auto& owner : owners) {
+    if (owner.ok()) {
+      ++taken;
+      EXPECT_EQ((*owner)->epoch(), 2u);
+      EXPECT_TRUE((*owner)->Check().ok());
+    } else {
+      EXPECT_EQ(ExitCodeOf(owner.status()), ExitCode::kConfiguration) << Message(owner.status());
+    }
+  }
+  EXPECT_EQ(taken, 1);
+}
+
+TEST_F(OwnerTest, AFrozenOwnerLosesItsPlaceAndWritesNothingWhenItWakes) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    options_.refresh = std::chrono::milliseconds(1);  // somewhere in a rewrite, often
+    options_.on_superseded = [](const absl::Status& status) {
+      _exit(status.message().find("epoch 2") != absl::string_view::npos ? 42 : 1);
+    };
+    auto owner = Owner::Take(options_);
+    if (!owner.ok() || write(ready[1], "x", 1) != 1) _exit(1);
+    while (true) pause();
+  }
+  close(ready[1]);
+  char byte;
+  EXPECT_EQ(read(ready[0], &byte, 1), 1);
+  close(ready[0]);
+  ASSERT_EQ(kill(child, SIGSTOP), 0);
+  auto owner = Owner::Take(options_);
+  EXPECT_TRUE(owner.ok()) << Message(owner.status());
+  ASSERT_EQ(kill(child, SIGCONT), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 42);
+  EXPECT_TRUE((*owner)->Check().ok());
+}
+
+TEST_F(OwnerTest, ARemovedDirectoryIsOneSentence) {
+  absl::Notification told;
+  absl::Status why;
+  options_.on_superseded = [&](const absl::Status& status) {
+    why = status;
+    told.Notify();
+  };
+  auto owner = Owner::Take(options_);
+  ASSERT_TRUE(owner.ok());
+  std::filesystem::remove_all(options_.model_dir);
+  ASSERT_TRUE(told.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  EXPECT_EQ(ExitCodeOf(why), ExitCode::kRetryable);
+  EXPECT_THAT(std::string(Message(why)), HasSubstr("is gone: model_dir was removed"));
+  owner->reset();
+  EXPECT_FALSE(std::filesystem::exists(options_.model_dir));
 }
 
 TEST_F(OwnerTest, ASilentOwnerOnAnotherHostIsReplacedAfterAWatch) {
