@@ -21,13 +21,18 @@ const std::vector<double>& Limits() {
   return *limits;
 }
 
-// Empty buckets next to each other tell nothing that one does not.
-void MergeEmpty(const std::vector<int64_t>& counts, Distribution* out) {
-  for (size_t i = 0; i < counts.size(); ++i) {
-    if (counts[i] == 0 && i + 1 < counts.size() && counts[i + 1] == 0) continue;
-    out->limits.push_back(Limits()[i]);
-    out->counts.push_back(static_cast<double>(counts[i]));
+void KeepBuckets(const std::vector<int64_t>& counts, Distribution* out) {
+  const auto filled = [](int64_t count) { return count > 0; };
+  const auto first = std::find_if(counts.begin(), counts.end(), filled);
+  const auto end = std::find_if(counts.rbegin(), counts.rend(), filled).base();
+  for (auto count = first; count < end; ++count) {
+    if (*count == 0 && count[1] == 0) continue;  // the next one says as much
+    out->limits.push_back(Limits()[count - counts.begin()]);
+    out->counts.push_back(static_cast<double>(*count));
   }
+  if (!out->counts.empty()) return;
+  out->limits.push_back(Limits().back());
+  out->counts.push_back(0);
 }
 
 }  // namespace
@@ -49,7 +54,7 @@ Distribution DistributionOf(const std::vector<double>& values) {
     const size_t bucket = above == Limits().end() ? counts.size() - 1 : above - Limits().begin();
     ++counts[bucket];
   }
-  MergeEmpty(counts, &d);
+  KeepBuckets(counts, &d);
   return d;
 }
 

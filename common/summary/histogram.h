@@ -11,8 +11,9 @@ struct Distribution {
   int64_t count = 0;       // of finite values
   int64_t not_finite = 0;  // NaN and infinities: in no bucket, and in nothing below
   double min = 0, max = 0, sum = 0, sum_squares = 0;
-  // counts[i] values v with limits[i - 1] <= v < limits[i]. Empty buckets next to each other are
-  // merged; there is always one bucket.
+  // counts[i] values v with limits[i - 1] <= v < limits[i]. Empty buckets at the ends are left out
+  // (not all readers of TensorBoard do; the first one begins at min, the last ends at max), those
+  // next to each other in between are merged. Without values there is one empty bucket.
   std::vector<double> limits, counts;
 };
 

@@ -36,20 +36,22 @@ TEST(DistributionOf, CountsEachValueOnce) {
 }
 
 TEST(DistributionOf, HasBucketsOfTenPercent) {
-  const Distribution d = DistributionOf({1});
-  // Nothing below, the value, nothing above.
-  ASSERT_THAT(d.counts, ElementsAre(0, 1, 0));
+  const Distribution d = DistributionOf({1, 1.05, 5});
+  // The 1, the 1.05, nothing, the 5.
+  ASSERT_THAT(d.counts, ElementsAre(1, 1, 0, 1));
   EXPECT_NEAR(d.limits[1] / d.limits[0], 1.1, 1e-12);
-  EXPECT_EQ(d.limits[2], kLargest);
-  EXPECT_THAT(DistributionOf({-1e-3, -1.01e-3}).counts.size(), 3);
+  EXPECT_NEAR(d.limits[3] / d.limits[2], 1.1, 1e-12);
+  EXPECT_THAT(DistributionOf({-1e-3, -1.01e-3}).counts, ElementsAre(2));
 }
 
 TEST(DistributionOf, KnowsZeroAndTheEnds) {
-  EXPECT_THAT(DistributionOf({0, -0.0}).limits, ElementsAre(0, 1e-12, kLargest));
+  const Distribution zeros = DistributionOf({0, -0.0});
+  EXPECT_THAT(zeros.limits, ElementsAre(1e-12));
+  EXPECT_THAT(zeros.counts, ElementsAre(2));
   const Distribution ends = DistributionOf({kLargest, -kLargest, 1e300});
   EXPECT_EQ(ends.count, 3);
-  EXPECT_EQ(ends.counts.back(), 2);
-  EXPECT_EQ(std::accumulate(ends.counts.begin(), ends.counts.end(), 0.0), 3);
+  EXPECT_THAT(ends.counts, ElementsAre(1, 0, 2));
+  EXPECT_EQ(ends.limits.back(), kLargest);
 }
 
 TEST(DistributionOf, CountsWhatIsNotFiniteApart) {
