@@ -1,0 +1,177 @@
+"""The rendered pods, run as local processes with the commands, arguments and environment that the kubelet would give them.
+
+Two things are put in place of what a cluster has: each pod's DNS name becomes an address of its own on the loopback
+interface (ports stay as they are), and each volume a folder. Nothing else is inherited from this environment but PATH.
+"""
+import json
+import os
+import pathlib
+import random
+import signal
+import socket
+import sys
+import time
+import unittest
+
+import grpc
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster"))
+from harness import BIN, ClusterTest, Process, result  # noqa: E402
+from manifests import BASE, SOURCE, json_with_comments, render  # noqa: E402
+
+EVALUATOR = (SOURCE / "evaluator" / "main.cc").exists()  # else not part of the tree yet
+LINEAR = {"program": "linear", "global_batch_size": 5, "epochs": 1000, "summary": {"every_steps": 100}}
+
+
+def addresses(pods):
+    """One loopback address for each pod's name; the port 2222 is free there."""
+    while True:
+        network = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
+        found = {pod.name: f"{network}.{i}" for i, pod in enumerate(pods, 1)}
+        try:
+            for address in found.values():
+                with socket.socket() as probe:
+                    probe.bind((address, 2222))
+            return found
+        except OSError:
+            continue
+
+
+class Pods(ClusterTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.manifests = render(BASE)
+
+    def setUp(self):
+        super().setUp()
+        self.pods = {p.hostname: p for p in self.manifests.pods() if EVALUATOR or "evaluator" not in p.hostname}
+        self.local = addresses(self.pods.values())
+        chief = self.pods["muster-chief-0"]
+        for path, volume in chief.mounts().items():
+            if "persistentVolumeClaim" in volume:
+                self.local[path] = str(self.dir / "volume")
+            elif "configMap" in volume:
+                self.local[path] = str(self.dir / "config")
+                self.config_map = volume["configMap"]["name"]
+        (self.dir / "volume").mkdir()
+        (self.dir / "config").mkdir()
+
+    def here(self, text):
+        for name, local in self.local.items():
+            text = text.replace(name, local)
+        return text
+
+    def job_file(self, **keys):
+        """The rendered job file with other keys; the program is linear, where they do not say otherwise."""
+        job = json_with_comments(self.manifests.data(self.config_map, "job.json"))
+        self.model_dir = pathlib.Path(self.here(job["model_dir"]))
+        for key in "program_args", "optimizer", "learning_rate":
+            job.pop(key)
+        job.update(LINEAR, **keys)
+        (self.dir / "config" / "job.json").write_text(self.here(json.dumps(job)))
+
+    def start_pod(self, hostname):
+        pod = self.pods[hostname]
+        at = self.dir / f"{hostname}-{len(self.processes)}"
+        at.mkdir()
+        (at / "termination-log").touch()  # as the kubelet does
+        environment = {name: self.here(value) for name, value in pod.environment().items()}
+        environment.update(PATH=os.environ["PATH"], MUSTER_TERMINATION_LOG=str(at / "termination-log"))
+        command = [self.here(word) for word in pod.command()]
+        process = Process(hostname, [str(BIN / command[0]), *command[1:]], environment, at / "log")
+        process.termination_log = at / "termination-log"
+        self.processes.append(process)
+        return process
+
+    def start_pods(self):
+        order = list(self.pods)
+        random.shuffle(order)  # nobody waits for anybody's start
+        return {hostname: self.start_pod(hostname) for hostname in order}
+
+    def ended(self, processes, timeout=60):
+        """{hostname: exit code of its container}"""
+        deadline = time.monotonic() + timeout
+        for p in processes.values():
+            try:
+                p.wait(max(0.1, deadline - time.monotonic()))
+            except Exception:
+                self.fail(f"{p.name} did not end:\n{p.output()}")
+        return {name: p.popen.returncode if p.popen.returncode >= 0 else 128 - p.popen.returncode for name, p in processes.items()}
+
+    def all_members(self, processes, code):
+        got = {name: c for name, c in self.ended(processes).items() if "evaluator" not in name}
+        self.assertEqual(got, {name: code for name in got}, "\n".join(f"--- {p.name}\n{p.output()}" for p in processes.values()))
+
+    def completed(self, processes, steps):
+        codes = self.ended(processes)
+        self.assertEqual(codes, {name: 0 for name in codes}, "\n".join(f"--- {p.name}\n{p.output()}" for p in processes.values()))
+        told = result(self.model_dir)
+        self.assertEqual((told["status"], told["steps"], told["world_size"]), ("completed", steps, 3))
+        for p in processes.values():
+            self.assertEqual(p.termination_log.read_text(), "")
+
+    def serving(self, hostname, timeout):
+        """Asks as the kubelet's gRPC probe does; whether it got SERVING within `timeout` seconds."""
+        probe = self.pods[hostname].container["readinessProbe"]["grpc"]
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            with grpc.insecure_channel(f"{self.local[self.pods[hostname].name]}:{probe['port']}") as channel:
+                check = channel.unary_unary("/grpc.health.v1.Health/Check", request_serializer=bytes, response_deserializer=bytes)
+                try:
+                    return check(b"", timeout=1) == b"\x08\x01"  # HealthCheckResponse{status: SERVING}
+                except grpc.RpcError:
+                    time.sleep(0.05)
+        return False
+
+    def test_trains(self):
+        self.job_file(max_steps=250)
+        self.completed(self.start_pods(), steps=250)
+
+    def test_the_chief_is_ready_while_it_waits_for_the_others(self):
+        self.job_file(max_steps=20)
+        chief = self.start_pod("muster-chief-0")
+        self.assertTrue(self.serving("muster-chief-0", timeout=30), chief.output())
+        others = {name: self.start_pod(name) for name in self.pods if name != chief.name}
+        self.completed({chief.name: chief, **others}, steps=20)
+
+    def test_a_wrong_job_fails_for_good_and_says_why(self):
+        self.job_file(global_batch_sice=7)
+        processes = self.start_pods()
+        self.all_members(processes, 2)
+        for name, p in processes.items():
+            if "evaluator" not in name:
+                self.assertEqual(self.pods[name].after(2), "FailJob")
+                message = p.termination_log.read_text()
+                self.assertIn("global_batch_sice", message)
+                self.assertIn(message.splitlines()[0], p.output())
+
+    def test_pods_that_a_lost_one_took_along_are_started_again_and_train_to_the_end(self):
+        # Long enough that the signal finds it training; the whole takes a few seconds.
+        self.job_file(max_steps=6000)
+        for number, action in (signal.SIGKILL, "Count"), (signal.SIGTERM, "Ignore"):
+            with self.subTest(number.name):
+                processes = self.start_pods()
+                processes["muster-chief-0"].wait_for("steps an epoch")
+                processes["muster-worker-1"].signal(number)
+                codes = self.ended(processes)
+                killed = codes.pop("muster-worker-1")
+                self.assertEqual(killed, 137 if number == signal.SIGKILL else 143)
+                peers = 138 if number == signal.SIGKILL else 143
+                for name, code in codes.items():
+                    self.assertEqual(self.pods[name].after(code), action, (name, code))
+                    if "evaluator" not in name:
+                        self.assertEqual(code, peers, processes[name].output())
+                        self.assertNotEqual(processes[name].termination_log.read_text(), "")
+        self.completed(self.start_pods(), steps=6000)
+
+    def test_the_rendered_job_file_trains(self):
+        (self.dir / "config" / "job.json").write_text(self.manifests.data(self.config_map, "job.json"))
+        job = self.here(self.pods["muster-chief-0"].command()[2])
+        alone = self.start(None, None, job, ["model_dir=", "max_steps=1", "program_args.train_examples=256",
+                                             "program_args.validation=128"])
+        self.finish([alone])
+        self.assertIn("test: loss", alone.output())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
