@@ -1,6 +1,6 @@
-"""TensorBoard itself reads our event files: scalars, text, images and histograms by tag and step, wall times, and what a
-restart voids. Through all of its readers: the accumulator that scripts use, the one behind the dashboards, and the data
-server that `tensorboard` starts where it can."""
+"""TensorBoard itself reads our event files: scalars, text, images and histograms by tag and step, wall times, and what
+a restart voids. Through all of its readers: the accumulator that scripts use, the one behind the dashboards, and the
+data server that `tensorboard` starts where it can."""
 
 import glob
 import io
@@ -45,20 +45,23 @@ def check_scalars(series, reader):
     check(series["loss"][61][1] == -math.inf, f"{reader}: -inf became {series['loss'][61][1]}")
     for step, value in series[TAGS[1]]:
         check(math.isclose(value, math.sqrt(step), rel_tol=1e-6), f"{reader}: root at {step} is {value}")
-    check([value for _, value in series["weights/not_finite"]] == [2, 2], f"{reader}: {series['weights/not_finite']}")
+    others = [value for _, value in series["weights/not_finite"]]
+    check(others == [2, 2], f"{reader}: not finite are {others}")
 
 
 def check_picture(data, step, index, channels, reader):
     picture = numpy.asarray(Image.open(io.BytesIO(data)))
     shape = (2, 5, 7, channels)
     expected = (numpy.arange(math.prod(shape)) * 37 + step) % 256
-    check(numpy.array_equal(picture.reshape(shape[1:]), expected.reshape(shape)[index]), f"{reader}: picture {picture}")
+    expected = expected.reshape(shape)[index]
+    check(numpy.array_equal(picture.reshape(shape[1:]), expected), f"{reader}: picture {picture}")
 
 
 def check_histogram(buckets, step, reader):
     """buckets: rows of left, right, count."""
     values = ((numpy.arange(1000) - 500 + step) / 64).astype(numpy.float32)
-    check(buckets[0, 0] == values.min() and buckets[-1, 1] == values.max(), f"{reader}: ends {buckets[0]}, {buckets[-1]}")
+    check(buckets[0, 0] == values.min(), f"{reader}: the first bucket is {buckets[0]}")
+    check(buckets[-1, 1] == values.max(), f"{reader}: the last bucket is {buckets[-1]}")
     check((buckets[1:, 0] == buckets[:-1, 1]).all(), f"{reader}: buckets do not meet")
     for left, right, count in buckets:
         last = right == buckets[-1, 1]
@@ -73,7 +76,8 @@ def check_provider(provider, reader):
     ctx = context.RequestContext()
     runs = provider.read_scalars(ctx, plugin_name=scalars.PLUGIN_NAME, **everything)
     check(list(runs) == ["train"], f"{reader}: runs are {list(runs)}")
-    check(sorted(runs["train"]) == sorted(TAGS + ["weights/not_finite"]), f"{reader}: tags are {list(runs['train'])}")
+    tags = sorted(runs["train"])
+    check(tags == sorted(TAGS + ["weights/not_finite"]), f"{reader}: tags are {tags}")
     check_scalars({tag: [(d.step, d.value) for d in data] for tag, data in runs["train"].items()}, reader)
 
     series = provider.read_tensors(ctx, plugin_name=texts.PLUGIN_NAME, **everything)["train"]["job"]
@@ -87,7 +91,8 @@ def check_provider(provider, reader):
         check([d.step for d in series] == OTHER_STEPS, f"{reader}: images at {[d.step for d in series]}")
         for datum in series:
             blobs = [provider.read_blob(ctx, blob_key=value.blob_key) for value in datum.values]
-            check(blobs[:2] == [b"7", b"5"] and len(blobs) == 4, f"{reader}: {tag} has {blobs[:2]} and {len(blobs)} blobs")
+            check(blobs[:2] == [b"7", b"5"], f"{reader}: {tag} is {blobs[:2]}")
+            check(len(blobs) == 4, f"{reader}: {tag} has {len(blobs)} blobs")
             channels = len(tag) if tag != "gray" else 1
             for index, blob in enumerate(blobs[2:]):
                 check_picture(blob, datum.step, index, channels, reader)
@@ -104,10 +109,12 @@ with tempfile.TemporaryDirectory() as folder:
     subprocess.run([sys.argv[1], folder], check=True)
 
     # What scripts use.
-    accumulator = event_accumulator.EventAccumulator(folder + "/train", size_guidance=dict.fromkeys(("scalars", "tensors", "histograms"), 0))
+    everything = dict.fromkeys(("scalars", "tensors", "histograms"), 0)
+    accumulator = event_accumulator.EventAccumulator(folder + "/train", size_guidance=everything)
     accumulator.Reload()
     tags = accumulator.Tags()
-    check_scalars({tag: [(e.step, e.value) for e in accumulator.Scalars(tag)] for tag in tags["scalars"]}, "accumulator")
+    series = {tag: [(e.step, e.value) for e in accumulator.Scalars(tag)] for tag in tags["scalars"]}
+    check_scalars(series, "accumulator")
     check(abs(accumulator.FirstEventTimestamp() - time.time()) < 120, "wall time is off")
     check(tags["histograms"] == ["weights", "zeros", "nothing"], f"histograms are {tags['histograms']}")
     weights = accumulator.Histograms("weights")
