@@ -1,4 +1,5 @@
 // CRC-32C (Castagnoli; reflected polynomial 0x82F63B78), as RFC 3720 (iSCSI) appendix B.4 gives it.
+// With the processor's own instruction where it has one (SSE 4.2).
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,12 @@
 
 namespace muster {
 
-uint32_t Crc32c(std::string_view bytes);
+// The checksum of `a` followed by `b` is ExtendCrc32c(Crc32c(a), b).
+uint32_t ExtendCrc32c(uint32_t crc, std::string_view bytes);
+inline uint32_t Crc32c(std::string_view bytes) { return ExtendCrc32c(0, bytes); }
+
+// The same without that instruction, for tests.
+uint32_t ExtendCrc32cPortable(uint32_t crc, std::string_view bytes);
 
 // The form in which TFRecord files store it: a checksum of data that holds checksums is a weak one,
 // so it is rotated and shifted.
