@@ -4,11 +4,96 @@
 
 #include <charconv>
 
-namespace muster::checkpoint {
+#include "common/checkpoint/fields.h"
 
+namespace muster::checkpoint {
 namespace {
+
 constexpr std::string_view kPrefix = "step-";
+constexpr int64_t kFormatVersion = 1;
+
+Json NumbersToJson(const std::vector<double>& values) {
+  Json json = Json::array();
+  for (const double value : values) json.push_back(NumberToJson(value));
+  return json;
+}
+
+const Json& At(const Json& object, const std::string& key) {
+  static const Json* const null = new Json;
+  const auto it = object.is_object() ? object.find(key) : object.end();
+  return it == object.end() ? *null : *it;
+}
+
+// An absent key is the same as null.
+std::string Difference(const Json& a, const Json& b, const std::string& path) {
+  if (a == b) return "";
+  if (!a.is_object() || !b.is_object()) return path;
+  for (const Json* side : {&a, &b}) {
+    for (const auto& [key, value] : side->items()) {
+      std::string difference = Difference(At(a, key), At(b, key), path + "." + key);
+      if (!difference.empty()) return difference;
+    }
+  }
+  return "";
+}
+
 }  // namespace
+
+Json ToJson(const TrainingState& state) {
+  return {{"format_version", kFormatVersion},
+          {"step", state.step},
+          {"epoch", state.epoch},
+          {"offset", state.offset},
+          {"examples", state.examples},
+          {"epoch_loss_sum", NumberToJson(state.epoch_loss_sum)},
+          {"epoch_examples", state.epoch_examples},
+          {"epoch_metric_sums", NumbersToJson(state.epoch_metric_sums)},
+          {"loss_scaler", NumbersToJson(state.loss_scaler)},
+          {"validation_due", state.validation_due},
+          {"test_due", state.test_due},
+          {"global_batch_size", state.global_batch_size},
+          {"run_id", state.run_id},
+          {"job", state.job},
+          {"versions", state.versions}};
+}
+
+absl::StatusOr<TrainingState> TrainingStateFromJson(const Json& json) {
+  // Before anything else: another version may have other fields.
+  const Json& said = At(json, "format_version");
+  if (said.is_number_integer() && said != kFormatVersion) {
+    return DataError(
+        fmt::format("its format_version is {}, this Muster reads {}", said.dump(), kFormatVersion));
+  }
+  TrainingState state;
+  int64_t version = 0;
+  MUSTER_RETURN_IF_ERROR(Fields(json)
+                             .Read("format_version", &version)
+                             .Read("step", &state.step)
+                             .Read("epoch", &state.epoch)
+                             .Read("offset", &state.offset)
+                             .Read("examples", &state.examples)
+                             .Read("epoch_loss_sum", &state.epoch_loss_sum)
+                             .Read("epoch_examples", &state.epoch_examples)
+                             .Read("epoch_metric_sums", &state.epoch_metric_sums)
+                             .Read("loss_scaler", &state.loss_scaler)
+                             .Read("validation_due", &state.validation_due)
+                             .Read("test_due", &state.test_due)
+                             .Read("global_batch_size", &state.global_batch_size)
+                             .Read("run_id", &state.run_id)
+                             .Read("job", &state.job)
+                             .Read("versions", &state.versions)
+                             .Finish());
+  return state;
+}
+
+std::string FirstFixedDifference(const Json& of_checkpoint, const Json& of_job) {
+  for (const char* key : {"program", "program_args", "optimizer", "global_batch_size",
+                          "per_replica_batch_size", "seed"}) {
+    std::string difference = Difference(At(of_checkpoint, key), At(of_job, key), key);
+    if (!difference.empty()) return difference;
+  }
+  return "";
+}
 
 std::string CheckpointName(int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
 

@@ -2,9 +2,9 @@
 // fill it or take it away between any two operations (memory_file_system.h is the twin that
 // forgets what was not synced). All methods may be called from any thread.
 //
-// Errors name the path and say what the system said: kNotFound (no such file), kResourceExhausted
-// (no space, quota), kPermissionDenied (read-only, not allowed), kInternal (anything else). What
-// they mean for the process is the caller's to say.
+// Errors name the path and say what the system said: kNotFound (no such file), kAlreadyExists,
+// kResourceExhausted (no space, quota), kPermissionDenied (read-only, not allowed), kInternal
+// (anything else). What they mean for the process is the caller's to say.
 #pragma once
 
 #include <cstddef>
@@ -43,11 +43,12 @@ class FileSystem {
   virtual absl::StatusOr<std::unique_ptr<ReadableFile>> Open(const std::string& path) = 0;
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& directory) = 0;  // names
   virtual absl::StatusOr<bool> Exists(const std::string& path) = 0;
-  virtual absl::Status MakeDirectory(const std::string& path) = 0;  // with parents; OK if there
+  // OK where it is there already. Its parent must be there: kNotFound.
+  virtual absl::Status MakeDirectory(const std::string& path) = 0;
   // Atomic. A file replaces a file; a directory replaces nothing (kAlreadyExists).
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
-  virtual absl::Status Remove(
-      const std::string& path) = 0;  // a file, or a directory with all in it
+  // A file, or a directory with all in it.
+  virtual absl::Status Remove(const std::string& path) = 0;
   // The directory's entries (creations, renames) are on the disk when it returns.
   virtual absl::Status SyncDirectory(const std::string& path) = 0;
 };
@@ -57,5 +58,11 @@ FileSystem& PosixFileSystem();
 
 // A whole small file.
 absl::StatusOr<std::string> ReadFile(FileSystem& files, const std::string& path);
+// With parents; those that it makes are on the disk when it returns.
+absl::Status MakeDirectories(FileSystem& files, const std::string& path);
+
+std::string JoinPath(std::string_view directory, std::string_view name);
+std::string BaseName(std::string_view path);    // "c" of "/a/b/c" and "/a/b/c/"
+std::string ParentPath(std::string_view path);  // "/a/b"; "." of "c", "/" of "/c"
 
 }  // namespace muster::checkpoint

@@ -5,7 +5,7 @@
 // owner makes when it opens the store and the next owner removes; then Options::fence is asked;
 // then one rename, then the directory is synced. A superseded owner's rename fails, because its
 // staging folder is gone. `latest` and `best`, text files with a directory's name, are replaced the
-// same way.
+// same way; deleted is by a rename into the staging folder first. docs/checkpoints.md has the why.
 #pragma once
 
 #include <functional>
@@ -20,6 +20,14 @@
 namespace muster::checkpoint {
 
 // ---- Reading: any process, any thread.
+
+// Where `path` leads: to one checkpoint, or to a folder of them (its own, or that of a model_dir).
+struct Place {
+  std::string path;
+  bool single = false;
+};
+// nullopt: `path` is not there, or is none of these.
+absl::StatusOr<std::optional<Place>> FindCheckpoints(FileSystem& files, const std::string& path);
 
 struct CheckpointInfo {
   std::string name, path;
@@ -42,34 +50,52 @@ struct Contents {
 absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path);
 // `path` is a checkpoint, a `checkpoints` folder or a model_dir; of the latter two the newest whole
 // checkpoint is read, and those that are damaged are named in `damaged`, one sentence each.
-// nullopt: there is none at all. A DataError: there are some, and all are damaged.
+// nullopt: there is none at all. A DataError: there are some, and all are damaged. Any other error
+// is one of the file system, after which nobody knows.
 absl::StatusOr<std::optional<Snapshot>> ReadNewest(FileSystem& files, const std::string& path,
                                                    std::vector<std::string>* damaged);
+// What `<directory>/latest` and `<directory>/best` say; nullopt where they are missing or
+// illegible.
+struct BestMark {
+  int64_t step = 0;
+  std::string metric;
+  double value = 0;
+};
+std::optional<int64_t> ReadLatest(FileSystem& files, const std::string& directory);
+std::optional<BestMark> ReadBest(FileSystem& files, const std::string& directory);
 
 // ---- Writing: the owner. All methods may be called from any thread; Write by one at a time.
 
 struct StoreOptions {
   std::string directory;  // <model_dir>/checkpoints
-  std::string token;      // of this owner; letters and digits
+  std::string token;      // of this owner, of no other before it; letters and digits
   int keep = 3;           // newest ones that stay, besides the best and the pinned
   // Asked right before each publishing rename: an error (Superseded) keeps it from happening.
   std::function<absl::Status()> fence;
 };
 
+// Removes what owners before left in `.staging`: from then on none of them publishes anything, nor
+// deletes. The new owner's first act, before it reads what to restore; Open does it again.
+absl::Status RemoveStaging(FileSystem& files, const std::string& directory);
+
 class Store {
  public:
   // Makes the directory, removes what other owners left in `.staging`, and moves checkpoints above
-  // `restored_step` (damaged ones: newer whole ones are restored) aside as "damaged-<name>".
+  // `restored_step` (-1: none was restored) aside as "damaged-<name>": had they been whole, they
+  // would have been restored. So are older ones that lack a file or a part of one.
   static absl::StatusOr<std::unique_ptr<Store>> Open(FileSystem& files, StoreOptions options,
                                                      int64_t restored_step);
   virtual ~Store() = default;  // Removes its staging folder.
 
-  // Writes, publishes, moves `latest`, and deletes the oldest ones above `keep`. On an error
-  // nothing has changed but that a staging folder may be left, which the next Write removes. A
-  // checkpoint of that step that is there already is left as it is (OK). Returns its path.
+  // Writes, publishes, moves `latest`, and deletes the oldest ones above `keep`. On an error all
+  // older checkpoints are there as before; a staging folder may be left, which the next Write
+  // removes. A checkpoint of that step that is there already is left as it is (OK). Returns its
+  // path. Errors: the file system's codes (see there), Superseded, and what the fence says; the
+  // message is a sentence, "could not save checkpoint step-00000500: ...".
   virtual absl::StatusOr<std::string> Write(const Snapshot& snapshot) = 0;
-  // It becomes `best`, which is never deleted, where `better` than the one before (an absent one is
-  // always worse). A step whose checkpoint is gone is no error: false.
+  // It becomes `best`, which is never deleted, where it is better than the one before; an absent
+  // one, or one by another metric, is always worse, NaN never better. True: it is the best now. A
+  // step whose checkpoint is gone is no error: false.
   virtual absl::StatusOr<bool> MarkBest(int64_t step, const std::string& metric, double value,
                                         bool larger_is_better) = 0;
   // Until Unpin, that one is not deleted (it is being evaluated or streamed). False: it is gone.

@@ -1,0 +1,46 @@
+#include "common/checkpoint/checksummed_file.h"
+
+#include "common/base/crc32c.h"
+
+namespace muster::checkpoint {
+namespace {
+
+constexpr size_t kGather = 256 << 10;
+// So that what was just read for the checksum is still in the cache when it is written.
+constexpr size_t kPiece = 1 << 20;
+
+}  // namespace
+
+ChecksummedFile::ChecksummedFile(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
+
+absl::Status ChecksummedFile::Append(std::string_view bytes) {
+  size_ += static_cast<int64_t>(bytes.size());
+  if (gathered_.size() + bytes.size() <= kGather) {
+    gathered_.append(bytes);
+    return absl::OkStatus();
+  }
+  MUSTER_RETURN_IF_ERROR(Flush());
+  for (; bytes.size() > kGather; bytes.remove_prefix(std::min(kPiece, bytes.size()))) {
+    const std::string_view piece = bytes.substr(0, kPiece);
+    crc_ = ExtendCrc32c(crc_, piece);
+    MUSTER_RETURN_IF_ERROR(file_->Append(piece));
+  }
+  gathered_.append(bytes);
+  return absl::OkStatus();
+}
+
+absl::Status ChecksummedFile::Flush() {
+  if (gathered_.empty()) return absl::OkStatus();
+  crc_ = ExtendCrc32c(crc_, gathered_);
+  const absl::Status status = file_->Append(gathered_);
+  gathered_.clear();
+  return status;
+}
+
+absl::Status ChecksummedFile::Finish() {
+  MUSTER_RETURN_IF_ERROR(Flush());
+  MUSTER_RETURN_IF_ERROR(file_->Sync());
+  return file_->Close();
+}
+
+}  // namespace muster::checkpoint

@@ -1,0 +1,44 @@
+// A strict reader of one object of a checkpoint's JSON files: every field must be there and of its
+// type, and none that is not known. The first error sticks, a DataError that names the field.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/base/json.h"
+#include "common/base/status.h"
+
+namespace muster::checkpoint {
+
+// JSON has no infinities and no NaN: they are the strings "inf", "-inf" and "nan". All others come
+// back bit by bit.
+Json NumberToJson(double value);
+// False: it is neither a number nor one of those strings.
+bool NumberFromJson(const Json& json, double* out);
+
+class Fields {
+ public:
+  // The Json must outlive this reader.
+  explicit Fields(const Json& json);
+
+  Fields& Read(const std::string& key, bool* out);
+  Fields& Read(const std::string& key, int64_t* out);  // not below 0
+  Fields& Read(const std::string& key, double* out);
+  Fields& Read(const std::string& key, std::vector<double>* out);
+  Fields& Read(const std::string& key, std::string* out);
+  Fields& Read(const std::string& key, std::map<std::string, std::string>* out);
+  Fields& Read(const std::string& key, Json* out);
+  absl::Status Finish();
+
+ private:
+  const Json* Find(const std::string& key);
+  Fields& Wrong(const std::string& key, std::string_view type);
+
+  const Json& json_;
+  std::vector<std::string> known_;
+  absl::Status status_;
+};
+
+}  // namespace muster::checkpoint

@@ -1,0 +1,85 @@
+#include "common/checkpoint/manifest.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "common/checkpoint/fields.h"
+
+namespace muster::checkpoint {
+namespace {
+
+constexpr int64_t kFormatVersion = 1;
+
+bool ParseHex(const std::string& text, uint32_t* out) {
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, *out, 16);
+  return text.size() == 8 && error == std::errc() && rest == end;
+}
+
+absl::Status ReadFiles(const Json& files, Manifest* manifest) {
+  if (!files.is_object()) return DataError("its field \"files\" must be an object");
+  for (const auto& [name, json] : files.items()) {
+    Manifest::File& file = manifest->files[name];
+    std::string crc;
+    const absl::Status status =
+        Fields(json).Read("bytes", &file.bytes).Read("crc32c", &crc).Finish();
+    if (!status.ok() || !ParseHex(crc, &file.crc32c)) {
+      return DataError(fmt::format("what it says of {} is wrong", Json(name).dump()));
+    }
+  }
+  for (const char* name : {kModelFile, kOptimizerFile, kStateFile}) {
+    if (!manifest->files.contains(name))
+      return DataError(fmt::format("it says nothing of {}", name));
+  }
+  if (manifest->files.size() != 3) return DataError("it names other files than a checkpoint has");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string ManifestText(const Manifest& manifest) {
+  nlohmann::ordered_json files = nlohmann::ordered_json::object();
+  for (const auto& [name, file] : manifest.files) {
+    files[name] = {{"bytes", file.bytes}, {"crc32c", fmt::format("{:08x}", file.crc32c)}};
+  }
+  const nlohmann::ordered_json json = {{"format_version", kFormatVersion},
+                                       {"step", manifest.step},
+                                       {"total_bytes", manifest.bytes()},
+                                       {"files", files}};
+  return json.dump(2) + "\n";
+}
+
+absl::StatusOr<Manifest> ParseManifest(std::string_view text) {
+  const absl::StatusOr<Json> json = ParseJson(text, "it");
+  if (!json.ok()) return DataError(Message(json.status()));
+  int64_t version = 0;
+  if (json->is_object() && json->contains("format_version")) {
+    const Json& value = (*json)["format_version"];
+    if (value.is_number_unsigned()) version = value.get<int64_t>();
+  }
+  if (version > kFormatVersion) {
+    return DataError(fmt::format("its format_version is {}, this Muster reads up to {}", version,
+                                 kFormatVersion));
+  }
+  Manifest manifest;
+  int64_t total = 0;
+  Json files;
+  MUSTER_RETURN_IF_ERROR(Fields(*json)
+                             .Read("format_version", &version)
+                             .Read("step", &manifest.step)
+                             .Read("total_bytes", &total)
+                             .Read("files", &files)
+                             .Finish());
+  if (version != kFormatVersion) return DataError(fmt::format("its format_version is {}", version));
+  MUSTER_RETURN_IF_ERROR(ReadFiles(files, &manifest));
+  // Unsigned, because a damaged one may overflow.
+  uint64_t sum = 0;
+  for (const auto& [name, file] : manifest.files) sum += static_cast<uint64_t>(file.bytes);
+  if (sum != static_cast<uint64_t>(total)) {
+    return DataError(fmt::format("its total_bytes is {}, but its files have {}", total, sum));
+  }
+  return manifest;
+}
+
+}  // namespace muster::checkpoint

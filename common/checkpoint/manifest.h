@@ -1,0 +1,36 @@
+// manifest.json: what a checkpoint consists of, by which each byte of it can be checked.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "common/base/json.h"
+#include "common/base/status.h"
+
+namespace muster::checkpoint {
+
+inline constexpr char kModelFile[] = "model.safetensors";
+inline constexpr char kOptimizerFile[] = "optimizer.safetensors";
+inline constexpr char kStateFile[] = "state.json";
+inline constexpr char kManifestFile[] = "manifest.json";
+
+struct Manifest {
+  struct File {
+    int64_t bytes = 0;
+    uint32_t crc32c = 0;
+  };
+  int64_t step = 0;
+  std::map<std::string, File> files;  // by name; all but the manifest
+
+  int64_t bytes() const {
+    int64_t sum = 0;
+    for (const auto& [name, file] : files) sum += file.bytes;
+    return sum;
+  }
+};
+std::string ManifestText(const Manifest& manifest);
+// A DataError, a clause that fits behind "manifest.json: ".
+absl::StatusOr<Manifest> ParseManifest(std::string_view text);
+
+}  // namespace muster::checkpoint

@@ -1,0 +1,226 @@
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "common/checkpoint/file_system.h"
+
+namespace muster::checkpoint {
+namespace {
+
+absl::Status Error(int code, std::string_view doing, const std::string& path) {
+  const std::string message =
+      fmt::format("cannot {} {}: {}", doing, path, std::generic_category().message(code));
+  switch (code) {
+    case ENOENT:
+    case ENOTDIR:
+      return absl::NotFoundError(message);
+    case EEXIST:
+    case ENOTEMPTY:
+      return absl::AlreadyExistsError(message);
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return absl::ResourceExhaustedError(message);
+    case EROFS:
+    case EACCES:
+    case EPERM:
+      return absl::PermissionDeniedError(message);
+    default:
+      return absl::InternalError(message);
+  }
+}
+
+class Descriptor {
+ public:
+  Descriptor(const std::string& path, int flags) {
+    do {
+      fd_ = open(path.c_str(), flags | O_CLOEXEC, 0644);
+    } while (fd_ < 0 && errno == EINTR);
+  }
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  bool ok() const { return fd_ >= 0; }
+  int get() const { return fd_; }
+  int Close() { return close(std::exchange(fd_, -1)); }
+
+ private:
+  int fd_ = -1;
+};
+
+class PosixWritableFile : public WritableFile {
+ public:
+  PosixWritableFile(Descriptor fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+
+  absl::Status Append(std::string_view bytes) override {
+    while (!bytes.empty()) {
+      const ssize_t n = write(fd_.get(), bytes.data(), bytes.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return Error(errno, "write", path_);
+      bytes.remove_prefix(n);
+      written_ += n;
+    }
+    StartWriteback();
+    return absl::OkStatus();
+  }
+
+  absl::Status Sync() override {
+    return fdatasync(fd_.get()) == 0 ? absl::OkStatus() : Error(errno, "sync", path_);
+  }
+
+  absl::Status Close() override {
+    // Whatever close says on Linux, the descriptor is gone; an error is one of writing.
+    if (fd_.Close() != 0 && errno != EINTR) return Error(errno, "write", path_);
+    return absl::OkStatus();
+  }
+
+ private:
+  // The disk begins while the rest is still being produced. A hint only: Sync is what counts.
+  void StartWriteback() {
+    constexpr int64_t kStride = 8 << 20;
+    if (written_ - started_ < kStride) return;
+    sync_file_range(fd_.get(), started_, written_ - started_, SYNC_FILE_RANGE_WRITE);
+    started_ = written_;
+  }
+
+  Descriptor fd_;
+  const std::string path_;
+  int64_t written_ = 0, started_ = 0;
+};
+
+class PosixReadableFile : public ReadableFile {
+ public:
+  PosixReadableFile(Descriptor fd, std::string path, int64_t size)
+      : fd_(std::move(fd)), path_(std::move(path)), size_(size) {}
+
+  int64_t size() const override { return size_; }
+
+  absl::Status ReadAt(int64_t offset, size_t size, char* out) const override {
+    while (size > 0) {
+      const ssize_t n = pread(fd_.get(), out, size, offset);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return Error(errno, "read", path_);
+      if (n == 0) {
+        return absl::OutOfRangeError(
+            fmt::format("cannot read {}: it ends {} bytes too early", path_, size));
+      }
+      out += n, offset += n, size -= n;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const Descriptor fd_;
+  const std::string path_;
+  const int64_t size_;
+};
+
+absl::Status RenameTo(const std::string& from, const std::string& to) {
+  struct stat info;
+  if (lstat(from.c_str(), &info) != 0) return Error(errno, "rename", from);
+  if (!S_ISDIR(info.st_mode)) {
+    return rename(from.c_str(), to.c_str()) == 0 ? absl::OkStatus() : Error(errno, "rename", from);
+  }
+  // rename(2) lets a directory replace an empty one.
+  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) {
+    return absl::OkStatus();
+  }
+  if (errno == EEXIST) return Error(errno, "make", to);
+  if (errno != EINVAL && errno != ENOSYS) return Error(errno, "rename", from);
+  // A file system without that flag (NFS).
+  if (lstat(to.c_str(), &info) == 0) return Error(EEXIST, "make", to);
+  return rename(from.c_str(), to.c_str()) == 0 ? absl::OkStatus() : Error(errno, "rename", from);
+}
+
+class Posix : public FileSystem {
+ public:
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    Descriptor fd(path, O_WRONLY | O_CREAT | O_TRUNC);
+    if (!fd.ok()) return Error(errno, "create", path);
+    return std::make_unique<PosixWritableFile>(std::move(fd), path);
+  }
+
+  absl::StatusOr<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
+    // Not blocking: a pipe in the place of a file must not hold anybody up.
+    Descriptor fd(path, O_RDONLY | O_NONBLOCK);
+    if (!fd.ok()) return Error(errno, "open", path);
+    struct stat info;
+    if (fstat(fd.get(), &info) != 0) return Error(errno, "open", path);
+    if (!S_ISREG(info.st_mode)) {
+      return absl::InternalError(fmt::format("cannot read {}: it is no ordinary file", path));
+    }
+    return std::make_unique<PosixReadableFile>(std::move(fd), path, info.st_size);
+  }
+
+  absl::StatusOr<std::vector<std::string>> List(const std::string& directory) override {
+    DIR* handle = opendir(directory.c_str());
+    if (handle == nullptr) return Error(errno, "list", directory);
+    std::vector<std::string> names;
+    errno = 0;
+    while (const dirent* entry = readdir(handle)) {
+      const std::string_view name = entry->d_name;
+      if (name != "." && name != "..") names.emplace_back(name);
+    }
+    const int code = errno;
+    closedir(handle);
+    if (code != 0) return Error(code, "list", directory);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  absl::StatusOr<bool> Exists(const std::string& path) override {
+    struct stat info;
+    if (lstat(path.c_str(), &info) == 0) return true;
+    if (errno == ENOENT || errno == ENOTDIR) return false;
+    return Error(errno, "look at", path);
+  }
+
+  absl::Status MakeDirectory(const std::string& path) override {
+    if (mkdir(path.c_str(), 0777) == 0) return absl::OkStatus();
+    const int code = errno;
+    struct stat info;
+    if (code == EEXIST && stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
+      return absl::OkStatus();
+    }
+    return Error(code, "make the directory", path);
+  }
+
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    return RenameTo(from, to);
+  }
+
+  absl::Status Remove(const std::string& path) override {
+    std::error_code error;
+    const uintmax_t removed = std::filesystem::remove_all(path, error);
+    if (error) return Error(error.value(), "remove", path);
+    return removed > 0 ? absl::OkStatus() : Error(ENOENT, "remove", path);
+  }
+
+  absl::Status SyncDirectory(const std::string& path) override {
+    const Descriptor fd(path, O_RDONLY | O_DIRECTORY);
+    if (!fd.ok()) return Error(errno, "sync", path);
+    // Some network file systems cannot, and need not: their renames are synchronous.
+    if (fsync(fd.get()) == 0 || errno == EINVAL) return absl::OkStatus();
+    return Error(errno, "sync", path);
+  }
+};
+
+}  // namespace
+
+FileSystem& PosixFileSystem() {
+  static Posix* const files = new Posix;
+  return *files;
+}
+
+}  // namespace muster::checkpoint

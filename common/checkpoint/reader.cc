@@ -1,0 +1,280 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/crc32c.h"
+#include "common/checkpoint/fields.h"
+#include "common/checkpoint/manifest.h"
+#include "common/checkpoint/safetensors.h"
+#include "common/checkpoint/store.h"
+
+namespace muster::checkpoint {
+namespace {
+
+// A disk that cannot read a file is as bad as a damaged file. No right to read, or no memory, says
+// nothing about the checkpoint.
+bool IsDamage(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsOutOfRange(status) ||
+         absl::IsInternal(status);
+}
+
+absl::Status Damaged(const std::string& path, const absl::Status& why) {
+  if (why.ok()) return why;
+  if (!IsDamage(why)) {
+    return Annotate(why, fmt::format("cannot read checkpoint {}: ", BaseName(path)));
+  }
+  return DataError(fmt::format("checkpoint {} is damaged: {}", BaseName(path), Message(why)));
+}
+
+absl::Status OfFile(const std::string& name, const absl::Status& why) {
+  // Errors of the file system name it themselves.
+  return absl::IsDataLoss(why) ? Annotate(why, name + ": ") : why;
+}
+
+// Opens one of a checkpoint's files whose size is as the manifest says.
+absl::StatusOr<std::unique_ptr<ReadableFile>> OpenFile(FileSystem& files, const std::string& path,
+                                                       const std::string& name,
+                                                       const Manifest& manifest) {
+  auto file = files.Open(JoinPath(path, name));
+  if (absl::IsNotFound(file.status())) return DataError(fmt::format("{} is missing", name));
+  if (!file.ok()) return file;
+  const int64_t is = (*file)->size(), must = manifest.files.at(name).bytes;
+  if (is == must) return file;
+  return DataError(fmt::format("{} is {} bytes too {} ({} of {})", name,
+                               is < must ? must - is : is - must, is < must ? "short" : "long", is,
+                               must));
+}
+
+absl::Status CheckCrc(const std::string& name, uint32_t crc, const Manifest& manifest) {
+  const uint32_t must = manifest.files.at(name).crc32c;
+  if (crc == must) return absl::OkStatus();
+  return DataError(fmt::format("{} does not match its checksum (CRC-32C {:08x}, must be {:08x})",
+                               name, crc, must));
+}
+
+absl::StatusOr<Manifest> ReadManifest(FileSystem& files, const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadFile(files, JoinPath(path, kManifestFile));
+  if (absl::IsNotFound(text.status()))
+    return DataError(fmt::format("{} is missing", kManifestFile));
+  if (!text.ok()) return text.status();
+  absl::StatusOr<Manifest> manifest = ParseManifest(*text);
+  if (!manifest.ok()) return OfFile(kManifestFile, manifest.status());
+  // A folder of another name is a copy that somebody made.
+  const int64_t step = StepOfName(BaseName(path));
+  if (step >= 0 && step != manifest->step) {
+    return DataError(fmt::format("{} is of step {}", kManifestFile, manifest->step));
+  }
+  return manifest;
+}
+
+absl::StatusOr<TrainingState> ReadState(FileSystem& files, const std::string& path,
+                                        const Manifest& manifest) {
+  MUSTER_ASSIGN_OR_RETURN(const auto file, OpenFile(files, path, kStateFile, manifest));
+  std::string text(file->size(), '\0');
+  MUSTER_RETURN_IF_ERROR(file->ReadAt(0, text.size(), text.data()));
+  MUSTER_RETURN_IF_ERROR(CheckCrc(kStateFile, Crc32c(text), manifest));
+  const absl::StatusOr<Json> json = ParseJson(text, "it");
+  if (!json.ok()) return DataError(fmt::format("{}: {}", kStateFile, Message(json.status())));
+  absl::StatusOr<TrainingState> state = TrainingStateFromJson(*json);
+  if (!state.ok()) return OfFile(kStateFile, state.status());
+  if (state->step != manifest.step) {
+    return DataError(fmt::format("{} is of step {}, {} of step {}", kStateFile, state->step,
+                                 kManifestFile, manifest.step));
+  }
+  return state;
+}
+
+absl::StatusOr<TensorSet> ReadTensors(FileSystem& files, const std::string& path,
+                                      const std::string& name, const Manifest& manifest) {
+  MUSTER_ASSIGN_OR_RETURN(const auto file, OpenFile(files, path, name, manifest));
+  uint32_t crc = 0;
+  absl::StatusOr<TensorSet> set = ReadSafetensors(*file, &crc);
+  if (!set.ok()) return OfFile(name, set.status());
+  MUSTER_RETURN_IF_ERROR(CheckCrc(name, crc, manifest));
+  return set;
+}
+
+absl::StatusOr<Snapshot> ReadWhole(FileSystem& files, const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(files, path));
+  Snapshot snapshot;
+  MUSTER_ASSIGN_OR_RETURN(snapshot.state, ReadState(files, path, manifest));
+  MUSTER_ASSIGN_OR_RETURN(snapshot.model, ReadTensors(files, path, kModelFile, manifest));
+  MUSTER_ASSIGN_OR_RETURN(snapshot.optimizer, ReadTensors(files, path, kOptimizerFile, manifest));
+  return snapshot;
+}
+
+// Every byte, with little memory.
+absl::Status VerifyFile(const ReadableFile& file, const std::string& name,
+                        const Manifest& manifest) {
+  uint32_t crc = 0;
+  std::string piece(std::min<int64_t>(file.size(), 1 << 20), '\0');
+  for (int64_t at = 0; at < file.size(); at += static_cast<int64_t>(piece.size())) {
+    const size_t size = std::min<int64_t>(piece.size(), file.size() - at);
+    MUSTER_RETURN_IF_ERROR(file.ReadAt(at, size, piece.data()));
+    crc = ExtendCrc32c(crc, {piece.data(), size});
+  }
+  return CheckCrc(name, crc, manifest);
+}
+
+absl::Status Health(FileSystem& files, const std::string& path, bool verify, int64_t* bytes) {
+  MUSTER_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(files, path));
+  *bytes = manifest.bytes();
+  for (const auto& [name, expected] : manifest.files) {
+    MUSTER_ASSIGN_OR_RETURN(const auto file, OpenFile(files, path, name, manifest));
+    if (!verify) continue;
+    MUSTER_RETURN_IF_ERROR(VerifyFile(*file, name, manifest));
+    if (name == kStateFile) {
+      MUSTER_RETURN_IF_ERROR(ReadState(files, path, manifest).status());
+    } else {
+      MUSTER_RETURN_IF_ERROR(OfFile(name, ReadSafetensorsHeader(*file).status()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int64_t>> Steps(FileSystem& files, const std::string& directory) {
+  std::vector<int64_t> steps;
+  const auto names = files.List(directory);
+  if (absl::IsNotFound(names.status())) return steps;
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    if (const int64_t step = StepOfName(name); step >= 0) steps.push_back(step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+// True where the owner has deleted it since it was listed: then its damage is none.
+bool IsGone(FileSystem& files, const std::string& path) {
+  const absl::StatusOr<bool> exists = files.Exists(path);
+  return exists.ok() && !*exists;
+}
+
+absl::StatusOr<std::optional<Snapshot>> NewestOf(FileSystem& files, const std::string& directory,
+                                                 std::vector<std::string>* damaged) {
+  // Newer ones appear and older ones go while this reads; each turn that finds one gone goes on
+  // with what is there then, and has a newer one to begin with, so it ends.
+  while (true) {
+    damaged->clear();
+    bool gone = false;
+    MUSTER_ASSIGN_OR_RETURN(std::vector<int64_t> steps, Steps(files, directory));
+    for (; !steps.empty() && !gone; steps.pop_back()) {
+      const std::string path = JoinPath(directory, CheckpointName(steps.back()));
+      absl::StatusOr<Snapshot> snapshot = ReadCheckpoint(files, path);
+      if (snapshot.ok()) return std::optional<Snapshot>(*std::move(snapshot));
+      gone = IsGone(files, path);
+      if (!gone && !absl::IsDataLoss(snapshot.status())) return snapshot.status();
+      if (!gone) damaged->emplace_back(Message(snapshot.status()));
+    }
+    if (gone) continue;
+    if (damaged->empty()) return std::optional<Snapshot>();
+    return DataError(fmt::format(
+        "no checkpoint in {} can be read: {}{}", directory, damaged->front(),
+        damaged->size() == 1 ? "" : fmt::format(", and {} older likewise", damaged->size() - 1)));
+  }
+}
+
+absl::StatusOr<bool> HoldsAny(FileSystem& files, const std::string& path,
+                              std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    MUSTER_ASSIGN_OR_RETURN(const bool exists, files.Exists(JoinPath(path, name)));
+    if (exists) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<Place>> FindCheckpoints(FileSystem& files, const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(const bool exists, files.Exists(path));
+  if (!exists) return std::optional<Place>();
+  MUSTER_ASSIGN_OR_RETURN(
+      const bool single,
+      HoldsAny(files, path, {kManifestFile, kStateFile, kModelFile, kOptimizerFile}));
+  if (single || StepOfName(BaseName(path)) >= 0) return Place{path, true};
+  MUSTER_ASSIGN_OR_RETURN(const bool model_dir, HoldsAny(files, path, {"checkpoints"}));
+  if (model_dir) return Place{JoinPath(path, "checkpoints"), false};
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(files, path));
+  MUSTER_ASSIGN_OR_RETURN(const bool folder, HoldsAny(files, path, {"latest", ".staging"}));
+  if (!steps.empty() || folder) return Place{path, false};
+  return std::optional<Place>();
+}
+
+absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& files,
+                                                            const std::string& directory,
+                                                            bool verify) {
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(files, directory));
+  std::vector<CheckpointInfo> infos;
+  for (const int64_t step : steps) {
+    CheckpointInfo info;
+    info.name = CheckpointName(step);
+    info.path = JoinPath(directory, info.name);
+    info.step = step;
+    info.health = Damaged(info.path, Health(files, info.path, verify, &info.bytes));
+    if (info.health.ok() || !IsGone(files, info.path)) infos.push_back(std::move(info));
+  }
+  return infos;
+}
+
+absl::StatusOr<Snapshot> ReadCheckpoint(FileSystem& files, const std::string& path) {
+  absl::StatusOr<Snapshot> snapshot = ReadWhole(files, path);
+  if (!snapshot.ok()) return Damaged(path, snapshot.status());
+  return snapshot;
+}
+
+absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path) {
+  const auto read = [&]() -> absl::StatusOr<Contents> {
+    MUSTER_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(files, path));
+    Contents contents;
+    MUSTER_ASSIGN_OR_RETURN(contents.state, ReadState(files, path, manifest));
+    for (const auto& [name, out] :
+         {std::pair(kModelFile, &contents.model), std::pair(kOptimizerFile, &contents.optimizer)}) {
+      MUSTER_ASSIGN_OR_RETURN(const auto file, OpenFile(files, path, name, manifest));
+      const absl::StatusOr<SafetensorsHeader> header = ReadSafetensorsHeader(*file);
+      if (!header.ok()) return OfFile(name, header.status());
+      out->assign(header->tensors.begin(), header->tensors.end());
+    }
+    return contents;
+  };
+  absl::StatusOr<Contents> contents = read();
+  if (!contents.ok()) return Damaged(path, contents.status());
+  return contents;
+}
+
+absl::StatusOr<std::optional<Snapshot>> ReadNewest(FileSystem& files, const std::string& path,
+                                                   std::vector<std::string>* damaged) {
+  damaged->clear();
+  MUSTER_ASSIGN_OR_RETURN(const std::optional<Place> place, FindCheckpoints(files, path));
+  if (!place) return std::optional<Snapshot>();
+  if (!place->single) return NewestOf(files, place->path, damaged);
+  absl::StatusOr<Snapshot> snapshot = ReadCheckpoint(files, place->path);
+  if (!snapshot.ok()) return snapshot.status();
+  return std::optional<Snapshot>(*std::move(snapshot));
+}
+
+std::optional<int64_t> ReadLatest(FileSystem& files, const std::string& directory) {
+  const absl::StatusOr<std::string> text = ReadFile(files, JoinPath(directory, "latest"));
+  if (!text.ok()) return std::nullopt;
+  const int64_t step = StepOfName(text->substr(0, text->find('\n')));
+  return step < 0 ? std::nullopt : std::optional(step);
+}
+
+std::optional<BestMark> ReadBest(FileSystem& files, const std::string& directory) {
+  const absl::StatusOr<std::string> text = ReadFile(files, JoinPath(directory, "best"));
+  if (!text.ok()) return std::nullopt;
+  const size_t line = text->find('\n');
+  BestMark best;
+  best.step = StepOfName(text->substr(0, line));
+  if (best.step < 0 || line == std::string::npos) return std::nullopt;
+  const absl::StatusOr<Json> json = ParseJson(std::string_view(*text).substr(line + 1), "it");
+  if (!json.ok()) return std::nullopt;
+  const absl::Status status =
+      Fields(*json).Read("metric", &best.metric).Read("value", &best.value).Finish();
+  return status.ok() ? std::optional(best) : std::nullopt;
+}
+
+}  // namespace muster::checkpoint

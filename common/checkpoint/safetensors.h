@@ -1,0 +1,40 @@
+// The safetensors format (github.com/huggingface/safetensors, "Format"): 8 bytes, the length of the
+// header, little-endian; the header, JSON padded with spaces: by tensor name its type, shape and
+// place in the data; then the data, without holes. Pure functions, any thread.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/checkpoint/checksummed_file.h"
+#include "common/checkpoint/file_system.h"
+#include "common/checkpoint/tensor.h"
+
+namespace muster::checkpoint {
+
+struct SafetensorsHeader {
+  struct Entry : TensorInfo {
+    int64_t begin = 0;  // in the data
+  };
+  std::vector<Entry> tensors;  // in the header's order
+  std::map<std::string, std::string> metadata;
+  int64_t data_offset = 0;  // of the data in the file
+};
+
+// Checks everything that can be wrong: lengths, JSON, types, shapes, places that overlap, leave
+// holes or lie outside, names that come twice. A DataError, a clause that fits behind "FILE: ".
+absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const ReadableFile& file);
+// The same for the header's JSON, of a file with so many bytes of data.
+absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t data_bytes);
+
+// The whole file, with one copy of its data in memory; and the CRC-32C of all its bytes. A tensor
+// of a foreign file need not be aligned to its type.
+absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* crc);
+
+// Metadata is {"format": "pt"}, as Python's libraries expect it. InvalidArgument where names are
+// empty, not unique or not UTF-8, or a shape is negative.
+absl::Status WriteSafetensors(const TensorSet& set, ChecksummedFile& out);
+
+}  // namespace muster::checkpoint

@@ -1,0 +1,404 @@
+#include "common/checkpoint/store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/logging.h"
+#include "common/checkpoint/checksummed_file.h"
+#include "common/checkpoint/fields.h"
+#include "common/checkpoint/manifest.h"
+#include "common/checkpoint/safetensors.h"
+
+namespace muster::checkpoint {
+namespace {
+
+constexpr char kStaging[] = ".staging";
+constexpr char kGone[] = ".gone";  // a foreign staging folder that is being removed
+constexpr char kDeleted[] = "deleted-";
+constexpr char kLatest[] = "latest";
+constexpr char kBest[] = "best";
+
+absl::Status IgnoreNotFound(const absl::Status& status) {
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+absl::StatusOr<Manifest::File> WriteFile(
+    FileSystem& files, const std::string& path,
+    const std::function<absl::Status(ChecksummedFile& out)>& write) {
+  MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files.Create(path));
+  ChecksummedFile out(std::move(file));
+  MUSTER_RETURN_IF_ERROR(write(out));
+  MUSTER_RETURN_IF_ERROR(out.Finish());
+  return Manifest::File{out.size(), out.crc()};
+}
+
+absl::StatusOr<Manifest::File> WriteText(FileSystem& files, const std::string& path,
+                                         const std::string& text) {
+  return WriteFile(files, path, [&text](ChecksummedFile& out) { return out.Append(text); });
+}
+
+// All files of a checkpoint, on the disk when it returns. The directory is there.
+absl::Status WriteFiles(FileSystem& files, const std::string& path, const Snapshot& snapshot) {
+  const auto tensors = [](const TensorSet& set) {
+    return [&set](ChecksummedFile& out) { return WriteSafetensors(set, out); };
+  };
+  Manifest manifest;
+  manifest.step = snapshot.state.step;
+  MUSTER_ASSIGN_OR_RETURN(manifest.files[kModelFile],
+                          WriteFile(files, JoinPath(path, kModelFile), tensors(snapshot.model)));
+  MUSTER_ASSIGN_OR_RETURN(
+      manifest.files[kOptimizerFile],
+      WriteFile(files, JoinPath(path, kOptimizerFile), tensors(snapshot.optimizer)));
+  const std::string state =
+      ToJson(snapshot.state).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  MUSTER_ASSIGN_OR_RETURN(manifest.files[kStateFile],
+                          WriteText(files, JoinPath(path, kStateFile), state));
+  MUSTER_RETURN_IF_ERROR(
+      WriteText(files, JoinPath(path, kManifestFile), ManifestText(manifest)).status());
+  return files.SyncDirectory(path);
+}
+
+class StoreImpl : public Store {
+ public:
+  StoreImpl(FileSystem& files, StoreOptions options)
+      : files_(files),
+        options_(std::move(options)),
+        staging_(JoinPath(JoinPath(options_.directory, kStaging), options_.token)) {}
+
+  ~StoreImpl() override {
+    if (staged_) (void)files_.Remove(staging_);
+  }
+
+  absl::Status Start(int64_t restored_step) {
+    MUSTER_RETURN_IF_ERROR(MakeDirectories(files_, options_.directory));
+    MUSTER_RETURN_IF_ERROR(files_.MakeDirectory(ParentPath(staging_)));
+    MUSTER_RETURN_IF_ERROR(Fence());
+    MUSTER_RETURN_IF_ERROR(RemoveStaging(files_, options_.directory));
+    MUSTER_RETURN_IF_ERROR(files_.MakeDirectory(staging_));
+    staged_ = true;
+    // Whoever takes over after this has the folder to remove, without which nothing here works.
+    MUSTER_RETURN_IF_ERROR(Fence());
+    MUSTER_RETURN_IF_ERROR(files_.SyncDirectory(options_.directory));
+    MUSTER_RETURN_IF_ERROR(TakeStock(restored_step));
+    MUSTER_RETURN_IF_ERROR(MendLatest());
+    return MendBest();
+  }
+
+  absl::StatusOr<std::string> Write(const Snapshot& snapshot) override {
+    const int64_t step = snapshot.state.step;
+    const std::string name = CheckpointName(step);
+    if (Holds(step)) {
+      // An earlier Write may have failed behind the rename.
+      MUSTER_RETURN_IF_ERROR(
+          Explained(MendLatest(), fmt::format("could not mark {} as the latest", name)));
+      return PathOf(step);
+    }
+    RemoveLeftovers();
+    absl::Status status = Stage(snapshot, name);
+    if (status.ok()) status = Publish(step, name);
+    if (!status.ok()) {
+      status = Explained(
+          status, Holds(step)
+                      ? fmt::format("checkpoint {} is there, but could not be made to last", name)
+                      : fmt::format("could not save checkpoint {}", name));
+      RemoveLeftovers();
+      return status;
+    }
+    Prune();
+    return PathOf(step);
+  }
+
+  absl::StatusOr<bool> MarkBest(int64_t step, const std::string& metric, double value,
+                                bool larger_is_better) override {
+    const absl::MutexLock marking(&marking_);
+    BestMark mark{step, metric, value};
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (!IsBetterLocked(mark, larger_is_better)) return false;
+      ++pins_[step];  // it must not go while it is being marked
+    }
+    const absl::Status status = WriteBest(mark);
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (status.ok()) best_ = mark;
+    }
+    Unpin(step);  // and the one before goes, where it is too many
+    if (!status.ok()) {
+      return Explained(
+          status, fmt::format("could not mark checkpoint {} as the best", CheckpointName(step)));
+    }
+    return true;
+  }
+
+  bool Pin(int64_t step) override {
+    const absl::MutexLock lock(&mutex_);
+    if (!steps_.contains(step)) return false;
+    ++pins_[step];
+    return true;
+  }
+
+  void Unpin(int64_t step) override {
+    {
+      const absl::MutexLock lock(&mutex_);
+      const auto it = pins_.find(step);
+      if (it == pins_.end() || --it->second > 0) return;
+      pins_.erase(it);
+    }
+    Prune();
+  }
+
+  std::vector<int64_t> steps() const override {
+    const absl::MutexLock lock(&mutex_);
+    return {steps_.begin(), steps_.end()};
+  }
+
+ private:
+  std::string PathOf(int64_t step) const {
+    return JoinPath(options_.directory, CheckpointName(step));
+  }
+  std::string Staged(const std::string& name) const { return JoinPath(staging_, name); }
+
+  bool Holds(int64_t step) const {
+    const absl::MutexLock lock(&mutex_);
+    return steps_.contains(step);
+  }
+
+  absl::Status Fence() { return options_.fence ? options_.fence() : absl::OkStatus(); }
+
+  // A superseded owner meets its loss as a missing folder.
+  absl::Status Explained(const absl::Status& status, std::string_view what) {
+    if (status.ok()) return status;
+    const absl::StatusOr<bool> there = files_.Exists(staging_);
+    if (absl::IsNotFound(status) && there.ok() && !*there) {
+      return Superseded(
+          fmt::format("{}: another process has taken {} over", what, options_.directory));
+    }
+    return Annotate(status, fmt::format("{}: ", what));
+  }
+
+  // Takes `name` of the staging folder to its place; durable when it returns.
+  absl::Status Commit(const std::string& name, const std::string& to) {
+    MUSTER_RETURN_IF_ERROR(Fence());
+    MUSTER_RETURN_IF_ERROR(files_.Rename(Staged(name), JoinPath(options_.directory, to)));
+    return files_.SyncDirectory(options_.directory);
+  }
+
+  absl::Status Stage(const Snapshot& snapshot, const std::string& name) {
+    MUSTER_RETURN_IF_ERROR(files_.MakeDirectory(Staged(name)));
+    MUSTER_RETURN_IF_ERROR(WriteFiles(files_, Staged(name), snapshot));
+    // Before the checkpoint is there, so that a full disk does not come between the two.
+    return StageLatest(snapshot.state.step);
+  }
+
+  absl::Status StageLatest(int64_t step) {
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (!steps_.empty()) step = std::max(step, *steps_.rbegin());
+    }
+    return WriteText(files_, Staged(kLatest), CheckpointName(step) + "\n").status();
+  }
+
+  absl::Status Publish(int64_t step, const std::string& name) {
+    MUSTER_RETURN_IF_ERROR(Fence());
+    MUSTER_RETURN_IF_ERROR(files_.Rename(Staged(name), PathOf(step)));
+    {
+      const absl::MutexLock lock(&mutex_);
+      steps_.insert(step);
+    }
+    MUSTER_RETURN_IF_ERROR(files_.SyncDirectory(options_.directory));
+    return Commit(kLatest, kLatest);
+  }
+
+  // `latest` names the newest.
+  absl::Status MendLatest() {
+    const std::vector<int64_t> held = steps();
+    const std::optional<int64_t> says = ReadLatest(files_, options_.directory);
+    if (held.empty()) return RemoveMark(kLatest);
+    if (says == held.back()) return absl::OkStatus();
+    MUSTER_RETURN_IF_ERROR(StageLatest(held.back()));
+    return Commit(kLatest, kLatest);
+  }
+
+  absl::Status MendBest() {
+    const std::optional<BestMark> best = ReadBest(files_, options_.directory);
+    if (!best || !Holds(best->step)) return RemoveMark(kBest);
+    const absl::MutexLock lock(&mutex_);
+    best_ = best;
+    return absl::OkStatus();
+  }
+
+  absl::Status RemoveMark(const std::string& name) {
+    MUSTER_ASSIGN_OR_RETURN(const bool there, files_.Exists(JoinPath(options_.directory, name)));
+    if (!there) return absl::OkStatus();
+    MUSTER_RETURN_IF_ERROR(Fence());
+    MUSTER_RETURN_IF_ERROR(files_.Rename(JoinPath(options_.directory, name), Staged(name)));
+    MUSTER_RETURN_IF_ERROR(files_.SyncDirectory(options_.directory));
+    return files_.Remove(Staged(name));
+  }
+
+  // What is there; what cannot be restored goes aside.
+  absl::Status TakeStock(int64_t restored_step) {
+    MUSTER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos,
+                            ListCheckpoints(files_, options_.directory, /*verify=*/false));
+    bool moved = false;
+    for (const CheckpointInfo& info : infos) {
+      if (info.step > restored_step || absl::IsDataLoss(info.health)) {
+        MUSTER_RETURN_IF_ERROR(MoveAside(info));
+        moved = true;
+        continue;
+      }
+      const absl::MutexLock lock(&mutex_);
+      steps_.insert(info.step);
+    }
+    return moved ? files_.SyncDirectory(options_.directory) : absl::OkStatus();
+  }
+
+  absl::Status MoveAside(const CheckpointInfo& info) {
+    std::string aside = fmt::format("damaged-{}", info.name);
+    for (int again = 2;; ++again) {
+      const std::string path = JoinPath(options_.directory, aside);
+      MUSTER_ASSIGN_OR_RETURN(const bool taken, files_.Exists(path));
+      if (!taken) break;
+      aside = fmt::format("damaged-{}-{}", info.name, again);
+    }
+    // By way of the staging folder: a superseded owner has none.
+    MUSTER_RETURN_IF_ERROR(files_.Rename(info.path, Staged(aside)));
+    MUSTER_RETURN_IF_ERROR(files_.Rename(Staged(aside), JoinPath(options_.directory, aside)));
+    LogWarning("moved checkpoint {} aside as {}", info.name, aside);
+    return absl::OkStatus();
+  }
+
+  bool IsBetterLocked(const BestMark& mark, bool larger_is_better) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!steps_.contains(mark.step) || std::isnan(mark.value)) return false;
+    if (!best_ || best_->step == mark.step || best_->metric != mark.metric) return true;
+    if (!steps_.contains(best_->step) || std::isnan(best_->value)) return true;
+    return larger_is_better ? mark.value > best_->value : mark.value < best_->value;
+  }
+
+  absl::Status WriteBest(const BestMark& mark) {
+    const Json json = {{"metric", mark.metric}, {"value", NumberToJson(mark.value)}};
+    const std::string text = fmt::format("{}\n{}\n", CheckpointName(mark.step),
+                                         json.dump(-1, ' ', false, Json::error_handler_t::replace));
+    MUSTER_RETURN_IF_ERROR(WriteText(files_, Staged(kBest), text).status());
+    return Commit(kBest, kBest);
+  }
+
+  // Those above `keep`, out of the list from now on, oldest first.
+  std::vector<int64_t> TakeVictims() {
+    const absl::MutexLock lock(&mutex_);
+    std::vector<int64_t> victims;
+    const size_t keep = std::max(1, options_.keep);
+    const size_t old = steps_.size() > keep ? steps_.size() - keep : 0;
+    const auto end = std::next(steps_.begin(), static_cast<std::ptrdiff_t>(old));
+    std::copy_if(steps_.begin(), end, std::back_inserter(victims), [this](int64_t step) {
+      mutex_.AssertHeld();
+      return !pins_.contains(step) && !(best_ && best_->step == step);
+    });
+    for (const int64_t step : victims) steps_.erase(step);
+    return victims;
+  }
+
+  // A checkpoint goes by one rename, on the disk before anything of it is removed: one that lacks a
+  // part is never seen. What fails here fails no save.
+  void Prune() {
+    const absl::MutexLock pruning(&pruning_);
+    const std::vector<int64_t> victims = TakeVictims();
+    absl::Status status;
+    size_t moved = 0;
+    for (; moved < victims.size() && status.ok(); ++moved) {
+      status = Fence();
+      if (status.ok()) {
+        status = files_.Rename(PathOf(victims[moved]),
+                               Staged(kDeleted + CheckpointName(victims[moved])));
+      }
+      if (!status.ok()) break;
+    }
+    if (moved > 0 && status.ok()) status = files_.SyncDirectory(options_.directory);
+    if (!status.ok()) {
+      const absl::MutexLock lock(&mutex_);
+      steps_.insert(victims.begin() + static_cast<std::ptrdiff_t>(moved), victims.end());
+    }
+    for (size_t i = 0; i < moved && status.ok(); ++i) {
+      status = IgnoreNotFound(files_.Remove(Staged(kDeleted + CheckpointName(victims[i]))));
+    }
+    if (!status.ok()) {
+      LogWarning("{}", Message(Explained(status, "could not delete an old checkpoint")));
+    }
+  }
+
+  // Of a Write or a deletion that failed.
+  void RemoveLeftovers() {
+    const absl::MutexLock pruning(&pruning_);
+    const absl::StatusOr<std::vector<std::string>> names = files_.List(staging_);
+    if (!names.ok()) return;
+    // As for Prune, which may have failed there.
+    if (names->empty()) return;
+    const bool synced = files_.SyncDirectory(options_.directory).ok();
+    for (const std::string& name : *names) {
+      const bool removable = name.starts_with(kDeleted) ? synced : name != kBest;
+      if (removable) (void)files_.Remove(Staged(name));
+    }
+  }
+
+  FileSystem& files_;
+  const StoreOptions options_;
+  const std::string staging_;
+  bool staged_ = false;
+
+  absl::Mutex marking_;  // one MarkBest at a time
+  absl::Mutex pruning_;  // one deletion at a time
+  mutable absl::Mutex mutex_;
+  std::set<int64_t> steps_ ABSL_GUARDED_BY(mutex_);
+  std::map<int64_t, int> pins_ ABSL_GUARDED_BY(mutex_);  // how many times, by step
+  std::optional<BestMark> best_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+absl::Status RemoveStaging(FileSystem& files, const std::string& directory) {
+  const std::string staging = JoinPath(directory, kStaging);
+  const absl::StatusOr<std::vector<std::string>> names = files.List(staging);
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  if (!names.ok()) return names.status();
+  // First away, by one rename each: its owner must not find half of it.
+  std::vector<std::string> gone;
+  for (const std::string& name : *names) {
+    if (name.ends_with(kGone)) {
+      MUSTER_RETURN_IF_ERROR(IgnoreNotFound(files.Remove(JoinPath(staging, name))));
+    }
+  }
+  for (const std::string& name : *names) {
+    if (name.ends_with(kGone)) continue;
+    gone.push_back(JoinPath(staging, name + kGone));
+    MUSTER_RETURN_IF_ERROR(IgnoreNotFound(files.Rename(JoinPath(staging, name), gone.back())));
+  }
+  for (const std::string& path : gone) MUSTER_RETURN_IF_ERROR(IgnoreNotFound(files.Remove(path)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Store>> Store::Open(FileSystem& files, StoreOptions options,
+                                                   int64_t restored_step) {
+  const std::string& token = options.token;
+  if (token.empty() || !std::all_of(token.begin(), token.end(),
+                                    [](unsigned char c) { return std::isalnum(c) != 0; })) {
+    return absl::InvalidArgumentError(
+        fmt::format("an owner's token must be letters and digits, is \"{}\"", token));
+  }
+  const std::string directory = options.directory;
+  auto store = std::make_unique<StoreImpl>(files, std::move(options));
+  if (const absl::Status status = store->Start(restored_step); !status.ok()) {
+    return Annotate(status, fmt::format("cannot save checkpoints in {}: ", directory));
+  }
+  return std::unique_ptr<Store>(std::move(store));
+}
+
+}  // namespace muster::checkpoint
