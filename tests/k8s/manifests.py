@@ -14,6 +14,12 @@ INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 # Of Kubernetes: 1.31, where podFailurePolicy became stable, and later ones up to the newest whose schemas are there.
 VERSIONS = "1.31", "1.34", "1.37"
 
+# The roles whose programs there are. An evaluator has nothing to do before the chief serves it.
+ROLES = ["chief", "worker"]
+if any('#include "chief/evaluation_service.h"' in file.read_text()
+       for file in (SOURCE / "chief").glob("*.cc") if file.stem != "evaluation_service"):
+    ROLES.append("evaluator")
+
 
 def render(folder):
     """The objects that `kubectl apply -k` would send."""
@@ -64,6 +70,7 @@ class Pod:
         self.manifests, self.job, self.index = manifests, job, index
         self.spec = job["spec"]["template"]["spec"]
         (self.container,) = self.spec["containers"]
+        self.role = job["metadata"]["labels"]["app.kubernetes.io/component"]
         self.hostname = f"{job['metadata']['name']}-{index}"  # the Job controller's
         self.name = f"{self.hostname}.{self.spec['subdomain']}"
 

@@ -10,11 +10,9 @@ import unittest
 import kubernetes_validate
 import yaml
 
-from manifests import BASE, INDEX, SOURCE, check_schemas, json_with_comments, render
+from manifests import BASE, INDEX, ROLES, SOURCE, check_schemas, json_with_comments, render
 
 BIN = pathlib.Path(os.environ.get("MUSTER_BIN_DIR", SOURCE / "build" / "bin"))
-# While muster-evaluator is not part of the tree, its Job cannot be run.
-ROLES = ["chief", "worker"] + (["evaluator"] if (SOURCE / "evaluator" / "main.cc").exists() else [])
 LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -78,7 +76,7 @@ class Base(unittest.TestCase):
     def test_the_cluster_is_the_pods(self):
         cluster = json.loads(self.pods[0].environment()["CLUSTER"])
         for role in "chief", "worker":
-            pods = [p.name for p in self.pods if p.job is self.role(role)]
+            pods = [p.name for p in self.pods if p.role == role]
             self.assertEqual([a.rsplit(":", 1)[0] for a in cluster[role]], pods)
         # Kubeflow does not list the evaluator either: it is no member, and connects to the chief.
         self.assertEqual(sorted(cluster), ["chief", "worker"])
@@ -87,7 +85,6 @@ class Base(unittest.TestCase):
         for pod in self.pods:
             environment = pod.environment()
             names = [entry["name"] for entry in pod.container["env"]]
-            role = pod.job["metadata"]["labels"]["app.kubernetes.io/component"]
             with self.subTest(pod.name):
                 self.assertEqual(len(names), len(set(names)))
                 # Declared here, the controller does not append its own after TF_CONFIG.
@@ -98,9 +95,9 @@ class Base(unittest.TestCase):
                                       env={"TF_CONFIG": environment["TF_CONFIG"]})
                 self.assertEqual(told.returncode, 0, told.stderr)
                 told = json.loads(told.stdout)
-                rank = {"chief": 0, "worker": 1 + pod.index, "evaluator": None}[role]
+                rank = {"chief": 0, "worker": 1 + pod.index, "evaluator": None}[pod.role]
                 self.assertEqual((told["task"], told["role"], told["rank"], told["world_size"], told["warnings"]),
-                                 (f"{role}:{pod.index}", role, rank, 3, []))
+                                 (f"{pod.role}:{pod.index}", pod.role, rank, 3, []))
 
     def test_references(self):
         claims, maps = self.manifests.kind("PersistentVolumeClaim"), self.manifests.kind("ConfigMap")
@@ -114,16 +111,15 @@ class Base(unittest.TestCase):
 
     def test_commands(self):
         for pod in self.pods:
-            role = pod.job["metadata"]["labels"]["app.kubernetes.io/component"]
             command = pod.command()
-            self.assertEqual(command[0], f"muster-{role}")
-            if role in ROLES:
+            self.assertEqual(command[0], f"muster-{pod.role}")
+            if pod.role in ROLES:
                 self.assertTrue(os.access(BIN / command[0], os.X_OK), f"there is no {BIN / command[0]}")
             self.assertEqual(command[1], "--job")
             folder, file = command[2].rsplit("/", 1)
             self.assertIn(file, self.manifests.kind("ConfigMap")[pod.mounts()[folder]["configMap"]["name"]]["data"])
             # A container that asks for no GPU may see all of its node's.
-            self.assertEqual(command[3:], ["--set", "devices=cpu"] if role == "evaluator" else [])
+            self.assertEqual(command[3:], ["--set", "devices=cpu"] if pod.role == "evaluator" else [])
 
     def test_the_job_is_the_example_on_the_volume(self):
         job = json_with_comments(self.manifests.data(*self.job_file()))
@@ -131,13 +127,13 @@ class Base(unittest.TestCase):
         model_dir = pathlib.PurePath(job.pop("model_dir"))
         example.pop("model_dir")
         self.assertEqual(job, example)
-        mounts = next(p for p in self.pods if p.job is self.role("chief")).mounts()
+        mounts = next(p for p in self.pods if p.role == "chief").mounts()
         claims = [pathlib.PurePath(path) for path, volume in mounts.items() if "persistentVolumeClaim" in volume]
         self.assertEqual(len(claims), 1)
         self.assertIn(claims[0], model_dir.parents)
         # ReadWriteOnce: pods of other nodes could not start.
         for pod in self.pods:
-            if pod.job is not self.role("chief"):
+            if pod.role != "chief":
                 self.assertFalse([v for v in pod.spec["volumes"] if "persistentVolumeClaim" in v])
 
     def job_file(self):
@@ -172,7 +168,7 @@ class Base(unittest.TestCase):
         for pod in self.pods:
             for probe in "livenessProbe", "startupProbe":
                 self.assertNotIn(probe, pod.container)
-            if pod.job is self.role("chief"):
+            if pod.role == "chief":
                 self.assertEqual(pod.container["readinessProbe"]["grpc"], {"port": port})
                 self.assertIsInstance(port, int)
                 self.assertEqual([p["containerPort"] for p in pod.container["ports"]], [port])
@@ -191,7 +187,7 @@ class Base(unittest.TestCase):
             self.assertFalse({"hostNetwork", "hostPID", "hostIPC"} & set(pod.spec))
             for volume in pod.spec["volumes"]:
                 self.assertTrue({"configMap", "emptyDir", "persistentVolumeClaim"} & set(volume), volume)
-        self.assertEqual(next(p for p in self.pods if p.job is self.role("chief")).spec["securityContext"]["fsGroup"],
+        self.assertEqual(next(p for p in self.pods if p.role == "chief").spec["securityContext"]["fsGroup"],
                          self.pods[0].spec["securityContext"]["runAsUser"])
 
     def test_ends_and_memory(self):

@@ -9,6 +9,7 @@ import pathlib
 import random
 import signal
 import socket
+import subprocess
 import sys
 import time
 import unittest
@@ -17,9 +18,8 @@ import grpc
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster"))
 from harness import BIN, ClusterTest, Process, result  # noqa: E402
-from manifests import BASE, SOURCE, json_with_comments, render  # noqa: E402
+from manifests import BASE, ROLES, json_with_comments, render  # noqa: E402
 
-EVALUATOR = (SOURCE / "evaluator" / "main.cc").exists()  # else not part of the tree yet
 LINEAR = {"program": "linear", "global_batch_size": 5, "epochs": 1000, "summary": {"every_steps": 100}}
 
 
@@ -44,7 +44,7 @@ class Pods(ClusterTest):
 
     def setUp(self):
         super().setUp()
-        self.pods = {p.hostname: p for p in self.manifests.pods() if EVALUATOR or "evaluator" not in p.hostname}
+        self.pods = {p.hostname: p for p in self.manifests.pods() if p.role in ROLES}
         self.local = addresses(self.pods.values())
         chief = self.pods["muster-chief-0"]
         for path, volume in chief.mounts().items():
@@ -83,28 +83,34 @@ class Pods(ClusterTest):
         self.processes.append(process)
         return process
 
-    def start_pods(self):
+    def start_pods(self, running=()):
+        """{hostname: process} of all pods; those of `running` that have not ended go on."""
         order = list(self.pods)
         random.shuffle(order)  # nobody waits for anybody's start
-        return {hostname: self.start_pod(hostname) for hostname in order}
+        return {name: running[name] if name in running and running[name].popen.poll() is None else self.start_pod(name)
+                for name in order}
+
+    def members(self, processes):
+        return {name: p for name, p in processes.items() if self.pods[name].role != "evaluator"}
 
     def ended(self, processes, timeout=60):
-        """{hostname: exit code of its container}"""
+        """{hostname: exit code of its container}, once all of them have ended."""
         deadline = time.monotonic() + timeout
         for p in processes.values():
             try:
                 p.wait(max(0.1, deadline - time.monotonic()))
-            except Exception:
+            except subprocess.TimeoutExpired:
                 self.fail(f"{p.name} did not end:\n{p.output()}")
-        return {name: p.popen.returncode if p.popen.returncode >= 0 else 128 - p.popen.returncode for name, p in processes.items()}
+        return {name: p.popen.returncode if p.popen.returncode >= 0 else 128 - p.popen.returncode
+                for name, p in processes.items()}
 
-    def all_members(self, processes, code):
-        got = {name: c for name, c in self.ended(processes).items() if "evaluator" not in name}
-        self.assertEqual(got, {name: code for name in got}, "\n".join(f"--- {p.name}\n{p.output()}" for p in processes.values()))
+    def all_ended(self, processes, code):
+        codes = self.ended(processes)
+        self.assertEqual(codes, {name: code for name in codes},
+                         "\n".join(f"--- {p.name}\n{p.output()}" for p in processes.values()))
 
     def completed(self, processes, steps):
-        codes = self.ended(processes)
-        self.assertEqual(codes, {name: 0 for name in codes}, "\n".join(f"--- {p.name}\n{p.output()}" for p in processes.values()))
+        self.all_ended(processes, 0)
         told = result(self.model_dir)
         self.assertEqual((told["status"], told["steps"], told["world_size"]), ("completed", steps, 3))
         for p in processes.values():
@@ -137,32 +143,28 @@ class Pods(ClusterTest):
     def test_a_wrong_job_fails_for_good_and_says_why(self):
         self.job_file(global_batch_sice=7)
         processes = self.start_pods()
-        self.all_members(processes, 2)
+        self.all_ended(processes, 2)
         for name, p in processes.items():
-            if "evaluator" not in name:
-                self.assertEqual(self.pods[name].after(2), "FailJob")
-                message = p.termination_log.read_text()
-                self.assertIn("global_batch_sice", message)
-                self.assertIn(message.splitlines()[0], p.output())
+            self.assertEqual(self.pods[name].after(2), "FailJob")
+            message = p.termination_log.read_text()
+            self.assertIn("global_batch_sice", message)
+            self.assertIn(message.splitlines()[0], p.output())
 
-    def test_pods_that_a_lost_one_took_along_are_started_again_and_train_to_the_end(self):
+    def test_after_a_loss_or_a_drain_all_pods_are_started_again_and_train_to_the_end(self):
         # Long enough that the signal finds it training; the whole takes a few seconds.
         self.job_file(max_steps=6000)
-        for number, action in (signal.SIGKILL, "Count"), (signal.SIGTERM, "Ignore"):
+        processes = {}
+        for number, own, peers, action in (signal.SIGKILL, 137, 138, "Count"), (signal.SIGTERM, 143, 143, "Ignore"):
             with self.subTest(number.name):
-                processes = self.start_pods()
+                processes = self.start_pods(processes)
                 processes["muster-chief-0"].wait_for("steps an epoch")
                 processes["muster-worker-1"].signal(number)
-                codes = self.ended(processes)
-                killed = codes.pop("muster-worker-1")
-                self.assertEqual(killed, 137 if number == signal.SIGKILL else 143)
-                peers = 138 if number == signal.SIGKILL else 143
-                for name, code in codes.items():
-                    self.assertEqual(self.pods[name].after(code), action, (name, code))
-                    if "evaluator" not in name:
-                        self.assertEqual(code, peers, processes[name].output())
-                        self.assertNotEqual(processes[name].termination_log.read_text(), "")
-        self.completed(self.start_pods(), steps=6000)
+                for name, code in self.ended(self.members(processes)).items():
+                    self.assertEqual(code, own if name == "muster-worker-1" else peers, processes[name].output())
+                    self.assertEqual(self.pods[name].after(code), action)
+                    # Whoever could still speak has said why.
+                    self.assertEqual(processes[name].termination_log.read_text() == "", code == 137)
+        self.completed(self.start_pods(processes), steps=6000)
 
     def test_the_rendered_job_file_trains(self):
         (self.dir / "config" / "job.json").write_text(self.manifests.data(self.config_map, "job.json"))
