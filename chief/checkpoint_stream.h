@@ -1,0 +1,19 @@
+// A file of a checkpoint on its way to an evaluator that cannot read model_dir.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <string>
+
+#include "common/checkpoint/file_system.h"
+#include "proto/evaluation.pb.h"
+
+namespace muster {
+
+// Streams the file; the reactor owns itself. Blocks gRPC's thread for as long as the disk takes for
+// one chunk.
+grpc::ServerWriteReactor<proto::FetchChunk>* StreamFile(checkpoint::FileSystem& files,
+                                                        const std::string& path);
+grpc::ServerWriteReactor<proto::FetchChunk>* RefuseStream(const grpc::Status& why);
+
+}  // namespace muster
