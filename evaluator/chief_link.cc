@@ -1,0 +1,156 @@
+#include "evaluator/chief_link.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+#include "absl/time/time.h"
+#include "common/base/logging.h"
+#include "common/cluster/protocol.h"
+#include "common/cluster/verdict.h"
+#include "common/rpc/host.h"
+
+namespace muster {
+namespace {
+
+// Well above the time for which the chief holds a call.
+constexpr Duration kCall = std::chrono::seconds(5);
+constexpr Duration kLeave = std::chrono::seconds(1);
+constexpr Duration kLine = std::chrono::seconds(10);
+
+uint64_t RandomNumber() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device() | 1;  // not 0
+}
+
+}  // namespace
+
+ChiefLink::ChiefLink(ChiefLinkOptions options) : options_(std::move(options)) {
+  const rpc::HostIdentity host = rpc::ThisHost();
+  identity_.set_protocol(kControlProtocol);
+  identity_.set_task(options_.task);
+  identity_.set_incarnation(RandomNumber());
+  identity_.set_cluster_digest(options_.cluster_digest);
+  identity_.set_host(host.name);
+  identity_.set_pid(host.pid);
+}
+
+absl::StatusOr<std::unique_ptr<ChiefLink>> ChiefLink::Make(ChiefLinkOptions options) {
+  MUSTER_ASSIGN_OR_RETURN(auto channel, rpc::MakeChannel(options.chief_address, options.channel));
+  std::unique_ptr<ChiefLink> link(new ChiefLink(std::move(options)));
+  link->stub_ = proto::Evaluation::NewStub(channel);
+  return link;
+}
+
+void ChiefLink::Stop() {
+  absl::MutexLock lock(&mu_);
+  stopped_ = true;
+  for (grpc::ClientContext* call : calls_) call->TryCancel();
+}
+
+bool ChiefLink::stopped() const {
+  absl::MutexLock lock(&mu_);
+  return stopped_;
+}
+
+void ChiefLink::Sleep(Duration duration) const {
+  absl::MutexLock lock(&mu_);
+  mu_.AwaitWithTimeout(absl::Condition(&stopped_), absl::FromChrono(duration));
+}
+
+grpc::Status ChiefLink::Once(Duration timeout,
+                             const std::function<grpc::Status(grpc::ClientContext*)>& call) {
+  const auto context = rpc::WithDeadline(timeout);
+  {
+    absl::MutexLock lock(&mu_);
+    if (stopped_) return grpc::Status(grpc::StatusCode::CANCELLED, "stopped");
+    calls_.insert(context.get());
+  }
+  const grpc::Status status = call(context.get());
+  absl::MutexLock lock(&mu_);
+  calls_.erase(context.get());
+  return status;
+}
+
+absl::Status ChiefLink::UntilAnswered(const std::function<grpc::Status()>& call) {
+  const std::string chief =
+      fmt::format("the chief {} ({})", options_.chief_task, options_.chief_address);
+  const MonotonicTime start = Clock::now();
+  MonotonicTime next_line = start + kLine;
+  rpc::Backoff backoff(options_.channel.retry, identity_.incarnation());
+  while (true) {
+    const grpc::Status status = call();
+    if (status.ok()) return absl::OkStatus();
+    if (stopped()) return Preempted("stopped as asked; training is not concerned");
+    if (!rpc::IsUnreachable(status)) return rpc::FromGrpc(status, chief);
+    const MonotonicTime now = Clock::now();
+    if (now - start >= options_.patience)
+      return PeerLost(fmt::format("cannot reach {}: {} (tried for {:.3g} s)", chief,
+                                  rpc::WhyUnreachable(status), Seconds(now - start)));
+    if (now >= next_line) {
+      LogInfo("waiting for {}: {}", chief, rpc::WhyUnreachable(status));
+      next_line = now + kLine;
+    }
+    Sleep(std::min(backoff.Next(), start + options_.patience - now));
+  }
+}
+
+absl::StatusOr<proto::NextCheckpointReply> ChiefLink::Ask(int64_t after_step, bool want_job) {
+  proto::NextCheckpointRequest request;
+  *request.mutable_evaluator() = identity_;
+  request.set_after_step(after_step);
+  request.set_want_job(want_job);
+  proto::NextCheckpointReply reply;
+  MUSTER_RETURN_IF_ERROR(UntilAnswered([&] {
+    return Once(
+        kCall, [&](grpc::ClientContext* context) { return stub_->Next(context, request, &reply); });
+  }));
+  return reply;
+}
+
+grpc::Status ChiefLink::Beat(const proto::EvaluationReport& report, proto::EvaluationReply* reply) {
+  proto::EvaluationReport request = report;
+  *request.mutable_evaluator() = identity_;
+  return Once(kCall,
+              [&](grpc::ClientContext* context) { return stub_->Report(context, request, reply); });
+}
+
+absl::StatusOr<proto::EvaluationReply> ChiefLink::Tell(const proto::EvaluationReport& report) {
+  proto::EvaluationReply reply;
+  MUSTER_RETURN_IF_ERROR(UntilAnswered([&] { return Beat(report, &reply); }));
+  return reply;
+}
+
+void ChiefLink::SayLeaving(const std::string& reason) {
+  proto::EvaluationReport request;
+  *request.mutable_evaluator() = identity_;
+  request.set_step(-1);
+  request.set_leaving(reason);
+  proto::EvaluationReply reply;
+  const auto context = rpc::WithDeadline(kLeave);
+  const grpc::Status status = stub_->Report(context.get(), request, &reply);
+  if (!status.ok()) LogDebug("could not tell the chief: {}", rpc::WhyUnreachable(status));
+}
+
+absl::Status ChiefLink::Fetch(int64_t step, const std::string& file,
+                              const std::function<absl::Status(const std::string& data)>& on_data) {
+  proto::FetchRequest request;
+  request.set_protocol(kControlProtocol);
+  request.set_step(step);
+  request.set_file(file);
+  absl::Status taken;
+  const grpc::Status status = Once(options_.fetch, [&](grpc::ClientContext* context) {
+    const auto reader = stub_->Fetch(context, request);
+    proto::FetchChunk chunk;
+    while (taken.ok() && reader->Read(&chunk)) taken = on_data(chunk.data());
+    if (!taken.ok()) context->TryCancel();
+    return reader->Finish();
+  });
+  if (!taken.ok()) return taken;
+  if (stopped()) return Preempted("stopped as asked; training is not concerned");
+  if (status.ok()) return absl::OkStatus();
+  return rpc::FromGrpc(status, fmt::format("fetching {} of step {}", file, step));
+}
+
+}  // namespace muster

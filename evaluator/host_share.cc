@@ -1,0 +1,37 @@
+#include "evaluator/host_share.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+#include "common/rpc/host.h"
+#include "common/rpc/listen.h"
+
+namespace muster {
+namespace {
+
+// Against a busy training thread a tenth of a core: enough for a pass to end some day, little
+// enough not to hold up a step. At the end of the job the whole core is free.
+constexpr int kNice = 10;
+
+bool IsHere(const Address& address) {
+  // Whoever could listen on it is on that host. The port does not matter.
+  const auto plan = rpc::PlanListen(rpc::JoinHostPort(address.host, 0), Duration::zero());
+  return plan.ok() && plan->note.empty();
+}
+
+}  // namespace
+
+bool SharesHost(const ClusterSpec& cluster) {
+  const std::vector<TaskId> tasks = cluster.Tasks();
+  return std::any_of(tasks.begin(), tasks.end(), [&](TaskId task) {
+    return task.type != TaskType::kEvaluator && IsHere(cluster.AddressOf(task));
+  });
+}
+
+// On Linux the priority belongs to the thread.
+void LowerPriority() {
+  setpriority(PRIO_PROCESS, 0, std::max(getpriority(PRIO_PROCESS, 0), kNice));
+}
+
+}  // namespace muster

@@ -1,0 +1,161 @@
+// What is decided on either side, with time moved by argument.
+#include <gmock/gmock.h>
+
+#include "chief/evaluation_rules.h"
+#include "evaluator/next_move.h"
+
+namespace muster {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+const MonotonicTime kStart = MonotonicTime() + std::chrono::hours(1);
+
+EvaluationState WithEvaluator() {
+  EvaluationState state;
+  state.decided_at = kStart;
+  state.evaluator.present = true;
+  state.evaluator.task = "evaluator:0";
+  state.evaluator.incarnation = 7;
+  state.evaluator.last_heard = kStart;
+  return state;
+}
+
+TEST(EvaluationRules, OffersTheNewestAboveWhatIsDone) {
+  EvaluationState state;
+  EXPECT_FALSE(OffersNewest(state, -1));
+  state.newest = 300;
+  EXPECT_TRUE(OffersNewest(state, -1));
+  EXPECT_TRUE(OffersNewest(state, 200));
+  EXPECT_FALSE(OffersNewest(state, 300));
+  EXPECT_FALSE(OffersNewest(state, 400));
+  state.settled = {300};
+  EXPECT_FALSE(OffersNewest(state, -1)) << "an evaluator that started anew repeats nothing";
+}
+
+TEST(EvaluationRules, OffersTheFinalOneUntilItIsSettled) {
+  EvaluationState state;
+  state.newest = 300;
+  state.final_announced = true;
+  EXPECT_TRUE(OffersNewest(state, 300)) << "it was evaluated for an earlier chief";
+  state.settled = {300};
+  EXPECT_FALSE(OffersNewest(state, 200));
+}
+
+TEST(EvaluationRules, AnEvaluatorIsLostBySilence) {
+  const EvaluationRules rules;
+  const EvaluatorState evaluator = WithEvaluator().evaluator;
+  EXPECT_EQ(WhyLost(kStart + rules.heartbeat - milliseconds(1), evaluator, rules), "");
+  EXPECT_THAT(WhyLost(kStart + rules.heartbeat, evaluator, rules), HasSubstr("no sign of life"));
+  EXPECT_EQ(WhyLost(kStart + std::chrono::hours(1), EvaluatorState(), rules), "");
+}
+
+TEST(EvaluationRules, ABrokenConnectionMayComeBack) {
+  const EvaluationRules rules;
+  EvaluatorState evaluator = WithEvaluator().evaluator;
+  evaluator.broken_at = kStart;
+  EXPECT_EQ(WhyLost(kStart + rules.resume - milliseconds(1), evaluator, rules), "");
+  EXPECT_THAT(WhyLost(kStart + rules.resume, evaluator, rules), HasSubstr("connection broke"));
+}
+
+TEST(EvaluationRules, ThePlaceOfALiveEvaluatorIsTaken) {
+  const EvaluationRules rules;
+  EvaluatorState evaluator;
+  EXPECT_TRUE(IsVacant(kStart, evaluator, rules));
+  evaluator = WithEvaluator().evaluator;
+  EXPECT_FALSE(IsVacant(kStart + seconds(1), evaluator, rules));
+  EXPECT_TRUE(IsVacant(kStart + rules.suspect, evaluator, rules));
+  evaluator.broken_at = kStart;
+  EXPECT_TRUE(IsVacant(kStart, evaluator, rules));
+}
+
+TEST(EvaluationRules, TheFinalWaitEndsWithTheEvaluation) {
+  const EvaluationRules rules;
+  EvaluationState state = WithEvaluator();
+  state.newest = 500;
+  state.waiting_since = kStart;
+  EXPECT_FALSE(DecideFinalWait(kStart + seconds(1), state, rules).over);
+  state.settled = {400};
+  EXPECT_FALSE(DecideFinalWait(kStart + seconds(1), state, rules).over);
+  state.settled = {400, 500};
+  const FinalWait wait = DecideFinalWait(kStart + seconds(1), state, rules);
+  EXPECT_TRUE(wait.over);
+  EXPECT_EQ(wait.reason, "");
+}
+
+TEST(EvaluationRules, NobodyIsWaitedForWhereNoneCameOrItIsGone) {
+  EvaluationState state;
+  state.newest = 500;
+  state.waiting_since = kStart;
+  EXPECT_TRUE(DecideFinalWait(kStart, state, {}).over);
+}
+
+TEST(EvaluationRules, TheFinalWaitHasADeadline) {
+  const EvaluationRules rules;
+  EvaluationState state = WithEvaluator();
+  state.newest = 500;
+  state.waiting_since = kStart;
+  EXPECT_FALSE(DecideFinalWait(kStart + rules.evaluate - milliseconds(1), state, rules).over);
+  const FinalWait wait = DecideFinalWait(kStart + rules.evaluate, state, rules);
+  EXPECT_TRUE(wait.over);
+  EXPECT_THAT(wait.reason, HasSubstr("evaluator 0 did not evaluate the final checkpoint"));
+  EXPECT_THAT(wait.reason, HasSubstr("timeouts.evaluate"));
+}
+
+TEST(EvaluationRules, ADeciderThatWasStoppedJudgesNobodyForIt) {
+  const EvaluationRules rules;
+  EvaluationState state = WithEvaluator();
+  state.waiting_since = kStart;
+  const MonotonicTime late = kStart + std::chrono::minutes(30);
+  AllowForLateness(late, &state, rules);
+  EXPECT_EQ(WhyLost(late, state.evaluator, rules), "");
+  EXPECT_EQ(*state.waiting_since, late);
+  AllowForLateness(late + rules.heartbeat - milliseconds(1), &state, {.late = seconds(60)});
+  EXPECT_EQ(state.evaluator.last_heard, late) << "an ordinary turn moves nothing";
+}
+
+proto::NextCheckpointReply FromChief(uint64_t chief, const std::string& run,
+                                     const std::string& job = "") {
+  proto::NextCheckpointReply reply;
+  reply.set_chief_incarnation(chief);
+  reply.set_run_id(run);
+  reply.set_job(job);
+  return reply;
+}
+
+TEST(NextMove, TakesTheJobThenPreparesThenEvaluates) {
+  FollowState state;
+  EXPECT_EQ(NextMove(FromChief(1, "run"), &state), Move::kAskJob);
+  EXPECT_EQ(NextMove(FromChief(1, "run", "{}"), &state), Move::kPrepare);
+  state.prepared = true;
+  EXPECT_EQ(NextMove(FromChief(1, "run"), &state), Move::kAsk);
+  auto reply = FromChief(1, "run");
+  reply.mutable_checkpoint()->set_step(5);
+  EXPECT_EQ(NextMove(reply, &state), Move::kEvaluate);
+}
+
+TEST(NextMove, TheEndGoesBeforeAll) {
+  FollowState state;
+  auto reply = FromChief(1, "run");
+  reply.mutable_checkpoint()->set_step(5);
+  reply.mutable_end()->set_exit_code(143);
+  EXPECT_EQ(NextMove(reply, &state), Move::kEnd);
+}
+
+TEST(NextMove, ARestartedChiefIsAskedForItsJob) {
+  FollowState state;
+  NextMove(FromChief(1, "run", "a"), &state);
+  state.prepared = true;
+  state.after_step = 100;
+  EXPECT_EQ(NextMove(FromChief(2, "run"), &state), Move::kAskJob);
+  EXPECT_EQ(NextMove(FromChief(2, "run", "a"), &state), Move::kAsk) << "the same job: go on";
+  EXPECT_EQ(state.after_step, 100);
+  EXPECT_EQ(NextMove(FromChief(3, "run", "b"), &state), Move::kPrepare) << "another job";
+  EXPECT_EQ(NextMove(FromChief(4, "other run", "b"), &state), Move::kPrepare);
+  EXPECT_EQ(state.after_step, -1) << "steps of another run are worth nothing";
+}
+
+}  // namespace
+}  // namespace muster

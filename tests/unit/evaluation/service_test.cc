@@ -1,0 +1,295 @@
+// The chief's end of evaluation, over a real server, asked by an evaluator's own link.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <future>
+
+#include "common/base/crc32c.h"
+#include "tests/unit/evaluation/harness.h"
+
+namespace muster {
+namespace {
+
+using evaluation::Folder;
+using evaluation::TestChief;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class Service : public ::testing::Test {
+ protected:
+  // As little of a checkpoint as the service reads.
+  std::string Checkpoint(int64_t step) {
+    const std::string path = folder_.path() + "/step-" + std::to_string(step);
+    std::filesystem::create_directory(path);
+    std::ofstream(path + "/manifest.json") << "manifest of " << step;
+    return path;
+  }
+  void Announce(TestChief& chief, int64_t step, bool final = false) {
+    const std::string path = Checkpoint(step);
+    chief.service().Announce(step, "step-" + std::to_string(step), path, final);
+  }
+  static int64_t Offered(ChiefLink& link, int64_t after) {
+    const auto reply = link.Ask(after, false);
+    EXPECT_TRUE(reply.ok()) << Message(reply.status());
+    return reply.ok() && reply->has_checkpoint() ? reply->checkpoint().step() : -1;
+  }
+  static proto::EvaluationReport Done(int64_t step, double loss) {
+    proto::EvaluationReport report;
+    report.set_step(step);
+    report.set_done(true);
+    report.set_examples(10);
+    (*report.mutable_metrics())["loss"] = loss;
+    return report;
+  }
+
+  Folder folder_;
+};
+
+TEST_F(Service, TellsTheJobAtOnce) {
+  TestChief chief({}, "run-b", "{\"seed\": 1}");
+  const auto reply = chief.Link()->Ask(-1, true);
+  ASSERT_TRUE(reply.ok()) << Message(reply.status());
+  EXPECT_EQ(reply->job(), "{\"seed\": 1}");
+  EXPECT_EQ(reply->run_id(), "run-b");
+  EXPECT_NE(reply->chief_incarnation(), 0u);
+  EXPECT_FALSE(reply->has_checkpoint());
+}
+
+TEST_F(Service, AnswersAHeldCallWhenThereIsACheckpoint) {
+  TestChief chief;
+  const auto link = chief.Link();
+  auto offered = std::async(std::launch::async, [&] {
+    int64_t step = -1;
+    while (step < 0) step = Offered(*link, -1);
+    return step;
+  });
+  Announce(chief, 5);
+  EXPECT_EQ(offered.get(), 5);
+  EXPECT_THAT(chief.pinned(), ElementsAre(5));
+}
+
+TEST_F(Service, AnnouncesWhereTheCheckpointIsAndHowToTellIt) {
+  TestChief chief;
+  Announce(chief, 5, true);
+  const auto link = chief.Link();
+  const auto reply = link->Ask(-1, false);
+  ASSERT_TRUE(reply.ok() && reply->has_checkpoint());
+  const proto::Announcement& announced = reply->checkpoint();
+  EXPECT_EQ(announced.name(), "step-5");
+  EXPECT_EQ(announced.path(), folder_.path() + "/step-5");
+  EXPECT_TRUE(announced.final());
+  char checksum[9];
+  snprintf(checksum, sizeof checksum, "%08x", Crc32c("manifest of 5"));
+  EXPECT_EQ(announced.manifest_checksum(), checksum);
+}
+
+TEST_F(Service, GivesTheNewestToAnEvaluatorThatFallsBehind) {
+  TestChief chief;
+  const auto link = chief.Link();
+  Announce(chief, 10);
+  ASSERT_EQ(Offered(*link, -1), 10);
+  for (int64_t step : {20, 30, 40}) Announce(chief, step);
+  ASSERT_TRUE(link->Tell(Done(10, 1.0)).ok());
+  EXPECT_TRUE(chief.Await([&] { return chief.pinned().empty(); }));
+  EXPECT_EQ(Offered(*link, 10), 40);
+  EXPECT_THAT(chief.pinned(), ElementsAre(40));
+}
+
+TEST_F(Service, TakesMetricsOnceAndLetsTheCheckpointGo) {
+  TestChief chief;
+  const auto link = chief.Link();
+  Announce(chief, 10);
+  ASSERT_EQ(Offered(*link, -1), 10);
+  for (int i = 0; i < 2; ++i) {  // told twice: the first answer was lost
+    const auto reply = link->Tell(Done(10, 0.25));
+    ASSERT_TRUE(reply.ok());
+    EXPECT_TRUE(reply->known());
+  }
+  ASSERT_EQ(chief.results().size(), 1u);
+  EXPECT_EQ(chief.results()[0].step, 10);
+  EXPECT_EQ(chief.results()[0].metrics.at("loss"), 0.25);
+  EXPECT_THAT(chief.pinned(), IsEmpty());
+  EXPECT_EQ(Offered(*link, -1), -1) << "it is evaluated";
+}
+
+TEST_F(Service, AFailedEvaluationIsNoMetricAndNotTriedAgain) {
+  TestChief chief;
+  const auto link = chief.Link();
+  Announce(chief, 10);
+  ASSERT_EQ(Offered(*link, -1), 10);
+  auto report = Done(10, 0.5);
+  report.set_failure("damaged");
+  ASSERT_TRUE(link->Tell(report).ok());
+  EXPECT_THAT(chief.results(), IsEmpty());
+  EXPECT_EQ(Offered(*link, -1), -1);
+}
+
+TEST_F(Service, AHeartbeatForAnUnknownOrDeletedCheckpointSaysSo) {
+  TestChief chief;
+  const auto link = chief.Link();
+  Announce(chief, 10);
+  chief.Forget(10);
+  EXPECT_EQ(Offered(*link, -1), -1) << "deleted before it was offered";
+  proto::EvaluationReport beat;
+  beat.set_step(99);
+  proto::EvaluationReply reply;
+  ASSERT_TRUE(link->Beat(beat, &reply).ok());
+  EXPECT_FALSE(reply.known());
+  beat.set_step(-1);  // it prepares
+  ASSERT_TRUE(link->Beat(beat, &reply).ok());
+  EXPECT_TRUE(reply.known());
+}
+
+TEST_F(Service, RefusesAnotherClusterAndAnotherProtocol) {
+  TestChief chief;
+  ChiefLinkOptions options = chief.link_options();
+  options.cluster_digest = "other";
+  const auto reply = (*ChiefLink::Make(options))->Ask(-1, true);
+  EXPECT_EQ(ExitCodeOf(reply.status()), ExitCode::kConfiguration);
+  EXPECT_THAT(std::string(Message(reply.status())), HasSubstr("another cluster than the chief"));
+}
+
+TEST_F(Service, OneEvaluatorAtATime) {
+  TestChief chief;
+  auto first = chief.Link();
+  ASSERT_TRUE(first->Ask(-1, true).ok());
+  ChiefLinkOptions options = chief.link_options();
+  options.patience = milliseconds(1);
+  const auto refused = (*ChiefLink::Make(options))->Ask(-1, true);
+  EXPECT_EQ(ExitCodeOf(refused.status()), ExitCode::kRetryable);
+  EXPECT_THAT(std::string(Message(refused.status())),
+              HasSubstr("another process is evaluator 0 already"));
+  // The first one dies in the middle of a call: its place is free at once.
+  auto call = std::async(std::launch::async, [&] { return first->Ask(-1, false); });
+  std::this_thread::sleep_for(milliseconds(50));  // into the call; if not, the next line takes it
+  first->Stop();
+  EXPECT_TRUE(chief.Link()->Ask(-1, true).ok());
+  EXPECT_EQ(ExitCodeOf(call.get().status()), ExitCode::kPreempted);
+}
+
+TEST_F(Service, NobodyIsWaitedForWhereNoEvaluatorCame) {
+  TestChief chief;
+  Announce(chief, 10, true);
+  const MonotonicTime start = Clock::now();
+  chief.service().AwaitFinal();
+  chief.service().End(Verdict());
+  EXPECT_LT(Clock::now() - start, seconds(4));
+}
+
+TEST_F(Service, WaitsForTheFinalEvaluation) {
+  TestChief chief;
+  const auto link = chief.Link();
+  ASSERT_TRUE(link->Ask(-1, true).ok());
+  Announce(chief, 10, true);
+  auto waiting = std::async(std::launch::async, [&] { chief.service().AwaitFinal(); });
+  ASSERT_EQ(Offered(*link, -1), 10);
+  EXPECT_EQ(waiting.wait_for(milliseconds(200)), std::future_status::timeout);
+  ASSERT_TRUE(link->Tell(Done(10, 1)).ok());
+  waiting.get();
+  EXPECT_EQ(chief.results().size(), 1u);
+}
+
+TEST_F(Service, StopsWaitingForAnEvaluatorThatDies) {
+  EvaluationRules rules;
+  rules.resume = milliseconds(200);
+  TestChief chief(rules);
+  auto link = chief.Link();
+  Announce(chief, 10, true);
+  ASSERT_EQ(Offered(*link, -1), 10);
+  auto waiting = std::async(std::launch::async, [&] { chief.service().AwaitFinal(); });
+  auto beat = std::async(std::launch::async, [&] {
+    proto::EvaluationReport report;
+    report.set_step(10);
+    proto::EvaluationReply reply;
+    while (link->Beat(report, &reply).ok()) {
+    }
+  });
+  EXPECT_EQ(waiting.wait_for(milliseconds(500)), std::future_status::timeout);
+  link->Stop();
+  beat.get();
+  ASSERT_EQ(waiting.wait_for(evaluation::kPatience), std::future_status::ready);
+  EXPECT_THAT(chief.pinned(), IsEmpty());
+}
+
+TEST_F(Service, StopsWaitingForASilentEvaluator) {
+  EvaluationRules rules;
+  rules.heartbeat = milliseconds(500);
+  TestChief chief(rules);
+  const auto link = chief.Link();
+  Announce(chief, 10, true);
+  ASSERT_EQ(Offered(*link, -1), 10);
+  chief.service().AwaitFinal();  // would last for ten minutes
+  EXPECT_THAT(chief.results(), IsEmpty());
+}
+
+TEST_F(Service, StopsWaitingWhenItLeavesOrWhenAskedTo) {
+  TestChief chief;
+  const auto link = chief.Link();
+  Announce(chief, 10, true);
+  ASSERT_EQ(Offered(*link, -1), 10);
+  auto waiting = std::async(std::launch::async, [&] { chief.service().AwaitFinal(); });
+  link->SayLeaving("its data is damaged");
+  waiting.get();
+
+  TestChief other;
+  const auto second = other.Link();
+  Announce(other, 10, true);
+  ASSERT_EQ(Offered(*second, -1), 10);
+  auto stopped = std::async(std::launch::async, [&] { other.service().AwaitFinal(); });
+  other.service().StopWaiting();
+  stopped.get();
+}
+
+TEST_F(Service, TellsTheEnd) {
+  TestChief chief;
+  const auto link = chief.Link();
+  ASSERT_TRUE(link->Ask(-1, true).ok());
+  Verdict verdict;
+  verdict.code = ExitCode::kRetryable;
+  verdict.task = "worker:1";
+  verdict.message = "its process is gone";
+  auto ending = std::async(std::launch::async, [&] { chief.service().End(verdict); });
+  proto::NextCheckpointReply end;
+  while (!end.has_end()) {
+    const auto reply = link->Ask(-1, false);
+    ASSERT_TRUE(reply.ok());
+    end = *reply;
+  }
+  const MonotonicTime told = Clock::now();
+  ending.get();
+  EXPECT_LT(Clock::now() - told, seconds(2)) << "it leaves as soon as the evaluator knows";
+  EXPECT_EQ(end.end().exit_code(), 138);
+  EXPECT_EQ(end.end().message(), "stopped because of worker 1: its process is gone");
+}
+
+TEST_F(Service, StreamsFilesOfTheCheckpointInHandOnly) {
+  TestChief chief;
+  const auto link = chief.Link();
+  Announce(chief, 10);
+  std::string bytes(3'000'001, 'x');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 31 >> 3);
+  std::ofstream(folder_.path() + "/step-10/model.safetensors", std::ios::binary) << bytes;
+  std::ofstream(folder_.path() + "/secret") << "no";
+  std::string got;
+  const auto take = [&](const std::string& data) {
+    got += data;
+    return absl::OkStatus();
+  };
+  EXPECT_FALSE(link->Fetch(10, "model.safetensors", take).ok()) << "nobody evaluates it";
+  ASSERT_EQ(Offered(*link, -1), 10);
+  ASSERT_TRUE(link->Fetch(10, "model.safetensors", take).ok());
+  EXPECT_TRUE(got == bytes);
+  got.clear();
+  EXPECT_FALSE(link->Fetch(10, "../secret", take).ok());
+  EXPECT_FALSE(link->Fetch(10, "..", take).ok());
+  EXPECT_FALSE(link->Fetch(10, "absent", take).ok());
+  EXPECT_FALSE(link->Fetch(9, "model.safetensors", take).ok());
+  EXPECT_EQ(got, "");
+}
+
+}  // namespace
+}  // namespace muster
