@@ -29,22 +29,21 @@ std::optional<Refusal> CheckCluster(const proto::Hello& hello, int member, bool 
 }
 
 std::optional<Refusal> CheckNamesake(MonotonicTime now, const proto::Hello& hello,
-                                     const JobState& state, const MemberState& m,
-                                     const AdmissionOptions& o) {
+                                     const MemberState& m, const AdmissionOptions& o) {
   if (!m.joined || m.incarnation == hello.incarnation()) return std::nullopt;
-  if (m.connected && now - m.last_heard < o.suspect)
-    return Refusal{ExitCode::kConfiguration,
-                   fmt::format("another process is {} already, on host {}: two processes were "
-                               "given the same task",
+  if (!m.connected || now - m.last_heard >= o.suspect) return std::nullopt;  // it takes its place
+  // A process with state of the run was a member, was given up and replaced.
+  if (!hello.run_id().empty())
+    return Refusal{ExitCode::kRetryable,
+                   fmt::format("{} was lost and replaced by another process, on host {}: this one "
+                               "is superseded",
                                TaskText(m.task), m.host),
                    false};
-  if (state.generation != 0)
-    return Refusal{ExitCode::kRetryable,
-                   fmt::format("{} was a member of a running generation and was lost; this process "
-                               "cannot take its place in the same run",
-                               TaskText(m.task)),
-                   false};
-  return std::nullopt;
+  return Refusal{ExitCode::kConfiguration,
+                 fmt::format("another process is {} already, on host {}: two processes were "
+                             "given the same task",
+                             TaskText(m.task), m.host),
+                 false};
 }
 
 }  // namespace
@@ -68,16 +67,11 @@ std::optional<Refusal> Admit(MonotonicTime now, const proto::Hello& hello, const
                                TaskText(hello.task()), hello.protocol(), kControlProtocol),
                    vacant};
   if (auto refusal = CheckCluster(hello, member, vacant, o)) return refusal;
-  if (auto refusal = CheckNamesake(now, hello, state, state.members[member], o)) return refusal;
+  if (auto refusal = CheckNamesake(now, hello, state.members[member], o)) return refusal;
   if (!hello.run_id().empty() && hello.run_id() != o.run_id)
     return Refusal{ExitCode::kRetryable,
                    fmt::format("{} holds state of run {}, the chief runs {}: restart it",
                                TaskText(hello.task()), hello.run_id(), o.run_id),
-                   false};
-  if (hello.generation() != 0 && hello.generation() != state.generation)
-    return Refusal{ExitCode::kRetryable,
-                   fmt::format("{} is in generation {}, the chief in {}: restart it",
-                               TaskText(hello.task()), hello.generation(), state.generation),
                    false};
   if (hello.job() != o.job && o.differing_job_key) {
     const std::string key = o.differing_job_key(o.job, hello.job());

@@ -17,6 +17,9 @@ using Compare = std::function<std::string(const std::string& mine, const std::st
 
 struct AdmissionOptions {
   std::string run_id, cluster_digest, cluster, job;
+  // No record of a run was found: run_id was made just now, and gives way to that of the first
+  // member that holds state.
+  bool fresh_run = false;
   Compare differing_cluster_field, differing_job_key;
   Duration suspect = std::chrono::milliseconds(2500);  // silence after which a namesake may replace
 };

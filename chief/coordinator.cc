@@ -4,6 +4,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <set>
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
@@ -66,17 +67,22 @@ class CoordinatorImpl final : public Coordinator,
   void FormLocked(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropLocked(MonotonicTime now, int member, const std::string& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Drops a member that hangs, and tells its process, so that it ends.
+  void ExpelLocked(MonotonicTime now, int member, const Verdict& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AbortLocked(MonotonicTime now, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLocked(MonotonicTime now, Verdict verdict, int lost) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RosterLocked(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   void HelloLocked(const std::shared_ptr<muster::Session>& session, const proto::Hello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AdoptRunLocked(const proto::Hello& hello) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void BindLocked(const std::shared_ptr<muster::Session>& session, const proto::Hello& hello,
                   int member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReportLocked(int member, const proto::Report& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What a session that (re)joined has to know of the state of affairs.
   void CatchUpLocked(int member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  proto::CoordinatorMessage WelcomeLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   proto::CoordinatorMessage FormationForLocked(int member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SendAllLocked(const proto::CoordinatorMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Why a failure report is not taken, "" if it is.
@@ -104,11 +110,17 @@ class CoordinatorImpl final : public Coordinator,
   uint32_t counter_ ABSL_GUARDED_BY(mu_) = 0;
   proto::Formation formation_ ABSL_GUARDED_BY(mu_);  // of state_.generation, without the rank
   std::string last_reason_ ABSL_GUARDED_BY(mu_);
+  std::string abort_reason_ ABSL_GUARDED_BY(mu_);  // of the last generation
+  AdmissionOptions admission_ ABSL_GUARDED_BY(mu_);
+  std::set<uint64_t> superseded_ ABSL_GUARDED_BY(mu_);  // incarnations that were replaced
   MonotonicTime next_roster_ ABSL_GUARDED_BY(mu_);
 };
 
 CoordinatorImpl::CoordinatorImpl(CoordinatorOptions options)
-    : options_(std::move(options)), slots_(options_.members.size()), epoch_(options_.epoch) {
+    : options_(std::move(options)),
+      slots_(options_.members.size()),
+      epoch_(options_.epoch),
+      admission_(options_.admission) {
   state_.started = state_.stage_since = state_.decided_at = Clock::now();
   next_roster_ = state_.started + options_.roster_interval;
   for (const DeclaredMember& declared : options_.members) {
@@ -240,9 +252,17 @@ void CoordinatorImpl::Act(MonotonicTime now, const Decision& decision) {
       return SendAllLocked(message);
     }
     case Action::kDrop:
+      LogWarning("{} {}", TaskText(state_.members[decision.member].task), decision.reason);
       return DropLocked(now, decision.member, decision.reason);
     case Action::kAbortGeneration:
       LogWarning("{}", decision.reason);
+      // A member that was lost meanwhile says nothing about the links.
+      if (state_.stage == Stage::kForming && decision.member < 0) ++state_.failed_formations;
+      if (decision.expel) {
+        ExpelLocked(now, decision.member, decision.verdict);
+      } else if (decision.member >= 0) {
+        DropLocked(now, decision.member, decision.reason);
+      }
       return AbortLocked(now, decision.reason);
     case Action::kEndJob:
       return EndLocked(now, decision.verdict, decision.member);
@@ -261,34 +281,43 @@ void CoordinatorImpl::FormLocked(MonotonicTime now) {
   formation_.Clear();
   formation_.set_generation(state_.generation);
   formation_.set_ticket(RandomBytes(16));
-  const int newest = NewestRank(state_);
-  formation_.set_newest_rank(newest);
+  const int newest = NewestMember(state_);
   formation_.set_newest_step(state_.members[newest].last_step);
   int replicas = 0;
-  for (const Slot& slot : slots_) {
+  for (int i = 0; i < static_cast<int>(slots_.size()); ++i) {
+    MemberState& m = state_.members[i];
+    m.in_generation = Ready(m);
+    if (!m.in_generation) continue;
+    if (i == newest) formation_.set_newest_rank(formation_.members_size());
+    m.waiting = m.finished = false;
+    m.phase = Phase::kForming;  // until it reports: what it did before is over
+    m.phase_since = now;
+    const proto::Hello& hello = slots_[i].hello;
     proto::RosterEntry* entry = formation_.add_members();
-    entry->set_task(slot.hello.task());
-    entry->set_host_id(slot.hello.host_id());
-    entry->set_data_address(slot.hello.data_address());
-    entry->set_num_replicas(slot.hello.num_replicas());
-    *entry->mutable_cpus() = slot.hello.cpus();
-    replicas += slot.hello.num_replicas();
+    entry->set_task(hello.task());
+    entry->set_host_id(hello.host_id());
+    entry->set_data_address(hello.data_address());
+    entry->set_num_replicas(hello.num_replicas());
+    *entry->mutable_cpus() = hello.cpus();
+    replicas += hello.num_replicas();
   }
   for (int i = 0; i < static_cast<int>(slots_.size()); ++i) {
-    state_.members[i].waiting = false;
-    if (slots_[i].session) slots_[i].session->Send(FormationForLocked(i));
+    if (state_.members[i].in_generation && slots_[i].session)
+      slots_[i].session->Send(FormationForLocked(i));
   }
-  LogInfo("{} member{}, {} replica{}: generation {} of run {}", slots_.size(),
-          slots_.size() == 1 ? "" : "s", replicas, replicas == 1 ? "" : "s", counter_,
-          options_.admission.run_id);
+  const int members = formation_.members_size();
+  LogInfo("{} member{}, {} replica{}: generation {} of run {}", members, members == 1 ? "" : "s",
+          replicas, replicas == 1 ? "" : "s", counter_, admission_.run_id);
 }
 
 void CoordinatorImpl::DropLocked(MonotonicTime now, int member, const std::string& why) {
   MemberState& m = state_.members[member];
-  LogWarning("{} {}", TaskText(m.task), why);
   MemberState absent;
   absent.task = m.task;
   absent.address = m.address;
+  absent.host = m.host;
+  absent.step = m.step;
+  absent.in_generation = m.in_generation;
   absent.why_missing = why;
   absent.missing_since = now;
   m = std::move(absent);
@@ -296,12 +325,24 @@ void CoordinatorImpl::DropLocked(MonotonicTime now, int member, const std::strin
   slots_[member] = Slot();
 }
 
+void CoordinatorImpl::ExpelLocked(MonotonicTime now, int member, const Verdict& why) {
+  if (auto session = std::move(slots_[member].session)) {
+    proto::CoordinatorMessage message;
+    *message.mutable_refusal() = VerdictToProto(why);
+    session->Send(std::move(message));
+    session->Close();
+  }
+  DropLocked(now, member, why.message);
+}
+
 void CoordinatorImpl::AbortLocked(MonotonicTime now, const std::string& why) {
-  if (state_.stage == Stage::kForming) ++state_.failed_formations;
   state_.stage = Stage::kJoining;
   state_.stage_since = now;
   next_roster_ = now + options_.roster_interval;
-  for (MemberState& m : state_.members) m.waiting = false;
+  abort_reason_ = why;
+  // A newcomer goes on waiting.
+  for (MemberState& m : state_.members)
+    if (m.in_generation) m.waiting = m.finished = false;
   proto::CoordinatorMessage message;
   message.mutable_abort()->set_generation(state_.generation);
   message.mutable_abort()->set_reason(why);
@@ -367,7 +408,14 @@ void CoordinatorImpl::HelloLocked(const std::shared_ptr<muster::Session>& sessio
     session->Send(std::move(message));
     return session->Close();
   }
-  const auto refusal = Admit(now, hello, state_, options_.admission);
+  AdoptRunLocked(hello);
+  auto refusal = Admit(now, hello, state_, admission_);
+  if (superseded_.contains(hello.incarnation()))
+    refusal = Refusal{ExitCode::kRetryable,
+                      fmt::format("{} was lost and another process took its place: this one is "
+                                  "superseded",
+                                  TaskText(hello.task())),
+                      false};
   if (!refusal) return BindLocked(session, hello, member);
 
   LogWarning("refused {} on host {}: {}", TaskText(hello.task()), hello.host(), refusal->message);
@@ -388,15 +436,44 @@ void CoordinatorImpl::HelloLocked(const std::shared_ptr<muster::Session>& sessio
   WakeLocked();
 }
 
+// A chief that lost its own record of the run, or never had one, goes on with the run whose state
+// its members hold.
+void CoordinatorImpl::AdoptRunLocked(const proto::Hello& hello) {
+  if (!admission_.fresh_run || state_.generation != 0 || hello.run_id().empty()) return;
+  if (hello.cluster_digest() != admission_.cluster_digest) return;
+  LogInfo("going on with run {}, of which {} holds state", hello.run_id(), TaskText(hello.task()));
+  admission_.fresh_run = false;
+  admission_.run_id = hello.run_id();
+  if (options_.on_run_id) options_.on_run_id(hello.run_id());
+  SendAllLocked(WelcomeLocked());
+}
+
+proto::CoordinatorMessage CoordinatorImpl::WelcomeLocked() const {
+  proto::CoordinatorMessage message;
+  message.mutable_welcome()->set_run_id(admission_.run_id);
+  message.mutable_welcome()->set_epoch(epoch_);
+  message.mutable_welcome()->set_job(admission_.job);
+  return message;
+}
+
 void CoordinatorImpl::BindLocked(const std::shared_ptr<muster::Session>& session,
                                  const proto::Hello& hello, int member) {
   MemberState& m = state_.members[member];
   Slot& slot = slots_[member];
   const MonotonicTime now = Clock::now();
   if (!m.joined || m.incarnation != hello.incarnation()) {
+    // The others must not wait for the process that was replaced.
+    if (m.joined && m.in_generation && state_.stage != Stage::kJoining) {
+      const std::string why =
+          fmt::format("{} was lost: a new process took its place", TaskText(m.task));
+      LogWarning("{}", why);
+      AbortLocked(now, why);
+    }
+    if (m.joined) superseded_.insert(m.incarnation);
     MemberState fresh;
     fresh.task = m.task;
     fresh.address = m.address;
+    fresh.in_generation = m.in_generation;
     fresh.failure = m.failure;
     fresh.phase_since = now;
     m = std::move(fresh);
@@ -430,25 +507,29 @@ void CoordinatorImpl::BindLocked(const std::shared_ptr<muster::Session>& session
 void CoordinatorImpl::CatchUpLocked(int member) {
   muster::Session& session = *slots_[member].session;
   proto::CoordinatorMessage message;
-  message.mutable_welcome()->set_run_id(options_.admission.run_id);
-  message.mutable_welcome()->set_epoch(epoch_);
-  message.mutable_welcome()->set_job(options_.admission.job);
-  session.Send(message);
+  session.Send(WelcomeLocked());
   if (state_.stop_requested) {
     message.mutable_pulse()->set_stop_requested(true);
     session.Send(message);
   }
+  const bool current = state_.members[member].in_generation && state_.stage != Stage::kJoining;
+  const uint64_t generation = slots_[member].hello.generation();
+  if (state_.stage != Stage::kEnding && generation != 0 &&
+      !(current && generation == state_.generation)) {
+    // It slept, or was cut off, while its generation ended: it joins as new.
+    message.mutable_abort()->set_generation(generation);
+    message.mutable_abort()->set_reason(abort_reason_.empty() ? "its generation is over"
+                                                              : abort_reason_);
+    session.Send(message);
+  }
   switch (state_.stage) {
     case Stage::kJoining:
-      if (state_.generation != 0) {
-        message.mutable_abort()->set_generation(state_.generation);
-        message.mutable_abort()->set_reason(last_reason_);
-        session.Send(message);
-      }
       return;
     case Stage::kForming:
-      return session.Send(FormationForLocked(member));
+      if (current) session.Send(FormationForLocked(member));
+      return;
     case Stage::kRunning:
+      if (!current) return;
       session.Send(FormationForLocked(member));
       message.set_start(state_.generation);
       return session.Send(message);
@@ -474,7 +555,9 @@ void CoordinatorImpl::ReportLocked(int member, const proto::Report& report) {
 proto::CoordinatorMessage CoordinatorImpl::FormationForLocked(int member) {
   proto::CoordinatorMessage message;
   *message.mutable_formation() = formation_;
-  message.mutable_formation()->set_rank(member);
+  const std::string& task = state_.members[member].task;
+  for (int rank = 0; rank < formation_.members_size(); ++rank)
+    if (formation_.members(rank).task() == task) message.mutable_formation()->set_rank(rank);
   return message;
 }
 
@@ -493,8 +576,7 @@ grpc::ServerBidiReactor<proto::MemberMessage, proto::CoordinatorMessage>* Coordi
 std::string CoordinatorImpl::TakeFailureLocked(const proto::FailureReport& report) {
   const int member = FindMember(state_, report.task());
   const std::string who = TaskText(report.task());
-  if (!report.cluster_digest().empty() &&
-      report.cluster_digest() != options_.admission.cluster_digest)
+  if (!report.cluster_digest().empty() && report.cluster_digest() != admission_.cluster_digest)
     return who + " belongs to another cluster";
   if (member < 0) {
     LogWarning("{} on host {} failed: {}", who, report.host(), report.message());
@@ -541,7 +623,7 @@ grpc::ServerUnaryReactor* CoordinatorImpl::Status(grpc::CallbackServerContext* c
   if (refusal.ok()) {
     absl::MutexLock lock(&mu_);
     const MonotonicTime now = Clock::now();
-    reply->set_run_id(options_.admission.run_id);
+    reply->set_run_id(admission_.run_id);
     reply->set_stage(std::string(StageName(state_.stage)));
     reply->set_generation(state_.generation);
     reply->set_uptime_seconds(Seconds(now - state_.started));

@@ -30,6 +30,8 @@ struct CoordinatorOptions {
   uint32_t epoch = 1;                    // of this chief, from owner.json
   // A member has seen a higher epoch: this is the one taken now, to be kept in owner.json.
   std::function<void(uint32_t epoch)> on_epoch;
+  // AdmissionOptions::fresh_run, and a member holds state of this run: it goes on.
+  std::function<void(const std::string& run_id)> on_run_id;
   std::map<std::string, std::string> versions;  // a member's other ones are worth a warning
   DecisionOptions decision;
   Duration roster_interval = std::chrono::seconds(10);

@@ -52,6 +52,10 @@ class MemberImpl final : public Member {
   void RequestStop() override;
   bool StopRequested() const override { return stop_.load(std::memory_order_relaxed); }
   absl::Status Finish(int64_t last_step, const absl::Status& outcome) override;
+  bool JobEnded() const override {
+    absl::MutexLock lock(&mu_);
+    return !options_.recover || verdict_.has_value();
+  }
 
  private:
   using Replicas = std::vector<std::unique_ptr<Communicator>>;
@@ -74,7 +78,10 @@ class MemberImpl final : public Member {
   proto::Hello HelloLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   proto::Report ReportLocked(MonotonicTime now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLocked(Verdict verdict) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void LoseChiefLocked(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LoseChiefLocked(MonotonicTime now, const std::string& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the loop should have come back from a generation that is over, and why it is.
+  bool StuckLocked(MonotonicTime now, std::string* why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartJoiningLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetPhaseLocked(Phase phase) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool OverLocked(uint64_t generation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -140,6 +147,9 @@ class MemberImpl final : public Member {
 
   std::vector<std::weak_ptr<Communicator>> communicators_ ABSL_GUARDED_BY(mu_);
   uint64_t communicators_generation_ ABSL_GUARDED_BY(mu_) = 0;
+  bool in_loop_ ABSL_GUARDED_BY(mu_) = false;  // the loop has a generation and trains
+  std::optional<MonotonicTime> over_since_ ABSL_GUARDED_BY(mu_);
+  bool stuck_told_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 MemberImpl::MemberImpl(MemberOptions options)
@@ -181,6 +191,7 @@ void MemberImpl::Run() {
     std::vector<std::shared_ptr<SessionClient>> closed;
     absl::Status why;
     std::optional<Verdict> tell;
+    std::string stuck;
     {
       absl::MutexLock lock(&mu_);
       if (!changed_ && !exiting_) wake_.WaitWithTimeout(&mu_, absl::FromChrono(kTick));
@@ -191,6 +202,7 @@ void MemberImpl::Run() {
       SendLocked(now);
       closed.swap(closed_sessions_);
       doomed = TakeDoomedLocked(&why);
+      (void)StuckLocked(now, &stuck);
       if (verdict_ && !verdict_told_) {
         verdict_told_ = true;
         tell = verdict_;
@@ -198,6 +210,7 @@ void MemberImpl::Run() {
       if (exiting_ && doomed.empty()) return;
     }
     for (const auto& communicator : doomed) communicator->Abort(why);
+    if (!stuck.empty() && options_.on_stuck) options_.on_stuck(stuck);
     if (tell && options_.on_verdict) options_.on_verdict(*tell);
   }
 }
@@ -211,6 +224,7 @@ void MemberImpl::AllowForLatenessLocked(MonotonicTime now) {
   move(&phase_since_);
   if (broken_since_) move(&*broken_since_);
   if (joining_since_) move(&*joining_since_);
+  if (over_since_) move(&*over_since_);
 }
 
 // The chief's end is every member's own business: it must not wait for a verdict then.
@@ -218,10 +232,11 @@ void MemberImpl::WatchChiefLocked(MonotonicTime now) {
   const bool silent = session_ && now - last_heard_ >= options_.timeouts.heartbeat;
   if (generation_ != 0 || finished_) {
     if (silent)
-      return LoseChiefLocked(fmt::format("no answer for {:.1f} s", Seconds(now - last_heard_)));
+      return LoseChiefLocked(now,
+                             fmt::format("no answer for {:.1f} s", Seconds(now - last_heard_)));
     if (broken_since_ && now - *broken_since_ >= options_.timeouts.resume)
-      LoseChiefLocked(
-          fmt::format("{}, tried again for {:.1f} s", trouble_, Seconds(now - *broken_since_)));
+      LoseChiefLocked(now, fmt::format("{}, tried again for {:.1f} s", trouble_,
+                                       Seconds(now - *broken_since_)));
     return;
   }
   if (silent) {
@@ -234,12 +249,14 @@ void MemberImpl::WatchChiefLocked(MonotonicTime now) {
   if (StopRequested() && broken_since_)
     return EndLocked({ExitCode::kPreempted, "", "", -1, phase_,
                       "stopped before the chief was reached, as asked"});
-  if (now - *joining_since_ >= options_.timeouts.join)
+  const bool again = highest_generation_ != 0;
+  const Duration patience = again ? options_.timeouts.rejoin : options_.timeouts.join;
+  if (now - *joining_since_ >= patience)
     return EndLocked(
         {ExitCode::kRetryable, options_.task, options_.host.name, -1, phase_,
-         fmt::format("could not reach the chief {} ({}) for {:g} s (timeouts.join): {}",
-                     options_.chief_task, options_.chief_address, Seconds(options_.timeouts.join),
-                     trouble_)});
+         fmt::format("could not reach the chief {} ({}) {}for {:g} s (timeouts.{}): {}",
+                     options_.chief_task, options_.chief_address, again ? "again " : "",
+                     Seconds(patience), again ? "rejoin" : "join", trouble_)});
   if (now >= next_line_) {
     next_line_ = now + std::chrono::seconds(10);
     LogInfo("waiting for the chief {} ({}): {}", options_.chief_task, options_.chief_address,
@@ -332,10 +349,37 @@ void MemberImpl::EndLocked(Verdict verdict) {
   ChangedLocked();
 }
 
-void MemberImpl::LoseChiefLocked(const std::string& why) {
-  EndLocked({ExitCode::kRetryable, options_.chief_task, "", -1, Phase::kStarting,
-             fmt::format("lost the chief {} ({}): {}", options_.chief_task, options_.chief_address,
-                         why)});
+void MemberImpl::LoseChiefLocked(MonotonicTime now, const std::string& why) {
+  std::string story =
+      fmt::format("lost the chief {} ({}): {}", options_.chief_task, options_.chief_address, why);
+  if (!options_.recover)
+    return EndLocked(
+        {ExitCode::kRetryable, options_.chief_task, "", -1, Phase::kStarting, std::move(story)});
+  // Its successor will find this process, with the state that it holds.
+  LogWarning("{}; waiting up to {:g} s for it to come back (timeouts.rejoin)", story,
+             Seconds(options_.timeouts.rejoin));
+  aborted_ = highest_generation_;
+  abort_reason_ = std::move(story);
+  generation_ = 0;
+  joining_since_ = now;
+  next_line_ = now + std::chrono::seconds(10);
+  if (session_) session_->Cancel();
+  ChangedLocked();
+}
+
+bool MemberImpl::StuckLocked(MonotonicTime now, std::string* why) {
+  if (!in_loop_ || !OverLocked(communicators_generation_)) {
+    over_since_.reset();
+    return false;
+  }
+  if (!over_since_) over_since_ = now;
+  if (stuck_told_ || now - *over_since_ < options_.timeouts.abort) return false;
+  stuck_told_ = true;
+  *why = fmt::format(
+      "the training loop did not come back within {:g} s of the end of its "
+      "generation (timeouts.abort): {}",
+      Seconds(options_.timeouts.abort), abort_reason_);
+  return true;
 }
 
 // ---- the session's callbacks ----
@@ -437,12 +481,14 @@ absl::StatusOr<Generation> MemberImpl::NextGeneration(int64_t last_step) {
     {
       absl::MutexLock lock(&mu_);
       StartJoiningLocked();
+      in_loop_ = false;
       last_step_ = last_step;
       // The thread bounds this wait: by the chief's silence, and by timeouts.join. A generation may
       // come and be aborted between two looks: then this process waits for the next one, and says
       // so again.
       while (!verdict_ && (generation_ == 0 || generation_ == formed_)) {
         if (!waiting_) {
+          SetPhaseLocked(Phase::kStarting);
           waiting_ = true;
           ChangedLocked();
         }
@@ -473,6 +519,7 @@ absl::StatusOr<Generation> MemberImpl::NextGeneration(int64_t last_step) {
       continue;
     }
     SetPhaseLocked(Phase::kStarting);
+    in_loop_ = true;
     return generation;
   }
 }
@@ -544,6 +591,7 @@ void MemberImpl::SetPhase(Phase phase, int64_t step) {
 
 absl::Status MemberImpl::Explain(const absl::Status& local) {
   absl::MutexLock lock(&mu_);
+  in_loop_ = false;
   const uint64_t id = communicators_generation_;
   if (id == 0 && !verdict_) return local;
   if (!OverLocked(id)) {
@@ -564,6 +612,7 @@ void MemberImpl::ReportFailure(const absl::Status& failure) {
   EarlyFailure report;
   {
     absl::MutexLock lock(&mu_);
+    in_loop_ = false;
     if (verdict_ || failure.ok()) return;
     const bool joined = welcome_.has_value();
     report = {options_.task, options_.chief_address, options_.cluster_digest,
@@ -596,10 +645,13 @@ absl::Status MemberImpl::Finish(int64_t last_step, const absl::Status& outcome) 
   last_step_ = last_step;
   outcome_ = outcome;
   finished_ = true;
+  in_loop_ = false;
   SetPhaseLocked(Phase::kEnding);
   ChangedLocked();
   // The thread bounds this wait by the chief's silence, the coordinator by timeouts.end.
-  while (!verdict_) wake_.Wait(&mu_);
+  while (!OverLocked(std::max<uint64_t>(1, communicators_generation_))) wake_.Wait(&mu_);
+  finished_ = false;
+  if (!verdict_) return Superseded(abort_reason_);
   if (verdict_->code == ExitCodeOf(outcome)) return outcome;
   return VerdictStatusLocked();
 }

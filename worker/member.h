@@ -24,11 +24,15 @@ namespace muster {
 
 struct MemberTimeouts {
   Duration join = std::chrono::minutes(10);       // to reach the chief for the first time
+  Duration rejoin = std::chrono::minutes(10);     // to reach it again after it was lost
   Duration resume = std::chrono::seconds(1);      // to reach it again after a break
   Duration heartbeat = std::chrono::seconds(10);  // of the chief's silence: it is lost
   Duration heartbeat_interval = std::chrono::seconds(1);
   Duration explain = std::chrono::seconds(5);  // for a verdict after a collective failed
   Duration report = std::chrono::seconds(10);  // to tell the chief of an own failure
+  // From the end of a generation to the loop's return from it. A process that does not come back
+  // hangs, and is ended (MemberOptions::on_stuck).
+  Duration abort = std::chrono::minutes(1);
   Duration formation = std::chrono::seconds(20);
   Duration collective = std::chrono::minutes(10);
 };
@@ -37,7 +41,10 @@ struct MemberOptions {
   std::string task;           // "worker:1"
   std::string chief_task;     // "chief:0", or "worker:0" in a cluster without a chief
   std::string chief_address;  // of the cluster spec
-  bool is_chief = false;      // this process runs the coordinator, which prints the roster itself
+  // The end of a generation, or of the chief, is not the end of the job: NextGeneration joins the
+  // next one.
+  bool recover = false;
+  bool is_chief = false;  // this process runs the coordinator, which prints the roster itself
   std::string cluster_digest, cluster;  // compared at join
   std::string job;                      // resolved JSON, compared at join
   std::map<std::string, std::string> versions;
@@ -57,6 +64,8 @@ struct MemberOptions {
   // Told once, on a Member's thread, when the job has ended: for a main that wants to end a
   // program that does not return.
   std::function<void(const Verdict&)> on_verdict;
+  // Told once, on a Member's thread: the generation is over and the loop does not come back.
+  std::function<void(const std::string& why)> on_stuck;
 };
 
 class Member : public Membership {

@@ -7,15 +7,23 @@
 namespace muster {
 namespace {
 
-Decision Wait(std::string reason = "") { return {Action::kWait, std::move(reason), -1, {}}; }
+Decision Make(Action action, std::string reason, int member = -1) {
+  Decision decision;
+  decision.action = action;
+  decision.reason = std::move(reason);
+  decision.member = member;
+  return decision;
+}
+Decision Wait(std::string reason = "") { return Make(Action::kWait, std::move(reason)); }
 
 Verdict About(const MemberState& m, ExitCode code, std::string message) {
   return {code, m.task, m.host, m.step, m.phase, std::move(message)};
 }
 
 Decision End(int member, Verdict verdict) {
-  std::string reason = Story(verdict);
-  return {Action::kEndJob, std::move(reason), member, std::move(verdict)};
+  Decision decision = Make(Action::kEndJob, Story(verdict), member);
+  decision.verdict = std::move(verdict);
+  return decision;
 }
 
 // Why member `m` is lost, or "" while it is not.
@@ -64,12 +72,21 @@ int FirstCollectiveError(const JobState& s) {
 
 Decision Lose(const JobState& s, int member, const std::string& why, const DecisionOptions& o) {
   const MemberState& m = s.members[member];
-  // Before the first generation there is nothing to lose: it may just come again.
-  if (s.stage == Stage::kJoining && (s.generation == 0 || o.recover))
-    return {Action::kDrop, why, member, {}};
+  // Nobody misses it: it may just come again.
+  if (s.generation == 0 || (o.recover && (s.stage == Stage::kJoining || !m.in_generation)))
+    return Make(Action::kDrop, why, member);
   Verdict verdict = About(m, ExitCode::kRetryable, why);
-  if (o.recover) return {Action::kAbortGeneration, Story(verdict), member, {}};
+  if (o.recover) return Make(Action::kAbortGeneration, Story(verdict), member);
   return End(member, std::move(verdict));
+}
+
+// A member that is there and heard, but does not get on.
+Decision GiveUp(int member, Verdict verdict, const DecisionOptions& o) {
+  if (!o.recover) return End(member, std::move(verdict));
+  Decision decision = Make(Action::kAbortGeneration, Story(verdict), member);
+  decision.verdict = std::move(verdict);
+  decision.expel = true;
+  return decision;
 }
 
 // The member that was lost first.
@@ -96,7 +113,7 @@ int HeldUpBy(const JobState& s, int waiter) {
   int culprit = -1;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
-    if (i == waiter || !m.joined || m.finished) continue;
+    if (i == waiter || !m.joined || !m.in_generation || m.finished) continue;
     if (m.phase == Phase::kReduce && m.step >= s.members[waiter].step) continue;
     if (culprit < 0 || m.step < s.members[culprit].step ||
         (m.step == s.members[culprit].step && m.phase_since < s.members[culprit].phase_since))
@@ -111,22 +128,28 @@ std::optional<Decision> PhaseDeadline(MonotonicTime now, const JobState& s,
     const MemberState& m = s.members[i];
     const Duration limit = o.phase[static_cast<int>(m.phase)];
     if (!m.joined || m.waiting || m.finished || limit == Duration::zero()) continue;
-    const Duration age = now - m.phase_since;
+    // From the end of a generation on it has that long again, to come back.
+    const Duration age =
+        now - (s.stage == Stage::kJoining ? std::max(m.phase_since, s.stage_since) : m.phase_since);
     if (age < limit) continue;
     const std::string_view name = PhaseName(m.phase);
     const int culprit = m.phase == Phase::kReduce ? HeldUpBy(s, i) : -1;
-    if (culprit < 0)
-      return End(i, About(m, ExitCode::kRetryable,
-                          fmt::format("in phase '{}' for {:.1f} s; timeouts.phase.{} is {:g} s",
-                                      name, Seconds(age), name, Seconds(limit))));
+    if (culprit < 0) {
+      Verdict verdict = About(m, ExitCode::kRetryable,
+                              fmt::format("in phase '{}' for {:.1f} s; timeouts.phase.{} is {:g} s",
+                                          name, Seconds(age), name, Seconds(limit)));
+      // A task that never trained is not given another try at what it cannot do.
+      return s.generation == 0 ? End(i, std::move(verdict)) : GiveUp(i, std::move(verdict), o);
+    }
     const MemberState& c = s.members[culprit];
-    return End(
+    return GiveUp(
         culprit,
         About(c, ExitCode::kRetryable,
               fmt::format("in phase '{}' for {:.1f} s while {} waits for it in '{}' for {:.1f} s; "
                           "timeouts.phase.{} is {:g} s",
                           PhaseName(c.phase), Seconds(now - c.phase_since), TaskText(m.task), name,
-                          Seconds(age), name, Seconds(limit))));
+                          Seconds(age), name, Seconds(limit))),
+        o);
   }
   return std::nullopt;
 }
@@ -138,8 +161,46 @@ std::optional<Decision> CollectiveError(MonotonicTime now, const JobState& s,
   const MemberState& m = s.members[first];
   if (now - m.collective_error->at < o.blame)
     return Wait(fmt::format("{} reports: {}", TaskText(m.task), m.collective_error->message));
-  if (o.recover) return Decision{Action::kAbortGeneration, m.collective_error->message, first, {}};
+  // An echo: nobody is known to be lost, so nobody is dropped.
+  if (o.recover) return Make(Action::kAbortGeneration, m.collective_error->message);
   return End(first, About(m, ExitCode::kRetryable, m.collective_error->message));
+}
+
+// Why a generation of fewer members than declared may be formed now; "" if it may not.
+std::string FewerWillDo(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
+  // The chief is the first; whoever has joined is on its way.
+  if (s.generation == 0 || !Ready(s.members[0])) return "";
+  int ready = 0, before = 0;
+  for (const MemberState& m : s.members) {
+    if (m.joined && !Ready(m)) return "";
+    ready += Ready(m) ? 1 : 0;
+    before += m.in_generation ? 1 : 0;
+  }
+  const std::string who = fmt::format("{} of {} members", ready, s.members.size());
+  // A stop that was asked for is one step away.
+  if (s.stop_requested) return fmt::format("{} go on to the step at which all stop", who);
+  if (o.min_members == 0 || ready < o.min_members || 2 * ready <= before) return "";
+  if (now - s.stage_since < o.grace) return "";
+  return fmt::format("{} go on: nobody else came within {:g} s (elastic.grace)", who,
+                     Seconds(o.grace));
+}
+
+Decision NotAllCame(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
+  if (s.generation == 0)
+    return End(-1, {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
+                    fmt::format("not all members came within {:g} s (timeouts.join): {}",
+                                Seconds(o.join), RosterLine(now, s))});
+  for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
+    const MemberState& m = s.members[i];
+    if (Ready(m) || !m.in_generation) continue;
+    return End(i, {ExitCode::kRetryable, m.task, m.host, m.step, m.phase,
+                   fmt::format("{}; nobody took its place within {:g} s (timeouts.rejoin)",
+                               m.joined ? "did not come back to the others" : m.why_missing,
+                               Seconds(o.rejoin))});
+  }
+  return End(-1, {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
+                  fmt::format("no generation could be formed within {:g} s (timeouts.rejoin): {}",
+                              Seconds(o.rejoin), RosterLine(now, s))});
 }
 
 Decision DecideJoining(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
@@ -147,25 +208,32 @@ Decision DecideJoining(MonotonicTime now, const JobState& s, const DecisionOptio
   if (s.stop_requested && s.generation == 0)
     return End(-1, {ExitCode::kPreempted, "", "", -1, Phase::kStarting,
                     "stopped before the first step, as asked"});
-  const bool all_ready = std::all_of(s.members.begin(), s.members.end(), [](const MemberState& m) {
-    return m.joined && m.connected && m.waiting;
-  });
-  if (all_ready) return {Action::kForm, "all members are ready", -1, {}};
-  if (now - s.stage_since >= o.join)
-    return End(-1, {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
-                    fmt::format("not all members came within {:g} s (timeouts.join): {}",
-                                Seconds(o.join), RosterLine(now, s))});
+  if (std::all_of(s.members.begin(), s.members.end(), Ready))
+    return Make(Action::kForm, "all members are ready");
+  if (std::string why = FewerWillDo(now, s, o); !why.empty())
+    return Make(Action::kForm, std::move(why));
+  if (now - s.stage_since >= (s.generation == 0 ? o.join : o.rejoin)) return NotAllCame(now, s, o);
   return Wait(RosterLine(now, s));
+}
+
+// A generation of fewer than all takes in whoever has come since.
+std::optional<Decision> Newcomer(const JobState& s) {
+  if (s.stop_requested) return std::nullopt;
+  std::string who;
+  for (const MemberState& m : s.members) {
+    if (m.in_generation && m.finished) return std::nullopt;
+    if (!m.in_generation && Ready(m)) who += (who.empty() ? "" : ", ") + TaskText(m.task);
+  }
+  if (who.empty()) return std::nullopt;
+  return Make(Action::kAbortGeneration, fmt::format("taking in {}", who));
 }
 
 Decision FailedFormation(const JobState& s, int member, const std::string& why,
                          const DecisionOptions& o) {
   const int attempt = s.failed_formations + 1;
   if (attempt < o.max_failed_formations)
-    return {Action::kAbortGeneration,
-            fmt::format("formation {} of {} failed: {}", attempt, o.max_failed_formations, why),
-            member,
-            {}};
+    return Make(Action::kAbortGeneration, fmt::format("formation {} of {} failed: {}", attempt,
+                                                      o.max_failed_formations, why));
   Verdict verdict{ExitCode::kRetryable,
                   "",
                   "",
@@ -181,6 +249,7 @@ Decision DecideForming(MonotonicTime now, const JobState& s, const DecisionOptio
   std::string unformed;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
+    if (!m.in_generation) continue;
     const auto& error = m.formation_error;
     if (error && error->generation == s.generation &&
         (first < 0 || error->at < s.members[first].formation_error->at))
@@ -198,7 +267,7 @@ Decision DecideForming(MonotonicTime now, const JobState& s, const DecisionOptio
                          Phase::kForming, error.message});
     return FailedFormation(s, first, error.message, o);
   }
-  if (all) return {Action::kStart, "all members have formed", -1, {}};
+  if (all) return Make(Action::kStart, "all members have formed");
   if (now - s.stage_since >= o.formation)
     return FailedFormation(
         s, -1, fmt::format("{} did not form within {:g} s", unformed, Seconds(o.formation)), o);
@@ -210,12 +279,14 @@ Decision DecideForming(MonotonicTime now, const JobState& s, const DecisionOptio
 Decision DecideFinished(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
   const MemberState* first = nullptr;
   for (const MemberState& m : s.members) {
-    if (m.finished && (first == nullptr || m.finished_at < first->finished_at)) first = &m;
+    if (m.in_generation && m.finished && (first == nullptr || m.finished_at < first->finished_at))
+      first = &m;
   }
   if (first == nullptr) return Wait();
   bool all = true;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
+    if (!m.in_generation) continue;
     if (m.finished) {
       if (m.last_step != first->last_step || m.outcome != first->outcome)
         return End(
@@ -249,17 +320,17 @@ Decision DecideEnding(MonotonicTime now, const JobState& s, const DecisionOption
         return Wait("a moment for " + TaskText(m.task) + ", which has not joined");
     }
   }
-  if (missing.empty()) return {Action::kClose, "all members have left", -1, {}};
+  if (missing.empty()) return Make(Action::kClose, "all members have left");
   const Duration limit = s.verdict.code == ExitCode::kDone ? o.end : std::min(o.end, o.farewell);
   if (now - s.stage_since >= limit)
-    return {Action::kClose,
-            fmt::format("no acknowledgement of the end within {:g} s: {}", Seconds(limit), missing),
-            -1,
-            {}};
+    return Make(Action::kClose, fmt::format("no acknowledgement of the end within {:g} s: {}",
+                                            Seconds(limit), missing));
   return Wait("waiting for acknowledgements: " + missing);
 }
 
 }  // namespace
+
+bool Ready(const MemberState& m) { return m.joined && m.connected && m.waiting; }
 
 std::string_view StageName(Stage stage) {
   constexpr std::string_view kNames[] = {"joining", "forming", "running", "ending"};
@@ -274,6 +345,7 @@ Decision Decide(MonotonicTime now, const JobState& state, const DecisionOptions&
   if (state.stage == Stage::kJoining) return DecideJoining(now, state, options);
   if (state.stage == Stage::kForming) return DecideForming(now, state, options);
   if (auto decision = CollectiveError(now, state, options)) return *std::move(decision);
+  if (auto decision = Newcomer(state)) return *std::move(decision);
   return DecideFinished(now, state, options);
 }
 
@@ -299,7 +371,7 @@ std::string RosterLine(MonotonicTime now, const JobState& state) {
   int ready = 0;
   std::string missing;
   for (const MemberState& m : state.members) {
-    if (m.joined && m.connected && m.waiting) {
+    if (Ready(m)) {
       ++ready;
       continue;
     }
@@ -319,10 +391,11 @@ std::string RosterLine(MonotonicTime now, const JobState& state) {
   return fmt::format("{}/{} joined{}", ready, state.members.size(), missing);
 }
 
-int NewestRank(const JobState& state) {
-  int newest = 0;
-  for (int i = 1; i < static_cast<int>(state.members.size()); ++i) {
-    if (state.members[i].last_step > state.members[newest].last_step) newest = i;
+int NewestMember(const JobState& state) {
+  int newest = -1;
+  for (int i = 0; i < static_cast<int>(state.members.size()); ++i) {
+    if (!Ready(state.members[i])) continue;
+    if (newest < 0 || state.members[i].last_step > state.members[newest].last_step) newest = i;
   }
   return newest;
 }

@@ -16,6 +16,7 @@ namespace muster {
 
 struct DecisionOptions {
   Duration join = std::chrono::minutes(10);       // until all declared members are ready
+  Duration rejoin = std::chrono::minutes(10);     // the same after a generation was lost
   Duration resume = std::chrono::seconds(1);      // a broken session may come back
   Duration heartbeat = std::chrono::seconds(10);  // silence after which a member is lost
   Duration end = std::chrono::seconds(30);        // from the first to the last one to finish
@@ -30,8 +31,14 @@ struct DecisionOptions {
   Duration phase[kNumPhases] = {};  // zero: no deadline
   // A decider that comes this much later than the time before was itself stopped.
   Duration late = std::chrono::milliseconds(1000);
-  // false: the loss of a member ends the job. true: it ends the generation, and training goes on.
+  // false: the loss of a member ends the job. true: it ends the generation, and training goes on
+  // in the next one, once all members are there again.
   bool recover = false;
+  // Elastic: after `grace` without a member, training goes on with those that are there, if they
+  // are at least `min_members` (0: never fewer than declared), the chief among them, and more than
+  // half of the generation before. Whoever comes later is taken in.
+  int min_members = 0;
+  Duration grace = std::chrono::seconds(30);
 };
 
 // The error of one generation as a member reported it.
@@ -55,9 +62,10 @@ struct MemberState {
   std::string why_missing = "never connected";
   std::optional<MonotonicTime> missing_since;  // of a connection that was lost
 
-  bool joined = false;     // has an accepted session, or one that may resume
-  bool connected = false;  // the session stands
-  bool gone = false;       // the session broke and the process's port refuses connections
+  bool in_generation = false;  // of JobState::generation
+  bool joined = false;         // has an accepted session, or one that may resume
+  bool connected = false;      // the session stands
+  bool gone = false;           // the session broke and the process's port refuses connections
   MonotonicTime broken_at, last_heard;
   uint64_t incarnation = 0;
   std::string host;
@@ -83,7 +91,7 @@ std::string_view StageName(Stage stage);
 struct JobState {
   Stage stage = Stage::kJoining;
   MonotonicTime started, stage_since, decided_at;
-  uint64_t generation = 0;
+  uint64_t generation = 0;  // the current one, or the last one while joining; 0: none yet
   int failed_formations = 0;
   bool stop_requested = false;       // by SIGTERM or SIGINT somewhere
   std::vector<MemberState> members;  // by rank
@@ -92,10 +100,10 @@ struct JobState {
 
 enum class Action {
   kWait,
-  kForm,             // all are ready: form a generation
+  kForm,             // enough are ready: form a generation of them
   kStart,            // all have formed it: train
-  kDrop,             // `member` is not there after all (joining): wait for it again
-  kAbortGeneration,  // and form another one
+  kDrop,             // `member` is not there after all, and is missed by nobody: wait for it again
+  kAbortGeneration,  // and form another one, `member` (if any) being dropped
   kEndJob,           // with `verdict`
   kClose,            // all have the verdict, or will not come for it any more
 };
@@ -103,7 +111,10 @@ struct Decision {
   Action action = Action::kWait;
   std::string reason;  // for the log
   int member = -1;     // whom it is about; -1: nobody in particular
-  Verdict verdict;     // kEndJob
+  // kAbortGeneration: `member` is there but does not get on. It is told that it was given up, so
+  // that its process ends and another one can take its place.
+  bool expel = false;
+  Verdict verdict;  // kEndJob
 };
 
 Decision Decide(MonotonicTime now, const JobState& state, const DecisionOptions& options);
@@ -115,7 +126,11 @@ Duration AllowForLateness(MonotonicTime now, JobState* state, const DecisionOpti
 // "5/8 joined, missing worker 3 (host:port, never connected), worker 4 (starting for 12 s)".
 std::string RosterLine(MonotonicTime now, const JobState& state);
 
-// The rank that holds the newest state: the highest last_step, the lowest rank of those.
-int NewestRank(const JobState& state);
+// Whether it can be part of a generation: joined, connected and waiting for one.
+bool Ready(const MemberState& member);
+
+// Of the members that are ready, the one that holds the newest state: the highest last_step, the
+// first of those. -1 if none is ready.
+int NewestMember(const JobState& state);
 
 }  // namespace muster

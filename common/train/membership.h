@@ -51,6 +51,9 @@ class Membership {
   // The loop is through: OK, or Preempted after a stop at an agreed step. Tells the coordinator and
   // returns the verdict for this process (`outcome` itself when all ended alike).
   virtual absl::Status Finish(int64_t last_step, const absl::Status& outcome) = 0;
+  // After Explain or Finish: false where only the generation is over, and the next one is to be
+  // joined (NextGeneration).
+  virtual bool JobEnded() const { return true; }
 };
 
 // After each committed step, on rank 0 only. Everything here is global (reduced over all replicas).

@@ -24,6 +24,13 @@ class DecisionTest : public ::testing::Test {
   void JoinAll() {
     for (int i = 0; i < 3; ++i) Join(i);
   }
+  // As the coordinator does at kForm.
+  void FormAll(uint64_t generation) {
+    JoinAll();
+    state_.stage = Stage::kForming;
+    state_.generation = generation;
+    for (MemberState& m : state_.members) m.in_generation = true;
+  }
   void Join(int i) {
     MemberState& m = state_.members[i];
     m.joined = m.connected = m.waiting = true;
@@ -37,6 +44,7 @@ class DecisionTest : public ::testing::Test {
     state_.generation = 1;
     for (MemberState& m : state_.members) {
       m.waiting = false;
+      m.in_generation = true;
       m.formed_generation = 1;
       m.step = 5;
       m.phase = Phase::kForward;
@@ -113,9 +121,7 @@ TEST_F(DecisionTest, AMemberLostBeforeTheFirstGenerationIsAwaitedAgain) {
 }
 
 TEST_F(DecisionTest, AMemberLostWhileFormingEndsTheJobThoughTheFormationFailedFirst) {
-  JoinAll();
-  state_.stage = Stage::kForming;
-  state_.generation = 1;
+  FormAll(1);
   state_.members[1].connected = false;
   state_.members[1].broken_at = now_;
   state_.members[0].formation_error = ReportedError{1, "chief:0 <-> worker:0: reset", now_};
@@ -128,9 +134,7 @@ TEST_F(DecisionTest, AMemberLostWhileFormingEndsTheJobThoughTheFormationFailedFi
 }
 
 TEST_F(DecisionTest, StartsWhenAllHaveFormed) {
-  JoinAll();
-  state_.stage = Stage::kForming;
-  state_.generation = 9;
+  FormAll(9);
   state_.members[0].formed_generation = state_.members[1].formed_generation = 9;
   state_.members[2].formed_generation = 8;
   EXPECT_EQ(Now().action, Action::kWait);
@@ -139,9 +143,7 @@ TEST_F(DecisionTest, StartsWhenAllHaveFormed) {
 }
 
 TEST_F(DecisionTest, TheThirdFailedFormationEndsTheJobNamingTheLink) {
-  JoinAll();
-  state_.stage = Stage::kForming;
-  state_.generation = 2;
+  FormAll(2);
   state_.members[2].formation_error = ReportedError{1, "of an older generation", now_};
   EXPECT_EQ(Now().action, Action::kWait);
   state_.members[2].formation_error = ReportedError{2, "worker:0 <-> worker:1: refused", now_};
@@ -154,9 +156,7 @@ TEST_F(DecisionTest, TheThirdFailedFormationEndsTheJobNamingTheLink) {
 }
 
 TEST_F(DecisionTest, AFormationThatCannotSucceedEndsTheJobAtOnceWithItsOwnCode) {
-  JoinAll();
-  state_.stage = Stage::kForming;
-  state_.generation = 2;
+  FormAll(2);
   state_.members[1].formation_error = ReportedError{
       2, "shared_memory needs all members on one host", now_, ExitCode::kConfiguration};
   const Decision d = Now();
@@ -177,9 +177,7 @@ TEST_F(DecisionTest, AFailureIsToldToThoseStillOnTheirWayForAMoment) {
 }
 
 TEST_F(DecisionTest, AFormationThatHangsNamesWhoHasNotFormed) {
-  JoinAll();
-  state_.stage = Stage::kForming;
-  state_.generation = 2;
+  FormAll(2);
   state_.failed_formations = 2;
   state_.members[0].formed_generation = 2;
   Pass(options_.formation);
@@ -233,16 +231,6 @@ TEST_F(DecisionTest, OfSeveralTheOneLostFirstIsTheCause) {
     state_.members[i].broken_at = now_ - milliseconds(i);
   }
   EXPECT_EQ(Now().verdict.task, "worker:1");
-}
-
-TEST_F(DecisionTest, WithRecoveryALossEndsTheGenerationOnly) {
-  RunAll();
-  options_.recover = true;
-  state_.members[2].connected = false;
-  state_.members[2].gone = true;
-  const Decision d = Now();
-  EXPECT_EQ(d.action, Action::kAbortGeneration);
-  EXPECT_EQ(d.member, 2);
 }
 
 TEST_F(DecisionTest, ALateDeciderJudgesNobodyForItsOwnGap) {
@@ -406,9 +394,9 @@ TEST_F(DecisionTest, ClosesWhenAllHaveAcknowledgedOrTheDeadlineNamesWhoDidNot) {
 
 TEST_F(DecisionTest, TheNewestStateIsTheHighestStepsThenTheLowestRanks) {
   JoinAll();
-  EXPECT_EQ(NewestRank(state_), 0);
+  EXPECT_EQ(NewestMember(state_), 0);
   state_.members[1].last_step = state_.members[2].last_step = 7;
-  EXPECT_EQ(NewestRank(state_), 1);
+  EXPECT_EQ(NewestMember(state_), 1);
 }
 
 }  // namespace

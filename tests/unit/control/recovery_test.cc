@@ -1,0 +1,323 @@
+// Going on after a loss: generations come and go, the members and what they hold stay.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "absl/synchronization/blocking_counter.h"
+#include "absl/synchronization/notification.h"
+#include "tests/unit/control/harness.h"
+
+namespace muster::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Recovery : public ::testing::Test {
+ protected:
+  explicit Recovery(int workers = 2, TestTimes times = {}) : cluster_(workers, times) {}
+
+  CoordinatorOptions coordinator_options() {
+    CoordinatorOptions options = cluster_.coordinator_options();
+    options.decision.recover = true;
+    options.decision.rejoin = std::chrono::seconds(20);
+    return options;
+  }
+  MemberOptions member_options(int rank) {
+    MemberOptions options = cluster_.member_options(rank);
+    options.recover = true;
+    options.timeouts.rejoin = std::chrono::seconds(20);
+    return options;
+  }
+  // Trains until the generation is lost, after step `last`; then finishes in the next one, at 7.
+  Crew::Body LoseOne(int64_t last, Generation* next) {
+    return [this, last, next](Member& member, Generation& generation) {
+      training_.DecrementCount();
+      (void)WaitInBarrier(member, generation);
+      EXPECT_FALSE(member.JobEnded());
+      generation.replicas.clear();
+      auto formed = member.NextGeneration(last);
+      if (!formed.ok()) return formed.status();
+      *next = *std::move(formed);
+      return FinishAt7(member, *next);
+    };
+  }
+
+  TestCluster cluster_;
+  absl::BlockingCounter training_{2};  // bodies of LoseOne that have their first generation
+};
+
+TEST_F(Recovery, AKilledMemberIsReplacedAndTheNewestStateIsKnown) {
+  ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
+  Crew crew;
+  Generation next[3];
+  crew.Add(member_options(0), LoseOne(12, &next[0]));
+  crew.Add(member_options(1), LoseOne(13, &next[1]));  // had committed one more
+  auto victim = Member::Make(member_options(2));
+  ASSERT_TRUE(victim->NextGeneration(0).ok());
+  training_.Wait();
+  cluster_.data_port(2).Close();
+  victim.reset();
+  crew.Add(member_options(2), [&](Member& member, Generation& generation) {
+    next[2] = std::move(generation);
+    return FinishAt7(member, next[2]);
+  });
+  crew.Join();
+  const Verdict verdict = cluster_.coordinator().Wait();
+  EXPECT_EQ(verdict.code, ExitCode::kDone) << verdict.message;
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_TRUE(crew.result(rank).ok()) << Message(crew.result(rank));
+    EXPECT_EQ(next[rank].rank, rank);
+    EXPECT_EQ(next[rank].world_size(), 3);
+    EXPECT_EQ(next[rank].owner, 1);
+    EXPECT_EQ(next[rank].owner_step, 13);
+    EXPECT_EQ(next[rank].run_id, "run-a");
+  }
+}
+
+TEST_F(Recovery, NobodyComesAndTheVerdictTellsWhoWasLostAndWhy) {
+  CoordinatorOptions options = coordinator_options();
+  options.decision.rejoin = std::chrono::milliseconds(300);
+  ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
+  Crew crew;
+  Generation next[2];
+  for (int rank : {0, 1}) crew.Add(member_options(rank), LoseOne(12, &next[rank]));
+  auto victim = Member::Make(member_options(2));
+  ASSERT_TRUE(victim->NextGeneration(0).ok());
+  training_.Wait();
+  cluster_.data_port(2).Close();
+  victim.reset();
+  crew.Join();
+  const Verdict verdict = cluster_.coordinator().Wait();
+  EXPECT_EQ(verdict.code, ExitCode::kRetryable);
+  EXPECT_EQ(verdict.task, "worker:1");
+  EXPECT_THAT(verdict.message, HasSubstr("the process is gone"));
+  EXPECT_THAT(verdict.message, HasSubstr("nobody took its place within 0.3 s"));
+  for (int i : {0, 1}) EXPECT_EQ(ExitCodeOf(crew.result(i)), ExitCode::kRetryable);
+}
+
+TEST_F(Recovery, ARestartedChiefFindsItsMembersAndTheirState) {
+  ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
+  Crew crew;
+  Generation next[3];
+  for (int rank : {1, 2}) crew.Add(member_options(rank), LoseOne(12, &next[rank]));
+  {
+    auto chief = Member::Make(member_options(0));
+    ASSERT_TRUE(chief->NextGeneration(0).ok());
+    training_.Wait();
+    cluster_.StopChief();
+  }
+  CoordinatorOptions successor = coordinator_options();
+  successor.epoch = 2;
+  ASSERT_TRUE(cluster_.StartChief(std::move(successor)).ok());
+  crew.Add(member_options(0), [&](Member& member, Generation& generation) {
+    next[0] = std::move(generation);
+    return FinishAt7(member, next[0]);
+  });
+  crew.Join();
+  EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
+  EXPECT_EQ(next[0].id, (2ull << 32) | 1);
+  EXPECT_EQ(next[0].owner, 1);
+  EXPECT_EQ(next[0].owner_step, 12);
+}
+
+TEST_F(Recovery, AChiefThatNeverComesBackEndsItsMembers) {
+  ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
+  Crew crew;
+  Generation next[3];
+  for (int rank : {1, 2}) {
+    MemberOptions options = member_options(rank);
+    options.timeouts.rejoin = std::chrono::milliseconds(300);
+    crew.Add(std::move(options), LoseOne(12, &next[rank]));
+  }
+  {
+    auto chief = Member::Make(member_options(0));
+    ASSERT_TRUE(chief->NextGeneration(0).ok());
+    training_.Wait();
+    cluster_.StopChief();
+  }
+  crew.Join();
+  for (int i : {0, 1}) {
+    EXPECT_EQ(ExitCodeOf(crew.result(i)), ExitCode::kRetryable);
+    EXPECT_THAT(std::string(Message(crew.result(i))), HasSubstr("(timeouts.rejoin)"));
+  }
+}
+
+TEST_F(Recovery, AChiefWithoutARecordGoesOnWithItsMembersRun) {
+  ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
+  Crew crew;
+  Generation next[3];
+  for (int rank : {1, 2}) crew.Add(member_options(rank), LoseOne(12, &next[rank]));
+  {
+    auto chief = Member::Make(member_options(0));
+    ASSERT_TRUE(chief->NextGeneration(0).ok());
+    training_.Wait();
+    cluster_.StopChief();
+  }
+  CoordinatorOptions successor = coordinator_options();
+  successor.admission.run_id = "run-b";
+  successor.admission.fresh_run = true;
+  std::string adopted;
+  successor.on_run_id = [&adopted](const std::string& run_id) { adopted = run_id; };
+  ASSERT_TRUE(cluster_.StartChief(std::move(successor)).ok());
+  crew.Add(member_options(0), [&](Member& member, Generation& generation) {
+    next[0] = std::move(generation);
+    return FinishAt7(member, next[0]);
+  });
+  crew.Join();
+  EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
+  EXPECT_EQ(adopted, "run-a");
+  EXPECT_EQ(next[0].run_id, "run-a");
+  EXPECT_GT(next[0].id >> 32, 1u);  // above what the members have seen
+}
+
+class QuickRecovery : public Recovery {
+ protected:
+  static TestTimes Times() {
+    TestTimes times;
+    times.heartbeat = std::chrono::milliseconds(1500);
+    return times;
+  }
+  QuickRecovery() : Recovery(1, Times()) {}
+};
+
+TEST_F(QuickRecovery, AFrozenMemberThatWakesJoinsAsNew) {
+  ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
+  Crew crew;
+  Generation next[2];
+  crew.Add(member_options(0), LoseOne(12, &next[0]));
+  MemberOptions options = member_options(1);
+  options.timeouts.heartbeat_interval = std::chrono::hours(1);  // says nothing by itself
+  options.timeouts.heartbeat = std::chrono::hours(1);
+  crew.Add(std::move(options), LoseOne(12, &next[1]));
+  crew.Join();
+  EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
+  EXPECT_EQ(next[1].id, (1ull << 32) | 2);
+  EXPECT_EQ(next[1].owner_step, 12);
+}
+
+class PairRecovery : public Recovery {
+ protected:
+  PairRecovery() : Recovery(1) {}
+};
+
+TEST_F(PairRecovery, AReplacedMemberThatWakesIsSuperseded) {
+  CoordinatorOptions chief = coordinator_options();
+  chief.admission.suspect = std::chrono::milliseconds(300);
+  ASSERT_TRUE(cluster_.StartChief(std::move(chief)).ok());
+  Crew crew;
+  Generation next;
+  crew.Add(member_options(0), LoseOne(12, &next));
+  MemberOptions options = member_options(1);
+  options.timeouts.heartbeat_interval = options.timeouts.heartbeat = std::chrono::hours(1);
+  options.timeouts.resume = std::chrono::hours(1);
+  auto frozen = Member::Make(std::move(options));
+  auto old = frozen->NextGeneration(0);
+  ASSERT_TRUE(old.ok());
+  // Silent for so long that a namesake may take its place.
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  absl::Notification finish;
+  crew.Add(member_options(1), [&](Member& member, Generation& generation) {
+    finish.WaitForNotification();
+    return FinishAt7(member, generation);
+  });
+  const absl::Status local = old->replicas[0]->Barrier()->Wait();
+  EXPECT_FALSE(local.ok());
+  old->replicas.clear();
+  const auto refused = frozen->NextGeneration(12);
+  finish.Notify();
+  crew.Join();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(ExitCodeOf(refused.status()), ExitCode::kRetryable);
+  EXPECT_THAT(std::string(Message(refused.status())), HasSubstr("superseded"));
+  EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
+}
+
+TEST_F(QuickRecovery, AMemberThatHangsIsToldAndItsPlaceIsTaken) {
+  CoordinatorOptions options = coordinator_options();
+  options.decision.phase[static_cast<int>(Phase::kReduce)] = std::chrono::milliseconds(600);
+  ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
+  Crew crew;
+  Generation next;
+  crew.Add(member_options(0), LoseOne(12, &next));
+  MemberOptions hanging = member_options(1);
+  absl::Notification told;
+  hanging.on_verdict = [&](const Verdict& verdict) {
+    EXPECT_EQ(verdict.code, ExitCode::kRetryable);
+    EXPECT_THAT(verdict.message, HasSubstr("in phase 'data'"));
+    told.Notify();
+  };
+  auto hangs = Member::Make(std::move(hanging));
+  ASSERT_TRUE(hangs->NextGeneration(0).ok());
+  hangs->SetPhase(Phase::kData, 12);
+  EXPECT_TRUE(told.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  hangs.reset();
+  crew.Add(member_options(1), FinishAt7);
+  crew.Join();
+  EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
+  EXPECT_EQ(next.owner_step, 12);
+}
+
+TEST_F(QuickRecovery, ALoopThatDoesNotComeBackIsStuck) {
+  ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
+  MemberOptions options = member_options(1);
+  options.timeouts.abort = std::chrono::milliseconds(200);
+  absl::Notification stuck;
+  options.on_stuck = [&](const std::string& why) {
+    EXPECT_THAT(why, HasSubstr("did not come back within 0.2 s"));
+    EXPECT_THAT(why, HasSubstr("lost the chief"));
+    stuck.Notify();
+  };
+  auto member = Member::Make(std::move(options));
+  {
+    auto chief = Member::Make(member_options(0));
+    std::thread chief_thread([&] { EXPECT_TRUE(chief->NextGeneration(0).ok()); });
+    EXPECT_TRUE(member->NextGeneration(0).ok());
+    chief_thread.join();
+    cluster_.StopChief();
+  }
+  EXPECT_TRUE(stuck.WaitForNotificationWithTimeout(absl::Seconds(20)));
+}
+
+TEST_F(Recovery, ElasticShrinksAndGrowsBack) {
+  CoordinatorOptions options = coordinator_options();
+  options.decision.min_members = 2;
+  options.decision.grace = std::chrono::milliseconds(200);
+  ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
+  std::atomic<int> sizes[2][3] = {};
+  absl::Notification shrunk;
+  Crew crew;
+  for (int rank : {0, 2}) {
+    crew.Add(member_options(rank), [&, i = rank / 2](Member& member, Generation& first) {
+      training_.DecrementCount();
+      sizes[i][0] = first.world_size();
+      Generation now = std::move(first);
+      for (int n = 1; n < 3; ++n) {
+        (void)WaitInBarrier(member, now);
+        now.replicas.clear();
+        auto next = member.NextGeneration(12 + n);
+        if (!next.ok()) return next.status();
+        now = *std::move(next);
+        sizes[i][n] = now.world_size();
+        EXPECT_EQ(now.rank, n == 1 ? i : 2 * i);
+        if (n == 1 && i == 0) shrunk.Notify();
+      }
+      return FinishAt7(member, now);
+    });
+  }
+  auto victim = Member::Make(member_options(1));
+  ASSERT_TRUE(victim->NextGeneration(0).ok());
+  training_.Wait();
+  cluster_.data_port(1).Close();
+  victim.reset();
+  ASSERT_TRUE(shrunk.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  crew.Add(member_options(1), FinishAt7);
+  crew.Join();
+  EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
+  for (int i : {0, 1}) {
+    EXPECT_EQ(sizes[i][0], 3);
+    EXPECT_EQ(sizes[i][1], 2);
+    EXPECT_EQ(sizes[i][2], 3);
+  }
+}
+
+}  // namespace
+}  // namespace muster::testing

@@ -1,0 +1,199 @@
+// The coordinator's judgement where the loss of a member ends a generation, not the job.
+#include <gmock/gmock.h>
+
+#include "common/cluster/decision.h"
+
+namespace muster {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+// Four members in step 5 of generation 1.
+class RecoveryTest : public ::testing::Test {
+ protected:
+  RecoveryTest() {
+    options_.recover = true;
+    state_.started = state_.stage_since = state_.decided_at = now_;
+    state_.stage = Stage::kRunning;
+    state_.generation = 1;
+    for (const char* task : {"chief:0", "worker:0", "worker:1", "worker:2"}) {
+      MemberState m;
+      m.task = task;
+      m.address = std::string(task) + ".example:2222";
+      m.joined = m.connected = m.in_generation = true;
+      m.last_heard = m.phase_since = now_;
+      m.formed_generation = 1;
+      m.step = 5;
+      m.last_step = 4;
+      m.phase = Phase::kForward;
+      state_.members.push_back(m);
+    }
+  }
+  // As the coordinator does at kDrop and kAbortGeneration.
+  void Drop(int i, const char* why) {
+    MemberState absent;
+    absent.task = state_.members[i].task;
+    absent.address = state_.members[i].address;
+    absent.in_generation = state_.members[i].in_generation;
+    absent.why_missing = why;
+    absent.missing_since = now_;
+    state_.members[i] = absent;
+  }
+  void Abort() {
+    state_.stage = Stage::kJoining;
+    state_.stage_since = now_;
+  }
+  void Wait(int i) {
+    MemberState& m = state_.members[i];
+    m.joined = m.connected = m.waiting = true;
+    m.last_heard = now_;
+  }
+  void Pass(Duration d) {
+    now_ += d;
+    for (MemberState& m : state_.members) m.last_heard = now_;
+  }
+  Decision Now() { return Decide(now_, state_, options_); }
+
+  MonotonicTime now_ = MonotonicTime() + std::chrono::hours(1);
+  JobState state_;
+  DecisionOptions options_;
+};
+
+TEST_F(RecoveryTest, ALossEndsTheGenerationOnly) {
+  state_.members[2].connected = false;
+  state_.members[2].gone = true;
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kAbortGeneration);
+  EXPECT_EQ(d.member, 2);
+  EXPECT_FALSE(d.expel);
+  EXPECT_THAT(d.reason, HasSubstr("worker 1"));
+}
+
+TEST_F(RecoveryTest, AllMembersAreAwaitedAgainAndNobodyElseTrainsMeanwhile) {
+  Drop(2, "lost: its process is gone");
+  Abort();
+  for (int i : {0, 1, 3}) Wait(i);
+  Pass(options_.rejoin - milliseconds(1));
+  EXPECT_EQ(Now().action, Action::kWait);
+  Wait(2);
+  EXPECT_EQ(Now().action, Action::kForm);
+}
+
+TEST_F(RecoveryTest, WhoeverNobodyReplacesIsTheVerdictWithTheReasonOfItsLoss) {
+  Drop(2, "lost: its process is gone");
+  Abort();
+  for (int i : {0, 1, 3}) Wait(i);
+  Pass(options_.rejoin);
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kEndJob);
+  EXPECT_EQ(d.verdict.code, ExitCode::kRetryable);
+  EXPECT_EQ(d.verdict.task, "worker:1");
+  EXPECT_EQ(d.verdict.message,
+            "lost: its process is gone; nobody took its place within 600 s (timeouts.rejoin)");
+}
+
+TEST_F(RecoveryTest, ALossWhileMembersAreAwaitedIsAwaitedToo) {
+  Drop(2, "lost");
+  Abort();
+  for (int i : {0, 1, 3}) Wait(i);
+  state_.members[3].connected = false;
+  state_.members[3].gone = true;
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kDrop);
+  EXPECT_EQ(d.member, 3);
+}
+
+TEST_F(RecoveryTest, AMemberThatHangsIsGivenUpAndTold) {
+  options_.phase[static_cast<int>(Phase::kReduce)] = seconds(60);
+  for (int i : {0, 1, 3}) state_.members[i].phase = Phase::kReduce;
+  Pass(seconds(60));
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kAbortGeneration);
+  EXPECT_EQ(d.member, 2);
+  EXPECT_TRUE(d.expel);
+  EXPECT_THAT(d.verdict.message, HasSubstr("in phase 'forward' for 60.0 s while chief 0 waits"));
+}
+
+TEST_F(RecoveryTest, WhoComesBackFromAnAbortedGenerationHasAPhaseLongForIt) {
+  options_.phase[static_cast<int>(Phase::kReduce)] = seconds(60);
+  for (MemberState& m : state_.members) m.phase = Phase::kReduce;
+  Pass(seconds(59));
+  Drop(2, "lost");
+  Abort();
+  Pass(seconds(59));
+  EXPECT_EQ(Now().action, Action::kWait);
+  Pass(seconds(1));
+  EXPECT_EQ(Now().action, Action::kAbortGeneration);
+  EXPECT_TRUE(Now().expel);
+}
+
+TEST_F(RecoveryTest, ACollectiveErrorWithoutARootCauseDropsNobody) {
+  state_.members[1].collective_error = ReportedError{1, "worker:0 <-> worker:1: reset", now_};
+  EXPECT_EQ(Now().action, Action::kWait);
+  Pass(options_.blame);
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kAbortGeneration);
+  EXPECT_EQ(d.member, -1);
+}
+
+TEST_F(RecoveryTest, AStopEndsWithThoseWhoAreThere) {
+  Drop(2, "lost");
+  Abort();
+  state_.stop_requested = true;
+  for (int i : {0, 1}) Wait(i);
+  EXPECT_EQ(Now().action, Action::kWait);  // worker 2 is still on its way back
+  Wait(3);
+  EXPECT_EQ(Now().action, Action::kForm);
+}
+
+TEST_F(RecoveryTest, ElasticGoesOnWithFewerAfterTheGrace) {
+  options_.min_members = 2;
+  options_.grace = seconds(5);
+  Drop(2, "lost");
+  Abort();
+  for (int i : {0, 1, 3}) Wait(i);
+  Pass(seconds(5) - milliseconds(1));
+  EXPECT_EQ(Now().action, Action::kWait);
+  Pass(milliseconds(1));
+  EXPECT_EQ(Now().action, Action::kForm);
+}
+
+TEST_F(RecoveryTest, ElasticNeedsTheChiefTheLeastAndMoreThanHalf) {
+  options_.min_members = 2;
+  options_.grace = seconds(0);
+  for (int i : {1, 2, 3}) Drop(i, "lost");
+  Abort();
+  for (int i : {0, 3}) Wait(i);
+  EXPECT_EQ(Now().action, Action::kWait);  // two of four are no majority
+  Wait(2);
+  EXPECT_EQ(Now().action, Action::kForm);
+  options_.min_members = 4;
+  EXPECT_EQ(Now().action, Action::kWait);
+  options_.min_members = 2;
+  state_.members[0].waiting = false;
+  EXPECT_EQ(Now().action, Action::kWait);  // the chief is on its way
+}
+
+TEST_F(RecoveryTest, ANewcomerIsTakenIn) {
+  Drop(2, "lost");
+  state_.members[2].in_generation = false;  // a generation of the three others runs
+  EXPECT_EQ(Now().action, Action::kWait);
+  Wait(2);
+  EXPECT_EQ(Now().action, Action::kAbortGeneration);
+  EXPECT_EQ(Now().member, -1);
+  // At the end there is nothing left to do for it.
+  state_.members[0].finished = true;
+  EXPECT_EQ(Now().action, Action::kWait);
+}
+
+TEST_F(RecoveryTest, ANewcomerThatIsLostIsMissedByNobody) {
+  state_.members[2].in_generation = false;
+  state_.members[2].connected = false;
+  state_.members[2].gone = true;
+  EXPECT_EQ(Now().action, Action::kDrop);
+}
+
+}  // namespace
+}  // namespace muster
