@@ -140,6 +140,8 @@ class Task {
   absl::Status CheckSupported() const;
   absl::Status CheckBackend() const;
   absl::Status Prepare();
+  // Takes over what the chief's part begins with; false: there is nothing to train.
+  absl::StatusOr<bool> Begin();
   absl::Status Train();
   absl::Status TrainAsMember();
   // The address that data connections take the same way as.
@@ -196,13 +198,10 @@ absl::Status Task::CheckSupported() const {
   }
   if (job_.tls.enabled)
     return not_yet("tls.enabled", "would encrypt the control connections but not the gradients");
-  if (is_chief() && (job_.checkpoint.every_steps || job_.checkpoint.every_epochs)) {
+  if (is_chief() && job_.model_dir.empty()) {
     LogWarning(
-        "checkpoint is set, but this version writes no checkpoints: what is trained is lost when "
-        "the job ends");
+        "model_dir is not set: nothing is saved, and what is trained is lost when the job ends");
   }
-  if (job_.restore != "auto" && job_.restore != "never")
-    return not_yet("restore", "writes and reads no checkpoints");
   if (!job_.callbacks.empty()) return not_yet("callbacks", "has none");
   if (!job_.elastic.empty()) return not_yet("elastic", "ends a job that loses a member");
   return absl::OkStatus();
@@ -226,10 +225,21 @@ absl::Status Task::Prepare() {
                     devices_.size()));
   }
   MUSTER_ASSIGN_OR_RETURN(ProgramFactory program, parts_.find_program(job_.program));
-  TrainerOptions options{job_, std::move(program), devices_, {}};
-  if (chief_ != nullptr) options.observers = chief_->observers();
+  TrainerOptions options{job_, std::move(program), devices_, {}, nullptr};
+  if (chief_ != nullptr) {
+    options.observers = chief_->observers();
+    options.checkpoints = chief_->checkpoints();
+  }
   MUSTER_ASSIGN_OR_RETURN(trainer_, Trainer::Make(std::move(options)));
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Task::Begin() {
+  if (chief_ == nullptr) return true;
+  MUSTER_ASSIGN_OR_RETURN(const StartingPoint start, chief_->Begin());
+  if (start.finished) return false;
+  if (start.restore) MUSTER_RETURN_IF_ERROR(trainer_->Restore(*start.restore));
+  return true;
 }
 
 absl::Status Task::FailEarly(const absl::Status& failure) {
@@ -346,7 +356,17 @@ absl::Status Task::Run(const Arguments& arguments) {
     result = chief.status();
   }
   if (result.ok()) result = Prepare();
-  result = result.ok() ? Train() : FailEarly(result);
+  bool train = false;
+  if (result.ok()) {
+    const absl::StatusOr<bool> begun = Begin();
+    result = begun.status();
+    train = begun.ok() && *begun;
+  }
+  if (train) {
+    result = Train();
+  } else if (!result.ok()) {
+    result = FailEarly(result);
+  }
   return chief_ == nullptr ? result : chief_->End(result);
 }
 

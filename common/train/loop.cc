@@ -1,56 +1,30 @@
 #include "common/train/loop.h"
 
 #include <ATen/Functions.h>
-#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "common/base/logging.h"
-#include "common/train/precision.h"
+#include "common/train/evaluation.h"
 
 namespace muster {
 
-// ---- LocalExchange
-
-absl::StatusOr<std::vector<at::Tensor>> LocalExchange::Exchange(int replica,
-                                                                const at::Tensor& value) {
-  absl::MutexLock lock(&mutex_);
-  if (!status_.ok()) return status_;
-  values_[replica] = value;
-  const int64_t round = round_;
-  if (++arrived_ == size_) {
-    result_ = values_;
-    arrived_ = 0;
-    ++round_;
-    return result_;
-  }
-  auto over = [this, round]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return round_ != round || !status_.ok();
-  };
-  if (!mutex_.AwaitWithTimeout(absl::Condition(&over), absl::FromChrono(timeout_))) {
-    return DeadlinePassed(
-        fmt::format("{} of {} replicas of this process came to local_results", arrived_, size_));
-  }
-  if (round_ == round) return status_;
-  return result_;
+absl::Status CouldNotSave(int64_t step, const absl::Status& why) {
+  return StatusFor(
+      ExitCode::kRetryable,
+      fmt::format("the state after step {} could not be saved: {}", step, Message(why)));
 }
-
-void LocalExchange::Abort(absl::Status why) {
-  absl::MutexLock lock(&mutex_);
-  if (status_.ok()) status_ = std::move(why);
-}
-
-// ---- LoopImpl
 
 namespace {
+
 StepRunnerOptions RunnerOptions(const LoopContext& context, int local_index,
-                                std::function<void(Phase)> on_phase) {
+                                int64_t global_batch_size, std::function<void(Phase)> on_phase) {
   StepRunnerOptions options;
   options.replica = context.first_replica + local_index;
   options.num_replicas = context.num_replicas;
   options.first_local = local_index == 0;
-  options.global_batch_size = context.global_batch_size;
+  options.global_batch_size = global_batch_size;
   options.on_phase = std::move(on_phase);
   return options;
 }
@@ -71,26 +45,23 @@ int64_t TotalSteps(const Job& job, int64_t steps_per_epoch) {
 }
 
 LoopImpl::LoopImpl(const LoopContext& context, Replica* replica, Communicator* communicator,
-                   int local_index)
+                   int local_index, LoopState* state)
     : context_(context),
       replica_(replica),
       communicator_(communicator),
       local_index_(local_index),
       global_replica_(context.first_replica + local_index),
+      state_(*state),
       runner_(replica, communicator, context.job,
-              RunnerOptions(context, local_index, [this](Phase phase) { Enter(phase); })),
+              RunnerOptions(context, local_index, state->global_batch_size,
+                            [this](Phase phase) { Enter(phase); })),
       sampler_(TrainSampler(context.job, *replica, context.datasets.at(Split::kTrain)->size(),
-                            context.global_batch_size)) {
-  size_t sums = 0;
-  for (const NamedMetric& metric : replica_->metrics()) sums += metric.metric->width();
-  state_.epoch_metric_sums.resize(sums);
-}
+                            state->global_batch_size)) {}
 
 LoopImpl::~LoopImpl() = default;
 
 absl::Status LoopImpl::Run() {
-  MUSTER_RETURN_IF_ERROR(
-      CatchProgramErrors("taking over the state", [&] { ThrowIfError(BroadcastState()); }));
+  MUSTER_RETURN_IF_ERROR(CatchProgramErrors("taking over the state", [&] { TakeOverState(); }));
   data::PipelineOptions options;
   options.seed = context_.job.seed;
   pipeline_ = data::Pipeline::Make(context_.datasets.at(Split::kTrain), sampler_, state_.position,
@@ -99,59 +70,60 @@ absl::Status LoopImpl::Run() {
   epoch_start_ = step_start_ = Clock::now();
   replica_->SetTraining(true);
   Loop loop(this);
-  MUSTER_RETURN_IF_ERROR(CatchProgramErrors("run", [&] { replica_->program().run(loop); }));
-  if (stop_) return Preempted(fmt::format("stopped on request after step {}", state_.steps));
+  const absl::Status ran = CatchProgramErrors("run", [&] { replica_->program().run(loop); });
+  const bool stopped = ran.ok() || absl::IsCancelled(ran) ? stop_ : false;
+  if (!ran.ok() && !stopped) return ran;
+  if (stopped) return Preempted(fmt::format("stopped on request after step {}", state_.steps));
   return absl::OkStatus();
 }
 
 // ---- State
 
-void LoopImpl::BroadcastTensors(const std::vector<at::Tensor>& tensors) {
-  // One broadcast for each type: many small tensors would cost a round trip each.
-  at::NoGradGuard no_grad;
-  std::vector<at::ScalarType> types;
-  for (const at::Tensor& t : tensors) {
-    if (std::find(types.begin(), types.end(), t.scalar_type()) == types.end())
-      types.push_back(t.scalar_type());
+void LoopImpl::TakeOverState() {
+  BroadcastState(replica_, communicator_, context_.owner_replica, &state_);
+  runner_.set_scaler_state(state_.loss_scaler);
+  if (state_.position.offset >= sampler_.examples_per_epoch()) {
+    // The job's epochs have become shorter since the state was saved.
+    state_.position = {state_.position.epoch + 1, 0};
+    ResetEpoch();
   }
-  for (at::ScalarType type : types) {
-    std::vector<at::Tensor> flat;
-    for (const at::Tensor& t : tensors) {
-      if (t.scalar_type() == type) flat.push_back(t.detach().reshape({-1}).to(replica_->device()));
-    }
-    at::Tensor joined = at::cat(flat);
-    ThrowIfError(communicator_->Broadcast(BufferOf(joined), context_.owner_replica)->Wait());
-    int64_t offset = 0;
-    for (const at::Tensor& t : tensors) {
-      if (t.scalar_type() != type) continue;
-      t.detach().copy_(joined.narrow(0, offset, t.numel()).reshape(t.sizes()));
-      offset += t.numel();
-    }
+  // The job may also have become longer: what was its end is none any more.
+  if (!Through()) {
+    state_.test_due = false;
+    if (state_.position.offset != 0) state_.validation_due = false;
   }
+  state_.validation_due = state_.validation_due && Has(Split::kValidation);
+  state_.test_due = state_.test_due && Has(Split::kTest);
 }
 
-absl::Status LoopImpl::BroadcastState() {
-  std::vector<double> scalars = {static_cast<double>(state_.steps),
-                                 static_cast<double>(state_.position.epoch),
-                                 static_cast<double>(state_.position.offset), state_.epoch_loss_sum,
-                                 static_cast<double>(state_.epoch_examples)};
-  const size_t metrics_at = scalars.size();
-  scalars.insert(scalars.end(), state_.epoch_metric_sums.begin(), state_.epoch_metric_sums.end());
-  const size_t scaler_at = scalars.size();
-  const std::vector<double> scaler = runner_.scaler_state();
-  scalars.insert(scalars.end(), scaler.begin(), scaler.end());
-  const at::Tensor host = at::tensor(scalars, at::kDouble);
-  std::vector<at::Tensor> tensors = replica_->state();
-  tensors.push_back(host);
-  BroadcastTensors(tensors);
-  const double* s = host.const_data_ptr<double>();
-  state_.steps = static_cast<int64_t>(s[0]);
-  state_.position = {static_cast<int64_t>(s[1]), static_cast<int64_t>(s[2])};
-  state_.epoch_loss_sum = s[3];
-  state_.epoch_examples = static_cast<int64_t>(s[4]);
-  state_.epoch_metric_sums.assign(s + metrics_at, s + scaler_at);
-  runner_.set_scaler_state(std::vector<double>(s + scaler_at, s + scaler_at + scaler.size()));
-  return absl::OkStatus();
+void LoopImpl::ResetEpoch() {
+  state_.epoch_loss_sum = 0;
+  state_.epoch_examples = 0;
+  std::fill(state_.epoch_metric_sums.begin(), state_.epoch_metric_sums.end(), 0.0);
+}
+
+void LoopImpl::Save() {
+  if (!reporter() || context_.checkpoints == nullptr) return;
+  SaveMoment moment;
+  moment.step = state_.steps;
+  moment.epoch = last_epoch();
+  moment.epoch_end = state_.position.offset == 0;
+  moment.last = Through();
+  moment.stopping = stop_;
+  const bool must = moment.last || moment.stopping;
+  if (must) Enter(Phase::kSave);  // Wanted may wait for the save before
+  if (!context_.checkpoints->Wanted(moment)) return;
+  Enter(Phase::kSave);
+  for (Observer* observer : context_.observers) observer->OnSave(state_.steps);
+  auto snapshot = context_.snapshots->Take(*replica_, state_);
+  if (snapshot.ok()) {
+    context_.checkpoints->Save(*std::move(snapshot));
+  } else if (must) {
+    throw StatusError(CouldNotSave(state_.steps, snapshot.status()));
+  } else {
+    LogWarning("{}; training goes on", Message(CouldNotSave(state_.steps, snapshot.status())));
+  }
+  Enter(Phase::kForward);
 }
 
 void LoopImpl::CheckReplicasEqual() {
@@ -174,15 +146,15 @@ void LoopImpl::CheckReplicasEqual() {
 
 // ---- Steps
 
-bool LoopImpl::Finished() const {
+bool LoopImpl::Through() const {
   const Job& job = context_.job;
-  if (stop_ || (job.max_steps && state_.steps >= *job.max_steps)) return true;
+  if (job.max_steps && state_.steps >= *job.max_steps) return true;
   if (!job.epochs && job.max_steps) return false;
   return state_.position.epoch >= job.epochs.value_or(1);
 }
 
 bool LoopImpl::Next(data::Batch* batch) {
-  if (Finished()) return false;
+  if (stop_ || Through()) return false;
   if (!have_batch_) {
     Enter(Phase::kData);
     const MonotonicTime start = Clock::now();
@@ -205,97 +177,113 @@ void LoopImpl::RunStep(const StepRunner::Body& body) {
   plan.steps_done = state_.steps;
   plan.epoch = state_.position.epoch;
   plan.global_examples = loaded_.global.size();
+  plan.summary = reporter() && !context_.observers.empty() &&
+                 (state_.steps + 1) % context_.job.summary.every_steps == 0;
   plan.stop_requested = first_local() && context_.membership->StopRequested();
   auto result = runner_.Run(plan, loaded_.batch, loaded_.local.size(), body);
   if (!result.ok()) throw StatusError(result.status());
-  // The commit: everything below is computed, not exchanged.
-  ++state_.steps;
-  state_.epoch_loss_sum += result->loss * static_cast<double>(result->examples);
-  state_.epoch_examples += result->examples;
-  for (size_t i = 0; i < state_.epoch_metric_sums.size(); ++i)
-    state_.epoch_metric_sums[i] += result->metric_increments[i];
-  const int64_t epoch = state_.position.epoch;
-  state_.position = sampler_.Next(state_.position);
-  stop_ = stop_ || result->stop;
-  loaded_.position.epoch = epoch;
-  if (reporter()) ReportStep(*result);
-  epoch_ended_ = state_.position.offset == 0;
-  if (epoch_ended_) EndEpoch();
+  Commit(*result);
   step_start_ = Clock::now();
 }
 
+// Everything here is computed, not exchanged.
+void LoopImpl::Commit(const StepResult& result) {
+  ++state_.steps;
+  state_.examples += result.examples;
+  state_.epoch_loss_sum += result.loss * static_cast<double>(result.examples);
+  state_.epoch_examples += result.examples;
+  for (size_t i = 0; i < state_.epoch_metric_sums.size(); ++i)
+    state_.epoch_metric_sums[i] += result.metric_increments[i];
+  state_.position = sampler_.Next(state_.position);
+  state_.loss_scaler = runner_.scaler_state();
+  state_.validation_due = state_.test_due = false;
+  stop_ = stop_ || result.stop;
+  if (reporter()) ReportStep(result);
+  if (state_.position.offset == 0 || Through()) EndEpoch();
+  Save();
+}
+
+// Of an epoch, or of the job in the middle of one.
 void LoopImpl::EndEpoch() {
   CheckReplicasEqual();
-  const int64_t epoch = loaded_.position.epoch;
   if (reporter()) {
-    auto metrics = MetricResults(state_.epoch_metric_sums.data());
+    auto metrics = MetricResults(*replica_, state_.epoch_metric_sums.data());
     metrics["loss"] =
         state_.epoch_loss_sum / static_cast<double>(std::max<int64_t>(1, state_.epoch_examples));
-    ReportEpoch(Split::kTrain, epoch, state_.epoch_examples, Seconds(Clock::now() - epoch_start_),
-                metrics);
+    ReportEpoch(Split::kTrain, last_epoch(), state_.epoch_examples,
+                Seconds(Clock::now() - epoch_start_), metrics);
+    ReportParameters();
   }
-  state_.epoch_loss_sum = 0;
-  state_.epoch_examples = 0;
-  std::fill(state_.epoch_metric_sums.begin(), state_.epoch_metric_sums.end(), 0.0);
+  // A job that is made longer goes on within the epoch.
+  if (state_.position.offset == 0) ResetEpoch();
+  state_.validation_due = fitting_ && Has(Split::kValidation);
+  state_.test_due = fitting_ && Through() && Has(Split::kTest);
   epoch_start_ = Clock::now();
 }
 
 void LoopImpl::Fit() {
+  fitting_ = true;
   Program& program = replica_->program();
   const StepRunner::Body body = [&program](Step& step, const data::Batch& batch) {
     program.train_step(step, batch);
   };
-  const auto validate = [this] {
-    if (!stop_ && context_.datasets.contains(Split::kValidation)) Evaluate(Split::kValidation);
-    epoch_start_ = step_start_ = Clock::now();
-  };
+  RunDuePasses();
   data::Batch batch;
   while (Next(&batch)) {
     RunStep(body);
-    if (epoch_ended_) validate();
+    RunDuePasses();
   }
-  if (stop_) return;
-  if (state_.epoch_examples > 0) {  // max_steps ended in the middle of an epoch
-    EndEpoch();
-    validate();
-  }
-  if (context_.datasets.contains(Split::kTest)) Evaluate(Split::kTest);
 }
 
-// ---- Evaluation
+// ---- Passes
 
-class EvaluationImpl {
- public:
-  EvaluationImpl(const Replica& replica, Split split) : replica(replica), split(split) {
-    int64_t width = 2;  // loss, examples
-    for (const NamedMetric& metric : replica.metrics()) width += metric.metric->width();
-    sums = at::zeros({width}, at::TensorOptions().dtype(at::kDouble).device(replica.device()));
-  }
-  void Update(int index, const at::Tensor& output, const at::Tensor& target) {
-    int64_t at = 2;
-    for (int m = 0; m < index; ++m) at += replica.metrics()[m].metric->width();
-    const Metric& metric = *replica.metrics().at(index).metric;
-    sums.narrow(0, at, metric.width()).add_(metric.Increment(output, target).to(at::kDouble));
-  }
-
-  const Replica& replica;
-  const Split split;
-  at::Tensor sums;
-  int64_t examples = 0;  // of the batch under way
-};
-
-Split Evaluation::split() const { return impl_->split; }
-at::Device Evaluation::device() const { return impl_->replica.device(); }
-void Evaluation::loss(const at::Tensor& per_example) {
-  if (per_example.dim() != 1 || per_example.size(0) != impl_->examples) {
-    throw StatusError(ProgramError(fmt::format(
-        "the loss of eval_step needs one value for each example, shape [{}]", impl_->examples)));
-  }
-  impl_->sums[0].add_(per_example.detach().sum(at::kDouble));
+void LoopImpl::RunDuePasses() {
+  if (state_.validation_due && Pass(Split::kValidation)) state_.validation_due = false;
+  if (state_.test_due && Pass(Split::kTest)) state_.test_due = false;
 }
-void Evaluation::update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target) {
-  impl_->Update(metric.index, output, target);
+
+std::map<std::string, double> LoopImpl::Evaluate(Split split) {
+  if (!Has(split))
+    throw StatusError(
+        ProgramError(fmt::format("the program declares no dataset for {}", SplitName(split))));
+  auto metrics = Pass(split);
+  if (!metrics) throw StatusError(Preempted("stopped on request"));
+  return *std::move(metrics);
 }
+
+std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
+  if (stop_) return std::nullopt;
+  const MonotonicTime start = Clock::now();
+  Enter(Phase::kEvaluate);
+  PassOptions options;
+  options.split = split;
+  options.dataset = context_.datasets.at(split);
+  options.batch_size = state_.global_batch_size;
+  options.summary = reporter() && !context_.observers.empty();
+  options.stop = [this] { return first_local() && context_.membership->StopRequested(); };
+  if (reporter()) {
+    options.progress = [this, split](int64_t done, int64_t total) {
+      for (Observer* observer : context_.observers)
+        observer->OnEvaluateProgress(SplitName(split), done, total);
+    };
+  }
+  auto pass = RunPass(context_.job, replica_, communicator_, options);
+  if (!pass.ok()) throw StatusError(pass.status());
+  if (pass->stopped) {
+    stop_ = true;
+    Save();
+    return std::nullopt;
+  }
+  if (reporter()) {
+    ReportSummary(split, pass->summary);
+    ReportEpoch(split, last_epoch(), pass->examples, Seconds(Clock::now() - start), pass->metrics);
+  }
+  Enter(Phase::kForward);
+  epoch_start_ = step_start_ = Clock::now();
+  return std::move(pass->metrics);
+}
+
+// ---- Values across replicas
 
 std::vector<double> LoopImpl::SumOverReplicas(const std::vector<double>& values) {
   at::Tensor sums = at::tensor(values, at::kDouble).to(replica_->device());
@@ -303,66 +291,6 @@ std::vector<double> LoopImpl::SumOverReplicas(const std::vector<double>& values)
   const at::Tensor host = sums.to(at::kCPU);
   return {host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel()};
 }
-
-std::map<std::string, double> LoopImpl::Evaluate(Split split) {
-  const auto dataset = context_.datasets.find(split);
-  if (dataset == context_.datasets.end())
-    throw StatusError(
-        ProgramError(fmt::format("the program declares no dataset for {}", SplitName(split))));
-  const MonotonicTime start = Clock::now();
-  Enter(Phase::kEvaluate);
-  at::NoGradGuard no_grad;
-  replica_->SetTraining(false);
-  const int64_t size = dataset->second->size();
-  EvaluationImpl evaluation(*replica_, split);
-  if (size > 0) {
-    data::Sampler sampler(size, context_.global_batch_size, /*drop_remainder=*/false);
-    data::PipelineOptions options;
-    options.seed = context_.job.seed;
-    options.repeat = false;
-    auto pipeline = data::Pipeline::Make(dataset->second, sampler, {}, global_replica_, 1,
-                                         context_.num_replicas, options);
-    for (int64_t b = 0; b < sampler.batches_per_epoch(); ++b) {
-      auto loaded = pipeline->Next(0);
-      if (!loaded.ok()) throw StatusError(loaded.status());
-      evaluation.examples = loaded->local.size();
-      evaluation.sums[1].add_(static_cast<double>(evaluation.examples));
-      for (at::Tensor& t : loaded->batch) t = t.to(replica_->device(), /*non_blocking=*/true);
-      Evaluation handle(&evaluation);
-      AutocastScope autocast(context_.job.precision, replica_->device());
-      ThrowIfError(CatchProgramErrors(
-          "eval_step", [&] { replica_->program().eval_step(handle, loaded->batch); }));
-      if (reporter()) {
-        for (Observer* observer : context_.observers)
-          observer->OnEvaluateProgress(SplitName(split), b + 1, sampler.batches_per_epoch());
-      }
-    }
-  }
-  replica_->SetTraining(true);
-  const at::Tensor local = evaluation.sums.to(at::kCPU);
-  const std::vector<double> sums = SumOverReplicas(
-      {local.const_data_ptr<double>(), local.const_data_ptr<double>() + local.numel()});
-  auto metrics = MetricResults(sums.data() + 2);
-  metrics["loss"] = sums[1] > 0 ? sums[0] / sums[1] : 0;
-  const int64_t epoch =
-      std::max<int64_t>(0, state_.position.epoch - (state_.position.offset == 0 ? 1 : 0));
-  if (reporter())
-    ReportEpoch(split, epoch, static_cast<int64_t>(sums[1]), Seconds(Clock::now() - start),
-                metrics);
-  Enter(Phase::kForward);
-  return metrics;
-}
-
-std::map<std::string, double> LoopImpl::MetricResults(const double* sums) const {
-  std::map<std::string, double> results;
-  for (const NamedMetric& metric : replica_->metrics()) {
-    results[metric.name] = metric.metric->Result({sums, sums + metric.metric->width()});
-    sums += metric.metric->width();
-  }
-  return results;
-}
-
-// ---- Values across replicas
 
 at::Tensor LoopImpl::Reduce(const at::Tensor& value, ReduceOp op) {
   at::Tensor reduced = value.detach().clone(at::MemoryFormat::Contiguous).to(replica_->device());
@@ -397,64 +325,6 @@ std::vector<at::Tensor> LoopImpl::LocalResults(const at::Tensor& value) {
   return *std::move(values);
 }
 
-// ---- Reports
-
-void LoopImpl::ReportStart() {
-  StartReport report;
-  const Job& job = context_.job;
-  report.program = job.program.is_string() ? job.program.get<std::string>() : job.program.dump();
-  report.world_size = context_.world_size;
-  report.num_replicas = context_.num_replicas;
-  report.global_batch_size = context_.global_batch_size;
-  report.steps_per_epoch = sampler_.batches_per_epoch();
-  report.epochs = job.epochs.value_or(job.max_steps ? 0 : 1);
-  report.total_steps = TotalSteps(job, report.steps_per_epoch);
-  report.start_step = state_.steps;
-  for (const auto& [split, dataset] : context_.datasets)
-    report.split_sizes.emplace_back(SplitName(split), dataset->size());
-  for (const NamedModel& model : replica_->models()) {
-    int64_t count = 0;
-    for (const auto& [name, parameter] : model.parameters) {
-      count += parameter.numel();
-      report.parameters.push_back(
-          {model.name, name, parameter.sizes().vec(), parameter.requires_grad()});
-    }
-    report.parameter_counts.emplace_back(model.name, count);
-  }
-  for (Observer* observer : context_.observers) observer->OnStart(report);
-}
-
-void LoopImpl::ReportStep(const StepResult& result) {
-  StepReport report;
-  report.step = state_.steps;
-  report.epoch = loaded_.position.epoch;
-  report.steps_per_epoch = sampler_.batches_per_epoch();
-  report.step_in_epoch = loaded_.position.offset / context_.global_batch_size + 1;
-  report.total_steps = TotalSteps(context_.job, report.steps_per_epoch);
-  report.loss = result.loss;
-  report.learning_rate = result.learning_rate;
-  report.examples = result.examples;
-  report.values = result.values;
-  report.metrics = MetricResults(state_.epoch_metric_sums.data());
-  report.compute_seconds = result.compute_seconds;
-  report.wait_seconds = result.wait_seconds;
-  report.input_seconds = input_seconds_;
-  report.total_seconds = Seconds(Clock::now() - step_start_);
-  for (Observer* observer : context_.observers) observer->OnStep(report);
-}
-
-void LoopImpl::ReportEpoch(Split split, int64_t epoch, int64_t examples, double seconds,
-                           const std::map<std::string, double>& metrics) {
-  EpochReport report;
-  report.split = SplitName(split);
-  report.epoch = epoch;
-  report.step = state_.steps;
-  report.examples = examples;
-  report.metrics = metrics;
-  report.seconds = seconds;
-  for (Observer* observer : context_.observers) observer->OnEpoch(report);
-}
-
 // ---- Loop forwards.
 
 void Loop::fit() { impl_->Fit(); }
@@ -475,5 +345,6 @@ std::vector<at::Tensor> Loop::local_results(const at::Tensor& value) {
 }
 int64_t Loop::steps() const { return impl_->state().steps; }
 int64_t Loop::epoch() const { return impl_->state().position.epoch; }
+bool Loop::epoch_begins() const { return impl_->state().position.offset == 0; }
 
 }  // namespace muster

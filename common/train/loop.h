@@ -1,41 +1,26 @@
-// One replica's way through one generation: data, steps, epochs, validation and test passes. Every
-// replica runs the same code in its own thread and takes the same decisions, because it takes them
-// on reduced numbers.
+// One replica's way through one generation: data, steps, epochs, validation and test passes, and
+// when the state is saved. Every replica runs the same code in its own thread and takes the same
+// decisions, because it takes them on reduced numbers.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "common/data/pipeline.h"
+#include "common/train/checkpointing.h"
+#include "common/train/evaluation.h"
+#include "common/train/local_exchange.h"
+#include "common/train/loop_state.h"
 #include "common/train/membership.h"
 #include "common/train/replica.h"
+#include "common/train/snapshot.h"
 #include "common/train/step.h"
 
 namespace muster {
-
-// Values that the replicas of one process show each other. Wakes everybody when one of them gives
-// up.
-class LocalExchange {
- public:
-  LocalExchange(int size, Duration timeout) : size_(size), timeout_(timeout), values_(size) {}
-  // Blocks until every replica has put its value of this round.
-  absl::StatusOr<std::vector<at::Tensor>> Exchange(int replica, const at::Tensor& value);
-  void Abort(absl::Status why);
-
- private:
-  const int size_;
-  const Duration timeout_;
-  absl::Mutex mutex_;
-  std::vector<at::Tensor> values_ ABSL_GUARDED_BY(mutex_);
-  std::vector<at::Tensor> result_ ABSL_GUARDED_BY(mutex_);
-  int arrived_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
-};
 
 // What all replicas of the process share during a generation.
 struct LoopContext {
@@ -43,21 +28,13 @@ struct LoopContext {
   const std::map<Split, data::DatasetPtr>& datasets;
   Membership* membership;
   const std::vector<Observer*>& observers;
+  CheckpointSink* checkpoints;  // null: nothing is saved
+  SnapshotTaker* snapshots;
   LocalExchange* exchange;
-  int64_t global_batch_size;
   int num_replicas;   // of the generation
   int first_replica;  // this process's first one in the generation
   int owner_replica;  // whose state is broadcast
   int world_size;
-};
-
-// What a step moves forward, apart from the replica's tensors.
-struct LoopState {
-  int64_t steps = 0;
-  data::Position position;
-  double epoch_loss_sum = 0;  // of loss x examples in this epoch so far
-  int64_t epoch_examples = 0;
-  std::vector<double> epoch_metric_sums;
 };
 
 // The global batches of the training data. The job's drop_remainder goes before the program's.
@@ -65,14 +42,18 @@ data::Sampler TrainSampler(const Job& job, const Replica& replica, int64_t examp
                            int64_t global_batch_size);
 // How many steps the job makes; without epochs and max_steps it is one epoch.
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch);
+// What a job that must save and cannot ends with: retryable.
+absl::Status CouldNotSave(int64_t step, const absl::Status& why);
 
 class LoopImpl {
  public:
+  // `state` has its batch size, and is this replica's alone; it is current after each committed
+  // step and each pass, so that a later generation goes on from it.
   LoopImpl(const LoopContext& context, Replica* replica, Communicator* communicator,
-           int local_index);
+           int local_index, LoopState* state);
   ~LoopImpl();
 
-  // Broadcasts the newest state, then runs the program's own run().
+  // Broadcasts the newest state, then runs the program's own run(). Preempted after an agreed stop.
   absl::Status Run();
 
   void Fit();
@@ -90,31 +71,45 @@ class LoopImpl {
   void Enter(Phase phase) {
     if (first_local()) context_.membership->SetPhase(phase, state_.steps + 1);
   }
-  absl::Status BroadcastState();
-  void BroadcastTensors(const std::vector<at::Tensor>& tensors);
-  std::vector<double> SumOverReplicas(const std::vector<double>& values);
+  // The epoch that the last step belonged to.
+  int64_t last_epoch() const {
+    return std::max<int64_t>(0, state_.position.epoch - (state_.position.offset == 0 ? 1 : 0));
+  }
+  void TakeOverState();
+  void Commit(const StepResult& result);
+  void EndEpoch();
+  void ResetEpoch();
   void CheckReplicasEqual();
+  // Hands the state to the sink if it wants it.
+  void Save();
+  // Makes the passes that are due, in order, as far as no stop comes.
+  void RunDuePasses();
+  // nullopt: a stop was asked for.
+  std::optional<std::map<std::string, double>> Pass(Split split);
+  std::vector<double> SumOverReplicas(const std::vector<double>& values);
+  bool Through() const;  // no step is left to do
+  bool Has(Split split) const { return context_.datasets.contains(split); }
+
   void ReportStart();
   void ReportStep(const StepResult& result);
-  void EndEpoch();
   void ReportEpoch(Split split, int64_t epoch, int64_t examples, double seconds,
                    const std::map<std::string, double>& metrics);
-  std::map<std::string, double> MetricResults(const double* sums) const;
-  bool Finished() const;
+  void ReportSummary(Split split, const SummaryData& summary);
+  void ReportParameters();
 
   const LoopContext context_;
   Replica* const replica_;
   Communicator* const communicator_;
   const int local_index_;
   const int global_replica_;
+  LoopState& state_;
   StepRunner runner_;
   data::Sampler sampler_;
   std::unique_ptr<data::Pipeline> pipeline_;
-  LoopState state_;
   data::LoadedBatch loaded_;
   bool have_batch_ = false;
   bool stop_ = false;
-  bool epoch_ended_ = false;
+  bool fitting_ = false;  // the built-in loop: passes belong to the ends of epochs
   double input_seconds_ = 0;
   MonotonicTime epoch_start_, step_start_;
 };

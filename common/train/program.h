@@ -108,6 +108,14 @@ class Step {
   void report(const std::string& name, const at::Tensor& per_example_value);
   // Adds the batch to a metric of the epoch.
   void update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target = {});
+  // Pictures and distributions for TensorBoard, of the first replica's part of the batch, in every
+  // summary.every_steps-th step; in others these calls cost next to nothing. Images have shape
+  // [batch, channels, height, width], floating-point from 0 to 1 or bytes, 1, 3 or 4 channels; the
+  // first three are shown. A name counts once a step (in its first micro-batch).
+  void image(const std::string& name, const at::Tensor& images);
+  void histogram(const std::string& name, const at::Tensor& values);
+  // Whether they will be shown: where making them is work, ask first.
+  bool wants_summary() const;
   // Runs when the step commits, after the updates: constraints on weights and the like. Must not
   // throw.
   void on_commit(std::function<void()> action);
@@ -125,14 +133,22 @@ class Evaluation {
   // The metric "loss": a mean over all examples.
   void loss(const at::Tensor& per_example_loss);
   void update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target = {});
+  // As Step's, in the pass's first batch.
+  void image(const std::string& name, const at::Tensor& images);
+  void histogram(const std::string& name, const at::Tensor& values);
+  bool wants_summary() const;
 
  private:
   EvaluationImpl* impl_;
 };
 
 // For programs that own their loop. Every replica runs the same loop in its own thread and must
-// make the same calls in the same order. A lost peer ends the loop by an exception that the program
-// must let pass.
+// make the same calls in the same order. A lost peer, or a stop that was asked for during a pass,
+// ends the loop by an exception that the program must let pass.
+//
+// A run that goes on from a checkpoint enters run() anew, with steps() and epoch() as they were:
+// derive what to do from them (and from epoch_begins()), not from counters of your own. What the
+// program keeps besides models, optimizers and metrics is not saved.
 class Loop {
  public:
   explicit Loop(LoopImpl* impl) : impl_(impl) {}
@@ -146,7 +162,8 @@ class Loop {
   bool next(data::Batch* batch);
   // One step over the last next()'s batch.
   void step(const std::function<void(Step&, const data::Batch&)>& body);
-  // A pass over a split with Program::eval_step: its metrics, over all replicas.
+  // A pass over a split with Program::eval_step: its metrics, over all replicas. A stop that is
+  // requested meanwhile (or was before) ends it, and with it the loop.
   std::map<std::string, double> evaluate(Split split);
 
   // Over all replicas of the job. `reduce` needs equal shapes, `gather` concatenates along the
@@ -159,6 +176,9 @@ class Loop {
 
   int64_t steps() const;  // committed so far
   int64_t epoch() const;
+  // The next batch is an epoch's first one. With steps() above 0: the epoch before it is over, and
+  // a pass that belongs to its end may not have been made before a restart.
+  bool epoch_begins() const;
 
  private:
   LoopImpl* impl_;

@@ -60,6 +60,7 @@ class Replica {
   at::Device device() const { return device_; }
   const std::vector<NamedModel>& models() const { return models_; }
   std::vector<NamedOptimizer>& optimizers() { return optimizers_; }
+  const std::vector<NamedOptimizer>& optimizers() const { return optimizers_; }
   const std::vector<NamedMetric>& metrics() const { return metrics_; }
   const std::map<Split, DatasetDeclaration>& datasets() const { return datasets_; }
   // Buffers of floating point (running statistics), which replicas average; in a fixed order.

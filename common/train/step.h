@@ -20,6 +20,7 @@
 #include "common/collective/communicator.h"
 #include "common/data/dataset.h"
 #include "common/train/replica.h"
+#include "common/train/summary_data.h"
 
 namespace muster {
 
@@ -28,6 +29,7 @@ struct StepPlan {
   int64_t epoch = 0;
   int64_t global_examples = 0;  // in this global batch
   bool stop_requested = false;  // by this process
+  bool summary = false;         // what the program shows is wanted of this replica
 };
 
 struct StepResult {
@@ -39,6 +41,7 @@ struct StepResult {
   bool stop = false;                      // somebody asked for a stop: after this step
   bool skipped = false;                   // float16: gradients overflowed, no update
   double compute_seconds = 0, wait_seconds = 0;
+  SummaryData summary;
 };
 
 struct StepRunnerOptions {

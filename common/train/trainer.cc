@@ -10,27 +10,30 @@
 
 #include "common/base/logging.h"
 #include "common/train/devices.h"
+#include "common/train/evaluation.h"
 #include "common/train/loop.h"
 
 namespace muster {
 namespace {
 
-// The first error of this process's replicas; it wakes the others.
-class FirstError {
+// What this process's replicas ended with. The first error wakes the others; an agreed stop does
+// not, for they come to it themselves, and some may still be in the step that agreed on it.
+class Outcome {
  public:
-  explicit FirstError(std::function<void(const absl::Status&)> wake) : wake_(std::move(wake)) {}
+  explicit Outcome(std::function<void(const absl::Status&)> wake) : wake_(std::move(wake)) {}
   void Set(const absl::Status& status) {
+    if (status.ok()) return;
+    bool first_error = false;
     {
       absl::MutexLock lock(&mutex_);
-      const bool known = !status_.ok();
+      first_error = !absl::IsCancelled(status) && (status_.ok() || absl::IsCancelled(status_));
       // What a replica did itself says more than what it heard of the others.
-      if (!known || (ExitCodeOf(status_) == ExitCode::kRetryable &&
-                     ExitCodeOf(status) != ExitCode::kRetryable)) {
-        status_ = status;
-      }
-      if (known) return;
+      const bool says_more = ExitCodeOf(status_) == ExitCode::kRetryable &&
+                             ExitCodeOf(status) != ExitCode::kRetryable &&
+                             !absl::IsCancelled(status);
+      if (status_.ok() || first_error || says_more) status_ = status;
     }
-    wake_(status);
+    if (first_error) wake_(status);
   }
   absl::Status Get() const {
     absl::MutexLock lock(&mutex_);
@@ -59,35 +62,56 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
         auto replica, Replica::Make(trainer->options_.job, trainer->options_.factory, device));
     trainer->replicas_.push_back(std::move(replica));
   }
+  if (trainer->options_.checkpoints != nullptr)
+    MUSTER_RETURN_IF_ERROR(CheckSavable(*trainer->replicas_[0]));
+  for (const auto& replica : trainer->replicas_)
+    trainer->states_.push_back(InitialLoopState(trainer->options_.job, *replica));
   MUSTER_RETURN_IF_ERROR(trainer->MakeDatasets());
   return trainer;
 }
 
 absl::Status Trainer::MakeDatasets() {
   for (const auto& [split, declaration] : replicas_[0]->datasets()) {
-    absl::StatusOr<data::DatasetPtr> made;
-    MUSTER_RETURN_IF_ERROR(
-        CatchProgramErrors(fmt::format("making the {} dataset", SplitName(split)),
-                           [&] { made = declaration.make(); }));
-    MUSTER_RETURN_IF_ERROR(made.status());
-    if (*made == nullptr)
-      return ProgramError(fmt::format("the {} dataset is null", SplitName(split)));
-    MUSTER_RETURN_IF_ERROR(data::CheckSized(**made, SplitName(split)));
-    if ((*made)->size() == 0 && split == Split::kTrain)
+    MUSTER_ASSIGN_OR_RETURN(datasets_[split], MakeDataset(*replicas_[0], split));
+    if (split == Split::kTrain && datasets_[split]->size() == 0)
       return ConfigurationError("the train dataset is empty");
-    datasets_[split] = *std::move(made);
   }
   return absl::OkStatus();
+}
+
+absl::Status Trainer::Restore(const checkpoint::Snapshot& snapshot) {
+  // The other replicas are given it with the first generation, as everybody is.
+  return RestoreReplica(snapshot, options_.job, replicas_[0].get(), &states_[0]);
+}
+
+// In the replica's thread, by all replicas of the generation.
+void Trainer::Attach(size_t i, const LoopContext& context, Communicator* communicator) {
+  const Job& job = options_.job;
+  LoopState& state = states_[i];
+  if (state.global_batch_size == 0) {
+    state.global_batch_size = job.global_batch_size
+                                  ? *job.global_batch_size
+                                  : *job.per_replica_batch_size * context.num_replicas;
+  }
+  BroadcastBatchSize(replicas_[i]->device(), communicator, context.owner_replica, &state);
+  const int64_t examples = datasets_.at(Split::kTrain)->size();
+  ScheduleContext schedule;
+  schedule.steps_per_epoch =
+      TrainSampler(job, *replicas_[i], examples, state.global_batch_size).batches_per_epoch();
+  if (schedule.steps_per_epoch == 0) {
+    throw StatusError(ConfigurationError(
+        fmt::format("the train dataset has {} examples, fewer than the global batch of {}, and "
+                    "drop_remainder drops them",
+                    examples, state.global_batch_size)));
+  }
+  schedule.total_steps = TotalSteps(job, schedule.steps_per_epoch);
+  ThrowIfError(replicas_[i]->Attach(communicator, schedule, job.collective));
 }
 
 absl::Status Trainer::RunGeneration(Generation* generation, Membership* membership) {
   const Job& job = options_.job;
   const auto& counts = generation->replicas_per_rank;
   const int num_replicas = std::accumulate(counts.begin(), counts.end(), 0);
-  if (global_batch_size_ == 0) {
-    global_batch_size_ =
-        job.global_batch_size ? *job.global_batch_size : *job.per_replica_batch_size * num_replicas;
-  }
   const int first_replica = std::accumulate(counts.begin(), counts.begin() + generation->rank, 0);
   const int owner_replica = std::accumulate(counts.begin(), counts.begin() + generation->owner, 0);
   // OMP_NUM_THREADS, where it is set, bounds what a replica takes.
@@ -101,70 +125,67 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
   }
 
   LocalExchange exchange(static_cast<int>(replicas_.size()), job.timeouts.collective);
-  const LoopContext context{job,           datasets_,
-                            membership,    options_.observers,
-                            &exchange,     global_batch_size_,
-                            num_replicas,  first_replica,
-                            owner_replica, generation->world_size()};
-  const data::Sampler sampler =
-      TrainSampler(job, *replicas_[0], datasets_.at(Split::kTrain)->size(), global_batch_size_);
-  ScheduleContext schedule;
-  schedule.steps_per_epoch = sampler.batches_per_epoch();
-  if (schedule.steps_per_epoch == 0) {
-    return ConfigurationError(
-        fmt::format("the train dataset has {} examples, fewer than the global batch of {}, and "
-                    "drop_remainder drops them",
-                    datasets_.at(Split::kTrain)->size(), global_batch_size_));
-  }
-  schedule.total_steps = TotalSteps(job, schedule.steps_per_epoch);
-
-  FirstError first([&](const absl::Status& status) {
+  const LoopContext context{job,
+                            datasets_,
+                            membership,
+                            options_.observers,
+                            options_.checkpoints,
+                            &snapshots_,
+                            &exchange,
+                            num_replicas,
+                            first_replica,
+                            owner_replica,
+                            generation->world_size()};
+  Outcome outcome([&](const absl::Status& status) {
     exchange.Abort(status);
     // The communicators' last words travel to all peers. To them this is a lost peer, whose story
     // the coordinator tells; the failure itself is reported by this process alone.
     const absl::Status to_peers = PeerLost(Message(status));
     for (auto& communicator : generation->replicas) communicator->Abort(to_peers);
   });
-  std::vector<int64_t> steps(replicas_.size(), last_step_);
   const auto run = [&](size_t i) {
     at::set_num_threads(threads);
     const c10::DeviceGuard device(replicas_[i]->device());
     Communicator* communicator = generation->replicas[i].get();
-    absl::Status status = CatchProgramErrors("setting up", [&] {
-      ThrowIfError(replicas_[i]->Attach(communicator, schedule, job.collective));
-    });
+    absl::Status status =
+        CatchProgramErrors("setting up", [&] { Attach(i, context, communicator); });
     if (status.ok()) {
-      LoopImpl loop(context, replicas_[i].get(), communicator, static_cast<int>(i));
-      status = loop.Run();
-      steps[i] = loop.state().steps;
+      status = LoopImpl(context, replicas_[i].get(), communicator, static_cast<int>(i), &states_[i])
+                   .Run();
     }
-    if (!status.ok()) first.Set(status);
+    outcome.Set(status);
   };
   std::vector<std::thread> others;
   for (size_t i = 1; i < replicas_.size(); ++i) others.emplace_back(run, i);
   run(0);
   for (std::thread& thread : others) thread.join();
   for (auto& replica : replicas_) replica->Detach();
-  last_step_ = steps[0];
-  return first.Get();
+  return outcome.Get();
+}
+
+absl::Status Trainer::Drain(Membership* membership) {
+  if (options_.checkpoints == nullptr) return absl::OkStatus();
+  membership->SetPhase(Phase::kSave, states_[0].steps);
+  const absl::Status saved = options_.checkpoints->Drain();
+  return saved.ok() ? saved : CouldNotSave(states_[0].steps, saved);
 }
 
 absl::Status Trainer::Run(Membership* membership) {
-  auto generation = membership->NextGeneration(last_step_);
+  auto generation = membership->NextGeneration(states_[0].steps);
   if (!generation.ok()) return generation.status();
-  const absl::Status status = RunGeneration(&*generation, membership);
-  switch (ExitCodeOf(status)) {
-    case ExitCode::kDone:
-    case ExitCode::kPreempted:
-      return membership->Finish(last_step_, status);
-    case ExitCode::kRetryable:
-      // A later generation could go on from last_step_; for now the coordinator's verdict ends the
-      // job.
-      return membership->Explain(status);
-    default:
-      membership->ReportFailure(status);
-      return status;
+  absl::Status status = RunGeneration(&*generation, membership);
+  if (ExitCodeOf(status) == ExitCode::kRetryable) {
+    // A later generation could go on from states_; for now the coordinator's verdict ends the job.
+    return membership->Explain(status);
   }
+  if (status.ok() || ExitCodeOf(status) == ExitCode::kPreempted) {
+    // Nothing must count as saved that is not: the others wait for this process until it is.
+    const absl::Status saved = Drain(membership);
+    if (saved.ok()) return membership->Finish(states_[0].steps, status);
+    status = saved;
+  }
+  membership->ReportFailure(status);
+  return status;
 }
 
 }  // namespace muster

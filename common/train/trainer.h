@@ -6,11 +6,16 @@
 #include <memory>
 #include <vector>
 
+#include "common/train/checkpointing.h"
 #include "common/train/job.h"
+#include "common/train/loop_state.h"
 #include "common/train/membership.h"
 #include "common/train/replica.h"
+#include "common/train/snapshot.h"
 
 namespace muster {
+
+struct LoopContext;
 
 struct TrainerOptions {
   Job job;
@@ -18,6 +23,7 @@ struct TrainerOptions {
   std::vector<c10::Device> devices;  // one replica each
   std::vector<Observer*>
       observers;  // told by rank 0's first replica only; must outlive the trainer
+  CheckpointSink* checkpoints = nullptr;  // likewise; null: nothing is saved
 };
 
 class Trainer {
@@ -27,21 +33,26 @@ class Trainer {
   ~Trainer();
 
   int num_replicas() const { return static_cast<int>(replicas_.size()); }
+  // Before Run, where training goes on from a checkpoint: in the chief's process, whose state then
+  // is the newest and given to all. A ConfigurationError says what does not fit the program.
+  absl::Status Restore(const checkpoint::Snapshot& snapshot);
   // Trains to the end, one thread a replica. The verdict: OK, Preempted after an agreed stop, or
-  // what went wrong.
+  // what went wrong; after an end or a stop that could not be saved, a retryable one that says so.
   absl::Status Run(Membership* membership);
 
  private:
-  friend class LoopImpl;
   explicit Trainer(TrainerOptions options) : options_(std::move(options)) {}
   absl::Status MakeDatasets();
+  void Attach(size_t i, const LoopContext& context, Communicator* communicator);
+  // Until all is saved that was handed over.
+  absl::Status Drain(Membership* membership);
   absl::Status RunGeneration(Generation* generation, Membership* membership);
 
   const TrainerOptions options_;
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::map<Split, data::DatasetPtr> datasets_;
-  int64_t global_batch_size_ = 0;  // fixed at the first generation
-  int64_t last_step_ = 0;
+  std::vector<LoopState> states_;  // one for each replica; equal after each step
+  SnapshotTaker snapshots_;
 };
 
 }  // namespace muster

@@ -59,6 +59,7 @@ RunResult Run(RunOptions run, std::function<void(TestProgram&)> set_up) {
     programs.push_back(program.get());
     return program;
   };
+  options.checkpoints = run.checkpoints;
   auto trainer = Trainer::Make(std::move(options));
   if (!trainer.ok()) {
     result.status = trainer.status();
@@ -67,7 +68,19 @@ RunResult Run(RunOptions run, std::function<void(TestProgram&)> set_up) {
   Watched membership(MakeLocalMembership(static_cast<int>(run.devices.size()),
                                          std::chrono::seconds(20), CudaIndices(run.devices)),
                      run.on_generation);
-  result.status = (*trainer)->Run(&membership);
+  result.recorder.on_step = [&](const StepReport& report) {
+    if (report.step == run.stop_at_step) membership.RequestStop();
+  };
+  int64_t passes = 0;
+  result.recorder.on_evaluate = [&](const std::string& split, int64_t done) {
+    if (split == run.stop_in_split && done == 1 && ++passes == run.stop_at_pass)
+      membership.RequestStop();
+  };
+  if (run.stop_before_start) membership.RequestStop();
+  if (run.restore != nullptr) result.status = (*trainer)->Restore(*run.restore);
+  if (result.status.ok()) result.status = (*trainer)->Run(&membership);
+  result.recorder.on_step = nullptr;
+  result.recorder.on_evaluate = nullptr;
   for (TestProgram* program : programs) {
     std::map<std::string, at::Tensor> values;
     for (const auto& item : program->model->named_parameters())
@@ -80,8 +93,10 @@ RunResult Run(RunOptions run, std::function<void(TestProgram&)> set_up) {
 }
 
 RunResult RunLocally(Job job, int replicas, std::function<void(TestProgram&)> set_up) {
-  return Run({std::move(job), std::vector<c10::Device>(replicas, c10::Device(at::kCPU)), nullptr},
-             std::move(set_up));
+  RunOptions options;
+  options.job = std::move(job);
+  options.devices.assign(replicas, c10::Device(at::kCPU));
+  return Run(std::move(options), std::move(set_up));
 }
 
 std::function<absl::StatusOr<data::DatasetPtr>()> Tensors2(at::Tensor x, at::Tensor y) {

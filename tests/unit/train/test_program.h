@@ -49,7 +49,7 @@ class TestProgram : public Program {
   }
   void run(Loop& loop) override { on_run ? on_run(*this, loop) : loop.fit(); }
 
-  std::shared_ptr<Tensors> model = std::make_shared<Tensors>();
+  std::shared_ptr<Tensors> model = std::make_shared<Tensors>(), second;
   std::map<std::string, OptimizerHandle> optimizers;
   std::map<std::string, MetricHandle> metrics;
 };
@@ -57,21 +57,41 @@ class TestProgram : public Program {
 // Keeps all that the loop reports.
 class Recorder : public Observer {
  public:
+  // Called first; a test may ask for a stop from there.
+  std::function<void(const StepReport&)> on_step;
+  std::function<void(const std::string& split, int64_t done)> on_evaluate;
+
   void OnStart(const StartReport& report) override { start = report; }
-  void OnStep(const StepReport& report) override { steps.push_back(report); }
+  void OnStep(const StepReport& report) override {
+    if (on_step) on_step(report);
+    steps.push_back(report);
+  }
   void OnEpoch(const EpochReport& report) override { epochs.push_back(report); }
+  void OnSave(int64_t step) override { saves.push_back(step); }
+  void OnImages(const std::string& split, const ImageReport& report) override {
+    images.emplace_back(split, report);
+  }
+  void OnHistogram(const std::string& split, const HistogramReport& report) override {
+    histograms.emplace_back(split, report);
+  }
+  void OnEvaluateProgress(const std::string& split, int64_t done, int64_t) override {
+    if (on_evaluate) on_evaluate(split, done);
+  }
   std::vector<double> losses() const;
   const EpochReport* Find(const std::string& split, int64_t epoch) const;
 
   StartReport start;
   std::vector<StepReport> steps;
   std::vector<EpochReport> epochs;
+  std::vector<int64_t> saves;
+  std::vector<std::pair<std::string, ImageReport>> images;
+  std::vector<std::pair<std::string, HistogramReport>> histograms;
 };
 
 struct RunResult {
   absl::Status status;
   Recorder recorder;
-  // By parameter name, after the run, of the first replica; `all` of each replica.
+  // By the name of the parameter or buffer in `model`, after the run, of each replica.
   std::vector<std::map<std::string, at::Tensor>> replicas;
 };
 
@@ -80,6 +100,14 @@ struct RunOptions {
   Job job;
   std::vector<c10::Device> devices = {c10::Device(at::kCPU)};
   std::function<void(Generation&)> on_generation;
+  CheckpointSink* checkpoints = nullptr;
+  const checkpoint::Snapshot* restore = nullptr;
+  // Which step's report, or which pass over a split (from 1) after its first batch, asks for a
+  // stop; 0 and "": none.
+  bool stop_before_start = false;
+  int64_t stop_at_step = 0;
+  std::string stop_in_split;
+  int64_t stop_at_pass = 1;
 };
 RunResult Run(RunOptions options, std::function<void(TestProgram&)> set_up);
 // On `replicas` CPU replicas.

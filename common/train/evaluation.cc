@@ -1,0 +1,174 @@
+#include "common/train/evaluation.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common/data/pipeline.h"
+#include "common/train/precision.h"
+
+namespace muster {
+
+class EvaluationImpl {
+ public:
+  EvaluationImpl(const Replica& replica, Split split) : replica(replica), split(split) {
+    int64_t width = 2;  // loss, examples
+    for (const NamedMetric& metric : replica.metrics()) width += metric.metric->width();
+    sums = at::zeros({width}, at::TensorOptions().dtype(at::kDouble).device(replica.device()));
+  }
+  void Update(int index, const at::Tensor& output, const at::Tensor& target) {
+    int64_t at = 2;
+    for (int m = 0; m < index; ++m) at += replica.metrics()[m].metric->width();
+    const Metric& metric = *replica.metrics().at(index).metric;
+    sums.narrow(0, at, metric.width()).add_(metric.Increment(output, target).to(at::kDouble));
+  }
+
+  const Replica& replica;
+  const Split split;
+  at::Tensor sums;
+  // Of the batch under way.
+  int64_t examples = 0;
+  bool summary_wanted = false;
+  SummaryData summary;
+};
+
+Split Evaluation::split() const { return impl_->split; }
+at::Device Evaluation::device() const { return impl_->replica.device(); }
+void Evaluation::loss(const at::Tensor& per_example) {
+  if (per_example.dim() != 1 || per_example.size(0) != impl_->examples) {
+    throw StatusError(ProgramError(fmt::format(
+        "the loss of eval_step needs one value for each example, shape [{}]", impl_->examples)));
+  }
+  impl_->sums[0].add_(per_example.detach().sum(at::kDouble));
+}
+void Evaluation::update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target) {
+  impl_->Update(metric.index, output, target);
+}
+bool Evaluation::wants_summary() const { return impl_->summary_wanted; }
+void Evaluation::image(const std::string& name, const at::Tensor& images) {
+  impl_->summary.Image(impl_->summary_wanted, name, images);
+}
+void Evaluation::histogram(const std::string& name, const at::Tensor& values) {
+  impl_->summary.Histogram(impl_->summary_wanted, name, values);
+}
+
+namespace {
+
+// Whether one of the replicas wishes to stop: a small reduction every few batches, as many as the
+// slowest replica takes about kInterval for. All replicas count alike, so all take part.
+class StopVote {
+ public:
+  StopVote(const Replica& replica, Communicator* communicator)
+      : device_(replica.device()), communicator_(communicator) {}
+
+  // Before batch `batch`.
+  absl::StatusOr<bool> Ask(int64_t batch, const std::function<bool()>& stop) {
+    if (communicator_->size() == 1) return stop && stop();  // nobody to agree with
+    if (batch < next_) return false;
+    const MonotonicTime now = Clock::now();
+    const double each = batch > last_ ? Seconds(now - since_) / static_cast<double>(batch - last_)
+                                      : kInterval;  // not known yet
+    at::Tensor values = at::tensor({stop && stop() ? 1.0 : 0.0, each}, at::kDouble).to(device_);
+    MUSTER_RETURN_IF_ERROR(communicator_->AllReduce(BufferOf(values), ReduceOp::kMax)->Wait());
+    values = values.to(at::kCPU);
+    const double* agreed = values.const_data_ptr<double>();
+    const double batches = kInterval / std::max(agreed[1], kInterval / kMostBatches);
+    next_ = batch + std::max<int64_t>(1, static_cast<int64_t>(batches));
+    last_ = batch;
+    since_ = Clock::now();
+    return agreed[0] > 0;
+  }
+
+ private:
+  static constexpr double kInterval = 0.25;  // s
+  static constexpr double kMostBatches = 1000;
+  const c10::Device device_;
+  Communicator* const communicator_;
+  int64_t next_ = 0, last_ = 0;
+  MonotonicTime since_;
+};
+
+absl::Status RunBatch(const Job& job, Replica* replica, data::LoadedBatch loaded,
+                      EvaluationImpl* evaluation) {
+  evaluation->examples = loaded.local.size();
+  evaluation->sums[1].add_(static_cast<double>(evaluation->examples));
+  for (at::Tensor& t : loaded.batch) t = t.to(replica->device(), /*non_blocking=*/true);
+  Evaluation handle(evaluation);
+  AutocastScope autocast(job.precision, replica->device());
+  return CatchProgramErrors("eval_step",
+                            [&] { replica->program().eval_step(handle, loaded.batch); });
+}
+
+// All batches; true if the pass was given up.
+absl::StatusOr<bool> RunBatches(const Job& job, Replica* replica, Communicator* communicator,
+                                const PassOptions& options, EvaluationImpl* evaluation) {
+  const int64_t size = options.dataset->size();
+  if (size == 0) return false;
+  data::Sampler sampler(size, options.batch_size, /*drop_remainder=*/false);
+  data::PipelineOptions pipeline_options;
+  pipeline_options.seed = job.seed;
+  pipeline_options.repeat = false;
+  auto pipeline = data::Pipeline::Make(options.dataset, sampler, {}, communicator->rank(), 1,
+                                       communicator->size(), pipeline_options);
+  StopVote vote(*replica, communicator);
+  for (int64_t b = 0; b < sampler.batches_per_epoch(); ++b) {
+    MUSTER_ASSIGN_OR_RETURN(const bool stop, vote.Ask(b, options.stop));
+    if (stop) return true;
+    MUSTER_ASSIGN_OR_RETURN(data::LoadedBatch loaded, pipeline->Next(0));
+    evaluation->summary_wanted = options.summary && b == 0;
+    MUSTER_RETURN_IF_ERROR(RunBatch(job, replica, std::move(loaded), evaluation));
+    if (options.progress) options.progress(b + 1, sampler.batches_per_epoch());
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicator* communicator,
+                                   const PassOptions& options) {
+  at::NoGradGuard no_grad;
+  PassResult result;
+  absl::Status status = CatchProgramErrors("evaluating", [&] {
+    replica->SetTraining(false);
+    EvaluationImpl evaluation(*replica, options.split);
+    auto stopped = RunBatches(job, replica, communicator, options, &evaluation);
+    replica->SetTraining(true);
+    ThrowIfError(stopped.status());
+    result.stopped = *stopped;
+    if (result.stopped) return;
+    ThrowIfError(communicator->AllReduce(BufferOf(evaluation.sums), ReduceOp::kSum)->Wait());
+    const at::Tensor host = evaluation.sums.to(at::kCPU);
+    const double* sums = host.const_data_ptr<double>();
+    result.metrics = MetricResults(*replica, sums + 2);
+    result.metrics["loss"] = sums[1] > 0 ? sums[0] / sums[1] : 0;
+    result.examples = static_cast<int64_t>(sums[1]);
+    result.summary = std::move(evaluation.summary);
+  });
+  if (!status.ok()) return status;
+  return result;
+}
+
+std::map<std::string, double> MetricResults(const Replica& replica, const double* sums) {
+  std::map<std::string, double> results;
+  for (const NamedMetric& metric : replica.metrics()) {
+    results[metric.name] = metric.metric->Result({sums, sums + metric.metric->width()});
+    sums += metric.metric->width();
+  }
+  return results;
+}
+
+absl::StatusOr<data::DatasetPtr> MakeDataset(const Replica& replica, Split split) {
+  const DatasetDeclaration& declaration = replica.datasets().at(split);
+  absl::StatusOr<data::DatasetPtr> made;
+  MUSTER_RETURN_IF_ERROR(CatchProgramErrors(fmt::format("making the {} dataset", SplitName(split)),
+                                            [&] { made = declaration.make(); }));
+  MUSTER_RETURN_IF_ERROR(made.status());
+  if (*made == nullptr)
+    return ProgramError(fmt::format("the {} dataset is null", SplitName(split)));
+  MUSTER_RETURN_IF_ERROR(data::CheckSized(**made, SplitName(split)));
+  return *std::move(made);
+}
+
+}  // namespace muster

@@ -1,0 +1,47 @@
+// A pass over the validation or test split with a program's eval_step, by all replicas of a
+// communicator together: each example counts once. The training loop makes these passes, and so
+// does the evaluator.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/collective/communicator.h"
+#include "common/train/replica.h"
+#include "common/train/summary_data.h"
+
+namespace muster {
+
+struct PassOptions {
+  Split split = Split::kValidation;
+  data::DatasetPtr dataset;
+  int64_t batch_size = 1;  // of all replicas together
+  bool summary = false;    // what the program shows in the first batch is kept
+  // This replica wishes to give the pass up. Every replica asks, now and then; where one of them
+  // wishes so, all do.
+  std::function<bool()> stop;
+  std::function<void(int64_t done, int64_t total)> progress;  // after each batch; may be null
+};
+
+struct PassResult {
+  bool stopped = false;                   // given up: there is nothing else in here
+  std::map<std::string, double> metrics;  // "loss" and the program's, over all replicas
+  int64_t examples = 0;
+  SummaryData summary;
+};
+
+// Called by every replica, in its own thread. The models are in training mode again when it
+// returns.
+absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicator* communicator,
+                                   const PassOptions& options);
+
+// The values of the program's metrics, from all their sums in order of declaration.
+std::map<std::string, double> MetricResults(const Replica& replica, const double* sums);
+
+// The dataset that the program declared for `split`, made; a null, unsized or failing one is
+// refused.
+absl::StatusOr<data::DatasetPtr> MakeDataset(const Replica& replica, Split split);
+
+}  // namespace muster

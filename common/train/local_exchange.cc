@@ -1,0 +1,35 @@
+#include "common/train/local_exchange.h"
+
+#include <fmt/format.h>
+
+namespace muster {
+
+absl::StatusOr<std::vector<at::Tensor>> LocalExchange::Exchange(int replica,
+                                                                const at::Tensor& value) {
+  absl::MutexLock lock(&mutex_);
+  if (!status_.ok()) return status_;
+  values_[replica] = value;
+  const int64_t round = round_;
+  if (++arrived_ == size_) {
+    result_ = values_;
+    arrived_ = 0;
+    ++round_;
+    return result_;
+  }
+  auto over = [this, round]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return round_ != round || !status_.ok();
+  };
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&over), absl::FromChrono(timeout_))) {
+    return DeadlinePassed(
+        fmt::format("{} of {} replicas of this process came to local_results", arrived_, size_));
+  }
+  if (round_ == round) return status_;
+  return result_;
+}
+
+void LocalExchange::Abort(absl::Status why) {
+  absl::MutexLock lock(&mutex_);
+  if (status_.ok()) status_ = std::move(why);
+}
+
+}  // namespace muster

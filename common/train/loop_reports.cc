@@ -1,0 +1,91 @@
+// What rank 0's first replica tells observers.
+#include "common/train/evaluation.h"
+#include "common/train/loop.h"
+
+namespace muster {
+
+void LoopImpl::ReportStart() {
+  StartReport report;
+  const Job& job = context_.job;
+  report.program = job.program.is_string() ? job.program.get<std::string>() : job.program.dump();
+  report.world_size = context_.world_size;
+  report.num_replicas = context_.num_replicas;
+  report.global_batch_size = state_.global_batch_size;
+  report.steps_per_epoch = sampler_.batches_per_epoch();
+  report.epochs = job.epochs.value_or(job.max_steps ? 0 : 1);
+  report.total_steps = TotalSteps(job, report.steps_per_epoch);
+  report.start_step = state_.steps;
+  report.start_examples = state_.examples;
+  report.validation_due = state_.validation_due;
+  report.test_due = state_.test_due;
+  for (const auto& [split, dataset] : context_.datasets)
+    report.split_sizes.emplace_back(SplitName(split), dataset->size());
+  for (const NamedModel& model : replica_->models()) {
+    int64_t count = 0;
+    for (const auto& [name, parameter] : model.parameters) {
+      count += parameter.numel();
+      report.parameters.push_back(
+          {model.name, name, parameter.sizes().vec(), parameter.requires_grad()});
+    }
+    report.parameter_counts.emplace_back(model.name, count);
+  }
+  for (Observer* observer : context_.observers) observer->OnStart(report);
+}
+
+void LoopImpl::ReportStep(const StepResult& result) {
+  StepReport report;
+  report.step = state_.steps;
+  report.epoch = loaded_.position.epoch;
+  report.steps_per_epoch = sampler_.batches_per_epoch();
+  report.step_in_epoch = loaded_.position.offset / state_.global_batch_size + 1;
+  report.total_steps = TotalSteps(context_.job, report.steps_per_epoch);
+  report.loss = result.loss;
+  report.learning_rate = result.learning_rate;
+  report.examples = result.examples;
+  report.values = result.values;
+  report.metrics = MetricResults(*replica_, state_.epoch_metric_sums.data());
+  report.compute_seconds = result.compute_seconds;
+  report.wait_seconds = result.wait_seconds;
+  report.input_seconds = input_seconds_;
+  report.total_seconds = Seconds(Clock::now() - step_start_);
+  for (Observer* observer : context_.observers) observer->OnStep(report);
+  ReportSummary(Split::kTrain, result.summary);
+}
+
+void LoopImpl::ReportEpoch(Split split, int64_t epoch, int64_t examples, double seconds,
+                           const std::map<std::string, double>& metrics) {
+  EpochReport report;
+  report.split = SplitName(split);
+  report.epoch = epoch;
+  report.step = state_.steps;
+  report.examples = examples;
+  report.metrics = metrics;
+  report.seconds = seconds;
+  for (Observer* observer : context_.observers) observer->OnEpoch(report);
+}
+
+void LoopImpl::ReportSummary(Split split, const SummaryData& summary) {
+  for (ImageReport images : summary.images) {
+    images.step = state_.steps;
+    for (Observer* observer : context_.observers) observer->OnImages(SplitName(split), images);
+  }
+  for (HistogramReport histogram : summary.histograms) {
+    histogram.step = state_.steps;
+    for (Observer* observer : context_.observers)
+      observer->OnHistogram(SplitName(split), histogram);
+  }
+}
+
+void LoopImpl::ReportParameters() {
+  const int64_t every = context_.job.summary.histograms_every_epochs;
+  if (every == 0 || (last_epoch() + 1) % every != 0 || context_.observers.empty()) return;
+  // One at a time: as double precision they may be large.
+  for (const auto& [name, parameter] : NamedParameters(*replica_)) {
+    HistogramReport report = MakeHistogram(name, parameter);
+    report.step = state_.steps;
+    for (Observer* observer : context_.observers)
+      observer->OnHistogram(SplitName(Split::kTrain), report);
+  }
+}
+
+}  // namespace muster

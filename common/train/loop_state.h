@@ -1,0 +1,40 @@
+// What a step moves forward apart from the replica's tensors, and how a generation agrees on it:
+// everybody takes what the owner of the newest state holds. One object for each local replica; it
+// outlives generations, and a checkpoint holds all of it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "common/collective/communicator.h"
+#include "common/data/pipeline.h"
+#include "common/train/replica.h"
+
+namespace muster {
+
+struct LoopState {
+  int64_t steps = 0;          // done
+  data::Position position;    // of the next example
+  int64_t examples = 0;       // done in the whole run
+  double epoch_loss_sum = 0;  // of loss x examples in this epoch so far
+  int64_t epoch_examples = 0;
+  std::vector<double> epoch_metric_sums;  // all metrics' sums, in order of declaration
+  // Passes that belong to this step and are not through.
+  bool validation_due = false, test_due = false;
+  std::vector<double> loss_scaler;  // LossScaler::state()
+  int64_t global_batch_size = 0;    // 0: the job says it, at the first start
+};
+
+// That of a replica that has trained nothing.
+LoopState InitialLoopState(const Job& job, const Replica& replica);
+
+// Each of these is called by all replicas of a generation, and gives all of them what `owner`
+// holds. They throw StatusError.
+void BroadcastBatchSize(c10::Device device, Communicator* communicator, int owner,
+                        LoopState* state);
+// The replica's parameters, buffers and slots, and the whole LoopState.
+void BroadcastState(Replica* replica, Communicator* communicator, int owner, LoopState* state);
+
+}  // namespace muster

@@ -1,0 +1,377 @@
+#include "common/train/snapshot.h"
+
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "absl/synchronization/mutex.h"
+
+namespace muster {
+namespace {
+
+using checkpoint::DType;
+using checkpoint::TensorSet;
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+constexpr std::pair<at::ScalarType, DType> kTypes[] = {
+    {at::kBool, DType::kBool},     {at::kByte, DType::kUInt8},        {at::kChar, DType::kInt8},
+    {at::kShort, DType::kInt16},   {at::kInt, DType::kInt32},         {at::kLong, DType::kInt64},
+    {at::kHalf, DType::kFloat16},  {at::kBFloat16, DType::kBFloat16}, {at::kFloat, DType::kFloat32},
+    {at::kDouble, DType::kFloat64}};
+
+std::optional<DType> TypeOf(const at::Tensor& tensor) {
+  for (const auto& [scalar, type] : kTypes) {
+    if (scalar == tensor.scalar_type()) return type;
+  }
+  return std::nullopt;
+}
+at::ScalarType ScalarTypeOf(DType type) {
+  return std::find_if(std::begin(kTypes), std::end(kTypes),
+                      [type](const auto& pair) { return pair.second == type; })
+      ->first;
+}
+
+std::string PrefixOf(const Replica& replica, const NamedModel& model) {
+  return replica.models().size() == 1 ? "" : model.name + ".";
+}
+
+NamedTensors ModelTensors(const Replica& replica) {
+  NamedTensors all;
+  for (const NamedModel& model : replica.models()) {
+    const std::string prefix = PrefixOf(replica, model);
+    for (const auto& [name, tensor] : model.parameters) all.emplace_back(prefix + name, tensor);
+    for (const auto& [name, tensor] : model.buffers) all.emplace_back(prefix + name, tensor);
+  }
+  return all;
+}
+
+NamedTensors OptimizerTensors(const Replica& replica) {
+  NamedTensors all;
+  const size_t skip = replica.models().size() == 1 ? replica.models()[0].name.size() + 1 : 0;
+  for (const NamedOptimizer& optimizer : replica.optimizers()) {
+    const std::vector<std::string>& slots = optimizer.rule->slot_names();
+    for (size_t p = 0; p < optimizer.parameter_names.size(); ++p) {
+      for (size_t s = 0; s < slots.size(); ++s) {
+        all.emplace_back(fmt::format("{}.{}.{}", optimizer.name,
+                                     optimizer.parameter_names[p].substr(skip), slots[s]),
+                         optimizer.rule->slot(static_cast<int>(s))[p]);
+      }
+    }
+  }
+  return all;
+}
+
+absl::Status CheckTypes(const NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    if (!TypeOf(tensor)) {
+      return ProgramError(fmt::format("\"{}\" is of type {}, which a checkpoint cannot hold", name,
+                                      c10::toString(tensor.scalar_type())));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// ---- Memory
+
+constexpr size_t kAlignment = 64;
+
+class HostMemory {
+ public:
+  static std::unique_ptr<HostMemory> Make(size_t bytes, bool pinned) {
+    std::unique_ptr<HostMemory> memory(new HostMemory);
+    memory->size_ = bytes;
+    if (pinned) {
+      const absl::Status made = CatchProgramErrors("pinning memory", [&] {
+        memory->pinned_ = at::empty({static_cast<int64_t>(bytes)},
+                                    at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+      });
+      if (!made.ok()) return nullptr;
+      memory->data_ = static_cast<char*>(memory->pinned_.mutable_data_ptr());
+      return memory;
+    }
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) return nullptr;
+    (void)madvise(data, bytes, MADV_HUGEPAGE);  // a few hundred faults instead of 100,000
+    memory->data_ = static_cast<char*>(data);
+    return memory;
+  }
+  ~HostMemory() {
+    if (data_ != nullptr && !pinned_.defined()) munmap(data_, size_);
+  }
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+
+  char* data() const { return data_; }
+  size_t size() const { return size_; }
+  bool pinned() const { return pinned_.defined(); }
+
+ private:
+  HostMemory() = default;
+  char* data_ = nullptr;
+  size_t size_ = 0;
+  at::Tensor pinned_;
+};
+
+}  // namespace
+
+class SnapshotTaker::Pool {
+ public:
+  // Null: there is no memory. The pool outlives what it hands out.
+  static std::shared_ptr<HostMemory> Get(const std::shared_ptr<Pool>& pool, size_t bytes,
+                                         bool pinned) {
+    std::unique_ptr<HostMemory> memory = pool->Reuse(bytes, pinned);
+    if (memory == nullptr) memory = HostMemory::Make(bytes, pinned);
+    if (memory == nullptr) return nullptr;
+    return {memory.release(),
+            [pool](HostMemory* back) { pool->Return(std::unique_ptr<HostMemory>(back)); }};
+  }
+
+ private:
+  static constexpr size_t kKept = 2;  // one that is written, one that is taken
+
+  std::unique_ptr<HostMemory> Reuse(size_t bytes, bool pinned) {
+    absl::MutexLock lock(&mutex_);
+    for (auto it = free_.begin(); it != free_.end(); ++it) {
+      if ((*it)->size() != bytes || (*it)->pinned() != pinned) continue;
+      std::unique_ptr<HostMemory> memory = std::move(*it);
+      free_.erase(it);
+      return memory;
+    }
+    free_.clear();  // of another size: nothing like it will be asked for again
+    return nullptr;
+  }
+  void Return(std::unique_ptr<HostMemory> memory) {
+    absl::MutexLock lock(&mutex_);
+    if (free_.size() < kKept) free_.push_back(std::move(memory));
+  }
+
+  absl::Mutex mutex_;
+  std::vector<std::unique_ptr<HostMemory>> free_ ABSL_GUARDED_BY(mutex_);
+};
+
+namespace {
+
+// ---- Taking
+
+size_t Aligned(size_t offset) { return (offset + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Where each tensor comes to lie, from `offset` on; moves it behind the last.
+void Lay(const NamedTensors& tensors, size_t* offset, TensorSet* set, std::vector<size_t>* places) {
+  for (const auto& [name, tensor] : tensors) {
+    checkpoint::Tensor& placed = set->tensors.emplace_back();
+    placed.name = name;
+    placed.dtype = *TypeOf(tensor);
+    placed.shape = tensor.sizes().vec();
+    places->push_back(*offset);
+    *offset = Aligned(*offset + placed.bytes());
+  }
+}
+
+struct Copy {
+  char* to;
+  const char* from;
+  size_t bytes;
+};
+
+// All of them by all of this thread's intra-op threads: one thread does not fill the memory bus.
+void CopyAll(const std::vector<Copy>& copies) {
+  constexpr size_t kChunk = 4 << 20;
+  std::vector<Copy> chunks;
+  for (Copy copy : copies) {
+    for (; copy.bytes > kChunk; copy.to += kChunk, copy.from += kChunk, copy.bytes -= kChunk)
+      chunks.push_back({copy.to, copy.from, kChunk});
+    chunks.push_back(copy);
+  }
+  at::parallel_for(0, static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      std::memcpy(chunks[i].to, chunks[i].from, chunks[i].bytes);
+  });
+}
+
+at::Tensor View(const checkpoint::Tensor& tensor) {
+  return at::from_blob(const_cast<char*>(tensor.data), tensor.shape,
+                       at::TensorOptions().dtype(ScalarTypeOf(tensor.dtype)));
+}
+
+void CopyOut(const NamedTensors& tensors, const TensorSet& set, bool cpu,
+             std::vector<Copy>* copies) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor from = tensors[i].second.detach();
+    const checkpoint::Tensor& to = set.tensors[i];
+    if (from.numel() == 0) continue;
+    if (cpu && from.is_contiguous()) {
+      copies->push_back({const_cast<char*>(to.data),
+                         static_cast<const char*>(from.const_data_ptr()), to.bytes()});
+    } else {
+      View(to).copy_(from, /*non_blocking=*/!cpu);
+    }
+  }
+}
+
+void FillState(const LoopState& from, checkpoint::TrainingState* to) {
+  to->step = from.steps;
+  to->epoch = from.position.epoch;
+  to->offset = from.position.offset;
+  to->examples = from.examples;
+  to->epoch_loss_sum = from.epoch_loss_sum;
+  to->epoch_examples = from.epoch_examples;
+  to->epoch_metric_sums = from.epoch_metric_sums;
+  to->loss_scaler = from.loss_scaler;
+  to->validation_due = from.validation_due;
+  to->test_due = from.test_due;
+  to->global_batch_size = from.global_batch_size;
+}
+
+}  // namespace
+
+SnapshotTaker::SnapshotTaker() : pool_(std::make_shared<Pool>()) {}
+
+absl::StatusOr<checkpoint::Snapshot> SnapshotTaker::Take(const Replica& replica,
+                                                         const LoopState& state) {
+  const at::NoGradGuard no_grad;
+  const NamedTensors model = ModelTensors(replica), optimizer = OptimizerTensors(replica);
+  MUSTER_RETURN_IF_ERROR(CheckTypes(model));
+  MUSTER_RETURN_IF_ERROR(CheckTypes(optimizer));
+  checkpoint::Snapshot snapshot;
+  FillState(state, &snapshot.state);
+  size_t bytes = 0;
+  std::vector<size_t> model_places, optimizer_places;
+  Lay(model, &bytes, &snapshot.model, &model_places);
+  Lay(optimizer, &bytes, &snapshot.optimizer, &optimizer_places);
+  const bool cpu = replica.device().is_cpu();
+  const auto memory = Pool::Get(pool_, std::max(bytes, kAlignment), !cpu);
+  if (memory == nullptr) {
+    return absl::ResourceExhaustedError(
+        fmt::format("no memory for a copy of the state, {} bytes", bytes));
+  }
+  snapshot.model.memory = snapshot.optimizer.memory = memory;
+  for (size_t i = 0; i < model.size(); ++i)
+    snapshot.model.tensors[i].data = memory->data() + model_places[i];
+  for (size_t i = 0; i < optimizer.size(); ++i)
+    snapshot.optimizer.tensors[i].data = memory->data() + optimizer_places[i];
+  std::vector<Copy> copies;
+  CopyOut(model, snapshot.model, cpu, &copies);
+  CopyOut(optimizer, snapshot.optimizer, cpu, &copies);
+  CopyAll(copies);
+  // The copies off a device are under way on its stream, before the next step's work.
+  if (!cpu)
+    c10::impl::VirtualGuardImpl(replica.device().type()).getStream(replica.device()).synchronize();
+  return snapshot;
+}
+
+NamedTensors NamedParameters(const Replica& replica) {
+  NamedTensors all;
+  for (const NamedModel& model : replica.models()) {
+    for (const auto& [name, parameter] : model.parameters)
+      all.emplace_back(PrefixOf(replica, model) + name, parameter);
+  }
+  return all;
+}
+
+absl::Status CheckSavable(const Replica& replica) {
+  MUSTER_RETURN_IF_ERROR(CheckTypes(ModelTensors(replica)));
+  return CheckTypes(OptimizerTensors(replica));
+}
+
+// ---- Restoring
+
+namespace {
+
+std::string Describe(DType type, at::IntArrayRef shape) {
+  return fmt::format("{} [{}]", checkpoint::kDTypeNames[static_cast<int>(type)],
+                     fmt::join(shape, ", "));
+}
+
+// OK if `set` holds exactly these tensors.
+absl::Status CheckFits(const checkpoint::Snapshot& snapshot, const TensorSet& set,
+                       const NamedTensors& tensors) {
+  const auto refuse = [&snapshot](const std::string& what) {
+    return ConfigurationError(
+        fmt::format("the checkpoint of step {} does not fit the program: {}; was the program "
+                    "changed since?",
+                    snapshot.state.step, what));
+  };
+  std::map<std::string_view, const checkpoint::Tensor*> there;
+  for (const checkpoint::Tensor& tensor : set.tensors) there[tensor.name] = &tensor;
+  for (const auto& [name, tensor] : tensors) {
+    const auto found = there.find(name);
+    if (found == there.end()) return refuse(fmt::format("\"{}\" is not in it", name));
+    const std::optional<DType> type = TypeOf(tensor);
+    const checkpoint::Tensor& saved = *found->second;
+    if (!type || saved.dtype != *type || tensor.sizes() != at::IntArrayRef(saved.shape)) {
+      return refuse(fmt::format(
+          "\"{}\" is {} in it and {} in the program", name, Describe(saved.dtype, saved.shape),
+          type ? Describe(*type, tensor.sizes()) : c10::toString(tensor.scalar_type())));
+    }
+    there.erase(found);
+  }
+  if (!there.empty())
+    return refuse(fmt::format("\"{}\" is in it and not in the program", there.begin()->first));
+  return absl::OkStatus();
+}
+
+absl::Status CopyIn(const TensorSet& set, const NamedTensors& tensors) {
+  std::map<std::string_view, const checkpoint::Tensor*> there;
+  for (const checkpoint::Tensor& tensor : set.tensors) there[tensor.name] = &tensor;
+  return CatchProgramErrors("restoring the state", [&] {
+    const at::NoGradGuard no_grad;
+    for (const auto& [name, tensor] : tensors) {
+      if (tensor.numel() > 0) tensor.detach().copy_(View(*there.at(name)));
+    }
+  });
+}
+
+}  // namespace
+
+absl::Status RestoreModels(const checkpoint::Snapshot& snapshot, Replica* replica) {
+  const NamedTensors model = ModelTensors(*replica);
+  MUSTER_RETURN_IF_ERROR(CheckFits(snapshot, snapshot.model, model));
+  return CopyIn(snapshot.model, model);
+}
+
+absl::Status RestoreReplica(const checkpoint::Snapshot& snapshot, const Job& job, Replica* replica,
+                            LoopState* state) {
+  const checkpoint::TrainingState& saved = snapshot.state;
+  const NamedTensors model = ModelTensors(*replica), optimizer = OptimizerTensors(*replica);
+  MUSTER_RETURN_IF_ERROR(CheckFits(snapshot, snapshot.model, model));
+  MUSTER_RETURN_IF_ERROR(CheckFits(snapshot, snapshot.optimizer, optimizer));
+  LoopState next = InitialLoopState(job, *replica);
+  // At the start of an epoch there is nothing in the sums that other metrics would lack.
+  if (saved.epoch_metric_sums.size() == next.epoch_metric_sums.size()) {
+    next.epoch_metric_sums = saved.epoch_metric_sums;
+  } else if (saved.epoch_examples > 0) {
+    return ConfigurationError(fmt::format(
+        "the checkpoint of step {} lies within an epoch and was written with other metrics: its "
+        "program has changed since",
+        saved.step));
+  }
+  MUSTER_RETURN_IF_ERROR(CopyIn(snapshot.model, model));
+  MUSTER_RETURN_IF_ERROR(CopyIn(snapshot.optimizer, optimizer));
+  next.steps = saved.step;
+  next.position = {saved.epoch, saved.offset};
+  next.examples = saved.examples;
+  next.epoch_loss_sum = saved.epoch_loss_sum;
+  next.epoch_examples = saved.epoch_examples;
+  next.validation_due = saved.validation_due;
+  next.test_due = saved.test_due;
+  next.global_batch_size = saved.global_batch_size;
+  // The scale belongs to the precision, which may be another one now.
+  const std::string precision(kPrecisionNames[static_cast<int>(job.precision)]);
+  const bool same = !saved.job.is_object() || saved.job.value("precision", precision) == precision;
+  if (same && saved.loss_scaler.size() == next.loss_scaler.size())
+    next.loss_scaler = saved.loss_scaler;
+  *state = std::move(next);
+  return absl::OkStatus();
+}
+
+}  // namespace muster
