@@ -149,6 +149,7 @@ class FashionMnist : public Program {
   void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
     const at::Tensor logits = model_->forward(Pixels(batch[0]));
     evaluation.loss(Loss(logits, batch[1]));
+    evaluation.image("input", batch[0]);
     evaluation.update(accuracy_, logits, batch[1]);
   }
 

@@ -81,7 +81,7 @@ void LoopImpl::ReportParameters() {
   if (every == 0 || (last_epoch() + 1) % every != 0 || context_.observers.empty()) return;
   // One at a time: as double precision they may be large.
   for (const auto& [name, parameter] : NamedParameters(*replica_)) {
-    HistogramReport report = MakeHistogram(name, parameter);
+    HistogramReport report = MakeHistogram("parameters/" + name, parameter);
     report.step = state_.steps;
     for (Observer* observer : context_.observers)
       observer->OnHistogram(SplitName(Split::kTrain), report);
