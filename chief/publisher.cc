@@ -38,7 +38,9 @@ std::string ModelText(const StartReport& report) {
                         p.trainable ? "yes" : "no");
   }
   text +=
-      fmt::format("\nParameters: {}, of which {} are trained.\n", Grouped(all), Grouped(trainable));
+      fmt::format("\n{} parameters, of which {} are trained.\n", Grouped(all), Grouped(trainable));
+  if (report.parameter_counts.size() < 2) return text;
+  text += "\n";  // Markdown's lists need a line before them
   for (const auto& [model, count] : report.parameter_counts)
     text += fmt::format("- {}: {}\n", model, Grouped(count));
   return text;

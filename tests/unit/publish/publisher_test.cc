@@ -180,7 +180,7 @@ TEST_F(Publishing, VoidsTheStepsThatAreDoneAgain) {
 
 TEST_F(Publishing, DescribesJobAndModel) {
   const auto publisher = Begun();
-  publisher->OnStart({.parameter_counts = {{"convnet", 1234880}},
+  publisher->OnStart({.parameter_counts = {{"convnet", 1234881}, {"other", 0}},
                       .parameters = {{"convnet", "dense.weight", {1000, 1234}},
                                      {"convnet", "dense.bias", {880}, /*trainable=*/false},
                                      {"convnet", "scale", {}}}});
@@ -189,7 +189,8 @@ TEST_F(Publishing, DescribesJobAndModel) {
   EXPECT_THAT(model, HasSubstr("| convnet | dense.weight | 1000 x 1234 | 1,234,000 | yes |\n"));
   EXPECT_THAT(model, HasSubstr("| convnet | dense.bias | 880 | 880 | no |\n"));
   EXPECT_THAT(model, HasSubstr("| convnet | scale | scalar | 1 | yes |\n"));
-  EXPECT_THAT(model, HasSubstr("1,234,881, of which 1,234,001 are trained"));
+  EXPECT_THAT(model, HasSubstr("\n1,234,881 parameters, of which 1,234,001 are trained.\n"
+                               "\n- convnet: 1,234,881\n- other: 0\n"));
 }
 
 TEST_F(Publishing, WritesEachPassToItsFolder) {
