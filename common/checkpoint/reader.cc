@@ -120,9 +120,10 @@ absl::Status VerifyFile(const ReadableFile& file, const std::string& name,
   return CheckCrc(name, crc, manifest);
 }
 
-absl::Status Health(FileSystem& files, const std::string& path, bool verify, int64_t* bytes) {
+absl::Status Health(FileSystem& files, const std::string& path, bool verify, CheckpointInfo* info) {
   MUSTER_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(files, path));
-  *bytes = manifest.bytes();
+  info->step = manifest.step;
+  info->bytes = manifest.bytes();
   for (const auto& [name, expected] : manifest.files) {
     MUSTER_ASSIGN_OR_RETURN(const auto file, OpenFile(files, path, name, manifest));
     if (!verify) continue;
@@ -204,17 +205,23 @@ absl::StatusOr<std::optional<Place>> FindCheckpoints(FileSystem& files, const st
   return std::optional<Place>();
 }
 
+CheckpointInfo InspectCheckpoint(FileSystem& files, const std::string& path, bool verify) {
+  CheckpointInfo info;
+  info.name = BaseName(path);
+  info.path = path;
+  info.step = std::max<int64_t>(0, StepOfName(info.name));
+  info.health = Damaged(path, Health(files, path, verify, &info));
+  return info;
+}
+
 absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& files,
                                                             const std::string& directory,
                                                             bool verify) {
   MUSTER_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(files, directory));
   std::vector<CheckpointInfo> infos;
   for (const int64_t step : steps) {
-    CheckpointInfo info;
-    info.name = CheckpointName(step);
-    info.path = JoinPath(directory, info.name);
-    info.step = step;
-    info.health = Damaged(info.path, Health(files, info.path, verify, &info.bytes));
+    CheckpointInfo info =
+        InspectCheckpoint(files, JoinPath(directory, CheckpointName(step)), verify);
     if (info.health.ok() || !IsGone(files, info.path)) infos.push_back(std::move(info));
   }
   return infos;

@@ -80,8 +80,7 @@ class StoreImpl : public Store {
   absl::Status Start(int64_t restored_step) {
     MUSTER_RETURN_IF_ERROR(MakeDirectories(files_, options_.directory));
     MUSTER_RETURN_IF_ERROR(files_.MakeDirectory(ParentPath(staging_)));
-    MUSTER_RETURN_IF_ERROR(Fence());
-    MUSTER_RETURN_IF_ERROR(RemoveStaging(files_, options_.directory));
+    MUSTER_RETURN_IF_ERROR(RemoveStaging(files_, options_.directory, options_.fence));
     MUSTER_RETURN_IF_ERROR(files_.MakeDirectory(staging_));
     staged_ = true;
     // Whoever takes over after this has the folder to remove, without which nothing here works.
@@ -364,11 +363,14 @@ class StoreImpl : public Store {
 
 }  // namespace
 
-absl::Status RemoveStaging(FileSystem& files, const std::string& directory) {
+absl::Status RemoveStaging(FileSystem& files, const std::string& directory,
+                           const std::function<absl::Status()>& fence) {
   const std::string staging = JoinPath(directory, kStaging);
   const absl::StatusOr<std::vector<std::string>> names = files.List(staging);
   if (absl::IsNotFound(names.status())) return absl::OkStatus();
   if (!names.ok()) return names.status();
+  // After the list: what it holds is then of owners before, even if this one sleeps here for long.
+  if (fence) MUSTER_RETURN_IF_ERROR(fence());
   // First away, by one rename each: its owner must not find half of it.
   std::vector<std::string> gone;
   for (const std::string& name : *names) {

@@ -40,6 +40,8 @@ struct CheckpointInfo {
 absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& files,
                                                             const std::string& directory,
                                                             bool verify);
+// Of one alone, by its own directory, which may have another name than its step's.
+CheckpointInfo InspectCheckpoint(FileSystem& files, const std::string& path, bool verify);
 // One checkpoint, by its own directory; every byte is checked. A DataError says what is damaged.
 absl::StatusOr<Snapshot> ReadCheckpoint(FileSystem& files, const std::string& path);
 // Names, types and shapes without the bytes: of model.safetensors, then of optimizer.safetensors.
@@ -75,8 +77,10 @@ struct StoreOptions {
 };
 
 // Removes what owners before left in `.staging`: from then on none of them publishes anything, nor
-// deletes. The new owner's first act, before it reads what to restore; Open does it again.
-absl::Status RemoveStaging(FileSystem& files, const std::string& directory);
+// deletes. The new owner's first act, before it reads what to restore; Open does it again. `fence`
+// is as StoreOptions'.
+absl::Status RemoveStaging(FileSystem& files, const std::string& directory,
+                           const std::function<absl::Status()>& fence);
 
 class Store {
  public:

@@ -1,40 +1,313 @@
+// What a store does where nothing fails, over both file systems; and what readers say of damage.
 #include "common/checkpoint/store.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <limits>
+#include <thread>
+
+#include "common/checkpoint/memory_file_system.h"
+#include "tests/unit/checkpoint/file_systems.h"
 #include "tests/unit/checkpoint/snapshots.h"
 
 namespace muster::checkpoint {
 namespace {
 
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
 using testing_support::Difference;
 using testing_support::MakeSnapshot;
 
-TEST(PosixStore, WritesKeepsAndYields) {
-  FileSystem& files = PosixFileSystem();
-  const std::string model_dir = ::testing::TempDir() + "muster_posix_store";
-  const std::string directory = model_dir + "/checkpoints";
-  (void)files.Remove(model_dir);
-  auto store = Store::Open(files, {directory, "t1", 2, {}}, -1);
-  ASSERT_TRUE(store.ok()) << store.status();
-  for (const int64_t step : {3, 6, 9, 12}) {
-    const auto path = (*store)->Write(MakeSnapshot(step));
-    ASSERT_TRUE(path.ok()) << path.status();
-    const auto best = (*store)->MarkBest(step, "loss", static_cast<double>(step), false);
-    ASSERT_TRUE(best.ok()) << best.status();
+class StoreContract : public testing_support::OnEveryFileSystem {
+ protected:
+  std::string folder() const { return In("model/checkpoints"); }
+  std::unique_ptr<Store> Open(const std::string& token, int keep, int64_t restored) {
+    auto store = Store::Open(files(), {folder(), token, keep, {}}, restored);
+    EXPECT_TRUE(store.ok()) << store.status();
+    return store.ok() ? *std::move(store) : nullptr;
   }
-  EXPECT_EQ((*store)->steps(), (std::vector<int64_t>{3, 9, 12}));
-  std::vector<std::string> damaged;
-  const auto newest = ReadNewest(files, model_dir, &damaged);
-  ASSERT_TRUE(newest.ok() && *newest) << newest.status();
-  EXPECT_EQ(Difference(**newest, MakeSnapshot(12)), "");
-  EXPECT_EQ(ReadLatest(files, directory), 12);
+  void Write(Store& store, int64_t step) {
+    const auto path = store.Write(MakeSnapshot(step));
+    ASSERT_TRUE(path.ok()) << path.status();
+    EXPECT_EQ(*path, folder() + "/" + CheckpointName(step));
+  }
+  std::vector<std::string> Names() { return files().List(folder()).value(); }
+};
+INSTANTIATE_TEST_SUITE_P(All, StoreContract, testing::Bool(), testing_support::BenchName);
 
-  const auto second = Store::Open(files, {directory, "t2", 2, {}}, 12);
-  ASSERT_TRUE(second.ok()) << second.status();
-  EXPECT_EQ(ExitCodeOf((*store)->Write(MakeSnapshot(15)).status()), ExitCode::kRetryable);
-  EXPECT_EQ((*second)->steps(), (std::vector<int64_t>{3, 9, 12}));
-  (void)files.Remove(model_dir);
+TEST_P(StoreContract, WritesAndReads) {
+  std::vector<std::string> damaged;
+  EXPECT_FALSE(ReadNewest(files(), In("model"), &damaged).value().has_value());
+  EXPECT_THAT(ListCheckpoints(files(), folder(), true).value(), IsEmpty());
+  const auto store = Open("t", 3, -1);
+  EXPECT_THAT(store->steps(), IsEmpty());
+  EXPECT_FALSE(ReadNewest(files(), In("model"), &damaged).value().has_value());
+  for (const int64_t step : {0, 5}) Write(*store, step);
+  for (const std::string& path : {In("model"), folder(), folder() + "/step-00000005"}) {
+    const auto newest = ReadNewest(files(), path, &damaged);
+    ASSERT_TRUE(newest.ok() && *newest) << newest.status();
+    EXPECT_EQ(Difference(**newest, MakeSnapshot(5)), "");
+  }
+  const auto infos = ListCheckpoints(files(), folder(), true).value();
+  ASSERT_EQ(infos.size(), 2u);
+  EXPECT_EQ(infos[1].name, "step-00000005");
+  EXPECT_EQ(infos[1].step, 5);
+  EXPECT_TRUE(infos[1].health.ok());
+  EXPECT_GT(infos[1].bytes, 1000);
+  const auto contents = ReadContents(files(), infos[1].path);
+  ASSERT_TRUE(contents.ok()) << contents.status();
+  EXPECT_EQ(contents->model.size(), MakeSnapshot(5).model.tensors.size());
+  EXPECT_EQ(contents->optimizer.at(0).shape, (std::vector<int64_t>{5, 7}));
+  EXPECT_EQ(contents->state.step, 5);
+}
+
+TEST_P(StoreContract, KeepsTheNewestTheBestAndThePinned) {
+  const auto store = Open("t", 2, -1);
+  Write(*store, 1);
+  EXPECT_TRUE(store->Pin(1));
+  EXPECT_TRUE(store->Pin(1));
+  EXPECT_FALSE(store->Pin(2));
+  Write(*store, 2);
+  EXPECT_TRUE(store->MarkBest(2, "accuracy", 0.5, true).value());
+  for (const int64_t step : {3, 4, 5}) Write(*store, step);
+  EXPECT_THAT(store->steps(), ElementsAre(1, 2, 4, 5));
+  store->Unpin(1);
+  EXPECT_THAT(store->steps(), ElementsAre(1, 2, 4, 5));
+  store->Unpin(1);
+  EXPECT_THAT(store->steps(), ElementsAre(2, 4, 5));
+  store->Unpin(1);
+  EXPECT_FALSE(store->Pin(1));
+  EXPECT_TRUE(store->MarkBest(4, "accuracy", 0.6, true).value());
+  EXPECT_THAT(store->steps(), ElementsAre(4, 5));
+  EXPECT_THAT(Names(), ElementsAre(".staging", "best", "latest", "step-00000004", "step-00000005"));
+  EXPECT_THAT(files().List(folder() + "/.staging/t").value(), IsEmpty());
+}
+
+TEST_P(StoreContract, BestIsTheBest) {
+  const auto store = Open("t", 9, -1);
+  for (const int64_t step : {1, 2, 3, 4}) Write(*store, step);
+  const auto mark = [&](int64_t step, const char* metric, double value, bool larger) {
+    return store->MarkBest(step, metric, value, larger).value();
+  };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  EXPECT_FALSE(mark(9, "loss", 1, false));  // not there
+  EXPECT_FALSE(mark(1, "loss", std::numeric_limits<double>::quiet_NaN(), false));
+  EXPECT_TRUE(mark(1, "loss", kInfinity, false));
+  EXPECT_EQ(ReadBest(files(), folder())->value, kInfinity);
+  EXPECT_FALSE(mark(2, "loss", kInfinity, false));
+  EXPECT_TRUE(mark(2, "loss", 3, false));
+  EXPECT_FALSE(mark(3, "loss", 3, false));
+  EXPECT_TRUE(mark(3, "loss", 2.5, false));
+  EXPECT_TRUE(mark(4, "accuracy", 0.1, true));  // another metric
+  EXPECT_FALSE(mark(3, "accuracy", 0.05, true));
+  EXPECT_TRUE(mark(4, "accuracy", 0.01, true));  // its own value has changed
+  const auto best = ReadBest(files(), folder());
+  ASSERT_TRUE(best.has_value());
+  EXPECT_EQ(best->step, 4);
+  EXPECT_EQ(best->metric, "accuracy");
+  EXPECT_EQ(best->value, 0.01);
+  EXPECT_EQ(ReadFile(files(), folder() + "/best").value(),
+            "step-00000004\n{\"metric\":\"accuracy\",\"value\":0.01}\n");
+}
+
+TEST_P(StoreContract, TheNextOwnerGoesOn) {
+  {
+    const auto store = Open("t1", 2, -1);
+    for (const int64_t step : {1, 2, 3}) Write(*store, step);
+    EXPECT_TRUE(store->MarkBest(2, "loss", 1, false).value());
+  }
+  // An old one's leftovers, marks that lead nowhere.
+  ASSERT_TRUE(MakeDirectories(files(), folder() + "/.staging/t0/step-00000009").ok());
+  ASSERT_TRUE(files().Rename(folder() + "/step-00000003", In("elsewhere")).ok());
+  const auto store = Open("t2", 2, 2);
+  EXPECT_THAT(store->steps(), ElementsAre(2));
+  EXPECT_EQ(ReadLatest(files(), folder()), 2);
+  EXPECT_EQ(ReadBest(files(), folder())->step, 2);
+  EXPECT_THAT(files().List(folder() + "/.staging").value(), ElementsAre("t2"));
+  for (const int64_t step : {4, 5, 6}) Write(*store, step);
+  EXPECT_THAT(store->steps(), ElementsAre(2, 5, 6));
+}
+
+TEST_P(StoreContract, WhatWasNotRestoredGoesAside) {
+  {
+    const auto store = Open("t1", 5, -1);
+    for (const int64_t step : {1, 2, 3, 4}) Write(*store, step);
+    EXPECT_TRUE(store->MarkBest(4, "loss", 1, false).value());
+  }
+  ASSERT_TRUE(files().Remove(folder() + "/step-00000001/state.json").ok());
+  for (int again = 0; again < 2; ++again) {
+    const auto store = Open("t2", 5, 2);
+    EXPECT_THAT(store->steps(), ElementsAre(2));
+    EXPECT_EQ(ReadLatest(files(), folder()), 2);
+    EXPECT_FALSE(ReadBest(files(), folder()).has_value());
+    Write(*store, 3);
+  }
+  EXPECT_THAT(Names(), ElementsAre(".staging", "damaged-step-00000001", "damaged-step-00000003",
+                                   "damaged-step-00000003-2", "damaged-step-00000004", "latest",
+                                   "step-00000002", "step-00000003"));
+}
+
+TEST_P(StoreContract, ASavedStepIsLeftAsItIs) {
+  const auto store = Open("t", 2, -1);
+  Write(*store, 1);
+  Snapshot other = MakeSnapshot(2);
+  other.state.step = 1;
+  EXPECT_TRUE(store->Write(other).ok());
+  EXPECT_EQ(
+      Difference(ReadCheckpoint(files(), folder() + "/step-00000001").value(), MakeSnapshot(1)),
+      "");
+}
+
+TEST_P(StoreContract, ReadersMeetTheOwnerAtWork) {
+  const auto store = Open("t", 1, -1);
+  Write(*store, 1);
+  std::thread owner([&] {
+    for (int64_t step = 2; step < 60; ++step) EXPECT_TRUE(store->Write(MakeSnapshot(step)).ok());
+  });
+  std::vector<std::string> damaged;
+  for (int64_t newest = 1; newest < 59;) {
+    const auto snapshot = ReadNewest(files(), In("model"), &damaged);
+    ASSERT_TRUE(snapshot.ok() && *snapshot) << snapshot.status();
+    EXPECT_THAT(damaged, IsEmpty());
+    EXPECT_GE((*snapshot)->state.step, newest);
+    newest = (*snapshot)->state.step;
+    EXPECT_EQ(Difference(**snapshot, MakeSnapshot(newest)), "");
+    const auto infos = ListCheckpoints(files(), folder(), false);
+    for (const CheckpointInfo& info : *infos) {
+      EXPECT_TRUE(info.health.ok() || !files().Exists(info.path).value()) << info.health;
+    }
+  }
+  owner.join();
+}
+
+TEST_P(StoreContract, TokensAreLettersAndDigits) {
+  for (const char* token : {"", "a/b", "..", "a b", "a.gone"}) {
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(Store::Open(files(), {folder(), token, 1, {}}, -1).status()));
+  }
+}
+
+TEST(StoreFence, StopsEachRename) {
+  MemoryFileSystem files;
+  absl::Status verdict;
+  const auto store =
+      Store::Open(files, {"/checkpoints", "t", 1, [&verdict] { return verdict; }}, -1).value();
+  ASSERT_TRUE(store->Write(MakeSnapshot(1)).ok());
+  verdict = Superseded("chief 1 has taken over");
+  const absl::Status status = store->Write(MakeSnapshot(2)).status();
+  EXPECT_TRUE(absl::IsAborted(status));
+  EXPECT_EQ(Message(status), "could not save checkpoint step-00000002: chief 1 has taken over");
+  EXPECT_TRUE(absl::IsAborted(store->MarkBest(1, "loss", 1, false).status()));
+  EXPECT_THAT(store->steps(), ElementsAre(1));
+  EXPECT_THAT(files.List("/checkpoints").value(),
+              ElementsAre(".staging", "latest", "step-00000001"));
+}
+
+// Steps 3 and 6 on a disk in memory; of 6 something is damaged.
+class Damage : public testing::Test {
+ protected:
+  Damage() {
+    const auto store = Store::Open(files_, {"/checkpoints", "t", 3, {}}, -1).value();
+    for (const int64_t step : {3, 6}) EXPECT_TRUE(store->Write(MakeSnapshot(step)).ok());
+  }
+  static std::string Path(const std::string& file) { return "/checkpoints/step-00000006/" + file; }
+
+  // The sentence about 6, after which 3 is taken; "" where 6 is as it was in spite of all.
+  std::string Judge() {
+    std::vector<std::string> damaged;
+    const auto newest = ReadNewest(files_, "/checkpoints", &damaged);
+    if (!newest.ok() || !*newest) return "nothing was read: " + newest.status().ToString();
+    const bool whole = damaged.empty();
+    EXPECT_EQ(Difference(**newest, MakeSnapshot(whole ? 6 : 3)), "");
+    EXPECT_EQ(ListCheckpoints(files_, "/checkpoints", true).value().at(1).health.ok(), whole);
+    if (whole) return "";
+    EXPECT_EQ(damaged.size(), 1u);
+    EXPECT_TRUE(damaged[0].starts_with("checkpoint step-00000006 is damaged: ")) << damaged[0];
+    return damaged[0].substr(37);
+  }
+
+  MemoryFileSystem files_;
+};
+
+TEST_F(Damage, IsToldInASentence) {
+  const std::string model = ReadFile(files_, Path("model.safetensors")).value();
+  ASSERT_TRUE(files_.Overwrite(Path("model.safetensors"), model.substr(0, model.size() - 12)).ok());
+  EXPECT_EQ(Judge(), fmt::format("model.safetensors is 12 bytes too short ({} of {})",
+                                 model.size() - 12, model.size()));
+  ASSERT_TRUE(files_.Overwrite(Path("model.safetensors"), model + "x").ok());
+  EXPECT_THAT(Judge(), HasSubstr("model.safetensors is 1 bytes too long"));
+  std::string flipped = model;
+  flipped.back() ^= 1;
+  ASSERT_TRUE(files_.Overwrite(Path("model.safetensors"), flipped).ok());
+  EXPECT_THAT(Judge(), HasSubstr("model.safetensors does not match its checksum (CRC-32C "));
+  ASSERT_TRUE(files_.Remove(Path("model.safetensors")).ok());
+  EXPECT_EQ(Judge(), "model.safetensors is missing");
+  ASSERT_TRUE(files_.Overwrite(Path("manifest.json"), "{").ok());
+  EXPECT_THAT(Judge(), HasSubstr("manifest.json: it is not valid JSON: line 1, column "));
+  ASSERT_TRUE(files_.Remove("/checkpoints/step-00000003/state.json").ok());
+  std::vector<std::string> damaged;
+  const absl::Status none = ReadNewest(files_, "/checkpoints", &damaged).status();
+  EXPECT_TRUE(absl::IsDataLoss(none));
+  EXPECT_THAT(none.ToString(), HasSubstr("no checkpoint in /checkpoints can be read: checkpoint "
+                                         "step-00000006 is damaged: manifest.json"));
+  EXPECT_EQ(damaged.size(), 2u);
+}
+
+TEST_F(Damage, EveryFlippedByteIsFound) {
+  std::mt19937 random(9);
+  for (const char* name :
+       {"manifest.json", "state.json", "optimizer.safetensors", "model.safetensors"}) {
+    const std::string good = ReadFile(files_, Path(name)).value();
+    int harmless = 0;
+    for (size_t at = 0; at < good.size(); ++at) {
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ (1 << (random() % 8)));
+      ASSERT_TRUE(files_.Overwrite(Path(name), bad).ok());
+      const std::string what = Judge();
+      harmless += what.empty() ? 1 : 0;
+      // A file that disagrees with the manifest may be named instead of the manifest.
+      EXPECT_TRUE(what.empty() || what.find(name) != std::string::npos || good[0] == '{') << what;
+      ASSERT_FALSE(HasFailure()) << name << " at " << at << ": " << what;
+    }
+    ASSERT_TRUE(files_.Overwrite(Path(name), good).ok());
+    // A blank for another one, or a hexadecimal digit's case, in the manifest.
+    EXPECT_LE(harmless, std::string(name) == "manifest.json" ? 40 : 0) << name;
+    EXPECT_EQ(Judge(), "");
+  }
+}
+
+TEST_F(Damage, EveryTruncationIsFound) {
+  for (const char* name :
+       {"manifest.json", "state.json", "optimizer.safetensors", "model.safetensors"}) {
+    const std::string good = ReadFile(files_, Path(name)).value();
+    // All but the last byte of the manifest is JSON that is whole.
+    const size_t longest = good.size() - (std::string(name) == "manifest.json" ? 1 : 0);
+    for (size_t size = 0; size < longest; size += size < 400 ? 1 : 7) {
+      ASSERT_TRUE(files_.Overwrite(Path(name), good.substr(0, size)).ok());
+      EXPECT_THAT(Judge(), HasSubstr(name)) << size;
+      ASSERT_FALSE(HasFailure());
+    }
+    ASSERT_TRUE(files_.Overwrite(Path(name), good).ok());
+  }
+}
+
+TEST_F(Damage, ASingleOneIsADataError) {
+  ASSERT_TRUE(files_.Overwrite(Path("state.json"), "").ok());
+  const absl::Status status = ReadCheckpoint(files_, "/checkpoints/step-00000006").status();
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kDataDamaged);
+  std::vector<std::string> damaged;
+  EXPECT_EQ(ReadNewest(files_, "/checkpoints/step-00000006", &damaged).status(), status);
+  EXPECT_EQ(ReadContents(files_, "/checkpoints/step-00000006").status(), status);
+}
+
+TEST_F(Damage, AFileSystemThatFailsIsNoDamage) {
+  files_.SetBefore([](const MemoryFileSystem::Operation&) {
+    return absl::PermissionDeniedError("cannot open it: Permission denied");
+  });
+  std::vector<std::string> damaged;
+  EXPECT_TRUE(absl::IsPermissionDenied(ReadNewest(files_, "/checkpoints", &damaged).status()));
 }
 
 }  // namespace
