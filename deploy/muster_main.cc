@@ -11,6 +11,7 @@
 
 #include "common/base/json.h"
 #include "common/base/logging.h"
+#include "deploy/checkpoint_command.h"
 #include "deploy/cluster_command.h"
 #include "deploy/command.h"
 #include "deploy/launch_command.h"
@@ -20,6 +21,7 @@ namespace {
 
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
+  commands.push_back(MakeCheckpointCommand());
   commands.push_back(MakeClusterCommand());
   commands.push_back(MakeLaunchCommand());
   return commands;
