@@ -373,6 +373,27 @@ TEST_F(DecisionTest, WhoDoesNotFinishIsNamedUnlessItSavesOrEvaluates) {
   EXPECT_EQ(Now().verdict.task, "worker:1");
 }
 
+TEST_F(DecisionTest, WhoeverWaitsForALongSaveIsNotBlamedAndTheSaveHasItsOwnDeadline) {
+  RunAll();
+  options_.phase[static_cast<int>(Phase::kEnding)] = seconds(120);
+  options_.phase[static_cast<int>(Phase::kReduce)] = seconds(660);
+  options_.phase[static_cast<int>(Phase::kSave)] = seconds(1800);
+  state_.members[0].phase = Phase::kSave;
+  for (int i : {1, 2}) {
+    state_.members[i].phase = Phase::kEnding;
+    state_.members[i].finished = true;
+    state_.members[i].finished_at = now_;
+    state_.members[i].outcome = ExitCode::kPreempted;
+  }
+  Pass(seconds(1799));
+  EXPECT_EQ(Now().action, Action::kWait);
+  Pass(seconds(1));
+  const Decision d = Now();
+  EXPECT_EQ(d.verdict.task, "chief:0");
+  EXPECT_THAT(d.verdict.message,
+              HasSubstr("in phase 'save' for 1800.0 s; timeouts.phase.save is 1800 s"));
+}
+
 TEST_F(DecisionTest, ClosesWhenAllHaveAcknowledgedOrTheDeadlineNamesWhoDidNot) {
   RunAll();
   state_.stage = Stage::kEnding;
