@@ -30,39 +30,37 @@ absl::Status IgnoreNotFound(const absl::Status& status) {
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
-absl::StatusOr<Manifest::File> WriteFile(
-    FileSystem& files, const std::string& path,
-    const std::function<absl::Status(ChecksummedFile& out)>& write) {
-  MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files.Create(path));
-  ChecksummedFile out(std::move(file));
-  MUSTER_RETURN_IF_ERROR(write(out));
-  MUSTER_RETURN_IF_ERROR(out.Finish());
-  return Manifest::File{out.size(), out.crc()};
+absl::StatusOr<Manifest::File> Finished(ChecksummedFile& file) {
+  MUSTER_RETURN_IF_ERROR(file.Finish());
+  return Manifest::File{file.size(), file.crc()};
 }
 
-absl::StatusOr<Manifest::File> WriteText(FileSystem& files, const std::string& path,
-                                         const std::string& text) {
-  return WriteFile(files, path, [&text](ChecksummedFile& out) { return out.Append(text); });
+absl::Status WriteText(FileSystem& files, const std::string& path, const std::string& text) {
+  MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files.Create(path));
+  ChecksummedFile out(std::move(file));
+  MUSTER_RETURN_IF_ERROR(out.Append(text));
+  return out.Finish();
 }
 
 // All files of a checkpoint, on the disk when it returns. The directory is there.
 absl::Status WriteFiles(FileSystem& files, const std::string& path, const Snapshot& snapshot) {
-  const auto tensors = [](const TensorSet& set) {
-    return [&set](ChecksummedFile& out) { return WriteSafetensors(set, out); };
-  };
-  Manifest manifest;
-  manifest.step = snapshot.state.step;
-  MUSTER_ASSIGN_OR_RETURN(manifest.files[kModelFile],
-                          WriteFile(files, JoinPath(path, kModelFile), tensors(snapshot.model)));
-  MUSTER_ASSIGN_OR_RETURN(
-      manifest.files[kOptimizerFile],
-      WriteFile(files, JoinPath(path, kOptimizerFile), tensors(snapshot.optimizer)));
   const std::string state =
       ToJson(snapshot.state).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  MUSTER_ASSIGN_OR_RETURN(manifest.files[kStateFile],
-                          WriteText(files, JoinPath(path, kStateFile), state));
-  MUSTER_RETURN_IF_ERROR(
-      WriteText(files, JoinPath(path, kManifestFile), ManifestText(manifest)).status());
+  Manifest manifest;
+  manifest.step = snapshot.state.step;
+  // None is waited for before all are written: the disk has something to do all the while.
+  std::map<std::string, ChecksummedFile> written;
+  for (const char* name : {kModelFile, kOptimizerFile, kStateFile}) {
+    MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files.Create(JoinPath(path, name)));
+    written.try_emplace(name, std::move(file));
+  }
+  MUSTER_RETURN_IF_ERROR(WriteSafetensors(snapshot.model, written.at(kModelFile)));
+  MUSTER_RETURN_IF_ERROR(WriteSafetensors(snapshot.optimizer, written.at(kOptimizerFile)));
+  MUSTER_RETURN_IF_ERROR(written.at(kStateFile).Append(state));
+  for (auto& [name, file] : written) {
+    MUSTER_ASSIGN_OR_RETURN(manifest.files[name], Finished(file));
+  }
+  MUSTER_RETURN_IF_ERROR(WriteText(files, JoinPath(path, kManifestFile), ManifestText(manifest)));
   return files.SyncDirectory(path);
 }
 
@@ -202,7 +200,7 @@ class StoreImpl : public Store {
       const absl::MutexLock lock(&mutex_);
       if (!steps_.empty()) step = std::max(step, *steps_.rbegin());
     }
-    return WriteText(files_, Staged(kLatest), CheckpointName(step) + "\n").status();
+    return WriteText(files_, Staged(kLatest), CheckpointName(step) + "\n");
   }
 
   absl::Status Publish(int64_t step, const std::string& name) {
@@ -287,7 +285,7 @@ class StoreImpl : public Store {
     const Json json = {{"metric", mark.metric}, {"value", NumberToJson(mark.value)}};
     const std::string text = fmt::format("{}\n{}\n", CheckpointName(mark.step),
                                          json.dump(-1, ' ', false, Json::error_handler_t::replace));
-    MUSTER_RETURN_IF_ERROR(WriteText(files_, Staged(kBest), text).status());
+    MUSTER_RETURN_IF_ERROR(WriteText(files_, Staged(kBest), text));
     return Commit(kBest, kBest);
   }
 
