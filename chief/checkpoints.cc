@@ -1,0 +1,309 @@
+#include "chief/checkpoints.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <deque>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/logging.h"
+
+namespace muster {
+namespace {
+
+// Below the replicas, which everybody waits for.
+constexpr int kNiceness = 5;
+// Saves that are left out are told of so often.
+constexpr Duration kDropLineInterval = std::chrono::minutes(1);
+// A write that is still under way when all is over gets so long.
+constexpr Duration kLastMoment = std::chrono::seconds(1);
+
+std::string RateText(size_t bytes, double seconds) {
+  const double megabytes = static_cast<double>(bytes) / 1e6;
+  const double rate = seconds > 0 ? megabytes / seconds : 0;
+  return fmt::format("{:.1f} MB in {:.2f} s ({:.0f} MB/s)", megabytes, seconds, rate);
+}
+
+struct Task {
+  std::optional<checkpoint::Snapshot> snapshot;
+  bool final = false;
+  // Without a snapshot: a candidate for the best.
+  int64_t step = 0;
+  double value = 0;
+};
+
+// What the thread and its owner share; the thread may be left with it.
+struct Shared {
+  explicit Shared(CheckpointsOptions o) : options(std::move(o)) {}
+
+  void Run();
+  void SaveLocked(Task task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void MarkLocked(const Task& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void FailedLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return tasks.empty() && !busy; }
+  bool NotSaving() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return !saving; }
+  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return !tasks.empty() || exiting; }
+
+  const CheckpointsOptions options;
+  std::shared_ptr<checkpoint::Store> store;  // written before the thread starts
+
+  mutable absl::Mutex mu;
+  std::deque<Task> tasks ABSL_GUARDED_BY(mu);
+  bool busy ABSL_GUARDED_BY(mu) = false;
+  bool saving ABSL_GUARDED_BY(mu) = false;  // a save is in `tasks`, or being written
+  bool exiting ABSL_GUARDED_BY(mu) = false;
+  bool left ABSL_GUARDED_BY(mu) = false;  // nobody wants to hear of anything any more
+  bool failing ABSL_GUARDED_BY(mu) = false;
+  absl::Status last ABSL_GUARDED_BY(mu);  // of the last save
+  CheckpointRecord record ABSL_GUARDED_BY(mu);
+};
+
+void Shared::Run() {
+  pthread_setname_np(pthread_self(), "checkpoints");
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNiceness);
+  absl::MutexLock lock(&mu);
+  while (true) {
+    mu.Await(absl::Condition(this, &Shared::HasWork));
+    if (tasks.empty()) return;
+    Task task = std::move(tasks.front());
+    tasks.pop_front();
+    busy = true;
+    if (task.snapshot) {
+      SaveLocked(std::move(task));
+      saving = false;
+    } else {
+      MarkLocked(task);
+    }
+    busy = false;
+  }
+}
+
+void Shared::SaveLocked(Task task) {
+  const int64_t step = task.snapshot->state.step;
+  const size_t bytes = task.snapshot->model.bytes() + task.snapshot->optimizer.bytes();
+  mu.Unlock();
+  const MonotonicTime start = Clock::now();
+  const absl::StatusOr<std::string> path = store->Write(*task.snapshot);
+  const double seconds = Seconds(Clock::now() - start);
+  task.snapshot.reset();
+  mu.Lock();
+  last = path.status();
+  if (!path.ok()) return FailedLocked(path.status());
+  if (failing) LogInfo("checkpoints are written again");
+  failing = false;
+  ++record.written;
+  const std::string name = checkpoint::CheckpointName(step);
+  record.newest = "checkpoints/" + name;
+  LogInfo("saved step {}: {}, {}", step, RateText(bytes, seconds), *path);
+  if (!options.on_published || left) return;
+  mu.Unlock();
+  options.on_published(step, name, *path, task.final);
+  mu.Lock();
+}
+
+void Shared::FailedLocked(const absl::Status& status) {
+  ++record.failed;
+  record.last_error = std::string(Message(status));
+  if (!failing && !absl::IsAborted(status))  // who took over is told elsewhere
+    LogWarning("{}; training goes on, and the next due one is tried again", Message(status));
+  failing = true;
+}
+
+void Shared::MarkLocked(const Task& task) {
+  mu.Unlock();
+  const absl::StatusOr<bool> best = store->MarkBest(task.step, options.checkpoint.best, task.value,
+                                                    LargerIsBetter(options.checkpoint));
+  mu.Lock();
+  if (!best.ok()) {
+    LogWarning("{}", Message(best.status()));
+  } else if (*best) {
+    record.best = "checkpoints/" + checkpoint::CheckpointName(task.step);
+    LogInfo("the best checkpoint so far is step {} ({} {:.6g})", task.step, options.checkpoint.best,
+            task.value);
+  }
+}
+
+class CheckpointsImpl final : public Checkpoints {
+ public:
+  explicit CheckpointsImpl(CheckpointsOptions options)
+      : shared_(std::make_shared<Shared>(std::move(options))) {}
+  ~CheckpointsImpl() override;
+
+  void Open(std::shared_ptr<checkpoint::Store> store, const std::string& best) override;
+  std::shared_ptr<checkpoint::Store> store() const override { return shared_->store; }
+  bool Wanted(const SaveMoment& moment) override;
+  void Save(checkpoint::Snapshot snapshot) override;
+  absl::Status Drain() override;
+  void OnEpoch(const EpochReport& report) override;
+  void Evaluated(int64_t step, const std::map<std::string, double>& metrics) override;
+  CheckpointRecord Record() const override;
+
+ private:
+  absl::Status NotInTime() const;
+  void Consider(int64_t step, const std::map<std::string, double>& metrics,
+                std::string_view source);
+  void TellDropped(int64_t step);
+
+  const std::shared_ptr<Shared> shared_;
+  std::thread thread_;
+  // The loop's thread alone.
+  bool next_is_final_ = false;
+  std::optional<MonotonicTime> told_dropped_;
+  int64_t dropped_since_ = 0;
+
+  absl::Mutex mu_;
+  bool evaluated_ ABSL_GUARDED_BY(mu_) = false;
+  bool told_missing_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+CheckpointsImpl::~CheckpointsImpl() {
+  if (!thread_.joinable()) return;
+  bool idle;
+  {
+    absl::MutexLock lock(&shared_->mu);
+    shared_->exiting = shared_->left = true;
+    idle = shared_->mu.AwaitWithTimeout(absl::Condition(shared_.get(), &Shared::Idle),
+                                        absl::FromChrono(kLastMoment));
+  }
+  if (idle) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
+}
+
+void CheckpointsImpl::Open(std::shared_ptr<checkpoint::Store> store, const std::string& best) {
+  const std::vector<int64_t> steps = store->steps();
+  {
+    absl::MutexLock lock(&shared_->mu);
+    if (!steps.empty())
+      shared_->record.newest = "checkpoints/" + checkpoint::CheckpointName(steps.back());
+    if (!best.empty()) shared_->record.best = "checkpoints/" + best;
+  }
+  shared_->store = std::move(store);
+  thread_ = std::thread([shared = shared_] { shared->Run(); });
+}
+
+absl::Status CheckpointsImpl::NotInTime() const {
+  return DeadlinePassed(
+      fmt::format("a checkpoint was still being written after {:g} s (timeouts.phase.save)",
+                  Seconds(shared_->options.deadline)));
+}
+
+void CheckpointsImpl::TellDropped(int64_t step) {
+  ++dropped_since_;
+  const MonotonicTime now = Clock::now();
+  if (told_dropped_ && now - *told_dropped_ < kDropLineInterval) return;
+  LogWarning("step {} is not saved: the checkpoint before is still being written{}", step,
+             dropped_since_ > 1 ? fmt::format(" ({} left out so far for that)", dropped_since_)
+                                : "; every save that is due meanwhile is left out");
+  told_dropped_ = now;
+}
+
+bool CheckpointsImpl::Wanted(const SaveMoment& moment) {
+  if (shared_->store == nullptr || !SaveDue(shared_->options.checkpoint, moment)) return false;
+  next_is_final_ = moment.last;
+  absl::MutexLock lock(&shared_->mu);
+  if (!shared_->saving) return true;
+  if (!moment.last && !moment.stopping) {
+    ++shared_->record.dropped;
+    TellDropped(moment.step);
+    return false;
+  }
+  if (!shared_->mu.AwaitWithTimeout(absl::Condition(shared_.get(), &Shared::NotSaving),
+                                    absl::FromChrono(shared_->options.deadline))) {
+    shared_->last = NotInTime();
+    shared_->FailedLocked(shared_->last);
+    return false;
+  }
+  return true;
+}
+
+void CheckpointsImpl::Save(checkpoint::Snapshot snapshot) {
+  const CheckpointsOptions& options = shared_->options;
+  snapshot.state.run_id = options.run_id;
+  snapshot.state.job = options.job;
+  snapshot.state.versions = options.versions;
+  absl::MutexLock lock(&shared_->mu);
+  shared_->saving = true;
+  shared_->tasks.push_back({std::move(snapshot), next_is_final_, 0, 0});
+}
+
+absl::Status CheckpointsImpl::Drain() {
+  absl::MutexLock lock(&shared_->mu);
+  if (!shared_->mu.AwaitWithTimeout(absl::Condition(shared_.get(), &Shared::Idle),
+                                    absl::FromChrono(shared_->options.deadline)))
+    return NotInTime();
+  return shared_->last;
+}
+
+void CheckpointsImpl::Consider(int64_t step, const std::map<std::string, double>& metrics,
+                               std::string_view source) {
+  const std::string& name = shared_->options.checkpoint.best;
+  const auto metric = metrics.find(name);
+  if (metric != metrics.end()) {
+    absl::MutexLock lock(&shared_->mu);
+    return shared_->tasks.push_back({std::nullopt, false, step, metric->second});
+  }
+  absl::MutexLock lock(&mu_);
+  if (told_missing_) return;
+  told_missing_ = true;
+  std::string known;
+  for (const auto& [have, value] : metrics) known += (known.empty() ? "" : ", ") + have;
+  LogWarning("no checkpoint is marked as the best: checkpoint.best is {}, and {} gives {}", name,
+             source, known);
+}
+
+void CheckpointsImpl::OnEpoch(const EpochReport& report) {
+  if (shared_->store == nullptr || report.split != "validation") return;
+  {
+    absl::MutexLock lock(&mu_);
+    if (evaluated_) return;
+  }
+  Consider(report.step, report.metrics, "validation");
+}
+
+void CheckpointsImpl::Evaluated(int64_t step, const std::map<std::string, double>& metrics) {
+  if (shared_->store == nullptr) return;
+  {
+    absl::MutexLock lock(&mu_);
+    evaluated_ = true;
+  }
+  Consider(step, metrics, "the evaluator");
+}
+
+CheckpointRecord CheckpointsImpl::Record() const {
+  absl::MutexLock lock(&shared_->mu);
+  return shared_->record;
+}
+
+}  // namespace
+
+bool SaveDue(const CheckpointOptions& options, const SaveMoment& moment) {
+  if (moment.last || moment.stopping) return true;
+  if (options.every_steps && moment.step % *options.every_steps == 0) return true;
+  if (!moment.epoch_end) return false;
+  if (options.every_epochs) return (moment.epoch + 1) % *options.every_epochs == 0;
+  return !options.every_steps;
+}
+
+bool LargerIsBetter(const CheckpointOptions& options) {
+  if (options.best_mode != "auto") return options.best_mode == "max";
+  return options.best.find("loss") == std::string::npos &&
+         options.best.find("error") == std::string::npos;
+}
+
+std::unique_ptr<Checkpoints> Checkpoints::Make(CheckpointsOptions options) {
+  return std::make_unique<CheckpointsImpl>(std::move(options));
+}
+
+}  // namespace muster

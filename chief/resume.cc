@@ -1,0 +1,219 @@
+#include "chief/resume.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "common/base/logging.h"
+
+namespace muster {
+namespace {
+
+using checkpoint::TrainingState;
+
+// The value of a dotted key, as text; "nothing" where there is none.
+std::string ValueOf(const Json& job, const std::string& key) {
+  const Json* value = &job;
+  for (size_t begin = 0; begin <= key.size();) {
+    const size_t end = std::min(key.find('.', begin), key.size());
+    const auto it = value->is_object() ? value->find(key.substr(begin, end - begin)) : value->end();
+    if (it == value->end() || it->is_null()) return "nothing";
+    value = &*it;
+    begin = end + 1;
+  }
+  return value->dump();
+}
+
+// A job that says the same batch size in another way is the same job.
+std::string DifferingKey(const Job& job, const TrainingState& state) {
+  Json before = state.job, now = JobToJson(job);
+  if (job.global_batch_size && *job.global_batch_size == state.global_batch_size) {
+    for (Json* json : {&before, &now}) {
+      json->erase("global_batch_size");
+      json->erase("per_replica_batch_size");
+    }
+  }
+  return checkpoint::FirstFixedDifference(before, now);
+}
+
+absl::Status CheckSame(const Job& job, const TrainingState& state, const std::string& where) {
+  const std::string key = DifferingKey(job, state);
+  if (key.empty()) return absl::OkStatus();
+  return ConfigurationError(fmt::format(
+      "{} was trained with another {}: {} there, {} here; it can only go on with the same: put the "
+      "old value back, or start anew with another model_dir or restore: never",
+      where, key, ValueOf(state.job, key), ValueOf(JobToJson(job), key)));
+}
+
+std::string Position(const TrainingState& state) {
+  return fmt::format("step {} (epoch {}{})", state.step, state.epoch + 1,
+                     state.offset == 0 ? "" : fmt::format(", {} examples into it", state.offset));
+}
+
+// result.json says that this very run was completed; as far as the checkpoint knows, or, where that
+// one is older, as far as the result does.
+bool Finished(const Job& job, const Json& result, const TrainingState* state) {
+  const int64_t steps = result.value("steps", int64_t{0});
+  if (state != nullptr && state->step >= steps)
+    return TrainedToItsEnd(job, state->step, state->epoch);
+  return TrainedToItsEnd(job, steps, result.value("epochs", int64_t{0}));
+}
+
+bool Completed(const Found& found) {
+  return found.same_run && found.result && found.result->is_object() &&
+         found.result->value("status", Json()) == "completed" &&
+         found.result->value("steps", Json()).is_number_integer() &&
+         found.result->value("epochs", Json()).is_number_integer();
+}
+
+StartDecision Fresh(const Job& job, bool completed) {
+  if (job.model_dir.empty()) return {StartKind::kFresh, false, false, "nothing to go on from"};
+  if (!completed)
+    return {StartKind::kFresh, false, false,
+            fmt::format("model_dir '{}' holds no checkpoint: training starts anew", job.model_dir)};
+  return {StartKind::kFresh, false, false,
+          fmt::format("model_dir '{}' holds the result of a finished run, but no checkpoint to go "
+                      "on from: training starts anew",
+                      job.model_dir)};
+}
+
+}  // namespace
+
+bool TrainedToItsEnd(const Job& job, int64_t steps, int64_t epochs) {
+  if (job.max_steps && steps >= *job.max_steps) return true;
+  if (!job.epochs && job.max_steps) return false;
+  return epochs >= job.epochs.value_or(1);
+}
+
+bool RestoresPath(const Job& job) { return job.restore != "auto" && job.restore != "never"; }
+
+absl::StatusOr<StartDecision> DecideStart(const Job& job, const Found& found) {
+  const bool completed = Completed(found);
+  const TrainingState* own = found.own.ok() && *found.own ? &**found.own : nullptr;
+  const std::string model_dir = fmt::format("model_dir '{}'", job.model_dir);
+  if (own != nullptr) MUSTER_RETURN_IF_ERROR(CheckSame(job, *own, model_dir));
+  if (completed && Finished(job, *found.result, own)) {
+    return StartDecision{
+        StartKind::kFinished, true, true,
+        fmt::format("the job in {} was trained to its end before: step {}, {} epoch{}; more epochs "
+                    "or max_steps go on from there",
+                    model_dir, found.result->at("steps").get<int64_t>(),
+                    found.result->at("epochs").get<int64_t>(),
+                    found.result->at("epochs") == 1 ? "" : "s")};
+  }
+  MUSTER_RETURN_IF_ERROR(found.own.status());
+  if (own != nullptr) {
+    return StartDecision{StartKind::kRestore, found.same_run,
+                         completed && own->step >= found.result->at("steps").get<int64_t>(),
+                         fmt::format("going on after {}, from {}/checkpoints/{}", Position(*own),
+                                     job.model_dir, checkpoint::CheckpointName(own->step))};
+  }
+  if (!RestoresPath(job)) return Fresh(job, completed);
+  MUSTER_RETURN_IF_ERROR(found.elsewhere.status());
+  if (!*found.elsewhere) {
+    return ConfigurationError(
+        fmt::format("restore is '{}', where there is no checkpoint", job.restore));
+  }
+  const TrainingState& state = **found.elsewhere;
+  MUSTER_RETURN_IF_ERROR(CheckSame(job, state, fmt::format("restore '{}'", job.restore)));
+  return StartDecision{StartKind::kCopy, false, false,
+                       fmt::format("beginning after {} of run {}, from {}", Position(state),
+                                   state.run_id, job.restore)};
+}
+
+// ---- Reading
+
+namespace {
+
+using checkpoint::FileSystem;
+using checkpoint::Snapshot;
+
+absl::Status MoveAside(FileSystem& files, const std::string& model_dir,
+                       const std::string& previous_run_id) {
+  const std::string from = checkpoint::JoinPath(model_dir, "checkpoints");
+  MUSTER_ASSIGN_OR_RETURN(const bool there, files.Exists(from));
+  if (!there) return absl::OkStatus();
+  const std::string wanted =
+      from + "-" + (previous_run_id.empty() ? "of-an-unknown-run" : previous_run_id);
+  std::string to = wanted;
+  for (int again = 2;; ++again) {
+    MUSTER_ASSIGN_OR_RETURN(const bool taken, files.Exists(to));
+    if (!taken) break;
+    to = fmt::format("{}-{}", wanted, again);
+  }
+  MUSTER_RETURN_IF_ERROR(files.Rename(from, to));
+  LogInfo("restore is never: the checkpoints of run {} are in {} from now on",
+          previous_run_id.empty() ? "(unknown)" : previous_run_id, to);
+  return files.SyncDirectory(model_dir);
+}
+
+absl::StatusOr<std::optional<Snapshot>> ReadSnapshot(FileSystem& files, const std::string& path) {
+  std::vector<std::string> damaged;
+  auto snapshot = checkpoint::ReadNewest(files, path, &damaged);
+  for (const std::string& sentence : damaged) LogWarning("{}", sentence);
+  if (!snapshot.ok() && !absl::IsDataLoss(snapshot.status()))
+    return StartError(snapshot.status(), fmt::format("cannot read checkpoints in {}", path));
+  return snapshot;
+}
+
+absl::StatusOr<std::optional<TrainingState>> StateOf(
+    const absl::StatusOr<std::optional<Snapshot>>& snapshot) {
+  if (!snapshot.ok()) return snapshot.status();
+  if (!*snapshot) return std::optional<TrainingState>();
+  return (*snapshot)->state;
+}
+
+std::optional<Json> ReadResult(FileSystem& files, const std::string& model_dir) {
+  const auto text = checkpoint::ReadFile(files, checkpoint::JoinPath(model_dir, "result.json"));
+  if (!text.ok()) return std::nullopt;
+  const Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? std::optional<Json>(json) : std::nullopt;
+}
+
+// What is due of a step is due again, unless it was done or its time has not come.
+void SetDue(const Job& job, const StartDecision& decision, TrainingState* state) {
+  if (decision.passes_done) state->validation_due = false;
+  if (decision.passes_done || !TrainedToItsEnd(job, state->step, state->epoch))
+    state->test_due = false;
+}
+
+}  // namespace
+
+absl::Status StartError(const absl::Status& status, const std::string& what) {
+  if (status.ok() || absl::IsDataLoss(status) || absl::IsAborted(status)) return status;
+  const std::string text = fmt::format("{}: {}", what, Message(status));
+  if (absl::IsPermissionDenied(status)) return ConfigurationError(text);
+  return absl::UnavailableError(text);
+}
+
+absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job& job,
+                                        const std::string& previous_run_id,
+                                        const std::function<absl::Status()>& fence) {
+  Found found;
+  absl::StatusOr<std::optional<Snapshot>> own = std::optional<Snapshot>(), elsewhere = own;
+  if (!job.model_dir.empty()) {
+    const std::string directory = checkpoint::JoinPath(job.model_dir, "checkpoints");
+    MUSTER_RETURN_IF_ERROR(StartError(checkpoint::RemoveStaging(files, directory, fence),
+                                      fmt::format("cannot write to {}", directory)));
+    if (job.restore == "never") {
+      MUSTER_RETURN_IF_ERROR(StartError(MoveAside(files, job.model_dir, previous_run_id),
+                                        fmt::format("cannot move {} aside", directory)));
+    } else {
+      found.same_run = !previous_run_id.empty();
+      found.result = ReadResult(files, job.model_dir);
+      own = ReadSnapshot(files, directory);
+    }
+  }
+  found.own = StateOf(own);
+  if (RestoresPath(job) && own.ok() && !*own) elsewhere = ReadSnapshot(files, job.restore);
+  found.elsewhere = StateOf(elsewhere);
+  Beginning beginning;
+  MUSTER_ASSIGN_OR_RETURN(beginning.decision, DecideStart(job, found));
+  if (beginning.decision.kind == StartKind::kRestore) beginning.snapshot = *std::move(own);
+  if (beginning.decision.kind == StartKind::kCopy) beginning.snapshot = *std::move(elsewhere);
+  if (beginning.snapshot) SetDue(job, beginning.decision, &beginning.snapshot->state);
+  return beginning;
+}
+
+}  // namespace muster
