@@ -38,6 +38,7 @@ class CoordinatorImpl final : public Coordinator,
   int port() const override { return server_->port(); }
   Verdict Wait() override;
   void End(Verdict verdict) override;
+  void EndFinished(const std::string& message) override;
   void RequestStop() override;
 
   // Session::Handler
@@ -161,6 +162,16 @@ Verdict CoordinatorImpl::Wait() {
 void CoordinatorImpl::End(Verdict verdict) {
   absl::MutexLock lock(&mu_);
   EndLocked(Clock::now(), std::move(verdict), -1);
+  WakeLocked();
+}
+
+void CoordinatorImpl::EndFinished(const std::string& message) {
+  absl::MutexLock lock(&mu_);
+  if (state_.stage != Stage::kEnding) {
+    state_.tell_all = true;
+    state_.members[0].acknowledged = true;  // this process
+  }
+  EndLocked(Clock::now(), {ExitCode::kDone, "", "", -1, Phase::kEnding, message}, -1);
   WakeLocked();
 }
 
@@ -402,7 +413,7 @@ void CoordinatorImpl::HelloLocked(const std::shared_ptr<muster::Session>& sessio
   const MonotonicTime now = Clock::now();
   const int member = FindMember(state_, hello.task());
   proto::CoordinatorMessage message;
-  if (state_.stage == Stage::kEnding &&
+  if (state_.stage == Stage::kEnding && !state_.tell_all &&
       (member < 0 || state_.members[member].incarnation != hello.incarnation())) {
     *message.mutable_verdict() = VerdictToProto(state_.verdict);
     session->Send(std::move(message));
@@ -427,6 +438,7 @@ void CoordinatorImpl::HelloLocked(const std::shared_ptr<muster::Session>& sessio
     if (refusal->ends_job && !m.failure)
       m.failure =
           ReportedFailure{verdict.code, verdict.message, verdict.host, -1, Phase::kStarting, now};
+    if (state_.tell_all) m.acknowledged = true;  // all that there is to tell
     // A new process with this task: the one whose session broke is no more.
     if (m.joined && !m.connected && m.incarnation != hello.incarnation()) m.gone = true;
   }

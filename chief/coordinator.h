@@ -52,6 +52,10 @@ class Coordinator {
   // Ends the job with `verdict` unless it has ended before. For what the chief's own process finds
   // out besides its Member: superseded, model_dir gone.
   virtual void End(Verdict verdict) = 0;
+  // Ends a job that was finished before it began, with `message` for everybody: whoever comes is
+  // told, and Wait() returns once all declared members have been, or after DecisionOptions::end.
+  // The chief's own process is told by its caller.
+  virtual void EndFinished(const std::string& message) = 0;
   // As if a member had received SIGTERM: all are told to stop at an agreed step.
   virtual void RequestStop() = 0;
 };

@@ -90,6 +90,14 @@ class MemberImpl final : public Member {
   absl::Status VerdictStatusLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return StatusOf(*verdict_, options_.task, options_.is_chief);
   }
+  // Instead of a generation, once there is a verdict.
+  absl::StatusOr<Generation> NoGenerationLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (verdict_->code != ExitCode::kDone) return VerdictStatusLocked();
+    if (!verdict_->message.empty()) LogInfo("{}", verdict_->message);
+    Generation none;
+    none.job_done = true;
+    return none;
+  }
   void ChangedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     changed_ = true;
     wake_.SignalAll();
@@ -471,8 +479,8 @@ absl::StatusOr<Member::Welcome> MemberImpl::Join() {
   absl::MutexLock lock(&mu_);
   StartJoiningLocked();
   while (!verdict_ && !welcome_) wake_.Wait(&mu_);
-  if (verdict_) return VerdictStatusLocked();
-  return *welcome_;
+  if (verdict_ && verdict_->code != ExitCode::kDone) return VerdictStatusLocked();
+  return welcome_.value_or(Welcome());
 }
 
 absl::StatusOr<Generation> MemberImpl::NextGeneration(int64_t last_step) {
@@ -494,7 +502,7 @@ absl::StatusOr<Generation> MemberImpl::NextGeneration(int64_t last_step) {
         }
         wake_.Wait(&mu_);
       }
-      if (verdict_) return VerdictStatusLocked();
+      if (verdict_) return NoGenerationLocked();
       formation = formation_;
     }
     const uint64_t id = formation.generation();
@@ -512,7 +520,7 @@ absl::StatusOr<Generation> MemberImpl::NextGeneration(int64_t last_step) {
     }
     ChangedLocked();
     while (!OverLocked(id) && started_ != id) wake_.Wait(&mu_);
-    if (verdict_) return VerdictStatusLocked();
+    if (verdict_) return NoGenerationLocked();
     if (aborted_ >= id) {
       if (!options_.is_chief)
         LogWarning("generation {} did not come up: {}", id & 0xffffffff, abort_reason_);

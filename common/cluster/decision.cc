@@ -311,7 +311,8 @@ Decision DecideFinished(MonotonicTime now, const JobState& s, const DecisionOpti
 Decision DecideEnding(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
   std::string missing;
   for (const MemberState& m : s.members) {
-    if (m.connected && !m.acknowledged) missing += (missing.empty() ? "" : ", ") + TaskText(m.task);
+    if ((m.connected || s.tell_all) && !m.acknowledged)
+      missing += (missing.empty() ? "" : ", ") + TaskText(m.task);
   }
   if (missing.empty() && s.verdict.code != ExitCode::kDone && now - s.stage_since < o.farewell) {
     // Whoever is still on its way is told the verdict, instead of waiting for a chief that is gone.

@@ -96,6 +96,7 @@ struct JobState {
   bool stop_requested = false;       // by SIGTERM or SIGINT somewhere
   std::vector<MemberState> members;  // by rank
   Verdict verdict;                   // once stage is kEnding
+  bool tell_all = false;  // then also those that have not come yet are waited for, to be told
 };
 
 enum class Action {

@@ -15,6 +15,8 @@ namespace muster {
 
 // One agreed membership. Replaced as a whole when a member is lost or joins.
 struct Generation {
+  bool job_done =
+      false;  // the job had ended well before: nothing is left to do, and nothing is set
   uint64_t id = 0;
   std::string run_id;
   int rank = 0;
