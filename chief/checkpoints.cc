@@ -28,9 +28,11 @@ constexpr Duration kDropLineInterval = std::chrono::minutes(1);
 constexpr Duration kLastMoment = std::chrono::seconds(1);
 
 std::string RateText(size_t bytes, double seconds) {
-  const double megabytes = static_cast<double>(bytes) / 1e6;
-  const double rate = seconds > 0 ? megabytes / seconds : 0;
-  return fmt::format("{:.1f} MB in {:.2f} s ({:.0f} MB/s)", megabytes, seconds, rate);
+  const auto size = static_cast<double>(bytes);
+  return fmt::format(
+      "{} in {:.2f} s ({:.1f} MB/s)",
+      bytes < 1000000 ? fmt::format("{:.1f} kB", size / 1e3) : fmt::format("{:.1f} MB", size / 1e6),
+      seconds, seconds > 0 ? size / 1e6 / seconds : 0);
 }
 
 struct Task {

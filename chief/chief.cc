@@ -8,9 +8,11 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "chief/checkpoints.h"
 #include "chief/coordinator.h"
 #include "chief/owner.h"
 #include "chief/publisher.h"
+#include "chief/resume.h"
 #include "common/base/logging.h"
 #include "common/rpc/host.h"
 
@@ -60,8 +62,10 @@ std::string WithCommas(int64_t count) {
 
 class Chief : public ChiefRole, private Observer {
  public:
-  explicit Chief(const ChiefRoleOptions& options)
-      : options_(options), self_(options.cluster.local() ? "" : options.cluster.task->ToString()) {}
+  Chief(checkpoint::FileSystem& files, const ChiefRoleOptions& options)
+      : files_(files),
+        options_(options),
+        self_(options.cluster.local() ? "" : options.cluster.task->ToString()) {}
 
   // The owner's thread may still want to end the coordinator.
   ~Chief() override {
@@ -73,9 +77,9 @@ class Chief : public ChiefRole, private Observer {
   }
 
   absl::Status Start();
-  std::vector<Observer*> observers() override { return {publisher_.get(), this}; }
-  absl::StatusOr<StartingPoint> Begin() override { return StartingPoint{}; }
-  CheckpointSink* checkpoints() override { return nullptr; }
+  absl::StatusOr<StartingPoint> Begin() override;
+  CheckpointSink* checkpoints() override { return checkpoints_.get(); }
+  std::vector<Observer*> observers() override;
   absl::Status End(const absl::Status& result) override;
 
  private:
@@ -83,12 +87,17 @@ class Chief : public ChiefRole, private Observer {
   void OnSuperseded(const absl::Status& superseded);
   Verdict VerdictOf(const absl::Status& failure) const;
   CoordinatorOptions OptionsOfCoordinator();
+  CheckpointsOptions OptionsOfCheckpoints() const;
+  absl::Status OpenStore(int64_t restored_step);
 
+  checkpoint::FileSystem& files_;
   const ChiefRoleOptions options_;
   const std::string self_;
   int64_t generations_ = 0;
-  std::unique_ptr<Owner> owner_;  // none without a model_dir
+  std::shared_ptr<Owner> owner_;  // none without a model_dir
   std::unique_ptr<Publisher> publisher_;
+  std::unique_ptr<Checkpoints> checkpoints_;  // none without a model_dir
+  bool begun_ = false;
   std::unique_ptr<Coordinator> coordinator_;  // none where this process is alone
   absl::Mutex mu_;
   absl::Mutex ending_;  // before mu_
@@ -128,6 +137,7 @@ absl::Status Chief::Start() {
     owner.new_run = job.restore == "never";
     owner.on_superseded = [this](const absl::Status& superseded) { OnSuperseded(superseded); };
     MUSTER_ASSIGN_OR_RETURN(owner_, Owner::Take(std::move(owner)));
+    checkpoints_ = Checkpoints::Make(OptionsOfCheckpoints());
   }
   PublisherOptions publisher;
   publisher.model_dir = job.model_dir;
@@ -135,15 +145,66 @@ absl::Status Chief::Start() {
   publisher.job = JobToJson(job);
   publisher.versions = options_.versions;
   publisher.progress = MakeProgressSink();
-  if (owner_ != nullptr) publisher.fence = [this] { return owner_->Check(); };
+  if (owner_ != nullptr) publisher.fence = [owner = owner_] { return owner->Check(); };
   publisher_ = Publisher::Open(std::move(publisher));
-  MUSTER_RETURN_IF_ERROR(publisher_->Begin(/*goes_on=*/false));
   if (!options_.cluster.local()) {
     MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(OptionsOfCoordinator()));
     absl::MutexLock lock(&mu_);
     to_end_ = coordinator_.get();
   }
   return absl::OkStatus();
+}
+
+CheckpointsOptions Chief::OptionsOfCheckpoints() const {
+  const Job& job = options_.job;
+  CheckpointsOptions options;
+  options.checkpoint = job.checkpoint;
+  options.deadline = job.timeouts.phase[static_cast<int>(Phase::kSave)];
+  options.run_id = owner_->run_id();
+  options.job = JobToJson(job);
+  options.versions = options_.versions;
+  return options;
+}
+
+std::vector<Observer*> Chief::observers() {
+  std::vector<Observer*> observers = {publisher_.get(), this};
+  if (checkpoints_ != nullptr) observers.push_back(checkpoints_.get());
+  return observers;
+}
+
+absl::Status Chief::OpenStore(int64_t restored_step) {
+  checkpoint::StoreOptions options;
+  options.directory = options_.job.model_dir + "/checkpoints";
+  options.token = owner_->token();
+  options.keep = options_.job.checkpoint.keep;
+  options.fence = [owner = owner_] { return owner->Check(); };
+  auto store = checkpoint::Store::Open(files_, options, restored_step);
+  if (!store.ok()) {
+    return StartError(store.status(),
+                      fmt::format("model_dir '{}' is not writable", options_.job.model_dir));
+  }
+  const auto best = checkpoint::ReadBest(files_, options.directory);
+  checkpoints_->Open(*std::move(store), best ? checkpoint::CheckpointName(best->step) : "");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StartingPoint> Chief::Begin() {
+  const std::string previous = owner_ == nullptr ? "" : owner_->previous_run_id();
+  MUSTER_ASSIGN_OR_RETURN(Beginning beginning, ReadBeginning(files_, options_.job, previous,
+                                                             [this] { return owner_->Check(); }));
+  const StartDecision& decision = beginning.decision;
+  LogInfo("{}", decision.reason);
+  if (decision.kind == StartKind::kFinished) {
+    if (coordinator_ != nullptr) coordinator_->EndFinished(decision.reason);
+    return StartingPoint{.finished = true};
+  }
+  if (owner_ != nullptr) {
+    MUSTER_RETURN_IF_ERROR(
+        OpenStore(decision.kind == StartKind::kRestore ? beginning.snapshot->state.step : -1));
+  }
+  MUSTER_RETURN_IF_ERROR(publisher_->Begin(decision.goes_on));
+  begun_ = true;
+  return StartingPoint{.restore = std::move(beginning.snapshot)};
 }
 
 void Chief::OnStart(const StartReport& report) {
@@ -197,9 +258,14 @@ absl::Status Chief::End(const absl::Status& result) {
     if (!result.ok()) coordinator_->End(VerdictOf(result));
     status = StatusOf(coordinator_->Wait(), self_, /*is_chief=*/true);
   }
-  if (const absl::Status written = publisher_->Finish(status, generations_); !written.ok())
+  CheckpointRecord record;
+  if (checkpoints_ != nullptr) {
+    (void)checkpoints_->Drain();  // what was handed over is finished whatever the verdict
+    record = checkpoints_->Record();
+  }
+  if (const absl::Status written = publisher_->Finish(status, generations_, record); !written.ok())
     LogWarning("{}", Message(written));
-  else if (owner_ != nullptr)
+  else if (owner_ != nullptr && begun_)
     LogInfo("result in {}/result.json", options_.job.model_dir);
   verdict_ = status;
   return status;
@@ -208,7 +274,12 @@ absl::Status Chief::End(const absl::Status& result) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ChiefRole>> StartChief(const ChiefRoleOptions& options) {
-  auto chief = std::make_unique<Chief>(options);
+  return StartChiefOn(checkpoint::PosixFileSystem(), options);
+}
+
+absl::StatusOr<std::unique_ptr<ChiefRole>> StartChiefOn(checkpoint::FileSystem& files,
+                                                        const ChiefRoleOptions& options) {
+  auto chief = std::make_unique<Chief>(files, options);
   MUSTER_RETURN_IF_ERROR(chief->Start());
   return chief;
 }

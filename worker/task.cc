@@ -140,7 +140,7 @@ class Task {
   absl::Status CheckSupported() const;
   absl::Status CheckBackend() const;
   absl::Status Prepare();
-  // Takes over what the chief's part begins with; false: there is nothing to train.
+  // Makes ready to train, from what the chief's part begins with; false: nothing is left to do.
   absl::StatusOr<bool> Begin();
   absl::Status Train();
   absl::Status TrainAsMember();
@@ -235,9 +235,12 @@ absl::Status Task::Prepare() {
 }
 
 absl::StatusOr<bool> Task::Begin() {
-  if (chief_ == nullptr) return true;
-  MUSTER_ASSIGN_OR_RETURN(const StartingPoint start, chief_->Begin());
+  StartingPoint start;
+  if (chief_ != nullptr) {
+    MUSTER_ASSIGN_OR_RETURN(start, chief_->Begin());
+  }
   if (start.finished) return false;
+  MUSTER_RETURN_IF_ERROR(Prepare());
   if (start.restore) MUSTER_RETURN_IF_ERROR(trainer_->Restore(*start.restore));
   return true;
 }
@@ -355,7 +358,6 @@ absl::Status Task::Run(const Arguments& arguments) {
     if (chief.ok()) chief_ = *std::move(chief);
     result = chief.status();
   }
-  if (result.ok()) result = Prepare();
   bool train = false;
   if (result.ok()) {
     const absl::StatusOr<bool> begun = Begin();

@@ -34,8 +34,8 @@ class ChiefRole {
   virtual ~ChiefRole() = default;
   // What the job's `restore` and model_dir say. Reads the checkpoint, so it takes a while.
   virtual absl::StatusOr<StartingPoint> Begin() = 0;
-  // Where checkpoints go; null where nothing is written. Lives as long as this object, and is asked
-  // for before Begin().
+  // Where checkpoints go; null where nothing is written. Lives as long as this object; nothing is
+  // wanted before Begin().
   virtual CheckpointSink* checkpoints() = 0;
   // To be told of the training; they live as long as this object.
   virtual std::vector<Observer*> observers() = 0;

@@ -173,6 +173,7 @@ absl::Status Trainer::Drain(Membership* membership) {
 absl::Status Trainer::Run(Membership* membership) {
   auto generation = membership->NextGeneration(states_[0].steps);
   if (!generation.ok()) return generation.status();
+  if (generation->job_done) return absl::OkStatus();
   absl::Status status = RunGeneration(&*generation, membership);
   if (ExitCodeOf(status) == ExitCode::kRetryable) {
     // A later generation could go on from states_; for now the coordinator's verdict ends the job.
