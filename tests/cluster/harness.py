@@ -158,5 +158,35 @@ def losses(model_dir):
     return found
 
 
+def curve(model_dir, folder="train", tag="loss"):
+    """{step: value} after the purges that TensorBoard does: a SessionLog START voids what was there from its step on."""
+    from tensorboard.compat.proto.event_pb2 import SessionLog
+    from tensorboard.util import tensor_util
+    found = {}
+    for event in events(model_dir / folder):
+        if event.HasField("session_log") and event.session_log.status == SessionLog.START:
+            found = {step: value for step, value in found.items() if step < event.step}
+        for value in event.summary.value:
+            if value.tag == tag:
+                assert event.step not in found, f"{folder} step {event.step} is there twice"
+                found[event.step] = float(tensor_util.make_ndarray(value.tensor)) if value.HasField("tensor") else value.simple_value
+    return found
+
+
+def checkpoints(model_dir):
+    """The steps of the published checkpoints, ascending."""
+    return sorted(int(path.name[5:]) for path in (model_dir / "checkpoints").glob("step-*"))
+
+
+def tensors(model_dir, step, file="model.safetensors"):
+    """{name: values} of a checkpoint's float32 tensors."""
+    import numpy
+    data = (model_dir / "checkpoints" / f"step-{step:08}" / file).read_bytes()
+    (length,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8:8 + length])
+    return {name: numpy.frombuffer(data[8 + length + t["data_offsets"][0]:8 + length + t["data_offsets"][1]], numpy.float32)
+            for name, t in header.items() if name != "__metadata__" and t["dtype"] == "F32"}
+
+
 def result(model_dir):
     return json.loads((model_dir / "result.json").read_text())

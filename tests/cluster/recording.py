@@ -1,0 +1,111 @@
+"""A run of recording_worker: what it used, where it can be held, and what an undisturbed one gives."""
+import pathlib
+import signal
+import time
+
+from harness import BIN, ClusterTest, checkpoints, curve, tensors
+
+WORKER = "../tests/recording_worker"
+BATCH, EXAMPLES, EPOCHS = 6, 34, 4  # 6 steps an epoch, the last one short
+STEPS_PER_EPOCH, STEPS = 6, 24
+
+
+def wait_until(what, condition, timeout=30):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {timeout} s")
+        time.sleep(0.01)
+
+
+class RecordingTest(ClusterTest):
+    def setUp(self):
+        super().setUp()
+        self.model_dir = self.dir / "model"
+
+    def run_job(self, **keys):
+        job = {"program": "recording", "program_args": {"examples": EXAMPLES}, "global_batch_size": BATCH, "epochs": EPOCHS,
+               "max_steps": None, "seed": 3, "model_dir": str(self.model_dir), "checkpoint": {"every_steps": 2},
+               "learning_rate": {"name": "cosine", "initial": 0.05}}
+        job.update(keys)
+        return self.job(**job)
+
+    def start_run(self, members, job, sets=(), directory=None, drain=False):
+        """One start of it; what its steps use goes to a folder of its own. `drain`: training waits for each checkpoint."""
+        where = self.dir / (directory or f"start-{len(self.processes)}")
+        where.mkdir(exist_ok=True)
+        self.where = where
+        environment = {"MUSTER_TEST_DIR": str(where)}
+        if drain:
+            environment["MUSTER_TEST_DRAIN"] = "1"
+        if members == 1:
+            return [self.start(None, None, job, sets, environment, WORKER)]
+        cluster = self.cluster(members, chief=False)
+        return [self.start(cluster, f"worker:{i}", job, sets, environment, WORKER) for i in range(members)]
+
+    def hold(self, moment, directory):
+        """To be called before the start that it is for."""
+        where = self.dir / directory
+        where.mkdir(exist_ok=True)
+        (where / f"hold-{moment}").write_text("")
+
+    def wait_held(self, moment):
+        wait_until(f"held at {moment}", (self.where / f"held-{moment}").exists)
+
+    def release(self, moment):
+        (self.where / f"hold-{moment}").unlink()
+
+    def wait_saved(self, step):
+        wait_until(f"step {step} saved", lambda: step in checkpoints(self.model_dir))
+
+    def kill_all(self, processes):
+        for process in processes:
+            process.signal(signal.SIGKILL)
+        for process in processes:
+            process.wait(10)
+
+    def used(self, where):
+        """{step: its examples, sorted} of one start."""
+        steps = {}
+        for file in pathlib.Path(where).glob("used-*"):
+            for line in file.read_text().splitlines():
+                step, *examples = map(int, line.split())
+                steps.setdefault(step, []).extend(examples)
+        return {step: sorted(examples) for step, examples in steps.items()}
+
+    def undisturbed(self, **keys):
+        """The same job in one go, by one member: its curves, examples and final parameters."""
+        model_dir, self.model_dir = self.model_dir, self.dir / "undisturbed"
+        self.finish(self.start_run(1, self.run_job(**keys), directory="undisturbed-used"))
+        want = {"loss": curve(self.model_dir), "validation": curve(self.model_dir, "validation", "epoch_loss"),
+                "used": self.used(self.where), "tensors": tensors(self.model_dir, STEPS),
+                "slots": tensors(self.model_dir, STEPS, "optimizer.safetensors")}
+        self.model_dir = model_dir
+        self.assertEqual(sorted(want["loss"]), list(range(1, STEPS + 1)))
+        self.assertEqual(sorted(want["validation"]), [6, 12, 18, 24])
+        return want
+
+    def check_close(self, got, want, tolerance=2e-6):
+        self.assertEqual(sorted(got), sorted(want))
+        for key in want:
+            self.assertAlmostEqual(got[key], want[key], delta=tolerance * max(1, abs(want[key])), msg=key)
+
+    def check_equal(self, want, starts):
+        """`starts`: (folder, the step that it went on after), in order: each voids what came after that step before it."""
+        self.check_close(curve(self.model_dir), want["loss"])
+        self.check_close(curve(self.model_dir, "validation", "epoch_loss"), want["validation"])
+        used = {}
+        for where, after in starts:
+            mine = self.used(where)
+            self.assertEqual(min(mine, default=after + 1), after + 1, "the first step of a start is the next one")
+            used = {**{step: examples for step, examples in used.items() if step <= after}, **mine}
+        self.assertEqual(used, want["used"])
+        for epoch in range(EPOCHS):
+            steps = range(epoch * STEPS_PER_EPOCH + 1, (epoch + 1) * STEPS_PER_EPOCH + 1)
+            self.assertEqual(sorted(e for step in steps for e in used[step]), list(range(EXAMPLES)), "each example once")
+        for file, key in ("model.safetensors", "tensors"), ("optimizer.safetensors", "slots"):
+            got = tensors(self.model_dir, STEPS, file)
+            self.assertEqual(sorted(got), sorted(want[key]))
+            for name, values in want[key].items():
+                for a, b in zip(got[name], values):
+                    self.assertAlmostEqual(float(a), float(b), delta=1e-5, msg=name)

@@ -1,0 +1,154 @@
+// muster-worker with a program that writes down which examples each step uses, and that can be held
+// at chosen moments: for the tests of restarts. Both need $MUSTER_TEST_DIR:
+//   used-<pid>-<replica>   a line a step: its number, then the examples
+//   hold-<moment>          as long as it is there, whoever comes to that moment waits, having made
+//   held-<moment>          moments: step-<n>, validation-<step>, save-<step> (half written),
+//                          publish-<step> (whole, right before the rename)
+// With $MUSTER_TEST_DRAIN each step of the chief's waits until the checkpoint before it is written:
+// none is left out, and a test knows which are there.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+#include <torch/nn/module.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "chief/chief.h"
+#include "worker/task.h"
+
+namespace muster {
+namespace {
+
+std::string TestDirectory() {
+  const char* path = std::getenv("MUSTER_TEST_DIR");
+  return path == nullptr ? "." : path;
+}
+
+void Hold(const std::string& moment) {
+  const std::string hold = TestDirectory() + "/hold-" + moment;
+  if (!std::filesystem::exists(hold)) return;
+  std::ofstream(TestDirectory() + "/held-" + moment) << getpid();
+  const MonotonicTime end = Clock::now() + std::chrono::seconds(60);
+  while (std::filesystem::exists(hold) && Clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
+CheckpointSink* checkpoints = nullptr;  // the chief's
+
+void DrainCheckpoints() {
+  if (checkpoints != nullptr && std::getenv("MUSTER_TEST_DRAIN") != nullptr)
+    (void)checkpoints->Drain();
+}
+
+class Weights : public torch::nn::Module {
+ public:
+  Weights() { w = register_parameter("w", at::zeros({3})); }
+  at::Tensor w;
+};
+
+// Least squares on distinct examples, shuffled, by an optimizer with slots. program_args:
+// "examples"; "sleep_ms" for each step.
+class Recording : public Program {
+ public:
+  void build(Builder& builder) override {
+    int64_t examples = 34;
+    builder.args().Read("examples", &examples).Read("sleep_ms", &sleep_ms_);
+    builder.model("net", weights_);
+    adam_ = builder.optimizer("adam", {"net"}, {{"name", "adam"}}, 0.05);
+    builder.dataset(Split::kTrain, [=] { return Examples(examples, /*shuffle=*/true); });
+    builder.dataset(Split::kValidation, [=] { return Examples(7, /*shuffle=*/false); });
+  }
+
+  void train_step(Step& step, const data::Batch& batch) override {
+    DrainCheckpoints();
+    Hold(fmt::format("step-{}", step.number()));
+    if (sleep_ms_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(sleep_ms_));
+    done_ = step.number();
+    Record(step, batch[2]);
+    step.minimize(adam_, Loss(batch));
+  }
+  void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
+    Hold(fmt::format("validation-{}", done_));
+    evaluation.loss(Loss(batch));
+  }
+
+ private:
+  static absl::StatusOr<data::DatasetPtr> Examples(int64_t count, bool shuffle) {
+    const at::Tensor id = at::arange(count, at::kFloat);
+    const at::Tensor columns = at::arange(1, 4, at::kFloat);
+    const at::Tensor x = (id.unsqueeze(1) * columns).sin();
+    auto dataset = data::FromTensors({x, (id * 0.37).cos(), id});
+    return shuffle ? data::Shuffle(*std::move(dataset)) : std::move(dataset);
+  }
+  at::Tensor Loss(const data::Batch& batch) const {
+    return (at::matmul(batch[0], weights_->w) - batch[1]).square();
+  }
+  void Record(const Step& step, const at::Tensor& ids) {
+    std::string line = fmt::format("{}", step.number());
+    for (int64_t i = 0; i < ids.numel(); ++i)
+      line += fmt::format(" {}", static_cast<int64_t>(ids[i].item<float>()));
+    std::ofstream(fmt::format("{}/used-{}-{}", TestDirectory(), getpid(), step.replica()),
+                  std::ios::app)
+        << line + "\n";
+  }
+
+  int64_t sleep_ms_ = 0, done_ = 0;
+  std::shared_ptr<Weights> weights_ = std::make_shared<Weights>();
+  OptimizerHandle adam_;
+};
+
+// The file system, held in the middle of a save and right before it is published.
+class HeldFileSystem : public checkpoint::FileSystem {
+ public:
+  using Status = absl::Status;
+  absl::StatusOr<std::unique_ptr<checkpoint::WritableFile>> Create(
+      const std::string& path) override {
+    const std::filesystem::path file(path);
+    if (file.filename() == "state.json") HoldStep("save", file.parent_path().filename());
+    return files_.Create(path);
+  }
+  absl::StatusOr<std::unique_ptr<checkpoint::ReadableFile>> Open(const std::string& path) override {
+    return files_.Open(path);
+  }
+  absl::StatusOr<std::vector<std::string>> List(const std::string& path) override {
+    return files_.List(path);
+  }
+  absl::StatusOr<bool> Exists(const std::string& path) override { return files_.Exists(path); }
+  Status MakeDirectory(const std::string& path) override { return files_.MakeDirectory(path); }
+  Status Rename(const std::string& from, const std::string& to) override {
+    HoldStep("publish", std::filesystem::path(to).filename());
+    return files_.Rename(from, to);
+  }
+  Status Remove(const std::string& path) override { return files_.Remove(path); }
+  Status SyncDirectory(const std::string& path) override { return files_.SyncDirectory(path); }
+
+ private:
+  static void HoldStep(const char* what, const std::string& name) {
+    const int64_t step = checkpoint::StepOfName(name);
+    if (step >= 0) Hold(fmt::format("{}-{}", what, step));
+  }
+  checkpoint::FileSystem& files_ = checkpoint::PosixFileSystem();
+};
+
+}  // namespace
+}  // namespace muster
+
+int main(int argc, char** argv) {
+  static muster::HeldFileSystem files;
+  return muster::RunTask(argc, argv,
+                         {muster::TaskType::kWorker,
+                          [](const muster::ChiefRoleOptions& options) {
+                            auto chief = muster::StartChiefOn(files, options);
+                            if (chief.ok()) muster::checkpoints = (*chief)->checkpoints();
+                            return chief;
+                          },
+                          [](const muster::Json&) {
+                            return absl::StatusOr<muster::ProgramFactory>(
+                                [] { return std::make_unique<muster::Recording>(); });
+                          }});
+}
