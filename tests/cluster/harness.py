@@ -67,6 +67,7 @@ class Process:
 
 class ClusterTest(unittest.TestCase):
     maxDiff = None
+    process_class = Process
 
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="muster-test-"))
@@ -105,7 +106,7 @@ class ClusterTest(unittest.TestCase):
         command = [str(BIN / (binary or f"muster-{kind}")), "--job", str(job)]
         for item in sets:
             command += ["--set", item]
-        process = Process(task or "local", command, env, self.dir / f"log-{len(self.processes)}")
+        process = self.process_class(task or "local", command, env, self.dir / f"log-{len(self.processes)}")
         self.processes.append(process)
         return process
 
