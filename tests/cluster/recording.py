@@ -3,7 +3,7 @@ import pathlib
 import signal
 import time
 
-from harness import BIN, ClusterTest, checkpoints, curve, tensors
+from harness import ClusterTest, checkpoints, curve, tensors
 
 WORKER = "../tests/recording_worker"
 BATCH, EXAMPLES, EPOCHS = 6, 34, 4  # 6 steps an epoch, the last one short
