@@ -24,6 +24,22 @@ std::string Metrics(const Json& result) {
   return text;
 }
 
+// "checkpoint runs/a/checkpoints/step-00000500, the best one runs/a/checkpoints/step-00000400"
+std::string Checkpoints(const Json& result, const std::string& model_dir) {
+  const auto path = [&](const char* key) {
+    const auto value = result.find(key);
+    return value != result.end() && value->is_string()
+               ? fmt::format("{}/{}", model_dir, value->get<std::string>())
+               : "";
+  };
+  const std::string newest = path("checkpoint"), best = path("best_checkpoint");
+  if (newest.empty()) return "";
+  return fmt::format("checkpoint {}{}", newest,
+                     best.empty()     ? ""
+                     : best == newest ? ", the best one"
+                                      : ", the best one " + best);
+}
+
 std::string Status(const LaunchVerdict& verdict) {
   if (verdict.code == static_cast<int>(ExitCode::kDone)) return "completed in";
   if (verdict.code == static_cast<int>(ExitCode::kPreempted)) return "preempted after";
@@ -58,6 +74,10 @@ std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& o
     }
   }
   if (!outcome.model_dir.empty()) {
+    if (outcome.result.is_object()) {
+      if (const std::string saved = Checkpoints(outcome.result, outcome.model_dir); !saved.empty())
+        lines.push_back(saved);
+    }
     lines.push_back(fmt::format("{}logs in {}/logs",
                                 outcome.result.is_object()
                                     ? fmt::format("result in {}/result.json, ", outcome.model_dir)

@@ -295,6 +295,33 @@ TEST_F(Launch, RepeatsTheChiefsRootCause) {
   EXPECT_THAT(err_, Contains("muster: ROOT CAUSE: worker 0 was lost"));
 }
 
+TEST_F(Launch, DoesNotMindTheEndOfAnEvaluator) {
+  // However it ends, the job's verdict is the chief's, which ends after it.
+  for (const char* end : {"kill 9", "exit 138", "exit 2"}) {
+    Script("evaluator-0", end);
+    Script("chief-0", "on 15 143\nout ready\nwait");
+    out_.clear();
+    err_.clear();
+    Start({"--workers", "0", "--evaluator", "--verdict-timeout", "0.1"});
+    AwaitLine("[chief 0] ready");
+    ReadUntil([&] { return Text().find("the job goes on without it") != std::string::npos; });
+    kill(launcher_->pid(), SIGTERM);
+    EXPECT_EQ(Finish(), 143) << end;
+    EXPECT_THAT(Text(), Not(HasSubstr("reached no verdict")));
+  }
+}
+
+TEST_F(Launch, LetsTheEvaluatorGoWhenTheChiefHasEnded) {
+  WriteJob({{"model_dir", folder_ + "/run"}});
+  Script("evaluator-0", "ignore 15\nout last word\npid\nwait");
+  Script("chief-0", "out ready");
+  Start({"--workers", "0", "--evaluator", "--end-grace", "0.1"});
+  EXPECT_EQ(Finish(), 0);
+  EXPECT_THAT(err_, Contains(testing::StartsWith("muster: still running 0.1 s after chief 0 ended, "
+                                                 "killed: evaluator 0")));
+  EXPECT_THAT(ReadFile("run/logs/evaluator-0.log"), HasSubstr("last word\n"));
+}
+
 TEST_F(Launch, LeavesNobodyWhenItIsKilled) {
   for (const char* task : {"chief-0", "worker-0", "worker-1"}) {
     Script(task, "ignore 1\nignore 2\nignore 15\npid\nwait");

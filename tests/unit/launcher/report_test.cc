@@ -15,14 +15,29 @@ LaunchState State(ExitReport chief, ExitReport worker) {
 }
 
 TEST(Report, SaysWhereTheResultIs) {
+  const LaunchState state = State({0}, {0});
   LaunchOutcome outcome = {
-      .verdict = {}, .elapsed = std::chrono::seconds(83), .model_dir = "runs/a"};
+      .verdict = VerdictOf(state), .elapsed = std::chrono::seconds(83), .model_dir = "runs/a"};
   outcome.result = {
       {"metrics", {{"test", {{"accuracy", 0.90514}, {"loss", 0.25}}}, {"train", nullptr}}}};
   EXPECT_THAT(
-      Report(State({0}, {0}), outcome),
+      Report(state, outcome),
       ElementsAre("completed in 1:23, exit code 0", "test accuracy 0.9051, test loss 0.2500",
                   "result in runs/a/result.json, logs in runs/a/logs"));
+}
+
+TEST(Report, SaysWhereTheCheckpointsAre) {
+  const LaunchState state = State({0}, {0});
+  LaunchOutcome outcome = {.verdict = VerdictOf(state), .model_dir = "runs/a"};
+  outcome.result = {{"checkpoint", "checkpoints/step-00000500"}, {"best_checkpoint", nullptr}};
+  const auto said = [&] { return Report(state, outcome).at(1); };
+  EXPECT_EQ(said(), "checkpoint runs/a/checkpoints/step-00000500");
+  outcome.result["best_checkpoint"] = "checkpoints/step-00000400";
+  EXPECT_EQ(said(),
+            "checkpoint runs/a/checkpoints/step-00000500, the best one "
+            "runs/a/checkpoints/step-00000400");
+  outcome.result["checkpoint"] = "checkpoints/step-00000400";
+  EXPECT_EQ(said(), "checkpoint runs/a/checkpoints/step-00000400, the best one");
 }
 
 TEST(Report, RepeatsTheRootCause) {
