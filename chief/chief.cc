@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "chief/checkpoints.h"
 #include "chief/coordinator.h"
+#include "chief/evaluation_service.h"
 #include "chief/owner.h"
 #include "chief/publisher.h"
 #include "chief/resume.h"
@@ -81,13 +83,18 @@ class Chief : public ChiefRole, private Observer {
   CheckpointSink* checkpoints() override { return checkpoints_.get(); }
   std::vector<Observer*> observers() override;
   absl::Status End(const absl::Status& result) override;
+  void StopWaiting() override {
+    if (evaluation_ != nullptr) evaluation_->StopWaiting();
+  }
 
  private:
   void OnStart(const StartReport& report) override;
   void OnSuperseded(const absl::Status& superseded);
   Verdict VerdictOf(const absl::Status& failure) const;
-  CoordinatorOptions OptionsOfCoordinator();
-  CheckpointsOptions OptionsOfCheckpoints() const;
+  CoordinatorOptions OptionsOfCoordinator(const std::string& run_id);
+  CheckpointsOptions OptionsOfCheckpoints();
+  EvaluationServiceOptions OptionsOfEvaluation(const std::string& run_id);
+  void Announce(int64_t step, const std::string& name, const std::string& path, bool final);
   absl::Status OpenStore(int64_t restored_step);
 
   checkpoint::FileSystem& files_;
@@ -98,7 +105,9 @@ class Chief : public ChiefRole, private Observer {
   std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<Checkpoints> checkpoints_;  // none without a model_dir
   bool begun_ = false;
-  std::unique_ptr<Coordinator> coordinator_;  // none where this process is alone
+  // None of the two where this process is alone.
+  std::unique_ptr<EvaluationService> evaluation_;
+  std::unique_ptr<Coordinator> coordinator_;
   absl::Mutex mu_;
   absl::Mutex ending_;  // before mu_
   std::optional<absl::Status> verdict_ ABSL_GUARDED_BY(ending_);
@@ -106,20 +115,21 @@ class Chief : public ChiefRole, private Observer {
   Coordinator* to_end_ ABSL_GUARDED_BY(mu_) = nullptr;  // the same, for the owner's thread
 };
 
-CoordinatorOptions Chief::OptionsOfCoordinator() {
+CoordinatorOptions Chief::OptionsOfCoordinator(const std::string& run_id) {
   const ClusterSpec& cluster = options_.cluster.cluster;
   const Job& job = options_.job;
   CoordinatorOptions options;
   options.server.address = cluster.AddressOf(*options_.cluster.chief()).ToString();
   options.server.bind_timeout = job.timeouts.bind;
   options.server.tls = {job.tls.enabled, job.tls.certificate, job.tls.key, job.tls.authority};
+  options.services = {evaluation_->service()};
   options.members = DeclaredMembers(cluster);
   options.admission.cluster_digest = cluster.Digest();
   options.admission.cluster = cluster.ToJson().dump();
   options.admission.job = JobToJson(job).dump();
   options.admission.differing_cluster_field = DifferingField;
   options.admission.differing_job_key = DifferingKey;
-  options.admission.run_id = owner_ == nullptr ? NewRunId() : owner_->run_id();
+  options.admission.run_id = run_id;
   options.epoch = owner_ == nullptr ? 1 : owner_->epoch();
   options.on_epoch = [this](uint32_t epoch) {
     if (owner_ != nullptr) owner_->RaiseEpoch(epoch);
@@ -148,14 +158,16 @@ absl::Status Chief::Start() {
   if (owner_ != nullptr) publisher.fence = [owner = owner_] { return owner->Check(); };
   publisher_ = Publisher::Open(std::move(publisher));
   if (!options_.cluster.local()) {
-    MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(OptionsOfCoordinator()));
+    const std::string run_id = owner_ == nullptr ? NewRunId() : owner_->run_id();
+    evaluation_ = EvaluationService::Make(OptionsOfEvaluation(run_id));
+    MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(OptionsOfCoordinator(run_id)));
     absl::MutexLock lock(&mu_);
     to_end_ = coordinator_.get();
   }
   return absl::OkStatus();
 }
 
-CheckpointsOptions Chief::OptionsOfCheckpoints() const {
+CheckpointsOptions Chief::OptionsOfCheckpoints() {
   const Job& job = options_.job;
   CheckpointsOptions options;
   options.checkpoint = job.checkpoint;
@@ -163,7 +175,37 @@ CheckpointsOptions Chief::OptionsOfCheckpoints() const {
   options.run_id = owner_->run_id();
   options.job = JobToJson(job);
   options.versions = options_.versions;
+  options.on_published = [this](int64_t step, const std::string& name, const std::string& path,
+                                bool final) { Announce(step, name, path, final); };
   return options;
+}
+
+EvaluationServiceOptions Chief::OptionsOfEvaluation(const std::string& run_id) {
+  const Job& job = options_.job;
+  EvaluationServiceOptions options;
+  options.cluster_digest = options_.cluster.cluster.Digest();
+  options.run_id = run_id;
+  options.job = JobToJson(job).dump();
+  options.files = &files_;
+  // Only what was announced is pinned, so there are checkpoints and their store.
+  options.pin = [this](int64_t step) { return checkpoints_->store()->Pin(step); };
+  options.unpin = [this](int64_t step) { checkpoints_->store()->Unpin(step); };
+  options.on_metrics = [this](const EvaluationResult& result) {
+    publisher_->OnEvaluation(result.step, result.metrics);
+    checkpoints_->Evaluated(result.step, result.metrics);
+  };
+  options.rules.heartbeat = job.timeouts.heartbeat;
+  options.rules.resume = job.timeouts.resume;
+  options.rules.evaluate = job.timeouts.evaluate;
+  options.hold = std::min<Duration>(options.hold, job.timeouts.heartbeat / 4);
+  return options;
+}
+
+void Chief::Announce(int64_t step, const std::string& name, const std::string& path, bool final) {
+  if (evaluation_ == nullptr) return;
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  evaluation_->Announce(step, name, error ? path : absolute.string(), final);
 }
 
 std::vector<Observer*> Chief::observers() {
@@ -204,6 +246,14 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
   }
   MUSTER_RETURN_IF_ERROR(publisher_->Begin(decision.goes_on));
   begun_ = true;
+  if (owner_ != nullptr && beginning.snapshot) {
+    // Unless the run begins with another folder's checkpoint, an evaluator can begin with it too.
+    const int64_t step = beginning.snapshot->state.step;
+    const std::vector<int64_t> own = checkpoints_->store()->steps();
+    const std::string name = checkpoint::CheckpointName(step);
+    if (std::find(own.begin(), own.end(), step) != own.end())
+      Announce(step, name, options_.job.model_dir + "/checkpoints/" + name, false);
+  }
   return StartingPoint{.restore = std::move(beginning.snapshot)};
 }
 
@@ -233,6 +283,7 @@ Verdict Chief::VerdictOf(const absl::Status& failure) const {
 
 void Chief::OnSuperseded(const absl::Status& superseded) {
   {
+    StopWaiting();
     absl::MutexLock lock(&mu_);
     if (to_end_ != nullptr) return to_end_->End(VerdictOf(superseded));
     if (ended_) return;
@@ -252,21 +303,27 @@ absl::Status Chief::End(const absl::Status& result) {
     ended_ = true;
   }
   absl::Status status = result;
+  Verdict verdict;
   if (coordinator_ != nullptr) {
     // A failure that no Member reported; otherwise the job has ended before, and this changes
     // nothing.
     if (!result.ok()) coordinator_->End(VerdictOf(result));
-    status = StatusOf(coordinator_->Wait(), self_, /*is_chief=*/true);
+    verdict = coordinator_->Wait();
+    status = StatusOf(verdict, self_, /*is_chief=*/true);
   }
-  CheckpointRecord record;
-  if (checkpoints_ != nullptr) {
-    (void)checkpoints_->Drain();  // what was handed over is finished whatever the verdict
-    record = checkpoints_->Record();
+  // What was handed over is finished whatever the verdict.
+  if (checkpoints_ != nullptr) (void)checkpoints_->Drain();
+  if (evaluation_ != nullptr && status.ok() && begun_) {
+    evaluation_->AwaitFinal();
+    if (checkpoints_ != nullptr) (void)checkpoints_->Drain();  // the best one may be another now
   }
+  const CheckpointRecord record =
+      checkpoints_ != nullptr ? checkpoints_->Record() : CheckpointRecord();
   if (const absl::Status written = publisher_->Finish(status, generations_, record); !written.ok())
     LogWarning("{}", Message(written));
   else if (owner_ != nullptr && begun_)
     LogInfo("result in {}/result.json", options_.job.model_dir);
+  if (evaluation_ != nullptr) evaluation_->End(verdict);
   verdict_ = status;
   return status;
 }

@@ -258,7 +258,13 @@ void ServiceImpl::Run() {
     for (proto::Announcement& announcement : work.announced)
       TakeAnnouncement(std::move(announcement));
     if (work.end) ended_ = std::move(work.end);
-    if (work.wait && !state_.waiting_since) state_.waiting_since = now;
+    if (work.wait && !state_.waiting_since) {
+      state_.waiting_since = now;
+      // A chief that was restored at the last step has published nothing more: what there is, is
+      // final.
+      state_.final_announced = true;
+      newest_.set_final(true);
+    }
     stop_waiting_ = stop_waiting_ || work.stop_waiting;
     for (const Event& event : work.events) {
       if (event.call != nullptr) {

@@ -39,7 +39,10 @@ absl::StatusOr<std::unique_ptr<Follower>> Follower::Make(FollowerOptions options
 void Follower::Stop() {
   if (link_->stopped()) return;
   link_->Stop();
-  if (options_.on_ending) options_.on_ending(Preempted("stopped as asked"));
+  if (options_.on_ending)
+    options_.on_ending(Preempted("stopped as asked; training is not concerned"));
+  link_->SayLeaving(
+      "it was asked to stop");  // here, for Run may be in code that does not come back
 }
 
 absl::Status Follower::OwnFailure(const absl::Status& failure) const {
@@ -56,10 +59,7 @@ absl::Status Follower::OwnFailure(const absl::Status& failure) const {
 
 absl::Status Follower::Run() {
   const absl::Status status = Follow();
-  if (link_->stopped()) {
-    link_->SayLeaving("it was asked to stop");
-    return Preempted("stopped as asked; training is not concerned");
-  }
+  if (link_->stopped()) return Preempted("stopped as asked; training is not concerned");
   if (const auto end = heartbeat_->end()) return StatusOfEnd(*end);
   return status;
 }

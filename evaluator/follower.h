@@ -46,7 +46,7 @@ class Follower {
   // Stop, ConfigurationError where the chief refuses this evaluator, and for all that goes wrong
   // here a status of exit code 138. The message is the process's last line. Call once.
   absl::Status Run();
-  // Any thread: Run returns soon.
+  // Any thread: Run returns soon. Tells the chief, which takes a second at most.
   void Stop();
 
  private:

@@ -51,10 +51,10 @@ class StopSignals {
     return asked_;
   }
   // From now on a stop is passed on; nullptr: no longer.
-  void PassTo(Membership* membership) {
+  void PassTo(std::function<void()> stop) {
     absl::MutexLock lock(&mutex_);
-    membership_ = membership;
-    if (asked_ && membership_ != nullptr) membership_->RequestStop();
+    stop_ = std::move(stop);
+    if (asked_ && stop_ != nullptr) stop_();
   }
 
  private:
@@ -66,7 +66,7 @@ class StopSignals {
     {
       absl::MutexLock lock(&mutex_);
       asked_ = true;
-      if (membership_ != nullptr) membership_->RequestStop();
+      if (stop_ != nullptr) stop_();
     }
     sigwait(&signals_, &signal);
     _exit(static_cast<int>(ExitCode::kPreempted));
@@ -75,7 +75,7 @@ class StopSignals {
   sigset_t signals_;
   absl::Mutex mutex_;
   bool asked_ ABSL_GUARDED_BY(mutex_) = false;
-  Membership* membership_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::function<void()> stop_ ABSL_GUARDED_BY(mutex_);
 };
 
 struct Arguments {
@@ -333,7 +333,7 @@ absl::Status Task::TrainAsMember() {
   absl::StatusOr<std::unique_ptr<transport::DataListener>> listener = Listen();
   if (!listener.ok()) return FailEarly(listener.status());
   const std::unique_ptr<Member> member = Member::Make(OptionsOfMember(listener->get()));
-  signals_->PassTo(member.get());
+  signals_->PassTo([to = member.get()] { to->RequestStop(); });
   const absl::Status result = trainer_->Run(member.get());
   *back_ = true;
   signals_->PassTo(nullptr);
@@ -345,7 +345,7 @@ absl::Status Task::Train() {
   if (!alone()) return TrainAsMember();
   const std::unique_ptr<Membership> membership = MakeLocalMembership(
       trainer_->num_replicas(), job_.timeouts.collective, CudaIndices(devices_));
-  signals_->PassTo(membership.get());
+  signals_->PassTo([to = membership.get()] { to->RequestStop(); });
   const absl::Status result = trainer_->Run(membership.get());
   signals_->PassTo(nullptr);
   return result;
@@ -369,7 +369,11 @@ absl::Status Task::Run(const Arguments& arguments) {
   } else if (!result.ok()) {
     result = FailEarly(result);
   }
-  return chief_ == nullptr ? result : chief_->End(result);
+  if (chief_ == nullptr) return result;
+  signals_->PassTo([to = chief_.get()] { to->StopWaiting(); });
+  result = chief_->End(result);
+  signals_->PassTo(nullptr);
+  return result;
 }
 
 }  // namespace

@@ -44,6 +44,8 @@ class ChiefRole {
   // job, which is this process's exit status.
   // May be called by two threads: the second one waits, and gets the same.
   virtual absl::Status End(const absl::Status& result) = 0;
+  // Any thread: End waits for nobody who is no member (an evaluator) any more.
+  virtual void StopWaiting() {}
 };
 
 using ChiefRoleFactory =

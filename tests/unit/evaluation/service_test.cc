@@ -193,6 +193,19 @@ TEST_F(Service, WaitsForTheFinalEvaluation) {
   EXPECT_EQ(chief.results().size(), 1u);
 }
 
+TEST_F(Service, WhatIsTheNewestAtTheEndIsFinal) {
+  TestChief chief;  // restored at the last step of its job
+  const auto link = chief.Link();
+  Announce(chief, 10);
+  EXPECT_EQ(Offered(*link, 10), -1) << "evaluated for the chief before";
+  auto waiting = std::async(std::launch::async, [&] { chief.service().AwaitFinal(); });
+  int64_t step = -1;
+  while (step < 0) step = Offered(*link, 10);
+  EXPECT_EQ(step, 10);
+  ASSERT_TRUE(link->Tell(Done(10, 1)).ok());
+  waiting.get();
+}
+
 TEST_F(Service, StopsWaitingForAnEvaluatorThatDies) {
   EvaluationRules rules;
   rules.resume = milliseconds(200);

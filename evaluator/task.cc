@@ -1,0 +1,243 @@
+#include "evaluator/task.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <optional>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/logging.h"
+#include "common/base/termination_message.h"
+#include "common/cluster/verdict.h"
+#include "common/rpc/host.h"
+#include "common/train/checkpoint_evaluator.h"
+#include "common/train/devices.h"
+#include "common/train/job.h"
+#include "evaluator/follower.h"
+#include "evaluator/host_share.h"
+
+namespace muster {
+namespace {
+
+// How long a program's code may take to come back once this process has to end.
+constexpr Duration kGrace = std::chrono::seconds(3);
+
+void SayLast(const absl::Status& result, const std::string& termination_log) {
+  if (absl::IsCancelled(result)) {
+    LogInfo("{}", Message(result));
+  } else if (!result.ok()) {
+    LogError("{}", Message(result));
+  }
+  if (!result.ok()) WriteTerminationMessage(termination_log, Message(result));
+}
+
+[[noreturn]] void Exit(ExitCode code) {
+  spdlog::default_logger()->flush();
+  // Static destructors of libraries may wait for threads that are still at work.
+  std::fflush(nullptr);
+  _exit(static_cast<int>(code));
+}
+
+// SIGTERM and SIGINT, taken by one thread so that whatever they do is ordinary code.
+class StopSignals {
+ public:
+  StopSignals() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGTERM);
+    sigaddset(&signals_, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);  // every later thread inherits this
+  }
+  // From here on signals are taken; those that came before are waiting.
+  void Start() {
+    std::thread([this] { Take(); }).detach();
+  }
+  // From now on the first one stops that one.
+  void PassTo(Follower* follower) {
+    absl::MutexLock lock(&mutex_);
+    follower_ = follower;
+  }
+
+ private:
+  void Take() {
+    int signal = 0;
+    sigwait(&signals_, &signal);
+    LogInfo("{} received: stopping", signal == SIGTERM ? "SIGTERM" : "SIGINT");
+    {
+      absl::MutexLock lock(&mutex_);
+      if (follower_ == nullptr) Exit(ExitCode::kPreempted);
+      follower_->Stop();
+    }
+    sigwait(&signals_, &signal);
+    Exit(ExitCode::kPreempted);
+  }
+
+  sigset_t signals_;
+  absl::Mutex mutex_;
+  Follower* follower_ ABSL_GUARDED_BY(mutex_) = nullptr;
+};
+
+struct Arguments {
+  std::string job;
+  std::vector<std::string> overrides;
+};
+
+// nullopt: the process is done (help was asked for, or the arguments are wrong), `*code` is its
+// exit code.
+std::optional<Arguments> ParseArguments(int argc, char** argv, int* code) {
+  Arguments arguments;
+  CLI::App app(
+      "muster-evaluator: evaluates the checkpoints of the job whose chief TF_CONFIG names.");
+  app.add_option("--job", arguments.job, "Job file (JSON, comments allowed)")->required();
+  app.add_option("--set", arguments.overrides,
+                 "Override a key of the job: dotted.key=value, repeatable")
+      ->allow_extra_args(false);
+  app.set_version_flag("--version", MUSTER_VERSION);
+  try {
+    app.parse(argc, argv);
+    return arguments;
+  } catch (const CLI::ParseError& error) {
+    *code = app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kConfiguration);
+    return std::nullopt;
+  }
+}
+
+class EvaluatorTask {
+ public:
+  EvaluatorTask(const EvaluatorParts& parts, StopSignals* signals)
+      : parts_(parts), signals_(signals) {}
+  ~EvaluatorTask() { signals_->PassTo(nullptr); }
+
+  // Everything after the command line. The message of an error is this process's last line.
+  absl::Status Run(const Arguments& arguments);
+
+ private:
+  absl::Status ReadConfiguration(const Arguments& arguments);
+  FollowerOptions OptionsOfFollower();
+  absl::Status Prepare(const std::string& job);
+  absl::StatusOr<Evaluated> Evaluate(const checkpoint::Snapshot& snapshot,
+                                     const FollowerOptions::Hooks& hooks);
+
+  const EvaluatorParts& parts_;
+  StopSignals* const signals_;
+  ClusterConfig cluster_;
+  Job own_;  // what the command line says; but for what is of this host, the chief's counts
+  std::unique_ptr<CheckpointEvaluator> evaluator_;
+};
+
+absl::Status EvaluatorTask::ReadConfiguration(const Arguments& arguments) {
+  MUSTER_ASSIGN_OR_RETURN(cluster_, ClusterFromEnvironment(ProcessEnvironment()));
+  InitLogging(cluster_.local() ? "evaluator" : cluster_.Who());
+  signals_->Start();  // after InitLogging, which replaces the logger that it uses
+  for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
+  MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, TaskType::kEvaluator));
+  if (cluster_.task->index != 0)
+    return ConfigurationError(fmt::format(
+        "TF_CONFIG: task is {}, but a cluster has one evaluator: start evaluator 0 only",
+        cluster_.task->Spoken()));
+  MUSTER_ASSIGN_OR_RETURN(own_, LoadJob(arguments.job, arguments.overrides));
+  return absl::OkStatus();
+}
+
+absl::Status EvaluatorTask::Prepare(const std::string& text) {
+  MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "the chief's job"));
+  MUSTER_ASSIGN_OR_RETURN(Job job, JobFromJson(json));
+  if (const std::string key = FirstDifference(JobToJson(own_), json); !key.empty())
+    LogInfo("the chief's job goes before this task's, which differs in {}", key);
+  job.devices = own_.devices;
+  job.tls = own_.tls;
+  MUSTER_ASSIGN_OR_RETURN(auto devices, ParseDevices(job.devices));
+  MUSTER_ASSIGN_OR_RETURN(ProgramFactory program, parts_.find_program(job.program));
+  if (SharesHost(cluster_.cluster)) {
+    LogInfo("members train on this host: evaluating on one thread, at low priority");
+    LowerPriority();
+    at::set_num_threads(1);
+  }
+  evaluator_.reset();
+  MUSTER_ASSIGN_OR_RETURN(evaluator_,
+                          CheckpointEvaluator::Make({job, std::move(program), devices}));
+  LogInfo("evaluating the {} split, {} examples", SplitName(evaluator_->split()),
+          evaluator_->examples());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Evaluated> EvaluatorTask::Evaluate(const checkpoint::Snapshot& snapshot,
+                                                  const FollowerOptions::Hooks& hooks) {
+  MUSTER_ASSIGN_OR_RETURN(CheckpointEvaluation evaluation,
+                          evaluator_->Evaluate(snapshot, {hooks.progress, hooks.cancelled}));
+  return Evaluated{std::move(evaluation.metrics), evaluation.examples, evaluation.seconds};
+}
+
+FollowerOptions EvaluatorTask::OptionsOfFollower() {
+  FollowerOptions options;
+  options.link.task = cluster_.task->ToString();
+  options.link.chief_task = cluster_.chief()->ToString();
+  options.link.chief_address = cluster_.cluster.AddressOf(*cluster_.chief()).ToString();
+  options.link.cluster_digest = cluster_.cluster.Digest();
+  options.link.patience = own_.timeouts.join;
+  options.link.channel.tls = {own_.tls.enabled, own_.tls.certificate, own_.tls.key,
+                              own_.tls.authority};
+  options.files = &checkpoint::PosixFileSystem();
+  options.prepare = [this](const std::string& job) {
+    absl::Status prepared;
+    MUSTER_RETURN_IF_ERROR(CatchProgramErrors("preparing", [&] { prepared = Prepare(job); }));
+    return prepared;
+  };
+  options.evaluate = [this](const checkpoint::Snapshot& snapshot,
+                            const FollowerOptions::Hooks& hooks) {
+    absl::StatusOr<Evaluated> evaluated = absl::UnknownError("");
+    const absl::Status status =
+        CatchProgramErrors("evaluating", [&] { evaluated = Evaluate(snapshot, hooks); });
+    return status.ok() ? std::move(evaluated) : status;
+  };
+  options.on_ending = [log = parts_.termination_log](const absl::Status& result) {
+    std::thread([=] {
+      std::this_thread::sleep_for(kGrace);
+      SayLast(result, log);
+      LogWarning("the program did not come back within {} s: ending this process", Seconds(kGrace));
+      Exit(ExitCodeOf(result));
+    }).detach();
+  };
+  return options;
+}
+
+absl::Status EvaluatorTask::Run(const Arguments& arguments) {
+  if (const absl::Status wrong = ReadConfiguration(arguments); !wrong.ok()) {
+    Verdict verdict;
+    verdict.code = ExitCodeOf(wrong);
+    verdict.task = cluster_.local() ? "" : cluster_.task->ToString();
+    verdict.host = rpc::ThisHost().name;
+    verdict.message = Message(wrong);
+    return StatusOf(verdict, verdict.task, /*is_chief=*/false);
+  }
+  MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<Follower> follower,
+                          Follower::Make(OptionsOfFollower()));
+  signals_->PassTo(follower.get());
+  const absl::Status result = follower->Run();
+  signals_->PassTo(nullptr);
+  return result;
+}
+
+}  // namespace
+
+int RunEvaluator(int argc, char** argv, const EvaluatorParts& parts) {
+  InitLogging("");
+  int code = 0;
+  const std::optional<Arguments> arguments = ParseArguments(argc, argv, &code);
+  if (!arguments) return code;
+  StopSignals signals;
+  absl::Status result;
+  {
+    EvaluatorTask task(parts, &signals);
+    result = task.Run(*arguments);
+  }
+  SayLast(result, parts.termination_log);
+  Exit(ExitCodeOf(result));
+}
+
+}  // namespace muster
