@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 BOOTSTRAP_FLAGS ?=
 SOURCES = $(shell git ls-files '*.h' '*.cc' '*.cu')
 
-.PHONY: build train test format format-check clean bootstrap
+.PHONY: build train tensorboard test format format-check clean bootstrap
 
 bootstrap:
 	@deploy/bootstrap $(BOOTSTRAP_FLAGS)
@@ -17,10 +17,15 @@ $(BUILD)/build.ninja: | bootstrap
 build: bootstrap $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS)
 
-# A chief and a worker on this host, in a fresh folder. Builds the programs alone, not the tests.
+# A chief, a worker and an evaluator on this host, in a fresh folder. Builds the programs alone, not the tests.
+train: RUN := runs/fashion_mnist-$(shell date +%Y%m%d-%H%M%S)
 train: bootstrap $(BUILD)/build.ninja
-	@cmake --build $(BUILD) --parallel $(JOBS) --target muster muster-chief muster-worker
-	@$(BUILD)/bin/muster launch --workers 1 --job examples/fashion_mnist.json --set model_dir=runs/fashion_mnist-$$(date +%Y%m%d-%H%M%S)
+	@cmake --build $(BUILD) --parallel $(JOBS) --target muster muster-chief muster-worker muster-evaluator
+	@$(BUILD)/bin/muster launch --workers 1 --evaluator --job examples/fashion_mnist.json --set model_dir=$(RUN)
+	@echo "curves of all runs in TensorBoard: make tensorboard, then open http://localhost:6006"
+
+tensorboard: bootstrap
+	@$$(deploy/bootstrap --prefix)/bin/tensorboard --logdir runs --port 6006
 
 test: build
 	@ctest --test-dir $(BUILD) --output-on-failure
