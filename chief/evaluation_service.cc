@@ -496,9 +496,10 @@ void ServiceImpl::SayWaiting(MonotonicTime now) {
   if (now < next_line_) return;
   next_line_ = now + kWaitingLine;
   const EvaluatorState& e = state_.evaluator;
-  const std::string how_far = e.step < 0 ? ""
-                                         : fmt::format(" (step {}: {} of {} batches)", e.step,
-                                                       e.batches_done, e.batches_total);
+  const std::string how_far =
+      e.batches_total == 0
+          ? ""
+          : fmt::format(" (step {}: {} of {} batches)", e.step, e.batches_done, e.batches_total);
   LogInfo("waiting for {} to evaluate {}{}", TaskText(e.task), newest_.name(), how_far);
 }
 

@@ -141,6 +141,8 @@ absl::Status EvaluatorTask::ReadConfiguration(const Arguments& arguments) {
         "TF_CONFIG: task is {}, but a cluster has one evaluator: start evaluator 0 only",
         cluster_.task->Spoken()));
   MUSTER_ASSIGN_OR_RETURN(own_, LoadJob(arguments.job, arguments.overrides));
+  // As the chief resolves it, so that the two can be compared.
+  if (const auto strategy = StrategyFor(own_, cluster_); strategy.ok()) own_.strategy = *strategy;
   return absl::OkStatus();
 }
 
