@@ -121,6 +121,7 @@ class ServiceImpl final : public EvaluationService,
   std::map<int64_t, std::string> paths_;  // of all that were announced
   int64_t kept_ = -1;                     // the step that is pinned
   std::vector<CallPtr> held_;
+  std::string last_failure_;  // the same one is said once
   std::optional<Verdict> ended_;
   bool stop_waiting_ = false;
   MonotonicTime next_line_;
@@ -423,7 +424,9 @@ void ServiceImpl::TakeResult(const proto::EvaluationReport& report) {
   if (path == paths_.end() || state_.settled.contains(step)) return;
   const std::string name = path->second.substr(path->second.rfind('/') + 1);
   if (!report.failure().empty()) {
-    LogWarning("{} could not evaluate {}: {}", Who(), name, report.failure());
+    if (report.failure() != last_failure_)
+      LogWarning("{} could not evaluate {}: {}", Who(), name, report.failure());
+    last_failure_ = report.failure();
   } else {
     EvaluationResult result;
     result.step = step;

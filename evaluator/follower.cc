@@ -100,7 +100,14 @@ absl::Status Follower::Follow() {
 absl::Status Follower::Prepare() {
   const EndOfWork end{heartbeat_.get()};
   heartbeat_->Begin(-1);
-  MUSTER_RETURN_IF_ERROR(options_.prepare(state_.job));
+  const absl::Status prepared = options_.prepare(state_.job);
+  nothing_ = absl::IsNotFound(prepared) ? std::string(Message(prepared)) : "";
+  if (nothing_.empty()) {
+    MUSTER_RETURN_IF_ERROR(prepared);
+  } else {
+    // No failure, and a restart would not help.
+    LogWarning("{}", nothing_);
+  }
   state_.prepared = true;
   LogInfo("following the checkpoints of run {}", state_.run_id);
   return absl::OkStatus();
@@ -124,6 +131,10 @@ absl::Status Follower::Evaluate(const proto::Announcement& announced) {
   proto::EvaluationReport report;
   report.set_step(step_);
   report.set_done(true);
+  if (!nothing_.empty()) {
+    report.set_failure(nothing_);
+    return Tell(report, announced.name());
+  }
   absl::StatusOr<checkpoint::Snapshot> snapshot = Read(announced);
   if (!snapshot.ok()) {
     if (cancelled()) return absl::OkStatus();

@@ -25,7 +25,8 @@ struct FollowerOptions {
   ChiefLinkOptions link;
   checkpoint::FileSystem* files = nullptr;
   // Makes datasets and models for the chief's resolved job (JSON); called again should a restarted
-  // chief have another one.
+  // chief have another one. kNotFound: there is nothing to evaluate by; then this process stays
+  // till the end of the job, and tells of each checkpoint that it is left out.
   std::function<absl::Status(const std::string& job)> prepare;
   struct Hooks {
     std::function<void(int64_t done, int64_t total)> progress;  // batches
@@ -63,7 +64,8 @@ class Follower {
   std::unique_ptr<ChiefLink> link_;
   std::unique_ptr<Heartbeat> heartbeat_;
   FollowState state_;
-  int64_t step_ = -1;  // in hand
+  std::string nothing_;  // why there is nothing to evaluate; "" where there is
+  int64_t step_ = -1;    // in hand
 };
 
 // What the end of the job means for this process.

@@ -184,6 +184,8 @@ FollowerOptions EvaluatorTask::OptionsOfFollower() {
   options.link.patience = own_.timeouts.join;
   options.link.channel.tls = {own_.tls.enabled, own_.tls.certificate, own_.tls.key,
                               own_.tls.authority};
+  // It must not miss the chief of a short job.
+  options.link.channel.retry.max = std::chrono::milliseconds(250);
   options.files = &checkpoint::PosixFileSystem();
   options.prepare = [this](const std::string& job) {
     absl::Status prepared;

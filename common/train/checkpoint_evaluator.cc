@@ -44,7 +44,7 @@ absl::Status CheckpointEvaluatorImpl::Build() {
   const auto& declared = replicas_.at(0)->datasets();
   if (!declared.contains(split_)) split_ = Split::kTest;
   if (!declared.contains(split_)) {
-    return ConfigurationError(
+    return absl::NotFoundError(
         "the program declares neither a validation nor a test dataset: there is nothing to "
         "evaluate");
   }

@@ -32,8 +32,8 @@ struct CheckpointEvaluatorOptions {
 
 class CheckpointEvaluator {
  public:
-  // Builds the replicas and the dataset: validation, or where the program declares none, test. A
-  // ConfigurationError where it declares neither.
+  // Builds the replicas and the dataset: validation, or where the program declares none, test.
+  // kNotFound where it declares neither.
   static absl::StatusOr<std::unique_ptr<CheckpointEvaluator>> Make(
       CheckpointEvaluatorOptions options);
   virtual ~CheckpointEvaluator() = default;

@@ -244,6 +244,26 @@ TEST_F(Following, LeavesADamagedCheckpointOut) {
   EXPECT_TRUE(Result().ok());
 }
 
+TEST_F(Following, WithNothingToEvaluateItStaysTillTheEndAndNobodyWaits) {
+  TestChief chief;
+  FollowerOptions options = Options(chief);
+  options.prepare = [this](const std::string&) {
+    ++prepared_;
+    return absl::NotFoundError("the program has no validation data");
+  };
+  Announce(chief, 10);
+  Start(std::move(options));
+  ASSERT_TRUE(chief.Await([&] { return prepared_ == 1; }));
+  Announce(chief, 20, true);
+  const MonotonicTime start = Clock::now();
+  chief.service().AwaitFinal();
+  EXPECT_LT(Clock::now() - start, seconds(5));
+  chief.service().End(Verdict());
+  EXPECT_TRUE(Result().ok());
+  EXPECT_EQ(evaluated_, 0);
+  EXPECT_THAT(chief.results(), IsEmpty());
+}
+
 TEST_F(Following, ItsOwnFailureIs138AndTheChiefGoesOn) {
   for (const bool in_prepare : {true, false}) {
     TestChief chief;
