@@ -341,7 +341,7 @@ void Launcher::ReapAll() {
     }
     if (report->code != 0 && report->code != static_cast<int>(ExitCode::kPreempted))
       Say(fmt::format("{} {}{}", task.task.Name(), Describe(*report),
-                      task.task.type == "evaluator" ? ": the job goes on without it" : ""));
+                      GoesOnWithout(state_, task) ? ": the job goes on without it" : ""));
   }
 }
 

@@ -65,6 +65,14 @@ LaunchVerdict VerdictOfTask(const TaskState& task) {
 
 }  // namespace
 
+bool GoesOnWithout(const LaunchState& state, const TaskState& task) {
+  if (task.task.type != "evaluator" || Lead(state).ended || state.stop_requests > 0) return false;
+  if (std::any_of(state.tasks.begin(), state.tasks.end(), Failed)) return false;
+  // Else it may have the code from the chief, as the job's.
+  return task.report.signal != 0 || task.report.code == static_cast<int>(ExitCode::kRetryable) ||
+         task.report.code == static_cast<int>(ExitCode::kConfiguration);
+}
+
 bool ToldToStop(const ExitReport& report) {
   return report == ExitReport{static_cast<int>(ExitCode::kPreempted), 0};
 }

@@ -59,6 +59,8 @@ struct LaunchVerdict {
 // REQUIRES: the lead has ended, or the launcher has killed everything.
 LaunchVerdict VerdictOf(const LaunchState& state);
 
+// `task` is an evaluator that ended for a reason of its own, while the job was well.
+bool GoesOnWithout(const LaunchState& state, const TaskState& task);
 // It exited as preempted, by itself.
 bool ToldToStop(const ExitReport& report);
 // "exited with code 2 (configuration)", "was killed by SIGKILL".

@@ -68,6 +68,26 @@ TEST_F(Verdict, IsNeverAnEvaluators) {
   EXPECT_EQ(VerdictOf(state_).code, 137);
 }
 
+TEST_F(Verdict, AJobGoesOnWithoutAnEvaluatorOnlyWhereItGoesOn) {
+  const auto goes_on = [this] { return GoesOnWithout(state_, state_.tasks[kEvaluator]); };
+  for (const auto& [report, own] : {std::pair<ExitReport, bool>{kKilled, true},
+                                    {{138}, true},
+                                    {{2}, true},
+                                    {{1}, false},  // the job's, whose members end as well
+                                    {{3}, false}}) {
+    End(kEvaluator, report, 5);
+    EXPECT_EQ(goes_on(), own) << report.code;
+  }
+  End(kEvaluator, {138}, 5);
+  End(kWorker0, {0}, 4);  // it waits for the evaluator
+  EXPECT_TRUE(goes_on());
+  End(kWorker1, kKilled, 4);
+  EXPECT_FALSE(goes_on()) << "the whole job ends with 138";
+  End(kWorker1, {0}, 4);
+  End(kChief, {0}, 5);
+  EXPECT_FALSE(goes_on());
+}
+
 TEST_F(Verdict, GivesTheOthersATimeToEnd) {
   End(kChief, {0}, 100);
   const LaunchDecision waiting = At(105);
