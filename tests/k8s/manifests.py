@@ -14,12 +14,6 @@ INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 # Of Kubernetes: 1.31, where podFailurePolicy became stable, and later ones up to the newest whose schemas are there.
 VERSIONS = "1.31", "1.34", "1.37"
 
-# The roles whose programs there are. An evaluator has nothing to do before the chief serves it.
-ROLES = ["chief", "worker"]
-if (SOURCE / "evaluator" / "main.cc").exists() and any('#include "chief/evaluation_service.h"' in file.read_text()
-       for file in (SOURCE / "chief").glob("*.cc") if file.stem != "evaluation_service"):
-    ROLES.append("evaluator")
-
 
 def render(folder):
     """The objects that `kubectl apply -k` would send."""

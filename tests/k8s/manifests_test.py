@@ -10,7 +10,7 @@ import unittest
 import kubernetes_validate
 import yaml
 
-from manifests import BASE, INDEX, ROLES, SOURCE, check_schemas, json_with_comments, render
+from manifests import BASE, INDEX, SOURCE, check_schemas, json_with_comments, render
 
 BIN = pathlib.Path(os.environ.get("MUSTER_BIN_DIR", SOURCE / "build" / "bin"))
 LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -113,8 +113,7 @@ class Base(unittest.TestCase):
         for pod in self.pods:
             command = pod.command()
             self.assertEqual(command[0], f"muster-{pod.role}")
-            if pod.role in ROLES:
-                self.assertTrue(os.access(BIN / command[0], os.X_OK), f"there is no {BIN / command[0]}")
+            self.assertTrue(os.access(BIN / command[0], os.X_OK), f"there is no {BIN / command[0]}")
             self.assertEqual(command[1], "--job")
             folder, file = command[2].rsplit("/", 1)
             self.assertIn(file, self.manifests.kind("ConfigMap")[pod.mounts()[folder]["configMap"]["name"]]["data"])
