@@ -137,7 +137,10 @@ absl::Status Follower::Evaluate(const proto::Announcement& announced) {
   }
   absl::StatusOr<checkpoint::Snapshot> snapshot = Read(announced);
   if (!snapshot.ok()) {
-    if (cancelled()) return absl::OkStatus();
+    if (cancelled()) {
+      NotDone();
+      return absl::OkStatus();
+    }
     LogWarning("{} is left out: {}", announced.name(), Message(snapshot.status()));
     report.set_failure(std::string(Message(snapshot.status())));
     return Tell(report, announced.name());
@@ -148,7 +151,8 @@ absl::Status Follower::Evaluate(const proto::Announcement& announced) {
   const absl::StatusOr<Evaluated> evaluated = options_.evaluate(*snapshot, hooks);
   if (cancelled()) {
     if (!link_->stopped() && !heartbeat_->end())
-      LogWarning("{} is given up: the chief does not know it any more", announced.name());
+      LogWarning("{} is given up: the chief does not know it", announced.name());
+    NotDone();
     return absl::OkStatus();
   }
   MUSTER_RETURN_IF_ERROR(evaluated.status());
@@ -167,8 +171,10 @@ absl::Status Follower::Evaluate(const proto::Announcement& announced) {
 absl::Status Follower::Tell(const proto::EvaluationReport& report, const std::string& name) {
   const auto reply = link_->Tell(report);
   MUSTER_RETURN_IF_ERROR(reply.status());
-  if (!reply->known() && !reply->has_end())
-    LogWarning("the chief does not know {} any more: its metrics are dropped", name);
+  if (!reply->known() && !reply->has_end()) {
+    LogWarning("the chief does not know {}: its metrics are dropped", name);
+    NotDone();
+  }
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -63,6 +64,22 @@ class ElsewhereFileSystem : public checkpoint::FileSystem {
   const std::string from_, to_;
 };
 
+// Where this process puts temporary files, and no other one: others fetch too.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() { setenv("TMPDIR", folder_.path().c_str(), 1); }
+  ~TemporaryFolder() { usual_.empty() ? unsetenv("TMPDIR") : setenv("TMPDIR", usual_.c_str(), 1); }
+  const std::string& path() const { return folder_.path(); }
+
+ private:
+  static std::string Usual() {
+    const char* value = std::getenv("TMPDIR");
+    return value == nullptr ? "" : value;
+  }
+  const Folder folder_;
+  const std::string usual_ = Usual();
+};
+
 class Following : public ::testing::Test {
  protected:
   Following() {
@@ -97,6 +114,7 @@ class Following : public ::testing::Test {
                               const FollowerOptions::Hooks& hooks) -> absl::StatusOr<Evaluated> {
       ++evaluated_;
       while (blocked_ && !hooks.cancelled()) std::this_thread::sleep_for(milliseconds(5));
+      if (hooks.cancelled()) ++cancelled_;
       const checkpoint::Tensor* w = snapshot.model.Find("w");
       if (w == nullptr) return ConfigurationError("w is missing");
       return Evaluated{{{"loss", *reinterpret_cast<const float*>(w->data)}}, 1000, 0.1};
@@ -124,7 +142,7 @@ class Following : public ::testing::Test {
 
   Folder folder_;
   std::unique_ptr<checkpoint::Store> store_;
-  std::atomic<int> prepared_ = 0, evaluated_ = 0;
+  std::atomic<int> prepared_ = 0, evaluated_ = 0, cancelled_ = 0;
   std::atomic<bool> blocked_ = false;
   std::unique_ptr<Follower> follower_;
   std::future<absl::Status> result_;
@@ -187,25 +205,18 @@ TEST_F(Following, KeepsTheCheckpointInHandPinned) {
 }
 
 TEST_F(Following, FetchesWhatItCannotRead) {
+  const TemporaryFolder temporary;
   TestChief chief;
   ElsewhereFileSystem elsewhere(folder_.path(), folder_.path() + "/nowhere");
   FollowerOptions options = Options(chief);
   options.files = &elsewhere;
-  const auto temporaries = [] {
-    int count = 0;
-    for (const auto& entry :
-         std::filesystem::directory_iterator(std::filesystem::temp_directory_path()))
-      count += entry.path().filename().string().starts_with("muster-evaluator-");
-    return count;
-  };
-  const int before = temporaries();
   Start(std::move(options));
   Announce(chief, 10, true);
   chief.service().AwaitFinal();
   EXPECT_TRUE(chief.Await([&] { return Steps(chief).size() == 1; }));
   chief.service().End(Verdict());
   EXPECT_TRUE(Result().ok());
-  EXPECT_LE(temporaries(), before) << "the private folder is gone";
+  EXPECT_TRUE(std::filesystem::is_empty(temporary.path())) << "the private folder is gone";
 }
 
 TEST_F(Following, FetchesWhereAnotherCheckpointHasThatPath) {
@@ -303,6 +314,22 @@ TEST_F(Following, GoesOnWithARestartedChief) {
   chief.service().AwaitFinal();
   EXPECT_TRUE(chief.Await([&] { return !Steps(chief).empty() && Steps(chief).back() == 30; }));
   EXPECT_EQ(prepared_, 1) << "the same job: its datasets are kept";
+  chief.service().End(Verdict());
+  EXPECT_TRUE(Result().ok());
+}
+
+TEST_F(Following, EvaluatesAgainWhatARestartedChiefDidNotKnowYet) {
+  TestChief chief;
+  blocked_ = true;
+  Announce(chief, 10);
+  Start(Options(chief));
+  ASSERT_TRUE(chief.Await([&] { return evaluated_ == 1; }));
+  chief.Restart();
+  // Its heartbeat comes before the chief has read what it goes on from.
+  ASSERT_TRUE(chief.Await([&] { return cancelled_ == 1; }));
+  blocked_ = false;
+  Announce(chief, 10);
+  EXPECT_TRUE(chief.Await([&] { return Steps(chief) == std::vector<int64_t>{10}; }));
   chief.service().End(Verdict());
   EXPECT_TRUE(Result().ok());
 }
