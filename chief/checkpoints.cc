@@ -38,6 +38,7 @@ std::string RateText(size_t bytes, double seconds) {
 struct Task {
   std::optional<checkpoint::Snapshot> snapshot;
   bool final = false;
+  bool must = false;  // the last one, or that of a stop: no other one follows
   // Without a snapshot: a candidate for the best.
   int64_t step = 0;
   double value = 0;
@@ -50,7 +51,8 @@ struct Shared {
   void Run();
   void SaveLocked(Task task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void MarkLocked(const Task& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void FailedLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // `must`: training does not go on after it.
+  void FailedLocked(const absl::Status& status, bool must) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return tasks.empty() && !busy; }
   bool NotSaving() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return !saving; }
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return !tasks.empty() || exiting; }
@@ -65,7 +67,8 @@ struct Shared {
   bool exiting ABSL_GUARDED_BY(mu) = false;
   bool left ABSL_GUARDED_BY(mu) = false;  // nobody wants to hear of anything any more
   bool failing ABSL_GUARDED_BY(mu) = false;
-  absl::Status last ABSL_GUARDED_BY(mu);  // of the last save
+  absl::Status last ABSL_GUARDED_BY(mu);    // of the last save
+  absl::Status missed ABSL_GUARDED_BY(mu);  // why the last one, or that of a stop, was not begun
   CheckpointRecord record ABSL_GUARDED_BY(mu);
 };
 
@@ -99,7 +102,7 @@ void Shared::SaveLocked(Task task) {
   task.snapshot.reset();
   mu.Lock();
   last = path.status();
-  if (!path.ok()) return FailedLocked(path.status());
+  if (!path.ok()) return FailedLocked(path.status(), task.must);
   if (failing) LogInfo("checkpoints are written again");
   failing = false;
   ++record.written;
@@ -112,10 +115,11 @@ void Shared::SaveLocked(Task task) {
   mu.Lock();
 }
 
-void Shared::FailedLocked(const absl::Status& status) {
+void Shared::FailedLocked(const absl::Status& status, bool must) {
   ++record.failed;
   record.last_error = std::string(Message(status));
-  if (!failing && !absl::IsAborted(status))  // who took over is told elsewhere
+  // Who took over is told elsewhere; so is a save without which the job must not end well.
+  if (!failing && !must && !absl::IsAborted(status))
     LogWarning("{}; training goes on, and the next due one is tried again", Message(status));
   failing = true;
 }
@@ -158,7 +162,7 @@ class CheckpointsImpl final : public Checkpoints {
   const std::shared_ptr<Shared> shared_;
   std::thread thread_;
   // The loop's thread alone.
-  bool next_is_final_ = false;
+  bool next_is_final_ = false, next_must_ = false;
   std::optional<MonotonicTime> told_dropped_;
   int64_t dropped_since_ = 0;
 
@@ -214,17 +218,18 @@ void CheckpointsImpl::TellDropped(int64_t step) {
 bool CheckpointsImpl::Wanted(const SaveMoment& moment) {
   if (shared_->store == nullptr || !SaveDue(shared_->options.checkpoint, moment)) return false;
   next_is_final_ = moment.last;
+  next_must_ = moment.last || moment.stopping;
   absl::MutexLock lock(&shared_->mu);
   if (!shared_->saving) return true;
-  if (!moment.last && !moment.stopping) {
+  if (!next_must_) {
     ++shared_->record.dropped;
     TellDropped(moment.step);
     return false;
   }
   if (!shared_->mu.AwaitWithTimeout(absl::Condition(shared_.get(), &Shared::NotSaving),
                                     absl::FromChrono(shared_->options.deadline))) {
-    shared_->last = NotInTime();
-    shared_->FailedLocked(shared_->last);
+    shared_->missed = NotInTime();
+    shared_->FailedLocked(shared_->missed, /*must=*/true);
     return false;
   }
   return true;
@@ -237,11 +242,13 @@ void CheckpointsImpl::Save(checkpoint::Snapshot snapshot) {
   snapshot.state.versions = options.versions;
   absl::MutexLock lock(&shared_->mu);
   shared_->saving = true;
-  shared_->tasks.push_back({std::move(snapshot), next_is_final_, 0, 0});
+  shared_->tasks.push_back({std::move(snapshot), next_is_final_, next_must_, 0, 0});
 }
 
 absl::Status CheckpointsImpl::Drain() {
   absl::MutexLock lock(&shared_->mu);
+  // Whatever becomes of the write that was in the way: what was to be saved is not.
+  if (!shared_->missed.ok()) return shared_->missed;
   if (!shared_->mu.AwaitWithTimeout(absl::Condition(shared_.get(), &Shared::Idle),
                                     absl::FromChrono(shared_->options.deadline)))
     return NotInTime();
@@ -254,7 +261,7 @@ void CheckpointsImpl::Consider(int64_t step, const std::map<std::string, double>
   const auto metric = metrics.find(name);
   if (metric != metrics.end()) {
     absl::MutexLock lock(&shared_->mu);
-    return shared_->tasks.push_back({std::nullopt, false, step, metric->second});
+    return shared_->tasks.push_back({std::nullopt, false, false, step, metric->second});
   }
   absl::MutexLock lock(&mu_);
   if (told_missing_) return;

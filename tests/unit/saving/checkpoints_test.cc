@@ -225,6 +225,20 @@ TEST_F(CheckpointsTest, AWriteThatDoesNotEndIsAnErrorInTime) {
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kRetryable);
   EXPECT_THAT(std::string(Message(status)), HasSubstr("timeouts.phase.save"));
   EXPECT_EQ(checkpoints_->Record().failed, 1);
+  // The write that was in the way ends well after all: the last one is not saved for that.
+  store_->Hold(false);
+  const MonotonicTime end = Clock::now() + std::chrono::seconds(20);
+  while (checkpoints_->Record().written == 0 && Clock::now() < end) std::this_thread::yield();
+  EXPECT_THAT(store_->steps(), ElementsAre(2));
+  EXPECT_FALSE(checkpoints_->Drain().ok());
+}
+
+TEST_F(CheckpointsTest, AWriteThatHangsHoldsNobodyUp) {
+  options_.deadline = std::chrono::milliseconds(50);
+  Make();
+  store_->Hold(true);
+  EXPECT_TRUE(Step({.step = 2}));
+  store_->AwaitBegun(1);
   checkpoints_.reset();  // within a moment, with the write still under way
   store_->Hold(false);
 }
