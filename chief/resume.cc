@@ -57,7 +57,14 @@ bool Finished(const Job& job, const Json& result, const TrainingState* state) {
   const int64_t steps = result.value("steps", int64_t{0});
   if (state != nullptr && state->step >= steps)
     return TrainedToItsEnd(job, state->step, state->epoch);
-  return TrainedToItsEnd(job, steps, result.value("epochs", int64_t{0}));
+  // The result counts an epoch that was begun: where max_steps was the end, it may not be through.
+  int64_t epochs = result.value("epochs", int64_t{0});
+  if (state != nullptr) {
+    const auto max_steps = state->job.find("max_steps");
+    if (max_steps != state->job.end() && max_steps->is_number_integer() && steps >= *max_steps)
+      --epochs;
+  }
+  return TrainedToItsEnd(job, steps, epochs);
 }
 
 bool Completed(const Found& found) {
@@ -106,8 +113,12 @@ absl::StatusOr<StartDecision> DecideStart(const Job& job, const Found& found) {
   if (own != nullptr) {
     return StartDecision{StartKind::kRestore, found.same_run,
                          completed && own->step >= found.result->at("steps").get<int64_t>(),
-                         fmt::format("going on after {}, from {}/checkpoints/{}", Position(*own),
-                                     job.model_dir, checkpoint::CheckpointName(own->step))};
+                         fmt::format("going on after {}, from {}/checkpoints/{}{}", Position(*own),
+                                     job.model_dir, checkpoint::CheckpointName(own->step),
+                                     RestoresPath(job) ? fmt::format("; restore '{}' is not read: "
+                                                                     "model_dir has its own",
+                                                                     job.restore)
+                                                       : "")};
   }
   if (!RestoresPath(job)) return Fresh(job, completed);
   MUSTER_RETURN_IF_ERROR(found.elsewhere.status());
@@ -130,7 +141,8 @@ using checkpoint::FileSystem;
 using checkpoint::Snapshot;
 
 absl::Status MoveAside(FileSystem& files, const std::string& model_dir,
-                       const std::string& previous_run_id) {
+                       const std::string& previous_run_id,
+                       const std::function<absl::Status()>& fence) {
   const std::string from = checkpoint::JoinPath(model_dir, "checkpoints");
   MUSTER_ASSIGN_OR_RETURN(const bool there, files.Exists(from));
   if (!there) return absl::OkStatus();
@@ -142,6 +154,8 @@ absl::Status MoveAside(FileSystem& files, const std::string& model_dir,
     if (!taken) break;
     to = fmt::format("{}-{}", wanted, again);
   }
+  // They may be another owner's by now.
+  if (fence) MUSTER_RETURN_IF_ERROR(fence());
   MUSTER_RETURN_IF_ERROR(files.Rename(from, to));
   LogInfo("restore is never: the checkpoints of run {} are in {} from now on",
           previous_run_id.empty() ? "(unknown)" : previous_run_id, to);
@@ -197,7 +211,7 @@ absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job
     MUSTER_RETURN_IF_ERROR(StartError(checkpoint::RemoveStaging(files, directory, fence),
                                       fmt::format("cannot write to {}", directory)));
     if (job.restore == "never") {
-      MUSTER_RETURN_IF_ERROR(StartError(MoveAside(files, job.model_dir, previous_run_id),
+      MUSTER_RETURN_IF_ERROR(StartError(MoveAside(files, job.model_dir, previous_run_id, fence),
                                         fmt::format("cannot move {} aside", directory)));
     } else {
       found.same_run = !previous_run_id.empty();

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "common/checkpoint/memory_file_system.h"
+
 namespace muster {
 namespace {
 
@@ -93,6 +95,10 @@ TEST(DecideStart, MaxStepsInTheMiddleOfAnEpochIsNoWholeEpoch) {
   const Found found{true, ResultOf("completed", 15, 2), StateOf(job, 15, 1, 40)};
   EXPECT_EQ(DecideStart(job, found)->kind, StartKind::kFinished);
   EXPECT_EQ(DecideStart(MakeJob({{"epochs", 2}}), found)->kind, StartKind::kRestore);
+  // Nor where the newest checkpoint is lost, and an older one all that there is.
+  const Found older{true, ResultOf("completed", 15, 2), StateOf(job, 12, 1, 16)};
+  EXPECT_EQ(DecideStart(job, older)->kind, StartKind::kFinished);
+  EXPECT_EQ(DecideStart(MakeJob({{"epochs", 2}}), older)->kind, StartKind::kRestore);
 }
 
 TEST(DecideStart, AResultOfAnotherRunCountsForNothing) {
@@ -186,6 +192,20 @@ TEST(DecideStart, APathIsForTheFirstStartOnly) {
   found.same_run = true;
   found.own = StateOf(MakeJob(), 40, 4);
   EXPECT_EQ(DecideStart(job, found)->kind, StartKind::kRestore);
+}
+
+TEST(ReadBeginning, NeverMovesAsideOnlyWhatIsItsOwn) {
+  checkpoint::MemoryFileSystem files;
+  ASSERT_TRUE(checkpoint::MakeDirectories(files, "run/checkpoints/step-00000010").ok());
+  const Job job = MakeJob({{"restore", "never"}});
+  const auto superseded = ReadBeginning(files, job, "a1", [] { return Superseded("taken"); });
+  EXPECT_EQ(ExitCodeOf(superseded.status()), ExitCode::kRetryable);
+  EXPECT_TRUE(*files.Exists("run/checkpoints/step-00000010"));
+  const auto begun = ReadBeginning(files, job, "a1", [] { return absl::OkStatus(); });
+  ASSERT_TRUE(begun.ok()) << Message(begun.status());
+  EXPECT_EQ(begun->decision.kind, StartKind::kFresh);
+  EXPECT_FALSE(*files.Exists("run/checkpoints"));
+  EXPECT_TRUE(*files.Exists("run/checkpoints-a1/step-00000010"));
 }
 
 }  // namespace
