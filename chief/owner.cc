@@ -17,6 +17,7 @@
 #include <sstream>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -143,6 +144,12 @@ Look LookAt(const std::string& path) {
   }
   return look;
 }
+// Not every file system can say so of a directory.
+void SyncDirectory(const std::string& path) {
+  const Descriptor directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() >= 0) (void)!fsync(directory.get());
+}
+
 bool Missing(int error) { return error == ENOENT || error == ENOTDIR || error == ESTALE; }
 
 class OwnerImpl final : public Owner {
@@ -169,12 +176,14 @@ class OwnerImpl final : public Owner {
   bool SeenAlive(const Record& other) const;
   absl::Status RefuseIfAlive(const Record& other) const;
   Record NewRecord(const std::optional<Record>& before) const;
-  // Makes `record` the file's content: a new file, whole and on the disk. With `first`, only where
+  // Makes `record` the file's content: a new file, whole and on the disk, since the run's identity
+  // must survive the host. With `first`, only where
   // there is none: else a descriptor of -1.
   absl::StatusOr<Descriptor> Publish(const Record& record, bool first) const;
   absl::Status WriteTemporary(const std::string& path, const Record& record,
                               Descriptor* file) const;
-  absl::Status NotWritable(std::string_view why) const;
+  absl::Status MakeDirectory() const;
+  absl::Status NotWritable(int error) const;
   // In place, to the file that this owner published, whatever its name is now.
   absl::Status Rewrite(const Record& record) const;
   void Refresh();
@@ -190,17 +199,42 @@ class OwnerImpl final : public Owner {
   std::thread thread_;
 };
 
-absl::Status OwnerImpl::NotWritable(std::string_view why) const {
-  return ConfigurationError(
-      fmt::format("model_dir '{}' is not writable: {}; name a directory that "
-                  "the chief may write to",
-                  options_.model_dir, why));
+absl::Status OwnerImpl::NotWritable(int error) const {
+  switch (error) {
+    // A place that was right, and may be right again: a restart can help.
+    case ENOSPC:
+    case EDQUOT:
+    case EIO:
+    case ESTALE:
+    case ETIMEDOUT:
+      return absl::UnavailableError(fmt::format("model_dir '{}' cannot be written to: {}",
+                                                options_.model_dir, std::strerror(error)));
+    default:
+      return ConfigurationError(
+          fmt::format("model_dir '{}' is not writable: {}; name a directory that "
+                      "the chief may write to",
+                      options_.model_dir, std::strerror(error)));
+  }
+}
+
+// With its parents; those that it makes are on the disk when it returns.
+absl::Status OwnerImpl::MakeDirectory() const {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::vector<fs::path> missing;
+  for (fs::path path = fs::absolute(options_.model_dir, error);
+       !error && !fs::exists(path, error) && path.has_relative_path(); path = path.parent_path())
+    missing.push_back(path);
+  fs::create_directories(options_.model_dir, error);
+  if (error) return NotWritable(error.value());
+  for (const fs::path& path : missing) SyncDirectory(path.parent_path());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Descriptor> OwnerImpl::Lock() const {
   const std::string path = options_.model_dir + "/owner.lock";
   Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (file.get() < 0) return NotWritable(std::strerror(errno));
+  if (file.get() < 0) return NotWritable(errno);
   // Whoever has it may be watching another owner.
   const MonotonicTime end = Clock::now() + 2 * options_.watch;
   while (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -257,11 +291,11 @@ absl::Status OwnerImpl::WriteTemporary(const std::string& path, const Record& re
                                        Descriptor* file) const {
   const std::string text = Text(record);
   *file = Descriptor(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (file->get() < 0) return NotWritable(std::strerror(errno));
+  if (file->get() < 0) return NotWritable(errno);
   errno = 0;
   if (write(file->get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       fsync(file->get()) != 0)
-    return NotWritable(std::strerror(errno != 0 ? errno : ENOSPC));
+    return NotWritable(errno != 0 ? errno : ENOSPC);
   return absl::OkStatus();
 }
 
@@ -274,18 +308,17 @@ absl::StatusOr<Descriptor> OwnerImpl::Publish(const Record& record, bool first) 
     const int error = link(temporary.c_str(), path_.c_str()) == 0 ? 0 : errno;
     if (error == 0 || error == EEXIST) {
       unlink(temporary.c_str());
-      return error == 0 ? std::move(file) : Descriptor();
+      if (error != 0) return Descriptor();
+      SyncDirectory(options_.model_dir);
+      return file;
     }
   }
-  if (status.ok() && rename(temporary.c_str(), path_.c_str()) != 0)
-    status = NotWritable(std::strerror(errno));
+  if (status.ok() && rename(temporary.c_str(), path_.c_str()) != 0) status = NotWritable(errno);
   if (!status.ok()) {
     unlink(temporary.c_str());
     return status;
   }
-  // The run's identity must survive the host; not every file system can say so of a directory.
-  const Descriptor directory(open(options_.model_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory.get() >= 0) (void)!fsync(directory.get());
+  SyncDirectory(options_.model_dir);
   return file;
 }
 
@@ -293,7 +326,7 @@ absl::Status OwnerImpl::Rewrite(const Record& record) const {
   const std::string text = Text(record);
   errno = 0;
   if (pwrite(file_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
-    return NotWritable(std::strerror(errno != 0 ? errno : ENOSPC));
+    return NotWritable(errno != 0 ? errno : ENOSPC);
   // NFS shows other hosts what was written before a close.
   close(dup(file_.get()));
   return absl::OkStatus();
@@ -313,15 +346,12 @@ Record OwnerImpl::NewRecord(const std::optional<Record>& before) const {
 }
 
 absl::Status OwnerImpl::Acquire() {
-  std::error_code error;
-  std::filesystem::create_directories(options_.model_dir, error);
-  if (error) return NotWritable(error.message());
+  MUSTER_RETURN_IF_ERROR(MakeDirectory());
   MUSTER_ASSIGN_OR_RETURN(const Descriptor lock, Lock());
   for (int attempt = 0; attempt < 5; ++attempt) {
     const Look before = LookAt(path_);
     if (before.record) MUSTER_RETURN_IF_ERROR(RefuseIfAlive(*before.record));
-    if (before.error != 0 && !Missing(before.error))
-      return NotWritable(std::strerror(before.error));
+    if (before.error != 0 && !Missing(before.error)) return NotWritable(before.error);
     if (before.error == 0 && !before.record)
       LogWarning("{} is damaged: it starts a new run", path_);
     Record mine = NewRecord(before.record);

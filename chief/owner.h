@@ -34,7 +34,8 @@ struct OwnerOptions {
 // All methods may be called from any thread.
 class Owner {
  public:
-  // ConfigurationError where another process owns the directory and lives, or it is not writable.
+  // ConfigurationError where another process owns the directory and lives, or it is not writable;
+  // kUnavailable where its disk is full or does not answer.
   static absl::StatusOr<std::unique_ptr<Owner>> Take(OwnerOptions options);
   virtual ~Owner() = default;  // Leaves the directory to the next one; the run's identity stays.
 

@@ -102,6 +102,10 @@ class Disk(RecordingTest):
         errors = [line for line in process.output().splitlines() if " E " in line[:24]]
         self.assertEqual(len(errors), 1, process.output())
         self.assertIn("No space left on device", errors[0])
+        self.fill()
+        process = self.start_on_disk(self.run_job())
+        self.finish([process], 20, RETRYABLE)
+        self.assertRegex(process.output(), r"model_dir '.*' cannot be written to: No space left on device")
         (self.disk / "filler").unlink()
         process = self.start_on_disk(self.run_job())
         self.finish([process])
