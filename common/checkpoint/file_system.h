@@ -3,8 +3,9 @@
 // forgets what was not synced). All methods may be called from any thread.
 //
 // Errors name the path and say what the system said: kNotFound (no such file), kAlreadyExists,
-// kResourceExhausted (no space, quota), kPermissionDenied (read-only, not allowed), kInternal
-// (anything else). What they mean for the process is the caller's to say.
+// kResourceExhausted (no space, quota), kPermissionDenied (read-only, not allowed),
+// kUnavailable (not just now: descriptors or memory are used up, a server does not answer),
+// kInternal (anything else). What they mean for the process is the caller's to say.
 #pragma once
 
 #include <cstddef>

@@ -35,6 +35,12 @@ absl::Status Error(int code, std::string_view doing, const std::string& path) {
     case EACCES:
     case EPERM:
       return absl::PermissionDeniedError(message);
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+    case ESTALE:
+    case ETIMEDOUT:
+      return absl::UnavailableError(message);
     default:
       return absl::InternalError(message);
   }
