@@ -228,7 +228,11 @@ class CheckpointCommand : public Command {
     const auto& all = findings->checkpoints;
     const auto damaged =
         std::find_if(all.begin(), all.end(), [](const Inspected& one) { return !one.whole(); });
-    return damaged == all.end() ? 0 : ReportError("checkpoint inspect", damaged->info.health);
+    if (damaged == all.end()) return 0;
+    // What may not be read is not known to be damaged.
+    const absl::Status& health = damaged->info.health;
+    return ReportError("checkpoint inspect",
+                       absl::IsDataLoss(health) ? health : ConfigurationError(Message(health)));
   }
 
  private:
