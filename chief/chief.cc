@@ -69,11 +69,12 @@ class Chief : public ChiefRole, private Observer {
         options_(options),
         self_(options.cluster.local() ? "" : options.cluster.task->ToString()) {}
 
-  // The owner's thread may still want to end the coordinator.
+  // The owner's thread may still want to end the coordinator, and outlive this: a checkpoint that
+  // is being written asks the owner.
   ~Chief() override {
     {
-      absl::MutexLock lock(&mu_);
-      to_end_ = nullptr;
+      absl::MutexLock lock(&self_for_owner_->mu);
+      self_for_owner_->chief = nullptr;
     }
     coordinator_.reset();
   }
@@ -97,9 +98,15 @@ class Chief : public ChiefRole, private Observer {
   void Announce(int64_t step, const std::string& name, const std::string& path, bool final);
   absl::Status OpenStore(int64_t restored_step);
 
+  struct ForOwner {
+    absl::Mutex mu;  // before Chief's
+    Chief* chief ABSL_GUARDED_BY(mu) = nullptr;
+  };
+
   checkpoint::FileSystem& files_;
   const ChiefRoleOptions options_;
   const std::string self_;
+  const std::shared_ptr<ForOwner> self_for_owner_ = std::make_shared<ForOwner>();
   int64_t generations_ = 0;
   std::shared_ptr<Owner> owner_;  // none without a model_dir
   std::unique_ptr<Publisher> publisher_;
@@ -145,7 +152,14 @@ absl::Status Chief::Start() {
     OwnerOptions owner;
     owner.model_dir = job.model_dir;
     owner.new_run = job.restore == "never";
-    owner.on_superseded = [this](const absl::Status& superseded) { OnSuperseded(superseded); };
+    {
+      absl::MutexLock lock(&self_for_owner_->mu);
+      self_for_owner_->chief = this;
+    }
+    owner.on_superseded = [self = self_for_owner_](const absl::Status& superseded) {
+      absl::MutexLock lock(&self->mu);
+      if (self->chief != nullptr) self->chief->OnSuperseded(superseded);
+    };
     MUSTER_ASSIGN_OR_RETURN(owner_, Owner::Take(std::move(owner)));
     checkpoints_ = Checkpoints::Make(OptionsOfCheckpoints());
   }
@@ -283,9 +297,11 @@ Verdict Chief::VerdictOf(const absl::Status& failure) const {
 
 void Chief::OnSuperseded(const absl::Status& superseded) {
   {
-    StopWaiting();
     absl::MutexLock lock(&mu_);
-    if (to_end_ != nullptr) return to_end_->End(VerdictOf(superseded));
+    if (to_end_ != nullptr) {
+      StopWaiting();
+      return to_end_->End(VerdictOf(superseded));
+    }
     if (ended_) return;
   }
   // Alone there is nobody to tell; what matters is that nothing more is written.
@@ -319,7 +335,10 @@ absl::Status Chief::End(const absl::Status& result) {
   }
   const CheckpointRecord record =
       checkpoints_ != nullptr ? checkpoints_->Record() : CheckpointRecord();
-  if (const absl::Status written = publisher_->Finish(status, generations_, record); !written.ok())
+  if (const absl::Status written = publisher_->Finish(status, generations_, record);
+      absl::IsAborted(written) && status.ok())
+    status = written;  // what this process calls done, another one goes on with
+  else if (!written.ok())
     LogWarning("{}", Message(written));
   else if (owner_ != nullptr && begun_)
     LogInfo("result in {}/result.json", options_.job.model_dir);
