@@ -427,6 +427,15 @@ void CoordinatorImpl::HelloLocked(const std::shared_ptr<muster::Session>& sessio
                                   "superseded",
                                   TaskText(hello.task())),
                       false};
+  // A generation that cannot be formed again ends by the loss, which names who was lost.
+  const bool together = state_.stage == Stage::kForming || state_.stage == Stage::kRunning;
+  if (!refusal && together && !options_.decision.recover &&
+      state_.members[member].incarnation != hello.incarnation())
+    refusal = Refusal{ExitCode::kRetryable,
+                      fmt::format("{} was a member of a running generation and was lost; this "
+                                  "process cannot take its place in the same run",
+                                  TaskText(hello.task())),
+                      false};
   if (!refusal) return BindLocked(session, hello, member);
 
   LogWarning("refused {} on host {}: {}", TaskText(hello.task()), hello.host(), refusal->message);

@@ -73,6 +73,29 @@ TEST(Failure, AFrozenMemberIsFoundByItsSilence) {
   EXPECT_THAT(verdict.message, HasSubstr("no heartbeat for"));
 }
 
+TEST(Failure, ANewProcessDoesNotTakeALostOnesBlame) {
+  TestTimes times;
+  times.heartbeat = std::chrono::milliseconds(1500);
+  TestCluster cluster(1, times);
+  CoordinatorOptions chief = cluster.coordinator_options();
+  chief.admission.suspect = std::chrono::milliseconds(300);
+  ASSERT_TRUE(cluster.StartChief(std::move(chief)).ok());
+  Crew crew;
+  crew.Add(cluster.member_options(0), WaitInBarrier);
+  MemberOptions options = cluster.member_options(1);
+  options.timeouts.heartbeat_interval = options.timeouts.heartbeat = std::chrono::hours(1);
+  auto frozen = Member::Make(std::move(options));
+  ASSERT_TRUE(frozen->NextGeneration(0).ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const auto refused = Member::Make(cluster.member_options(1))->NextGeneration(0);
+  EXPECT_EQ(ExitCodeOf(refused.status()), ExitCode::kRetryable);
+  EXPECT_THAT(std::string(Message(refused.status())), HasSubstr("cannot take its place"));
+  crew.Join();
+  const Verdict verdict = cluster.coordinator().Wait();
+  EXPECT_EQ(verdict.task, "worker:0");
+  EXPECT_THAT(verdict.message, HasSubstr("no heartbeat for"));
+}
+
 TEST(Failure, APhaseDeadlineNamesTheOneThatIsWaitedFor) {
   TestCluster cluster(1);
   CoordinatorOptions options = cluster.coordinator_options();
