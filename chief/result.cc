@@ -14,6 +14,13 @@
 namespace muster {
 namespace {
 
+absl::Status NotWritten(const std::string& path, int error) {
+  const std::string text = fmt::format("cannot write {}: {}", path, std::strerror(error));
+  return error == ENOSPC || error == EDQUOT || error == EIO || error == ESTALE
+             ? absl::UnavailableError(text)  // a restart can help
+             : ConfigurationError(text);
+}
+
 absl::Status WriteWhole(const std::string& path, const std::string& text) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   bool good = fd >= 0;
@@ -26,7 +33,7 @@ absl::Status WriteWhole(const std::string& path, const std::string& text) {
   const int error = errno;
   if (fd >= 0) close(fd);
   if (good) return absl::OkStatus();
-  return ConfigurationError(fmt::format("cannot write {}: {}", path, std::strerror(error)));
+  return NotWritten(path, error);
 }
 
 std::string CpuModel() {
@@ -62,7 +69,7 @@ absl::Status WriteJsonFile(const std::string& path, const Json& json) {
   const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
   absl::Status status = WriteWhole(part, text);
   if (status.ok() && rename(part.c_str(), path.c_str()) != 0) {
-    status = ConfigurationError(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+    status = NotWritten(path, errno);
   }
   if (!status.ok()) unlink(part.c_str());
   return status;

@@ -12,8 +12,8 @@
 
 namespace muster {
 
-// Writes `json` beside `path` and renames it there. Errors are ConfigurationErrors that name the
-// path.
+// Writes `json` beside `path` and renames it there. Errors name the path: ConfigurationErrors,
+// or kUnavailable where the disk is full or does not answer.
 absl::Status WriteJsonFile(const std::string& path, const Json& json);
 
 // {"host", "cpu", "cores", "memory_bytes"} of this host. Cores are those that this process may use.

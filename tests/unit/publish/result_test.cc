@@ -1,6 +1,8 @@
 #include "chief/result.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -150,6 +152,9 @@ TEST(WriteJsonFile, AppearsWholeOrNotAtAll) {
   const absl::Status refused = WriteJsonFile(folder + "/no/such/folder.json", 1);
   EXPECT_EQ(ExitCodeOf(refused), ExitCode::kConfiguration);
   EXPECT_THAT(Message(refused), HasSubstr("/no/such/folder.json"));
+  // A full disk is no wrong configuration.
+  std::filesystem::create_symlink("/dev/full", fmt::format("{}.{}.part", path, getpid()));
+  EXPECT_EQ(ExitCodeOf(WriteJsonFile(path, 1)), ExitCode::kRetryable);
   // A folder in the way: the part file is gone again.
   std::filesystem::create_directory(folder + "/taken");
   EXPECT_FALSE(WriteJsonFile(folder + "/taken", 1).ok());
