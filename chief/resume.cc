@@ -47,8 +47,10 @@ absl::Status CheckSame(const Job& job, const TrainingState& state, const std::st
 }
 
 std::string Position(const TrainingState& state) {
-  return fmt::format("step {} (epoch {}{})", state.step, state.epoch + 1,
-                     state.offset == 0 ? "" : fmt::format(", {} examples into it", state.offset));
+  if (state.offset == 0 && state.epoch > 0)
+    return fmt::format("step {} (the end of epoch {})", state.step, state.epoch);
+  return fmt::format("step {} (epoch {}, {} examples into it)", state.step, state.epoch + 1,
+                     state.offset);
 }
 
 // result.json says that this very run was completed; as far as the checkpoint knows, or, where that
