@@ -26,7 +26,7 @@ struct TrainingState {
   int64_t epoch = 0;     // of the next example, from 0
   int64_t offset = 0;    // examples of that epoch that are done
   int64_t examples = 0;  // done in the whole run
-  // Of the epoch under way: sum of loss x examples, and the metrics' sums.
+  // Of the epoch of the last step: sum of loss x examples, and the metrics' sums.
   double epoch_loss_sum = 0;
   int64_t epoch_examples = 0;
   std::vector<double> epoch_metric_sums;

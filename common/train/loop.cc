@@ -188,6 +188,8 @@ void LoopImpl::RunStep(const StepRunner::Body& body) {
 
 // Everything here is computed, not exchanged.
 void LoopImpl::Commit(const StepResult& result) {
+  // Not at the end of the epoch before: until its passes are through, a restart still tells of it.
+  if (state_.position.offset == 0) ResetEpoch();
   ++state_.steps;
   state_.examples += result.examples;
   state_.epoch_loss_sum += result.loss * static_cast<double>(result.examples);
@@ -207,15 +209,10 @@ void LoopImpl::Commit(const StepResult& result) {
 void LoopImpl::EndEpoch() {
   CheckReplicasEqual();
   if (reporter()) {
-    auto metrics = MetricResults(*replica_, state_.epoch_metric_sums.data());
-    metrics["loss"] =
-        state_.epoch_loss_sum / static_cast<double>(std::max<int64_t>(1, state_.epoch_examples));
     ReportEpoch(Split::kTrain, last_epoch(), state_.epoch_examples,
-                Seconds(Clock::now() - epoch_start_), metrics);
+                Seconds(Clock::now() - epoch_start_), TrainMetrics());
     ReportParameters();
   }
-  // A job that is made longer goes on within the epoch.
-  if (state_.position.offset == 0) ResetEpoch();
   state_.validation_due = fitting_ && Has(Split::kValidation);
   state_.test_due = fitting_ && Through() && Has(Split::kTest);
   epoch_start_ = Clock::now();

@@ -90,6 +90,8 @@ class LoopImpl {
   bool Through() const;  // no step is left to do
   bool Has(Split split) const { return context_.datasets.contains(split); }
 
+  // Of the epoch's steps so far.
+  std::map<std::string, double> TrainMetrics() const;
   void ReportStart();
   void ReportStep(const StepResult& result);
   void ReportEpoch(Split split, int64_t epoch, int64_t examples, double seconds,

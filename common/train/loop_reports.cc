@@ -4,6 +4,13 @@
 
 namespace muster {
 
+std::map<std::string, double> LoopImpl::TrainMetrics() const {
+  auto metrics = MetricResults(*replica_, state_.epoch_metric_sums.data());
+  metrics["loss"] =
+      state_.epoch_loss_sum / static_cast<double>(std::max<int64_t>(1, state_.epoch_examples));
+  return metrics;
+}
+
 void LoopImpl::ReportStart() {
   StartReport report;
   const Job& job = context_.job;
@@ -18,6 +25,8 @@ void LoopImpl::ReportStart() {
   report.start_examples = state_.examples;
   report.validation_due = state_.validation_due;
   report.test_due = state_.test_due;
+  if (state_.epoch_examples > 0 && (state_.position.offset == 0 || Through()))
+    report.train_metrics = TrainMetrics();
   for (const auto& [split, dataset] : context_.datasets)
     report.split_sizes.emplace_back(SplitName(split), dataset->size());
   for (const NamedModel& model : replica_->models()) {

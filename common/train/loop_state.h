@@ -18,7 +18,7 @@ struct LoopState {
   int64_t steps = 0;          // done
   data::Position position;    // of the next example
   int64_t examples = 0;       // done in the whole run
-  double epoch_loss_sum = 0;  // of loss x examples in this epoch so far
+  double epoch_loss_sum = 0;  // of loss x examples in the last step's epoch so far
   int64_t epoch_examples = 0;
   std::vector<double> epoch_metric_sums;  // all metrics' sums, in order of declaration
   // Passes that belong to this step and are not through.

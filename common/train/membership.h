@@ -93,8 +93,10 @@ struct StartReport {
   std::string program;
   int world_size = 0, num_replicas = 0;
   int64_t global_batch_size = 0, steps_per_epoch = 0, epochs = 0, total_steps = 0, start_step = 0;
-  int64_t start_examples = 0;                                     // done before start_step
-  bool validation_due = false, test_due = false;                  // of start_step: they come again
+  int64_t start_examples = 0;                     // done before start_step
+  bool validation_due = false, test_due = false;  // of start_step: they come again
+  // Where start_step ended an epoch, or the job: that epoch's, as EpochReport's.
+  std::map<std::string, double> train_metrics;
   std::vector<std::pair<std::string, int64_t>> split_sizes;       // "train" -> examples
   std::vector<std::pair<std::string, int64_t>> parameter_counts;  // model -> parameters
   std::vector<ParameterReport> parameters;                        // of all models, in their order

@@ -106,6 +106,10 @@ TEST(RunRecord, ForgetsWhatWasMeasuredOnALostState) {
   EXPECT_EQ(result["metrics"]["train"]["loss"], 2);
   EXPECT_TRUE(result["metrics"]["validation"].is_null());
   EXPECT_TRUE(result["metrics"]["eval"].is_null());
+  // From a checkpoint at the end of an epoch, with nothing but passes to make.
+  record.OnStart({.steps_per_epoch = 10, .start_step = 20, .train_metrics = {{"loss", 1.5}}});
+  EXPECT_EQ(record.Result({})["metrics"]["train"]["loss"], 1.5);
+  EXPECT_EQ(record.Result({})["metric_steps"]["train"], 20);
 }
 
 TEST(RunRecord, KeepsTheSpeedWhereNothingWasLeftToDo) {

@@ -301,7 +301,9 @@ TEST(ResumeOf, AJobThatIsThroughEndsAtOnceAndALongerOneGoesOn) {
   const Case c = Cases()[0];
   KeptCheckpoints kept, again, longer_kept, whole_kept;
   RunOptions options = Options(c, 1, &kept);
-  ASSERT_TRUE(testing::Run(options, c.set_up).status.ok());
+  const RunResult through = testing::Run(options, c.set_up);
+  ASSERT_TRUE(through.status.ok());
+  EXPECT_TRUE(through.recorder.start.train_metrics.empty());
   checkpoint::Snapshot end = kept.kept.back();
   EXPECT_TRUE(end.state.validation_due);
   EXPECT_TRUE(end.state.test_due);
@@ -314,6 +316,8 @@ TEST(ResumeOf, AJobThatIsThroughEndsAtOnceAndALongerOneGoesOn) {
   EXPECT_TRUE(passes.recorder.start.validation_due);
   EXPECT_TRUE(passes.recorder.start.test_due);
   EXPECT_TRUE(passes.recorder.steps.empty());
+  EXPECT_EQ(passes.recorder.start.train_metrics,
+            through.recorder.Find("train", kEpochs - 1)->metrics);
   ASSERT_EQ(passes.recorder.epochs.size(), 2u);
   EXPECT_EQ(passes.recorder.epochs[1].split, "test");
   EXPECT_TRUE(again.kept.empty());

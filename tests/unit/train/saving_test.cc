@@ -73,7 +73,7 @@ TEST_P(Saving, AsksAfterEachStepAndSavesBeforeThePassesThatAreDue) {
   const checkpoint::TrainingState& end = kept.kept[1].state;
   EXPECT_EQ(end.epoch, 1);
   EXPECT_EQ(end.offset, 0);
-  EXPECT_EQ(end.epoch_examples, 0);
+  EXPECT_EQ(end.epoch_examples, 10) << "the whole epoch's: a restart tells of them";
   EXPECT_TRUE(end.validation_due);
   EXPECT_FALSE(end.test_due);
   EXPECT_TRUE(kept.kept[2].state.test_due);
