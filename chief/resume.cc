@@ -187,14 +187,17 @@ std::optional<Json> ReadResult(FileSystem& files, const std::string& model_dir) 
   return json.is_object() ? std::optional<Json>(json) : std::nullopt;
 }
 
-// What is due of a step is due again, unless it was done or its time has not come.
-void SetDue(const Job& job, const StartDecision& decision, TrainingState* state) {
-  if (decision.passes_done) state->validation_due = false;
-  if (decision.passes_done || !TrainedToItsEnd(job, state->step, state->epoch))
-    state->test_due = false;
-}
-
 }  // namespace
+
+void SetDue(const Job& job, const StartDecision& decision, TrainingState* state) {
+  const bool ended = TrainedToItsEnd(job, state->step, state->epoch);
+  if (decision.passes_done) state->validation_due = false;
+  if (decision.passes_done || !ended) state->test_due = false;
+  if (decision.passes_done || !ended) return;
+  const absl::StatusOr<Job> before = JobFromJson(state->job);
+  if (before.ok() && !TrainedToItsEnd(*before, state->step, state->epoch))
+    state->validation_due = state->test_due = true;
+}
 
 absl::Status StartError(const absl::Status& status, const std::string& what) {
   if (status.ok() || absl::IsDataLoss(status) || absl::IsAborted(status)) return status;

@@ -49,6 +49,9 @@ absl::StatusOr<StartDecision> DecideStart(const Job& job, const Found& found);
 
 // Whether a job is through after so many steps, and epochs.
 bool TrainedToItsEnd(const Job& job, int64_t steps, int64_t epochs);
+// The passes that are due of a step are due again, unless they were done or their time has not
+// come; and those of an end that came by itself, because the job has become shorter.
+void SetDue(const Job& job, const StartDecision& decision, checkpoint::TrainingState* state);
 
 // `restore` is the path of something to begin with.
 bool RestoresPath(const Job& job);

@@ -101,6 +101,27 @@ TEST(DecideStart, MaxStepsInTheMiddleOfAnEpochIsNoWholeEpoch) {
   EXPECT_EQ(DecideStart(MakeJob({{"epochs", 2}}), older)->kind, StartKind::kRestore);
 }
 
+TEST(SetDue, MakesThePassesOfTheEndWhereverItIs) {
+  const Job job = MakeJob();
+  const auto due = [](const Job& now, const TrainingState& saved, bool passes_done = false) {
+    TrainingState state = saved;
+    SetDue(now, {.passes_done = passes_done}, &state);
+    return std::pair(state.validation_due, state.test_due);
+  };
+  using Due = std::pair<bool, bool>;
+  TrainingState end = StateOf(job, 50, 5);
+  end.validation_due = end.test_due = true;
+  EXPECT_EQ(due(job, end), Due(true, true));
+  EXPECT_EQ(due(job, end, true), Due(false, false));
+  EXPECT_EQ(due(MakeJob({{"epochs", 6}}), end), Due(true, false)) << "not the end any more";
+  TrainingState test = end;  // stopped within the test pass
+  test.validation_due = false;
+  EXPECT_EQ(due(job, test), Due(false, true));
+  const TrainingState within = StateOf(job, 13, 1, 24);
+  EXPECT_EQ(due(job, within), Due(false, false));
+  EXPECT_EQ(due(MakeJob({{"max_steps", 13}}), within), Due(true, true)) << "now it is the end";
+}
+
 TEST(DecideStart, AResultOfAnotherRunCountsForNothing) {
   const Job job = MakeJob();
   const Found found{false, ResultOf("completed", 50, 5), StateOf(job, 50, 5)};
