@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <numeric>
 #include <string>
@@ -36,6 +37,10 @@ absl::StatusOr<std::string> OwnFolder() {
   return self.parent_path().string();
 }
 
+std::vector<std::string> RestartPolicies() {
+  return {std::begin(kRestartPolicyNames), std::end(kRestartPolicyNames)};
+}
+
 class LaunchCommand : public Command {
  public:
   CLI::App* Register(CLI::App& muster) override {
@@ -57,6 +62,16 @@ class LaunchCommand : public Command {
     app->add_option("--bin-dir", bin_dir_, "Where muster-chief, muster-worker, ... are")
         ->type_name("DIR")
         ->default_str("beside this binary");
+    app->add_option("--restart", restart_,
+                    "Start a task again that was killed or exited with a code from 128 on: never, "
+                    "on-failure, or always (after 143 too)")
+        ->type_name("POLICY")
+        ->capture_default_str()
+        ->check(CLI::IsMember(RestartPolicies()));
+    app->add_option("--max-restarts", max_restarts_, "Times that each task is started again")
+        ->type_name("N")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
     app->add_option("--end-grace", end_grace_,
                     "Seconds that the others may take after the chief has ended")
         ->capture_default_str()
@@ -90,6 +105,10 @@ class LaunchCommand : public Command {
     for (const std::string& override : overrides_) {
       request.arguments.insert(request.arguments.end(), {"--set", override});
     }
+    const auto policies = RestartPolicies();
+    request.options.restart = static_cast<RestartPolicy>(
+        std::find(policies.begin(), policies.end(), restart_) - policies.begin());
+    request.options.max_restarts = max_restarts_;
     request.options.end_grace = FromSeconds(end_grace_);
     request.options.verdict_timeout = FromSeconds(verdict_timeout_);
     return RunLaunch(request);
@@ -99,6 +118,8 @@ class LaunchCommand : public Command {
   bool no_chief_ = false;
   std::string job_, bin_dir_;
   std::vector<std::string> overrides_;
+  std::string restart_ = RestartPolicies()[static_cast<int>(LaunchOptions().restart)];
+  int max_restarts_ = LaunchOptions().max_restarts;
   double end_grace_ = Seconds(LaunchOptions().end_grace);
   double verdict_timeout_ = Seconds(LaunchOptions().verdict_timeout);
 };

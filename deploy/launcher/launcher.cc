@@ -45,7 +45,9 @@ class Launcher {
  private:
   static Console::Options ConsoleOptions();
   absl::StatusOr<PortReservation> ReservePorts() const;
+  absl::StatusOr<Child> StartChild(size_t index) const;
   absl::Status StartTask(size_t index);
+  void StartAgain(size_t index);
   void StopAll();
 
   void Wait(std::optional<MonotonicTime> until);
@@ -126,24 +128,46 @@ absl::Status Launcher::Start() {
   return absl::OkStatus();
 }
 
-absl::Status Launcher::StartTask(size_t index) {
+absl::StatusOr<Child> Launcher::StartChild(size_t index) const {
   const PlannedTask& task = plan_[index];
   ChildOptions options;
   options.arguments = {request_.bin_dir + "/" + task.Binary()};
   options.arguments.insert(options.arguments.end(), request_.arguments.begin(),
                            request_.arguments.end());
   options.environment["TF_CONFIG"] = TfConfigFor(plan_, task);
-  options.environment[kLogTaskVariable] = "0";  // each line gets the task's name here
+  options.environment.emplace(kLogTaskVariable, "0");  // each line gets the task's name here
   if (task.lead) options.progress_variable = kProgressFdVariable;
+  return Child::Start(options);
+}
+
+absl::Status Launcher::StartTask(size_t index) {
+  const PlannedTask& task = plan_[index];
   TaskLog log;
   if (!request_.model_dir.empty()) {
     MUSTER_ASSIGN_OR_RETURN(log, TaskLog::Open(request_.model_dir + "/logs", task));
   }
-  MUSTER_ASSIGN_OR_RETURN(Child child, Child::Start(options));
+  MUSTER_ASSIGN_OR_RETURN(Child child, StartChild(index));
   running_.push_back(
       std::make_unique<Running>(Running{std::move(child), {}, {}, {}, std::move(log)}));
   state_.tasks.push_back({task});
   return absl::OkStatus();
+}
+
+// Its log goes on in the same file.
+void Launcher::StartAgain(size_t index) {
+  TaskState& task = state_.tasks[index];
+  ++task.restarts;
+  absl::StatusOr<Child> child = StartChild(index);
+  if (!child.ok()) {
+    // As if it had been started and had died at once: the next try comes after the delay.
+    Say(Message(child.status()));
+    task.ended_at = Clock::now();
+    return;
+  }
+  running_[index]->child = *std::move(child);
+  task.ended = false;
+  task.report = {};
+  if (task.task.lead) root_cause_.clear();  // of a life that is over
 }
 
 // After a start that failed half-way.
@@ -244,6 +268,7 @@ void Launcher::Drain(size_t index) {
       OnLine(index, stream, line);
     });
   }
+  running.progress.Finish([](std::string_view) {});  // half a line tells nothing
   running.child.out.Reset();
   running.child.err.Reset();
   running.child.progress.Reset();
@@ -358,6 +383,9 @@ bool Launcher::Act(const LaunchDecision& decision) {
     case LaunchAction::kKill:
       state_.killed_at = Clock::now();
       SignalAll(SIGKILL);
+      return false;
+    case LaunchAction::kRestart:
+      StartAgain(static_cast<size_t>(decision.task));
       return false;
     case LaunchAction::kDone:
       return true;

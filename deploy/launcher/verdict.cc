@@ -63,6 +63,42 @@ LaunchVerdict VerdictOfTask(const TaskState& task) {
           fmt::format("{} {}", task.task.Name(), Describe(task.report))};
 }
 
+// Whether it is started again: now or, after a delay, later.
+bool Restartable(const LaunchState& state, const TaskState& task, const LaunchOptions& options) {
+  if (!task.ended || options.restart == RestartPolicy::kNever) return false;
+  if (state.stop_requests > 0 || state.terminated_at) return false;
+  if (task.report.signal == 0 && task.report.code < 128) return false;
+  if (ToldToStop(task.report) && options.restart != RestartPolicy::kAlways) return false;
+  return task.restarts < options.max_restarts;
+}
+
+MonotonicTime RestartAt(const TaskState& task, const LaunchOptions& options) {
+  return task.ended_at + task.restarts * options.restart_delay;
+}
+
+// The restart that is due first, or when that will be.
+std::optional<LaunchDecision> NextRestart(MonotonicTime now, const LaunchState& state,
+                                          const LaunchOptions& options) {
+  if (state.killed_at) return std::nullopt;
+  const TaskState& lead = Lead(state);
+  // With the job's verdict the others end too: what they exit with is not their own story.
+  if (lead.ended && !Restartable(state, lead, options)) return std::nullopt;
+  std::optional<LaunchDecision> next;
+  for (size_t i = 0; i < state.tasks.size(); ++i) {
+    const TaskState& task = state.tasks[i];
+    if (!Restartable(state, task, options)) continue;
+    const MonotonicTime at = RestartAt(task, options);
+    if (next && next->until <= at) continue;
+    next = LaunchDecision{LaunchAction::kWait, "", at, static_cast<int>(i)};
+  }
+  if (!next || now < *next->until) return next;
+  const TaskState& task = state.tasks[next->task];
+  next->action = LaunchAction::kRestart;
+  next->reason = fmt::format("starting {} again ({} of at most {} times)", task.task.Name(),
+                             task.restarts + 1, options.max_restarts);
+  return next;
+}
+
 }  // namespace
 
 bool GoesOnWithout(const LaunchState& state, const TaskState& task) {
@@ -91,6 +127,7 @@ std::string Describe(const ExitReport& report) {
 LaunchDecision Decide(MonotonicTime now, const LaunchState& state, const LaunchOptions& options) {
   const bool all_ended = std::all_of(state.tasks.begin(), state.tasks.end(),
                                      [](const TaskState& task) { return task.ended; });
+  if (const auto restart = NextRestart(now, state, options)) return *restart;
   if (all_ended) return {LaunchAction::kDone};
   if (state.killed_at) {
     const MonotonicTime limit = *state.killed_at + options.reap_timeout;

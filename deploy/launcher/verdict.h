@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -12,7 +13,20 @@
 
 namespace muster {
 
+// Whether a task that ended is started again, with the same TF_CONFIG. Never after an exit code
+// below 128, which says that it would end like that again, nor once the launcher was asked to stop.
+enum class RestartPolicy {
+  kNever,
+  kOnFailure,  // after a death by a signal, or an exit code from 128 on but preempted
+  kAlways,     // also after preempted (143)
+};
+inline constexpr std::string_view kRestartPolicyNames[] = {"never", "on-failure", "always"};
+
 struct LaunchOptions {
+  RestartPolicy restart = RestartPolicy::kNever;
+  int max_restarts = 10;  // of each task
+  // Before the second and later restarts of one task, growing by as much each time.
+  Duration restart_delay = std::chrono::seconds(1);
   // After the lead's end the others may take this long to end by themselves.
   Duration end_grace = std::chrono::seconds(10);
   // After a task has failed the lead may take this long to reach its verdict.
@@ -26,6 +40,7 @@ struct TaskState {
   bool ended = false;
   ExitReport report;
   MonotonicTime ended_at;
+  int restarts = 0;
 };
 
 struct LaunchState {
@@ -39,6 +54,7 @@ enum class LaunchAction {
   kWait,
   kTerminate,  // SIGTERM to all that are left
   kKill,       // SIGKILL to all that are left
+  kRestart,    // start `task` again
   kDone,       // nothing is left, or it cannot be ended
 };
 
@@ -46,6 +62,7 @@ struct LaunchDecision {
   LaunchAction action = LaunchAction::kWait;
   std::string reason;                  // a sentence, for all but kWait and an ordinary kDone
   std::optional<MonotonicTime> until;  // kWait: look again then, if nothing happens before
+  int task = -1;                       // kRestart: its index
 };
 
 LaunchDecision Decide(MonotonicTime now, const LaunchState& state, const LaunchOptions& options);

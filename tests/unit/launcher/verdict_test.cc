@@ -153,5 +153,61 @@ TEST(Describe, NamesCodesAndSignals) {
   EXPECT_EQ(Describe({137, SIGKILL}), "was killed by SIGKILL");
 }
 
+TEST_F(Verdict, RestartsWhatDiedAndNothingElse) {
+  options_.restart = RestartPolicy::kOnFailure;
+  End(kWorker1, kKilled, 1);
+  EXPECT_EQ(At(1).action, LaunchAction::kRestart);
+  EXPECT_EQ(At(1).task, kWorker1);
+  for (const ExitReport& report : {ExitReport{138}, ExitReport{137}}) {
+    End(kWorker1, report, 1);
+    EXPECT_EQ(At(1).action, LaunchAction::kRestart) << report.code;
+  }
+  for (const ExitReport& report : {ExitReport{0}, ExitReport{1}, ExitReport{2}, ExitReport{3},
+                                   ExitReport{127}, ExitReport{143}}) {
+    End(kWorker1, report, 1);
+    EXPECT_EQ(At(1).action, LaunchAction::kWait) << report.code;
+  }
+  options_.restart = RestartPolicy::kAlways;
+  EXPECT_EQ(At(1).action, LaunchAction::kRestart);  // 143
+  options_.restart = RestartPolicy::kNever;
+  EXPECT_EQ(At(1).action, LaunchAction::kWait);
+}
+
+TEST_F(Verdict, RestartsTheChiefBeforeItTakesItsEndForTheVerdict) {
+  options_.restart = RestartPolicy::kOnFailure;
+  End(kChief, kKilled, 1);
+  EXPECT_EQ(At(1).action, LaunchAction::kRestart);
+  EXPECT_EQ(At(1).task, kChief);
+  // Its verdict is final: those whom it takes along are not started again.
+  End(kChief, {1}, 1);
+  End(kWorker0, {138}, 2);
+  EXPECT_EQ(At(2).action, LaunchAction::kWait);
+}
+
+TEST_F(Verdict, RestartsOnlySoOftenAndEachTimeLater) {
+  options_.restart = RestartPolicy::kOnFailure;
+  options_.max_restarts = 2;
+  End(kWorker0, kKilled, 1);
+  state_.tasks[kWorker0].restarts = 1;
+  EXPECT_EQ(At(1).action, LaunchAction::kWait);
+  EXPECT_EQ(At(1).until, start_ + seconds(2));
+  EXPECT_EQ(At(2).action, LaunchAction::kRestart);
+  End(kWorker1, kKilled, 1);  // its first time: at once
+  EXPECT_EQ(At(1).task, kWorker1);
+  state_.tasks[kWorker0].restarts = 2;
+  End(kWorker1, {0}, 1);
+  EXPECT_EQ(At(100).action, LaunchAction::kTerminate);
+}
+
+TEST_F(Verdict, RestartsNothingAfterItsOwnSignal) {
+  options_.restart = RestartPolicy::kAlways;
+  End(kWorker0, kKilled, 1);
+  state_.stop_requests = 1;
+  EXPECT_NE(At(1).action, LaunchAction::kRestart);
+  state_.stop_requests = 0;
+  state_.terminated_at = start_;
+  EXPECT_NE(At(1).action, LaunchAction::kRestart);
+}
+
 }  // namespace
 }  // namespace muster
