@@ -87,6 +87,8 @@ class CoordinatorImpl final : public Coordinator,
   proto::CoordinatorMessage FormationForLocked(int member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SendAllLocked(const proto::CoordinatorMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Why a failure report is not taken, "" if it is.
+  std::string TakeDeathLocked(const proto::FailureReport& report, MemberState* member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string TakeFailureLocked(const proto::FailureReport& report)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int MemberOfLocked(const muster::Session* session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -594,6 +596,21 @@ grpc::ServerBidiReactor<proto::MemberMessage, proto::CoordinatorMessage>* Coordi
   return muster::Session::Open(this, context);
 }
 
+// There is no use in waiting for it, unless others may go on without.
+std::string CoordinatorImpl::TakeDeathLocked(const proto::FailureReport& report, MemberState* m) {
+  WakeLocked();
+  m->gone = true;
+  if (m->connected) {
+    m->connected = false;
+    m->broken_at = Clock::now();
+  }
+  if (options_.decision.min_members > 0) return "the job may go on without it";
+  if (!m->failure)
+    m->failure = ReportedFailure{ExitCode::kRetryable, report.message(), "", m->step, m->phase,
+                                 Clock::now()};
+  return "";
+}
+
 std::string CoordinatorImpl::TakeFailureLocked(const proto::FailureReport& report) {
   const int member = FindMember(state_, report.task());
   const std::string who = TaskText(report.task());
@@ -604,6 +621,7 @@ std::string CoordinatorImpl::TakeFailureLocked(const proto::FailureReport& repor
     return who + " is not a member: its failure does not end the job";
   }
   MemberState& m = state_.members[member];
+  if (report.gone()) return TakeDeathLocked(report, &m);
   if (m.joined && m.connected && report.incarnation() != m.incarnation)
     return "another process is " + who;
   const ExitCode code = ExitCodeFromInt(report.exit_code());

@@ -10,8 +10,11 @@
 #include <vector>
 
 #include "common/cluster/cluster_config.h"
+#include "common/cluster/protocol.h"
+#include "common/rpc/channel.h"
 #include "common/train/job.h"
 #include "deploy/launcher/launcher.h"
+#include "proto/coordinator.grpc.pb.h"
 
 namespace muster {
 namespace {
@@ -39,6 +42,21 @@ absl::StatusOr<std::string> OwnFolder() {
 
 std::vector<std::string> RestartPolicies() {
   return {std::begin(kRestartPolicyNames), std::end(kRestartPolicyNames)};
+}
+
+// Best effort: a chief that is not told waits for its own deadlines.
+void TellChief(const std::string& address, const std::string& task, const std::string& why) {
+  const auto channel = rpc::MakeChannel(address);
+  if (!channel.ok()) return;
+  proto::FailureReport report;
+  report.set_protocol(kControlProtocol);
+  report.set_task(task);
+  report.set_exit_code(static_cast<int>(ExitCode::kRetryable));
+  report.set_message(why);
+  report.set_gone(true);
+  proto::FailureReply reply;
+  (void)proto::Coordinator::NewStub(*channel)->ReportFailure(
+      rpc::WithDeadline(std::chrono::seconds(2)).get(), report, &reply);
 }
 
 class LaunchCommand : public Command {
@@ -106,6 +124,7 @@ class LaunchCommand : public Command {
       request.arguments.insert(request.arguments.end(), {"--set", override});
     }
     const auto policies = RestartPolicies();
+    request.tell_chief = TellChief;
     request.options.restart = static_cast<RestartPolicy>(
         std::find(policies.begin(), policies.end(), restart_) - policies.begin());
     request.options.max_restarts = max_restarts_;

@@ -60,6 +60,7 @@ class Launcher {
   void RequestStop(int signal, std::string_view why);
   void Suspend();
   void ReapAll();
+  void TellChief(const TaskState& task) const;
   bool Act(const LaunchDecision& decision);
   void SignalAll(int signal);
   void Say(std::string_view line);
@@ -364,10 +365,23 @@ void Launcher::ReapAll() {
         Say(line);
       }
     }
-    if (report->code != 0 && report->code != static_cast<int>(ExitCode::kPreempted))
+    if (report->code != 0 && report->code != static_cast<int>(ExitCode::kPreempted)) {
       Say(fmt::format("{} {}{}", task.task.Name(), Describe(*report),
                       GoesOnWithout(state_, task) ? ": the job goes on without it" : ""));
+      TellChief(task);
+    }
   }
+}
+
+// A task that died without a word of its own. Who exits says why, to the chief too.
+void Launcher::TellChief(const TaskState& task) const {
+  if (request_.tell_chief == nullptr || task.report.signal == 0) return;
+  if (task.task.lead || task.task.type == "evaluator") return;
+  if (Restartable(state_, task, request_.options) || state_.stop_requests > 0) return;
+  const TaskState& lead = state_.tasks[0];  // the lead comes first
+  if (lead.ended) return;
+  request_.tell_chief(lead.task.address, fmt::format("{}:{}", task.task.type, task.task.index),
+                      Describe(task.report) + ", and nobody starts it again");
 }
 
 // True: it is over.

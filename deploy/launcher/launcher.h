@@ -2,6 +2,7 @@
 // collects every exit code. One thread, one poll loop; nothing is left running when it returns.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -18,6 +19,10 @@ struct LaunchRequest {
   std::vector<std::string> arguments;  // of every task: --job FILE --set ...
   std::string model_dir;  // the job's; its logs/ gets a file for each task. Empty: no files
   LaunchOptions options;
+  // Tells the chief at `address` that `task` ("worker:1") has ended and is not started again, so
+  // that it waits for nobody in vain. Null: nobody tells it.
+  std::function<void(const std::string& address, const std::string& task, const std::string& why)>
+      tell_chief;
 };
 
 // Returns the job's exit code, having said on the console how it went. An error is one that kept

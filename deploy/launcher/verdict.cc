@@ -63,7 +63,8 @@ LaunchVerdict VerdictOfTask(const TaskState& task) {
           fmt::format("{} {}", task.task.Name(), Describe(task.report))};
 }
 
-// Whether it is started again: now or, after a delay, later.
+}  // namespace
+
 bool Restartable(const LaunchState& state, const TaskState& task, const LaunchOptions& options) {
   if (!task.ended || options.restart == RestartPolicy::kNever) return false;
   if (state.stop_requests > 0 || state.terminated_at) return false;
@@ -71,6 +72,8 @@ bool Restartable(const LaunchState& state, const TaskState& task, const LaunchOp
   if (ToldToStop(task.report) && options.restart != RestartPolicy::kAlways) return false;
   return task.restarts < options.max_restarts;
 }
+
+namespace {
 
 MonotonicTime RestartAt(const TaskState& task, const LaunchOptions& options) {
   return task.ended_at + task.restarts * options.restart_delay;

@@ -67,6 +67,9 @@ struct LaunchDecision {
 
 LaunchDecision Decide(MonotonicTime now, const LaunchState& state, const LaunchOptions& options);
 
+// Whether it has ended and is started again, now or later.
+bool Restartable(const LaunchState& state, const TaskState& task, const LaunchOptions& options);
+
 struct LaunchVerdict {
   int code = 0;
   bool preempted = false;  // 143 as an exit code, not as a death by SIGTERM

@@ -395,5 +395,24 @@ TEST_F(Launch, RefusesAJobBeforeAnythingStarts) {
   EXPECT_THAT(out_, Not(Contains("[chief 0] started")));
 }
 
+TEST_F(Launch, StartsATaskThatDiesAgainAndGivesUpInTheEnd) {
+  Script("chief-0", "on TERM 143\nwait\n");
+  Script("worker-0", "out born\nkill 9\n");
+  Start({"--workers", "1", "--restart", "on-failure", "--max-restarts", "1", "--verdict-timeout",
+         "0.1"});
+  EXPECT_EQ(Finish(), 128 + SIGKILL);
+  EXPECT_EQ(std::count(out_.begin(), out_.end(), "[worker 0] born"), 2);
+  EXPECT_THAT(Text(), HasSubstr("muster: starting worker 0 again (1 of at most 1 times)"));
+  EXPECT_THAT(Text(), HasSubstr("worker 0 was killed by SIGKILL, and chief 0 reached no verdict"));
+}
+
+TEST_F(Launch, StartsAChiefThatDiesAgain) {
+  Script("chief-0", "out born\nkill 9\n");
+  Script("worker-0", "on TERM 143\nwait\n");
+  Start({"--workers", "1", "--restart", "on-failure", "--max-restarts", "1", "--end-grace", "0.1"});
+  EXPECT_EQ(Finish(), 128 + SIGKILL);
+  EXPECT_EQ(std::count(out_.begin(), out_.end(), "[chief 0] born"), 2);
+}
+
 }  // namespace
 }  // namespace muster
