@@ -67,6 +67,8 @@ absl::Status LoopImpl::Run() {
   pipeline_ = data::Pipeline::Make(context_.datasets.at(Split::kTrain), sampler_, state_.position,
                                    global_replica_, 1, context_.num_replicas, options);
   if (reporter()) ReportStart();
+  // Whoever came to the end may have been lost before it was saved.
+  if (Through() && state_.saved_step != state_.steps) Save();
   epoch_start_ = step_start_ = Clock::now();
   replica_->SetTraining(true);
   Loop loop(this);
@@ -118,6 +120,7 @@ void LoopImpl::Save() {
   auto snapshot = context_.snapshots->Take(*replica_, state_);
   if (snapshot.ok()) {
     context_.checkpoints->Save(*std::move(snapshot));
+    state_.saved_step = state_.steps;
   } else if (must) {
     throw StatusError(CouldNotSave(state_.steps, snapshot.status()));
   } else {
@@ -201,13 +204,15 @@ void LoopImpl::Commit(const StepResult& result) {
   state_.validation_due = state_.test_due = false;
   stop_ = stop_ || result.stop;
   if (reporter()) ReportStep(result);
-  if (state_.position.offset == 0 || Through()) EndEpoch();
+  const bool ended = state_.position.offset == 0 || Through();
+  if (ended) EndEpoch();
   Save();
+  // Last, for it may fail with a peer that is lost, when the step has long been committed.
+  if (ended) CheckReplicasEqual();
 }
 
 // Of an epoch, or of the job in the middle of one.
 void LoopImpl::EndEpoch() {
-  CheckReplicasEqual();
   if (reporter()) {
     ReportEpoch(Split::kTrain, last_epoch(), state_.epoch_examples,
                 Seconds(Clock::now() - epoch_start_), TrainMetrics());

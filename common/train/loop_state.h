@@ -25,6 +25,9 @@ struct LoopState {
   bool validation_due = false, test_due = false;
   std::vector<double> loss_scaler;  // LossScaler::state()
   int64_t global_batch_size = 0;    // 0: the job says it, at the first start
+  // Of this process, not of the run: the step whose state was handed over to be saved last, or came
+  // from a checkpoint; -1: none.
+  int64_t saved_step = -1;
 };
 
 // That of a replica that has trained nothing.

@@ -365,6 +365,7 @@ absl::Status RestoreReplica(const checkpoint::Snapshot& snapshot, const Job& job
   next.validation_due = saved.validation_due;
   next.test_due = saved.test_due;
   next.global_batch_size = saved.global_batch_size;
+  next.saved_step = saved.step;
   // The scale belongs to the precision, which may be another one now.
   const std::string precision(kPrecisionNames[static_cast<int>(job.precision)]);
   const bool same = !saved.job.is_object() || saved.job.value("precision", precision) == precision;

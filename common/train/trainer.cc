@@ -1,6 +1,8 @@
 #include "common/train/trainer.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
 
@@ -170,15 +172,28 @@ absl::Status Trainer::Drain(Membership* membership) {
   return saved.ok() ? saved : CouldNotSave(states_[0].steps, saved);
 }
 
-absl::Status Trainer::Run(Membership* membership) {
+// A generation that ends between two replicas' commits leaves them one step apart.
+void Trainer::GatherNewest() {
+  size_t newest = 0;
+  for (size_t i = 1; i < states_.size(); ++i)
+    if (states_[i].steps > states_[newest].steps) newest = i;
+  if (newest == 0) return;
+  const at::NoGradGuard no_grad;
+  const std::vector<at::Tensor> from = replicas_[newest]->state(), to = replicas_[0]->state();
+  for (size_t i = 0; i < to.size(); ++i) to[i].detach().copy_(from[i]);
+  const int64_t saved_step = states_[0].saved_step;
+  states_[0] = states_[newest];
+  states_[0].saved_step = saved_step;
+}
+
+absl::Status Trainer::RunOnce(Membership* membership) {
   auto generation = membership->NextGeneration(states_[0].steps);
   if (!generation.ok()) return generation.status();
   if (generation->job_done) return absl::OkStatus();
   absl::Status status = RunGeneration(&*generation, membership);
-  if (ExitCodeOf(status) == ExitCode::kRetryable) {
-    // A later generation could go on from states_; for now the coordinator's verdict ends the job.
-    return membership->Explain(status);
-  }
+  generation->replicas.clear();  // nothing of it may live on
+  GatherNewest();
+  if (ExitCodeOf(status) == ExitCode::kRetryable) return membership->Explain(status);
   if (status.ok() || ExitCodeOf(status) == ExitCode::kPreempted) {
     // Nothing must count as saved that is not: the others wait for this process until it is.
     const absl::Status saved = Drain(membership);
@@ -187,6 +202,16 @@ absl::Status Trainer::Run(Membership* membership) {
   }
   membership->ReportFailure(status);
   return status;
+}
+
+absl::Status Trainer::Run(Membership* membership) {
+  while (true) {
+    absl::Status status = RunOnce(membership);
+    // What cannot be tried again ends this process whatever the others do.
+    if (membership->JobEnded() || ExitCodeOf(status) != ExitCode::kRetryable) return status;
+    LogWarning("this generation is over: {}; joining the next one with the state after step {}",
+               Message(status), states_[0].steps);
+  }
 }
 
 }  // namespace muster

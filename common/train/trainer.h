@@ -47,6 +47,10 @@ class Trainer {
   // Until all is saved that was handed over.
   absl::Status Drain(Membership* membership);
   absl::Status RunGeneration(Generation* generation, Membership* membership);
+  // One generation, from joining to its end or the job's.
+  absl::Status RunOnce(Membership* membership);
+  // Afterwards replica 0 holds the newest state of this process.
+  void GatherNewest();
 
   const TrainerOptions options_;
   std::vector<std::unique_ptr<Replica>> replicas_;
