@@ -153,9 +153,11 @@ absl::Status EvaluatorTask::Prepare(const std::string& text) {
     LogInfo("the chief's job goes before this task's, which differs in {}", key);
   job.devices = own_.devices;
   job.tls = own_.tls;
+  const bool shared = SharesHost(cluster_.cluster);
+  if (shared && job.devices == "auto") job.devices = "cpu";  // GPUs are the members'
   MUSTER_ASSIGN_OR_RETURN(auto devices, ParseDevices(job.devices));
   MUSTER_ASSIGN_OR_RETURN(ProgramFactory program, parts_.find_program(job.program));
-  if (SharesHost(cluster_.cluster)) {
+  if (shared) {
     LogInfo("members train on this host: evaluating on one thread, at low priority");
     LowerPriority();
     at::set_num_threads(1);
