@@ -25,7 +25,7 @@ train: bootstrap $(BUILD)/build.ninja
 	@echo "curves of all runs in TensorBoard: make tensorboard, then open http://localhost:6006"
 
 tensorboard: bootstrap
-	@$$(deploy/bootstrap --prefix)/bin/tensorboard --logdir runs --port 6006
+	@exec $$(deploy/bootstrap --prefix)/bin/tensorboard --logdir runs --port 6006
 
 test: build
 	@ctest --test-dir $(BUILD) --output-on-failure

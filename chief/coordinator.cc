@@ -421,6 +421,15 @@ void CoordinatorImpl::HelloLocked(const std::shared_ptr<muster::Session>& sessio
     session->Send(std::move(message));
     return session->Close();
   }
+  if (!options_.decision.recover && state_.generation == 0 && hello.generation() != 0 &&
+      member > 0) {
+    // The generation went with the chief before this one; this process ends as its others do.
+    *message.mutable_verdict() = VerdictToProto(
+        {ExitCode::kRetryable, state_.members[0].task, "", -1, Phase::kStarting,
+         "lost: a new process took its place, which knows nothing of this generation"});
+    session->Send(std::move(message));
+    return session->Close();
+  }
   AdoptRunLocked(hello);
   auto refusal = Admit(now, hello, state_, admission_);
   if (superseded_.contains(hello.incarnation()))

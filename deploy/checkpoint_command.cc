@@ -138,7 +138,7 @@ OrderedJson ToJson(const Findings& findings) {
 std::string Marks(const Inspected& one) {
   std::vector<std::string> marks;
   if (one.latest) marks.push_back("latest");
-  if (one.best) marks.push_back(fmt::format("best ({} {})", one.best->metric, one.best->value));
+  if (one.best) marks.push_back(fmt::format("best ({} {:.6g})", one.best->metric, one.best->value));
   return fmt::format("{}", fmt::join(marks, ", "));
 }
 

@@ -228,7 +228,9 @@ class Newcomer : public std::enable_shared_from_this<Newcomer> {
  private:
   void Read(size_t from, size_t to) {
     asio::async_read(socket_, asio::buffer(hello_.data() + from, to - from),
-                     [self = shared_from_this(), to](std::error_code error, size_t) {
+                     [self = shared_from_this(), from, to](std::error_code error, size_t size) {
+                       // Not a byte: a look whether this port is open, as the coordinator takes.
+                       if (error && from + size == 0) return self->Drop();
                        if (error) return self->Close("it closed before it said hello");
                        const std::span<const std::byte, kHelloBytes> all(self->hello_);
                        if (to == kHelloPrefixBytes) {

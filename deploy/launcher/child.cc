@@ -78,9 +78,12 @@ struct ExecPlan {
   for (int signal : {SIGINT, SIGTERM, SIGQUIT, SIGPIPE, SIGCHLD, SIGTSTP}) {
     std::signal(signal, SIG_DFL);
   }
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  // A request to stop that comes while the program is still being loaded waits for it.
+  sigset_t waiting;
+  sigemptyset(&waiting);
+  sigaddset(&waiting, SIGINT);
+  sigaddset(&waiting, SIGTERM);
+  sigprocmask(SIG_SETMASK, &waiting, nullptr);
   const int null = open("/dev/null", O_RDONLY);
   ready = ready && null >= 0;
   if (null > STDIN_FILENO) {  // it is 0 where the launcher itself has no standard input

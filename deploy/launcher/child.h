@@ -48,8 +48,8 @@ struct ExitReport {
 
 class Child {
  public:
-  // Returns once the program runs (its exec has succeeded). Errors are ConfigurationErrors that
-  // name the program.
+  // Returns once the program runs (its exec has succeeded), with SIGINT and SIGTERM blocked: it
+  // takes them when it is ready to. Errors are ConfigurationErrors that name the program.
   static absl::StatusOr<Child> Start(const ChildOptions& options);
   Child(Child&&) = default;
   Child& operator=(Child&&) = default;

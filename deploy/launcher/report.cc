@@ -55,6 +55,13 @@ std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& o
                                  FormatSeconds(Seconds(outcome.elapsed)), verdict.code);
   if (!verdict.reason.empty() && !verdict.preempted) line += ": " + verdict.reason;
   lines.push_back(line);
+  std::string restarts;
+  for (const TaskState& task : state.tasks) {
+    if (task.restarts == 0) continue;
+    restarts += fmt::format("{}{} {}", restarts.empty() ? "" : ", ", task.task.Name(),
+                            task.restarts == 1 ? "once" : fmt::format("{} times", task.restarts));
+  }
+  if (!restarts.empty()) lines.push_back("started again: " + restarts);
   if (verdict.code != 0) {
     // The lead's own end is in the line above; who stopped as it was told to is no news.
     std::string others;

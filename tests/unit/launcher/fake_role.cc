@@ -82,6 +82,9 @@ void Do(const std::string& command, std::istringstream& rest, int argc, char** a
 }  // namespace
 
 int main(int argc, char** argv) {
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
   const muster::Json task = muster::Json::parse(std::getenv("TF_CONFIG")).at("task");
   std::ifstream script(std::string(std::getenv("FAKE_SCRIPTS")) + "/" +
                        task.at("type").get<std::string>() + "-" +

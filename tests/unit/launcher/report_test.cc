@@ -57,5 +57,13 @@ TEST(Report, CallsAPreemptedRunSo) {
   EXPECT_THAT(lines[0], testing::StartsWith("preempted after 0:00, exit code 143"));
 }
 
+TEST(Report, SaysWhatWasStartedAgain) {
+  LaunchState state = State({0}, {0});
+  state.tasks[0].restarts = 1;
+  state.tasks[1].restarts = 3;
+  const auto lines = Report(state, {.verdict = VerdictOf(state)});
+  EXPECT_EQ(lines[1], "started again: chief 0 once, worker 0 3 times");
+}
+
 }  // namespace
 }  // namespace muster
