@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """What a checkpoint of 400 MB costs the training that goes on meanwhile: a ratio from one run.
 
-  bench/saving.py [--hidden 6160] [--steps 80] [--rounds 3]
+  bench/saving.py [--hidden 6160] [--steps 270] [--rounds 3]
 
 The convnet with so many hidden units that parameters and Adam's slots are 400 MB, on a chief and a worker, one core each, with
 and without a checkpoint a quarter of the way through. In turns; the time of the middle steps, by the times of their TensorBoard
-events, is compared. What the copy in memory takes is part of it. How fast the disk takes a checkpoint is checkpoint_bench's.
+events (about 30 s of them), is compared. What the copy in memory takes is part of it. How fast the disk takes a checkpoint is checkpoint_bench's.
 """
 import argparse
 import json
@@ -41,7 +41,7 @@ def train(hidden, steps, save):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--hidden", type=int, default=6160)
-    parser.add_argument("--steps", type=int, default=160)
+    parser.add_argument("--steps", type=int, default=270)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     without, with_save, said = [], [], []
