@@ -57,11 +57,6 @@ DecisionOptions Deadlines(const Timeouts& timeouts) {
   return options;
 }
 
-// FormatCount gives small numbers decimals.
-std::string WithCommas(int64_t count) {
-  return count < 10 ? fmt::format("{}", count) : FormatCount(static_cast<double>(count));
-}
-
 class Chief : public ChiefRole, private Observer {
  public:
   Chief(checkpoint::FileSystem& files, const ChiefRoleOptions& options)
@@ -275,14 +270,14 @@ void Chief::OnStart(const StartReport& report) {
   ++generations_;
   std::vector<std::string> splits, models;
   for (const auto& [name, size] : report.split_sizes)
-    splits.push_back(fmt::format("{} {}", name, WithCommas(size)));
+    splits.push_back(fmt::format("{} {}", name, FormatGrouped(size)));
   for (const auto& [name, count] : report.parameter_counts)
-    models.push_back(fmt::format("{} {}", name, WithCommas(count)));
+    models.push_back(fmt::format("{} {}", name, FormatGrouped(count)));
   LogInfo("examples: {}; parameters: {}", fmt::join(splits, ", "), fmt::join(models, ", "));
   LogInfo("global batch {} on {} replica{} in {} process{}, {} steps an epoch",
           report.global_batch_size, report.num_replicas, report.num_replicas == 1 ? "" : "s",
           report.world_size, report.world_size == 1 ? "" : "es",
-          WithCommas(report.steps_per_epoch));
+          FormatGrouped(report.steps_per_epoch));
 }
 
 Verdict Chief::VerdictOf(const absl::Status& failure) const {

@@ -81,6 +81,10 @@ class ServiceImpl final : public EvaluationService,
                                                      const proto::FetchRequest* request) override;
 
  private:
+  template <typename Request, typename Reply>
+  grpc::ServerUnaryReactor* Open(grpc::CallbackServerContext* context, const char* name,
+                                 const Request* request, Reply* reply);
+
   // What others ask of the thread, taken in one go.
   struct Work {
     std::vector<proto::Announcement> announced;
@@ -196,10 +200,10 @@ void ServiceImpl::OnEndTold(uint64_t incarnation) {
   changed_.SignalAll();
 }
 
-grpc::ServerUnaryReactor* ServiceImpl::Next(grpc::CallbackServerContext* context,
-                                            const proto::NextCheckpointRequest* request,
-                                            proto::NextCheckpointReply* reply) {
-  if (const grpc::Status refusal = rpc::RequireDeadline(*context, "Next"); !refusal.ok()) {
+template <typename Request, typename Reply>
+grpc::ServerUnaryReactor* ServiceImpl::Open(grpc::CallbackServerContext* context, const char* name,
+                                            const Request* request, Reply* reply) {
+  if (const grpc::Status refusal = rpc::RequireDeadline(*context, name); !refusal.ok()) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(refusal);
     return reactor;
@@ -207,15 +211,16 @@ grpc::ServerUnaryReactor* ServiceImpl::Next(grpc::CallbackServerContext* context
   return EvaluationCall::Open(this, request, reply);
 }
 
+grpc::ServerUnaryReactor* ServiceImpl::Next(grpc::CallbackServerContext* context,
+                                            const proto::NextCheckpointRequest* request,
+                                            proto::NextCheckpointReply* reply) {
+  return Open(context, "Next", request, reply);
+}
+
 grpc::ServerUnaryReactor* ServiceImpl::Report(grpc::CallbackServerContext* context,
                                               const proto::EvaluationReport* request,
                                               proto::EvaluationReply* reply) {
-  if (const grpc::Status refusal = rpc::RequireDeadline(*context, "Report"); !refusal.ok()) {
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(refusal);
-    return reactor;
-  }
-  return EvaluationCall::Open(this, request, reply);
+  return Open(context, "Report", request, reply);
 }
 
 grpc::ServerWriteReactor<proto::FetchChunk>* ServiceImpl::Fetch(

@@ -18,11 +18,6 @@ std::string JobText(const Json& job) {
   return fmt::format("```json\n{}\n```\n", job.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
-// FormatCount gives small numbers decimals.
-std::string Grouped(int64_t count) {
-  return count < 10 ? fmt::format("{}", count) : FormatCount(static_cast<double>(count));
-}
-
 // What is trained, as Markdown: a table of all parameters, with sums for each model.
 std::string ModelText(const StartReport& report) {
   std::string text = "| model | parameter | shape | count | trainable |\n|---|---|---|---:|---|\n";
@@ -34,15 +29,15 @@ std::string ModelText(const StartReport& report) {
     if (p.trainable) trainable += count;
     const std::string shape =
         p.shape.empty() ? "scalar" : fmt::format("{}", fmt::join(p.shape, " x "));
-    text += fmt::format("| {} | {} | {} | {} | {} |\n", p.model, p.name, shape, Grouped(count),
-                        p.trainable ? "yes" : "no");
+    text += fmt::format("| {} | {} | {} | {} | {} |\n", p.model, p.name, shape,
+                        FormatGrouped(count), p.trainable ? "yes" : "no");
   }
-  text +=
-      fmt::format("\n{} parameters, of which {} are trained.\n", Grouped(all), Grouped(trainable));
+  text += fmt::format("\n{} parameters, of which {} are trained.\n", FormatGrouped(all),
+                      FormatGrouped(trainable));
   if (report.parameter_counts.size() < 2) return text;
   text += "\n";  // Markdown's lists need a line before them
   for (const auto& [model, count] : report.parameter_counts)
-    text += fmt::format("- {}: {}\n", model, Grouped(count));
+    text += fmt::format("- {}: {}\n", model, FormatGrouped(count));
   return text;
 }
 

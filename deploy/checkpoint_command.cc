@@ -12,6 +12,7 @@
 
 #include "common/checkpoint/fields.h"
 #include "common/checkpoint/store.h"
+#include "common/telemetry/progress.h"
 
 namespace muster {
 namespace {
@@ -36,16 +37,6 @@ struct Findings {
   bool single = false;
   std::vector<Inspected> checkpoints;
 };
-
-std::string WithCommas(int64_t number) {
-  const std::string digits = std::to_string(number);
-  std::string text;
-  for (size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
-    text += digits[i];
-  }
-  return text;
-}
 
 std::string_view TypeName(const TensorInfo& tensor) {
   return checkpoint::kDTypeNames[static_cast<int>(tensor.dtype)];
@@ -146,7 +137,7 @@ void PrintList(const Findings& findings, bool verified) {
   size_t name = 0, bytes = 5;
   for (const Inspected& one : findings.checkpoints) {
     name = std::max(name, one.info.name.size());
-    bytes = std::max(bytes, WithCommas(one.info.bytes).size());
+    bytes = std::max(bytes, FormatGrouped(one.info.bytes).size());
   }
   fmt::print("{}\n{:<{}}  {:>{}}  health\n", findings.path, "checkpoint", name, "bytes", bytes);
   for (const Inspected& one : findings.checkpoints) {
@@ -154,8 +145,8 @@ void PrintList(const Findings& findings, bool verified) {
                                : verified   ? "whole"
                                             : "whole, by its sizes";
     const std::string marks = Marks(one);
-    fmt::print("{:<{}}  {:>{}}  {}{}{}\n", one.info.name, name, WithCommas(one.info.bytes), bytes,
-               health, marks.empty() ? "" : "; ", marks);
+    fmt::print("{:<{}}  {:>{}}  {}{}{}\n", one.info.name, name, FormatGrouped(one.info.bytes),
+               bytes, health, marks.empty() ? "" : "; ", marks);
   }
 }
 
@@ -171,10 +162,10 @@ void PrintTensors(const char* file, const std::vector<TensorInfo>& tensors) {
     bytes += tensor.bytes();
   }
   fmt::print("{}: {} tensor{}, {} bytes\n", file, tensors.size(), tensors.size() == 1 ? "" : "s",
-             WithCommas(static_cast<int64_t>(bytes)));
+             FormatGrouped(static_cast<int64_t>(bytes)));
   for (const TensorInfo& tensor : tensors) {
     fmt::print("  {:<{}}  {:<4}  {:<{}}  {} bytes\n", tensor.name, name, TypeName(tensor),
-               text(tensor), shape, WithCommas(static_cast<int64_t>(tensor.bytes())));
+               text(tensor), shape, FormatGrouped(static_cast<int64_t>(tensor.bytes())));
   }
 }
 
@@ -183,11 +174,11 @@ void PrintContents(const Inspected& one, bool verified) {
              !one.whole() ? Damage(one.info)
              : verified   ? "whole"
                           : "whole, by its sizes",
-             WithCommas(one.info.bytes), Marks(one).empty() ? "" : "; ", Marks(one));
+             FormatGrouped(one.info.bytes), Marks(one).empty() ? "" : "; ", Marks(one));
   if (!one.contents) return;
   const checkpoint::TrainingState& state = one.contents->state;
   fmt::print("step {}: epoch {} with {} of its examples done, {} in the whole run\n", state.step,
-             state.epoch, WithCommas(state.offset), WithCommas(state.examples));
+             state.epoch, FormatGrouped(state.offset), FormatGrouped(state.examples));
   if (state.validation_due) fmt::print("validation at this step was not through\n");
   if (state.test_due) fmt::print("the test at this step was not through\n");
   fmt::print("run {}, global batch size {}\n", state.run_id, state.global_batch_size);

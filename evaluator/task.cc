@@ -3,22 +3,19 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <signal.h>
-#include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <cstdio>
 #include <optional>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
-#include "common/base/termination_message.h"
 #include "common/cluster/verdict.h"
 #include "common/rpc/host.h"
 #include "common/train/checkpoint_evaluator.h"
 #include "common/train/devices.h"
 #include "common/train/job.h"
+#include "common/train/task_process.h"
 #include "evaluator/follower.h"
 #include "evaluator/host_share.h"
 
@@ -27,22 +24,6 @@ namespace {
 
 // How long a program's code may take to come back once this process has to end.
 constexpr Duration kGrace = std::chrono::seconds(3);
-
-void SayLast(const absl::Status& result, const std::string& termination_log) {
-  if (absl::IsCancelled(result)) {
-    LogInfo("{}", Message(result));
-  } else if (!result.ok()) {
-    LogError("{}", Message(result));
-  }
-  if (!result.ok()) WriteTerminationMessage(termination_log, Message(result));
-}
-
-[[noreturn]] void Exit(ExitCode code) {
-  spdlog::default_logger()->flush();
-  // Static destructors of libraries may wait for threads that are still at work.
-  std::fflush(nullptr);
-  _exit(static_cast<int>(code));
-}
 
 // SIGTERM and SIGINT, taken by one thread so that whatever they do is ordinary code.
 class StopSignals {
@@ -70,42 +51,17 @@ class StopSignals {
     LogInfo("{} received: stopping", signal == SIGTERM ? "SIGTERM" : "SIGINT");
     {
       absl::MutexLock lock(&mutex_);
-      if (follower_ == nullptr) Exit(ExitCode::kPreempted);
+      if (follower_ == nullptr) LeaveProcess(ExitCode::kPreempted);
       follower_->Stop();
     }
     sigwait(&signals_, &signal);
-    Exit(ExitCode::kPreempted);
+    LeaveProcess(ExitCode::kPreempted);
   }
 
   sigset_t signals_;
   absl::Mutex mutex_;
   Follower* follower_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
-
-struct Arguments {
-  std::string job;
-  std::vector<std::string> overrides;
-};
-
-// nullopt: the process is done (help was asked for, or the arguments are wrong), `*code` is its
-// exit code.
-std::optional<Arguments> ParseArguments(int argc, char** argv, int* code) {
-  Arguments arguments;
-  CLI::App app(
-      "muster-evaluator: evaluates the checkpoints of the job whose chief TF_CONFIG names.");
-  app.add_option("--job", arguments.job, "Job file (JSON, comments allowed)")->required();
-  app.add_option("--set", arguments.overrides,
-                 "Override a key of the job: dotted.key=value, repeatable")
-      ->allow_extra_args(false);
-  app.set_version_flag("--version", MUSTER_VERSION);
-  try {
-    app.parse(argc, argv);
-    return arguments;
-  } catch (const CLI::ParseError& error) {
-    *code = app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kConfiguration);
-    return std::nullopt;
-  }
-}
 
 class EvaluatorTask {
  public:
@@ -114,10 +70,10 @@ class EvaluatorTask {
   ~EvaluatorTask() { signals_->PassTo(nullptr); }
 
   // Everything after the command line. The message of an error is this process's last line.
-  absl::Status Run(const Arguments& arguments);
+  absl::Status Run(const TaskArguments& arguments);
 
  private:
-  absl::Status ReadConfiguration(const Arguments& arguments);
+  absl::Status ReadConfiguration(const TaskArguments& arguments);
   FollowerOptions OptionsOfFollower();
   absl::Status Prepare(const std::string& job);
   absl::StatusOr<Evaluated> Evaluate(const checkpoint::Snapshot& snapshot,
@@ -130,7 +86,7 @@ class EvaluatorTask {
   std::unique_ptr<CheckpointEvaluator> evaluator_;
 };
 
-absl::Status EvaluatorTask::ReadConfiguration(const Arguments& arguments) {
+absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_ASSIGN_OR_RETURN(cluster_, ClusterFromEnvironment(ProcessEnvironment()));
   InitLogging(cluster_.local() ? "evaluator" : cluster_.Who());
   signals_->Start();  // after InitLogging, which replaces the logger that it uses
@@ -206,13 +162,13 @@ FollowerOptions EvaluatorTask::OptionsOfFollower() {
       std::this_thread::sleep_for(kGrace);
       SayLast(result, log);
       LogWarning("the program did not come back within {} s: ending this process", Seconds(kGrace));
-      Exit(ExitCodeOf(result));
+      LeaveProcess(ExitCodeOf(result));
     }).detach();
   };
   return options;
 }
 
-absl::Status EvaluatorTask::Run(const Arguments& arguments) {
+absl::Status EvaluatorTask::Run(const TaskArguments& arguments) {
   if (const absl::Status wrong = ReadConfiguration(arguments); !wrong.ok()) {
     Verdict verdict;
     verdict.code = ExitCodeOf(wrong);
@@ -234,7 +190,9 @@ absl::Status EvaluatorTask::Run(const Arguments& arguments) {
 int RunEvaluator(int argc, char** argv, const EvaluatorParts& parts) {
   InitLogging("");
   int code = 0;
-  const std::optional<Arguments> arguments = ParseArguments(argc, argv, &code);
+  const std::optional<TaskArguments> arguments = ParseTaskArguments(
+      argc, argv,
+      "muster-evaluator: evaluates the checkpoints of the job whose chief TF_CONFIG names.", &code);
   if (!arguments) return code;
   StopSignals signals;
   absl::Status result;
@@ -243,7 +201,7 @@ int RunEvaluator(int argc, char** argv, const EvaluatorParts& parts) {
     result = task.Run(*arguments);
   }
   SayLast(result, parts.termination_log);
-  Exit(ExitCodeOf(result));
+  LeaveProcess(ExitCodeOf(result));
 }
 
 }  // namespace muster

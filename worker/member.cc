@@ -80,8 +80,9 @@ class MemberImpl final : public Member {
   void EndLocked(Verdict verdict) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LoseChiefLocked(MonotonicTime now, const std::string& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether the loop should have come back from a generation that is over, and why it is.
-  bool StuckLocked(MonotonicTime now, std::string* why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Once, where the loop should have come back from a generation that is over: why that is. Else
+  // "".
+  std::string StuckLocked(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartJoiningLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetPhaseLocked(Phase phase) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool OverLocked(uint64_t generation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -210,7 +211,7 @@ void MemberImpl::Run() {
       SendLocked(now);
       closed.swap(closed_sessions_);
       doomed = TakeDoomedLocked(&why);
-      (void)StuckLocked(now, &stuck);
+      stuck = StuckLocked(now);
       if (verdict_ && !verdict_told_) {
         verdict_told_ = true;
         tell = verdict_;
@@ -375,19 +376,18 @@ void MemberImpl::LoseChiefLocked(MonotonicTime now, const std::string& why) {
   ChangedLocked();
 }
 
-bool MemberImpl::StuckLocked(MonotonicTime now, std::string* why) {
+std::string MemberImpl::StuckLocked(MonotonicTime now) {
   if (!in_loop_ || !OverLocked(communicators_generation_)) {
     over_since_.reset();
-    return false;
+    return "";
   }
   if (!over_since_) over_since_ = now;
-  if (stuck_told_ || now - *over_since_ < options_.timeouts.abort) return false;
+  if (stuck_told_ || now - *over_since_ < options_.timeouts.abort) return "";
   stuck_told_ = true;
-  *why = fmt::format(
+  return fmt::format(
       "the training loop did not come back within {:g} s of the end of its "
       "generation (timeouts.abort): {}",
       Seconds(options_.timeouts.abort), abort_reason_);
-  return true;
 }
 
 // ---- the session's callbacks ----

@@ -5,7 +5,6 @@
 #include <torch/version.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -16,6 +15,7 @@
 #include "common/cluster/verdict.h"
 #include "common/rpc/host.h"
 #include "common/train/devices.h"
+#include "common/train/task_process.h"
 #include "common/train/trainer.h"
 #include "common/transport/address.h"
 #include "common/transport/data_listener.h"
@@ -78,32 +78,6 @@ class StopSignals {
   std::function<void()> stop_ ABSL_GUARDED_BY(mutex_);
 };
 
-struct Arguments {
-  std::string job;
-  std::vector<std::string> overrides;
-};
-
-// nullopt: the process is done (help was asked for, or the arguments are wrong), `*code` is its
-// exit code.
-std::optional<Arguments> ParseArguments(int argc, char** argv, TaskType binary, int* code) {
-  Arguments arguments;
-  CLI::App app(
-      fmt::format("{}: trains a job as the task that TF_CONFIG names, alone where it names none.",
-                  BinaryName(binary)));
-  app.add_option("--job", arguments.job, "Job file (JSON, comments allowed)")->required();
-  app.add_option("--set", arguments.overrides,
-                 "Override a key of the job: dotted.key=value, repeatable")
-      ->allow_extra_args(false);
-  app.set_version_flag("--version", MUSTER_VERSION);
-  try {
-    app.parse(argc, argv);
-    return arguments;
-  } catch (const CLI::ParseError& error) {
-    *code = app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kConfiguration);
-    return std::nullopt;
-  }
-}
-
 std::map<std::string, std::string> Versions() {
   return {{"muster", MUSTER_VERSION}, {"libtorch", TORCH_VERSION}};
 }
@@ -132,10 +106,10 @@ class Task {
   Task(const TaskParts& parts, StopSignals* signals) : parts_(parts), signals_(signals) {}
 
   // Everything after the command line. The message of an error is this process's last line.
-  absl::Status Run(const Arguments& arguments);
+  absl::Status Run(const TaskArguments& arguments);
 
  private:
-  absl::Status ReadConfiguration(const Arguments& arguments);
+  absl::Status ReadConfiguration(const TaskArguments& arguments);
   // What the job file knows and this version does not do is refused, not ignored.
   absl::Status CheckSupported() const;
   absl::Status CheckBackend() const;
@@ -173,7 +147,7 @@ class Task {
   const std::shared_ptr<std::atomic<bool>> back_ = std::make_shared<std::atomic<bool>>(false);
 };
 
-absl::Status Task::ReadConfiguration(const Arguments& arguments) {
+absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_ASSIGN_OR_RETURN(cluster_, ClusterFromEnvironment(ProcessEnvironment()));
   InitLogging(alone() ? "" : cluster_.Who());
   signals_->Start();  // after InitLogging, which replaces the logger that it uses
@@ -351,7 +325,7 @@ absl::Status Task::Train() {
   return result;
 }
 
-absl::Status Task::Run(const Arguments& arguments) {
+absl::Status Task::Run(const TaskArguments& arguments) {
   absl::Status result = ReadConfiguration(arguments);
   if (result.ok() && is_chief()) {
     auto chief = parts_.start_chief({cluster_, job_, Versions()});
@@ -381,7 +355,11 @@ absl::Status Task::Run(const Arguments& arguments) {
 int RunTask(int argc, char** argv, const TaskParts& parts) {
   InitLogging("");
   int code = 0;
-  const std::optional<Arguments> arguments = ParseArguments(argc, argv, parts.binary, &code);
+  const std::optional<TaskArguments> arguments = ParseTaskArguments(
+      argc, argv,
+      fmt::format("{}: trains a job as the task that TF_CONFIG names, alone where it names none.",
+                  BinaryName(parts.binary)),
+      &code);
   if (!arguments) return code;
   StopSignals signals;
   absl::Status result;
@@ -389,16 +367,8 @@ int RunTask(int argc, char** argv, const TaskParts& parts) {
     Task task(parts, &signals);
     result = task.Run(*arguments);
   }
-  if (absl::IsCancelled(result)) {
-    LogInfo("{}", Message(result));
-  } else if (!result.ok()) {
-    LogError("{}", Message(result));
-  }
-  if (!result.ok()) WriteTerminationMessage(parts.termination_log, Message(result));
-  spdlog::default_logger()->flush();
-  // Static destructors of libraries may wait for threads that a failed job has left behind.
-  std::fflush(nullptr);
-  _exit(static_cast<int>(ExitCodeOf(result)));
+  SayLast(result, parts.termination_log);
+  LeaveProcess(ExitCodeOf(result));
 }
 
 }  // namespace muster

@@ -41,8 +41,10 @@ absl::StatusOr<ProgressState> ProgressFromJson(const Json& json);
 
 // "1:23", "2:03:04", "3 d 4 h".
 std::string FormatSeconds(double seconds);
-// 12,345
+// A measured number: 12,345, and 1.50 below 10.
 std::string FormatCount(double count);
+// A whole number: 12,345.
+std::string FormatGrouped(int64_t count);
 
 // Pure. One line of at most `width` columns: fields are left out, the least important first, until
 // it fits. `age` is how long ago the state was made: a run that makes no progress says so.

@@ -134,7 +134,11 @@ std::string FormatSeconds(double seconds) {
 std::string FormatCount(double count) {
   if (!(count >= 0 && count < 1e15)) return fmt::format("{:.3g}", count);
   if (count < 10) return fmt::format("{:.2f}", count);
-  std::string digits = fmt::format("{}", std::llround(count));
+  return FormatGrouped(std::llround(count));
+}
+
+std::string FormatGrouped(int64_t count) {
+  std::string digits = fmt::format("{}", count);
   for (size_t place = digits.size(); place > 3;) digits.insert(place -= 3, 1, ',');
   return digits;
 }

@@ -41,6 +41,14 @@ class Recovery : public ::testing::Test {
     };
   }
 
+  // Takes part as the chief until the others train, and goes with its coordinator.
+  void LoseTheChief() {
+    auto chief = Member::Make(member_options(0));
+    ASSERT_TRUE(chief->NextGeneration(0).ok());
+    training_.Wait();
+    cluster_.StopChief();
+  }
+
   TestCluster cluster_;
   absl::BlockingCounter training_{2};  // bodies of LoseOne that have their first generation
 };
@@ -99,12 +107,7 @@ TEST_F(Recovery, ARestartedChiefFindsItsMembersAndTheirState) {
   Crew crew;
   Generation next[3];
   for (int rank : {1, 2}) crew.Add(member_options(rank), LoseOne(12, &next[rank]));
-  {
-    auto chief = Member::Make(member_options(0));
-    ASSERT_TRUE(chief->NextGeneration(0).ok());
-    training_.Wait();
-    cluster_.StopChief();
-  }
+  LoseTheChief();
   CoordinatorOptions successor = coordinator_options();
   successor.epoch = 2;
   ASSERT_TRUE(cluster_.StartChief(std::move(successor)).ok());
@@ -128,12 +131,7 @@ TEST_F(Recovery, AChiefThatNeverComesBackEndsItsMembers) {
     options.timeouts.rejoin = std::chrono::milliseconds(300);
     crew.Add(std::move(options), LoseOne(12, &next[rank]));
   }
-  {
-    auto chief = Member::Make(member_options(0));
-    ASSERT_TRUE(chief->NextGeneration(0).ok());
-    training_.Wait();
-    cluster_.StopChief();
-  }
+  LoseTheChief();
   crew.Join();
   for (int i : {0, 1}) {
     EXPECT_EQ(ExitCodeOf(crew.result(i)), ExitCode::kRetryable);
@@ -146,12 +144,7 @@ TEST_F(Recovery, AChiefWithoutARecordGoesOnWithItsMembersRun) {
   Crew crew;
   Generation next[3];
   for (int rank : {1, 2}) crew.Add(member_options(rank), LoseOne(12, &next[rank]));
-  {
-    auto chief = Member::Make(member_options(0));
-    ASSERT_TRUE(chief->NextGeneration(0).ok());
-    training_.Wait();
-    cluster_.StopChief();
-  }
+  LoseTheChief();
   CoordinatorOptions successor = coordinator_options();
   successor.admission.run_id = "run-b";
   successor.admission.fresh_run = true;

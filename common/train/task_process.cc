@@ -1,0 +1,46 @@
+#include "common/train/task_process.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "common/base/logging.h"
+#include "common/base/termination_message.h"
+
+namespace muster {
+
+std::optional<TaskArguments> ParseTaskArguments(int argc, char** argv, const std::string& about,
+                                                int* code) {
+  TaskArguments arguments;
+  CLI::App app(about);
+  app.add_option("--job", arguments.job, "Job file (JSON, comments allowed)")->required();
+  app.add_option("--set", arguments.overrides,
+                 "Override a key of the job: dotted.key=value, repeatable")
+      ->allow_extra_args(false);
+  app.set_version_flag("--version", MUSTER_VERSION);
+  try {
+    app.parse(argc, argv);
+    return arguments;
+  } catch (const CLI::ParseError& error) {
+    *code = app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kConfiguration);
+    return std::nullopt;
+  }
+}
+
+void SayLast(const absl::Status& result, const std::string& termination_log) {
+  if (absl::IsCancelled(result)) {
+    LogInfo("{}", Message(result));
+  } else if (!result.ok()) {
+    LogError("{}", Message(result));
+  }
+  if (!result.ok()) WriteTerminationMessage(termination_log, Message(result));
+}
+
+void LeaveProcess(ExitCode code) {
+  spdlog::default_logger()->flush();
+  std::fflush(nullptr);
+  _exit(static_cast<int>(code));
+}
+
+}  // namespace muster

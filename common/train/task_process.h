@@ -1,0 +1,30 @@
+// What the main of every task does before and after its work: the command line, the last words, the
+// way out. Needs no LibTorch.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace muster {
+
+struct TaskArguments {
+  std::string job;                     // --job FILE
+  std::vector<std::string> overrides;  // --set KEY=VALUE, in order
+};
+
+// `about` is the first line of --help. nullopt: the process is done (help or the version was asked
+// for, or the arguments are wrong), `*code` is its exit code.
+std::optional<TaskArguments> ParseTaskArguments(int argc, char** argv, const std::string& about,
+                                                int* code);
+
+// The process's last line, in the log and as its container's termination message.
+void SayLast(const absl::Status& result, const std::string& termination_log);
+
+// Ends the process at once: static destructors of libraries may wait for threads that are still at
+// work.
+[[noreturn]] void LeaveProcess(ExitCode code);
+
+}  // namespace muster
