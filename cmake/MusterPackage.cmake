@@ -48,8 +48,8 @@ if(NOT MUSTER_SANITIZE)
   target_link_options(muster_shared PRIVATE -Wl,--no-undefined)
 endif()
 foreach(_dependency ${_external} Threads::Threads)
-  if(_dependency MATCHES "^muster_(torch|torch_cuda|nccl)$")
-    # The installed package finds LibTorch again, where it is on that machine.
+  if(_dependency MATCHES "^(muster_(torch|torch_cuda|nccl)|CLI11::CLI11)$")
+    # The installed package finds LibTorch again, where it is on that machine; no installed header includes CLI11.
     target_link_libraries(muster_shared PUBLIC $<BUILD_INTERFACE:${_dependency}>)
   else()
     target_link_libraries(muster_shared PUBLIC ${_dependency})
