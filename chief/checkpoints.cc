@@ -238,7 +238,7 @@ bool CheckpointsImpl::Wanted(const SaveMoment& moment) {
 
 void CheckpointsImpl::Save(checkpoint::Snapshot snapshot) {
   const CheckpointsOptions& options = shared_->options;
-  snapshot.state.run_id = options.run_id;
+  snapshot.state.run_id = options.run_id();
   snapshot.state.job = options.job;
   snapshot.state.versions = options.versions;
   absl::MutexLock lock(&shared_->mu);

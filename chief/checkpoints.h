@@ -25,8 +25,8 @@ struct CheckpointsOptions {
   CheckpointOptions checkpoint;
   Duration deadline = std::chrono::minutes(30);  // of one save
   // What every checkpoint says of where it comes from.
-  std::string run_id;
-  Json job;  // resolved
+  std::function<std::string()> run_id;  // may change until the first generation
+  Json job;                             // resolved
   std::map<std::string, std::string> versions;
   // After a checkpoint was published, on the thread that writes; `final`: the last one of the job.
   std::function<void(int64_t step, const std::string& name, const std::string& path, bool final)>

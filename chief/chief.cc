@@ -45,8 +45,13 @@ std::string DifferingKey(const std::string& mine, const std::string& theirs) {
   return first.ok() && second.ok() ? FirstDifference(*first, *second) : "the job";
 }
 
-DecisionOptions Deadlines(const Timeouts& timeouts) {
+DecisionOptions Deadlines(const Job& job) {
+  const Timeouts& timeouts = job.timeouts;
   DecisionOptions options;
+  options.recover = true;
+  options.rejoin = timeouts.rejoin;
+  options.min_members = static_cast<int>(job.elastic.min_workers.value_or(0));
+  options.grace = job.elastic.grace;
   options.join = timeouts.join;
   options.resume = timeouts.resume;
   options.heartbeat = timeouts.heartbeat;
@@ -87,9 +92,12 @@ class Chief : public ChiefRole, private Observer {
   void OnStart(const StartReport& report) override;
   void OnSuperseded(const absl::Status& superseded);
   Verdict VerdictOf(const absl::Status& failure) const;
-  CoordinatorOptions OptionsOfCoordinator(const std::string& run_id);
+  // `restore: never` is about the first start of a job, not about what takes a lost chief's place.
+  bool NewRun() const { return options_.job.restore == "never" && !options_.restarted; }
+  std::string RunId();
+  CoordinatorOptions OptionsOfCoordinator();
   CheckpointsOptions OptionsOfCheckpoints();
-  EvaluationServiceOptions OptionsOfEvaluation(const std::string& run_id);
+  EvaluationServiceOptions OptionsOfEvaluation();
   void Announce(int64_t step, const std::string& name, const std::string& path, bool final);
   absl::Status OpenStore(int64_t restored_step);
 
@@ -114,10 +122,17 @@ class Chief : public ChiefRole, private Observer {
   absl::Mutex ending_;  // before mu_
   std::optional<absl::Status> verdict_ ABSL_GUARDED_BY(ending_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  Coordinator* to_end_ ABSL_GUARDED_BY(mu_) = nullptr;  // the same, for the owner's thread
+  std::string run_id_ ABSL_GUARDED_BY(mu_) = NewRunId();  // where nobody owns a model_dir
+  Coordinator* to_end_ ABSL_GUARDED_BY(mu_) = nullptr;    // the same, for the owner's thread
 };
 
-CoordinatorOptions Chief::OptionsOfCoordinator(const std::string& run_id) {
+std::string Chief::RunId() {
+  if (owner_ != nullptr) return owner_->run_id();
+  absl::MutexLock lock(&mu_);
+  return run_id_;
+}
+
+CoordinatorOptions Chief::OptionsOfCoordinator() {
   const ClusterSpec& cluster = options_.cluster.cluster;
   const Job& job = options_.job;
   CoordinatorOptions options;
@@ -131,13 +146,19 @@ CoordinatorOptions Chief::OptionsOfCoordinator(const std::string& run_id) {
   options.admission.job = JobToJson(job).dump();
   options.admission.differing_cluster_field = DifferingField;
   options.admission.differing_job_key = DifferingKey;
-  options.admission.run_id = run_id;
+  options.admission.run_id = RunId();
+  options.admission.fresh_run = owner_ == nullptr || owner_->previous_run_id().empty();
+  options.on_run_id = [this](const std::string& id) {
+    if (owner_ != nullptr) return owner_->AdoptRun(id);
+    absl::MutexLock lock(&mu_);
+    run_id_ = id;
+  };
   options.epoch = owner_ == nullptr ? 1 : owner_->epoch();
   options.on_epoch = [this](uint32_t epoch) {
     if (owner_ != nullptr) owner_->RaiseEpoch(epoch);
   };
   options.versions = options_.versions;
-  options.decision = Deadlines(job.timeouts);
+  options.decision = Deadlines(job);
   return options;
 }
 
@@ -146,7 +167,7 @@ absl::Status Chief::Start() {
   if (!job.model_dir.empty()) {
     OwnerOptions owner;
     owner.model_dir = job.model_dir;
-    owner.new_run = job.restore == "never";
+    owner.new_run = NewRun();
     {
       absl::MutexLock lock(&self_for_owner_->mu);
       self_for_owner_->chief = this;
@@ -167,9 +188,8 @@ absl::Status Chief::Start() {
   if (owner_ != nullptr) publisher.fence = [owner = owner_] { return owner->Check(); };
   publisher_ = Publisher::Open(std::move(publisher));
   if (!options_.cluster.local()) {
-    const std::string run_id = owner_ == nullptr ? NewRunId() : owner_->run_id();
-    evaluation_ = EvaluationService::Make(OptionsOfEvaluation(run_id));
-    MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(OptionsOfCoordinator(run_id)));
+    evaluation_ = EvaluationService::Make(OptionsOfEvaluation());
+    MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(OptionsOfCoordinator()));
     absl::MutexLock lock(&mu_);
     to_end_ = coordinator_.get();
   }
@@ -181,7 +201,7 @@ CheckpointsOptions Chief::OptionsOfCheckpoints() {
   CheckpointsOptions options;
   options.checkpoint = job.checkpoint;
   options.deadline = job.timeouts.phase[static_cast<int>(Phase::kSave)];
-  options.run_id = owner_->run_id();
+  options.run_id = [this] { return RunId(); };
   options.job = JobToJson(job);
   options.versions = options_.versions;
   options.on_published = [this](int64_t step, const std::string& name, const std::string& path,
@@ -189,11 +209,11 @@ CheckpointsOptions Chief::OptionsOfCheckpoints() {
   return options;
 }
 
-EvaluationServiceOptions Chief::OptionsOfEvaluation(const std::string& run_id) {
+EvaluationServiceOptions Chief::OptionsOfEvaluation() {
   const Job& job = options_.job;
   EvaluationServiceOptions options;
   options.cluster_digest = options_.cluster.cluster.Digest();
-  options.run_id = run_id;
+  options.run_id = [this] { return RunId(); };
   options.job = JobToJson(job).dump();
   options.files = &files_;
   // Only what was announced is pinned, so there are checkpoints and their store.
@@ -241,8 +261,10 @@ absl::Status Chief::OpenStore(int64_t restored_step) {
 
 absl::StatusOr<StartingPoint> Chief::Begin() {
   const std::string previous = owner_ == nullptr ? "" : owner_->previous_run_id();
-  MUSTER_ASSIGN_OR_RETURN(Beginning beginning, ReadBeginning(files_, options_.job, previous,
-                                                             [this] { return owner_->Check(); }));
+  Job job = options_.job;
+  if (job.restore == "never" && !NewRun()) job.restore = "auto";
+  MUSTER_ASSIGN_OR_RETURN(Beginning beginning,
+                          ReadBeginning(files_, job, previous, [this] { return owner_->Check(); }));
   const StartDecision& decision = beginning.decision;
   LogInfo("{}", decision.reason);
   if (decision.kind == StartKind::kFinished) {

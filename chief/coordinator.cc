@@ -264,7 +264,14 @@ void CoordinatorImpl::Act(MonotonicTime now, const Decision& decision) {
       message.set_start(state_.generation);
       return SendAllLocked(message);
     }
+    case Action::kStop:
+      LogInfo("{}", decision.reason);
+      return StopLocked();
     case Action::kDrop:
+      if (decision.expel) {
+        LogInfo("{}", decision.reason);
+        return ExpelLocked(now, decision.member, decision.verdict);
+      }
       LogWarning("{} {}", TaskText(state_.members[decision.member].task), decision.reason);
       return DropLocked(now, decision.member, decision.reason);
     case Action::kAbortGeneration:
@@ -346,6 +353,7 @@ void CoordinatorImpl::ExpelLocked(MonotonicTime now, int member, const Verdict& 
     session->Close();
   }
   DropLocked(now, member, why.message);
+  state_.members[member].left = why.code == ExitCode::kPreempted;
 }
 
 void CoordinatorImpl::AbortLocked(MonotonicTime now, const std::string& why) {
@@ -520,6 +528,8 @@ void CoordinatorImpl::BindLocked(const std::shared_ptr<muster::Session>& session
   m.last_heard = now;
   m.incarnation = hello.incarnation();
   m.host = hello.host();
+  if (!hello.run_id().empty() && state_.generation == 0)
+    state_.adopted_size = std::max<int>(state_.adopted_size, hello.generation_size());
   if (hello.highest_generation() > state_.generation) {
     const uint32_t above = static_cast<uint32_t>(hello.highest_generation() >> 32) + 1;
     if (above > epoch_) {
@@ -550,8 +560,8 @@ void CoordinatorImpl::CatchUpLocked(int member) {
       !(current && generation == state_.generation)) {
     // It slept, or was cut off, while its generation ended: it joins as new.
     message.mutable_abort()->set_generation(generation);
-    message.mutable_abort()->set_reason(abort_reason_.empty() ? "its generation is over"
-                                                              : abort_reason_);
+    message.mutable_abort()->set_reason(
+        abort_reason_.empty() ? "the chief was lost: a new process took its place" : abort_reason_);
     session.Send(message);
   }
   switch (state_.stage) {
@@ -575,6 +585,10 @@ void CoordinatorImpl::ReportLocked(int member, const proto::Report& report) {
   MemberState& m = state_.members[member];
   ApplyReport(report, Clock::now(), &m);
   if (report.stop_requested()) StopLocked();
+  if (report.leave_requested() && !m.leaving) {
+    m.leaving = true;
+    WakeLocked();
+  }
   proto::CoordinatorMessage message;
   message.mutable_pulse()->set_stop_requested(state_.stop_requested);
   slots_[member].session->SendIfIdle(std::move(message));

@@ -365,7 +365,7 @@ bool ServiceImpl::TryAnswer(MonotonicTime now, EvaluationCall& call) {
 
 bool ServiceImpl::TryAnswerNext(MonotonicTime now, EvaluationCall& call) {
   proto::NextCheckpointReply& reply = *call.next_reply;
-  reply.set_run_id(options_.run_id);
+  reply.set_run_id(options_.run_id());
   reply.set_chief_incarnation(incarnation_);
   const bool ended = SetEnd(reply.mutable_end());
   if (!ended) {

@@ -28,7 +28,8 @@ struct EvaluationResult {
 };
 
 struct EvaluationServiceOptions {
-  std::string cluster_digest, run_id;
+  std::string cluster_digest;
+  std::function<std::string()> run_id;      // may change until training begins
   std::string job;                          // resolved, JSON: the truth for the evaluator
   checkpoint::FileSystem* files = nullptr;  // announced checkpoints are read from
   // From now until unpin the checkpoint of that step is not deleted. False: it is gone.

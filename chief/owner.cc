@@ -159,7 +159,10 @@ class OwnerImpl final : public Owner {
   ~OwnerImpl() override;
   absl::Status Acquire();
 
-  const std::string& run_id() const override { return run_id_; }
+  std::string run_id() const override {
+    absl::MutexLock lock(&mu_);
+    return mine_.run_id;
+  }
   const std::string& previous_run_id() const override { return previous_run_id_; }
   const std::string& token() const override { return token_; }
   uint32_t epoch() const override {
@@ -167,6 +170,7 @@ class OwnerImpl final : public Owner {
     return mine_.epoch;
   }
   void RaiseEpoch(uint32_t epoch) override;
+  void AdoptRun(const std::string& run_id) override;
   absl::Status Check() override;
 
  private:
@@ -190,7 +194,7 @@ class OwnerImpl final : public Owner {
 
   const OwnerOptions options_;
   const std::string path_;
-  std::string run_id_, previous_run_id_, token_;
+  std::string previous_run_id_, token_;
   Descriptor file_;
   mutable absl::Mutex mu_;
   absl::CondVar wake_;
@@ -359,7 +363,6 @@ absl::Status OwnerImpl::Acquire() {
     const std::optional<Record> now = LookAt(path_).record;
     if (file.get() < 0 || !now || now->token != mine.token) continue;  // another one was quicker
     file_ = std::move(file);
-    run_id_ = mine.run_id;
     token_ = mine.token;
     previous_run_id_ = before.record ? before.record->run_id : "";
     absl::MutexLock guard(&mu_);
@@ -389,6 +392,12 @@ absl::Status OwnerImpl::Check() {
 void OwnerImpl::RaiseEpoch(uint32_t epoch) {
   absl::MutexLock lock(&mu_);
   mine_.epoch = std::max(mine_.epoch, epoch);
+  wake_.Signal();
+}
+
+void OwnerImpl::AdoptRun(const std::string& run_id) {
+  absl::MutexLock lock(&mu_);
+  mine_.run_id = run_id;
   wake_.Signal();
 }
 

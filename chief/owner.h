@@ -40,7 +40,7 @@ class Owner {
   virtual ~Owner() = default;  // Leaves the directory to the next one; the run's identity stays.
 
   // Made at the first start, kept for as long as the directory lives.
-  virtual const std::string& run_id() const = 0;
+  virtual std::string run_id() const = 0;
   // The run that the directory held before; "" where there was none. Differs with new_run.
   virtual const std::string& previous_run_id() const = 0;
   // Of this owner alone; letters and digits.
@@ -49,6 +49,9 @@ class Owner {
   virtual uint32_t epoch() const = 0;
   // A member has seen a higher one. Written with the next refresh at the latest.
   virtual void RaiseEpoch(uint32_t epoch) = 0;
+  // The directory had no record of a run, and members hold the state of this one: it goes on.
+  // Written with the next refresh at the latest.
+  virtual void AdoptRun(const std::string& run_id) = 0;
   // Reads the file again: OK, or Superseded where another process has taken it or the directory is
   // gone (then the message says which), or kUnavailable where it cannot be read just now. Before
   // each publish of a checkpoint.

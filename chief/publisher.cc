@@ -83,8 +83,21 @@ void Publisher::OnStart(const StartReport& report) {
   if (folders_ != nullptr) SayOnceLocked(folders_->OnStart(report));
   if (!started_once_) DescribeLocked(report);
   started_once_ = true;
+  if (folders_ != nullptr) CatchUpLocked(report);
   for (const auto& [step, metrics] : std::exchange(early_, {}))
     SummarizeEvaluationLocked(step, metrics);
+}
+
+// The step with whose state training goes on may have been made by others, while the chief that
+// should have told of it was lost.
+void Publisher::CatchUpLocked(const StartReport& report) {
+  const int64_t step = report.start_step;
+  if (report.last_step && step % options_.summary_every_steps == 0 &&
+      folders_->LastStepOf("train", "loss") < step)
+    SummarizeLocked(*report.last_step);
+  if (report.last_step && !report.train_metrics.empty() &&
+      folders_->LastStepOf("train", "epoch_loss") < step)
+    SummarizePassLocked("train", step, report.train_metrics);
 }
 
 void Publisher::DescribeLocked(const StartReport& report) {

@@ -66,6 +66,7 @@ class Publisher final : public Observer {
   void ShowLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SummarizeLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ShowEpochLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CatchUpLocked(const StartReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DescribeLocked(const StartReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SummarizePassLocked(const std::string& folder, int64_t step,
                            const std::map<std::string, double>& metrics)

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "common/summary/event_reader.h"
+
 namespace muster {
 
 absl::Status RunFolders::OnStart(const StartReport& report) {
@@ -33,7 +35,10 @@ absl::Status RunFolders::Open(const std::string& name, Folder* folder) {
   MUSTER_ASSIGN_OR_RETURN(
       folder->writer,
       summary::EventWriter::Open(options_.model_dir + "/" + name,
-                                 {.first_step = folder->first_step, .fence = options_.fence}));
+                                 {.first_step = folder->first_step,
+                                  // Whoever takes this process's place finds all that it told.
+                                  .flush_interval = Duration::zero(),
+                                  .fence = options_.fence}));
   return absl::OkStatus();
 }
 
@@ -47,6 +52,12 @@ absl::StatusOr<summary::EventWriter*> RunFolders::At(const std::string& folder, 
 int64_t RunFolders::last_step(const std::string& folder) const {
   const auto found = folders_.find(folder);
   return found == folders_.end() ? -1 : found->second.last_step;
+}
+
+int64_t RunFolders::LastStepOf(const std::string& folder, const std::string& tag) {
+  if (const auto open = folders_.find(folder); open != folders_.end() && open->second.writer)
+    open->second.writer->Flush().IgnoreError();
+  return summary::LastStepOf(options_.model_dir + "/" + folder, tag);
 }
 
 absl::Status RunFolders::Flush() {

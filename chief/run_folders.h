@@ -33,6 +33,10 @@ class RunFolders {
   // The step of what this process wrote last to `folder`; -1: nothing.
   int64_t last_step(const std::string& folder) const;
 
+  // The last step at which `tag` was written to `folder`, by this process or one before it, and is
+  // not void; -1: never. Reads the folder's files.
+  int64_t LastStepOf(const std::string& folder, const std::string& tag);
+
   // Of all folders; the first error.
   absl::Status Flush();
   absl::Status Sync();

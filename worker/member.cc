@@ -113,7 +113,8 @@ class MemberImpl final : public Member {
   const uint64_t incarnation_ = RandomNumber();
   std::unique_ptr<proto::Coordinator::Stub> stub_;
   std::thread thread_;
-  std::atomic<bool> stop_ = false;
+  std::atomic<bool> stop_ = false;   // at an agreed step, with all others
+  std::atomic<bool> leave_ = false;  // alone
 
   mutable absl::Mutex mu_;
   absl::CondVar wake_;  // anything below changed
@@ -126,6 +127,7 @@ class MemberImpl final : public Member {
   bool session_up_ ABSL_GUARDED_BY(mu_) = false;  // it was welcomed
   std::optional<MonotonicTime> joining_since_ ABSL_GUARDED_BY(mu_);
   std::optional<MonotonicTime> broken_since_ ABSL_GUARDED_BY(mu_);
+  std::optional<MonotonicTime> stop_since_ ABSL_GUARDED_BY(mu_);
   MonotonicTime last_heard_ ABSL_GUARDED_BY(mu_), last_sent_ ABSL_GUARDED_BY(mu_);
   MonotonicTime next_attempt_ ABSL_GUARDED_BY(mu_), last_tick_ ABSL_GUARDED_BY(mu_);
   MonotonicTime next_line_ ABSL_GUARDED_BY(mu_);
@@ -234,6 +236,7 @@ void MemberImpl::AllowForLatenessLocked(MonotonicTime now) {
   if (broken_since_) move(&*broken_since_);
   if (joining_since_) move(&*joining_since_);
   if (over_since_) move(&*over_since_);
+  if (stop_since_) move(&*stop_since_);
 }
 
 // The chief's end is every member's own business: it must not wait for a verdict then.
@@ -255,10 +258,16 @@ void MemberImpl::WatchChiefLocked(MonotonicTime now) {
   }
   if (session_up_ || !joining_since_) return;
   // Only once the chief was tried: if it is there, it has to know, for the others' sake.
-  if (StopRequested() && broken_since_)
-    return EndLocked({ExitCode::kPreempted, "", "", -1, phase_,
-                      "stopped before the chief was reached, as asked"});
   const bool again = highest_generation_ != 0;
+  if ((stop_ || leave_) && broken_since_) {
+    if (!stop_since_) stop_since_ = now;
+    // The chief may be stopped with all others, and not come again; but its successor would take
+    // over the state that this process holds.
+    if (!again || now - std::max(*stop_since_, *joining_since_) >= options_.timeouts.report)
+      return EndLocked({ExitCode::kPreempted, "", "", -1, phase_,
+                        again ? "stopped as asked; the chief did not come back to save the state"
+                              : "stopped before the chief was reached, as asked"});
+  }
   const Duration patience = again ? options_.timeouts.rejoin : options_.timeouts.join;
   if (now - *joining_since_ >= patience)
     return EndLocked(
@@ -330,6 +339,7 @@ proto::Hello MemberImpl::HelloLocked() const {
   hello.set_data_address(options_.data_address);
   hello.set_highest_generation(highest_generation_);
   hello.set_generation(generation_);
+  hello.set_generation_size(formation_.members_size());
   return hello;
 }
 
@@ -348,6 +358,7 @@ proto::Report MemberImpl::ReportLocked(MonotonicTime now) const {
   report.set_outcome(static_cast<int>(ExitCodeOf(outcome_)));
   report.set_outcome_message(std::string(Message(outcome_)));
   report.set_stop_requested(StopRequested());
+  report.set_leave_requested(leave_);
   report.set_acknowledged(verdict_.has_value());
   return report;
 }
@@ -643,7 +654,7 @@ void MemberImpl::ReportFailure(const absl::Status& failure) {
 }
 
 void MemberImpl::RequestStop() {
-  stop_ = true;
+  (options_.may_leave ? leave_ : stop_) = true;
   absl::MutexLock lock(&mu_);
   ChangedLocked();
 }

@@ -29,7 +29,8 @@ struct MemberTimeouts {
   Duration heartbeat = std::chrono::seconds(10);  // of the chief's silence: it is lost
   Duration heartbeat_interval = std::chrono::seconds(1);
   Duration explain = std::chrono::seconds(5);  // for a verdict after a collective failed
-  Duration report = std::chrono::seconds(10);  // to tell the chief of an own failure
+  // To tell the chief of an own failure, or, once asked to stop, for a lost chief to come back.
+  Duration report = std::chrono::seconds(10);
   // From the end of a generation to the loop's return from it. A process that does not come back
   // hangs, and is ended (MemberOptions::on_stuck).
   Duration abort = std::chrono::minutes(1);
@@ -44,6 +45,8 @@ struct MemberOptions {
   // The end of a generation, or of the chief, is not the end of the job: NextGeneration joins the
   // next one.
   bool recover = false;
+  // Elastic: a request to stop is one of this member alone, unless the coordinator says otherwise.
+  bool may_leave = false;
   bool is_chief = false;  // this process runs the coordinator, which prints the roster itself
   std::string cluster_digest, cluster;  // compared at join
   std::string job;                      // resolved JSON, compared at join

@@ -11,6 +11,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
+#include "common/base/restarts.h"
 #include "common/base/termination_message.h"
 #include "common/cluster/verdict.h"
 #include "common/rpc/host.h"
@@ -177,7 +178,12 @@ absl::Status Task::CheckSupported() const {
         "model_dir is not set: nothing is saved, and what is trained is lost when the job ends");
   }
   if (!job_.callbacks.empty()) return not_yet("callbacks", "has none");
-  if (!job_.elastic.empty()) return not_yet("elastic", "ends a job that loses a member");
+  const int members = cluster_.world_size().value_or(0);
+  if (const auto least = job_.elastic.min_workers; !alone() && least && *least > members) {
+    return ConfigurationError(
+        fmt::format("elastic.min_workers is {}, but the cluster has {} members (chief and workers)",
+                    *least, members));
+  }
   return absl::OkStatus();
 }
 
@@ -278,6 +284,8 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
   options.task = self();
   options.chief_task = cluster_.chief()->ToString();
   options.chief_address = chief_address();
+  options.recover = true;
+  options.may_leave = job_.elastic.min_workers.has_value() && !is_chief();
   options.is_chief = is_chief();
   options.cluster_digest = cluster_.cluster.Digest();
   options.cluster = cluster_.cluster.ToJson().dump();
@@ -289,6 +297,8 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
   options.channel.tls = tls();
   const Timeouts& timeouts = job_.timeouts;
   options.timeouts.join = timeouts.join;
+  options.timeouts.rejoin = timeouts.rejoin;
+  options.timeouts.abort = timeouts.abort;
   options.timeouts.resume = timeouts.resume;
   options.timeouts.heartbeat = timeouts.heartbeat;
   options.timeouts.heartbeat_interval =
@@ -299,6 +309,11 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
   options.on_verdict = [self = self(), chief = chief_.get(), back = back_,
                         log = parts_.termination_log](const Verdict& verdict) {
     if (verdict.code != ExitCode::kDone) EndSoon(verdict, self, chief, back, log);
+  };
+  options.on_stuck = [log = parts_.termination_log](const std::string& why) {
+    LogError("{}; ending this process", why);
+    WriteTerminationMessage(log, why);
+    _exit(static_cast<int>(ExitCode::kRetryable));
   };
   return options;
 }
@@ -328,7 +343,7 @@ absl::Status Task::Train() {
 absl::Status Task::Run(const TaskArguments& arguments) {
   absl::Status result = ReadConfiguration(arguments);
   if (result.ok() && is_chief()) {
-    auto chief = parts_.start_chief({cluster_, job_, Versions()});
+    auto chief = parts_.start_chief({cluster_, job_, Versions(), Restarts() > 0});
     if (chief.ok()) chief_ = *std::move(chief);
     result = chief.status();
   }

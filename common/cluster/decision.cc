@@ -166,33 +166,70 @@ std::optional<Decision> CollectiveError(MonotonicTime now, const JobState& s,
   return End(first, About(m, ExitCode::kRetryable, m.collective_error->message));
 }
 
+// There is no state yet that would be lost.
+bool Fresh(const JobState& s) { return s.generation == 0 && s.adopted_size == 0; }
+
+// Elastic: a member that was asked to stop leaves, where enough others remain; else all stop.
+std::optional<Decision> Leaver(const JobState& s, const DecisionOptions& o) {
+  if (s.stop_requested || o.min_members == 0) return std::nullopt;
+  int size = 0, leaver = -1;
+  for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
+    const MemberState& m = s.members[i];
+    if (m.in_generation && m.finished) return std::nullopt;  // the end is near
+    size += m.in_generation ? 1 : 0;
+    if (m.leaving && leaver < 0) leaver = i;
+  }
+  if (leaver < 0) return std::nullopt;
+  const MemberState& m = s.members[leaver];
+  const std::string who = TaskText(m.task);
+  const bool missed = m.in_generation && s.stage != Stage::kJoining;
+  const bool enough = size - 1 >= o.min_members && 2 * (size - 1) > size;
+  if (leaver == 0 || s.generation == 0 || (m.in_generation && !enough))
+    return Make(Action::kStop, fmt::format("{} was asked to stop: all stop", who));
+  Decision decision = Make(missed ? Action::kAbortGeneration : Action::kDrop,
+                           fmt::format("{} leaves, as asked; the others go on", who), leaver);
+  decision.expel = true;
+  decision.verdict = About(m, ExitCode::kPreempted, "stopped as asked; the others go on without");
+  return decision;
+}
+
 // Why a generation of fewer members than declared may be formed now; "" if it may not.
 std::string FewerWillDo(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
   // The chief is the first; whoever has joined is on its way.
-  if (s.generation == 0 || !Ready(s.members[0])) return "";
-  int ready = 0, before = 0;
+  if (Fresh(s) || !Ready(s.members[0])) return "";
+  int ready = 0, before = s.generation == 0 ? s.adopted_size : 0;
+  bool all_left = s.generation != 0;
   for (const MemberState& m : s.members) {
     if (m.joined && !Ready(m)) return "";
     ready += Ready(m) ? 1 : 0;
     before += m.in_generation ? 1 : 0;
+    all_left = all_left && (Ready(m) || m.left || !m.in_generation);
   }
   const std::string who = fmt::format("{} of {} members", ready, s.members.size());
   // A stop that was asked for is one step away.
   if (s.stop_requested) return fmt::format("{} go on to the step at which all stop", who);
   if (o.min_members == 0 || ready < o.min_members || 2 * ready <= before) return "";
+  if (all_left) return fmt::format("{} go on", who);
   if (now - s.stage_since < o.grace) return "";
   return fmt::format("{} go on: nobody else came within {:g} s (elastic.grace)", who,
                      Seconds(o.grace));
 }
 
 Decision NotAllCame(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
-  if (s.generation == 0)
+  if (Fresh(s))
     return End(-1, {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
                     fmt::format("not all members came within {:g} s (timeouts.join): {}",
                                 Seconds(o.join), RosterLine(now, s))});
+  // Whoever is gone says more than whoever is there, but did not come back from its program.
+  int missing = -1;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
     if (Ready(m) || !m.in_generation) continue;
+    if (missing < 0 || (s.members[missing].joined && !m.joined)) missing = i;
+  }
+  if (missing >= 0) {
+    const int i = missing;
+    const MemberState& m = s.members[i];
     return End(i, {ExitCode::kRetryable, m.task, m.host, m.step, m.phase,
                    fmt::format("{}; nobody took its place within {:g} s (timeouts.rejoin)",
                                m.joined ? "did not come back to the others" : m.why_missing,
@@ -205,14 +242,14 @@ Decision NotAllCame(MonotonicTime now, const JobState& s, const DecisionOptions&
 
 Decision DecideJoining(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
   // No step will come at which all could agree to stop.
-  if (s.stop_requested && s.generation == 0)
+  if (s.stop_requested && Fresh(s))
     return End(-1, {ExitCode::kPreempted, "", "", -1, Phase::kStarting,
                     "stopped before the first step, as asked"});
   if (std::all_of(s.members.begin(), s.members.end(), Ready))
     return Make(Action::kForm, "all members are ready");
   if (std::string why = FewerWillDo(now, s, o); !why.empty())
     return Make(Action::kForm, std::move(why));
-  if (now - s.stage_since >= (s.generation == 0 ? o.join : o.rejoin)) return NotAllCame(now, s, o);
+  if (now - s.stage_since >= (Fresh(s) ? o.join : o.rejoin)) return NotAllCame(now, s, o);
   return Wait(RosterLine(now, s));
 }
 
@@ -343,6 +380,7 @@ Decision Decide(MonotonicTime now, const JobState& state, const DecisionOptions&
   if (auto decision = OwnFailure(state)) return *std::move(decision);
   if (auto decision = LostMember(now, state, options)) return *std::move(decision);
   if (auto decision = PhaseDeadline(now, state, options)) return *std::move(decision);
+  if (auto decision = Leaver(state, options)) return *std::move(decision);
   if (state.stage == Stage::kJoining) return DecideJoining(now, state, options);
   if (state.stage == Stage::kForming) return DecideForming(now, state, options);
   if (auto decision = CollectiveError(now, state, options)) return *std::move(decision);

@@ -77,7 +77,9 @@ struct MemberState {
   int64_t last_step = 0;
   uint64_t formed_generation = 0;
   std::optional<ReportedError> formation_error, collective_error;
-  bool finished = false;               // through with the loop, at last_step
+  bool leaving = false;   // asked to stop where the others may go on without it (elastic)
+  bool left = false;      // ... and has left: nobody waits for it
+  bool finished = false;  // through with the loop, at last_step
   ExitCode outcome = ExitCode::kDone;  // of the loop: kPreempted after a stop at an agreed step
   std::string outcome_message;
   MonotonicTime finished_at;
@@ -92,6 +94,9 @@ struct JobState {
   Stage stage = Stage::kJoining;
   MonotonicTime started, stage_since, decided_at;
   uint64_t generation = 0;  // the current one, or the last one while joining; 0: none yet
+  // The largest generation that a member came with from an earlier chief: its state lives on here.
+  // 0: nobody came with any.
+  int adopted_size = 0;
   int failed_formations = 0;
   bool stop_requested = false;       // by SIGTERM or SIGINT somewhere
   std::vector<MemberState> members;  // by rank
@@ -105,6 +110,7 @@ enum class Action {
   kStart,            // all have formed it: train
   kDrop,             // `member` is not there after all, and is missed by nobody: wait for it again
   kAbortGeneration,  // and form another one, `member` (if any) being dropped
+  kStop,             // all stop at an agreed step
   kEndJob,           // with `verdict`
   kClose,            // all have the verdict, or will not come for it any more
 };
@@ -112,10 +118,10 @@ struct Decision {
   Action action = Action::kWait;
   std::string reason;  // for the log
   int member = -1;     // whom it is about; -1: nobody in particular
-  // kAbortGeneration: `member` is there but does not get on. It is told that it was given up, so
-  // that its process ends and another one can take its place.
+  // kAbortGeneration, kDrop: `member` is there but does not get on, or leaves. It is told
+  // `verdict`, so that its process ends and another one can take its place.
   bool expel = false;
-  Verdict verdict;  // kEndJob
+  Verdict verdict;  // kEndJob, or of the expelled member
 };
 
 Decision Decide(MonotonicTime now, const JobState& state, const DecisionOptions& options);

@@ -2,6 +2,7 @@
 // CRC-32C.
 #pragma once
 
+#include <istream>
 #include <string>
 #include <string_view>
 
@@ -9,5 +10,8 @@ namespace muster::summary {
 
 // Appends `data` as one record to `*file`.
 void AppendRecord(std::string_view data, std::string* file);
+
+// Reads the next record from `*file` to `*data`. False: there is no whole one more.
+bool ReadRecord(std::istream* file, std::string* data);
 
 }  // namespace muster::summary

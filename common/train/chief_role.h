@@ -20,6 +20,7 @@ struct ChiefRoleOptions {
   ClusterConfig cluster;  // may be local: then there is nobody to coordinate
   Job job;
   std::map<std::string, std::string> versions;
+  bool restarted = false;  // in the place of a process of the same job that was lost
 };
 
 // With what training begins.

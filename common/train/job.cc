@@ -64,11 +64,18 @@ void Fields(Archive& a, Duration (&phases)[kNumPhases]) {
 }
 
 template <typename Archive>
+void Fields(Archive& a, ElasticOptions& o) {
+  a("min_workers", o.min_workers);
+  a("grace", o.grace);
+}
+
+template <typename Archive>
 void Fields(Archive& a, Timeouts& o) {
   a("join", o.join);
   a("rejoin", o.rejoin);
   a("resume", o.resume);
   a("heartbeat", o.heartbeat);
+  a("abort", o.abort);
   a("formation", o.formation);
   a("collective", o.collective);
   a("evaluate", o.evaluate);
@@ -116,7 +123,7 @@ void Fields(Archive& a, Job& job) {
   a("callbacks", job.callbacks);
   a.Object("collective", job.collective);
   a("parameter_server", job.parameter_server);
-  a("elastic", job.elastic);
+  a.Object("elastic", job.elastic);
   a.Object("timeouts", job.timeouts);
   a.Object("tls", job.tls);
 }

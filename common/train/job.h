@@ -44,11 +44,19 @@ struct CollectiveOptions {
   int64_t first_bucket_bytes = 1 << 20;
 };
 
+// To go on with fewer members after a loss, and to grow back.
+struct ElasticOptions {
+  // All members count, the chief too. Absent: training waits for the declared number of members.
+  std::optional<int64_t> min_workers;
+  Duration grace = std::chrono::seconds(30);  // without a member until training goes on
+};
+
 struct Timeouts {
   Duration join = std::chrono::minutes(10);       // until all declared members are there
   Duration rejoin = std::chrono::minutes(10);     // until a lost member is back
   Duration resume = std::chrono::seconds(1);      // a broken session may resume
   Duration heartbeat = std::chrono::seconds(10);  // silence after which a member is lost
+  Duration abort = std::chrono::minutes(1);  // from a generation's end to the loop's return from it
   Duration formation = std::chrono::seconds(20);
   Duration collective = std::chrono::minutes(10);
   Duration evaluate = std::chrono::minutes(10);  // the evaluator's final evaluation
@@ -87,7 +95,8 @@ struct Job {
   SummaryOptions summary;
   Json callbacks = Json::array();
   CollectiveOptions collective;
-  Json parameter_server = Json::object(), elastic = Json::object();
+  Json parameter_server = Json::object();
+  ElasticOptions elastic;
   Timeouts timeouts;
   TlsOptions tls;
 };

@@ -133,7 +133,7 @@ void CheckOptions(const Job& job, Checks* checks) {
   checks->AtLeast(1, "collective.bucket_bytes", job.collective.bucket_bytes);
   checks->AtLeast(1, "collective.first_bucket_bytes", job.collective.first_bucket_bytes);
   CheckGroup("parameter_server", job.parameter_server, "max_staleness", 0, checks);
-  CheckGroup("elastic", job.elastic, "min_workers", 1, checks);
+  checks->AtLeast(1, "elastic.min_workers", job.elastic.min_workers);
 }
 
 void CheckTls(const TlsOptions& tls, Checks* checks) {

@@ -195,6 +195,9 @@ void LoopImpl::Commit(const StepResult& result) {
   if (state_.position.offset == 0) ResetEpoch();
   ++state_.steps;
   state_.examples += result.examples;
+  state_.last_loss = result.loss;
+  state_.last_learning_rate = result.learning_rate;
+  state_.last_examples = result.examples;
   state_.epoch_loss_sum += result.loss * static_cast<double>(result.examples);
   state_.epoch_examples += result.examples;
   for (size_t i = 0; i < state_.epoch_metric_sums.size(); ++i)

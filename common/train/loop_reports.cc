@@ -23,6 +23,14 @@ void LoopImpl::ReportStart() {
   report.total_steps = TotalSteps(job, report.steps_per_epoch);
   report.start_step = state_.steps;
   report.start_examples = state_.examples;
+  if (state_.last_examples > 0) {
+    StepReport& last = report.last_step.emplace();
+    last.step = state_.steps;
+    last.epoch = last_epoch();
+    last.loss = state_.last_loss;
+    last.learning_rate = state_.last_learning_rate;
+    last.examples = state_.last_examples;
+  }
   report.validation_due = state_.validation_due;
   report.test_due = state_.test_due;
   if (state_.epoch_examples > 0 && (state_.position.offset == 0 || Through()))

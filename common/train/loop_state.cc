@@ -54,6 +54,9 @@ void VisitNumbers(LoopState* state, const Visit& visit) {
   integer(&state->validation_due);
   integer(&state->test_due);
   for (double& value : state->loss_scaler) visit(&value);
+  visit(&state->last_loss);
+  visit(&state->last_learning_rate);
+  integer(&state->last_examples);
 }
 
 }  // namespace

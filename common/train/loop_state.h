@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "common/collective/communicator.h"
@@ -24,7 +25,12 @@ struct LoopState {
   // Passes that belong to this step and are not through.
   bool validation_due = false, test_due = false;
   std::vector<double> loss_scaler;  // LossScaler::state()
-  int64_t global_batch_size = 0;    // 0: the job says it, at the first start
+  // Of the last step, for whoever has to tell of it in the place of a chief that could not: the
+  // objective, and its examples. NaN and 0 before the first step and after a checkpoint.
+  double last_loss = std::numeric_limits<double>::quiet_NaN();
+  double last_learning_rate = 0;
+  int64_t last_examples = 0;
+  int64_t global_batch_size = 0;  // 0: the job says it, at the first start
   // Of this process, not of the run: the step whose state was handed over to be saved last, or came
   // from a checkpoint; -1: none.
   int64_t saved_step = -1;

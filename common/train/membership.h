@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -95,6 +96,9 @@ struct StartReport {
   int64_t global_batch_size = 0, steps_per_epoch = 0, epochs = 0, total_steps = 0, start_step = 0;
   int64_t start_examples = 0;                     // done before start_step
   bool validation_due = false, test_due = false;  // of start_step: they come again
+  // Of start_step, where some process made it in this run's memory (not before a checkpoint's
+  // state): its step may not have been told of, by a chief that was lost meanwhile.
+  std::optional<StepReport> last_step;
   // Where start_step ended an epoch, or the job: that epoch's, as EpochReport's.
   std::map<std::string, double> train_metrics;
   std::vector<std::pair<std::string, int64_t>> split_sizes;       // "train" -> examples

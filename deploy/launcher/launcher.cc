@@ -13,6 +13,7 @@
 
 #include "common/base/json.h"
 #include "common/base/logging.h"
+#include "common/base/restarts.h"
 #include "common/telemetry/progress.h"
 #include "deploy/launcher/child.h"
 #include "deploy/launcher/console.h"
@@ -136,6 +137,8 @@ absl::StatusOr<Child> Launcher::StartChild(size_t index) const {
   options.arguments.insert(options.arguments.end(), request_.arguments.begin(),
                            request_.arguments.end());
   options.environment["TF_CONFIG"] = TfConfigFor(plan_, task);
+  if (index < state_.tasks.size())
+    options.environment[kRestartsVariable] = std::to_string(state_.tasks[index].restarts);
   options.environment.emplace(kLogTaskVariable, "0");  // each line gets the task's name here
   if (task.lead) options.progress_variable = kProgressFdVariable;
   return Child::Start(options);

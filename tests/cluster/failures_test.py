@@ -7,7 +7,9 @@ from harness import ClusterTest, result
 
 RETRYABLE, PREEMPTED = 138, 143
 # Long enough never to end by itself within a test.
-LONG = {"max_steps": 10_000_000, "epochs": 1_000_000, "summary": {"every_steps": 100000}}
+# ... and nobody comes in a lost one's place.
+ALONE = {"rejoin": 1}
+LONG = {"max_steps": 10_000_000, "epochs": 1_000_000, "summary": {"every_steps": 100000}, "timeouts": ALONE}
 
 
 class Failures(ClusterTest):
@@ -47,7 +49,7 @@ class Failures(ClusterTest):
     def faulty(self, **program_args):
         """Three members, no chief, whose program fails on replica 1 in step 5."""
         job = self.job(program="faulty", global_batch_size=6, max_steps=1000, epochs=1000, model_dir=str(self.dir / "model"),
-                       program_args={"replica": 1, "step": 5, **program_args})
+                       program_args={"replica": 1, "step": 5, **program_args}, timeouts=ALONE)
         cluster = self.cluster(3, chief=False)
         return [self.start(cluster, f"worker:{i}", job, binary="../tests/faulty_worker") for i in range(3)]
 
@@ -76,7 +78,7 @@ class Failures(ClusterTest):
 
     def test_a_frozen_worker_is_found_by_its_silence(self):
         self.model_dir = self.dir / "model"
-        chief, first, frozen = self.start_all(self.cluster(2), self.job(model_dir=str(self.model_dir), timeouts={"heartbeat": 2}, **LONG))
+        chief, first, frozen = self.start_all(self.cluster(2), self.job(model_dir=str(self.model_dir), **{**LONG, "timeouts": {"heartbeat": 2, **ALONE}}))
         for process in chief, first, frozen:
             process.wait_for("Number of devices")
         frozen.signal(signal.SIGSTOP)

@@ -35,7 +35,7 @@ void TestChief::Restart() {
 void TestChief::Start(const std::string& address) {
   EvaluationServiceOptions options;
   options.cluster_digest = "digest";
-  options.run_id = run_id_;
+  options.run_id = [this] { return run_id_; };
   options.job = job_;
   options.files = &checkpoint::PosixFileSystem();
   options.pin = [this](int64_t step) {

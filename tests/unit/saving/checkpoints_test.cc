@@ -122,7 +122,7 @@ class CheckpointsTest : public ::testing::Test {
   CheckpointsTest() {
     options_.checkpoint = Every(2, {});
     options_.deadline = std::chrono::seconds(20);
-    options_.run_id = "a1";
+    options_.run_id = [] { return "a1"; };
     options_.job = {{"program", "linear"}};
     options_.versions = {{"muster", "9"}};
   }
