@@ -35,7 +35,7 @@ class Ownership(RecordingTest):
 
     def taken_over(self, members):
         """The first chief is frozen right before it publishes step 8; the second one takes over and is held at step 13."""
-        job = self.run_job(timeouts={"heartbeat": 2}, **LONG)
+        job = self.run_job(timeouts={"heartbeat": 2, "rejoin": 1}, **LONG)
         self.hold("publish-8", "first")
         processes = self.start_run(members, job, directory="first", drain=True)
         self.wait_held("publish-8")
