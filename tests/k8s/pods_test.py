@@ -19,6 +19,7 @@ import grpc
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster"))
 from harness import BIN, ClusterTest, Process, result  # noqa: E402
 from manifests import BASE, json_with_comments, render  # noqa: E402
+from recording import wait_until  # noqa: E402
 
 LINEAR = {"program": "linear", "global_batch_size": 5, "epochs": 1000, "summary": {"every_steps": 100}}
 
@@ -154,19 +155,31 @@ class Pods(ClusterTest):
             self.assertIn("global_batch_sice", message)
             self.assertIn(message.splitlines()[0], p.output())
 
-    def test_after_a_loss_or_a_drain_all_pods_are_started_again_and_train_to_the_end(self):
-        # Long enough that the signal finds it training; the whole takes a few seconds.
+    def test_a_lost_pod_is_started_again_and_the_others_go_on(self):
+        # Long enough that the signals find it training; the whole takes a few seconds.
         self.job_file(max_steps=6000)
-        for number, own, peers, action in (signal.SIGKILL, 137, 138, "Count"), (signal.SIGTERM, 143, 143, "Ignore"):
-            with self.subTest(number.name):
-                processes = self.start_pods()
-                processes["muster-chief-0"].wait_for("steps an epoch")
-                processes["muster-worker-1"].signal(number)
-                for name, code in self.ended(processes).items():
-                    self.assertEqual(code, own if name == "muster-worker-1" else peers, processes[name].output())
-                    self.assertEqual(self.pods[name].after(code), action)
-                    # Whoever could still speak has said why.
-                    self.assertEqual(processes[name].termination_log.read_text() == "", code == 137)
+        pods = self.start_pods()
+        pods["muster-chief-0"].wait_for("steps an epoch")
+        for name, survivor in ("muster-worker-1", "muster-chief-0"), ("muster-chief-0", "muster-worker-0"):
+            pods[name].signal(signal.SIGKILL)
+            self.assertEqual(self.ended({name: pods[name]}), {name: 137})
+            self.assertEqual(self.pods[name].after(137), "Count")
+            started = pods[survivor].output().count("Number of devices")
+            pods[name] = self.start_pod(name)
+            pods[name].wait_for("Number of devices")
+            wait_until(f"{survivor} trains again", lambda: pods[survivor].output().count("Number of devices") > started)
+        self.completed(pods, steps=6000)
+
+    def test_after_a_drain_all_pods_are_started_again_and_train_to_the_end(self):
+        self.job_file(max_steps=6000)
+        processes = self.start_pods()
+        processes["muster-chief-0"].wait_for("steps an epoch")
+        processes["muster-worker-1"].signal(signal.SIGTERM)
+        for name, code in self.ended(processes).items():
+            self.assertEqual(code, 143, processes[name].output())
+            self.assertEqual(self.pods[name].after(code), "Ignore")
+            # Whoever could still speak has said why.
+            self.assertNotEqual(processes[name].termination_log.read_text(), "")
         self.completed(self.start_pods(), steps=6000)
 
     def test_the_rendered_job_file_trains(self):
