@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/base/logging.h"
 #include "common/cluster/protocol.h"
+#include "worker/aborter.h"
 #include "worker/held_communicator.h"
 #include "worker/session_client.h"
 
@@ -112,6 +113,7 @@ class MemberImpl final : public Member {
   const MemberOptions options_;
   const uint64_t incarnation_ = RandomNumber();
   std::unique_ptr<proto::Coordinator::Stub> stub_;
+  Aborter aborter_;
   std::thread thread_;
   std::atomic<bool> stop_ = false;   // at an agreed step, with all others
   std::atomic<bool> leave_ = false;  // alone
@@ -220,7 +222,7 @@ void MemberImpl::Run() {
       }
       if (exiting_ && doomed.empty()) return;
     }
-    for (const auto& communicator : doomed) communicator->Abort(why);
+    if (!doomed.empty()) aborter_.Abort(std::move(doomed), why);
     if (!stuck.empty() && options_.on_stuck) options_.on_stuck(stuck);
     if (tell && options_.on_verdict) options_.on_verdict(*tell);
   }

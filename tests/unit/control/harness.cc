@@ -42,6 +42,7 @@ struct FakeCommunicator::FakeWork : Work {
 WorkPtr FakeCommunicator::Barrier() { return std::make_shared<FakeWork>(state_); }
 
 void FakeCommunicator::Abort(absl::Status why) {
+  if (gate_ != nullptr) gate_->WaitForNotification();
   absl::MutexLock lock(&state_->mu);
   if (state_->status.ok()) state_->status = std::move(why);
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "chief/coordinator.h"
 #include "worker/member.h"
 
@@ -20,7 +21,9 @@ namespace muster::testing {
 // A barrier on it lasts until somebody aborts.
 class FakeCommunicator final : public Communicator {
  public:
-  FakeCommunicator(int rank, int size) : rank_(rank), size_(size) {}
+  // An abort waits for `gate`, where there is one.
+  FakeCommunicator(int rank, int size, absl::Notification* gate = nullptr)
+      : rank_(rank), size_(size), gate_(gate) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string Describe() const override { return "fake"; }
@@ -40,6 +43,7 @@ class FakeCommunicator final : public Communicator {
   };
   struct FakeWork;
   const int rank_, size_;
+  absl::Notification* const gate_;
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 

@@ -249,6 +249,32 @@ TEST_F(QuickRecovery, AMemberThatHangsIsToldAndItsPlaceIsTaken) {
   EXPECT_EQ(next.owner_step, 12);
 }
 
+TEST_F(QuickRecovery, AnAbortThatHangsIsStuckToo) {
+  ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
+  absl::Notification stuck, gate;
+  MemberOptions options = member_options(1);
+  options.timeouts.abort = std::chrono::milliseconds(200);
+  options.on_stuck = [&](const std::string&) { stuck.Notify(); };
+  options.form = [&gate](const GroupSpec& spec, const std::vector<int>&,
+                         const std::function<bool()>&) {
+    std::vector<std::unique_ptr<Communicator>> made;
+    made.push_back(std::make_unique<FakeCommunicator>(spec.rank, 2, &gate));
+    return absl::StatusOr<std::vector<std::unique_ptr<Communicator>>>(std::move(made));
+  };
+  auto member = Member::Make(std::move(options));
+  absl::StatusOr<Generation> generation;
+  {
+    auto chief = Member::Make(member_options(0));
+    std::thread chief_thread([&] { EXPECT_TRUE(chief->NextGeneration(0).ok()); });
+    generation = member->NextGeneration(0);
+    EXPECT_TRUE(generation.ok());
+    chief_thread.join();
+    cluster_.StopChief();
+  }
+  EXPECT_TRUE(stuck.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  gate.Notify();
+}
+
 TEST_F(QuickRecovery, ALoopThatDoesNotComeBackIsStuck) {
   ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
   MemberOptions options = member_options(1);
