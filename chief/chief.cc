@@ -278,12 +278,15 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
   MUSTER_RETURN_IF_ERROR(publisher_->Begin(decision.goes_on));
   begun_ = true;
   if (owner_ != nullptr && beginning.snapshot) {
+    const checkpoint::TrainingState& state = beginning.snapshot->state;
+    const bool last = TrainedToItsEnd(options_.job, state.step, state.epoch);
+    if (last && coordinator_ != nullptr) coordinator_->GoOnWithLastStep();
     // Unless the run begins with another folder's checkpoint, an evaluator can begin with it too.
-    const int64_t step = beginning.snapshot->state.step;
+    const int64_t step = state.step;
     const std::vector<int64_t> own = checkpoints_->store()->steps();
     const std::string name = checkpoint::CheckpointName(step);
     if (std::find(own.begin(), own.end(), step) != own.end())
-      Announce(step, name, options_.job.model_dir + "/checkpoints/" + name, false);
+      Announce(step, name, options_.job.model_dir + "/checkpoints/" + name, last);
   }
   return StartingPoint{.restore = std::move(beginning.snapshot)};
 }

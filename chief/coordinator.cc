@@ -84,6 +84,11 @@ void CoordinatorImpl::EndFinished(const std::string& message) {
   WakeLocked();
 }
 
+void CoordinatorImpl::GoOnWithLastStep() {
+  absl::MutexLock lock(&mu_);
+  state_.through = true;
+}
+
 void CoordinatorImpl::RequestStop() {
   absl::MutexLock lock(&mu_);
   StopLocked();

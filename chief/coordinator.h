@@ -56,6 +56,9 @@ class Coordinator {
   // told, and Wait() returns once all declared members have been, or after DecisionOptions::end.
   // The chief's own process is told by its caller.
   virtual void EndFinished(const std::string& message) = 0;
+  // What training goes on with is the state after the job's last step: whoever does not come has
+  // its verdict, and after DecisionOptions::end the rest of the work is done without.
+  virtual void GoOnWithLastStep() = 0;
   // As if a member had received SIGTERM: all are told to stop at an agreed step.
   virtual void RequestStop() = 0;
 };

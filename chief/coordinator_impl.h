@@ -1,6 +1,6 @@
-// The coordinator's insides: one state under one lock, two files of code. coordinator.cc decides and
-// acts (a thread of its own); coordinator_sessions.cc takes what members and RPCs say (on gRPC's
-// threads) and answers them.
+// The coordinator's insides: one state under one lock, two files of code. coordinator.cc decides
+// and acts (a thread of its own); coordinator_sessions.cc takes what members and RPCs say (on
+// gRPC's threads) and answers them.
 #pragma once
 
 #include <map>
@@ -28,6 +28,7 @@ class CoordinatorImpl final : public Coordinator,
   Verdict Wait() override;
   void End(Verdict verdict) override;
   void EndFinished(const std::string& message) override;
+  void GoOnWithLastStep() override;
   void RequestStop() override;
 
   // Session::Handler

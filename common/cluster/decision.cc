@@ -196,7 +196,7 @@ std::optional<Decision> Leaver(const JobState& s, const DecisionOptions& o) {
 // Why a generation of fewer members than declared may be formed now; "" if it may not.
 std::string FewerWillDo(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
   // The chief is the first; whoever has joined is on its way.
-  if (Fresh(s) || !Ready(s.members[0])) return "";
+  if ((Fresh(s) && !s.through) || !Ready(s.members[0])) return "";
   int ready = 0, before = s.generation == 0 ? s.adopted_size : 0;
   bool all_left = s.generation != 0;
   for (const MemberState& m : s.members) {
@@ -208,6 +208,9 @@ std::string FewerWillDo(MonotonicTime now, const JobState& s, const DecisionOpti
   const std::string who = fmt::format("{} of {} members", ready, s.members.size());
   // A stop that was asked for is one step away.
   if (s.stop_requested) return fmt::format("{} go on to the step at which all stop", who);
+  if (s.through && now - s.stage_since >= o.end)
+    return fmt::format("{} end the job: all steps are done, and nobody else came within {:g} s",
+                       who, Seconds(o.end));
   if (o.min_members == 0 || ready < o.min_members || 2 * ready <= before) return "";
   if (all_left) return fmt::format("{} go on", who);
   if (now - s.stage_since < o.grace) return "";

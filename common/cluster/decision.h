@@ -97,6 +97,9 @@ struct JobState {
   // The largest generation that a member came with from an earlier chief: its state lives on here.
   // 0: nobody came with any.
   int adopted_size = 0;
+  // All steps are done: what is left (passes over other splits, the result) needs nobody else, and
+  // the others may have left with the job's verdict.
+  bool through = false;
   int failed_formations = 0;
   bool stop_requested = false;       // by SIGTERM or SIGINT somewhere
   std::vector<MemberState> members;  // by rank

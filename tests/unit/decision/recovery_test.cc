@@ -195,5 +195,21 @@ TEST_F(RecoveryTest, ANewcomerThatIsLostIsMissedByNobody) {
   EXPECT_EQ(Now().action, Action::kDrop);
 }
 
+TEST_F(RecoveryTest, AChiefThatFindsTheLastStepDoneEndsTheJobWithoutThoseThatHaveLeft) {
+  state_.generation = 0;
+  Abort();
+  for (int i : {1, 2, 3}) Drop(i, "never connected");
+  for (MemberState& m : state_.members) m.in_generation = false;
+  Wait(0);
+  state_.through = true;
+  Pass(options_.end - milliseconds(1));
+  EXPECT_EQ(Now().action, Action::kWait);
+  Pass(milliseconds(1));
+  EXPECT_EQ(Now().action, Action::kForm);
+  EXPECT_THAT(Now().reason, HasSubstr("1 of 4 members end the job"));
+  state_.through = false;
+  EXPECT_EQ(Now().action, Action::kWait);
+}
+
 }  // namespace
 }  // namespace muster
