@@ -172,18 +172,20 @@ bool Fresh(const JobState& s) { return s.generation == 0 && s.adopted_size == 0;
 // Elastic: a member that was asked to stop leaves, where enough others remain; else all stop.
 std::optional<Decision> Leaver(const JobState& s, const DecisionOptions& o) {
   if (s.stop_requested || o.min_members == 0) return std::nullopt;
-  int size = 0, leaver = -1;
+  int size = 0, remaining = 0, leaver = -1;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
     if (m.in_generation && m.finished) return std::nullopt;  // the end is near
     size += m.in_generation ? 1 : 0;
+    remaining += m.in_generation && m.joined ? 1 : 0;  // of others that are missing none may come
     if (m.leaving && leaver < 0) leaver = i;
   }
   if (leaver < 0) return std::nullopt;
   const MemberState& m = s.members[leaver];
+  --remaining;
   const std::string who = TaskText(m.task);
   const bool missed = m.in_generation && s.stage != Stage::kJoining;
-  const bool enough = size - 1 >= o.min_members && 2 * (size - 1) > size;
+  const bool enough = remaining >= o.min_members && 2 * remaining > size;
   if (leaver == 0 || s.generation == 0 || (m.in_generation && !enough))
     return Make(Action::kStop, fmt::format("{} was asked to stop: all stop", who));
   Decision decision = Make(missed ? Action::kAbortGeneration : Action::kDrop,

@@ -211,5 +211,176 @@ TEST_F(RecoveryTest, AChiefThatFindsTheLastStepDoneEndsTheJobWithoutThoseThatHav
   EXPECT_EQ(Now().action, Action::kWait);
 }
 
+TEST_F(RecoveryTest, ElasticAMemberThatIsAskedToStopLeavesAlone) {
+  options_.min_members = 2;
+  state_.members[2].leaving = true;
+  Decision d = Now();
+  EXPECT_EQ(d.action, Action::kAbortGeneration);
+  EXPECT_EQ(d.member, 2);
+  EXPECT_TRUE(d.expel);
+  EXPECT_EQ(d.verdict.code, ExitCode::kPreempted);
+  EXPECT_EQ(d.verdict.task, "worker:1");
+  EXPECT_EQ(d.reason, "worker 1 leaves, as asked; the others go on");
+  // While members are awaited nobody's step is cut off.
+  Abort();
+  d = Now();
+  EXPECT_EQ(d.action, Action::kDrop);
+  EXPECT_TRUE(d.expel);
+}
+
+TEST_F(RecoveryTest, WithoutElasticNobodyLeavesAlone) {
+  state_.members[2].leaving = true;
+  EXPECT_EQ(Now().action, Action::kWait);
+}
+
+TEST_F(RecoveryTest, ElasticTheChiefsLeaveStopsAll) {
+  options_.min_members = 2;
+  state_.members[0].leaving = true;
+  EXPECT_EQ(Now().action, Action::kStop);
+  state_.stop_requested = true;
+  EXPECT_EQ(Now().action, Action::kWait);
+}
+
+TEST_F(RecoveryTest, ElasticALeaveThatLeavesTooFewStopsAll) {
+  options_.min_members = 4;
+  state_.members[2].leaving = true;
+  EXPECT_EQ(Now().action, Action::kStop);
+  // Two remain of a generation of three: enough. One of two: no majority.
+  options_.min_members = 1;
+  state_.members[3].in_generation = false;
+  EXPECT_EQ(Now().action, Action::kAbortGeneration);
+  state_.members[1].in_generation = false;
+  EXPECT_EQ(Now().action, Action::kStop);
+}
+
+TEST_F(RecoveryTest, ElasticWhoIsNotInTheGenerationLeavesWithoutANotice) {
+  options_.min_members = 3;
+  state_.members[2].in_generation = false;
+  Wait(2);
+  state_.members[2].leaving = true;
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kDrop);  // not taken in
+  EXPECT_EQ(d.member, 2);
+  EXPECT_TRUE(d.expel);
+}
+
+TEST_F(RecoveryTest, ElasticALeaveBeforeTheFirstGenerationStopsAll) {
+  options_.min_members = 2;
+  state_.generation = 0;
+  state_.stage = Stage::kJoining;
+  for (MemberState& m : state_.members) m.in_generation = false;
+  state_.members[2].leaving = true;
+  EXPECT_EQ(Now().action, Action::kStop);
+}
+
+TEST_F(RecoveryTest, ElasticNobodyLeavesAtTheEnd) {
+  options_.min_members = 2;
+  state_.members[0].finished = true;
+  state_.members[2].leaving = true;
+  EXPECT_EQ(Now().action, Action::kWait);
+}
+
+TEST_F(RecoveryTest, ElasticAllWhoLeaveDoSoOneByOneUntilTooFewRemain) {
+  options_.min_members = 2;
+  for (MemberState& m : state_.members) m.leaving = true;
+  state_.members[0].leaving = false;
+  EXPECT_EQ(Now().member, 1);
+  EXPECT_EQ(Now().action, Action::kAbortGeneration);
+  Drop(1, "left");
+  state_.members[1].left = true;
+  Abort();
+  // Two of the four would remain.
+  EXPECT_EQ(Now().action, Action::kStop);
+}
+
+TEST_F(RecoveryTest, ElasticNobodyCountsOnALostMemberToComeAgain) {
+  options_.min_members = 3;
+  Drop(1, "lost: its process is gone");
+  Abort();
+  state_.members[2].leaving = true;
+  EXPECT_EQ(Now().action, Action::kStop);
+}
+
+TEST_F(RecoveryTest, ElasticNoGraceForWhoHasLeft) {
+  options_.min_members = 2;
+  options_.grace = seconds(30);
+  Drop(2, "left");
+  state_.members[2].left = true;
+  Abort();
+  for (int i : {0, 1}) Wait(i);
+  EXPECT_EQ(Now().action, Action::kWait);  // worker 2 is on its way back
+  Wait(3);
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kForm);
+  EXPECT_EQ(d.reason, "3 of 4 members go on");
+}
+
+// A chief that was restarted: it knows nothing of a generation, its members hold the state of one.
+class SuccessorTest : public RecoveryTest {
+ protected:
+  SuccessorTest() {
+    options_.min_members = 2;
+    options_.grace = seconds(5);
+    state_.stage = Stage::kJoining;
+    state_.generation = 0;
+    state_.adopted_size = 3;
+    for (MemberState& m : state_.members) {
+      m.in_generation = m.joined = m.connected = false;
+      m.formed_generation = 0;
+    }
+  }
+};
+
+TEST_F(SuccessorTest, GoesOnWithMoreThanHalfOfWhatWasAfterTheGrace) {
+  for (int i : {0, 2}) Wait(i);
+  Pass(seconds(5) - milliseconds(1));
+  EXPECT_EQ(Now().action, Action::kWait);
+  Pass(milliseconds(1));
+  EXPECT_EQ(Now().action, Action::kForm);
+  state_.adopted_size = 4;  // two are no majority of those
+  EXPECT_EQ(Now().action, Action::kWait);
+}
+
+TEST_F(SuccessorTest, WaitsLikeAfterALossNotLikeAtTheStart) {
+  options_.join = seconds(1);
+  options_.min_members = 0;
+  for (int i : {0, 2}) Wait(i);
+  Pass(options_.rejoin - milliseconds(1));
+  EXPECT_EQ(Now().action, Action::kWait);
+  Pass(milliseconds(1));
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kEndJob);
+  EXPECT_THAT(d.verdict.message, HasSubstr("no generation could be formed within 600 s"));
+  EXPECT_THAT(d.verdict.message, HasSubstr("2/4 joined, missing worker 0"));
+}
+
+TEST_F(SuccessorTest, StopsAtAStepThatTheMembersHoldAsStateIsThere) {
+  state_.stop_requested = true;
+  for (int i : {0, 2}) Wait(i);
+  EXPECT_EQ(Now().action, Action::kForm);
+}
+
+TEST_F(SuccessorTest, WithoutAnyStateAStopEndsTheJobAtOnce) {
+  state_.adopted_size = 0;
+  state_.stop_requested = true;
+  for (int i : {0, 2}) Wait(i);
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kEndJob);
+  EXPECT_EQ(d.verdict.code, ExitCode::kPreempted);
+}
+
+TEST_F(RecoveryTest, WhoIsGoneIsNamedRatherThanWhoIsSlow) {
+  Drop(3, "lost: its process is gone");
+  Abort();
+  Wait(0);
+  Wait(2);  // worker 0 is still in its program
+  Pass(options_.rejoin);
+  EXPECT_EQ(Now().verdict.task, "worker:2");
+  EXPECT_THAT(Now().verdict.message, HasSubstr("its process is gone; nobody took its place"));
+  Wait(3);
+  EXPECT_EQ(Now().verdict.task, "worker:0");
+  EXPECT_THAT(Now().verdict.message, HasSubstr("did not come back to the others"));
+}
+
 }  // namespace
 }  // namespace muster
