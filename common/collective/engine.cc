@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -33,7 +34,10 @@ class OperationWork : public Work, public std::enable_shared_from_this<Operation
 class Front : public Communicator {
  public:
   Front(std::unique_ptr<Engine> engine, FrontOptions options)
-      : engine_(std::move(engine)), options_(std::move(options)), timeout_(options_.timeout) {
+      : engine_(std::move(engine)),
+        options_(std::move(options)),
+        recorder_(options_.recorder),
+        timeout_(options_.timeout) {
     if (options_.progress_thread) thread_ = std::thread([this] { Progress(); });
   }
 
@@ -53,6 +57,14 @@ class Front : public Communicator {
   int size() const override { return options_.size; }
   std::string Describe() const override { return engine_->Describe(); }
   const std::vector<std::string>& labels() const { return options_.labels; }
+  std::shared_ptr<FlightRecorder> TakeRecorder() {
+    absl::MutexLock lock(&mutex_);
+    return std::exchange(recorder_, nullptr);
+  }
+  void IssueFor(const Signature& asked) {
+    absl::MutexLock lock(&mutex_);
+    asked_ = asked;
+  }
 
   WorkPtr AllReduce(Buffer buffer, ReduceOp op) override {
     Signature s{.count = buffer.count, .verb = Verb::kAllReduce, .type = buffer.type, .op = op};
@@ -151,6 +163,12 @@ class Front : public Communicator {
       return std::make_shared<FailedWork>(valid);
     }
     operation.signature.sequence = ++sequence_;
+    if (asked_) {
+      operation.signature.for_replicas = true;
+      operation.signature.asked_root = asked_->root;
+      operation.signature.asked_verb = asked_->verb;
+      operation.signature.asked_op = asked_->op;
+    }
     auto work = std::make_shared<OperationWork>(this, operation);
     if (options_.progress_thread) work->deadline = Clock::now() + timeout_;
     queue_.push_back(work);
@@ -163,10 +181,14 @@ class Front : public Communicator {
     const std::shared_ptr<OperationWork> work = std::move(queue_.front());
     queue_.pop_front();
     running_ = true;
+    FlightRecorder* const recorder = recorder_.get();  // stays while this runs
     mutex_.Unlock();
+    const CollectiveCall call = CallOf(work->operation.signature, rank());
+    if (recorder != nullptr) recorder->Starts(call);
     absl::Status status = engine_->Run(work->operation, deadline);
     mutex_.Lock();
     if (!poison_.ok()) status = poison_;  // an abort came first and has the better reason
+    if (recorder != nullptr) recorder->Ends(call, Message(status));
     if (!status.ok()) PoisonLocked(status);
     work->status = status;
     work->done.store(true, std::memory_order_release);
@@ -205,12 +227,14 @@ class Front : public Communicator {
   const std::unique_ptr<Engine> engine_;
   const FrontOptions options_;
   mutable absl::Mutex mutex_;
+  std::shared_ptr<FlightRecorder> recorder_ ABSL_GUARDED_BY(mutex_);
   absl::CondVar changed_;
   std::deque<std::shared_ptr<OperationWork>> queue_ ABSL_GUARDED_BY(mutex_);
   bool running_ ABSL_GUARDED_BY(mutex_) = false;  // an operation is with the engine
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<Signature> asked_ ABSL_GUARDED_BY(mutex_);
   absl::Status poison_ ABSL_GUARDED_BY(mutex_);
   Duration timeout_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
@@ -243,6 +267,30 @@ std::unique_ptr<Communicator> MakeCommunicator(std::unique_ptr<Engine> engine,
 std::vector<std::string> LabelsOf(const Communicator& communicator) {
   const auto* front = dynamic_cast<const Front*>(&communicator);
   return front == nullptr ? std::vector<std::string>{} : front->labels();
+}
+
+std::shared_ptr<FlightRecorder> TakeRecorder(Communicator& communicator) {
+  auto* front = dynamic_cast<Front*>(&communicator);
+  return front == nullptr ? nullptr : front->TakeRecorder();
+}
+
+void IssueFor(Communicator& communicator, const Signature& asked) {
+  if (auto* front = dynamic_cast<Front*>(&communicator)) front->IssueFor(asked);
+}
+
+CollectiveCall CallOf(const Signature& s, int rank) {
+  CollectiveCall call;
+  call.replica = rank;
+  call.sequence = s.sequence;
+  call.operation = VerbName(s.verb);
+  if (s.verb == Verb::kBarrier) return call;
+  call.type = DataTypeName(s.type).data();
+  call.count = s.count;
+  call.bytes = s.count * SizeOf(s.type);
+  if (s.verb == Verb::kBroadcast) call.root = s.root;
+  if (s.verb == Verb::kAllReduce || s.verb == Verb::kReduceScatter)
+    call.reduction = ReduceOpName(s.op).data();
+  return call;
 }
 
 std::unique_ptr<Engine> MakeAloneEngine() { return std::make_unique<AloneEngine>(); }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/flight_recorder.h"
 #include "common/collective/communicator.h"
 #include "common/collective/operation.h"
 
@@ -31,6 +32,7 @@ struct FrontOptions {
   std::vector<std::string> labels;  // of the ranks, for messages; may be empty
   Duration timeout = std::chrono::seconds(60);
   bool progress_thread = false;
+  std::shared_ptr<FlightRecorder> recorder;  // of this process; may be null
 };
 
 std::unique_ptr<Communicator> MakeCommunicator(std::unique_ptr<Engine> engine,
@@ -38,6 +40,12 @@ std::unique_ptr<Communicator> MakeCommunicator(std::unique_ptr<Engine> engine,
 
 // Of a communicator made by MakeCommunicator; empty for any other.
 std::vector<std::string> LabelsOf(const Communicator& communicator);
+// The same: what it has recorded its operations with so far. From now on it records none: they are
+// parts of another communicator's.
+std::shared_ptr<FlightRecorder> TakeRecorder(Communicator& communicator);
+// Its operations from now on are parts of the replicas' `asked`, and compared with that too.
+void IssueFor(Communicator& communicator, const Signature& asked);
+CollectiveCall CallOf(const Signature& signature, int rank);
 // The engine of one rank alone.
 std::unique_ptr<Engine> MakeAloneEngine();
 

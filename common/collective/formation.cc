@@ -81,6 +81,7 @@ class Formation {
     MUSTER_RETURN_IF_ERROR(Check());
     FrontOptions options{.rank = spec_.rank, .size = size_, .timeout = spec_.operation_timeout};
     for (const GroupMember& m : spec_.members) options.labels.push_back(m.task);
+    options.recorder = spec_.recorder;
     if (size_ == 1) return MakeCommunicator(MakeAloneEngine(), std::move(options));
     options.progress_thread = spec_.progress_thread;
     MUSTER_RETURN_IF_ERROR(Connect());

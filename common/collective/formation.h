@@ -10,6 +10,7 @@
 
 namespace muster {
 
+class FlightRecorder;
 namespace transport {
 class DataListener;
 }
@@ -39,6 +40,7 @@ struct GroupSpec {
   // Carry operations out on a thread of the communicator's own (a core is free), else inside
   // Work::Wait.
   bool progress_thread = true;
+  std::shared_ptr<FlightRecorder> recorder;  // what the communicators record with; may be null
 };
 
 // A failed formation, with the link that did not come up: "worker:1 <-> worker:2 (10.0.0.4:5123):

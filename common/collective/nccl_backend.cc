@@ -92,8 +92,9 @@ class NcclCommunicator : public Communicator {
  public:
   // `shadow`: the same ranks on the host.
   NcclCommunicator(std::unique_ptr<Communicator> shadow, ncclComm_t comm, int device,
-                   Duration timeout)
+                   Duration timeout, std::shared_ptr<FlightRecorder> recorder)
       : shadow_(std::move(shadow)),
+        recorder_(std::move(recorder)),
         device_(device),
         stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device)),
         comm_(comm),
@@ -188,7 +189,10 @@ class NcclCommunicator : public Communicator {
     }
     // Read after the event: what an abort has cut short has completed too, but the poison was
     // there before it.
-    return status();
+    result = status();
+    if (recorder_ != nullptr)
+      recorder_->Ends(collective::CallOf(work.signature, rank()), Message(result));
+    return result;
   }
 
  private:
@@ -210,6 +214,7 @@ class NcclCommunicator : public Communicator {
     }
     signature.sequence = ++sequence_;
     auto work = std::make_shared<NcclWork>(this, signature);
+    if (recorder_ != nullptr) recorder_->Starts(collective::CallOf(signature, rank()));
     absl::Status started = valid;
     if (started.ok()) started = Start(*work, enqueue);
     if (!started.ok()) {
@@ -308,6 +313,7 @@ class NcclCommunicator : public Communicator {
   }
 
   const std::unique_ptr<Communicator> shadow_;
+  const std::shared_ptr<FlightRecorder> recorder_;
   const int device_;
   const c10::cuda::CUDAStream stream_;
   uint64_t sequence_ = 0;  // issuing is for one thread at a time
@@ -403,6 +409,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> Make(NcclRequest& req
   const std::vector<int>& per_rank = request.replicas_per_rank;
   const NcclOptions& options = request.options;
   const int rank = request.group->rank();
+  // What is recorded is the devices' operations, not the comparisons beside them.
+  const auto recorder = collective::TakeRecorder(*request.group);
   MUSTER_RETURN_IF_ERROR(CheckDevices(options.devices, per_rank[rank]));
   MUSTER_ASSIGN_OR_RETURN(const ncclUniqueId id, ShareUniqueId(*request.group));
   const int first = std::accumulate(per_rank.begin(), per_rank.begin() + rank, 0);
@@ -412,9 +420,9 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> Make(NcclRequest& req
   auto shadows = MakeReplicaCommunicators(std::move(request.group), per_rank, options.timeout);
   std::vector<std::unique_ptr<Communicator>> result;
   for (size_t i = 0; i < shadows.size(); ++i) {
-    result.push_back(std::make_unique<NcclCommunicator>(std::move(shadows[i]),
-                                                        std::exchange(comms.list[i], nullptr),
-                                                        options.devices[i], options.timeout));
+    result.push_back(std::make_unique<NcclCommunicator>(
+        std::move(shadows[i]), std::exchange(comms.list[i], nullptr), options.devices[i],
+        options.timeout, recorder));
   }
   return result;
 }

@@ -54,7 +54,33 @@ std::string_view ReduceOpName(ReduceOp op) {
 
 namespace collective {
 
+const char* VerbName(Verb verb) {
+  switch (verb) {
+    case Verb::kAllReduce:
+      return "all_reduce";
+    case Verb::kBroadcast:
+      return "broadcast";
+    case Verb::kAllGather:
+      return "all_gather";
+    case Verb::kReduceScatter:
+      return "reduce_scatter";
+    case Verb::kBarrier:
+      return "barrier";
+  }
+  return "unknown";
+}
+
 std::string Signature::Text() const {
+  if (for_replicas) {
+    Signature plain = *this;
+    plain.for_replicas = false;
+    if (asked_verb == verb && asked_op == op && verb != Verb::kBroadcast) return plain.Text();
+    std::string text = plain.Text() + " for the replicas' " + VerbName(asked_verb);
+    if (asked_verb == Verb::kBroadcast) text += fmt::format(" from replica {}", asked_root);
+    if (asked_verb == Verb::kAllReduce || asked_verb == Verb::kReduceScatter)
+      text += fmt::format("({})", ReduceOpName(asked_op));
+    return text;
+  }
   switch (verb) {
     case Verb::kAllReduce:
       return fmt::format("all_reduce({} x {}, {})", DataTypeName(type), count, ReduceOpName(op));

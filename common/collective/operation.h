@@ -12,6 +12,7 @@
 namespace muster::collective {
 
 enum class Verb : uint8_t { kAllReduce = 0, kBroadcast, kAllGather, kReduceScatter, kBarrier };
+const char* VerbName(Verb verb);  // "all_reduce", ...
 
 // What all ranks must agree on; it travels with the data, and is compared before any byte of the
 // data is used. Plain memory, 32 bytes.
@@ -22,7 +23,13 @@ struct Signature {
   Verb verb = Verb::kBarrier;
   DataType type = DataType::kByte;
   ReduceOp op = ReduceOp::kSum;
-  uint8_t spare[9] = {};
+  // Where processes carry it out for their replicas: what those asked for, which another operation
+  // may look like from here (a mean is summed first, a root is a process).
+  bool for_replicas = false;
+  int32_t asked_root = -1;
+  Verb asked_verb = Verb::kBarrier;
+  ReduceOp asked_op = ReduceOp::kSum;
+  uint8_t spare[2] = {};
   bool operator==(const Signature&) const = default;
   std::string Text() const;  // "all_reduce(float32 x 100, sum)"
 };

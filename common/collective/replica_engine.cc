@@ -113,6 +113,7 @@ class ReplicaEngine : public Engine {
   }
 
   absl::Status RunVerb(const Operation& operation, MonotonicTime deadline) {
+    if (leads()) IssueFor(*replicas_->group, operation.signature);
     switch (operation.signature.verb) {
       case Verb::kAllReduce:
         return AllReduce(operation, deadline);
@@ -267,13 +268,16 @@ std::vector<std::unique_ptr<Communicator>> MakeReplicaCommunicators(
     return result;
   }
   group->set_timeout(timeout);
+  const auto recorder = collective::TakeRecorder(*group);
   auto replicas =
       std::make_shared<collective::Replicas>(std::move(group), replicas_per_rank, timeout);
   const int local = replicas_per_rank[replicas->group->rank()];
   for (int i = 0; i < local; ++i) {
     result.push_back(collective::MakeCommunicator(
-        std::make_unique<collective::ReplicaEngine>(replicas, i),
-        {.rank = replicas->first + i, .size = replicas->total, .timeout = timeout}));
+        std::make_unique<collective::ReplicaEngine>(replicas, i), {.rank = replicas->first + i,
+                                                                   .size = replicas->total,
+                                                                   .timeout = timeout,
+                                                                   .recorder = recorder}));
   }
   return result;
 }

@@ -369,6 +369,46 @@ TEST_P(Failure, TypesOpsAndVerbsThatDifferAreNamed) {
   }
 }
 
+// Seen from a process, what its replicas ask for may look like another process's operation.
+TEST(Replicas, ProcessesWhoseReplicasAskForDifferentThingsAreNamed) {
+  struct Case {
+    std::function<WorkPtr(Communicator&, std::vector<double>&)> first, second;
+    std::vector<std::string> says;
+  };
+  const auto all_reduce = [](ReduceOp op) {
+    return [op](Communicator& c, std::vector<double>& data) {
+      return c.AllReduce({data.data(), 4000, DataType::kFloat64}, op);
+    };
+  };
+  const auto broadcast = [](int root) {
+    return [root](Communicator& c, std::vector<double>& data) {
+      return c.Broadcast({data.data(), 4000, DataType::kFloat64}, root);
+    };
+  };
+  const auto scatter = [](Communicator& c, std::vector<double>& data) {
+    return c.ReduceScatter({data.data(), 4000, DataType::kFloat64},
+                           {data.data() + 4000, 1000, DataType::kFloat64}, ReduceOp::kSum);
+  };
+  for (const Case& with : std::vector<Case>{
+           {all_reduce(ReduceOp::kSum), all_reduce(ReduceOp::kMean), {"all_reduce(mean)", "sum"}},
+           {broadcast(0), broadcast(1), {"from replica 0", "from replica 1"}},
+           {all_reduce(ReduceOp::kSum), scatter, {"all_reduce(float64", "reduce_scatter(sum)"}}}) {
+    for (const char* backend : {"replicas", "replicas_tcp"}) {
+      TestGroup group = MakeGroup(backend, 4);
+      OnEachRank(4, [&](int rank) {
+        std::vector<double> data(5000);
+        const auto& issue = rank < 2 ? with.first : with.second;
+        const absl::Status status = issue(group[rank], data)->Wait();
+        EXPECT_EQ(ExitCodeOf(status), ExitCode::kProgramFailed) << status;
+        for (const std::string& part : with.says)
+          EXPECT_THAT(std::string(Message(status)), HasSubstr(part));
+        EXPECT_THAT(std::string(Message(status)), HasSubstr("worker:0"));
+        EXPECT_THAT(std::string(Message(status)), HasSubstr("worker:1"));
+      });
+    }
+  }
+}
+
 TEST_P(Failure, ARankThatNeverComesIsNamed) {
   for (const int absent : {0, 2}) {
     TestGroup group = MakeGroup(GetParam(), 4, {.timeout = std::chrono::milliseconds(400)});
