@@ -12,6 +12,7 @@
 #include "chief/checkpoints.h"
 #include "chief/coordinator.h"
 #include "chief/evaluation_service.h"
+#include "chief/flight_service.h"
 #include "chief/owner.h"
 #include "chief/publisher.h"
 #include "chief/resume.h"
@@ -20,6 +21,8 @@
 
 namespace muster {
 namespace {
+
+constexpr Duration kFlightDrain = std::chrono::seconds(5);  // a slow disk's
 
 std::vector<DeclaredMember> DeclaredMembers(const ClusterSpec& cluster) {
   std::vector<DeclaredMember> members;
@@ -98,6 +101,7 @@ class Chief : public ChiefRole, private Observer {
   CoordinatorOptions OptionsOfCoordinator();
   CheckpointsOptions OptionsOfCheckpoints();
   EvaluationServiceOptions OptionsOfEvaluation();
+  FlightServiceOptions OptionsOfFlight();
   void Announce(int64_t step, const std::string& name, const std::string& path, bool final);
   absl::Status OpenStore(int64_t restored_step);
 
@@ -115,8 +119,9 @@ class Chief : public ChiefRole, private Observer {
   std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<Checkpoints> checkpoints_;  // none without a model_dir
   bool begun_ = false;
-  // None of the two where this process is alone.
+  // None of the three where this process is alone.
   std::unique_ptr<EvaluationService> evaluation_;
+  std::unique_ptr<FlightService> flight_;
   std::unique_ptr<Coordinator> coordinator_;
   absl::Mutex mu_;
   absl::Mutex ending_;  // before mu_
@@ -139,7 +144,7 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
   options.server.address = cluster.AddressOf(*options_.cluster.chief()).ToString();
   options.server.bind_timeout = job.timeouts.bind;
   options.server.tls = {job.tls.enabled, job.tls.certificate, job.tls.key, job.tls.authority};
-  options.services = {evaluation_->service()};
+  options.services = {evaluation_->service(), flight_->service()};
   options.members = DeclaredMembers(cluster);
   options.admission.cluster_digest = cluster.Digest();
   options.admission.cluster = cluster.ToJson().dump();
@@ -189,6 +194,7 @@ absl::Status Chief::Start() {
   publisher_ = Publisher::Open(std::move(publisher));
   if (!options_.cluster.local()) {
     evaluation_ = EvaluationService::Make(OptionsOfEvaluation());
+    flight_ = FlightService::Make(OptionsOfFlight());
     MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(OptionsOfCoordinator()));
     absl::MutexLock lock(&mu_);
     to_end_ = coordinator_.get();
@@ -227,6 +233,18 @@ EvaluationServiceOptions Chief::OptionsOfEvaluation() {
   options.rules.resume = job.timeouts.resume;
   options.rules.evaluate = job.timeouts.evaluate;
   options.hold = std::min<Duration>(options.hold, job.timeouts.heartbeat / 4);
+  return options;
+}
+
+FlightServiceOptions Chief::OptionsOfFlight() {
+  FlightServiceOptions options;
+  options.model_dir = options_.job.model_dir;
+  options.cluster_digest = options_.cluster.cluster.Digest();
+  options.run_id = [this] { return RunId(); };
+  for (const TaskId& task : options_.cluster.cluster.Members())
+    options.tasks.insert(task.ToString());
+  if (owner_ != nullptr) options.fence = [owner = owner_] { return owner->Check(); };
+  options.files = &files_;
   return options;
 }
 
@@ -363,6 +381,7 @@ absl::Status Chief::End(const absl::Status& result) {
   else if (owner_ != nullptr && begun_)
     LogInfo("result in {}/result.json", options_.job.model_dir);
   if (evaluation_ != nullptr) evaluation_->End(verdict);
+  if (flight_ != nullptr) flight_->Drain(kFlightDrain);
   verdict_ = status;
   return status;
 }

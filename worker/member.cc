@@ -13,6 +13,7 @@
 #include "common/base/logging.h"
 #include "common/cluster/protocol.h"
 #include "worker/aborter.h"
+#include "worker/flight_courier.h"
 #include "worker/held_communicator.h"
 #include "worker/session_client.h"
 
@@ -20,6 +21,7 @@ namespace muster {
 namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(100);
+constexpr Duration kLastWords = std::chrono::seconds(3);  // for the record of one that hangs
 constexpr Duration kLate = std::chrono::seconds(1);  // between two ticks: this process was stopped
 
 uint64_t RandomNumber() {
@@ -79,6 +81,9 @@ class MemberImpl final : public Member {
   proto::Hello HelloLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   proto::Report ReportLocked(MonotonicTime now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLocked(Verdict verdict) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Sends the flight record, once for each generation that was aborted and once for a job that
+  // failed. `more`: for another reason.
+  void KeepRecordLocked(const std::string& more) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LoseChiefLocked(MonotonicTime now, const std::string& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Once, where the loop should have come back from a generation that is over: why that is. Else
@@ -163,6 +168,12 @@ class MemberImpl final : public Member {
   bool in_loop_ ABSL_GUARDED_BY(mu_) = false;  // the loop has a generation and trains
   std::optional<MonotonicTime> over_since_ ABSL_GUARDED_BY(mu_);
   bool stuck_told_ ABSL_GUARDED_BY(mu_) = false;
+
+  const std::shared_ptr<FlightRecorder> recorder_ = std::make_shared<FlightRecorder>();
+  uint64_t recorded_generation_ ABSL_GUARDED_BY(mu_) = 0;  // whose end is recorded
+  bool recorded_verdict_ ABSL_GUARDED_BY(mu_) = false;
+  // Null without a channel. Its thread takes mu_.
+  std::unique_ptr<FlightCourier> courier_ ABSL_GUARDED_BY(mu_);
 };
 
 MemberImpl::MemberImpl(MemberOptions options)
@@ -172,6 +183,15 @@ MemberImpl::MemberImpl(MemberOptions options)
   absl::MutexLock lock(&mu_);
   if (channel.ok()) {
     stub_ = proto::Coordinator::NewStub(*channel);
+    FlightCourierOptions courier;
+    courier.channel = *channel;
+    courier.cluster_digest = options_.cluster_digest;
+    courier.fallback_folder = options_.flight_folder;
+    courier.on_idle = [this] {
+      absl::MutexLock told(&mu_);
+      ChangedLocked();
+    };
+    courier_ = std::make_unique<FlightCourier>(std::move(courier));
   } else {
     EndLocked({ExitCodeOf(channel.status()), options_.task, options_.host.name, -1,
                Phase::kStarting, std::string(Message(channel.status()))});
@@ -185,6 +205,12 @@ MemberImpl::~MemberImpl() {
     wake_.SignalAll();
   }
   if (thread_.joinable()) thread_.join();
+  std::unique_ptr<FlightCourier> courier;
+  {
+    absl::MutexLock lock(&mu_);
+    courier = std::move(courier_);
+  }
+  courier.reset();  // while the chief still counts on this member
   std::vector<std::shared_ptr<SessionClient>> closed;  // dropped without mu_, on this thread
   absl::MutexLock lock(&mu_);
   if (session_) session_->Leave();
@@ -205,17 +231,20 @@ void MemberImpl::Run() {
     absl::Status why;
     std::optional<Verdict> tell;
     std::string stuck;
+    FlightCourier* courier = nullptr;  // lives longer than this thread
     {
       absl::MutexLock lock(&mu_);
+      courier = courier_.get();
       if (!changed_ && !exiting_) wake_.WaitWithTimeout(&mu_, absl::FromChrono(kTick));
       const MonotonicTime now = Clock::now();
       AllowForLatenessLocked(now);
       if (!verdict_) WatchChiefLocked(now);
       if (!verdict_ && !exiting_) ConnectLocked(now);
+      stuck = StuckLocked(now);
+      KeepRecordLocked(stuck);
       SendLocked(now);
       closed.swap(closed_sessions_);
       doomed = TakeDoomedLocked(&why);
-      stuck = StuckLocked(now);
       if (verdict_ && !verdict_told_) {
         verdict_told_ = true;
         tell = verdict_;
@@ -223,7 +252,10 @@ void MemberImpl::Run() {
       if (exiting_ && doomed.empty()) return;
     }
     if (!doomed.empty()) aborter_.Abort(std::move(doomed), why);
-    if (!stuck.empty() && options_.on_stuck) options_.on_stuck(stuck);
+    if (!stuck.empty() && options_.on_stuck) {
+      if (courier != nullptr) courier->WaitIdle(kLastWords);
+      options_.on_stuck(stuck);
+    }
     if (tell && options_.on_verdict) options_.on_verdict(*tell);
   }
 }
@@ -361,14 +393,37 @@ proto::Report MemberImpl::ReportLocked(MonotonicTime now) const {
   report.set_outcome_message(std::string(Message(outcome_)));
   report.set_stop_requested(StopRequested());
   report.set_leave_requested(leave_);
-  report.set_acknowledged(verdict_.has_value());
+  // Who has acknowledged is not waited for any more, and neither is its record.
+  report.set_acknowledged(verdict_.has_value() && !(courier_ && courier_->busy()));
   return report;
 }
 
 void MemberImpl::EndLocked(Verdict verdict) {
   if (verdict_) return;
   verdict_ = std::move(verdict);
+  recorder_->Note(FlightKind::kVerdict, verdict_->code == ExitCode::kDone ? "" : Story(*verdict_));
   ChangedLocked();
+}
+
+void MemberImpl::KeepRecordLocked(const std::string& more) {
+  const uint64_t generation = highest_generation_;
+  if (generation == 0 || !courier_) return;
+  const bool failed = verdict_ && verdict_->code != ExitCode::kDone &&
+                      verdict_->code != ExitCode::kPreempted && !recorded_verdict_;
+  const bool aborted = !verdict_ && aborted_ >= generation && recorded_generation_ < generation;
+  if (!failed && !aborted && more.empty()) return;
+  recorded_verdict_ = recorded_verdict_ || failed;
+  recorded_generation_ = generation;
+  FlightHeader header;
+  header.task = options_.task;
+  header.host = options_.host.name;
+  header.pid = options_.host.pid;
+  header.run_id = welcome_ ? welcome_->run_id : "";
+  header.generation = generation;
+  for (const proto::RosterEntry& entry : formation_.members())
+    header.members.push_back(entry.task());
+  header.reason = !more.empty() ? more : failed ? Story(*verdict_) : abort_reason_;
+  courier_->Keep(std::move(header), *recorder_, failed || !more.empty());
 }
 
 void MemberImpl::LoseChiefLocked(MonotonicTime now, const std::string& why) {
@@ -380,6 +435,7 @@ void MemberImpl::LoseChiefLocked(MonotonicTime now, const std::string& why) {
   // Its successor will find this process, with the state that it holds.
   LogWarning("{}; waiting up to {:g} s for it to come back (timeouts.rejoin)", story,
              Seconds(options_.timeouts.rejoin));
+  recorder_->Note(FlightKind::kChiefLost, why);
   aborted_ = highest_generation_;
   abort_reason_ = std::move(story);
   generation_ = 0;
@@ -417,7 +473,8 @@ void MemberImpl::OnMessage(uint64_t session, const proto::CoordinatorMessage& me
     case proto::CoordinatorMessage::kVerdict:
       return EndLocked(VerdictFromProto(message.verdict()));
     case proto::CoordinatorMessage::kPulse:
-      if (message.pulse().stop_requested()) stop_ = true;
+      if (message.pulse().stop_requested() && !stop_.exchange(true))
+        recorder_->Note(FlightKind::kStopRequested, "all stop at an agreed step");
       return;
     case proto::CoordinatorMessage::kRoster:
       if (!options_.is_chief) LogInfo("{}", message.roster());
@@ -425,12 +482,16 @@ void MemberImpl::OnMessage(uint64_t session, const proto::CoordinatorMessage& me
     case proto::CoordinatorMessage::kFormation:
       return FormationLocked(message.formation());
     case proto::CoordinatorMessage::kStart:
-      if (message.start() == generation_) started_ = generation_;
+      if (message.start() == generation_ && started_ != generation_) {
+        started_ = generation_;
+        recorder_->Note(FlightKind::kStarted);
+      }
       return wake_.SignalAll();
     case proto::CoordinatorMessage::kAbort:
       if (message.abort().generation() <= aborted_) return;
       aborted_ = message.abort().generation();
       abort_reason_ = message.abort().reason();
+      recorder_->Note(FlightKind::kAborted, abort_reason_);
       if (generation_ <= aborted_) generation_ = 0;
       return ChangedLocked();
     case proto::CoordinatorMessage::KIND_NOT_SET:
@@ -440,6 +501,8 @@ void MemberImpl::OnMessage(uint64_t session, const proto::CoordinatorMessage& me
 
 void MemberImpl::WelcomeLocked(const proto::Welcome& welcome) {
   session_up_ = true;
+  recorder_->Note(FlightKind::kChiefFound);
+  if (courier_) courier_->Retry();
   broken_since_.reset();
   backoff_.Reset();
   welcome_ = Welcome{welcome.run_id(), welcome.epoch(), welcome.job()};
@@ -456,6 +519,10 @@ void MemberImpl::FormationLocked(const proto::Formation& formation) {
   formation_ = formation;
   generation_ = highest_generation_ = formation.generation();
   waiting_ = false;
+  std::string members;
+  for (const proto::RosterEntry& entry : formation.members())
+    members += (members.empty() ? "" : ", ") + entry.task();
+  recorder_->EnterGeneration(generation_, members);
   SetPhaseLocked(Phase::kForming);
   ChangedLocked();
 }
@@ -523,9 +590,11 @@ absl::StatusOr<Generation> MemberImpl::NextGeneration(int64_t last_step) {
     absl::StatusOr<Replicas> made = Form(formation, &generation);
     absl::MutexLock lock(&mu_);
     if (made.ok()) {
+      recorder_->Note(FlightKind::kFormed, made->empty() ? "" : made->front()->Describe());
       generation.replicas = HoldLocked(id, *std::move(made));
       formed_ = id;
     } else if (!OverLocked(id)) {
+      recorder_->Note(FlightKind::kNotFormed, Message(made.status()));
       formation_error_.emplace();
       formation_error_->set_generation(id);
       formation_error_->set_message(std::string(Message(made.status())));
@@ -554,6 +623,7 @@ absl::StatusOr<MemberImpl::Replicas> MemberImpl::Form(const proto::Formation& fo
   spec.backend = options_.backend;
   spec.formation_timeout = options_.timeouts.formation;
   spec.operation_timeout = options_.timeouts.collective;
+  spec.recorder = recorder_;
   std::vector<std::vector<int>> cpus;
   int on_host = 0;
   for (const proto::RosterEntry& entry : formation.members()) {
@@ -595,8 +665,10 @@ MemberImpl::Replicas MemberImpl::HoldLocked(uint64_t generation, Replicas made) 
 }
 
 void MemberImpl::SetPhaseLocked(Phase phase) {
-  if (phase_ != phase) phase_since_ = Clock::now();
+  if (phase_ == phase) return;
+  phase_since_ = Clock::now();
   phase_ = phase;
+  recorder_->EnterPhase(phase, step_);
 }
 
 void MemberImpl::SetPhase(Phase phase, int64_t step) {
@@ -604,7 +676,10 @@ void MemberImpl::SetPhase(Phase phase, int64_t step) {
   // Training has begun: should this process be lost before its next heartbeat, the verdict can say
   // so.
   const bool begun = phase_ == Phase::kStarting || phase_ == Phase::kForming;
-  if (phase != phase_ || step != step_) phase_since_ = Clock::now();
+  if (phase != phase_ || step != step_) {
+    phase_since_ = Clock::now();
+    recorder_->EnterPhase(phase, step);
+  }
   phase_ = phase;
   step_ = step;
   if (begun) ChangedLocked();
@@ -635,6 +710,7 @@ void MemberImpl::ReportFailure(const absl::Status& failure) {
     absl::MutexLock lock(&mu_);
     in_loop_ = false;
     if (verdict_ || failure.ok()) return;
+    recorder_->Note(FlightKind::kFailure, Message(failure));
     const bool joined = welcome_.has_value();
     report = {options_.task, options_.chief_address, options_.cluster_digest,
               failure,       joined ? step_ : -1,    phase_,
@@ -647,6 +723,7 @@ void MemberImpl::ReportFailure(const absl::Status& failure) {
   absl::MutexLock lock(&mu_);
   if (!told.ok()) {
     if (!verdict_) LogWarning("the chief does not know of this failure: {}", Message(told));
+    if (!verdict_) KeepRecordLocked(std::string(Message(failure)));
     return;
   }
   // It comes over the session, where there is one.
@@ -657,6 +734,7 @@ void MemberImpl::ReportFailure(const absl::Status& failure) {
 
 void MemberImpl::RequestStop() {
   (options_.may_leave ? leave_ : stop_) = true;
+  recorder_->Note(FlightKind::kStopRequested, "this process was asked to");
   absl::MutexLock lock(&mu_);
   ChangedLocked();
 }

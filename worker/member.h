@@ -58,6 +58,7 @@ struct MemberOptions {
   rpc::HostIdentity host = rpc::ThisHost();
   rpc::ChannelOptions channel;
   MemberTimeouts timeouts;
+  std::string flight_folder;  // for records that do not reach the chief; empty: the system's
   // Makes one communicator for each local replica; FormGroup and MakeReplicaCommunicators behind
   // it (FormationOver below), or a test's own.
   std::function<absl::StatusOr<std::vector<std::unique_ptr<Communicator>>>(
