@@ -18,11 +18,14 @@
 #include "chief/resume.h"
 #include "common/base/logging.h"
 #include "common/rpc/host.h"
+#include "common/telemetry/supervisor.h"
 
 namespace muster {
 namespace {
 
 constexpr Duration kFlightDrain = std::chrono::seconds(5);  // a slow disk's
+// A member that was told to end may take this long before its supervisor ends it.
+constexpr Duration kToldGrace = std::chrono::seconds(5);
 
 std::vector<DeclaredMember> DeclaredMembers(const ClusterSpec& cluster) {
   std::vector<DeclaredMember> members;
@@ -114,6 +117,7 @@ class Chief : public ChiefRole, private Observer {
   const ChiefRoleOptions options_;
   const std::string self_;
   const std::shared_ptr<ForOwner> self_for_owner_ = std::make_shared<ForOwner>();
+  const std::unique_ptr<Supervisor> supervisor_ = MakeSupervisor();
   int64_t generations_ = 0;
   std::shared_ptr<Owner> owner_;  // none without a model_dir
   std::unique_ptr<Publisher> publisher_;
@@ -161,6 +165,9 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
   options.epoch = owner_ == nullptr ? 1 : owner_->epoch();
   options.on_epoch = [this](uint32_t epoch) {
     if (owner_ != nullptr) owner_->RaiseEpoch(epoch);
+  };
+  options.on_lost = [supervisor = supervisor_.get()](const LostMember& lost) {
+    supervisor->Lost({lost.task, lost.pid, lost.why, lost.told ? kToldGrace : Duration::zero()});
   };
   options.versions = options_.versions;
   options.decision = Deadlines(job);

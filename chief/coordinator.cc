@@ -242,8 +242,10 @@ void CoordinatorImpl::FormLocked(MonotonicTime now) {
           replicas, replicas == 1 ? "" : "s", counter_, admission_.run_id);
 }
 
-void CoordinatorImpl::DropLocked(MonotonicTime now, int member, const std::string& why) {
+void CoordinatorImpl::DropLocked(MonotonicTime now, int member, const std::string& why, bool told) {
   MemberState& m = state_.members[member];
+  if (options_.on_lost && !m.leaving)
+    options_.on_lost({m.task, slots_[member].hello.pid(), why, told});
   MemberState absent;
   absent.task = m.task;
   absent.address = m.address;
@@ -252,9 +254,11 @@ void CoordinatorImpl::DropLocked(MonotonicTime now, int member, const std::strin
   absent.in_generation = m.in_generation;
   absent.why_missing = why;
   absent.missing_since = now;
+  const uint64_t lost = m.incarnation;
   m = std::move(absent);
   if (auto session = std::move(slots_[member].session)) session->Kill();
   slots_[member] = Slot();
+  slots_[member].lost = lost;
 }
 
 void CoordinatorImpl::ExpelLocked(MonotonicTime now, int member, const Verdict& why) {
@@ -264,7 +268,7 @@ void CoordinatorImpl::ExpelLocked(MonotonicTime now, int member, const Verdict& 
     session->Send(std::move(message));
     session->Close();
   }
-  DropLocked(now, member, why.message);
+  DropLocked(now, member, why.message, /*told=*/true);
   state_.members[member].left = why.code == ExitCode::kPreempted;
 }
 

@@ -22,6 +22,13 @@ struct DeclaredMember {
   std::string address;  // of the cluster spec, for messages
 };
 
+struct LostMember {
+  std::string task;
+  int64_t pid = 0;
+  std::string why;
+  bool told = false;  // it is there, hangs, and was told to end
+};
+
 struct CoordinatorOptions {
   rpc::ServerOptions server;
   std::vector<grpc::Service*> services;  // more of them on the same port
@@ -32,6 +39,9 @@ struct CoordinatorOptions {
   std::function<void(uint32_t epoch)> on_epoch;
   // AdmissionOptions::fresh_run, and a member holds state of this run: it goes on.
   std::function<void(const std::string& run_id)> on_run_id;
+  // A member that had joined is lost, and another process may take its place. Called with the
+  // coordinator's lock held: it must not block.
+  std::function<void(const LostMember& lost)> on_lost;
   std::map<std::string, std::string> versions;  // a member's other ones are worth a warning
   DecisionOptions decision;
   Duration roster_interval = std::chrono::seconds(10);

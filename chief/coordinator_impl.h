@@ -50,13 +50,14 @@ class CoordinatorImpl final : public Coordinator,
   struct Slot {
     std::shared_ptr<muster::Session> session;  // null: none stands
     proto::Hello hello;                        // the last accepted one
+    uint64_t lost = 0;                         // the incarnation that was lost before
   };
 
   void Run();
   void ProbeBroken();
   void Act(MonotonicTime now, const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FormLocked(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void DropLocked(MonotonicTime now, int member, const std::string& why)
+  void DropLocked(MonotonicTime now, int member, const std::string& why, bool told = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Drops a member that hangs, and tells its process, so that it ends.
   void ExpelLocked(MonotonicTime now, int member, const Verdict& why)

@@ -1,5 +1,6 @@
 // What members say over their sessions, and the unary RPCs.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -111,6 +112,7 @@ proto::CoordinatorMessage CoordinatorImpl::WelcomeLocked() const {
   message.mutable_welcome()->set_run_id(admission_.run_id);
   message.mutable_welcome()->set_epoch(epoch_);
   message.mutable_welcome()->set_job(admission_.job);
+  message.mutable_welcome()->set_pid(getpid());
   return message;
 }
 
@@ -128,6 +130,8 @@ void CoordinatorImpl::BindLocked(const std::shared_ptr<muster::Session>& session
       AbortLocked(now, why);
     }
     if (m.joined) superseded_.insert(m.incarnation);
+    if (slot.lost != 0 && slot.lost != hello.incarnation()) superseded_.insert(slot.lost);
+    slot.lost = 0;
     MemberState fresh;
     fresh.task = m.task;
     fresh.address = m.address;
@@ -160,6 +164,14 @@ void CoordinatorImpl::BindLocked(const std::shared_ptr<muster::Session>& session
   slot.session = session;
   slot.hello = hello;
   LogDebug("{} joined from host {} (pid {})", TaskText(m.task), m.host, hello.pid());
+  const bool together = state_.stage == Stage::kForming || state_.stage == Stage::kRunning;
+  if (together && m.in_generation && hello.generation() == 0 &&
+      hello.highest_generation() == state_.generation) {
+    // It had lost this chief, and has left the generation.
+    const std::string why = fmt::format("{} had lost the chief for a while", TaskText(m.task));
+    LogWarning("{}", why);
+    AbortLocked(now, why);
+  }
   CatchUpLocked(member);
   WakeLocked();
 }

@@ -128,6 +128,7 @@ class LaunchCommand : public Command {
     request.options.restart = static_cast<RestartPolicy>(
         std::find(policies.begin(), policies.end(), restart_) - policies.begin());
     request.options.max_restarts = max_restarts_;
+    request.options.elastic = job.elastic.min_workers.has_value();
     request.options.end_grace = FromSeconds(end_grace_);
     request.options.verdict_timeout = FromSeconds(verdict_timeout_);
     return RunLaunch(request);

@@ -13,6 +13,7 @@
 #include "common/base/logging.h"
 #include "common/cluster/protocol.h"
 #include "worker/aborter.h"
+#include "worker/chief_silence.h"
 #include "worker/flight_courier.h"
 #include "worker/held_communicator.h"
 #include "worker/session_client.h"
@@ -140,6 +141,8 @@ class MemberImpl final : public Member {
   MonotonicTime next_line_ ABSL_GUARDED_BY(mu_);
   rpc::Backoff backoff_ ABSL_GUARDED_BY(mu_);
   std::string trouble_ ABSL_GUARDED_BY(mu_) = "no answer yet";  // why the chief is not reached
+  ChiefSilence chief_silence_ ABSL_GUARDED_BY(mu_);
+  int64_t chief_pid_ ABSL_GUARDED_BY(mu_) = 0;
 
   // What the coordinator said.
   std::optional<Welcome> welcome_ ABSL_GUARDED_BY(mu_);
@@ -177,7 +180,9 @@ class MemberImpl final : public Member {
 };
 
 MemberImpl::MemberImpl(MemberOptions options)
-    : options_(std::move(options)), backoff_(options_.channel.retry, incarnation_) {
+    : options_(std::move(options)),
+      backoff_(options_.channel.retry, incarnation_),
+      chief_silence_(options_.timeouts.heartbeat) {
   last_tick_ = phase_since_ = next_attempt_ = Clock::now();
   auto channel = rpc::MakeChannel(options_.chief_address, options_.channel);
   absl::MutexLock lock(&mu_);
@@ -232,6 +237,8 @@ void MemberImpl::Run() {
     std::optional<Verdict> tell;
     std::string stuck;
     FlightCourier* courier = nullptr;  // lives longer than this thread
+    std::optional<Duration> silence;
+    int64_t chief_pid = 0;
     {
       absl::MutexLock lock(&mu_);
       courier = courier_.get();
@@ -245,6 +252,8 @@ void MemberImpl::Run() {
       SendLocked(now);
       closed.swap(closed_sessions_);
       doomed = TakeDoomedLocked(&why);
+      if (!verdict_) silence = chief_silence_.News(now);
+      chief_pid = chief_pid_;
       if (verdict_ && !verdict_told_) {
         verdict_told_ = true;
         tell = verdict_;
@@ -252,6 +261,7 @@ void MemberImpl::Run() {
       if (exiting_ && doomed.empty()) return;
     }
     if (!doomed.empty()) aborter_.Abort(std::move(doomed), why);
+    if (silence && options_.on_chief_silent) options_.on_chief_silent(chief_pid, *silence);
     if (!stuck.empty() && options_.on_stuck) {
       if (courier != nullptr) courier->WaitIdle(kLastWords);
       options_.on_stuck(stuck);
@@ -271,6 +281,7 @@ void MemberImpl::AllowForLatenessLocked(MonotonicTime now) {
   if (joining_since_) move(&*joining_since_);
   if (over_since_) move(&*over_since_);
   if (stop_since_) move(&*stop_since_);
+  chief_silence_.Allow(now, gap);
 }
 
 // The chief's end is every member's own business: it must not wait for a verdict then.
@@ -465,6 +476,7 @@ void MemberImpl::OnMessage(uint64_t session, const proto::CoordinatorMessage& me
   absl::MutexLock lock(&mu_);
   if (session != session_number_) return;
   last_heard_ = Clock::now();
+  chief_silence_.Heard(last_heard_);
   switch (message.kind_case()) {
     case proto::CoordinatorMessage::kWelcome:
       return WelcomeLocked(message.welcome());
@@ -506,6 +518,7 @@ void MemberImpl::WelcomeLocked(const proto::Welcome& welcome) {
   broken_since_.reset();
   backoff_.Reset();
   welcome_ = Welcome{welcome.run_id(), welcome.epoch(), welcome.job()};
+  chief_pid_ = welcome.pid();
   ChangedLocked();
 }
 

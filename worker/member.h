@@ -68,6 +68,9 @@ struct MemberOptions {
   // Told once, on a Member's thread, when the job has ended: for a main that wants to end a
   // program that does not return.
   std::function<void(const Verdict&)> on_verdict;
+  // Told on a Member's thread: nothing was heard of the chief, the process `pid`, for
+  // MemberTimeouts::heartbeat, whatever became of the connection; zero: it is there again.
+  std::function<void(int64_t pid, Duration silence)> on_chief_silent;
   // Told once, on a Member's thread: the generation is over and the loop does not come back.
   std::function<void(const std::string& why)> on_stuck;
 };

@@ -15,6 +15,7 @@
 #include "common/base/termination_message.h"
 #include "common/cluster/verdict.h"
 #include "common/rpc/host.h"
+#include "common/telemetry/supervisor.h"
 #include "common/train/devices.h"
 #include "common/train/task_process.h"
 #include "common/train/trainer.h"
@@ -30,6 +31,9 @@ namespace {
 constexpr Duration kGraceAfterVerdict = std::chrono::seconds(3);
 // How long a process that failed before it joined tries to tell the chief.
 constexpr Duration kTellChief = std::chrono::seconds(10);
+// How long a chief that was silent for timeouts.heartbeat may take to be heard again before its
+// supervisor ends it.
+constexpr Duration kSilentChiefGrace = std::chrono::seconds(2);
 
 // SIGTERM and SIGINT, taken by one thread so that whatever they do is ordinary code. The first one
 // asks for a stop, the second one ends the process.
@@ -145,6 +149,7 @@ class Task {
   std::unique_ptr<ChiefRole> chief_;
   std::vector<c10::Device> devices_;
   std::unique_ptr<Trainer> trainer_;
+  const std::unique_ptr<Supervisor> supervisor_ = MakeSupervisor();
   const std::shared_ptr<std::atomic<bool>> back_ = std::make_shared<std::atomic<bool>>(false);
 };
 
@@ -310,6 +315,14 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
                         log = parts_.termination_log](const Verdict& verdict) {
     if (verdict.code != ExitCode::kDone) EndSoon(verdict, self, chief, back, log);
   };
+  if (!is_chief()) {
+    options.on_chief_silent = [supervisor = supervisor_.get(), chief = options.chief_task](
+                                  int64_t pid, Duration silence) {
+      if (silence == Duration::zero()) return supervisor->Found(chief);
+      supervisor->Lost(
+          {chief, pid, fmt::format("no answer for {:.1f} s", Seconds(silence)), kSilentChiefGrace});
+    };
+  }
   options.on_stuck = [log = parts_.termination_log](const std::string& why) {
     LogError("{}; ending this process", why);
     WriteTerminationMessage(log, why);

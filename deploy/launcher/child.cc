@@ -29,10 +29,11 @@ absl::Status MakePipe(Pipe* pipe) {
   return absl::OkStatus();
 }
 
-// A socket pair rather than a pipe: its writer can neither be blocked nor be killed by SIGPIPE.
+// A socket pair rather than a pipe: its writer can neither be blocked nor be killed by SIGPIPE. Of
+// packets, so that two writers in one process cannot mix their lines.
 absl::Status MakeProgressPipe(Pipe* pipe) {
   int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
     return ConfigurationError(fmt::format("cannot open a socket pair: {}", std::strerror(errno)));
   }
   pipe->read = Fd(ends[0]);

@@ -34,8 +34,8 @@ class Fd {
 struct ChildOptions {
   std::vector<std::string> arguments;              // the first one is the program's path
   std::map<std::string, std::string> environment;  // added to this process's, or replacing it
-  // A variable that gets the number of a file descriptor on which the child reports progress, as
-  // JSON lines; empty: none.
+  // A variable that gets the number of a file descriptor on which the child tells of its progress,
+  // and of tasks that its job has lost, as JSON lines; empty: none.
   std::string progress_variable;
 };
 

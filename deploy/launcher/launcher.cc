@@ -140,7 +140,7 @@ absl::StatusOr<Child> Launcher::StartChild(size_t index) const {
   if (index < state_.tasks.size())
     options.environment[kRestartsVariable] = std::to_string(state_.tasks[index].restarts);
   options.environment.emplace(kLogTaskVariable, "0");  // each line gets the task's name here
-  if (task.lead) options.progress_variable = kProgressFdVariable;
+  options.progress_variable = kProgressFdVariable;
   return Child::Start(options);
 }
 
@@ -154,6 +154,7 @@ absl::Status Launcher::StartTask(size_t index) {
   running_.push_back(
       std::make_unique<Running>(Running{std::move(child), {}, {}, {}, std::move(log)}));
   state_.tasks.push_back({task});
+  state_.tasks.back().pid = running_.back()->child.pid();
   return absl::OkStatus();
 }
 
@@ -168,6 +169,7 @@ void Launcher::StartAgain(size_t index) {
     task.ended_at = Clock::now();
     return;
   }
+  task.pid = child->pid();
   running_[index]->child = *std::move(child);
   task.ended = false;
   task.report = {};
@@ -206,7 +208,7 @@ int Launcher::Run() {
       until = std::min(until.value_or(*change), *change);
     Wait(until);
   }
-  const LaunchVerdict verdict = VerdictOf(state_);
+  const LaunchVerdict verdict = VerdictOf(state_, request_.options);
   Conclude(verdict);
   console_.Close();
   return verdict.code;
@@ -281,7 +283,7 @@ void Launcher::Drain(size_t index) {
 void Launcher::ReadProgress(size_t index) {
   Running& running = *running_[index];
   auto on_line = [&](std::string_view line) { OnProgress(index, line); };
-  char bytes[64 * 1024];
+  char bytes[128 * 1024];  // a packet is no larger
   while (running.child.progress) {
     const ssize_t size = read(running.child.progress.get(), bytes, sizeof bytes);
     if (size > 0) {
@@ -308,6 +310,11 @@ void Launcher::OnLine(size_t index, Stream stream, std::string_view line) {
 void Launcher::OnProgress(size_t index, std::string_view line) {
   const absl::StatusOr<Json> json = ParseJson(line, "progress");
   if (!json.ok()) return;
+  if (IsSupervisorLine(*json)) {
+    if (const auto told = SupervisorLineFromJson(*json); told.ok())
+      Note(Clock::now(), *told, &state_);
+    return;
+  }
   const absl::StatusOr<ProgressState> state = ProgressFromJson(*json);
   if (!state.ok()) return;
   for (const std::string& text : display_.Update(*state, Clock::now())) {
@@ -362,6 +369,7 @@ void Launcher::ReapAll() {
     task.ended = true;
     task.report = *report;
     task.ended_at = Clock::now();
+    task.lost.reset();
     if (task.task.lead) {
       for (const std::string& line :
            display_.Update({.kind = ProgressState::Kind::kEnd}, task.ended_at)) {
@@ -376,9 +384,9 @@ void Launcher::ReapAll() {
   }
 }
 
-// A task that died without a word of its own. Who exits says why, to the chief too.
+// A task that another process could have replaced. Below 128 it says itself why it ends.
 void Launcher::TellChief(const TaskState& task) const {
-  if (request_.tell_chief == nullptr || task.report.signal == 0) return;
+  if (request_.tell_chief == nullptr || (task.report.signal == 0 && task.report.code < 128)) return;
   if (task.task.lead || task.task.type == "evaluator") return;
   if (Restartable(state_, task, request_.options) || state_.stop_requests > 0) return;
   const TaskState& lead = state_.tasks[0];  // the lead comes first
@@ -400,6 +408,10 @@ bool Launcher::Act(const LaunchDecision& decision) {
     case LaunchAction::kKill:
       state_.killed_at = Clock::now();
       SignalAll(SIGKILL);
+      return false;
+    case LaunchAction::kKillTask:
+      state_.tasks[decision.task].lost.reset();
+      running_[decision.task]->child.Signal(SIGKILL);
       return false;
     case LaunchAction::kRestart:
       StartAgain(static_cast<size_t>(decision.task));

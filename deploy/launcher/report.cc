@@ -62,16 +62,17 @@ std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& o
                             task.restarts == 1 ? "once" : fmt::format("{} times", task.restarts));
   }
   if (!restarts.empty()) lines.push_back("started again: " + restarts);
-  if (verdict.code != 0) {
-    // The lead's own end is in the line above; who stopped as it was told to is no news.
-    std::string others;
-    for (const TaskState& task : state.tasks) {
-      if (!task.ended || task.task.lead || task.report.code == 0) continue;
-      if (ToldToStop(task.report)) continue;
-      others += fmt::format("{}{} {}", others.empty() ? "" : "; ", task.task.Name(),
-                            Describe(task.report));
-    }
-    if (!others.empty()) lines.push_back("others: " + others);
+  // The lead's own end is in the line above; that others stopped when all did is no news.
+  const bool completed = verdict.code == static_cast<int>(ExitCode::kDone);
+  std::string others;
+  for (const TaskState& task : state.tasks) {
+    if (!task.ended || task.task.lead || task.report.code == 0) continue;
+    if (ToldToStop(task.report) && !completed) continue;
+    others +=
+        fmt::format("{}{} {}", others.empty() ? "" : "; ", task.task.Name(), Describe(task.report));
+  }
+  if (!others.empty()) lines.push_back((completed ? "lost on the way: " : "others: ") + others);
+  if (!completed) {
     // Said long before the last line of the survivors: here it is found.
     if (!outcome.root_cause.empty()) lines.push_back(outcome.root_cause);
   }

@@ -16,6 +16,8 @@ const TaskState& Lead(const LaunchState& state) {
                        [](const TaskState& task) { return task.task.lead; });
 }
 
+bool Retryable(const ExitReport& report) { return report.signal != 0 || report.code >= 128; }
+
 // A task that ended for a reason of its own; an evaluator never fails a job, and one that stopped
 // as preempted was told to.
 bool Failed(const TaskState& task) {
@@ -23,10 +25,18 @@ bool Failed(const TaskState& task) {
          !ToldToStop(task.report);
 }
 
-const TaskState* FirstFailure(const LaunchState& state) {
+// A worker whose end leaves an elastic job as it is; how few may go on is the chief's to judge.
+bool Spared(const TaskState& task, const LaunchOptions& options) {
+  return options.elastic && !task.task.lead && task.task.type == "worker" && Retryable(task.report);
+}
+
+// The first failure that is worth a verdict.
+template <typename Counts>
+const TaskState* FirstFailure(const LaunchState& state, Counts counts) {
   const TaskState* first = nullptr;
   for (const TaskState& task : state.tasks) {
-    if (Failed(task) && (first == nullptr || task.ended_at < first->ended_at)) first = &task;
+    if (!Failed(task) || !counts(task)) continue;
+    if (first == nullptr || task.ended_at < first->ended_at) first = &task;
   }
   return first;
 }
@@ -65,15 +75,53 @@ LaunchVerdict VerdictOfTask(const TaskState& task) {
 
 }  // namespace
 
+namespace {
+
+// Whether its process, should it be killed, would be followed by another.
+bool Replaceable(const LaunchState& state, const TaskState& task, const LaunchOptions& options) {
+  return options.restart != RestartPolicy::kNever && state.stop_requests == 0 &&
+         !state.terminated_at && task.restarts < options.max_restarts;
+}
+
+}  // namespace
+
 bool Restartable(const LaunchState& state, const TaskState& task, const LaunchOptions& options) {
-  if (!task.ended || options.restart == RestartPolicy::kNever) return false;
-  if (state.stop_requests > 0 || state.terminated_at) return false;
-  if (task.report.signal == 0 && task.report.code < 128) return false;
-  if (ToldToStop(task.report) && options.restart != RestartPolicy::kAlways) return false;
-  return task.restarts < options.max_restarts;
+  if (!task.ended || !Replaceable(state, task, options) || !Retryable(task.report)) return false;
+  return !ToldToStop(task.report) || options.restart == RestartPolicy::kAlways;
+}
+
+void Note(MonotonicTime now, const SupervisorLine& line, LaunchState* state) {
+  for (TaskState& task : state->tasks) {
+    if (fmt::format("{}:{}", task.task.type, task.task.index) != line.lost.task) continue;
+    if (line.found) {
+      task.lost.reset();
+    } else if (!task.ended && !task.lost && task.pid == line.lost.pid) {
+      task.lost = line.lost;
+      task.kill_at = now + line.lost.grace;
+    }
+  }
 }
 
 namespace {
+
+// A frozen process holds its port, and may wake in the middle of its successor's work.
+std::optional<LaunchDecision> NextKill(MonotonicTime now, const LaunchState& state,
+                                       const LaunchOptions& options) {
+  if (state.killed_at) return std::nullopt;
+  std::optional<LaunchDecision> next;
+  for (size_t i = 0; i < state.tasks.size(); ++i) {
+    const TaskState& task = state.tasks[i];
+    if (task.ended || !task.lost || !Replaceable(state, task, options)) continue;
+    if (next && *next->until <= task.kill_at) continue;
+    next = LaunchDecision{LaunchAction::kWait, "", task.kill_at, static_cast<int>(i)};
+  }
+  if (!next || now < *next->until) return next;
+  const TaskState& task = state.tasks[next->task];
+  next->action = LaunchAction::kKillTask;
+  next->reason = fmt::format("killing {} (pid {}), which is lost to the job: {}", task.task.Name(),
+                             task.pid, task.lost->why);
+  return next;
+}
 
 MonotonicTime RestartAt(const TaskState& task, const LaunchOptions& options) {
   return task.ended_at + task.restarts * options.restart_delay;
@@ -127,10 +175,13 @@ std::string Describe(const ExitReport& report) {
                          : fmt::format("exited with code {} ({})", report.code, meaning);
 }
 
-LaunchDecision Decide(MonotonicTime now, const LaunchState& state, const LaunchOptions& options) {
+namespace {
+
+// What is next if no single task is to be killed or started.
+LaunchDecision DecideForAll(MonotonicTime now, const LaunchState& state,
+                            const LaunchOptions& options) {
   const bool all_ended = std::all_of(state.tasks.begin(), state.tasks.end(),
                                      [](const TaskState& task) { return task.ended; });
-  if (const auto restart = NextRestart(now, state, options)) return *restart;
   if (all_ended) return {LaunchAction::kDone};
   if (state.killed_at) {
     const MonotonicTime limit = *state.killed_at + options.reap_timeout;
@@ -160,7 +211,10 @@ LaunchDecision Decide(MonotonicTime now, const LaunchState& state, const LaunchO
             fmt::format("still running {:.3g} s after {}, killed: {}", Seconds(options.end_grace),
                         since, NamesOfTheLiving(state))};
   }
-  if (const TaskState* failure = FirstFailure(state)) {
+  const auto counts = [&](const TaskState& task) {
+    return !Spared(task, options) && !Restartable(state, task, options);
+  };
+  if (const TaskState* failure = FirstFailure(state, counts)) {
     const MonotonicTime limit = failure->ended_at + options.verdict_timeout;
     if (now < limit) return {LaunchAction::kWait, "", limit};
     return {LaunchAction::kTerminate,
@@ -171,9 +225,23 @@ LaunchDecision Decide(MonotonicTime now, const LaunchState& state, const LaunchO
   return {};
 }
 
-LaunchVerdict VerdictOf(const LaunchState& state) {
+}  // namespace
+
+LaunchDecision Decide(MonotonicTime now, const LaunchState& state, const LaunchOptions& options) {
+  const auto kill = NextKill(now, state, options);
+  if (kill && kill->action != LaunchAction::kWait) return *kill;
+  const auto restart = NextRestart(now, state, options);
+  if (restart && restart->action != LaunchAction::kWait) return *restart;
+  LaunchDecision decision = restart ? *restart : DecideForAll(now, state, options);
+  if (kill && decision.action == LaunchAction::kWait)
+    decision.until = std::min(decision.until.value_or(*kill->until), *kill->until);
+  return decision;
+}
+
+LaunchVerdict VerdictOf(const LaunchState& state, const LaunchOptions& options) {
   const TaskState& lead = Lead(state);
-  const TaskState* first = FirstFailure(state);
+  const TaskState* first =
+      FirstFailure(state, [&](const TaskState& task) { return !Spared(task, options); });
   // The lead's own exit code is its verdict over all, whoever failed first; but not if it was
   // silent until it was told to stop.
   if (lead.ended && lead.report.signal == 0 && (!state.terminated_at || first == nullptr)) {

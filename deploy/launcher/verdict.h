@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/telemetry/supervisor.h"
 #include "deploy/launcher/child.h"
 #include "deploy/launcher/plan.h"
 
@@ -24,7 +25,9 @@ inline constexpr std::string_view kRestartPolicyNames[] = {"never", "on-failure"
 
 struct LaunchOptions {
   RestartPolicy restart = RestartPolicy::kNever;
-  int max_restarts = 10;  // of each task
+  int max_restarts = 10;  // of each task, however long it ran
+  // The job goes on without a worker that is lost (elastic.min_workers).
+  bool elastic = false;
   // Before the second and later restarts of one task, growing by as much each time.
   Duration restart_delay = std::chrono::seconds(1);
   // After the lead's end the others may take this long to end by themselves.
@@ -41,6 +44,10 @@ struct TaskState {
   ExitReport report;
   MonotonicTime ended_at;
   int restarts = 0;
+  pid_t pid = 0;
+  // The job has lost it, though its process may still be there; killed at `kill_at`.
+  std::optional<LostTask> lost;
+  MonotonicTime kill_at;
 };
 
 struct LaunchState {
@@ -54,6 +61,7 @@ enum class LaunchAction {
   kWait,
   kTerminate,  // SIGTERM to all that are left
   kKill,       // SIGKILL to all that are left
+  kKillTask,   // SIGKILL to `task`, which is lost to its job, so that it can be started again
   kRestart,    // start `task` again
   kDone,       // nothing is left, or it cannot be ended
 };
@@ -62,13 +70,17 @@ struct LaunchDecision {
   LaunchAction action = LaunchAction::kWait;
   std::string reason;                  // a sentence, for all but kWait and an ordinary kDone
   std::optional<MonotonicTime> until;  // kWait: look again then, if nothing happens before
-  int task = -1;                       // kRestart: its index
+  int task = -1;                       // kKillTask, kRestart: its index
 };
 
 LaunchDecision Decide(MonotonicTime now, const LaunchState& state, const LaunchOptions& options);
 
 // Whether it has ended and is started again, now or later.
 bool Restartable(const LaunchState& state, const TaskState& task, const LaunchOptions& options);
+
+// A task told that another one is lost to the job, or was found again. What it says about a process
+// that has ended since is no news.
+void Note(MonotonicTime now, const SupervisorLine& line, LaunchState* state);
 
 struct LaunchVerdict {
   int code = 0;
@@ -77,7 +89,7 @@ struct LaunchVerdict {
 };
 
 // REQUIRES: the lead has ended, or the launcher has killed everything.
-LaunchVerdict VerdictOf(const LaunchState& state);
+LaunchVerdict VerdictOf(const LaunchState& state, const LaunchOptions& options = {});
 
 // `task` is an evaluator that ended for a reason of its own, while the job was well.
 bool GoesOnWithout(const LaunchState& state, const TaskState& task);

@@ -1,10 +1,12 @@
 // Going on after a loss: generations come and go, the members and what they hold stay.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
 #include "tests/unit/control/harness.h"
+#include "worker/chief_silence.h"
 
 namespace muster::testing {
 namespace {
@@ -173,24 +175,50 @@ class QuickRecovery : public Recovery {
 };
 
 TEST_F(QuickRecovery, AFrozenMemberThatWakesJoinsAsNew) {
-  ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
+  CoordinatorOptions chief = coordinator_options();
+  std::vector<LostMember> lost;
+  chief.on_lost = [&lost](const LostMember& member) { lost.push_back(member); };
+  ASSERT_TRUE(cluster_.StartChief(std::move(chief)).ok());
   Crew crew;
   Generation next[2];
   crew.Add(member_options(0), LoseOne(12, &next[0]));
   MemberOptions options = member_options(1);
   options.timeouts.heartbeat_interval = std::chrono::hours(1);  // says nothing by itself
   options.timeouts.heartbeat = std::chrono::hours(1);
+  options.host.pid = 4711;
   crew.Add(std::move(options), LoseOne(12, &next[1]));
   crew.Join();
   EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
   EXPECT_EQ(next[1].id, (1ull << 32) | 2);
   EXPECT_EQ(next[1].owner_step, 12);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].task, "worker:0");
+  EXPECT_EQ(lost[0].pid, 4711);
+  EXPECT_FALSE(lost[0].told);
+  EXPECT_THAT(lost[0].why, HasSubstr("no heartbeat"));
 }
 
 class PairRecovery : public Recovery {
  protected:
   PairRecovery() : Recovery(1) {}
 };
+
+// The chief was frozen: it knows nothing of what its members think of it.
+TEST_F(PairRecovery, AMemberThatGaveTheChiefUpEndsTheGenerationWhenItComesBack) {
+  ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
+  Crew crew;
+  Generation next[2];
+  crew.Add(member_options(0), LoseOne(12, &next[0]));
+  MemberOptions options = member_options(1);
+  options.timeouts.heartbeat = std::chrono::milliseconds(1000);
+  options.timeouts.heartbeat_interval = std::chrono::seconds(5);  // nor are there answers
+  crew.Add(std::move(options), LoseOne(12, &next[1]));
+  const MonotonicTime start = Clock::now();
+  crew.Join();
+  EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
+  EXPECT_LT(Clock::now() - start, coordinator_options().decision.heartbeat);
+  EXPECT_GT(next[1].id, (1ull << 32) | 1);
+}
 
 TEST_F(PairRecovery, AReplacedMemberThatWakesIsSuperseded) {
   CoordinatorOptions chief = coordinator_options();
@@ -227,6 +255,8 @@ TEST_F(PairRecovery, AReplacedMemberThatWakesIsSuperseded) {
 TEST_F(QuickRecovery, AMemberThatHangsIsToldAndItsPlaceIsTaken) {
   CoordinatorOptions options = coordinator_options();
   options.decision.phase[static_cast<int>(Phase::kReduce)] = std::chrono::milliseconds(600);
+  std::atomic<bool> was_told = false;
+  options.on_lost = [&was_told](const LostMember& member) { was_told = member.told; };
   ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
   Crew crew;
   Generation next;
@@ -245,6 +275,7 @@ TEST_F(QuickRecovery, AMemberThatHangsIsToldAndItsPlaceIsTaken) {
   hangs.reset();
   crew.Add(member_options(1), FinishAt7);
   crew.Join();
+  EXPECT_TRUE(was_told);
   EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
   EXPECT_EQ(next.owner_step, 12);
 }
@@ -273,6 +304,41 @@ TEST_F(QuickRecovery, AnAbortThatHangsIsStuckToo) {
   }
   EXPECT_TRUE(stuck.WaitForNotificationWithTimeout(absl::Seconds(20)));
   gate.Notify();
+}
+
+TEST_F(Recovery, ASilentChiefIsTold) {
+  ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
+  MemberOptions options = member_options(1);
+  options.timeouts.heartbeat = std::chrono::milliseconds(500);
+  absl::Notification silent, back;
+  options.on_chief_silent = [&](int64_t pid, Duration silence) {
+    EXPECT_EQ(pid, getpid());
+    if (silence == Duration::zero()) return back.Notify();
+    EXPECT_GE(silence, std::chrono::milliseconds(500));
+    silent.Notify();
+  };
+  auto member = Member::Make(std::move(options));
+  ASSERT_TRUE(member->Join().ok());
+  cluster_.StopChief();
+  EXPECT_TRUE(silent.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
+  EXPECT_TRUE(back.WaitForNotificationWithTimeout(absl::Seconds(20)));
+}
+
+TEST(ChiefSilence, IsNewsOnce) {
+  using std::chrono::seconds;
+  const MonotonicTime start{seconds(1000)};
+  ChiefSilence silence(seconds(10));
+  EXPECT_FALSE(silence.News(start + seconds(1000)));  // never heard
+  silence.Heard(start);
+  EXPECT_FALSE(silence.News(start + seconds(9)));
+  silence.Allow(start + seconds(9), seconds(3));  // asleep itself
+  EXPECT_FALSE(silence.News(start + seconds(12)));
+  EXPECT_EQ(silence.News(start + seconds(13)), seconds(10));
+  EXPECT_FALSE(silence.News(start + seconds(14)));
+  silence.Heard(start + seconds(15));
+  EXPECT_EQ(silence.News(start + seconds(15)), Duration::zero());
+  EXPECT_FALSE(silence.News(start + seconds(15)));
 }
 
 TEST_F(QuickRecovery, ALoopThatDoesNotComeBackIsStuck) {

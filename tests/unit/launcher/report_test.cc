@@ -65,5 +65,11 @@ TEST(Report, SaysWhatWasStartedAgain) {
   EXPECT_EQ(lines[1], "started again: chief 0 once, worker 0 3 times");
 }
 
+TEST(Report, SaysWhoWasLostOnTheWayToAGoodEnd) {
+  const LaunchState state = State({0}, {137, 9});
+  const auto lines = Report(state, {.verdict = VerdictOf(state)});
+  EXPECT_EQ(lines[1], "lost on the way: worker 0 was killed by SIGKILL");
+}
+
 }  // namespace
 }  // namespace muster

@@ -209,5 +209,74 @@ TEST_F(Verdict, RestartsNothingAfterItsOwnSignal) {
   EXPECT_NE(At(1).action, LaunchAction::kRestart);
 }
 
+TEST_F(Verdict, KillsWhatTheJobHasLostBeforeItStartsItAgain) {
+  options_.restart = RestartPolicy::kOnFailure;
+  state_.tasks[kWorker1].pid = 70;
+  const SupervisorLine lost = {false, {"worker:1", 70, "no heartbeat for 10.0 s", seconds(2)}};
+  Note(start_, lost, &state_);
+  EXPECT_EQ(At(1).action, LaunchAction::kWait);
+  EXPECT_EQ(At(1).until, start_ + seconds(2));
+  EXPECT_EQ(At(2).action, LaunchAction::kKillTask);
+  EXPECT_EQ(At(2).task, kWorker1);
+  EXPECT_THAT(At(2).reason, HasSubstr("worker 1 (pid 70)"));
+  EXPECT_THAT(At(2).reason, HasSubstr("no heartbeat for 10.0 s"));
+  // It was said again later: the first word counts.
+  Note(start_ + seconds(1), lost, &state_);
+  EXPECT_EQ(At(2).action, LaunchAction::kKillTask);
+  // Another task's restart that is not due yet is no reason to wait longer.
+  End(kWorker0, kKilled, 0);
+  state_.tasks[kWorker0].restarts = 5;
+  EXPECT_EQ(At(1).until, start_ + seconds(2));
+  EXPECT_EQ(At(2).task, kWorker1);
+}
+
+TEST_F(Verdict, SparesWhomTheJobFoundAgain) {
+  options_.restart = RestartPolicy::kOnFailure;
+  state_.tasks[kChief].pid = 70;
+  Note(start_, {false, {"chief:0", 70, "no answer", seconds(2)}}, &state_);
+  Note(start_ + seconds(1), {true, {"chief:0", 0, "", {}}}, &state_);
+  EXPECT_FALSE(At(3).until.has_value());
+}
+
+TEST_F(Verdict, TakesNoWordAboutAnEarlierProcess) {
+  options_.restart = RestartPolicy::kOnFailure;
+  state_.tasks[kWorker1].pid = 71;
+  Note(start_, {false, {"worker:1", 70, "gone", {}}}, &state_);
+  EXPECT_EQ(At(1).action, LaunchAction::kWait);
+}
+
+TEST_F(Verdict, KillsNothingLostThatItWouldNotStartAgain) {
+  options_.max_restarts = 1;
+  state_.tasks[kWorker1].pid = 70;
+  Note(start_, {false, {"worker:1", 70, "frozen", {}}}, &state_);
+  EXPECT_EQ(At(1).action, LaunchAction::kWait) << "it may wake up";
+  options_.restart = RestartPolicy::kOnFailure;
+  EXPECT_EQ(At(1).action, LaunchAction::kKillTask);
+  state_.tasks[kWorker1].restarts = 1;
+  EXPECT_EQ(At(1).action, LaunchAction::kWait);
+  state_.tasks[kWorker1].restarts = 0;
+  state_.stop_requests = 1;
+  EXPECT_EQ(At(1).action, LaunchAction::kWait);
+}
+
+TEST_F(Verdict, AnElasticJobGoesOnWithoutAWorker) {
+  options_.elastic = true;
+  End(kWorker1, kKilled, 1);
+  EXPECT_EQ(At(1000).action, LaunchAction::kWait);
+  EXPECT_FALSE(At(2).until.has_value());
+  End(kChief, {0}, 1000);
+  EXPECT_EQ(VerdictOf(state_, options_).code, 0);
+  // The chief's own death is its own.
+  End(kChief, {139, SIGSEGV}, 1000);
+  EXPECT_THAT(VerdictOf(state_, options_).reason, HasSubstr("chief 0 was killed by SIGSEGV"));
+}
+
+TEST_F(Verdict, AnElasticJobEndsWithAWorkersOwnFailure) {
+  options_.elastic = true;
+  End(kWorker1, {1}, 1);
+  EXPECT_EQ(At(2).until, start_ + seconds(31));
+  EXPECT_EQ(At(31).action, LaunchAction::kTerminate);
+}
+
 }  // namespace
 }  // namespace muster
