@@ -4,12 +4,20 @@ namespace muster {
 namespace {
 
 // Reports repeat what they said before: only what is new gets a time.
-void ApplyError(const proto::GenerationError& error, bool present, MonotonicTime now,
+bool ApplyError(const proto::GenerationError& error, bool present, MonotonicTime now,
                 std::optional<ReportedError>* out) {
-  if (!present || (out->has_value() && (*out)->generation >= error.generation())) return;
+  if (!present || (out->has_value() && (*out)->generation >= error.generation())) return false;
   *out = ReportedError{
       error.generation(), error.message(), now,
       error.exit_code() == 0 ? ExitCode::kRetryable : ExitCodeFromInt(error.exit_code())};
+  return true;
+}
+
+template <typename T>
+bool Set(T value, T* out) {
+  const bool news = *out != value;
+  *out = value;
+  return news;
 }
 
 }  // namespace
@@ -29,21 +37,26 @@ proto::Verdict VerdictToProto(const Verdict& verdict) {
   return out;
 }
 
-void ApplyReport(const proto::Report& report, MonotonicTime now, MemberState* m) {
+bool ApplyReport(const proto::Report& report, MonotonicTime now, MemberState* m) {
   m->last_heard = now;
   m->phase = PhaseFromWire(report.phase());
   m->phase_since = now - std::chrono::milliseconds(report.phase_age_ms());
   m->step = report.step();
-  m->waiting = report.waiting();
   m->last_step = report.last_step();
-  m->formed_generation = report.formed_generation();
-  ApplyError(report.formation_error(), report.has_formation_error(), now, &m->formation_error);
-  ApplyError(report.collective_error(), report.has_collective_error(), now, &m->collective_error);
-  if (report.finished() && !m->finished) m->finished_at = now;
-  m->finished = report.finished();
   m->outcome = ExitCodeFromInt(report.outcome());
   m->outcome_message = report.outcome_message();
-  m->acknowledged = report.acknowledged();
+  bool news = Set(report.waiting(), &m->waiting);
+  news |= Set<uint64_t>(report.formed_generation(), &m->formed_generation);
+  news |= Set(report.acknowledged(), &m->acknowledged);
+  if (Set(report.finished(), &m->finished)) {
+    if (m->finished) m->finished_at = now;
+    news = true;
+  }
+  news |=
+      ApplyError(report.formation_error(), report.has_formation_error(), now, &m->formation_error);
+  news |= ApplyError(report.collective_error(), report.has_collective_error(), now,
+                     &m->collective_error);
+  return news;
 }
 
 proto::MemberStatus StatusOfMember(const MemberState& m, const proto::Hello& hello,

@@ -24,10 +24,18 @@ std::string RandomBytes(size_t size) {
   return bytes;
 }
 
+Session::Message Pulse(bool stop_requested) {
+  auto message = std::make_shared<proto::CoordinatorMessage>();
+  message->mutable_pulse()->set_stop_requested(stop_requested);
+  return message;
+}
+
 }  // namespace
 
 CoordinatorImpl::CoordinatorImpl(CoordinatorOptions options)
     : options_(std::move(options)),
+      pulse_(Pulse(false)),
+      stop_pulse_(Pulse(true)),
       slots_(options_.members.size()),
       epoch_(options_.epoch),
       admission_(options_.admission) {
@@ -210,22 +218,23 @@ void CoordinatorImpl::FormLocked(MonotonicTime now) {
   state_.generation = (static_cast<uint64_t>(epoch_) << 32) | ++counter_;
   state_.stage = Stage::kForming;
   state_.stage_since = now;
-  formation_.Clear();
-  formation_.set_generation(state_.generation);
-  formation_.set_ticket(RandomBytes(16));
+  auto message = std::make_shared<proto::CoordinatorMessage>();
+  proto::Formation& formation = *message->mutable_formation();
+  formation.set_generation(state_.generation);
+  formation.set_ticket(RandomBytes(16));
   const int newest = NewestMember(state_);
-  formation_.set_newest_step(state_.members[newest].last_step);
+  formation.set_newest_step(state_.members[newest].last_step);
   int replicas = 0;
   for (int i = 0; i < static_cast<int>(slots_.size()); ++i) {
     MemberState& m = state_.members[i];
     m.in_generation = Ready(m);
     if (!m.in_generation) continue;
-    if (i == newest) formation_.set_newest_rank(formation_.members_size());
+    if (i == newest) formation.set_newest_rank(formation.members_size());
     m.waiting = m.finished = false;
     m.phase = Phase::kForming;  // until it reports: what it did before is over
     m.phase_since = now;
     const proto::Hello& hello = slots_[i].hello;
-    proto::RosterEntry* entry = formation_.add_members();
+    proto::RosterEntry* entry = formation.add_members();
     entry->set_task(hello.task());
     entry->set_host_id(hello.host_id());
     entry->set_data_address(hello.data_address());
@@ -233,11 +242,10 @@ void CoordinatorImpl::FormLocked(MonotonicTime now) {
     *entry->mutable_cpus() = hello.cpus();
     replicas += hello.num_replicas();
   }
-  for (int i = 0; i < static_cast<int>(slots_.size()); ++i) {
-    if (state_.members[i].in_generation && slots_[i].session)
-      slots_[i].session->Send(FormationForLocked(i));
-  }
-  const int members = formation_.members_size();
+  const int members = formation.members_size();
+  formation_ = std::move(message);
+  for (int i = 0; i < static_cast<int>(slots_.size()); ++i)
+    if (state_.members[i].in_generation && slots_[i].session) slots_[i].session->Send(formation_);
   LogInfo("{} member{}, {} replica{}: generation {} of run {}", members, members == 1 ? "" : "s",
           replicas, replicas == 1 ? "" : "s", counter_, admission_.run_id);
 }

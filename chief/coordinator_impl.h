@@ -75,8 +75,7 @@ class CoordinatorImpl final : public Coordinator,
   // What a session that (re)joined has to know of the state of affairs.
   void CatchUpLocked(int member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   proto::CoordinatorMessage WelcomeLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  proto::CoordinatorMessage FormationForLocked(int member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SendAllLocked(const proto::CoordinatorMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SendAllLocked(proto::CoordinatorMessage message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Why a failure report is not taken, "" if it is.
   std::string TakeDeathLocked(const proto::FailureReport& report, MemberState* member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -90,6 +89,7 @@ class CoordinatorImpl final : public Coordinator,
   }
 
   const CoordinatorOptions options_;
+  const muster::Session::Message pulse_, stop_pulse_;  // one a heartbeat
   std::unique_ptr<rpc::Server> server_;
   std::thread thread_;
 
@@ -102,7 +102,7 @@ class CoordinatorImpl final : public Coordinator,
   std::vector<Slot> slots_ ABSL_GUARDED_BY(mu_);  // by rank
   uint32_t epoch_ ABSL_GUARDED_BY(mu_);
   uint32_t counter_ ABSL_GUARDED_BY(mu_) = 0;
-  proto::Formation formation_ ABSL_GUARDED_BY(mu_);  // of state_.generation, without the rank
+  muster::Session::Message formation_ ABSL_GUARDED_BY(mu_);  // of state_.generation
   std::string last_reason_ ABSL_GUARDED_BY(mu_);
   std::string abort_reason_ ABSL_GUARDED_BY(mu_);  // of the last generation
   AdmissionOptions admission_ ABSL_GUARDED_BY(mu_);

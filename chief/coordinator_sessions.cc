@@ -13,10 +13,8 @@ namespace muster {
 // ---- sessions ----
 
 int CoordinatorImpl::MemberOfLocked(const muster::Session* session) const {
-  for (int i = 0; i < static_cast<int>(slots_.size()); ++i) {
-    if (slots_[i].session.get() == session) return i;
-  }
-  return -1;
+  const int member = session->member;  // unless another session of its has replaced it
+  return member >= 0 && slots_[member].session.get() == session ? member : -1;
 }
 
 void CoordinatorImpl::OnMessage(const std::shared_ptr<muster::Session>& session,
@@ -162,7 +160,10 @@ void CoordinatorImpl::BindLocked(const std::shared_ptr<muster::Session>& session
   }
   if (auto old = std::move(slot.session)) old->Kill();
   slot.session = session;
+  session->member = member;
   slot.hello = hello;
+  slot.hello.clear_cluster();  // compared, and long
+  slot.hello.clear_job();
   LogDebug("{} joined from host {} (pid {})", TaskText(m.task), m.host, hello.pid());
   const bool together = state_.stage == Stage::kForming || state_.stage == Stage::kRunning;
   if (together && m.in_generation && hello.generation() == 0 &&
@@ -198,11 +199,11 @@ void CoordinatorImpl::CatchUpLocked(int member) {
     case Stage::kJoining:
       return;
     case Stage::kForming:
-      if (current) session.Send(FormationForLocked(member));
+      if (current) session.Send(formation_);
       return;
     case Stage::kRunning:
       if (!current) return;
-      session.Send(FormationForLocked(member));
+      session.Send(formation_);
       message.set_start(state_.generation);
       return session.Send(message);
     case Stage::kEnding:
@@ -213,33 +214,20 @@ void CoordinatorImpl::CatchUpLocked(int member) {
 
 void CoordinatorImpl::ReportLocked(int member, const proto::Report& report) {
   MemberState& m = state_.members[member];
-  ApplyReport(report, Clock::now(), &m);
+  // A plain heartbeat is looked at with the next tick.
+  if (ApplyReport(report, Clock::now(), &m)) WakeLocked();
   if (report.stop_requested()) StopLocked();
   if (report.leave_requested() && !m.leaving) {
     m.leaving = true;
     WakeLocked();
   }
-  proto::CoordinatorMessage message;
-  message.mutable_pulse()->set_stop_requested(state_.stop_requested);
-  slots_[member].session->SendIfIdle(std::move(message));
-  // What decisions wait for; a plain heartbeat is looked at with the next tick.
-  if (m.waiting || m.finished || m.acknowledged || m.formation_error || m.collective_error ||
-      state_.stage == Stage::kForming)
-    WakeLocked();
+  slots_[member].session->SendIfIdle(state_.stop_requested ? stop_pulse_ : pulse_);
 }
 
-proto::CoordinatorMessage CoordinatorImpl::FormationForLocked(int member) {
-  proto::CoordinatorMessage message;
-  *message.mutable_formation() = formation_;
-  const std::string& task = state_.members[member].task;
-  for (int rank = 0; rank < formation_.members_size(); ++rank)
-    if (formation_.members(rank).task() == task) message.mutable_formation()->set_rank(rank);
-  return message;
-}
-
-void CoordinatorImpl::SendAllLocked(const proto::CoordinatorMessage& message) {
+void CoordinatorImpl::SendAllLocked(proto::CoordinatorMessage message) {
+  const auto shared = std::make_shared<proto::CoordinatorMessage>(std::move(message));
   for (Slot& slot : slots_)
-    if (slot.session) slot.session->Send(message);
+    if (slot.session) slot.session->Send(shared);
 }
 
 // ---- RPCs ----

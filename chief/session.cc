@@ -1,7 +1,5 @@
 #include "chief/session.h"
 
-#include <utility>
-
 namespace muster {
 
 Session* Session::Open(Handler* handler, grpc::CallbackServerContext* context) {
@@ -15,7 +13,7 @@ void Session::WriteNextLocked() {
   writing_ = true;
   outgoing_ = std::move(queue_.front());
   queue_.pop_front();
-  StartWrite(&outgoing_);
+  StartWrite(outgoing_.get());
 }
 
 bool Session::ShouldFinishLocked() {
@@ -25,14 +23,14 @@ bool Session::ShouldFinishLocked() {
   return true;
 }
 
-void Session::Send(proto::CoordinatorMessage message) {
+void Session::Send(Message message) {
   absl::MutexLock lock(&mu_);
   if (finished_ || closing_ || read_ended_) return;
   queue_.push_back(std::move(message));
   if (!writing_) WriteNextLocked();
 }
 
-void Session::SendIfIdle(proto::CoordinatorMessage message) {
+void Session::SendIfIdle(Message message) {
   absl::MutexLock lock(&mu_);
   if (finished_ || closing_ || read_ended_ || writing_) return;
   queue_.push_back(std::move(message));
@@ -75,6 +73,7 @@ void Session::OnWriteDone(bool ok) {
   {
     absl::MutexLock lock(&mu_);
     writing_ = false;
+    outgoing_.reset();
     if (!ok) queue_.clear();
     if (!queue_.empty() && !read_ended_) WriteNextLocked();
     finish = ShouldFinishLocked();

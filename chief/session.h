@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <memory>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -30,10 +31,15 @@ class Session final
   // The session lives as long as its stream, or as long as anybody holds it.
   static Session* Open(Handler* handler, grpc::CallbackServerContext* context);
 
+  using Message = std::shared_ptr<const proto::CoordinatorMessage>;  // many sessions may share one
+
   // Any thread. No effect on a session that has ended.
-  void Send(proto::CoordinatorMessage message);
+  void Send(Message message);
+  void Send(proto::CoordinatorMessage message) {
+    Send(std::make_shared<proto::CoordinatorMessage>(std::move(message)));
+  }
   // Sends only if nothing else waits to be sent: for pulses.
-  void SendIfIdle(proto::CoordinatorMessage message);
+  void SendIfIdle(Message message);
   // Ends the stream after what was sent before.
   void Close();
   // Ends it now.
@@ -42,6 +48,8 @@ class Session final
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnDone() override;
+
+  int member = -1;  // the handler's, guarded by what guards its own state
 
  private:
   Session(Handler* handler, grpc::CallbackServerContext* context)
@@ -56,8 +64,8 @@ class Session final
 
   absl::Mutex mu_;
   grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mu_);  // null once finished
-  std::deque<proto::CoordinatorMessage> queue_ ABSL_GUARDED_BY(mu_);
-  proto::CoordinatorMessage outgoing_ ABSL_GUARDED_BY(mu_);  // of the write under way
+  std::deque<Message> queue_ ABSL_GUARDED_BY(mu_);
+  Message outgoing_ ABSL_GUARDED_BY(mu_);  // of the write under way
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
   bool read_ended_ ABSL_GUARDED_BY(mu_) = false;

@@ -631,7 +631,6 @@ absl::StatusOr<MemberImpl::Replicas> MemberImpl::Form(const proto::Formation& fo
                                                       Generation* generation) {
   GroupSpec spec;
   spec.generation = formation.generation();
-  spec.rank = formation.rank();
   spec.ticket = formation.ticket();
   spec.backend = options_.backend;
   spec.formation_timeout = options_.timeouts.formation;
@@ -640,6 +639,7 @@ absl::StatusOr<MemberImpl::Replicas> MemberImpl::Form(const proto::Formation& fo
   std::vector<std::vector<int>> cpus;
   int on_host = 0;
   for (const proto::RosterEntry& entry : formation.members()) {
+    if (entry.task() == options_.task) spec.rank = static_cast<int>(spec.members.size());
     spec.members.push_back(
         {entry.task(), entry.host_id(), entry.data_address(), entry.num_replicas()});
     generation->replicas_per_rank.push_back(entry.num_replicas());
@@ -651,7 +651,7 @@ absl::StatusOr<MemberImpl::Replicas> MemberImpl::Form(const proto::Formation& fo
   spec.spin = share.spin;
   spec.progress_thread = share.progress_thread;
   generation->id = formation.generation();
-  generation->rank = formation.rank();
+  generation->rank = spec.rank;
   generation->replicas_on_host = on_host;
   generation->owner = formation.newest_rank();
   generation->owner_step = formation.newest_step();

@@ -16,6 +16,27 @@ Decision Make(Action action, std::string reason, int member = -1) {
 }
 Decision Wait(std::string reason = "") { return Make(Action::kWait, std::move(reason)); }
 
+// "worker 3, worker 4 and 17 others". Long lists help nobody, and this one may be made for each of
+// a thousand messages.
+class List {
+ public:
+  bool full() const { return count_ >= kShown; }
+  bool empty() const { return count_ == 0; }
+  void Add(const std::string& item) {
+    if (!full()) text_ += (empty() ? "" : ", ") + item;
+    ++count_;
+  }
+  void AddTask(const MemberState& m) { Add(full() ? "" : TaskText(m.task)); }
+  std::string text() const {
+    return count_ > kShown ? fmt::format("{} and {} others", text_, count_ - kShown) : text_;
+  }
+
+ private:
+  static constexpr int kShown = 16;
+  int count_ = 0;
+  std::string text_;
+};
+
 Verdict About(const MemberState& m, ExitCode code, std::string message) {
   return {code, m.task, m.host, m.step, m.phase, std::move(message)};
 }
@@ -261,13 +282,13 @@ Decision DecideJoining(MonotonicTime now, const JobState& s, const DecisionOptio
 // A generation of fewer than all takes in whoever has come since.
 std::optional<Decision> Newcomer(const JobState& s) {
   if (s.stop_requested) return std::nullopt;
-  std::string who;
+  List who;
   for (const MemberState& m : s.members) {
     if (m.in_generation && m.finished) return std::nullopt;
-    if (!m.in_generation && Ready(m)) who += (who.empty() ? "" : ", ") + TaskText(m.task);
+    if (!m.in_generation && Ready(m)) who.AddTask(m);
   }
   if (who.empty()) return std::nullopt;
-  return Make(Action::kAbortGeneration, fmt::format("taking in {}", who));
+  return Make(Action::kAbortGeneration, "taking in " + who.text());
 }
 
 Decision FailedFormation(const JobState& s, int member, const std::string& why,
@@ -288,7 +309,7 @@ Decision FailedFormation(const JobState& s, int member, const std::string& why,
 Decision DecideForming(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
   int first = -1;
   bool all = true;
-  std::string unformed;
+  List unformed;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
     if (!m.in_generation) continue;
@@ -298,7 +319,7 @@ Decision DecideForming(MonotonicTime now, const JobState& s, const DecisionOptio
       first = i;
     if (m.formed_generation != s.generation) {
       all = false;
-      unformed += (unformed.empty() ? "" : ", ") + TaskText(m.task);
+      unformed.AddTask(m);
     }
   }
   if (first >= 0) {
@@ -312,8 +333,9 @@ Decision DecideForming(MonotonicTime now, const JobState& s, const DecisionOptio
   if (all) return Make(Action::kStart, "all members have formed");
   if (now - s.stage_since >= o.formation)
     return FailedFormation(
-        s, -1, fmt::format("{} did not form within {:g} s", unformed, Seconds(o.formation)), o);
-  return Wait("forming: waiting for " + unformed);
+        s, -1, fmt::format("{} did not form within {:g} s", unformed.text(), Seconds(o.formation)),
+        o);
+  return Wait("forming: waiting for " + unformed.text());
 }
 
 // Members that are through wait for those that are not; a member that neither finishes nor gets on
@@ -351,10 +373,9 @@ Decision DecideFinished(MonotonicTime now, const JobState& s, const DecisionOpti
 }
 
 Decision DecideEnding(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
-  std::string missing;
+  List missing;
   for (const MemberState& m : s.members) {
-    if ((m.connected || s.tell_all) && !m.acknowledged)
-      missing += (missing.empty() ? "" : ", ") + TaskText(m.task);
+    if ((m.connected || s.tell_all) && !m.acknowledged) missing.AddTask(m);
   }
   if (missing.empty() && s.verdict.code != ExitCode::kDone && now - s.stage_since < o.farewell) {
     // Whoever is still on its way is told the verdict, instead of waiting for a chief that is gone.
@@ -367,8 +388,20 @@ Decision DecideEnding(MonotonicTime now, const JobState& s, const DecisionOption
   const Duration limit = s.verdict.code == ExitCode::kDone ? o.end : std::min(o.end, o.farewell);
   if (now - s.stage_since >= limit)
     return Make(Action::kClose, fmt::format("no acknowledgement of the end within {:g} s: {}",
-                                            Seconds(limit), missing));
-  return Wait("waiting for acknowledgements: " + missing);
+                                            Seconds(limit), missing.text()));
+  return Wait("waiting for acknowledgements: " + missing.text());
+}
+
+// Of a member that is not ready.
+std::string WhatIsMissing(MonotonicTime now, const MemberState& m) {
+  const std::string who = TaskText(m.task);
+  if (m.joined && m.connected)
+    return fmt::format("{} ({} for {:.0f} s)", who, PhaseName(m.phase),
+                       Seconds(now - m.phase_since));
+  std::string why = m.joined ? "connection lost" : m.why_missing;
+  if (m.joined || m.missing_since)
+    why += fmt::format(" {:.0f} s ago", Seconds(now - (m.joined ? m.broken_at : *m.missing_since)));
+  return fmt::format("{} ({}, {})", who, m.address, why);
 }
 
 }  // namespace
@@ -413,26 +446,16 @@ Duration AllowForLateness(MonotonicTime now, JobState* state, const DecisionOpti
 
 std::string RosterLine(MonotonicTime now, const JobState& state) {
   int ready = 0;
-  std::string missing;
+  List missing;
   for (const MemberState& m : state.members) {
     if (Ready(m)) {
       ++ready;
-      continue;
+    } else {
+      missing.Add(missing.full() ? "" : WhatIsMissing(now, m));
     }
-    missing += missing.empty() ? ", missing " : ", ";
-    if (m.joined && m.connected) {
-      missing += fmt::format("{} ({} for {:.0f} s)", TaskText(m.task), PhaseName(m.phase),
-                             Seconds(now - m.phase_since));
-      continue;
-    }
-    std::string why = m.why_missing;
-    if (m.joined) why = "connection lost";
-    if (m.joined || m.missing_since)
-      why +=
-          fmt::format(" {:.0f} s ago", Seconds(now - (m.joined ? m.broken_at : *m.missing_since)));
-    missing += fmt::format("{} ({}, {})", TaskText(m.task), m.address, why);
   }
-  return fmt::format("{}/{} joined{}", ready, state.members.size(), missing);
+  return fmt::format("{}/{} joined{}{}", ready, state.members.size(),
+                     missing.empty() ? "" : ", missing ", missing.text());
 }
 
 int NewestMember(const JobState& state) {

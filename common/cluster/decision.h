@@ -133,7 +133,8 @@ Decision Decide(MonotonicTime now, const JobState& state, const DecisionOptions&
 // nobody is judged for that gap: all deadlines move by it. Sets decided_at. Returns the gap.
 Duration AllowForLateness(MonotonicTime now, JobState* state, const DecisionOptions& options);
 
-// "5/8 joined, missing worker 3 (host:port, never connected), worker 4 (starting for 12 s)".
+// "5/8 joined, missing worker 3 (host:port, never connected), worker 4 (starting for 12 s)"; of
+// many that are missing, the first ones and how many others.
 std::string RosterLine(MonotonicTime now, const JobState& state);
 
 // Whether it can be part of a generation: joined, connected and waiting for one.

@@ -86,6 +86,19 @@ TEST_F(DecisionTest, TheRosterSaysWhoIsMissingAndWhy) {
             "connection lost 3 s ago)");
 }
 
+TEST_F(DecisionTest, TheRosterOfManyDoesNotNameThemAll) {
+  for (int i = 2; i < 1000; ++i) {
+    MemberState m;
+    m.task = "worker:" + std::to_string(i);
+    m.address = "a:1";
+    state_.members.push_back(m);
+  }
+  Join(0);
+  const std::string line = RosterLine(now_, state_);
+  EXPECT_THAT(line, ::testing::StartsWith("1/1001 joined, missing worker 0 ("));
+  EXPECT_THAT(line, ::testing::EndsWith("worker 15 (a:1, never connected) and 984 others"));
+}
+
 TEST_F(DecisionTest, TheJoinDeadlineEndsTheJobNamingTheMissing) {
   Join(0);
   Join(1);
