@@ -17,6 +17,7 @@
 #include "chief/publisher.h"
 #include "chief/resume.h"
 #include "common/base/logging.h"
+#include "common/checkpoint/faulty_file_system.h"
 #include "common/rpc/host.h"
 #include "common/telemetry/supervisor.h"
 
@@ -71,7 +72,10 @@ DecisionOptions Deadlines(const Job& job) {
 class Chief : public ChiefRole, private Observer {
  public:
   Chief(checkpoint::FileSystem& files, const ChiefRoleOptions& options)
-      : files_(files),
+      : faulty_files_(options.faults == nullptr
+                          ? nullptr
+                          : checkpoint::MakeFaultyFileSystem(files, options.faults)),
+        files_(faulty_files_ == nullptr ? files : *faulty_files_),
         options_(options),
         self_(options.cluster.local() ? "" : options.cluster.task->ToString()) {}
 
@@ -113,6 +117,7 @@ class Chief : public ChiefRole, private Observer {
     Chief* chief ABSL_GUARDED_BY(mu) = nullptr;
   };
 
+  const std::unique_ptr<checkpoint::FileSystem> faulty_files_;
   checkpoint::FileSystem& files_;
   const ChiefRoleOptions options_;
   const std::string self_;
@@ -198,6 +203,8 @@ absl::Status Chief::Start() {
   publisher.versions = options_.versions;
   publisher.progress = MakeProgressSink();
   if (owner_ != nullptr) publisher.fence = [owner = owner_] { return owner->Check(); };
+  if (options_.faults != nullptr)
+    publisher.check_disk = [faults = options_.faults] { return faults->CheckDisk("summaries"); };
   publisher_ = Publisher::Open(std::move(publisher));
   if (!options_.cluster.local()) {
     evaluation_ = EvaluationService::Make(OptionsOfEvaluation());

@@ -45,8 +45,9 @@ std::string ModelText(const StartReport& report) {
 
 Publisher::Publisher(PublisherOptions options) : options_(std::move(options)) {
   if (!options_.model_dir.empty() && options_.summary_every_steps > 0)
-    folders_ = std::make_unique<RunFolders>(
-        RunFolders::Options{.model_dir = options_.model_dir, .fence = options_.fence});
+    folders_ = std::make_unique<RunFolders>(RunFolders::Options{.model_dir = options_.model_dir,
+                                                                .fence = options_.fence,
+                                                                .check_disk = options_.check_disk});
 }
 
 std::unique_ptr<Publisher> Publisher::Open(PublisherOptions options) {

@@ -30,6 +30,7 @@ struct PublisherOptions {
   // Asked before anything is written: an error (this chief was superseded) keeps it from being
   // written, and everything after it. Empty: nobody can take the folder.
   std::function<absl::Status()> fence;
+  std::function<absl::Status()> check_disk;  // summary::EventWriter's
 };
 
 class Publisher final : public Observer {

@@ -38,7 +38,8 @@ absl::Status RunFolders::Open(const std::string& name, Folder* folder) {
                                  {.first_step = folder->first_step,
                                   // Whoever takes this process's place finds all that it told.
                                   .flush_interval = Duration::zero(),
-                                  .fence = options_.fence}));
+                                  .fence = options_.fence,
+                                  .check_disk = options_.check_disk}));
   return absl::OkStatus();
 }
 

@@ -21,7 +21,7 @@ class RunFolders {
  public:
   struct Options {
     std::string model_dir;
-    std::function<absl::Status()> fence;  // summary::EventWriter's
+    std::function<absl::Status()> fence, check_disk;  // summary::EventWriter's
   };
   explicit RunFolders(Options options) : options_(std::move(options)) {}
 

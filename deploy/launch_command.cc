@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/faults.h"
 #include "common/cluster/cluster_config.h"
 #include "common/cluster/protocol.h"
 #include "common/rpc/channel.h"
@@ -27,6 +28,14 @@ absl::Status CheckStrategyOf(const Job& job, const ClusterSize& size) {
   const std::vector<PlannedTask> plan = PlanCluster(size, ports);
   MUSTER_ASSIGN_OR_RETURN(const ClusterConfig config, ParseTfConfig(TfConfigFor(plan, plan[0])));
   return CheckStrategy(config, *job.strategy);
+}
+
+absl::Status CheckFaults(const std::vector<std::string>& texts, const ClusterSize& size) {
+  MUSTER_ASSIGN_OR_RETURN(std::vector<Fault> faults, ParseFaults(texts));
+  std::vector<std::string> tasks;
+  for (const PlannedTask& task : PlanCluster(size, std::vector<int>(size.processes(), 1)))
+    tasks.push_back(fmt::format("{}:{}", task.type, task.index));
+  return FaultsOf("", std::move(faults), tasks).status();
 }
 
 // The other binaries lie beside this one.
@@ -77,6 +86,12 @@ class LaunchCommand : public Command {
         ->expected(1)
         ->allow_extra_args(false)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    app->add_option("--fault", faults_,
+                    "A failure on purpose, kill@worker:1:step=30 for one; may be repeated")
+        ->type_name("FAULT")
+        ->expected(1)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     app->add_option("--bin-dir", bin_dir_, "Where muster-chief, muster-worker, ... are")
         ->type_name("DIR")
         ->default_str("beside this binary");
@@ -123,6 +138,10 @@ class LaunchCommand : public Command {
     for (const std::string& override : overrides_) {
       request.arguments.insert(request.arguments.end(), {"--set", override});
     }
+    for (const std::string& fault : faults_) {
+      request.arguments.insert(request.arguments.end(), {"--fault", fault});
+    }
+    MUSTER_RETURN_IF_ERROR(CheckFaults(faults_, request.size));
     const auto policies = RestartPolicies();
     request.tell_chief = TellChief;
     request.options.restart = static_cast<RestartPolicy>(
@@ -137,7 +156,7 @@ class LaunchCommand : public Command {
   ClusterSize size_;
   bool no_chief_ = false;
   std::string job_, bin_dir_;
-  std::vector<std::string> overrides_;
+  std::vector<std::string> overrides_, faults_;
   std::string restart_ = RestartPolicies()[static_cast<int>(LaunchOptions().restart)];
   int max_restarts_ = LaunchOptions().max_restarts;
   double end_grace_ = Seconds(LaunchOptions().end_grace);

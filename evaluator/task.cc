@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
+#include "common/base/restarts.h"
 #include "common/cluster/verdict.h"
 #include "common/rpc/host.h"
 #include "common/train/checkpoint_evaluator.h"
@@ -82,6 +83,7 @@ class EvaluatorTask {
   const EvaluatorParts& parts_;
   StopSignals* const signals_;
   ClusterConfig cluster_;
+  std::unique_ptr<Faults> faults_;  // null: none are planned
   Job own_;  // what the command line says; but for what is of this host, the chief's counts
   std::unique_ptr<CheckpointEvaluator> evaluator_;
 };
@@ -97,12 +99,16 @@ absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
         "TF_CONFIG: task is {}, but a cluster has one evaluator: start evaluator 0 only",
         cluster_.task->Spoken()));
   MUSTER_ASSIGN_OR_RETURN(own_, LoadJob(arguments.job, arguments.overrides));
+  std::vector<std::string> tasks = {cluster_.task->ToString()};
+  for (const TaskId& task : cluster_.cluster.Members()) tasks.push_back(task.ToString());
+  MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, tasks[0], tasks, Restarts()));
   // As the chief resolves it, so that the two can be compared.
   if (const auto strategy = StrategyFor(own_, cluster_); strategy.ok()) own_.strategy = *strategy;
   return absl::OkStatus();
 }
 
 absl::Status EvaluatorTask::Prepare(const std::string& text) {
+  if (faults_ != nullptr) faults_->At(Phase::kStarting, 0);
   MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "the chief's job"));
   MUSTER_ASSIGN_OR_RETURN(Job job, JobFromJson(json));
   if (const std::string key = FirstDifference(JobToJson(own_), json); !key.empty())
@@ -128,6 +134,7 @@ absl::Status EvaluatorTask::Prepare(const std::string& text) {
 
 absl::StatusOr<Evaluated> EvaluatorTask::Evaluate(const checkpoint::Snapshot& snapshot,
                                                   const FollowerOptions::Hooks& hooks) {
+  if (faults_ != nullptr) faults_->At(Phase::kEvaluate, snapshot.state.step);
   MUSTER_ASSIGN_OR_RETURN(CheckpointEvaluation evaluation,
                           evaluator_->Evaluate(snapshot, {hooks.progress, hooks.cancelled}));
   return Evaluated{std::move(evaluation.metrics), evaluation.examples, evaluation.seconds};

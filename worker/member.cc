@@ -68,6 +68,8 @@ class MemberImpl final : public Member {
   void Run();
   void AllowForLatenessLocked(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WatchChiefLocked(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A planned fault keeps the chief and this process apart just now.
+  bool SilentLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ConnectLocked(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SendLocked(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What has to be aborted now, and why.
@@ -133,6 +135,7 @@ class MemberImpl final : public Member {
   uint64_t session_number_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::shared_ptr<SessionClient>> closed_sessions_ ABSL_GUARDED_BY(mu_);
   bool session_up_ ABSL_GUARDED_BY(mu_) = false;  // it was welcomed
+  bool silent_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<MonotonicTime> joining_since_ ABSL_GUARDED_BY(mu_);
   std::optional<MonotonicTime> broken_since_ ABSL_GUARDED_BY(mu_);
   std::optional<MonotonicTime> stop_since_ ABSL_GUARDED_BY(mu_);
@@ -245,11 +248,12 @@ void MemberImpl::Run() {
       if (!changed_ && !exiting_) wake_.WaitWithTimeout(&mu_, absl::FromChrono(kTick));
       const MonotonicTime now = Clock::now();
       AllowForLatenessLocked(now);
+      const bool silent = SilentLocked();
       if (!verdict_) WatchChiefLocked(now);
-      if (!verdict_ && !exiting_) ConnectLocked(now);
+      if (!verdict_ && !exiting_ && !silent) ConnectLocked(now);
       stuck = StuckLocked(now);
       KeepRecordLocked(stuck);
-      SendLocked(now);
+      if (!silent) SendLocked(now);
       closed.swap(closed_sessions_);
       doomed = TakeDoomedLocked(&why);
       if (!verdict_) silence = chief_silence_.News(now);
@@ -325,6 +329,14 @@ void MemberImpl::WatchChiefLocked(MonotonicTime now) {
     LogInfo("waiting for the chief {} ({}): {}", options_.chief_task, options_.chief_address,
             trouble_);
   }
+}
+
+bool MemberImpl::SilentLocked() {
+  if (!options_.session_fault) return false;
+  const SessionFault fault = options_.session_fault();
+  silent_ = fault == SessionFault::kSilent;
+  if (fault == SessionFault::kBroken && session_) session_->Cancel();
+  return silent_;
 }
 
 void MemberImpl::ConnectLocked(MonotonicTime now) {
@@ -474,7 +486,7 @@ std::string MemberImpl::StuckLocked(MonotonicTime now) {
 
 void MemberImpl::OnMessage(uint64_t session, const proto::CoordinatorMessage& message) {
   absl::MutexLock lock(&mu_);
-  if (session != session_number_) return;
+  if (session != session_number_ || silent_) return;
   last_heard_ = Clock::now();
   chief_silence_.Heard(last_heard_);
   switch (message.kind_case()) {

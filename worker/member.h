@@ -38,6 +38,9 @@ struct MemberTimeouts {
   Duration collective = std::chrono::minutes(10);
 };
 
+// What a planned fault (--fault) does to the session with the chief.
+enum class SessionFault { kNone, kSilent, kBroken };
+
 struct MemberOptions {
   std::string task;           // "worker:1"
   std::string chief_task;     // "chief:0", or "worker:0" in a cluster without a chief
@@ -73,6 +76,9 @@ struct MemberOptions {
   std::function<void(int64_t pid, Duration silence)> on_chief_silent;
   // Told once, on a Member's thread: the generation is over and the loop does not come back.
   std::function<void(const std::string& why)> on_stuck;
+  // Asked ten times a second; empty: there is none. kSilent: nothing passes. kBroken, once: the
+  // session ends.
+  std::function<SessionFault()> session_fault;
 };
 
 class Member : public Membership {

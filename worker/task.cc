@@ -21,6 +21,7 @@
 #include "common/train/trainer.h"
 #include "common/transport/address.h"
 #include "common/transport/data_listener.h"
+#include "worker/faulty_membership.h"
 #include "worker/formation.h"
 #include "worker/member.h"
 
@@ -118,10 +119,12 @@ class Task {
   // What the job file knows and this version does not do is refused, not ignored.
   absl::Status CheckSupported() const;
   absl::Status CheckBackend() const;
+  absl::Status PlanFaults(const TaskArguments& arguments);
   absl::Status Prepare();
   // Makes ready to train, from what the chief's part begins with; false: nothing is left to do.
   absl::StatusOr<bool> Begin();
   absl::Status Train();
+  absl::Status RunTrainer(Membership* membership);
   absl::Status TrainAsMember();
   // The address that data connections take the same way as.
   std::string DataRoute() const;
@@ -146,6 +149,8 @@ class Task {
   StopSignals* const signals_;
   ClusterConfig cluster_;
   Job job_;
+  std::unique_ptr<Faults> faults_;  // null: none are planned
+  std::unique_ptr<FaultyMember> faulty_member_;
   std::unique_ptr<ChiefRole> chief_;
   std::vector<c10::Device> devices_;
   std::unique_ptr<Trainer> trainer_;
@@ -161,7 +166,18 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, parts_.binary));
   MUSTER_ASSIGN_OR_RETURN(job_, LoadJob(arguments.job, arguments.overrides));
   MUSTER_ASSIGN_OR_RETURN(job_.strategy, StrategyFor(job_, cluster_));
+  MUSTER_RETURN_IF_ERROR(PlanFaults(arguments));
   return CheckSupported();
+}
+
+absl::Status Task::PlanFaults(const TaskArguments& arguments) {
+  std::vector<std::string> tasks = {"evaluator:0"};
+  for (const TaskId& task : cluster_.cluster.Members()) tasks.push_back(task.ToString());
+  if (alone()) tasks = {"worker:0"};
+  MUSTER_ASSIGN_OR_RETURN(faults_,
+                          MakeFaults(arguments, alone() ? tasks[0] : self(), tasks, Restarts()));
+  if (faults_ != nullptr) faulty_member_ = std::make_unique<FaultyMember>(faults_.get());
+  return absl::OkStatus();
 }
 
 absl::Status Task::CheckSupported() const {
@@ -202,6 +218,7 @@ absl::Status Task::CheckBackend() const {
 }
 
 absl::Status Task::Prepare() {
+  if (faults_ != nullptr) faults_->At(Phase::kStarting, 0);
   MUSTER_ASSIGN_OR_RETURN(devices_, ParseDevices(job_.devices));
   MUSTER_RETURN_IF_ERROR(CheckBackend());
   if (*job_.strategy == StrategyKind::kOneDevice && devices_.size() > 1) {
@@ -281,6 +298,7 @@ absl::StatusOr<std::unique_ptr<transport::DataListener>> Task::Listen() {
     LogInfo("data connections on {}, interface {}", options.bind_address,
             job_.collective.interface);
   }
+  if (faulty_member_ != nullptr) faulty_member_->Adapt(&options);
   return transport::DataListener::Create(options);
 }
 
@@ -328,7 +346,14 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
     WriteTerminationMessage(log, why);
     _exit(static_cast<int>(ExitCode::kRetryable));
   };
+  if (faulty_member_ != nullptr) faulty_member_->Adapt(&options);
   return options;
+}
+
+absl::Status Task::RunTrainer(Membership* membership) {
+  if (faults_ == nullptr) return trainer_->Run(membership);
+  const std::unique_ptr<Membership> faulty = MakeFaultyMembership(membership, faults_.get());
+  return trainer_->Run(faulty.get());
 }
 
 absl::Status Task::TrainAsMember() {
@@ -336,7 +361,7 @@ absl::Status Task::TrainAsMember() {
   if (!listener.ok()) return FailEarly(listener.status());
   const std::unique_ptr<Member> member = Member::Make(OptionsOfMember(listener->get()));
   signals_->PassTo([to = member.get()] { to->RequestStop(); });
-  const absl::Status result = trainer_->Run(member.get());
+  const absl::Status result = RunTrainer(member.get());
   *back_ = true;
   signals_->PassTo(nullptr);
   if (result.ok()) return result;
@@ -348,7 +373,7 @@ absl::Status Task::Train() {
   const std::unique_ptr<Membership> membership = MakeLocalMembership(
       trainer_->num_replicas(), job_.timeouts.collective, CudaIndices(devices_));
   signals_->PassTo([to = membership.get()] { to->RequestStop(); });
-  const absl::Status result = trainer_->Run(membership.get());
+  const absl::Status result = RunTrainer(membership.get());
   signals_->PassTo(nullptr);
   return result;
 }
@@ -356,7 +381,7 @@ absl::Status Task::Train() {
 absl::Status Task::Run(const TaskArguments& arguments) {
   absl::Status result = ReadConfiguration(arguments);
   if (result.ok() && is_chief()) {
-    auto chief = parts_.start_chief({cluster_, job_, Versions(), Restarts() > 0});
+    auto chief = parts_.start_chief({cluster_, job_, Versions(), Restarts() > 0, faults_.get()});
     if (chief.ok()) chief_ = *std::move(chief);
     result = chief.status();
   }

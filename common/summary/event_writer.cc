@@ -179,6 +179,10 @@ absl::Status EventWriter::Flush() {
   }
   size_t done = 0;
   absl::Status status;
+  if (options_.check_disk && !pending_.empty()) {
+    if (const absl::Status full = options_.check_disk(); !full.ok())
+      status = DataError(fmt::format("cannot write summaries to {}: {}", path_, Message(full)));
+  }
   while (status.ok() && done < pending_.size()) {
     const ssize_t written = write(fd_, pending_.data() + done, pending_.size() - done);
     if (written >= 0) {

@@ -39,6 +39,8 @@ class EventWriter {
     // Asked before anything goes to the file, its creation included. Once it has failed nothing is
     // written any more, and every call returns its error. Empty: there is none.
     std::function<absl::Status()> fence;
+    // Asked before each write: its error is that write's. Empty: the disk alone has a say.
+    std::function<absl::Status()> check_disk;
   };
   using Values = std::vector<std::pair<std::string, double>>;  // tag -> value
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/faults.h"
 #include "common/cluster/cluster_config.h"
 #include "common/train/checkpointing.h"
 #include "common/train/job.h"
@@ -20,7 +21,8 @@ struct ChiefRoleOptions {
   ClusterConfig cluster;  // may be local: then there is nobody to coordinate
   Job job;
   std::map<std::string, std::string> versions;
-  bool restarted = false;  // in the place of a process of the same job that was lost
+  bool restarted = false;    // in the place of a process of the same job that was lost
+  Faults* faults = nullptr;  // planned ones; outlives the role. Null: none
 };
 
 // With what training begins.

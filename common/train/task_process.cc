@@ -18,14 +18,35 @@ std::optional<TaskArguments> ParseTaskArguments(int argc, char** argv, const std
   app.add_option("--set", arguments.overrides,
                  "Override a key of the job: dotted.key=value, repeatable")
       ->allow_extra_args(false);
+  std::vector<std::string> faults;
+  app.add_option("--fault", faults,
+                 "Fail on purpose, kill@worker:1:step=30 for one, repeatable: docs/faults.md")
+      ->allow_extra_args(false);
   app.set_version_flag("--version", MUSTER_VERSION);
   try {
     app.parse(argc, argv);
-    return arguments;
   } catch (const CLI::ParseError& error) {
     *code = app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kConfiguration);
     return std::nullopt;
   }
+  absl::StatusOr<std::vector<Fault>> parsed = ParseFaults(faults);
+  if (!parsed.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(Message(parsed.status())).c_str());
+    *code = static_cast<int>(ExitCode::kConfiguration);
+    return std::nullopt;
+  }
+  arguments.faults = *std::move(parsed);
+  return arguments;
+}
+
+absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& arguments,
+                                                   const std::string& self,
+                                                   const std::vector<std::string>& tasks,
+                                                   int restarts) {
+  if (arguments.faults.empty()) return nullptr;
+  MUSTER_ASSIGN_OR_RETURN(std::vector<Fault> mine, FaultsOf(self, arguments.faults, tasks));
+  LogWarning("--fault: {} planned for this process", mine.size());
+  return std::make_unique<Faults>(std::move(mine), restarts);
 }
 
 void SayLast(const absl::Status& result, const std::string& termination_log) {

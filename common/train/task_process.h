@@ -2,10 +2,12 @@
 // way out. Needs no LibTorch.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/base/faults.h"
 #include "common/base/status.h"
 
 namespace muster {
@@ -13,12 +15,20 @@ namespace muster {
 struct TaskArguments {
   std::string job;                     // --job FILE
   std::vector<std::string> overrides;  // --set KEY=VALUE, in order
+  std::vector<Fault> faults;           // --fault, in order
 };
 
 // `about` is the first line of --help. nullopt: the process is done (help or the version was asked
 // for, or the arguments are wrong), `*code` is its exit code.
 std::optional<TaskArguments> ParseTaskArguments(int argc, char** argv, const std::string& about,
                                                 int* code);
+
+// What --fault asks of this task, which was started again `restarts` times; null: nothing was asked
+// of anybody. `tasks` are those of the cluster.
+absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& arguments,
+                                                   const std::string& self,
+                                                   const std::vector<std::string>& tasks,
+                                                   int restarts);
 
 // The process's last line, in the log and as its container's termination message.
 void SayLast(const absl::Status& result, const std::string& termination_log);

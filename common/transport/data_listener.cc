@@ -47,7 +47,13 @@ void SendAnswer(ByteStream& stream, Verdict verdict, uint64_t generation) {
 // What the listener's thread and its callers share. Admissions and dials may outlive the listener.
 class Hall {
  public:
-  Hall(size_t max_held, Duration hold_timeout) : max_held_(max_held), hold_timeout_(hold_timeout) {}
+  explicit Hall(const ListenerOptions& options)
+      : max_held_(options.max_held), hold_timeout_(options.hold_timeout), wrap_(options.wrap) {}
+
+  std::unique_ptr<ByteStream> MakeStream(int fd) const {
+    auto stream = MakeTcpStream(fd);
+    return wrap_ ? wrap_(std::move(stream)) : std::move(stream);
+  }
 
   // Decides about a connection that has said hello.
   void Judge(Arrived arrived) {
@@ -175,6 +181,7 @@ class Hall {
 
   const size_t max_held_;
   const Duration hold_timeout_;
+  const decltype(ListenerOptions::wrap) wrap_;
   absl::Mutex mutex_;
   absl::CondVar changed_;
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 1;
@@ -242,7 +249,7 @@ class Newcomer : public std::enable_shared_from_this<Newcomer> {
                        absl::StatusOr<Hello> hello = DecodeHello(all);
                        if (!hello.ok()) return self->CloseWithAnswer(hello.status());
                        self->timer_.cancel();
-                       auto stream = MakeTcpStream(self->socket_.release());
+                       auto stream = self->hall_->MakeStream(self->socket_.release());
                        self->hall_->Judge({std::move(stream), *std::move(hello), self->remote_});
                      });
   }
@@ -325,7 +332,7 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
             return self->End(
                 PeerLost(fmt::format("refused the connection: {}", VerdictText(*verdict))));
           }
-          auto stream = MakeTcpStream(self->socket_.release());
+          auto stream = self->hall_->MakeStream(self->socket_.release());
           self->End(std::make_unique<DataConnection>(
               std::move(stream), ConnectionInfo{hello.generation, hello.from, hello.to,
                                                 hello.channel, self->request_.address}));
@@ -366,7 +373,7 @@ class DataListenerImpl : public DataListener {
         io_(std::make_shared<asio::io_context>(1)),
         acceptor_(*io_),
         backoff_(*io_),
-        hall_(std::make_shared<Hall>(options.max_held, options.hold_timeout)) {}
+        hall_(std::make_shared<Hall>(options)) {}
 
   absl::Status Open() {
     std::error_code error;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,8 @@ struct ListenerOptions {
   Duration hold_timeout = std::chrono::seconds(60);
   size_t max_silent = 64;  // connections that have not yet said hello; the oldest one gives way
   size_t max_held = 256;   // early connections
+  // What the stream of each connection is put into (faulty_links.h); empty: nothing.
+  std::function<std::unique_ptr<ByteStream>(std::unique_ptr<ByteStream>)> wrap;
 };
 
 // A connection being opened. Dropping it cancels.

@@ -150,6 +150,20 @@ TEST_F(Writer, WritesNothingOnceFenced) {
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/validation"));
 }
 
+TEST_F(Writer, KeepsWhatAFullDiskDoesNotTake) {
+  absl::Status disk;
+  const auto writer = EventWriter::Open(folder_, {.check_disk = [&disk] { return disk; }});
+  ASSERT_TRUE(writer.ok());
+  EXPECT_TRUE((*writer)->Scalars(1, {{"loss", 1}}).ok());
+  disk = absl::ResourceExhaustedError("no space");
+  EXPECT_THAT(std::string(Message((*writer)->Flush())), HasSubstr("no space"));
+  EXPECT_TRUE((*writer)->Scalars(2, {{"loss", 1}}).ok());
+  EXPECT_EQ(ParseRecords(ReadFile((*writer)->path())).size(), 2u);
+  disk = absl::OkStatus();
+  EXPECT_TRUE((*writer)->Flush().ok());
+  EXPECT_EQ(ParseRecords(ReadFile((*writer)->path())).size(), 4u);
+}
+
 // TensorBoard reads files in the order of their names.
 TEST_F(Writer, IsTheLastOfItsFolderWhateverClocksSay) {
   std::ofstream(folder_ + "/events.out.tfevents.4000000000.ahead.1.0") << "";

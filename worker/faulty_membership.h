@@ -1,0 +1,41 @@
+// Where planned faults (--fault) meet a training member: every change of phase is a moment for one,
+// so are the rejoining, the forming and the end of a generation, and the member's own links.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "common/base/faults.h"
+#include "common/train/membership.h"
+#include "common/transport/faulty_links.h"
+#include "worker/member.h"
+
+namespace muster {
+
+namespace transport {
+struct ListenerOptions;
+}
+
+// In front of `membership`. Both outlive it.
+std::unique_ptr<Membership> MakeFaultyMembership(Membership* membership, Faults* faults);
+
+// What --fault drop and freeze do to this process. Outlives the Member and the DataListener.
+class FaultyMember {
+ public:
+  explicit FaultyMember(Faults* faults);
+  ~FaultyMember();
+  void Adapt(transport::ListenerOptions* options);
+  void Adapt(MemberOptions* options);
+
+ private:
+  void Drop(FaultLink link);
+  void Freeze(FaultLink link, Duration time);
+  SessionFault TakeSessionFault();
+
+  Faults* const faults_;
+  transport::FaultyLinks links_;
+  std::atomic<bool> drop_control_ = false;
+  std::atomic<Duration::rep> control_frozen_until_ = 0;  // Clock's ticks
+};
+
+}  // namespace muster
