@@ -114,6 +114,13 @@ proto::CoordinatorMessage CoordinatorImpl::WelcomeLocked() const {
   return message;
 }
 
+// The member gave the chief up before the chief gave it up, and its communicators with it.
+bool CoordinatorImpl::GaveUpLocked(const MemberState& m, const proto::Hello& hello) const {
+  const bool together = state_.stage == Stage::kForming || state_.stage == Stage::kRunning;
+  return options_.decision.recover && together && m.in_generation && hello.generation() == 0 &&
+         hello.highest_generation() == state_.generation;
+}
+
 void CoordinatorImpl::BindLocked(const std::shared_ptr<muster::Session>& session,
                                  const proto::Hello& hello, int member) {
   MemberState& m = state_.members[member];
@@ -142,6 +149,11 @@ void CoordinatorImpl::BindLocked(const std::shared_ptr<muster::Session>& session
       if (theirs != hello.versions().end() && theirs->second != version)
         LogWarning("{} runs {} {}, the chief {}", TaskText(m.task), name, theirs->second, version);
     }
+  } else if (GaveUpLocked(m, hello)) {
+    const std::string why =
+        fmt::format("{} had lost touch with the chief and left the generation", TaskText(m.task));
+    LogWarning("{}", why);
+    AbortLocked(now, why);
   }
   m.joined = m.connected = true;
   m.gone = false;

@@ -83,6 +83,58 @@ TEST_F(Recovery, AKilledMemberIsReplacedAndTheNewestStateIsKnown) {
   }
 }
 
+TEST_F(Recovery, ASessionThatAFaultBreaksIsResumed) {
+  ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
+  std::atomic<int> breaks = 0;
+  MemberOptions faulty = member_options(1);
+  faulty.session_fault = [&] {
+    return ++breaks <= 3 ? SessionFault::kBroken : SessionFault::kNone;
+  };
+  Crew crew;
+  for (int rank : {0, 2}) crew.Add(member_options(rank), FinishAt7);
+  crew.Add(faulty, [&](Member& member, Generation& generation) {
+    while (breaks < 5) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return FinishAt7(member, generation);
+  });
+  crew.Join();
+  EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
+}
+
+TEST_F(Recovery, ASilentMemberIsLostByBothSidesAndComesBack) {
+  CoordinatorOptions options = coordinator_options();
+  options.decision.heartbeat = std::chrono::milliseconds(600);
+  ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
+  std::atomic<bool> silent = false, again = false;
+  Crew crew;
+  Generation next[3];
+  for (int rank : {0, 2}) {
+    MemberOptions member = member_options(rank);
+    member.timeouts.heartbeat_interval = std::chrono::milliseconds(100);
+    crew.Add(std::move(member), LoseOne(12, &next[rank]));
+  }
+  MemberOptions faulty = member_options(1);
+  faulty.timeouts.heartbeat = std::chrono::milliseconds(600);
+  faulty.timeouts.heartbeat_interval = std::chrono::milliseconds(100);
+  faulty.session_fault = [&] {
+    if (silent) return SessionFault::kSilent;
+    return again.exchange(false) ? SessionFault::kBroken : SessionFault::kNone;
+  };
+  crew.Add(faulty, [&](Member& member, Generation& generation) {
+    silent = true;
+    (void)WaitInBarrier(member, generation);  // it has lost the chief, and the chief it
+    generation.replicas.clear();
+    again = true;
+    silent = false;
+    auto formed = member.NextGeneration(12);
+    if (!formed.ok()) return formed.status();
+    next[1] = *std::move(formed);
+    return FinishAt7(member, next[1]);
+  });
+  crew.Join();
+  EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
+  for (const Generation& generation : next) EXPECT_EQ(generation.world_size(), 3);
+}
+
 TEST_F(Recovery, NobodyComesAndTheVerdictTellsWhoWasLostAndWhy) {
   CoordinatorOptions options = coordinator_options();
   options.decision.rejoin = std::chrono::milliseconds(300);
