@@ -1,0 +1,86 @@
+"""Fifty generations under the real training loop: what each process holds stays what it was.
+
+One worker is frozen for longer than timeouts.heartbeat, again and again: the two others go on without it (elastic), and take it in
+again when it wakes. No process is ever started anew.
+"""
+import os
+import pathlib
+import re
+import signal
+import time
+import unittest
+
+from recording import RecordingTest, wait_until
+
+GENERATIONS, EARLY = 50, 5
+MEMORY_KIB, POOL_THREADS = 32 << 10, 16
+
+
+class Holdings:
+    """What a process holds now."""
+
+    def __init__(self, pid):
+        proc = pathlib.Path(f"/proc/{pid}")
+        threads = {task.name: (task / "comm").read_text() for task in (proc / "task").iterdir()}
+        self.descriptors = len(os.listdir(proc / "fd"))
+        self.all_threads = len(threads)
+        # gRPC's pools grow and shrink as they like; their threads have names of their own.
+        self.threads = sum(name == threads[str(pid)] for name in threads.values())
+        self.segments = sum("/dev/shm/muster-" in line for line in (proc / "maps").read_text().splitlines())
+        self.memory = int(re.search(r"VmRSS:\s+(\d+)", (proc / "status").read_text())[1])
+
+    def within(self, other):
+        return self.descriptors <= other.descriptors and self.threads <= other.threads and self.segments <= other.segments
+
+    def __repr__(self):
+        return str(vars(self))
+
+
+class Leak(RecordingTest):
+    def generation(self):
+        return max(map(int, re.findall(r"generation (\d+) of run", self.members[0].output())), default=0)
+
+    def steps(self):
+        return sum(file.stat().st_size for file in self.where.glob("used-*"))
+
+    def trains(self, members):
+        """All of a generation of so many do steps."""
+        line = rf"{members} members, {members} replicas: generation {self.generation()} of run"
+        if not re.search(line, self.members[0].output()):
+            return False
+        before = self.steps()
+        time.sleep(0.05)
+        return self.steps() > before
+
+    def until_generation(self, number):
+        while self.generation() < number:
+            last = self.generation()
+            self.members[2].signal(signal.SIGSTOP)
+            wait_until("the others go on without the frozen one", lambda: self.generation() > last and self.trains(2))
+            self.members[2].signal(signal.SIGCONT)
+            wait_until("it is taken in again", lambda: self.trains(3))
+
+    def test_fifty_generations(self):
+        job = self.run_job(epochs=10_000_000, program_args={"examples": 34, "sleep_ms": 2}, checkpoint={"every_steps": 1_000_000},
+                           summary={"every_steps": 1_000_000}, elastic={"min_workers": 2, "grace": 0.01}, timeouts={"heartbeat": 0.4})
+        self.members = self.start_run(3, job)
+        wait_until("training", lambda: self.trains(3))
+        pids = [process.popen.pid for process in self.members]
+        self.until_generation(EARLY)
+        early = [Holdings(pid) for pid in pids]
+        self.until_generation(GENERATIONS)
+        for process, before in zip(self.members, early):
+            # What ends by itself may take a moment.
+            deadline = time.monotonic() + 10
+            while not (after := Holdings(process.popen.pid)).within(before) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            print(process.name, before, after, sep="\n  ")
+            self.assertTrue(after.within(before), f"{process.name} after generation {EARLY}: {before}, after {GENERATIONS}: {after}")
+            self.assertLessEqual(after.all_threads, before.all_threads + POOL_THREADS)
+            self.assertLess(after.memory, before.memory + MEMORY_KIB)
+        self.members[0].signal(signal.SIGTERM)
+        self.finish(self.members, 20, 143)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
