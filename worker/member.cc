@@ -647,6 +647,7 @@ absl::StatusOr<MemberImpl::Replicas> MemberImpl::Form(const proto::Formation& fo
   spec.backend = options_.backend;
   spec.formation_timeout = options_.timeouts.formation;
   spec.operation_timeout = options_.timeouts.collective;
+  spec.link_timeout = options_.timeouts.heartbeat;
   spec.recorder = recorder_;
   std::vector<std::vector<int>> cpus;
   int on_host = 0;

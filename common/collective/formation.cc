@@ -86,8 +86,9 @@ class Formation {
     options.progress_thread = spec_.progress_thread;
     MUSTER_RETURN_IF_ERROR(Connect());
     MUSTER_RETURN_IF_ERROR(TestLinks());
-    auto mesh = std::make_unique<Mesh>(Mesh::Options{spec_.rank, size_, options.labels},
-                                       std::move(connections_));
+    auto mesh =
+        std::make_unique<Mesh>(Mesh::Options{spec_.rank, size_, options.labels, spec_.link_timeout},
+                               std::move(connections_));
     MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, MakeEngine(std::move(mesh)));
     LogDebug("Generation {:#x} communicates over {}.", spec_.generation, engine->Describe());
     return MakeCommunicator(std::move(engine), std::move(options));
@@ -106,8 +107,10 @@ class Formation {
   }
 
   std::string LinkName(int peer) const {
-    const GroupMember &me = spec_.members[spec_.rank], &other = spec_.members[peer];
-    return fmt::format("{} <-> {} ({})", me.task, other.task, other.data_address);
+    std::vector<std::string> labels;
+    for (const GroupMember& m : spec_.members) labels.push_back(m.task);
+    return fmt::format("{} (to {})", collective::LinkName(labels, spec_.rank, peer),
+                       spec_.members[peer].data_address);
   }
 
   // The higher rank opens the connection to the lower one.
@@ -132,8 +135,12 @@ class Formation {
           }
           connections_[peer] = *std::move(*result);
         }
-        if (connections_[peer] == nullptr)
+        if (connections_[peer] != nullptr) {
+          // At once: a link that works is not to be named because another one does not.
+          MUSTER_RETURN_IF_ERROR(SendProbe(peer));
+        } else {
           missing += (missing.empty() ? "" : ", ") + LinkName(peer);
+        }
       }
       if (missing.empty()) return absl::OkStatus();
       if (aborted_ && aborted_()) return Superseded("The formation was given up.");
@@ -144,28 +151,30 @@ class Formation {
     }
   }
 
-  // A small exchange over every link, so that what is formed is known to work in both directions.
-  absl::Status TestLinks() {
-    struct Body {
-      uint64_t hash;
-      int32_t rank, size;
-    };
+  struct Probe {
+    uint64_t hash;
+    int32_t rank, size;
+  };
+
+  absl::Status SendProbe(int peer) {
     FrameHeader mine;
     mine.kind = kProbe;
-    const Body body{SpecHash(spec_), spec_.rank, size_};
+    const Probe body{SpecHash(spec_), spec_.rank, size_};
     std::memcpy(mine.body, &body, sizeof body);
-    for (int peer = 0; peer < size_; ++peer) {
-      if (peer == spec_.rank) continue;
-      MUSTER_RETURN_IF_ERROR(Transfer(peer, std::as_bytes(std::span(&mine, 1)), {}));
-    }
+    return Transfer(peer, std::as_bytes(std::span(&mine, 1)), {});
+  }
+
+  // Both sides have sent a probe: what is formed is known to work in both directions.
+  absl::Status TestLinks() {
+    const uint64_t hash = SpecHash(spec_);
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == spec_.rank) continue;
       FrameHeader theirs;
       MUSTER_RETURN_IF_ERROR(Transfer(peer, {}, std::as_writable_bytes(std::span(&theirs, 1))));
-      Body other;
+      Probe other;
       std::memcpy(&other, theirs.body, sizeof other);
       if (theirs.magic != FrameHeader::kMagic || theirs.kind != kProbe || other.rank != peer ||
-          other.hash != body.hash || other.size != size_) {
+          other.hash != hash || other.size != size_) {
         return ConfigurationError(fmt::format(
             "{}: the two sides do not agree on the members of generation {:#x} or the backend.",
             LinkName(peer), spec_.generation));

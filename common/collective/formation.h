@@ -35,6 +35,8 @@ struct GroupSpec {
   Backend backend = Backend::kAuto;
   Duration formation_timeout = std::chrono::seconds(20);
   Duration operation_timeout = std::chrono::seconds(60);
+  // Of a host's silence while something is under way to it: the link is cut.
+  Duration link_timeout = std::chrono::seconds(10);
   // Spin while waiting for peers: only where replicas of this host do not outnumber its cores.
   bool spin = false;
   // Carry operations out on a thread of the communicator's own (a core is free), else inside
@@ -43,10 +45,10 @@ struct GroupSpec {
   std::shared_ptr<FlightRecorder> recorder;  // what the communicators record with; may be null
 };
 
-// A failed formation, with the link that did not come up: "worker:1 <-> worker:2 (10.0.0.4:5123):
-// connection refused". Every pair of members is connected and tested by a small exchange. The
-// result has one rank for each process. `aborted` is polled at least every 100 ms; true ends the
-// formation with Superseded.
+// A failed formation, with the link that did not come up: "worker 1 <-> worker 2 (to
+// 10.0.0.4:5123): connection refused". Every pair of members is connected and tested by a small
+// exchange. The result has one rank for each process. `aborted` is polled at least every 100 ms;
+// true ends the formation with Superseded.
 absl::StatusOr<std::unique_ptr<Communicator>> FormGroup(const GroupSpec& spec,
                                                         transport::DataListener& listener,
                                                         const std::function<bool()>& aborted);

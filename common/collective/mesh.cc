@@ -106,6 +106,25 @@ void Mesh::SendPresent(const Signature& signature) {
   }
 }
 
+absl::Status Mesh::CheckLinks(MonotonicTime now) {
+  for (int r = 0; r < size(); ++r) {
+    Link& link = links_[r];
+    if (link.connection == nullptr || link.lost) continue;
+    const std::optional<Duration> silence = link.connection->Unacknowledged();
+    // What was sent after a long pause is not late because the last answer is old.
+    if (!silence || (link.silent_since && now - *silence > *link.silent_since)) {
+      link.silent_since.reset();
+    }
+    if (!silence) continue;
+    if (!link.silent_since) link.silent_since = now;
+    if (now - *link.silent_since < options_.link_timeout) continue;
+    return PeerLost(fmt::format("{}: the other host has acknowledged nothing for {:.1f} s",
+                                LinkName(options_.labels, rank(), r),
+                                Seconds(now - *link.silent_since)));
+  }
+  return absl::OkStatus();
+}
+
 void Mesh::Close(const absl::Status& why) {
   const auto code = static_cast<uint32_t>(why.code());
   const std::string text(Message(why).substr(0, kMaxLastWords));

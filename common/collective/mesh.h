@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct Link {
   uint64_t present = 0;  // the latest operation the other is known to have come to
   bool lost = false;     // closed by the other side
   absl::Status last_words;
+  // Something has been under way ever since, and nothing was acknowledged.
+  std::optional<MonotonicTime> silent_since;
 };
 
 class Mesh {
@@ -36,6 +39,8 @@ class Mesh {
   struct Options {
     int rank = 0, size = 1;
     std::vector<std::string> labels;
+    // A host that acknowledges nothing for so long, though bytes are under way to it, is cut off.
+    Duration link_timeout = std::chrono::seconds(10);
   };
   Mesh(Options options, std::vector<std::unique_ptr<transport::DataConnection>> connections);
 
@@ -59,6 +64,11 @@ class Mesh {
   static constexpr Duration kSayPresentAfter = std::chrono::milliseconds(100);
   // Tells the others, once, that this rank has come to `signature`, where a link is free.
   void SendPresent(const Signature& signature);
+  // To be asked every kLookAtLinks while an operation waits: PeerLost, with the name of the link,
+  // once one has carried nothing for Options::link_timeout. No end of the connection tells of it
+  // for many minutes.
+  static constexpr Duration kLookAtLinks = std::chrono::milliseconds(500);
+  absl::Status CheckLinks(MonotonicTime now);
   // Tells the others why (unless OK), where a link is free, and closes all connections.
   void Close(const absl::Status& why);
   // `local` is what this rank saw: a closed connection, or (`secondhand`) that another rank has

@@ -168,6 +168,17 @@ Plan MakePlan(const Operation& operation, int rank, int size, int64_t divisor) {
   return plan;
 }
 
+std::string LinkName(const std::vector<std::string>& labels, int a, int b) {
+  const auto name = [&labels](int rank) {
+    if (rank >= static_cast<int>(labels.size()) || labels[rank].empty())
+      return fmt::format("rank {}", rank);
+    std::string task = labels[rank];
+    std::replace(task.begin(), task.end(), ':', ' ');
+    return task;
+  };
+  return fmt::format("{} <-> {}", name(std::min(a, b)), name(std::max(a, b)));
+}
+
 std::string RankName(const std::vector<std::string>& labels, int rank) {
   return rank < static_cast<int>(labels.size()) && !labels[rank].empty()
              ? fmt::format("rank {} ({})", rank, labels[rank])

@@ -73,6 +73,8 @@ Reduction ReductionOf(ReduceOp op, int64_t divisor);
 
 // "rank 1 (worker:0)"; labels may be empty.
 std::string RankName(const std::vector<std::string>& labels, int rank);
+// "worker 0 <-> worker 1", whichever side says it.
+std::string LinkName(const std::vector<std::string>& labels, int a, int b);
 // The one sentence for ranks that disagree; `a` is the lower rank.
 absl::Status MismatchError(std::string_view name_a, const Signature& a, std::string_view name_b,
                            const Signature& b);

@@ -45,6 +45,7 @@ class Passage {
     me_ = static_cast<int>(std::find(order.begin(), order.end(), mesh.rank()) - order.begin());
     left_ = order[(me_ + n - 1) % n];
     right_ = order[(me_ + 1) % n];
+    look_at_ = started_ + Mesh::kLookAtLinks;
     present_at_ = started_ + std::min(Mesh::kSayPresentAfter, (deadline - started_) / 4);
   }
 
@@ -236,13 +237,17 @@ class Passage {
       const bool listen = right.header_bytes < sizeof(FrameHeader);
       interests[count++] = {right.connection.get(), listen, want_right};
     }
-    const MonotonicTime until = present_at_ < deadline_ ? present_at_ : deadline_;
+    const MonotonicTime until = std::min({present_at_, look_at_, deadline_});
     const WaitResult result = WaitReady({interests, count}, until, mesh_.abort());
     if (result == WaitResult::kAborted) return Superseded("aborted");
     if (left_ != right_ && right.header_bytes < sizeof(FrameHeader)) {
       MUSTER_RETURN_IF_ERROR(mesh_.ReadHeader(right_).status());
     }
     if (result == WaitResult::kDeadline) {
+      if (until == look_at_ && until != deadline_) {
+        look_at_ = until + Mesh::kLookAtLinks;
+        return mesh_.CheckLinks(until);
+      }
       if (until == deadline_) {
         MUSTER_RETURN_IF_ERROR(mesh_.CheckAll());
         // A rank that only passes data on may be through already, and says nothing any more.
@@ -262,7 +267,7 @@ class Passage {
   const bool spin_;
   std::vector<std::byte>& incoming_;
   int me_ = 0, left_ = 0, right_ = 0;
-  MonotonicTime present_at_;
+  MonotonicTime present_at_, look_at_;
 
   FrameHeader header_;
   std::vector<Step> steps_;

@@ -54,6 +54,13 @@ class TcpStream : public ByteStream {
     return static_cast<short>((want_read ? POLLIN : 0) | (want_write ? POLLOUT : 0));
   }
   int fd() const override { return fd_; }
+  std::optional<Duration> Unacknowledged() const override {
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    if (getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return std::nullopt;
+    if (info.tcpi_unacked == 0 && info.tcpi_probes == 0) return std::nullopt;
+    return std::chrono::milliseconds(info.tcpi_last_ack_recv);
+  }
   void Shutdown() override { shutdown(fd_, SHUT_RDWR); }
 
  private:

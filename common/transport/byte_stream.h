@@ -5,8 +5,10 @@
 #include <sys/uio.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 
+#include "common/base/clock.h"
 #include "common/base/status.h"
 
 namespace muster::transport {
@@ -21,6 +23,9 @@ class ByteStream {
   // have to write).
   virtual short PollEvents(bool want_read, bool want_write) const = 0;
   virtual int fd() const = 0;
+  // Bytes, or a probe, are under way to the other host: how long ago it last acknowledged
+  // anything. That is its kernel's business: a process that is busy, or stopped, does not matter.
+  virtual std::optional<Duration> Unacknowledged() const { return std::nullopt; }
   virtual void Shutdown() = 0;
 };
 

@@ -46,6 +46,7 @@ class DataConnection {
   absl::StatusOr<size_t> TryRead(std::span<const iovec> into) { return stream_->Read(into); }
   short PollEvents(bool read, bool write) const { return stream_->PollEvents(read, write); }
   int fd() const { return stream_->fd(); }
+  std::optional<Duration> Unacknowledged() const { return stream_->Unacknowledged(); }
 
   // Blocking and full-duplex: sends all of `send` and fills all of `receive` at the same time.
   // Either may be empty. DeadlinePassed, PeerLost, or Superseded when `abort` was set. After an
