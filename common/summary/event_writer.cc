@@ -80,7 +80,9 @@ absl::StatusOr<std::unique_ptr<EventWriter>> EventWriter::Open(const std::string
         fmt::format("cannot write summaries to {}: {}", path, std::strerror(errno)));
   }
   auto writer = OnDescriptor(fd, std::move(path), options);
-  MUSTER_RETURN_IF_ERROR(writer->Flush());  // without its first record it is no event file
+  // Without its first record it is no event file; but a full disk may have room again later.
+  const absl::Status first = writer->Flush();
+  if (!writer->refused_.ok()) return first;
   return writer;
 }
 
