@@ -1,9 +1,10 @@
 // muster-worker with a program that writes down which examples each step uses, and that can be held
 // at chosen moments: for the tests of restarts. Both need $MUSTER_TEST_DIR:
-//   used-<pid>-<replica>   a line a step: its number, then the examples
+//   used-<pid>-<replica>   a line a committed step: its number, then the examples
 //   hold-<moment>          as long as it is there, whoever comes to that moment waits, having made
-//   held-<moment>          moments: step-<n>, validation-<step>, save-<step> (half written),
-//                          publish-<step> (whole, right before the rename)
+//   held-<moment>          moments: step-<n>, between-<n> (two minimize() of a step),
+//                          validation-<step>, save-<step> (half written), publish-<step> (whole,
+//                          right before the rename)
 // With $MUSTER_TEST_DRAIN each step of the chief's waits until the checkpoint before it is written:
 // none is left out, and a test knows which are there.
 #include <ATen/ops/arange.h>
@@ -11,6 +12,8 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -51,15 +54,32 @@ class Weights : public torch::nn::Module {
   at::Tensor w;
 };
 
+class Normalized : public torch::nn::Module {
+ public:
+  Normalized()
+      : norm_(register_module("norm", torch::nn::BatchNorm1d(3))),
+        linear_(register_module("linear", torch::nn::Linear(3, 1))) {}
+  at::Tensor Forward(const at::Tensor& x) { return linear_->forward(norm_->forward(x)).squeeze(1); }
+
+ private:
+  torch::nn::BatchNorm1d norm_;
+  torch::nn::Linear linear_;
+};
+
 // Least squares on distinct examples, shuffled, by an optimizer with slots. program_args:
-// "examples"; "sleep_ms" for each step.
+// "examples"; "sleep_ms" for each step;
+// "twice": each step updates another model too, one with batch normalization.
 class Recording : public Program {
  public:
   void build(Builder& builder) override {
     int64_t examples = 34;
-    builder.args().Read("examples", &examples).Read("sleep_ms", &sleep_ms_);
+    builder.args().Read("examples", &examples).Read("sleep_ms", &sleep_ms_).Read("twice", &twice_);
     builder.model("net", weights_);
     adam_ = builder.optimizer("adam", {"net"}, {{"name", "adam"}}, 0.05);
+    if (twice_) {
+      builder.model("normalized", normalized_);
+      sgd_ = builder.optimizer("sgd", {"normalized"}, {{"name", "sgd"}, {"momentum", 0.5}}, 0.05);
+    }
     builder.dataset(Split::kTrain, [=] { return Examples(examples, /*shuffle=*/true); });
     builder.dataset(Split::kValidation, [=] { return Examples(7, /*shuffle=*/false); });
   }
@@ -69,8 +89,17 @@ class Recording : public Program {
     Hold(fmt::format("step-{}", step.number()));
     if (sleep_ms_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(sleep_ms_));
     done_ = step.number();
-    Record(step, batch[2]);
+    step.on_commit([this, line = Line(step, batch[2]), replica = step.replica()] {
+      std::ofstream(fmt::format("{}/used-{}-{}", TestDirectory(), getpid(), replica), std::ios::app)
+          << line;
+    });
     step.minimize(adam_, Loss(batch));
+    if (!twice_) return;
+    Hold(fmt::format("between-{}", step.number()));
+    // Of the weights that the first one has just changed.
+    step.minimize(
+        sgd_,
+        (normalized_->Forward(batch[0]) - at::matmul(batch[0], weights_->w).detach()).square());
   }
   void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
     Hold(fmt::format("validation-{}", done_));
@@ -88,18 +117,18 @@ class Recording : public Program {
   at::Tensor Loss(const data::Batch& batch) const {
     return (at::matmul(batch[0], weights_->w) - batch[1]).square();
   }
-  void Record(const Step& step, const at::Tensor& ids) {
+  static std::string Line(const Step& step, const at::Tensor& ids) {
     std::string line = fmt::format("{}", step.number());
     for (int64_t i = 0; i < ids.numel(); ++i)
       line += fmt::format(" {}", static_cast<int64_t>(ids[i].item<float>()));
-    std::ofstream(fmt::format("{}/used-{}-{}", TestDirectory(), getpid(), step.replica()),
-                  std::ios::app)
-        << line + "\n";
+    return line + "\n";
   }
 
   int64_t sleep_ms_ = 0, done_ = 0;
+  bool twice_ = false;
   std::shared_ptr<Weights> weights_ = std::make_shared<Weights>();
-  OptimizerHandle adam_;
+  std::shared_ptr<Normalized> normalized_ = std::make_shared<Normalized>();
+  OptimizerHandle adam_, sgd_;
 };
 
 // The file system, held in the middle of a save and right before it is published.
