@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 BOOTSTRAP_FLAGS ?=
 SOURCES = $(shell git ls-files '*.h' '*.cc' '*.cu')
 
-.PHONY: build train tensorboard test format format-check clean bootstrap
+.PHONY: build train tensorboard test soak format format-check clean bootstrap
 
 bootstrap:
 	@deploy/bootstrap $(BOOTSTRAP_FLAGS)
@@ -29,6 +29,10 @@ tensorboard: bootstrap
 
 test: build
 	@ctest --test-dir $(BUILD) --output-on-failure
+
+# A hundred random faults in one run of each of two programs: some twenty minutes. SEED=... repeats one.
+soak: build
+	@MUSTER_BIN_DIR=$(abspath $(BUILD))/bin $$(deploy/bootstrap --prefix)/bin/python tests/soak/soak.py $(if $(SEED),--seed $(SEED))
 
 format:
 	@clang-format -i $(SOURCES)
