@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""How soon training goes on after a SIGKILL, beside torchrun, which starts all workers again.
+
+  bench/recovery.py [--rounds 5] [--torchrun]
+
+Three processes (a chief and two workers) under `muster launch --restart on-failure`; a worker, or the chief, is killed in the
+middle of training. Printed: seconds from the kill to the next finished step, by the events in the summary, for the linear model
+and for the convnet on Fashion-MNIST; that no step is missing is checked. --torchrun: the same kill under
+torchrun with DistributedDataParallel over gloo and a model as small, by the Python that deploy/bootstrap installed, which loses in
+addition all that was done since its last checkpoint.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
+from harness import BIN, SOURCE, curve, events, free_ports  # noqa: E402
+
+JOBS = {
+    "linear": {"program": "linear", "global_batch_size": 40, "epochs": 100000},
+    "fashion_mnist": {"program": "fashion_mnist", "global_batch_size": 96, "epochs": 1000},
+}
+TORCHRUN = '''
+import os, sys, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+x, y = torch.ones(16, 2), torch.ones(16, 1)
+out = open(sys.argv[1] + "/rank-%d-%d" % (dist.get_rank(), os.getpid()), "w", buffering=1)
+for step in range(10**9):
+    loss = (model(x) - y).square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    out.write("%d %.6f\\n" % (step, time.time()))
+    time.sleep(0.005)
+'''
+
+
+def children(parent):
+    """{task: pid} of a launcher's tasks."""
+    found = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if int(pathlib.Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()[1]) == parent:
+                config = re.search(r"TF_CONFIG=([^\0]*)", pathlib.Path(f"/proc/{entry}/environ").read_text())
+                task = json.loads(config[1])["task"]
+                found[f"{task['type']}:{task['index']}"] = int(entry)
+        except (OSError, TypeError):
+            continue
+    return found
+
+
+def step_times(model_dir):
+    return {event.step: event.wall_time for event in events(model_dir / "train") if any(v.tag == "loss" for v in event.summary.value)}
+
+
+def kill_once(program, victim):
+    """Seconds from the kill to the next finished step."""
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
+        folder = pathlib.Path(name)
+        model_dir = folder / "model"
+        (folder / "job.json").write_text(json.dumps({**JOBS[program], "model_dir": str(model_dir), "summary": {"every_steps": 1}, "devices": "cpu"}))
+        command = [str(BIN / "muster"), "launch", "--workers", "2", "--restart", "on-failure", "--job", str(folder / "job.json")]
+        with open(folder / "log", "wb") as log:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            wait(lambda: model_dir.exists() and len(step_times(model_dir)) > 20, folder)
+            killed = time.time()
+            os.kill(children(process.pid)[victim], signal.SIGKILL)
+            # The second "Number of devices" of the worker that stayed: the generation after the kill.
+            stayed = b"[worker 0]"
+            wait(lambda: sum(stayed in line and b"Number of devices" in line for line in (folder / "log").read_bytes().splitlines()) == 2, folder)
+            formed = time.time()
+            wait(lambda: max(step_times(model_dir).values()) > formed, folder)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+        times = step_times(model_dir)
+        steps = sorted(curve(model_dir))
+        assert steps == list(range(1, steps[-1] + 1)), "the curve has a hole"
+        # The step that was under way may have been finished in the moment of the kill: the longest gap is the one that counts.
+        ordered = sorted(times.values())
+        return max((b - a, b) for a, b in zip(ordered, ordered[1:]) if b > killed)[1] - killed
+
+
+def wait(condition, folder, timeout=60):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit("it does not go on:\n" + (folder / "log").read_text()[-3000:])
+        time.sleep(0.02)
+
+
+def torchrun_once():
+    python = subprocess.check_output([str(SOURCE / "deploy" / "bootstrap"), "--prefix"], text=True).strip() + "/bin/python"
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
+        folder = pathlib.Path(name)
+        (folder / "train.py").write_text(TORCHRUN)
+        (port,) = free_ports(1)
+        with open(folder / "log", "wb") as log:
+            process = subprocess.Popen([python, "-m", "torch.distributed.run", "--nproc-per-node=3", "--max-restarts=3", f"--master-port={port}", str(folder / "train.py"), name],
+                                       env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}, stdout=log, stderr=subprocess.STDOUT)
+        ranks = lambda: [path for path in folder.glob("rank-*") if path.stat().st_size > 1000]  # noqa: E731
+        try:
+            wait(lambda: len(ranks()) == 3, folder)
+            first = set(ranks())
+            pid = int(next(path for path in first if path.name.startswith("rank-1")).name.split("-")[2])
+            killed = time.time()
+            os.kill(pid, signal.SIGKILL)
+            wait(lambda: len(ranks()) == 6, folder)
+            return min(float(path.read_text().split()[1]) for path in set(ranks()) - first) - killed
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--torchrun", action="store_true")
+    arguments = parser.parse_args()
+
+    def say(what, times):
+        print(f"{what}: median {statistics.median(times):.2f} s (of {', '.join(f'{t:.2f}' for t in sorted(times))})", flush=True)
+
+    for program in JOBS:
+        for victim in "worker:1", "chief:0":
+            say(f"{program}, {victim} killed: to the next finished step", [kill_once(program, victim) for _ in range(arguments.rounds)])
+    if arguments.torchrun:
+        say("torchrun, a worker killed: to the next finished step, and all since the checkpoint is lost", [torchrun_once() for _ in range(arguments.rounds)])
+
+
+if __name__ == "__main__":
+    main()
