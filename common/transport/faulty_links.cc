@@ -58,6 +58,7 @@ class FaultyStream final : public ByteStream {
     return waits_for_thaw_ ? static_cast<short>(POLLIN) : events;
   }
   int fd() const override { return waits_for_thaw_ ? state_->thaw : stream_->fd(); }
+  std::optional<Duration> Unacknowledged() const override { return stream_->Unacknowledged(); }
   void Shutdown() override { stream_->Shutdown(); }
 
  private:
