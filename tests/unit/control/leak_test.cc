@@ -81,9 +81,9 @@ class Leaks : public ::testing::Test {
     MemberOptions options = cluster_.member_options(rank);
     options.recover = true;
     options.data_address = process.listener->address();
-    options.form = [to = process.listener.get()](
-                       const GroupSpec& spec, const std::vector<int>& replicas_per_rank,
-                       const std::function<bool()>& aborted)
+    options.form = [to = process.listener.get()](const GroupSpec& spec,
+                                                 const std::vector<int>& replicas_per_rank,
+                                                 const std::function<bool()>& aborted)
         -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
       MUSTER_ASSIGN_OR_RETURN(auto group, FormGroup(spec, *to, aborted));
       return MakeReplicaCommunicators(std::move(group), replicas_per_rank, spec.operation_timeout);
@@ -152,7 +152,7 @@ TEST_F(Leaks, FiftyGenerationsHoldWhatFiveHeld) {
   options.decision.recover = true;
   options.decision.blame = std::chrono::milliseconds(1);
   ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
-  std::thread first([&] { Survive(0) ; }), second([&] { Survive(1); });
+  std::thread first([&] { Survive(0); }), second([&] { Survive(1); });
   Process process = Start(2);
   for (int n = 1; n <= 5 && !HasFatalFailure(); ++n) LiveThrough(&process, n % 2 == 0);
   const Holdings five = AtRest();

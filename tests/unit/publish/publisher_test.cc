@@ -131,6 +131,45 @@ TEST_F(Publishing, WritesAllOfARun) {
   EXPECT_TRUE(result["hardware"].contains("cpu"));
 }
 
+// A chief that was lost after it had committed step 20, and logged less than that or all of it.
+TEST_F(Publishing, ASuccessorLogsTheStepThatTheLostChiefDidNot) {
+  for (const int64_t logged : {19, 20}) {
+    {
+      const auto lost = Begun();
+      lost->OnStart({.epochs = 3});
+      for (int64_t step = 1; step <= logged; ++step) lost->OnStep(Step(step));
+      if (logged == 20)
+        lost->OnEpoch({.split = "train", .epoch = 0, .step = 20, .metrics = {{"loss", 0.5}}});
+    }
+    const auto successor = Begun(true);
+    StartReport start{.epochs = 3, .start_step = 20};
+    start.last_step = Step(20);
+    start.train_metrics = {{"loss", 0.5}};
+    successor->OnStart(start);
+    successor->OnStart(start);  // the next generation, from the same state
+    for (int64_t step = 21; step <= 30; ++step) successor->OnStep(Step(step));
+    ASSERT_TRUE(successor->Finish(absl::OkStatus(), 2).ok());
+    const auto found = Summaries();
+    EXPECT_THAT(found.at("loss"), ElementsAre(10, 20, 30)) << "logged: " << logged;
+    EXPECT_THAT(found.at("epoch_loss"), ElementsAre(20)) << "logged: " << logged;
+    std::filesystem::remove_all(folder_ + "/run");
+  }
+}
+
+// A checkpoint's state is behind what a chief logged, and nobody knows its step's loss.
+TEST_F(Publishing, ASuccessorFillsInNothingThatNobodyTells) {
+  { (void)Begun(); }
+  const auto successor = Begun(true);
+  successor->OnStart({.epochs = 3, .start_step = 20});
+  // ... nor a step that has no point.
+  StartReport start{.epochs = 3, .start_step = 25};
+  start.last_step = Step(25);
+  successor->OnStart(start);
+  ASSERT_TRUE(successor->Finish(absl::OkStatus(), 2).ok());
+  EXPECT_FALSE(Summaries().contains("loss"));
+  EXPECT_FALSE(Summaries().contains("epoch_loss"));
+}
+
 TEST_F(Publishing, ShowsProgress) {
   const auto publisher = Begun();
   publisher->OnStart({.num_replicas = 2, .epochs = 3});
