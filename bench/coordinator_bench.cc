@@ -25,6 +25,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "chief/coordinator.h"
+#include "common/base/locks.h"
 #include "common/base/logging.h"
 #include "common/cluster/protocol.h"
 #include "common/rpc/channel.h"
@@ -275,7 +276,7 @@ bool Run(int count) {
 }  // namespace muster
 
 int main(int argc, char** argv) {
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  muster::EndLockCycleSearch();  // as every role does
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
   files.rlim_cur = files.rlim_max;

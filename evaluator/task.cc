@@ -9,6 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/locks.h"
 #include "common/base/logging.h"
 #include "common/base/restarts.h"
 #include "common/cluster/verdict.h"
@@ -195,6 +196,7 @@ absl::Status EvaluatorTask::Run(const TaskArguments& arguments) {
 }  // namespace
 
 int RunEvaluator(int argc, char** argv, const EvaluatorParts& parts) {
+  EndLockCycleSearch();
   InitLogging("");
   int code = 0;
   const std::optional<TaskArguments> arguments = ParseTaskArguments(

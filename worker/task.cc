@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
+#include "common/base/locks.h"
 #include "common/base/logging.h"
 #include "common/base/restarts.h"
 #include "common/base/termination_message.h"
@@ -406,6 +407,7 @@ absl::Status Task::Run(const TaskArguments& arguments) {
 }  // namespace
 
 int RunTask(int argc, char** argv, const TaskParts& parts) {
+  EndLockCycleSearch();
   InitLogging("");
   int code = 0;
   const std::optional<TaskArguments> arguments = ParseTaskArguments(
