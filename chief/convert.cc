@@ -42,6 +42,10 @@ bool ApplyReport(const proto::Report& report, MonotonicTime now, MemberState* m)
   m->phase = PhaseFromWire(report.phase());
   m->phase_since = now - std::chrono::milliseconds(report.phase_age_ms());
   m->step = report.step();
+  m->collective = report.collective();
+  m->collective_sequence = report.collective_sequence();
+  m->collective_since = now - std::chrono::milliseconds(report.collective_age_ms());
+  m->collectives_done = report.collectives_done();
   m->last_step = report.last_step();
   m->outcome = ExitCodeFromInt(report.outcome());
   m->outcome_message = report.outcome_message();

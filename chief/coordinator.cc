@@ -231,6 +231,7 @@ void CoordinatorImpl::FormLocked(MonotonicTime now) {
     if (!m.in_generation) continue;
     if (i == newest) formation.set_newest_rank(formation.members_size());
     m.waiting = m.finished = false;
+    m.collective_sequence = m.collectives_done = 0;
     m.phase = Phase::kForming;  // until it reports: what it did before is over
     m.phase_since = now;
     const proto::Hello& hello = slots_[i].hello;

@@ -160,6 +160,7 @@ void CoordinatorImpl::BindLocked(const std::shared_ptr<muster::Session>& session
   m.last_heard = now;
   m.incarnation = hello.incarnation();
   m.host = hello.host();
+  m.pid = hello.pid();
   if (!hello.run_id().empty() && state_.generation == 0)
     state_.adopted_size = std::max<int>(state_.adopted_size, hello.generation_size());
   if (hello.highest_generation() > state_.generation) {

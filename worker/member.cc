@@ -406,6 +406,14 @@ proto::Report MemberImpl::ReportLocked(MonotonicTime now) const {
   report.set_phase_age_ms(
       std::chrono::duration_cast<std::chrono::milliseconds>(now - phase_since_).count());
   report.set_step(step_);
+  const FlightRecorder::Standing standing = recorder_->Stand();
+  report.set_collectives_done(standing.completed);
+  if (standing.in_flight) {
+    report.set_collective(standing.call.Text());
+    report.set_collective_sequence(standing.call.sequence);
+    report.set_collective_age_ms(
+        std::chrono::duration_cast<std::chrono::milliseconds>(now - standing.since).count());
+  }
   report.set_waiting(waiting_);
   report.set_last_step(last_step_);
   report.set_formed_generation(formed_);

@@ -117,8 +117,7 @@ FlightRecorder::Standing FlightRecorder::Stand() const {
     FlightEvent event;
     if (!Read(number, &event) || event.generation != generation) continue;
     const std::pair key(event.call.replica, event.call.sequence);
-    if (event.kind == FlightKind::kCollectiveEnd || event.kind == FlightKind::kCollectiveFailed)
-      ended.push_back(key);
+    if (event.kind == FlightKind::kCollectiveEnd) ended.push_back(key);
     if (event.kind != FlightKind::kCollectiveStart ||
         std::find(ended.begin(), ended.end(), key) != ended.end())
       continue;

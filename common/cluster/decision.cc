@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "common/cluster/standings.h"
+
 namespace muster {
 namespace {
 
@@ -41,6 +43,12 @@ Verdict About(const MemberState& m, ExitCode code, std::string message) {
   return {code, m.task, m.host, m.step, m.phase, std::move(message)};
 }
 
+// `message`, and who is in the collective that the others wait for.
+std::string WithStandings(std::string message, MonotonicTime now, const JobState& s) {
+  const std::string standings = Standings(now, s);
+  return standings.empty() ? message : fmt::format("{}; {}", message, standings);
+}
+
 Decision End(int member, Verdict verdict) {
   Decision decision = Make(Action::kEndJob, Story(verdict), member);
   decision.verdict = std::move(verdict);
@@ -51,11 +59,14 @@ Decision End(int member, Verdict verdict) {
 std::string WhyLost(MonotonicTime now, const MemberState& m, const DecisionOptions& o,
                     bool suspected) {
   if (!m.connected) {
+    const std::string heard = fmt::format("; last heard of {:.1f} s before that, in step {}",
+                                          Seconds(m.broken_at - m.last_heard), m.step);
     if (m.gone)
-      return "lost: its connection broke and its port refuses connections, the process is gone";
+      return "lost: its connection broke and its port refuses connections, the process is gone" +
+             heard;
     if (now - m.broken_at >= o.resume)
-      return fmt::format("lost: its connection broke and did not come back within {:.1f} s",
-                         Seconds(o.resume));
+      return fmt::format("lost: its connection broke and did not come back within {:.1f} s{}",
+                         Seconds(o.resume), heard);
     return "";
   }
   const Duration silence = now - m.last_heard;
@@ -97,6 +108,9 @@ Decision Lose(const JobState& s, int member, const std::string& why, const Decis
   if (s.generation == 0 || (o.recover && (s.stage == Stage::kJoining || !m.in_generation)))
     return Make(Action::kDrop, why, member);
   Verdict verdict = About(m, ExitCode::kRetryable, why);
+  // All are in the same step, or one apart: who was heard last knows best which.
+  for (const MemberState& other : s.members)
+    if (other.joined && other.in_generation) verdict.step = std::max(verdict.step, other.step);
   if (o.recover) return Make(Action::kAbortGeneration, Story(verdict), member);
   return End(member, std::move(verdict));
 }
@@ -125,17 +139,20 @@ std::optional<Decision> LostMember(MonotonicTime now, const JobState& s, const D
     if (lost < 0 || at < since) lost = i, why = std::move(reason), since = at;
   }
   if (lost < 0) return std::nullopt;
+  // The others of a broken connection have hardly begun to wait.
+  if (s.members[lost].connected) why = WithStandings(std::move(why), now, s);
   return Lose(s, lost, why, o);
 }
 
-// Whom a member that waits in a collective waits for: the one furthest behind that does not wait
-// itself; -1 if all are there.
+// Whom a member that waits in a collective waits for: the one furthest behind that has not come to
+// it; -1 if all are there.
 int HeldUpBy(const JobState& s, int waiter) {
   int culprit = -1;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
     if (i == waiter || !m.joined || !m.in_generation || m.finished) continue;
-    if (m.phase == Phase::kReduce && m.step >= s.members[waiter].step) continue;
+    const bool in_reduce = m.phase == Phase::kReduce && m.step >= s.members[waiter].step;
+    if (HasComeTo(s.members[waiter], m).value_or(in_reduce)) continue;
     if (culprit < 0 || m.step < s.members[culprit].step ||
         (m.step == s.members[culprit].step && m.phase_since < s.members[culprit].phase_since))
       culprit = i;
@@ -156,9 +173,11 @@ std::optional<Decision> PhaseDeadline(MonotonicTime now, const JobState& s,
     const std::string_view name = PhaseName(m.phase);
     const int culprit = m.phase == Phase::kReduce ? HeldUpBy(s, i) : -1;
     if (culprit < 0) {
-      Verdict verdict = About(m, ExitCode::kRetryable,
-                              fmt::format("in phase '{}' for {:.1f} s; timeouts.phase.{} is {:g} s",
-                                          name, Seconds(age), name, Seconds(limit)));
+      Verdict verdict =
+          About(m, ExitCode::kRetryable,
+                WithStandings(fmt::format("in phase '{}' for {:.1f} s; timeouts.phase.{} is {:g} s",
+                                          name, Seconds(age), name, Seconds(limit)),
+                              now, s));
       // A task that never trained is not given another try at what it cannot do.
       return s.generation == 0 ? End(i, std::move(verdict)) : GiveUp(i, std::move(verdict), o);
     }
@@ -166,10 +185,12 @@ std::optional<Decision> PhaseDeadline(MonotonicTime now, const JobState& s,
     return GiveUp(
         culprit,
         About(c, ExitCode::kRetryable,
-              fmt::format("in phase '{}' for {:.1f} s while {} waits for it in '{}' for {:.1f} s; "
-                          "timeouts.phase.{} is {:g} s",
-                          PhaseName(c.phase), Seconds(now - c.phase_since), TaskText(m.task), name,
-                          Seconds(age), name, Seconds(limit))),
+              WithStandings(
+                  fmt::format("in phase '{}' for {:.1f} s while {} waits for it in '{}' for {:.1f} "
+                              "s; timeouts.phase.{} is {:g} s",
+                              PhaseName(c.phase), Seconds(now - c.phase_since), TaskText(m.task),
+                              name, Seconds(age), name, Seconds(limit)),
+                  now, s)),
         o);
   }
   return std::nullopt;
@@ -182,9 +203,10 @@ std::optional<Decision> CollectiveError(MonotonicTime now, const JobState& s,
   const MemberState& m = s.members[first];
   if (now - m.collective_error->at < o.blame)
     return Wait(fmt::format("{} reports: {}", TaskText(m.task), m.collective_error->message));
+  std::string message = WithStandings(m.collective_error->message, now, s);
   // An echo: nobody is known to be lost, so nobody is dropped.
-  if (o.recover) return Make(Action::kAbortGeneration, m.collective_error->message);
-  return End(first, About(m, ExitCode::kRetryable, m.collective_error->message));
+  if (o.recover) return Make(Action::kAbortGeneration, std::move(message));
+  return End(first, About(m, ExitCode::kRetryable, std::move(message)));
 }
 
 // There is no state yet that would be lost.
@@ -437,6 +459,7 @@ Duration AllowForLateness(MonotonicTime now, JobState* state, const DecisionOpti
     move(&m.broken_at);
     move(&m.last_heard);
     move(&m.phase_since);
+    move(&m.collective_since);
     move(&m.finished_at);
     if (m.formation_error) move(&m.formation_error->at);
     if (m.collective_error) move(&m.collective_error->at);

@@ -69,6 +69,13 @@ struct MemberState {
   MonotonicTime broken_at, last_heard;
   uint64_t incarnation = 0;
   std::string host;
+  int64_t pid = 0;  // 0: not known
+
+  // The collective operation that it is in, or that failed; sequence 0: none.
+  std::string collective;
+  uint64_t collective_sequence = 0;
+  MonotonicTime collective_since;
+  uint64_t collectives_done = 0;  // the highest sequence number of a completed one
 
   Phase phase = Phase::kStarting;
   MonotonicTime phase_since;

@@ -1,0 +1,65 @@
+#include "common/cluster/standings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace muster {
+namespace {
+
+constexpr size_t kListed = 8;
+
+// "a, b and 3 more".
+std::string List(const std::vector<std::string>& texts) {
+  std::string list;
+  for (size_t i = 0; i < texts.size() && i < kListed; ++i) list += (i == 0 ? "" : ", ") + texts[i];
+  if (texts.size() > kListed) list += fmt::format(" and {} more", texts.size() - kListed);
+  return list;
+}
+
+std::string WhereText(const MemberState& m) {
+  std::string where = m.host.empty() ? "" : "host " + m.host;
+  if (m.pid != 0) where += fmt::format("{}pid {}", where.empty() ? "" : ", ", m.pid);
+  return where.empty() ? where : where + ", ";
+}
+
+}  // namespace
+
+std::optional<bool> HasComeTo(const MemberState& waiter, const MemberState& m) {
+  if (waiter.collective_sequence == 0) return std::nullopt;
+  return std::max(m.collective_sequence, m.collectives_done) >= waiter.collective_sequence;
+}
+
+std::string Standings(MonotonicTime now, const JobState& s) {
+  const MemberState* front = nullptr;
+  for (const MemberState& m : s.members) {
+    if (!m.in_generation || m.collective_sequence == 0) continue;
+    if (front == nullptr || m.collective_sequence > front->collective_sequence) front = &m;
+  }
+  if (front == nullptr) return "";
+  std::vector<std::string> in, out;
+  for (const MemberState& m : s.members) {
+    if (!m.in_generation) continue;
+    const std::string who = TaskText(m.task);
+    if (m.collective_sequence == front->collective_sequence) {
+      const std::string other = m.collective == front->collective ? "" : "in " + m.collective + " ";
+      in.push_back(fmt::format("{} ({}{}for {:.1f} s)", who, WhereText(m), other,
+                               Seconds(now - m.collective_since)));
+    } else if (!*HasComeTo(*front, m)) {
+      const std::string frozen =
+          now - m.last_heard >= std::chrono::seconds(3)
+              ? fmt::format(" when last heard of, {:.1f} s ago", Seconds(now - m.last_heard))
+              : "";
+      out.push_back(fmt::format("{} ({}step {}, {} for {:.1f} s{})", who, WhereText(m), m.step,
+                                PhaseName(m.phase),
+                                Seconds((frozen.empty() ? now : m.last_heard) - m.phase_since),
+                                frozen));
+    }
+  }
+  const std::string what =
+      fmt::format("collective {}, {}", front->collective_sequence, front->collective);
+  if (out.empty()) return fmt::format("{}: in it {}", what, List(in));
+  return fmt::format("{}: in it {}; not in it {}", what, List(in), List(out));
+}
+
+}  // namespace muster
