@@ -20,10 +20,10 @@ std::string GenerationText(uint64_t generation) {
   return fmt::format("{}.{}", generation >> 32, generation & 0xffffffff);
 }
 
-FlightRecorder::FlightRecorder(size_t capacity)
-    : capacity_(std::max<size_t>(1, capacity)), slots_(new Slot[capacity_]) {}
+FlightRecorder::FlightRecorder(size_t capacity, size_t rare_capacity)
+    : often_(std::max<size_t>(1, capacity)), rare_(std::max<size_t>(1, rare_capacity)) {}
 
-void FlightRecorder::Record(FlightEvent* event, std::string_view detail) {
+void FlightRecorder::Record(Ring* ring, FlightEvent* event, std::string_view detail) {
   event->at = Clock::now();
   event->generation = generation_.load(std::memory_order_relaxed);
   event->step = step_.load(std::memory_order_relaxed);
@@ -34,9 +34,9 @@ void FlightRecorder::Record(FlightEvent* event, std::string_view detail) {
   uint64_t copy[kWords];
   std::memcpy(copy, event, words * sizeof(uint64_t));
 
-  const uint64_t number = next_.fetch_add(1, std::memory_order_relaxed);
-  Slot& slot = slots_[number % capacity_];
-  const uint64_t mine = 2 * (number / capacity_ + 1);
+  const uint64_t number = ring->next.fetch_add(1, std::memory_order_relaxed);
+  Slot& slot = ring->slots[number % ring->capacity];
+  const uint64_t mine = 2 * (number / ring->capacity + 1);
   uint64_t version = slot.version.load(std::memory_order_relaxed);
   // Whoever is in it is a whole round behind, or ahead: the slot stays with the other.
   if ((version & 1) != 0 || version >= mine ||
@@ -47,9 +47,9 @@ void FlightRecorder::Record(FlightEvent* event, std::string_view detail) {
   slot.version.store(mine, std::memory_order_release);
 }
 
-bool FlightRecorder::Read(uint64_t number, FlightEvent* event) const {
-  const Slot& slot = slots_[number % capacity_];
-  const uint64_t want = 2 * (number / capacity_ + 1);
+bool FlightRecorder::Ring::Read(uint64_t number, FlightEvent* event) const {
+  const Slot& slot = slots[number % capacity];
+  const uint64_t want = 2 * (number / capacity + 1);
   if (slot.version.load(std::memory_order_acquire) != want) return false;
   uint64_t copy[kWords] = {};
   for (size_t i = 0; i < kHead; ++i) copy[i] = slot.words[i].load(std::memory_order_acquire);
@@ -64,7 +64,8 @@ bool FlightRecorder::Read(uint64_t number, FlightEvent* event) const {
 void FlightRecorder::EnterPhase(Phase phase, int64_t step) {
   phase_.store(static_cast<uint8_t>(phase), std::memory_order_relaxed);
   step_.store(step, std::memory_order_relaxed);
-  Note(FlightKind::kPhase);
+  FlightEvent event;
+  Record(&often_, &event, {});
 }
 
 void FlightRecorder::EnterGeneration(uint64_t generation, std::string_view members) {
@@ -76,7 +77,7 @@ void FlightRecorder::EnterGeneration(uint64_t generation, std::string_view membe
 void FlightRecorder::Note(FlightKind kind, std::string_view detail) {
   FlightEvent event;
   event.kind = kind;
-  Record(&event, detail);
+  Record(&rare_, &event, detail);
 }
 
 void FlightRecorder::Collective(FlightKind kind, const CollectiveCall& call,
@@ -84,7 +85,7 @@ void FlightRecorder::Collective(FlightKind kind, const CollectiveCall& call,
   FlightEvent event;
   event.kind = kind;
   event.call = call;
-  Record(&event, detail);
+  Record(&often_, &event, detail);
   if (kind != FlightKind::kCollectiveEnd) return;
   uint64_t before = completed_.load(std::memory_order_relaxed);
   while (before < call.sequence &&
@@ -94,13 +95,17 @@ void FlightRecorder::Collective(FlightKind kind, const CollectiveCall& call,
 
 std::vector<FlightEvent> FlightRecorder::Events() const {
   std::vector<FlightEvent> events;
-  const uint64_t end = next_.load(std::memory_order_acquire);
-  events.reserve(std::min<uint64_t>(end, capacity_));
-  FlightEvent event;
-  for (uint64_t number = end > capacity_ ? end - capacity_ : 0; number < end; ++number) {
-    event = FlightEvent();
-    if (Read(number, &event)) events.push_back(event);
+  events.reserve(often_.capacity + rare_.capacity);
+  for (const Ring* ring : {&rare_, &often_}) {
+    const uint64_t end = ring->next.load(std::memory_order_acquire);
+    FlightEvent event;
+    for (uint64_t number = end - std::min<uint64_t>(end, ring->capacity); number < end; ++number) {
+      event = FlightEvent();
+      if (ring->Read(number, &event)) events.push_back(event);
+    }
   }
+  std::stable_sort(events.begin(), events.end(),
+                   [](const FlightEvent& a, const FlightEvent& b) { return a.at < b.at; });
   return events;
 }
 
@@ -110,12 +115,12 @@ FlightRecorder::Standing FlightRecorder::Stand() const {
   Standing standing;
   standing.completed = completed_.load(std::memory_order_relaxed);
   const uint64_t generation = generation_.load(std::memory_order_relaxed);
-  const uint64_t end = next_.load(std::memory_order_acquire);
-  const uint64_t begin = end - std::min<uint64_t>({end, kLookBack, capacity_});
+  const uint64_t end = often_.next.load(std::memory_order_acquire);
+  const uint64_t begin = end - std::min<uint64_t>({end, kLookBack, often_.capacity});
   std::vector<std::pair<int32_t, uint64_t>> ended;  // (replica, sequence)
   for (uint64_t number = end; number-- > begin;) {
     FlightEvent event;
-    if (!Read(number, &event) || event.generation != generation) continue;
+    if (!often_.Read(number, &event) || event.generation != generation) continue;
     const std::pair key(event.call.replica, event.call.sequence);
     if (event.kind == FlightKind::kCollectiveEnd) ended.push_back(key);
     if (event.kind != FlightKind::kCollectiveStart ||

@@ -1,6 +1,9 @@
 // What this process did lately: a ring of its last events (phases, collective operations,
 // generations), kept in memory at next to no cost and written down when something went wrong.
 //
+// What is rare (all but phases and operations) has a ring of its own, so that a generation's
+// beginning is still there when it ends.
+//
 // All methods may be called from any thread. Recording takes no lock, allocates nothing and never
 // waits: a slot that another thread is writing just then (a thousand events later) is left to it.
 #pragma once
@@ -69,7 +72,7 @@ static_assert(sizeof(FlightEvent) % sizeof(uint64_t) == 0);
 
 class FlightRecorder {
  public:
-  explicit FlightRecorder(size_t capacity = 1000);
+  explicit FlightRecorder(size_t capacity = 1000, size_t rare_capacity = 64);
 
   void EnterPhase(Phase phase, int64_t step);
   // The events from here on belong to it.
@@ -84,7 +87,9 @@ class FlightRecorder {
   // Oldest first.
   std::vector<FlightEvent> Events() const;
   // All that were ever recorded, also those that were overwritten.
-  uint64_t recorded() const { return next_.load(std::memory_order_relaxed); }
+  uint64_t recorded() const {
+    return often_.next.load(std::memory_order_relaxed) + rare_.next.load(std::memory_order_relaxed);
+  }
 
   // Where this process stands in its generation's operations.
   struct Standing {
@@ -103,14 +108,19 @@ class FlightRecorder {
     std::atomic<uint64_t> words[kWords];
   };
 
-  void Collective(FlightKind kind, const CollectiveCall& call, std::string_view detail);
-  void Record(FlightEvent* event, std::string_view detail);
-  // The event with that number, if it is still there whole.
-  bool Read(uint64_t number, FlightEvent* event) const;
+  struct Ring {
+    explicit Ring(size_t size) : capacity(size), slots(new Slot[size]) {}
+    // The event with that number, if it is still there whole.
+    bool Read(uint64_t number, FlightEvent* event) const;
+    const size_t capacity;
+    const std::unique_ptr<Slot[]> slots;
+    std::atomic<uint64_t> next{0};
+  };
 
-  const size_t capacity_;
-  const std::unique_ptr<Slot[]> slots_;
-  std::atomic<uint64_t> next_{0};
+  void Collective(FlightKind kind, const CollectiveCall& call, std::string_view detail);
+  void Record(Ring* ring, FlightEvent* event, std::string_view detail);
+
+  Ring often_, rare_;
   std::atomic<uint64_t> generation_{0}, completed_{0};
   std::atomic<int64_t> step_{0};
   std::atomic<uint8_t> phase_{0};

@@ -43,7 +43,7 @@ TEST(FlightRecorder, KeepsWhatHappenedInOrderWithStepPhaseAndGeneration) {
 }
 
 TEST(FlightRecorder, ForgetsTheOldestAndCutsWhatIsLong) {
-  FlightRecorder recorder(4);
+  FlightRecorder recorder(3, 1);
   for (int step = 1; step <= 10; ++step) recorder.EnterPhase(Phase::kForward, step);
   recorder.Note(FlightKind::kFailure, std::string(10000, 'x'));
   const std::vector<FlightEvent> events = recorder.Events();
@@ -57,9 +57,22 @@ TEST(FlightRecorder, ForgetsTheOldestAndCutsWhatIsLong) {
 // A slot that held a long text and then a short event shows nothing of the text.
 TEST(FlightRecorder, AnEventWithoutTextHasNoneOfTheOneBefore) {
   FlightRecorder recorder(1);
-  recorder.Note(FlightKind::kFailure, "text");
+  recorder.Ends(Call(1), "text");
   recorder.EnterPhase(Phase::kData, 1);
-  EXPECT_EQ(recorder.Events().at(0).Detail(), "");
+  ASSERT_EQ(recorder.Events().size(), 1u);
+  EXPECT_EQ(recorder.Events()[0].Detail(), "");
+}
+
+TEST(FlightRecorder, AGenerationsBeginningOutlivesItsSteps) {
+  FlightRecorder recorder(10);
+  recorder.EnterGeneration(1, "chief:0");
+  for (int step = 1; step <= 100; ++step) recorder.EnterPhase(Phase::kForward, step);
+  recorder.Note(FlightKind::kAborted, "why");
+  const std::vector<FlightEvent> events = recorder.Events();
+  ASSERT_EQ(events.size(), 12u);
+  EXPECT_EQ(events.front().kind, FlightKind::kForming);
+  EXPECT_EQ(events[1].step, 91);
+  EXPECT_EQ(events.back().kind, FlightKind::kAborted);
 }
 
 TEST(FlightRecorder, KnowsTheOperationUnderWayAndTheLastOneDone) {
@@ -97,7 +110,7 @@ TEST(FlightRecorder, OfSeveralReplicasOperationsTheEarliestCounts) {
 }
 
 TEST(FlightRecorder, WritersAndReadersDisturbNobody) {
-  FlightRecorder recorder(16);  // small, so that slots are fought for
+  FlightRecorder recorder(16, 4);  // small, so that slots are fought for
   std::atomic<bool> stop = false;
   std::vector<std::thread> writers;
   for (int writer = 0; writer < 3; ++writer) {
