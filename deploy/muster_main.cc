@@ -14,6 +14,7 @@
 #include "deploy/checkpoint_command.h"
 #include "deploy/cluster_command.h"
 #include "deploy/command.h"
+#include "deploy/explain_command.h"
 #include "deploy/launch_command.h"
 
 namespace muster {
@@ -23,6 +24,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
   commands.push_back(MakeCheckpointCommand());
   commands.push_back(MakeClusterCommand());
+  commands.push_back(MakeExplainCommand());
   commands.push_back(MakeLaunchCommand());
   return commands;
 }

@@ -50,10 +50,9 @@ std::string Standings(MonotonicTime now, const JobState& s) {
           now - m.last_heard >= std::chrono::seconds(3)
               ? fmt::format(" when last heard of, {:.1f} s ago", Seconds(now - m.last_heard))
               : "";
-      out.push_back(fmt::format("{} ({}step {}, {} for {:.1f} s{})", who, WhereText(m), m.step,
-                                PhaseName(m.phase),
-                                Seconds((frozen.empty() ? now : m.last_heard) - m.phase_since),
-                                frozen));
+      out.push_back(fmt::format(
+          "{} ({}step {}, {} for {:.1f} s{})", who, WhereText(m), m.step, PhaseName(m.phase),
+          Seconds((frozen.empty() ? now : m.last_heard) - m.phase_since), frozen));
     }
   }
   const std::string what =
