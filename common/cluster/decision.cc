@@ -59,14 +59,11 @@ Decision End(int member, Verdict verdict) {
 std::string WhyLost(MonotonicTime now, const MemberState& m, const DecisionOptions& o,
                     bool suspected) {
   if (!m.connected) {
-    const std::string heard = fmt::format("; last heard of {:.1f} s before that, in step {}",
-                                          Seconds(m.broken_at - m.last_heard), m.step);
     if (m.gone)
-      return "lost: its connection broke and its port refuses connections, the process is gone" +
-             heard;
+      return "lost: its connection broke and its port refuses connections, the process is gone";
     if (now - m.broken_at >= o.resume)
-      return fmt::format("lost: its connection broke and did not come back within {:.1f} s{}",
-                         Seconds(o.resume), heard);
+      return fmt::format("lost: its connection broke and did not come back within {:.1f} s",
+                         Seconds(o.resume));
     return "";
   }
   const Duration silence = now - m.last_heard;
@@ -111,6 +108,7 @@ Decision Lose(const JobState& s, int member, const std::string& why, const Decis
   // All are in the same step, or one apart: who was heard last knows best which.
   for (const MemberState& other : s.members)
     if (other.joined && other.in_generation) verdict.step = std::max(verdict.step, other.step);
+  if (verdict.step > m.step) verdict.message += fmt::format("; last heard of in step {}", m.step);
   if (o.recover) return Make(Action::kAbortGeneration, Story(verdict), member);
   return End(member, std::move(verdict));
 }

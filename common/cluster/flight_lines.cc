@@ -70,8 +70,7 @@ void AddOperations(const FlightStory& s, std::vector<std::string>* lines) {
   if (s.last_completed > 0) {
     const std::string what = s.last_operation.empty() ? "" : ", " + s.last_operation;
     const std::string step = s.last_step > 0 ? fmt::format(" of step {}", s.last_step) : "";
-    const std::string who =
-        s.missing.empty() ? "all members completed" : "all of these completed";
+    const std::string who = s.missing.empty() ? "all members completed" : "all of these completed";
     lines->push_back(fmt::format("{}{} collective {}{}{}.",
                                  s.last_at > 0 ? At(s.last_at) : std::string(kIndent), who,
                                  s.last_completed, what, step));
@@ -86,9 +85,9 @@ void AddOperations(const FlightStory& s, std::vector<std::string>* lines) {
       continue;
     }
     if (++in > kListed) continue;
-    const std::string how =
-        part.completed_next ? " and completed it"
-                            : fmt::format(" and was in it for {}", Duration(part.end - part.entered_at));
+    const std::string how = part.completed_next ? " and completed it"
+                                                : fmt::format(" and was in it for {}",
+                                                              Duration(part.end - part.entered_at));
     lines->push_back(fmt::format("{}{} came to collective {}, {}{}.", At(part.entered_at),
                                  TaskText(part.task), s.last_completed + 1, part.operation, how));
   }
@@ -103,25 +102,26 @@ void AddOperations(const FlightStory& s, std::vector<std::string>* lines) {
     out.resize(kListed);
   }
   for (const FlightPart* part : out) {
-    const std::string what = fmt::format("phase '{}' of step {}", PhaseName(part->phase), part->step);
-    lines->push_back(
-        fmt::format("{}{} had not come to {}: it was in {} for {}.",
-                    part->phase_since > 0 ? At(part->phase_since) : std::string(kIndent),
-                    TaskText(part->task),
-                    s.next ? fmt::format("collective {}", s.last_completed + 1) : "another one", what,
-                    Duration(part->end - part->phase_since)));
+    const std::string what =
+        fmt::format("phase '{}' of step {}", PhaseName(part->phase), part->step);
+    lines->push_back(fmt::format(
+        "{}{} had not come to {}: it was in {} for {}.",
+        part->phase_since > 0 ? At(part->phase_since) : std::string(kIndent), TaskText(part->task),
+        s.next ? fmt::format("collective {}", s.last_completed + 1) : "another one", what,
+        Duration(part->end - part->phase_since)));
   }
   if (s.diverged)
-    lines->push_back(fmt::format(
-        "{}They did not call the same: the program diverges between ranks.", kIndent));
+    lines->push_back(
+        fmt::format("{}They did not call the same: the program diverges between ranks.", kIndent));
 }
 
 // The same news of many tasks is one line.
 void AddNotes(const FlightStory& s, std::vector<std::string>* lines) {
   std::vector<std::pair<const FlightNote*, std::vector<std::string>>> groups;
   for (const FlightNote& note : s.notes) {
-    const auto same = std::find_if(groups.begin(), groups.end(),
-                                   [&](const auto& group) { return group.first->text == note.text; });
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
+      return group.first->text == note.text;
+    });
     if (same == groups.end()) {
       groups.emplace_back(&note, std::vector<std::string>{TaskText(note.task)});
     } else if (const std::string who = TaskText(note.task);
@@ -179,18 +179,19 @@ Json FlightJson(const FlightStory& s) {
   }
   for (const FlightNote& note : s.notes)
     notes.push_back({{"wall", note.at}, {"task", note.task}, {"text", note.text}});
-  return {{"run_id", s.run_id},
-          {"generation", GenerationText(s.generation)},
-          {"members", s.members},
-          {"missing", s.missing},
-          {"last_completed",
-           {{"sequence", s.last_completed}, {"operation", s.last_operation}, {"step", s.last_step}}},
-          {"diverged", s.diverged},
-          {"records", parts},
-          {"events", notes},
-          {"reason", s.reason},
-          {"followed_by", s.followed_by == 0 ? Json() : Json(GenerationText(s.followed_by))},
-          {"came_back", s.came_back}};
+  return {
+      {"run_id", s.run_id},
+      {"generation", GenerationText(s.generation)},
+      {"members", s.members},
+      {"missing", s.missing},
+      {"last_completed",
+       {{"sequence", s.last_completed}, {"operation", s.last_operation}, {"step", s.last_step}}},
+      {"diverged", s.diverged},
+      {"records", parts},
+      {"events", notes},
+      {"reason", s.reason},
+      {"followed_by", s.followed_by == 0 ? Json() : Json(GenerationText(s.followed_by))},
+      {"came_back", s.came_back}};
 }
 
 }  // namespace muster

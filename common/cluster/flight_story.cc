@@ -142,7 +142,8 @@ std::string NoteText(const RecordedEvent& event) {
     case FlightKind::kStopRequested:
       return "a stop was asked for: " + event.detail;
     case FlightKind::kVerdict:
-      return event.detail.empty() ? "heard that the job is done" : "heard the verdict: " + event.detail;
+      return event.detail.empty() ? "heard that the job is done"
+                                  : "heard the verdict: " + event.detail;
     case FlightKind::kFailure:
       return "failed: " + event.detail;
     case FlightKind::kCollectiveFailed:

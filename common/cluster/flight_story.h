@@ -25,15 +25,15 @@ struct FlightQuestion {
 struct FlightPart {
   std::string task, host;
   int64_t pid = 0;
-  double clock_offset = 0;        // seconds that were taken off its times
-  int shared_operations = 0;      // that the offset was found from; 0: none was needed or possible
-  uint64_t completed = 0;         // the last operation that it completed
-  bool entered = false;           // the one after the last that all completed
-  double entered_at = 0;          // wall
-  std::string operation;          // which it called there
-  bool completed_next = false;    // and completed it
-  std::string failure;            // ... or why it failed
-  int64_t step = 0;               // at the end of the generation
+  double clock_offset = 0;      // seconds that were taken off its times
+  int shared_operations = 0;    // that the offset was found from; 0: none was needed or possible
+  uint64_t completed = 0;       // the last operation that it completed
+  bool entered = false;         // the one after the last that all completed
+  double entered_at = 0;        // wall
+  std::string operation;        // which it called there
+  bool completed_next = false;  // and completed it
+  std::string failure;          // ... or why it failed
+  int64_t step = 0;             // at the end of the generation
   Phase phase = Phase::kStarting;
   double phase_since = 0, end = 0;  // wall; `end`: when it knew that the generation was over
   uint64_t lost_events = 0;
@@ -54,8 +54,8 @@ struct FlightStory {
   std::string last_operation;  // "" where no record holds it any more
   int64_t last_step = 0;
   double last_at = 0;
-  bool next = false;      // somebody had come to the one after it
-  bool diverged = false;  // not all to the same
+  bool next = false;              // somebody had come to the one after it
+  bool diverged = false;          // not all to the same
   std::vector<FlightNote> notes;  // what else happened, in order
   double started_at = 0;          // 0: not recorded, or never started
   double ended_at = 0;

@@ -96,7 +96,8 @@ TEST(FlightStory, AKilledMemberHasNoRecordAndTheOthersTellWhereTheyStood) {
   EXPECT_FALSE(story.diverged);
   for (const FlightPart& part : story.parts) EXPECT_TRUE(part.entered);
   const std::string text = Text(Killed());
-  EXPECT_THAT(text, HasSubstr("Generation 1.2 of run run: 3 members, chief 0, worker 0 and worker 1."));
+  EXPECT_THAT(text,
+              HasSubstr("Generation 1.2 of run run: 3 members, chief 0, worker 0 and worker 1."));
   EXPECT_THAT(text, HasSubstr("No record of worker 1: killed"));
   EXPECT_THAT(text, HasSubstr("all of these completed collective 20, all_reduce(float32 x 100, "
                               "sum) of step 7."));
@@ -134,7 +135,8 @@ TEST(FlightStory, ClocksOfOtherHostsAreMovedByTheOperationsThatBothCompleted) {
     EXPECT_NEAR(story.parts[1].entered_at, 5.4, 1e-6);
     EXPECT_NEAR(story.ended_at, 5.9, 1e-6);
   }
-  EXPECT_THAT(Text(Killed(3600)), HasSubstr("The clock of worker 0 is 3600.0 s ahead of chief 0's"));
+  EXPECT_THAT(Text(Killed(3600)),
+              HasSubstr("The clock of worker 0 is 3600.0 s ahead of chief 0's"));
   EXPECT_THAT(Text(Killed(-0.25)), HasSubstr("The clock of worker 0 is 250 ms behind chief 0's"));
   EXPECT_THAT(Text(Killed(0)), Not(HasSubstr("The clock of")));
 }
