@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
+#include "common/base/fatal.h"
 #include "common/base/locks.h"
 #include "common/base/logging.h"
 #include "common/base/restarts.h"
@@ -31,6 +32,8 @@ namespace {
 
 // How long a process whose job has ended may take to come back from the program's code.
 constexpr Duration kGraceAfterVerdict = std::chrono::seconds(3);
+// How long a process with an uncaught exception may take to tell the chief, and the chief to end.
+constexpr Duration kUncaught = std::chrono::seconds(20);
 // How long a process that failed before it joined tries to tell the chief.
 constexpr Duration kTellChief = std::chrono::seconds(10);
 // How long a chief that was silent for timeouts.heartbeat may take to be heard again before its
@@ -162,6 +165,8 @@ class Task {
 absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_ASSIGN_OR_RETURN(cluster_, ClusterFromEnvironment(ProcessEnvironment()));
   InitLogging(alone() ? "" : cluster_.Who());
+  NameFatalSignals(alone() ? "muster" : TaskText(self()));
+  OnUncaught(nullptr, Duration::zero());
   signals_->Start();  // after InitLogging, which replaces the logger that it uses
   for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, parts_.binary));
@@ -362,8 +367,16 @@ absl::Status Task::TrainAsMember() {
   if (!listener.ok()) return FailEarly(listener.status());
   const std::unique_ptr<Member> member = Member::Make(OptionsOfMember(listener->get()));
   signals_->PassTo([to = member.get()] { to->RequestStop(); });
+  OnUncaught(
+      [to = member.get()](const std::string& why) {
+        to->ReportFailure(ProgramError(why));
+        // The verdict ends this process (EndSoon), as it does one that hangs.
+        if (to->verdict()) std::this_thread::sleep_for(kUncaught);
+      },
+      kUncaught);
   const absl::Status result = RunTrainer(member.get());
   *back_ = true;
+  OnUncaught(nullptr, Duration::zero());
   signals_->PassTo(nullptr);
   if (result.ok()) return result;
   return absl::Status(result.code(), member->FinalLine(result));

@@ -1,0 +1,117 @@
+#include "common/base/fatal.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <iterator>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "common/base/logging.h"
+#include "common/base/status.h"
+
+namespace muster {
+namespace {
+
+struct Fatal {
+  int signal;
+  const char* what;
+};
+constexpr Fatal kFatal[] = {{SIGSEGV, "SIGSEGV (a bad address)"},
+                            {SIGBUS, "SIGBUS (memory or a mapped file that is gone)"},
+                            {SIGILL, "SIGILL (an instruction that this processor does not have)"},
+                            {SIGFPE, "SIGFPE (an arithmetic error)"},
+                            {SIGABRT, "SIGABRT (it aborted itself)"}};
+constexpr size_t kNumFatal = std::size(kFatal);
+
+// Written before any handler is set.
+char g_lines[kNumFatal][256];
+struct sigaction g_before[kNumFatal];
+
+// Nothing here but what a signal handler may do.
+void OnFatal(int signal) {
+  for (size_t i = 0; i < kNumFatal; ++i) {
+    if (kFatal[i].signal != signal) continue;
+    (void)!write(STDERR_FILENO, g_lines[i], std::strlen(g_lines[i]));
+    sigaction(signal, &g_before[i], nullptr);  // a sanitizer's, or the default
+  }
+  raise(signal);
+}
+
+struct Uncaught {
+  absl::Mutex mu;
+  std::function<void(const std::string&)> tell ABSL_GUARDED_BY(mu);
+  std::atomic<Duration> limit = Duration::zero();  // read by who must not wait for mu
+};
+// For ever: it is needed while everything else is going.
+Uncaught& TheUncaught() {
+  static auto* const uncaught = new Uncaught;
+  return *uncaught;
+}
+
+std::string Sentence() {
+  const std::exception_ptr current = std::current_exception();
+  if (current == nullptr) return "std::terminate was called on a thread of this process";
+  try {
+    std::rethrow_exception(current);
+  } catch (const std::exception& e) {
+    return fmt::format("an exception was not caught on a thread of the program: {}", e.what());
+  } catch (...) {
+    return "an exception that is no std::exception was not caught on a thread of the program";
+  }
+}
+
+[[noreturn]] void OnTerminate() {
+  static std::atomic<bool> entered = false;
+  // Of several threads the first one has the word; it ends the process.
+  if (entered.exchange(true)) std::this_thread::sleep_for(std::chrono::hours(1));
+  const auto why = std::make_shared<std::string>(Sentence());
+  const auto done = std::make_shared<absl::Notification>();
+  // This thread may hold whatever lock: the telling is another's.
+  std::thread([why, done] {
+    Uncaught& uncaught = TheUncaught();
+    absl::MutexLock lock(&uncaught.mu);
+    if (uncaught.tell) uncaught.tell(*why);
+    done->Notify();
+  }).detach();
+  done->WaitForNotificationWithTimeout(absl::FromChrono(TheUncaught().limit.load()));
+  LogError("ROOT CAUSE: {}", *why);
+  _exit(static_cast<int>(ExitCode::kProgramFailed));
+}
+
+}  // namespace
+
+void NameFatalSignals(const std::string& who) {
+  static char stack[64 << 10];  // of main's thread: its own may be what overflowed
+  stack_t alternative{};
+  alternative.ss_sp = stack;
+  alternative.ss_size = sizeof stack;
+  sigaltstack(&alternative, nullptr);
+  for (size_t i = 0; i < kNumFatal; ++i) {
+    const std::string line = fmt::format("{} (pid {}): killed by {}\n", who, getpid(), kFatal[i].what);
+    std::strncpy(g_lines[i], line.c_str(), sizeof g_lines[i] - 1);
+    struct sigaction action {};
+    action.sa_handler = OnFatal;
+    action.sa_flags = SA_ONSTACK;
+    sigaction(kFatal[i].signal, &action, &g_before[i]);
+  }
+}
+
+void OnUncaught(std::function<void(const std::string& why)> tell, Duration limit) {
+  std::set_terminate(OnTerminate);
+  Uncaught& uncaught = TheUncaught();
+  absl::MutexLock lock(&uncaught.mu);
+  uncaught.tell = std::move(tell);
+  uncaught.limit = limit;
+}
+
+}  // namespace muster
