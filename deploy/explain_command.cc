@@ -105,8 +105,9 @@ class ExplainCommand : public Command {
  public:
   CLI::App* Register(CLI::App& muster) override {
     CLI::App* app = muster.add_subcommand(
-        "explain", "Tell from flight records why a generation or a job ended (exit code 2: none "
-                   "there, 3: damaged)");
+        "explain",
+        "Tell from flight records why a generation or a job ended (exit code 2: none "
+        "there, 3: damaged)");
     app->add_option("DIR", directory_, "A model_dir, its flight folder, or a folder of records")
         ->required();
     app->add_option("--generation", generation_, "Which one: 2, or 1.2 (the default: the last)");

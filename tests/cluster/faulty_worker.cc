@@ -3,6 +3,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <signal.h>
 #include <torch/nn/module.h>
 
 #include <thread>
@@ -20,8 +21,9 @@ class Weights : public torch::nn::Module {
   at::Tensor w;
 };
 
-// program_args: "replica" and "step" that fail, "how": "throw", "hang", or "reduced" (a loss that
-// is not [batch]).
+// program_args: "replica" and "step" that fail, "how": "throw", "hang", "reduced" (a loss that is
+// not [batch]), "diverge" (one minimize more than the others), "thread" (an exception on a thread
+// of its own), "segv".
 class Faulty : public Program {
  public:
   void build(Builder& builder) override {
@@ -41,6 +43,11 @@ class Faulty : public Program {
       LogInfo("hanging");
       std::this_thread::sleep_for(std::chrono::minutes(10));
     }
+    if (now && how_ == "diverge") step.minimize(sgd_, (at::matmul(batch[0], weights_->w)).square());
+    if (now && how_ == "thread") {
+      std::thread([] { throw std::runtime_error("no luck on this thread"); }).join();
+    }
+    if (now && how_ == "segv") raise(SIGSEGV);
     if (now && how_ == "throw") throw std::runtime_error("no more luck");
   }
   void eval_step(Evaluation&, const data::Batch&) override {}
