@@ -48,7 +48,10 @@ class FaultyStream final : public ByteStream {
     return stream_->Read(into);
   }
   absl::StatusOr<size_t> Write(std::span<const iovec> from) override {
-    if (state_->frozen()) return size_t{0};
+    // The answer to a hello goes into an empty buffer, whatever the network does, and is not tried
+    // again.
+    if (written_ && state_->frozen()) return size_t{0};
+    written_ = true;
     return stream_->Write(from);
   }
   // A wait that begins when the connections are frozen waits for the thaw, and finds nothing ready.
@@ -64,6 +67,7 @@ class FaultyStream final : public ByteStream {
  private:
   const std::unique_ptr<ByteStream> stream_;
   const std::shared_ptr<FaultyLinks::State> state_;
+  bool written_ = false;
   mutable bool waits_for_thaw_ = false;  // of the reading thread, as all but Shutdown
 };
 

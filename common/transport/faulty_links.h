@@ -18,8 +18,8 @@ class FaultyLinks {
   std::unique_ptr<ByteStream> Wrap(std::unique_ptr<ByteStream> stream);
   // Ends all connections that there are, as if the network had: both sides notice.
   void Cut();
-  // For so long not a byte passes, in either direction, and nobody is told: neither connections
-  // that there are nor new ones.
+  // For so long not a byte passes, in either direction, and nobody is told: neither on connections
+  // that there are nor, but for the answer to a hello, on new ones.
   void Freeze(Duration time);
 
   struct State;

@@ -57,6 +57,8 @@ TEST_F(FaultyLinksTest, CutIsNoticedOnBothSidesAlsoByWhoWaits) {
 TEST_F(FaultyLinksTest, FrozenNothingPassesAndThawedAllOfIt) {
   const Duration time = std::chrono::milliseconds(200), moment = std::chrono::milliseconds(20);
   ASSERT_TRUE(Send(*far_, "early", kLong).ok());
+  ASSERT_TRUE(Send(*near_, "first", kLong).ok());  // as an answer to a hello
+  EXPECT_EQ(*Receive(*far_, 5, kLong), "first");
   const MonotonicTime start = Clock::now();
   links_.Freeze(time);
   EXPECT_TRUE(absl::IsDeadlineExceeded(Receive(*near_, 5, moment).status()));
