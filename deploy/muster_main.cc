@@ -16,6 +16,7 @@
 #include "deploy/command.h"
 #include "deploy/explain_command.h"
 #include "deploy/launch_command.h"
+#include "deploy/preflight_command.h"
 
 namespace muster {
 namespace {
@@ -26,6 +27,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
   commands.push_back(MakeClusterCommand());
   commands.push_back(MakeExplainCommand());
   commands.push_back(MakeLaunchCommand());
+  commands.push_back(MakePreflightCommand());
   return commands;
 }
 

@@ -1,0 +1,307 @@
+#include "deploy/preflight/neighbours.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/base/json.h"
+#include "common/rpc/host.h"
+#include "common/rpc/listen.h"
+
+namespace muster::preflight {
+namespace {
+
+constexpr size_t kMostBytes = 64 * 1024;  // of a line
+
+struct Socket {
+  int fd = -1;
+  explicit Socket(int f) : fd(f) {}
+  Socket(Socket&& other) noexcept : fd(std::exchange(other.fd, -1)) {}
+  ~Socket() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+int Milliseconds(MonotonicTime until) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000));
+}
+
+bool WaitFor(int fd, short events, MonotonicTime until) {
+  pollfd polled{fd, events, 0};
+  return poll(&polled, 1, Milliseconds(until)) == 1;
+}
+
+bool SendLine(int fd, const std::string& line, MonotonicTime until) {
+  for (size_t at = 0; at < line.size();) {
+    if (!WaitFor(fd, POLLOUT, until)) return false;
+    const ssize_t n = send(fd, line.data() + at, line.size() - at, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0 && errno != EAGAIN) return false;
+    if (n > 0) at += static_cast<size_t>(n);
+  }
+  return true;
+}
+
+std::string ReceiveLine(int fd, MonotonicTime until) {
+  std::string line;
+  while (line.size() < kMostBytes && WaitFor(fd, POLLIN, until)) {
+    char bytes[4096];
+    const ssize_t n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno != EAGAIN)) break;
+    if (n > 0) line.append(bytes, static_cast<size_t>(n));
+    if (line.ends_with('\n')) return line;
+  }
+  return "";
+}
+
+struct Line {
+  std::string task, version, cluster_digest, host;
+  std::vector<std::string> reached;
+};
+
+std::string Write(const Line& line) {
+  return Json{{"muster_preflight", 1},   {"task", line.task},
+              {"version", line.version}, {"cluster_digest", line.cluster_digest},
+              {"host", line.host},       {"reached", line.reached}}
+             .dump(-1, ' ', false, Json::error_handler_t::replace) +
+         '\n';
+}
+
+absl::StatusOr<Line> Read(const std::string& text) {
+  MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "preflight"));
+  Line line;
+  int64_t format = 0;
+  JsonObject object(json, "preflight");
+  object.Read("muster_preflight", &format)
+      .Read("task", &line.task)
+      .Read("version", &line.version)
+      .Read("cluster_digest", &line.cluster_digest)
+      .Read("host", &line.host)
+      .Read("reached", &line.reached);
+  MUSTER_RETURN_IF_ERROR(object.Finish());
+  return line;
+}
+
+class NeighboursImpl final : public Neighbours {
+ public:
+  explicit NeighboursImpl(NeighbourOptions options) : options_(std::move(options)) {
+    for (const auto& [task, address] : options_.addresses)
+      if (task != options_.self) found_.neighbours[task].why = "not called yet";
+  }
+  ~NeighboursImpl() override {
+    exiting_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  absl::Status Listen();
+  Found Wait(Duration timeout) override;
+
+ private:
+  void Serve(int fd);
+  void Answer(int fd);
+  void CallUntilReached(const std::string& task);
+  void Call(const std::string& task);
+  std::string Talk(const std::string& task, const addrinfo& address);
+  Line Mine();
+  void TakeIn(const Line& line, bool called);
+
+  const NeighbourOptions options_;
+  std::atomic<bool> exiting_ = false;
+  std::vector<Socket> listening_;
+  std::vector<std::thread> threads_;
+
+  absl::Mutex mu_;
+  Found found_ ABSL_GUARDED_BY(mu_);
+};
+
+absl::Status NeighboursImpl::Listen() {
+  for (const std::string& address : options_.listen) {
+    MUSTER_ASSIGN_OR_RETURN(const rpc::HostPort where, rpc::SplitHostPort(address));
+    addrinfo hints{}, *list = nullptr;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
+    if (getaddrinfo(where.host.c_str(), std::to_string(where.port).c_str(), &hints, &list) != 0)
+      return ConfigurationError(fmt::format("'{}' is no numeric address", address));
+    Socket socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const int on = 1;
+    setsockopt(socket.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    const bool bound =
+        bind(socket.fd, list->ai_addr, list->ai_addrlen) == 0 && listen(socket.fd, SOMAXCONN) == 0;
+    const int error = errno;
+    freeaddrinfo(list);
+    if (!bound)
+      return ConfigurationError(
+          fmt::format("cannot listen on {}: {}", address, std::strerror(error)));
+    listening_.push_back(std::move(socket));
+  }
+  for (const Socket& socket : listening_)
+    threads_.emplace_back([this, fd = socket.fd] { Serve(fd); });
+  for (const auto& [task, address] : options_.addresses) {
+    if (task != options_.self)
+      threads_.emplace_back([this, name = task] { CallUntilReached(name); });
+  }
+  return absl::OkStatus();
+}
+
+void NeighboursImpl::Serve(int fd) {
+  while (!exiting_) {
+    if (!WaitFor(fd, POLLIN, Clock::now() + std::chrono::milliseconds(100))) continue;
+    const Socket caller(accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (caller.fd >= 0) Answer(caller.fd);
+  }
+}
+
+void NeighboursImpl::Answer(int fd) {
+  const MonotonicTime until = Clock::now() + options_.call;
+  const absl::StatusOr<Line> line = Read(ReceiveLine(fd, until));
+  if (!line.ok()) return;  // somebody else's call
+  TakeIn(*line, /*called=*/true);
+  SendLine(fd, Write(Mine()), until);
+}
+
+void NeighboursImpl::CallUntilReached(const std::string& task) {
+  while (!exiting_) {
+    Call(task);
+    {
+      absl::MutexLock lock(&mu_);
+      if (found_.neighbours[task].reached) return;
+    }
+    const MonotonicTime next = Clock::now() + options_.between_calls;
+    while (!exiting_ && Clock::now() < next)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+void NeighboursImpl::Call(const std::string& task) {
+  const absl::StatusOr<rpc::HostPort> where = rpc::SplitHostPort(options_.addresses.at(task));
+  addrinfo hints{}, *list = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  int error = EAI_NONAME;
+  if (where.ok())
+    error = getaddrinfo(where->host.c_str(), std::to_string(where->port).c_str(), &hints, &list);
+  std::string why;
+  if (error != 0) {
+    why = fmt::format("cannot resolve its name: {}", gai_strerror(error));
+  } else {
+    for (const addrinfo* a = list; a != nullptr; a = a->ai_next) {
+      why = Talk(task, *a);
+      if (why.empty()) break;
+    }
+    freeaddrinfo(list);
+  }
+  absl::MutexLock lock(&mu_);
+  Neighbour& neighbour = found_.neighbours[task];
+  neighbour.resolved = neighbour.resolved || error == 0;
+  neighbour.why = why;
+  if (!why.empty()) return;
+  neighbour.reached = true;
+  found_.reached[options_.self].insert(task);
+}
+
+// Why it does not answer, "" if it does.
+std::string NeighboursImpl::Talk(const std::string& task, const addrinfo& address) {
+  const MonotonicTime until = Clock::now() + options_.call;
+  const Socket socket(
+      ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
+  if (socket.fd < 0) return std::strerror(errno);
+  if (connect(socket.fd, address.ai_addr, address.ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) return std::strerror(errno);
+    if (!WaitFor(socket.fd, POLLOUT, until))
+      return fmt::format("no answer within {:g} s (packets are dropped on the way: a firewall?)",
+                         Seconds(options_.call));
+    int error = 0;
+    socklen_t length = sizeof error;
+    getsockopt(socket.fd, SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error == ECONNREFUSED) return "connection refused: nobody listens there yet";
+    if (error != 0) return std::strerror(error);
+  }
+  if (!SendLine(socket.fd, Write(Mine()), until)) return "connected, but nothing could be sent";
+  const absl::StatusOr<Line> line = Read(ReceiveLine(socket.fd, until));
+  if (!line.ok()) return "somebody listens there, but it is no muster preflight (a running job?)";
+  if (line->task != task) return fmt::format("{} answers there", line->task);
+  TakeIn(*line, /*called=*/false);
+  return "";
+}
+
+Line NeighboursImpl::Mine() {
+  absl::MutexLock lock(&mu_);
+  const auto& reached = found_.reached[options_.self];
+  return {options_.self,
+          options_.version,
+          options_.cluster_digest,
+          rpc::ThisHost().name,
+          {reached.begin(), reached.end()}};
+}
+
+void NeighboursImpl::TakeIn(const Line& line, bool called) {
+  absl::MutexLock lock(&mu_);
+  const auto at = found_.neighbours.find(line.task);
+  if (at == found_.neighbours.end()) return;
+  Neighbour& neighbour = at->second;
+  neighbour.called = neighbour.called || called;
+  neighbour.version = line.version;
+  neighbour.cluster_digest = line.cluster_digest;
+  neighbour.host = line.host;
+  std::set<std::string>& reached = found_.reached[line.task];
+  reached.insert(line.reached.begin(), line.reached.end());
+  if (called) reached.insert(options_.self);
+}
+
+Found NeighboursImpl::Wait(Duration timeout) {
+  const MonotonicTime until = Clock::now() + timeout;
+  const auto complete = [this] {
+    absl::MutexLock lock(&mu_);
+    return std::all_of(found_.neighbours.begin(), found_.neighbours.end(), [this](const auto& n) {
+      return n.second.reached && (n.second.called || options_.listen.empty());
+    });
+  };
+  while (!complete() && Clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::vector<std::string> reached;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const auto& [task, neighbour] : found_.neighbours)
+      if (neighbour.reached) reached.push_back(task);
+  }
+  const bool done = complete();
+  // Best effort: whoever is through already has left.
+  std::vector<std::thread> last;
+  for (const std::string& task : reached) {
+    last.emplace_back([this, task] {
+      const auto where = rpc::SplitHostPort(options_.addresses.at(task));
+      addrinfo hints{}, *list = nullptr;
+      hints.ai_socktype = SOCK_STREAM;
+      if (!where.ok() ||
+          getaddrinfo(where->host.c_str(), std::to_string(where->port).c_str(), &hints, &list) != 0)
+        return;
+      Talk(task, *list);
+      freeaddrinfo(list);
+    });
+  }
+  for (std::thread& thread : last) thread.join();
+  absl::MutexLock lock(&mu_);
+  Found found = found_;
+  found.complete = done;
+  return found;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Neighbours>> Neighbours::Start(NeighbourOptions options) {
+  auto neighbours = std::make_unique<NeighboursImpl>(std::move(options));
+  MUSTER_RETURN_IF_ERROR(neighbours->Listen());
+  return neighbours;
+}
+
+}  // namespace muster::preflight

@@ -1,0 +1,231 @@
+#include "deploy/preflight_command.h"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "common/cluster/cluster_config.h"
+#include "common/rpc/host.h"
+#include "common/rpc/listen.h"
+#include "common/train/job.h"
+#include "common/transport/address.h"
+#include "deploy/preflight/checks.h"
+#include "deploy/preflight/neighbours.h"
+
+namespace muster {
+namespace {
+
+using preflight::Check;
+using preflight::Found;
+using preflight::Neighbour;
+using preflight::Neighbours;
+
+Check FromStatus(std::string name, const absl::Status& status, std::string what) {
+  if (status.ok()) return {.name = std::move(name), .what = std::move(what)};
+  return {.name = std::move(name), .ok = false, .what = std::string(Message(status))};
+}
+
+std::string Spoken(std::string task) {
+  std::replace(task.begin(), task.end(), ':', ' ');
+  return task;
+}
+
+class PreflightCommand : public Command {
+ public:
+  CLI::App* Register(CLI::App& muster) override {
+    CLI::App* app = muster.add_subcommand(
+        "preflight",
+        "Run in every task before the job: checks names, ports both ways, interface, versions, "
+        "/dev/shm, model_dir, GPUs (exit code 2: configuration, 138: somebody was not reached)");
+    app->add_option("--job", job_file_, "The job file")->type_name("FILE");
+    app->add_option("--set", overrides_, "Override a key of the job, dotted; may be repeated")
+        ->type_name("KEY=VALUE")
+        ->expected(1)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    app->add_option("--timeout", timeout_, "Seconds to wait for the other tasks")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    app->add_flag("--json", json_, "Print one JSON object, for scripts");
+    return app;
+  }
+
+  int Run() override {
+    const absl::StatusOr<ClusterConfig> config = ClusterFromEnvironment(ProcessEnvironment());
+    if (!config.ok()) return ReportError("preflight", config.status());
+    config_ = *config;
+    if (config_.dynamic)
+      return ReportError("preflight", ConfigurationError("this task knows only a part of the "
+                                                         "cluster (Kubeflow's dynamic workers): "
+                                                         "nothing can be started from it"));
+    if (!job_file_.empty()) {
+      absl::StatusOr<Job> job = LoadJob(job_file_, overrides_);
+      if (!job.ok()) return ReportError("preflight", job.status());
+      job_ = *std::move(job);
+    }
+    CheckHere();
+    if (!config_.local()) CheckNeighbours();
+    Print();
+    return static_cast<int>(preflight::CodeOf(checks_));
+  }
+
+ private:
+  std::string self() const { return config_.task->ToString(); }
+  bool listed() const { return config_.cluster.Has(*config_.task); }
+
+  void CheckHere() {
+    checks_.push_back({.name = "cluster", .what = config_.Who()});
+    const auto& members = config_.cluster.Members();
+    if (!config_.local() && listed()) {
+      const std::string& host = config_.cluster.AddressOf(*config_.task).host;
+      checks_.push_back(preflight::CheckSharedMemory(
+          static_cast<int>(std::count_if(members.begin(), members.end(), [&](const TaskId& task) {
+            return config_.cluster.AddressOf(task).host == host;
+          }))));
+      CheckInterface();
+    }
+    if (job_file_.empty()) return;
+    if (config_.role() == TaskType::kChief)
+      checks_.push_back(preflight::CheckModelDir(job_.model_dir));
+    checks_.push_back(preflight::CheckGpus(job_.devices, preflight::CountGpus()));
+  }
+
+  void CheckInterface() {
+    const std::string& wanted = job_.collective.interface;
+    if (!wanted.empty()) {
+      const auto address = transport::InterfaceAddress(wanted);
+      return checks_.push_back(FromStatus(
+          "interface", address.status(),
+          address.ok() ? fmt::format("{}: {} (collective.interface)", wanted, *address) : ""));
+    }
+    if (!config_.chief()) return;
+    const std::string chief = config_.cluster.AddressOf(*config_.chief()).ToString();
+    const auto address = rpc::LocalAddressTowards(chief);
+    Check check = FromStatus("interface", address.status(),
+                             address.ok() ? fmt::format("{}, the way to the chief", *address) : "");
+    check.configuration = false;  // names may appear late
+    checks_.push_back(std::move(check));
+  }
+
+  void CheckNeighbours() {
+    preflight::NeighbourOptions options;
+    options.self = self();
+    for (const TaskId& task : config_.cluster.Tasks())
+      options.addresses[task.ToString()] = config_.cluster.AddressOf(task).ToString();
+    options.version = MUSTER_VERSION;
+    options.cluster_digest = config_.cluster.Digest();
+    if (listed()) {
+      const std::string own = options.addresses[self()];
+      const auto plan = rpc::PlanListen(own, Duration::zero());
+      checks_.push_back(FromStatus("own port", plan.status(), own + " is free"));
+      if (!plan.ok()) return;
+      options.listen = plan->addresses;
+    }
+    auto neighbours = Neighbours::Start(options);
+    if (!neighbours.ok()) {
+      checks_.push_back(FromStatus("own port", neighbours.status(), ""));
+      return;
+    }
+    found_ = (*neighbours)->Wait(FromSeconds(timeout_));
+    for (const auto& [task, neighbour] : found_.neighbours)
+      Judge(task, options.addresses.at(task), neighbour);
+  }
+
+  void Judge(const std::string& task, const std::string& address, const Neighbour& neighbour) {
+    Check check{.name = Spoken(task), .configuration = false};
+    check.ok = neighbour.reached && (neighbour.called || !listed());
+    if (!neighbour.reached) {
+      check.what =
+          fmt::format("{} was not reached within {:g} s: {}", address, timeout_, neighbour.why);
+    } else if (!check.ok) {
+      check.what = fmt::format("{} was reached, but did not reach this task within {:g} s", address,
+                               timeout_);
+      check.mend =
+          "look for a firewall or NAT in front of this host, and for the address that the "
+          "cluster gives it";
+    } else {
+      check.what = fmt::format("{} on host {}, both ways", address, neighbour.host);
+    }
+    checks_.push_back(std::move(check));
+    if (neighbour.version.empty()) return;
+    if (neighbour.version != MUSTER_VERSION)
+      checks_.push_back({.name = "version",
+                         .ok = false,
+                         .what = fmt::format("{} runs Muster {}, this task {}", Spoken(task),
+                                             neighbour.version, MUSTER_VERSION),
+                         .mend = "start all tasks from one version"});
+    if (neighbour.cluster_digest != config_.cluster.Digest())
+      checks_.push_back({.name = "cluster",
+                         .ok = false,
+                         .what = fmt::format("{} was started with another cluster", Spoken(task)),
+                         .mend = "give all tasks the same TF_CONFIG cluster"});
+  }
+
+  // Who reached whom: a row for each task, "yes", "no", or "?" where it has not told.
+  std::vector<std::vector<std::string>> Table() const {
+    std::vector<std::vector<std::string>> rows = {{"reached by"}};
+    for (const TaskId& to : config_.cluster.Tasks()) rows[0].push_back(to.Spoken());
+    for (const TaskId& from : config_.cluster.Tasks()) {
+      std::vector<std::string> row = {from.Spoken()};
+      const auto known = found_.reached.find(from.ToString());
+      for (const TaskId& to : config_.cluster.Tasks()) {
+        const bool own = from == config_.task;
+        std::string cell = own || known != found_.reached.end() ? "no" : "?";
+        if (from == to) cell = "-";
+        if (known != found_.reached.end() && known->second.contains(to.ToString())) cell = "yes";
+        row.push_back(cell);
+      }
+      rows.push_back(row);
+    }
+    return rows;
+  }
+
+  void Print() const {
+    if (json_) return PrintJson();
+    for (const std::string& line : preflight::Lines(checks_)) fmt::print("{}\n", line);
+    if (config_.local() || config_.cluster.Tasks().size() < 2) return;
+    fmt::print("\n");
+    const auto rows = Table();
+    std::vector<size_t> widths(rows[0].size());
+    for (const auto& row : rows)
+      for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (const auto& row : rows) {
+      std::string line;
+      for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}  ", row[i], widths[i]);
+      line.erase(line.find_last_not_of(' ') + 1);
+      fmt::print("{}\n", line);
+    }
+  }
+
+  void PrintJson() const {
+    nlohmann::ordered_json checks = nlohmann::ordered_json::array(),
+                           reached = nlohmann::ordered_json::object();
+    for (const Check& check : checks_)
+      checks.push_back(
+          {{"name", check.name}, {"ok", check.ok}, {"what", check.what}, {"mend", check.mend}});
+    for (const auto& [task, others] : found_.reached) reached[task] = others;
+    const nlohmann::ordered_json json = {
+        {"exit_code", static_cast<int>(preflight::CodeOf(checks_))},
+        {"checks", checks},
+        {"reached", reached}};
+    fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+
+  std::string job_file_;
+  std::vector<std::string> overrides_;
+  double timeout_ = 30;
+  bool json_ = false;
+  ClusterConfig config_;
+  Job job_;
+  Found found_;
+  std::vector<Check> checks_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakePreflightCommand() { return std::make_unique<PreflightCommand>(); }
+
+}  // namespace muster

@@ -1,0 +1,70 @@
+"""`muster preflight` in every task of a cluster of real processes."""
+import json
+import os
+import socket
+import time
+import unittest
+
+from harness import BIN, ClusterTest
+
+
+class Preflight(ClusterTest):
+    def preflight(self, cluster, task, *arguments):
+        kind, index = task.split(":")
+        config = json.dumps({"cluster": cluster, "task": {"type": kind, "index": int(index)}})
+        environment = {**os.environ, "TF_CONFIG": config}
+        process = self.process_class(task, [str(BIN / "muster"), "preflight", *map(str, arguments)], environment,
+                                     self.dir / f"log-{len(self.processes)}")
+        self.processes.append(process)
+        return process
+
+    def test_all_reach_all(self):
+        cluster = self.cluster(2, ps=1)
+        job = self.job(model_dir=str(self.dir / "model"))
+        tasks = ["chief:0", "worker:0", "worker:1", "ps:0"]
+        processes = [self.preflight(cluster, task, "--job", job) for task in tasks]
+        self.finish(processes, 30)
+        chief = processes[0].output()
+        self.assertIn("is writable", chief)
+        self.assertFalse((self.dir / "model").exists())
+        self.assertRegex(chief, r"ok +worker 1 +127\.0\.0\.1:\d+ on host \S+, both ways")
+        self.assertRegex(chief, r"chief 0 +- +yes +yes +yes")
+        self.assertNotIn("FAILED", chief)
+
+    def test_one_that_does_not_come_is_named_in_time(self):
+        cluster = self.cluster(2)
+        processes = [self.preflight(cluster, task, "--timeout", 1) for task in ("chief:0", "worker:0")]
+        self.finish(processes, 10, code=138)
+        for process in processes:
+            self.assertRegex(process.output(), r"FAILED +worker 1 +\S+ was not reached within 1 s: connection refused")
+            self.assertRegex(process.output(), r"worker 1 +\? +\? +-")
+
+    def test_another_cluster_is_a_configuration_error(self):
+        cluster = self.cluster(1)
+        other = {**cluster, "ps": ["127.0.0.1:9"]}
+        processes = [self.preflight(cluster, "chief:0", "--timeout", 5), self.preflight(other, "worker:0", "--timeout", 2, "--json")]
+        self.finish(processes, 20, code=2)
+        self.assertIn("worker 0 was started with another cluster", processes[0].output())
+        said = json.loads(processes[1].output())
+        self.assertEqual(said["exit_code"], 2)
+        self.assertIn("chief 0 was started with another cluster", [check["what"] for check in said["checks"] if not check["ok"]])
+        self.assertEqual(said["reached"]["worker:0"], ["chief:0"])
+
+    def test_a_taken_port_and_a_bad_job_are_configuration_errors(self):
+        cluster = self.cluster(1)
+        first = self.preflight(cluster, "chief:0", "--timeout", 3)
+        host, port = cluster["chief"][0].split(":")
+        deadline = time.monotonic() + 10
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex((host, int(port))) == 0:
+                    break
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        self.finish([self.preflight(cluster, "chief:0", "--timeout", 1)], 10, code=2)
+        self.finish([first], 10, code=138)
+        self.finish([self.preflight(cluster, "chief:0", "--job", self.job(epoch=1))], 10, code=2)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,133 @@
+#include "deploy/preflight/neighbours.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+namespace muster::preflight {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+// Bound, listening or not: nobody else gets the port.
+class Port {
+ public:
+  explicit Port(bool listening = false) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), length), 0);
+    EXPECT_EQ(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    if (listening) {
+      EXPECT_EQ(listen(fd_, 8), 0);
+    }
+    address_ = fmt::format("127.0.0.1:{}", ntohs(address.sin_port));
+  }
+  ~Port() { Close(); }
+  void Close() {
+    if (fd_ >= 0) close(fd_);
+    fd_ = -1;
+  }
+  const std::string& address() const { return address_; }
+
+ private:
+  int fd_;
+  std::string address_;
+};
+
+class NeighboursTest : public testing::Test {
+ protected:
+  NeighbourOptions Options(const std::string& task) {
+    NeighbourOptions options;
+    options.self = task;
+    for (size_t i = 0; i < 3; ++i)
+      options.addresses[fmt::format("worker:{}", i)] = ports_[i].address();
+    options.listen = {options.addresses.at(task)};
+    options.version = "1";
+    options.cluster_digest = "digest";
+    options.between_calls = milliseconds(20);
+    options.call = milliseconds(500);
+    return options;
+  }
+  std::unique_ptr<Neighbours> Start(int worker) {
+    ports_[worker].Close();
+    auto neighbours = Neighbours::Start(Options(fmt::format("worker:{}", worker)));
+    EXPECT_TRUE(neighbours.ok()) << neighbours.status();
+    return *std::move(neighbours);
+  }
+  Port ports_[3];
+};
+
+TEST_F(NeighboursTest, AllReachAll) {
+  std::unique_ptr<Neighbours> all[3];
+  for (int i = 0; i < 3; ++i) all[i] = Start(i);
+  Found found[3];
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&, i] { found[i] = all[i]->Wait(seconds(20)); });
+  for (std::thread& thread : threads) thread.join();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(found[i].complete);
+    ASSERT_EQ(found[i].neighbours.size(), 2u);
+    for (const auto& [task, neighbour] : found[i].neighbours) {
+      EXPECT_TRUE(neighbour.reached && neighbour.called && neighbour.resolved) << task;
+      EXPECT_EQ(neighbour.version, "1");
+      EXPECT_EQ(neighbour.cluster_digest, "digest");
+    }
+    EXPECT_EQ(found[i].reached[fmt::format("worker:{}", i)].size(), 2u);
+  }
+}
+
+TEST_F(NeighboursTest, WhoeverDoesNotComeIsNamed) {
+  auto first = Start(0), second = Start(1);
+  std::thread other([&] { second->Wait(milliseconds(500)); });
+  const Found found = first->Wait(milliseconds(500));
+  other.join();
+  EXPECT_FALSE(found.complete);
+  EXPECT_TRUE(found.neighbours.at("worker:1").reached);
+  EXPECT_TRUE(found.neighbours.at("worker:1").called);
+  EXPECT_FALSE(found.neighbours.at("worker:2").reached);
+  EXPECT_THAT(found.neighbours.at("worker:2").why, HasSubstr("connection refused"));
+  EXPECT_TRUE(found.reached.at("worker:1").contains("worker:0"));
+}
+
+TEST_F(NeighboursTest, ANameThatDoesNotResolveIsSaid) {
+  NeighbourOptions options = Options("worker:0");
+  ports_[0].Close();
+  options.addresses["worker:1"] = "no-such-host.invalid:1";
+  auto neighbours = Neighbours::Start(options);
+  ASSERT_TRUE(neighbours.ok()) << neighbours.status();
+  const Found found = (*neighbours)->Wait(milliseconds(300));
+  EXPECT_FALSE(found.neighbours.at("worker:1").resolved);
+  EXPECT_THAT(found.neighbours.at("worker:1").why, HasSubstr("cannot resolve"));
+}
+
+TEST_F(NeighboursTest, SomebodyElseOnThePortIsNoNeighbour) {
+  const Port stranger(/*listening=*/true);
+  NeighbourOptions options = Options("worker:0");
+  ports_[0].Close();
+  options.addresses["worker:1"] = stranger.address();
+  auto neighbours = Neighbours::Start(options);
+  ASSERT_TRUE(neighbours.ok()) << neighbours.status();
+  const Found found = (*neighbours)->Wait(milliseconds(1500));
+  EXPECT_FALSE(found.neighbours.at("worker:1").reached);
+  EXPECT_THAT(found.neighbours.at("worker:1").why, HasSubstr("no muster preflight"));
+}
+
+TEST_F(NeighboursTest, ATakenPortIsAConfigurationError) {
+  const Port taken(/*listening=*/true);
+  NeighbourOptions options = Options("worker:0");
+  options.listen = {taken.address()};
+  EXPECT_EQ(ExitCodeOf(Neighbours::Start(options).status()), ExitCode::kConfiguration);
+}
+
+}  // namespace
+}  // namespace muster::preflight
