@@ -22,7 +22,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
-from harness import BIN, SOURCE, curve, events, free_ports  # noqa: E402
+from harness import BIN, SOURCE, curve, events  # noqa: E402
 
 JOBS = {
     "linear": {"program": "linear", "global_batch_size": 40, "epochs": 100000},
@@ -103,10 +103,9 @@ def torchrun_once():
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
         folder = pathlib.Path(name)
         (folder / "train.py").write_text(TORCHRUN)
-        (port,) = free_ports(1)
         with open(folder / "log", "wb") as log:
-            process = subprocess.Popen([python, "-m", "torch.distributed.run", "--nproc-per-node=3", "--max-restarts=3", f"--master-port={port}", str(folder / "train.py"), name],
-                                       env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}, stdout=log, stderr=subprocess.STDOUT)
+            process = subprocess.Popen([python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", "--max-restarts=3", str(folder / "train.py"), name],
+                                       env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}, stdout=log, stderr=subprocess.STDOUT)
         ranks = lambda: [path for path in folder.glob("rank-*") if path.stat().st_size > 1000]  # noqa: E731
         try:
             wait(lambda: len(ranks()) == 3, folder)
