@@ -260,6 +260,7 @@ void CoordinatorImpl::DropLocked(MonotonicTime now, int member, const std::strin
   absent.address = m.address;
   absent.host = m.host;
   absent.step = m.step;
+  absent.phase = m.phase;
   absent.in_generation = m.in_generation;
   absent.why_missing = why;
   absent.missing_since = now;

@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kListed = 8;
 constexpr size_t kNotes = 40;
+constexpr size_t kNoteLength = 160;     // the whole reason is said once
 constexpr double kWorthMoving = 0.001;  // seconds
 
 // "a, b and c", or "a, b, ... and 12 more".
@@ -63,79 +64,98 @@ void AddBeginning(const FlightStory& s, std::vector<std::string>* lines) {
   }
 }
 
-std::string At(double wall) { return WallText(wall) + "  "; }
 const char kIndent[] = "              ";
 
-void AddOperations(const FlightStory& s, std::vector<std::string>* lines) {
+// Lines in the order of their times. What belongs together stays together: it has one `place`.
+class Timeline {
+ public:
+  void Add(double wall, const std::string& text) { Add(wall, text, wall); }
+  void Add(double wall, const std::string& text, double place) {
+    lines_.emplace_back(place, (wall > 0 ? WallText(wall) + "  " : kIndent) + text);
+  }
+  void MoveTo(std::vector<std::string>* lines) {
+    std::stable_sort(lines_.begin(), lines_.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (auto& [at, line] : lines_) lines->push_back(std::move(line));
+  }
+
+ private:
+  std::vector<std::pair<double, std::string>> lines_;
+};
+
+void AddOperations(const FlightStory& s, Timeline* timeline) {
+  const auto add = [&](double wall, const std::string& text) {
+    timeline->Add(wall, text, s.last_at > 0 ? s.last_at : s.started_at);
+  };
   if (s.last_completed > 0) {
     const std::string what = s.last_operation.empty() ? "" : ", " + s.last_operation;
     const std::string step = s.last_step > 0 ? fmt::format(" of step {}", s.last_step) : "";
-    const std::string who = s.missing.empty() ? "all members completed" : "all of these completed";
-    lines->push_back(fmt::format("{}{} collective {}{}{}.",
-                                 s.last_at > 0 ? At(s.last_at) : std::string(kIndent), who,
-                                 s.last_completed, what, step));
+    add(s.last_at, fmt::format("{} completed collective {}{}{}.",
+                               s.missing.empty() ? "all members" : "all of these", s.last_completed,
+                               what, step));
   } else {
-    lines->push_back(fmt::format("{}no collective operation was completed by all.", kIndent));
+    add(s.started_at, "no collective operation was completed by all.");
   }
+  const uint64_t next = s.last_completed + 1;
   std::vector<const FlightPart*> out;
   size_t in = 0;
   for (const FlightPart& part : s.parts) {
     if (!part.entered) {
       out.push_back(&part);
-      continue;
+    } else if (++in <= kListed) {
+      const std::string how = part.completed_next
+                                  ? "and completed it"
+                                  : "and was in it for " + Duration(part.end - part.entered_at);
+      add(part.entered_at, fmt::format("{} came to collective {}, {} {}.", TaskText(part.task),
+                                       next, part.operation, how));
     }
-    if (++in > kListed) continue;
-    const std::string how = part.completed_next ? " and completed it"
-                                                : fmt::format(" and was in it for {}",
-                                                              Duration(part.end - part.entered_at));
-    lines->push_back(fmt::format("{}{} came to collective {}, {}{}.", At(part.entered_at),
-                                 TaskText(part.task), s.last_completed + 1, part.operation, how));
   }
-  if (in > kListed)
-    lines->push_back(fmt::format("{}... and so did {} more.", kIndent, in - kListed));
+  if (in > kListed) add(0, fmt::format("... and so did {} more.", in - kListed));
   if (out.size() > kListed) {
-    lines->push_back(fmt::format("{}{} had not, of which:", kIndent, out.size()));
+    add(0, fmt::format("{} had not, of which:", out.size()));
     // Who has been at something else for the longest.
     std::stable_sort(out.begin(), out.end(), [](const FlightPart* a, const FlightPart* b) {
       return a->phase_since < b->phase_since;
     });
     out.resize(kListed);
   }
-  for (const FlightPart* part : out) {
-    const std::string what =
-        fmt::format("phase '{}' of step {}", PhaseName(part->phase), part->step);
-    lines->push_back(fmt::format(
-        "{}{} had not come to {}: it was in {} for {}.",
-        part->phase_since > 0 ? At(part->phase_since) : std::string(kIndent), TaskText(part->task),
-        s.next ? fmt::format("collective {}", s.last_completed + 1) : "another one", what,
-        Duration(part->end - part->phase_since)));
-  }
-  if (s.diverged)
-    lines->push_back(
-        fmt::format("{}They did not call the same: the program diverges between ranks.", kIndent));
+  for (const FlightPart* part : out)
+    add(0, fmt::format(
+               "{} had not come to {}: it was in phase '{}' of step {} for {}.",
+               TaskText(part->task), s.next ? fmt::format("collective {}", next) : "another one",
+               PhaseName(part->phase), part->step, Duration(part->end - part->phase_since)));
+  if (s.diverged) add(0, "They did not call the same: the program diverges between ranks.");
+}
+
+std::string Cut(const std::string& text) {
+  if (text.size() <= kNoteLength) return text;
+  size_t end = kNoteLength;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end) + " ...";
 }
 
 // The same news of many tasks is one line.
-void AddNotes(const FlightStory& s, std::vector<std::string>* lines) {
+void AddNotes(const FlightStory& s, Timeline* lines) {
   std::vector<std::pair<const FlightNote*, std::vector<std::string>>> groups;
   for (const FlightNote& note : s.notes) {
     const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
       return group.first->text == note.text;
     });
+    const std::string who = TaskText(note.task);
     if (same == groups.end()) {
-      groups.emplace_back(&note, std::vector<std::string>{TaskText(note.task)});
-    } else if (const std::string who = TaskText(note.task);
-               std::find(same->second.begin(), same->second.end(), who) == same->second.end()) {
+      groups.emplace_back(&note, std::vector<std::string>{who});
+    } else if (std::find(same->second.begin(), same->second.end(), who) == same->second.end()) {
       same->second.push_back(who);
     }
   }
   size_t shown = 0;
-  for (const auto& [note, who] : groups) {
+  for (auto& [note, who] : groups) {
     if (++shown > kNotes) break;
-    lines->push_back(fmt::format("{}{}: {}", At(note->at), List(who), note->text));
+    std::sort(who.begin(), who.end());
+    lines->Add(note->at, fmt::format("{}: {}", List(who), Cut(note->text)));
   }
   if (groups.size() > kNotes)
-    lines->push_back(fmt::format("{}... and {} more.", kIndent, groups.size() - kNotes));
+    lines->Add(0, fmt::format("... and {} more.", groups.size() - kNotes), s.ended_at);
 }
 
 }  // namespace
@@ -144,10 +164,11 @@ std::vector<std::string> FlightLines(const FlightStory& s) {
   std::vector<std::string> lines;
   AddBeginning(s, &lines);
   lines.push_back("");
-  if (s.started_at > 0)
-    lines.push_back(fmt::format("{}training started in this generation.", At(s.started_at)));
-  AddOperations(s, &lines);
-  AddNotes(s, &lines);
+  Timeline timeline;
+  if (s.started_at > 0) timeline.Add(s.started_at, "training started in this generation.");
+  AddOperations(s, &timeline);
+  AddNotes(s, &timeline);
+  timeline.MoveTo(&lines);
   lines.push_back("");
   lines.push_back(fmt::format("Why it ended: {}", s.reason.empty() ? "not recorded" : s.reason));
   if (s.followed_by != 0)

@@ -171,8 +171,10 @@ void FindNotes(const FlightQuestion& question, FlightStory* story) {
   }
   std::stable_sort(story->notes.begin(), story->notes.end(),
                    [](const FlightNote& a, const FlightNote& b) { return a.at < b.at; });
-  if (story->reason.empty() && !question.records.empty())
-    story->reason = question.records[0].header.reason;
+  if (story->reason.empty()) story->reason = question.records[0].header.reason;
+  // An event's text may be cut, a record's is whole.
+  for (const FlightRecord& record : question.records)
+    if (record.header.reason.starts_with(story->reason)) story->reason = record.header.reason;
 }
 
 void FindLater(const FlightQuestion& question, FlightStory* story) {
