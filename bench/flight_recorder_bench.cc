@@ -37,14 +37,15 @@ void Report(int threads) {
   CollectiveCall call{"all_reduce", "float32", "sum", 1000, 4000};
   const double phase = BestNs(threads, [&](int i) { recorder.EnterPhase(Phase::kReduce, i); });
   const double operation = BestNs(threads, [&](int) { recorder.Starts(call); });
-  const double note =
-      BestNs(threads, [&](int) { recorder.Note(FlightKind::kAborted, "a sentence of some length"); });
+  const double note = BestNs(
+      threads, [&](int) { recorder.Note(FlightKind::kAborted, "a sentence of some length"); });
   const double standing = BestNs(1, [&](int i) {
     if (i % 1000 == 0) (void)recorder.Stand();
   });
-  fmt::print("{} thread{}: a phase {:.0f} ns, an operation {:.0f} ns, an event with text {:.0f} ns, "
-             "a heartbeat's look {:.0f} ns\n",
-             threads, threads == 1 ? "" : "s", phase, operation, note, standing * 1000);
+  fmt::print(
+      "{} thread{}: a phase {:.0f} ns, an operation {:.0f} ns, an event with text {:.0f} ns, "
+      "a heartbeat's look {:.0f} ns\n",
+      threads, threads == 1 ? "" : "s", phase, operation, note, standing * 1000);
 }
 
 }  // namespace

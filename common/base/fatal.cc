@@ -97,7 +97,8 @@ void NameFatalSignals(const std::string& who) {
   alternative.ss_size = sizeof stack;
   sigaltstack(&alternative, nullptr);
   for (size_t i = 0; i < kNumFatal; ++i) {
-    const std::string line = fmt::format("{} (pid {}): killed by {}\n", who, getpid(), kFatal[i].what);
+    const std::string line =
+        fmt::format("{} (pid {}): killed by {}\n", who, getpid(), kFatal[i].what);
     std::strncpy(g_lines[i], line.c_str(), sizeof g_lines[i] - 1);
     struct sigaction action {};
     action.sa_handler = OnFatal;
