@@ -7,7 +7,8 @@ Three processes (a chief and two workers) under `muster launch --restart on-fail
 middle of training. Printed: seconds from the kill to the next finished step, by the events in the summary, for the linear model
 and for the convnet on Fashion-MNIST; that no step is missing is checked. --torchrun: the same kill under
 torchrun with DistributedDataParallel over gloo and a model as small, by the Python that deploy/bootstrap installed, which loses in
-addition all that was done since its last checkpoint.
+addition all that was done since its last checkpoint. It gets a store of its own for each attempt: with the one that it shares by
+default, torch 2.11 over gloo does not come up again.
 """
 import argparse
 import json

@@ -92,6 +92,13 @@ class Recovery(RecordingTest):
                 steps = range(epoch * STEPS_PER_EPOCH + 1, (epoch + 1) * STEPS_PER_EPOCH + 1)
                 self.assertEqual({e for step in steps for e in used[step]}, set(range(self.examples)), "each example once")
 
+    def wait_all_held(self, moment):
+        """Whoever gets there first is alone at first: the others have yet to commit the step before."""
+        self.wait_held(moment)
+        before = int(moment.rsplit("-", 1)[1]) - 1
+        wait_until(f"all have committed step {before}",
+                   lambda: self.committed(self.where).get(before) == self.want()["used"][before])
+
     def pids(self, launch):
         """By worker index, those that live."""
         found = {}
@@ -113,7 +120,7 @@ class Recovery(RecordingTest):
         self.want()
         self.hold(f"step-{step}", "used")
         launch = self.launch()
-        self.wait_held(f"step-{step}")
+        self.wait_all_held(f"step-{step}")
         before = self.pids(launch)
         self.assertEqual(sorted(before), list(range(MEMBERS)))
         for victim in victims:
@@ -212,7 +219,7 @@ class Recovery(RecordingTest):
         cluster = self.cluster(MEMBERS, chief=False)
         environment = {"MUSTER_TEST_DIR": str(self.where)}
         first = [self.start(cluster, f"worker:{i}", job, (), environment, WORKER) for i in range(MEMBERS)]
-        self.wait_held("step-10")
+        self.wait_all_held("step-10")
         self.kill_all([first[0], first[2]])
         again = [self.start(cluster, f"worker:{i}", job, (), environment, WORKER) for i in (0, 2)]
         self.release("step-10")
@@ -278,7 +285,7 @@ class TwoMinimizeCalls(Recovery):
         self.want()
         self.hold("between-10", "used")
         launch = self.launch()
-        self.wait_held("between-10")
+        self.wait_all_held("between-10")
         before = self.pids(launch)
         for victim in victims:
             os.kill(before[victim], signal.SIGKILL)
