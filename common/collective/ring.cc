@@ -234,14 +234,17 @@ class Passage {
     } else {
       interests[0] = {left.connection.get(), want_left, false};
       // Nothing but presence and last words come from the right now.
-      const bool listen = right.header_bytes < sizeof(FrameHeader);
+      const bool listen = right.header_bytes < sizeof(FrameHeader) && !right.lost;
       interests[count++] = {right.connection.get(), listen, want_right};
     }
     const MonotonicTime until = std::min({present_at_, look_at_, deadline_});
     const WaitResult result = WaitReady({interests, count}, until, mesh_.abort());
     if (result == WaitResult::kAborted) return Superseded("aborted");
-    if (left_ != right_ && right.header_bytes < sizeof(FrameHeader)) {
-      MUSTER_RETURN_IF_ERROR(mesh_.ReadHeader(right_).status());
+    if (left_ != right_ && right.header_bytes < sizeof(FrameHeader) && !right.lost) {
+      const absl::Status heard = mesh_.ReadHeader(right_).status();
+      // Who has all of this operation may be through with the last one, and have left.
+      const bool left_well = right.lost && right.last_words.ok() && sent_ == to_send_;
+      if (!heard.ok() && !left_well) return heard;
     }
     if (result == WaitResult::kDeadline) {
       if (until == look_at_ && until != deadline_) {

@@ -1,0 +1,56 @@
+"""Every process started alone, in every order, with names that resolve late and members that never come. One host for each (hosts.py)."""
+import itertools
+import time
+import unittest
+
+from harness import result
+from hosts_test import HEAL, PORT, HostsTest
+
+JOIN = 12  # above the 10 s after which whoever waits says so
+
+
+class Starts(HostsTest):
+    NAMES = [f"host-{i}" for i in range(HostsTest.HOSTS)]
+
+    def test_in_every_order_with_names_that_resolve_late(self):
+        for number, order in enumerate(itertools.permutations(range(self.HOSTS))):
+            with self.subTest(order):
+                for i in range(self.HOSTS):
+                    self.network.set_hosts(i, {})
+                self.model_dir = self.dir / f"model-{number}"
+                job = self.hosts_job(5, sleep_ms=0)
+                members = []
+                for i in order:
+                    members.append(self.member(i, job, self.addresses(self.NAMES)))
+                    time.sleep(0.2)
+                for i in reversed(order):  # each host learns the names at another time
+                    self.network.set_hosts(i, dict(zip(self.NAMES, self.network.addresses)))
+                    time.sleep(0.2)
+                at = time.monotonic()
+                self.finish(members)
+                self.assertLess(time.monotonic() - at, 2 * HEAL)
+                # Who is through first, and leaves, disturbs nobody who is not.
+                self.assertEqual(result(self.model_dir)["generations"], 1)
+
+    def test_a_member_that_never_comes_is_named(self):
+        job = self.hosts_job(5, timeouts={"join": JOIN})
+        at = time.monotonic()
+        members = [self.member(i, job) for i in (0, 1)]
+        # Another job on the same hosts, whose chief never comes.
+        self.model_dir = self.dir / "model-other"
+        other = {"worker": [f"{address}:{PORT + 1}" for address in self.network.addresses]}
+        orphan = self.member(1, self.hosts_job(5, timeouts={"join": JOIN}), other)
+        self.finish([*members, orphan], JOIN + 10, code=138)
+        self.assertGreaterEqual(time.monotonic() - at, JOIN)
+        missing = f"2/3 joined, missing worker 2 ({self.network.addresses[2]}:{PORT}, never connected)"
+        for process in members:
+            self.assertEqual(len([line for line in self.lines(process, missing) if "timeouts.join" not in line]), 1, process.output())
+            self.assertIn(f"not all members came within {JOIN} s (timeouts.join): {missing}", process.output().splitlines()[-1])
+        where = f"{self.network.addresses[0]}:{PORT + 1}"
+        self.assertEqual(len(self.lines(orphan, f"waiting for the chief worker:0 ({where}): connection refused")), 1, orphan.output())
+        self.assertIn(f"could not reach the chief worker:0 ({where}) for {JOIN} s (timeouts.join): connection refused",
+                      orphan.output().splitlines()[-1])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
