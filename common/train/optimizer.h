@@ -9,16 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "common/base/json.h"
+#include "common/train/optimizer_spec.h"
 
 namespace muster {
-
-// As Keras names them; 0 switches off. At most one of the three.
-struct ClipOptions {
-  double clipvalue = 0;        // each element into [-v, v]
-  double clipnorm = 0;         // each gradient tensor to at most this L2 norm
-  double global_clipnorm = 0;  // all gradients together
-};
 
 class Optimizer {
  public:
@@ -35,15 +28,9 @@ class Optimizer {
   virtual std::string Describe() const = 0;  // "adam(beta1=0.9, beta2=0.999, epsilon=1e-07)"
 };
 
-// {"name": "sgd" | "adam" | "adamw" | "adagrad" | "rmsprop", ...hyperparameters, "clipvalue" |
-// "clipnorm" | "global_clipnorm"}, or just the name as a string. The learning rate is not part of
-// it. Unknown names and keys are ConfigurationErrors that suggest the nearest.
+// As ParseOptimizer says.
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const Json& spec,
                                                          std::vector<at::Tensor> parameters);
-
-// The learning rate that belongs to an optimizer where neither program nor job names one (Keras's:
-// sgd 0.01, others 0.001).
-double DefaultLearningRate(const Json& optimizer_spec);
 
 // Scales the gradients in place as the options say. The result does not depend on the number of
 // threads, so that replicas with different ones stay equal.

@@ -1,5 +1,6 @@
-// Update rules: what an optimizer does with a group of parameters. To add one: a class here, its
-// name and keys in MakeUpdateRule, a case in tests/unit/train_rules.
+// Update rules: what an optimizer does with a group of parameters. To add one: its spec in
+// optimizer_spec.h, a class here, its kernel in ps/update_kernels.cc, a case in
+// tests/unit/train_rules.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/base/json.h"
+#include "common/train/optimizer_spec.h"
 
 namespace muster {
 
@@ -23,16 +24,12 @@ struct UpdateLists {
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
-  virtual std::vector<std::string> SlotNames() const = 0;
-  virtual at::Tensor InitialSlot(int slot, const at::Tensor& parameter) const = 0;
   // In place, with gradients off. Gradients may be overwritten. Never called with empty lists.
   virtual void Apply(UpdateLists& lists, double learning_rate) const = 0;
-  virtual std::string Describe() const = 0;  // "sgd(momentum=0.9"; the caller closes it
 };
 
-const std::vector<std::string>& UpdateRuleNames();
-// Reads the rule's hyperparameters from `spec`, which the caller finishes. nullptr for an unknown
-// name.
-std::unique_ptr<UpdateRule> MakeUpdateRule(const std::string& name, JsonObject& spec);
+std::unique_ptr<UpdateRule> MakeUpdateRule(const RuleSpec& rule);
+// Of SlotNames(rule), for a new optimizer; the parameter's layout and device.
+at::Tensor InitialSlot(const RuleSpec& rule, const std::string& slot, const at::Tensor& parameter);
 
 }  // namespace muster

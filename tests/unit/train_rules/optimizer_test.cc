@@ -21,6 +21,7 @@
 
 #include "common/train/update_rules.h"
 #include "tests/unit/train_rules/odd_parameters.h"
+#include "tests/unit/train_rules/recurrences.h"
 
 namespace muster {
 namespace {
@@ -43,80 +44,9 @@ class OneThread : public ::testing::Environment {
 };
 [[maybe_unused]] const auto* const one_thread = ::testing::AddGlobalTestEnvironment(new OneThread);
 
-// One element of a parameter with its slots, as the textbook has them.
-struct Element {
-  double p = 0, a = 0, b = 0, c = 0;
-  int t = 0;
-};
-struct Case {
-  const char* name;
-  const char* spec;
-  std::function<void(Element&, double g, double lr)> step;
-  double initial_a = 0;
-};
-
-void AdamStep(Element& e, double g, double lr, bool amsgrad) {
-  ++e.t;
-  e.a = 0.8 * e.a + 0.2 * g;
-  e.b = 0.95 * e.b + 0.05 * g * g;
-  e.c = std::max(e.c, e.b);
-  const double v = (amsgrad ? e.c : e.b) / (1 - std::pow(0.95, e.t));
-  e.p -= lr * (e.a / (1 - std::pow(0.8, e.t))) / (std::sqrt(v) + 1e-3);
-}
-
-const std::vector<Case>& Cases() {
-  static const std::vector<Case> cases = {
-      {"Sgd", R"("sgd")", [](Element& e, double g, double lr) { e.p -= lr * g; }},
-      {"SgdDecay", R"({"name": "sgd", "weight_decay": 0.1})",
-       [](Element& e, double g, double lr) { e.p -= lr * (g + 0.1 * e.p); }},
-      {"Momentum", R"({"name": "sgd", "momentum": 0.9})",
-       [](Element& e, double g, double lr) {
-         e.a = 0.9 * e.a + g;
-         e.p -= lr * e.a;
-       }},
-      {"Nesterov", R"({"name": "sgd", "momentum": 0.9, "nesterov": true, "weight_decay": 0.01})",
-       [](Element& e, double g, double lr) {
-         g += 0.01 * e.p;
-         e.a = 0.9 * e.a + g;
-         e.p -= lr * (g + 0.9 * e.a);
-       }},
-      {"Adam", R"({"name": "adam", "beta1": 0.8, "beta2": 0.95, "epsilon": 1e-3})",
-       [](Element& e, double g, double lr) { AdamStep(e, g, lr, false); }},
-      {"AdamDecay",
-       R"({"name": "adam", "beta1": 0.8, "beta2": 0.95, "epsilon": 1e-3, "weight_decay": 0.1})",
-       [](Element& e, double g, double lr) { AdamStep(e, g + 0.1 * e.p, lr, false); }},
-      {"Amsgrad",
-       R"({"name": "adam", "beta1": 0.8, "beta2": 0.95, "epsilon": 1e-3, "amsgrad": true})",
-       [](Element& e, double g, double lr) { AdamStep(e, g, lr, true); }},
-      {"AdamW",
-       R"({"name": "adamw", "beta1": 0.8, "beta2": 0.95, "epsilon": 1e-3, "weight_decay": 0.1})",
-       [](Element& e, double g, double lr) {
-         e.p -= lr * 0.1 * e.p;
-         AdamStep(e, g, lr, false);
-       }},
-      {"Adagrad", R"({"name": "adagrad", "epsilon": 1e-3})",
-       [](Element& e, double g, double lr) {
-         e.a += g * g;
-         e.p -= lr * g / (std::sqrt(e.a) + 1e-3);
-       },
-       0.1},
-      {"RmsProp", R"({"name": "rmsprop", "rho": 0.8, "epsilon": 1e-3, "weight_decay": 0.1})",
-       [](Element& e, double g, double lr) {
-         g += 0.1 * e.p;
-         e.a = 0.8 * e.a + 0.2 * g * g;
-         e.p -= lr * g / (std::sqrt(e.a) + 1e-3);
-       }},
-      {"RmsPropCentered",
-       R"({"name": "rmsprop", "rho": 0.8, "epsilon": 1e-3, "centered": true, "momentum": 0.5})",
-       [](Element& e, double g, double lr) {
-         e.a = 0.8 * e.a + 0.2 * g * g;
-         e.b = 0.8 * e.b + 0.2 * g;
-         e.c = 0.5 * e.c + g / (std::sqrt(std::max(0.0, e.a - e.b * e.b)) + 1e-3);
-         e.p -= lr * e.c;
-       }},
-  };
-  return cases;
-}
+using recurrences::Case;
+using recurrences::Cases;
+using recurrences::Element;
 
 std::vector<double> Values(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.to(at::kDouble).contiguous();

@@ -1,0 +1,201 @@
+#include "common/train/optimizer_spec.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+namespace muster {
+namespace {
+
+template <typename... Visitors>
+struct Overloaded : Visitors... {
+  using Visitors::operator()...;
+};
+template <typename... Visitors>
+Overloaded(Visitors...) -> Overloaded<Visitors...>;
+
+// A hyperparameter in [0, limit), or not below 0 without one.
+void ReadFactor(JsonObject& json, const std::string& key, double* out, double limit = INFINITY) {
+  json.Read(key, out);
+  if (*out >= 0 && *out < limit) return;
+  json.Fail(key, std::isinf(limit) ? fmt::format("must not be below 0, is {}", *out)
+                                   : fmt::format("must be in [0, {}), is {}", limit, *out));
+}
+
+SgdSpec ReadSgd(JsonObject& json) {
+  SgdSpec rule;
+  ReadFactor(json, "momentum", &rule.momentum, 1);
+  json.Read("nesterov", &rule.nesterov);
+  ReadFactor(json, "weight_decay", &rule.weight_decay);
+  if (rule.nesterov && rule.momentum == 0) json.Fail("nesterov", "needs a momentum above 0");
+  return rule;
+}
+
+AdamSpec ReadAdam(JsonObject& json, bool decoupled) {
+  AdamSpec rule;
+  rule.decoupled = decoupled;
+  if (decoupled) rule.weight_decay = 0.004;
+  ReadFactor(json, "beta1", &rule.beta1, 1);
+  ReadFactor(json, "beta2", &rule.beta2, 1);
+  ReadFactor(json, "epsilon", &rule.epsilon);
+  ReadFactor(json, "weight_decay", &rule.weight_decay);
+  json.Read("amsgrad", &rule.amsgrad);
+  return rule;
+}
+
+AdagradSpec ReadAdagrad(JsonObject& json) {
+  AdagradSpec rule;
+  ReadFactor(json, "initial_accumulator_value", &rule.initial_accumulator_value);
+  ReadFactor(json, "epsilon", &rule.epsilon);
+  ReadFactor(json, "weight_decay", &rule.weight_decay);
+  return rule;
+}
+
+RmsPropSpec ReadRmsProp(JsonObject& json) {
+  RmsPropSpec rule;
+  ReadFactor(json, "rho", &rule.rho, 1);
+  ReadFactor(json, "momentum", &rule.momentum, 1);
+  ReadFactor(json, "epsilon", &rule.epsilon);
+  ReadFactor(json, "weight_decay", &rule.weight_decay);
+  json.Read("centered", &rule.centered);
+  return rule;
+}
+
+FtrlSpec ReadFtrl(JsonObject& json) {
+  FtrlSpec rule;
+  ReadFactor(json, "initial_accumulator_value", &rule.initial_accumulator_value);
+  ReadFactor(json, "l1", &rule.l1);
+  ReadFactor(json, "l2", &rule.l2);
+  ReadFactor(json, "l2_shrinkage", &rule.l2_shrinkage);
+  ReadFactor(json, "beta", &rule.beta);
+  return rule;
+}
+
+RuleSpec ReadRule(const std::string& name, JsonObject& json) {
+  if (name == "sgd") return ReadSgd(json);
+  if (name == "adam") return ReadAdam(json, /*decoupled=*/false);
+  if (name == "adamw") return ReadAdam(json, /*decoupled=*/true);
+  if (name == "adagrad") return ReadAdagrad(json);
+  if (name == "rmsprop") return ReadRmsProp(json);
+  if (name == "ftrl") return ReadFtrl(json);
+  const std::string nearest = Nearest(name, OptimizerNames());
+  json.Fail("name", nearest.empty() || name.empty()
+                        ? fmt::format("must be one of {}, is \"{}\"",
+                                      fmt::join(OptimizerNames(), ", "), name)
+                        : fmt::format("is \"{}\", did you mean \"{}\"?", name, nearest));
+  return SgdSpec();
+}
+
+ClipOptions ReadClip(JsonObject& json) {
+  ClipOptions clip;
+  int given = 0;
+  for (const auto& [key, value] :
+       {std::pair{"clipvalue", &clip.clipvalue}, std::pair{"clipnorm", &clip.clipnorm},
+        std::pair{"global_clipnorm", &clip.global_clipnorm}}) {
+    json.Read(key, value);
+    if (*value < 0) json.Fail(key, fmt::format("must not be below 0, is {}", *value));
+    if (*value > 0 && ++given > 1) {
+      json.Fail(key, "cannot be combined with another of clipvalue, clipnorm, global_clipnorm");
+    }
+  }
+  return clip;
+}
+
+Json WithName(const Json& json) { return json.is_string() ? Json::object({{"name", json}}) : json; }
+
+std::string Text(const RuleSpec& rule) {
+  return std::visit(
+      Overloaded{
+          [](const SgdSpec& r) {
+            return fmt::format("sgd(momentum={}, nesterov={}, weight_decay={}", r.momentum,
+                               r.nesterov, r.weight_decay);
+          },
+          [](const AdamSpec& r) {
+            return fmt::format("{}(beta1={}, beta2={}, epsilon={}, weight_decay={}, amsgrad={}",
+                               r.decoupled ? "adamw" : "adam", r.beta1, r.beta2, r.epsilon,
+                               r.weight_decay, r.amsgrad);
+          },
+          [](const AdagradSpec& r) {
+            return fmt::format("adagrad(initial_accumulator_value={}, epsilon={}, weight_decay={}",
+                               r.initial_accumulator_value, r.epsilon, r.weight_decay);
+          },
+          [](const RmsPropSpec& r) {
+            return fmt::format("rmsprop(rho={}, momentum={}, epsilon={}, centered={}, "
+                               "weight_decay={}",
+                               r.rho, r.momentum, r.epsilon, r.centered, r.weight_decay);
+          },
+          [](const FtrlSpec& r) {
+            return fmt::format(
+                "ftrl(initial_accumulator_value={}, l1={}, l2={}, l2_shrinkage={}, beta={}",
+                r.initial_accumulator_value, r.l1, r.l2, r.l2_shrinkage, r.beta);
+          }},
+      rule);
+}
+
+}  // namespace
+
+const std::vector<std::string>& OptimizerNames() {
+  static const std::vector<std::string> names = {"sgd",     "adam",    "adamw",
+                                                 "adagrad", "rmsprop", "ftrl"};
+  return names;
+}
+
+absl::StatusOr<OptimizerSpec> ParseOptimizer(const Json& json) {
+  const Json object = WithName(json);
+  JsonObject reader(object, "optimizer");
+  std::string name;
+  reader.Read("name", &name);
+  OptimizerSpec spec;
+  spec.rule = ReadRule(name, reader);
+  if (reader.Has("learning_rate")) {
+    reader.Fail("learning_rate", "is not a key of an optimizer: set the job's \"learning_rate\"");
+  }
+  spec.clip = ReadClip(reader);
+  MUSTER_RETURN_IF_ERROR(reader.Finish());
+  return spec;
+}
+
+double DefaultLearningRate(const Json& json) {
+  const Json object = WithName(json);
+  return object.is_object() && object.value("name", Json()) == "sgd" ? 0.01 : 0.001;
+}
+
+std::vector<std::string> SlotNames(const RuleSpec& rule) {
+  using Names = std::vector<std::string>;
+  return std::visit(
+      Overloaded{[](const SgdSpec& r) { return r.momentum == 0 ? Names{} : Names{"momentum_buffer"}; },
+                 [](const AdamSpec& r) {
+                   Names names = {"exp_avg", "exp_avg_sq", "step"};
+                   if (r.amsgrad) names.push_back("max_exp_avg_sq");
+                   return names;
+                 },
+                 [](const AdagradSpec&) { return Names{"sum"}; },
+                 [](const RmsPropSpec& r) {
+                   Names names = {"square_avg"};
+                   if (r.centered) names.push_back("grad_avg");
+                   if (r.momentum > 0) names.push_back("momentum_buffer");
+                   return names;
+                 },
+                 [](const FtrlSpec&) { return Names{"accumulator", "linear"}; }},
+      rule);
+}
+
+double InitialSlotValue(const RuleSpec& rule, const std::string& slot) {
+  if (const auto* adagrad = std::get_if<AdagradSpec>(&rule))
+    return adagrad->initial_accumulator_value;
+  if (const auto* ftrl = std::get_if<FtrlSpec>(&rule); ftrl != nullptr && slot == "accumulator")
+    return ftrl->initial_accumulator_value;
+  return 0;
+}
+
+std::string Describe(const OptimizerSpec& spec) {
+  const ClipOptions& clip = spec.clip;
+  std::string text = Text(spec.rule);
+  if (clip.clipvalue > 0) text += fmt::format(", clipvalue={}", clip.clipvalue);
+  if (clip.clipnorm > 0) text += fmt::format(", clipnorm={}", clip.clipnorm);
+  if (clip.global_clipnorm > 0) text += fmt::format(", global_clipnorm={}", clip.global_clipnorm);
+  return text + ")";
+}
+
+}  // namespace muster
