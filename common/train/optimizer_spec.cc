@@ -121,9 +121,10 @@ std::string Text(const RuleSpec& rule) {
                                r.initial_accumulator_value, r.epsilon, r.weight_decay);
           },
           [](const RmsPropSpec& r) {
-            return fmt::format("rmsprop(rho={}, momentum={}, epsilon={}, centered={}, "
-                               "weight_decay={}",
-                               r.rho, r.momentum, r.epsilon, r.centered, r.weight_decay);
+            return fmt::format(
+                "rmsprop(rho={}, momentum={}, epsilon={}, centered={}, "
+                "weight_decay={}",
+                r.rho, r.momentum, r.epsilon, r.centered, r.weight_decay);
           },
           [](const FtrlSpec& r) {
             return fmt::format(
@@ -163,22 +164,25 @@ double DefaultLearningRate(const Json& json) {
 
 std::vector<std::string> SlotNames(const RuleSpec& rule) {
   using Names = std::vector<std::string>;
-  return std::visit(
-      Overloaded{[](const SgdSpec& r) { return r.momentum == 0 ? Names{} : Names{"momentum_buffer"}; },
-                 [](const AdamSpec& r) {
-                   Names names = {"exp_avg", "exp_avg_sq", "step"};
-                   if (r.amsgrad) names.push_back("max_exp_avg_sq");
-                   return names;
-                 },
-                 [](const AdagradSpec&) { return Names{"sum"}; },
-                 [](const RmsPropSpec& r) {
-                   Names names = {"square_avg"};
-                   if (r.centered) names.push_back("grad_avg");
-                   if (r.momentum > 0) names.push_back("momentum_buffer");
-                   return names;
-                 },
-                 [](const FtrlSpec&) { return Names{"accumulator", "linear"}; }},
-      rule);
+  return std::visit(Overloaded{[](const SgdSpec& r) {
+                                 return r.momentum == 0 ? Names{} : Names{"momentum_buffer"};
+                               },
+                               [](const AdamSpec& r) {
+                                 Names names = {"exp_avg", "exp_avg_sq", "step"};
+                                 if (r.amsgrad) names.push_back("max_exp_avg_sq");
+                                 return names;
+                               },
+                               [](const AdagradSpec&) { return Names{"sum"}; },
+                               [](const RmsPropSpec& r) {
+                                 Names names = {"square_avg"};
+                                 if (r.centered) names.push_back("grad_avg");
+                                 if (r.momentum > 0) names.push_back("momentum_buffer");
+                                 return names;
+                               },
+                               [](const FtrlSpec&) {
+                                 return Names{"accumulator", "linear"};
+                               }},
+                    rule);
 }
 
 double InitialSlotValue(const RuleSpec& rule, const std::string& slot) {

@@ -1,6 +1,6 @@
 // An optimizer as the job file names it: the rule, its hyperparameters, clipping. One reading for
-// whoever applies it: the replicas (common/train/optimizer.h) and the parameter servers (ps/). Needs
-// no LibTorch.
+// whoever applies it: the replicas (common/train/optimizer.h) and the parameter servers (ps/).
+// Needs no LibTorch.
 //
 // Formulas: torch.optim's for all but FTRL, which is Keras's (McMahan et al. 2013, "Ad Click
 // Prediction", with L2 shrinkage and the rate's power fixed at -0.5). Defaults are Keras's.

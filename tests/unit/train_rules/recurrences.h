@@ -89,8 +89,7 @@ inline const std::vector<Case>& Cases() {
          e.p -= lr * e.c;
        }},
       {"Ftrl", R"({"name": "ftrl", "l1": 0.01, "l2": 0.02, "l2_shrinkage": 0.03, "beta": 0.1})",
-       [](Element& e, double g, double lr) { FtrlStep(e, g, lr); },
-       0.1},
+       [](Element& e, double g, double lr) { FtrlStep(e, g, lr); }, 0.1},
   };
   return cases;
 }

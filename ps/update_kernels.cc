@@ -1,0 +1,242 @@
+#include "ps/update_kernels.h"
+
+#include <algorithm>
+#include <cmath>
+
+// Compiled for several instruction sets, as common/collective/reduce.cc is. Without contraction to
+// fused multiply-adds, which some of them have and others not: results must not depend on the
+// processor (CMakeLists.txt sets -ffp-contract=off).
+#if defined(__x86_64__)
+#define MUSTER_KERNEL_INLINE inline __attribute__((always_inline))
+#else
+#define MUSTER_KERNEL_INLINE inline
+#endif
+
+namespace muster {
+namespace {
+
+// What each rule does to one element; the numbers that are the same for all elements are made once.
+// a, b, c are its slots.
+struct Sgd {
+  Sgd(const SgdSpec& spec, double learning_rate, int64_t)
+      : rate(static_cast<float>(learning_rate)),
+        momentum(static_cast<float>(spec.momentum)),
+        decay(static_cast<float>(spec.weight_decay)),
+        nesterov(spec.nesterov) {}
+  float rate, momentum, decay;
+  bool nesterov;
+};
+struct PlainSgd : Sgd {
+  using Sgd::Sgd;
+  MUSTER_KERNEL_INLINE void operator()(float& p, float g, float&, float&, float&) const {
+    p -= rate * (g + decay * p);
+  }
+};
+struct MomentumSgd : Sgd {
+  using Sgd::Sgd;
+  MUSTER_KERNEL_INLINE void operator()(float& p, float g, float& a, float&, float&) const {
+    g += decay * p;
+    a = momentum * a + g;
+    p -= rate * a;
+  }
+};
+struct NesterovSgd : Sgd {
+  using Sgd::Sgd;
+  MUSTER_KERNEL_INLINE void operator()(float& p, float g, float& a, float&, float&) const {
+    g += decay * p;
+    a = momentum * a + g;
+    p -= rate * (g + momentum * a);
+  }
+};
+
+template <bool kAmsgrad>
+struct Adam {
+  Adam(const AdamSpec& spec, double learning_rate, int64_t step)
+      : beta1(static_cast<float>(spec.beta1)),
+        beta2(static_cast<float>(spec.beta2)),
+        rest1(static_cast<float>(1 - spec.beta1)),
+        rest2(static_cast<float>(1 - spec.beta2)),
+        epsilon(static_cast<float>(spec.epsilon)),
+        decay(spec.decoupled ? 0 : static_cast<float>(spec.weight_decay)),
+        keep(spec.decoupled ? static_cast<float>(1 - learning_rate * spec.weight_decay) : 1) {
+    const double count = static_cast<double>(step);
+    size = static_cast<float>(learning_rate / (1 - std::pow(spec.beta1, count)));
+    root = static_cast<float>(1 / std::sqrt(1 - std::pow(spec.beta2, count)));
+  }
+  MUSTER_KERNEL_INLINE void operator()(float& p, float g, float& a, float& b, float& c) const {
+    p *= keep;
+    g += decay * p;
+    a = beta1 * a + rest1 * g;
+    b = beta2 * b + rest2 * g * g;
+    float second = b;
+    if constexpr (kAmsgrad) second = c = c < b ? b : c;
+    p -= size * a / (std::sqrt(second) * root + epsilon);
+  }
+  float beta1, beta2, rest1, rest2, epsilon, decay, keep, size, root;
+};
+
+struct Adagrad {
+  Adagrad(const AdagradSpec& spec, double learning_rate, int64_t)
+      : rate(static_cast<float>(learning_rate)),
+        epsilon(static_cast<float>(spec.epsilon)),
+        decay(static_cast<float>(spec.weight_decay)) {}
+  MUSTER_KERNEL_INLINE void operator()(float& p, float g, float& a, float&, float&) const {
+    g += decay * p;
+    a += g * g;
+    p -= rate * g / (std::sqrt(a) + epsilon);
+  }
+  float rate, epsilon, decay;
+};
+
+// Its slots: square_avg, then grad_avg where centered, then the momentum's.
+template <bool kCentered, bool kMomentum>
+struct RmsProp {
+  RmsProp(const RmsPropSpec& spec, double learning_rate, int64_t)
+      : rate(static_cast<float>(learning_rate)),
+        rho(static_cast<float>(spec.rho)),
+        rest(static_cast<float>(1 - spec.rho)),
+        momentum(static_cast<float>(spec.momentum)),
+        epsilon(static_cast<float>(spec.epsilon)),
+        decay(static_cast<float>(spec.weight_decay)) {}
+  MUSTER_KERNEL_INLINE void operator()(float& p, float g, float& a, float& b, float& c) const {
+    g += decay * p;
+    a = rho * a + rest * g * g;
+    float square = a;
+    if constexpr (kCentered) {
+      b = rho * b + rest * g;
+      const float variance = a - b * b;
+      square = variance < 0 ? 0 : variance;  // negative by rounding
+    }
+    const float step = g / (std::sqrt(square) + epsilon);
+    if constexpr (kMomentum) {
+      float& buffer = kCentered ? c : b;
+      buffer = momentum * buffer + step;
+      p -= rate * buffer;
+    } else {
+      p -= rate * step;
+    }
+  }
+  float rate, rho, rest, momentum, epsilon, decay;
+};
+
+struct Ftrl {
+  Ftrl(const FtrlSpec& spec, double learning_rate, int64_t)
+      : inverse(static_cast<float>(1 / learning_rate)),
+        l1(static_cast<float>(spec.l1)),
+        l2(static_cast<float>(2 * (spec.l2 + spec.beta / (2 * learning_rate)))),
+        shrinkage(static_cast<float>(2 * spec.l2_shrinkage)) {}
+  MUSTER_KERNEL_INLINE void operator()(float& p, float g, float& a, float& b, float&) const {
+    const float grown = a + g * g;
+    const float root = std::sqrt(grown);
+    b += g + shrinkage * p - (root - std::sqrt(a)) * inverse * p;
+    const float clipped = b < -l1 ? -l1 : b > l1 ? l1 : b;
+    p = (clipped - b) / (root * inverse + l2);
+    a = grown;
+  }
+  float inverse, l1, l2, shrinkage;
+};
+
+// Slots that the rule has not are numbers of their own, which the compiler drops.
+template <int kSlots, typename Rule>
+MUSTER_KERNEL_INLINE void Loop(const Rule& rule, const UpdateRange& range) {
+  float* __restrict p = range.parameter.data();
+  const float* __restrict g = range.gradient.data();
+  float* __restrict a = range.slots[0];
+  float* __restrict b = range.slots[1];
+  float* __restrict c = range.slots[2];
+  const auto count = static_cast<int64_t>(range.parameter.size());
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) {
+    float unused_a = 0, unused_b = 0, unused_c = 0;
+    if constexpr (kSlots == 0) rule(p[i], g[i], unused_a, unused_b, unused_c);
+    if constexpr (kSlots == 1) rule(p[i], g[i], a[i], unused_b, unused_c);
+    if constexpr (kSlots == 2) rule(p[i], g[i], a[i], b[i], unused_c);
+    if constexpr (kSlots == 3) rule(p[i], g[i], a[i], b[i], c[i]);
+  }
+}
+
+struct Update {
+  double rate;
+  int64_t step;
+  const UpdateRange& range;
+};
+
+MUSTER_KERNEL_INLINE void Run(const SgdSpec& spec, const Update& u) {
+  if (spec.momentum == 0) return Loop<0>(PlainSgd(spec, u.rate, u.step), u.range);
+  if (spec.nesterov) return Loop<1>(NesterovSgd(spec, u.rate, u.step), u.range);
+  Loop<1>(MomentumSgd(spec, u.rate, u.step), u.range);
+}
+MUSTER_KERNEL_INLINE void Run(const AdamSpec& spec, const Update& u) {
+  if (spec.amsgrad) return Loop<3>(Adam<true>(spec, u.rate, u.step), u.range);
+  Loop<2>(Adam<false>(spec, u.rate, u.step), u.range);
+}
+MUSTER_KERNEL_INLINE void Run(const AdagradSpec& spec, const Update& u) {
+  Loop<1>(Adagrad(spec, u.rate, u.step), u.range);
+}
+MUSTER_KERNEL_INLINE void Run(const RmsPropSpec& spec, const Update& u) {
+  if (spec.centered && spec.momentum > 0)
+    return Loop<3>(RmsProp<true, true>(spec, u.rate, u.step), u.range);
+  if (spec.centered) return Loop<2>(RmsProp<true, false>(spec, u.rate, u.step), u.range);
+  if (spec.momentum > 0) return Loop<2>(RmsProp<false, true>(spec, u.rate, u.step), u.range);
+  Loop<1>(RmsProp<false, false>(spec, u.rate, u.step), u.range);
+}
+MUSTER_KERNEL_INLINE void Run(const FtrlSpec& spec, const Update& u) {
+  Loop<2>(Ftrl(spec, u.rate, u.step), u.range);
+}
+
+MUSTER_KERNEL_INLINE void RunAny(const RuleSpec& rule, const Update& u) {
+  switch (rule.index()) {
+    case 0:
+      return Run(*std::get_if<SgdSpec>(&rule), u);
+    case 1:
+      return Run(*std::get_if<AdamSpec>(&rule), u);
+    case 2:
+      return Run(*std::get_if<AdagradSpec>(&rule), u);
+    case 3:
+      return Run(*std::get_if<RmsPropSpec>(&rule), u);
+    case 4:
+      return Run(*std::get_if<FtrlSpec>(&rule), u);
+  }
+}
+static_assert(std::variant_size_v<RuleSpec> == 5, "each rule has a case above");
+
+void Baseline(const RuleSpec& rule, double learning_rate, int64_t step, const UpdateRange& range) {
+  RunAny(rule, {learning_rate, step, range});
+}
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) void Avx2(const RuleSpec& rule, double learning_rate, int64_t step,
+                                          const UpdateRange& range) {
+  RunAny(rule, {learning_rate, step, range});
+}
+__attribute__((target("avx2,avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512"))) void
+Avx512(const RuleSpec& rule, double learning_rate, int64_t step, const UpdateRange& range) {
+  RunAny(rule, {learning_rate, step, range});
+}
+#endif
+
+}  // namespace
+
+std::vector<std::string> ShapedSlots(const RuleSpec& rule) {
+  std::vector<std::string> names = SlotNames(rule);
+  std::erase(names, "step");
+  return names;
+}
+
+std::vector<UpdateKernel> AvailableKernels() {
+  std::vector<UpdateKernel> kernels = {Baseline};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) kernels.push_back(Avx2);
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+    kernels.push_back(Avx512);
+#endif
+  return kernels;
+}
+
+void ApplyUpdate(const RuleSpec& rule, double learning_rate, int64_t step,
+                 const UpdateRange& range) {
+  static const UpdateKernel best = AvailableKernels().back();
+  best(rule, learning_rate, step, range);
+}
+
+}  // namespace muster

@@ -1,0 +1,38 @@
+// Optimizer rules over plain memory: what a parameter server does with a part of a variable, its
+// slots and a gradient that came over the wire. One pass over the memory, vectorised for the
+// processor at hand; the arithmetic is the same on all of them, so that a backup on another host
+// holds the same bits. Needs no LibTorch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "common/train/optimizer_spec.h"
+
+namespace muster {
+
+inline constexpr int kMostSlots = 3;  // of a parameter's shape
+
+// The same range of elements of a parameter and of all that goes with it.
+struct UpdateRange {
+  std::span<float> parameter;
+  std::span<const float> gradient;            // as long
+  std::array<float*, kMostSlots> slots = {};  // in the order of ShapedSlots; as long
+};
+
+// SlotNames without "step", which is one number for each parameter.
+std::vector<std::string> ShapedSlots(const RuleSpec& rule);
+
+// One update in place. `step` counts the updates of this parameter, this one included (from 1).
+// Ranges of one parameter may be updated one after the other with the same step. Any thread, as
+// long as no other one touches the range.
+void ApplyUpdate(const RuleSpec& rule, double learning_rate, int64_t step,
+                 const UpdateRange& range);
+
+// For tests: ApplyUpdate as compiled for each instruction set that this processor has.
+using UpdateKernel = void (*)(const RuleSpec&, double learning_rate, int64_t step,
+                              const UpdateRange&);
+std::vector<UpdateKernel> AvailableKernels();
+
+}  // namespace muster
