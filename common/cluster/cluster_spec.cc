@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "common/base/hash.h"
+
 namespace muster {
 namespace {
 
@@ -66,13 +68,11 @@ std::vector<TaskId> ClusterSpec::Tasks() const {
 }
 
 std::string ClusterSpec::Digest() const {
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, 64 bits: it tells mistakes apart, not attackers.
-  const auto add = [&hash](std::string_view text) {
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  };
+  uint64_t hash = kFnvStart;
   for (const TaskType type : kCompared) {
     for (int i = 0; i < Count(type); ++i) {
-      add(fmt::format("{}:{}={}\n", TaskTypeName(type), i, AddressOf({type, i}).Key()));
+      hash =
+          Fnv1a(fmt::format("{}:{}={}\n", TaskTypeName(type), i, AddressOf({type, i}).Key()), hash);
     }
   }
   return fmt::format("{:016x}", hash);

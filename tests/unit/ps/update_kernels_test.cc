@@ -18,7 +18,8 @@ RuleSpec RuleOf(const Case& rule) { return ParseOptimizer(Json::parse(rule.spec)
 
 // A parameter with its slots, at an odd place in memory.
 struct Memory {
-  Memory(const RuleSpec& rule, size_t size, uint64_t seed) : bytes(4, std::vector<float>(size + 1)) {
+  Memory(const RuleSpec& rule, size_t size, uint64_t seed)
+      : bytes(4, std::vector<float>(size + 1)) {
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal;
     for (size_t i = 0; i < size; ++i) parameter()[i] = normal(random);

@@ -1,0 +1,164 @@
+#include "ps/layout.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "common/base/hash.h"
+
+namespace muster {
+namespace {
+
+constexpr int64_t kElementBytes = sizeof(float);
+const std::vector<std::string> kPartitionerNames = {"min_size", "max_size", "fixed"};
+
+int64_t Rows(const VariableSpec& variable) {
+  return variable.shape.empty() ? 1 : variable.shape.front();
+}
+
+int64_t NumParts(const VariableSpec& variable, const LayoutOptions& options) {
+  const Partitioner& p = options.partitioner;
+  const int64_t bytes = variable.elements() * kElementBytes;
+  int64_t parts = 1;
+  switch (p.kind) {
+    case Partitioner::Kind::kMinSize:
+      parts = std::min(bytes / p.bytes, p.parts.value_or(options.servers));
+      break;
+    case Partitioner::Kind::kMaxSize:
+      parts = (bytes + p.bytes - 1) / p.bytes;
+      if (p.parts) parts = std::min(parts, *p.parts);
+      break;
+    case Partitioner::Kind::kFixed:
+      parts = *p.parts;
+      break;
+  }
+  return std::clamp<int64_t>(parts, 1, std::max<int64_t>(1, Rows(variable)));
+}
+
+// The first (rows mod parts) get one row more, as everywhere in Muster.
+void Cut(const std::vector<VariableSpec>& variables, const LayoutOptions& options, Layout* layout) {
+  for (size_t v = 0; v < variables.size(); ++v) {
+    const int64_t rows = Rows(variables[v]), parts = NumParts(variables[v], options);
+    const int64_t row = rows == 0 ? 0 : variables[v].elements() / rows;
+    int64_t begin = 0;
+    for (int64_t i = 0; i < parts; ++i) {
+      const int64_t end = begin + rows / parts + (i < rows % parts ? 1 : 0);
+      layout->parts.push_back({static_cast<int>(v), begin * row, end * row});
+      begin = end;
+    }
+  }
+}
+
+// The largest first, each to the server that holds the least.
+void Spread(const LayoutOptions& options, Layout* layout) {
+  std::vector<size_t> order(layout->parts.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return layout->parts[a].elements() > layout->parts[b].elements();
+  });
+  std::vector<int64_t> held(options.servers);
+  for (const size_t i : order) {
+    const auto least = std::min_element(held.begin(), held.end());
+    layout->parts[i].server = static_cast<int>(least - held.begin());
+    *least += layout->parts[i].elements();
+  }
+  layout->elements = std::move(held);
+}
+
+// Parts of one optimizer lie side by side, so that small ones share a chunk.
+void Place(const std::vector<VariableSpec>& variables, const LayoutOptions& options,
+           Layout* layout) {
+  const int64_t most = std::max<int64_t>(1, options.chunk_bytes / kElementBytes);
+  std::vector<size_t> order(layout->parts.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto optimizer = [&](size_t i) { return variables[layout->parts[i].variable].optimizer; };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return optimizer(a) < optimizer(b); });
+  std::vector<int64_t> next(options.servers);
+  layout->chunks.resize(options.servers);
+  for (const size_t i : order) {
+    VariablePart& part = layout->parts[i];
+    part.offset = next[part.server];
+    next[part.server] += part.elements();
+    std::vector<Chunk>& chunks = layout->chunks[part.server];
+    for (int64_t at = part.offset; at < next[part.server];) {
+      if (chunks.empty() || chunks.back().optimizer != optimizer(i) ||
+          chunks.back().elements() >= most)
+        chunks.push_back({part.server, at, at, optimizer(i)});
+      Chunk& chunk = chunks.back();
+      chunk.end = std::min(next[part.server], chunk.begin + most);
+      at = chunk.end;
+    }
+  }
+}
+
+}  // namespace
+
+int64_t VariableSpec::elements() const {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+absl::StatusOr<Partitioner> ParsePartitioner(const Json& json) {
+  const Json object = json.is_string() ? Json::object({{"name", json}}) : json;
+  JsonObject reader(object, "parameter_server.partitioner");
+  Partitioner partitioner;
+  std::string name = kPartitionerNames.front();
+  reader.Read("name", &name);
+  const auto found = std::find(kPartitionerNames.begin(), kPartitionerNames.end(), name);
+  if (found == kPartitionerNames.end()) {
+    reader.Fail("name", fmt::format("must be one of {}, is \"{}\"",
+                                    fmt::join(kPartitionerNames, ", "), name));
+  } else {
+    partitioner.kind = static_cast<Partitioner::Kind>(found - kPartitionerNames.begin());
+  }
+  if (reader.Has("parts")) reader.Read("parts", &partitioner.parts.emplace(1));
+  if (partitioner.parts && *partitioner.parts < 1)
+    reader.Fail("parts", fmt::format("must be at least 1, is {}", *partitioner.parts));
+  if (partitioner.kind == Partitioner::Kind::kFixed) {
+    if (!partitioner.parts) reader.Fail("parts", "is missing: how many parts each variable has");
+  } else {
+    reader.Read("bytes", &partitioner.bytes);
+    if (partitioner.bytes < kElementBytes)
+      reader.Fail("bytes",
+                  fmt::format("must be at least {}, is {}", kElementBytes, partitioner.bytes));
+  }
+  MUSTER_RETURN_IF_ERROR(reader.Finish());
+  return partitioner;
+}
+
+Layout MakeLayout(const std::vector<VariableSpec>& variables, const LayoutOptions& options) {
+  Layout layout;
+  Cut(variables, options, &layout);
+  Spread(options, &layout);
+  Place(variables, options, &layout);
+  return layout;
+}
+
+std::string DigestOf(const std::vector<VariableSpec>& variables, const LayoutOptions& options) {
+  std::string text = fmt::format("servers {} chunk {} partitioner {} {} {}\n", options.servers,
+                                 options.chunk_bytes, static_cast<int>(options.partitioner.kind),
+                                 options.partitioner.bytes, options.partitioner.parts.value_or(0));
+  for (const VariableSpec& v : variables)
+    text += fmt::format("{} {} {}\n", Json(v.name).dump(), fmt::join(v.shape, "x"), v.optimizer);
+  return fmt::format("{:016x}", Fnv1a(text));
+}
+
+std::string FirstDifference(const std::vector<VariableSpec>& mine,
+                            const std::vector<VariableSpec>& theirs) {
+  for (size_t i = 0; i < std::min(mine.size(), theirs.size()); ++i) {
+    const VariableSpec &a = mine[i], &b = theirs[i];
+    if (a.name != b.name)
+      return fmt::format("variable {}: {} here, {} there", i + 1, a.name, b.name);
+    if (a.shape != b.shape)
+      return fmt::format("the shape of {}: [{}] here, [{}] there", a.name,
+                         fmt::join(a.shape, ", "), fmt::join(b.shape, ", "));
+    if (a.optimizer != b.optimizer) return fmt::format("the optimizer of {}", a.name);
+  }
+  if (mine.size() != theirs.size())
+    return fmt::format("the number of variables: {} here, {} there", mine.size(), theirs.size());
+  return "";
+}
+
+}  // namespace muster

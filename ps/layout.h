@@ -1,0 +1,80 @@
+// Which parameter server holds which part of which variable, and the chunks in which parts travel:
+// a pure function of the variables and the options, so that every process computes the same.
+//
+// A variable is cut along its first dimension by a partitioner (TensorFlow's three), the parts are
+// spread over the servers by bytes, and each server's parts lie one after the other in its memory.
+// A chunk is a range of that memory, of one optimizer: the unit of locks, of the order of updates
+// and of what is resumed after a broken connection.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/json.h"
+
+namespace muster {
+
+struct VariableSpec {
+  std::string name;            // "<model>.<parameter>"
+  std::vector<int64_t> shape;  // of float32; none: a scalar
+  int optimizer = 0;           // which of the program's
+  int64_t elements() const;
+};
+
+// "parameter_server.partitioner".
+struct Partitioner {
+  enum class Kind {
+    kMinSize,  // as many parts as there are servers, but none smaller than `bytes`
+    kMaxSize,  // no part larger than `bytes`
+    kFixed,    // `parts`
+  };
+  Kind kind = Kind::kMinSize;
+  int64_t bytes = 256 << 10;
+  std::optional<int64_t> parts;  // kMinSize, kMaxSize: at the most
+};
+// {"name": "min_size" | "max_size" | "fixed", "bytes": ..., "parts": ...}, or the name alone.
+absl::StatusOr<Partitioner> ParsePartitioner(const Json& json);
+
+// Elements [begin, end) of a variable, whole rows, at `offset` of its server's memory.
+struct VariablePart {
+  int variable = 0;
+  int64_t begin = 0, end = 0;
+  int server = 0;
+  int64_t offset = 0;
+  int64_t elements() const { return end - begin; }
+};
+
+// Elements [begin, end) of a server's memory.
+struct Chunk {
+  int server = 0;
+  int64_t begin = 0, end = 0;
+  int optimizer = 0;
+  int64_t elements() const { return end - begin; }
+};
+
+struct Layout {
+  std::vector<VariablePart> parts;       // by variable, then by place in it
+  std::vector<std::vector<Chunk>> chunks;  // by server, in the order of its memory
+  std::vector<int64_t> elements;           // of each server
+};
+
+struct LayoutOptions {
+  int servers = 1;
+  Partitioner partitioner;
+  int64_t chunk_bytes = 1 << 20;
+};
+
+// REQUIRES: at least one server; sizes of shapes are not negative.
+Layout MakeLayout(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
+
+// Of all that a worker and a server must agree on before a byte moves: names, shapes, optimizers and
+// where everything lies. 16 hex digits.
+std::string DigestOf(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
+// The first thing in which two lists of variables differ, as a sentence's end: "the shape of conv1.weight:
+// [32, 1, 3, 3] here, [16, 1, 3, 3] there"; "" if none.
+std::string FirstDifference(const std::vector<VariableSpec>& mine,
+                            const std::vector<VariableSpec>& theirs);
+
+}  // namespace muster

@@ -1,0 +1,163 @@
+#include "ps/dense_store.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <numeric>
+#include <thread>
+
+namespace muster {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr uint64_t kLife = 77;  // a worker's incarnation
+
+class DenseStoreTest : public ::testing::Test {
+ protected:
+  DenseStoreTest() {
+    options_.chunks = {{0, 0, 4, 0}, {0, 4, 7, 0}, {0, 7, 9, 1}};
+    options_.rules = {SgdSpec{}, AdamSpec{}};
+    store_ = DenseStore::Make(options_);
+  }
+  void Fill() {
+    for (int c = 0; c < 3; ++c)
+      ASSERT_TRUE(store_->Fill(c, std::vector<float>(Size(c), 10)).ok());
+    for (int worker : {0, 1}) store_->Admit(worker, kLife);
+  }
+  size_t Size(int chunk) const { return options_.chunks[chunk].elements(); }
+  absl::StatusOr<DenseStore::Pushed> Push(int chunk, PushKey key, float gradient,
+                                          int64_t pulled = 0) {
+    const std::vector<float> gradients(Size(chunk), gradient);
+    pulled_.assign(Size(chunk), -1);
+    return store_->Apply(chunk, {key, pulled, 0.5, gradients}, pulled_);
+  }
+
+  DenseStore::Options options_;
+  std::unique_ptr<DenseStore> store_;
+  std::vector<float> pulled_;
+};
+
+TEST_F(DenseStoreTest, APushIsInThePullThatComesWithIt) {
+  Fill();
+  const auto pushed = Push(0, {0, kLife, 1}, 2);
+  ASSERT_TRUE(pushed.ok());
+  EXPECT_TRUE(pushed->applied);
+  EXPECT_EQ(pushed->updates, 1);
+  EXPECT_THAT(pulled_, ElementsAre(9, 9, 9, 9));
+  std::vector<float> other(3);
+  EXPECT_EQ(*store_->Pull(1, other), 0);
+  EXPECT_THAT(other, Each(10));
+}
+
+TEST_F(DenseStoreTest, ARetryCountsOnceInEachChunk) {
+  Fill();
+  EXPECT_TRUE(Push(0, {0, kLife, 1}, 2)->applied);
+  for (int chunk : {0, 1, 2}) EXPECT_EQ(Push(chunk, {0, kLife, 1}, 2)->applied, chunk != 0);
+  EXPECT_EQ(store_->Copy(0)->updates, 1);
+  EXPECT_FALSE(Push(2, {0, kLife, 1}, 2)->applied);
+  EXPECT_TRUE(Push(2, {1, kLife, 1}, 2)->applied) << "another worker has its own numbers";
+}
+
+TEST_F(DenseStoreTest, StalenessCountsTheUpdatesOfOthersSinceThePull) {
+  Fill();
+  EXPECT_EQ(Push(0, {0, kLife, 1}, 1, /*pulled=*/0)->staleness, 0);
+  EXPECT_EQ(Push(0, {1, kLife, 1}, 1, /*pulled=*/0)->staleness, 1);
+  EXPECT_EQ(Push(0, {1, kLife, 2}, 1, /*pulled=*/2)->staleness, 0);
+  EXPECT_EQ(Push(0, {0, kLife, 2}, 1, /*pulled=*/1)->staleness, 2);
+}
+
+TEST_F(DenseStoreTest, AnEmptyServerServesNothing) {
+  store_->Admit(0, kLife);
+  ASSERT_TRUE(store_->Fill(0, std::vector<float>(4, 1)).ok());
+  EXPECT_FALSE(store_->serving());
+  std::vector<float> out(4);
+  EXPECT_TRUE(absl::IsUnavailable(store_->Pull(0, out).status()));
+  EXPECT_TRUE(absl::IsUnavailable(Push(0, {0, kLife, 1}, 1).status()));
+  EXPECT_THAT(std::string(Message(store_->Pull(0, out).status())),
+              HasSubstr("2 of 3 chunks hold nothing yet"));
+  EXPECT_FALSE(store_->Copy(1).ok());
+}
+
+TEST_F(DenseStoreTest, WhatDoesNotFitChangesNothing) {
+  Fill();
+  std::vector<float> four(4), three(3);
+  for (const absl::Status& status :
+       {store_->Fill(0, three), store_->Fill(3, three), store_->Fill(-1, three),
+        store_->Pull(0, three).status(), store_->Pull(9, three).status(),
+        store_->Apply(0, {{0, kLife, 1}, 0, 0.5, three}, {}).status(),
+        store_->Apply(0, {{0, kLife, 1}, 0, 0.5, four}, three).status(),
+        store_->Restore(0, {}), store_->Restore(0, {four, {four}}),
+        store_->Restore(2, {{1, 2}, {{1, 2}, {1, 2, 3}}}), store_->Copy(3).status()}) {
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kConfiguration) << status;
+    EXPECT_THAT(std::string(Message(status)), HasSubstr("chunk"));
+  }
+  std::vector<float> out(4);
+  EXPECT_EQ(*store_->Pull(0, out), 0);
+  EXPECT_THAT(out, Each(10));
+}
+
+TEST_F(DenseStoreTest, ALostWorkersLatePushIsRefused) {
+  Fill();
+  EXPECT_TRUE(Push(0, {0, kLife, 1}, 1).ok());
+  EXPECT_TRUE(store_->Expel(0)) << "one of three chunks has its push";
+  EXPECT_TRUE(absl::IsAborted(Push(1, {0, kLife, 1}, 1).status()));
+  store_->Admit(0, kLife + 1);
+  EXPECT_TRUE(absl::IsAborted(Push(1, {0, kLife, 1}, 1).status()));
+  EXPECT_TRUE(Push(0, {0, kLife + 1, 1}, 1)->applied) << "another process counts anew";
+  EXPECT_TRUE(store_->Expel(0));
+  store_->Admit(0, kLife + 2);
+  for (int chunk : {0, 1, 2}) EXPECT_TRUE(Push(chunk, {0, kLife + 2, 1}, 1)->applied);
+  EXPECT_FALSE(store_->Expel(0)) << "a whole one";
+  EXPECT_FALSE(store_->Expel(5));
+}
+
+TEST_F(DenseStoreTest, ACopyRestoredElsewhereGoesOnTheSame) {
+  Fill();
+  for (int chunk : {0, 1, 2}) ASSERT_TRUE(Push(chunk, {0, kLife, 1}, 3).ok());
+  const auto backup = DenseStore::Make(options_);
+  for (int chunk : {0, 1, 2}) {
+    auto copy = store_->Copy(chunk);
+    ASSERT_TRUE(copy.ok());
+    ASSERT_TRUE(backup->Restore(chunk, *std::move(copy)).ok());
+  }
+  backup->Admit(0, kLife);
+  const std::vector<float> gradient(2, 0.25f);
+  EXPECT_FALSE(backup->Apply(2, {{0, kLife, 1}, 0, 0.5, gradient}, {})->applied)
+      << "it knows what is in it";
+  for (DenseStore* store : {store_.get(), backup.get()})
+    ASSERT_TRUE(store->Apply(2, {{0, kLife, 2}, 1, 0.5, gradient}, {}).ok());
+  EXPECT_EQ(*store_->Copy(2), *backup->Copy(2));
+}
+
+TEST_F(DenseStoreTest, NoUpdateIsLostAmongManyThreads) {
+  Fill();
+  constexpr int kWorkers = 4, kPushes = 500;
+  std::vector<std::thread> threads;
+  std::atomic<int64_t> staleness = 0;
+  for (int worker = 0; worker < kWorkers; ++worker) {
+    store_->Admit(worker, kLife);
+    threads.emplace_back([this, worker, &staleness] {
+      std::vector<float> out(4);
+      int64_t pulled = 0;
+      const std::vector<float> gradient(4, 2);
+      for (uint64_t n = 1; n <= kPushes; ++n) {
+        const auto pushed = store_->Apply(0, {{worker, kLife, n}, pulled, 0.5, gradient}, out);
+        ASSERT_TRUE(pushed.ok() && pushed->applied);
+        staleness += pushed->staleness;
+        pulled = pushed->updates;
+        ASSERT_EQ(out[0], 10 - static_cast<float>(pulled)) << "a pull shows whole updates";
+        ASSERT_EQ(out[3], out[0]);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(store_->Copy(0)->updates, kWorkers * kPushes);
+  EXPECT_EQ(store_->Copy(0)->parameters[0], 10 - kWorkers * kPushes);
+  EXPECT_GE(staleness, 0);
+}
+
+}  // namespace
+}  // namespace muster
