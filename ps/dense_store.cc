@@ -160,8 +160,7 @@ absl::StatusOr<DenseStore::Pushed> DenseStoreImpl::Apply(int chunk, const Push& 
   ChunkState::Last& last = state.last[push.key.worker];
   Pushed pushed;
   pushed.staleness = std::max<int64_t>(0, state.updates - push.pulled);
-  pushed.applied =
-      last.incarnation != push.key.incarnation || push.key.sequence > last.sequence;
+  pushed.applied = last.incarnation != push.key.incarnation || push.key.sequence > last.sequence;
   if (pushed.applied) {
     UpdateRange range{state.parameters, push.gradient};
     for (size_t s = 0; s < state.slots.size(); ++s) range.slots[s] = state.slots[s].data();

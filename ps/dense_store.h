@@ -1,9 +1,10 @@
 // One parameter server's dense variables: parameters, slots, and what is known of their updates, in
 // chunks. Bytes and threads are the caller's; this is the state and its rules.
 //
-// Updates of a chunk are applied one at a time, in the order in which they come; chunks know nothing
-// of each other. A worker's pushes are numbered from 1; each chunk applies a number once, however
-// often it is sent, so a push that was cut off is resumed at the first chunk that has not got it.
+// Updates of a chunk are applied one at a time, in the order in which they come; chunks know
+// nothing of each other. A worker's pushes are numbered from 1; each chunk applies a number once,
+// however often it is sent, so a push that was cut off is resumed at the first chunk that has not
+// got it.
 //
 // All methods may be called from any thread. Until every chunk was filled or restored, nothing is
 // served: a server that was started again must not pass its emptiness off as state.
@@ -61,8 +62,8 @@ class DenseStore {
   // ---- Workers.
   // From now on `worker` is this process: pushes of any other one are refused as Superseded.
   virtual void Admit(int worker, uint64_t incarnation) = 0;
-  // It is lost: its pushes are refused. True: its last push is in some chunks of this server and not
-  // in others; a torn one, which stays as it is.
+  // It is lost: its pushes are refused. True: its last push is in some chunks of this server and
+  // not in others; a torn one, which stays as it is.
   virtual bool Expel(int worker) = 0;
 
   struct Pushed {

@@ -152,8 +152,8 @@ std::string FirstDifference(const std::vector<VariableSpec>& mine,
     if (a.name != b.name)
       return fmt::format("variable {}: {} here, {} there", i + 1, a.name, b.name);
     if (a.shape != b.shape)
-      return fmt::format("the shape of {}: [{}] here, [{}] there", a.name,
-                         fmt::join(a.shape, ", "), fmt::join(b.shape, ", "));
+      return fmt::format("the shape of {}: [{}] here, [{}] there", a.name, fmt::join(a.shape, ", "),
+                         fmt::join(b.shape, ", "));
     if (a.optimizer != b.optimizer) return fmt::format("the optimizer of {}", a.name);
   }
   if (mine.size() != theirs.size())

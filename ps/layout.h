@@ -55,7 +55,7 @@ struct Chunk {
 };
 
 struct Layout {
-  std::vector<VariablePart> parts;       // by variable, then by place in it
+  std::vector<VariablePart> parts;         // by variable, then by place in it
   std::vector<std::vector<Chunk>> chunks;  // by server, in the order of its memory
   std::vector<int64_t> elements;           // of each server
 };
@@ -69,11 +69,11 @@ struct LayoutOptions {
 // REQUIRES: at least one server; sizes of shapes are not negative.
 Layout MakeLayout(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
 
-// Of all that a worker and a server must agree on before a byte moves: names, shapes, optimizers and
-// where everything lies. 16 hex digits.
+// Of all that a worker and a server must agree on before a byte moves: names, shapes, optimizers
+// and where everything lies. 16 hex digits.
 std::string DigestOf(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
-// The first thing in which two lists of variables differ, as a sentence's end: "the shape of conv1.weight:
-// [32, 1, 3, 3] here, [16, 1, 3, 3] there"; "" if none.
+// The first thing in which two lists of variables differ, as a sentence's end: "the shape of
+// conv1.weight: [32, 1, 3, 3] here, [16, 1, 3, 3] there"; "" if none.
 std::string FirstDifference(const std::vector<VariableSpec>& mine,
                             const std::vector<VariableSpec>& theirs);
 

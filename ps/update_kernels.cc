@@ -155,36 +155,62 @@ MUSTER_KERNEL_INLINE void Loop(const Rule& rule, const UpdateRange& range) {
   }
 }
 
+// The rows of a batch are all over the memory: fetched some time before they are used.
+constexpr size_t kAhead = 8;
+
+template <int kSlots, typename Rule>
+MUSTER_KERNEL_INLINE void Loop(const Rule& rule, const RowUpdates& updates) {
+  for (size_t r = 0; r < updates.rows.size(); ++r) {
+    if (r + kAhead < updates.rows.size()) {
+      const char* next = reinterpret_cast<const char*>(updates.rows[r + kAhead]);
+      for (int64_t at = 0; at < (1 + kSlots) * updates.width * 4; at += 64)
+        __builtin_prefetch(next + at, 1);
+    }
+    float* row = updates.rows[r];
+    const auto width = static_cast<size_t>(updates.width);
+    Loop<kSlots>(rule, UpdateRange{{row, width},
+                                   {updates.gradients + r * width, width},
+                                   {row + width, row + 2 * width, row + 3 * width}});
+  }
+}
+
+template <typename Where>
 struct Update {
   double rate;
   int64_t step;
-  const UpdateRange& range;
+  const Where& where;
 };
 
-MUSTER_KERNEL_INLINE void Run(const SgdSpec& spec, const Update& u) {
-  if (spec.momentum == 0) return Loop<0>(PlainSgd(spec, u.rate, u.step), u.range);
-  if (spec.nesterov) return Loop<1>(NesterovSgd(spec, u.rate, u.step), u.range);
-  Loop<1>(MomentumSgd(spec, u.rate, u.step), u.range);
+template <typename Where>
+MUSTER_KERNEL_INLINE void Run(const SgdSpec& spec, const Update<Where>& u) {
+  if (spec.momentum == 0) return Loop<0>(PlainSgd(spec, u.rate, u.step), u.where);
+  if (spec.nesterov) return Loop<1>(NesterovSgd(spec, u.rate, u.step), u.where);
+  Loop<1>(MomentumSgd(spec, u.rate, u.step), u.where);
 }
-MUSTER_KERNEL_INLINE void Run(const AdamSpec& spec, const Update& u) {
-  if (spec.amsgrad) return Loop<3>(Adam<true>(spec, u.rate, u.step), u.range);
-  Loop<2>(Adam<false>(spec, u.rate, u.step), u.range);
+template <typename Where>
+MUSTER_KERNEL_INLINE void Run(const AdamSpec& spec, const Update<Where>& u) {
+  if (spec.amsgrad) return Loop<3>(Adam<true>(spec, u.rate, u.step), u.where);
+  Loop<2>(Adam<false>(spec, u.rate, u.step), u.where);
 }
-MUSTER_KERNEL_INLINE void Run(const AdagradSpec& spec, const Update& u) {
-  Loop<1>(Adagrad(spec, u.rate, u.step), u.range);
+template <typename Where>
+MUSTER_KERNEL_INLINE void Run(const AdagradSpec& spec, const Update<Where>& u) {
+  Loop<1>(Adagrad(spec, u.rate, u.step), u.where);
 }
-MUSTER_KERNEL_INLINE void Run(const RmsPropSpec& spec, const Update& u) {
+template <typename Where>
+MUSTER_KERNEL_INLINE void Run(const RmsPropSpec& spec, const Update<Where>& u) {
   if (spec.centered && spec.momentum > 0)
-    return Loop<3>(RmsProp<true, true>(spec, u.rate, u.step), u.range);
-  if (spec.centered) return Loop<2>(RmsProp<true, false>(spec, u.rate, u.step), u.range);
-  if (spec.momentum > 0) return Loop<2>(RmsProp<false, true>(spec, u.rate, u.step), u.range);
-  Loop<1>(RmsProp<false, false>(spec, u.rate, u.step), u.range);
+    return Loop<3>(RmsProp<true, true>(spec, u.rate, u.step), u.where);
+  if (spec.centered) return Loop<2>(RmsProp<true, false>(spec, u.rate, u.step), u.where);
+  if (spec.momentum > 0) return Loop<2>(RmsProp<false, true>(spec, u.rate, u.step), u.where);
+  Loop<1>(RmsProp<false, false>(spec, u.rate, u.step), u.where);
 }
-MUSTER_KERNEL_INLINE void Run(const FtrlSpec& spec, const Update& u) {
-  Loop<2>(Ftrl(spec, u.rate, u.step), u.range);
+template <typename Where>
+MUSTER_KERNEL_INLINE void Run(const FtrlSpec& spec, const Update<Where>& u) {
+  Loop<2>(Ftrl(spec, u.rate, u.step), u.where);
 }
 
-MUSTER_KERNEL_INLINE void RunAny(const RuleSpec& rule, const Update& u) {
+template <typename Where>
+MUSTER_KERNEL_INLINE void RunAny(const RuleSpec& rule, const Update<Where>& u) {
   switch (rule.index()) {
     case 0:
       return Run(*std::get_if<SgdSpec>(&rule), u);
@@ -200,19 +226,35 @@ MUSTER_KERNEL_INLINE void RunAny(const RuleSpec& rule, const Update& u) {
 }
 static_assert(std::variant_size_v<RuleSpec> == 5, "each rule has a case above");
 
-void Baseline(const RuleSpec& rule, double learning_rate, int64_t step, const UpdateRange& range) {
-  RunAny(rule, {learning_rate, step, range});
-}
+#define MUSTER_KERNELS(name, attributes)                                                        \
+  attributes void name(const RuleSpec& rule, double rate, int64_t step, const UpdateRange& u) { \
+    RunAny<UpdateRange>(rule, {rate, step, u});                                                 \
+  }                                                                                             \
+  attributes void name##Rows(const RuleSpec& rule, double rate, int64_t step,                   \
+                             const RowUpdates& u) {                                             \
+    RunAny<RowUpdates>(rule, {rate, step, u});                                                  \
+  }
+
+MUSTER_KERNELS(Baseline, )
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) void Avx2(const RuleSpec& rule, double learning_rate, int64_t step,
-                                          const UpdateRange& range) {
-  RunAny(rule, {learning_rate, step, range});
-}
-__attribute__((target("avx2,avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512"))) void
-Avx512(const RuleSpec& rule, double learning_rate, int64_t step, const UpdateRange& range) {
-  RunAny(rule, {learning_rate, step, range});
+MUSTER_KERNELS(Avx2, __attribute__((target("avx2"))))
+MUSTER_KERNELS(Avx512, __attribute__((target("avx2,avx512f,avx512bw,avx512vl,avx512dq,"
+                                             "prefer-vector-width=512"))))
+bool HasAvx2() { return __builtin_cpu_supports("avx2"); }
+bool HasAvx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 #endif
+
+using RowKernel = void (*)(const RuleSpec&, double, int64_t, const RowUpdates&);
+RowKernel BestRowKernel() {
+#if defined(__x86_64__)
+  if (HasAvx512()) return Avx512Rows;
+  if (HasAvx2()) return Avx2Rows;
+#endif
+  return BaselineRows;
+}
 
 }  // namespace
 
@@ -225,10 +267,8 @@ std::vector<std::string> ShapedSlots(const RuleSpec& rule) {
 std::vector<UpdateKernel> AvailableKernels() {
   std::vector<UpdateKernel> kernels = {Baseline};
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) kernels.push_back(Avx2);
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-    kernels.push_back(Avx512);
+  if (HasAvx2()) kernels.push_back(Avx2);
+  if (HasAvx512()) kernels.push_back(Avx512);
 #endif
   return kernels;
 }
@@ -237,6 +277,12 @@ void ApplyUpdate(const RuleSpec& rule, double learning_rate, int64_t step,
                  const UpdateRange& range) {
   static const UpdateKernel best = AvailableKernels().back();
   best(rule, learning_rate, step, range);
+}
+
+void ApplyRowUpdates(const RuleSpec& rule, double learning_rate, int64_t step,
+                     const RowUpdates& updates) {
+  static const RowKernel best = BestRowKernel();
+  best(rule, learning_rate, step, updates);
 }
 
 }  // namespace muster

@@ -30,6 +30,17 @@ std::vector<std::string> ShapedSlots(const RuleSpec& rule);
 void ApplyUpdate(const RuleSpec& rule, double learning_rate, int64_t step,
                  const UpdateRange& range);
 
+// One update of many short rows, each [parameter, slots...] one after the other in memory;
+// gradients lie row after row. All share `step`: rows of one table that were made later begin in
+// the middle, as TensorFlow's sparse optimizers have it.
+struct RowUpdates {
+  std::span<float* const> rows;
+  const float* gradients = nullptr;  // [rows][width]
+  int64_t width = 0;                 // elements of a row's parameter
+};
+void ApplyRowUpdates(const RuleSpec& rule, double learning_rate, int64_t step,
+                     const RowUpdates& updates);
+
 // For tests: ApplyUpdate as compiled for each instruction set that this processor has.
 using UpdateKernel = void (*)(const RuleSpec&, double learning_rate, int64_t step,
                               const UpdateRange&);

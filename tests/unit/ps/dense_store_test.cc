@@ -23,8 +23,7 @@ class DenseStoreTest : public ::testing::Test {
     store_ = DenseStore::Make(options_);
   }
   void Fill() {
-    for (int c = 0; c < 3; ++c)
-      ASSERT_TRUE(store_->Fill(c, std::vector<float>(Size(c), 10)).ok());
+    for (int c = 0; c < 3; ++c) ASSERT_TRUE(store_->Fill(c, std::vector<float>(Size(c), 10)).ok());
     for (int worker : {0, 1}) store_->Admit(worker, kLife);
   }
   size_t Size(int chunk) const { return options_.chunks[chunk].elements(); }
@@ -88,9 +87,9 @@ TEST_F(DenseStoreTest, WhatDoesNotFitChangesNothing) {
        {store_->Fill(0, three), store_->Fill(3, three), store_->Fill(-1, three),
         store_->Pull(0, three).status(), store_->Pull(9, three).status(),
         store_->Apply(0, {{0, kLife, 1}, 0, 0.5, three}, {}).status(),
-        store_->Apply(0, {{0, kLife, 1}, 0, 0.5, four}, three).status(),
-        store_->Restore(0, {}), store_->Restore(0, {four, {four}}),
-        store_->Restore(2, {{1, 2}, {{1, 2}, {1, 2, 3}}}), store_->Copy(3).status()}) {
+        store_->Apply(0, {{0, kLife, 1}, 0, 0.5, four}, three).status(), store_->Restore(0, {}),
+        store_->Restore(0, {four, {four}}), store_->Restore(2, {{1, 2}, {{1, 2}, {1, 2, 3}}}),
+        store_->Copy(3).status()}) {
     EXPECT_EQ(ExitCodeOf(status), ExitCode::kConfiguration) << status;
     EXPECT_THAT(std::string(Message(status)), HasSubstr("chunk"));
   }

@@ -10,10 +10,15 @@ namespace {
 using ::testing::HasSubstr;
 
 const std::vector<VariableSpec>& Variables() {
-  static const std::vector<VariableSpec> variables = {
-      {"conv.weight", {32, 1, 3, 3}, 0}, {"conv.bias", {32}, 0},     {"dense.weight", {1024, 5408}, 0},
-      {"dense.bias", {1024}, 0},         {"scale", {}, 1},           {"none", {0, 7}, 1},
-      {"other.weight", {3, 100000}, 1},  {"out.weight", {10, 1024}}, {"out.bias", {10}}};
+  static const std::vector<VariableSpec> variables = {{"conv.weight", {32, 1, 3, 3}, 0},
+                                                      {"conv.bias", {32}, 0},
+                                                      {"dense.weight", {1024, 5408}, 0},
+                                                      {"dense.bias", {1024}, 0},
+                                                      {"scale", {}, 1},
+                                                      {"none", {0, 7}, 1},
+                                                      {"other.weight", {3, 100000}, 1},
+                                                      {"out.weight", {10, 1024}},
+                                                      {"out.bias", {10}}};
   return variables;
 }
 
@@ -84,11 +89,11 @@ TEST(Layout, PartsAreAsTheirPartitionerSays) {
                          [&](const VariablePart& p) { return p.variable == variable; });
   };
   using Kind = Partitioner::Kind;
-  EXPECT_EQ(count(Options(4), 2), 4);                                    // 22 MB
-  EXPECT_EQ(count(Options(4), 1), 1);                                    // 128 bytes
-  EXPECT_EQ(count(Options(4), 6), 3);                                    // no more than rows
+  EXPECT_EQ(count(Options(4), 2), 4);  // 22 MB
+  EXPECT_EQ(count(Options(4), 1), 1);  // 128 bytes
+  EXPECT_EQ(count(Options(4), 6), 3);  // no more than rows
   EXPECT_EQ(count(Options(4, {Kind::kMinSize, 256 << 10, 2}), 2), 2);
-  EXPECT_EQ(count(Options(4, {Kind::kMaxSize, 1 << 20}), 2), 22);        // 21.125 MiB
+  EXPECT_EQ(count(Options(4, {Kind::kMaxSize, 1 << 20}), 2), 22);  // 21.125 MiB
   EXPECT_EQ(count(Options(4, {Kind::kMaxSize, 1 << 20, 7}), 2), 7);
   EXPECT_EQ(count(Options(4, {Kind::kFixed, 0, 6}), 1), 6);
 }
@@ -131,10 +136,12 @@ TEST(Layout, PartitionersAreReadAndRefused) {
   EXPECT_EQ(read(R"({"name": "fixed", "parts": 3})")->parts, 3);
   EXPECT_EQ(read(R"({"bytes": 1000})")->bytes, 1000);
   for (const auto& [text, sentence] : std::vector<std::pair<const char*, const char*>>{
-           {R"("even")", "parameter_server.partitioner.name must be one of min_size, max_size, fixed"},
+           {R"("even")",
+            "parameter_server.partitioner.name must be one of min_size, max_size, fixed"},
            {R"("fixed")", "parameter_server.partitioner.parts is missing"},
            {R"({"name": "fixed", "parts": 0})", "parts must be at least 1, is 0"},
-           {R"({"name": "fixed", "parts": 2, "bytes": 9})", "unknown key \"parameter_server.partitioner.bytes\""},
+           {R"({"name": "fixed", "parts": 2, "bytes": 9})",
+            "unknown key \"parameter_server.partitioner.bytes\""},
            {R"({"bytes": 3})", "bytes must be at least 4, is 3"},
            {R"({"byte": 3})", "did you mean \"bytes\"?"},
            {R"(7)", "parameter_server.partitioner must be a JSON object"}}) {
