@@ -1,0 +1,108 @@
+// Which worker of a parameter-server job works on which examples: batches of an epoch's order are
+// leased one at a time, and come back when their worker is lost. Pure bookkeeping, no I/O; for one
+// thread at a time.
+//
+// Each example of an epoch is leased exactly once when nobody dies, and at least once otherwise: a
+// lost worker's batch may have been pushed in part, and is leased again. An epoch's last batches
+// are completed before the next epoch's first one is leased only where `epoch_barrier` says so;
+// what is due at an epoch's end (validation, a checkpoint) asks for that.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace muster {
+
+// Examples [begin, end) of an epoch, in that epoch's order.
+struct Lease {
+  int64_t id = 0;  // from 1, never used twice
+  int64_t epoch = 0;
+  int64_t begin = 0, end = 0;
+  bool again = false;  // a lost worker had it before
+  int64_t examples() const { return end - begin; }
+};
+
+class LeaseTable {
+ public:
+  struct Options {
+    int64_t examples = 0;  // of an epoch, at least 1
+    int64_t batch = 1;     // of a lease; an epoch's last one may be shorter
+    int64_t epochs = 1;
+    std::optional<int64_t> max_steps;  // completed leases of the whole run
+    bool drop_remainder = false;       // no shorter last batch
+    bool epoch_barrier = true;
+  };
+  explicit LeaseTable(const Options& options) : options_(options) {}
+
+  enum class State {
+    kLeased,
+    kWait,  // nothing now; there may be, when other workers have completed or lost theirs
+    kDone,  // no lease will be given any more
+  };
+  struct Answer {
+    State state = State::kDone;
+    Lease lease;         // kLeased
+    std::string reason;  // kWait, for a log
+  };
+  // REQUIRES: `worker` holds none.
+  Answer Next(int worker);
+  // The whole push of `worker`'s lease was applied. False: it does not hold that one (it was lost
+  // meanwhile, and its lease with it), and nothing changed.
+  bool Complete(int worker, int64_t lease);
+  // Its lease goes to the next one who asks. True: it held one.
+  bool Lose(int worker);
+
+  int64_t completed() const { return completed_; }  // leases: the job's steps
+  int64_t examples() const { return examples_; }    // of completed leases
+  int64_t repeated() const { return repeated_; }    // leases that were given again
+  int64_t epoch() const { return epoch_; }          // of the next new lease
+  bool done() const;                                // all are completed
+  // The last epoch of which every lease is completed; -1: none.
+  int64_t completed_epoch() const;
+
+  // What a checkpoint holds: all that is not completed. A table that is made of it leases the rest.
+  struct Record {
+    int64_t epoch = 0, offset = 0;  // of the next new lease
+    int64_t completed = 0, examples = 0, repeated = 0, next_id = 1;
+    std::vector<Lease> open;  // leased or returned, in the order of ids
+  };
+  Record ToRecord() const;
+  static LeaseTable FromRecord(const Options& options, const Record& record);
+
+ private:
+  bool NoneLeft() const;  // no new one
+  Lease TakeNew();
+
+  Options options_;
+  int64_t epoch_ = 0, offset_ = 0;
+  int64_t next_id_ = 1;
+  int64_t completed_ = 0, examples_ = 0, repeated_ = 0;
+  std::map<int, Lease> held_;   // by worker
+  std::deque<Lease> returned_;  // by lost workers, the oldest first
+};
+
+// How far workers may run apart: batch c of a worker (from 1) starts when every live worker has
+// pushed its batch c - 1 - s. `max_staleness` absent: as far as they like.
+class ClockTable {
+ public:
+  explicit ClockTable(std::optional<int64_t> max_staleness) : max_staleness_(max_staleness) {}
+
+  // From now on it counts, from where the slowest is, so that it holds nobody up.
+  void Join(int worker);
+  void Lose(int worker) { clocks_.erase(worker); }
+  // It has pushed its next batch.
+  void Tick(int worker);
+  // -1: it may start its next batch; else a worker that it waits for.
+  int WaitsFor(int worker) const;
+  int64_t clock(int worker) const;  // batches pushed
+
+ private:
+  std::optional<int64_t> max_staleness_;
+  std::map<int, int64_t> clocks_;
+};
+
+}  // namespace muster

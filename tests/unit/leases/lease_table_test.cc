@@ -1,0 +1,181 @@
+#include "chief/lease_table.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+namespace muster {
+namespace {
+
+using State = LeaseTable::State;
+
+// How often each example of each epoch was in a completed lease.
+class Tally {
+ public:
+  Tally(int64_t epochs, int64_t examples) : counts_(epochs, std::vector<int>(examples)) {}
+  void Add(const Lease& lease) {
+    for (int64_t i = lease.begin; i < lease.end; ++i) ++counts_[lease.epoch][i];
+  }
+  bool AllOnce() const {
+    for (const auto& epoch : counts_)
+      for (const int count : epoch)
+        if (count != 1) return false;
+    return true;
+  }
+
+ private:
+  std::vector<std::vector<int>> counts_;
+};
+
+TEST(LeaseTable, EachExampleOnceWhoeverIsFaster) {
+  for (const bool barrier : {true, false}) {
+    LeaseTable table({.examples = 103, .batch = 10, .epochs = 3, .epoch_barrier = barrier});
+    Tally tally(3, 103);
+    std::mt19937 random(1);
+    std::map<int, Lease> held;
+    while (!table.done()) {
+      const int worker = static_cast<int>(random() % 4);
+      if (const auto found = held.find(worker); found != held.end()) {
+        EXPECT_TRUE(table.Complete(worker, found->second.id));
+        tally.Add(found->second);
+        held.erase(found);
+        continue;
+      }
+      const auto answer = table.Next(worker);
+      if (answer.state == State::kLeased) held[worker] = answer.lease;
+    }
+    EXPECT_TRUE(tally.AllOnce());
+    EXPECT_EQ(table.completed(), 33);
+    EXPECT_EQ(table.examples(), 309);
+    EXPECT_EQ(table.repeated(), 0);
+    EXPECT_EQ(table.Next(0).state, State::kDone);
+    EXPECT_EQ(table.completed_epoch(), 2);
+  }
+}
+
+TEST(LeaseTable, ALostWorkersBatchIsLeasedAgain) {
+  LeaseTable table({.examples = 30, .batch = 10});
+  const Lease first = table.Next(0).lease, second = table.Next(1).lease;
+  EXPECT_TRUE(table.Lose(1));
+  EXPECT_TRUE(table.Lose(0));
+  EXPECT_FALSE(table.Lose(0));
+  EXPECT_FALSE(table.Complete(0, first.id)) << "it came too late";
+  const auto again = table.Next(2);
+  EXPECT_EQ(again.lease.id, first.id) << "the oldest first";
+  EXPECT_TRUE(again.lease.again);
+  EXPECT_EQ(table.Next(0).lease.id, second.id);
+  const Lease third = table.Next(1).lease;
+  EXPECT_FALSE(third.again);
+  EXPECT_EQ(table.Next(3).state, State::kWait) << "whoever holds the last ones may be lost";
+  EXPECT_TRUE(table.Complete(2, first.id));
+  EXPECT_FALSE(table.Complete(2, first.id));
+  EXPECT_TRUE(table.Complete(0, second.id));
+  EXPECT_FALSE(table.done());
+  EXPECT_TRUE(table.Complete(1, third.id));
+  EXPECT_TRUE(table.done());
+  EXPECT_EQ(table.repeated(), 2);
+  EXPECT_EQ(table.completed(), 3);
+}
+
+TEST(LeaseTable, NoMoreIsLeasedThanMaxStepsAllows) {
+  LeaseTable table({.examples = 100, .batch = 10, .epochs = 100, .max_steps = 13});
+  int64_t leased = 0;
+  for (int round = 0; round < 5; ++round) {
+    std::vector<Lease> held;
+    for (int worker = 0; worker < 4; ++worker)
+      if (const auto answer = table.Next(worker); answer.state == State::kLeased) {
+        held.push_back(answer.lease);
+        ++leased;
+      } else {
+        break;
+      }
+    for (size_t worker = 0; worker < held.size(); ++worker)
+      EXPECT_TRUE(table.Complete(static_cast<int>(worker), held[worker].id));
+  }
+  EXPECT_EQ(leased, 13);
+  EXPECT_TRUE(table.done());
+}
+
+TEST(LeaseTable, AnEpochsEndIsWaitedForWhereSomethingIsDueThere) {
+  LeaseTable table({.examples = 15, .batch = 10, .epochs = 2});
+  const Lease first = table.Next(0).lease, second = table.Next(1).lease;
+  EXPECT_EQ(second.examples(), 5);
+  EXPECT_EQ(table.Next(2).state, State::kWait);
+  EXPECT_TRUE(table.Complete(0, first.id));
+  EXPECT_EQ(table.Next(0).state, State::kWait);
+  EXPECT_EQ(table.completed_epoch(), -1);
+  EXPECT_TRUE(table.Complete(1, second.id));
+  EXPECT_EQ(table.completed_epoch(), 0);
+  EXPECT_EQ(table.Next(2).lease.epoch, 1);
+}
+
+TEST(LeaseTable, ARemainderIsDropped) {
+  LeaseTable table({.examples = 25, .batch = 10, .epochs = 2, .drop_remainder = true});
+  for (int i = 0; i < 4; ++i) {
+    const Lease lease = table.Next(0).lease;
+    EXPECT_EQ(lease.examples(), 10);
+    EXPECT_EQ(lease.epoch, i / 2);
+    table.Complete(0, lease.id);
+  }
+  EXPECT_TRUE(table.done());
+  LeaseTable none({.examples = 5, .batch = 10, .drop_remainder = true});
+  EXPECT_EQ(none.Next(0).state, State::kDone);
+}
+
+TEST(LeaseTable, ARecordHoldsAllThatIsNotCompleted) {
+  const LeaseTable::Options options{.examples = 95, .batch = 10, .epochs = 2};
+  std::mt19937 random(5);
+  for (int cut = 0; cut < 20; ++cut) {
+    LeaseTable table(options);
+    Tally tally(2, 95);
+    std::map<int, Lease> held;
+    for (int i = 0; !table.done(); ++i) {
+      if (i == cut) {
+        // All processes die: whoever held something holds nothing now.
+        table = LeaseTable::FromRecord(options, table.ToRecord());
+        held.clear();
+      }
+      const int worker = static_cast<int>(random() % 3);
+      if (const auto found = held.find(worker); found != held.end()) {
+        ASSERT_TRUE(table.Complete(worker, found->second.id));
+        tally.Add(found->second);
+        held.erase(found);
+      } else if (const auto answer = table.Next(worker); answer.state == State::kLeased) {
+        held[worker] = answer.lease;
+      }
+    }
+    EXPECT_TRUE(tally.AllOnce()) << cut;
+    EXPECT_EQ(table.completed(), 20);
+  }
+}
+
+TEST(ClockTable, NobodyRunsFurtherAheadThanAllowed) {
+  for (const int64_t s : {0, 1, 3}) {
+    ClockTable clocks(s);
+    for (const int worker : {0, 1, 2}) clocks.Join(worker);
+    // Worker 0 is as fast as it may be: batch c starts when all have pushed batch c - 1 - s.
+    for (int64_t pushed = 0; pushed <= s; ++pushed) {
+      EXPECT_EQ(clocks.WaitsFor(0), -1) << pushed;
+      clocks.Tick(0);
+    }
+    EXPECT_EQ(clocks.WaitsFor(0), 1);
+    EXPECT_EQ(clocks.WaitsFor(1), -1);
+    clocks.Tick(1);
+    EXPECT_EQ(clocks.WaitsFor(0), 2);
+    clocks.Lose(2);
+    EXPECT_EQ(clocks.WaitsFor(0), -1) << "a lost worker leaves the minimum";
+    clocks.Tick(0);
+    clocks.Join(2);
+    EXPECT_EQ(clocks.clock(2), 1) << "and comes back where the slowest is";
+    EXPECT_EQ(clocks.WaitsFor(2), -1);
+  }
+  ClockTable free{std::nullopt};
+  free.Join(0);
+  free.Join(1);
+  for (int i = 0; i < 100; ++i) free.Tick(0);
+  EXPECT_EQ(free.WaitsFor(0), -1);
+}
+
+}  // namespace
+}  // namespace muster
