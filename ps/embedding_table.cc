@@ -16,7 +16,7 @@
 namespace muster {
 namespace {
 
-constexpr size_t kAhead = 8;           // keys between the fetch of an index entry and its use
+constexpr size_t kAhead = 8;             // keys between the fetch of an index entry and its use
 constexpr int64_t kSlabBytes = 1 << 20;  // rows are made in slabs, and never move
 const std::vector<std::string> kInitializerNames = {"zeros", "constant", "uniform", "normal"};
 
@@ -130,9 +130,8 @@ class EmbeddingTableImpl final : public EmbeddingTable {
   float* NewRowLocked(Shard& shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
   // Calls `use(row, place)` for each of a shard's keys.
   template <typename Use>
-  void EachLocked(Shard& shard, std::span<const uint64_t> keys,
-                  std::span<const uint32_t> places, const Use& use)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
+  void EachLocked(Shard& shard, std::span<const uint64_t> keys, std::span<const uint32_t> places,
+                  const Use& use) ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
 
   const Options options_;
   const std::vector<std::string> slots_;
@@ -254,8 +253,8 @@ void EmbeddingTableImpl::Export(
 
 absl::Status EmbeddingTableImpl::Restore(uint64_t key, std::span<const float> row) {
   if (static_cast<int64_t>(row.size()) != stride_)
-    return ConfigurationError(fmt::format("a row with its slots has {} elements, not {}", stride_,
-                                          row.size()));
+    return ConfigurationError(
+        fmt::format("a row with its slots has {} elements, not {}", stride_, row.size()));
   Shard& shard = shards_[ShardOf(Mix(key))];
   absl::MutexLock lock(&shard.mu);
   Index::Entry& entry = shard.index.At(key, Mix(key));

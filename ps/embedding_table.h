@@ -17,8 +17,8 @@
 
 namespace muster {
 
-// What new rows hold: "zeros", or {"name": "uniform" | "normal" | "constant", "scale": s}: in [-s, s),
-// with standard deviation s, or s itself.
+// What new rows hold: "zeros", or {"name": "uniform" | "normal" | "constant", "scale": s}: in [-s,
+// s), with standard deviation s, or s itself.
 struct Initializer {
   enum class Kind { kZeros, kConstant, kUniform, kNormal };
   Kind kind = Kind::kUniform;
@@ -40,18 +40,18 @@ class EmbeddingTable {
 
   // Rows of `keys`, in their order, [keys][width].
   virtual absl::Status Pull(std::span<const uint64_t> keys, std::span<float> rows) = 0;
-  // One update of each row; `gradients` is [keys][width]. A key that comes twice is updated twice. The
-  // rule's step counts calls.
+  // One update of each row; `gradients` is [keys][width]. A key that comes twice is updated twice.
+  // The rule's step counts calls.
   virtual absl::Status Push(std::span<const uint64_t> keys, std::span<const float> gradients,
                             double learning_rate) = 0;
 
-  virtual int64_t size() const = 0;         // rows
-  virtual int64_t updates() const = 0;      // calls of Push
+  virtual int64_t size() const = 0;          // rows
+  virtual int64_t updates() const = 0;       // calls of Push
   virtual int64_t row_elements() const = 0;  // of a parameter and its slots
 
   // Every row with its slots, in no order; a shard is locked meanwhile. `visit` must not call back.
-  virtual void Export(const std::function<void(uint64_t key, std::span<const float> row)>& visit)
-      const = 0;
+  virtual void Export(
+      const std::function<void(uint64_t key, std::span<const float> row)>& visit) const = 0;
   // Puts a row with its slots, as Export told it.
   virtual absl::Status Restore(uint64_t key, std::span<const float> row) = 0;
   virtual void set_updates(int64_t updates) = 0;

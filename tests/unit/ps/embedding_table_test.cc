@@ -78,10 +78,9 @@ TEST(EmbeddingTable, InitialisersKeepTheirPromise) {
 }
 
 TEST(EmbeddingTable, UpdatesAreThoseOfTheDenseRule) {
-  for (const char* text :
-       {R"("sgd")", R"({"name": "sgd", "momentum": 0.9})", R"("adagrad")", R"("adam")",
-        R"({"name": "adam", "amsgrad": true})", R"({"name": "rmsprop", "momentum": 0.5})",
-        R"("ftrl")"}) {
+  for (const char* text : {R"("sgd")", R"({"name": "sgd", "momentum": 0.9})", R"("adagrad")",
+                           R"("adam")", R"({"name": "adam", "amsgrad": true})",
+                           R"({"name": "rmsprop", "momentum": 0.5})", R"("ftrl")"}) {
     const RuleSpec rule = ParseOptimizer(Json::parse(text))->rule;
     const int64_t width = 7;
     const auto table = EmbeddingTable::Make({.width = width, .rule = rule, .shards = 4});
@@ -151,7 +150,8 @@ TEST(EmbeddingTable, WrongSizesChangeNothing) {
   std::vector<float> seven(7);
   for (const absl::Status& status : {table->Pull(keys, seven), table->Push(keys, seven, 0.1)}) {
     EXPECT_EQ(ExitCodeOf(status), ExitCode::kConfiguration);
-    EXPECT_THAT(std::string(Message(status)), HasSubstr("2 keys of width 4 have 8 elements, not 7"));
+    EXPECT_THAT(std::string(Message(status)),
+                HasSubstr("2 keys of width 4 have 8 elements, not 7"));
   }
   EXPECT_EQ(table->size(), 0);
   EXPECT_TRUE(table->Pull({}, {}).ok());

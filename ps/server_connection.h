@@ -1,0 +1,24 @@
+// The server's end of one worker's data connection: takes requests, applies pushes as they arrive,
+// answers pulls.
+#pragma once
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/transport/data_connection.h"
+#include "ps/dense_store.h"
+
+namespace muster::ps {
+
+struct ServeOptions {
+  uint64_t layout = 0;  // digest: a worker with another one is refused
+  std::vector<Chunk> chunks;  // of this server
+  Duration idle = std::chrono::minutes(10);    // between two requests
+  Duration stall = std::chrono::seconds(30);   // within one
+};
+
+// Serves until the worker closes the connection (OK), something is wrong (the worker is told, where
+// it can be), or `abort`. Blocks: for a thread of its own. At most one chunk is in memory.
+absl::Status Serve(transport::DataConnection& connection, DenseStore& store,
+                   const ServeOptions& options, const transport::AbortSignal& abort);
+
+}  // namespace muster::ps
