@@ -63,7 +63,7 @@ struct Layout {
 struct LayoutOptions {
   int servers = 1;
   Partitioner partitioner;
-  int64_t chunk_bytes = 1 << 20;
+  int64_t chunk_bytes = 256 << 10;
 };
 
 // REQUIRES: at least one server; sizes of shapes are not negative.

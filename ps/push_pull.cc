@@ -115,9 +115,10 @@ absl::Status Transfer::TakeHeader() {
   const ChunkTransfer& t = *open_[next_in_];
   if (reply_.chunk != static_cast<uint32_t>(t.chunk) ||
       in_header_.payload_bytes != t.parameters.size_bytes())
-    return PeerLost(fmt::format(
-        "a parameter server answered with {} bytes of chunk {}, where {} of chunk {} were asked for",
-        in_header_.payload_bytes, reply_.chunk, t.parameters.size_bytes(), t.chunk));
+    return PeerLost(
+        fmt::format("a parameter server answered with {} bytes of chunk {}, where {} of chunk {} "
+                    "were asked for",
+                    in_header_.payload_bytes, reply_.chunk, t.parameters.size_bytes(), t.chunk));
   return absl::OkStatus();
 }
 
@@ -151,8 +152,8 @@ absl::Status Transfer::Run(MonotonicTime deadline, const transport::AbortSignal&
       case transport::WaitResult::kReady:
         break;
       case transport::WaitResult::kDeadline:
-        return DeadlinePassed(fmt::format("a parameter server did not answer in time: {} of {} chunks",
-                                          next_in_, open_.size()));
+        return DeadlinePassed(fmt::format(
+            "a parameter server did not answer in time: {} of {} chunks", next_in_, open_.size()));
       case transport::WaitResult::kAborted:
         return Superseded("the wait was aborted");
     }
@@ -162,8 +163,8 @@ absl::Status Transfer::Run(MonotonicTime deadline, const transport::AbortSignal&
 
 }  // namespace
 
-absl::Status OpenConnection(transport::DataConnection& connection, int worker,
-                            uint64_t incarnation, uint64_t layout, MonotonicTime deadline,
+absl::Status OpenConnection(transport::DataConnection& connection, int worker, uint64_t incarnation,
+                            uint64_t layout, MonotonicTime deadline,
                             const transport::AbortSignal& abort) {
   const FrameHeader header = EncodeOpen({incarnation, layout, static_cast<uint32_t>(worker)});
   return connection.Exchange(std::as_bytes(std::span(&header, 1)), {}, deadline, abort);

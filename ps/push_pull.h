@@ -1,5 +1,5 @@
-// A worker's end of its data connection to one parameter server: fused push and pull of many chunks,
-// both directions of the connection busy at once.
+// A worker's end of its data connection to one parameter server: fused push and pull of many
+// chunks, both directions of the connection busy at once.
 #pragma once
 
 #include <span>
@@ -17,8 +17,8 @@ struct ChunkTransfer {
   std::span<const float> gradient;  // empty: nothing is pushed
   std::span<float> parameters;      // empty: nothing is pulled
   int64_t pulled = 0;               // in: the chunk's updates as the last pull told them
-  // Out, once `done`: a transfer that was cut off is resumed with those that are not, under the same
-  // sequence.
+  // Out, once `done`: a transfer that was cut off is resumed with those that are not, under the
+  // same sequence.
   bool done = false;
   DenseStore::Pushed result;
 };
@@ -30,8 +30,8 @@ struct TransferOptions {
 };
 
 // Says who this worker is. Once, first.
-absl::Status OpenConnection(transport::DataConnection& connection, int worker,
-                            uint64_t incarnation, uint64_t layout, MonotonicTime deadline,
+absl::Status OpenConnection(transport::DataConnection& connection, int worker, uint64_t incarnation,
+                            uint64_t layout, MonotonicTime deadline,
                             const transport::AbortSignal& abort);
 
 // Transfers those that are not `done`, in their order. An error of the server's comes back with its

@@ -92,8 +92,8 @@ absl::StatusOr<bool> Server::Next() {
     const transport::WaitResult result = transport::WaitReady({&interest, 1}, deadline, abort_);
     if (result == transport::WaitResult::kAborted) return Superseded("the server is closing");
     if (result == transport::WaitResult::kDeadline)
-      return DeadlinePassed(
-          fmt::format("worker {} asked for nothing for {:g} s", open_.worker, Seconds(options_.idle)));
+      return DeadlinePassed(fmt::format("worker {} asked for nothing for {:g} s", open_.worker,
+                                        Seconds(options_.idle)));
   }
   MUSTER_RETURN_IF_ERROR(Receive(BytesOf(&header).subspan(got), options_.stall));
   MUSTER_ASSIGN_OR_RETURN(const Request request, DecodeRequest(header));
@@ -110,9 +110,9 @@ absl::StatusOr<bool> Server::Next() {
 absl::Status Server::TakeGradient(const FrameHeader& header, const Request& request,
                                   size_t elements) {
   if (!request.push || header.payload_bytes != elements * sizeof(float))
-    return ConfigurationError(fmt::format("a request about chunk {} has a payload of {} bytes, not {}",
-                                          request.chunk, header.payload_bytes,
-                                          request.push ? elements * sizeof(float) : 0));
+    return ConfigurationError(
+        fmt::format("a request about chunk {} has a payload of {} bytes, not {}", request.chunk,
+                    header.payload_bytes, request.push ? elements * sizeof(float) : 0));
   const std::span<float> gradient(gradient_.data(), elements);
   MUSTER_RETURN_IF_ERROR(Receive(BytesOf(gradient), options_.stall));
   if (request.checksum && CrcOf(gradient) != request.payload_crc)

@@ -10,10 +10,10 @@
 namespace muster::ps {
 
 struct ServeOptions {
-  uint64_t layout = 0;  // digest: a worker with another one is refused
-  std::vector<Chunk> chunks;  // of this server
-  Duration idle = std::chrono::minutes(10);    // between two requests
-  Duration stall = std::chrono::seconds(30);   // within one
+  uint64_t layout = 0;                        // digest: a worker with another one is refused
+  std::vector<Chunk> chunks;                  // of this server
+  Duration idle = std::chrono::minutes(10);   // between two requests
+  Duration stall = std::chrono::seconds(30);  // within one
 };
 
 // Serves until the worker closes the connection (OK), something is wrong (the worker is told, where

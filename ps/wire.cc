@@ -110,9 +110,7 @@ FrameHeader EncodeReply(const Reply& reply, uint64_t payload_bytes) {
 
 FrameHeader EncodeError(const absl::Status& error, std::string* message) {
   *message = std::string(Message(error)).substr(0, kMaxErrorBytes);
-  return Writer(FrameKind::kError, message->size())
-      .Put(static_cast<int32_t>(error.code()))
-      .Done();
+  return Writer(FrameKind::kError, message->size()).Put(static_cast<int32_t>(error.code())).Done();
 }
 
 absl::StatusOr<Open> DecodeOpen(const FrameHeader& header) {

@@ -201,8 +201,8 @@ TEST_F(PushPullTest, NobodyWaitsForEver) {
   // A server that does not answer.
   auto [near, far] = Connect();
   auto transfers = Transfers();
-  const absl::Status status = PushPull(*near, {1, 0.5}, transfers,
-                                       Clock::now() + std::chrono::milliseconds(50), abort_);
+  const absl::Status status =
+      PushPull(*near, {1, 0.5}, transfers, Clock::now() + std::chrono::milliseconds(50), abort_);
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   Reconnect();
   ASSERT_TRUE(Open().ok());
