@@ -2,11 +2,11 @@
 //
 //   parameter_server_bench [MB]      default 22
 //
-// Dense: one worker pushes and pulls MB of float32 to and from one server, a process of its own, over
-// TCP on loopback, SGD on the server. The bound is the same bytes over the same kind of connection
-// with a plain loop that applies SGD as they arrive, without chunks, checks, or locks. Embedding: one
-// table of this process, batches of random keys, dimension 16; the bound is a copy of as many rows
-// in random order.
+// Dense: one worker pushes and pulls MB of float32 to and from one server, a process of its own,
+// over TCP on loopback, SGD on the server. The bound is the same bytes over the same kind of
+// connection with a plain loop that applies SGD as they arrive, without chunks, checks, or locks.
+// Embedding: one table of this process, batches of random keys, dimension 16; the bound is a copy
+// of as many rows in random order.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/tcp.h>
@@ -150,8 +150,7 @@ double MusterSeconds(size_t elements, int64_t chunk_bytes, bool checksum) {
       },
       [&] {
         const MonotonicTime deadline = Clock::now() + std::chrono::seconds(30);
-        if (sequence == 0 &&
-            !ps::OpenConnection(worker, 0, kLife, kLayout, deadline, abort).ok())
+        if (sequence == 0 && !ps::OpenConnection(worker, 0, kLife, kLayout, deadline, abort).ok())
           std::abort();
         for (ps::ChunkTransfer& t : transfers) t.done = false;
         if (!ps::PushPull(worker, {++sequence, 0.01, checksum}, transfers, deadline, abort).ok())
@@ -185,8 +184,8 @@ void Embedding() {
   });
   std::printf("%-10s %8.1f M keys/s\n", "copy", copy);
   for (const char* name : {"sgd", "adagrad", "adam"}) {
-    const auto table = EmbeddingTable::Make(
-        {.width = kWidth, .rule = ParseOptimizer(Json(name))->rule});
+    const auto table =
+        EmbeddingTable::Make({.width = kWidth, .rule = ParseOptimizer(Json(name))->rule});
     std::vector<uint64_t> fill(kKeys);
     std::iota(fill.begin(), fill.end(), uint64_t{0});
     (void)table->Pull(fill, all);
