@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -114,6 +115,9 @@ class NeighboursImpl final : public Neighbours {
   std::string Talk(const std::string& task, const addrinfo& address);
   Line Mine();
   void TakeIn(const Line& line, bool called);
+  bool ReachedAll();
+  bool Complete();
+  void TellThoseReached();
 
   const NeighbourOptions options_;
   std::atomic<bool> exiting_ = false;
@@ -203,6 +207,7 @@ void NeighboursImpl::Call(const std::string& task) {
   absl::MutexLock lock(&mu_);
   Neighbour& neighbour = found_.neighbours[task];
   neighbour.resolved = neighbour.resolved || error == 0;
+  if (neighbour.reached) return;
   neighbour.why = why;
   if (!why.empty()) return;
   neighbour.reached = true;
@@ -258,41 +263,51 @@ void NeighboursImpl::TakeIn(const Line& line, bool called) {
   if (called) reached.insert(options_.self);
 }
 
-Found NeighboursImpl::Wait(Duration timeout) {
-  const MonotonicTime until = Clock::now() + timeout;
-  const auto complete = [this] {
-    absl::MutexLock lock(&mu_);
-    return std::all_of(found_.neighbours.begin(), found_.neighbours.end(), [this](const auto& n) {
-      return n.second.reached && (n.second.called || options_.listen.empty());
-    });
-  };
-  while (!complete() && Clock::now() < until)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+bool NeighboursImpl::ReachedAll() {
+  absl::MutexLock lock(&mu_);
+  return std::all_of(found_.neighbours.begin(), found_.neighbours.end(),
+                     [](const auto& n) { return n.second.reached; });
+}
+
+bool NeighboursImpl::Complete() {
+  if (!ReachedAll()) return false;
+  if (options_.listen.empty()) return true;  // nobody calls this task
+  absl::MutexLock lock(&mu_);
+  for (const auto& [from, address] : options_.addresses) {
+    for (const auto& [to, other] : options_.addresses)
+      if (from != to && !found_.reached[from].contains(to)) return false;
+  }
+  return true;
+}
+
+void NeighboursImpl::TellThoseReached() {
   std::vector<std::string> reached;
   {
     absl::MutexLock lock(&mu_);
     for (const auto& [task, neighbour] : found_.neighbours)
       if (neighbour.reached) reached.push_back(task);
   }
-  const bool done = complete();
-  // Best effort: whoever is through already has left.
-  std::vector<std::thread> last;
-  for (const std::string& task : reached) {
-    last.emplace_back([this, task] {
-      const auto where = rpc::SplitHostPort(options_.addresses.at(task));
-      addrinfo hints{}, *list = nullptr;
-      hints.ai_socktype = SOCK_STREAM;
-      if (!where.ok() ||
-          getaddrinfo(where->host.c_str(), std::to_string(where->port).c_str(), &hints, &list) != 0)
-        return;
-      Talk(task, *list);
-      freeaddrinfo(list);
-    });
-  }
-  for (std::thread& thread : last) thread.join();
+  std::vector<std::thread> calls;
+  for (const std::string& task : reached) calls.emplace_back([this, task] { Call(task); });
+  for (std::thread& call : calls) call.join();
+}
+
+Found NeighboursImpl::Wait(Duration timeout) {
+  const MonotonicTime until = Clock::now() + timeout;
+  const auto wait_for = [until](const std::function<bool()>& done) {
+    while (!done() && Clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return done();
+  };
+  // Nobody leaves before it has heard this, so all of them are there.
+  const bool reached = wait_for([this] { return ReachedAll(); });
+  if (reached) TellThoseReached();
+  const bool complete = wait_for([this] { return Complete(); });
+  // The time is up: what is known by now. Best effort, whose time was up before has left.
+  if (!complete) TellThoseReached();
   absl::MutexLock lock(&mu_);
   Found found = found_;
-  found.complete = done;
+  found.complete = complete;
   return found;
 }
 

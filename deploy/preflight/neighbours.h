@@ -35,7 +35,7 @@ struct Found {
   std::map<std::string, Neighbour> neighbours;  // all tasks but this one
   // By task: whom it has reached, as far as it has told. Nothing is known of a task that is absent.
   std::map<std::string, std::set<std::string>> reached;
-  // This task has reached, and was called by, all others.
+  // Each has reached each, and this task knows.
   bool complete = false;
 };
 
@@ -44,7 +44,7 @@ class Neighbours {
   // A ConfigurationError where it cannot listen.
   static absl::StatusOr<std::unique_ptr<Neighbours>> Start(NeighbourOptions options);
   virtual ~Neighbours() = default;
-  // Until complete, or `timeout` has passed; then a last round, so that the others know as much.
+  // Until complete, or `timeout` has passed. The others are told whom this task has reached.
   virtual Found Wait(Duration timeout) = 0;
 };
 

@@ -82,7 +82,28 @@ TEST_F(NeighboursTest, AllReachAll) {
       EXPECT_EQ(neighbour.version, "1");
       EXPECT_EQ(neighbour.cluster_digest, "digest");
     }
-    EXPECT_EQ(found[i].reached[fmt::format("worker:{}", i)].size(), 2u);
+    for (const auto& [task, reached] : found[i].reached) EXPECT_EQ(reached.size(), 2u) << task;
+  }
+}
+
+TEST_F(NeighboursTest, WhoeverIsThroughWaitsForThoseWhoStillCall) {
+  ports_[1].Close();
+  NeighbourOptions slow = Options("worker:1");
+  slow.between_calls = milliseconds(700);
+  auto neighbours = Neighbours::Start(slow);
+  ASSERT_TRUE(neighbours.ok()) << neighbours.status();
+  const std::unique_ptr<Neighbours> second = *std::move(neighbours);
+  EXPECT_FALSE(second->Wait(milliseconds(100)).complete);  // worker 2 was not there when it called
+  auto first = Start(0), third = Start(2);
+  Found found[3];
+  std::vector<std::thread> threads;
+  for (Neighbours* task : {first.get(), second.get(), third.get()})
+    threads.emplace_back(
+        [&found, task, i = threads.size()] { found[i] = task->Wait(seconds(20)); });
+  for (std::thread& thread : threads) thread.join();
+  for (const Found& all : found) {
+    EXPECT_TRUE(all.complete);
+    for (const auto& [task, reached] : all.reached) EXPECT_EQ(reached.size(), 2u) << task;
   }
 }
 
