@@ -130,11 +130,11 @@ void FindLast(const FlightQuestion& question, FlightStory* story) {
 std::string NoteText(const RecordedEvent& event) {
   switch (event.kind) {
     case FlightKind::kFormed:
-      return "formed its communicators" + (event.detail.empty() ? "" : ": " + event.detail);
+      return "communicators formed" + (event.detail.empty() ? "" : ": " + event.detail);
     case FlightKind::kNotFormed:
       return "could not form: " + event.detail;
     case FlightKind::kAborted:
-      return "was told that the generation is over: " + event.detail;
+      return "told that the generation is over: " + event.detail;
     case FlightKind::kChiefLost:
       return "lost the chief: " + event.detail;
     case FlightKind::kChiefFound:
