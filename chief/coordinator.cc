@@ -247,8 +247,12 @@ void CoordinatorImpl::FormLocked(MonotonicTime now) {
   formation_ = std::move(message);
   for (int i = 0; i < static_cast<int>(slots_.size()); ++i)
     if (state_.members[i].in_generation && slots_[i].session) slots_[i].session->Send(formation_);
-  LogInfo("{} member{}, {} replica{}: generation {} of run {}", members, members == 1 ? "" : "s",
-          replicas, replicas == 1 ? "" : "s", counter_, admission_.run_id);
+  const int64_t step = state_.members[newest].last_step;
+  LogInfo("{} member{}, {} replica{}: generation {} of run {}{}", members, members == 1 ? "" : "s",
+          replicas, replicas == 1 ? "" : "s", counter_, admission_.run_id,
+          step == 0 ? ""
+                    : fmt::format(", with the state of {} after step {}",
+                                  TaskText(state_.members[newest].task), step));
 }
 
 void CoordinatorImpl::DropLocked(MonotonicTime now, int member, const std::string& why, bool told) {

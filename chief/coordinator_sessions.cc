@@ -259,9 +259,12 @@ std::string CoordinatorImpl::TakeDeathLocked(const proto::FailureReport& report,
     m->broken_at = Clock::now();
   }
   if (options_.decision.min_members > 0) return "the job may go on without it";
-  if (!m->failure)
-    m->failure = ReportedFailure{ExitCode::kRetryable, report.message(), "", m->step, m->phase,
-                                 Clock::now()};
+  if (m->failure) return "";
+  std::string why = report.message();
+  // Its last report may be older than its end by an interval.
+  if (m->in_generation) why += fmt::format("; last heard of in step {}", m->step);
+  m->failure = ReportedFailure{ExitCode::kRetryable,   why,      "",
+                               NewestStep(state_, *m), m->phase, Clock::now()};
   return "";
 }
 

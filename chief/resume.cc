@@ -76,11 +76,12 @@ bool Completed(const Found& found) {
          found.result->value("epochs", Json()).is_number_integer();
 }
 
-StartDecision Fresh(const Job& job, bool completed) {
+StartDecision Fresh(const Job& job, bool completed, bool same_run) {
   if (job.model_dir.empty()) return {StartKind::kFresh, false, false, "nothing to go on from"};
   if (!completed)
     return {StartKind::kFresh, false, false,
-            fmt::format("model_dir '{}' holds no checkpoint: training starts anew", job.model_dir)};
+            fmt::format("model_dir '{}' holds no checkpoint: training starts anew{}", job.model_dir,
+                        same_run ? ", unless a member still holds this run's state" : "")};
   return {StartKind::kFresh, false, false,
           fmt::format("model_dir '{}' holds the result of a finished run, but no checkpoint to go "
                       "on from: training starts anew",
@@ -122,7 +123,7 @@ absl::StatusOr<StartDecision> DecideStart(const Job& job, const Found& found) {
                                                                      job.restore)
                                                        : "")};
   }
-  if (!RestoresPath(job)) return Fresh(job, completed);
+  if (!RestoresPath(job)) return Fresh(job, completed, found.same_run);
   MUSTER_RETURN_IF_ERROR(found.elsewhere.status());
   if (!*found.elsewhere) {
     return ConfigurationError(

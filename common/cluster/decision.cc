@@ -99,15 +99,24 @@ int FirstCollectiveError(const JobState& s) {
   return first;
 }
 
+}  // namespace
+
+int64_t NewestStep(const JobState& s, const MemberState& member) {
+  int64_t step = member.step;
+  for (const MemberState& other : s.members)
+    if (other.joined && other.in_generation) step = std::max(step, other.step);
+  return step;
+}
+
+namespace {
+
 Decision Lose(const JobState& s, int member, const std::string& why, const DecisionOptions& o) {
   const MemberState& m = s.members[member];
   // Nobody misses it: it may just come again.
   if (s.generation == 0 || (o.recover && (s.stage == Stage::kJoining || !m.in_generation)))
     return Make(Action::kDrop, why, member);
   Verdict verdict = About(m, ExitCode::kRetryable, why);
-  // All are in the same step, or one apart: who was heard last knows best which.
-  for (const MemberState& other : s.members)
-    if (other.joined && other.in_generation) verdict.step = std::max(verdict.step, other.step);
+  verdict.step = NewestStep(s, m);
   if (verdict.step > m.step) verdict.message += fmt::format("; last heard of in step {}", m.step);
   if (o.recover) return Make(Action::kAbortGeneration, Story(verdict), member);
   return End(member, std::move(verdict));

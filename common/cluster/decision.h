@@ -151,4 +151,8 @@ bool Ready(const MemberState& member);
 // first of those. -1 if none is ready.
 int NewestMember(const JobState& state);
 
+// The step in which `member` was lost. All are in the same one, or one apart: who was heard last
+// knows best which.
+int64_t NewestStep(const JobState& state, const MemberState& member);
+
 }  // namespace muster

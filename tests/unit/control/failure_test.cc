@@ -3,11 +3,15 @@
 #include <gmock/gmock.h>
 
 #include "absl/synchronization/notification.h"
+#include "common/cluster/protocol.h"
+#include "common/rpc/channel.h"
+#include "proto/coordinator.grpc.pb.h"
 #include "tests/unit/control/harness.h"
 
 namespace muster::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 // A member that vanishes in step 12 without a word.
@@ -232,6 +236,38 @@ TEST(Failure, AFailureBeforeJoiningIsTheVerdict) {
   crew.Join();
   EXPECT_EQ(ExitCodeOf(crew.result(0)), ExitCode::kConfiguration);
   EXPECT_THAT(std::string(Message(crew.result(0))), HasSubstr("did you mean 'epochs'?"));
+}
+
+// As whoever started the process tells it.
+TEST(Failure, ADeathThatNobodyMakesGoodIsTheVerdictAtOnce) {
+  TestCluster cluster(1);
+  cluster.StartChief();
+  Crew crew;
+  std::atomic<int> begun = 0;
+  for (int rank : {0, 1})
+    crew.Add(cluster.member_options(rank), [&begun](Member& member, Generation& generation) {
+      ++begun;
+      return WaitInBarrier(member, generation);
+    });
+  while (begun < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  proto::FailureReport report;
+  report.set_protocol(kControlProtocol);
+  report.set_task("worker:0");
+  report.set_exit_code(static_cast<int>(ExitCode::kRetryable));
+  report.set_message("was killed by SIGKILL, and nobody starts it again");
+  report.set_gone(true);
+  proto::FailureReply reply;
+  const auto channel = rpc::MakeChannel(cluster.address());
+  ASSERT_TRUE(channel.ok());
+  ASSERT_TRUE(proto::Coordinator::NewStub(*channel)
+                  ->ReportFailure(rpc::WithDeadline(std::chrono::seconds(5)).get(), report, &reply)
+                  .ok());
+  EXPECT_TRUE(reply.accepted()) << reply.reason();
+  crew.Join();
+  EXPECT_EQ(ExitCodeOf(crew.result(0)), ExitCode::kRetryable);
+  EXPECT_THAT(std::string(Message(crew.result(0))),
+              ContainsRegex(
+                  "worker 0 on host host1 .*nobody starts it again; last heard of in step [0-9]+"));
 }
 
 TEST(Failure, AFailureOfSomebodyElseIsNotTheVerdict) {
