@@ -72,6 +72,9 @@ class ClusterTest(unittest.TestCase):
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="muster-test-"))
         self.processes = []
+        # Flight records that find no chief go there, and with it.
+        (self.dir / "tmp").mkdir()
+        self.tmpdir, os.environ["TMPDIR"] = os.environ.get("TMPDIR"), str(self.dir / "tmp")
 
     def tearDown(self):
         for process in self.processes:
@@ -79,6 +82,10 @@ class ClusterTest(unittest.TestCase):
                 process.signal(signal.SIGKILL)
                 process.popen.wait()
         shutil.rmtree(self.dir)
+        if self.tmpdir is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = self.tmpdir
 
     def job(self, **keys):
         """A job file; what it does not say is as small and quick as can be."""

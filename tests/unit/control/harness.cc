@@ -6,6 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
+
 namespace muster::testing {
 namespace {
 
@@ -20,6 +23,12 @@ int Listen(int* port) {
   EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
   *port = ntohs(address.sin_port);
   return fd;
+}
+
+std::string NewFolder() {
+  std::string name = std::filesystem::temp_directory_path() / "muster-control-XXXXXX";
+  EXPECT_NE(mkdtemp(name.data()), nullptr);
+  return name;
 }
 
 }  // namespace
@@ -66,11 +75,15 @@ int FreePort() {
 }
 
 TestCluster::TestCluster(int workers, TestTimes times)
-    : workers_(workers), times_(times), port_(FreePort()) {
+    : workers_(workers), times_(times), port_(FreePort()), folder_(NewFolder()) {
   for (int i = 0; i < size(); ++i) data_ports_.push_back(std::make_unique<FakePort>());
 }
 
-TestCluster::~TestCluster() = default;
+TestCluster::~TestCluster() {
+  coordinator_.reset();
+  std::error_code error;
+  std::filesystem::remove_all(folder_, error);
+}
 
 std::string TestCluster::TaskOf(int rank) const {
   return rank == 0 ? "chief:0" : fmt::format("worker:{}", rank - 1);
@@ -113,6 +126,7 @@ MemberOptions TestCluster::member_options(int rank) {
   options.job = "job-a";
   options.data_address = data_ports_[rank]->address();
   options.host.name = fmt::format("host{}", rank);
+  options.flight_folder = folder_;
   options.timeouts.join = times_.join;
   options.timeouts.heartbeat = times_.heartbeat;
   options.timeouts.heartbeat_interval = std::chrono::milliseconds(100);

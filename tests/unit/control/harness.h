@@ -91,6 +91,7 @@ class TestCluster {
   const int workers_;
   const TestTimes times_;
   int port_;
+  const std::string folder_;  // for flight records that find no chief
   std::vector<std::unique_ptr<FakePort>> data_ports_;
   std::unique_ptr<Coordinator> coordinator_;
 };
