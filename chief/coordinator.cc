@@ -189,7 +189,11 @@ void CoordinatorImpl::Act(MonotonicTime now, const Decision& decision) {
       return StopLocked();
     case Action::kDrop:
       if (decision.expel) {
-        LogInfo("{}", decision.reason);
+        if (decision.verdict.code == ExitCode::kPreempted) {
+          LogInfo("{}", decision.reason);
+        } else {
+          LogWarning("{}", decision.reason);
+        }
         return ExpelLocked(now, decision.member, decision.verdict);
       }
       LogWarning("{} {}", TaskText(state_.members[decision.member].task), decision.reason);

@@ -123,9 +123,12 @@ Decision Lose(const JobState& s, int member, const std::string& why, const Decis
 }
 
 // A member that is there and heard, but does not get on.
-Decision GiveUp(int member, Verdict verdict, const DecisionOptions& o) {
+Decision GiveUp(const JobState& s, int member, Verdict verdict, const DecisionOptions& o) {
   if (!o.recover) return End(member, std::move(verdict));
-  Decision decision = Make(Action::kAbortGeneration, Story(verdict), member);
+  // The generation of the others does not miss one that has yet to be taken in.
+  const bool missed = s.members[member].in_generation;
+  Decision decision =
+      Make(missed ? Action::kAbortGeneration : Action::kDrop, Story(verdict), member);
   decision.verdict = std::move(verdict);
   decision.expel = true;
   return decision;
@@ -186,11 +189,11 @@ std::optional<Decision> PhaseDeadline(MonotonicTime now, const JobState& s,
                                           name, Seconds(age), name, Seconds(limit)),
                               now, s));
       // A task that never trained is not given another try at what it cannot do.
-      return s.generation == 0 ? End(i, std::move(verdict)) : GiveUp(i, std::move(verdict), o);
+      return s.generation == 0 ? End(i, std::move(verdict)) : GiveUp(s, i, std::move(verdict), o);
     }
     const MemberState& c = s.members[culprit];
     return GiveUp(
-        culprit,
+        s, culprit,
         About(c, ExitCode::kRetryable,
               WithStandings(
                   fmt::format("in phase '{}' for {:.1f} s while {} waits for it in '{}' for {:.1f} "

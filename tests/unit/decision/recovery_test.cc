@@ -195,6 +195,21 @@ TEST_F(RecoveryTest, ANewcomerThatIsLostIsMissedByNobody) {
   EXPECT_EQ(Now().action, Action::kDrop);
 }
 
+TEST_F(RecoveryTest, ANewcomerThatHangsIsToldAndTheOthersGoOn) {
+  options_.min_members = 2;
+  options_.phase[static_cast<int>(Phase::kStarting)] = seconds(60);
+  Drop(2, "lost");
+  state_.members[2].in_generation = false;
+  state_.members[2].joined = state_.members[2].connected = true;
+  state_.members[2].phase_since = now_;
+  Pass(seconds(60));
+  const Decision d = Now();
+  EXPECT_EQ(d.action, Action::kDrop);
+  EXPECT_TRUE(d.expel);
+  EXPECT_EQ(d.member, 2);
+  EXPECT_EQ(d.verdict.code, ExitCode::kRetryable);
+}
+
 TEST_F(RecoveryTest, AChiefThatFindsTheLastStepDoneEndsTheJobWithoutThoseThatHaveLeft) {
   state_.generation = 0;
   Abort();
