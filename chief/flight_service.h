@@ -32,7 +32,8 @@ struct FlightServiceOptions {
 class FlightService {
  public:
   static std::unique_ptr<FlightService> Make(FlightServiceOptions options);
-  // Writes what was taken. REQUIRES: the server is gone.
+  // What Drain has not waited for is dropped, but for the record that is being written. REQUIRES:
+  // the server is gone.
   virtual ~FlightService() = default;
   virtual grpc::Service* service() = 0;
   // Until all that was taken so far is written, or for `limit`.

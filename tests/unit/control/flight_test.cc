@@ -265,6 +265,37 @@ TEST_F(Flight, OnlyTheNewestGenerationsStay) {
   EXPECT_THAT(Aside(), IsEmpty());
 }
 
+TEST_F(Flight, NobodyWaitsForASlowDiskAtTheEnd) {
+  std::atomic<int> writes = 0;
+  FlightServiceOptions options = flight_options();
+  options.fence = [&writes] {
+    ++writes;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return absl::OkStatus();
+  };
+  service_ = FlightService::Make(std::move(options));
+  ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
+  {
+    FlightCourierOptions courier;
+    courier.channel = *rpc::MakeChannel(cluster_.address(), {});
+    courier.cluster_digest = "digest-a";
+    courier.fallback_folder = aside_;
+    FlightCourier bringer(std::move(courier));
+    const FlightRecorder recorder;
+    for (uint64_t n = 1; n <= 8; ++n) {
+      FlightHeader header;
+      header.task = "worker:0";
+      header.run_id = "run-a";
+      header.generation = (uint64_t{1} << 32) | n;
+      bringer.Keep(header, recorder, false);
+      bringer.WaitIdle(std::chrono::seconds(5));
+    }
+  }
+  cluster_.StopChief();
+  service_ = FlightService::Make(flight_options());
+  EXPECT_LT(writes, 8);
+}
+
 // Nobody notices but the log.
 TEST_F(Flight, AFullDiskCostsTheRecordOnly) {
   ASSERT_TRUE(files_.MakeDirectory("/model").ok());
