@@ -68,7 +68,8 @@ class CoordinatorImpl final : public Coordinator,
 
   void HelloLocked(const std::shared_ptr<muster::Session>& session, const proto::Hello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void AdoptRunLocked(const proto::Hello& hello) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AdoptRunLocked(MonotonicTime now, const proto::Hello& hello)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool GaveUpLocked(const MemberState& m, const proto::Hello& hello) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void BindLocked(const std::shared_ptr<muster::Session>& session, const proto::Hello& hello,

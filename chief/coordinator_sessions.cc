@@ -55,7 +55,7 @@ void CoordinatorImpl::HelloLocked(const std::shared_ptr<muster::Session>& sessio
     session->Send(std::move(message));
     return session->Close();
   }
-  AdoptRunLocked(hello);
+  AdoptRunLocked(now, hello);
   auto refusal = Admit(now, hello, state_, admission_);
   if (superseded_.contains(hello.incarnation()))
     refusal = Refusal{ExitCode::kRetryable,
@@ -94,10 +94,12 @@ void CoordinatorImpl::HelloLocked(const std::shared_ptr<muster::Session>& sessio
 }
 
 // A chief that lost its own record of the run, or never had one, goes on with the run whose state
-// its members hold.
-void CoordinatorImpl::AdoptRunLocked(const proto::Hello& hello) {
+// its members hold. What is left of another job, with another program or other settings, is none.
+void CoordinatorImpl::AdoptRunLocked(MonotonicTime now, const proto::Hello& hello) {
   if (!admission_.fresh_run || state_.generation != 0 || hello.run_id().empty()) return;
-  if (hello.cluster_digest() != admission_.cluster_digest) return;
+  AdmissionOptions adopted = admission_;
+  adopted.run_id = hello.run_id();
+  if (Admit(now, hello, state_, adopted)) return;
   LogInfo("going on with run {}, of which {} holds state", hello.run_id(), TaskText(hello.task()));
   admission_.fresh_run = false;
   admission_.run_id = hello.run_id();
@@ -178,14 +180,6 @@ void CoordinatorImpl::BindLocked(const std::shared_ptr<muster::Session>& session
   slot.hello.clear_cluster();  // compared, and long
   slot.hello.clear_job();
   LogDebug("{} joined from host {} (pid {})", TaskText(m.task), m.host, hello.pid());
-  const bool together = state_.stage == Stage::kForming || state_.stage == Stage::kRunning;
-  if (together && m.in_generation && hello.generation() == 0 &&
-      hello.highest_generation() == state_.generation) {
-    // It had lost this chief, and has left the generation.
-    const std::string why = fmt::format("{} had lost the chief for a while", TaskText(m.task));
-    LogWarning("{}", why);
-    AbortLocked(now, why);
-  }
   CatchUpLocked(member);
   WakeLocked();
 }

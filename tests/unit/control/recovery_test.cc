@@ -216,6 +216,42 @@ TEST_F(Recovery, AChiefWithoutARecordGoesOnWithItsMembersRun) {
   EXPECT_GT(next[0].id >> 32, 1u);  // above what the members have seen
 }
 
+// Its cluster is the same: what was left running of an older job.
+TEST_F(Recovery, WhatIsLeftOfAnotherJobGivesANewOneNeitherItsRunNorAnEnd) {
+  ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
+  Crew leftover;
+  for (int rank : {1, 2}) {
+    leftover.Add(member_options(rank), [&](Member& member, Generation& generation) {
+      training_.DecrementCount();
+      (void)WaitInBarrier(member, generation);
+      generation.replicas.clear();
+      return member.NextGeneration(12).status();
+    });
+  }
+  LoseTheChief();
+  CoordinatorOptions other = coordinator_options();
+  other.admission.run_id = "run-b";
+  other.admission.fresh_run = true;
+  other.admission.job = "job-b";
+  std::string adopted;
+  other.on_run_id = [&adopted](const std::string& run_id) { adopted = run_id; };
+  ASSERT_TRUE(cluster_.StartChief(std::move(other)).ok());
+  leftover.Join();
+  for (int i : {0, 1}) {
+    EXPECT_EQ(ExitCodeOf(leftover.result(i)), ExitCode::kRetryable);
+    EXPECT_THAT(std::string(Message(leftover.result(i))), HasSubstr("holds state of run run-a"));
+  }
+  Crew crew;
+  for (int rank = 0; rank < 3; ++rank) {
+    MemberOptions options = member_options(rank);
+    options.job = "job-b";
+    crew.Add(std::move(options), FinishAt7);
+  }
+  crew.Join();
+  EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
+  EXPECT_EQ(adopted, "");
+}
+
 class QuickRecovery : public Recovery {
  protected:
   static TestTimes Times() {
