@@ -477,7 +477,8 @@ void MemberImpl::LoseChiefLocked(MonotonicTime now, const std::string& why) {
 }
 
 std::string MemberImpl::StuckLocked(MonotonicTime now) {
-  if (!in_loop_ || !OverLocked(communicators_generation_)) {
+  // A save that was begun is finished: timeouts.phase.save bounds it.
+  if (!in_loop_ || phase_ == Phase::kSave || !OverLocked(communicators_generation_)) {
     over_since_.reset();
     return "";
   }

@@ -450,6 +450,33 @@ TEST_F(QuickRecovery, ALoopThatDoesNotComeBackIsStuck) {
   EXPECT_TRUE(stuck.WaitForNotificationWithTimeout(absl::Seconds(20)));
 }
 
+TEST_F(QuickRecovery, ALoopThatSavesIsNotStuckUntilItHasSaved) {
+  ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
+  MemberOptions options = member_options(1);
+  options.timeouts.abort = std::chrono::milliseconds(200);
+  std::atomic<bool> saving = true;
+  absl::Notification stuck;
+  options.on_stuck = [&](const std::string&) {
+    EXPECT_FALSE(saving);
+    stuck.Notify();
+  };
+  auto member = Member::Make(std::move(options));
+  {
+    auto chief = Member::Make(member_options(0));
+    std::thread chief_thread([&] { EXPECT_TRUE(chief->NextGeneration(0).ok()); });
+    const auto generation = member->NextGeneration(0);
+    ASSERT_TRUE(generation.ok());
+    chief_thread.join();
+    member->SetPhase(Phase::kSave, 7);
+    cluster_.StopChief();
+    (void)generation->replicas[0]->Barrier()->Wait();  // aborted: the generation is over
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  saving = false;
+  member->SetPhase(Phase::kForward, 8);
+  EXPECT_TRUE(stuck.WaitForNotificationWithTimeout(absl::Seconds(20)));
+}
+
 TEST_F(Recovery, ElasticShrinksAndGrowsBack) {
   CoordinatorOptions options = coordinator_options();
   options.decision.min_members = 2;
