@@ -189,6 +189,7 @@ TEST_F(PushPullTest, ADamagedGradientIsNotApplied) {
 }
 
 TEST_F(PushPullTest, NobodyWaitsForEver) {
+  Disconnect();
   options_.idle = std::chrono::milliseconds(100);
   options_.stall = std::chrono::milliseconds(100);
   Reconnect();
@@ -213,6 +214,7 @@ TEST_F(PushPullTest, NobodyWaitsForEver) {
 
 // Frames of noise: whatever comes, the server ends in order and holds what it held.
 TEST_F(PushPullTest, NoiseChangesNothing) {
+  Disconnect();
   options_.stall = options_.idle = std::chrono::milliseconds(20);
   std::mt19937_64 random(11);
   for (int round = 0; round < 200; ++round) {
