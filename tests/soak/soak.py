@@ -168,6 +168,7 @@ def main():
     arguments = parser.parse_args()
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(10**6)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="muster-soak-"))
+    os.environ["TMPDIR"] = str(folder)  # flight records that find no chief
     print(f"seed {seed}, in {folder}", flush=True)
     wrong = []
     for program in ["linear", "fashion_mnist"] if arguments.program == "both" else [arguments.program]:
