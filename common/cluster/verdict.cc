@@ -31,7 +31,8 @@ std::string Story(const Verdict& v) {
 
 std::string FinalLine(const Verdict& v, std::string_view self, bool is_chief) {
   if (v.code == ExitCode::kDone) return "";
-  if (v.code == ExitCode::kPreempted && v.task.empty()) return v.message;
+  // Asked for, so nobody's fault: of all, or of one that leaves alone.
+  if (v.code == ExitCode::kPreempted) return v.task.empty() ? v.message : Story(v);
   if (is_chief || v.task == self) return "ROOT CAUSE: " + Story(v);
   if (v.task.empty()) return "stopped: " + v.message;
   std::string where;

@@ -35,6 +35,9 @@ TEST(Verdict, ACompletedJobHasNoLineAndAPreemptedOneNoCulprit) {
   const Verdict preempted{ExitCode::kPreempted, "", "", -1, Phase::kEnding, "stopped at step 9"};
   EXPECT_EQ(FinalLine(preempted, "chief:0", true), "stopped at step 9");
   EXPECT_EQ(ExitCodeOf(StatusOf(preempted, "worker:0", false)), ExitCode::kPreempted);
+  const Verdict left{ExitCode::kPreempted, "worker:0", "a", 9, Phase::kData, "stopped as asked"};
+  EXPECT_EQ(FinalLine(left, "worker:0", false),
+            "worker 0 on host a (step 9, data): stopped as asked");
 }
 
 }  // namespace
