@@ -121,7 +121,9 @@ void FlightCourier::PutAside(const Parcel& parcel) {
       (folder / fmt::format("muster-{}-{}-{}", parcel.header.run_id,
                             FlightFolder(parcel.header.generation), FlightFile(parcel.header.task)))
           .string();
-  FILE* file = error ? nullptr : std::fopen(path.c_str(), "we");
+  // Others may write to that folder too: never through a link of theirs.
+  std::filesystem::remove(path, error);
+  FILE* file = error ? nullptr : std::fopen(path.c_str(), "wxe");
   bool good = file != nullptr &&
               std::fwrite(parcel.text.data(), 1, parcel.text.size(), file) == parcel.text.size();
   if (file != nullptr) good = std::fclose(file) == 0 && good;

@@ -157,6 +157,7 @@ class MemberImpl final : public Member {
   std::string abort_reason_ ABSL_GUARDED_BY(mu_);
   std::optional<Verdict> verdict_ ABSL_GUARDED_BY(mu_);
   bool verdict_told_ ABSL_GUARDED_BY(mu_) = false;
+  bool given_up_ ABSL_GUARDED_BY(mu_) = false;  // the verdict is this process's alone
 
   // What this process says of itself.
   bool changed_ ABSL_GUARDED_BY(mu_) = false;  // not sent yet
@@ -239,6 +240,7 @@ void MemberImpl::Run() {
     absl::Status why;
     std::optional<Verdict> tell;
     std::string stuck;
+    bool given_up = false;
     FlightCourier* courier = nullptr;  // lives longer than this thread
     std::optional<Duration> silence;
     int64_t chief_pid = 0;
@@ -261,6 +263,7 @@ void MemberImpl::Run() {
       if (verdict_ && !verdict_told_) {
         verdict_told_ = true;
         tell = verdict_;
+        given_up = given_up_;
       }
       if (exiting_ && doomed.empty()) return;
     }
@@ -270,6 +273,7 @@ void MemberImpl::Run() {
       if (courier != nullptr) courier->WaitIdle(kLastWords);
       options_.on_stuck(stuck);
     }
+    if (tell && given_up && options_.on_given_up) options_.on_given_up(*tell);
     if (tell && options_.on_verdict) options_.on_verdict(*tell);
   }
 }
@@ -502,6 +506,7 @@ void MemberImpl::OnMessage(uint64_t session, const proto::CoordinatorMessage& me
     case proto::CoordinatorMessage::kWelcome:
       return WelcomeLocked(message.welcome());
     case proto::CoordinatorMessage::kRefusal:
+      given_up_ = highest_generation_ != 0;
       return EndLocked(VerdictFromProto(message.refusal()));
     case proto::CoordinatorMessage::kVerdict:
       return EndLocked(VerdictFromProto(message.verdict()));

@@ -71,6 +71,9 @@ struct MemberOptions {
   // Told once, on a Member's thread, when the job has ended: for a main that wants to end a
   // program that does not return.
   std::function<void(const Verdict&)> on_verdict;
+  // Told before on_verdict where that is about this process alone: it was given up (it hangs), and
+  // the job goes on. For the chief's own process, whose other parts must not end the job.
+  std::function<void(const Verdict&)> on_given_up;
   // Told on a Member's thread: nothing was heard of the chief, the process `pid`, for
   // MemberTimeouts::heartbeat, whatever became of the connection; zero: it is there again.
   std::function<void(int64_t pid, Duration silence)> on_chief_silent;

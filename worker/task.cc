@@ -347,6 +347,16 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
           {chief, pid, fmt::format("no answer for {:.1f} s", Seconds(silence)), kSilentChiefGrace});
     };
   }
+  if (is_chief()) {
+    // As if it had been killed: the others keep their state and wait for its successor. To end in
+    // order would end the job for them.
+    options.on_given_up = [self = self(), log = parts_.termination_log](const Verdict& verdict) {
+      const std::string line = FinalLine(verdict, self, /*is_chief=*/true);
+      LogError("{}", line);
+      WriteTerminationMessage(log, line);
+      _exit(static_cast<int>(verdict.code));
+    };
+  }
   options.on_stuck = [log = parts_.termination_log](const std::string& why) {
     LogError("{}; ending this process", why);
     WriteTerminationMessage(log, why);

@@ -194,6 +194,19 @@ class Recovery(RecordingTest):
         launch = self.rehearsed(faults, collective="tcp")
         self.assertNotIn("started again", launch.output())
 
+    def a_program_hangs(self, task):
+        self.want()
+        launch = self.launch([f"delay=60s@{task}:step=11"], timeouts={"phase": {"data": 2, "forward": 2}})
+        self.finish([launch], 60)
+        self.assertRegex(launch.output(), rf"ROOT CAUSE: worker {task[-1]} .*timeouts\.phase\.\w+ is 2 s")
+        self.check({10, 11})
+
+    def test_a_worker_whose_program_hangs_is_replaced(self):
+        self.a_program_hangs("worker:1")
+
+    def test_a_chief_whose_program_hangs_is_replaced(self):
+        self.a_program_hangs("worker:0")
+
     def test_a_full_disk_is_a_warning_and_saves_go_on_after_it(self):
         self.want()
         launch = self.launch(["disk-full@worker:0:step=3:for=300ms"], program_args={"examples": EXAMPLES, "sleep_ms": 30})
