@@ -148,8 +148,7 @@ void DenseStoreImpl::Count(const PushKey& key) {
   ++w.chunks;
 }
 
-absl::StatusOr<DenseStore::Pushed> DenseStoreImpl::Apply(int chunk, const Push& push,
-                                                         std::span<float> out) {
+absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const Push& push, std::span<float> out) {
   MUSTER_RETURN_IF_ERROR(CheckServing(chunk, push.gradient.size()));
   if (!out.empty()) MUSTER_RETURN_IF_ERROR(Check(chunk, out.size()));
   Held& held = chunks_[chunk];

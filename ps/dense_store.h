@@ -17,17 +17,11 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/push_pull/layout.h"
+#include "common/push_pull/push.h"
 #include "common/train/optimizer_spec.h"
-#include "ps/layout.h"
 
 namespace muster {
-
-// Who pushes what: the n-th push of one process.
-struct PushKey {
-  int worker = 0;            // index of the task
-  uint64_t incarnation = 0;  // of its process
-  uint64_t sequence = 0;     // from 1
-};
 
 // What a chunk holds. Copied as a whole, for checkpoints and backups.
 struct ChunkState {
@@ -66,16 +60,14 @@ class DenseStore {
   // not in others; a torn one, which stays as it is.
   virtual bool Expel(int worker) = 0;
 
-  struct Pushed {
-    bool applied = false;   // false: it was in the chunk before
-    int64_t updates = 0;    // of the chunk, after it
-    int64_t staleness = 0;  // updates of others since the pull that it was computed from
-  };
   struct Push {
     PushKey key;
     int64_t pulled = 0;  // the chunk's `updates` as that pull told it
     double learning_rate = 0;
     std::span<const float> gradient;
+    // Above 0: one of as many shares of the global batch `key.sequence`, whoever brings it. The sum
+    // of all, in their order, is applied once, when the last one has come; `out` is left alone.
+    int share = 0, shares = 0;
   };
   // Applies it, and copies the parameters as they are then to `out` unless that is empty: a pull
   // contains all own earlier pushes.

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "common/base/crc32c.h"
-#include "ps/wire.h"
+#include "common/push_pull/wire.h"
 
 namespace muster::ps {
 namespace {
@@ -129,7 +129,7 @@ absl::Status Server::Answer(const Request& request, size_t elements) {
   if (request.push) {
     const PushKey key{static_cast<int>(open_.worker), open_.incarnation, request.sequence};
     MUSTER_ASSIGN_OR_RETURN(
-        const DenseStore::Pushed pushed,
+        const Pushed pushed,
         store_.Apply(chunk,
                      {key, request.pulled, request.learning_rate, {gradient_.data(), elements}},
                      out));

@@ -39,6 +39,10 @@ struct DecisionOptions {
   // half of the generation before. Whoever comes later is taken in.
   int min_members = 0;
   Duration grace = std::chrono::seconds(30);
+  // A parameter-server job: once all declared members have joined, each is on its own. One that is
+  // lost, or does not get on, is dropped, and whoever comes is admitted; the job's end is decided
+  // elsewhere (Coordinator::End).
+  bool independent = false;
 };
 
 // The error of one generation as a member reported it.

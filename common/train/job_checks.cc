@@ -7,6 +7,7 @@
 #include <charconv>
 #include <set>
 
+#include "common/push_pull/options.h"
 #include "common/train/job.h"
 
 namespace muster {
@@ -104,15 +105,6 @@ void CheckLearningRate(const Json& rate, Checks* checks) {
 }
 
 // An object with one known key, an integer not below `least`.
-void CheckGroup(const char* group, const Json& json, const char* key, int64_t least,
-                Checks* checks) {
-  int64_t value = least;
-  JsonObject object(json, group);
-  object.Read(key, &value);
-  if (value < least) object.Fail(key, fmt::format("must be at least {}, is {}", least, value));
-  checks->Add(object.Finish());
-}
-
 void CheckOptions(const Job& job, Checks* checks) {
   checks->AtLeast(1, "checkpoint.every_steps", job.checkpoint.every_steps);
   checks->AtLeast(1, "checkpoint.every_epochs", job.checkpoint.every_epochs);
@@ -132,7 +124,7 @@ void CheckOptions(const Job& job, Checks* checks) {
   }
   checks->AtLeast(1, "collective.bucket_bytes", job.collective.bucket_bytes);
   checks->AtLeast(1, "collective.first_bucket_bytes", job.collective.first_bucket_bytes);
-  CheckGroup("parameter_server", job.parameter_server, "max_staleness", 0, checks);
+  checks->Add(ParseParameterServer(job.parameter_server).status());
   checks->AtLeast(1, "elastic.min_workers", job.elastic.min_workers);
 }
 
@@ -181,9 +173,7 @@ Json ParseValue(const std::string& text) {
 }
 
 // A command line may hold bytes that are no UTF-8; a Json that holds them cannot be printed.
-std::string ValidUtf8(const std::string& text) {
-  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
-}
+std::string ValidUtf8(const std::string& text) { return Json::parse(Dump(Json(text))); }
 
 }  // namespace
 

@@ -27,8 +27,7 @@ class DenseStoreTest : public ::testing::Test {
     for (int worker : {0, 1}) store_->Admit(worker, kLife);
   }
   size_t Size(int chunk) const { return options_.chunks[chunk].elements(); }
-  absl::StatusOr<DenseStore::Pushed> Push(int chunk, PushKey key, float gradient,
-                                          int64_t pulled = 0) {
+  absl::StatusOr<Pushed> Push(int chunk, PushKey key, float gradient, int64_t pulled = 0) {
     const std::vector<float> gradients(Size(chunk), gradient);
     pulled_.assign(Size(chunk), -1);
     return store_->Apply(chunk, {key, pulled, 0.5, gradients}, pulled_);

@@ -1,4 +1,4 @@
-#include "ps/layout.h"
+#include "common/push_pull/layout.h"
 
 #include <gmock/gmock.h>
 

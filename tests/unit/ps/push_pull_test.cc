@@ -1,4 +1,4 @@
-#include "ps/push_pull.h"
+#include "common/push_pull/push_pull.h"
 
 #include <gmock/gmock.h>
 #include <sys/socket.h>
@@ -7,8 +7,8 @@
 #include <random>
 #include <thread>
 
+#include "common/push_pull/wire.h"
 #include "ps/server_connection.h"
-#include "ps/wire.h"
 
 namespace muster::ps {
 namespace {

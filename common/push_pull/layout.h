@@ -20,6 +20,8 @@ struct VariableSpec {
   std::string name;            // "<model>.<parameter>"
   std::vector<int64_t> shape;  // of float32; none: a scalar
   int optimizer = 0;           // which of the program's
+  // The dimensions from the outermost to the innermost in memory; none: row-major.
+  std::vector<int64_t> order;
   int64_t elements() const;
 };
 

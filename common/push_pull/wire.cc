@@ -1,4 +1,4 @@
-#include "ps/wire.h"
+#include "common/push_pull/wire.h"
 
 #include <fmt/format.h>
 

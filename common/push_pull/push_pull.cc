@@ -1,11 +1,11 @@
-#include "ps/push_pull.h"
+#include "common/push_pull/push_pull.h"
 
 #include <fmt/format.h>
 
 #include <vector>
 
 #include "common/base/crc32c.h"
-#include "ps/wire.h"
+#include "common/push_pull/wire.h"
 
 namespace muster::ps {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/push_pull/push.h"
 #include "common/transport/data_connection.h"
-#include "ps/dense_store.h"
 
 namespace muster::ps {
 
@@ -20,7 +20,7 @@ struct ChunkTransfer {
   // Out, once `done`: a transfer that was cut off is resumed with those that are not, under the
   // same sequence.
   bool done = false;
-  DenseStore::Pushed result;
+  Pushed result;
 };
 
 struct TransferOptions {

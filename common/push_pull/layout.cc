@@ -1,4 +1,4 @@
-#include "ps/layout.h"
+#include "common/push_pull/layout.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -141,7 +141,8 @@ std::string DigestOf(const std::vector<VariableSpec>& variables, const LayoutOpt
                                  options.chunk_bytes, static_cast<int>(options.partitioner.kind),
                                  options.partitioner.bytes, options.partitioner.parts.value_or(0));
   for (const VariableSpec& v : variables)
-    text += fmt::format("{} {} {}\n", Json(v.name).dump(), fmt::join(v.shape, "x"), v.optimizer);
+    text += fmt::format("{} {} {} {}\n", Json(v.name).dump(), fmt::join(v.shape, "x"), v.optimizer,
+                        fmt::join(v.order, ","));
   return fmt::format("{:016x}", Fnv1a(text));
 }
 
@@ -155,6 +156,7 @@ std::string FirstDifference(const std::vector<VariableSpec>& mine,
       return fmt::format("the shape of {}: [{}] here, [{}] there", a.name, fmt::join(a.shape, ", "),
                          fmt::join(b.shape, ", "));
     if (a.optimizer != b.optimizer) return fmt::format("the optimizer of {}", a.name);
+    if (a.order != b.order) return fmt::format("the order of {} in memory", a.name);
   }
   if (mine.size() != theirs.size())
     return fmt::format("the number of variables: {} here, {} there", mine.size(), theirs.size());

@@ -1,0 +1,32 @@
+// What a coordinator tells of single members where they are independent of each other
+// (DecisionOptions::independent): in a parameter-server job the loss of one changes nothing for the
+// others.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace muster {
+
+struct AdmittedMember {
+  std::string task;  // "worker:1", "ps:0"
+  uint64_t incarnation = 0;
+  std::string data_address;  // host:port of its data listener
+  std::string host_id, host;
+  bool again = false;  // it was a member of this run before (of an earlier chief, or a broken
+                       // session): it may hold state
+};
+
+// Called on the coordinator's thread with its lock held: must not block, nor call it.
+class MemberEvents {
+ public:
+  virtual ~MemberEvents() = default;
+  // It has joined and is told to start. Not before all declared members have joined once.
+  virtual void OnAdmitted(const AdmittedMember& member) = 0;
+  // It is gone, or was given up; another process, or the same one, may be admitted later.
+  virtual void OnLost(const std::string& task, uint64_t incarnation, const std::string& why) = 0;
+  // SIGTERM or SIGINT at some member: finish what is under way, save, and end.
+  virtual void OnStopRequested() = 0;
+};
+
+}  // namespace muster

@@ -1,0 +1,86 @@
+// A worker's side of push and pull with all shards of a view: chunks travel as soon as their
+// gradients are complete, while the rest of the backward pass runs, and come back as parameters. A
+// broken connection, a lost server, a new view: what is not acknowledged is sent again under the
+// same sequence number, and counts once.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/push_pull/layout.h"
+#include "common/push_pull/options.h"
+#include "common/transport/data_listener.h"
+
+namespace muster::ps {
+
+// Where a worker finds the primaries; the part of proto::View that it needs.
+struct ClientView {
+  struct Primary {
+    int task = -1;        // index of the ps task; -1: nobody serves the shard yet
+    std::string address;  // of its data listener
+    std::string host_id;  // equal to the worker's own: they share memory
+  };
+  uint64_t number = 0;  // generation of the connections
+  std::string ticket;
+  std::vector<Primary> shards;
+};
+
+struct ClientOptions {
+  int worker = 0;
+  uint64_t incarnation = 0;  // of this process
+  Layout layout;
+  std::string digest;  // DigestOf
+  ParameterServerOptions options;
+  transport::DataListener* listener = nullptr;  // opens the connections; outlives the client
+  std::string host_id;                          // rpc::ThisHost().id
+  // Blocks for a view above `newer_than`, in which every shard has a primary. An error (the job has
+  // ended, the chief did not come back) ends the transfer with it. Any thread.
+  std::function<absl::StatusOr<ClientView>(uint64_t newer_than)> next_view;
+  // Where pulled parameters go: by shard, spans that cover the shard's memory in its order. They
+  // outlive the client, and belong to it while a transfer is under way.
+  std::vector<std::vector<std::span<float>>> parameters;
+};
+
+class PushPullClient {
+ public:
+  // Connects with the first transfer.
+  static absl::StatusOr<std::unique_ptr<PushPullClient>> Make(ClientOptions options);
+  virtual ~PushPullClient() = default;  // Aborts what is under way.
+
+  // The shard's gradients, layout.elements[shard] of them, in a memory that saves copies. Chunks
+  // that were launched must not be touched until Finish.
+  virtual std::span<float> gradients(int shard) = 0;
+
+  struct Push {
+    uint64_t sequence = 0;               // from 1, one higher each time
+    std::vector<double> learning_rates;  // by optimizer
+    // max_staleness 0: this is one of `shares` shares of step `sequence`, and nothing is pulled
+    // with it.
+    int share = 0, shares = 0;
+  };
+  // Launch, any number of times, then Finish. One push at a time.
+  virtual void Begin(const Push& push) = 0;
+  // The gradients of this chunk are complete: it is sent, and pulled unless it is a share. Any
+  // thread; never blocks. A chunk is launched at most once in a push.
+  virtual void Launch(int shard, int chunk) = 0;
+  struct Outcome {
+    int64_t staleness_max = 0;  // of the chunks
+    double staleness_mean = 0;
+    int64_t bytes = 0;  // pushed and pulled
+    int resumed = 0;    // views and connections that it took beyond the first
+  };
+  // Waits until all that was launched is acknowledged, and in place.
+  virtual absl::StatusOr<Outcome> Finish() = 0;
+  // Pulls all chunks. Between pushes.
+  virtual absl::Status Pull() = 0;
+
+  // Any thread: everything ends with `why`, for good.
+  virtual void Abort(absl::Status why) = 0;
+};
+
+}  // namespace muster::ps

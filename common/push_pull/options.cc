@@ -1,0 +1,48 @@
+#include "common/push_pull/options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace muster {
+namespace {
+
+constexpr std::array<std::string_view, 3> kCompressions = {"none", "bfloat16", "float16"};
+
+}  // namespace
+
+absl::StatusOr<ParameterServerOptions> ParseParameterServer(const Json& json) {
+  JsonObject reader(json, "parameter_server");
+  ParameterServerOptions options;
+  if (reader.Has("max_staleness")) reader.Read("max_staleness", &options.max_staleness.emplace(0));
+  if (options.max_staleness && *options.max_staleness < 0)
+    reader.Fail("max_staleness", fmt::format("must be at least 0, is {}", *options.max_staleness));
+  reader.Read("replicas", &options.replicas);
+  if (options.replicas < 1 || options.replicas > 2)
+    reader.Fail("replicas", fmt::format("must be 1 or 2, is {}", options.replicas));
+  reader.Read("chunk_bytes", &options.chunk_bytes);
+  if (options.chunk_bytes < 4)
+    reader.Fail("chunk_bytes", fmt::format("must be at least 4, is {}", options.chunk_bytes));
+  std::string compression{kCompressions.front()};
+  reader.Read("compression", &compression);
+  const auto found = std::find(kCompressions.begin(), kCompressions.end(), compression);
+  if (found == kCompressions.end()) {
+    reader.Fail("compression", fmt::format("must be one of {}, is \"{}\"",
+                                           fmt::join(kCompressions, ", "), compression));
+  } else {
+    options.compression = static_cast<Compression>(found - kCompressions.begin());
+  }
+  reader.Read("checksum", &options.checksum);
+  Json partitioner;
+  reader.Read("partitioner", &partitioner);
+  MUSTER_RETURN_IF_ERROR(reader.Finish());
+  if (!partitioner.is_null()) {
+    MUSTER_ASSIGN_OR_RETURN(options.partitioner, ParsePartitioner(partitioner));
+  }
+  return options;
+}
+
+}  // namespace muster

@@ -1,0 +1,30 @@
+// The job's "parameter_server" section (docs/job_file.md).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/base/json.h"
+#include "common/push_pull/layout.h"
+
+namespace muster {
+
+// What a gradient is rounded to on its way to a server, and parameters on their way back.
+enum class Compression { kNone, kBFloat16, kFloat16 };
+
+struct ParameterServerOptions {
+  // Batches that a worker may be ahead of the slowest. 0: every step is one global batch, summed on
+  // the servers and applied once, as in synchronous training. Absent: as far as they like.
+  std::optional<int64_t> max_staleness;
+  int64_t replicas = 1;  // of each shard, on as many servers: 1 or 2
+  Partitioner partitioner;
+  int64_t chunk_bytes = 256 << 10;
+  Compression compression = Compression::kNone;
+  bool checksum = false;  // of payloads; headers always have one
+};
+
+// Absent keys have the defaults. A ConfigurationError names the key.
+absl::StatusOr<ParameterServerOptions> ParseParameterServer(const Json& json);
+
+}  // namespace muster
