@@ -21,6 +21,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/base/fd.h"
 #include "common/base/json.h"
 #include "common/base/logging.h"
 #include "common/rpc/host.h"
@@ -37,23 +38,6 @@ std::string RandomHex() {
 
 // Of the file: room for what grows, so that it is always replaced as a whole.
 constexpr size_t kRecordBytes = 1024;
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 std::string FirstLine(const std::string& path) {
   std::ifstream file(path);
@@ -127,7 +111,7 @@ struct Look {
   int error = 0;  // of the system; 0: read, but damaged where there is no record
 };
 Look LookOnce(const std::string& path) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return {std::nullopt, errno};
   std::string text(8 * kRecordBytes, '\0');
   const ssize_t size = pread(file.get(), text.data(), text.size(), 0);
@@ -146,7 +130,7 @@ Look LookAt(const std::string& path) {
 }
 // Not every file system can say so of a directory.
 void SyncDirectory(const std::string& path) {
-  const Descriptor directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Fd directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() >= 0) (void)!fsync(directory.get());
 }
 
@@ -175,7 +159,7 @@ class OwnerImpl final : public Owner {
 
  private:
   // Exclusive among those that want to take the directory; released with the descriptor.
-  absl::StatusOr<Descriptor> Lock() const;
+  absl::StatusOr<Fd> Lock() const;
   // Watches the file until it changes: true, its owner lives.
   bool SeenAlive(const Record& other) const;
   absl::Status RefuseIfAlive(const Record& other) const;
@@ -183,9 +167,8 @@ class OwnerImpl final : public Owner {
   // Makes `record` the file's content: a new file, whole and on the disk, since the run's identity
   // must survive the host. With `first`, only where
   // there is none: else a descriptor of -1.
-  absl::StatusOr<Descriptor> Publish(const Record& record, bool first) const;
-  absl::Status WriteTemporary(const std::string& path, const Record& record,
-                              Descriptor* file) const;
+  absl::StatusOr<Fd> Publish(const Record& record, bool first) const;
+  absl::Status WriteTemporary(const std::string& path, const Record& record, Fd* file) const;
   absl::Status MakeDirectory() const;
   absl::Status NotWritable(int error) const;
   // In place, to the file that this owner published, whatever its name is now.
@@ -195,7 +178,7 @@ class OwnerImpl final : public Owner {
   const OwnerOptions options_;
   const std::string path_;
   std::string previous_run_id_, token_;
-  Descriptor file_;
+  Fd file_;
   mutable absl::Mutex mu_;
   absl::CondVar wake_;
   Record mine_ ABSL_GUARDED_BY(mu_);
@@ -235,9 +218,9 @@ absl::Status OwnerImpl::MakeDirectory() const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Descriptor> OwnerImpl::Lock() const {
+absl::StatusOr<Fd> OwnerImpl::Lock() const {
   const std::string path = options_.model_dir + "/owner.lock";
-  Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  Fd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (file.get() < 0) return NotWritable(errno);
   // Whoever has it may be watching another owner.
   const MonotonicTime end = Clock::now() + 2 * options_.watch;
@@ -292,9 +275,9 @@ absl::Status OwnerImpl::RefuseIfAlive(const Record& other) const {
 }
 
 absl::Status OwnerImpl::WriteTemporary(const std::string& path, const Record& record,
-                                       Descriptor* file) const {
+                                       Fd* file) const {
   const std::string text = Text(record);
-  *file = Descriptor(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  *file = Fd(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (file->get() < 0) return NotWritable(errno);
   errno = 0;
   if (write(file->get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
@@ -303,16 +286,16 @@ absl::Status OwnerImpl::WriteTemporary(const std::string& path, const Record& re
   return absl::OkStatus();
 }
 
-absl::StatusOr<Descriptor> OwnerImpl::Publish(const Record& record, bool first) const {
+absl::StatusOr<Fd> OwnerImpl::Publish(const Record& record, bool first) const {
   const std::string temporary = fmt::format("{}.{}", path_, record.token);
-  Descriptor file;
+  Fd file;
   absl::Status status = WriteTemporary(temporary, record, &file);
   if (status.ok() && first) {
     // A link, unlike a rename, does not replace what another chief has just written.
     const int error = link(temporary.c_str(), path_.c_str()) == 0 ? 0 : errno;
     if (error == 0 || error == EEXIST) {
       unlink(temporary.c_str());
-      if (error != 0) return Descriptor();
+      if (error != 0) return Fd();
       SyncDirectory(options_.model_dir);
       return file;
     }
@@ -351,7 +334,7 @@ Record OwnerImpl::NewRecord(const std::optional<Record>& before) const {
 
 absl::Status OwnerImpl::Acquire() {
   MUSTER_RETURN_IF_ERROR(MakeDirectory());
-  MUSTER_ASSIGN_OR_RETURN(const Descriptor lock, Lock());
+  MUSTER_ASSIGN_OR_RETURN(const Fd lock, Lock());
   for (int attempt = 0; attempt < 5; ++attempt) {
     const Look before = LookAt(path_);
     if (before.record) MUSTER_RETURN_IF_ERROR(RefuseIfAlive(*before.record));
@@ -359,7 +342,7 @@ absl::Status OwnerImpl::Acquire() {
     if (before.error == 0 && !before.record)
       LogWarning("{} is damaged: it starts a new run", path_);
     Record mine = NewRecord(before.record);
-    MUSTER_ASSIGN_OR_RETURN(Descriptor file, Publish(mine, before.error != 0));
+    MUSTER_ASSIGN_OR_RETURN(Fd file, Publish(mine, before.error != 0));
     const std::optional<Record> now = LookAt(path_).record;
     if (file.get() < 0 || !now || now->token != mine.token) continue;  // another one was quicker
     file_ = std::move(file);

@@ -14,9 +14,7 @@ namespace {
 using Kind = ProgressState::Kind;
 
 // The resolved job, as Markdown.
-std::string JobText(const Json& job) {
-  return fmt::format("```json\n{}\n```\n", job.dump(2, ' ', false, Json::error_handler_t::replace));
-}
+std::string JobText(const Json& job) { return fmt::format("```json\n{}\n```\n", Dump(job, 2)); }
 
 // What is trained, as Markdown: a table of all parameters, with sums for each model.
 std::string ModelText(const StartReport& report) {

@@ -66,7 +66,7 @@ constexpr const char* kSplits[] = {"train", "validation", "test", "eval"};
 
 absl::Status WriteJsonFile(const std::string& path, const Json& json) {
   const std::string part = fmt::format("{}.{}.part", path, getpid());
-  const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  const std::string text = Dump(json, 2) + '\n';
   absl::Status status = WriteWhole(part, text);
   if (status.ok() && rename(part.c_str(), path.c_str()) != 0) {
     status = NotWritten(path, errno);

@@ -212,7 +212,7 @@ class CheckpointCommand : public Command {
     const absl::StatusOr<Findings> findings = Inspect(directory_, verify_, tensors_);
     if (!findings.ok()) return ReportError("checkpoint inspect", findings.status());
     if (json_) {
-      fmt::print("{}\n", ToJson(*findings).dump(-1, ' ', false, Json::error_handler_t::replace));
+      fmt::print("{}\n", Dump(ToJson(*findings)));
     } else {
       Print(*findings);
     }

@@ -3,11 +3,15 @@
 // thread.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "common/base/status.h"
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace muster {
 
@@ -20,6 +24,12 @@ class Command {
   // Runs it and returns the process's exit code, having printed what there is to say itself.
   virtual int Run() = 0;
 };
+
+// An option that may be given again, one value at a time: "--set a=1 --set b=2".
+CLI::Option* AddRepeated(CLI::App* app, const std::string& name, std::vector<std::string>* values,
+                         const std::string& value_name, const std::string& help);
+// --set, which overrides keys of the job file.
+CLI::Option* AddSet(CLI::App* app, std::vector<std::string>* overrides);
 
 // Prints `muster <name>: <message>` as one line on stderr and returns the status's exit code.
 int ReportError(const char* name, const absl::Status& status);

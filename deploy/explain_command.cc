@@ -140,7 +140,7 @@ class ExplainCommand : public Command {
  private:
   void Print(const FlightStory& story, const std::vector<std::string>& all) const {
     if (json_) {
-      fmt::print("{}\n", FlightJson(story).dump(-1, ' ', false, Json::error_handler_t::replace));
+      fmt::print("{}\n", Dump(FlightJson(story)));
       return;
     }
     for (const std::string& line : FlightLines(story)) fmt::print("{}\n", line);

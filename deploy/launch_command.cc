@@ -34,7 +34,7 @@ absl::Status CheckFaults(const std::vector<std::string>& texts, const ClusterSiz
   MUSTER_ASSIGN_OR_RETURN(std::vector<Fault> faults, ParseFaults(texts));
   std::vector<std::string> tasks;
   for (const PlannedTask& task : PlanCluster(size, std::vector<int>(size.processes(), 1)))
-    tasks.push_back(fmt::format("{}:{}", task.type, task.index));
+    tasks.push_back(task.Id());
   return FaultsOf("", std::move(faults), tasks).status();
 }
 
@@ -80,18 +80,9 @@ class LaunchCommand : public Command {
     app->add_flag("--evaluator", size_.evaluator, "Add an evaluator");
     app->add_flag("--no-chief", no_chief_, "No chief: worker 0 takes its role");
     app->add_option("--job", job_, "The job file")->required()->type_name("FILE");
-    // One value at a time: "--set a=1 --set b=2".
-    app->add_option("--set", overrides_, "Override a key of the job, dotted; may be repeated")
-        ->type_name("KEY=VALUE")
-        ->expected(1)
-        ->allow_extra_args(false)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    app->add_option("--fault", faults_,
-                    "A failure on purpose, kill@worker:1:step=30 for one; may be repeated")
-        ->type_name("FAULT")
-        ->expected(1)
-        ->allow_extra_args(false)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    AddSet(app, &overrides_);
+    AddRepeated(app, "--fault", &faults_, "FAULT",
+                "A failure on purpose, kill@worker:1:step=30 for one; may be repeated");
     app->add_option("--bin-dir", bin_dir_, "Where muster-chief, muster-worker, ... are")
         ->type_name("DIR")
         ->default_str("beside this binary");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/cluster/cluster_config.h"
+#include "common/cluster/verdict.h"
 #include "common/rpc/host.h"
 #include "common/rpc/listen.h"
 #include "common/train/job.h"
@@ -28,11 +29,6 @@ Check FromStatus(std::string name, const absl::Status& status, std::string what)
   return {.name = std::move(name), .ok = false, .what = std::string(Message(status))};
 }
 
-std::string Spoken(std::string task) {
-  std::replace(task.begin(), task.end(), ':', ' ');
-  return task;
-}
-
 class PreflightCommand : public Command {
  public:
   CLI::App* Register(CLI::App& muster) override {
@@ -41,11 +37,7 @@ class PreflightCommand : public Command {
         "Run in every task before the job: checks names, ports both ways, interface, versions, "
         "/dev/shm, model_dir, GPUs (exit code 2: configuration, 138: somebody was not reached)");
     app->add_option("--job", job_file_, "The job file")->type_name("FILE");
-    app->add_option("--set", overrides_, "Override a key of the job, dotted; may be repeated")
-        ->type_name("KEY=VALUE")
-        ->expected(1)
-        ->allow_extra_args(false)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    AddSet(app, &overrides_);
     app->add_option("--timeout", timeout_, "Seconds to wait for the other tasks")
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);
@@ -135,7 +127,7 @@ class PreflightCommand : public Command {
   }
 
   void Judge(const std::string& task, const std::string& address, const Neighbour& neighbour) {
-    Check check{.name = Spoken(task), .configuration = false};
+    Check check{.name = TaskText(task), .configuration = false};
     check.ok = neighbour.reached && (neighbour.called || !listed());
     if (!neighbour.reached) {
       check.what =
@@ -154,13 +146,13 @@ class PreflightCommand : public Command {
     if (neighbour.version != MUSTER_VERSION)
       checks_.push_back({.name = "version",
                          .ok = false,
-                         .what = fmt::format("{} runs Muster {}, this task {}", Spoken(task),
+                         .what = fmt::format("{} runs Muster {}, this task {}", TaskText(task),
                                              neighbour.version, MUSTER_VERSION),
                          .mend = "start all tasks from one version"});
     if (neighbour.cluster_digest != config_.cluster.Digest())
       checks_.push_back({.name = "cluster",
                          .ok = false,
-                         .what = fmt::format("{} was started with another cluster", Spoken(task)),
+                         .what = fmt::format("{} was started with another cluster", TaskText(task)),
                          .mend = "give all tasks the same TF_CONFIG cluster"});
   }
 
@@ -211,7 +203,7 @@ class PreflightCommand : public Command {
         {"exit_code", static_cast<int>(preflight::CodeOf(checks_))},
         {"checks", checks},
         {"reached", reached}};
-    fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", Dump(json));
   }
 
   std::string job_file_;

@@ -11,7 +11,6 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/locks.h"
 #include "common/base/logging.h"
-#include "common/base/restarts.h"
 #include "common/cluster/verdict.h"
 #include "common/rpc/host.h"
 #include "common/train/checkpoint_evaluator.h"
@@ -100,9 +99,7 @@ absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
         "TF_CONFIG: task is {}, but a cluster has one evaluator: start evaluator 0 only",
         cluster_.task->Spoken()));
   MUSTER_ASSIGN_OR_RETURN(own_, LoadJob(arguments.job, arguments.overrides));
-  std::vector<std::string> tasks = {cluster_.task->ToString()};
-  for (const TaskId& task : cluster_.cluster.Members()) tasks.push_back(task.ToString());
-  MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, tasks[0], tasks, Restarts()));
+  MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
   // As the chief resolves it, so that the two can be compared.
   if (const auto strategy = StrategyFor(own_, cluster_); strategy.ok()) own_.strategy = *strategy;
   return absl::OkStatus();

@@ -92,6 +92,14 @@ std::map<std::string, std::string> Versions() {
   return {{"muster", MUSTER_VERSION}, {"libtorch", TORCH_VERSION}};
 }
 
+// Ends the process from a thread that is not the program's.
+[[noreturn]] void EndNow(const std::string& line, const std::string& termination_log,
+                         ExitCode code) {
+  LogError("{}", line);
+  WriteTerminationMessage(termination_log, line);
+  _exit(static_cast<int>(code));
+}
+
 // Ends the process when the job is over and the program does not come back: a program may sit in
 // code of its own, where no communicator wakes it.
 //  `chief` is null in other processes; `back` becomes true when the program has come back.
@@ -103,11 +111,9 @@ void EndSoon(const Verdict& verdict, const std::string& self, ChiefRole* chief,
     const absl::Status status = StatusOf(verdict, self, chief != nullptr);
     if (chief != nullptr) (void)chief->End(status);
     if (*back) return;
-    LogError("{}", Message(status));
-    WriteTerminationMessage(termination_log, Message(status));
-    LogError("the program did not come back within {} s of that: ending this process",
+    LogError("the program did not come back within {} s of the verdict: ending this process",
              Seconds(kGraceAfterVerdict));
-    _exit(static_cast<int>(verdict.code));
+    EndNow(std::string(Message(status)), termination_log, verdict.code);
   }).detach();
 }
 
@@ -123,7 +129,6 @@ class Task {
   // What the job file knows and this version does not do is refused, not ignored.
   absl::Status CheckSupported() const;
   absl::Status CheckBackend() const;
-  absl::Status PlanFaults(const TaskArguments& arguments);
   absl::Status Prepare();
   // Makes ready to train, from what the chief's part begins with; false: nothing is left to do.
   absl::StatusOr<bool> Begin();
@@ -172,18 +177,9 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, parts_.binary));
   MUSTER_ASSIGN_OR_RETURN(job_, LoadJob(arguments.job, arguments.overrides));
   MUSTER_ASSIGN_OR_RETURN(job_.strategy, StrategyFor(job_, cluster_));
-  MUSTER_RETURN_IF_ERROR(PlanFaults(arguments));
-  return CheckSupported();
-}
-
-absl::Status Task::PlanFaults(const TaskArguments& arguments) {
-  std::vector<std::string> tasks = {"evaluator:0"};
-  for (const TaskId& task : cluster_.cluster.Members()) tasks.push_back(task.ToString());
-  if (alone()) tasks = {"worker:0"};
-  MUSTER_ASSIGN_OR_RETURN(faults_,
-                          MakeFaults(arguments, alone() ? tasks[0] : self(), tasks, Restarts()));
+  MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
   if (faults_ != nullptr) faulty_member_ = std::make_unique<FaultyMember>(faults_.get());
-  return absl::OkStatus();
+  return CheckSupported();
 }
 
 absl::Status Task::CheckSupported() const {
@@ -339,7 +335,13 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
                         log = parts_.termination_log](const Verdict& verdict) {
     if (verdict.code != ExitCode::kDone) EndSoon(verdict, self, chief, back, log);
   };
-  if (!is_chief()) {
+  if (is_chief()) {
+    // As if it had been killed: the others keep their state and wait for its successor. To end in
+    // order would end the job for them.
+    options.on_given_up = [self = self(), log = parts_.termination_log](const Verdict& verdict) {
+      EndNow(FinalLine(verdict, self, /*is_chief=*/true), log, verdict.code);
+    };
+  } else {
     options.on_chief_silent = [supervisor = supervisor_.get(), chief = options.chief_task](
                                   int64_t pid, Duration silence) {
       if (silence == Duration::zero()) return supervisor->Found(chief);
@@ -347,20 +349,8 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
           {chief, pid, fmt::format("no answer for {:.1f} s", Seconds(silence)), kSilentChiefGrace});
     };
   }
-  if (is_chief()) {
-    // As if it had been killed: the others keep their state and wait for its successor. To end in
-    // order would end the job for them.
-    options.on_given_up = [self = self(), log = parts_.termination_log](const Verdict& verdict) {
-      const std::string line = FinalLine(verdict, self, /*is_chief=*/true);
-      LogError("{}", line);
-      WriteTerminationMessage(log, line);
-      _exit(static_cast<int>(verdict.code));
-    };
-  }
   options.on_stuck = [log = parts_.termination_log](const std::string& why) {
-    LogError("{}; ending this process", why);
-    WriteTerminationMessage(log, why);
-    _exit(static_cast<int>(ExitCode::kRetryable));
+    EndNow(fmt::format("{}; ending this process", why), log, ExitCode::kRetryable);
   };
   if (faulty_member_ != nullptr) faulty_member_->Adapt(&options);
   return options;

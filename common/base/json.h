@@ -22,6 +22,13 @@ absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view origin);
 // The same for a file.
 absl::StatusOr<Json> ReadJsonFile(const std::string& path);
 
+// As text, on one line or indented. What is no UTF-8 becomes U+FFFD instead of an exception. Json,
+// or the one that keeps its keys' order.
+template <typename AnyJson>
+std::string Dump(const AnyJson& json, int indent = -1) {
+  return json.dump(indent, ' ', /*ensure_ascii=*/false, AnyJson::error_handler_t::replace);
+}
+
 // The candidate with the smallest edit distance (case ignored) if it is near enough to be a typing
 // error, else "".
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);

@@ -44,7 +44,7 @@ const Json* Fields::Find(const std::string& key) {
 }
 
 Fields& Fields::Wrong(const std::string& key, std::string_view type) {
-  std::string value = json_.at(key).dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string value = Dump(json_.at(key));
   if (value.size() > 60) value = value.substr(0, 60) + "...";
   status_ = DataError(fmt::format("its field \"{}\" must be {}, is {}", key, type, value));
   return *this;

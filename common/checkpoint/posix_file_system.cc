@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/base/fd.h"
 #include "common/checkpoint/file_system.h"
 
 namespace muster::checkpoint {
@@ -46,28 +47,17 @@ absl::Status Error(int code, std::string_view doing, const std::string& path) {
   }
 }
 
-class Descriptor {
- public:
-  Descriptor(const std::string& path, int flags) {
-    do {
-      fd_ = open(path.c_str(), flags | O_CLOEXEC, 0644);
-    } while (fd_ < 0 && errno == EINTR);
-  }
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  bool ok() const { return fd_ >= 0; }
-  int get() const { return fd_; }
-  int Close() { return close(std::exchange(fd_, -1)); }
-
- private:
-  int fd_ = -1;
-};
+Fd OpenFile(const std::string& path, int flags) {
+  int fd = -1;
+  do {
+    fd = open(path.c_str(), flags | O_CLOEXEC, 0644);
+  } while (fd < 0 && errno == EINTR);
+  return Fd(fd);
+}
 
 class PosixWritableFile : public WritableFile {
  public:
-  PosixWritableFile(Descriptor fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  PosixWritableFile(Fd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
 
   absl::Status Append(std::string_view bytes) override {
     while (!bytes.empty()) {
@@ -87,7 +77,7 @@ class PosixWritableFile : public WritableFile {
 
   absl::Status Close() override {
     // Whatever close says on Linux, the descriptor is gone; an error is one of writing.
-    if (fd_.Close() != 0 && errno != EINTR) return Error(errno, "write", path_);
+    if (close(fd_.Release()) != 0 && errno != EINTR) return Error(errno, "write", path_);
     return absl::OkStatus();
   }
 
@@ -100,14 +90,14 @@ class PosixWritableFile : public WritableFile {
     started_ = written_;
   }
 
-  Descriptor fd_;
+  Fd fd_;
   const std::string path_;
   int64_t written_ = 0, started_ = 0;
 };
 
 class PosixReadableFile : public ReadableFile {
  public:
-  PosixReadableFile(Descriptor fd, std::string path, int64_t size)
+  PosixReadableFile(Fd fd, std::string path, int64_t size)
       : fd_(std::move(fd)), path_(std::move(path)), size_(size) {}
 
   int64_t size() const override { return size_; }
@@ -127,7 +117,7 @@ class PosixReadableFile : public ReadableFile {
   }
 
  private:
-  const Descriptor fd_;
+  const Fd fd_;
   const std::string path_;
   const int64_t size_;
 };
@@ -152,15 +142,15 @@ absl::Status RenameTo(const std::string& from, const std::string& to) {
 class Posix : public FileSystem {
  public:
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
-    Descriptor fd(path, O_WRONLY | O_CREAT | O_TRUNC);
-    if (!fd.ok()) return Error(errno, "create", path);
+    Fd fd = OpenFile(path, O_WRONLY | O_CREAT | O_TRUNC);
+    if (!fd) return Error(errno, "create", path);
     return std::make_unique<PosixWritableFile>(std::move(fd), path);
   }
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
     // Not blocking: a pipe in the place of a file must not hold anybody up.
-    Descriptor fd(path, O_RDONLY | O_NONBLOCK);
-    if (!fd.ok()) return Error(errno, "open", path);
+    Fd fd = OpenFile(path, O_RDONLY | O_NONBLOCK);
+    if (!fd) return Error(errno, "open", path);
     struct stat info;
     if (fstat(fd.get(), &info) != 0) return Error(errno, "open", path);
     if (!S_ISREG(info.st_mode)) {
@@ -214,8 +204,8 @@ class Posix : public FileSystem {
   }
 
   absl::Status SyncDirectory(const std::string& path) override {
-    const Descriptor fd(path, O_RDONLY | O_DIRECTORY);
-    if (!fd.ok()) return Error(errno, "sync", path);
+    const Fd fd = OpenFile(path, O_RDONLY | O_DIRECTORY);
+    if (!fd) return Error(errno, "sync", path);
     // Some network file systems cannot, and need not: their renames are synchronous.
     if (fsync(fd.get()) == 0 || errno == EINVAL) return absl::OkStatus();
     return Error(errno, "sync", path);

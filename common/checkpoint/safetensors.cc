@@ -23,9 +23,7 @@ constexpr int64_t kReadPiece = 1 << 20;
 constexpr std::string_view kMetadata = "__metadata__";
 
 // For messages: quoted, and safe whatever is in it.
-std::string Quoted(const std::string& name) {
-  return Json(name).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string Quoted(const std::string& name) { return Dump(Json(name)); }
 
 // Its events, in the order of the text; an error ends the parsing.
 class HeaderParser : public nlohmann::json_sax<Json> {

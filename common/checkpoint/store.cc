@@ -44,8 +44,7 @@ absl::Status WriteText(FileSystem& files, const std::string& path, const std::st
 
 // All files of a checkpoint, on the disk when it returns. The directory is there.
 absl::Status WriteFiles(FileSystem& files, const std::string& path, const Snapshot& snapshot) {
-  const std::string state =
-      ToJson(snapshot.state).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string state = Dump(ToJson(snapshot.state), 2) + "\n";
   Manifest manifest;
   manifest.step = snapshot.state.step;
   // None is waited for before all are written: the disk has something to do all the while.
@@ -283,8 +282,7 @@ class StoreImpl : public Store {
 
   absl::Status WriteBest(const BestMark& mark) {
     const Json json = {{"metric", mark.metric}, {"value", NumberToJson(mark.value)}};
-    const std::string text = fmt::format("{}\n{}\n", CheckpointName(mark.step),
-                                         json.dump(-1, ' ', false, Json::error_handler_t::replace));
+    const std::string text = fmt::format("{}\n{}\n", CheckpointName(mark.step), Dump(json));
     MUSTER_RETURN_IF_ERROR(WriteText(files_, Staged(kBest), text));
     return Commit(kBest, kBest);
   }

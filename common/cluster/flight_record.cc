@@ -45,10 +45,6 @@ nlohmann::ordered_json ToJson(const FlightEvent& event, double to_wall) {
   return json;
 }
 
-std::string Dump(const nlohmann::ordered_json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 template <typename T>
 bool ParseWhole(std::string_view text, T* out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);

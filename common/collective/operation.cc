@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "common/cluster/verdict.h"
+
 namespace muster {
 
 int64_t SizeOf(DataType type) {
@@ -172,9 +174,7 @@ std::string LinkName(const std::vector<std::string>& labels, int a, int b) {
   const auto name = [&labels](int rank) {
     if (rank >= static_cast<int>(labels.size()) || labels[rank].empty())
       return fmt::format("rank {}", rank);
-    std::string task = labels[rank];
-    std::replace(task.begin(), task.end(), ':', ' ');
-    return task;
+    return TaskText(labels[rank]);
   };
   return fmt::format("{} <-> {}", name(std::min(a, b)), name(std::max(a, b)));
 }

@@ -17,6 +17,7 @@
 #include <memory>
 #include <thread>
 
+#include "common/base/fd.h"
 #include "common/base/logging.h"
 #include "common/rpc/retry.h"
 
@@ -35,17 +36,6 @@ std::string ReadLine(const char* path) {
   std::getline(file, line);
   return line;
 }
-
-// A file descriptor that closes itself.
-struct Socket {
-  int fd;
-  explicit Socket(int f) : fd(f) {}
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  ~Socket() {
-    if (fd >= 0) close(fd);
-  }
-};
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -112,11 +102,11 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& address) {
   std::string why = "no address";
   for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
     // Connecting a UDP socket sends nothing; it makes the kernel choose route and source.
-    Socket socket(::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    Fd socket(::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_storage local{};
     socklen_t length = sizeof local;
-    if (socket.fd < 0 || connect(socket.fd, a->ai_addr, a->ai_addrlen) != 0 ||
-        getsockname(socket.fd, reinterpret_cast<sockaddr*>(&local), &length) != 0) {
+    if (socket.get() < 0 || connect(socket.get(), a->ai_addr, a->ai_addrlen) != 0 ||
+        getsockname(socket.get(), reinterpret_cast<sockaddr*>(&local), &length) != 0) {
       why = std::strerror(errno);
       continue;
     }
@@ -156,17 +146,17 @@ PortState ProbePort(const std::string& address, Duration timeout) {
   const absl::StatusOr<AddressList> list = Resolve(*where, SOCK_STREAM, AI_NUMERICHOST);
   if (!list.ok()) return PortState::kUnknown;
   const addrinfo* a = list->get();
-  Socket socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (socket.fd < 0) return PortState::kUnknown;
-  if (connect(socket.fd, a->ai_addr, a->ai_addrlen) == 0) return PortState::kOpen;
+  Fd socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (socket.get() < 0) return PortState::kUnknown;
+  if (connect(socket.get(), a->ai_addr, a->ai_addrlen) == 0) return PortState::kOpen;
   if (errno == ECONNREFUSED) return PortState::kRefused;
   if (errno != EINPROGRESS) return PortState::kUnknown;
-  pollfd wait{socket.fd, POLLOUT, 0};
+  pollfd wait{socket.get(), POLLOUT, 0};
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count();
   if (poll(&wait, 1, static_cast<int>(ms)) != 1) return PortState::kUnknown;
   int error = 0;
   socklen_t length = sizeof error;
-  getsockopt(socket.fd, SOL_SOCKET, SO_ERROR, &error, &length);
+  getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
   if (error == 0) return PortState::kOpen;
   return error == ECONNREFUSED ? PortState::kRefused : PortState::kUnknown;
 }

@@ -42,7 +42,7 @@ class Sender final : public ProgressSink {
     const MonotonicTime now = Clock::now();
     if (IsPassing(state) && now < next_) return;
     next_ = now + kInterval;
-    pending_ += ProgressToJson(state).dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+    pending_ += Dump(ProgressToJson(state)) + '\n';
     Send();
   }
 

@@ -22,8 +22,7 @@ class Pipe final : public Supervisor {
  private:
   // One packet, whole or not at all.
   void Send(const SupervisorLine& line) const {
-    const std::string text =
-        SupervisorLineToJson(line).dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+    const std::string text = Dump(SupervisorLineToJson(line)) + '\n';
     (void)send(fd_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
   const int fd_;

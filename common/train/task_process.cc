@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "common/base/logging.h"
+#include "common/base/restarts.h"
 #include "common/base/termination_message.h"
 
 namespace muster {
@@ -40,13 +41,18 @@ std::optional<TaskArguments> ParseTaskArguments(int argc, char** argv, const std
 }
 
 absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& arguments,
-                                                   const std::string& self,
-                                                   const std::vector<std::string>& tasks,
-                                                   int restarts) {
+                                                   const ClusterConfig& cluster) {
   if (arguments.faults.empty()) return nullptr;
+  std::string self = "worker:0";
+  std::vector<std::string> tasks = {self};
+  if (!cluster.local()) {
+    self = cluster.task->ToString();
+    tasks = {"evaluator:0"};  // listed or not
+    for (const TaskId& task : cluster.cluster.Members()) tasks.push_back(task.ToString());
+  }
   MUSTER_ASSIGN_OR_RETURN(std::vector<Fault> mine, FaultsOf(self, arguments.faults, tasks));
   LogWarning("--fault: {} planned for this process", mine.size());
-  return std::make_unique<Faults>(std::move(mine), restarts);
+  return std::make_unique<Faults>(std::move(mine), Restarts());
 }
 
 void SayLast(const absl::Status& result, const std::string& termination_log) {

@@ -9,6 +9,7 @@
 
 #include "common/base/faults.h"
 #include "common/base/status.h"
+#include "common/cluster/cluster_config.h"
 
 namespace muster {
 
@@ -23,12 +24,9 @@ struct TaskArguments {
 std::optional<TaskArguments> ParseTaskArguments(int argc, char** argv, const std::string& about,
                                                 int* code);
 
-// What --fault asks of this task, which was started again `restarts` times; null: nothing was asked
-// of anybody. `tasks` are those of the cluster.
+// What --fault asks of this task; null: nothing was asked of anybody. A process alone is worker 0.
 absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& arguments,
-                                                   const std::string& self,
-                                                   const std::vector<std::string>& tasks,
-                                                   int restarts);
+                                                   const ClusterConfig& cluster);
 
 // The process's last line, in the log and as its container's termination message.
 void SayLast(const absl::Status& result, const std::string& termination_log);

@@ -113,25 +113,6 @@ absl::Status MoveUp(Fd* fd) {
 
 }  // namespace
 
-Fd& Fd::operator=(Fd&& other) noexcept {
-  if (this != &other) {
-    Reset();
-    fd_ = other.Release();
-  }
-  return *this;
-}
-
-int Fd::Release() {
-  const int fd = fd_;
-  fd_ = -1;
-  return fd;
-}
-
-void Fd::Reset() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
-}
-
 absl::StatusOr<Child> Child::Start(const ChildOptions& options) {
   const std::string& path = options.arguments.at(0);
   Pipe out, err, progress, failure;

@@ -10,26 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "common/base/fd.h"
 #include "common/base/status.h"
 
 namespace muster {
-
-// A file descriptor that closes itself.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(other.Release()) {}
-  Fd& operator=(Fd&& other) noexcept;
-  ~Fd() { Reset(); }
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  int Release();
-  void Reset();
-
- private:
-  int fd_ = -1;
-};
 
 struct ChildOptions {
   std::vector<std::string> arguments;              // the first one is the program's path

@@ -391,7 +391,7 @@ void Launcher::TellChief(const TaskState& task) const {
   if (Restartable(state_, task, request_.options) || state_.stop_requests > 0) return;
   const TaskState& lead = state_.tasks[0];  // the lead comes first
   if (lead.ended) return;
-  request_.tell_chief(lead.task.address, fmt::format("{}:{}", task.task.type, task.task.index),
+  request_.tell_chief(lead.task.address, task.task.Id(),
                       Describe(task.report) + ", and nobody starts it again");
 }
 

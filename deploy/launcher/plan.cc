@@ -4,6 +4,7 @@
 
 namespace muster {
 
+std::string PlannedTask::Id() const { return fmt::format("{}:{}", type, index); }
 std::string PlannedTask::Name() const { return fmt::format("{} {}", type, index); }
 std::string PlannedTask::Binary() const { return "muster-" + type; }
 

@@ -25,6 +25,7 @@ struct PlannedTask {
   // Its exit code is the job's verdict: the chief, or worker 0 of a cluster without one.
   bool lead = false;
 
+  std::string Id() const;      // "worker:1"
   std::string Name() const;    // "worker 1", as in messages and prefixes
   std::string Binary() const;  // "muster-worker"
 };

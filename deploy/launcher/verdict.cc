@@ -92,7 +92,7 @@ bool Restartable(const LaunchState& state, const TaskState& task, const LaunchOp
 
 void Note(MonotonicTime now, const SupervisorLine& line, LaunchState* state) {
   for (TaskState& task : state->tasks) {
-    if (fmt::format("{}:{}", task.task.type, task.task.index) != line.lost.task) continue;
+    if (task.task.Id() != line.lost.task) continue;
     if (line.found) {
       task.lost.reset();
     } else if (!task.ended && !task.lost && task.pid == line.lost.pid) {

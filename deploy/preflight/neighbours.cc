@@ -15,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/base/fd.h"
 #include "common/base/json.h"
 #include "common/rpc/host.h"
 #include "common/rpc/listen.h"
@@ -23,15 +24,6 @@ namespace muster::preflight {
 namespace {
 
 constexpr size_t kMostBytes = 64 * 1024;  // of a line
-
-struct Socket {
-  int fd = -1;
-  explicit Socket(int f) : fd(f) {}
-  Socket(Socket&& other) noexcept : fd(std::exchange(other.fd, -1)) {}
-  ~Socket() {
-    if (fd >= 0) close(fd);
-  }
-};
 
 int Milliseconds(MonotonicTime until) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
@@ -71,10 +63,12 @@ struct Line {
 };
 
 std::string Write(const Line& line) {
-  return Json{{"muster_preflight", 1},   {"task", line.task},
-              {"version", line.version}, {"cluster_digest", line.cluster_digest},
-              {"host", line.host},       {"reached", line.reached}}
-             .dump(-1, ' ', false, Json::error_handler_t::replace) +
+  return Dump(Json{{"muster_preflight", 1},
+                   {"task", line.task},
+                   {"version", line.version},
+                   {"cluster_digest", line.cluster_digest},
+                   {"host", line.host},
+                   {"reached", line.reached}}) +
          '\n';
 }
 
@@ -121,7 +115,7 @@ class NeighboursImpl final : public Neighbours {
 
   const NeighbourOptions options_;
   std::atomic<bool> exiting_ = false;
-  std::vector<Socket> listening_;
+  std::vector<Fd> listening_;
   std::vector<std::thread> threads_;
 
   absl::Mutex mu_;
@@ -136,11 +130,11 @@ absl::Status NeighboursImpl::Listen() {
     hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
     if (getaddrinfo(where.host.c_str(), std::to_string(where.port).c_str(), &hints, &list) != 0)
       return ConfigurationError(fmt::format("'{}' is no numeric address", address));
-    Socket socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    Fd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int on = 1;
-    setsockopt(socket.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    const bool bound =
-        bind(socket.fd, list->ai_addr, list->ai_addrlen) == 0 && listen(socket.fd, SOMAXCONN) == 0;
+    setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    const bool bound = bind(socket.get(), list->ai_addr, list->ai_addrlen) == 0 &&
+                       listen(socket.get(), SOMAXCONN) == 0;
     const int error = errno;
     freeaddrinfo(list);
     if (!bound)
@@ -148,8 +142,8 @@ absl::Status NeighboursImpl::Listen() {
           fmt::format("cannot listen on {}: {}", address, std::strerror(error)));
     listening_.push_back(std::move(socket));
   }
-  for (const Socket& socket : listening_)
-    threads_.emplace_back([this, fd = socket.fd] { Serve(fd); });
+  for (const Fd& socket : listening_)
+    threads_.emplace_back([this, fd = socket.get()] { Serve(fd); });
   for (const auto& [task, address] : options_.addresses) {
     if (task != options_.self)
       threads_.emplace_back([this, name = task] { CallUntilReached(name); });
@@ -160,8 +154,8 @@ absl::Status NeighboursImpl::Listen() {
 void NeighboursImpl::Serve(int fd) {
   while (!exiting_) {
     if (!WaitFor(fd, POLLIN, Clock::now() + std::chrono::milliseconds(100))) continue;
-    const Socket caller(accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (caller.fd >= 0) Answer(caller.fd);
+    const Fd caller(accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (caller.get() >= 0) Answer(caller.get());
   }
 }
 
@@ -217,22 +211,22 @@ void NeighboursImpl::Call(const std::string& task) {
 // Why it does not answer, "" if it does.
 std::string NeighboursImpl::Talk(const std::string& task, const addrinfo& address) {
   const MonotonicTime until = Clock::now() + options_.call;
-  const Socket socket(
+  const Fd socket(
       ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
-  if (socket.fd < 0) return std::strerror(errno);
-  if (connect(socket.fd, address.ai_addr, address.ai_addrlen) != 0) {
+  if (socket.get() < 0) return std::strerror(errno);
+  if (connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0) {
     if (errno != EINPROGRESS) return std::strerror(errno);
-    if (!WaitFor(socket.fd, POLLOUT, until))
+    if (!WaitFor(socket.get(), POLLOUT, until))
       return fmt::format("no answer within {:g} s (packets are dropped on the way: a firewall?)",
                          Seconds(options_.call));
     int error = 0;
     socklen_t length = sizeof error;
-    getsockopt(socket.fd, SOL_SOCKET, SO_ERROR, &error, &length);
+    getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
     if (error == ECONNREFUSED) return "connection refused: nobody listens there yet";
     if (error != 0) return std::strerror(error);
   }
-  if (!SendLine(socket.fd, Write(Mine()), until)) return "connected, but nothing could be sent";
-  const absl::StatusOr<Line> line = Read(ReceiveLine(socket.fd, until));
+  if (!SendLine(socket.get(), Write(Mine()), until)) return "connected, but nothing could be sent";
+  const absl::StatusOr<Line> line = Read(ReceiveLine(socket.get(), until));
   if (!line.ok()) return "somebody listens there, but it is no muster preflight (a running job?)";
   if (line->task != task) return fmt::format("{} answers there", line->task);
   TakeIn(*line, /*called=*/false);
