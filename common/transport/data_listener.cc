@@ -91,14 +91,14 @@ class Hall {
 
   std::unique_ptr<DataConnection> Take(uint64_t generation, Key key) {
     absl::MutexLock lock(&mutex_);
-    auto& seats = rooms_[generation].seats[key];
-    if (seats.empty()) return nullptr;
-    Arrived arrived = std::move(seats.front());
-    seats.pop_front();
-    const Hello& hello = arrived.hello;
-    return std::make_unique<DataConnection>(
-        std::move(arrived.stream),
-        ConnectionInfo{hello.generation, hello.from, hello.to, hello.channel, arrived.remote});
+    auto& seats = rooms_[generation].seats;
+    return TakeLocked(seats, seats.find(key));
+  }
+
+  std::unique_ptr<DataConnection> TakeAny(uint64_t generation) {
+    absl::MutexLock lock(&mutex_);
+    auto& seats = rooms_[generation].seats;
+    return TakeLocked(seats, seats.begin());
   }
 
   void Refused(const std::string& remote, std::string_view why) {
@@ -118,15 +118,27 @@ class Hall {
   }
 
  private:
+  using Seats = std::map<Key, std::list<Arrived>>;  // no list is empty
   struct Room {
     int to = 0;
     std::string ticket;
-    std::map<Key, std::list<Arrived>> seats;
+    Seats seats;
   };
   struct Held {
     Arrived arrived;
     MonotonicTime until;
   };
+
+  static std::unique_ptr<DataConnection> TakeLocked(Seats& seats, Seats::iterator at) {
+    if (at == seats.end()) return nullptr;
+    Arrived arrived = std::move(at->second.front());
+    at->second.pop_front();
+    if (at->second.empty()) seats.erase(at);
+    const Hello& hello = arrived.hello;
+    return std::make_unique<DataConnection>(
+        std::move(arrived.stream),
+        ConnectionInfo{hello.generation, hello.from, hello.to, hello.channel, arrived.remote});
+  }
 
   void SeatLocked(Arrived arrived) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto room = rooms_.find(arrived.hello.generation);
@@ -134,12 +146,16 @@ class Hall {
     if (!SameTicket(room->second.ticket, arrived.hello.ticket)) {
       return RefuseLocked(std::move(arrived), Verdict::kWrongTicket);
     }
-    auto& seats = room->second.seats[{arrived.hello.from, arrived.hello.channel}];
-    if (arrived.hello.to != room->second.to || seats.size() >= kMaxPerKey) {
+    const int to = room->second.to;
+    Seats& seats = room->second.seats;
+    const Key key{arrived.hello.from, arrived.hello.channel};
+    const auto same = seats.find(key);
+    if ((to != kAnyone && arrived.hello.to != to) ||
+        (same != seats.end() && same->second.size() >= kMaxPerKey)) {
       return RefuseLocked(std::move(arrived), Verdict::kNotExpected);
     }
     SendAnswer(*arrived.stream, Verdict::kAccepted, arrived.hello.generation);
-    seats.push_back(std::move(arrived));
+    seats[key].push_back(std::move(arrived));
   }
 
   void RefuseLocked(Arrived arrived, Verdict verdict) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -199,6 +215,7 @@ class AdmissionImpl : public Admission {
   std::unique_ptr<DataConnection> Take(int from, uint32_t channel) override {
     return hall_->Take(generation_, {from, channel});
   }
+  std::unique_ptr<DataConnection> TakeAny() override { return hall_->TakeAny(generation_); }
 
  private:
   const std::shared_ptr<Hall> hall_;

@@ -39,12 +39,17 @@ class Dialing {
   virtual std::optional<absl::StatusOr<std::unique_ptr<DataConnection>>> TakeResult() = 0;
 };
 
+// For Admit: connections are let in whoever they are meant for; the taker looks at their `to`.
+inline constexpr int kAnyone = -1;
+
 // While it lives, connections with this ticket are let in; when it goes its generation is past.
 class Admission {
  public:
   virtual ~Admission() = default;
   // The connection that `from` opened, null if it has not come (yet).
   virtual std::unique_ptr<DataConnection> Take(int from, uint32_t channel) = 0;
+  // One that nobody has taken yet, whoever opened it; null if there is none.
+  virtual std::unique_ptr<DataConnection> TakeAny() = 0;
 };
 
 struct DialRequest {
@@ -61,8 +66,8 @@ class DataListener {
 
   virtual std::string address() const = 0;  // "10.0.0.3:41234"
 
-  // Lets in the connections of `generation` that are meant for `to` and hold `ticket`, those that
-  // came early included. REQUIRES: no other admission for this generation lives.
+  // Lets in the connections of `generation` that are meant for `to` (or kAnyone) and hold `ticket`,
+  // those that came early included. REQUIRES: no other admission for this generation lives.
   virtual std::unique_ptr<Admission> Admit(uint64_t generation, int to,
                                            const std::string& ticket) = 0;
   // Connects, says hello and waits for the answer. PeerLost when refused or unreachable, with the

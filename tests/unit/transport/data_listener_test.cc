@@ -7,7 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <set>
 #include <thread>
+#include <tuple>
 
 #include "common/transport/address.h"
 
@@ -121,6 +123,29 @@ TEST(DataListenerTest, EarlyConnectionsAreHeldUntilTheirGenerationIsFormed) {
   const auto admission = a->Admit(9, 0, "ticket");
   EXPECT_TRUE(Await(*b, *early).ok());
   EXPECT_NE(AwaitTake(*a, *admission, 1), nullptr);
+}
+
+TEST(DataListenerTest, WhoeverComesCanBeTaken) {
+  const auto a = Listen(), b = Listen();
+  const auto admission = a->Admit(4, kAnyone, "ticket");
+  EXPECT_EQ(admission->TakeAny(), nullptr);
+  // The same numbers twice: neither hides the other.
+  std::vector<Result> near;
+  for (const auto& [from, to, channel] :
+       {std::tuple(7, 0, 3u), std::tuple(7, 0, 3u), std::tuple(2, 5, 0u)}) {
+    const auto dialing = b->Dial(To(*a, {4, from, to, channel, "ticket"}));
+    near.push_back(Await(*b, *dialing));
+    ASSERT_TRUE(near.back().ok()) << near.back().status();
+  }
+  std::multiset<std::tuple<int, int, uint32_t>> came;
+  while (const auto connection = admission->TakeAny()) {
+    const ConnectionInfo& info = connection->info();
+    came.insert({info.from, info.to, info.channel});
+  }
+  EXPECT_THAT(came, ::testing::ElementsAre(std::tuple(2, 5, 0u), std::tuple(7, 0, 3u),
+                                           std::tuple(7, 0, 3u)));
+  const auto wrong = b->Dial(To(*a, {4, 7, 0, 0, "other"}));
+  EXPECT_THAT(std::string(Message(Await(*b, *wrong).status())), HasSubstr("ticket"));
 }
 
 TEST(DataListenerTest, PastGenerationsWrongTicketsAndWrongRanksAreRefused) {
