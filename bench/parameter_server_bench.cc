@@ -23,8 +23,8 @@
 #include <random>
 #include <vector>
 
+#include "common/push_pull/embedding_table.h"
 #include "common/push_pull/push_pull.h"
-#include "ps/embedding_table.h"
 #include "ps/server_connection.h"
 
 namespace muster {

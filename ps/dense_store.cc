@@ -7,7 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "ps/update_kernels.h"
+#include "common/push_pull/update_kernels.h"
 
 namespace muster {
 namespace {

@@ -1,5 +1,5 @@
 // Update rules: what an optimizer does with a group of parameters. To add one: its spec in
-// optimizer_spec.h, a class here, its kernel in ps/update_kernels.cc, a case in
+// optimizer_spec.h, a class here, its kernel in common/push_pull/update_kernels.cc, a case in
 // tests/unit/train_rules.
 #pragma once
 

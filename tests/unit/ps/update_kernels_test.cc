@@ -1,4 +1,4 @@
-#include "ps/update_kernels.h"
+#include "common/push_pull/update_kernels.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "ps/embedding_table.h"
+#include "common/push_pull/embedding_table.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,7 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "ps/update_kernels.h"
+#include "common/push_pull/update_kernels.h"
 
 namespace muster {
 namespace {
