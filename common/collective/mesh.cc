@@ -158,9 +158,23 @@ absl::Status Mesh::Explain(absl::Status local, bool secondhand) {
       if (link.header_bytes == sizeof(FrameHeader)) continue;  // an operation's data: no words
       open.push_back({link.connection.get(), true, false});
     }
-    if (open.empty()) return local;
-    if (WaitReady(open, until, abort_) != WaitResult::kReady) return local;
+    if (open.empty()) return WithOthersLost(local);
+    if (WaitReady(open, until, abort_) != WaitResult::kReady) return WithOthersLost(local);
   }
+}
+
+// Whoever was in the middle of a frame when it gave up could leave no last words: then its closed
+// connection and that of the one who was lost first look alike, and both are named.
+absl::Status Mesh::WithOthersLost(const absl::Status& local) const {
+  std::string others;
+  for (int r = 0; r < size(); ++r) {
+    const bool named = Message(local).find(Name(r)) != std::string_view::npos;
+    if (r == rank() || !links_[r].lost || named) continue;
+    others += (others.empty() ? "" : ", ") + Name(r);
+  }
+  if (others.empty()) return local;
+  return absl::Status(
+      local.code(), fmt::format("{} The connection to {} was closed too.", Message(local), others));
 }
 
 absl::Status Mesh::Late(const Signature& signature, int waiting_for, bool of_all,

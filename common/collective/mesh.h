@@ -82,6 +82,7 @@ class Mesh {
 
  private:
   absl::Status ReadLastWords(int rank, Link& link);
+  absl::Status WithOthersLost(const absl::Status& local) const;
   static void Drain(Link& link);
   void SendFrame(Link& link, FrameKind kind, const void* body, size_t body_bytes,
                  std::string_view payload);

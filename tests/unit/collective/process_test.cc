@@ -134,7 +134,9 @@ TEST_P(ProcessTest, AKilledRankIsNamedAtOnceByTheOthers) {
       if (i == 3) Report(report);
     }
     if (!absl::IsUnavailable(status)) return 12;
-    return Message(status).find("worker:1") != std::string_view::npos ? 0 : 13;
+    if (Message(status).find("worker:1") != std::string_view::npos) return 0;
+    std::fprintf(stderr, "rank %d: %s\n", rank, std::string(Message(status)).c_str());
+    return 13;
   });
   for (const int rank : {0, 1, 2}) processes.AwaitReport(rank);
   const MonotonicTime killed = Clock::now();
