@@ -109,6 +109,7 @@ class BuilderImpl {
     spec = Choose(job.optimizer, name, spec);
     optimizer.learning_rate = Choose(job.learning_rate, name, learning_rate);
     if (optimizer.learning_rate.is_null()) optimizer.learning_rate = DefaultLearningRate(spec);
+    optimizer.spec = spec;
     auto rule = MakeOptimizer(spec, std::move(parameters));
     if (!rule.ok()) throw StatusError(rule.status());
     optimizer.rule = *std::move(rule);

@@ -32,6 +32,7 @@ struct NamedOptimizer {
   std::string name;
   std::unique_ptr<Optimizer> rule;
   std::vector<std::string> parameter_names;  // "<model>.<parameter>"
+  Json spec;                                 // as ParseOptimizer reads it
   Json learning_rate;
   std::unique_ptr<Schedule> schedule;        // once the length of an epoch is known
   std::unique_ptr<GradientBuckets> buckets;  // of one generation

@@ -1,0 +1,127 @@
+#include "common/train/variables.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace muster {
+namespace {
+
+// Rows of the first dimension follow each other without gaps.
+bool FirstOutermost(const at::Tensor& tensor) {
+  if (!tensor.is_non_overlapping_and_dense()) return false;
+  return tensor.dim() == 0 || tensor.size(0) <= 1 ||
+         tensor.stride(0) * tensor.size(0) == tensor.numel();
+}
+
+std::vector<int64_t> OrderOf(const at::Tensor& tensor) {
+  if (tensor.is_contiguous()) return {};
+  std::vector<int64_t> order(tensor.dim());
+  for (int64_t d = 0; d < tensor.dim(); ++d) order[d] = d;
+  std::stable_sort(order.begin() + 1, order.end(),
+                   [&](int64_t a, int64_t b) { return tensor.stride(a) > tensor.stride(b); });
+  return order;
+}
+
+// In place: whoever holds the tensor sees the same values in the new order.
+void MakeFirstOutermost(const at::Tensor& tensor) {
+  if (FirstOutermost(tensor)) return;
+  const at::NoGradGuard no_grad;
+  tensor.set_data(tensor.detach().clone(at::MemoryFormat::Contiguous));
+}
+
+class Collector {
+ public:
+  explicit Collector(ServedVariables* served) : served_(served) {}
+
+  absl::Status Add(const std::string& name, const at::Tensor& tensor, int optimizer) {
+    if (tensor.scalar_type() != at::kFloat) {
+      return ProgramError(
+          fmt::format("{} is of type {}: parameter servers hold float32 only; keep the model in "
+                      "float32 (\"precision\" computes in another type)",
+                      name, c10::toString(tensor.scalar_type())));
+    }
+    MakeFirstOutermost(tensor);
+    seen_.insert(tensor.unsafeGetTensorImpl());
+    served_->specs.push_back({name, tensor.sizes().vec(), optimizer, OrderOf(tensor)});
+    served_->tensors.push_back(tensor.detach());
+    return absl::OkStatus();
+  }
+  bool Has(const at::Tensor& tensor) const { return seen_.contains(tensor.unsafeGetTensorImpl()); }
+
+ private:
+  ServedVariables* const served_;
+  std::set<const at::TensorImpl*> seen_;
+};
+
+absl::Status AddParameters(const NamedOptimizer& optimizer, int index, Collector* collector) {
+  const std::vector<at::Tensor>& parameters = optimizer.rule->parameters();
+  std::set<const at::TensorImpl*> own;  // one that a model names twice is one variable
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!own.insert(parameters[i].unsafeGetTensorImpl()).second) continue;
+    if (collector->Has(parameters[i])) {
+      return ProgramError(
+          fmt::format("{} belongs to optimizer \"{}\" and to another one: on parameter servers "
+                      "each parameter has one optimizer",
+                      optimizer.parameter_names[i], optimizer.name));
+    }
+    MUSTER_RETURN_IF_ERROR(collector->Add(optimizer.parameter_names[i], parameters[i], index));
+  }
+  // Slots stay laid out like their parameters.
+  for (size_t s = 0; s < optimizer.rule->slot_names().size(); ++s) {
+    for (const at::Tensor& slot : optimizer.rule->slot(static_cast<int>(s)))
+      if (slot.dim() > 0) MakeFirstOutermost(slot);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica) {
+  ServedVariables served;
+  Collector collector(&served);
+  const std::vector<NamedOptimizer>& optimizers = replica->optimizers();
+  for (size_t o = 0; o < optimizers.size(); ++o) {
+    MUSTER_RETURN_IF_ERROR(AddParameters(optimizers[o], static_cast<int>(o), &collector));
+    served.optimizers.push_back(optimizers[o].spec);
+  }
+  served.optimizers.push_back(Json::object({{"name", "sgd"}}));
+  for (const NamedModel& model : replica->models()) {
+    for (const auto& [name, parameter] : model.parameters) {
+      if (!collector.Has(parameter))
+        MUSTER_RETURN_IF_ERROR(
+            collector.Add(fmt::format("{}.{}", model.name, name), parameter, served.rest()));
+    }
+    for (const auto& [name, buffer] : model.buffers) {
+      if (buffer.is_floating_point() && !collector.Has(buffer))
+        MUSTER_RETURN_IF_ERROR(
+            collector.Add(fmt::format("{}.{}", model.name, name), buffer, served.rest()));
+    }
+  }
+  return served;
+}
+
+std::vector<std::vector<std::span<float>>> ShardSpans(const Layout& layout,
+                                                      const std::vector<VariableSpec>& variables,
+                                                      const std::vector<at::Tensor>& tensors) {
+  TORCH_CHECK(variables.size() == tensors.size(), variables.size(), " variables, but ",
+              tensors.size(), " tensors");
+  std::vector<VariablePart> parts = layout.parts;
+  std::stable_sort(parts.begin(), parts.end(), [](const VariablePart& a, const VariablePart& b) {
+    return a.offset < b.offset;
+  });
+  std::vector<std::vector<std::span<float>>> spans(layout.elements.size());
+  for (const VariablePart& part : parts) {
+    if (part.elements() == 0) continue;
+    const at::Tensor& tensor = tensors[part.variable];
+    TORCH_CHECK(tensor.is_cpu() && tensor.scalar_type() == at::kFloat && FirstOutermost(tensor) &&
+                    OrderOf(tensor) == variables[part.variable].order,
+                "the memory of ", variables[part.variable].name, " is not laid out as it is said");
+    spans[part.server].emplace_back(tensor.data_ptr<float>() + part.begin, part.elements());
+  }
+  return spans;
+}
+
+}  // namespace muster
