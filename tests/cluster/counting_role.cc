@@ -1,0 +1,91 @@
+// The chief or a worker (by the name it is called by) of a job whose sum of updates is known: every
+// batch takes exactly 1 from every element of every parameter, so the parameters tell how many
+// pushes they hold, and an element that differs from the others was torn. Each batch that is pushed
+// is written to $MUSTER_TEST_DIR/used-<pid>, a line of example numbers.
+//
+// program_args: "examples" (64), "rows" (1000) of the large parameter with 300 columns, "sleep_ms"
+// for each batch.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+#include <torch/nn/module.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string_view>
+#include <thread>
+
+#include "chief/chief.h"
+#include "worker/task.h"
+
+namespace muster {
+namespace {
+
+class Counters : public torch::nn::Module {
+ public:
+  explicit Counters(int64_t rows) {
+    large = register_parameter("large", at::zeros({rows, 300}));
+    small = register_parameter("small", at::zeros({7}));
+    scalar = register_parameter("scalar", at::zeros({}));
+  }
+  at::Tensor Sum() const { return large.sum() + small.sum() + scalar; }
+  at::Tensor large, small, scalar;
+};
+
+class Counting : public Program {
+ public:
+  void build(Builder& builder) override {
+    int64_t examples = 64, rows = 1000;
+    builder.args().Read("examples", &examples).Read("rows", &rows).Read("sleep_ms", &sleep_ms_);
+    counters_ = std::make_shared<Counters>(rows);
+    builder.model("counters", counters_);
+    sgd_ = builder.optimizer("sgd", {"counters"}, {{"name", "sgd"}}, 1.0);
+    for (const Split split : {Split::kTrain, Split::kValidation}) {
+      builder.dataset(split,
+                      [examples] { return data::FromTensors({at::arange(examples, at::kFloat)}); });
+    }
+  }
+
+  void train_step(Step& step, const data::Batch& batch) override {
+    if (sleep_ms_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(sleep_ms_));
+    // Each example's share of the gradient is 1/n, exact for a power of two.
+    step.minimize(sgd_, counters_->Sum().expand({batch[0].size(0)}));
+    step.on_commit([line = Line(batch[0])] {
+      const char* folder = std::getenv("MUSTER_TEST_DIR");
+      if (folder == nullptr) return;
+      std::ofstream(fmt::format("{}/used-{}", folder, getpid()), std::ios::app) << line;
+    });
+  }
+  // The largest deviation of an element from the first one: whoever pulls a snapshot in which all
+  // pushes are whole sees none.
+  void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
+    const at::Tensor apart = (counters_->large - counters_->scalar).abs().max();
+    evaluation.loss(apart.expand({batch[0].size(0)}));
+  }
+
+ private:
+  static std::string Line(const at::Tensor& ids) {
+    std::string line;
+    for (int64_t i = 0; i < ids.numel(); ++i)
+      line += fmt::format("{}{}", i == 0 ? "" : " ", static_cast<int64_t>(ids[i].item<float>()));
+    return line + "\n";
+  }
+
+  int64_t sleep_ms_ = 0;
+  std::shared_ptr<Counters> counters_;
+  OptimizerHandle sgd_;
+};
+
+}  // namespace
+}  // namespace muster
+
+int main(int argc, char** argv) {
+  const bool chief = std::string_view(argv[0]).ends_with("muster-chief");
+  return muster::RunTask(argc, argv,
+                         {chief ? muster::TaskType::kChief : muster::TaskType::kWorker,
+                          muster::StartChief, [](const muster::Json&) {
+                            return absl::StatusOr<muster::ProgramFactory>(
+                                [] { return std::make_unique<muster::Counting>(); });
+                          }});
+}

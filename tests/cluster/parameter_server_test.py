@@ -1,0 +1,283 @@
+"""Parameter servers: what is promised while nothing happens, and when a process of each role is killed or frozen.
+
+Real processes under `muster launch`. counting_role is a program each of whose batches takes exactly 1 from every element of every
+parameter, so a checkpoint tells how many updates it holds, and whether one of them is there in part.
+"""
+import collections
+import json
+import os
+import re
+import signal
+import unittest
+
+import numpy
+
+from harness import BIN, ClusterTest, Process, checkpoints, curve, losses, result, tensors
+from linear_test import recurrence
+from recording import wait_until
+
+RETRYABLE = 138
+EXAMPLES, BATCH = 64, 4
+
+
+def task_pids(launch):
+    """{"ps:0": pid} of the tasks that live."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat") as file:
+                parent = int(file.read().rsplit(")", 1)[1].split()[1])
+            with open(f"/proc/{entry}/environ") as file:
+                config = re.search(r"TF_CONFIG=([^\0]*)", file.read())
+        except OSError:
+            continue
+        if parent == launch.popen.pid and config:
+            task = json.loads(config[1])["task"]
+            found[f"{task['type']}:{task['index']}"] = int(entry)
+    return found
+
+
+class ParameterServerTest(ClusterTest):
+    def setUp(self):
+        super().setUp()
+        self.model_dir = self.dir / "model"
+        self.used_dir = self.dir / "used"
+        self.used_dir.mkdir()
+
+    def launch(self, job, workers=2, ps=2, restart="on-failure", options=(), bin_dir=None):
+        command = [str(BIN / "muster"), "launch", "--workers", str(workers), "--ps", str(ps), "--restart", restart, "--job", str(job), *options]
+        if bin_dir is not None:
+            command += ["--bin-dir", str(bin_dir)]
+        environment = {**os.environ, "MUSTER_TEST_DIR": str(self.used_dir), "OMP_WAIT_POLICY": "passive"}
+        process = Process("launch", command, environment, self.dir / f"log-{len(self.processes)}")
+        self.processes.append(process)
+        return process
+
+    def ps_job(self, **keys):
+        section = keys.pop("parameter_server", {})
+        return self.job(**{"strategy": "parameter_server", "model_dir": str(self.model_dir), "parameter_server": section, **keys})
+
+
+class Undisturbed(ParameterServerTest):
+    LINEAR = {"max_steps": 60, "epochs": 2, "program_args": {"kernel_init": 0.7, "bias_init": -0.2}}
+
+    def check_linear(self, steps=60):
+        ones = numpy.ones(1000)
+        want = recurrence(0.7, -0.2, ones, ones, steps)
+        got = losses(self.model_dir)
+        self.assertEqual(sorted(got), list(range(1, steps + 1)))
+        self.assertLessEqual(max(abs(got[i + 1] - w) for i, w in enumerate(want)), 1e-6)
+
+    def test_one_worker_is_the_recurrence(self):
+        for ps in 1, 2:
+            with self.subTest(ps=ps):
+                self.model_dir = self.dir / f"model-{ps}"
+                self.finish([self.launch(self.ps_job(**self.LINEAR), workers=1, ps=ps)])
+                self.check_linear()
+                self.assertEqual(result(self.model_dir)["status"], "completed")
+
+    def test_without_a_chief_worker_0_is_one(self):
+        self.finish([self.launch(self.ps_job(**self.LINEAR), workers=1, ps=1, options=["--no-chief"])])
+        self.check_linear()
+
+    def test_no_staleness_equals_synchronous_training(self):
+        for workers in 2, 3:
+            with self.subTest(workers=workers):
+                self.model_dir = self.dir / f"model-{workers}"
+                job = self.ps_job(parameter_server={"max_staleness": 0}, **self.LINEAR)
+                self.finish([self.launch(job, workers=workers)])
+                self.check_linear()
+                self.assertEqual(result(self.model_dir)["parameter_server"]["staleness"]["max"], 0)
+
+    def test_goes_on_with_another_number_of_servers_and_synchronously(self):
+        keys = {**self.LINEAR, "checkpoint": {"every_steps": 10}}
+        self.finish([self.launch(self.ps_job(**{**keys, "max_steps": 20}), workers=1, ps=2)])
+        self.finish([self.launch(self.ps_job(**{**keys, "max_steps": 40}), workers=1, ps=3)])
+        self.finish([self.launch(self.job(**{**keys, "model_dir": str(self.model_dir), "max_steps": 60}), workers=1, ps=0)])
+        self.check_linear()
+
+
+class Counting(ParameterServerTest):
+    EPOCHS = 6
+
+    def start_counting(self, ps=2, workers=2, section=None, restart="on-failure", **keys):
+        bin_dir = self.dir / "bin"
+        if not bin_dir.exists():
+            bin_dir.mkdir()
+            for name in "muster-chief", "muster-worker":
+                os.symlink((BIN / "../tests/counting_role").resolve(), bin_dir / name)
+            os.symlink((BIN / "muster-ps").resolve(), bin_dir / "muster-ps")
+        keys = {"program": "counting", "program_args": {"examples": EXAMPLES, "sleep_ms": 30}, "global_batch_size": BATCH * workers,
+                "epochs": self.EPOCHS, "max_steps": None, "checkpoint": {"every_steps": 24}, **keys}
+        self.steps = keys["epochs"] * EXAMPLES // BATCH
+        return self.launch(self.ps_job(parameter_server={"chunk_bytes": 65536, **(section or {})}, **keys), workers, ps, restart, bin_dir=bin_dir)
+
+    def used(self):
+        """How often each example was used."""
+        times = collections.Counter()
+        for file in self.used_dir.glob("used-*"):
+            for line in file.read_text().splitlines():
+                times.update(map(int, line.split()))
+        return times
+
+    def updates(self, step):
+        """What the checkpoint's elements tell of the number of updates: {count: elements}."""
+        counts = collections.Counter()
+        for values in tensors(self.model_dir, step).values():
+            counts.update((-values).tolist())
+        return {int(count): n for count, n in counts.items()}
+
+    def check_exact(self):
+        """Nobody died: every example once an epoch, every update whole and once."""
+        self.assertEqual(self.used(), {example: self.EPOCHS for example in range(EXAMPLES)})
+        self.assertEqual(list(self.updates(self.steps)), [self.steps])
+        got = result(self.model_dir)
+        self.assertEqual(got["status"], "completed")
+        self.assertEqual(got["steps"], self.steps)
+        servers = got["parameter_server"]
+        self.assertEqual((servers["updates"], servers["repeated_examples"], servers["torn_pushes"], servers["lost_updates"]), (self.steps, 0, 0, 0))
+        self.assertEqual(sorted(curve(self.model_dir)), list(range(1, self.steps + 1)))
+
+    def wait_steps(self, launch, count):
+        """`count` batches of all workers have been pushed."""
+        wait_until(f"{count} steps", lambda: sum(self.used().values()) >= count * BATCH or launch.popen.poll() is not None)
+        self.assertIsNone(launch.popen.poll(), launch.output())
+
+    def kill(self, launch, task, number=signal.SIGKILL):
+        pid = task_pids(launch)[task]
+        os.kill(pid, number)
+        return pid
+
+    def test_each_example_once_and_every_update_whole(self):
+        self.finish([self.start_counting()])
+        self.check_exact()
+
+    def test_with_backups(self):
+        self.finish([self.start_counting(section={"replicas": 2})])
+        self.check_exact()
+
+    def test_validation_sees_whole_updates_only(self):
+        self.finish([self.start_counting(workers=3)])
+        seen = curve(self.model_dir, "validation", "epoch_loss")
+        self.assertEqual(len(seen), self.EPOCHS)
+        self.assertEqual(set(seen.values()), {0.0})
+
+    # ---- Deaths
+
+    def check_after(self, launch, exact_updates):
+        """Training went on: every example of every epoch was used at least once; what was accepted is in the final checkpoint."""
+        self.finish([launch], 90)
+        self.assertNotIn("ROOT CAUSE", launch.output())
+        got = result(self.model_dir)
+        self.assertEqual(got["status"], "completed")
+        servers = got["parameter_server"]
+        used = self.used()
+        self.assertEqual(sorted(used), list(range(EXAMPLES)))
+        updates = self.updates(self.steps)
+        if exact_updates:
+            # Every accepted update is there, once; those that a killed worker left in part are counted.
+            self.assertEqual(min(updates), self.steps, updates)
+            self.assertLessEqual(max(updates), self.steps + servers["torn_pushes"] + servers["repeated_examples"] // BATCH, updates)
+            self.assertEqual(servers["lost_updates"], 0)
+        return got
+
+    def test_a_worker_is_killed(self):
+        launch = self.start_counting()
+        self.wait_steps(launch, 10)
+        before = self.kill(launch, "worker:1")
+        wait_until("a successor", lambda: task_pids(launch).get("worker:1", before) != before)
+        got = self.check_after(launch, exact_updates=True)
+        self.assertLessEqual(got["parameter_server"]["repeated_examples"], 2 * BATCH)
+
+    def test_a_worker_is_killed_and_nobody_takes_its_place(self):
+        launch = self.start_counting(restart="never")
+        self.wait_steps(launch, 10)
+        self.kill(launch, "worker:1")
+        wait_until("the end", lambda: launch.popen.poll() is not None, 90)
+        self.assertEqual(result(self.model_dir)["status"], "completed", launch.output())
+
+    def test_the_chief_is_killed(self):
+        launch = self.start_counting()
+        self.wait_steps(launch, 30)
+        before = self.kill(launch, "chief:0")
+        wait_until("a successor", lambda: task_pids(launch).get("chief:0", before) != before)
+        self.check_after(launch, exact_updates=True)
+        self.assertEqual(sorted(curve(self.model_dir)), list(range(1, self.steps + 1)))
+
+    def test_a_server_with_a_backup_is_killed(self):
+        launch = self.start_counting(section={"replicas": 2})
+        self.wait_steps(launch, 20)
+        before = self.kill(launch, "ps:0")
+        wait_until("a successor", lambda: task_pids(launch).get("ps:0", before) != before)
+        got = self.check_after(launch, exact_updates=True)
+        # Nobody was lost but a server: nothing is repeated, nothing torn.
+        self.assertEqual(list(self.updates(self.steps)), [self.steps])
+        self.assertEqual(got["parameter_server"]["repeated_examples"], 0)
+
+    def test_each_server_in_turn(self):
+        launch = self.start_counting(section={"replicas": 2}, epochs=12)
+        self.wait_steps(launch, 20)
+        self.kill(launch, "ps:0")
+        wait_until("both in sync again", lambda: launch.output().count("in sync") >= 2, 60)
+        self.kill(launch, "ps:1")
+        self.check_after(launch, exact_updates=True)
+        self.assertEqual(list(self.updates(self.steps)), [self.steps])
+
+    def test_a_server_without_a_backup_is_killed(self):
+        launch = self.start_counting()
+        wait_until("a checkpoint", lambda: checkpoints(self.model_dir) or launch.popen.poll() is not None)
+        self.kill(launch, "ps:1")
+        got = self.check_after(launch, exact_updates=False)
+        lost = got["parameter_server"]["lost_updates"]
+        updates = self.updates(self.steps)
+        # One server's part went back to the checkpoint, the other's did not.
+        self.assertEqual(max(updates), self.steps)
+        self.assertEqual(min(updates), self.steps - lost, updates)
+        self.assertRegex(launch.output(), rf"\b{lost} updates? (was|were) lost|lost {lost} update")
+
+    def test_no_staleness_and_a_server_is_killed(self):
+        launch = self.start_counting(section={"max_staleness": 0})
+        wait_until("a checkpoint", lambda: checkpoints(self.model_dir) or launch.popen.poll() is not None)
+        self.kill(launch, "ps:1")
+        self.steps //= 2  # of global batches
+        self.check_after(launch, exact_updates=False)
+        self.assertEqual(list(self.updates(self.steps)), [self.steps])
+
+    def test_no_staleness_and_a_worker_is_killed(self):
+        launch = self.start_counting(section={"max_staleness": 0})
+        self.wait_steps(launch, 10)
+        self.kill(launch, "worker:0")
+        self.steps //= 2
+        self.check_after(launch, exact_updates=False)
+        self.assertEqual(list(self.updates(self.steps)), [self.steps])
+
+    def test_a_frozen_server_wakes_after_it_was_replaced(self):
+        """Without a supervisor: the backup takes over, and what the frozen one does then changes nothing."""
+        cluster = self.cluster(2, ps=2)
+        keys = {"program": "counting", "program_args": {"examples": EXAMPLES, "sleep_ms": 30}, "global_batch_size": 2 * BATCH, "epochs": 20,
+                "max_steps": None, "timeouts": {"heartbeat": 2}}
+        job = self.ps_job(parameter_server={"replicas": 2, "chunk_bytes": 65536}, **keys)
+        self.steps = 20 * EXAMPLES // BATCH
+        environment = {"MUSTER_TEST_DIR": str(self.used_dir)}
+        (self.dir / "bin").mkdir()
+        os.symlink((BIN / "../tests/counting_role").resolve(), self.dir / "bin" / "muster-chief")
+        chief = self.start(cluster, "chief:0", job, environment=environment, binary=self.dir / "bin" / "muster-chief")
+        workers = [self.start(cluster, f"worker:{i}", job, environment=environment, binary="../tests/counting_role") for i in range(2)]
+        servers = [self.start(cluster, f"ps:{i}", job) for i in range(2)]
+        self.wait_steps(chief, 20)
+        servers[0].signal(signal.SIGSTOP)
+        at = sum(self.used().values())
+        # Pushes wait until the backup has taken over, and go on.
+        wait_until("training goes on", lambda: sum(self.used().values()) > at + 20 * BATCH, 30)
+        servers[0].signal(signal.SIGCONT)
+        servers[0].wait(30)
+        self.assertEqual(servers[0].popen.returncode, RETRYABLE, servers[0].output())
+        self.finish([chief, *workers, servers[1]], 90)
+        self.assertEqual(list(self.updates(self.steps)), [self.steps])
+        self.assertEqual(result(self.model_dir)["parameter_server"]["updates"], self.steps)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
