@@ -7,8 +7,9 @@
 namespace muster {
 namespace {
 
-std::optional<Refusal> CheckCluster(const proto::Hello& hello, int member, bool vacant,
+std::optional<Refusal> CheckCluster(const proto::Hello& hello, const JobState& state, bool vacant,
                                     const AdmissionOptions& o) {
+  const int member = FindMember(state, hello.task());
   if (hello.cluster_digest() != o.cluster_digest) {
     std::string field =
         o.differing_cluster_field ? o.differing_cluster_field(o.cluster, hello.cluster()) : "";
@@ -20,11 +21,12 @@ std::optional<Refusal> CheckCluster(const proto::Hello& hello, int member, bool 
                    member >= 0 && vacant};
   }
   if (member < 0)
-    return Refusal{ExitCode::kConfiguration,
-                   fmt::format("{} is not a member of this cluster's training: members are the "
-                               "chief and the workers",
-                               TaskText(hello.task())),
-                   false};
+    return Refusal{
+        ExitCode::kConfiguration,
+        fmt::format(
+            "{} is not a member of this cluster's training: members are {}", TaskText(hello.task()),
+            FindMember(state, "ps:0") < 0 ? "the chief and the workers" : "the workers and the ps"),
+        false};
   return std::nullopt;
 }
 
@@ -66,7 +68,7 @@ std::optional<Refusal> Admit(MonotonicTime now, const proto::Hello& hello, const
                                "one version of Muster",
                                TaskText(hello.task()), hello.protocol(), kControlProtocol),
                    vacant};
-  if (auto refusal = CheckCluster(hello, member, vacant, o)) return refusal;
+  if (auto refusal = CheckCluster(hello, state, vacant, o)) return refusal;
   if (auto refusal = CheckNamesake(now, hello, state.members[member], o)) return refusal;
   if (!hello.run_id().empty() && hello.run_id() != o.run_id)
     return Refusal{ExitCode::kRetryable,

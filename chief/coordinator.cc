@@ -86,7 +86,7 @@ void CoordinatorImpl::EndFinished(const std::string& message) {
   absl::MutexLock lock(&mu_);
   if (state_.stage != Stage::kEnding) {
     state_.tell_all = true;
-    state_.members[0].acknowledged = true;  // this process
+    if (options_.own_member >= 0) state_.members[options_.own_member].acknowledged = true;
   }
   EndLocked(Clock::now(), {ExitCode::kDone, "", "", -1, Phase::kEnding, message}, -1);
   WakeLocked();
@@ -108,6 +108,7 @@ void CoordinatorImpl::StopLocked() {
   proto::CoordinatorMessage message;
   message.mutable_pulse()->set_stop_requested(true);
   SendAllLocked(message);
+  if (options_.events != nullptr) options_.events->OnStopRequested();
   WakeLocked();
 }
 
@@ -175,7 +176,7 @@ void CoordinatorImpl::Act(MonotonicTime now, const Decision& decision) {
     case Action::kWait:
       return;
     case Action::kForm:
-      return FormLocked(now);
+      return options_.decision.independent ? AdmitLocked(now, decision.member) : FormLocked(now);
     case Action::kStart: {
       state_.stage = Stage::kRunning;
       state_.stage_since = now;
@@ -259,6 +260,54 @@ void CoordinatorImpl::FormLocked(MonotonicTime now) {
                                   TaskText(state_.members[newest].task), step));
 }
 
+void CoordinatorImpl::AdmitLocked(MonotonicTime now, int member) {
+  MemberState& m = state_.members[member];
+  Slot& slot = slots_[member];
+  if (state_.stage == Stage::kJoining) {
+    state_.stage = Stage::kRunning;
+    state_.stage_since = now;
+    LogInfo("run {}: {}", admission_.run_id, RosterLine(now, state_));
+  }
+  const bool again = m.again || m.in_generation;
+  m.generation = state_.generation = (static_cast<uint64_t>(epoch_) << 32) | ++counter_;
+  m.in_generation = true;
+  m.waiting = m.finished = false;
+  m.phase = Phase::kForming;  // until it reports
+  m.phase_since = now;
+  if (m.task.starts_with("ps:")) state_.servers_since = now;
+  const proto::Hello& hello = slot.hello;
+  auto message = std::make_shared<proto::CoordinatorMessage>();
+  proto::Formation& formation = *message->mutable_formation();
+  formation.set_generation(m.generation);
+  formation.set_ticket(RandomBytes(16));
+  formation.set_newest_step(m.last_step);
+  proto::RosterEntry* entry = formation.add_members();
+  entry->set_task(hello.task());
+  entry->set_host_id(hello.host_id());
+  entry->set_data_address(hello.data_address());
+  entry->set_num_replicas(hello.num_replicas());
+  *entry->mutable_cpus() = hello.cpus();
+  slot.formation = std::move(message);
+  if (slot.session) {
+    proto::CoordinatorMessage start;
+    start.set_start(m.generation);
+    slot.session->Send(slot.formation);
+    slot.session->Send(std::move(start));
+  }
+  LogInfo("{} on host {} is in{}", TaskText(m.task), m.host, again ? " again" : "");
+  if (options_.events != nullptr)
+    options_.events->OnAdmitted(
+        {m.task, m.incarnation, hello.data_address(), hello.host_id(), m.host, again});
+}
+
+void CoordinatorImpl::ReplaceLocked(int member) {
+  MemberState& m = state_.members[member];
+  const std::string why = "lost: a new process took its place";
+  LogWarning("{} {}", TaskText(m.task), why);
+  if (options_.events != nullptr) options_.events->OnLost(m.task, m.incarnation, why);
+  m.in_generation = false;
+}
+
 void CoordinatorImpl::DropLocked(MonotonicTime now, int member, const std::string& why, bool told) {
   MemberState& m = state_.members[member];
   if (options_.on_lost && !m.leaving)
@@ -269,10 +318,12 @@ void CoordinatorImpl::DropLocked(MonotonicTime now, int member, const std::strin
   absent.host = m.host;
   absent.step = m.step;
   absent.phase = m.phase;
-  absent.in_generation = m.in_generation;
+  absent.in_generation = m.in_generation && !options_.decision.independent;
+  absent.abandoned = m.abandoned;
   absent.why_missing = why;
   absent.missing_since = now;
   const uint64_t lost = m.incarnation;
+  if (options_.events != nullptr && m.in_generation) options_.events->OnLost(m.task, lost, why);
   m = std::move(absent);
   if (auto session = std::move(slots_[member].session)) session->Kill();
   slots_[member] = Slot();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "chief/admission.h"
+#include "chief/member_events.h"
 #include "common/cluster/decision.h"
 #include "common/rpc/server.h"
 
@@ -44,6 +45,10 @@ struct CoordinatorOptions {
   std::function<void(const LostMember& lost)> on_lost;
   std::map<std::string, std::string> versions;  // a member's other ones are worth a warning
   DecisionOptions decision;
+  // Told of single members where they are independent (chief/member_events.h); outlives this.
+  MemberEvents* events = nullptr;
+  // The member that is of this process, an index of `members`; -1: none is.
+  int own_member = 0;
   Duration roster_interval = std::chrono::seconds(10);
   Duration tick = std::chrono::milliseconds(100);  // between decisions when nothing happens
 };

@@ -51,12 +51,17 @@ class CoordinatorImpl final : public Coordinator,
     std::shared_ptr<muster::Session> session;  // null: none stands
     proto::Hello hello;                        // the last accepted one
     uint64_t lost = 0;                         // the incarnation that was lost before
+    muster::Session::Message formation;        // independent: of itself
   };
 
   void Run();
   void ProbeBroken();
   void Act(MonotonicTime now, const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FormLocked(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Independent: forms a generation of it alone, and starts it.
+  void AdmitLocked(MonotonicTime now, int member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Independent: another process takes its place.
+  void ReplaceLocked(int member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropLocked(MonotonicTime now, int member, const std::string& why, bool told = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Drops a member that hangs, and tells its process, so that it ends.
@@ -105,7 +110,7 @@ class CoordinatorImpl final : public Coordinator,
   std::vector<Slot> slots_ ABSL_GUARDED_BY(mu_);  // by rank
   uint32_t epoch_ ABSL_GUARDED_BY(mu_);
   uint32_t counter_ ABSL_GUARDED_BY(mu_) = 0;
-  muster::Session::Message formation_ ABSL_GUARDED_BY(mu_);  // of state_.generation
+  muster::Session::Message formation_ ABSL_GUARDED_BY(mu_);  // of all, of state_.generation
   std::string last_reason_ ABSL_GUARDED_BY(mu_);
   std::string abort_reason_ ABSL_GUARDED_BY(mu_);  // of the last generation
   AdmissionOptions admission_ ABSL_GUARDED_BY(mu_);

@@ -130,7 +130,9 @@ void CoordinatorImpl::BindLocked(const std::shared_ptr<muster::Session>& session
   const MonotonicTime now = Clock::now();
   if (!m.joined || m.incarnation != hello.incarnation()) {
     // The others must not wait for the process that was replaced.
-    if (m.joined && m.in_generation && state_.stage != Stage::kJoining) {
+    if (m.joined && m.in_generation && options_.decision.independent) {
+      ReplaceLocked(member);
+    } else if (m.joined && m.in_generation && state_.stage != Stage::kJoining) {
       const std::string why =
           fmt::format("{} was lost: a new process took its place", TaskText(m.task));
       LogWarning("{}", why);
@@ -145,12 +147,16 @@ void CoordinatorImpl::BindLocked(const std::shared_ptr<muster::Session>& session
     fresh.in_generation = m.in_generation;
     fresh.failure = m.failure;
     fresh.phase_since = now;
+    fresh.again = !hello.run_id().empty();
     m = std::move(fresh);
     for (const auto& [name, version] : options_.versions) {
       const auto theirs = hello.versions().find(name);
       if (theirs != hello.versions().end() && theirs->second != version)
         LogWarning("{} runs {} {}, the chief {}", TaskText(m.task), name, theirs->second, version);
     }
+  } else if (options_.decision.independent && hello.generation() == 0) {
+    m.in_generation = false;  // it had given the chief up, and comes again with all it holds
+    m.again = !hello.run_id().empty();
   } else if (GaveUpLocked(m, hello)) {
     const std::string why =
         fmt::format("{} had lost touch with the chief and left the generation", TaskText(m.task));
@@ -192,10 +198,12 @@ void CoordinatorImpl::CatchUpLocked(int member) {
     message.mutable_pulse()->set_stop_requested(true);
     session.Send(message);
   }
-  const bool current = state_.members[member].in_generation && state_.stage != Stage::kJoining;
+  const MemberState& m = state_.members[member];
+  const bool alone = options_.decision.independent;
+  const bool current = m.in_generation && state_.stage != Stage::kJoining;
   const uint64_t generation = slots_[member].hello.generation();
-  if (state_.stage != Stage::kEnding && generation != 0 &&
-      !(current && generation == state_.generation)) {
+  const uint64_t own = alone ? m.generation : state_.generation;
+  if (state_.stage != Stage::kEnding && generation != 0 && !(current && generation == own)) {
     // It slept, or was cut off, while its generation ended: it joins as new.
     message.mutable_abort()->set_generation(generation);
     message.mutable_abort()->set_reason(
@@ -210,8 +218,8 @@ void CoordinatorImpl::CatchUpLocked(int member) {
       return;
     case Stage::kRunning:
       if (!current) return;
-      session.Send(formation_);
-      message.set_start(state_.generation);
+      session.Send(alone ? slots_[member].formation : formation_);
+      message.set_start(own);
       return session.Send(message);
     case Stage::kEnding:
       *message.mutable_verdict() = VerdictToProto(state_.verdict);
@@ -253,6 +261,11 @@ std::string CoordinatorImpl::TakeDeathLocked(const proto::FailureReport& report,
     m->broken_at = Clock::now();
   }
   if (options_.decision.min_members > 0) return "the job may go on without it";
+  const bool begun = state_.generation != 0 || state_.adopted_size != 0;
+  if (options_.decision.independent && begun) {
+    m->abandoned = report.message();
+    return "the job may go on without it";
+  }
   if (m->failure) return "";
   std::string why = report.message();
   // Its last report may be older than its end by an interval.
@@ -277,7 +290,7 @@ std::string CoordinatorImpl::TakeFailureLocked(const proto::FailureReport& repor
     return "another process is " + who;
   const ExitCode code = ExitCodeFromInt(report.exit_code());
   if (code == ExitCode::kDone) return "exit code 0 is no failure";
-  if (code == ExitCode::kRetryable && !m.joined) {
+  if (code == ExitCode::kRetryable && (!m.joined || options_.decision.independent)) {
     m.why_missing = report.message();
     LogWarning("{} on host {}: {}", who, report.host(), report.message());
     return "a restart can help: the job waits for it";

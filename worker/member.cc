@@ -48,6 +48,8 @@ class MemberImpl final : public Member {
   absl::StatusOr<Welcome> Join() override;
   std::optional<Verdict> verdict() const override;
   std::string FinalLine(const absl::Status& result) const override;
+  absl::Status WaitOver() override;
+  uint64_t incarnation() const override { return incarnation_; }
 
   absl::StatusOr<Generation> NextGeneration(int64_t last_step) override;
   void SetPhase(Phase phase, int64_t step) override;
@@ -793,6 +795,14 @@ absl::Status MemberImpl::Finish(int64_t last_step, const absl::Status& outcome) 
   if (!verdict_) return Superseded(abort_reason_);
   if (verdict_->code == ExitCodeOf(outcome)) return outcome;
   return VerdictStatusLocked();
+}
+
+absl::Status MemberImpl::WaitOver() {
+  absl::MutexLock lock(&mu_);
+  while (!OverLocked(std::max<uint64_t>(1, communicators_generation_))) wake_.Wait(&mu_);
+  in_loop_ = false;
+  if (!verdict_) return Superseded(abort_reason_);
+  return verdict_->code == ExitCode::kDone ? absl::OkStatus() : VerdictStatusLocked();
 }
 
 std::optional<Verdict> MemberImpl::verdict() const {

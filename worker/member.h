@@ -99,6 +99,12 @@ class Member : public Membership {
   virtual absl::StatusOr<Welcome> Join() = 0;
   // What the coordinator decided, once it has; also a lost chief. The story for a result.
   virtual std::optional<Verdict> verdict() const = 0;
+  // Blocks until the generation that NextGeneration returned last is over, or the job has ended:
+  // for a member that has no loop. OK: the job is done; Superseded: join the next generation
+  // (NextGeneration), with all that this process holds; else the job's verdict.
+  virtual absl::Status WaitOver() = 0;
+  // Of this process, random.
+  virtual uint64_t incarnation() const = 0;
   // The one line that this process prints last if the loop returned `result`: the verdict's, or,
   // where none was heard, "ROOT CAUSE: <own story>". "" for OK.
   virtual std::string FinalLine(const absl::Status& result) const = 0;

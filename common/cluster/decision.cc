@@ -4,19 +4,64 @@
 
 #include <algorithm>
 
+#include "common/cluster/decision_parts.h"
 #include "common/cluster/standings.h"
 
 namespace muster {
-namespace {
 
-Decision Make(Action action, std::string reason, int member = -1) {
+Decision Make(Action action, std::string reason, int member) {
   Decision decision;
   decision.action = action;
   decision.reason = std::move(reason);
   decision.member = member;
   return decision;
 }
-Decision Wait(std::string reason = "") { return Make(Action::kWait, std::move(reason)); }
+Decision Wait(std::string reason) { return Make(Action::kWait, std::move(reason)); }
+
+Verdict About(const MemberState& m, ExitCode code, std::string message) {
+  return {code, m.task, m.host, m.step, m.phase, std::move(message)};
+}
+
+Decision End(int member, Verdict verdict) {
+  Decision decision = Make(Action::kEndJob, Story(verdict), member);
+  decision.verdict = std::move(verdict);
+  return decision;
+}
+
+std::string WhyLost(MonotonicTime now, const MemberState& m, const DecisionOptions& o,
+                    bool suspected) {
+  if (!m.connected) {
+    if (m.gone)
+      return "lost: its connection broke and its port refuses connections, the process is gone";
+    if (now - m.broken_at >= o.resume)
+      return fmt::format("lost: its connection broke and did not come back within {:.1f} s",
+                         Seconds(o.resume));
+    return "";
+  }
+  const Duration silence = now - m.last_heard;
+  if (silence >= o.heartbeat)
+    return fmt::format("lost: no heartbeat for {:.1f} s (frozen, or cut off)", Seconds(silence));
+  if (suspected && silence >= o.suspect)
+    return fmt::format("lost: no heartbeat for {:.1f} s while others could not reach it",
+                       Seconds(silence));
+  return "";
+}
+
+std::optional<Decision> OwnFailure(const JobState& s) {
+  int first = -1;
+  for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
+    const auto& failure = s.members[i].failure;
+    if (failure && (first < 0 || failure->at < s.members[first].failure->at)) first = i;
+  }
+  if (first < 0) return std::nullopt;
+  const MemberState& m = s.members[first];
+  const ReportedFailure& f = *m.failure;
+  return End(first, {f.code, m.task, f.host.empty() ? m.host : f.host, f.step, f.phase, f.message});
+}
+
+bool Fresh(const JobState& s) { return s.generation == 0 && s.adopted_size == 0; }
+
+namespace {
 
 // "worker 3, worker 4 and 17 others". Long lists help nobody, and this one may be made for each of
 // a thousand messages.
@@ -39,53 +84,10 @@ class List {
   std::string text_;
 };
 
-Verdict About(const MemberState& m, ExitCode code, std::string message) {
-  return {code, m.task, m.host, m.step, m.phase, std::move(message)};
-}
-
 // `message`, and who is in the collective that the others wait for.
 std::string WithStandings(std::string message, MonotonicTime now, const JobState& s) {
   const std::string standings = Standings(now, s);
   return standings.empty() ? message : fmt::format("{}; {}", message, standings);
-}
-
-Decision End(int member, Verdict verdict) {
-  Decision decision = Make(Action::kEndJob, Story(verdict), member);
-  decision.verdict = std::move(verdict);
-  return decision;
-}
-
-// Why member `m` is lost, or "" while it is not.
-std::string WhyLost(MonotonicTime now, const MemberState& m, const DecisionOptions& o,
-                    bool suspected) {
-  if (!m.connected) {
-    if (m.gone)
-      return "lost: its connection broke and its port refuses connections, the process is gone";
-    if (now - m.broken_at >= o.resume)
-      return fmt::format("lost: its connection broke and did not come back within {:.1f} s",
-                         Seconds(o.resume));
-    return "";
-  }
-  const Duration silence = now - m.last_heard;
-  if (silence >= o.heartbeat)
-    return fmt::format("lost: no heartbeat for {:.1f} s (frozen, or cut off)", Seconds(silence));
-  if (suspected && silence >= o.suspect)
-    return fmt::format("lost: no heartbeat for {:.1f} s while others could not reach it",
-                       Seconds(silence));
-  return "";
-}
-
-// The first own failure that anybody reported.
-std::optional<Decision> OwnFailure(const JobState& s) {
-  int first = -1;
-  for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
-    const auto& failure = s.members[i].failure;
-    if (failure && (first < 0 || failure->at < s.members[first].failure->at)) first = i;
-  }
-  if (first < 0) return std::nullopt;
-  const MemberState& m = s.members[first];
-  const ReportedFailure& f = *m.failure;
-  return End(first, {f.code, m.task, f.host.empty() ? m.host : f.host, f.step, f.phase, f.message});
 }
 
 // The first reporter of a failed collective of this generation.
@@ -219,9 +221,6 @@ std::optional<Decision> CollectiveError(MonotonicTime now, const JobState& s,
   return End(first, About(m, ExitCode::kRetryable, std::move(message)));
 }
 
-// There is no state yet that would be lost.
-bool Fresh(const JobState& s) { return s.generation == 0 && s.adopted_size == 0; }
-
 // Elastic: a member that was asked to stop leaves, where enough others remain; else all stop.
 std::optional<Decision> Leaver(const JobState& s, const DecisionOptions& o) {
   if (s.stop_requested || o.min_members == 0) return std::nullopt;
@@ -273,6 +272,8 @@ std::string FewerWillDo(MonotonicTime now, const JobState& s, const DecisionOpti
                      Seconds(o.grace));
 }
 
+}  // namespace
+
 Decision NotAllCame(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
   if (Fresh(s))
     return End(-1, {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
@@ -297,6 +298,8 @@ Decision NotAllCame(MonotonicTime now, const JobState& s, const DecisionOptions&
                   fmt::format("no generation could be formed within {:g} s (timeouts.rejoin): {}",
                               Seconds(o.rejoin), RosterLine(now, s))});
 }
+
+namespace {
 
 Decision DecideJoining(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
   // No step will come at which all could agree to stop.
@@ -447,6 +450,7 @@ std::string_view StageName(Stage stage) {
 
 Decision Decide(MonotonicTime now, const JobState& state, const DecisionOptions& options) {
   if (state.stage == Stage::kEnding) return DecideEnding(now, state, options);
+  if (options.independent) return DecideIndependent(now, state, options);
   if (auto decision = OwnFailure(state)) return *std::move(decision);
   if (auto decision = LostMember(now, state, options)) return *std::move(decision);
   if (auto decision = PhaseDeadline(now, state, options)) return *std::move(decision);
@@ -465,12 +469,14 @@ Duration AllowForLateness(MonotonicTime now, JobState* state, const DecisionOpti
   auto move = [now, gap](MonotonicTime* t) { *t = std::min(now, *t + gap); };
   move(&state->started);
   move(&state->stage_since);
+  move(&state->servers_since);
   for (MemberState& m : state->members) {
     move(&m.broken_at);
     move(&m.last_heard);
     move(&m.phase_since);
     move(&m.collective_since);
     move(&m.finished_at);
+    if (m.missing_since) move(&*m.missing_since);
     if (m.formation_error) move(&m.formation_error->at);
     if (m.collective_error) move(&m.collective_error->at);
   }

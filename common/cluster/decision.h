@@ -41,8 +41,13 @@ struct DecisionOptions {
   Duration grace = std::chrono::seconds(30);
   // A parameter-server job: once all declared members have joined, each is on its own. One that is
   // lost, or does not get on, is dropped, and whoever comes is admitted; the job's end is decided
-  // elsewhere (Coordinator::End).
+  // elsewhere (Coordinator::End), unless one that is needed stays away for `rejoin`: a ps, or all
+  // workers.
   bool independent = false;
+  int spare_servers = 0;  // so many ps may be missing: what they hold is on others too
+  // After a restart of the chief, those that hold state of the run are admitted at once, new ones
+  // once all are there, or this long after the first.
+  Duration newcomers = std::chrono::seconds(4);
 };
 
 // The error of one generation as a member reported it.
@@ -66,12 +71,15 @@ struct MemberState {
   std::string why_missing = "never connected";
   std::optional<MonotonicTime> missing_since;  // of a connection that was lost
 
-  bool in_generation = false;  // of JobState::generation
+  bool in_generation = false;  // of JobState::generation; independent: of its own
   bool joined = false;         // has an accepted session, or one that may resume
   bool connected = false;      // the session stands
   bool gone = false;           // the session broke and the process's port refuses connections
   MonotonicTime broken_at, last_heard;
   uint64_t incarnation = 0;
+  uint64_t generation = 0;  // independent: the one of itself alone
+  bool again = false;       // came with state of this run
+  std::string abandoned;    // has ended, and why nobody starts it again
   std::string host;
   int64_t pid = 0;  // 0: not known
 
@@ -108,6 +116,8 @@ struct JobState {
   // The largest generation that a member came with from an earlier chief: its state lives on here.
   // 0: nobody came with any.
   int adopted_size = 0;
+  // Independent: when a ps was admitted last. Workers wait for servers, not the other way round.
+  MonotonicTime servers_since;
   // All steps are done: what is left (passes over other splits, the result) needs nobody else, and
   // the others may have left with the job's verdict.
   bool through = false;
@@ -120,7 +130,7 @@ struct JobState {
 
 enum class Action {
   kWait,
-  kForm,             // enough are ready: form a generation of them
+  kForm,             // enough are ready: form a generation of them; independent: of `member`
   kStart,            // all have formed it: train
   kDrop,             // `member` is not there after all, and is missed by nobody: wait for it again
   kAbortGeneration,  // and form another one, `member` (if any) being dropped

@@ -1,0 +1,169 @@
+// Members that are independent of each other, over real sessions.
+#include <gmock/gmock.h>
+
+#include "chief/member_events.h"
+#include "tests/unit/control/harness.h"
+
+namespace muster {
+namespace {
+
+using testing::Crew;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::TestCluster;
+using ::testing::UnorderedElementsAre;
+
+constexpr Duration kPatience = std::chrono::seconds(20);
+
+// What was told, in order: "in worker:0", "again ps:0", "lost worker:1", "stop".
+class Told final : public MemberEvents {
+ public:
+  void OnAdmitted(const AdmittedMember& m) override { Add((m.again ? "again " : "in ") + m.task); }
+  void OnLost(const std::string& task, uint64_t, const std::string&) override {
+    Add("lost " + task);
+  }
+  void OnStopRequested() override { Add("stop"); }
+
+  std::vector<std::string> Wait(size_t count) {
+    absl::MutexLock lock(&mu_);
+    const absl::Time deadline = absl::Now() + absl::FromChrono(kPatience);
+    while (told_.size() < count)
+      if (wake_.WaitWithDeadline(&mu_, deadline)) break;
+    return told_;
+  }
+  std::vector<std::string> WaitAndClear(size_t count) {
+    std::vector<std::string> told = Wait(count);
+    absl::MutexLock lock(&mu_);
+    told_.clear();
+    return told;
+  }
+
+ private:
+  void Add(std::string what) {
+    absl::MutexLock lock(&mu_);
+    told_.push_back(std::move(what));
+    wake_.SignalAll();
+  }
+  absl::Mutex mu_;
+  absl::CondVar wake_;
+  std::vector<std::string> told_ ABSL_GUARDED_BY(mu_);
+};
+
+class IndependentControlTest : public ::testing::Test {
+ protected:
+  // worker:0, worker:1 and ps:0; the chief's task is none of them.
+  IndependentControlTest() : cluster_(2) {}
+
+  CoordinatorOptions Options() {
+    CoordinatorOptions options = cluster_.coordinator_options();
+    for (int i = 0; i < 3; ++i) options.members[i].task = TaskOf(i);
+    options.decision.recover = options.decision.independent = true;
+    options.events = &told_;
+    options.own_member = -1;
+    return options;
+  }
+  static std::string TaskOf(int i) { return i < 2 ? "worker:" + std::to_string(i) : "ps:0"; }
+  MemberOptions OptionsOf(int i) {
+    MemberOptions options = cluster_.member_options(i);
+    options.task = TaskOf(i);
+    options.is_chief = false;
+    options.recover = true;
+    return options;
+  }
+  // Stays until the job's end.
+  static absl::Status Stay(Member& member, Generation& generation) {
+    if (generation.job_done) return absl::OkStatus();
+    EXPECT_EQ(generation.world_size(), 1);
+    while (true) {
+      member.SetPhase(Phase::kData, 3);
+      const absl::Status over = member.WaitOver();
+      if (!absl::IsAborted(over)) return over;
+      const auto next = member.NextGeneration(3);
+      if (!next.ok()) return next.status();
+      if (next->job_done) return absl::OkStatus();
+    }
+  }
+  void AddAll() {
+    for (int i = 0; i < 3; ++i) crew_.Add(OptionsOf(i), Stay);
+  }
+
+  TestCluster cluster_;
+  Told told_;
+  Crew crew_;
+};
+
+TEST_F(IndependentControlTest, AllAreInOnceAllHaveComeAndTheVerdictEndsThem) {
+  ASSERT_TRUE(cluster_.StartChief(Options()).ok());
+  AddAll();
+  EXPECT_THAT(told_.Wait(3), UnorderedElementsAre("in worker:0", "in worker:1", "in ps:0"));
+  cluster_.coordinator().End({ExitCode::kDone, "", "", -1, Phase::kEnding, ""});
+  crew_.Join();
+  EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(crew_.result(i).ok()) << crew_.result(i);
+}
+
+TEST_F(IndependentControlTest, ALossIsToldAndANewProcessIsTakenInWhileTheOthersStay) {
+  ASSERT_TRUE(cluster_.StartChief(Options()).ok());
+  crew_.Add(OptionsOf(0), Stay);
+  crew_.Add(OptionsOf(2), Stay);
+  {
+    const auto doomed = Member::Make(OptionsOf(1));
+    const auto generation = doomed->NextGeneration(0);
+    ASSERT_TRUE(generation.ok()) << generation.status();
+    EXPECT_THAT(told_.WaitAndClear(3),
+                UnorderedElementsAre("in worker:0", "in worker:1", "in ps:0"));
+    cluster_.data_port(1).Close();
+  }
+  EXPECT_THAT(told_.WaitAndClear(1), ElementsAre("lost worker:1"));
+  crew_.Add(OptionsOf(1), Stay);
+  EXPECT_THAT(told_.WaitAndClear(1), ElementsAre("in worker:1"));
+  cluster_.coordinator().End({ExitCode::kDone, "", "", -1, Phase::kEnding, ""});
+  crew_.Join();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(crew_.result(i).ok()) << crew_.result(i);
+}
+
+TEST_F(IndependentControlTest, ARestartedChiefFindsItsMembersAgain) {
+  ASSERT_TRUE(cluster_.StartChief(Options()).ok());
+  AddAll();
+  told_.WaitAndClear(3);
+  cluster_.StopChief();
+  CoordinatorOptions options = Options();
+  options.epoch = 2;
+  options.decision.newcomers = kPatience;
+  ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
+  EXPECT_THAT(told_.WaitAndClear(3),
+              UnorderedElementsAre("again worker:0", "again worker:1", "again ps:0"));
+  cluster_.coordinator().End({ExitCode::kDone, "", "", -1, Phase::kEnding, ""});
+  crew_.Join();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(crew_.result(i).ok()) << crew_.result(i);
+}
+
+TEST_F(IndependentControlTest, ARequestToStopAtOneMemberIsTold) {
+  ASSERT_TRUE(cluster_.StartChief(Options()).ok());
+  AddAll();
+  told_.WaitAndClear(3);
+  crew_.member(2).RequestStop();
+  EXPECT_THAT(told_.WaitAndClear(1), ElementsAre("stop"));
+  cluster_.coordinator().End({ExitCode::kPreempted, "", "", -1, Phase::kEnding, "stopped"});
+  crew_.Join();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(ExitCodeOf(crew_.result(i)), ExitCode::kPreempted);
+}
+
+TEST_F(IndependentControlTest, AFailureOfOneEndsTheJobForAll) {
+  ASSERT_TRUE(cluster_.StartChief(Options()).ok());
+  crew_.Add(OptionsOf(0), Stay);
+  crew_.Add(OptionsOf(2), Stay);
+  crew_.Add(OptionsOf(1), [](Member& member, Generation&) {
+    const absl::Status failure = ProgramError("a bug");
+    member.ReportFailure(failure);
+    return failure;
+  });
+  crew_.Join();
+  EXPECT_THAT(std::string(Message(crew_.result(0))), HasSubstr("a bug"));
+  const Verdict verdict = cluster_.coordinator().Wait();
+  EXPECT_EQ(verdict.code, ExitCode::kProgramFailed);
+  EXPECT_EQ(verdict.task, "worker:1");
+}
+
+}  // namespace
+}  // namespace muster
