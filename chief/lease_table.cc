@@ -6,14 +6,22 @@
 
 namespace muster {
 
+int64_t LeaseTable::batches_per_epoch() const {
+  const int64_t whole = options_.examples / options_.batch;
+  return options_.drop_remainder || options_.examples % options_.batch == 0 ? whole : whole + 1;
+}
+
 bool LeaseTable::NoneLeft() const {
   const int64_t open = static_cast<int64_t>(held_.size() + returned_.size());
   return epoch_ >= options_.epochs ||
          (options_.max_steps && completed_ + open >= *options_.max_steps);
 }
 
+// By the grid of batches, so that a place within one (of a run with another batch size) comes back
+// to it.
 Lease LeaseTable::TakeNew() {
-  Lease lease{next_id_++, epoch_, offset_, std::min(offset_ + options_.batch, options_.examples)};
+  const int64_t grid_end = (offset_ / options_.batch + 1) * options_.batch;
+  Lease lease{next_id_++, epoch_, offset_, std::min(grid_end, options_.examples)};
   offset_ = lease.end;
   const int64_t left = options_.examples - offset_;
   if (left == 0 || (options_.drop_remainder && left < options_.batch)) {
@@ -21,6 +29,17 @@ Lease LeaseTable::TakeNew() {
     offset_ = 0;
   }
   return lease;
+}
+
+std::string LeaseTable::WhyShut() const {
+  if (gate_.closed) return "leases out are waited for";
+  if (options_.epoch_barrier && offset_ == 0 && !held_.empty())
+    return fmt::format("{} leases of the epoch before are out", held_.size());
+  if (gate_.steps && completed_ + static_cast<int64_t>(held_.size()) >= *gate_.steps)
+    return fmt::format("step {} is to be saved", *gate_.steps);
+  if (gate_.last_epoch && epoch_ > *gate_.last_epoch)
+    return fmt::format("epoch {} is not through", *gate_.last_epoch + 1);
+  return "";
 }
 
 LeaseTable::Answer LeaseTable::Next(int worker) {
@@ -31,53 +50,80 @@ LeaseTable::Answer LeaseTable::Next(int worker) {
     answer.lease.again = true;
     returned_.pop_front();
     ++repeated_;
+    repeated_examples_ += answer.lease.examples();
   } else if (NoneLeft()) {
     answer.state = held_.empty() ? State::kDone : State::kWait;
     answer.reason = fmt::format("{} of the last leases are out", held_.size());
     return answer;
-  } else if (options_.epoch_barrier && offset_ == 0 && !held_.empty()) {
+  } else if (answer.reason = WhyShut(); !answer.reason.empty()) {
     answer.state = State::kWait;
-    answer.reason = fmt::format("{} leases of the epoch before are out", held_.size());
     return answer;
   } else {
     answer.lease = TakeNew();
   }
   answer.state = State::kLeased;
-  held_[worker] = answer.lease;
+  held_[answer.lease.id] = {worker, answer.lease};
   return answer;
 }
 
 bool LeaseTable::Complete(int worker, int64_t lease) {
-  const auto held = held_.find(worker);
-  if (held == held_.end() || held->second.id != lease) return false;
+  const auto held = held_.find(lease);
+  if (held == held_.end() || held->second.first != worker) return false;
   ++completed_;
-  examples_ += held->second.examples();
+  examples_ += held->second.second.examples();
   held_.erase(held);
   return true;
 }
 
-bool LeaseTable::Lose(int worker) {
-  const auto held = held_.find(worker);
-  if (held == held_.end()) return false;
-  const auto later = std::find_if(returned_.begin(), returned_.end(),
-                                  [&](const Lease& lease) { return lease.id > held->second.id; });
-  returned_.insert(later, held->second);
-  held_.erase(held);
+int LeaseTable::Lose(int worker) {
+  int lost = 0;
+  for (auto held = held_.begin(); held != held_.end();) {
+    if (held->second.first != worker) {
+      ++held;
+      continue;
+    }
+    const Lease& lease = held->second.second;
+    const auto later = std::find_if(returned_.begin(), returned_.end(),
+                                    [&](const Lease& other) { return other.id > lease.id; });
+    returned_.insert(later, lease);
+    held = held_.erase(held);
+    ++lost;
+  }
+  return lost;
+}
+
+bool LeaseTable::Reach(int64_t id) {
+  while (next_id_ <= id) {
+    if (epoch_ >= options_.epochs) return false;
+    returned_.push_back(TakeNew());
+  }
+  return id > 0;
+}
+
+bool LeaseTable::Adopt(int worker, int64_t id) {
+  const auto open = std::find_if(returned_.begin(), returned_.end(),
+                                 [id](const Lease& lease) { return lease.id == id; });
+  if (open == returned_.end()) return false;
+  held_[id] = {worker, *open};
+  returned_.erase(open);
   return true;
 }
+
+bool LeaseTable::Settle(int64_t id) { return Adopt(-1, id) && Complete(-1, id); }
 
 bool LeaseTable::done() const { return NoneLeft() && held_.empty() && returned_.empty(); }
 
 int64_t LeaseTable::completed_epoch() const {
   int64_t first = epoch_;  // that is not
-  for (const auto& [worker, lease] : held_) first = std::min(first, lease.epoch);
+  for (const auto& [id, held] : held_) first = std::min(first, held.second.epoch);
   for (const Lease& lease : returned_) first = std::min(first, lease.epoch);
   return first - 1;
 }
 
 LeaseTable::Record LeaseTable::ToRecord() const {
-  Record record{epoch_, offset_, completed_, examples_, repeated_, next_id_, {}};
-  for (const auto& [worker, lease] : held_) record.open.push_back(lease);
+  Record record{epoch_,   offset_, completed_, examples_, repeated_, repeated_examples_,
+                next_id_, {}};
+  for (const auto& [id, held] : held_) record.open.push_back(held.second);
   record.open.insert(record.open.end(), returned_.begin(), returned_.end());
   std::sort(record.open.begin(), record.open.end(),
             [](const Lease& a, const Lease& b) { return a.id < b.id; });
@@ -91,9 +137,22 @@ LeaseTable LeaseTable::FromRecord(const Options& options, const Record& record) 
   table.completed_ = record.completed;
   table.examples_ = record.examples;
   table.repeated_ = record.repeated;
+  table.repeated_examples_ = record.repeated_examples;
   table.next_id_ = record.next_id;
   table.returned_.assign(record.open.begin(), record.open.end());
   return table;
+}
+
+LeaseTable::Record LeaseTable::RecordAt(const Options& options, int64_t epoch, int64_t offset,
+                                        int64_t completed, int64_t examples) {
+  Record record{epoch, offset, completed, examples};
+  if (offset >= options.examples) {  // epochs have become shorter
+    ++record.epoch;
+    record.offset = 0;
+  }
+  record.next_id =
+      record.epoch * LeaseTable(options).batches_per_epoch() + record.offset / options.batch + 1;
+  return record;
 }
 
 void ClockTable::Join(int worker) {

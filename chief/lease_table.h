@@ -1,6 +1,9 @@
 // Which worker of a parameter-server job works on which examples: batches of an epoch's order are
-// leased one at a time, and come back when their worker is lost. Pure bookkeeping, no I/O; for one
-// thread at a time.
+// leased, and come back when their worker is lost. Pure bookkeeping, no I/O; for one thread at a
+// time.
+//
+// A lease's id tells its place: (batches of an epoch) x epoch + (number in it) + 1. So a chief that
+// was restarted knows what a worker speaks of, also where its record is older than that lease.
 //
 // Each example of an epoch is leased exactly once when nobody dies, and at least once otherwise: a
 // lost worker's batch may have been pushed in part, and is leased again. An epoch's last batches
@@ -19,7 +22,7 @@ namespace muster {
 
 // Examples [begin, end) of an epoch, in that epoch's order.
 struct Lease {
-  int64_t id = 0;  // from 1, never used twice
+  int64_t id = 0;  // from 1
   int64_t epoch = 0;
   int64_t begin = 0, end = 0;
   bool again = false;  // a lost worker had it before
@@ -48,41 +51,66 @@ class LeaseTable {
     Lease lease;         // kLeased
     std::string reason;  // kWait, for a log
   };
-  // REQUIRES: `worker` holds none.
+  // `worker` may hold others.
   Answer Next(int worker);
   // The whole push of `worker`'s lease was applied. False: it does not hold that one (it was lost
   // meanwhile, and its lease with it), and nothing changed.
   bool Complete(int worker, int64_t lease);
-  // Its lease goes to the next one who asks. True: it held one.
-  bool Lose(int worker);
+  // Its leases go to the next ones who ask. How many it held.
+  int Lose(int worker);
+  // What no new lease passes for now; those of lost workers do.
+  struct Gate {
+    bool closed = false;
+    std::optional<int64_t> steps;       // completed, or out
+    std::optional<int64_t> last_epoch;  // none of a later one
+  };
+  void set_gate(const Gate& gate) { gate_ = gate; }
+  const Gate& gate() const { return gate_; }
+
+  // ---- After FromRecord: what workers tell that the record does not know.
+  // All leases up to `id` are given, at least to nobody in particular. False: there is no such one.
+  bool Reach(int64_t id);
+  // An open one is `worker`'s. False: it is not open.
+  bool Adopt(int worker, int64_t id);
+  // It was completed. False: that was known.
+  bool Settle(int64_t id);
 
   int64_t completed() const { return completed_; }  // leases: the job's steps
   int64_t examples() const { return examples_; }    // of completed leases
   int64_t repeated() const { return repeated_; }    // leases that were given again
-  int64_t epoch() const { return epoch_; }          // of the next new lease
-  bool done() const;                                // all are completed
+  int64_t repeated_examples() const { return repeated_examples_; }
+  int64_t epoch() const { return epoch_; }  // of the next new lease
+  const std::map<int64_t, std::pair<int, Lease>>& held() const { return held_; }  // id -> by whom
+  const std::deque<Lease>& returned() const { return returned_; }                 // by lost workers
+  int64_t batches_per_epoch() const;
+  bool done() const;  // all are completed
   // The last epoch of which every lease is completed; -1: none.
   int64_t completed_epoch() const;
 
   // What a checkpoint holds: all that is not completed. A table that is made of it leases the rest.
   struct Record {
     int64_t epoch = 0, offset = 0;  // of the next new lease
-    int64_t completed = 0, examples = 0, repeated = 0, next_id = 1;
+    int64_t completed = 0, examples = 0, repeated = 0, repeated_examples = 0, next_id = 1;
     std::vector<Lease> open;  // leased or returned, in the order of ids
   };
   Record ToRecord() const;
   static LeaseTable FromRecord(const Options& options, const Record& record);
+  // Of a run that goes on at a place where nothing is open.
+  static Record RecordAt(const Options& options, int64_t epoch, int64_t offset, int64_t completed,
+                         int64_t examples);
 
  private:
-  bool NoneLeft() const;  // no new one
+  bool NoneLeft() const;        // no new one
+  std::string WhyShut() const;  // the gate, or an epoch that is not through; "": neither
   Lease TakeNew();
 
   Options options_;
   int64_t epoch_ = 0, offset_ = 0;
   int64_t next_id_ = 1;
-  int64_t completed_ = 0, examples_ = 0, repeated_ = 0;
-  std::map<int, Lease> held_;   // by worker
-  std::deque<Lease> returned_;  // by lost workers, the oldest first
+  int64_t completed_ = 0, examples_ = 0, repeated_ = 0, repeated_examples_ = 0;
+  Gate gate_;
+  std::map<int64_t, std::pair<int, Lease>> held_;  // by id: of which worker
+  std::deque<Lease> returned_;                     // by lost workers, the oldest first
 };
 
 // How far workers may run apart: batch c of a worker (from 1) starts when every live worker has

@@ -57,9 +57,9 @@ TEST(LeaseTable, EachExampleOnceWhoeverIsFaster) {
 TEST(LeaseTable, ALostWorkersBatchIsLeasedAgain) {
   LeaseTable table({.examples = 30, .batch = 10});
   const Lease first = table.Next(0).lease, second = table.Next(1).lease;
-  EXPECT_TRUE(table.Lose(1));
-  EXPECT_TRUE(table.Lose(0));
-  EXPECT_FALSE(table.Lose(0));
+  EXPECT_EQ(table.Lose(1), 1);
+  EXPECT_EQ(table.Lose(0), 1);
+  EXPECT_EQ(table.Lose(0), 0);
   EXPECT_FALSE(table.Complete(0, first.id)) << "it came too late";
   const auto again = table.Next(2);
   EXPECT_EQ(again.lease.id, first.id) << "the oldest first";
@@ -148,6 +148,73 @@ TEST(LeaseTable, ARecordHoldsAllThatIsNotCompleted) {
     EXPECT_TRUE(tally.AllOnce()) << cut;
     EXPECT_EQ(table.completed(), 20);
   }
+}
+
+TEST(LeaseTable, AWorkerMayHoldSeveral) {
+  LeaseTable table({.examples = 40, .batch = 10});
+  const Lease first = table.Next(0).lease, second = table.Next(0).lease,
+              third = table.Next(1).lease;
+  EXPECT_TRUE(table.Complete(0, second.id));
+  EXPECT_FALSE(table.Complete(1, first.id)) << "it is another worker's";
+  EXPECT_EQ(table.Lose(0), 1);
+  EXPECT_EQ(table.Next(1).lease.id, first.id);
+  EXPECT_EQ(table.repeated_examples(), 10);
+  EXPECT_EQ(table.held().size(), 2u);
+  EXPECT_EQ(table.held().at(third.id).first, 1);
+}
+
+TEST(LeaseTable, StopsAtALimitAndGoesOn) {
+  LeaseTable table({.examples = 100, .batch = 10});
+  table.set_gate({.steps = 2});
+  const Lease first = table.Next(0).lease, second = table.Next(1).lease;
+  EXPECT_EQ(table.Next(2).state, State::kWait);
+  table.Complete(0, first.id);
+  EXPECT_EQ(table.Next(2).state, State::kWait);
+  EXPECT_EQ(table.Lose(1), 1);
+  EXPECT_EQ(table.Next(0).lease.id, second.id) << "what the limit counts may be leased again";
+  table.Complete(0, second.id);
+  table.set_gate({.steps = 4});
+  EXPECT_EQ(table.Next(0).state, State::kLeased);
+  table.set_gate({.closed = true});
+  EXPECT_EQ(table.Next(1).state, State::kWait);
+  LeaseTable epochs({.examples = 10, .batch = 10, .epochs = 3});
+  epochs.set_gate({.last_epoch = 0});
+  const Lease only = epochs.Next(0).lease;
+  EXPECT_EQ(epochs.Lose(0), 1);
+  EXPECT_EQ(epochs.Next(1).state, State::kLeased) << "of an epoch that the gate lets through";
+  epochs.Complete(1, only.id);
+  EXPECT_EQ(epochs.Next(1).state, State::kWait);
+}
+
+TEST(LeaseTable, AnIdTellsThePlace) {
+  const LeaseTable::Options options{.examples = 25, .batch = 10, .epochs = 4};
+  // A chief knew of three leases; since then workers completed one more, and hold two.
+  LeaseTable before(options);
+  for (const int worker : {0, 0, 1}) (void)before.Next(worker);
+  before.Complete(0, 1);
+  LeaseTable table = LeaseTable::FromRecord(options, before.ToRecord());
+  EXPECT_TRUE(table.Reach(6));
+  EXPECT_TRUE(table.Settle(2));
+  EXPECT_FALSE(table.Settle(2));
+  EXPECT_FALSE(table.Settle(1)) << "known from the record";
+  EXPECT_TRUE(table.Settle(3));
+  EXPECT_TRUE(table.Adopt(1, 5));
+  EXPECT_TRUE(table.Adopt(0, 6));
+  EXPECT_FALSE(table.Adopt(0, 6));
+  EXPECT_EQ(table.held().at(6).second.epoch, 1);
+  EXPECT_EQ(table.held().at(6).second.begin, 20);
+  EXPECT_EQ(table.held().at(6).second.end, 25);
+  EXPECT_EQ(table.completed(), 3);
+  EXPECT_EQ(table.Next(2).lease.id, 4) << "nobody has told of it";
+  EXPECT_FALSE(table.Reach(13)) << "there are 12";
+
+  // And from a checkpoint of another batch size: back to the grid.
+  LeaseTable on = LeaseTable::FromRecord(options, LeaseTable::RecordAt(options, 2, 8, 7, 58));
+  const Lease lease = on.Next(0).lease;
+  EXPECT_EQ(lease.id, 7);
+  EXPECT_EQ(lease.begin, 8);
+  EXPECT_EQ(lease.end, 10);
+  EXPECT_EQ(LeaseTable::RecordAt(options, 2, 25, 7, 58).epoch, 3);
 }
 
 TEST(ClockTable, NobodyRunsFurtherAheadThanAllowed) {

@@ -1,0 +1,50 @@
+// Which ps task is primary and backup of which shard, after a loss, a return, a restore: pure
+// functions. There are as many shards as ps tasks; shard s is at home on task s, and with two
+// replicas also on the next one.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace muster {
+
+struct ShardPlacement {
+  int primary = -1;      // -1: nobody has its state, until it is restored
+  int backup = -1;       // -1: none
+  bool in_sync = false;  // the backup has whatever was acknowledged
+  friend bool operator==(const ShardPlacement&, const ShardPlacement&) = default;
+};
+using Placements = std::vector<ShardPlacement>;  // by shard
+
+// All tasks are there, and all copies have been filled.
+Placements FirstPlacements(int servers, int replicas);
+
+// A task is gone: its backups in sync take its place. Shards of which it held the only copy have
+// none.
+void LoseServer(int task, Placements* placements);
+
+// Which tasks are there, and can take a shard.
+using Present = std::set<int>;
+
+// Shards that nobody has and somebody may restore: (shard, task), the first of its homes that is
+// there.
+std::vector<std::pair<int, int>> ToRestore(const Placements& placements, const Present& present,
+                                           int replicas);
+// `task` has been filled with the shard.
+void Restored(int shard, int task, Placements* placements);
+
+// Gives shards without a backup one, not in sync. True: something changed.
+bool AddBackups(const Present& present, int replicas, Placements* placements);
+
+// A primary says that its backup is up to date. True: it was not known.
+bool Synced(int primary, int shard, Placements* placements);
+
+// Where a restarted chief begins: of what its record says, that which the tasks that are there
+// still hold. `serving`: by task, the shards whose whole state it has.
+Placements AdoptPlacements(const Placements& record, const std::vector<std::set<int>>& serving);
+
+bool Complete(const Placements& placements);         // every shard has a primary
+std::string Describe(const Placements& placements);  // "shard 0 on ps 0, backup ps 1; ..."
+
+}  // namespace muster

@@ -1,0 +1,134 @@
+// A chief's record of its WorkTable, and how a restarted one fills what its record does not know
+// with what the workers tell.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "chief/work_table_impl.h"
+#include "common/base/status.h"
+
+namespace muster {
+
+bool WorkTable::Adopting() const {
+  return from_record_ && std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) {
+           return worker.second.alive && worker.second.told && !worker.second.heard;
+         });
+}
+
+void WorkTable::TakeHeld(int worker, int64_t id) {
+  if (id <= 0 || (id & kPartBit) != 0) return;
+  if (!synchronous()) {
+    if (leases_.Reach(id)) leases_.Adopt(worker, id);
+    return;
+  }
+  const int64_t place = id / options_.workers;
+  if (place >> kEraShift == era_)
+    told_holders_[place & ((int64_t{1} << kEraShift) - 1)]
+                 [static_cast<int>(id % options_.workers)] = worker;
+}
+
+void WorkTable::HearThem() {
+  if (!from_record_ || Adopting()) return;
+  from_record_ = false;
+  if (synchronous()) AdoptShares();
+}
+
+// max_staleness 0: the steps of which all shares were told are done, in their order; of the first
+// other one, what was told.
+void WorkTable::AdoptShares() {
+  while (true) {
+    const LeaseTable::Record record = leases_.ToRecord();
+    const int64_t id = record.open.empty() ? record.next_id : record.open.front().id;
+    const auto told = told_shares_.find(id);
+    const auto holders = told_holders_.find(id);
+    if (told == told_shares_.end() && holders == told_holders_.end()) break;
+    if (!leases_.Reach(id) || !leases_.Adopt(-1, id)) break;
+    Begin(leases_.held().at(id).second);
+    if (holders != told_holders_.end())
+      for (const auto& [share, worker] : holders->second) {
+        step_->shares[share].holder = worker;
+        step_->shares[share].given = true;
+      }
+    if (told != told_shares_.end())
+      for (auto& [share, done] : told->second) {
+        step_->shares[share].done = done;
+        step_->shares[share].holder = -1;
+      }
+    CompleteShares();
+    if (step_) break;
+  }
+  told_shares_.clear();
+  told_holders_.clear();
+}
+
+// ---- As JSON
+
+namespace {
+
+Json LeaseToJson(const Lease& lease) {
+  return Json::array({lease.id, lease.epoch, lease.begin, lease.end});
+}
+
+}  // namespace
+
+Json WorkTable::ToRecord() const {
+  const LeaseTable::Record leases = leases_.ToRecord();
+  Json open = Json::array(), staleness = Json::object();
+  for (const Lease& lease : leases.open) open.push_back(LeaseToJson(lease));
+  for (const auto& [worker, record] : staleness_)
+    staleness[std::to_string(worker)] = Json::array({record.max, record.pushes, record.sum});
+  return {{"epoch", leases.epoch},
+          {"offset", leases.offset},
+          {"completed", leases.completed},
+          {"examples", leases.examples},
+          {"repeated", leases.repeated},
+          {"repeated_examples", leases.repeated_examples},
+          {"repeated_shares", repeated_shares_},
+          {"next_id", leases.next_id},
+          {"open", std::move(open)},
+          {"batch", options_.leases.batch},
+          {"era", era_},
+          {"epoch_loss_sum", epoch_loss_sum_},
+          {"epoch_examples", epoch_examples_},
+          {"epoch_steps", epoch_steps_},
+          {"epoch_metric_sums", epoch_metric_sums_},
+          {"epoch_over", epoch_over_},
+          {"staleness", std::move(staleness)}};
+}
+
+absl::StatusOr<std::unique_ptr<WorkTable>> WorkTable::FromRecord(const Options& options,
+                                                                 const Json& json) {
+  auto table = std::make_unique<WorkTable>(options, checkpoint::TrainingState());
+  try {
+    LeaseTable::Record record;
+    record.epoch = json.at("epoch");
+    record.offset = json.at("offset");
+    record.completed = json.at("completed");
+    record.examples = json.at("examples");
+    record.repeated = json.at("repeated");
+    record.repeated_examples = json.at("repeated_examples");
+    record.next_id = json.at("next_id");
+    for (const Json& open : json.at("open"))
+      record.open.push_back({open.at(0), open.at(1), open.at(2), open.at(3)});
+    if (json.at("batch") != options.leases.batch)
+      return DataError("the servers' record of leases was made with another batch size");
+    table->leases_ = LeaseTable::FromRecord(options.leases, record);
+    table->repeated_shares_ = json.at("repeated_shares");
+    table->era_ = json.at("era");
+    table->epoch_loss_sum_ = json.at("epoch_loss_sum");
+    table->epoch_examples_ = json.at("epoch_examples");
+    table->epoch_steps_ = json.at("epoch_steps");
+    table->epoch_metric_sums_ = json.at("epoch_metric_sums").get<std::vector<double>>();
+    table->epoch_over_ = json.at("epoch_over");
+    for (const auto& [worker, numbers] : json.at("staleness").items())
+      table->staleness_[std::stoi(worker)] = {numbers.at(0), numbers.at(1), numbers.at(2)};
+  } catch (const std::exception& error) {
+    return DataError(fmt::format("the servers' record of leases cannot be read: {}", error.what()));
+  }
+  if (table->epoch_metric_sums_.size() != options.metric_sums)
+    return DataError("the servers' record of leases was made with other metrics");
+  table->from_record_ = true;
+  return table;
+}
+
+}  // namespace muster

@@ -1,0 +1,489 @@
+#include "chief/work_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "chief/work_table_impl.h"
+#include "common/base/status.h"
+
+namespace muster {
+namespace {
+
+// A lease and the one that is fetched while it is worked on.
+constexpr size_t kMostHeld = 2;
+// Batches of a pass that one lease covers at the most; fewer where workers would have few leases.
+constexpr int64_t kMostBatchesOfPart = 16;
+constexpr int64_t kPartsOfWorker = 4;
+
+bool Contains(const google::protobuf::RepeatedField<int64_t>& ids, int64_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+bool Wait(std::string reason, proto::NextReply* reply) {
+  reply->set_kind(proto::NextReply::WAIT);
+  reply->set_reason(std::move(reason));
+  return false;
+}
+
+}  // namespace
+
+std::pair<int64_t, int64_t> ShareOf(int64_t begin, int64_t end, int share, int shares) {
+  const int64_t each = (end - begin) / shares, extra = (end - begin) % shares;
+  const int64_t first = begin + share * each + std::min<int64_t>(share, extra);
+  return {first, first + each + (share < extra ? 1 : 0)};
+}
+
+WorkTable::WorkTable(const Options& options, const checkpoint::TrainingState& state)
+    : options_(options),
+      leases_(LeaseTable::FromRecord(options.leases,
+                                     LeaseTable::RecordAt(options.leases, state.epoch, state.offset,
+                                                          state.step, state.examples))),
+      // Steps of max_staleness 0 keep everybody together anyway.
+      clocks_(synchronous() ? std::nullopt : options.max_staleness) {
+  GoBack(state);
+  era_ = 0;
+}
+
+WorkTable::~WorkTable() = default;
+
+void WorkTable::GoBack(const checkpoint::TrainingState& state) {
+  for (const auto& [id, held] : leases_.held())
+    if (!synchronous()) workers_[held.first].lost.insert(id);
+  if (step_)
+    for (size_t i = 0; i < step_->shares.size(); ++i)
+      if (const int holder = step_->shares[i].holder; holder >= 0)
+        workers_[holder].lost.insert(ShareId(step_->lease.id, static_cast<int>(i)));
+  step_.reset();
+  pass_.reset();
+  completed_.clear();
+  const int64_t repeated = leases_.repeated(), examples = leases_.repeated_examples();
+  const int64_t made_again = std::max<int64_t>(0, leases_.examples() - state.examples);
+  LeaseTable::Record record =
+      LeaseTable::RecordAt(options_.leases, state.epoch, state.offset, state.step, state.examples);
+  record.repeated = repeated;
+  record.repeated_examples = examples + made_again;
+  const LeaseTable::Gate gate = leases_.gate();
+  leases_ = LeaseTable::FromRecord(options_.leases, record);
+  leases_.set_gate(gate);
+  epoch_loss_sum_ = state.epoch_loss_sum;
+  epoch_examples_ = state.epoch_examples;
+  epoch_metric_sums_ = state.epoch_metric_sums;
+  epoch_metric_sums_.resize(options_.metric_sums);
+  epoch_over_ = record.offset == 0;
+  epoch_steps_ = record.offset / options_.leases.batch;
+  ++era_;
+}
+
+// ---- Members
+
+void WorkTable::SetWorker(int worker, uint64_t incarnation, bool told) {
+  Worker& state = workers_[worker];
+  if (state.alive && state.incarnation == incarnation) return;
+  if (state.alive) LoseWorker(worker);
+  // The same process that comes back still holds what it had.
+  std::set<int64_t> lost;
+  if (state.incarnation == incarnation) lost = std::move(state.lost);
+  state = Worker{.incarnation = incarnation, .alive = true, .told = told, .lost = std::move(lost)};
+  clocks_.Join(worker);
+}
+
+void WorkTable::LoseWorker(int worker) {
+  const auto found = workers_.find(worker);
+  if (found == workers_.end() || !found->second.alive) return;
+  found->second.alive = false;
+  std::set<int64_t>& lost = found->second.lost;
+  for (const auto& [id, held] : leases_.held())
+    if (held.first == worker && !synchronous()) lost.insert(id);
+  leases_.Lose(worker);
+  if (step_) {
+    for (size_t i = 0; i < step_->shares.size(); ++i) {
+      if (step_->shares[i].holder != worker) continue;
+      lost.insert(ShareId(step_->lease.id, static_cast<int>(i)));
+      step_->shares[i].holder = -1;
+    }
+  }
+  if (pass_)
+    for (Pass::Part& part : pass_->parts)
+      if (part.holder == worker) part.holder = -1;
+  clocks_.Lose(worker);
+  HearThem();
+}
+
+bool WorkTable::Knows(int worker, uint64_t incarnation) const {
+  const auto found = workers_.find(worker);
+  return found != workers_.end() && found->second.alive && found->second.incarnation == incarnation;
+}
+
+std::map<int, uint64_t> WorkTable::workers() const {
+  std::map<int, uint64_t> all;
+  for (const auto& [index, worker] : workers_)
+    if (worker.alive) all[index] = worker.incarnation;
+  return all;
+}
+
+void WorkTable::PullAll() {
+  for (auto& [index, worker] : workers_) worker.pull = true;
+}
+
+bool WorkTable::Abandoned(int worker) const {
+  const auto found = workers_.find(worker);
+  return found != workers_.end() && !found->second.lost.empty();
+}
+
+// ---- What was done
+
+absl::Status WorkTable::Take(const proto::NextRequest& request) {
+  const int index = request.worker().worker();
+  Worker& worker = workers_[index];
+  for (const proto::BatchDone& done : request.done())
+    if (static_cast<size_t>(done.metric_sums_size()) != options_.metric_sums)
+      return ConfigurationError(
+          fmt::format("worker {} tells {} sums of metrics, the chief's program has {}: start all "
+                      "tasks with one program",
+                      index, done.metric_sums_size(), options_.metric_sums));
+  for (const proto::EvaluationDone& done : request.evaluated())
+    if (static_cast<size_t>(done.sums_size()) != options_.metric_sums + 2)
+      return ConfigurationError(
+          fmt::format("worker {} tells {} sums of an evaluation, the chief's program has {}", index,
+                      done.sums_size(), options_.metric_sums + 2));
+  for (const proto::BatchDone& done : request.done())
+    synchronous() ? TakeShare(index, done) : TakeBatch(index, done);
+  for (const proto::EvaluationDone& done : request.evaluated()) TakeEvaluated(done);
+  const bool adopting = Adopting();
+  if (adopting && !worker.heard)
+    for (const int64_t id : request.held()) TakeHeld(index, id);
+  worker.heard = true;
+  // What it was to forget and does not name, it has forgotten, or never knew.
+  std::erase_if(worker.lost, [&](int64_t id) { return !Contains(request.held(), id); });
+  if (adopting) HearThem();
+  return absl::OkStatus();
+}
+
+void WorkTable::TakeBatch(int worker, const proto::BatchDone& done) {
+  const int64_t id = done.lease();
+  const bool adopting = Adopting();
+  if (adopting && (id <= 0 || (id & kPartBit) != 0 || !leases_.Reach(id))) return;
+  if (adopting) leases_.Adopt(worker, id);
+  const auto held = leases_.held().find(id);
+  if (held == leases_.held().end()) return;
+  const Lease lease = held->second.second;
+  if (!leases_.Complete(worker, id)) return;
+  clocks_.Tick(worker);
+  Account(lease, {{worker, done}});
+}
+
+void WorkTable::TakeShare(int worker, const proto::BatchDone& done) {
+  const int64_t place = done.lease() / options_.workers;
+  const int share = static_cast<int>(done.lease() % options_.workers);
+  const int64_t lease = place & ((int64_t{1} << kEraShift) - 1);
+  if (done.lease() <= 0 || place >> kEraShift != era_) return;
+  if (Adopting()) {
+    told_shares_[lease].try_emplace(share, worker, done);
+    return;
+  }
+  if (!step_ || step_->lease.id != lease || step_->shares[share].done) return;
+  // Whoever brought it: the servers take each share once.
+  step_->shares[share].done.emplace(worker, done);
+  step_->shares[share].holder = -1;
+  CompleteShares();
+}
+
+void WorkTable::CompleteShares() {
+  std::vector<std::pair<int, proto::BatchDone>> parts;
+  for (const Share& share : step_->shares) {
+    if (!share.done) return;
+    parts.push_back(*share.done);
+  }
+  const Lease lease = step_->lease;
+  step_.reset();
+  leases_.Complete(-1, lease.id);
+  Account(lease, parts);
+}
+
+void WorkTable::TakeEvaluated(const proto::EvaluationDone& done) {
+  Pass::Part* part = pass_ ? pass_->Find(done.lease()) : nullptr;
+  if (part == nullptr || part->done) return;
+  part->done = true;
+  part->holder = -1;
+  ++pass_->done;
+  for (size_t i = 0; i < pass_->sums.size(); ++i) pass_->sums[i] += done.sums(static_cast<int>(i));
+}
+
+void WorkTable::Account(const Lease& lease,
+                        const std::vector<std::pair<int, proto::BatchDone>>& parts) {
+  if (epoch_over_) {
+    epoch_loss_sum_ = 0;
+    epoch_examples_ = epoch_steps_ = 0;
+    std::fill(epoch_metric_sums_.begin(), epoch_metric_sums_.end(), 0.0);
+    epoch_over_ = false;
+  }
+  CompletedStep step;
+  step.step = leases_.completed();
+  step.epoch = lease.epoch;
+  step.learning_rate = parts.front().second.learning_rate();
+  for (const auto& [worker, done] : parts) {
+    step.loss += done.loss();
+    step.examples += done.examples();
+    for (const auto& [name, value] : done.values()) step.values[name] += value;
+    for (size_t i = 0; i < epoch_metric_sums_.size(); ++i)
+      epoch_metric_sums_[i] += done.metric_sums(static_cast<int>(i));
+    step.compute_seconds = std::max(step.compute_seconds, done.compute_seconds());
+    step.wait_seconds = std::max(step.wait_seconds, done.wait_seconds());
+    step.input_seconds = std::max(step.input_seconds, done.input_seconds());
+    step.staleness.push_back({worker, {done.staleness_max(), done.staleness_mean()}});
+    staleness_[worker].Add(done.staleness_max(), done.staleness_mean());
+  }
+  epoch_loss_sum_ += step.loss * static_cast<double>(step.examples);
+  epoch_examples_ += step.examples;
+  step.step_in_epoch = ++epoch_steps_;
+  step.epoch_end = epoch_over_ = leases_.completed_epoch() >= lease.epoch;
+  step.through = leases_.done();
+  step.epoch_loss_sum = epoch_loss_sum_;
+  step.epoch_examples = epoch_examples_;
+  step.epoch_metric_sums = epoch_metric_sums_;
+  completed_.push_back(std::move(step));
+}
+
+std::vector<CompletedStep> WorkTable::TakeCompleted() {
+  std::vector<CompletedStep> all(std::make_move_iterator(completed_.begin()),
+                                 std::make_move_iterator(completed_.end()));
+  completed_.clear();
+  return all;
+}
+
+// ---- What to do next
+
+bool WorkTable::Holds(int worker, int64_t id) const {
+  if ((id & kPartBit) != 0) {
+    const Pass::Part* part = pass_ ? pass_->Find(id) : nullptr;
+    return part != nullptr && part->holder == worker;
+  }
+  if (synchronous()) {
+    const int64_t place = id / options_.workers;
+    return step_ && place == ((era_ << kEraShift) | step_->lease.id) &&
+           step_->shares[id % options_.workers].holder == worker;
+  }
+  const auto held = leases_.held().find(id);
+  return held != leases_.held().end() && held->second.first == worker;
+}
+
+bool WorkTable::Answer(const proto::NextRequest& request, proto::NextReply* reply) {
+  if (Adopting()) return Wait("other workers have to tell first what they did", reply);
+  if (AnswerLost(request, reply)) return true;
+  if (!request.want()) {
+    Wait("", reply);
+    return true;
+  }
+  if (done_) {
+    reply->set_kind(proto::NextReply::DONE);
+    return true;
+  }
+  if (pass_) return AnswerPart(request, reply);
+  return synchronous() ? AnswerShare(request, reply) : AnswerLease(request, reply);
+}
+
+bool WorkTable::AnswerLost(const proto::NextRequest& request, proto::NextReply* reply) {
+  const int worker = request.worker().worker();
+  for (const int64_t id : request.held()) {
+    if (Holds(worker, id)) continue;
+    reply->add_lost(id);
+    workers_[worker].lost.erase(id);
+  }
+  if (reply->lost_size() == 0) return false;
+  reply->set_kind(proto::NextReply::LOST);
+  return true;
+}
+
+bool WorkTable::AnswerPart(const proto::NextRequest& request, proto::NextReply* reply) {
+  const int worker = request.worker().worker();
+  // First what it was given by an answer that did not arrive.
+  int chosen = -1, held = 0;
+  for (int i = 0; i < static_cast<int>(pass_->parts.size()); ++i) {
+    const Pass::Part& part = pass_->parts[i];
+    const bool own = part.holder == worker;
+    if (own && Contains(request.held(), pass_->first_id + i))
+      ++held;
+    else if (own) {
+      chosen = i;
+      break;
+    } else if (chosen < 0 && part.holder < 0 && !part.done)
+      chosen = i;
+  }
+  if (chosen < 0) return Wait("the last parts of a pass are out", reply);
+  if (held >= static_cast<int>(kMostHeld)) return Wait("two parts are enough", reply);
+  Pass::Part& part = pass_->parts[chosen];
+  Worker& state = workers_[worker];
+  reply->set_pull(part.holder == worker || state.pull_for_pass);
+  state.pull_for_pass = false;
+  part.holder = worker;
+  reply->set_kind(proto::NextReply::EVALUATE);
+  reply->set_lease(pass_->first_id + chosen);
+  reply->set_begin(part.begin);
+  reply->set_end(part.end);
+  reply->set_split(pass_->split);
+  reply->set_steps(leases_.completed());
+  reply->set_summary(chosen == 0);
+  return true;
+}
+
+void WorkTable::Offer(int worker, const Lease& lease, proto::NextReply* reply) {
+  reply->set_kind(proto::NextReply::TRAIN);
+  reply->set_lease(lease.id);
+  reply->set_epoch(lease.epoch);
+  reply->set_begin(lease.begin);
+  reply->set_end(lease.end);
+  reply->set_steps(leases_.completed());
+  reply->set_pull(workers_[worker].pull);
+  workers_[worker].pull = false;
+  const int64_t every = options_.summary_every_steps;
+  const int64_t given = leases_.completed() + static_cast<int64_t>(leases_.held().size());
+  reply->set_summary(every > 0 && given % every == 0);
+}
+
+bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply* reply) {
+  const int worker = request.worker().worker();
+  size_t held = 0;
+  for (const auto& [id, lease] : leases_.held()) {
+    if (lease.first != worker) continue;
+    ++held;
+    if (Contains(request.held(), id)) continue;
+    workers_[worker].pull = true;  // it may not have heard that it should
+    Offer(worker, lease.second, reply);
+    return true;
+  }
+  if (held >= kMostHeld) return Wait("two leases are enough", reply);
+  if (const int slower = clocks_.WaitsFor(worker); slower >= 0)
+    return Wait(fmt::format("worker {} is too far behind (max_staleness {})", slower,
+                            *options_.max_staleness),
+                reply);
+  const LeaseTable::Answer answer = leases_.Next(worker);
+  if (answer.state != LeaseTable::State::kLeased) return Wait(answer.reason, reply);
+  Offer(worker, answer.lease, reply);
+  return true;
+}
+
+int64_t WorkTable::ShareId(int64_t lease, int share) const {
+  return ((era_ << kEraShift) | lease) * options_.workers + share;
+}
+
+void WorkTable::Begin(const Lease& lease) {
+  step_.emplace(GlobalStep{lease, {}});
+  for (int i = 0; i < options_.workers; ++i) {
+    const auto [begin, end] = ShareOf(lease.begin, lease.end, i, options_.workers);
+    step_->shares.push_back({begin, end});
+  }
+}
+
+bool WorkTable::AnswerShare(const proto::NextRequest& request, proto::NextReply* reply) {
+  const int worker = request.worker().worker();
+  if (!step_) {
+    const LeaseTable::Answer answer = leases_.Next(-1);
+    if (answer.state != LeaseTable::State::kLeased) return Wait(answer.reason, reply);
+    Begin(answer.lease);
+  }
+  int chosen = -1;
+  for (int i = 0; i < options_.workers; ++i) {
+    const Share& share = step_->shares[i];
+    if (share.holder == worker) {
+      if (Contains(request.held(), ShareId(step_->lease.id, i)))
+        return Wait("one share at a time", reply);
+      chosen = i;
+      break;
+    }
+    if (share.done || share.holder >= 0) continue;
+    const auto owner = workers_.find(i);
+    const bool orphan = owner == workers_.end() || !owner->second.alive;
+    if (i == worker || (orphan && chosen != worker)) chosen = i;
+  }
+  if (chosen < 0)
+    return Wait(fmt::format("step {} is under way: {}", leases_.completed() + 1, WhoIsOut()),
+                reply);
+  OfferShare(worker, chosen, step_->shares[chosen].given && step_->shares[chosen].holder != worker,
+             reply);
+  return true;
+}
+
+void WorkTable::OfferShare(int worker, int index, bool again, proto::NextReply* reply) {
+  Share& share = step_->shares[index];
+  if (again) repeated_shares_ += share.end - share.begin;
+  share.holder = worker;
+  share.given = true;
+  Offer(worker, step_->lease, reply);
+  reply->set_lease(ShareId(step_->lease.id, index));
+  reply->set_begin(share.begin);
+  reply->set_end(share.end);
+  reply->set_share(index);
+  reply->set_shares(options_.workers);
+  reply->set_step(leases_.completed() + 1);
+  reply->set_global_examples(step_->lease.examples());
+  reply->set_pull(true);
+}
+
+// ---- The director's
+
+bool WorkTable::quiet() const {
+  return !Adopting() && leases_.held().empty() && leases_.returned().empty() && !step_ && !pass_;
+}
+
+std::string WorkTable::WhoIsOut() const {
+  std::set<int> out;
+  for (const auto& [id, held] : leases_.held())
+    if (held.first >= 0) out.insert(held.first);
+  bool nobodys = !leases_.returned().empty();
+  if (step_)
+    for (size_t i = 0; i < step_->shares.size(); ++i) {
+      const Share& share = step_->shares[i];
+      if (!share.done) out.insert(share.holder >= 0 ? share.holder : static_cast<int>(i));
+    }
+  if (pass_)
+    for (const Pass::Part& part : pass_->parts) {
+      if (part.holder >= 0) out.insert(part.holder);
+      nobodys = nobodys || (part.holder < 0 && !part.done);
+    }
+  for (const auto& [index, worker] : workers_)
+    if (from_record_ && worker.alive && worker.told && !worker.heard) out.insert(index);
+  std::string text;
+  for (const int worker : out) text += fmt::format("{}worker {}", text.empty() ? "" : ", ", worker);
+  if (nobodys) text += text.empty() ? "a worker that takes a lost one's lease" : "";
+  return text.empty() ? "nobody" : text;
+}
+
+checkpoint::TrainingState WorkTable::state() const {
+  const LeaseTable::Record record = leases_.ToRecord();
+  checkpoint::TrainingState state;
+  state.step = record.completed;
+  state.epoch = record.epoch;
+  state.offset = record.offset;
+  state.examples = record.examples;
+  state.epoch_loss_sum = epoch_loss_sum_;
+  state.epoch_examples = epoch_examples_;
+  state.epoch_metric_sums = epoch_metric_sums_;
+  return state;
+}
+
+int64_t WorkTable::repeated_examples() const {
+  return leases_.repeated_examples() + repeated_shares_;
+}
+
+void WorkTable::StartPass(int split, int64_t examples, int64_t batch) {
+  pass_ = std::make_unique<Pass>();
+  pass_->split = split;
+  pass_->first_id = kPartBit | static_cast<int64_t>(split) << 56 | leases_.completed() << 20;
+  pass_->sums.resize(2 + options_.metric_sums);
+  const int64_t batches = (examples + batch - 1) / batch;
+  const int64_t each =
+      std::clamp<int64_t>(batches / (kPartsOfWorker * options_.workers), 1, kMostBatchesOfPart);
+  for (int64_t begin = 0; begin < examples; begin += each * batch)
+    pass_->parts.push_back({begin, std::min(begin + each * batch, examples)});
+  for (auto& [index, worker] : workers_) worker.pull_for_pass = true;
+}
+
+void WorkTable::CancelPass() { pass_.reset(); }
+
+std::optional<WorkTable::PassResult> WorkTable::pass() const {
+  if (!pass_) return std::nullopt;
+  return PassResult{pass_->done, static_cast<int64_t>(pass_->parts.size()), pass_->sums};
+}
+
+}  // namespace muster

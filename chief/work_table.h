@@ -1,0 +1,188 @@
+// What the workers of a parameter-server job do next: training leases, shares of global batches
+// with max_staleness 0, parts of validation and test passes; and what their completion adds up to.
+// Pure bookkeeping over proto::NextRequest and NextReply, no I/O; for one thread at a time.
+//
+// With max_staleness 0 a lease of the LeaseTable is a global batch; its shares, one for each
+// declared worker, are what workers get. Ids of shares and of parts tell what they are, so that a
+// chief that was restarted knows what a worker speaks of:
+//   share  ((era << 40) + lease) * workers + share; the era grows when the servers go back to a
+//          checkpoint, so that what was under way then is nobody's
+//   part   1 << 62 | split << 56 | step << 20 | part
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chief/lease_table.h"
+#include "common/base/json.h"
+#include "common/checkpoint/checkpoint.h"
+#include "proto/parameter_server.pb.h"
+
+namespace muster {
+
+struct StalenessRecord {
+  int64_t max = 0, pushes = 0;
+  double sum = 0;
+  void Add(int64_t highest, double mean) {
+    max = std::max(max, highest);
+    sum += mean;
+    ++pushes;
+  }
+  double mean() const { return pushes == 0 ? 0 : sum / static_cast<double>(pushes); }
+};
+
+// A completed lease.
+struct CompletedStep {
+  int64_t step = 0;  // from 1
+  int64_t epoch = 0, step_in_epoch = 0;
+  bool epoch_end = false, through = false;
+  double loss = 0, learning_rate = 0;
+  int64_t examples = 0;
+  std::map<std::string, double> values;
+  double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
+  std::vector<std::pair<int, std::pair<int64_t, double>>> staleness;  // by worker: max and mean
+  // Of the epoch so far, this one included.
+  double epoch_loss_sum = 0;
+  int64_t epoch_examples = 0;
+  std::vector<double> epoch_metric_sums;
+};
+
+class WorkTable {
+ public:
+  struct Options {
+    LeaseTable::Options leases;  // batch: a worker's, or the global one with max_staleness 0
+    std::optional<int64_t> max_staleness;
+    int workers = 1;                  // declared
+    int64_t summary_every_steps = 0;  // 0: never
+    size_t metric_sums = 0;
+  };
+  // Where training begins, or goes on.
+  WorkTable(const Options& options, const checkpoint::TrainingState& state);
+  ~WorkTable();
+
+  // ---- Members
+  // This process is worker `worker` from now on. `told`: it may tell what a record does not know.
+  void SetWorker(int worker, uint64_t incarnation, bool told);
+  void LoseWorker(int worker);
+  bool Knows(int worker, uint64_t incarnation) const;
+  std::map<int, uint64_t> workers() const;
+
+  // ---- Calls of workers that are known
+  // What it did. Each lease counts once. InvalidArgument: what cannot be meant.
+  absl::Status Take(const proto::NextRequest& request);
+  // What it does next; false: nothing yet, and `reply` says why.
+  bool Answer(const proto::NextRequest& request, proto::NextReply* reply);
+  // What it has under way is void.
+  bool Abandoned(int worker) const;
+
+  // ---- The director's
+  // In the order of completion, those since the last call.
+  std::vector<CompletedStep> TakeCompleted();
+  bool has_completed() const { return !completed_.empty(); }
+  LeaseTable::Gate gate() const { return leases_.gate(); }
+  void set_gate(const LeaseTable::Gate& gate) { leases_.set_gate(gate); }
+  // Nothing is out: the state is between two steps, and has no holes.
+  bool quiet() const;
+  std::string WhoIsOut() const;  // "worker 1 and worker 2"
+  void SetDone() { done_ = true; }
+  // Every worker pulls with its next lease.
+  void PullAll();
+  // REQUIRES: quiet(). Without run_id, job, versions and what is due.
+  checkpoint::TrainingState state() const;
+  // Back to `state`: what is out is void.
+  void GoBack(const checkpoint::TrainingState& state);
+  int64_t steps() const { return leases_.completed(); }
+  bool through() const { return leases_.done(); }
+  int64_t repeated_examples() const;
+  const std::map<int, StalenessRecord>& staleness() const { return staleness_; }
+  int64_t batches_per_epoch() const { return leases_.batches_per_epoch(); }
+
+  // ---- Passes. REQUIRES: quiet().
+  void StartPass(int split, int64_t examples, int64_t batch);
+  void CancelPass();
+  struct PassResult {
+    int64_t done = 0, total = 0;  // parts
+    std::vector<double> sums;     // loss, examples, metrics
+  };
+  std::optional<PassResult> pass() const;
+
+  // ---- A restarted chief
+  Json ToRecord() const;
+  // Then everybody whom SetWorker called `told` is heard before anything is leased; HearThem after
+  // all of those. A DataError: the record is of another job.
+  static absl::StatusOr<std::unique_ptr<WorkTable>> FromRecord(const Options& options,
+                                                               const Json& record);
+  void HearThem();
+
+ private:
+  struct Worker {
+    uint64_t incarnation = 0;
+    bool alive = false, told = false, heard = false;
+    bool pull = true, pull_for_pass = true;
+    std::set<int64_t> lost;  // ids of its own that are no more, until it knows
+  };
+  struct Share {
+    int64_t begin = 0, end = 0;
+    int holder = -1;
+    bool given = false;
+    std::optional<std::pair<int, proto::BatchDone>> done;  // by whom
+  };
+  struct GlobalStep {
+    Lease lease;
+    std::vector<Share> shares;
+  };
+  struct Pass;
+
+  bool synchronous() const { return options_.max_staleness == 0; }
+  int64_t ShareId(int64_t lease, int share) const;
+  bool Adopting() const;
+  void TakeBatch(int worker, const proto::BatchDone& done);
+  void TakeShare(int worker, const proto::BatchDone& done);
+  void TakeHeld(int worker, int64_t id);
+  void TakeEvaluated(const proto::EvaluationDone& done);
+  void AdoptShares();
+  void Begin(const Lease& lease);
+  void CompleteShares();
+  void Account(const Lease& lease, const std::vector<std::pair<int, proto::BatchDone>>& parts);
+  bool Holds(int worker, int64_t id) const;
+  bool AnswerLost(const proto::NextRequest& request, proto::NextReply* reply);
+  bool AnswerPart(const proto::NextRequest& request, proto::NextReply* reply);
+  bool AnswerLease(const proto::NextRequest& request, proto::NextReply* reply);
+  bool AnswerShare(const proto::NextRequest& request, proto::NextReply* reply);
+  void Offer(int worker, const Lease& lease, proto::NextReply* reply);
+  void OfferShare(int worker, int share, bool again, proto::NextReply* reply);
+
+  const Options options_;
+  LeaseTable leases_;
+  ClockTable clocks_;
+  std::map<int, Worker> workers_;
+  std::optional<GlobalStep> step_;  // max_staleness 0: the one under way
+  int64_t era_ = 0;
+  std::unique_ptr<Pass> pass_;
+  std::deque<CompletedStep> completed_;
+  bool done_ = false;
+  // From a record: what workers told of shares before all were heard, by lease.
+  bool from_record_ = false;
+  std::map<int64_t, std::map<int, std::pair<int, proto::BatchDone>>> told_shares_;
+  std::map<int64_t, std::map<int, int>> told_holders_;
+
+  // Of the last step's epoch so far.
+  double epoch_loss_sum_ = 0;
+  int64_t epoch_examples_ = 0, epoch_steps_ = 0;
+  std::vector<double> epoch_metric_sums_;
+  bool epoch_over_ = true;       // the next step is another epoch's first
+  int64_t repeated_shares_ = 0;  // examples
+  std::map<int, StalenessRecord> staleness_;
+};
+
+// data::ReplicaSlice of [begin, end): a test says so. (That one needs LibTorch.)
+std::pair<int64_t, int64_t> ShareOf(int64_t begin, int64_t end, int share, int shares);
+
+}  // namespace muster

@@ -1,0 +1,391 @@
+#include "chief/work_table.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace muster {
+namespace {
+
+using Reply = proto::NextReply;
+
+// Workers that do what the table says.
+class Crew {
+ public:
+  Crew(WorkTable* table, int workers) : table_(table) {
+    for (int i = 0; i < workers; ++i) table->SetWorker(i, 100 + i, false);
+  }
+
+  // Tells what was done, and asks for more.
+  Reply Next(int worker, bool want = true) {
+    proto::NextRequest& request = requests_[worker];
+    request.mutable_worker()->set_worker(worker);
+    request.set_want(want);
+    EXPECT_TRUE(table_->Take(request).ok());
+    Reply reply;
+    table_->Answer(request, &reply);
+    request.clear_done();
+    request.clear_evaluated();
+    if (reply.kind() == Reply::TRAIN || reply.kind() == Reply::EVALUATE)
+      request.add_held(reply.lease());
+    if (reply.kind() == Reply::LOST) request.clear_held();
+    return reply;
+  }
+  void Finish(int worker, const Reply& lease) {
+    proto::NextRequest& request = requests_[worker];
+    std::vector<int64_t> held(request.held().begin(), request.held().end());
+    request.clear_held();
+    for (const int64_t id : held)
+      if (id != lease.lease()) request.add_held(id);
+    if (lease.kind() == Reply::EVALUATE) {
+      proto::EvaluationDone& done = *request.add_evaluated();
+      done.set_lease(lease.lease());
+      done.add_sums(static_cast<double>(lease.end() - lease.begin()) * 2);
+      done.add_sums(static_cast<double>(lease.end() - lease.begin()));
+      done.add_sums(1);
+      return;
+    }
+    *request.add_done() = Done(lease);
+  }
+  static proto::BatchDone Done(const Reply& lease) {
+    proto::BatchDone done;
+    done.set_lease(lease.lease());
+    done.set_examples(lease.end() - lease.begin());
+    done.set_loss(0.5);
+    done.set_learning_rate(0.1);
+    done.set_staleness_max(3);
+    done.set_staleness_mean(1.5);
+    done.add_metric_sums(static_cast<double>(lease.begin()));
+    return done;
+  }
+  void Forget(int worker) { requests_[worker].clear_held(); }
+  const proto::NextRequest& request(int worker) { return requests_[worker]; }
+
+ private:
+  WorkTable* const table_;
+  std::map<int, proto::NextRequest> requests_;
+};
+
+WorkTable::Options Asynchronous(int64_t examples, int64_t batch, int64_t epochs = 1) {
+  WorkTable::Options options;
+  options.leases = {.examples = examples, .batch = batch, .epochs = epochs};
+  options.workers = 3;
+  options.metric_sums = 1;
+  return options;
+}
+WorkTable::Options Synchronous(int64_t examples, int64_t batch, int workers, int64_t epochs = 1) {
+  WorkTable::Options options = Asynchronous(examples, batch, epochs);
+  options.max_staleness = 0;
+  options.workers = workers;
+  return options;
+}
+
+TEST(WorkTable, StepsAreCountedInTheOrderOfCompletion) {
+  WorkTable table(Asynchronous(25, 10), {});
+  Crew crew(&table, 3);
+  const Reply first = crew.Next(0), second = crew.Next(1), third = crew.Next(2);
+  EXPECT_TRUE(first.pull()) << "a new worker has no parameters";
+  EXPECT_EQ(third.end() - third.begin(), 5);
+  EXPECT_EQ(crew.Next(0).kind(), Reply::WAIT) << "the epoch is leased out";
+  crew.Finish(2, third);
+  crew.Next(2);
+  crew.Finish(0, first);
+  crew.Next(0);
+  crew.Finish(1, second);
+  crew.Next(1);
+  const auto steps = table.TakeCompleted();
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_EQ(steps[0].step, 1);
+  EXPECT_EQ(steps[0].examples, 5);
+  EXPECT_FALSE(steps[1].epoch_end);
+  EXPECT_TRUE(steps[2].epoch_end);
+  EXPECT_TRUE(steps[2].through);
+  EXPECT_EQ(steps[2].epoch_examples, 25);
+  EXPECT_EQ(steps[2].epoch_metric_sums, std::vector<double>{30});
+  EXPECT_DOUBLE_EQ(steps[2].epoch_loss_sum, 12.5);
+  EXPECT_EQ(table.staleness().at(1).max, 3);
+  EXPECT_TRUE(table.quiet());
+}
+
+TEST(WorkTable, WhatIsToldTwiceCountsOnce) {
+  WorkTable table(Asynchronous(40, 10), {});
+  Crew crew(&table, 1);
+  const Reply first = crew.Next(0);
+  crew.Finish(0, first);
+  proto::NextRequest twice = crew.request(0);
+  twice.mutable_worker()->set_worker(0);
+  EXPECT_TRUE(table.Take(twice).ok());
+  EXPECT_TRUE(table.Take(twice).ok());
+  EXPECT_EQ(table.steps(), 1);
+  proto::NextRequest wrong = twice;
+  wrong.mutable_done(0)->add_metric_sums(1);
+  EXPECT_EQ(Message(table.Take(wrong)),
+            "worker 0 tells 2 sums of metrics, the chief's program has 1: start all tasks with one "
+            "program");
+}
+
+TEST(WorkTable, AnAnswerThatDidNotArriveIsGivenAgain) {
+  WorkTable table(Asynchronous(40, 10), {});
+  Crew crew(&table, 2);
+  const Reply first = crew.Next(0);
+  crew.Forget(0);  // it never got it
+  const Reply again = crew.Next(0);
+  EXPECT_EQ(again.lease(), first.lease());
+  EXPECT_TRUE(again.pull());
+  EXPECT_EQ(table.repeated_examples(), 0) << "it is the same worker's";
+  const Reply ahead = crew.Next(0);
+  EXPECT_NE(ahead.lease(), first.lease()) << "one is fetched ahead";
+  EXPECT_FALSE(ahead.pull());
+  EXPECT_EQ(crew.Next(0).kind(), Reply::WAIT) << "but no more";
+}
+
+TEST(WorkTable, ALostWorkersLeasesAreAnothersAndItIsTold) {
+  WorkTable table(Asynchronous(40, 10), {});
+  Crew crew(&table, 2);
+  const Reply first = crew.Next(0);
+  table.LoseWorker(0);
+  EXPECT_FALSE(table.Knows(0, 100));
+  EXPECT_EQ(crew.Next(1).lease(), first.lease());
+  EXPECT_EQ(table.repeated_examples(), 10);
+  table.SetWorker(0, 100, false);  // the same process
+  EXPECT_TRUE(table.Abandoned(0));
+  const Reply lost = crew.Next(0);
+  ASSERT_EQ(lost.kind(), Reply::LOST);
+  EXPECT_EQ(lost.lost(0), first.lease());
+  EXPECT_FALSE(table.Abandoned(0));
+  EXPECT_EQ(crew.Next(0).kind(), Reply::TRAIN);
+}
+
+TEST(WorkTable, SharesOfAGlobalBatch) {
+  WorkTable table(Synchronous(25, 10, 3), {});
+  Crew crew(&table, 3);
+  for (int64_t step = 1; step <= 3; ++step) {
+    std::vector<Reply> shares;
+    for (int worker = 0; worker < 3; ++worker) {
+      shares.push_back(crew.Next(worker));
+      EXPECT_EQ(shares.back().kind(), Reply::TRAIN);
+      EXPECT_EQ(shares.back().share(), worker);
+      EXPECT_EQ(shares.back().shares(), 3);
+      EXPECT_EQ(shares.back().step(), step);
+      EXPECT_EQ(shares.back().global_examples(), step == 3 ? 5 : 10);
+      EXPECT_TRUE(shares.back().pull());
+    }
+    EXPECT_EQ(shares[0].begin(), (step - 1) * 10);
+    EXPECT_EQ(shares[0].end(), shares[1].begin());
+    EXPECT_EQ(shares[1].end(), shares[2].begin());
+    EXPECT_EQ(shares[2].end(), step == 3 ? 25 : step * 10);
+    crew.Finish(2, shares[2]);
+    EXPECT_EQ(crew.Next(2).kind(), Reply::WAIT);
+    crew.Finish(0, shares[0]);
+    EXPECT_EQ(crew.Next(0).kind(), Reply::WAIT);
+    EXPECT_EQ(table.WhoIsOut(), "worker 1");
+    EXPECT_EQ(table.steps(), step - 1);
+    crew.Finish(1, shares[1]);
+    crew.Next(1, false);
+    EXPECT_EQ(table.steps(), step);
+  }
+  const auto steps = table.TakeCompleted();
+  EXPECT_DOUBLE_EQ(steps[0].loss, 1.5) << "shares add up";
+  EXPECT_EQ(steps[2].epoch_examples, 25);
+  EXPECT_TRUE(steps[2].through);
+}
+
+TEST(WorkTable, ALostWorkersShareGoesToWhoeverAsks) {
+  WorkTable table(Synchronous(20, 10, 2), {});
+  Crew crew(&table, 2);
+  const Reply own = crew.Next(0), lost = crew.Next(1);
+  crew.Finish(0, own);
+  EXPECT_EQ(crew.Next(0).kind(), Reply::WAIT);
+  table.LoseWorker(1);
+  const Reply again = crew.Next(0);
+  EXPECT_EQ(again.lease(), lost.lease());
+  EXPECT_EQ(again.share(), 1);
+  EXPECT_EQ(table.repeated_examples(), 5);
+  crew.Finish(0, again);
+  const Reply next = crew.Next(0);
+  EXPECT_EQ(next.step(), 2);
+  EXPECT_EQ(next.share(), 0) << "its own first";
+  table.SetWorker(1, 777, false);
+  EXPECT_EQ(crew.Next(1).kind(), Reply::LOST) << "another process's";
+  EXPECT_EQ(crew.Next(1).share(), 1);
+}
+
+TEST(WorkTable, ServersThatGoBackMakeWhatIsOutVoid) {
+  WorkTable table(Synchronous(40, 10, 2), {});
+  Crew crew(&table, 2);
+  checkpoint::TrainingState start = table.state();
+  const Reply a = crew.Next(0), b = crew.Next(1);
+  crew.Finish(0, a);
+  crew.Finish(1, b);
+  const Reply second = crew.Next(0);
+  EXPECT_EQ(crew.Next(1).step(), 2);
+  EXPECT_EQ(second.kind(), Reply::WAIT) << "worker 1 had not told yet";
+  const Reply third = crew.Next(0);
+  table.GoBack(start);
+  EXPECT_TRUE(table.Abandoned(0));
+  EXPECT_TRUE(table.Abandoned(1));
+  EXPECT_EQ(table.steps(), 0);
+  EXPECT_EQ(table.repeated_examples(), 10);
+  crew.Finish(0, third);
+  const Reply first = crew.Next(0);
+  EXPECT_EQ(first.step(), 1) << "what it brought is of another era";
+  EXPECT_NE(first.lease(), a.lease());
+  EXPECT_EQ(crew.Next(1).kind(), Reply::LOST);
+  EXPECT_EQ(crew.Next(1).step(), 1);
+}
+
+TEST(WorkTable, ClocksHoldTheFastestUp) {
+  WorkTable::Options options = Asynchronous(1000, 10);
+  options.max_staleness = 1;
+  WorkTable table(options, {});
+  Crew crew(&table, 2);
+  const Reply slow = crew.Next(1);
+  for (int i = 0; i < 2; ++i) {
+    const Reply lease = crew.Next(0);
+    ASSERT_EQ(lease.kind(), Reply::TRAIN) << i;
+    crew.Finish(0, lease);
+  }
+  const Reply held = crew.Next(0);
+  EXPECT_EQ(held.kind(), Reply::WAIT);
+  EXPECT_EQ(held.reason(), "worker 1 is too far behind (max_staleness 1)");
+  crew.Finish(1, slow);
+  EXPECT_EQ(crew.Next(1).kind(), Reply::TRAIN);
+  EXPECT_EQ(crew.Next(0).kind(), Reply::TRAIN);
+}
+
+TEST(WorkTable, APassIsMadeOnceAndAgainWhereAWorkerIsLost) {
+  WorkTable table(Asynchronous(40, 10), {});
+  Crew crew(&table, 3);
+  table.StartPass(1, 95, 10);
+  std::mt19937 random(3);
+  std::map<int, Reply> held;
+  std::vector<int> counts(95);
+  bool lost = false;
+  while (table.pass()->done < table.pass()->total) {
+    const int worker = static_cast<int>(random() % 3);
+    if (held.contains(worker)) {
+      if (!lost && worker == 1) {
+        table.LoseWorker(1);
+        table.SetWorker(1, 900, false);
+        crew.Forget(1);
+        lost = true;
+      } else {
+        const Reply& lease = held.at(worker);
+        for (int64_t i = lease.begin(); i < lease.end(); ++i) ++counts[i];
+        crew.Finish(worker, lease);
+        crew.Next(worker, false);
+      }
+      held.erase(worker);
+    } else if (const Reply reply = crew.Next(worker); reply.kind() == Reply::EVALUATE) {
+      EXPECT_EQ(reply.split(), 1);
+      held.emplace(worker, reply);
+    }
+  }
+  EXPECT_TRUE(lost);
+  EXPECT_EQ(counts, std::vector<int>(95, 1));
+  EXPECT_EQ(table.pass()->sums[0], 190);
+  EXPECT_EQ(table.pass()->sums[1], 95);
+  EXPECT_FALSE(table.quiet());
+  table.CancelPass();
+  EXPECT_TRUE(table.quiet());
+  table.SetDone();
+  EXPECT_EQ(crew.Next(2).kind(), Reply::DONE);
+}
+
+// Whatever was done when a chief was lost, and however old its record is, nothing is done twice
+// that workers still know of.
+TEST(WorkTable, ARestartedChiefHearsWhatItsRecordDoesNotKnow) {
+  for (int seed = 0; seed < 30; ++seed) {
+    std::mt19937 random(seed);
+    const WorkTable::Options options = Asynchronous(205, 10, 2);
+    auto table = std::make_unique<WorkTable>(options, checkpoint::TrainingState());
+    auto crew = std::make_unique<Crew>(table.get(), 3);
+    std::map<std::pair<int64_t, int64_t>, int> counts;  // by epoch and begin
+    std::map<int, std::vector<Reply>> held;
+    std::map<int, std::vector<proto::BatchDone>> history;
+    Json record = table->ToRecord();
+    const int recorded = 10 + seed % 7, killed = recorded + seed % 12;
+    for (int i = 0; !table->through(); ++i) {
+      if (i == recorded) record = Json::parse(table->ToRecord().dump());
+      if (i == killed) {
+        table = *WorkTable::FromRecord(options, record);
+        for (int w = 0; w < 3; ++w) table->SetWorker(w, 100 + w, true);
+        table->HearThem();
+        for (int w = 0; w < 3; ++w) {
+          proto::NextRequest first;
+          first.mutable_worker()->set_worker(w);
+          for (const auto& done : history[w]) *first.add_done() = done;
+          for (const Reply& lease : held[w]) first.add_held(lease.lease());
+          first.set_want(false);
+          ASSERT_TRUE(table->Take(first).ok());
+          Reply reply;
+          EXPECT_EQ(table->Answer(first, &reply), w == 2) << "until all were heard";
+        }
+        crew = std::make_unique<Crew>(table.get(), 3);
+        for (int w = 0; w < 3; ++w)
+          for (const Reply& lease : held[w])
+            const_cast<proto::NextRequest&>(crew->request(w)).add_held(lease.lease());
+      }
+      const int worker = static_cast<int>(random() % 3);
+      if (!held[worker].empty() && random() % 2 == 0) {
+        const Reply lease = held[worker].front();
+        held[worker].erase(held[worker].begin());
+        ++counts[{lease.epoch(), lease.begin()}];
+        crew->Finish(worker, lease);
+        history[worker].push_back(Crew::Done(lease));
+        crew->Next(worker, false);
+      } else if (const Reply reply = crew->Next(worker); reply.kind() == Reply::TRAIN) {
+        held[worker].push_back(reply);
+      } else {
+        ASSERT_NE(reply.kind(), Reply::LOST);
+      }
+    }
+    EXPECT_EQ(counts.size(), 42u) << seed;
+    for (const auto& [place, count] : counts) EXPECT_EQ(count, 1) << seed;
+    EXPECT_EQ(table->steps(), 42);
+    EXPECT_EQ(table->repeated_examples(), 0);
+    EXPECT_EQ(table->state().examples, 410);
+  }
+}
+
+TEST(WorkTable, ARestartedChiefGoesOnWithTheStepUnderWay) {
+  const WorkTable::Options options = Synchronous(100, 10, 2);
+  WorkTable before(options, {});
+  Crew crew(&before, 2);
+  const Json record = before.ToRecord();
+  std::vector<proto::BatchDone> done[2];
+  for (int step = 0; step < 3; ++step) {
+    const Reply replies[2] = {crew.Next(0), crew.Next(1)};
+    for (int worker = 0; worker < 2; ++worker) {
+      crew.Finish(worker, replies[worker]);
+      crew.Next(worker, false);
+      done[worker].push_back(Crew::Done(replies[worker]));
+    }
+  }
+  const Reply a = crew.Next(0), b = crew.Next(1);
+  // Step 4: worker 0 has done its share, worker 1 works on its own.
+  done[0].push_back(Crew::Done(a));
+  auto table = *WorkTable::FromRecord(options, record);
+  for (int worker = 0; worker < 2; ++worker) table->SetWorker(worker, worker, true);
+  table->HearThem();
+  proto::NextRequest requests[2];
+  for (int worker = 0; worker < 2; ++worker) {
+    requests[worker].mutable_worker()->set_worker(worker);
+    for (const auto& one : done[worker]) *requests[worker].add_done() = one;
+  }
+  requests[1].add_held(b.lease());
+  ASSERT_TRUE(table->Take(requests[0]).ok());
+  EXPECT_EQ(table->steps(), 0) << "worker 1 has not told";
+  ASSERT_TRUE(table->Take(requests[1]).ok());
+  EXPECT_EQ(table->steps(), 3);
+  EXPECT_EQ(table->WhoIsOut(), "worker 1");
+  requests[1].clear_held();
+  requests[1].clear_done();
+  *requests[1].add_done() = Crew::Done(b);
+  ASSERT_TRUE(table->Take(requests[1]).ok());
+  EXPECT_EQ(table->steps(), 4);
+  EXPECT_TRUE(table->quiet());
+}
+
+}  // namespace
+}  // namespace muster
