@@ -33,8 +33,23 @@ struct ChunkState {
     friend bool operator==(const Last&, const Last&) = default;
   };
   std::map<int, Last> last;  // by worker: the newest push that is in it
+  // max_staleness 0: the step that was applied last. 0: not known, the first one that comes is the
+  // next one.
+  uint64_t step = 0;
+  // ... and what has come of the next one, if anything.
+  struct Shares {
+    uint64_t step = 0;
+    int shares = 0;  // that belong to it
+    double learning_rate = 0;
+    std::map<int, std::vector<float>> gradients;  // by share
+    friend bool operator==(const Shares&, const Shares&) = default;
+  };
+  Shares next;
   friend bool operator==(const ChunkState&, const ChunkState&) = default;
 };
+
+// As Fill makes it: slots as the rule begins, no updates.
+ChunkState FreshState(const RuleSpec& rule, std::span<const float> parameters);
 
 class DenseStore {
  public:
@@ -57,7 +72,8 @@ class DenseStore {
   // From now on `worker` is this process: pushes of any other one are refused as Superseded.
   virtual void Admit(int worker, uint64_t incarnation) = 0;
   // It is lost: its pushes are refused. True: its last push is in some chunks of this server and
-  // not in others; a torn one, which stays as it is.
+  // not in others; a torn one, which stays as it is. Shares are no such pushes: another worker
+  // brings what is missing.
   virtual bool Expel(int worker) = 0;
 
   struct Push {
@@ -65,8 +81,10 @@ class DenseStore {
     int64_t pulled = 0;  // the chunk's `updates` as that pull told it
     double learning_rate = 0;
     std::span<const float> gradient;
-    // Above 0: one of as many shares of the global batch `key.sequence`, whoever brings it. The sum
-    // of all, in their order, is applied once, when the last one has come; `out` is left alone.
+    // Above 0: one of as many shares of the global batch of step `key.sequence`, whoever brings it.
+    // The sum of all, in their order, is applied once, when the last one has come, with the first
+    // one's learning rate; `out` is left alone. A share that came before, or whose step is over, is
+    // not applied; one of a later step than the next is Superseded: this store went back.
     int share = 0, shares = 0;
   };
   // Applies it, and copies the parameters as they are then to `out` unless that is empty: a pull
@@ -74,6 +92,22 @@ class DenseStore {
   virtual absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) = 0;
   // Copies the parameters; returns the chunk's `updates`.
   virtual absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const = 0;
+
+  // ---- Backups.
+  struct Standing {
+    int64_t updates = -1;  // -1: holds nothing yet
+    uint64_t step = 0;     // ChunkState's
+    int shares = 0;        // that have come of the next step
+    friend bool operator==(const Standing&, const Standing&) = default;
+  };
+  // REQUIRES: there is such a chunk.
+  virtual Standing standing(int chunk) const = 0;
+  // Applies it as the primary did: as update `number` of the chunk (shares: whatever the number),
+  // whoever is admitted here. FailedPrecondition where it is not its turn. Needs no other chunk.
+  virtual absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) = 0;
+
+  // Updates that were applied here since it was made: the largest number of any chunk.
+  virtual int64_t applied() const = 0;
 };
 
 }  // namespace muster
