@@ -1,0 +1,182 @@
+#include "ps/messages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cstring>
+
+#include "common/push_pull/options.h"
+#include "common/push_pull/update_kernels.h"
+#include "common/rpc/channel.h"
+#include "common/transport/hello.h"
+
+namespace muster::ps {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "floats travel as they lie in memory");
+
+constexpr int kMaxServers = 4096;
+
+absl::StatusOr<std::vector<float>> FloatsOf(const std::string& bytes) {
+  if (bytes.size() % sizeof(float) != 0)
+    return ConfigurationError(fmt::format("{} bytes are no whole number of float32", bytes.size()));
+  std::vector<float> floats(bytes.size() / sizeof(float));
+  if (!bytes.empty()) std::memcpy(floats.data(), bytes.data(), bytes.size());
+  return floats;
+}
+
+std::string BytesOf(const std::vector<float>& floats) {
+  return {reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)};
+}
+
+absl::Status CheckVariables(const std::vector<VariableSpec>& variables, size_t optimizers) {
+  for (const VariableSpec& v : variables) {
+    if (v.optimizer < 0 || v.optimizer >= static_cast<int>(optimizers))
+      return ConfigurationError(
+          fmt::format("{} belongs to optimizer {}: there are {}", v.name, v.optimizer, optimizers));
+    if (std::any_of(v.shape.begin(), v.shape.end(), [](int64_t d) { return d < 0; }))
+      return ConfigurationError(fmt::format("{} has a negative size in its shape", v.name));
+  }
+  return absl::OkStatus();
+}
+
+// A chunk is one message, with its slots.
+absl::Status CheckMessageSize(const ShardSpec& spec) {
+  for (const std::vector<Chunk>& chunks : spec.layout.chunks)
+    for (const Chunk& chunk : chunks) {
+      const int64_t copies =
+          1 + static_cast<int64_t>(ShapedSlots(spec.rules[chunk.optimizer]).size());
+      const int64_t bytes = chunk.elements() * copies * static_cast<int64_t>(sizeof(float));
+      if (bytes > rpc::kMaxMessageBytes - (1 << 20))
+        return ConfigurationError(
+            fmt::format("parameter_server.chunk_bytes is too large: a chunk with its slots has {} "
+                        "bytes, and a message holds {}",
+                        bytes, rpc::kMaxMessageBytes - (1 << 20)));
+    }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<VariableSpec> SpecsOf(
+    const google::protobuf::RepeatedPtrField<proto::VariableMessage>& variables) {
+  std::vector<VariableSpec> specs;
+  for (const proto::VariableMessage& v : variables)
+    specs.push_back({v.name(),
+                     {v.shape().begin(), v.shape().end()},
+                     v.optimizer(),
+                     {v.order().begin(), v.order().end()}});
+  return specs;
+}
+
+absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task) {
+  if (request.task() != task)
+    return ConfigurationError(
+        fmt::format("the chief takes this process for ps {}, and it is ps {}: give all tasks the "
+                    "same cluster in TF_CONFIG",
+                    request.task(), task));
+  if (request.servers() <= task || request.servers() > kMaxServers)
+    return ConfigurationError(fmt::format("{} servers do not fit ps {}", request.servers(), task));
+  ShardSpec spec;
+  for (const std::string& text : request.optimizers()) {
+    MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "optimizer"));
+    MUSTER_ASSIGN_OR_RETURN(const OptimizerSpec optimizer, ParseOptimizer(json));
+    spec.rules.push_back(optimizer.rule);
+  }
+  ParameterServerOptions options;
+  if (!request.parameter_server().empty()) {
+    MUSTER_ASSIGN_OR_RETURN(const Json json,
+                            ParseJson(request.parameter_server(), "parameter_server"));
+    MUSTER_ASSIGN_OR_RETURN(options, ParseParameterServer(json));
+  }
+  const std::vector<VariableSpec> variables = SpecsOf(request.variables());
+  MUSTER_RETURN_IF_ERROR(CheckVariables(variables, spec.rules.size()));
+  const LayoutOptions layout{request.servers(), options.partitioner, options.chunk_bytes};
+  const std::string digest = DigestOf(variables, layout);
+  if (digest != request.digest())
+    return ConfigurationError(
+        fmt::format("the chief's variables and layout have digest {} there and {} here: start all "
+                    "tasks from one version of Muster",
+                    request.digest(), digest));
+  std::from_chars(digest.data(), digest.data() + digest.size(), spec.digest, 16);
+  spec.layout = MakeLayout(variables, layout);
+  spec.checksum = options.checksum;
+  MUSTER_RETURN_IF_ERROR(CheckMessageSize(spec));
+  return spec;
+}
+
+absl::StatusOr<PsView> ViewOf(const proto::View& view, int shards) {
+  if (view.number() == 0) return ConfigurationError("a view has number 0");
+  if (view.ticket().empty() || view.ticket().size() > transport::kMaxTicketBytes)
+    return ConfigurationError(fmt::format("a view's ticket has {} bytes, not 1 to {}",
+                                          view.ticket().size(), transport::kMaxTicketBytes));
+  if (view.shards_size() != shards)
+    return ConfigurationError(fmt::format("view {:#x} places {} shards, not {}", view.number(),
+                                          view.shards_size(), shards));
+  PsView result{view.number(), view.ticket(), std::vector<PsView::Place>(shards)};
+  std::vector<bool> placed(shards);
+  for (const proto::ShardPlace& place : view.shards()) {
+    if (place.shard() < 0 || place.shard() >= shards || placed[place.shard()])
+      return ConfigurationError(fmt::format(
+          "view {:#x} places shard {} twice, or it does not exist", view.number(), place.shard()));
+    if (place.primary() < -1 || place.primary() >= shards || place.backup() < -1 ||
+        place.backup() >= shards || (place.backup() >= 0 && place.backup() == place.primary()))
+      return ConfigurationError(fmt::format("view {:#x} gives shard {} to ps {} and ps {}",
+                                            view.number(), place.shard(), place.primary(),
+                                            place.backup()));
+    placed[place.shard()] = true;
+    result.shards[place.shard()] = {place.primary(), place.backup(), place.backup_address(),
+                                    place.backup_in_sync()};
+  }
+  return result;
+}
+
+absl::StatusOr<ChunkState> StateOf(const proto::ChunkContent& content, const ShardSpec& spec) {
+  const auto& chunks = spec.layout.chunks;
+  if (content.shard() < 0 || content.shard() >= static_cast<int>(chunks.size()))
+    return ConfigurationError(
+        fmt::format("there is no shard {}: the layout has {}", content.shard(), chunks.size()));
+  if (content.chunk() < 0 || content.chunk() >= static_cast<int>(chunks[content.shard()].size()))
+    return ConfigurationError(fmt::format("shard {} has no chunk {}: it has {}", content.shard(),
+                                          content.chunk(), chunks[content.shard()].size()));
+  if (content.updates() < 0)
+    return ConfigurationError(fmt::format("shard {}, chunk {}: {} updates", content.shard(),
+                                          content.chunk(), content.updates()));
+  MUSTER_ASSIGN_OR_RETURN(std::vector<float> parameters, FloatsOf(content.parameters()));
+  ChunkState state;
+  if (content.slots_size() == 0) {
+    const Chunk& chunk = chunks[content.shard()][content.chunk()];
+    state = FreshState(spec.rules[chunk.optimizer], parameters);
+  } else {
+    state.parameters = std::move(parameters);
+    for (const std::string& slot : content.slots()) {
+      MUSTER_ASSIGN_OR_RETURN(std::vector<float> floats, FloatsOf(slot));
+      state.slots.push_back(std::move(floats));
+    }
+  }
+  state.updates = content.updates();
+  for (const auto& [worker, last] : content.last())
+    state.last[worker] = {last.incarnation(), last.sequence()};
+  state.step = content.step();
+  return state;
+}
+
+proto::ChunkContent ContentOf(int shard, int chunk, const ChunkState& state) {
+  proto::ChunkContent content;
+  content.set_shard(shard);
+  content.set_chunk(chunk);
+  content.set_updates(state.updates);
+  content.set_parameters(BytesOf(state.parameters));
+  for (const std::vector<float>& slot : state.slots) content.add_slots(BytesOf(slot));
+  for (const auto& [worker, last] : state.last) {
+    proto::ChunkContent::Last& out = (*content.mutable_last())[worker];
+    out.set_incarnation(last.incarnation);
+    out.set_sequence(last.sequence);
+  }
+  content.set_step(state.step);
+  return content;
+}
+
+}  // namespace muster::ps

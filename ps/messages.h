@@ -1,0 +1,22 @@
+// What travels in proto/parameter_server.proto, as the types of ps/, and back. InvalidArgument,
+// with one sentence, for what does not fit.
+#pragma once
+
+#include <vector>
+
+#include "common/base/status.h"
+#include "proto/parameter_server.pb.h"
+#include "ps/shard_host.h"
+
+namespace muster::ps {
+
+std::vector<VariableSpec> SpecsOf(
+    const google::protobuf::RepeatedPtrField<proto::VariableMessage>& variables);
+// `task`: the index of the ps that is called.
+absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task);
+absl::StatusOr<PsView> ViewOf(const proto::View& view, int shards);
+// Slots that are absent are as the rule begins. Sizes are left for the store to check.
+absl::StatusOr<ChunkState> StateOf(const proto::ChunkContent& content, const ShardSpec& spec);
+proto::ChunkContent ContentOf(int shard, int chunk, const ChunkState& state);
+
+}  // namespace muster::ps

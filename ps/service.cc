@@ -1,0 +1,288 @@
+#include "ps/service.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstring>
+#include <map>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/logging.h"
+#include "common/rpc/server.h"
+#include "proto/parameter_server.grpc.pb.h"
+#include "ps/messages.h"
+#include "ps/shard_host.h"
+
+namespace muster {
+namespace {
+
+using HostPtr = std::shared_ptr<ps::ShardHost>;
+using Cut = std::map<int, std::vector<ChunkState>>;  // by shard, by chunk
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(Message(status)));
+}
+grpc::Status Refusal(grpc::StatusCode code, const std::string& why) {
+  return grpc::Status(code, why);
+}
+
+class PsServiceImpl final : public PsService, public proto::ParameterServer::Service {
+ public:
+  explicit PsServiceImpl(PsServiceOptions options) : options_(options) {}
+  ~PsServiceImpl() override { Stop(); }
+
+  grpc::Service* service() override { return this; }
+  PsStatus status() const override {
+    const HostPtr host = this->host();
+    return host != nullptr ? host->status() : PsStatus();
+  }
+  void Stop() override {
+    HostPtr host;
+    {
+      absl::MutexLock lock(&mu_);
+      stopped_ = true;
+      host = host_;
+    }
+    if (host != nullptr) host->Stop();
+  }
+
+  // proto::ParameterServer
+  grpc::Status Create(grpc::ServerContext* context, const proto::CreateRequest* request,
+                      proto::CreateReply* reply) override;
+  grpc::Status SetView(grpc::ServerContext* context, const proto::SetViewRequest* request,
+                       proto::SetViewReply* reply) override;
+  grpc::Status SetWorkers(grpc::ServerContext* context, const proto::SetWorkersRequest* request,
+                          proto::SetWorkersReply* reply) override;
+  grpc::Status Fill(grpc::ServerContext* context, grpc::ServerReader<proto::FillRequest>* reader,
+                    proto::FillReply* reply) override;
+  grpc::Status Cut(grpc::ServerContext* context, const proto::CutRequest* request,
+                   proto::CutReply* reply) override;
+  grpc::Status Read(grpc::ServerContext* context, const proto::ReadRequest* request,
+                    grpc::ServerWriter<proto::ChunkContent>* writer) override;
+  grpc::Status Drop(grpc::ServerContext* context, const proto::DropRequest* request,
+                    proto::DropReply* reply) override;
+  grpc::Status Beat(grpc::ServerContext* context, const proto::BeatRequest* request,
+                    proto::BeatReply* reply) override;
+
+ private:
+  using CutPtr = std::shared_ptr<const muster::Cut>;
+
+  HostPtr host() const {
+    absl::MutexLock lock(&mu_);
+    return host_;
+  }
+  // Whether the caller is the chief of now; `host` where it has created this server (else null
+  // means that this was called).
+  grpc::Status Enter(const grpc::ServerContext& context, const char* method, uint32_t epoch,
+                     HostPtr* host);
+  grpc::Status CheckSame(const proto::CreateRequest& request, const ps::ShardSpec& spec)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const PsServiceOptions options_;
+  mutable absl::Mutex mu_;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  uint32_t epoch_ ABSL_GUARDED_BY(mu_) = 0;  // the highest that was seen
+  proto::CreateRequest created_ ABSL_GUARDED_BY(mu_);
+  HostPtr host_ ABSL_GUARDED_BY(mu_);
+  std::string record_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, CutPtr> cuts_ ABSL_GUARDED_BY(mu_);
+};
+
+grpc::Status PsServiceImpl::Enter(const grpc::ServerContext& context, const char* method,
+                                  uint32_t epoch, HostPtr* host) {
+  if (const grpc::Status refusal = rpc::RequireDeadline(context, method); !refusal.ok())
+    return refusal;
+  absl::MutexLock lock(&mu_);
+  if (stopped_) return Refusal(grpc::StatusCode::UNAVAILABLE, "this parameter server is ending");
+  if (epoch < epoch_)
+    return Refusal(grpc::StatusCode::FAILED_PRECONDITION,
+                   fmt::format("{} came from a chief of epoch {}, and one of epoch {} was here: it "
+                               "is superseded",
+                               method, epoch, epoch_));
+  if (epoch > epoch_) cuts_.clear();  // a chief that is gone will not drop its own
+  epoch_ = epoch;
+  if (host == nullptr) return grpc::Status::OK;
+  *host = host_;
+  if (*host != nullptr) return grpc::Status::OK;
+  return Refusal(grpc::StatusCode::FAILED_PRECONDITION,
+                 fmt::format("{} came before Create: this process holds nothing", method));
+}
+
+// ---- Create
+
+grpc::Status PsServiceImpl::CheckSame(const proto::CreateRequest& request,
+                                      const ps::ShardSpec& spec) {
+  if (request.digest() != created_.digest()) {
+    const std::string difference =
+        FirstDifference(ps::SpecsOf(created_.variables()), ps::SpecsOf(request.variables()));
+    return Refusal(
+        grpc::StatusCode::INVALID_ARGUMENT,
+        fmt::format("this parameter server holds other variables of run {}: {}", request.run_id(),
+                    difference.empty() ? "they are divided in another way" : difference));
+  }
+  for (size_t i = 0; i < spec.rules.size(); ++i)
+    if (i >= static_cast<size_t>(request.optimizers_size()) ||
+        request.optimizers(i) != created_.optimizers(i))
+      return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
+                     fmt::format("this parameter server has another optimizer {} in run {}", i,
+                                 request.run_id()));
+  return grpc::Status::OK;
+}
+
+grpc::Status PsServiceImpl::Create(grpc::ServerContext* context,
+                                   const proto::CreateRequest* request, proto::CreateReply* reply) {
+  if (const grpc::Status refusal = Enter(*context, "Create", request->epoch(), nullptr);
+      !refusal.ok())
+    return refusal;
+  const absl::StatusOr<ps::ShardSpec> spec = ps::SpecOf(*request, options_.task);
+  if (!spec.ok()) return ToGrpc(spec.status());
+  HostPtr old;
+  {
+    absl::MutexLock lock(&mu_);
+    if (host_ != nullptr && created_.run_id() != request->run_id()) {
+      LogInfo("what this parameter server holds of run {} is forgotten: the chief's is {}",
+              created_.run_id(), request->run_id());
+      old = std::exchange(host_, nullptr);
+      record_.clear();
+      cuts_.clear();
+    }
+    if (host_ == nullptr) {
+      created_ = *request;
+      host_ = ps::ShardHost::Make(*spec, options_);
+    } else if (const grpc::Status refusal = CheckSame(*request, *spec); !refusal.ok()) {
+      return refusal;
+    }
+    reply->set_record(record_);
+    reply->set_view(host_->view());
+    for (const int shard : host_->serving()) reply->add_serving(shard);
+  }
+  if (old != nullptr) old->Stop();
+  return grpc::Status::OK;
+}
+
+// ---- levels
+
+grpc::Status PsServiceImpl::SetView(grpc::ServerContext* context,
+                                    const proto::SetViewRequest* request, proto::SetViewReply*) {
+  HostPtr host;
+  if (const grpc::Status refusal = Enter(*context, "SetView", request->epoch(), &host);
+      !refusal.ok())
+    return refusal;
+  const absl::StatusOr<ps::PsView> view =
+      ps::ViewOf(request->view(), static_cast<int>(host->spec().layout.chunks.size()));
+  return ToGrpc(view.ok() ? host->SetView(*view) : view.status());
+}
+
+grpc::Status PsServiceImpl::SetWorkers(grpc::ServerContext* context,
+                                       const proto::SetWorkersRequest* request,
+                                       proto::SetWorkersReply* reply) {
+  HostPtr host;
+  if (const grpc::Status refusal = Enter(*context, "SetWorkers", request->epoch(), &host);
+      !refusal.ok())
+    return refusal;
+  host->SetWorkers({request->epoch(), request->version()},
+                   {request->incarnations().begin(), request->incarnations().end()});
+  reply->set_torn(host->status().torn);
+  return grpc::Status::OK;
+}
+
+grpc::Status PsServiceImpl::Beat(grpc::ServerContext* context, const proto::BeatRequest* request,
+                                 proto::BeatReply* reply) {
+  HostPtr host;
+  if (const grpc::Status refusal = Enter(*context, "Beat", request->epoch(), &host); !refusal.ok())
+    return refusal;
+  if (!request->record().empty()) {
+    absl::MutexLock lock(&mu_);
+    // Not after a newer chief's that came in between.
+    if (request->epoch() == epoch_) record_ = request->record();
+  }
+  const PsStatus status = host->status();
+  reply->set_view(status.view);
+  for (const int shard : host->serving()) reply->add_serving(shard);
+  reply->set_updates(status.updates);
+  reply->set_torn(status.torn);
+  return grpc::Status::OK;
+}
+
+// ---- state
+
+grpc::Status PsServiceImpl::Fill(grpc::ServerContext* context,
+                                 grpc::ServerReader<proto::FillRequest>* reader,
+                                 proto::FillReply* reply) {
+  proto::FillRequest request;
+  HostPtr host;
+  while (reader->Read(&request)) {
+    if (host == nullptr)
+      if (const grpc::Status refusal = Enter(*context, "Fill", request.epoch(), &host);
+          !refusal.ok())
+        return refusal;
+    absl::StatusOr<ChunkState> state = ps::StateOf(request.chunk(), host->spec());
+    if (!state.ok()) return ToGrpc(state.status());
+    const absl::Status status =
+        host->Restore(request.chunk().shard(), request.chunk().chunk(), *std::move(state));
+    if (!status.ok()) return ToGrpc(status);
+  }
+  if (host == nullptr)
+    return Refusal(grpc::StatusCode::INVALID_ARGUMENT, "Fill brought no chunk at all");
+  for (const int shard : host->serving()) reply->add_serving(shard);
+  return grpc::Status::OK;
+}
+
+grpc::Status PsServiceImpl::Cut(grpc::ServerContext* context, const proto::CutRequest* request,
+                                proto::CutReply* reply) {
+  HostPtr host;
+  if (const grpc::Status refusal = Enter(*context, "Cut", request->epoch(), &host); !refusal.ok())
+    return refusal;
+  if (request->name().empty())
+    return Refusal(grpc::StatusCode::INVALID_ARGUMENT, "a copy needs a name");
+  {
+    absl::MutexLock lock(&mu_);
+    cuts_.erase(request->name());  // its memory first
+  }
+  absl::StatusOr<muster::Cut> cut = host->CopyPrimaries();
+  if (!cut.ok()) return ToGrpc(cut.status());
+  for (const auto& [shard, chunks] : *cut) reply->add_shards(shard);
+  absl::MutexLock lock(&mu_);
+  cuts_[request->name()] = std::make_shared<const muster::Cut>(*std::move(cut));
+  return grpc::Status::OK;
+}
+
+grpc::Status PsServiceImpl::Read(grpc::ServerContext* context, const proto::ReadRequest* request,
+                                 grpc::ServerWriter<proto::ChunkContent>* writer) {
+  HostPtr host;
+  if (const grpc::Status refusal = Enter(*context, "Read", request->epoch(), &host); !refusal.ok())
+    return refusal;
+  CutPtr cut;
+  {
+    absl::MutexLock lock(&mu_);
+    if (const auto found = cuts_.find(request->name()); found != cuts_.end()) cut = found->second;
+  }
+  if (cut == nullptr || !cut->contains(request->shard()))
+    return Refusal(
+        grpc::StatusCode::INVALID_ARGUMENT,
+        fmt::format("there is no copy \"{}\" of shard {} here", request->name(), request->shard()));
+  const std::vector<ChunkState>& chunks = cut->at(request->shard());
+  for (size_t c = 0; c < chunks.size(); ++c)
+    if (!writer->Write(ps::ContentOf(request->shard(), static_cast<int>(c), chunks[c])))
+      return Refusal(grpc::StatusCode::CANCELLED, "the reader has gone");
+  return grpc::Status::OK;
+}
+
+grpc::Status PsServiceImpl::Drop(grpc::ServerContext* context, const proto::DropRequest* request,
+                                 proto::DropReply*) {
+  HostPtr host;
+  if (const grpc::Status refusal = Enter(*context, "Drop", request->epoch(), &host); !refusal.ok())
+    return refusal;
+  absl::MutexLock lock(&mu_);
+  cuts_.erase(request->name());
+  return grpc::Status::OK;
+}
+
+}  // namespace
+
+std::unique_ptr<PsService> PsService::Make(PsServiceOptions options) {
+  return std::make_unique<PsServiceImpl>(options);
+}
+
+}  // namespace muster

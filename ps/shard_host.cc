@@ -1,0 +1,296 @@
+#include "ps/shard_host.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <list>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/logging.h"
+#include "common/push_pull/wire.h"
+#include "ps/server_connection.h"
+
+namespace muster::ps {
+namespace {
+
+using transport::DataConnection;
+using StorePtr = std::shared_ptr<DenseStore>;
+
+// How late a connection is taken at the most, should the listener's word get lost.
+constexpr Duration kLook = std::chrono::milliseconds(50);
+
+// A view while it lasts.
+struct Run {
+  PsView view;
+  transport::AbortSignal abort;
+  std::unique_ptr<transport::Admission> admission;
+  std::map<int, StorePtr> primary_of;
+};
+using RunPtr = std::shared_ptr<Run>;
+
+struct Serving {
+  std::thread thread;
+  std::atomic<bool> done = false;
+};
+
+// For a connection that is of no use; the other side should hear why.
+void Refuse(DataConnection& connection, const absl::Status& why,
+            const transport::AbortSignal& abort) {
+  std::string message;
+  const transport::FrameHeader header = EncodeError(why, &message);
+  const MonotonicTime deadline = Clock::now() + std::chrono::seconds(1);
+  if (connection.Exchange(std::as_bytes(std::span(&header, 1)), {}, deadline, abort).ok())
+    (void)connection.Exchange(std::as_bytes(std::span(message)), {}, deadline, abort);
+  connection.Shutdown();
+}
+
+class ShardHostImpl final : public ShardHost {
+ public:
+  ShardHostImpl(ShardSpec spec, PsServiceOptions options)
+      : spec_(std::move(spec)), options_(options), acceptor_([this] { Accept(); }) {}
+  ~ShardHostImpl() override { Stop(); }
+
+  const ShardSpec& spec() const override { return spec_; }
+  absl::Status SetView(const PsView& view) override;
+  void SetWorkers(WorkersVersion version, const std::map<int, uint64_t>& incarnations) override;
+  absl::Status Restore(int shard, int chunk, ChunkState state) override;
+  absl::StatusOr<std::map<int, std::vector<ChunkState>>> CopyPrimaries() const override;
+  uint64_t view() const override {
+    absl::MutexLock lock(&mu_);
+    return view_.number;
+  }
+  std::vector<int> serving() const override;
+  PsStatus status() const override;
+  void Stop() override;
+
+ private:
+  void EndRun() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) ABSL_LOCKS_EXCLUDED(mu_);
+  StorePtr MakeStoreLocked(int shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PlaceLocked(int shard, const PsView::Place& place, Run* run)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Accept();
+  void Serve(Run& run, DataConnection& connection);
+
+  const ShardSpec spec_;
+  const PsServiceOptions options_;
+
+  absl::Mutex turn_;  // of whoever ends or begins a view; before mu_
+  mutable absl::Mutex mu_;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  PsView view_ ABSL_GUARDED_BY(mu_);
+  RunPtr run_ ABSL_GUARDED_BY(mu_);  // of view_; null between two views
+  std::list<Serving> serving_ ABSL_GUARDED_BY(mu_);
+  std::map<int, StorePtr> stores_ ABSL_GUARDED_BY(mu_);  // by shard
+  WorkersVersion workers_version_ ABSL_GUARDED_BY(mu_) = {};
+  std::map<int, uint64_t> workers_ ABSL_GUARDED_BY(mu_);
+  int64_t torn_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t past_updates_ ABSL_GUARDED_BY(mu_) = 0;  // of stores that are gone
+
+  std::thread acceptor_;  // last: it uses all of the above
+};
+
+// ---- views
+
+absl::Status ShardHostImpl::SetView(const PsView& view) {
+  absl::MutexLock turn(&turn_);
+  {
+    absl::MutexLock lock(&mu_);
+    if (stopped_) return absl::UnavailableError("this parameter server is ending");
+    if (view.number < view_.number)
+      return absl::FailedPreconditionError(
+          fmt::format("view {:#x} is older than {:#x}, which this parameter server has",
+                      view.number, view_.number));
+    if (view.number == view_.number) {
+      if (view == view_) return absl::OkStatus();
+      return ConfigurationError(fmt::format("there are two different views {:#x}", view.number));
+    }
+  }
+  EndRun();
+  auto run = std::make_shared<Run>();
+  run->view = view;
+  absl::MutexLock lock(&mu_);
+  view_ = view;
+  for (int shard = 0; shard < static_cast<int>(view.shards.size()); ++shard)
+    PlaceLocked(shard, view.shards[shard], run.get());
+  run->admission = options_.listener->Admit(view.number, transport::kAnyone, view.ticket);
+  run_ = std::move(run);
+  return absl::OkStatus();
+}
+
+void ShardHostImpl::PlaceLocked(int shard, const PsView::Place& place, Run* run) {
+  StorePtr& store = stores_[shard];
+  if (place.primary == options_.task) {
+    if (store == nullptr) store = MakeStoreLocked(shard);
+    run->primary_of[shard] = store;
+  } else if (place.primary >= 0 && store != nullptr) {
+    // Another one has it. While nobody has, it stays: it may have been filled for a coming view.
+    past_updates_ = std::max(past_updates_, store->applied());
+    store = nullptr;
+  }
+  if (store == nullptr) stores_.erase(shard);
+}
+
+void ShardHostImpl::EndRun() {
+  RunPtr run;
+  std::list<Serving> serving;
+  {
+    absl::MutexLock lock(&mu_);
+    run = std::exchange(run_, nullptr);
+    serving.swap(serving_);
+  }
+  if (run != nullptr) run->abort.Set();
+  for (Serving& s : serving) s.thread.join();
+}
+
+void ShardHostImpl::Stop() {
+  {
+    absl::MutexLock turn(&turn_);
+    {
+      absl::MutexLock lock(&mu_);
+      stopped_ = true;
+    }
+    EndRun();
+  }
+  if (acceptor_.joinable()) acceptor_.join();
+}
+
+// ---- connections
+
+void ShardHostImpl::Accept() {
+  for (uint64_t seen = 0;; options_.listener->WaitForChange(&seen, kLook)) {
+    absl::MutexLock lock(&mu_);
+    if (stopped_) return;
+    for (auto s = serving_.begin(); s != serving_.end();) {
+      if (!s->done) {
+        ++s;
+        continue;
+      }
+      s->thread.join();
+      s = serving_.erase(s);
+    }
+    if (run_ == nullptr) continue;
+    while (std::unique_ptr<DataConnection> connection = run_->admission->TakeAny()) {
+      Serving& s = serving_.emplace_back();
+      s.thread = std::thread([this, &s, run = run_, c = std::move(connection)]() mutable {
+        Serve(*run, *c);
+        c.reset();
+        s.done = true;
+      });
+    }
+  }
+}
+
+void ShardHostImpl::Serve(Run& run, DataConnection& connection) {
+  const int shard = connection.info().to;
+  const auto found = run.primary_of.find(shard);
+  if (found == run.primary_of.end())
+    return Refuse(connection,
+                  absl::UnavailableError(fmt::format("ps {} does not serve shard {} in view {:#x}",
+                                                     options_.task, shard, run.view.number)),
+                  run.abort);
+  ServeOptions options;
+  options.layout = spec_.digest;
+  options.chunks = spec_.layout.chunks[shard];
+  options.idle = options_.idle;
+  options.stall = options_.stall;
+  const absl::Status status = ps::Serve(connection, *found->second, options, run.abort);
+  if (!status.ok() && !run.abort.is_set())
+    LogInfo("the connection of worker {} to shard {} has ended: {}", connection.info().from, shard,
+            Message(status));
+}
+
+// ---- state
+
+StorePtr ShardHostImpl::MakeStoreLocked(int shard) const {
+  StorePtr store = DenseStore::Make({spec_.layout.chunks[shard], spec_.rules});
+  for (const auto& [worker, incarnation] : workers_) store->Admit(worker, incarnation);
+  return store;
+}
+
+void ShardHostImpl::SetWorkers(WorkersVersion version,
+                               const std::map<int, uint64_t>& incarnations) {
+  absl::MutexLock lock(&mu_);
+  if (version < workers_version_) return;
+  workers_version_ = version;
+  for (const auto& [worker, incarnation] : workers_) {
+    const auto now = incarnations.find(worker);
+    if (now != incarnations.end() && now->second == incarnation) continue;
+    for (const auto& [shard, store] : stores_) {
+      const bool torn = store->Expel(worker);
+      // Of a backup the primary tells.
+      if (torn && run_ != nullptr && run_->primary_of.contains(shard)) ++torn_;
+    }
+  }
+  for (const auto& [worker, incarnation] : incarnations)
+    for (const auto& [shard, store] : stores_) store->Admit(worker, incarnation);
+  workers_ = incarnations;
+}
+
+absl::Status ShardHostImpl::Restore(int shard, int chunk, ChunkState state) {
+  if (shard < 0 || shard >= static_cast<int>(spec_.layout.chunks.size()))
+    return ConfigurationError(
+        fmt::format("there is no shard {}: the layout has {}", shard, spec_.layout.chunks.size()));
+  StorePtr store;
+  {
+    absl::MutexLock lock(&mu_);
+    StorePtr& held = stores_[shard];
+    if (held == nullptr) held = MakeStoreLocked(shard);
+    store = held;
+  }
+  return Annotate(store->Restore(chunk, std::move(state)), fmt::format("shard {}: ", shard));
+}
+
+absl::StatusOr<std::map<int, std::vector<ChunkState>>> ShardHostImpl::CopyPrimaries() const {
+  RunPtr run;
+  {
+    absl::MutexLock lock(&mu_);
+    run = run_;
+  }
+  std::map<int, std::vector<ChunkState>> copies;
+  if (run == nullptr) return copies;
+  for (const auto& [shard, store] : run->primary_of) {
+    std::vector<ChunkState>& copy = copies[shard];
+    for (size_t c = 0; c < spec_.layout.chunks[shard].size(); ++c) {
+      absl::StatusOr<ChunkState> state = store->Copy(static_cast<int>(c));
+      if (!state.ok()) return Annotate(state.status(), fmt::format("shard {}: ", shard));
+      copy.push_back(*std::move(state));
+    }
+  }
+  return copies;
+}
+
+std::vector<int> ShardHostImpl::serving() const {
+  absl::MutexLock lock(&mu_);
+  std::vector<int> whole;
+  for (const auto& [shard, store] : stores_)
+    if (store->serving()) whole.push_back(shard);
+  return whole;
+}
+
+PsStatus ShardHostImpl::status() const {
+  absl::MutexLock lock(&mu_);
+  PsStatus status;
+  status.view = view_.number;
+  for (size_t shard = 0; shard < view_.shards.size(); ++shard) {
+    if (view_.shards[shard].primary == options_.task) status.primary_of.push_back(shard);
+    if (view_.shards[shard].backup == options_.task) status.backup_of.push_back(shard);
+  }
+  status.updates = past_updates_;
+  for (const auto& [shard, store] : stores_)
+    status.updates = std::max(status.updates, store->applied());
+  status.torn = torn_;
+  for (const Serving& s : serving_) status.connections += !s.done;
+  return status;
+}
+
+}  // namespace
+
+std::unique_ptr<ShardHost> ShardHost::Make(ShardSpec spec, PsServiceOptions options) {
+  return std::make_unique<ShardHostImpl>(std::move(spec), options);
+}
+
+}  // namespace muster::ps

@@ -1,0 +1,68 @@
+// The shards that one ps process holds, as the view says: as primary it serves workers, as backup
+// the primary. A view lives from SetView to the next one; with it go its data connections, their
+// threads and whatever waits in them, so that nothing of an old view touches a shard once SetView
+// has returned.
+//
+// All methods may be called from any thread. Needs neither LibTorch nor gRPC.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/push_pull/layout.h"
+#include "common/train/optimizer_spec.h"
+#include "ps/dense_store.h"
+#include "ps/service.h"
+
+namespace muster::ps {
+
+struct PsView {
+  struct Place {
+    int primary = -1, backup = -1;  // ps tasks
+    std::string backup_address;     // of its data listener
+    bool backup_in_sync = false;
+    friend bool operator==(const Place&, const Place&) = default;
+  };
+  uint64_t number = 0;
+  std::string ticket;
+  std::vector<Place> shards;
+  friend bool operator==(const PsView&, const PsView&) = default;
+};
+
+// How shards are cut, and the rules of the chunks.
+struct ShardSpec {
+  Layout layout;
+  std::vector<RuleSpec> rules;  // by optimizer
+  uint64_t digest = 0;          // DigestOf
+  bool checksum = false;
+};
+
+class ShardHost {
+ public:
+  static std::unique_ptr<ShardHost> Make(ShardSpec spec, PsServiceOptions options);
+  virtual ~ShardHost() = default;  // Stop
+
+  virtual const ShardSpec& spec() const = 0;
+  // Returns when the view before it is over. FailedPrecondition where it is older.
+  virtual absl::Status SetView(const PsView& view) = 0;
+  // By worker: all there are. A lower version (the chief's epoch, its count) than the last is
+  // ignored.
+  using WorkersVersion = std::pair<uint32_t, uint64_t>;
+  virtual void SetWorkers(WorkersVersion version, const std::map<int, uint64_t>& incarnations) = 0;
+  virtual absl::Status Restore(int shard, int chunk, ChunkState state) = 0;
+  // The shards of which this is the primary. Unavailable where one of them is not whole.
+  virtual absl::StatusOr<std::map<int, std::vector<ChunkState>>> CopyPrimaries() const = 0;
+
+  virtual uint64_t view() const = 0;
+  // Shards that are whole here: of which this is primary or backup in sync; or nobody is primary.
+  virtual std::vector<int> serving() const = 0;
+  virtual PsStatus status() const = 0;
+  virtual void Stop() = 0;
+};
+
+}  // namespace muster::ps

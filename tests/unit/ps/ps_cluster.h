@@ -1,0 +1,252 @@
+// Several ps services in one process, with real listeners and gRPC servers on ports that the kernel
+// picks, and what a chief and a worker say to them.
+#pragma once
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/push_pull/options.h"
+#include "common/push_pull/push_pull.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/retry.h"
+#include "common/rpc/server.h"
+#include "proto/parameter_server.grpc.pb.h"
+#include "ps/messages.h"
+#include "ps/service.h"
+
+namespace muster::ps {
+
+inline MonotonicTime In(Duration limit) { return Clock::now() + limit; }
+inline constexpr Duration kLong = std::chrono::seconds(30);
+
+// What the chief tells: variables "w" and "b" of one optimizer.
+struct TestJob {
+  std::vector<VariableSpec> variables = {{"w", {40, 10}, 0}, {"b", {10}, 0}};
+  std::string optimizer = R"("sgd")";
+  std::string parameter_server =
+      R"({"chunk_bytes": 256, "partitioner": {"name": "fixed", "parts": 2}})";
+  std::string run = "run-1";
+  int servers = 2;
+
+  LayoutOptions layout_options() const {
+    const auto options = ParseParameterServer(*ParseJson(parameter_server, "test"));
+    return {servers, options->partitioner, options->chunk_bytes};
+  }
+  Layout layout() const { return MakeLayout(variables, layout_options()); }
+  std::string digest() const { return DigestOf(variables, layout_options()); }
+
+  proto::CreateRequest Create(int task) const {
+    proto::CreateRequest request;
+    request.set_epoch(1);
+    request.set_run_id(run);
+    for (const VariableSpec& v : variables) {
+      proto::VariableMessage& message = *request.add_variables();
+      message.set_name(v.name);
+      for (const int64_t d : v.shape) message.add_shape(d);
+      message.set_optimizer(v.optimizer);
+    }
+    request.add_optimizers(optimizer);
+    request.set_parameter_server(parameter_server);
+    request.set_servers(servers);
+    request.set_task(task);
+    request.set_digest(digest());
+    return request;
+  }
+};
+
+// One ps process, in so far as it is there; the chief's calls to it.
+class TestPs {
+ public:
+  explicit TestPs(PsServiceOptions options) {
+    auto listener = transport::DataListener::Create({.bind_address = "127.0.0.1"});
+    EXPECT_TRUE(listener.ok());
+    listener_ = *std::move(listener);
+    options.listener = listener_.get();
+    service = PsService::Make(options);
+    auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {service->service()});
+    EXPECT_TRUE(server.ok());
+    server_ = *std::move(server);
+    stub_ = proto::ParameterServer::NewStub(
+        *rpc::MakeChannel(fmt::format("127.0.0.1:{}", server_->port())));
+  }
+  ~TestPs() {
+    service->Stop();
+    server_.reset();
+  }
+  std::string address() const { return listener_->address(); }
+  transport::DataListener& listener() { return *listener_; }
+
+  template <typename Request, typename Reply>
+  using Method = grpc::Status (proto::ParameterServer::Stub::*)(grpc::ClientContext*,
+                                                                const Request&, Reply*);
+  // The reply, or the error.
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Call(Method<Request, Reply> method, const Request& request) {
+    Reply reply;
+    const auto context = rpc::WithDeadline(kLong);
+    const grpc::Status status = (stub_.get()->*method)(context.get(), request, &reply);
+    if (status.ok()) return reply;
+    return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  }
+  absl::StatusOr<proto::CreateReply> Create(const proto::CreateRequest& request) {
+    return Call(&proto::ParameterServer::Stub::Create, request);
+  }
+  absl::Status SetView(const proto::View& view, uint32_t epoch = 1) {
+    proto::SetViewRequest request;
+    request.set_epoch(epoch);
+    *request.mutable_view() = view;
+    return Call(&proto::ParameterServer::Stub::SetView, request).status();
+  }
+  absl::StatusOr<proto::SetWorkersReply> SetWorkers(const std::map<int, uint64_t>& workers,
+                                                    uint64_t version, uint32_t epoch = 1) {
+    proto::SetWorkersRequest request;
+    request.set_epoch(epoch);
+    request.set_version(version);
+    request.mutable_incarnations()->insert(workers.begin(), workers.end());
+    return Call(&proto::ParameterServer::Stub::SetWorkers, request);
+  }
+  absl::StatusOr<proto::FillReply> Fill(const std::vector<proto::ChunkContent>& chunks,
+                                        uint32_t epoch = 1) {
+    proto::FillReply reply;
+    const auto context = rpc::WithDeadline(kLong);
+    const auto writer = stub_->Fill(context.get(), &reply);
+    for (const proto::ChunkContent& chunk : chunks) {
+      proto::FillRequest request;
+      request.set_epoch(epoch);
+      *request.mutable_chunk() = chunk;
+      if (!writer->Write(request)) break;
+    }
+    writer->WritesDone();
+    const grpc::Status status = writer->Finish();
+    if (status.ok()) return reply;
+    return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  }
+  absl::StatusOr<proto::CutReply> Cut(const std::string& name) {
+    proto::CutRequest request;
+    request.set_epoch(1);
+    request.set_name(name);
+    return Call(&proto::ParameterServer::Stub::Cut, request);
+  }
+  absl::StatusOr<std::vector<proto::ChunkContent>> Read(const std::string& name, int shard) {
+    proto::ReadRequest request;
+    request.set_epoch(1);
+    request.set_name(name);
+    request.set_shard(shard);
+    const auto context = rpc::WithDeadline(kLong);
+    const auto reader = stub_->Read(context.get(), request);
+    std::vector<proto::ChunkContent> chunks;
+    proto::ChunkContent chunk;
+    while (reader->Read(&chunk)) chunks.push_back(chunk);
+    const grpc::Status status = reader->Finish();
+    if (status.ok()) return chunks;
+    return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  }
+  absl::Status Drop(const std::string& name) {
+    proto::DropRequest request;
+    request.set_epoch(1);
+    request.set_name(name);
+    return Call(&proto::ParameterServer::Stub::Drop, request).status();
+  }
+  absl::StatusOr<proto::BeatReply> Beat(const std::string& record = "", uint32_t epoch = 1) {
+    proto::BeatRequest request;
+    request.set_epoch(epoch);
+    request.set_record(record);
+    return Call(&proto::ParameterServer::Stub::Beat, request);
+  }
+  proto::ParameterServer::Stub& stub() { return *stub_; }
+
+ private:
+  std::unique_ptr<transport::DataListener> listener_;
+
+ public:
+  std::unique_ptr<PsService> service;
+
+ private:
+  std::unique_ptr<rpc::Server> server_;
+  std::unique_ptr<proto::ParameterServer::Stub> stub_;
+};
+
+// One worker's connections to the primaries of a view.
+class TestWorker {
+ public:
+  TestWorker(int worker, uint64_t incarnation, const TestJob& job)
+      : worker_(worker), incarnation_(incarnation), job_(job), layout_(job.layout()) {
+    listener_ = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
+  }
+  void Abort() { abort_.Set(); }
+
+  absl::Status Connect(const proto::View& view) {
+    connections_.clear();
+    for (const proto::ShardPlace& place : view.shards()) {
+      auto connection = Dial(view, place);
+      if (!connection.ok()) return connection.status();
+      connections_[place.shard()] = *std::move(connection);
+      MUSTER_RETURN_IF_ERROR(Open(place.shard(), std::stoull(job_.digest(), nullptr, 16)));
+    }
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::unique_ptr<transport::DataConnection>> Dial(const proto::View& view,
+                                                                  const proto::ShardPlace& place) {
+    const auto dialing = listener_->Dial({place.primary_address(),
+                                          {view.number(), worker_, place.shard(), 0, view.ticket()},
+                                          In(kLong)});
+    for (uint64_t seen = 0;; listener_->WaitForChange(&seen, std::chrono::milliseconds(20))) {
+      if (auto result = dialing->TakeResult()) return *std::move(result);
+      if (abort_.is_set()) return Superseded("the test is over");
+    }
+  }
+  absl::Status Open(int shard, uint64_t digest) {
+    return OpenConnection(*connections_[shard], worker_, incarnation_, digest, In(kLong), abort_);
+  }
+  // Those chunks of a shard that are not done yet, each with a gradient of `gradient`.
+  absl::Status Push(int shard, uint64_t sequence, std::vector<ChunkTransfer>& transfers) {
+    return PushPull(*connections_[shard], {.sequence = sequence, .learning_rate = 1}, transfers,
+                    In(kLong), abort_);
+  }
+  // Of all chunks of a shard; the memory is this object's.
+  std::vector<ChunkTransfer> Transfers(int shard, float gradient) {
+    gradients_[shard].assign(layout_.elements[shard], gradient);
+    parameters_[shard].assign(layout_.elements[shard], -1);
+    std::vector<ChunkTransfer> transfers;
+    for (const Chunk& chunk : layout_.chunks[shard])
+      transfers.push_back({static_cast<int>(transfers.size()),
+                           std::span(gradients_[shard]).subspan(chunk.begin, chunk.elements()),
+                           std::span(parameters_[shard]).subspan(chunk.begin, chunk.elements())});
+    return transfers;
+  }
+  absl::StatusOr<std::vector<float>> Pull(int shard) {
+    std::vector<ChunkTransfer> transfers = Transfers(shard, 0);
+    for (ChunkTransfer& t : transfers) t.gradient = {};
+    MUSTER_RETURN_IF_ERROR(Push(shard, 0, transfers));
+    return parameters_[shard];
+  }
+
+ private:
+  const int worker_;
+  const uint64_t incarnation_;
+  const TestJob job_;
+  const Layout layout_;
+  std::unique_ptr<transport::DataListener> listener_;
+  transport::AbortSignal abort_;
+  std::map<int, std::unique_ptr<transport::DataConnection>> connections_;
+  std::map<int, std::vector<float>> gradients_, parameters_;
+};
+
+// All chunks of a shard, each parameter with that value.
+inline std::vector<proto::ChunkContent> Content(const TestJob& job, int shard, float value) {
+  std::vector<proto::ChunkContent> contents;
+  const Layout layout = job.layout();
+  for (const Chunk& chunk : layout.chunks[shard]) {
+    ChunkState state;
+    state.parameters.assign(chunk.elements(), value);
+    contents.push_back(ContentOf(shard, static_cast<int>(contents.size()), state));
+  }
+  return contents;
+}
+
+}  // namespace muster::ps
