@@ -2,13 +2,10 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <optional>
 #include <thread>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "common/base/locks.h"
 #include "common/base/logging.h"
 #include "common/cluster/verdict.h"
@@ -16,6 +13,7 @@
 #include "common/train/checkpoint_evaluator.h"
 #include "common/train/devices.h"
 #include "common/train/job.h"
+#include "common/train/stop_signals.h"
 #include "common/train/task_process.h"
 #include "evaluator/follower.h"
 #include "evaluator/host_share.h"
@@ -25,44 +23,6 @@ namespace {
 
 // How long a program's code may take to come back once this process has to end.
 constexpr Duration kGrace = std::chrono::seconds(3);
-
-// SIGTERM and SIGINT, taken by one thread so that whatever they do is ordinary code.
-class StopSignals {
- public:
-  StopSignals() {
-    sigemptyset(&signals_);
-    sigaddset(&signals_, SIGTERM);
-    sigaddset(&signals_, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);  // every later thread inherits this
-  }
-  // From here on signals are taken; those that came before are waiting.
-  void Start() {
-    std::thread([this] { Take(); }).detach();
-  }
-  // From now on the first one stops that one.
-  void PassTo(Follower* follower) {
-    absl::MutexLock lock(&mutex_);
-    follower_ = follower;
-  }
-
- private:
-  void Take() {
-    int signal = 0;
-    sigwait(&signals_, &signal);
-    LogInfo("{} received: stopping", signal == SIGTERM ? "SIGTERM" : "SIGINT");
-    {
-      absl::MutexLock lock(&mutex_);
-      if (follower_ == nullptr) LeaveProcess(ExitCode::kPreempted);
-      follower_->Stop();
-    }
-    sigwait(&signals_, &signal);
-    LeaveProcess(ExitCode::kPreempted);
-  }
-
-  sigset_t signals_;
-  absl::Mutex mutex_;
-  Follower* follower_ ABSL_GUARDED_BY(mutex_) = nullptr;
-};
 
 class EvaluatorTask {
  public:
@@ -184,7 +144,7 @@ absl::Status EvaluatorTask::Run(const TaskArguments& arguments) {
   }
   MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<Follower> follower,
                           Follower::Make(OptionsOfFollower()));
-  signals_->PassTo(follower.get());
+  signals_->PassTo([to = follower.get()] { to->Stop(); });
   const absl::Status result = follower->Run();
   signals_->PassTo(nullptr);
   return result;
@@ -200,7 +160,7 @@ int RunEvaluator(int argc, char** argv, const EvaluatorParts& parts) {
       argc, argv,
       "muster-evaluator: evaluates the checkpoints of the job whose chief TF_CONFIG names.", &code);
   if (!arguments) return code;
-  StopSignals signals;
+  StopSignals signals("stopping", [] { LeaveProcess(ExitCode::kPreempted); });
   absl::Status result;
   {
     EvaluatorTask task(parts, &signals);

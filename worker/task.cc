@@ -1,31 +1,27 @@
 #include "worker/task.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <torch/version.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <thread>
 
-#include "absl/synchronization/mutex.h"
 #include "common/base/fatal.h"
 #include "common/base/locks.h"
 #include "common/base/logging.h"
 #include "common/base/restarts.h"
-#include "common/base/termination_message.h"
 #include "common/cluster/verdict.h"
-#include "common/rpc/host.h"
 #include "common/telemetry/supervisor.h"
+#include "common/train/data_port.h"
 #include "common/train/devices.h"
+#include "common/train/stop_signals.h"
 #include "common/train/task_process.h"
 #include "common/train/trainer.h"
-#include "common/transport/address.h"
 #include "common/transport/data_listener.h"
 #include "worker/faulty_membership.h"
 #include "worker/formation.h"
-#include "worker/member.h"
+#include "worker/member_options.h"
 
 namespace muster {
 namespace {
@@ -34,70 +30,8 @@ namespace {
 constexpr Duration kGraceAfterVerdict = std::chrono::seconds(3);
 // How long a process with an uncaught exception may take to tell the chief, and the chief to end.
 constexpr Duration kUncaught = std::chrono::seconds(20);
-// How long a process that failed before it joined tries to tell the chief.
-constexpr Duration kTellChief = std::chrono::seconds(10);
-// How long a chief that was silent for timeouts.heartbeat may take to be heard again before its
-// supervisor ends it.
-constexpr Duration kSilentChiefGrace = std::chrono::seconds(2);
-
-// SIGTERM and SIGINT, taken by one thread so that whatever they do is ordinary code. The first one
-// asks for a stop, the second one ends the process.
-class StopSignals {
- public:
-  StopSignals() {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // every later thread inherits this
-    signals_ = signals;
-  }
-  // From here on signals are taken; those that came before are waiting.
-  void Start() {
-    std::thread([this] { Take(); }).detach();
-  }
-  bool asked() {
-    absl::MutexLock lock(&mutex_);
-    return asked_;
-  }
-  // From now on a stop is passed on; nullptr: no longer.
-  void PassTo(std::function<void()> stop) {
-    absl::MutexLock lock(&mutex_);
-    stop_ = std::move(stop);
-    if (asked_ && stop_ != nullptr) stop_();
-  }
-
- private:
-  void Take() {
-    int signal = 0;
-    sigwait(&signals_, &signal);
-    LogInfo("{} received: stopping at the next step; a second one ends this process at once",
-            signal == SIGTERM ? "SIGTERM" : "SIGINT");
-    {
-      absl::MutexLock lock(&mutex_);
-      asked_ = true;
-      if (stop_ != nullptr) stop_();
-    }
-    sigwait(&signals_, &signal);
-    _exit(static_cast<int>(ExitCode::kPreempted));
-  }
-
-  sigset_t signals_;
-  absl::Mutex mutex_;
-  bool asked_ ABSL_GUARDED_BY(mutex_) = false;
-  std::function<void()> stop_ ABSL_GUARDED_BY(mutex_);
-};
-
 std::map<std::string, std::string> Versions() {
   return {{"muster", MUSTER_VERSION}, {"libtorch", TORCH_VERSION}};
-}
-
-// Ends the process from a thread that is not the program's.
-[[noreturn]] void EndNow(const std::string& line, const std::string& termination_log,
-                         ExitCode code) {
-  LogError("{}", line);
-  WriteTerminationMessage(termination_log, line);
-  _exit(static_cast<int>(code));
 }
 
 // Ends the process when the job is over and the program does not come back: a program may sit in
@@ -135,8 +69,6 @@ class Task {
   absl::Status Train();
   absl::Status RunTrainer(Membership* membership);
   absl::Status TrainAsMember();
-  // The address that data connections take the same way as.
-  std::string DataRoute() const;
   absl::StatusOr<std::unique_ptr<transport::DataListener>> Listen();
   MemberOptions OptionsOfMember(transport::DataListener* listener);
   // A failure of this process's own, before it had a Member to tell: tells the chief, and words the
@@ -146,14 +78,6 @@ class Task {
   bool alone() const { return cluster_.local(); }
   bool is_chief() const { return cluster_.role() == TaskType::kChief; }
   std::string self() const { return alone() ? "" : cluster_.task->ToString(); }
-  std::string chief_address() const {
-    return cluster_.cluster.AddressOf(*cluster_.chief()).ToString();
-  }
-
-  rpc::TlsFiles tls() const {
-    return {job_.tls.enabled, job_.tls.certificate, job_.tls.key, job_.tls.authority};
-  }
-
   const TaskParts& parts_;
   StopSignals* const signals_;
   ClusterConfig cluster_;
@@ -183,10 +107,6 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
 }
 
 absl::Status Task::CheckSupported() const {
-  const auto not_yet = [](const char* key, const char* what) {
-    return ConfigurationError(
-        fmt::format("{} is set, but this version {}: leave it out", key, what));
-  };
   if (*job_.strategy == StrategyKind::kParameterServer ||
       *job_.strategy == StrategyKind::kCentralStorage) {
     return ConfigurationError(
@@ -194,13 +114,11 @@ absl::Status Task::CheckSupported() const {
                     "one_device only",
                     StrategyName(*job_.strategy)));
   }
-  if (job_.tls.enabled)
-    return not_yet("tls.enabled", "would encrypt the control connections but not the gradients");
+  MUSTER_RETURN_IF_ERROR(muster::CheckSupported(job_));
   if (is_chief() && job_.model_dir.empty()) {
     LogWarning(
         "model_dir is not set: nothing is saved, and what is trained is lost when the job ends");
   }
-  if (!job_.callbacks.empty()) return not_yet("callbacks", "has none");
   const int members = cluster_.world_size().value_or(0);
   if (const auto least = job_.elastic.min_workers; !alone() && least && *least > members) {
     return ConfigurationError(
@@ -252,84 +170,23 @@ absl::StatusOr<bool> Task::Begin() {
 absl::Status Task::FailEarly(const absl::Status& failure) {
   if (alone() || chief_ != nullptr || absl::IsCancelled(failure))
     return failure;  // the chief's half words it
-  if (!is_chief() && cluster_.chief()) {
-    // The chief waits for this task: it has to know, so that the job's verdict names the reason.
-    EarlyFailure report;
-    report.task = self();
-    report.chief_address = chief_address();
-    report.cluster_digest = cluster_.cluster.Digest();
-    report.failure = failure;
-    report.channel.tls = tls();
-    if (const absl::Status told = ReportFailureTo(report, kTellChief); !told.ok())
-      LogWarning("could not tell the chief: {}", Message(told));
-  }
-  Verdict verdict;
-  verdict.code = ExitCodeOf(failure);
-  verdict.task = self();
-  verdict.host = rpc::ThisHost().name;
-  verdict.message = Message(failure);
-  return StatusOf(verdict, self(), is_chief());
-}
-
-std::string Task::DataRoute() const {
-  const std::string chief = chief_address();
-  if (!is_chief()) return chief;
-  // The chief's own name may lead to its loopback (Debian writes 127.0.1.1 to /etc/hosts), where
-  // members of other hosts cannot reach it: the way to one of those tells the interface.
-  const auto own = rpc::LocalAddressTowards(chief);
-  if (own.ok() && !IsLoopback(Address{*own, 1})) return chief;
-  for (const TaskId& member : cluster_.cluster.Members()) {
-    const Address& address = cluster_.cluster.AddressOf(member);
-    if (member != *cluster_.task && !IsLoopback(address)) return address.ToString();
-  }
-  return chief;
+  return muster::FailEarly(cluster_, job_, failure);
 }
 
 absl::StatusOr<std::unique_ptr<transport::DataListener>> Task::Listen() {
-  transport::ListenerOptions options;
-  if (job_.collective.interface.empty()) {
-    const std::string route = DataRoute();
-    MUSTER_ASSIGN_OR_RETURN(options.bind_address,
-                            rpc::WaitForLocalAddressTowards(route, job_.timeouts.join,
-                                                            [this] { return signals_->asked(); }));
-    LogInfo("data connections on {}, the way to {}", options.bind_address,
-            route == chief_address() ? "the chief" : route);
-  } else {
-    MUSTER_ASSIGN_OR_RETURN(options.bind_address,
-                            transport::InterfaceAddress(job_.collective.interface));
-    LogInfo("data connections on {}, interface {}", options.bind_address,
-            job_.collective.interface);
-  }
+  MUSTER_ASSIGN_OR_RETURN(transport::ListenerOptions options,
+                          DataPortOptions(job_, cluster_, [this] { return signals_->asked(); }));
   if (faulty_member_ != nullptr) faulty_member_->Adapt(&options);
   return transport::DataListener::Create(options);
 }
 
 MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
-  MemberOptions options;
-  options.task = self();
-  options.chief_task = cluster_.chief()->ToString();
-  options.chief_address = chief_address();
-  options.recover = true;
+  MemberOptions options = MemberOptionsOf(cluster_, job_);
   options.may_leave = job_.elastic.min_workers.has_value() && !is_chief();
-  options.is_chief = is_chief();
-  options.cluster_digest = cluster_.cluster.Digest();
-  options.cluster = cluster_.cluster.ToJson().dump();
-  options.job = JobToJson(job_).dump();
   options.versions = Versions();
   options.num_replicas = trainer_->num_replicas();
   options.devices = job_.devices;
   options.data_address = listener->address();
-  options.channel.tls = tls();
-  const Timeouts& timeouts = job_.timeouts;
-  options.timeouts.join = timeouts.join;
-  options.timeouts.rejoin = timeouts.rejoin;
-  options.timeouts.abort = timeouts.abort;
-  options.timeouts.resume = timeouts.resume;
-  options.timeouts.heartbeat = timeouts.heartbeat;
-  options.timeouts.heartbeat_interval =
-      std::min<Duration>(options.timeouts.heartbeat_interval, timeouts.heartbeat / 4);
-  options.timeouts.formation = timeouts.formation;
-  options.timeouts.collective = timeouts.collective;
   options.form = FormationOver(listener, devices_, job_.collective, job_.timeouts.collective);
   options.on_verdict = [self = self(), chief = chief_.get(), back = back_,
                         log = parts_.termination_log](const Verdict& verdict) {
@@ -342,12 +199,7 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
       EndNow(FinalLine(verdict, self, /*is_chief=*/true), log, verdict.code);
     };
   } else {
-    options.on_chief_silent = [supervisor = supervisor_.get(), chief = options.chief_task](
-                                  int64_t pid, Duration silence) {
-      if (silence == Duration::zero()) return supervisor->Found(chief);
-      supervisor->Lost(
-          {chief, pid, fmt::format("no answer for {:.1f} s", Seconds(silence)), kSilentChiefGrace});
-    };
+    TellOfSilentChief(supervisor_.get(), &options);
   }
   options.on_stuck = [log = parts_.termination_log](const std::string& why) {
     EndNow(fmt::format("{}; ending this process", why), log, ExitCode::kRetryable);
@@ -429,7 +281,7 @@ int RunTask(int argc, char** argv, const TaskParts& parts) {
                   BinaryName(parts.binary)),
       &code);
   if (!arguments) return code;
-  StopSignals signals;
+  StopSignals signals("stopping at the next step; a second one ends this process at once");
   absl::Status result;
   {
     Task task(parts, &signals);

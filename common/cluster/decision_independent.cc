@@ -50,6 +50,8 @@ std::optional<Decision> PhaseDeadline(MonotonicTime now, const JobState& s,
     const MemberState& m = s.members[i];
     const Duration limit = o.phase[static_cast<int>(m.phase)];
     if (!m.joined || m.waiting || m.finished || limit == Duration::zero()) continue;
+    // What a server does, it does for as long as it is asked to.
+    if (IsServer(m) && m.phase != Phase::kStarting && m.phase != Phase::kForming) continue;
     MonotonicTime since = m.phase_since;
     if (m.phase == Phase::kReduce) {  // it waits for servers, perhaps for one that is not there
       if (ServerMissing(s)) continue;

@@ -1,5 +1,6 @@
 #include "common/train/task_process.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -48,7 +49,9 @@ absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& argument
   if (!cluster.local()) {
     self = cluster.task->ToString();
     tasks = {"evaluator:0"};  // listed or not
-    for (const TaskId& task : cluster.cluster.Members()) tasks.push_back(task.ToString());
+    for (const TaskId& task : cluster.cluster.Tasks()) {
+      if (task.type != TaskType::kEvaluator) tasks.push_back(task.ToString());
+    }
   }
   MUSTER_ASSIGN_OR_RETURN(std::vector<Fault> mine, FaultsOf(self, arguments.faults, tasks));
   LogWarning("--fault: {} planned for this process", mine.size());
@@ -62,6 +65,23 @@ void SayLast(const absl::Status& result, const std::string& termination_log) {
     LogError("{}", Message(result));
   }
   if (!result.ok()) WriteTerminationMessage(termination_log, Message(result));
+}
+
+absl::Status CheckSupported(const Job& job) {
+  const auto not_yet = [](const char* key, const char* what) {
+    return ConfigurationError(
+        fmt::format("{} is set, but this version {}: leave it out", key, what));
+  };
+  if (job.tls.enabled)
+    return not_yet("tls.enabled", "would encrypt the control connections but not the gradients");
+  if (!job.callbacks.empty()) return not_yet("callbacks", "has none");
+  return absl::OkStatus();
+}
+
+void EndNow(const std::string& line, const std::string& termination_log, ExitCode code) {
+  LogError("{}", line);
+  WriteTerminationMessage(termination_log, line);
+  _exit(static_cast<int>(code));  // whatever locks other threads hold
 }
 
 void LeaveProcess(ExitCode code) {

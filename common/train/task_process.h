@@ -10,6 +10,7 @@
 #include "common/base/faults.h"
 #include "common/base/status.h"
 #include "common/cluster/cluster_config.h"
+#include "common/train/job.h"
 
 namespace muster {
 
@@ -30,6 +31,13 @@ absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& argument
 
 // The process's last line, in the log and as its container's termination message.
 void SayLast(const absl::Status& result, const std::string& termination_log);
+
+// What the job file knows and this version does not do, in any role, is refused, not ignored.
+absl::Status CheckSupported(const Job& job);
+
+// The last line and the end, from another thread than main's.
+[[noreturn]] void EndNow(const std::string& line, const std::string& termination_log,
+                         ExitCode code);
 
 // Ends the process at once: static destructors of libraries may wait for threads that are still at
 // work.

@@ -1,0 +1,47 @@
+#include "common/train/data_port.h"
+
+#include "common/base/logging.h"
+#include "common/rpc/host.h"
+#include "common/transport/address.h"
+
+namespace muster {
+namespace {
+
+// The address that data connections take the same way as.
+std::string DataRoute(const ClusterConfig& config) {
+  const std::string chief = config.cluster.AddressOf(*config.chief()).ToString();
+  if (config.role() != TaskType::kChief) return chief;
+  // The chief's own name may lead to its loopback (Debian writes 127.0.1.1 to /etc/hosts), where
+  // members of other hosts cannot reach it: the way to one of those tells the interface.
+  const auto own = rpc::LocalAddressTowards(chief);
+  if (own.ok() && !IsLoopback(Address{*own, 1})) return chief;
+  for (const TaskId& task : config.cluster.Tasks()) {
+    const Address& address = config.cluster.AddressOf(task);
+    if (task != *config.task && task.type != TaskType::kEvaluator && !IsLoopback(address))
+      return address.ToString();
+  }
+  return chief;
+}
+
+}  // namespace
+
+absl::StatusOr<transport::ListenerOptions> DataPortOptions(const Job& job,
+                                                           const ClusterConfig& config,
+                                                           const std::function<bool()>& give_up) {
+  transport::ListenerOptions options;
+  if (!job.collective.interface.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(options.bind_address,
+                            transport::InterfaceAddress(job.collective.interface));
+    LogInfo("data connections on {}, interface {}", options.bind_address, job.collective.interface);
+    return options;
+  }
+  const std::string route = DataRoute(config);
+  MUSTER_ASSIGN_OR_RETURN(options.bind_address,
+                          rpc::WaitForLocalAddressTowards(route, job.timeouts.join, give_up));
+  const std::string chief = config.cluster.AddressOf(*config.chief()).ToString();
+  LogInfo("data connections on {}, the way to {}", options.bind_address,
+          route == chief ? "the chief" : route);
+  return options;
+}
+
+}  // namespace muster

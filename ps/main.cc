@@ -1,0 +1,79 @@
+#include <atomic>
+
+#include "common/base/logging.h"
+#include "common/base/termination_message.h"
+#include "common/train/task_process.h"
+#include "ps/task.h"
+#include "worker/faulty_membership.h"
+#include "worker/member_options.h"
+
+namespace muster {
+namespace {
+
+class PsMember final : public PsMembership {
+ public:
+  // `faulty`: what --fault does to the process's links; may be null.
+  PsMember(const PsMembershipOptions& options, FaultyMember* faulty) {
+    MemberOptions member = MemberOptionsOf(options.cluster, options.job);
+    member.num_replicas = 0;
+    member.versions = options.versions;
+    member.data_address = options.data_address;
+    member.form = [](const GroupSpec&, const std::vector<int>&, const std::function<bool()>&) {
+      return std::vector<std::unique_ptr<Communicator>>();
+    };
+    member.on_verdict = [told = options.on_verdict, self = member.task](const Verdict& verdict) {
+      told(StatusOf(verdict, self, /*is_chief=*/false));
+    };
+    member.on_stuck = [log = options.termination_log](const std::string& why) {
+      EndNow(why + "; ending this process", log, ExitCode::kRetryable);
+    };
+    TellOfSilentChief(supervisor_.get(), &member);
+    if (faulty != nullptr) faulty->Adapt(&member);
+    member_ = Member::Make(std::move(member));
+  }
+
+  absl::Status Stay() override {
+    absl::Status result;
+    do {
+      const absl::StatusOr<Generation> generation = member_->NextGeneration(updates_);
+      result = generation.status();
+      if (!result.ok() || generation->job_done) break;
+      member_->SetPhase(Phase::kUpdate, updates_);
+      LogInfo("in run {}", generation->run_id);
+      result = member_->WaitOver();
+    } while (!member_->JobEnded());
+    if (result.ok()) return result;
+    return absl::Status(result.code(), member_->FinalLine(result));
+  }
+  void RequestStop() override { member_->RequestStop(); }
+  void ReportFailure(const absl::Status& failure) override { member_->ReportFailure(failure); }
+  void SetUpdates(int64_t updates) override {
+    updates_ = updates;
+    member_->SetPhase(Phase::kUpdate, updates);
+  }
+
+ private:
+  const std::unique_ptr<Supervisor> supervisor_ = MakeSupervisor();
+  std::atomic<int64_t> updates_ = 0;
+  std::unique_ptr<Member> member_;
+};
+
+}  // namespace
+}  // namespace muster
+
+// muster-ps: holds a part of the variables of a parameter-server job.
+int main(int argc, char** argv) {
+  using namespace muster;
+  std::unique_ptr<FaultyMember> faults;
+  PsParts parts;
+  parts.join = [&faults](const PsMembershipOptions& options) {
+    return std::make_unique<PsMember>(options, faults.get());
+  };
+  parts.fail_early = FailEarly;
+  parts.adapt = [&faults](Faults* planned, transport::ListenerOptions* options) {
+    faults = std::make_unique<FaultyMember>(planned);
+    faults->Adapt(options);
+  };
+  parts.termination_log = TerminationLog();
+  return RunPs(argc, argv, parts);
+}

@@ -1,0 +1,174 @@
+#include "ps/task.h"
+
+#include <fmt/format.h>
+
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "common/base/fatal.h"
+#include "common/base/locks.h"
+#include "common/base/logging.h"
+#include "common/rpc/server.h"
+#include "common/train/data_port.h"
+#include "common/train/stop_signals.h"
+#include "common/train/task_process.h"
+
+namespace muster {
+namespace {
+
+// How long the servers of a process may take to close once the job has ended.
+constexpr Duration kGraceAfterVerdict = std::chrono::seconds(5);
+// How often the number of updates is told, and looked at where a fault is planned.
+constexpr Duration kTellUpdates = std::chrono::seconds(1);
+constexpr Duration kLookForFaults = std::chrono::milliseconds(5);
+
+// Tells the membership how many updates were applied, and comes with them to planned faults.
+class UpdateTeller {
+ public:
+  UpdateTeller(const PsService* service, Faults* faults, PsMembership* membership)
+      : thread_([=, this] { Run(service, faults, membership); }) {}
+  ~UpdateTeller() {
+    end_.Notify();
+    thread_.join();
+  }
+
+ private:
+  void Run(const PsService* service, Faults* faults, PsMembership* membership) {
+    const Duration interval = faults == nullptr ? kTellUpdates : kLookForFaults;
+    int64_t told = 0;
+    while (!end_.WaitForNotificationWithTimeout(absl::FromChrono(interval))) {
+      const int64_t updates = service->status().updates;
+      if (updates == told) continue;
+      membership->SetUpdates(told = updates);
+      if (faults == nullptr) continue;
+      try {
+        faults->At(Phase::kForward, updates);
+      } catch (const std::exception& error) {
+        return membership->ReportFailure(ProgramError(error.what()));
+      }
+    }
+  }
+
+  absl::Notification end_;
+  std::thread thread_;
+};
+
+class PsTask {
+ public:
+  PsTask(const PsParts& parts, StopSignals* signals) : parts_(parts), signals_(signals) {}
+  ~PsTask() { signals_->PassTo(nullptr); }
+
+  // Everything after the command line. The message of an error is this process's last line.
+  absl::Status Run(const TaskArguments& arguments);
+
+ private:
+  absl::Status ReadConfiguration(const TaskArguments& arguments);
+  absl::Status OpenPorts();
+  absl::Status Serve();
+  PsMembershipOptions OptionsOfMembership();
+
+  const PsParts& parts_;
+  StopSignals* const signals_;
+  ClusterConfig cluster_;
+  Job job_;
+  std::unique_ptr<Faults> faults_;  // null: none are planned
+  std::unique_ptr<transport::DataListener> listener_;
+  std::unique_ptr<PsService> service_;
+  std::unique_ptr<rpc::Server> server_;
+};
+
+absl::Status PsTask::ReadConfiguration(const TaskArguments& arguments) {
+  MUSTER_ASSIGN_OR_RETURN(cluster_, ClusterFromEnvironment(ProcessEnvironment()));
+  InitLogging(cluster_.local() ? "ps" : cluster_.Who());
+  NameFatalSignals(cluster_.local() ? "muster-ps" : cluster_.task->Spoken());
+  OnUncaught(nullptr, Duration::zero());
+  signals_->Start();  // after InitLogging, which replaces the logger that it uses
+  for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
+  MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, TaskType::kPs));
+  MUSTER_ASSIGN_OR_RETURN(job_, LoadJob(arguments.job, arguments.overrides));
+  MUSTER_ASSIGN_OR_RETURN(job_.strategy, StrategyFor(job_, cluster_));
+  MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
+  return CheckSupported(job_);
+}
+
+// Workers and the chief reach this process by now: what they want before it has joined is kept, or
+// answered that it cannot be served yet.
+absl::Status PsTask::OpenPorts() {
+  if (faults_ != nullptr) faults_->At(Phase::kStarting, 0);
+  MUSTER_ASSIGN_OR_RETURN(transport::ListenerOptions data,
+                          DataPortOptions(job_, cluster_, [this] { return signals_->asked(); }));
+  if (faults_ != nullptr && parts_.adapt) parts_.adapt(faults_.get(), &data);
+  MUSTER_ASSIGN_OR_RETURN(listener_, transport::DataListener::Create(data));
+  PsServiceOptions options;
+  options.task = cluster_.task->index;
+  options.listener = listener_.get();
+  service_ = PsService::Make(options);
+  rpc::ServerOptions server;
+  server.address = cluster_.cluster.AddressOf(*cluster_.task).ToString();
+  server.bind_timeout = job_.timeouts.bind;
+  server.tls = {job_.tls.enabled, job_.tls.certificate, job_.tls.key, job_.tls.authority};
+  MUSTER_ASSIGN_OR_RETURN(server_, rpc::Server::Start(server, {service_->service()}));
+  LogInfo("serving on {}, data on {}", server.address, listener_->address());
+  return absl::OkStatus();
+}
+
+PsMembershipOptions PsTask::OptionsOfMembership() {
+  PsMembershipOptions options{cluster_, job_};
+  options.data_address = listener_->address();
+  options.versions = {{"muster", MUSTER_VERSION}};
+  options.on_verdict = [log = parts_.termination_log](const absl::Status& result) {
+    std::thread([=] {
+      std::this_thread::sleep_for(kGraceAfterVerdict);
+      LogWarning("did not close all connections within {} s of the verdict: ending this process",
+                 Seconds(kGraceAfterVerdict));
+      SayLast(result, log);
+      _exit(static_cast<int>(ExitCodeOf(result)));
+    }).detach();
+  };
+  options.termination_log = parts_.termination_log;
+  return options;
+}
+
+absl::Status PsTask::Serve() {
+  const std::unique_ptr<PsMembership> membership = parts_.join(OptionsOfMembership());
+  signals_->PassTo([to = membership.get()] { to->RequestStop(); });
+  absl::Status result;
+  {
+    const UpdateTeller teller(service_.get(), faults_.get(), membership.get());
+    result = membership->Stay();
+  }
+  signals_->PassTo(nullptr);
+  service_->Stop();
+  server_->Shutdown(std::chrono::milliseconds(200));
+  return result;
+}
+
+absl::Status PsTask::Run(const TaskArguments& arguments) {
+  absl::Status ready = ReadConfiguration(arguments);
+  if (ready.ok()) ready = OpenPorts();
+  if (ready.ok()) return Serve();
+  if (absl::IsCancelled(ready)) return ready;
+  return parts_.fail_early(cluster_, job_, ready);
+}
+
+}  // namespace
+
+int RunPs(int argc, char** argv, const PsParts& parts) {
+  EndLockCycleSearch();
+  InitLogging("");
+  int code = 0;
+  const std::optional<TaskArguments> arguments = ParseTaskArguments(
+      argc, argv, "muster-ps: serves parameters to the workers of the job that TF_CONFIG names.",
+      &code);
+  if (!arguments) return code;
+  StopSignals signals("asking the chief to end the job; a second one ends this process at once");
+  absl::Status result;
+  {
+    PsTask task(parts, &signals);
+    result = task.Run(*arguments);
+  }
+  SayLast(result, parts.termination_log);
+  LeaveProcess(ExitCodeOf(result));
+}
+
+}  // namespace muster

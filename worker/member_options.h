@@ -1,0 +1,22 @@
+// What a Member is told by the cluster and the job, the same in every role that is a member.
+#pragma once
+
+#include "common/cluster/cluster_config.h"
+#include "common/telemetry/supervisor.h"
+#include "common/train/job.h"
+#include "worker/member.h"
+
+namespace muster {
+
+rpc::TlsFiles TlsOf(const Job& job);
+// All but what is the role's own: data_address, replicas and devices, versions, form, on_verdict.
+// REQUIRES: a cluster with a chief.
+MemberOptions MemberOptionsOf(const ClusterConfig& cluster, const Job& job);
+// A chief that is silent is named to whoever may end its process and start another one.
+void TellOfSilentChief(Supervisor* supervisor, MemberOptions* options);
+
+// For a process that fails before it has a Member: tells the chief, where it is not the chief
+// itself, and words its last line.
+absl::Status FailEarly(const ClusterConfig& cluster, const Job& job, const absl::Status& failure);
+
+}  // namespace muster
