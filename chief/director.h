@@ -34,7 +34,9 @@ struct DirectorOptions {
   Job job;
   int workers = 1;
   std::vector<std::string> servers;  // gRPC addresses of the ps tasks, of the cluster spec
-  uint32_t epoch = 1;                // of this chief
+  // Of this chief: rises where a member has seen a higher one, so to be asked whenever it counts,
+  // after the first member was admitted.
+  std::function<uint32_t()> epoch;
   std::function<std::string()> run_id;
   rpc::ChannelOptions channel;
 };
