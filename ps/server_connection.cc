@@ -3,8 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
 
 #include "common/base/crc32c.h"
+#include "common/base/logging.h"
+#include "common/push_pull/narrow.h"
 #include "common/push_pull/wire.h"
 
 namespace muster::ps {
@@ -12,15 +17,22 @@ namespace {
 
 using transport::FrameHeader;
 
+// Requests whose payloads lie in shared memory are headers alone: many come with one system call.
+constexpr size_t kInbox = 64;
+// Their answers are held back while more requests are here, for the same reason, but not for long:
+// the worker copies one chunk while another one is applied.
+constexpr size_t kOutbox = 2;
+
 template <typename T>
 std::span<std::byte> BytesOf(T* object) {
   return {reinterpret_cast<std::byte*>(object), sizeof *object};
 }
-std::span<std::byte> BytesOf(std::span<float> values) {
-  return {reinterpret_cast<std::byte*>(values.data()), values.size_bytes()};
+template <typename T>
+std::span<std::byte> BytesOf(std::vector<T>& values, size_t count) {
+  return std::as_writable_bytes(std::span(values)).first(count * sizeof(T));
 }
-uint32_t CrcOf(std::span<const float> values) {
-  return Crc32c({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
+uint32_t CrcOf(std::span<const std::byte> bytes) {
+  return Crc32c({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 class Server {
@@ -28,10 +40,9 @@ class Server {
   Server(transport::DataConnection& connection, DenseStore& store, const ServeOptions& options,
          const transport::AbortSignal& abort)
       : connection_(connection), store_(store), options_(options), abort_(abort) {
-    int64_t longest = 0;
-    for (const Chunk& chunk : options.chunks) longest = std::max(longest, chunk.elements());
-    gradient_.resize(longest);
-    answer_.resize(sizeof(FrameHeader) / sizeof(float) + longest);
+    for (const Chunk& chunk : options.chunks) longest_ = std::max(longest_, chunk.elements());
+    inbox_.resize(kInbox * sizeof(FrameHeader));
+    answer_.resize(sizeof(FrameHeader) / sizeof(float) + longest_);
   }
 
   absl::Status Run() {
@@ -46,14 +57,20 @@ class Server {
   }
 
  private:
-  absl::Status Receive(std::span<std::byte> into, Duration limit) {
-    return connection_.Exchange({}, into, Clock::now() + limit, abort_);
+  absl::Status Receive(std::span<std::byte> into, Duration limit);
+  absl::Status Send(std::span<const std::byte> bytes) {
+    return connection_.Exchange(bytes, {}, Clock::now() + options_.stall, abort_);
   }
   absl::Status TakeOpen();
+  absl::Status TakeOffer(const Offer& offer);
   // One request. False: the worker has closed the connection.
   absl::StatusOr<bool> Next();
-  absl::Status TakeGradient(const FrameHeader& header, const Request& request, size_t elements);
-  absl::Status Answer(const Request& request, size_t elements);
+  // False: the worker has closed the connection.
+  absl::StatusOr<bool> AwaitRequest();
+  absl::Status TakeGradient(const FrameHeader& header, const Request& request);
+  absl::Status Answer(const Request& request);
+  absl::Status SendParameters(const Request& request, Reply reply, std::span<float> out);
+  absl::Status Flush();
   void Tell(const absl::Status& error);
 
   transport::DataConnection& connection_;
@@ -61,91 +78,191 @@ class Server {
   const ServeOptions& options_;
   const transport::AbortSignal& abort_;
   Open open_;
-  std::vector<float> gradient_;
-  std::vector<float> answer_;  // a header, and parameters: they leave in one write
+  int64_t longest_ = 0;                                          // chunk, in elements
+  std::unique_ptr<transport::SharedMemory> gradients_, memory_;  // both or none
+
+  std::vector<std::byte> inbox_;  // from taken_ to have_
+  size_t taken_ = 0, have_ = 0;
+  std::vector<FrameHeader> outbox_;
+  std::vector<float> pushed_;  // the gradient of one chunk
+  std::span<const float> gradient_;
+  std::vector<float> answer_;       // a header, and parameters: they leave in one write
+  std::vector<uint16_t> narrowed_;  // the same, or a gradient, with compression
 };
+
+absl::Status Server::Receive(std::span<std::byte> into, Duration limit) {
+  const size_t here = std::min(into.size(), have_ - taken_);
+  std::memcpy(into.data(), inbox_.data() + taken_, here);
+  taken_ += here;
+  return connection_.Exchange({}, into.subspan(here), Clock::now() + limit, abort_);
+}
 
 absl::Status Server::TakeOpen() {
   FrameHeader header;
   MUSTER_RETURN_IF_ERROR(Receive(BytesOf(&header), options_.stall));
   MUSTER_ASSIGN_OR_RETURN(open_, DecodeOpen(header));
+  std::array<char, kOfferBytes> offer;
+  if (header.payload_bytes != 0) MUSTER_RETURN_IF_ERROR(Receive(BytesOf(&offer), options_.stall));
   if (open_.layout != options_.layout)
     return ConfigurationError(
         fmt::format("worker {} has other variables, or divides them in another way, than this "
                     "parameter server: give all tasks the same job",
                     open_.worker));
+  const transport::ConnectionInfo& here = connection_.info();
+  if (open_.view != here.generation || static_cast<int>(open_.shard) != here.to)
+    return Superseded(
+        fmt::format("worker {} came for shard {} in view {:#x}, this is shard {} in view {:#x}",
+                    open_.worker, open_.shard, open_.view, here.to, here.generation));
+  std::string why;
+  if (header.payload_bytes != 0) {
+    const absl::Status taken = TakeOffer(DecodeOffer(offer));
+    if (!taken.ok()) why = Message(taken);
+  }
+  const FrameHeader welcome = EncodeWelcome({memory_ != nullptr}, &why);
+  MUSTER_RETURN_IF_ERROR(Send(std::as_bytes(std::span(&welcome, 1))));
+  return Send(std::as_bytes(std::span(why)));
+}
+
+absl::Status Server::TakeOffer(const Offer& offer) {
+  if (!options_.share_memory) return PeerLost("the server does not share memory");
+  const int64_t elements = options_.chunks.empty() ? 0 : options_.chunks.back().end;
+  for (const transport::SharedMemory::Place& place : {offer.gradients, offer.parameters})
+    if (place.bytes != elements * sizeof(float))
+      return PeerLost(
+          fmt::format("the memory has {} bytes, not {}", place.bytes, elements * sizeof(float)));
+  MUSTER_ASSIGN_OR_RETURN(auto gradients, transport::SharedMemory::Open(offer.gradients, false));
+  MUSTER_ASSIGN_OR_RETURN(memory_, transport::SharedMemory::Open(offer.parameters, true));
+  gradients_ = std::move(gradients);
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Server::Next() {
-  FrameHeader header;
-  // The end of the stream between two requests is no error.
-  iovec first{&header, sizeof header};
-  size_t got = 0;
-  const MonotonicTime deadline = Clock::now() + options_.idle;
-  while (got == 0) {
-    const absl::StatusOr<size_t> read = connection_.TryRead({&first, 1});
-    if (!read.ok()) return false;
-    got = *read;
-    if (got > 0) break;
+absl::StatusOr<bool> Server::AwaitRequest() {
+  if (have_ - taken_ >= sizeof(FrameHeader)) return true;
+  MUSTER_RETURN_IF_ERROR(Flush());
+  std::memmove(inbox_.data(), inbox_.data() + taken_, have_ - taken_);
+  have_ -= std::exchange(taken_, 0);
+  const size_t room = memory_ != nullptr ? inbox_.size() : sizeof(FrameHeader);
+  while (have_ < sizeof(FrameHeader)) {
+    const Duration limit = have_ == 0 ? options_.idle : options_.stall;
+    iovec into{inbox_.data() + have_, room - have_};
+    const absl::StatusOr<size_t> read = connection_.TryRead({&into, 1});
+    // The end of the stream between two requests is no error.
+    if (!read.ok() && have_ == 0) return false;
+    MUSTER_RETURN_IF_ERROR(read.status());
+    have_ += *read;
+    if (*read > 0) continue;
     transport::Interest interest{&connection_, true, false};
-    const transport::WaitResult result = transport::WaitReady({&interest, 1}, deadline, abort_);
+    const transport::WaitResult result =
+        transport::WaitReady({&interest, 1}, Clock::now() + limit, abort_);
     if (result == transport::WaitResult::kAborted) return Superseded("the server is closing");
     if (result == transport::WaitResult::kDeadline)
-      return DeadlinePassed(fmt::format("worker {} asked for nothing for {:g} s", open_.worker,
-                                        Seconds(options_.idle)));
+      return DeadlinePassed(
+          fmt::format("worker {} asked for nothing for {:g} s", open_.worker, Seconds(limit)));
   }
-  MUSTER_RETURN_IF_ERROR(Receive(BytesOf(&header).subspan(got), options_.stall));
+  return true;
+}
+
+absl::StatusOr<bool> Server::Next() {
+  MUSTER_ASSIGN_OR_RETURN(const bool more, AwaitRequest());
+  if (!more) return false;
+  FrameHeader header;
+  std::memcpy(&header, inbox_.data() + taken_, sizeof header);
+  taken_ += sizeof header;
   MUSTER_ASSIGN_OR_RETURN(const Request request, DecodeRequest(header));
   if (request.chunk >= options_.chunks.size())
     return ConfigurationError(fmt::format("there is no chunk {}: this server holds {}",
                                           request.chunk, options_.chunks.size()));
-  const auto elements = static_cast<size_t>(options_.chunks[request.chunk].elements());
-  if (request.push || header.payload_bytes != 0)
-    MUSTER_RETURN_IF_ERROR(TakeGradient(header, request, elements));
-  MUSTER_RETURN_IF_ERROR(Answer(request, elements));
+  if (request.in_memory && memory_ == nullptr)
+    return ConfigurationError(
+        fmt::format("worker {} speaks of shared memory, where none is", open_.worker));
+  MUSTER_RETURN_IF_ERROR(TakeGradient(header, request));
+  MUSTER_RETURN_IF_ERROR(Answer(request));
   return true;
 }
 
-absl::Status Server::TakeGradient(const FrameHeader& header, const Request& request,
-                                  size_t elements) {
-  if (!request.push || header.payload_bytes != elements * sizeof(float))
+absl::Status Server::TakeGradient(const FrameHeader& header, const Request& request) {
+  const Chunk& chunk = options_.chunks[request.chunk];
+  const auto elements = static_cast<size_t>(chunk.elements());
+  const size_t bytes =
+      request.push && !request.in_memory ? elements * BytesPerElement(request.compression) : 0;
+  if (header.payload_bytes != bytes)
     return ConfigurationError(
         fmt::format("a request about chunk {} has a payload of {} bytes, not {}", request.chunk,
-                    header.payload_bytes, request.push ? elements * sizeof(float) : 0));
-  const std::span<float> gradient(gradient_.data(), elements);
-  MUSTER_RETURN_IF_ERROR(Receive(BytesOf(gradient), options_.stall));
-  if (request.checksum && CrcOf(gradient) != request.payload_crc)
+                    header.payload_bytes, bytes));
+  gradient_ = {};
+  if (!request.push) return absl::OkStatus();
+  if (request.in_memory) {
+    gradient_ = gradients_->floats().subspan(chunk.begin, elements);
+    return absl::OkStatus();
+  }
+  if (pushed_.empty()) pushed_.resize(longest_);
+  const bool narrow = request.compression != Compression::kNone;
+  if (narrow && narrowed_.empty()) narrowed_.resize(sizeof(FrameHeader) / 2 + longest_);
+  const std::span<std::byte> payload =
+      narrow ? BytesOf(narrowed_, elements) : BytesOf(pushed_, elements);
+  MUSTER_RETURN_IF_ERROR(Receive(payload, options_.stall));
+  if (request.checksum && CrcOf(payload) != request.payload_crc)
     return PeerLost(fmt::format("a gradient of chunk {} was damaged on its way", request.chunk));
+  const std::span<float> gradient(pushed_.data(), elements);
+  if (narrow) Widen(request.compression, narrowed_.data(), gradient);
+  gradient_ = gradient;
   return absl::OkStatus();
 }
 
-absl::Status Server::Answer(const Request& request, size_t elements) {
-  const size_t head = sizeof(FrameHeader) / sizeof(float);
-  const std::span<float> out(answer_.data() + head, request.pull ? elements : 0);
+absl::Status Server::Answer(const Request& request) {
+  const Chunk& place = options_.chunks[request.chunk];
+  const auto elements = static_cast<size_t>(place.elements());
+  const int chunk = static_cast<int>(request.chunk);
+  std::span<float> out;
+  if (request.pull)
+    out = request.in_memory
+              ? memory_->floats().subspan(place.begin, elements)
+              : std::span(answer_).subspan(sizeof(FrameHeader) / sizeof(float), elements);
   Reply reply;
   reply.chunk = request.chunk;
-  const int chunk = static_cast<int>(request.chunk);
   if (request.push) {
-    const PushKey key{static_cast<int>(open_.worker), open_.incarnation, request.sequence};
-    MUSTER_ASSIGN_OR_RETURN(
-        const Pushed pushed,
-        store_.Apply(chunk,
-                     {key, request.pulled, request.learning_rate, {gradient_.data(), elements}},
-                     out));
+    DenseStore::Push push;
+    push.key = {static_cast<int>(open_.worker), open_.incarnation, request.sequence};
+    push.pulled = request.pulled;
+    push.learning_rate = request.learning_rate;
+    push.gradient = gradient_;
+    push.share = static_cast<int>(request.share);
+    push.shares = static_cast<int>(request.shares);
+    MUSTER_ASSIGN_OR_RETURN(const Pushed pushed, store_.Apply(chunk, push, out));
     reply.applied = pushed.applied;
     reply.updates = pushed.updates;
     reply.staleness = pushed.staleness;
   } else {
     MUSTER_ASSIGN_OR_RETURN(reply.updates, store_.Pull(chunk, out));
   }
+  if (!request.in_memory) return SendParameters(request, reply, out);
+  outbox_.push_back(EncodeReply(reply, 0));
+  return outbox_.size() >= kOutbox ? Flush() : absl::OkStatus();
+}
+
+absl::Status Server::SendParameters(const Request& request, Reply reply, std::span<float> out) {
+  MUSTER_RETURN_IF_ERROR(Flush());
+  // The header lies right before the payload, in whichever memory that is.
+  std::span<std::byte> all = BytesOf(answer_, sizeof(FrameHeader) / sizeof(float) + out.size());
+  if (request.compression != Compression::kNone && !out.empty()) {
+    const size_t head = sizeof(FrameHeader) / sizeof(uint16_t);
+    if (narrowed_.empty()) narrowed_.resize(head + longest_);
+    Narrow(request.compression, out, narrowed_.data() + head);
+    all = BytesOf(narrowed_, head + out.size());
+  }
+  const std::span<const std::byte> payload = all.subspan(sizeof(FrameHeader));
   reply.checksum = request.checksum;
-  if (reply.checksum) reply.payload_crc = CrcOf(out);
-  const FrameHeader header = EncodeReply(reply, out.size_bytes());
-  std::copy_n(reinterpret_cast<const std::byte*>(&header), sizeof header,
-              reinterpret_cast<std::byte*>(answer_.data()));
-  return connection_.Exchange(BytesOf(std::span<float>(answer_.data(), head + out.size())), {},
-                              Clock::now() + options_.stall, abort_);
+  if (reply.checksum) reply.payload_crc = CrcOf(payload);
+  const FrameHeader header = EncodeReply(reply, payload.size());
+  std::memcpy(all.data(), &header, sizeof header);
+  return Send(all);
+}
+
+absl::Status Server::Flush() {
+  if (outbox_.empty()) return absl::OkStatus();
+  const absl::Status sent = Send(std::as_bytes(std::span(outbox_)));
+  outbox_.clear();
+  return sent;
 }
 
 void Server::Tell(const absl::Status& error) {
@@ -153,6 +270,7 @@ void Server::Tell(const absl::Status& error) {
   std::string message;
   FrameHeader header = EncodeError(error, &message);
   const MonotonicTime deadline = Clock::now() + std::chrono::seconds(1);
+  (void)Flush();
   if (connection_.Exchange(BytesOf(&header), {}, deadline, abort_).ok())
     (void)connection_.Exchange(std::as_bytes(std::span(message)), {}, deadline, abort_);
   connection_.Shutdown();

@@ -1,5 +1,5 @@
-// The server's end of one worker's data connection: takes requests, applies pushes as they arrive,
-// answers pulls.
+// The server's end of one worker's data connection to one shard: takes requests, applies pushes as
+// they arrive, answers pulls.
 #pragma once
 
 #include "common/base/clock.h"
@@ -11,11 +11,13 @@ namespace muster::ps {
 
 struct ServeOptions {
   uint64_t layout = 0;                        // digest: a worker with another one is refused
-  std::vector<Chunk> chunks;                  // of this server
+  std::vector<Chunk> chunks;                  // of the shard
+  bool share_memory = true;                   // with a worker that offers it
   Duration idle = std::chrono::minutes(10);   // between two requests
   Duration stall = std::chrono::seconds(30);  // within one
 };
 
+// Of the shard and in the view that the connection was opened for: its `to` and generation.
 // Serves until the worker closes the connection (OK), something is wrong (the worker is told, where
 // it can be), or `abort`. Blocks: for a thread of its own. At most one chunk is in memory.
 absl::Status Serve(transport::DataConnection& connection, DenseStore& store,

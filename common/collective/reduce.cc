@@ -4,67 +4,20 @@
 #include <cmath>
 #include <cstring>
 
-// Compiled three times with other instruction sets and chosen by the processor found at run time.
-// Not target_clones: its ifunc resolvers run before a sanitizer's runtime is up.
-#if defined(__x86_64__)
-#define MUSTER_KERNEL_INLINE inline __attribute__((always_inline))
-#else
-#define MUSTER_KERNEL_INLINE inline
-#endif
+#include "common/base/float16.h"
+#include "common/base/kernels.h"
 
 namespace muster {
 namespace {
 
 constexpr int64_t kBlock = 2048;  // elements reduced at a time: the accumulator stays in L1
 
-struct BFloat16 {
-  uint16_t bits;
-};
-struct Float16 {
-  uint16_t bits;
-};
-
 MUSTER_KERNEL_INLINE float Widen(float x) { return x; }
 MUSTER_KERNEL_INLINE double Widen(double x) { return x; }
 MUSTER_KERNEL_INLINE int64_t Widen(int64_t x) { return x; }
-MUSTER_KERNEL_INLINE float Widen(BFloat16 x) {
-  return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16);
-}
-// IEEE half to single by integers only, branch-free: vectorises without F16C.
-MUSTER_KERNEL_INLINE float Widen(Float16 x) {
-  const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000) << 16;
-  const uint32_t rest = static_cast<uint32_t>(x.bits & 0x7fff) << 13;
-  // Scaling by 2^112 rebases the exponent and normalises subnormals exactly.
-  const float finite = __builtin_bit_cast(float, rest) * 0x1p112f;
-  const uint32_t special = rest | 0x7f800000;  // infinity, NaN
-  const uint32_t bits = rest >= 0x0f800000 ? special : __builtin_bit_cast(uint32_t, finite);
-  return __builtin_bit_cast(float, bits | sign);
-}
-
 MUSTER_KERNEL_INLINE void Narrow(float x, float* to) { *to = x; }
 MUSTER_KERNEL_INLINE void Narrow(double x, double* to) { *to = x; }
 MUSTER_KERNEL_INLINE void Narrow(int64_t x, int64_t* to) { *to = x; }
-// Round to nearest, ties to even; NaN stays NaN.
-MUSTER_KERNEL_INLINE void Narrow(float x, BFloat16* to) {
-  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
-  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  const uint32_t nan = (bits >> 16) | 0x40;
-  to->bits = static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
-}
-MUSTER_KERNEL_INLINE void Narrow(float x, Float16* to) {
-  const uint32_t all = __builtin_bit_cast(uint32_t, x);
-  const uint32_t sign = (all >> 16) & 0x8000;
-  const uint32_t bits = all & 0x7fffffff;
-  // Normal results: rebase the exponent, round to nearest even on the 13 bits that go.
-  const uint32_t normal = (bits - 0x38000000 + 0xfff + ((bits >> 13) & 1)) >> 13;
-  // Subnormal results: adding 0.5 lets the float adder do the rounding at 2^-24.
-  const uint32_t subnormal =
-      __builtin_bit_cast(uint32_t, __builtin_bit_cast(float, bits) + 0.5f) - 0x3f000000;
-  uint32_t half = bits < 0x38800000 ? subnormal : normal;
-  half = bits >= 0x47800000 ? 0x7c00 : half;  // too large, infinity
-  half = bits > 0x7f800000 ? 0x7e00 : half;   // NaN
-  to->bits = static_cast<uint16_t>(half | sign);
-}
 
 template <typename T>
 MUSTER_KERNEL_INLINE T Add(T a, T b) {
@@ -162,31 +115,16 @@ MUSTER_KERNEL_INLINE void ReduceTyped(std::span<void* const> outs,
     }                                                                                     \
   }
 
+MUSTER_FOR_EACH_PROCESSOR(MUSTER_KERNEL, Reduce)
+
 using Kernel = void (*)(std::span<void* const>, std::span<const void* const>, int64_t, DataType,
                         Reduction);
-
-#if defined(__x86_64__)
-MUSTER_KERNEL(ReduceBaseline, )
-MUSTER_KERNEL(ReduceAvx2, __attribute__((target("avx2"))))
-MUSTER_KERNEL(ReduceAvx512, __attribute__((target("avx2,avx512f,avx512bw,avx512vl,avx512dq,"
-                                                  "prefer-vector-width=512"))))
-Kernel Choose() {
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
-    return ReduceAvx512;
-  }
-  return __builtin_cpu_supports("avx2") ? ReduceAvx2 : ReduceBaseline;
-}
-#else
-MUSTER_KERNEL(ReduceBaseline, )
-Kernel Choose() { return ReduceBaseline; }
-#endif
 
 }  // namespace
 
 void ReduceElements(std::span<void* const> outs, std::span<const void* const> sources,
                     int64_t count, DataType type, Reduction reduction) {
-  static const Kernel kernel = Choose();
+  static const Kernel kernel = MUSTER_CHOOSE_KERNEL(Reduce);
   kernel(outs, sources, count, type, reduction);
 }
 

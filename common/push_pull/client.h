@@ -39,7 +39,9 @@ struct ClientOptions {
   transport::DataListener* listener = nullptr;  // opens the connections; outlives the client
   std::string host_id;                          // rpc::ThisHost().id
   // Blocks for a view above `newer_than`, in which every shard has a primary. An error (the job has
-  // ended, the chief did not come back) ends the transfer with it. Any thread.
+  // ended, the chief did not come back) ends the transfer with it, unless the trouble is over by
+  // then. Called on a thread of the client, also while a connection hangs or is being opened again
+  // in the view there is. Abort does not end a call: the client's destructor waits for it.
   std::function<absl::StatusOr<ClientView>(uint64_t newer_than)> next_view;
   // Where pulled parameters go: by shard, spans that cover the shard's memory in its order. They
   // outlive the client, and belong to it while a transfer is under way.
@@ -52,7 +54,8 @@ class PushPullClient {
   static absl::StatusOr<std::unique_ptr<PushPullClient>> Make(ClientOptions options);
   virtual ~PushPullClient() = default;  // Aborts what is under way.
 
-  // The shard's gradients, layout.elements[shard] of them, in a memory that saves copies. Chunks
+  // The shard's gradients, layout.elements[shard] of them, in a memory that saves copies: the same
+  // for the client's life, whatever becomes of views. Chunks
   // that were launched must not be touched until Finish.
   virtual std::span<float> gradients(int shard) = 0;
 

@@ -3,14 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-// Compiled for several instruction sets, as common/collective/reduce.cc is. Without contraction to
-// fused multiply-adds, which some of them have and others not: results must not depend on the
-// processor (CMakeLists.txt sets -ffp-contract=off).
-#if defined(__x86_64__)
-#define MUSTER_KERNEL_INLINE inline __attribute__((always_inline))
-#else
-#define MUSTER_KERNEL_INLINE inline
-#endif
+#include "common/base/kernels.h"
+
+// Without contraction to fused multiply-adds, which some processors have and others not: results
+// must not depend on the processor (CMakeLists.txt sets -ffp-contract=off).
 
 namespace muster {
 namespace {
@@ -226,35 +222,17 @@ MUSTER_KERNEL_INLINE void RunAny(const RuleSpec& rule, const Update<Where>& u) {
 }
 static_assert(std::variant_size_v<RuleSpec> == 5, "each rule has a case above");
 
-#define MUSTER_KERNELS(name, attributes)                                                        \
+#define MUSTER_KERNEL(name, attributes)                                                         \
   attributes void name(const RuleSpec& rule, double rate, int64_t step, const UpdateRange& u) { \
     RunAny<UpdateRange>(rule, {rate, step, u});                                                 \
-  }                                                                                             \
-  attributes void name##Rows(const RuleSpec& rule, double rate, int64_t step,                   \
-                             const RowUpdates& u) {                                             \
-    RunAny<RowUpdates>(rule, {rate, step, u});                                                  \
+  }
+#define MUSTER_ROW_KERNEL(name, attributes)                                                    \
+  attributes void name(const RuleSpec& rule, double rate, int64_t step, const RowUpdates& u) { \
+    RunAny<RowUpdates>(rule, {rate, step, u});                                                 \
   }
 
-MUSTER_KERNELS(Baseline, )
-#if defined(__x86_64__)
-MUSTER_KERNELS(Avx2, __attribute__((target("avx2"))))
-MUSTER_KERNELS(Avx512, __attribute__((target("avx2,avx512f,avx512bw,avx512vl,avx512dq,"
-                                             "prefer-vector-width=512"))))
-bool HasAvx2() { return __builtin_cpu_supports("avx2"); }
-bool HasAvx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-}
-#endif
-
-using RowKernel = void (*)(const RuleSpec&, double, int64_t, const RowUpdates&);
-RowKernel BestRowKernel() {
-#if defined(__x86_64__)
-  if (HasAvx512()) return Avx512Rows;
-  if (HasAvx2()) return Avx2Rows;
-#endif
-  return BaselineRows;
-}
+MUSTER_FOR_EACH_PROCESSOR(MUSTER_KERNEL, Update)
+MUSTER_FOR_EACH_PROCESSOR(MUSTER_ROW_KERNEL, UpdateRows)
 
 }  // namespace
 
@@ -265,10 +243,10 @@ std::vector<std::string> ShapedSlots(const RuleSpec& rule) {
 }
 
 std::vector<UpdateKernel> AvailableKernels() {
-  std::vector<UpdateKernel> kernels = {Baseline};
+  std::vector<UpdateKernel> kernels = {UpdateBaseline};
 #if defined(__x86_64__)
-  if (HasAvx2()) kernels.push_back(Avx2);
-  if (HasAvx512()) kernels.push_back(Avx512);
+  if (ProcessorHasAvx2()) kernels.push_back(UpdateAvx2);
+  if (ProcessorHasAvx512()) kernels.push_back(UpdateAvx512);
 #endif
   return kernels;
 }
@@ -281,7 +259,7 @@ void ApplyUpdate(const RuleSpec& rule, double learning_rate, int64_t step,
 
 void ApplyRowUpdates(const RuleSpec& rule, double learning_rate, int64_t step,
                      const RowUpdates& updates) {
-  static const RowKernel best = BestRowKernel();
+  static const auto best = MUSTER_CHOOSE_KERNEL(UpdateRows);
   best(rule, learning_rate, step, updates);
 }
 

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 
 #include "common/base/crc32c.h"
+#include "common/base/hash.h"
 
 namespace muster::ps {
 namespace {
@@ -71,22 +73,70 @@ absl::Status Check(const FrameHeader& header, FrameKind kind) {
   return absl::OkStatus();
 }
 
-enum Flags : uint32_t { kPush = 1, kPull = 2, kChecksum = 4, kApplied = 8 };
+enum Flags : uint32_t {
+  kPush = 1,
+  kPull = 2,
+  kChecksum = 4,
+  kApplied = 8,
+  kBFloat16 = 16,
+  kFloat16 = 32,
+  kInMemory = 64,
+};
+
+uint32_t If(bool set, Flags flag) { return set ? flag : 0u; }
 
 }  // namespace
 
-FrameHeader EncodeOpen(const Open& open) {
-  return Writer(FrameKind::kOpen, 0)
+uint64_t LayoutNumber(std::string_view digest) {
+  uint64_t number = 0;
+  const char* const end = digest.data() + digest.size();
+  const auto [at, error] = std::from_chars(digest.data(), end, number, 16);
+  return error == std::errc() && at == end ? number : Fnv1a(digest);
+}
+
+FrameHeader EncodeOpen(const Open& open, uint64_t payload_bytes) {
+  return Writer(FrameKind::kOpen, payload_bytes)
       .Put(kWireVersion)
       .Put(open.worker)
       .Put(open.incarnation)
       .Put(open.layout)
+      .Put(open.view)
+      .Put(open.shard)
+      .Done();
+}
+
+std::string EncodeOffer(const Offer& offer) {
+  std::string bytes;
+  for (const transport::SharedMemory::Place& place : {offer.gradients, offer.parameters}) {
+    const uint64_t words[] = {static_cast<uint64_t>(place.pid), static_cast<uint64_t>(place.fd),
+                              place.bytes, place.nonce};
+    bytes.append(reinterpret_cast<const char*>(words), sizeof words);
+  }
+  return bytes;
+}
+
+Offer DecodeOffer(std::span<const char, kOfferBytes> payload) {
+  uint64_t words[8];
+  std::memcpy(words, payload.data(), sizeof words);
+  const auto place = [](const uint64_t* w) {
+    return transport::SharedMemory::Place{static_cast<int64_t>(w[0]), static_cast<int64_t>(w[1]),
+                                          w[2], w[3]};
+  };
+  return {place(words), place(words + 4)};
+}
+
+FrameHeader EncodeWelcome(const Welcome& welcome, std::string* message) {
+  message->resize(std::min(message->size(), kMaxErrorBytes));
+  return Writer(FrameKind::kWelcome, message->size())
+      .Put(If(welcome.shares_memory, kInMemory))
       .Done();
 }
 
 FrameHeader EncodeRequest(const Request& request, uint64_t payload_bytes) {
-  const uint32_t flags = (request.push ? kPush : 0u) | (request.pull ? kPull : 0u) |
-                         (request.checksum ? kChecksum : 0u);
+  const uint32_t flags = If(request.push, kPush) | If(request.pull, kPull) |
+                         If(request.checksum, kChecksum) | If(request.in_memory, kInMemory) |
+                         If(request.compression == Compression::kBFloat16, kBFloat16) |
+                         If(request.compression == Compression::kFloat16, kFloat16);
   return Writer(FrameKind::kRequest, payload_bytes)
       .Put(request.chunk)
       .Put(flags)
@@ -94,11 +144,13 @@ FrameHeader EncodeRequest(const Request& request, uint64_t payload_bytes) {
       .Put(request.pulled)
       .Put(request.learning_rate)
       .Put(request.payload_crc)
+      .Put(request.share)
+      .Put(request.shares)
       .Done();
 }
 
 FrameHeader EncodeReply(const Reply& reply, uint64_t payload_bytes) {
-  const uint32_t flags = (reply.applied ? kApplied : 0u) | (reply.checksum ? kChecksum : 0u);
+  const uint32_t flags = If(reply.applied, kApplied) | If(reply.checksum, kChecksum);
   return Writer(FrameKind::kReply, payload_bytes)
       .Put(reply.chunk)
       .Put(flags)
@@ -117,15 +169,32 @@ absl::StatusOr<Open> DecodeOpen(const FrameHeader& header) {
   MUSTER_RETURN_IF_ERROR(Check(header, FrameKind::kOpen));
   Open open;
   uint32_t version = 0;
-  Reader(header).Get(&version).Get(&open.worker).Get(&open.incarnation).Get(&open.layout);
+  Reader(header)
+      .Get(&version)
+      .Get(&open.worker)
+      .Get(&open.incarnation)
+      .Get(&open.layout)
+      .Get(&open.view)
+      .Get(&open.shard);
   if (version != kWireVersion)
     return ConfigurationError(
         fmt::format("a worker speaks version {} of the parameter servers' protocol, this one {}: "
                     "start all tasks from one version of Muster",
                     version, kWireVersion));
-  if (header.payload_bytes != 0)
-    return PeerLost("a worker's first frame has a payload, where none belongs");
+  if (header.payload_bytes != 0 && header.payload_bytes != kOfferBytes)
+    return ConfigurationError(
+        fmt::format("a worker's first frame has a payload of {} bytes, not {}",
+                    header.payload_bytes, kOfferBytes));
   return open;
+}
+
+absl::StatusOr<Welcome> DecodeWelcome(const FrameHeader& header) {
+  MUSTER_RETURN_IF_ERROR(Check(header, FrameKind::kWelcome));
+  if (header.payload_bytes > kMaxErrorBytes)
+    return PeerLost("a parameter server's welcome is longer than any");
+  uint32_t flags = 0;
+  Reader(header).Get(&flags);
+  return Welcome{(flags & kInMemory) != 0};
 }
 
 absl::StatusOr<Request> DecodeRequest(const FrameHeader& header) {
@@ -138,12 +207,22 @@ absl::StatusOr<Request> DecodeRequest(const FrameHeader& header) {
       .Get(&request.sequence)
       .Get(&request.pulled)
       .Get(&request.learning_rate)
-      .Get(&request.payload_crc);
+      .Get(&request.payload_crc)
+      .Get(&request.share)
+      .Get(&request.shares);
   request.push = (flags & kPush) != 0;
   request.pull = (flags & kPull) != 0;
   request.checksum = (flags & kChecksum) != 0;
+  request.in_memory = (flags & kInMemory) != 0;
+  if ((flags & kBFloat16) != 0) request.compression = Compression::kBFloat16;
+  if ((flags & kFloat16) != 0) request.compression = Compression::kFloat16;
   if (!request.push && !request.pull)
     return ConfigurationError("a request to a parameter server neither pushes nor pulls");
+  if (request.shares > 0 &&
+      (request.share >= request.shares || request.shares > kMostShares || request.pull))
+    return ConfigurationError(fmt::format("a request to a parameter server is share {} of {}{}",
+                                          request.share, request.shares,
+                                          request.pull ? ", and pulls" : ""));
   return request;
 }
 

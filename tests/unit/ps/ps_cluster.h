@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "blocking_push_pull.h"
 #include "common/base/clock.h"
 #include "common/push_pull/options.h"
-#include "common/push_pull/push_pull.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/retry.h"
 #include "common/rpc/server.h"

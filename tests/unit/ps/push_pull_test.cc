@@ -1,12 +1,12 @@
-#include "common/push_pull/push_pull.h"
-
 #include <gmock/gmock.h>
+#include <poll.h>
 #include <sys/socket.h>
 
-#include <numeric>
+#include <cstring>
 #include <random>
 #include <thread>
 
+#include "common/push_pull/shard_connection.h"
 #include "common/push_pull/wire.h"
 #include "ps/server_connection.h"
 
@@ -18,14 +18,15 @@ using transport::AbortSignal;
 using transport::DataConnection;
 using transport::FrameHeader;
 
-constexpr uint64_t kLife = 77, kLayout = 5;
+constexpr uint64_t kLife = 77, kLayout = 5, kView = 9;
+constexpr Open kOpen{kLife, kLayout, kView, 1, 2};
 
 std::pair<std::unique_ptr<DataConnection>, std::unique_ptr<DataConnection>> Connect() {
   int fds[2];
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
   const auto make = [](int fd) {
     return std::make_unique<DataConnection>(transport::MakeTcpStream(fd),
-                                            transport::ConnectionInfo{});
+                                            transport::ConnectionInfo{kView, 1, 2});
   };
   return {make(fds[0]), make(fds[1])};
 }
@@ -37,10 +38,13 @@ class PushPullTest : public ::testing::Test {
  protected:
   PushPullTest() {
     options_.layout = kLayout;
-    options_.chunks = {{0, 0, 4, 0}, {0, 4, 300004, 0}, {0, 300004, 300011, 0}};
+    options_.chunks = {{2, 0, 4, 0}, {2, 4, 300004, 0}, {2, 300004, 300011, 0}};
     store_ = DenseStore::Make({options_.chunks, {SgdSpec{}}});
     for (int c = 0; c < 3; ++c) EXPECT_TRUE(store_->Fill(c, std::vector<float>(Size(c), 10)).ok());
     store_->Admit(1, kLife);
+    own_gradients_.assign(kElements, 1);
+    gradients_ = own_gradients_;
+    parameters_.assign(kElements, -1);
     Reconnect();
   }
   ~PushPullTest() override { Disconnect(); }
@@ -51,118 +55,191 @@ class PushPullTest : public ::testing::Test {
     server_ = std::thread([this] { served_ = Serve(*far_, *store_, options_, abort_); });
   }
   void Disconnect() {
+    link_.reset();
     if (near_) near_->Shutdown();
     if (server_.joinable()) server_.join();
   }
-  absl::Status Open(uint64_t layout = kLayout) {
-    return OpenConnection(*near_, 1, kLife, layout, In(10), abort_);
+  void Link(Open open = kOpen) {
+    link_ = std::make_unique<ShardConnection>(
+        std::move(near_), ShardConnection::Options{open, checksum_, compression_});
+  }
+  // With memory to share.
+  void LinkShared() {
+    if (!shared_) {
+      shared_ = *transport::SharedMemory::Create(kElements * sizeof(float));
+      gradients_ = shared_->floats();
+      std::fill(gradients_.begin(), gradients_.end(), 1);
+    }
+    link_ = std::make_unique<ShardConnection>(
+        std::move(near_),
+        ShardConnection::Options{kOpen, checksum_, compression_, shared_.get(),
+                                 *transport::SharedMemory::Create(kElements * sizeof(float))});
   }
   size_t Size(int chunk) const { return options_.chunks[chunk].elements(); }
-  // All chunks, each with a gradient of ones.
-  std::vector<ChunkTransfer> Transfers() {
-    std::vector<ChunkTransfer> transfers;
+  // All chunks, each with a gradient of ones. Parameters in several pieces.
+  std::vector<ChunkRequest> Requests(uint64_t sequence) {
+    std::vector<ChunkRequest> requests;
     for (int c = 0; c < 3; ++c) {
-      gradients_[c].assign(Size(c), 1);
-      parameters_[c].assign(Size(c), -1);
-      transfers.push_back({c, gradients_[c], parameters_[c]});
+      const Chunk& chunk = options_.chunks[c];
+      ChunkRequest& r = requests.emplace_back();
+      r.chunk = c;
+      r.offset = chunk.begin;
+      r.elements = chunk.elements();
+      r.gradient = gradients_.subspan(r.offset, r.elements);
+      const std::span<float> place = std::span(parameters_).subspan(r.offset, r.elements);
+      pieces_[c] = {place.first(1), place.subspan(1, r.elements / 3),
+                    place.subspan(1 + r.elements / 3)};
+      r.parameters = pieces_[c];
+      r.sequence = sequence;
+      r.learning_rate = 0.5;
     }
-    return transfers;
+    return requests;
   }
-  absl::Status Transfer(uint64_t sequence, std::span<ChunkTransfer> transfers) {
-    return PushPull(*near_, {sequence, 0.5, checksum_}, transfers, In(10), abort_);
+  absl::StatusOr<std::vector<ChunkAnswer>> Transfer(const std::vector<ChunkRequest>& requests) {
+    return Transfer(*link_, requests, In(10));
   }
-  // What the server says to a frame that PushPull would not send.
-  std::string AnswerTo(FrameHeader header) {
+  static absl::StatusOr<std::vector<ChunkAnswer>> Transfer(
+      ShardConnection& link, const std::vector<ChunkRequest>& requests, MonotonicTime deadline) {
+    for (const ChunkRequest& request : requests) link.Ask(request);
+    std::vector<ChunkAnswer> answers;
+    while (!link.idle()) {
+      MUSTER_ASSIGN_OR_RETURN(const bool moved, link.Pump(&answers));
+      if (moved) continue;
+      pollfd polled{link.fd(), link.PollEvents(), 0};
+      poll(&polled, 1, 20);
+      if (Clock::now() > deadline) return DeadlinePassed("no answer");
+    }
+    return answers;
+  }
+  // What the server says to a frame that a ShardConnection would not send.
+  std::string AnswerTo(FrameHeader header, bool open = true) {
+    if (open) SendOpen();
     EXPECT_TRUE(near_->Exchange(std::as_bytes(std::span(&header, 1)), {}, In(10), abort_).ok());
-    std::vector<ChunkTransfer> nothing = {{0, {}, parameters_[0]}};
-    parameters_[0].resize(4);
-    nothing[0].parameters = parameters_[0];
-    return std::string(Message(PushPull(*near_, {}, nothing, In(10), abort_)));
+    return ErrorFrom();
+  }
+  void SendOpen() {
+    FrameHeader header = EncodeOpen(kOpen);
+    EXPECT_TRUE(near_
+                    ->Exchange(std::as_bytes(std::span(&header, 1)),
+                               std::as_writable_bytes(std::span(&header, 1)), In(10), abort_)
+                    .ok());
+    EXPECT_TRUE(DecodeWelcome(header).ok());
+  }
+  std::string ErrorFrom() {
+    FrameHeader header;
+    EXPECT_TRUE(
+        near_->Exchange({}, std::as_writable_bytes(std::span(&header, 1)), In(10), abort_).ok());
+    EXPECT_TRUE(IsError(header));
+    std::string message(header.payload_bytes, 0);
+    EXPECT_TRUE(
+        near_->Exchange({}, std::as_writable_bytes(std::span(message)), In(10), abort_).ok());
+    return message;
   }
 
+  static constexpr int64_t kElements = 300011;
   ServeOptions options_;
   std::unique_ptr<DenseStore> store_;
   AbortSignal abort_;
   std::unique_ptr<DataConnection> near_, far_;
+  std::unique_ptr<ShardConnection> link_;
   std::thread server_;
   absl::Status served_;
-  std::vector<float> gradients_[3], parameters_[3];
+  std::unique_ptr<transport::SharedMemory> shared_;
+  std::vector<float> own_gradients_, parameters_;
+  std::span<float> gradients_;
+  std::vector<std::span<float>> pieces_[3];
   bool checksum_ = false;
+  Compression compression_ = Compression::kNone;
 };
 
 TEST_F(PushPullTest, WhatIsPushedIsInWhatIsPulled) {
-  ASSERT_TRUE(Open().ok());
+  uint64_t sequence = 0;
+  float expected = 10;
   for (const bool checksum : {false, true}) {
     checksum_ = checksum;
-    auto transfers = Transfers();
-    ASSERT_TRUE(Transfer(checksum ? 2 : 1, transfers).ok());
-    for (const ChunkTransfer& t : transfers) {
-      EXPECT_TRUE(t.done && t.result.applied);
-      EXPECT_EQ(t.result.updates, checksum ? 2 : 1);
-      EXPECT_THAT(t.parameters.front(), checksum ? 9 : 9.5);
-      EXPECT_THAT(t.parameters.back(), t.parameters.front());
+    Reconnect();
+    Link();
+    const auto answers = Transfer(Requests(++sequence));
+    ASSERT_TRUE(answers.ok()) << answers.status();
+    ASSERT_EQ(answers->size(), 3u);
+    expected -= 0.5f;
+    for (int c = 0; c < 3; ++c) {
+      const ChunkAnswer& answer = (*answers)[c];
+      EXPECT_EQ(answer.request.chunk, c);
+      EXPECT_TRUE(answer.pushed.applied);
+      EXPECT_EQ(answer.pushed.updates, static_cast<int64_t>(sequence));
+      EXPECT_EQ(answer.bytes, static_cast<int64_t>(Size(c) * 8));
     }
+    EXPECT_EQ(parameters_, std::vector<float>(kElements, expected));
   }
-  auto pull = Transfers();
-  for (ChunkTransfer& t : pull) t.gradient = {};
-  ASSERT_TRUE(Transfer(0, pull).ok());
-  EXPECT_FALSE(pull[0].result.applied);
-  EXPECT_EQ(parameters_[1][299999], 9);
-  auto push = Transfers();
-  for (ChunkTransfer& t : push) t.parameters = {};
-  ASSERT_TRUE(Transfer(3, push).ok());
+  auto pull = Requests(0);
+  for (ChunkRequest& r : pull) r.gradient = {};
+  parameters_.assign(kElements, -1);
+  const auto pulled = Transfer(pull);
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_FALSE((*pulled)[0].pushed.applied);
+  EXPECT_EQ(parameters_, std::vector<float>(kElements, 9));
+  auto push = Requests(3);
+  for (ChunkRequest& r : push) r.parameters = {};
+  ASSERT_TRUE(Transfer(push).ok());
   EXPECT_EQ(store_->Copy(2)->parameters[6], 8.5);
   Disconnect();
   EXPECT_TRUE(served_.ok()) << served_;
 }
 
 TEST_F(PushPullTest, APushThatWasCutOffIsResumedAndCountsOnce) {
-  ASSERT_TRUE(Open().ok());
-  auto transfers = Transfers();
-  ASSERT_TRUE(Transfer(1, std::span(transfers).first(2)).ok());
-  EXPECT_FALSE(transfers[2].done);
-  transfers[1].done = false;  // its answer was lost
+  Link();
+  auto requests = Requests(1);
+  ASSERT_TRUE(Transfer({requests[0], requests[1]}).ok());
   Reconnect();
-  ASSERT_TRUE(Open().ok());
-  ASSERT_TRUE(Transfer(1, transfers).ok());
-  EXPECT_FALSE(transfers[1].result.applied) << "it was in the chunk before";
-  EXPECT_TRUE(transfers[2].result.applied);
+  Link();
+  const auto answers = Transfer({requests[1], requests[2]});  // the answer to one was lost
+  ASSERT_TRUE(answers.ok()) << answers.status();
+  EXPECT_FALSE((*answers)[0].pushed.applied) << "it was in the chunk before";
+  EXPECT_TRUE((*answers)[1].pushed.applied);
   for (int c = 0; c < 3; ++c) EXPECT_EQ(store_->Copy(c)->updates, 1);
+  EXPECT_EQ(parameters_, std::vector<float>(kElements, 9.5));
 }
 
 TEST_F(PushPullTest, WhatDoesNotFitIsToldAndChangesNothing) {
-  ASSERT_TRUE(Open(kLayout + 1).ok());
-  auto transfers = Transfers();
-  EXPECT_THAT(std::string(Message(Transfer(1, transfers))), HasSubstr("has other variables"));
-  Reconnect();
-  EXPECT_THAT(AnswerTo(EncodeRequest({.pull = true}, 0)), HasSubstr("where 0x5001 belongs"));
-  Reconnect();
-  ASSERT_TRUE(Open().ok());
-  EXPECT_THAT(AnswerTo(EncodeRequest({.chunk = 3, .pull = true}, 0)), HasSubstr("no chunk 3"));
-  Reconnect();
-  ASSERT_TRUE(Open().ok());
-  EXPECT_THAT(AnswerTo(EncodeRequest({.chunk = 0, .push = true}, 1ull << 40)),
+  const auto refused = [&](Open open) {
+    Reconnect();
+    Link(open);
+    return std::string(Message(Transfer(Requests(1)).status()));
+  };
+  EXPECT_THAT(refused({kLife, kLayout + 1, kView, 1, 2}), HasSubstr("has other variables"));
+  EXPECT_THAT(refused({kLife, kLayout, kView + 1, 1, 2}), HasSubstr("this is shard 2 in view 0x9"));
+  EXPECT_THAT(refused({kLife, kLayout, kView, 1, 1}), HasSubstr("came for shard 1"));
+  const auto answer = [&](FrameHeader header, bool open = true) {
+    Reconnect();
+    return AnswerTo(header, open);
+  };
+  EXPECT_THAT(answer(EncodeRequest({.pull = true}, 0), false), HasSubstr("where 0x5001 belongs"));
+  EXPECT_THAT(answer(EncodeRequest({.chunk = 3, .pull = true}, 0)), HasSubstr("no chunk 3"));
+  EXPECT_THAT(answer(EncodeRequest({.chunk = 0, .push = true}, 1ull << 40)),
               HasSubstr("payload of 1099511627776 bytes, not 16"));
-  Reconnect();
-  ASSERT_TRUE(Open().ok());
-  EXPECT_THAT(AnswerTo(EncodeRequest({}, 0)), HasSubstr("neither pushes nor pulls"));
-  Reconnect();
-  ASSERT_TRUE(Open().ok());
+  EXPECT_THAT(
+      answer(EncodeRequest({.chunk = 0, .push = true, .compression = Compression::kFloat16}, 16)),
+      HasSubstr("payload of 16 bytes, not 8"));
+  EXPECT_THAT(answer(EncodeRequest({.chunk = 0, .pull = true, .in_memory = true}, 0)),
+              HasSubstr("shared memory, where none is"));
+  EXPECT_THAT(answer(EncodeRequest({}, 0)), HasSubstr("neither pushes nor pulls"));
+  EXPECT_THAT(answer(EncodeRequest({.push = true, .share = 2, .shares = 2}, 16)),
+              HasSubstr("share 2 of 2"));
   FrameHeader damaged = EncodeRequest({.chunk = 0, .pull = true}, 0);
   damaged.body[8] ^= 1;
-  EXPECT_THAT(AnswerTo(damaged), HasSubstr("damaged"));
-  Reconnect();
-  FrameHeader other = EncodeOpen({kLife, kLayout, 1});
+  EXPECT_THAT(answer(damaged), HasSubstr("damaged"));
+  FrameHeader other = EncodeOpen(kOpen);
   other.body[0] = 9;
-  EXPECT_THAT(AnswerTo(other), HasSubstr("damaged"));
+  EXPECT_THAT(answer(other, false), HasSubstr("damaged"));
+  EXPECT_THAT(answer(EncodeOpen(kOpen, 1 << 20), false), HasSubstr("payload of 1048576 bytes"));
   for (int c = 0; c < 3; ++c) EXPECT_EQ(store_->Copy(c)->updates, 0);
 }
 
 TEST_F(PushPullTest, AWorkerThatWasLostIsRefused) {
-  ASSERT_TRUE(Open().ok());
+  Link();
   store_->Expel(1);
-  auto transfers = Transfers();
-  const absl::Status status = Transfer(1, transfers);
+  const absl::Status status = Transfer(Requests(1)).status();
   EXPECT_TRUE(absl::IsAborted(status)) << status;
   EXPECT_THAT(std::string(Message(status)), HasSubstr("worker 1 was lost"));
 }
@@ -171,13 +248,12 @@ TEST_F(PushPullTest, AnEmptyServerSaysSo) {
   Disconnect();
   store_ = DenseStore::Make({options_.chunks, {SgdSpec{}}});
   Reconnect();
-  ASSERT_TRUE(Open().ok());
-  auto transfers = Transfers();
-  EXPECT_TRUE(absl::IsUnavailable(Transfer(1, transfers)));
+  Link();
+  EXPECT_TRUE(absl::IsUnavailable(Transfer(Requests(1)).status()));
 }
 
 TEST_F(PushPullTest, ADamagedGradientIsNotApplied) {
-  ASSERT_TRUE(Open().ok());
+  SendOpen();
   Request request{.chunk = 0, .push = true, .checksum = true, .sequence = 1, .payload_crc = 1};
   FrameHeader header = EncodeRequest(request, 16);
   const std::vector<float> gradient(4, 1);
@@ -196,17 +272,11 @@ TEST_F(PushPullTest, NobodyWaitsForEver) {
   server_.join();  // no first frame
   EXPECT_TRUE(absl::IsDeadlineExceeded(served_)) << served_;
   Reconnect();
-  ASSERT_TRUE(Open().ok());
+  SendOpen();
   server_.join();  // no request
   EXPECT_THAT(std::string(Message(served_)), HasSubstr("worker 1 asked for nothing for 0.1 s"));
-  // A server that does not answer.
-  auto [near, far] = Connect();
-  auto transfers = Transfers();
-  const absl::Status status =
-      PushPull(*near, {1, 0.5}, transfers, Clock::now() + std::chrono::milliseconds(50), abort_);
-  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   Reconnect();
-  ASSERT_TRUE(Open().ok());
+  SendOpen();
   abort_.Set();
   server_.join();
   EXPECT_TRUE(absl::IsAborted(served_)) << served_;
@@ -219,9 +289,7 @@ TEST_F(PushPullTest, NoiseChangesNothing) {
   std::mt19937_64 random(11);
   for (int round = 0; round < 200; ++round) {
     Reconnect();
-    if (round % 2 == 0) {
-      ASSERT_TRUE(Open().ok());
-    }
+    if (round % 2 == 0) SendOpen();
     std::vector<uint64_t> noise(random() % 40 + 1);
     for (uint64_t& word : noise) word = random();
     if (round % 3 == 0) {
@@ -233,6 +301,79 @@ TEST_F(PushPullTest, NoiseChangesNothing) {
     EXPECT_FALSE(served_.ok());
   }
   for (int c = 0; c < 3; ++c) EXPECT_EQ(store_->Copy(c)->updates, 0);
+}
+
+TEST_F(PushPullTest, SharedMemoryGivesTheSameBits) {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> results[2];
+  for (const bool shared : {false, true}) {
+    store_ = DenseStore::Make({options_.chunks, {ParseOptimizer(Json("adam"))->rule}});
+    for (int c = 0; c < 3; ++c) EXPECT_TRUE(store_->Fill(c, std::vector<float>(Size(c), 10)).ok());
+    store_->Admit(1, kLife);
+    Reconnect();
+    shared ? LinkShared() : Link();
+    random.seed(3);
+    normal.reset();
+    for (uint64_t sequence = 1; sequence <= 3; ++sequence) {
+      for (float& g : gradients_) g = normal(random);
+      const auto answers = Transfer(Requests(sequence));
+      ASSERT_TRUE(answers.ok()) << answers.status();
+    }
+    EXPECT_EQ(link_->shares_memory(), shared);
+    results[shared] = parameters_;
+    Disconnect();
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+TEST_F(PushPullTest, MemoryThatCannotBeSharedIsDeclined) {
+  Disconnect();
+  options_.share_memory = false;
+  Reconnect();
+  LinkShared();
+  ASSERT_TRUE(Transfer(Requests(1)).ok());
+  EXPECT_FALSE(link_->shares_memory());
+  EXPECT_EQ(link_->declined(), "the server does not share memory");
+  EXPECT_EQ(parameters_, std::vector<float>(kElements, 9.5));
+  options_.share_memory = true;
+  // Of another length than the shard's.
+  Reconnect();
+  link_ = std::make_unique<ShardConnection>(
+      std::move(near_), ShardConnection::Options{kOpen, false, Compression::kNone, shared_.get(),
+                                                 *transport::SharedMemory::Create(4096)});
+  ASSERT_TRUE(Transfer(Requests(2)).ok());
+  EXPECT_THAT(link_->declined(), HasSubstr("4096 bytes, not 1200044"));
+}
+
+TEST_F(PushPullTest, CompressionRoundsToTheNearest) {
+  for (const auto& [compression, bound] : {std::pair(Compression::kBFloat16, 1.0f / 256),
+                                           std::pair(Compression::kFloat16, 1.0f / 2048)}) {
+    Disconnect();
+    store_ = DenseStore::Make({options_.chunks, {SgdSpec{}}});
+    std::mt19937 random(5);
+    std::uniform_real_distribution<float> uniform(-2, 2);
+    std::vector<float> start(kElements);
+    for (float& x : start) x = uniform(random);
+    for (float& x : gradients_) x = uniform(random);
+    for (int c = 0; c < 3; ++c)
+      EXPECT_TRUE(
+          store_->Fill(c, std::span(start).subspan(options_.chunks[c].begin, Size(c))).ok());
+    store_->Admit(1, kLife);
+    compression_ = compression;
+    checksum_ = true;
+    Reconnect();
+    Link();
+    const auto answers = Transfer(Requests(1));
+    ASSERT_TRUE(answers.ok()) << answers.status();
+    EXPECT_EQ((*answers)[1].bytes, static_cast<int64_t>(Size(1) * 4));
+    for (int64_t i = 0; i < kElements; ++i) {
+      const float exact = start[i] - 0.5f * gradients_[i];
+      ASSERT_LE(std::abs(parameters_[i] - exact),
+                bound * (std::abs(exact) + 0.5f * std::abs(gradients_[i])) + 1e-6f)
+          << i;
+    }
+  }
 }
 
 }  // namespace

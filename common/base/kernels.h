@@ -1,0 +1,42 @@
+// Loops over bulk data are compiled several times, for other instruction sets, and chosen by the
+// processor found at run time. Not target_clones: its ifunc resolvers run before a sanitizer's
+// runtime is up. For .cc files.
+//
+//   #define KERNEL(name, attributes) attributes void name(float* x) { ... }
+//   MUSTER_FOR_EACH_PROCESSOR(KERNEL, Scale)   // defines ScaleBaseline and its likes
+//   ...
+//   static const auto kernel = MUSTER_CHOOSE_KERNEL(Scale);
+//
+// What such a function calls has to be MUSTER_KERNEL_INLINE.
+#pragma once
+
+#if defined(__x86_64__)
+
+#define MUSTER_KERNEL_INLINE inline __attribute__((always_inline))
+#define MUSTER_TARGET_AVX2 __attribute__((target("avx2")))
+#define MUSTER_TARGET_AVX512 \
+  __attribute__((target("avx2,avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512")))
+#define MUSTER_FOR_EACH_PROCESSOR(KERNEL, name) \
+  KERNEL(name##Baseline, )                      \
+  KERNEL(name##Avx2, MUSTER_TARGET_AVX2)        \
+  KERNEL(name##Avx512, MUSTER_TARGET_AVX512)
+#define MUSTER_CHOOSE_KERNEL(name)               \
+  (::muster::ProcessorHasAvx512() ? name##Avx512 \
+   : ::muster::ProcessorHasAvx2() ? name##Avx2   \
+                                  : name##Baseline)
+
+namespace muster {
+inline bool ProcessorHasAvx2() { return __builtin_cpu_supports("avx2"); }
+inline bool ProcessorHasAvx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+}  // namespace muster
+
+#else
+
+#define MUSTER_KERNEL_INLINE inline
+#define MUSTER_FOR_EACH_PROCESSOR(KERNEL, name) KERNEL(name##Baseline, )
+#define MUSTER_CHOOSE_KERNEL(name) (name##Baseline)
+
+#endif

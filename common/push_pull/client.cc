@@ -1,0 +1,181 @@
+#include "common/push_pull/client.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/logging.h"
+#include "common/push_pull/lane.h"
+#include "common/push_pull/view_keeper.h"
+
+namespace muster::ps {
+namespace {
+
+// Gradients of one shard, in memory that a server of this host can be shown.
+struct GradientMemory {
+  std::unique_ptr<transport::SharedMemory> shared;
+  std::vector<float> own;  // where there is none
+  std::span<float> floats() { return shared ? shared->floats() : std::span<float>(own); }
+};
+
+class ClientImpl final : public PushPullClient {
+ public:
+  explicit ClientImpl(ClientOptions options) : options_(std::move(options)) {}
+  ~ClientImpl() override {
+    Abort(Superseded("the client is closing"));
+    views_->Stop();  // it calls into this object
+    lanes_.clear();
+  }
+
+  void Start();
+  std::span<float> gradients(int shard) override { return gradients_[shard].floats(); }
+  void Begin(const Push& push) override { BeginErrand({true, push.shares == 0, push}); }
+  void Launch(int shard, int chunk) override;
+  absl::StatusOr<Outcome> Finish() override;
+  absl::Status Pull() override;
+  void Abort(absl::Status why) override;
+
+ private:
+  void BeginErrand(const Errand& errand);
+  void Answered(const ChunkAnswer& answer);
+  // Nothing more happens to the user's memory.
+  bool Settled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return status_.ok() ? open_ == 0 : running_ == 0;
+  }
+
+  const ClientOptions options_;
+  std::vector<GradientMemory> gradients_;
+  std::unique_ptr<ViewKeeper> views_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+
+  absl::Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // lanes
+  int64_t open_ ABSL_GUARDED_BY(mutex_) = 0;    // chunks that were launched and not answered
+  int64_t pushed_ ABSL_GUARDED_BY(mutex_) = 0;  // chunks whose staleness is in outcome_
+  Outcome outcome_ ABSL_GUARDED_BY(mutex_);     // staleness_mean is the sum
+};
+
+void ClientImpl::Start() {
+  for (const int64_t elements : options_.layout.elements) {
+    GradientMemory& memory = gradients_.emplace_back();
+    if (!options_.host_id.empty() && elements > 0) {
+      auto shared = transport::SharedMemory::Create(elements * sizeof(float));
+      if (shared.ok()) {
+        memory.shared = *std::move(shared);
+      } else if (gradients_.size() == 1) {
+        LogInfo("Parameter servers of this host are reached over TCP: {}",
+                Message(shared.status()));
+      }
+    }
+    if (!memory.shared) memory.own.resize(elements);
+  }
+  views_ = std::make_unique<ViewKeeper>(
+      ViewKeeper::Options{options_.next_view,
+                          [this] {
+                            for (const auto& lane : lanes_) lane->Wake();
+                          },
+                          [this](const absl::Status& why) { Abort(why); }});
+  {
+    absl::MutexLock lock(&mutex_);
+    running_ = options_.layout.elements.size();
+  }
+  for (size_t shard = 0; shard < gradients_.size(); ++shard) {
+    lanes_.push_back(std::make_unique<Lane>(
+        Lane::Options{&options_, static_cast<int>(shard), gradients_[shard].floats(),
+                      gradients_[shard].shared.get(), views_.get(),
+                      [this](const ChunkAnswer& answer) { Answered(answer); },
+                      [this] {
+                        absl::MutexLock lock(&mutex_);
+                        ++outcome_.resumed;
+                      },
+                      [this](const absl::Status& why) { Abort(why); },
+                      [this] {
+                        absl::MutexLock lock(&mutex_);
+                        --running_;
+                      }}));
+  }
+}
+
+void ClientImpl::BeginErrand(const Errand& errand) {
+  {
+    absl::MutexLock lock(&mutex_);
+    outcome_ = {};
+    pushed_ = 0;
+  }
+  for (const auto& lane : lanes_) lane->Begin(errand);
+}
+
+void ClientImpl::Launch(int shard, int chunk) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ++open_;
+  }
+  lanes_[shard]->Launch(chunk);
+}
+
+void ClientImpl::Answered(const ChunkAnswer& answer) {
+  absl::MutexLock lock(&mutex_);
+  outcome_.bytes += answer.bytes;
+  // Of one that was there before, it counts the push itself.
+  if (!answer.request.gradient.empty() && answer.pushed.applied) {
+    ++pushed_;
+    outcome_.staleness_max = std::max(outcome_.staleness_max, answer.pushed.staleness);
+    outcome_.staleness_mean += static_cast<double>(answer.pushed.staleness);
+  }
+  --open_;
+}
+
+absl::StatusOr<PushPullClient::Outcome> ClientImpl::Finish() {
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(this, &ClientImpl::Settled));
+  MUSTER_RETURN_IF_ERROR(status_);
+  Outcome outcome = outcome_;
+  if (pushed_ > 0) outcome.staleness_mean /= static_cast<double>(pushed_);
+  return outcome;
+}
+
+absl::Status ClientImpl::Pull() {
+  BeginErrand({false, true, {}});
+  for (size_t shard = 0; shard < lanes_.size(); ++shard)
+    for (size_t chunk = 0; chunk < options_.layout.chunks[shard].size(); ++chunk)
+      Launch(static_cast<int>(shard), static_cast<int>(chunk));
+  return Finish().status();
+}
+
+void ClientImpl::Abort(absl::Status why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (status_.ok()) status_ = std::move(why);
+  }
+  for (const auto& lane : lanes_) lane->Stop();
+}
+
+absl::Status Check(const ClientOptions& options) {
+  const std::vector<int64_t>& elements = options.layout.elements;
+  if (options.parameters.size() != elements.size())
+    return ConfigurationError(fmt::format("parameters of {} shards were given, there are {}",
+                                          options.parameters.size(), elements.size()));
+  for (size_t shard = 0; shard < elements.size(); ++shard) {
+    size_t covered = 0;
+    for (const std::span<float> span : options.parameters[shard]) covered += span.size();
+    if (covered != static_cast<size_t>(elements[shard]))
+      return ConfigurationError(fmt::format("shard {} has {} elements, memory for {} was given",
+                                            shard, elements[shard], covered));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PushPullClient>> PushPullClient::Make(ClientOptions options) {
+  MUSTER_RETURN_IF_ERROR(Check(options));
+  auto client = std::make_unique<ClientImpl>(std::move(options));
+  client->Start();
+  return client;
+}
+
+}  // namespace muster::ps

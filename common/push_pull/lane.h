@@ -1,0 +1,92 @@
+// A worker's work with one shard: a thread that keeps a connection to whoever is its primary,
+// through lost connections and new views, until all chunks that were launched are answered.
+// Internal to the client.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/push_pull/client.h"
+#include "common/push_pull/shard_connection.h"
+#include "common/push_pull/view_keeper.h"
+
+namespace muster::ps {
+
+// What is done with each chunk until it is done.
+struct Errand {
+  bool push = false, pull = false;
+  PushPullClient::Push which;  // of a push
+};
+
+class Lane {
+ public:
+  struct Options {
+    const ClientOptions* client = nullptr;
+    int shard = 0;
+    std::span<float> gradients;  // of the shard
+    // The same, where it can be offered to a server of this host.
+    const transport::SharedMemory* shared_gradients = nullptr;
+    ViewKeeper* views = nullptr;
+    // On the lane's thread. After the last one nothing is read or written any more.
+    std::function<void(const ChunkAnswer&)> answered;
+    std::function<void()> resumed;             // chunks are sent a second time
+    std::function<void(absl::Status)> failed;  // nothing will help
+    std::function<void()> ended;
+  };
+  explicit Lane(Options options);
+  ~Lane();  // Stops.
+
+  // For the chunks that follow. REQUIRES: all before are answered.
+  void Begin(const Errand& errand);
+  void Launch(int chunk);
+  void Wake();
+  void Stop();  // Does not wait.
+
+ private:
+  void Run();
+  void Round();
+  bool TakeLaunched();
+  absl::Status Connect(const std::shared_ptr<const ClientView>& view);
+  absl::StatusOr<std::unique_ptr<transport::DataConnection>> Dial(const ClientView& view);
+  void Open(std::unique_ptr<transport::DataConnection> connection, const ClientView& view);
+  absl::Status Pump();
+  void Drop(const absl::Status& why);
+  void Failed(const absl::Status& why);
+  ChunkRequest RequestFor(int chunk, const Errand& errand) const;
+  bool Sleep(std::optional<Duration> limit);
+  uint64_t number() const { return view_ == nullptr ? 0 : view_->number; }
+  std::string Server() const;
+
+  const Options options_;
+  const std::vector<Chunk>& chunks_;
+  std::vector<std::vector<std::span<float>>> pieces_;  // of the parameters, by chunk
+  const Fd wake_;
+  std::atomic<bool> stopping_{false};
+
+  absl::Mutex mutex_;
+  Errand errand_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int> launched_ ABSL_GUARDED_BY(mutex_);
+
+  // The thread's own.
+  std::vector<int64_t> updates_;   // by chunk, as the last pull told them
+  std::deque<ChunkRequest> todo_;  // for the next connection
+  std::shared_ptr<const ClientView> view_;
+  std::unique_ptr<ShardConnection> link_;  // of view_
+  std::vector<ChunkAnswer> answers_;
+  bool told_ = false;      // the log has a line about how the shard is reached
+  bool progress_ = false;  // since link_ was opened
+  uint32_t channel_ = 0;
+  Duration backoff_{};
+  std::thread thread_;
+};
+
+}  // namespace muster::ps

@@ -1,0 +1,71 @@
+#include "common/push_pull/view_keeper.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace muster::ps {
+
+ViewKeeper::ViewKeeper(Options options)
+    : options_(std::move(options)), thread_([this] { Run(); }) {}
+
+ViewKeeper::~ViewKeeper() { Stop(); }
+
+void ViewKeeper::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+std::shared_ptr<const ClientView> ViewKeeper::current() const {
+  absl::MutexLock lock(&mutex_);
+  return view_;
+}
+
+void ViewKeeper::Trouble(int shard, uint64_t number, const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  if (number == (view_ == nullptr ? 0 : view_->number)) troubled_.try_emplace(shard, why, calls_);
+}
+
+void ViewKeeper::Calm(int shard) {
+  absl::MutexLock lock(&mutex_);
+  troubled_.erase(shard);
+}
+
+void ViewKeeper::Run() {
+  for (;;) {
+    uint64_t newer_than = 0, call = 0;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(this, &ViewKeeper::Wanted));
+      if (stopping_) return;
+      newer_than = view_ == nullptr ? 0 : view_->number;
+      call = ++calls_;
+    }
+    absl::StatusOr<ClientView> next = options_.next_view(newer_than);
+    absl::Status failed;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stopping_) return;
+      if (next.ok()) {
+        view_ = std::make_shared<const ClientView>(*std::move(next));
+        troubled_.clear();
+      } else {
+        // Trouble that began while the call was under way has not waited for all of it.
+        const auto waited = std::find_if(troubled_.begin(), troubled_.end(),
+                                         [call](const auto& t) { return t.second.since < call; });
+        if (waited == troubled_.end()) continue;
+        failed = Annotate(next.status(), fmt::format("There is no other view of the parameter "
+                                                     "servers, and {}: ",
+                                                     Message(waited->second.why)));
+      }
+    }
+    if (!failed.ok()) return options_.failed(failed);
+    options_.changed();
+  }
+}
+
+}  // namespace muster::ps

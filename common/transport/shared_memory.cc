@@ -1,0 +1,76 @@
+#include "common/transport/shared_memory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+namespace muster::transport {
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+
+absl::Status Failed(std::string_view what) {
+  return PeerLost(fmt::format("{}: {}", what, strerror(errno)));
+}
+std::string NameOf(uint64_t nonce) { return fmt::format("muster-{:016x}", nonce); }
+
+}  // namespace
+
+SharedMemory::~SharedMemory() {
+  if (base_ != nullptr) munmap(base_, place_.bytes);
+}
+
+absl::Status SharedMemory::Map(bool writable) {
+  void* at = mmap(nullptr, place_.bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+                  MAP_SHARED | MAP_POPULATE, fd_.get(), 0);
+  if (at == MAP_FAILED) return Failed("cannot map shared memory");
+  base_ = static_cast<std::byte*>(at);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(uint64_t bytes) {
+  uint64_t nonce = 0;
+  if (getrandom(&nonce, sizeof nonce, 0) != sizeof nonce) return Failed("cannot get random bytes");
+  Fd fd(memfd_create(NameOf(nonce).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) return Failed("cannot make shared memory");
+  // Reserved now: a page that cannot be had later would be a SIGBUS.
+  if (const int error = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)); error != 0) {
+    errno = error;
+    return Failed(fmt::format("no room for {} KiB of shared memory", bytes >> 10));
+  }
+  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return Failed("cannot seal shared memory");
+  const Place place{getpid(), fd.get(), bytes, nonce};
+  std::unique_ptr<SharedMemory> memory(new SharedMemory(std::move(fd), place));
+  MUSTER_RETURN_IF_ERROR(memory->Map(true));
+  return memory;
+}
+
+absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Open(const Place& place,
+                                                                 bool writable) {
+  const std::string path = fmt::format("/proc/{}/fd/{}", place.pid, place.fd);
+  // The name before the file: opening a stranger's file might do something.
+  char name[64] = {};
+  if (readlink(path.c_str(), name, sizeof name - 1) < 0) return Failed("cannot look at " + path);
+  if (std::string_view(name) != fmt::format("/memfd:{} (deleted)", NameOf(place.nonce)))
+    return PeerLost(fmt::format("{} is something else here: another container?", path));
+  Fd fd(open(path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC));
+  if (!fd) return Failed("cannot open " + path);
+  struct stat status {};
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  if (fstat(fd.get(), &status) != 0 || status.st_size < 0 ||
+      static_cast<uint64_t>(status.st_size) != place.bytes || seals < 0 ||
+      (seals & kSeals) != kSeals)
+    return PeerLost(fmt::format("{} has another size, or could change it", path));
+  std::unique_ptr<SharedMemory> memory(new SharedMemory(std::move(fd), place));
+  MUSTER_RETURN_IF_ERROR(memory->Map(writable));
+  return memory;
+}
+
+}  // namespace muster::transport

@@ -1,0 +1,83 @@
+// A worker without any haste: one chunk after the other, blocking, over a plain connection.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "common/push_pull/push.h"
+#include "common/push_pull/wire.h"
+#include "common/transport/data_connection.h"
+
+namespace muster::ps {
+
+struct ChunkTransfer {
+  int chunk = 0;
+  std::span<const float> gradient;  // empty: nothing is pushed
+  std::span<float> parameters;      // empty: nothing is pulled
+  int64_t pulled = 0;               // in: the chunk's updates as the last pull told them
+  bool done = false;                // out
+  Pushed result;
+};
+
+struct TransferOptions {
+  uint64_t sequence = 0;  // of the push
+  double learning_rate = 0;
+  int share = 0, shares = 0;
+};
+
+inline absl::StatusOr<transport::FrameHeader> Answer(transport::DataConnection& connection,
+                                                     MonotonicTime deadline,
+                                                     const transport::AbortSignal& abort) {
+  transport::FrameHeader header;
+  MUSTER_RETURN_IF_ERROR(
+      connection.Exchange({}, std::as_writable_bytes(std::span(&header, 1)), deadline, abort));
+  if (!IsError(header)) return header;
+  std::string message(header.payload_bytes, 0);
+  MUSTER_RETURN_IF_ERROR(
+      connection.Exchange({}, std::as_writable_bytes(std::span(message)), deadline, abort));
+  return ErrorOf(header, message);
+}
+
+inline absl::Status OpenConnection(transport::DataConnection& connection, int worker,
+                                   uint64_t incarnation, uint64_t layout, MonotonicTime deadline,
+                                   const transport::AbortSignal& abort) {
+  const transport::ConnectionInfo& info = connection.info();
+  const transport::FrameHeader header =
+      EncodeOpen({incarnation, layout, info.generation, static_cast<uint32_t>(worker),
+                  static_cast<uint32_t>(info.to)});
+  return connection.Exchange(std::as_bytes(std::span(&header, 1)), {}, deadline, abort);
+}
+
+// After OpenConnection. Transfers those that are not `done`.
+inline absl::Status PushPull(transport::DataConnection& connection, const TransferOptions& options,
+                             std::span<ChunkTransfer> transfers, MonotonicTime deadline,
+                             const transport::AbortSignal& abort) {
+  for (ChunkTransfer& t : transfers) {
+    if (t.done) continue;
+    Request request;
+    request.chunk = static_cast<uint32_t>(t.chunk);
+    request.push = !t.gradient.empty();
+    request.pull = !t.parameters.empty();
+    request.sequence = options.sequence;
+    request.pulled = t.pulled;
+    request.learning_rate = options.learning_rate;
+    request.share = static_cast<uint32_t>(options.share);
+    request.shares = static_cast<uint32_t>(options.shares);
+    const transport::FrameHeader header = EncodeRequest(request, t.gradient.size_bytes());
+    absl::Status sent =
+        connection.Exchange(std::as_bytes(std::span(&header, 1)), {}, deadline, abort);
+    if (sent.ok()) sent = connection.Exchange(std::as_bytes(t.gradient), {}, deadline, abort);
+    // A server that closes the connection has said why, before.
+    absl::StatusOr<transport::FrameHeader> answer = Answer(connection, deadline, abort);
+    if (answer.ok() && DecodeWelcome(*answer).ok()) answer = Answer(connection, deadline, abort);
+    MUSTER_RETURN_IF_ERROR(answer.status());
+    MUSTER_ASSIGN_OR_RETURN(const Reply reply, DecodeReply(*answer));
+    MUSTER_RETURN_IF_ERROR(
+        connection.Exchange({}, std::as_writable_bytes(t.parameters), deadline, abort));
+    t.result = {reply.applied, reply.updates, reply.staleness};
+    t.done = true;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace muster::ps

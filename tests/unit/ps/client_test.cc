@@ -1,0 +1,376 @@
+#include "common/push_pull/client.h"
+
+#include <dirent.h>
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <list>
+#include <thread>
+
+#include "absl/synchronization/mutex.h"
+#include "common/push_pull/wire.h"
+#include "ps/server_connection.h"
+
+namespace muster::ps {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kTicket = "ticket";
+constexpr const char* kHost = "this host";
+constexpr uint64_t kLife = 77;
+const std::string kDigest = "0123456789abcdef";
+
+// A ps task that is the primary of one shard: takes whoever comes, each on a thread.
+class TestServer {
+ public:
+  TestServer(const Layout& layout, int shard) : layout_(layout), shard_(shard) {
+    listener_ = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
+    Reset();
+  }
+  ~TestServer() { CloseView(); }
+
+  // As the program begins: parameters are 10, no updates.
+  void Reset() {
+    store = DenseStore::Make({layout_.chunks[shard_], {SgdSpec{}, SgdSpec{}}});
+    for (size_t c = 0; c < layout_.chunks[shard_].size(); ++c)
+      EXPECT_TRUE(
+          store->Fill(c, std::vector<float>(layout_.chunks[shard_][c].elements(), 10)).ok());
+    store->Admit(0, kLife);
+  }
+  void OpenView(uint64_t view) {
+    CloseView();
+    options_.layout = LayoutNumber(kDigest);
+    options_.chunks = layout_.chunks[shard_];
+    abort_ = std::make_unique<transport::AbortSignal>();
+    admission_ = listener_->Admit(view, transport::kAnyone, kTicket);
+    acceptor_ = std::thread([this] { Accept(); });
+  }
+  void CloseView() {
+    if (!acceptor_.joinable()) return;
+    abort_->Set();
+    acceptor_.join();
+    admission_.reset();
+    for (std::thread& thread : serving_) thread.join();
+    serving_.clear();
+    connections_.clear();
+  }
+  // Cuts all connections; whoever comes again is served.
+  void Cut() {
+    absl::MutexLock lock(&mutex_);
+    for (auto& connection : connections_) connection->Shutdown();
+  }
+  int connections() const {
+    absl::MutexLock lock(&mutex_);
+    return static_cast<int>(connections_.size());
+  }
+  ClientView::Primary primary() const { return {shard_, listener_->address(), kHost}; }
+  int64_t updates(int chunk) const { return store->Copy(chunk)->updates; }
+
+  std::unique_ptr<DenseStore> store;
+
+ private:
+  void Accept() {
+    for (uint64_t seen = 0; !abort_->is_set();
+         listener_->WaitForChange(&seen, std::chrono::milliseconds(5))) {
+      while (auto connection = admission_->TakeAny()) {
+        absl::MutexLock lock(&mutex_);
+        transport::DataConnection* const taken =
+            connections_.emplace_back(std::move(connection)).get();
+        serving_.emplace_back([this, taken] { (void)Serve(*taken, *store, options_, *abort_); });
+      }
+    }
+  }
+
+  const Layout& layout_;
+  const int shard_;
+  ServeOptions options_;
+  std::unique_ptr<transport::DataListener> listener_;
+  std::unique_ptr<transport::Admission> admission_;
+  std::unique_ptr<transport::AbortSignal> abort_;
+  std::thread acceptor_;
+  std::list<std::thread> serving_;
+  mutable absl::Mutex mutex_;
+  std::list<std::unique_ptr<transport::DataConnection>> connections_;
+};
+
+// The chief's word on views.
+class Views {
+ public:
+  absl::StatusOr<ClientView> Next(uint64_t newer_than) {
+    absl::MutexLock lock(&mutex_);
+    ++asked_;
+    const auto newer = [&] { return ended_ || view_.number > newer_than; };
+    if (!mutex_.AwaitWithTimeout(absl::Condition(&newer), limit_))
+      return DeadlinePassed("the chief told no view");
+    if (ended_) return Superseded("the job has ended");
+    return view_;
+  }
+  void Set(ClientView view) {
+    absl::MutexLock lock(&mutex_);
+    view_ = std::move(view);
+  }
+  void End() {
+    absl::MutexLock lock(&mutex_);
+    ended_ = true;
+  }
+  void Limit(absl::Duration limit) {
+    absl::MutexLock lock(&mutex_);
+    limit_ = limit;
+  }
+  void AwaitAsked(int times) {
+    absl::MutexLock lock(&mutex_);
+    const auto asked = [&] { return asked_ >= times; };
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&asked), absl::Seconds(10)));
+  }
+
+ private:
+  absl::Mutex mutex_;
+  ClientView view_;
+  bool ended_ = false;
+  int asked_ = 0;
+  absl::Duration limit_ = absl::Seconds(20);
+};
+
+// Two shards, of several chunks each, and worker 0.
+class ClientTest : public ::testing::TestWithParam<bool> {
+ protected:
+  ClientTest() {
+    // Two optimizers: chunks are of one each.
+    layout_ = MakeLayout({{"a", {1000, 100}, 0}, {"b", {30000}, 1}, {"c", {7}, 1}},
+                         {.servers = 2, .chunk_bytes = 64 << 10});
+    listener_ = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
+    for (int shard = 0; shard < 2; ++shard) {
+      servers_.push_back(std::make_unique<TestServer>(layout_, shard));
+      parameters_.emplace_back(layout_.elements[shard], -1.0f);
+    }
+    SetView(1);
+  }
+  ~ClientTest() override {
+    views_.End();
+    client_.reset();
+  }
+  bool shared() const { return GetParam(); }
+
+  // All servers and the client go over to it.
+  void SetView(uint64_t number) {
+    for (auto& server : servers_) server->OpenView(number);
+    Announce(number);
+  }
+  void Announce(uint64_t number) {
+    ClientView view{number, kTicket, {}};
+    for (auto& server : servers_) view.shards.push_back(server->primary());
+    views_.Set(view);
+  }
+  void Make(ParameterServerOptions options = {}) {
+    ClientOptions o;
+    o.incarnation = kLife;
+    o.layout = layout_;
+    o.digest = kDigest;
+    o.options = options;
+    o.listener = listener_.get();
+    if (shared()) o.host_id = kHost;
+    o.next_view = [this](uint64_t newer_than) { return views_.Next(newer_than); };
+    for (auto& p : parameters_)
+      o.parameters.push_back({std::span(p).first(3), std::span(p).subspan(3)});
+    client_ = *PushPullClient::Make(std::move(o));
+    for (int shard = 0; shard < 2; ++shard)
+      std::ranges::fill(client_->gradients(shard), static_cast<float>(shard + 1));
+  }
+  void Launch(int shard) {
+    for (size_t c = 0; c < layout_.chunks[shard].size(); ++c) client_->Launch(shard, c);
+  }
+  absl::StatusOr<PushPullClient::Outcome> PushAll(uint64_t sequence) {
+    client_->Begin({sequence, {0.5, 0.25}});
+    for (int shard = 0; shard < 2; ++shard) Launch(shard);
+    return client_->Finish();
+  }
+  float Expected(int shard, const Chunk& chunk, int pushes) const {
+    return 10 - pushes * (chunk.optimizer == 0 ? 0.5f : 0.25f) * (shard + 1);
+  }
+  void ExpectParameters(int pushes) {
+    for (int shard = 0; shard < 2; ++shard)
+      for (const Chunk& chunk : layout_.chunks[shard])
+        EXPECT_EQ(
+            std::ranges::count(std::span(parameters_[shard]).subspan(chunk.begin, chunk.elements()),
+                               Expected(shard, chunk, pushes)),
+            chunk.elements());
+  }
+  void ExpectUpdates(int64_t updates) {
+    for (auto& server : servers_)
+      for (size_t c = 0; c < layout_.chunks[&server - servers_.data()].size(); ++c)
+        EXPECT_EQ(server->updates(c), updates);
+  }
+
+  Layout layout_;
+  Views views_;
+  std::unique_ptr<transport::DataListener> listener_;
+  std::vector<std::unique_ptr<TestServer>> servers_;
+  std::vector<std::vector<float>> parameters_;
+  std::unique_ptr<PushPullClient> client_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Paths, ClientTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "SharedMemory" : "Tcp"; });
+
+TEST_P(ClientTest, PushesAndPullsAllShards) {
+  Make();
+  ASSERT_TRUE(client_->Pull().ok());
+  ExpectParameters(0);
+  for (int push = 1; push <= 3; ++push) {
+    const auto outcome = PushAll(push);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(outcome->resumed, 0);
+    EXPECT_EQ(outcome->staleness_max, 0);
+    EXPECT_EQ(outcome->bytes, (layout_.elements[0] + layout_.elements[1]) * 8);
+    ExpectParameters(push);
+  }
+  ExpectUpdates(3);
+  for (auto& server : servers_) EXPECT_EQ(server->connections(), 1);
+}
+
+TEST_P(ClientTest, StalenessIsWhatOthersDidSinceThePull) {
+  Make();
+  ASSERT_TRUE(client_->Pull().ok());
+  servers_[0]->store->Admit(5, 1);
+  const std::vector<float> other(layout_.chunks[0][0].elements(), 0);
+  for (uint64_t n = 1; n <= 3; ++n)
+    ASSERT_TRUE(servers_[0]->store->Apply(0, {{5, 1, n}, 0, 1, other}, {}).ok());
+  const auto outcome = PushAll(1);
+  ASSERT_TRUE(outcome.ok());
+  EXPECT_EQ(outcome->staleness_max, 3);
+  const size_t chunks = layout_.chunks[0].size() + layout_.chunks[1].size();
+  EXPECT_DOUBLE_EQ(outcome->staleness_mean, 3.0 / chunks);
+  EXPECT_EQ(PushAll(2)->staleness_max, 0);
+}
+
+TEST_P(ClientTest, APushThatIsCutOffCountsOnce) {
+  Make();
+  ASSERT_TRUE(client_->Pull().ok());
+  int resumed = 0;
+  for (int push = 1; push <= 30; ++push) {
+    client_->Begin({static_cast<uint64_t>(push), {0.5, 0.25}});
+    for (int shard = 0; shard < 2; ++shard) Launch(shard);
+    if (push % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(20 * push));
+    servers_[push % 2]->Cut();
+    const auto outcome = client_->Finish();
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    resumed += outcome->resumed;
+    ExpectParameters(push);
+  }
+  ExpectUpdates(30);
+  EXPECT_GT(resumed, 0);
+}
+
+TEST_P(ClientTest, ANewViewIsFollowedInTheMiddleOfAPush) {
+  Make();
+  ASSERT_TRUE(PushAll(1).ok());
+  client_->Begin({2, {0.5, 0.25}});
+  Launch(0);
+  // Shard 1 moves to another task with the state that its backup had; the old one goes on
+  // listening, but serves a past view.
+  servers_[1]->CloseView();
+  Launch(1);
+  views_.AwaitAsked(2);
+  auto moved = std::make_unique<TestServer>(layout_, 1);
+  for (size_t c = 0; c < layout_.chunks[1].size(); ++c)
+    ASSERT_TRUE(moved->store->Restore(c, *servers_[1]->store->Copy(c)).ok());
+  std::swap(servers_[1], moved);
+  SetView(2);
+  const auto outcome = client_->Finish();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_GE(outcome->resumed, 0);
+  ExpectParameters(2);
+  ExpectUpdates(2);
+}
+
+TEST_P(ClientTest, AServerThatHangsIsLeftWithTheNextView) {
+  Make();
+  ASSERT_TRUE(PushAll(1).ok());
+  // Nobody takes what comes to this listener.
+  const auto deaf = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
+  ClientView view{2, kTicket, {servers_[0]->primary(), {1, deaf->address(), kHost}}};
+  servers_[0]->OpenView(2);
+  servers_[1]->CloseView();
+  views_.Set(view);
+  client_->Begin({2, {0.5, 0.25}});
+  for (int shard = 0; shard < 2; ++shard) Launch(shard);
+  views_.AwaitAsked(3);  // newer than 2
+  SetView(3);
+  ASSERT_TRUE(client_->Finish().ok());
+  ExpectParameters(2);
+  ExpectUpdates(2);
+}
+
+TEST_P(ClientTest, SharesAreNotPulled) {
+  Make();
+  ASSERT_TRUE(client_->Pull().ok());
+  for (auto& parameters : parameters_) std::ranges::fill(parameters, -2.0f);
+  client_->Begin({1, {0.5, 0.25}, 0, 1});
+  for (int shard = 0; shard < 2; ++shard) Launch(shard);
+  ASSERT_TRUE(client_->Finish().ok());
+  for (auto& parameters : parameters_)
+    EXPECT_EQ(std::ranges::count(parameters, -2), std::ssize(parameters));
+  ASSERT_TRUE(client_->Pull().ok());
+  ExpectParameters(1);
+}
+
+TEST_P(ClientTest, WithoutAnotherViewTheReasonIsTold) {
+  Make();
+  ASSERT_TRUE(PushAll(1).ok());
+  for (auto& server : servers_) server->CloseView();
+  views_.Limit(absl::Milliseconds(50));
+  const absl::Status status = PushAll(2).status();
+  EXPECT_THAT(std::string(Message(status)),
+              ::testing::AllOf(HasSubstr("the chief told no view"), HasSubstr("(shard ")));
+  EXPECT_EQ(PushAll(3).status(), status) << "the first error is kept";
+}
+
+TEST_P(ClientTest, OtherVariablesEndItAtOnce) {
+  Make();
+  ClientOptions o;
+  o.incarnation = kLife;
+  o.layout = layout_;
+  o.digest = "another";
+  o.listener = listener_.get();
+  o.next_view = [this](uint64_t newer_than) { return views_.Next(newer_than); };
+  for (auto& p : parameters_) o.parameters.push_back({p});
+  const auto client = *PushPullClient::Make(o);
+  const absl::Status status = client->Pull();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("has other variables"));
+  views_.End();
+  o.parameters.pop_back();
+  EXPECT_TRUE(absl::IsInvalidArgument(PushPullClient::Make(o).status()));
+}
+
+TEST_P(ClientTest, AbortWakesWhoeverWaits) {
+  Make();
+  for (auto& server : servers_) server->CloseView();
+  std::thread abort([this] {
+    views_.AwaitAsked(1);
+    client_->Abort(Superseded("enough"));
+  });
+  const absl::Status status = PushAll(1).status();
+  abort.join();
+  EXPECT_EQ(status, Superseded("enough"));
+  EXPECT_EQ(client_->Pull(), Superseded("enough"));
+}
+
+TEST_P(ClientTest, NothingIsLeftInSharedMemory) {
+  const auto names = [] {
+    std::vector<std::string> found;
+    DIR* folder = opendir("/dev/shm");
+    while (const dirent* entry = readdir(folder))
+      if (std::string_view(entry->d_name).starts_with("muster-")) found.push_back(entry->d_name);
+    closedir(folder);
+    return found;
+  };
+  const auto before = names();
+  Make();
+  ASSERT_TRUE(PushAll(1).ok());
+  EXPECT_EQ(names(), before);
+}
+
+}  // namespace
+}  // namespace muster::ps
