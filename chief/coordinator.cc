@@ -76,6 +76,12 @@ Verdict CoordinatorImpl::Wait() {
   return state_.verdict;
 }
 
+Verdict CoordinatorImpl::WaitForEnd() {
+  absl::MutexLock lock(&mu_);
+  while (state_.stage != Stage::kEnding && !exiting_) closed_wake_.Wait(&mu_);
+  return state_.verdict;
+}
+
 void CoordinatorImpl::End(Verdict verdict) {
   absl::MutexLock lock(&mu_);
   EndLocked(Clock::now(), std::move(verdict), -1);
@@ -360,6 +366,7 @@ void CoordinatorImpl::EndLocked(MonotonicTime now, Verdict verdict, int lost) {
   state_.stage = Stage::kEnding;
   state_.stage_since = now;
   state_.verdict = std::move(verdict);
+  closed_wake_.SignalAll();
   proto::CoordinatorMessage message;
   *message.mutable_verdict() = VerdictToProto(state_.verdict);
   SendAllLocked(message);

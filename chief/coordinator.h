@@ -64,6 +64,8 @@ class Coordinator {
   // Blocks until the job has ended and its members have acknowledged that, or did not within their
   // deadline. Every wait inside is bounded by DecisionOptions.
   virtual Verdict Wait() = 0;
+  // Blocks until the job has ended, whoever has heard of it.
+  virtual Verdict WaitForEnd() = 0;
   // Ends the job with `verdict` unless it has ended before. For what the chief's own process finds
   // out besides its Member: superseded, model_dir gone.
   virtual void End(Verdict verdict) = 0;

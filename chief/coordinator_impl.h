@@ -26,6 +26,7 @@ class CoordinatorImpl final : public Coordinator,
 
   int port() const override { return server_->port(); }
   Verdict Wait() override;
+  Verdict WaitForEnd() override;
   void End(Verdict verdict) override;
   void EndFinished(const std::string& message) override;
   void GoOnWithLastStep() override;

@@ -21,13 +21,12 @@ namespace muster {
 namespace {
 
 // What every task would say: a strategy that has no use for this cluster is one sentence here.
-absl::Status CheckStrategyOf(const Job& job, const ClusterSize& size) {
-  if (!job.strategy) return absl::OkStatus();
+absl::StatusOr<StrategyKind> StrategyOn(const Job& job, const ClusterSize& size) {
   std::vector<int> ports(size.processes());
   std::iota(ports.begin(), ports.end(), 1);  // any: only the tasks count
   const std::vector<PlannedTask> plan = PlanCluster(size, ports);
   MUSTER_ASSIGN_OR_RETURN(const ClusterConfig config, ParseTfConfig(TfConfigFor(plan, plan[0])));
-  return CheckStrategy(config, *job.strategy);
+  return StrategyFor(job, config);
 }
 
 absl::Status CheckFaults(const std::vector<std::string>& texts, const ClusterSize& size) {
@@ -119,7 +118,7 @@ class LaunchCommand : public Command {
     request.size.chief = !no_chief_;
     MUSTER_RETURN_IF_ERROR(Check(request.size));
     MUSTER_ASSIGN_OR_RETURN(const Job job, LoadJob(job_, overrides_));
-    MUSTER_RETURN_IF_ERROR(CheckStrategyOf(job, request.size));
+    MUSTER_ASSIGN_OR_RETURN(const StrategyKind strategy, StrategyOn(job, request.size));
     request.model_dir = job.model_dir;
     request.bin_dir = bin_dir_;
     if (bin_dir_.empty()) {
@@ -138,6 +137,7 @@ class LaunchCommand : public Command {
     request.options.restart = static_cast<RestartPolicy>(
         std::find(policies.begin(), policies.end(), restart_) - policies.begin());
     request.options.max_restarts = max_restarts_;
+    request.options.independent = strategy == StrategyKind::kParameterServer;
     request.options.elastic = job.elastic.min_workers.has_value();
     request.options.end_grace = FromSeconds(end_grace_);
     request.options.verdict_timeout = FromSeconds(verdict_timeout_);

@@ -70,7 +70,10 @@ class PreflightCommand : public Command {
 
   void CheckHere() {
     checks_.push_back({.name = "cluster", .what = config_.Who()});
-    const auto& members = config_.cluster.Members();
+    std::vector<TaskId> members = config_.cluster.Members();
+    // What shares memory on a host: with servers these and the workers.
+    for (const TaskId& task : config_.cluster.Tasks())
+      if (task.type == TaskType::kPs) members.push_back(task);
     if (!config_.local() && listed()) {
       const std::string& host = config_.cluster.AddressOf(*config_.task).host;
       checks_.push_back(preflight::CheckSharedMemory(
@@ -80,9 +83,21 @@ class PreflightCommand : public Command {
       CheckInterface();
     }
     if (job_file_.empty()) return;
+    const auto strategy = StrategyFor(job_, config_);
+    checks_.push_back(FromStatus("strategy", strategy.status(),
+                                 strategy.ok() ? std::string(StrategyName(*strategy)) : ""));
     if (config_.role() == TaskType::kChief)
       checks_.push_back(preflight::CheckModelDir(job_.model_dir));
-    checks_.push_back(preflight::CheckGpus(job_.devices, preflight::CountGpus()));
+    if (strategy.ok() && Computes(*strategy))
+      checks_.push_back(preflight::CheckGpus(job_.devices, preflight::CountGpus()));
+  }
+
+  // Whether this task trains or evaluates: a ps does not, nor does a chief with servers.
+  bool Computes(StrategyKind strategy) const {
+    if (config_.local()) return true;
+    const TaskType type = config_.task->type;
+    if (type == TaskType::kChief) return strategy != StrategyKind::kParameterServer;
+    return type != TaskType::kPs;
   }
 
   void CheckInterface() {

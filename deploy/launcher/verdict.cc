@@ -25,9 +25,12 @@ bool Failed(const TaskState& task) {
          !ToldToStop(task.report);
 }
 
-// A worker whose end leaves an elastic job as it is; how few may go on is the chief's to judge.
+// A task whose end leaves the job as it is: a worker of an elastic one, a worker or a ps of a
+// parameter-server one. How few may go on is the chief's to judge.
 bool Spared(const TaskState& task, const LaunchOptions& options) {
-  return options.elastic && !task.task.lead && task.task.type == "worker" && Retryable(task.report);
+  if (task.task.lead || !Retryable(task.report)) return false;
+  if (task.task.type == "worker") return options.elastic || options.independent;
+  return task.task.type == "ps" && options.independent;
 }
 
 // The first failure that is worth a verdict.

@@ -28,6 +28,9 @@ struct LaunchOptions {
   int max_restarts = 10;  // of each task, however long it ran
   // The job goes on without a worker that is lost (elastic.min_workers).
   bool elastic = false;
+  // The job goes on without a worker or a ps that is lost (parameter_server); without whom it
+  // cannot is the chief's to judge.
+  bool independent = false;
   // Before the second and later restarts of one task, growing by as much each time.
   Duration restart_delay = std::chrono::seconds(1);
   // After the lead's end the others may take this long to end by themselves.

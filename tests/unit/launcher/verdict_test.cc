@@ -271,6 +271,20 @@ TEST_F(Verdict, AnElasticJobGoesOnWithoutAWorker) {
   EXPECT_THAT(VerdictOf(state_, options_).reason, HasSubstr("chief 0 was killed by SIGSEGV"));
 }
 
+TEST_F(Verdict, AParameterServerJobGoesOnWithoutAWorkerOrAPs) {
+  options_.independent = true;
+  state_.tasks.push_back({{"ps", 0, "127.0.0.1:9"}});
+  state_.tasks.push_back({{"ps", 1, "127.0.0.1:10"}});
+  const size_t ps = state_.tasks.size() - 1;
+  End(kWorker1, kKilled, 1);
+  End(ps, {static_cast<int>(ExitCode::kRetryable)}, 2);
+  EXPECT_EQ(At(1000).action, LaunchAction::kWait);
+  EXPECT_FALSE(At(3).until.has_value());
+  // Its own failure is another matter.
+  End(ps - 1, {static_cast<int>(ExitCode::kConfiguration)}, 4);
+  EXPECT_EQ(At(5).until, start_ + seconds(34));
+}
+
 TEST_F(Verdict, AnElasticJobEndsWithAWorkersOwnFailure) {
   options_.elastic = true;
   End(kWorker1, {1}, 1);
