@@ -16,7 +16,7 @@ namespace {
 struct Held {
   mutable absl::Mutex mu;
   bool filled ABSL_GUARDED_BY(mu) = false;
-  int64_t applied ABSL_GUARDED_BY(mu) = 0;  // here
+  std::atomic<int64_t> applied = 0;  // here
   ChunkState state ABSL_GUARDED_BY(mu);
 };
 
@@ -258,10 +258,7 @@ DenseStore::Standing DenseStoreImpl::standing(int chunk) const {
 
 int64_t DenseStoreImpl::applied() const {
   int64_t most = 0;
-  for (const Held& held : chunks_) {
-    absl::MutexLock lock(&held.mu);
-    most = std::max(most, held.applied);
-  }
+  for (const Held& held : chunks_) most = std::max(most, held.applied.load());
   return most;
 }
 

@@ -200,6 +200,7 @@ grpc::Status PsServiceImpl::Beat(grpc::ServerContext* context, const proto::Beat
   const PsStatus status = host->status();
   reply->set_view(status.view);
   for (const int shard : host->serving()) reply->add_serving(shard);
+  for (const int shard : host->synced(reply->mutable_trouble())) reply->add_synced(shard);
   reply->set_updates(status.updates);
   reply->set_torn(status.torn);
   return grpc::Status::OK;

@@ -12,6 +12,8 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
 #include "common/push_pull/wire.h"
+#include "ps/replication.h"
+#include "ps/replication_wire.h"
 #include "ps/server_connection.h"
 
 namespace muster::ps {
@@ -28,7 +30,9 @@ struct Run {
   PsView view;
   transport::AbortSignal abort;
   std::unique_ptr<transport::Admission> admission;
-  std::map<int, StorePtr> primary_of;
+  std::map<int, StorePtr> primary_of;                          // what workers are served from
+  std::map<int, std::shared_ptr<ReplicatedStore>> replicated;  // those of them with a backup
+  std::map<int, std::shared_ptr<BackupShard>> backup_of;
 };
 using RunPtr = std::shared_ptr<Run>;
 
@@ -64,6 +68,7 @@ class ShardHostImpl final : public ShardHost {
     return view_.number;
   }
   std::vector<int> serving() const override;
+  std::vector<int> synced(std::string* trouble) const override;
   PsStatus status() const override;
   void Stop() override;
 
@@ -72,8 +77,12 @@ class ShardHostImpl final : public ShardHost {
   StorePtr MakeStoreLocked(int shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PlaceLocked(int shard, const PsView::Place& place, Run* run)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetLocked(StorePtr* store) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  ReplicationOptions ReplicationLocked(int shard, Run* run) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Accept();
   void Serve(Run& run, DataConnection& connection);
+  void ServePrimary(Run& run, DataConnection& connection);
 
   const ShardSpec spec_;
   const PsServiceOptions options_;
@@ -126,12 +135,45 @@ void ShardHostImpl::PlaceLocked(int shard, const PsView::Place& place, Run* run)
   if (place.primary == options_.task) {
     if (store == nullptr) store = MakeStoreLocked(shard);
     run->primary_of[shard] = store;
-  } else if (place.primary >= 0 && store != nullptr) {
+    if (place.backup < 0) return;
+    run->replicated[shard] = ReplicatedStore::Make(store, ReplicationLocked(shard, run));
+    run->primary_of[shard] = run->replicated[shard];
+  } else if (place.backup == options_.task && place.primary >= 0) {
+    // What is here of one that is not in sync may be of another past than the primary's.
+    if (store != nullptr && !place.backup_in_sync) ForgetLocked(&store);
+    if (store == nullptr) store = MakeStoreLocked(shard);
+    run->backup_of[shard] = BackupShard::Make(store, ReplicationLocked(shard, run));
+  } else if (place.primary >= 0) {
     // Another one has it. While nobody has, it stays: it may have been filled for a coming view.
-    past_updates_ = std::max(past_updates_, store->applied());
-    store = nullptr;
+    ForgetLocked(&store);
   }
   if (store == nullptr) stores_.erase(shard);
+}
+
+void ShardHostImpl::ForgetLocked(StorePtr* store) {
+  if (*store != nullptr) past_updates_ = std::max(past_updates_, (*store)->applied());
+  *store = nullptr;
+}
+
+ReplicationOptions ShardHostImpl::ReplicationLocked(int shard, Run* run) const {
+  const PsView::Place& place = run->view.shards[shard];
+  ReplicationOptions options;
+  options.shard = shard;
+  options.layout = spec_.digest;
+  options.chunks = static_cast<int>(spec_.layout.chunks[shard].size());
+  options.checksum = spec_.checksum;
+  options.in_sync = place.backup_in_sync;
+  options.stall = options_.stall;
+  options.idle = options_.idle;
+  options.new_view = options_.new_view;
+  options.abort = &run->abort;
+  options.listener = options_.listener;
+  options.task = options_.task;
+  options.backup = place.backup;
+  options.view = run->view.number;
+  options.ticket = run->view.ticket;
+  options.address = place.backup_address;
+  return options;
 }
 
 void ShardHostImpl::EndRun() {
@@ -142,7 +184,11 @@ void ShardHostImpl::EndRun() {
     run = std::exchange(run_, nullptr);
     serving.swap(serving_);
   }
-  if (run != nullptr) run->abort.Set();
+  if (run != nullptr) {
+    run->abort.Set();
+    for (const auto& [shard, store] : run->replicated) store->Close();
+    for (const auto& [shard, backup] : run->backup_of) backup->Close();
+  }
   for (Serving& s : serving) s.thread.join();
 }
 
@@ -186,6 +232,7 @@ void ShardHostImpl::Accept() {
 
 void ShardHostImpl::Serve(Run& run, DataConnection& connection) {
   const int shard = connection.info().to;
+  if (connection.info().from >= kReplicaFrom) return ServePrimary(run, connection);
   const auto found = run.primary_of.find(shard);
   if (found == run.primary_of.end())
     return Refuse(connection,
@@ -200,6 +247,20 @@ void ShardHostImpl::Serve(Run& run, DataConnection& connection) {
   const absl::Status status = ps::Serve(connection, *found->second, options, run.abort);
   if (!status.ok() && !run.abort.is_set())
     LogInfo("the connection of worker {} to shard {} has ended: {}", connection.info().from, shard,
+            Message(status));
+}
+
+void ShardHostImpl::ServePrimary(Run& run, DataConnection& connection) {
+  const int shard = connection.info().to, task = connection.info().from - kReplicaFrom;
+  const auto found = run.backup_of.find(shard);
+  if (found == run.backup_of.end())
+    return Refuse(connection,
+                  absl::UnavailableError(fmt::format("ps {} is no backup of shard {} in view {:#x}",
+                                                     options_.task, shard, run.view.number)),
+                  run.abort);
+  const absl::Status status = found->second->Serve(connection);
+  if (!status.ok() && !run.abort.is_set())
+    LogInfo("the connection of ps {}, the primary of shard {}, has ended: {}", task, shard,
             Message(status));
 }
 
@@ -240,6 +301,8 @@ absl::Status ShardHostImpl::Restore(int shard, int chunk, ChunkState state) {
     StorePtr& held = stores_[shard];
     if (held == nullptr) held = MakeStoreLocked(shard);
     store = held;
+    // Its backup is told.
+    if (run_ != nullptr && run_->replicated.contains(shard)) store = run_->replicated[shard];
   }
   return Annotate(store->Restore(chunk, std::move(state)), fmt::format("shard {}: ", shard));
 }
@@ -266,9 +329,26 @@ absl::StatusOr<std::map<int, std::vector<ChunkState>>> ShardHostImpl::CopyPrimar
 std::vector<int> ShardHostImpl::serving() const {
   absl::MutexLock lock(&mu_);
   std::vector<int> whole;
-  for (const auto& [shard, store] : stores_)
-    if (store->serving()) whole.push_back(shard);
+  for (const auto& [shard, store] : stores_) {
+    if (!store->serving()) continue;
+    if (run_ != nullptr) {
+      const auto backup = run_->backup_of.find(shard);
+      if (backup != run_->backup_of.end() && !backup->second->in_sync()) continue;
+    }
+    whole.push_back(shard);
+  }
   return whole;
+}
+
+std::vector<int> ShardHostImpl::synced(std::string* trouble) const {
+  absl::MutexLock lock(&mu_);
+  std::vector<int> synced;
+  if (run_ == nullptr) return synced;
+  for (const auto& [shard, store] : run_->replicated) {
+    if (store->synced()) synced.push_back(shard);
+    if (trouble->empty()) *trouble = store->trouble();
+  }
+  return synced;
 }
 
 PsStatus ShardHostImpl::status() const {

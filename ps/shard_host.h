@@ -61,6 +61,8 @@ class ShardHost {
   virtual uint64_t view() const = 0;
   // Shards that are whole here: of which this is primary or backup in sync; or nobody is primary.
   virtual std::vector<int> serving() const = 0;
+  // Shards of which this is the primary and whose backup is up to date; `trouble`: why one is not.
+  virtual std::vector<int> synced(std::string* trouble) const = 0;
   virtual PsStatus status() const = 0;
   virtual void Stop() = 0;
 };

@@ -1,0 +1,365 @@
+#include "ps/replication.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/base/crc32c.h"
+#include "common/base/logging.h"
+#include "ps/replication_link.h"
+
+namespace muster::ps {
+namespace {
+
+// Between two tries to reach the backup.
+constexpr Duration kRetry = std::chrono::milliseconds(200);
+
+// A chunk on its way to the backup. Its state is handed over under a number; that number, and what
+// is forwarded under it, is what the backup holds.
+struct Lane {
+  absl::Mutex mu;  // before the local store's locks, and the store's mu_
+  absl::CondVar changed;
+  bool handed ABSL_GUARDED_BY(mu) = false;      // updates are forwarded
+  uint32_t handover ABSL_GUARDED_BY(mu) = 0;    // of the newest state that left
+  uint32_t required ABSL_GUARDED_BY(mu) = 0;    // which one contains all that is here
+  uint32_t arrived ABSL_GUARDED_BY(mu) = 0;     // the newest that the backup has
+  uint64_t forwards ABSL_GUARDED_BY(mu) = 0;    // counts them
+  std::set<uint64_t> open ABSL_GUARDED_BY(mu);  // those under way
+  bool settled ABSL_GUARDED_BY(mu) = false;     // handed, and arrived
+};
+
+class ReplicatedStoreImpl final : public ReplicatedStore {
+ public:
+  ReplicatedStoreImpl(std::shared_ptr<DenseStore> local, ReplicationOptions options)
+      : local_(std::move(local)),
+        options_(std::move(options)),
+        lanes_(options_.chunks),
+        strict_(options_.in_sync),
+        unsettled_(options_.chunks),
+        dialer_(options_) {
+    for (int c = 0; c < options_.chunks; ++c) queue_.insert(c);
+    thread_ = std::thread([this] { HandOverAll(); });
+  }
+  ~ReplicatedStoreImpl() override { Close(); }
+
+  absl::Status Fill(int chunk, std::span<const float> parameters) override {
+    return SetBack(chunk, [&] { return local_->Fill(chunk, parameters); });
+  }
+  absl::Status Restore(int chunk, ChunkState state) override {
+    return SetBack(chunk, [&] { return local_->Restore(chunk, std::move(state)); });
+  }
+  bool serving() const override { return local_->serving(); }
+  absl::StatusOr<ChunkState> Copy(int chunk) const override { return local_->Copy(chunk); }
+  void Admit(int worker, uint64_t incarnation) override { local_->Admit(worker, incarnation); }
+  bool Expel(int worker) override { return local_->Expel(worker); }
+  absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override;
+  absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override {
+    return local_->Pull(chunk, out);
+  }
+  Standing standing(int chunk) const override { return local_->standing(chunk); }
+  absl::StatusOr<Pushed> Replay(int, const Push&, int64_t) override {
+    return absl::FailedPreconditionError("a primary replays nothing");
+  }
+  int64_t applied() const override { return local_->applied(); }
+
+  bool synced() const override {
+    absl::MutexLock lock(&mu_);
+    return synced_;
+  }
+  std::string trouble() const override {
+    absl::MutexLock lock(&mu_);
+    return trouble_;
+  }
+  void Close() override;
+
+ private:
+  using LinkPtr = std::unique_ptr<ReplicaLink>;
+  static constexpr int kTellSynced = -1;
+
+  bool Has(int chunk) const { return chunk >= 0 && chunk < options_.chunks; }
+  template <typename Set>
+  absl::Status SetBack(int chunk, Set set);
+  absl::Status WaitLocked(Lane& lane, MonotonicTime deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
+  absl::Status Forward(int chunk, const Push& push, int64_t number, uint32_t handover);
+  void HandAnewLocked(int chunk, Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
+  void SettleLocked(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
+
+  // ---- of the thread
+  void HandOverAll();
+  bool NextTask(int* task);
+  absl::Status Reach();
+  absl::Status HandOver(int chunk);
+  absl::Status TellSynced();
+  void Note(const absl::Status& status, int task);
+
+  const std::shared_ptr<DenseStore> local_;
+  const ReplicationOptions options_;
+  std::vector<Lane> lanes_;
+  std::atomic<bool> strict_;  // set once, by the thread
+  std::atomic<bool> closed_ = false;
+
+  mutable absl::Mutex mu_;  // after any lane's
+  absl::CondVar woken_;
+  int unsettled_ ABSL_GUARDED_BY(mu_);
+  std::set<int> queue_ ABSL_GUARDED_BY(mu_);  // chunks to be handed over
+  bool synced_ ABSL_GUARDED_BY(mu_) = false;
+  std::string trouble_ ABSL_GUARDED_BY(mu_);
+  std::vector<LinkPtr> idle_ ABSL_GUARDED_BY(mu_);  // connections that nobody forwards over now
+
+  ReplicaDialer dialer_;
+  // The thread's.
+  LinkPtr link_;
+  std::vector<Standing> theirs_;  // what the backup held at the beginning
+  std::vector<bool> compared_;
+  std::thread thread_;
+};
+
+// ---- workers' pushes
+
+absl::Status ReplicatedStoreImpl::WaitLocked(Lane& lane, MonotonicTime deadline) {
+  const Duration left = deadline - Clock::now();
+  if (closed_) return Superseded("the view has changed");
+  if (left > Duration::zero()) lane.changed.WaitWithTimeout(&lane.mu, absl::FromChrono(left));
+  if (closed_) return Superseded("the view has changed");
+  if (Clock::now() < deadline) return absl::OkStatus();
+  return PeerLost(
+      fmt::format("ps {}, the backup of shard {}, has not acknowledged an update, and "
+                  "no new view came within {:g} s",
+                  options_.backup, options_.shard, Seconds(options_.new_view)));
+}
+
+absl::StatusOr<Pushed> ReplicatedStoreImpl::Apply(int chunk, const Push& push,
+                                                  std::span<float> out) {
+  if (!Has(chunk)) return local_->Apply(chunk, push, out);
+  const MonotonicTime deadline = Clock::now() + options_.new_view;
+  Lane& lane = lanes_[chunk];
+  absl::MutexLock lock(&lane.mu);
+  if (local_->serving())  // else the store says what is missing
+    while (strict_ && !lane.handed) MUSTER_RETURN_IF_ERROR(WaitLocked(lane, deadline));
+  if (closed_) return Superseded("the view has changed");
+  const absl::StatusOr<Pushed> pushed = local_->Apply(chunk, push, out);
+  if (!pushed.ok()) return pushed;
+  // Not strict: the state that is to be handed over will contain it.
+  if (!lane.handed) return pushed;
+  const uint64_t forward = ++lane.forwards;
+  if (pushed->applied) {
+    const uint32_t handover = lane.handover;
+    lane.open.insert(forward);
+    lane.mu.Unlock();
+    const absl::Status status = Forward(chunk, push, pushed->updates, handover);
+    lane.mu.Lock();
+    lane.open.erase(forward);
+    // Unless it was handed over since then.
+    if (!status.ok() && lane.handed && lane.handover == handover) HandAnewLocked(chunk, lane);
+    lane.changed.SignalAll();
+    if (status.ok() || !strict_) return pushed;
+  }
+  // What was here before is acknowledged like what is new: when all that left earlier has arrived.
+  const auto on_its_way = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu) {
+    if (!lane.open.empty() && *lane.open.begin() < forward) return true;
+    return strict_ && (!lane.handed || lane.arrived < lane.required);
+  };
+  while (on_its_way()) MUSTER_RETURN_IF_ERROR(WaitLocked(lane, deadline));
+  return pushed;
+}
+
+absl::Status ReplicatedStoreImpl::Forward(int chunk, const Push& push, int64_t number,
+                                          uint32_t handover) {
+  LinkPtr link;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!idle_.empty()) {
+      link = std::move(idle_.back());
+      idle_.pop_back();
+    }
+  }
+  if (link == nullptr) {
+    MUSTER_ASSIGN_OR_RETURN(link, dialer_.Dial(nullptr));
+  }
+  UpdateHead head;
+  head.incarnation = push.key.incarnation;
+  head.sequence = push.key.sequence;
+  head.number = number;
+  head.learning_rate = push.learning_rate;
+  head.worker = static_cast<uint32_t>(push.key.worker);
+  head.share = static_cast<uint32_t>(push.share);
+  head.shares = static_cast<uint32_t>(push.shares);
+  ReplicaFrame frame;
+  frame.chunk = static_cast<uint32_t>(chunk);
+  frame.handover = handover;
+  MUSTER_ASSIGN_OR_RETURN(const bool fresh,
+                          link->Ask(ReplicaKind::kUpdate, frame, std::as_bytes(std::span(&head, 1)),
+                                    std::as_bytes(push.gradient)));
+  {
+    absl::MutexLock lock(&mu_);
+    idle_.push_back(std::move(link));
+  }
+  return fresh ? absl::OkStatus() : absl::AbortedError("the chunk was handed over anew");
+}
+
+void ReplicatedStoreImpl::HandAnewLocked(int chunk, Lane& lane) {
+  lane.handed = false;
+  lane.required = lane.handover + 1;
+  absl::MutexLock lock(&mu_);
+  if (std::exchange(lane.settled, false)) ++unsettled_;
+  synced_ = false;
+  queue_.insert(chunk);
+  woken_.SignalAll();
+}
+
+void ReplicatedStoreImpl::SettleLocked(Lane& lane) {
+  absl::MutexLock lock(&mu_);
+  if (!std::exchange(lane.settled, true)) --unsettled_;
+  lane.changed.SignalAll();
+}
+
+template <typename Set>
+absl::Status ReplicatedStoreImpl::SetBack(int chunk, Set set) {
+  if (!Has(chunk)) return set();
+  Lane& lane = lanes_[chunk];
+  absl::MutexLock lock(&lane.mu);
+  const absl::Status status = set();
+  if (status.ok()) HandAnewLocked(chunk, lane);
+  return status;
+}
+
+void ReplicatedStoreImpl::Close() {
+  closed_ = true;
+  for (Lane& lane : lanes_) {
+    absl::MutexLock lock(&lane.mu);
+    lane.changed.SignalAll();
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    woken_.SignalAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+// ---- the thread
+
+// Waits for something to do. False: closed.
+bool ReplicatedStoreImpl::NextTask(int* task) {
+  absl::MutexLock lock(&mu_);
+  for (;;) {
+    if (closed_) return false;
+    if (!queue_.empty()) {
+      *task = *queue_.begin();
+      queue_.erase(queue_.begin());
+      return true;
+    }
+    if (unsettled_ == 0 && !synced_) {
+      // From here on nothing is acknowledged without the backup; all before is there.
+      strict_ = true;
+      *task = kTellSynced;
+      return true;
+    }
+    woken_.Wait(&mu_);  // until Close at the latest
+  }
+}
+
+void ReplicatedStoreImpl::HandOverAll() {
+  int task = 0;
+  while (NextTask(&task)) {
+    absl::Status status = Reach();
+    if (status.ok()) status = task == kTellSynced ? TellSynced() : HandOver(task);
+    Note(status, task);
+  }
+}
+
+void ReplicatedStoreImpl::Note(const absl::Status& status, int task) {
+  if (!status.ok()) link_.reset();
+  absl::MutexLock lock(&mu_);
+  if (status.ok() || closed_) {
+    trouble_.clear();
+    return;
+  }
+  const std::string trouble =
+      fmt::format("the backup of shard {} on ps {} cannot be brought up to date: {}",
+                  options_.shard, options_.backup, Message(status));
+  if (trouble != trouble_) LogWarning("{}", trouble);
+  trouble_ = trouble;
+  if (task != kTellSynced) queue_.insert(task);
+  const MonotonicTime until = Clock::now() + kRetry;
+  while (!closed_ && Clock::now() < until)
+    woken_.WaitWithTimeout(&mu_, absl::FromChrono(until - Clock::now()));
+}
+
+absl::Status ReplicatedStoreImpl::Reach() {
+  if (link_ != nullptr) return absl::OkStatus();
+  if (!compared_.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(link_, dialer_.Dial(nullptr));
+    return absl::OkStatus();
+  }
+  MUSTER_ASSIGN_OR_RETURN(link_, dialer_.Dial(&theirs_));
+  if (static_cast<int>(theirs_.size()) != options_.chunks)
+    return PeerLost(
+        fmt::format("it told of {} chunks, and there are {}", theirs_.size(), options_.chunks));
+  compared_.assign(options_.chunks, false);
+  return absl::OkStatus();
+}
+
+absl::Status ReplicatedStoreImpl::HandOver(int chunk) {
+  Lane& lane = lanes_[chunk];
+  ReplicaFrame frame;
+  std::string payload;
+  {
+    absl::MutexLock lock(&lane.mu);
+    const Standing mine = local_->standing(chunk);
+    // Whoever fills it says so.
+    if (mine.updates < 0 || lane.handed) return absl::OkStatus();
+    // A backup that was in sync has a part of what this primary has applied, in its order: where it
+    // is as long, it is all.
+    const bool first = !compared_[chunk] && lane.required == 0;
+    compared_[chunk] = true;
+    if (first && options_.in_sync && theirs_[chunk] == mine && mine.shares == 0) {
+      lane.handed = true;
+      SettleLocked(lane);
+      return absl::OkStatus();
+    }
+    const absl::StatusOr<ChunkState> state = local_->Copy(chunk);
+    if (!state.ok()) return state.status();
+    payload = EncodeState(*state);
+    lane.handed = true;
+    lane.required = ++lane.handover;
+    frame.handover = lane.handover;
+    lane.changed.SignalAll();
+  }
+  frame.chunk = static_cast<uint32_t>(chunk);
+  const absl::StatusOr<bool> fresh =
+      link_->Ask(ReplicaKind::kState, frame, std::as_bytes(std::span(payload)), {});
+  absl::MutexLock lock(&lane.mu);
+  const bool newest = lane.handed && lane.handover == frame.handover;
+  if (!fresh.ok()) {
+    if (newest) HandAnewLocked(chunk, lane);
+    return fresh.status();
+  }
+  lane.arrived = std::max(lane.arrived, frame.handover);
+  if (newest) SettleLocked(lane);
+  return absl::OkStatus();
+}
+
+absl::Status ReplicatedStoreImpl::TellSynced() {
+  MUSTER_RETURN_IF_ERROR(link_->Ask(ReplicaKind::kSynced, {}, {}, {}).status());
+  absl::MutexLock lock(&mu_);
+  synced_ = unsettled_ == 0;
+  if (synced_)
+    LogInfo("the backup of shard {} on ps {} is up to date", options_.shard, options_.backup);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::shared_ptr<ReplicatedStore> ReplicatedStore::Make(std::shared_ptr<DenseStore> local,
+                                                       ReplicationOptions options) {
+  return std::make_shared<ReplicatedStoreImpl>(std::move(local), std::move(options));
+}
+
+}  // namespace muster::ps

@@ -1,0 +1,72 @@
+// A shard on two ps tasks ("parameter_server.replicas": 2). The primary applies an update, forwards
+// it, and acknowledges it when the backup has it: what a worker was told is in both.
+//
+// Chunk by chunk the primary hands its state over, unless the backup has it already (as of a view
+// before); from then on each update of the chunk is forwarded with its number in the chunk's order,
+// which the backup keeps. Several threads forward at a time, each over a connection of its own; an
+// update that comes early waits at the backup for the one before it. That cannot wait for ever:
+// the one before it was taken by a thread that forwards nothing else meanwhile, so that the lowest
+// missing number of a chunk is always on its way or its connection has failed. Then the primary
+// hands the chunk over anew, under a new number, which tells the backup what is of the past.
+//
+// Both sides belong to one view and end with it. docs/parameter_server.md, "Views and backups".
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/transport/data_listener.h"
+#include "ps/dense_store.h"
+
+namespace muster::ps {
+
+struct ReplicationOptions {
+  int shard = 0;
+  uint64_t layout = 0;  // digest
+  int chunks = 0;
+  bool checksum = false;
+  // The view says that the backup has all that was acknowledged. Then nothing is acknowledged
+  // without it; else not before it has caught up, which it has as soon as `synced`.
+  bool in_sync = false;
+  Duration stall = std::chrono::seconds(30);      // of a connection, within one exchange
+  Duration idle = std::chrono::minutes(10);       // between two: the backup closes it
+  Duration new_view = std::chrono::minutes(2);    // what is not acknowledged waits so long
+  const transport::AbortSignal* abort = nullptr;  // set when the view is over, before Close
+
+  // Of the primary.
+  transport::DataListener* listener = nullptr;
+  int task = 0, backup = 0;
+  uint64_t view = 0;
+  std::string ticket, address;  // of the backup
+};
+
+// The primary's side: what its workers are served from.
+class ReplicatedStore : public DenseStore {
+ public:
+  static std::shared_ptr<ReplicatedStore> Make(std::shared_ptr<DenseStore> local,
+                                               ReplicationOptions options);
+  // The backup has all that was acknowledged, and will.
+  virtual bool synced() const = 0;
+  // Why not, if something is wrong; else "".
+  virtual std::string trouble() const = 0;
+  // Ends every wait, for good.
+  virtual void Close() = 0;
+};
+
+// The backup's side.
+class BackupShard {
+ public:
+  static std::shared_ptr<BackupShard> Make(std::shared_ptr<DenseStore> store,
+                                           ReplicationOptions options);
+  virtual ~BackupShard() = default;
+  // Serves one connection of the primary until it is closed (OK), something is wrong (the primary
+  // is told, where it can be) or the view is over. Blocks: for a thread of its own.
+  virtual absl::Status Serve(transport::DataConnection& connection) = 0;
+  // The view or the primary has said so.
+  virtual bool in_sync() const = 0;
+  virtual void Close() = 0;
+};
+
+}  // namespace muster::ps

@@ -1,0 +1,202 @@
+#include "ps/replication_wire.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <type_traits>
+
+#include "common/base/crc32c.h"
+
+namespace muster::ps {
+namespace {
+
+using transport::FrameHeader;
+
+constexpr uint32_t kVersion = 1;
+enum Flags : uint32_t { kStanding = 1, kChecksum = 4, kStale = 8 };
+
+struct Body {
+  uint32_t version = kVersion, flags = 0;
+  uint64_t layout = 0;
+  uint32_t shard = 0, chunk = 0, handover = 0, payload_crc = 0;
+  uint32_t reserved[3] = {};
+  uint32_t crc = 0;  // of all of the header before it
+};
+static_assert(sizeof(Body) == sizeof(FrameHeader::body));
+
+uint32_t CrcOf(const FrameHeader& header) {
+  return Crc32c({reinterpret_cast<const char*>(&header), sizeof header - sizeof(uint32_t)});
+}
+
+class Packer {
+ public:
+  template <typename T>
+  void Put(T value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    text_.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  void Put(const std::vector<float>& values) {
+    text_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  }
+  std::string Take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+// What is missing reads as zero, and is told at the end.
+class Unpacker {
+ public:
+  explicit Unpacker(std::span<const char> bytes) : bytes_(bytes) {}
+  template <typename T>
+  T Get() {
+    T value{};
+    Copy(&value, sizeof value);
+    return value;
+  }
+  std::vector<float> GetFloats(uint64_t count) {
+    if (count > bytes_.size() / sizeof(float)) {
+      whole_ = false;
+      return {};
+    }
+    std::vector<float> values(count);
+    Copy(values.data(), count * sizeof(float));
+    return values;
+  }
+  bool whole() const { return whole_; }
+  bool done() const { return whole_ && bytes_.empty(); }
+
+ private:
+  void Copy(void* to, size_t size) {
+    whole_ = whole_ && size <= bytes_.size();
+    if (!whole_ || size == 0) return;
+    std::memcpy(to, bytes_.data(), size);
+    bytes_ = bytes_.subspan(size);
+  }
+  std::span<const char> bytes_;
+  bool whole_ = true;
+};
+
+}  // namespace
+
+FrameHeader EncodeReplica(ReplicaKind kind, const ReplicaFrame& frame, uint64_t payload_bytes) {
+  Body body;
+  body.flags = (frame.standing ? kStanding : 0u) | (frame.checksum ? kChecksum : 0u) |
+               (frame.stale ? kStale : 0u);
+  body.layout = frame.layout;
+  body.shard = frame.shard;
+  body.chunk = frame.chunk;
+  body.handover = frame.handover;
+  body.payload_crc = frame.payload_crc;
+  FrameHeader header;
+  header.kind = static_cast<uint16_t>(kind);
+  header.payload_bytes = payload_bytes;
+  std::memcpy(header.body, &body, sizeof body);
+  body.crc = CrcOf(header);
+  std::memcpy(header.body, &body, sizeof body);
+  return header;
+}
+
+absl::StatusOr<std::pair<ReplicaKind, ReplicaFrame>> DecodeReplica(const FrameHeader& header) {
+  Body body;
+  std::memcpy(&body, header.body, sizeof body);
+  if (header.magic != FrameHeader::kMagic || body.crc != CrcOf(header))
+    return PeerLost("a frame between two parameter servers is damaged");
+  if (header.kind < static_cast<uint16_t>(ReplicaKind::kOpen) ||
+      header.kind > static_cast<uint16_t>(ReplicaKind::kAck))
+    return ConfigurationError(
+        fmt::format("a frame of kind {:#x} came between two parameter servers", header.kind));
+  if (body.version != kVersion)
+    return ConfigurationError(
+        fmt::format("a parameter server speaks version {} of the protocol with backups, this one "
+                    "{}: start all tasks from one version of Muster",
+                    body.version, kVersion));
+  ReplicaFrame frame;
+  frame.standing = (body.flags & kStanding) != 0;
+  frame.checksum = (body.flags & kChecksum) != 0;
+  frame.stale = (body.flags & kStale) != 0;
+  frame.layout = body.layout;
+  frame.shard = body.shard;
+  frame.chunk = body.chunk;
+  frame.handover = body.handover;
+  frame.payload_crc = body.payload_crc;
+  return std::pair(static_cast<ReplicaKind>(header.kind), frame);
+}
+
+std::string EncodeState(const ChunkState& state) {
+  Packer packer;
+  packer.Put<uint64_t>(state.parameters.size());
+  packer.Put<uint32_t>(static_cast<uint32_t>(state.slots.size()));
+  packer.Put<uint32_t>(static_cast<uint32_t>(state.last.size()));
+  packer.Put<int64_t>(state.updates);
+  packer.Put<uint64_t>(state.step);
+  packer.Put<uint64_t>(state.next.step);
+  packer.Put<int32_t>(state.next.shares);
+  packer.Put<uint32_t>(static_cast<uint32_t>(state.next.gradients.size()));
+  packer.Put<double>(state.next.learning_rate);
+  for (const auto& [worker, last] : state.last) {
+    packer.Put<int32_t>(worker);
+    packer.Put<uint64_t>(last.incarnation);
+    packer.Put<uint64_t>(last.sequence);
+  }
+  packer.Put(state.parameters);
+  for (const std::vector<float>& slot : state.slots) packer.Put(slot);
+  for (const auto& [share, gradient] : state.next.gradients) {
+    packer.Put<int32_t>(share);
+    packer.Put(gradient);
+  }
+  return packer.Take();
+}
+
+absl::StatusOr<ChunkState> DecodeState(std::span<const char> payload) {
+  Unpacker unpacker(payload);
+  ChunkState state;
+  const auto elements = unpacker.Get<uint64_t>();
+  const auto slots = unpacker.Get<uint32_t>(), workers = unpacker.Get<uint32_t>();
+  state.updates = unpacker.Get<int64_t>();
+  state.step = unpacker.Get<uint64_t>();
+  state.next.step = unpacker.Get<uint64_t>();
+  state.next.shares = unpacker.Get<int32_t>();
+  const auto shares = unpacker.Get<uint32_t>();
+  state.next.learning_rate = unpacker.Get<double>();
+  for (uint32_t i = 0; i < workers && unpacker.whole(); ++i) {
+    ChunkState::Last& last = state.last[unpacker.Get<int32_t>()];
+    last.incarnation = unpacker.Get<uint64_t>();
+    last.sequence = unpacker.Get<uint64_t>();
+  }
+  state.parameters = unpacker.GetFloats(elements);
+  for (uint32_t i = 0; i < slots && unpacker.whole(); ++i)
+    state.slots.push_back(unpacker.GetFloats(elements));
+  for (uint32_t i = 0; i < shares && unpacker.whole(); ++i) {
+    const auto share = unpacker.Get<int32_t>();
+    state.next.gradients[share] = unpacker.GetFloats(elements);
+  }
+  if (!unpacker.done())
+    return PeerLost(
+        fmt::format("a chunk's state came in {} bytes, which do not fit together", payload.size()));
+  return state;
+}
+
+std::string EncodeStandings(const std::vector<DenseStore::Standing>& standings) {
+  Packer packer;
+  for (const DenseStore::Standing& s : standings) {
+    packer.Put<int64_t>(s.updates);
+    packer.Put<uint64_t>(s.step);
+    packer.Put<int64_t>(s.shares);
+  }
+  return packer.Take();
+}
+
+absl::StatusOr<std::vector<DenseStore::Standing>> DecodeStandings(std::span<const char> payload) {
+  Unpacker unpacker(payload);
+  std::vector<DenseStore::Standing> standings(payload.size() / 24);
+  for (DenseStore::Standing& s : standings) {
+    s.updates = unpacker.Get<int64_t>();
+    s.step = unpacker.Get<uint64_t>();
+    s.shares = static_cast<int>(unpacker.Get<int64_t>());
+  }
+  if (!unpacker.done()) return PeerLost("what a backup holds came in parts that do not fit");
+  return standings;
+}
+
+}  // namespace muster::ps
