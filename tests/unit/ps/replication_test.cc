@@ -1,0 +1,532 @@
+#include "ps/replication.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <atomic>
+#include <barrier>
+#include <random>
+#include <thread>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/push_pull/client.h"
+#include "ps/replication_wire.h"
+#include "ps_cluster.h"
+
+namespace muster::ps {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr uint64_t kLife = 77;
+constexpr uint64_t ViewNumber(int n) { return 1ull << 32 | n; }
+
+// Where a shard lies.
+struct At {
+  int primary = -1, backup = -1;
+  bool in_sync = false;
+};
+
+// Two ps tasks, what the chief tells them, and the workers of them.
+class ReplicationTest : public ::testing::Test {
+ protected:
+  ReplicationTest() {
+    job_.parameter_server =
+        R"({"chunk_bytes": 256, "partitioner": {"name": "fixed", "parts": 2}, "replicas": 2,
+            "checksum": true})";
+    for (int task : {0, 1}) Start(task);
+  }
+  ~ReplicationTest() override {
+    {
+      absl::MutexLock lock(&mu_);
+      over_ = true;
+      changed_.SignalAll();
+    }
+    clients_.clear();
+    for (auto& ps : ps_) ps.reset();
+  }
+
+  void Start(int task) {
+    PsServiceOptions options;
+    options.task = task;
+    options.new_view = std::chrono::seconds(60);
+    ps_[task] = std::make_unique<TestPs>(options);
+    ASSERT_TRUE(ps_[task]->Create(job_.Create(task)).ok());
+    std::map<int, uint64_t> workers;
+    for (int w = 0; w < 3; ++w) workers[w] = kLife + w;
+    ASSERT_TRUE(ps_[task]->SetWorkers(workers, 1).ok());
+  }
+  // Both copies, as a chief does at the start.
+  void Fill(float value) {
+    for (int task : {0, 1})
+      for (int shard : {0, 1}) ASSERT_TRUE(ps_[task]->Fill(Content(job_, shard, value)).ok());
+  }
+  proto::View View(int number, const std::vector<At>& places) {
+    proto::View view;
+    view.set_number(ViewNumber(number));
+    view.set_ticket("ticket");
+    for (int shard : {0, 1}) {
+      const At& at = places[shard];
+      proto::ShardPlace& place = *view.add_shards();
+      place.set_shard(shard);
+      place.set_primary(at.primary);
+      if (at.primary >= 0) place.set_primary_address(addresses_[at.primary]);
+      place.set_backup(at.backup);
+      if (at.backup >= 0) place.set_backup_address(addresses_[at.backup]);
+      place.set_backup_in_sync(at.in_sync);
+    }
+    return view;
+  }
+  // To all ps that are there, then to the workers.
+  void SetView(int number, const std::vector<At>& places) {
+    for (int task : {0, 1})
+      if (ps_[task] != nullptr) addresses_[task] = ps_[task]->address();
+    const proto::View view = View(number, places);
+    for (const auto& ps : ps_)
+      if (ps != nullptr) {
+        ASSERT_TRUE(ps->SetView(view).ok());
+      }
+    absl::MutexLock lock(&mu_);
+    view_ = view;
+    changed_.SignalAll();
+  }
+  absl::StatusOr<ClientView> NextView(uint64_t newer_than) {
+    absl::MutexLock lock(&mu_);
+    while (!over_ && view_.number() <= newer_than) changed_.Wait(&mu_);  // ctest bounds it
+    if (over_) return Superseded("the test is over");
+    ClientView view{view_.number(), view_.ticket(), {}};
+    for (const proto::ShardPlace& place : view_.shards())
+      view.shards.push_back({place.primary(), place.primary_address(), ""});
+    return view;
+  }
+
+  struct Client {
+    std::vector<std::vector<float>> parameters;
+    std::unique_ptr<PushPullClient> client;
+  };
+  PushPullClient& MakeClient(int worker) {
+    auto owned = std::make_unique<Client>();
+    ClientOptions options;
+    options.worker = worker;
+    options.incarnation = kLife + worker;
+    options.layout = job_.layout();
+    options.digest = job_.digest();
+    options.options = *ParseParameterServer(*ParseJson(job_.parameter_server, "test"));
+    options.listener = listener_.get();
+    options.host_id = "worker";
+    options.next_view = [this](uint64_t newer_than) { return NextView(newer_than); };
+    for (const int64_t elements : options.layout.elements) owned->parameters.emplace_back(elements);
+    for (std::vector<float>& p : owned->parameters) options.parameters.push_back({std::span(p)});
+    owned->client = *PushPullClient::Make(std::move(options));
+    clients_.push_back(std::move(owned));
+    return *clients_.back()->client;
+  }
+  void Push(PushPullClient& client, PushPullClient::Push push, float gradient) {
+    const Layout layout = job_.layout();
+    push.learning_rates = {1};
+    client.Begin(push);
+    for (int shard : {0, 1}) {
+      std::ranges::fill(client.gradients(shard), gradient);
+      for (size_t c = 0; c < layout.chunks[shard].size(); ++c)
+        client.Launch(shard, static_cast<int>(c));
+    }
+    const auto outcome = client.Finish();
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+  }
+
+  // Workers that push until they are told to end.
+  class Load {
+   public:
+    Load(ReplicationTest* test, int workers, std::function<float(int, uint64_t)> gradient)
+        : test_(test) {
+      for (int w = 0; w < workers; ++w) {
+        PushPullClient& client = test->MakeClient(w);
+        threads_.emplace_back([this, w, &client, gradient] {
+          for (uint64_t n = 1; !end_; ++n) {
+            test_->Push(client, {.sequence = n}, gradient(w, n));
+            ++pushes_;
+          }
+        });
+      }
+    }
+    ~Load() { End(); }
+    void Await(int64_t more) const {
+      const int64_t until = pushes_ + more;
+      while (pushes_ < until) std::this_thread::yield();  // ctest bounds it
+    }
+    // How many pushes there were.
+    int64_t End() {
+      end_ = true;
+      for (std::thread& thread : threads_) thread.join();
+      threads_.clear();
+      return pushes_;
+    }
+
+   private:
+    ReplicationTest* const test_;
+    std::atomic<bool> end_ = false;
+    std::atomic<int64_t> pushes_ = 0;
+    std::vector<std::thread> threads_;
+  };
+
+  std::vector<ChunkState> States(int task, int shard) {
+    std::vector<ChunkState> states;
+    EXPECT_TRUE(ps_[task]->Cut("states").ok());
+    const auto chunks = ps_[task]->Read("states", shard);
+    EXPECT_TRUE(chunks.ok()) << chunks.status();
+    if (!chunks.ok()) return states;
+    for (const proto::ChunkContent& chunk : *chunks) states.push_back(StateOf(chunk));
+    EXPECT_EQ(states.size(), job_.layout().chunks[shard].size());
+    return states;
+  }
+  ChunkState StateOf(const proto::ChunkContent& content) const {
+    ShardSpec spec;
+    spec.layout = job_.layout();
+    spec.rules = {ParseOptimizer(*ParseJson(job_.optimizer, "test"))->rule};
+    return *ps::StateOf(content, spec);
+  }
+  // Whole pushes of ones at a learning rate of 1: what is lost, or there twice, shows.
+  void ExpectUpdates(int task, int shard, int64_t updates, float begin) {
+    for (const ChunkState& state : States(task, shard)) {
+      EXPECT_EQ(state.updates, updates) << "shard " << shard;
+      EXPECT_THAT(state.parameters, Each(begin - static_cast<float>(updates)));
+    }
+  }
+  void AwaitSynced(int task, int shard) {
+    for (const MonotonicTime until = In(kLong); Clock::now() < until;) {
+      const auto beat = ps_[task]->Beat();
+      ASSERT_TRUE(beat.ok()) << beat.status();
+      if (std::ranges::find(beat->synced(), shard) != beat->synced().end()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    FAIL() << "shard " << shard << ": " << ps_[task]->Beat()->trouble();
+  }
+
+  static float One(int, uint64_t) { return 1; }
+
+  const std::unique_ptr<transport::DataListener> listener_ =
+      *transport::DataListener::Create({.bind_address = "127.0.0.1"});
+  TestJob job_;
+  std::array<std::unique_ptr<TestPs>, 2> ps_;
+  std::array<std::string, 2> addresses_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  absl::Mutex mu_;
+  absl::CondVar changed_;
+  proto::View view_;
+  bool over_ = false;
+};
+
+const std::vector<At> kBoth = {{0, 1, true}, {1, 0, true}};
+const std::vector<At> kOnly0 = {{0}, {0}}, kOnly1 = {{1}, {1}};
+const std::vector<At> kAllOn0 = {{0, 1, true}, {0, 1, true}};
+const std::vector<At> kCatchUp0 = {{1, 0, false}, {1, 0, false}};
+const std::vector<At> kCatchUp1 = {{0, 1, false}, {0, 1, false}};
+
+TEST_F(ReplicationTest, ABackupHoldsTheSameBitsInTheSameOrder) {
+  for (auto& ps : ps_) ps.reset();
+  job_.optimizer = R"({"name": "sgd", "momentum": 0.9})";  // the order of updates shows
+  for (int task : {0, 1}) Start(task);
+  Fill(1);
+  SetView(1, kBoth);
+  {
+    Load load(this, 3, [](int worker, uint64_t n) { return 1.0f / (worker + 3 + n); });
+    load.Await(100);
+  }
+  std::vector<std::vector<ChunkState>> before;
+  for (int task : {0, 1}) {
+    AwaitSynced(task, task);
+    EXPECT_THAT(ps_[task]->Beat()->serving(), ElementsAre(0, 1));
+    before.push_back(States(task, task));
+  }
+  SetView(2, {{1}, {0}});
+  EXPECT_EQ(States(1, 0), before[0]);
+  EXPECT_EQ(States(0, 1), before[1]);
+}
+
+TEST_F(ReplicationTest, LossOfAServerLosesNoAcknowledgedUpdate) {
+  for (const int lost : {0, 1}) {
+    clients_.clear();
+    for (auto& ps : ps_) ps.reset();
+    for (int task : {0, 1}) Start(task);
+    Fill(1000);
+    SetView(10 * lost + 1, kBoth);
+    Load load(this, 3, One);
+    load.Await(30 + 7 * lost);
+    ps_[lost].reset();
+    SetView(10 * lost + 2, lost == 0 ? kOnly1 : kOnly0);
+    load.Await(30);
+    const int64_t pushes = load.End();
+    for (int shard : {0, 1}) ExpectUpdates(1 - lost, shard, pushes, 1000);
+  }
+}
+
+TEST_F(ReplicationTest, AReturningServerCatchesUpUnderLoadAndTakesOver) {
+  Fill(5000);
+  int view = 0;
+  SetView(++view, kOnly0);
+  Load load(this, 3, One);
+  load.Await(10);
+  // Each loses all that it held, is filled by the other one, and takes its place.
+  for (int round = 0; round < 4; ++round) {
+    const int primary = round % 2, backup = 1 - primary;
+    ps_[backup].reset();
+    Start(backup);
+    SetView(++view, primary == 0 ? kCatchUp1 : kCatchUp0);
+    for (int shard : {0, 1}) AwaitSynced(primary, shard);
+    EXPECT_THAT(ps_[backup]->Beat()->serving(), ElementsAre(0, 1));
+    load.Await(20);
+    if (round >= 2) SetView(++view, {{primary, backup, true}, {primary, backup, true}});
+    ps_[primary].reset();
+    SetView(++view, primary == 0 ? kOnly1 : kOnly0);
+    load.Await(20);
+  }
+  const int64_t pushes = load.End();
+  for (int shard : {0, 1}) ExpectUpdates(0, shard, pushes, 5000);
+}
+
+TEST_F(ReplicationTest, NewViewsOfTheSamePlacesLoseNothing) {
+  Fill(5000);
+  SetView(1, kAllOn0);
+  Load load(this, 3, One);
+  for (int view = 2; view < 30; ++view) {
+    load.Await(3);
+    SetView(view, kAllOn0);
+  }
+  load.Await(3);
+  ps_[0].reset();
+  SetView(30, kOnly1);
+  load.Await(3);
+  const int64_t pushes = load.End();
+  for (int shard : {0, 1}) ExpectUpdates(1, shard, pushes, 5000);
+}
+
+TEST_F(ReplicationTest, WithoutItsBackupAPrimaryAcknowledgesNothingUntilThereIsANewView) {
+  Fill(100);
+  SetView(1, kAllOn0);
+  PushPullClient& client = MakeClient(0);
+  Push(client, {.sequence = 1}, 1);
+  ps_[1].reset();
+  std::atomic<bool> done = false;
+  std::thread worker([&] {
+    Push(client, {.sequence = 2}, 1);
+    done = true;
+  });
+  while (ps_[0]->Beat()->trouble().empty()) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it would have come by now
+  EXPECT_FALSE(done);
+  EXPECT_THAT(ps_[0]->Beat()->trouble(), HasSubstr("on ps 1 cannot be brought up to date"));
+  SetView(2, kOnly0);
+  worker.join();
+  for (int shard : {0, 1}) ExpectUpdates(0, shard, 2, 100);
+}
+
+TEST_F(ReplicationTest, ABackupThatDoesNotCountYetHoldsNobodyUp) {
+  Fill(100);
+  SetView(1, kOnly0);
+  ps_[1].reset();
+  SetView(2, kCatchUp1);
+  PushPullClient& client = MakeClient(0);
+  for (uint64_t n = 1; n <= 3; ++n) Push(client, {.sequence = n}, 1);
+  while (ps_[0]->Beat()->trouble().empty()) std::this_thread::yield();
+  EXPECT_THAT(ps_[0]->Beat()->synced(), ElementsAre());
+  for (int shard : {0, 1}) ExpectUpdates(0, shard, 3, 100);
+}
+
+// It was stopped, replaced, and goes on where it was, with a worker's request in its hands.
+TEST_F(ReplicationTest, AFrozenPrimaryThatWakesChangesNothing) {
+  Fill(100);
+  SetView(1, kAllOn0);
+  TestWorker late(1, kLife + 1, job_);
+  ASSERT_TRUE(late.Connect(View(1, kAllOn0)).ok());
+  auto transfers = late.Transfers(0, 1);
+  ASSERT_TRUE(late.Push(0, 1, transfers).ok());
+  // Only the other one hears of the new view.
+  const proto::View view = View(2, kOnly1);
+  ASSERT_TRUE(ps_[1]->SetView(view).ok());
+  absl::Status told;
+  std::thread waiting([&] {
+    auto transfers = late.Transfers(0, 1);
+    told = late.Push(0, 2, transfers);
+    EXPECT_FALSE(transfers[0].done);
+  });
+  while (ps_[0]->service->status().updates < 2) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  for (const ChunkState& state : States(1, 0)) EXPECT_EQ(state.updates, 1);
+  // The worker that was waiting goes on with the new one, under the same number.
+  TestWorker again(1, kLife + 1, job_);
+  ASSERT_TRUE(again.Connect(view).ok());
+  transfers = again.Transfers(0, 1);
+  ASSERT_TRUE(again.Push(0, 2, transfers).ok());
+  EXPECT_TRUE(transfers[0].result.applied);
+  EXPECT_THAT(transfers[0].parameters, Each(98));
+  // At last it hears of the view too.
+  ASSERT_TRUE(ps_[0]->SetView(view).ok());
+  waiting.join();
+  EXPECT_FALSE(told.ok());
+  EXPECT_FALSE(late.Pull(0).ok());
+  EXPECT_THAT(ps_[0]->Beat()->serving(), ElementsAre());
+  for (const ChunkState& state : States(1, 0)) EXPECT_EQ(state.updates, 2);
+  // And comes back as a backup, with what it holds thrown away.
+  SetView(3, kCatchUp0);
+  AwaitSynced(1, 0);
+  const auto states = States(1, 0);
+  SetView(4, kOnly0);
+  EXPECT_EQ(States(0, 0), states);
+}
+
+TEST_F(ReplicationTest, StepsOfSharesGoOnWhileServersComeAndGo) {
+  Fill(1000);
+  SetView(1, kBoth);
+  PushPullClient* clients[] = {&MakeClient(0), &MakeClient(1)};
+  constexpr int kSteps = 40;
+  std::barrier<> step_over(3);
+  std::vector<std::thread> workers;
+  for (int w : {0, 1})
+    workers.emplace_back([&, w] {
+      for (uint64_t step = 1; step <= kSteps; ++step) {
+        Push(*clients[w], {.sequence = step, .share = w, .shares = 2}, 0.5);
+        step_over.arrive_and_wait();
+      }
+    });
+  for (int step = 1; step <= kSteps; ++step) {
+    if (step == 15) {
+      ps_[0].reset();
+      SetView(2, kOnly1);
+    } else if (step == 25) {
+      Start(0);
+      SetView(3, kCatchUp0);
+      for (int shard : {0, 1}) AwaitSynced(1, shard);
+    } else if (step == 35) {
+      ps_[1].reset();
+      SetView(4, kOnly0);
+    }
+    step_over.arrive_and_wait();
+  }
+  for (std::thread& worker : workers) worker.join();
+  for (int shard : {0, 1}) ExpectUpdates(0, shard, kSteps, 1000);
+  for (const ChunkState& state : States(0, 0)) EXPECT_EQ(state.step, static_cast<uint64_t>(kSteps));
+}
+
+// Half a step is there when its primary is lost: the other half goes to the backup.
+TEST_F(ReplicationTest, TheSharesOfAStepUnderWayAreInTheBackup) {
+  Fill(10);
+  SetView(1, kAllOn0);
+  PushPullClient &first = MakeClient(0), &second = MakeClient(1);
+  Push(first, {.sequence = 1, .share = 0, .shares = 2}, 1);
+  ps_[0].reset();
+  SetView(2, kOnly1);
+  Push(second, {.sequence = 1, .share = 1, .shares = 2}, 2);
+  for (const ChunkState& state : States(1, 0)) EXPECT_THAT(state.parameters, Each(7));
+  // ... and in one that catches up.
+  Push(first, {.sequence = 2, .share = 0, .shares = 2}, 1);
+  Start(0);
+  SetView(3, kCatchUp0);
+  for (int shard : {0, 1}) AwaitSynced(1, shard);
+  ps_[1].reset();
+  SetView(4, kOnly0);
+  Push(second, {.sequence = 2, .share = 1, .shares = 2}, 2);
+  for (const ChunkState& state : States(0, 0)) EXPECT_THAT(state.parameters, Each(4));
+}
+
+TEST_F(ReplicationTest, AShardThatIsSetBackTakesItsBackupAlong) {
+  Fill(10);
+  SetView(1, kAllOn0);
+  PushPullClient& client = MakeClient(0);
+  Push(client, {.sequence = 1}, 1);
+  for (int shard : {0, 1}) ASSERT_TRUE(ps_[0]->Fill(Content(job_, shard, 50)).ok());
+  Push(client, {.sequence = 2}, 1);
+  const auto states = States(0, 0);
+  EXPECT_THAT(states.at(0).parameters, Each(49));
+  SetView(2, kOnly1);
+  EXPECT_EQ(States(1, 0), states);
+}
+
+TEST_F(ReplicationTest, WhoeverIsNoPrimaryOfTheViewIsRefused) {
+  Fill(10);
+  SetView(1, kBoth);
+  transport::AbortSignal abort;
+  ReplicationOptions options;
+  options.layout = std::stoull(job_.digest(), nullptr, 16);
+  options.chunks = static_cast<int>(job_.layout().chunks[0].size());
+  options.abort = &abort;
+  options.listener = listener_.get();
+  options.in_sync = true;
+  options.view = ViewNumber(1);
+  options.ticket = "ticket";
+  options.address = ps_[1]->address();
+  options.backup = 1;
+  const auto trouble_of = [&](const ReplicationOptions& options) {
+    const std::shared_ptr<DenseStore> local =
+        DenseStore::Make({job_.layout().chunks[0], {SgdSpec{}}});
+    for (const proto::ChunkContent& content : Content(job_, 0, 7))
+      EXPECT_TRUE(local->Restore(content.chunk(), StateOf(content)).ok());
+    const auto replicated = ReplicatedStore::Make(local, options);
+    std::string trouble;
+    for (const MonotonicTime until = In(kLong); trouble.empty() && Clock::now() < until;)
+      trouble = replicated->trouble();
+    EXPECT_FALSE(replicated->synced());
+    replicated->Close();
+    return trouble;
+  };
+  ReplicationOptions wrong = options;
+  wrong.ticket = "guess";
+  EXPECT_THAT(trouble_of(wrong), HasSubstr("ticket"));
+  wrong = options;
+  ++wrong.layout;
+  EXPECT_THAT(trouble_of(wrong), HasSubstr("has other variables"));
+  wrong = options;
+  wrong.shard = 1;
+  EXPECT_THAT(trouble_of(wrong), HasSubstr("ps 1 is no backup of shard 1"));
+  SetView(2, kBoth);
+  EXPECT_THAT(trouble_of(options), HasSubstr("left this generation"));
+  SetView(3, kOnly1);
+  for (const ChunkState& state : States(1, 0)) EXPECT_THAT(state.parameters, Each(10));
+}
+
+TEST(ReplicationWireTest, StateTravelsWhole) {
+  ChunkState state;
+  state.parameters = {1, 2, 3};
+  state.slots = {{4, 5, 6}, {7, 8, 9}};
+  state.updates = 12;
+  state.last = {{0, {77, 3}}, {5, {78, 4}}};
+  state.step = 4;
+  state.next = {5, 3, 0.25, {{0, {1, 1, 1}}, {2, {2, 2, 2}}}};
+  const std::string bytes = EncodeState(state);
+  const auto decoded = DecodeState(bytes);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(*decoded, state);
+  for (size_t size = 0; size < bytes.size(); ++size)
+    EXPECT_FALSE(DecodeState(std::span(bytes).first(size)).ok()) << size;
+  EXPECT_FALSE(DecodeState(bytes + "x").ok());
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 2000; ++round) {
+    std::string noise = bytes;
+    for (int i = 0; i < 4; ++i) noise[random() % noise.size()] = static_cast<char>(random());
+    (void)DecodeState(noise);  // ends, and reads no more than it was given
+  }
+}
+
+TEST(ReplicationWireTest, DamagedFramesAreTold) {
+  ReplicaFrame frame;
+  frame.chunk = 3;
+  frame.handover = 2;
+  frame.stale = true;
+  const transport::FrameHeader header = EncodeReplica(ReplicaKind::kAck, frame, 5);
+  const auto decoded = DecodeReplica(header);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->first, ReplicaKind::kAck);
+  EXPECT_EQ(decoded->second.chunk, 3u);
+  EXPECT_EQ(decoded->second.handover, 2u);
+  EXPECT_TRUE(decoded->second.stale);
+  for (size_t at = 0; at < sizeof header; ++at) {
+    transport::FrameHeader damaged = header;
+    reinterpret_cast<unsigned char*>(&damaged)[at] ^= 1;
+    EXPECT_FALSE(DecodeReplica(damaged).ok()) << at;
+  }
+}
+
+}  // namespace
+}  // namespace muster::ps
