@@ -90,15 +90,14 @@ class StopVote {
   MonotonicTime since_;
 };
 
-absl::Status RunBatch(const Job& job, Replica* replica, data::LoadedBatch loaded,
+absl::Status RunBatch(const Job& job, Replica* replica, data::Batch batch, int64_t examples,
                       EvaluationImpl* evaluation) {
-  evaluation->examples = loaded.local.size();
-  evaluation->sums[1].add_(static_cast<double>(evaluation->examples));
-  for (at::Tensor& t : loaded.batch) t = t.to(replica->device(), /*non_blocking=*/true);
+  evaluation->examples = examples;
+  evaluation->sums[1].add_(static_cast<double>(examples));
+  for (at::Tensor& t : batch) t = t.to(replica->device(), /*non_blocking=*/true);
   Evaluation handle(evaluation);
   AutocastScope autocast(job.precision, replica->device());
-  return CatchProgramErrors("eval_step",
-                            [&] { replica->program().eval_step(handle, loaded.batch); });
+  return CatchProgramErrors("eval_step", [&] { replica->program().eval_step(handle, batch); });
 }
 
 // All batches; true if the pass was given up.
@@ -118,7 +117,8 @@ absl::StatusOr<bool> RunBatches(const Job& job, Replica* replica, Communicator* 
     if (stop) return true;
     MUSTER_ASSIGN_OR_RETURN(data::LoadedBatch loaded, pipeline->Next(0));
     evaluation->summary_wanted = options.summary && b == 0;
-    MUSTER_RETURN_IF_ERROR(RunBatch(job, replica, std::move(loaded), evaluation));
+    MUSTER_RETURN_IF_ERROR(
+        RunBatch(job, replica, std::move(loaded.batch), loaded.local.size(), evaluation));
     if (options.progress) options.progress(b + 1, sampler.batches_per_epoch());
   }
   return false;
@@ -148,6 +148,22 @@ absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicato
   });
   if (!status.ok()) return status;
   return result;
+}
+
+absl::StatusOr<std::vector<double>> EvaluatePart(const Job& job, Replica* replica, Split split,
+                                                 data::Batch batch, int64_t examples) {
+  at::NoGradGuard no_grad;
+  std::vector<double> sums;
+  MUSTER_RETURN_IF_ERROR(CatchProgramErrors("evaluating", [&] {
+    replica->SetTraining(false);
+    EvaluationImpl evaluation(*replica, split);
+    const absl::Status ran = RunBatch(job, replica, std::move(batch), examples, &evaluation);
+    replica->SetTraining(true);
+    ThrowIfError(ran);
+    const at::Tensor host = evaluation.sums.to(at::kCPU);
+    sums.assign(host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel());
+  }));
+  return sums;
 }
 
 std::map<std::string, double> MetricResults(const Replica& replica, const double* sums) {

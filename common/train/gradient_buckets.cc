@@ -91,7 +91,7 @@ void GradientBuckets::Allocate(Bucket* bucket, int64_t tail) {
   }
 }
 
-void GradientBuckets::Begin() {
+void GradientBuckets::Begin(const Reduction&) {
   std::fill(used_.begin(), used_.end(), false);
   next_launch_ = 0;
 }

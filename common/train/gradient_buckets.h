@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/collective/communicator.h"
+#include "common/train/gradient_sink.h"
 
 namespace muster {
 
@@ -25,33 +26,24 @@ struct BucketOptions {
   int64_t control_capacity = 0;   // floats of control data that fit behind the last bucket
 };
 
-class GradientBuckets {
+class GradientBuckets final : public GradientSink {
  public:
   // `parameters` are leaves on one device. The communicator must outlive this object.
   GradientBuckets(std::vector<at::Tensor> parameters, Communicator* communicator,
                   const BucketOptions& options);
-  ~GradientBuckets();
+  ~GradientBuckets() override;
 
-  // One step's (or, with several minimize calls, one call's) reduction:
-  //   Begin, then for each micro-batch BeginBackward, OnGradient..., EndBackward, then Finish.
-  void Begin();
-  // `last`: no micro-batch follows, buckets may be launched as they become complete (all but the
-  // last one).
-  void BeginBackward(bool last);
-  // The gradient of parameter `index` has been accumulated in its .grad: moves it into the bucket.
-  void OnGradient(int index);
-  void EndBackward();
-  // Launches the last bucket, with `control` (1-D float32, may be empty) behind it, and waits for
-  // all. On OK, `control` holds the sums over all replicas, and gradients() the global gradients.
-  absl::Status Finish(at::Tensor* control);
-
-  // By parameter; undefined for those that no replica used in this reduction.
-  const std::vector<at::Tensor>& gradients() const { return gradients_; }
-  // Launches nothing more, waits for what is under way and forgets it. For a step that is run again
-  // or given up.
-  void Cancel();
-
-  int64_t control_capacity() const { return control_capacity_; }
+  // Buckets are launched as they become complete, all but the last one: nothing that is launched
+  // here is final.
+  void Begin(const Reduction& reduction) override;
+  void BeginBackward(bool last) override;
+  void OnGradient(int index) override;
+  void EndBackward() override;
+  // Launches the last bucket, with `control` behind it, and waits for all.
+  absl::Status Finish(at::Tensor* control) override;
+  const std::vector<at::Tensor>& gradients() const override { return gradients_; }
+  void Cancel() override;
+  int64_t control_capacity() const override { return control_capacity_; }
   int num_buckets() const { return static_cast<int>(buckets_.size()); }
 
  private:

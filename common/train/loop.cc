@@ -332,24 +332,24 @@ std::vector<at::Tensor> LoopImpl::LocalResults(const at::Tensor& value) {
 
 // ---- Loop forwards.
 
-void Loop::fit() { impl_->Fit(); }
-bool Loop::next(data::Batch* batch) { return impl_->Next(batch); }
+void Loop::fit() { backend_->Fit(); }
+bool Loop::next(data::Batch* batch) { return backend_->Next(batch); }
 void Loop::step(const std::function<void(Step&, const data::Batch&)>& body) {
-  impl_->RunStep(body);
+  backend_->RunStep(body);
 }
-std::map<std::string, double> Loop::evaluate(Split split) { return impl_->Evaluate(split); }
+std::map<std::string, double> Loop::evaluate(Split split) { return backend_->Evaluate(split); }
 at::Tensor Loop::reduce_sum(const at::Tensor& value) {
-  return impl_->Reduce(value, ReduceOp::kSum);
+  return backend_->Reduce(value, ReduceOp::kSum);
 }
 at::Tensor Loop::reduce_mean(const at::Tensor& value) {
-  return impl_->Reduce(value, ReduceOp::kMean);
+  return backend_->Reduce(value, ReduceOp::kMean);
 }
-at::Tensor Loop::gather(const at::Tensor& value) { return impl_->Gather(value); }
+at::Tensor Loop::gather(const at::Tensor& value) { return backend_->Gather(value); }
 std::vector<at::Tensor> Loop::local_results(const at::Tensor& value) {
-  return impl_->LocalResults(value);
+  return backend_->LocalResults(value);
 }
-int64_t Loop::steps() const { return impl_->state().steps; }
-int64_t Loop::epoch() const { return impl_->state().position.epoch; }
-bool Loop::epoch_begins() const { return impl_->state().position.offset == 0; }
+int64_t Loop::steps() const { return backend_->steps(); }
+int64_t Loop::epoch() const { return backend_->epoch(); }
+bool Loop::epoch_begins() const { return backend_->epoch_begins(); }
 
 }  // namespace muster

@@ -14,6 +14,7 @@
 #include "common/train/checkpointing.h"
 #include "common/train/evaluation.h"
 #include "common/train/local_exchange.h"
+#include "common/train/loop_backend.h"
 #include "common/train/loop_state.h"
 #include "common/train/membership.h"
 #include "common/train/replica.h"
@@ -45,25 +46,27 @@ int64_t TotalSteps(const Job& job, int64_t steps_per_epoch);
 // What a job that must save and cannot ends with: retryable.
 absl::Status CouldNotSave(int64_t step, const absl::Status& why);
 
-class LoopImpl {
+class LoopImpl final : public LoopBackend {
  public:
   // `state` has its batch size, and is this replica's alone; it is current after each committed
   // step and each pass, so that a later generation goes on from it.
   LoopImpl(const LoopContext& context, Replica* replica, Communicator* communicator,
            int local_index, LoopState* state);
-  ~LoopImpl();
+  ~LoopImpl() override;
 
   // Broadcasts the newest state, then runs the program's own run(). Preempted after an agreed stop.
   absl::Status Run();
 
-  void Fit();
-  bool Next(data::Batch* batch);
-  void RunStep(const StepRunner::Body& body);
-  std::map<std::string, double> Evaluate(Split split);
-  at::Tensor Reduce(const at::Tensor& value, ReduceOp op);
-  at::Tensor Gather(const at::Tensor& value);
-  std::vector<at::Tensor> LocalResults(const at::Tensor& value);
-  const LoopState& state() const { return state_; }
+  void Fit() override;
+  bool Next(data::Batch* batch) override;
+  void RunStep(const StepRunner::Body& body) override;
+  std::map<std::string, double> Evaluate(Split split) override;
+  at::Tensor Reduce(const at::Tensor& value, ReduceOp op) override;
+  at::Tensor Gather(const at::Tensor& value) override;
+  std::vector<at::Tensor> LocalResults(const at::Tensor& value) override;
+  int64_t steps() const override { return state_.steps; }
+  int64_t epoch() const override { return state_.position.epoch; }
+  bool epoch_begins() const override { return state_.position.offset == 0; }
 
  private:
   bool first_local() const { return local_index_ == 0; }

@@ -32,7 +32,7 @@ const char* SplitName(Split split);  // "train", "validation", "test"
 class BuilderImpl;
 class StepImpl;
 class EvaluationImpl;
-class LoopImpl;
+class LoopBackend;
 
 // Handles that build() hands out and steps take. Valid as long as the replica.
 struct OptimizerHandle {
@@ -151,7 +151,7 @@ class Evaluation {
 // program keeps besides models, optimizers and metrics is not saved.
 class Loop {
  public:
-  explicit Loop(LoopImpl* impl) : impl_(impl) {}
+  explicit Loop(LoopBackend* backend) : backend_(backend) {}
 
   // The built-in loop: all epochs, with validation after each and the test pass at the end. What
   // Program::run does.
@@ -181,7 +181,7 @@ class Loop {
   bool epoch_begins() const;
 
  private:
-  LoopImpl* impl_;
+  LoopBackend* backend_;
 };
 
 class Program {

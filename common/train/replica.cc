@@ -216,7 +216,7 @@ void Replica::AddHooks() {
     torch::autograd::impl::set_post_acc_grad_hooks(
         place.first, std::make_unique<GradientHook>([this, index_in = place.second] {
           if (active_ >= 0 && index_in[active_] >= 0)
-            optimizers_[active_].buckets->OnGradient(index_in[active_]);
+            optimizers_[active_].gradients->OnGradient(index_in[active_]);
         }));
   }
 }
@@ -267,18 +267,26 @@ absl::Status Replica::Attach(Communicator* communicator, const ScheduleContext& 
   buckets.control_capacity = 512;
   for (const NamedMetric& metric : metrics_) buckets.control_capacity += metric.metric->width();
   for (const at::Tensor& buffer : float_buffers_) buckets.control_capacity += buffer.numel();
-  for (NamedOptimizer& optimizer : optimizers_) {
-    auto schedule = MakeSchedule(optimizer.learning_rate, context);
+  std::vector<std::unique_ptr<GradientSink>> sinks;
+  for (const NamedOptimizer& optimizer : optimizers_)
+    sinks.push_back(
+        std::make_unique<GradientBuckets>(optimizer.rule->parameters(), communicator, buckets));
+  return Attach(std::move(sinks), context);
+}
+
+absl::Status Replica::Attach(std::vector<std::unique_ptr<GradientSink>> sinks,
+                             const ScheduleContext& context) {
+  for (size_t o = 0; o < optimizers_.size(); ++o) {
+    auto schedule = MakeSchedule(optimizers_[o].learning_rate, context);
     if (!schedule.ok()) return schedule.status();
-    optimizer.schedule = *std::move(schedule);
-    optimizer.buckets =
-        std::make_unique<GradientBuckets>(optimizer.rule->parameters(), communicator, buckets);
+    optimizers_[o].schedule = *std::move(schedule);
+    optimizers_[o].gradients = std::move(sinks.at(o));
   }
   return absl::OkStatus();
 }
 
 void Replica::Detach() {
-  for (NamedOptimizer& optimizer : optimizers_) optimizer.buckets.reset();
+  for (NamedOptimizer& optimizer : optimizers_) optimizer.gradients.reset();
 }
 
 }  // namespace muster

@@ -34,8 +34,8 @@ struct NamedOptimizer {
   std::vector<std::string> parameter_names;  // "<model>.<parameter>"
   Json spec;                                 // as ParseOptimizer reads it
   Json learning_rate;
-  std::unique_ptr<Schedule> schedule;        // once the length of an epoch is known
-  std::unique_ptr<GradientBuckets> buckets;  // of one generation
+  std::unique_ptr<Schedule> schedule;       // once the length of an epoch is known
+  std::unique_ptr<GradientSink> gradients;  // of one generation
 };
 
 struct NamedMetric {
@@ -75,6 +75,9 @@ class Replica {
   // Makes schedules and gradient buckets for a generation.
   absl::Status Attach(Communicator* communicator, const ScheduleContext& context,
                       const CollectiveOptions& options);
+  // Likewise, with these as the optimizers' sinks.
+  absl::Status Attach(std::vector<std::unique_ptr<GradientSink>> sinks,
+                      const ScheduleContext& context);
   void Detach();
 
   // The buckets that gradients go to during a backward pass; null outside of one.

@@ -30,7 +30,13 @@ absl::Status StepImpl::Reduce(int index, at::Tensor* control) {
   const MonotonicTime start = Clock::now();
   absl::Status status;
   if (index >= 0) {
-    status = replica_->optimizers()[index].buckets->Finish(control);
+    GradientSink& sink = *replica_->optimizers()[index].gradients;
+    if (sink.updates() && !scaler_.Unscale(sink.gradients())) {
+      skipped_ = true;
+      sink.Cancel();
+    } else {
+      status = sink.Finish(control);
+    }
   } else {
     *control = control->contiguous();
     status = communicator_->AllReduce(BufferOf(*control), ReduceOp::kSum)->Wait();
@@ -42,13 +48,14 @@ absl::Status StepImpl::Reduce(int index, at::Tensor* control) {
 
 absl::Status StepImpl::Update(int index) {
   NamedOptimizer& optimizer = replica_->optimizers()[index];
-  if (!scaler_.Unscale(optimizer.buckets->gradients())) {
+  if (optimizer.gradients->updates()) return absl::OkStatus();  // with the reduction
+  if (!scaler_.Unscale(optimizer.gradients->gradients())) {
     skipped_ = true;
     return absl::OkStatus();
   }
   at::NoGradGuard no_grad;
   return CatchProgramErrors("the update", [&] {
-    optimizer.rule->Update(optimizer.buckets->gradients(),
+    optimizer.rule->Update(optimizer.gradients->gradients(),
                            optimizer.schedule->At(plan_.steps_done));
   });
 }
@@ -62,7 +69,7 @@ at::Tensor StepImpl::MakeControl() {
                                             : at::zeros({1}, options));
   pieces.push_back(at::tensor({static_cast<double>(local_examples_),
                                options_.first_local && plan_.stop_requested ? 1.0 : 0.0,
-                               static_cast<double>(ShapeHash(shape_, options_.num_replicas))},
+                               static_cast<double>(ShapeHash(shape_, communicator_->size()))},
                               at::kFloat)
                        .to(replica_->device()));
   for (size_t m = 0; m < replica_->metrics().size(); ++m) {
@@ -73,7 +80,7 @@ at::Tensor StepImpl::MakeControl() {
   }
   for (const auto& [name, value] : values_) pieces.push_back(value.to(at::kFloat).reshape({1}));
   // Alone there is nothing to average, and float32 would round what is wider.
-  if (options_.num_replicas == 1) return at::cat(pieces);
+  if (communicator_->size() == 1) return at::cat(pieces);
   const double share = static_cast<double>(local_examples_) /
                        std::max<double>(1, static_cast<double>(plan_.global_examples));
   for (const at::Tensor& buffer : replica_->float_buffers()) {
@@ -88,7 +95,7 @@ absl::Status StepImpl::ReadControl(const at::Tensor& reduced, StepResult* result
   const at::Tensor host = reduced.to(at::kCPU, at::kDouble).contiguous();
   const double* c = host.const_data_ptr<double>();
   if (c[kShape] !=
-      static_cast<double>(ShapeHash(shape_, options_.num_replicas)) * options_.num_replicas) {
+      static_cast<double>(ShapeHash(shape_, communicator_->size())) * communicator_->size()) {
     return ProgramError(
         "the program did not do the same on all replicas in this step: every replica must call "
         "minimize() in the same order and report() "
@@ -103,7 +110,7 @@ absl::Status StepImpl::ReadControl(const at::Tensor& reduced, StepResult* result
   result->metric_increments.assign(c + at, c + at + width);
   at += width;
   for (const auto& [name, value] : values_) result->values[name] = c[at++];
-  if (options_.num_replicas > 1) ApplyBuffers(reduced.narrow(0, at, reduced.numel() - at));
+  if (communicator_->size() > 1) ApplyBuffers(reduced.narrow(0, at, reduced.numel() - at));
   return absl::OkStatus();
 }
 
@@ -177,7 +184,7 @@ absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch
   if (!status.ok()) {
     // A peer may never come to the buckets that were launched already: they are aborted, not waited
     // for. Once committed there is nothing to take back.
-    communicator_->Abort(PeerLost(Message(status)));
+    if (communicator_->size() > 1) communicator_->Abort(PeerLost(Message(status)));
     if (!committed_) RollBack();
     return status;
   }
@@ -189,7 +196,7 @@ absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch
 absl::Status StepImpl::Commit(StepResult* result) {
   at::Tensor control = MakeControl();
   if (deferred_ >= 0 &&
-      control.numel() > replica_->optimizers()[deferred_].buckets->control_capacity()) {
+      control.numel() > replica_->optimizers()[deferred_].gradients->control_capacity()) {
     at::Tensor none;
     MUSTER_RETURN_IF_ERROR(Reduce(deferred_, &none));
     MUSTER_RETURN_IF_ERROR(Reduce(-1, &control));
@@ -199,7 +206,7 @@ absl::Status StepImpl::Commit(StepResult* result) {
   Enter(Phase::kUpdate);
   MUSTER_RETURN_IF_ERROR(ReadControl(control, result));
   // From here on every replica commits.
-  committed_ = true;
+  committed_ = settled_ = true;
   if (deferred_ >= 0) MUSTER_RETURN_IF_ERROR(Update(deferred_));
   result->skipped = skipped_;
   result->summary = std::move(summary_);
@@ -213,7 +220,7 @@ absl::Status StepImpl::Commit(StepResult* result) {
 }
 
 void StepImpl::RollBack() {
-  for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.buckets->Cancel();
+  for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.gradients->Cancel();
   // The state was saved at the first minimize(), after the forward pass had moved the buffers;
   // theirs is the older copy and goes last.
   if (state_saved_) CopyBack(state_undo_, replica_->state());

@@ -10,6 +10,10 @@
 // With one minimize() a step the update follows the last reduction (deferred). A program that calls
 // it twice makes the step start again in the other mode, for good: each call applies its update at
 // once, over an undo copy, and the last reduction is one of control data alone.
+//
+// Where gradients go to parameter servers (GradientSink::updates), the communicator is of one
+// replica alone, and what was launched stays: the step does not start again then, but goes on in
+// the other mode, and there is no undo copy.
 #pragma once
 
 #include <map>
@@ -30,6 +34,9 @@ struct StepPlan {
   int64_t global_examples = 0;  // in this global batch
   bool stop_requested = false;  // by this process
   bool summary = false;         // what the program shows is wanted of this replica
+  // Parameter servers, max_staleness 0: which part of the global batch this is, whoever computes
+  // it. 0 replicas: as the runner's options say.
+  int replica = 0, num_replicas = 0;
 };
 
 struct StepResult {
@@ -47,6 +54,8 @@ struct StepResult {
 struct StepRunnerOptions {
   int replica = 0;  // of the generation
   int num_replicas = 1;
+  // Parameter servers: tells replicas apart that compute a step of the same number; seeds only.
+  int worker = 0;
   bool first_local = true;  // of this process: seeds LibTorch's shared CPU generator
   int64_t global_batch_size = 1;
   std::function<void(Phase)> on_phase;  // may be null

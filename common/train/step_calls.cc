@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/train/step_impl.h"
 
@@ -85,7 +86,7 @@ double StepImpl::LossScale() const {
     case LossReduction::kNominal:
       return 1.0 / static_cast<double>(options_.global_batch_size);
     case LossReduction::kLocalMean:
-      return 1.0 / (static_cast<double>(options_.num_replicas) *
+      return 1.0 / (static_cast<double>(num_replicas()) *
                     static_cast<double>(std::max<int64_t>(1, local_examples_)));
   }
   return 1.0;
@@ -132,8 +133,7 @@ at::Tensor StepImpl::Objective(const at::Tensor& per_example_loss) {
   // digits.
   at::Tensor reported = per_example.detach().sum(at::kDouble) * LossScale();
   for (const at::Tensor& regularizer : regularizers_) {
-    const at::Tensor share =
-        regularizer / (static_cast<double>(options_.num_replicas) * micro_batches_);
+    const at::Tensor share = regularizer / (static_cast<double>(num_replicas()) * micro_batches_);
     objective = objective + share;
     reported = reported + share.detach().to(at::kDouble);
   }
@@ -149,6 +149,10 @@ void StepImpl::Minimize(OptimizerHandle handle, const at::Tensor& per_example_lo
         ProgramError("minimize was called with an optimizer that build() did not declare"));
   }
   CheckPerExample(per_example_loss, "the loss");
+  if (!immediate_ && !minimized_.empty() &&
+      replica_->optimizers()[minimized_.back()].gradients->launched()) {
+    SwitchToImmediate();
+  }
   if (!immediate_ && !minimized_.empty()) {
     start_again_ = true;
     throw StatusError(
@@ -171,7 +175,7 @@ void StepImpl::Minimize(OptimizerHandle handle, const at::Tensor& per_example_lo
     deferred_ = handle.index;
     return;
   }
-  if (!state_saved_) {
+  if (!state_saved_ && !replica_->optimizers()[handle.index].gradients->updates()) {
     const auto state = replica_->state();
     if (state_undo_.empty()) {
       state_undo_ = Clone(state);
@@ -188,11 +192,19 @@ void StepImpl::Minimize(OptimizerHandle handle, const at::Tensor& per_example_lo
   if (job_.precision != Precision::kFloat32) at::autocast::clear_cache();
 }
 
+void StepImpl::SwitchToImmediate() {
+  immediate_ = true;
+  at::Tensor none;
+  ThrowIfError(Reduce(std::exchange(deferred_, -1), &none));
+}
+
 void StepImpl::Backward(int index, const at::Tensor& objective) {
   NamedOptimizer& optimizer = replica_->optimizers()[index];
   const bool first = micro_batch_ == 0, last = micro_batch_ + 1 == micro_batches_;
-  if (first) optimizer.buckets->Begin();
-  optimizer.buckets->BeginBackward(last);
+  // With one optimizer, the way a program minimizes is that of its first step, but for odd ones.
+  const bool early = immediate_ || (settled_ && replica_->optimizers().size() == 1);
+  if (first) optimizer.gradients->Begin({optimizer.schedule->At(plan_.steps_done), early});
+  optimizer.gradients->BeginBackward(last);
   replica_->set_active(index);
   const at::Tensor seed = at::full_like(objective, scaler_.scale());
   try {
@@ -203,15 +215,15 @@ void StepImpl::Backward(int index, const at::Tensor& objective) {
     throw;
   }
   replica_->set_active(-1);
-  optimizer.buckets->EndBackward();
+  optimizer.gradients->EndBackward();
 }
 
 // ---- Step forwards.
 
 int64_t Step::number() const { return impl_->plan_.steps_done + 1; }
 int64_t Step::epoch() const { return impl_->plan_.epoch; }
-int Step::replica() const { return impl_->options_.replica; }
-int Step::num_replicas() const { return impl_->options_.num_replicas; }
+int Step::replica() const { return impl_->replica(); }
+int Step::num_replicas() const { return impl_->num_replicas(); }
 at::Device Step::device() const { return impl_->replica_->device(); }
 at::Generator Step::generator() { return impl_->Generator(); }
 void Step::minimize(OptimizerHandle optimizer, const at::Tensor& per_example_loss) {

@@ -39,6 +39,10 @@ class StepImpl {
   void Report(const std::string& name, const at::Tensor& value);
   void UpdateMetric(MetricHandle handle, const at::Tensor& output, const at::Tensor& target);
   at::Generator Generator();
+  int replica() const { return plan_.num_replicas > 0 ? plan_.replica : options_.replica; }
+  int num_replicas() const {
+    return plan_.num_replicas > 0 ? plan_.num_replicas : options_.num_replicas;
+  }
 
   Replica* const replica_;
   Communicator* const communicator_;
@@ -54,9 +58,11 @@ class StepImpl {
   absl::Status RunMicroBatches(const data::Batch& batch, const StepRunner::Body& body);
   void SeedDefaultGenerator();
   uint64_t ReplicaSeed(uint64_t purpose) const {
-    return MixSeed(job_.seed,
-                   {purpose, static_cast<uint64_t>(plan_.steps_done + 1),
-                    static_cast<uint64_t>(options_.replica), static_cast<uint64_t>(micro_batch_)});
+    return MixSeed(
+        job_.seed,
+        {purpose, static_cast<uint64_t>(plan_.steps_done + 1),
+         static_cast<uint64_t>(replica() + (plan_.num_replicas > 0 ? 0 : options_.worker)),
+         static_cast<uint64_t>(micro_batch_)});
   }
   // What one example weighs in the objective.
   double LossScale() const;
@@ -65,6 +71,8 @@ class StepImpl {
   void Backward(int optimizer, const at::Tensor& objective);
   absl::Status Reduce(int optimizer, at::Tensor* control);
   absl::Status Update(int optimizer);
+  // In the middle of a step that cannot start again: from now on each minimize() is one for itself.
+  void SwitchToImmediate();
   at::Tensor MakeControl();
   absl::Status ReadControl(const at::Tensor& control, StepResult* result);
   void ApplyBuffers(const at::Tensor& averaged);
@@ -79,6 +87,7 @@ class StepImpl {
 
   bool start_again_ = false;
   bool immediate_ = false;  // updates are applied at each minimize(), not at the commit
+  bool settled_ = false;    // a step has committed: how often the program minimizes is known
   std::vector<at::Tensor> buffers_, buffers_undo_;
   std::vector<at::Tensor> state_undo_;  // of Replica::state(), in immediate mode
   bool state_saved_ = false;

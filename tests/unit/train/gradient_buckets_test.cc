@@ -32,7 +32,7 @@ TEST(GradientBuckets, ViewsHaveTheParametersStrides) {
   GradientBuckets buckets(parameters, communicators[0].get(), {});
   const at::Tensor g0 = at::randn({4, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast),
                    g1 = at::randn({5});
-  buckets.Begin();
+  buckets.Begin({});
   buckets.BeginBackward(true);
   Give(buckets, parameters, 1, g1);
   Give(buckets, parameters, 0, g0);
@@ -54,7 +54,7 @@ TEST(GradientBuckets, SmallBucketsSplitAndMixedTypesAreKeptApart) {
   options.bytes = options.first_bytes = 200;
   GradientBuckets buckets(parameters, communicators[0].get(), options);
   EXPECT_EQ(buckets.num_buckets(), 4);
-  buckets.Begin();
+  buckets.Begin({});
   buckets.BeginBackward(true);
   for (int i = 3; i >= 0; --i)
     Give(buckets, parameters, i, at::full_like(parameters[i], i + 1).detach());
@@ -81,7 +81,7 @@ TEST(GradientBuckets, SumsOverReplicasAndTellsWhatNobodyUsed) {
       options.control_capacity = 2;
       GradientBuckets buckets(parameters, communicators[r].get(), options);
       for (int round = 0; round < 2; ++round) {
-        buckets.Begin();
+        buckets.Begin({});
         for (int micro = 0; micro < 2; ++micro) {
           buckets.BeginBackward(micro == 1);
           Give(buckets, parameters, 0, at::full({3}, r + 1.f));
@@ -113,7 +113,7 @@ TEST(GradientBuckets, AnAbortIsReturnedAndWakes) {
   std::vector<at::Tensor> parameters = {Parameter(at::zeros({3}))};
   GradientBuckets buckets(parameters, communicators[0].get(), {});
   std::thread other([&] { communicators[1]->Abort(PeerLost("worker 1 is gone")); });
-  buckets.Begin();
+  buckets.Begin({});
   buckets.BeginBackward(true);
   Give(buckets, parameters, 0, at::ones({3}));
   buckets.EndBackward();
