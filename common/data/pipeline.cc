@@ -56,17 +56,10 @@ class Loader {
   }
 
   absl::Status Load(LoadedBatch* plan) const {
-    std::vector<int64_t> indices(plan->local.size());
-    std::iota(indices.begin(), indices.end(), plan->local.begin);
-    const Context context{options_.seed, plan->position.epoch};
-    c10::AutoGradMode no_gradients(false);
-    try {
-      MUSTER_ASSIGN_OR_RETURN(plan->batch, dataset_->GetBatch(indices, context));
-    } catch (...) {
-      return CaughtException(fmt::format("The dataset, at epoch {}, example {},",
-                                         plan->position.epoch, plan->local.begin));
-    }
-    return CheckRows(plan->batch, plan->local.size(), "The dataset");
+    MUSTER_ASSIGN_OR_RETURN(
+        plan->batch,
+        LoadExamples(*dataset_, plan->local, Context{options_.seed, plan->position.epoch}));
+    return absl::OkStatus();
   }
 
  private:
@@ -244,6 +237,22 @@ class ThreadedPipeline final : public Pipeline {
 };
 
 }  // namespace
+
+absl::StatusOr<Batch> LoadExamples(const Dataset& dataset, Slice slice, const Context& context) {
+  std::vector<int64_t> indices(slice.size());
+  std::iota(indices.begin(), indices.end(), slice.begin);
+  c10::AutoGradMode no_gradients(false);
+  absl::StatusOr<Batch> batch;
+  try {
+    batch = dataset.GetBatch(indices, context);
+  } catch (...) {
+    return CaughtException(
+        fmt::format("The dataset, at epoch {}, example {},", context.epoch, slice.begin));
+  }
+  MUSTER_RETURN_IF_ERROR(batch.status());
+  MUSTER_RETURN_IF_ERROR(CheckRows(*batch, slice.size(), "The dataset"));
+  return batch;
+}
 
 std::unique_ptr<Pipeline> Pipeline::Make(DatasetPtr dataset, Sampler sampler, Position start,
                                          int first_replica, int local_replicas, int num_replicas,

@@ -45,6 +45,9 @@ struct Slice {
 // Replica r's contiguous part of [begin, end) among R replicas: the first (n mod R) get one more.
 Slice ReplicaSlice(int64_t begin, int64_t end, int replica, int num_replicas);
 
+// Examples [begin, end) of an epoch, in its order; errors name them.
+absl::StatusOr<Batch> LoadExamples(const Dataset& dataset, Slice slice, const Context& context);
+
 struct LoadedBatch {
   Batch batch;          // this replica's slice; first dimension may be 0
   Position position;    // of the global batch
