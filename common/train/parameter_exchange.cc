@@ -1,0 +1,254 @@
+#include "common/train/parameter_exchange.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "common/train/optimizer.h"
+#include "common/train/pushed_gradients.h"
+
+namespace muster {
+namespace {
+
+bool Clips(const ClipOptions& clip) {
+  return clip.clipvalue > 0 || clip.clipnorm > 0 || clip.global_clipnorm > 0;
+}
+
+// What a sum on the servers cannot do.
+absl::Status CheckShares(const Replica& replica, const Job& job,
+                         const std::vector<ClipOptions>& clips) {
+  const auto refuse = [](const std::string& what, const char* why) {
+    return ConfigurationError(fmt::format(
+        "parameter_server.max_staleness is 0 and {}: {}; leave one of them out", what, why));
+  };
+  if (replica.optimizers().size() > 1)
+    return refuse(fmt::format("the program has {} optimizers", replica.optimizers().size()),
+                  "its steps would wait for the servers in their middle");
+  for (size_t o = 0; o < clips.size(); ++o) {
+    if (Clips(clips[o]))
+      return refuse(fmt::format("optimizer \"{}\" clips gradients", replica.optimizers()[o].name),
+                    "the gradients of a global batch are summed on the servers");
+  }
+  if (job.precision == Precision::kFloat16)
+    return refuse("precision is float16", "workers would have to agree on the loss scale");
+  return absl::OkStatus();
+}
+
+at::Tensor HostCopy(const at::Tensor& tensor) {
+  if (tensor.is_cpu()) return tensor;
+  return at::empty_strided(tensor.sizes(), tensor.strides(),
+                           at::TensorOptions().dtype(at::kFloat).pinned_memory(true));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ParameterExchange>> ParameterExchange::Make(
+    const Replica& replica, const Job& job, ServedVariables served, Layout layout, bool shares) {
+  std::unique_ptr<ParameterExchange> exchange(
+      new ParameterExchange(std::move(layout), std::move(served)));
+  for (const NamedOptimizer& optimizer : replica.optimizers()) {
+    MUSTER_ASSIGN_OR_RETURN(const OptimizerSpec spec, ParseOptimizer(optimizer.spec));
+    exchange->clips_.push_back(spec.clip);
+  }
+  if (shares) MUSTER_RETURN_IF_ERROR(CheckShares(replica, job, exchange->clips_));
+  exchange->whole_ = job.precision == Precision::kFloat16;
+  exchange->Lay(replica);
+  return exchange;
+}
+
+ParameterExchange::~ParameterExchange() = default;
+
+bool ParameterExchange::clips(int optimizer) const { return Clips(clips_[optimizer]); }
+
+void ParameterExchange::Lay(const Replica& replica) {
+  chunks_of_.resize(served_.optimizers.size());
+  push_.learning_rates.assign(served_.optimizers.size(), 1.0);
+  std::vector<std::vector<int>> by_server;  // the number of each chunk
+  for (const std::vector<Chunk>& of_server : layout_.chunks) {
+    std::vector<int>& numbers = by_server.emplace_back();
+    for (size_t i = 0; i < of_server.size(); ++i) {
+      numbers.push_back(static_cast<int>(chunks_.size()));
+      chunks_of_[of_server[i].optimizer].push_back(numbers.back());
+      chunks_.push_back({of_server[i], static_cast<int>(i), {}});
+    }
+  }
+  std::map<const void*, int> by_memory;
+  for (size_t v = 0; v < served_.specs.size(); ++v) {
+    Variable variable;
+    variable.tensor = served_.tensors[v];
+    variable.host = HostCopy(variable.tensor);
+    if (variable.tensor.numel() > 0) by_memory[variable.tensor.data_ptr()] = static_cast<int>(v);
+    variables_.push_back(std::move(variable));
+  }
+  for (const at::Tensor& buffer : replica.float_buffers()) {
+    const auto found = by_memory.find(buffer.data_ptr());
+    if (found == by_memory.end()) continue;
+    Variable& variable = variables_[found->second];
+    if (served_.specs[found->second].optimizer != served_.rest()) continue;
+    variable.buffer = true;
+    variable.before = variable.tensor.clone();
+  }
+  for (const NamedOptimizer& optimizer : replica.optimizers()) {
+    std::vector<int>& of = variable_of_.emplace_back();
+    for (const at::Tensor& parameter : optimizer.rule->parameters()) {
+      const auto found = by_memory.find(parameter.data_ptr());
+      of.push_back(found == by_memory.end() ? -1 : found->second);
+    }
+    parameters_of_.push_back(optimizer.rule->parameters());
+  }
+  for (const VariablePart& part : layout_.parts) {
+    if (part.elements() == 0) continue;
+    Variable& variable = variables_[part.variable];
+    const int64_t rows = variable.tensor.dim() == 0 ? 1 : variable.tensor.size(0);
+    const int64_t row = variable.tensor.numel() / rows;
+    variable.parts.push_back({part.begin / row, part.elements() / row, part.begin, {}, {}});
+    for (const int c : by_server[part.server]) {
+      ChunkPlace& place = chunks_[c];
+      if (place.chunk.end <= part.offset || place.chunk.begin >= part.offset + part.elements())
+        continue;
+      if (place.variables.empty() || place.variables.back() != part.variable)
+        place.variables.push_back(part.variable);
+      variable.chunks.push_back(c);
+    }
+  }
+}
+
+std::vector<std::vector<std::span<float>>> ParameterExchange::parameters() const {
+  std::vector<at::Tensor> hosts;
+  for (const Variable& variable : variables_) hosts.push_back(variable.host);
+  return ShardSpans(layout_, served_.specs, hosts);
+}
+
+void ParameterExchange::UseClient(ps::PushPullClient* client) {
+  client_ = client;
+  open_ = false;
+  std::vector<size_t> next(variables_.size());
+  for (const VariablePart& place : layout_.parts) {
+    if (place.elements() == 0) continue;
+    Variable& variable = variables_[place.variable];
+    Part& part = variable.parts[next[place.variable]++];
+    part.memory = client->gradients(place.server).subspan(place.offset, place.elements());
+    std::fill(part.memory.begin(), part.memory.end(), 0.f);
+    const at::Tensor like = variable.tensor.dim() == 0
+                                ? variable.tensor
+                                : variable.tensor.narrow(0, part.first_row, part.rows);
+    part.view = at::from_blob(part.memory.data(), like.sizes(), like.strides(), at::kFloat);
+  }
+}
+
+std::vector<std::unique_ptr<GradientSink>> ParameterExchange::MakeSinks() {
+  std::vector<std::unique_ptr<GradientSink>> sinks;
+  for (size_t o = 0; o < variable_of_.size(); ++o)
+    sinks.push_back(std::make_unique<PushedGradients>(this, static_cast<int>(o)));
+  return sinks;
+}
+
+absl::Status ParameterExchange::Pull() {
+  MUSTER_RETURN_IF_ERROR(client_->Pull());
+  TakeIn();
+  return absl::OkStatus();
+}
+
+void ParameterExchange::TakeIn() {
+  const at::NoGradGuard no_grad;
+  for (Variable& variable : variables_) {
+    if (!variable.tensor.is_same(variable.host)) {
+      variable.tensor.copy_(variable.host);
+    } else {
+      // Written behind LibTorch's back: a graph that saved the old values must not go unnoticed.
+      variable.tensor.unsafeGetTensorImpl()->bump_version();
+    }
+  }
+}
+
+void ParameterExchange::BeginStep(const Turn& turn) {
+  const at::NoGradGuard no_grad;
+  turn_ = turn;
+  outcome_ = {};
+  pushes_ = 0;
+  rest_done_ = false;
+  for (Variable& variable : variables_)
+    if (variable.buffer) variable.before.copy_(variable.tensor);
+}
+
+absl::Status ParameterExchange::FinishStep() {
+  if (rest_done_) return absl::OkStatus();
+  LaunchRest();
+  return Wait();
+}
+
+void ParameterExchange::Write(int variable, const at::Tensor& gradient, bool add) {
+  for (const Part& part : variables_[variable].parts) {
+    const at::Tensor rows = gradient.dim() == 0 || part.rows == gradient.size(0)
+                                ? gradient
+                                : gradient.narrow(0, part.first_row, part.rows);
+    if (add) {
+      part.view.add_(rows.to(at::kCPU));
+    } else {
+      part.view.copy_(rows);
+    }
+  }
+}
+
+void ParameterExchange::Clear(int variable) {
+  for (const Part& part : variables_[variable].parts)
+    std::fill(part.memory.begin(), part.memory.end(), 0.f);
+}
+
+void ParameterExchange::Launch(int chunk) {
+  if (!open_) {
+    open_ = true;
+    push_.sequence = turn_.shares > 0 ? turn_.step : ++sequence_;
+    push_.share = turn_.share;
+    push_.shares = turn_.shares;
+    client_->Begin(push_);
+  }
+  chunks_[chunk].launched = true;
+  client_->Launch(chunks_[chunk].chunk.server, chunks_[chunk].index);
+}
+
+// The difference is what the servers take away.
+void ParameterExchange::LaunchRest() {
+  rest_done_ = true;
+  const bool all = turn_.shares > 0;
+  for (const int c : chunks_of_.back()) chunks_[c].used = all;
+  for (Variable& variable : variables_) {
+    if (!variable.buffer || variable.parts.empty()) continue;
+    const at::Tensor after = variable.tensor.to(at::kCPU), before = variable.before.to(at::kCPU);
+    const float* a = after.const_data_ptr<float>();
+    const float* b = before.const_data_ptr<float>();
+    const auto weight = static_cast<float>(turn_.weight);
+    if (std::memcmp(a, b, after.nbytes()) == 0 || weight == 0) {
+      for (const Part& part : variable.parts)
+        std::fill(part.memory.begin(), part.memory.end(), 0.f);
+      continue;
+    }
+    for (const Part& part : variable.parts)
+      for (size_t i = 0; i < part.memory.size(); ++i)
+        part.memory[i] = (b[part.begin + i] - a[part.begin + i]) * weight;
+    for (const int c : variable.chunks) chunks_[c].used = true;
+  }
+  for (const int c : chunks_of_.back())
+    if (chunks_[c].used) Launch(c);
+}
+
+absl::Status ParameterExchange::Wait() {
+  if (!open_) return absl::OkStatus();
+  open_ = false;
+  auto outcome = client_->Finish();
+  MUSTER_RETURN_IF_ERROR(outcome.status());
+  const double before = outcome_.staleness_mean * static_cast<double>(pushes_);
+  ++pushes_;
+  outcome_.staleness_max = std::max(outcome_.staleness_max, outcome->staleness_max);
+  outcome_.staleness_mean = (before + outcome->staleness_mean) / static_cast<double>(pushes_);
+  outcome_.bytes += outcome->bytes;
+  outcome_.resumed += outcome->resumed;
+  if (turn_.shares == 0) TakeIn();
+  return absl::OkStatus();
+}
+
+}  // namespace muster

@@ -1,0 +1,113 @@
+// A worker's gradients on their way to parameter servers, and parameters on their way back. Each
+// optimizer of the replica has a sink (PushedGradients): as soon as the gradients of a chunk are
+// complete, the chunk is launched, while the rest of the backward pass runs, and what comes back
+// is in the replica's own parameters.
+//
+// What belongs to no optimizer and is floating point (running statistics) travels as the difference
+// that the step made to it, with the step's last push.
+//
+// For the replica's thread; gradients may come from autograd's own.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/push_pull/client.h"
+#include "common/train/gradient_sink.h"
+#include "common/train/job.h"
+#include "common/train/optimizer_spec.h"
+#include "common/train/replica.h"
+#include "common/train/variables.h"
+
+namespace muster {
+
+class ParameterExchange {
+ public:
+  // `shares`: max_staleness 0. ConfigurationErrors name what cannot be had then.
+  static absl::StatusOr<std::unique_ptr<ParameterExchange>> Make(const Replica& replica,
+                                                                 const Job& job,
+                                                                 ServedVariables served,
+                                                                 Layout layout, bool shares);
+  ~ParameterExchange();
+
+  const std::vector<VariableSpec>& variables() const { return served_.specs; }
+  const Layout& layout() const { return layout_; }
+  // ClientOptions::parameters. Host memory: the replica's own where that is on the CPU.
+  std::vector<std::vector<std::span<float>>> parameters() const;
+  // Between steps, and before the first; the client outlives its use.
+  void UseClient(ps::PushPullClient* client);
+  // One for each optimizer, for Replica::Attach; this object outlives them.
+  std::vector<std::unique_ptr<GradientSink>> MakeSinks();
+
+  absl::Status Pull();
+
+  // Of the step that begins.
+  struct Turn {
+    int share = 0, shares = 0;  // max_staleness 0; else 0 shares
+    uint64_t step = 0;          // with shares: from 1
+    double weight = 1;          // of the global batch: what the differences of buffers count
+  };
+  void BeginStep(const Turn& turn);
+  // After the step has committed: pushes buffers that no sink took along.
+  absl::Status FinishStep();
+  // Of all pushes since BeginStep.
+  const ps::PushPullClient::Outcome& outcome() const { return outcome_; }
+
+ private:
+  friend class PushedGradients;
+  struct Part {
+    int64_t first_row = 0, rows = 0;  // of the variable; 0-dimensional ones have no rows
+    int64_t begin = 0;                // element of the variable's memory
+    std::span<float> memory;          // of the client's gradients
+    at::Tensor view;                  // ... with the variable's strides
+  };
+  struct Variable {
+    at::Tensor tensor, host;  // the same where the replica is on the CPU
+    std::vector<Part> parts;
+    std::vector<int> chunks;  // into chunks_
+    bool used = false;        // has a gradient in this reduction
+    bool buffer = false;      // of the rest, and changed by steps
+    at::Tensor before;        // of a buffer: at the step's beginning
+  };
+  struct ChunkPlace {
+    Chunk chunk;
+    int index = 0;  // of its server
+    std::vector<int> variables;
+    int pending = 0;
+    bool used = false;  // some variable of it has a gradient
+    bool launched = false;
+  };
+
+  ParameterExchange(Layout layout, ServedVariables served)
+      : layout_(std::move(layout)), served_(std::move(served)) {}
+  void Lay(const Replica& replica);
+  bool clips(int optimizer) const;
+  // Zero rows, or this gradient's.
+  void Write(int variable, const at::Tensor& gradient, bool add);
+  void Clear(int variable);
+  void Launch(int chunk);
+  void LaunchRest();
+  absl::Status Wait();
+  void TakeIn();  // what came, on devices that are not the host's
+
+  const Layout layout_;
+  const ServedVariables served_;
+  std::vector<Variable> variables_;
+  std::vector<ChunkPlace> chunks_;
+  std::vector<std::vector<int>> chunks_of_;             // by optimizer, the rest last
+  std::vector<std::vector<at::Tensor>> parameters_of_;  // by optimizer
+  std::vector<std::vector<int>> variable_of_;           // likewise; -1: has no elements
+  std::vector<ClipOptions> clips_;                      // by optimizer
+  bool whole_ = false;  // gradients are wanted whole before they go: they may not be finite
+  ps::PushPullClient* client_ = nullptr;
+  Turn turn_;
+  ps::PushPullClient::Push push_;  // under way
+  bool open_ = false;
+  bool rest_done_ = false;
+  uint64_t sequence_ = 0;
+  int64_t pushes_ = 0;  // of this step
+  ps::PushPullClient::Outcome outcome_;
+};
+
+}  // namespace muster
