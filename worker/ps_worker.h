@@ -23,6 +23,7 @@ struct PsWorkerOptions {
   std::vector<c10::Device> devices;  // one: a worker of this mode has one replica
   int worker = 0;                    // index of the task
   int workers = 1;                   // declared
+  int workers_on_host = 1;           // of those, on this host: they share its cores
   int servers = 1;                   // ps tasks of the cluster
   std::string chief_address;         // where it offers proto::Leases
   rpc::ChannelOptions channel;

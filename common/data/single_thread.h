@@ -1,4 +1,4 @@
-// LibTorch's intra-op threads, for the calling thread alone. Internal to this folder.
+// LibTorch's intra-op threads, for the calling thread alone: for those that load examples.
 #pragma once
 
 namespace muster::data {

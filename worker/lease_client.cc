@@ -1,0 +1,341 @@
+#include "worker/lease_client.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/base/logging.h"
+#include "common/rpc/retry.h"
+#include "proto/parameter_server.grpc.pb.h"
+
+namespace muster {
+namespace {
+
+constexpr Duration kCall = std::chrono::seconds(10);          // the chief holds a call for a second
+constexpr Duration kTell = std::chrono::seconds(2);           // of a call that only tells
+constexpr Duration kBetween = std::chrono::milliseconds(20);  // two answers that there is nothing
+// What a chief's record may lack: it is a second old at the most.
+constexpr Duration kRecent = std::chrono::seconds(30);
+constexpr size_t kMostRecent = 4096;
+
+class LeaseClientImpl final : public LeaseClient {
+ public:
+  LeaseClientImpl(LeaseClientOptions options, std::shared_ptr<grpc::Channel> channel)
+      : options_(std::move(options)),
+        channel_(std::move(channel)),
+        stub_(proto::Leases::NewStub(channel_)),
+        thread_([this] { Run(); }) {}
+  ~LeaseClientImpl() override {
+    Stop(absl::CancelledError("the worker is through"));
+    thread_.join();
+  }
+
+  absl::StatusOr<LeasedWork> Take() override;
+  void Complete(proto::BatchDone done) override;
+  void Complete(proto::EvaluationDone done) override;
+  void Forget() override;
+  absl::StatusOr<proto::View> NextView(uint64_t newer_than, bool* abandon) override;
+  void Stop(absl::Status why) override;
+
+ private:
+  struct Recent {
+    MonotonicTime at;
+    proto::BatchDone done;
+  };
+  // How long a chief has been away, for one caller.
+  struct Patience {
+    std::optional<MonotonicTime> since;
+    rpc::Backoff backoff;
+  };
+
+  void Run();
+  // Asks once. False: nothing came of it, and a while is to be waited.
+  bool AskLocked(Patience* patience) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AnsweredLocked(const proto::NextReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LoadLocked(const proto::NextReply& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // With all that is to be told; PutBackLocked where it did not arrive.
+  proto::NextRequest RequestLocked(bool want) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PutBackLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CompletedLocked(int64_t lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  template <typename Call>
+  grpc::Status CallLocked(Duration deadline, const Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // OK: it may be tried again after a while, which is waited here.
+  absl::Status UnansweredLocked(const grpc::Status& status, Patience* patience)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FailLocked(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (error_.ok()) error_ = std::move(why);
+    changed_.SignalAll();
+  }
+  bool WantsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !over_ && held_.size() <= static_cast<size_t>(options_.ahead);
+  }
+  bool ToTellLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !done_.empty() || !evaluated_.empty();
+  }
+
+  const LeaseClientOptions options_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<proto::Leases::Stub> stub_;
+
+  absl::Mutex mu_;
+  absl::CondVar changed_;
+  absl::Status error_ ABSL_GUARDED_BY(mu_);
+  std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
+  bool asking_ ABSL_GUARDED_BY(mu_) = false;    // a question for work is out
+  bool introduce_ ABSL_GUARDED_BY(mu_) = true;  // the chief may not know this worker
+  int put_back_ ABSL_GUARDED_BY(mu_) = 0;       // requests that did not arrive
+  bool over_ ABSL_GUARDED_BY(mu_) = false;      // no more work will come
+  std::set<int64_t> held_ ABSL_GUARDED_BY(mu_);
+  std::deque<LeasedWork> ready_ ABSL_GUARDED_BY(mu_);
+  std::vector<proto::BatchDone> done_ ABSL_GUARDED_BY(mu_);            // not told yet
+  std::vector<proto::EvaluationDone> evaluated_ ABSL_GUARDED_BY(mu_);  // likewise
+  std::deque<Recent> recent_ ABSL_GUARDED_BY(mu_);
+
+  std::thread thread_;
+};
+
+// ---- Questions
+
+template <typename Call>
+grpc::Status LeaseClientImpl::CallLocked(Duration deadline, const Call& call) {
+  const std::unique_ptr<grpc::ClientContext> context = rpc::WithDeadline(deadline);
+  calls_.insert(context.get());
+  mu_.Unlock();
+  grpc::Status status = call(context.get());
+  mu_.Lock();
+  calls_.erase(context.get());
+  return status;
+}
+
+proto::NextRequest LeaseClientImpl::RequestLocked(bool want) {
+  proto::NextRequest request;
+  request.mutable_worker()->set_worker(options_.worker);
+  request.mutable_worker()->set_incarnation(options_.incarnation);
+  request.set_want(want);
+  for (const int64_t lease : held_) request.add_held(lease);
+  for (proto::EvaluationDone& done : evaluated_) *request.add_evaluated() = std::move(done);
+  evaluated_.clear();
+  if (introduce_) {
+    request.set_digest(options_.digest);
+    for (const VariableSpec& variable : options_.variables) {
+      proto::VariableMessage& message = *request.add_variables();
+      message.set_name(variable.name);
+      for (const int64_t size : variable.shape) message.add_shape(size);
+      message.set_optimizer(variable.optimizer);
+      for (const int64_t dimension : variable.order) message.add_order(dimension);
+    }
+    for (const Recent& recent : recent_) *request.add_done() = recent.done;  // done_ among them
+  } else {
+    for (proto::BatchDone& done : done_) *request.add_done() = std::move(done);
+  }
+  done_.clear();
+  return request;
+}
+
+void LeaseClientImpl::PutBackLocked(const proto::NextRequest& request) {
+  // All completed batches are in recent_, which a chief that did not answer is told.
+  introduce_ = true;
+  ++put_back_;
+  evaluated_.insert(evaluated_.begin(), request.evaluated().begin(), request.evaluated().end());
+}
+
+absl::Status LeaseClientImpl::UnansweredLocked(const grpc::Status& status, Patience* patience) {
+  if (!rpc::IsUnreachable(status)) return rpc::FromGrpc(status, "the chief refused this worker");
+  const MonotonicTime now = Clock::now();
+  if (!patience->since) {
+    patience->since = now;
+    patience->backoff.Reset();
+  }
+  if (now - *patience->since >= options_.patience) {
+    return DeadlinePassed(fmt::format("the chief ({}) gave no work for {:g} s: {}",
+                                      options_.chief_address, Seconds(options_.patience),
+                                      rpc::WhyUnreachable(status)));
+  }
+  const absl::Time until = absl::Now() + absl::FromChrono(patience->backoff.Next());
+  while (error_.ok())
+    if (changed_.WaitWithDeadline(&mu_, until)) break;
+  return error_;
+}
+
+bool LeaseClientImpl::AskLocked(Patience* patience) {
+  const bool want = WantsLocked();
+  const proto::NextRequest request = RequestLocked(want);
+  proto::NextReply reply;
+  asking_ = true;
+  const int put_back = put_back_;
+  const MonotonicTime start = Clock::now();
+  const grpc::Status status = CallLocked(
+      kCall, [&](grpc::ClientContext* context) { return stub_->Next(context, request, &reply); });
+  asking_ = false;
+  if (!error_.ok()) return true;
+  if (!status.ok()) {
+    PutBackLocked(request);
+    const absl::Status why = UnansweredLocked(status, patience);
+    if (!why.ok()) FailLocked(why);
+    return true;
+  }
+  patience->since.reset();
+  if (!request.digest().empty() && put_back == put_back_) introduce_ = false;
+  if (!reply.digest().empty() && !options_.digest.empty() && reply.digest() != options_.digest) {
+    FailLocked(ConfigurationError(
+        fmt::format("the chief has another layout of variables ({}) than this worker ({})",
+                    reply.digest(), options_.digest)));
+    return true;
+  }
+  if (want) AnsweredLocked(reply);
+  return reply.kind() != proto::NextReply::WAIT || Clock::now() - start > kBetween;
+}
+
+void LeaseClientImpl::AnsweredLocked(const proto::NextReply& reply) {
+  switch (reply.kind()) {
+    case proto::NextReply::TRAIN:
+    case proto::NextReply::EVALUATE:
+      return LoadLocked(reply);
+    case proto::NextReply::DONE:
+      over_ = true;
+      return changed_.SignalAll();
+    case proto::NextReply::LOST:
+      for (const int64_t lost : reply.lost()) {
+        held_.erase(lost);
+        std::erase_if(ready_,
+                      [lost](const LeasedWork& work) { return work.lease.lease() == lost; });
+      }
+      return;
+    default:
+      return;  // WAIT
+  }
+}
+
+void LeaseClientImpl::LoadLocked(const proto::NextReply& lease) {
+  if (!held_.insert(lease.lease()).second) return;  // told again
+  mu_.Unlock();
+  auto examples = options_.load(lease);
+  mu_.Lock();
+  if (!examples.ok()) return FailLocked(examples.status());
+  if (!held_.contains(lease.lease())) return;  // forgotten meanwhile
+  ready_.push_back({lease, *std::move(examples)});
+  changed_.SignalAll();
+}
+
+void LeaseClientImpl::Run() {
+  pthread_setname_np(pthread_self(), "leases");
+  Patience patience;
+  absl::MutexLock lock(&mu_);
+  while (error_.ok()) {
+    if (!WantsLocked() && !ToTellLocked()) {
+      changed_.Wait(&mu_);
+    } else if (!AskLocked(&patience) && error_.ok()) {
+      changed_.WaitWithTimeout(&mu_, absl::FromChrono(kBetween));
+    }
+  }
+}
+
+// ---- The worker's calls
+
+absl::StatusOr<LeasedWork> LeaseClientImpl::Take() {
+  absl::MutexLock lock(&mu_);
+  // The chief holds a question for a second at the most, and patience bounds its silence.
+  while (error_.ok() && ready_.empty() && !over_) changed_.Wait(&mu_);
+  MUSTER_RETURN_IF_ERROR(error_);
+  LeasedWork work;
+  if (ready_.empty()) {
+    work.lease.set_kind(proto::NextReply::DONE);
+  } else {
+    work = std::move(ready_.front());
+    ready_.pop_front();
+  }
+  return work;
+}
+
+void LeaseClientImpl::Complete(proto::BatchDone done) {
+  absl::MutexLock lock(&mu_);
+  const MonotonicTime now = Clock::now();
+  while (!recent_.empty() && (recent_.size() >= kMostRecent || now - recent_.front().at > kRecent))
+    recent_.pop_front();
+  recent_.push_back({now, done});
+  const int64_t lease = done.lease();
+  done_.push_back(std::move(done));
+  CompletedLocked(lease);
+}
+
+void LeaseClientImpl::Complete(proto::EvaluationDone done) {
+  absl::MutexLock lock(&mu_);
+  const int64_t lease = done.lease();
+  evaluated_.push_back(std::move(done));
+  CompletedLocked(lease);
+}
+
+void LeaseClientImpl::CompletedLocked(int64_t lease) {
+  held_.erase(lease);
+  if (!asking_ || introduce_) return changed_.SignalAll();
+  // The chief may hold the question until it knows this.
+  const proto::NextRequest request = RequestLocked(false);
+  proto::NextReply reply;
+  const grpc::Status status = CallLocked(
+      kTell, [&](grpc::ClientContext* context) { return stub_->Next(context, request, &reply); });
+  if (!status.ok()) PutBackLocked(request);
+  changed_.SignalAll();
+}
+
+void LeaseClientImpl::Forget() {
+  absl::MutexLock lock(&mu_);
+  held_.clear();
+  ready_.clear();
+  changed_.SignalAll();
+}
+
+absl::StatusOr<proto::View> LeaseClientImpl::NextView(uint64_t newer_than, bool* abandon) {
+  proto::GetViewRequest request;
+  request.mutable_worker()->set_worker(options_.worker);
+  request.mutable_worker()->set_incarnation(options_.incarnation);
+  request.set_newer_than(newer_than);
+  Patience patience;
+  absl::MutexLock lock(&mu_);
+  while (error_.ok()) {
+    proto::GetViewReply reply;
+    const MonotonicTime start = Clock::now();
+    const grpc::Status status = CallLocked(kCall, [&](grpc::ClientContext* context) {
+      return stub_->GetView(context, request, &reply);
+    });
+    if (!error_.ok()) break;
+    if (!status.ok()) {
+      MUSTER_RETURN_IF_ERROR(UnansweredLocked(status, &patience));
+      continue;
+    }
+    patience.since.reset();
+    if (reply.abandon()) {
+      *abandon = true;
+      return Superseded("the servers went back to a checkpoint");
+    }
+    const bool complete =
+        std::all_of(reply.view().shards().begin(), reply.view().shards().end(),
+                    [](const proto::ShardPlace& place) { return place.primary() >= 0; });
+    if (reply.view().number() > newer_than && complete) return reply.view();
+    request.set_newer_than(std::max(newer_than, reply.view().number()));
+    if (Clock::now() - start < kBetween) changed_.WaitWithTimeout(&mu_, absl::FromChrono(kBetween));
+  }
+  return error_;
+}
+
+void LeaseClientImpl::Stop(absl::Status why) {
+  absl::MutexLock lock(&mu_);
+  FailLocked(std::move(why));
+  for (grpc::ClientContext* call : calls_) call->TryCancel();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LeaseClient>> LeaseClient::Make(LeaseClientOptions options) {
+  MUSTER_ASSIGN_OR_RETURN(auto channel, rpc::MakeChannel(options.chief_address, options.channel));
+  return std::make_unique<LeaseClientImpl>(std::move(options), std::move(channel));
+}
+
+}  // namespace muster

@@ -1,0 +1,199 @@
+#include "worker/ps_loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common/base/logging.h"
+#include "common/collective/formation.h"
+#include "common/data/pipeline.h"
+#include "common/data/single_thread.h"
+#include "common/train/evaluation.h"
+
+namespace muster {
+namespace {
+
+StepRunnerOptions RunnerOptions(const PsLoopContext& context, std::function<void(Phase)> on_phase) {
+  StepRunnerOptions options;
+  options.worker = context.worker;
+  options.global_batch_size = context.batch_size;
+  options.on_phase = std::move(on_phase);
+  return options;
+}
+
+absl::Status NotHere(const char* call, const char* instead) {
+  return ProgramError(fmt::format(
+      "{} was called, but workers of a parameter-server job do not meet: {}", call, instead));
+}
+
+int64_t Examples(const proto::NextReply& lease) { return lease.end() - lease.begin(); }
+
+data::Batch BatchOf(const std::shared_ptr<void>& examples) {
+  return *static_cast<const data::Batch*>(examples.get());
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::DatasetPtr>& datasets,
+                                                uint64_t seed, const proto::NextReply& lease) {
+  thread_local const bool one_thread = (data::UseOneIntraOpThread(), true);
+  (void)one_thread;
+  const bool pass = lease.kind() == proto::NextReply::EVALUATE;
+  const Split split = pass ? static_cast<Split>(lease.split()) : Split::kTrain;
+  const auto found = datasets.find(split);
+  if (found == datasets.end() || lease.begin() < 0 || lease.end() > found->second->size() ||
+      lease.begin() > lease.end()) {
+    return ConfigurationError(
+        fmt::format("the chief leased examples {} to {} of the {} dataset, which has {} here: do "
+                    "all tasks see the same data?",
+                    lease.begin(), lease.end(), SplitName(split),
+                    found == datasets.end() ? 0 : found->second->size()));
+  }
+  MUSTER_ASSIGN_OR_RETURN(data::Batch batch,
+                          data::LoadExamples(*found->second, {lease.begin(), lease.end()},
+                                             data::Context{seed, pass ? 0 : lease.epoch()}));
+  return std::make_shared<data::Batch>(std::move(batch));
+}
+
+PsLoop::PsLoop(const PsLoopContext& context)
+    : context_(context),
+      alone_(std::move(MakeThreadCommunicators(1, context.job.timeouts.collective)[0])),
+      runner_(context.replica, alone_.get(), context.job,
+              RunnerOptions(context, [this](Phase phase) { Enter(phase); })) {}
+
+absl::Status PsLoop::Run() {
+  context_.replica->SetTraining(true);
+  Loop loop(this);
+  return CatchProgramErrors("run", [&] { context_.replica->program().run(loop); });
+}
+
+void PsLoop::Fit() {
+  Program& program = context_.replica->program();
+  const StepRunner::Body body = [&program](Step& step, const data::Batch& batch) {
+    program.train_step(step, batch);
+  };
+  data::Batch batch;
+  while (Next(&batch)) RunStep(body);
+}
+
+bool PsLoop::Pull() {
+  Enter(Phase::kReduce);
+  const MonotonicTime start = Clock::now();
+  const absl::Status pulled = context_.exchange->Pull();
+  pull_seconds_ = Seconds(Clock::now() - start);
+  fresh_ = !pulled.ok();
+  if (pulled.ok()) return true;
+  if (!context_.recover()) throw StatusError(pulled);
+  return false;
+}
+
+bool PsLoop::Next(data::Batch* batch) {
+  while (!have_batch_) {
+    Enter(Phase::kData);
+    const MonotonicTime start = Clock::now();
+    auto work = context_.leases->Take();
+    if (!work.ok()) throw StatusError(work.status());
+    if (work->lease.kind() == proto::NextReply::DONE) return false;
+    lease_ = std::move(work->lease);
+    *context_.steps = lease_.steps();
+    batch_ = BatchOf(work->examples);
+    input_seconds_ = Seconds(Clock::now() - start);
+    pull_seconds_ = 0;
+    if ((fresh_ || lease_.pull()) && !Pull()) continue;
+    if (lease_.kind() == proto::NextReply::EVALUATE) {
+      EvaluateLease();
+      continue;
+    }
+    for (at::Tensor& t : batch_) t = t.to(context_.replica->device(), /*non_blocking=*/true);
+    have_batch_ = true;
+  }
+  *batch = batch_;
+  return true;
+}
+
+void PsLoop::EvaluateLease() {
+  Enter(Phase::kEvaluate);
+  proto::EvaluationDone done;
+  done.set_lease(lease_.lease());
+  // No more examples at a time than in training.
+  for (int64_t begin = 0; begin < Examples(lease_); begin += context_.batch_size) {
+    const int64_t count = std::min(context_.batch_size, Examples(lease_) - begin);
+    data::Batch part = batch_;
+    for (at::Tensor& t : part) t = t.narrow(0, begin, count);
+    auto sums = EvaluatePart(context_.job, context_.replica, static_cast<Split>(lease_.split()),
+                             std::move(part), count);
+    if (!sums.ok()) throw StatusError(sums.status());
+    while (done.sums_size() < static_cast<int>(sums->size())) done.add_sums(0);
+    for (size_t i = 0; i < sums->size(); ++i)
+      done.set_sums(static_cast<int>(i), done.sums(static_cast<int>(i)) + (*sums)[i]);
+  }
+  context_.leases->Complete(std::move(done));
+}
+
+void PsLoop::RunStep(const StepRunner::Body& body) {
+  if (!have_batch_)
+    throw StatusError(ProgramError("step was called without a batch: call next() first"));
+  have_batch_ = false;
+  const bool shares = lease_.shares() > 0;
+  StepPlan plan;
+  plan.steps_done = lease_.steps();
+  plan.epoch = lease_.epoch();
+  plan.global_examples = shares ? lease_.global_examples() : Examples(lease_);
+  plan.replica = lease_.share();
+  plan.num_replicas = lease_.shares();
+  ParameterExchange::Turn turn;
+  if (shares) {
+    turn.share = lease_.share();
+    turn.shares = lease_.shares();
+    turn.step = lease_.step();
+    turn.weight = static_cast<double>(Examples(lease_)) /
+                  static_cast<double>(std::max<int64_t>(1, lease_.global_examples()));
+  }
+  context_.exchange->BeginStep(turn);
+  auto result = runner_.Run(plan, batch_, Examples(lease_), body);
+  absl::Status status = result.status();
+  if (status.ok()) status = context_.exchange->FinishStep();
+  if (!status.ok()) {
+    if (ExitCodeOf(status) != ExitCode::kRetryable || !context_.recover())
+      throw StatusError(status);
+    fresh_ = true;
+    return;  // as if it had not been leased
+  }
+  context_.leases->Complete(DoneOf(*result));
+}
+
+proto::BatchDone PsLoop::DoneOf(const StepResult& result) const {
+  proto::BatchDone done;
+  done.set_lease(lease_.lease());
+  done.set_loss(result.loss);
+  done.set_learning_rate(result.learning_rate);
+  done.set_examples(result.examples);
+  for (const double sum : result.metric_increments) done.add_metric_sums(sum);
+  for (const auto& [name, value] : result.values) (*done.mutable_values())[name] = value;
+  const ps::PushPullClient::Outcome& outcome = context_.exchange->outcome();
+  done.set_staleness_max(outcome.staleness_max);
+  done.set_staleness_mean(outcome.staleness_mean);
+  done.set_bytes_pushed(outcome.bytes);
+  done.set_compute_seconds(result.compute_seconds);
+  done.set_wait_seconds(result.wait_seconds + pull_seconds_);
+  done.set_input_seconds(input_seconds_);
+  return done;
+}
+
+// ---- What needs all replicas
+
+std::map<std::string, double> PsLoop::Evaluate(Split) {
+  throw StatusError(NotHere("evaluate", "the chief has them evaluate at the end of each epoch"));
+}
+
+at::Tensor PsLoop::Reduce(const at::Tensor&, ReduceOp) {
+  throw StatusError(NotHere("reduce", "use report() or a metric, which the chief adds up"));
+}
+
+at::Tensor PsLoop::Gather(const at::Tensor&) {
+  throw StatusError(NotHere("gather", "use report() or a metric, which the chief adds up"));
+}
+
+std::vector<at::Tensor> PsLoop::LocalResults(const at::Tensor& value) { return {value.detach()}; }
+
+}  // namespace muster

@@ -1,0 +1,71 @@
+// What a program's Loop does on a worker of a parameter-server job: batches are the leases that the
+// chief gives, a step ends with the worker's own push, and parts of validation and test passes are
+// made in between, whenever the chief asks. For the replica's thread.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "common/collective/communicator.h"
+#include "common/train/loop_backend.h"
+#include "common/train/membership.h"
+#include "common/train/parameter_exchange.h"
+#include "worker/lease_client.h"
+
+namespace muster {
+
+struct PsLoopContext {
+  const Job& job;
+  Replica* replica;
+  ParameterExchange* exchange;
+  LeaseClient* leases;
+  Membership* membership;
+  int worker = 0;
+  int64_t batch_size = 1;  // of a lease's examples; the global one with max_staleness 0
+  // After a push or pull failed: whether what was under way is void, and all is ready to go on.
+  std::function<bool()> recover;
+  std::atomic<int64_t>* steps;  // the step under way, less one
+};
+
+// What LeaseClientOptions::load makes: a data::Batch.
+absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::DatasetPtr>& datasets,
+                                                uint64_t seed, const proto::NextReply& lease);
+
+class PsLoop final : public LoopBackend {
+ public:
+  explicit PsLoop(const PsLoopContext& context);
+
+  // The program's run().
+  absl::Status Run();
+
+  void Fit() override;
+  bool Next(data::Batch* batch) override;
+  void RunStep(const StepRunner::Body& body) override;
+  std::map<std::string, double> Evaluate(Split split) override;
+  at::Tensor Reduce(const at::Tensor& value, ReduceOp op) override;
+  at::Tensor Gather(const at::Tensor& value) override;
+  std::vector<at::Tensor> LocalResults(const at::Tensor& value) override;
+  int64_t steps() const override { return lease_.steps(); }
+  int64_t epoch() const override { return lease_.epoch(); }
+  bool epoch_begins() const override { return lease_.lease() == 0; }
+
+ private:
+  void Enter(Phase phase) { context_.membership->SetPhase(phase, lease_.steps() + 1); }
+  // False: the lease is void.
+  bool Pull();
+  void EvaluateLease();
+  proto::BatchDone DoneOf(const StepResult& result) const;
+
+  const PsLoopContext context_;
+  const std::unique_ptr<Communicator> alone_;
+  StepRunner runner_;
+  proto::NextReply lease_;  // the last one that was taken
+  data::Batch batch_;
+  bool have_batch_ = false;
+  bool fresh_ = true;  // what is in the parameters is no server's
+  double input_seconds_ = 0, pull_seconds_ = 0;
+};
+
+}  // namespace muster

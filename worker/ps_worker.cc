@@ -1,0 +1,340 @@
+#include "worker/ps_worker.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include "absl/synchronization/mutex.h"
+#include "common/base/logging.h"
+#include "common/push_pull/client.h"
+#include "common/push_pull/options.h"
+#include "common/rpc/host.h"
+#include "common/train/devices.h"
+#include "common/train/evaluation.h"
+#include "common/train/loop.h"
+#include "worker/lease_client.h"
+#include "worker/ps_loop.h"
+
+namespace muster {
+namespace {
+
+// How soon the end of a membership is noticed.
+constexpr Duration kTick = std::chrono::milliseconds(50);
+
+ps::ClientView ViewOf(const proto::View& view) {
+  ps::ClientView result;
+  result.number = view.number();
+  result.ticket = view.ticket();
+  for (const proto::ShardPlace& place : view.shards()) {
+    if (place.shard() >= static_cast<int>(result.shards.size()))
+      result.shards.resize(place.shard() + 1);
+    result.shards[place.shard()] = {place.primary(), place.primary_address(),
+                                    place.primary_host_id()};
+  }
+  return result;
+}
+
+class PsWorkerImpl final : public PsWorker {
+ public:
+  explicit PsWorkerImpl(PsWorkerOptions options) : options_(std::move(options)) {}
+
+  absl::Status Build();
+  absl::Status Run(const PsWorkerPeers& peers) override;
+
+ private:
+  class Labour;
+
+  absl::Status MakeSchedules();
+  absl::Status Connect();     // the lease client
+  absl::Status MakeClient();  // of push and pull: anew after each error
+  absl::StatusOr<ps::ClientView> NextView(uint64_t newer_than);
+  bool Recover();
+  // The program's loop, on a thread of its own.
+  absl::Status Work();
+  void StopWork(const absl::Status& why);
+  // The work has ended with `outcome`; nullopt: it is to begin again.
+  std::optional<absl::Status> Ended(const absl::Status& outcome);
+  absl::Status Join();
+  // An error once this membership is over: whoever ends it aborts what belongs to it.
+  absl::Status MembershipStatus() const {
+    return generation_->replicas.empty() ? absl::OkStatus()
+                                         : generation_->replicas.front()->status();
+  }
+
+  const Job& job() const { return options_.job; }
+  int64_t global_batch() const {
+    return job().global_batch_size ? *job().global_batch_size
+                                   : *job().per_replica_batch_size * options_.workers;
+  }
+  bool shares() const { return servers_.max_staleness == 0; }
+  // Of a lease.
+  int64_t batch() const {
+    return shares() ? global_batch() : (global_batch() + options_.workers - 1) / options_.workers;
+  }
+
+  const PsWorkerOptions options_;
+  ParameterServerOptions servers_;
+  std::unique_ptr<Replica> replica_;
+  std::map<Split, data::DatasetPtr> datasets_;
+  std::unique_ptr<ParameterExchange> exchange_;
+  std::string digest_;
+  PsWorkerPeers peers_;
+  std::unique_ptr<LeaseClient> leases_;
+  std::optional<Generation> generation_;
+  std::atomic<int64_t> steps_ = 0;
+  std::atomic<bool> abandoned_ = false;
+  int64_t failed_at_ = -1;  // steps_ when the work had to begin again last
+  MonotonicTime failing_since_;
+
+  absl::Mutex mutex_;
+  absl::Status stopped_ ABSL_GUARDED_BY(mutex_);
+  // Made and dropped by the working thread, aborted by any.
+  std::unique_ptr<ps::PushPullClient> client_ ABSL_GUARDED_BY(mutex_);
+};
+
+// ---- Building
+
+absl::Status PsWorkerImpl::Build() {
+  if (options_.devices.size() != 1) {
+    return ConfigurationError(fmt::format(
+        "strategy is parameter_server, where each worker has one replica, but devices is \"{}\", "
+        "which are {}: start a worker for each of them",
+        job().devices, options_.devices.size()));
+  }
+  if (!job().global_batch_size && !job().per_replica_batch_size) {
+    return ConfigurationError(
+        "the job names no batch size: set \"global_batch_size\" or \"per_replica_batch_size\"");
+  }
+  MUSTER_ASSIGN_OR_RETURN(servers_, ParseParameterServer(job().parameter_server));
+  MUSTER_ASSIGN_OR_RETURN(replica_,
+                          Replica::Make(job(), options_.program, options_.devices.front()));
+  for (const auto& [split, declaration] : replica_->datasets()) {
+    MUSTER_ASSIGN_OR_RETURN(datasets_[split], MakeDataset(*replica_, split));
+    if (split == Split::kTrain && datasets_[split]->size() == 0)
+      return ConfigurationError("the train dataset is empty");
+  }
+  MUSTER_ASSIGN_OR_RETURN(ServedVariables served, VariablesToServe(replica_.get()));
+  LayoutOptions layout;
+  layout.servers = options_.servers;
+  layout.partitioner = servers_.partitioner;
+  layout.chunk_bytes = servers_.chunk_bytes;
+  digest_ = DigestOf(served.specs, layout);
+  Layout laid = MakeLayout(served.specs, layout);
+  MUSTER_ASSIGN_OR_RETURN(exchange_, ParameterExchange::Make(*replica_, job(), std::move(served),
+                                                             std::move(laid), shares()));
+  return MakeSchedules();
+}
+
+absl::Status PsWorkerImpl::MakeSchedules() {
+  const int64_t examples = datasets_.at(Split::kTrain)->size();
+  const data::Sampler global = TrainSampler(job(), *replica_, examples, global_batch());
+  ScheduleContext schedule;
+  schedule.steps_per_epoch = (global.examples_per_epoch() + batch() - 1) / batch();
+  if (schedule.steps_per_epoch == 0) {
+    return ConfigurationError(
+        fmt::format("the train dataset has {} examples, fewer than the global batch of {}, and "
+                    "drop_remainder drops them",
+                    examples, global_batch()));
+  }
+  schedule.total_steps = TotalSteps(job(), schedule.steps_per_epoch);
+  if (!shares() && options_.workers > 1) {
+    LogInfo(
+        "a step is one worker's batch of {} examples: {} steps an epoch, where synchronous "
+        "training makes {}; schedules count these steps",
+        batch(), schedule.steps_per_epoch, global.batches_per_epoch());
+  }
+  return replica_->Attach(exchange_->MakeSinks(), schedule);
+}
+
+// ---- Connections
+
+absl::Status PsWorkerImpl::Connect() {
+  LeaseClientOptions options;
+  options.chief_address = options_.chief_address;
+  options.channel = options_.channel;
+  options.worker = options_.worker;
+  options.incarnation = peers_.incarnation;
+  options.digest = digest_;
+  options.variables = exchange_->variables();
+  options.ahead = servers_.max_staleness ? 0 : 1;
+  options.patience = job().timeouts.rejoin;
+  options.load = [this](const proto::NextReply& lease) {
+    return LoadLease(datasets_, job().seed, lease);
+  };
+  MUSTER_ASSIGN_OR_RETURN(leases_, LeaseClient::Make(std::move(options)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ps::ClientView> PsWorkerImpl::NextView(uint64_t newer_than) {
+  bool abandon = false;
+  auto view = leases_->NextView(newer_than, &abandon);
+  if (abandon) abandoned_ = true;
+  MUSTER_RETURN_IF_ERROR(view.status());
+  return ViewOf(*view);
+}
+
+absl::Status PsWorkerImpl::MakeClient() {
+  ps::ClientOptions options;
+  options.worker = options_.worker;
+  options.incarnation = peers_.incarnation;
+  options.layout = exchange_->layout();
+  options.digest = digest_;
+  options.options = servers_;
+  options.listener = peers_.listener;
+  options.host_id = rpc::ThisHost().id;
+  options.next_view = [this](uint64_t newer_than) { return NextView(newer_than); };
+  options.parameters = exchange_->parameters();
+  abandoned_ = false;
+  std::unique_ptr<ps::PushPullClient> old;
+  {
+    absl::MutexLock lock(&mutex_);
+    old = std::move(client_);
+  }
+  old.reset();
+  MUSTER_ASSIGN_OR_RETURN(auto client, ps::PushPullClient::Make(std::move(options)));
+  exchange_->UseClient(client.get());
+  absl::MutexLock lock(&mutex_);
+  if (!stopped_.ok()) client->Abort(stopped_);
+  client_ = std::move(client);
+  return absl::OkStatus();
+}
+
+bool PsWorkerImpl::Recover() {
+  if (!abandoned_) return false;
+  LogInfo("what this worker had under way is void: the servers went back to a checkpoint");
+  leases_->Forget();
+  return MakeClient().ok();
+}
+
+// ---- Working
+
+// A program runs on this thread; the membership is another one's, so that the loss of the chief
+// interrupts no step.
+class PsWorkerImpl::Labour {
+ public:
+  explicit Labour(std::function<absl::Status()> work)
+      : thread_([this, work = std::move(work)] {
+          absl::Status ended = work();
+          absl::MutexLock lock(&mutex_);
+          ended_ = std::move(ended);
+        }) {}
+  ~Labour() { thread_.join(); }
+  // What it ended with, if within `limit`.
+  std::optional<absl::Status> Wait(Duration limit) {
+    absl::MutexLock lock(&mutex_);
+    mutex_.AwaitWithTimeout(absl::Condition(this, &Labour::EndedLocked), absl::FromChrono(limit));
+    return ended_;
+  }
+
+ private:
+  bool EndedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ended_.has_value(); }
+  absl::Mutex mutex_;
+  std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+absl::Status PsWorkerImpl::Work() {
+  // OMP_NUM_THREADS, where it is set, bounds what a replica takes.
+  static const int allowed = at::get_num_threads();
+  at::set_num_threads(std::clamp(AvailableCores() / std::max(1, options_.workers_on_host), 1,
+                                 std::max(1, allowed)));
+  LogInfo("worker on {}, {} intra-op threads", replica_->device().str(), at::get_num_threads());
+  const c10::DeviceGuard device(replica_->device());
+  MUSTER_RETURN_IF_ERROR(MakeClient());
+  PsLoopContext context{job(),
+                        replica_.get(),
+                        exchange_.get(),
+                        leases_.get(),
+                        peers_.membership,
+                        options_.worker,
+                        batch(),
+                        [this] { return Recover(); },
+                        &steps_};
+  return PsLoop(context).Run();
+}
+
+void PsWorkerImpl::StopWork(const absl::Status& why) {
+  leases_->Stop(why);
+  absl::MutexLock lock(&mutex_);
+  stopped_ = why;
+  if (client_ != nullptr) client_->Abort(why);
+}
+
+absl::Status PsWorkerImpl::Join() {
+  generation_.reset();  // nothing of the last one may live on
+  auto generation = peers_.membership->NextGeneration(steps_);
+  MUSTER_RETURN_IF_ERROR(generation.status());
+  generation_ = *std::move(generation);
+  return absl::OkStatus();
+}
+
+std::optional<absl::Status> PsWorkerImpl::Ended(const absl::Status& outcome) {
+  Membership* const membership = peers_.membership;
+  if (outcome.ok()) {
+    absl::Status verdict = membership->Finish(steps_, outcome);
+    // The chief was lost meanwhile: its successor is told the same.
+    while (!verdict.ok() && !membership->JobEnded()) {
+      const absl::Status joined = Join();
+      if (!joined.ok()) return joined;
+      if (generation_->job_done) return absl::OkStatus();
+      verdict = membership->Finish(steps_, outcome);
+    }
+    return verdict;
+  }
+  // A chief that gives no work for timeouts.rejoin is no different.
+  if (ExitCodeOf(outcome) != ExitCode::kRetryable || absl::IsDeadlineExceeded(outcome)) {
+    membership->ReportFailure(outcome);
+    return outcome;
+  }
+  const absl::Status why = membership->Explain(outcome);
+  if (membership->JobEnded()) return why;
+  // Lost for the chief, or its servers: what it had under way is others' by now.
+  const MonotonicTime now = Clock::now();
+  if (steps_ != failed_at_) failing_since_ = now;
+  failed_at_ = steps_;
+  if (now - failing_since_ >= job().timeouts.rejoin) {
+    membership->ReportFailure(outcome);
+    return outcome;
+  }
+  LogWarning("{}; this worker begins again", Message(outcome));
+  leases_->Forget();
+  return std::nullopt;
+}
+
+absl::Status PsWorkerImpl::Run(const PsWorkerPeers& peers) {
+  peers_ = peers;
+  MUSTER_RETURN_IF_ERROR(Connect());
+  absl::Status status = Join();
+  while (status.ok()) {
+    if (generation_->job_done) return absl::OkStatus();
+    Labour labour([this] { return Work(); });
+    std::optional<absl::Status> ended;
+    while (!(ended = labour.Wait(kTick))) {
+      if (!status.ok() || generation_->job_done || MembershipStatus().ok()) continue;
+      status = peers.membership->Explain(MembershipStatus());
+      if (!peers.membership->JobEnded()) status = Join();
+      if (!status.ok()) StopWork(status);
+      if (status.ok() && generation_->job_done) StopWork(absl::CancelledError("the job is done"));
+    }
+    if (!status.ok()) return status;
+    if (generation_->job_done) return absl::OkStatus();
+    if (auto verdict = Ended(*ended)) return *verdict;
+    if (!MembershipStatus().ok()) status = Join();
+  }
+  return status;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PsWorker>> PsWorker::Make(PsWorkerOptions options) {
+  auto worker = std::make_unique<PsWorkerImpl>(std::move(options));
+  MUSTER_RETURN_IF_ERROR(worker->Build());
+  return worker;
+}
+
+}  // namespace muster
