@@ -1,0 +1,306 @@
+// A worker's questions to a chief that answers by a script.
+#include "worker/lease_client.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <deque>
+#include <thread>
+
+#include "absl/synchronization/mutex.h"
+#include "common/rpc/server.h"
+#include "proto/parameter_server.grpc.pb.h"
+
+namespace muster {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+proto::NextReply Reply(proto::NextReply::Kind kind, int64_t lease = 0) {
+  proto::NextReply reply;
+  reply.set_kind(kind);
+  reply.set_lease(lease);
+  reply.set_begin(lease * 10);
+  reply.set_end(lease * 10 + 10);
+  return reply;
+}
+
+// Answers questions for work in their order, and holds those for which there is no answer yet.
+class Chief final : public proto::Leases::Service {
+ public:
+  grpc::Status Next(grpc::ServerContext* context, const proto::NextRequest* request,
+                    proto::NextReply* reply) override {
+    absl::MutexLock lock(&mutex);
+    if (away) return {grpc::StatusCode::UNAVAILABLE, "not ready yet"};
+    if (!refusal.empty()) return {grpc::StatusCode::INVALID_ARGUMENT, refusal};
+    requests.push_back(*request);
+    for (const proto::BatchDone& batch : request->done()) done.push_back(batch.lease());
+    for (const proto::EvaluationDone& part : request->evaluated())
+      evaluated.push_back(part.lease());
+    changed.SignalAll();
+    if (!request->want()) return grpc::Status::OK;
+    while (answers.empty() && !away && !context->IsCancelled())
+      changed.WaitWithTimeout(&mutex, absl::Milliseconds(20));
+    if (answers.empty()) return {grpc::StatusCode::UNAVAILABLE, "going away"};
+    *reply = answers.front();
+    answers.pop_front();
+    return grpc::Status::OK;
+  }
+  grpc::Status GetView(grpc::ServerContext*, const proto::GetViewRequest* request,
+                       proto::GetViewReply* reply) override {
+    absl::MutexLock lock(&mutex);
+    if (away) return {grpc::StatusCode::UNAVAILABLE, "not ready yet"};
+    if (abandon) reply->set_abandon(true);
+    if (!views.empty() && views.front().number() > request->newer_than()) {
+      *reply->mutable_view() = views.front();
+      views.pop_front();
+    }
+    return grpc::Status::OK;
+  }
+
+  void Answer(proto::NextReply reply) {
+    absl::MutexLock lock(&mutex);
+    answers.push_back(std::move(reply));
+    changed.SignalAll();
+  }
+  template <typename Condition>
+  bool Await(const Condition& condition) {
+    absl::MutexLock lock(&mutex);
+    const absl::Time deadline = absl::Now() + absl::Seconds(10);
+    while (!condition())
+      if (changed.WaitWithDeadline(&mutex, deadline)) return condition();
+    return true;
+  }
+
+  absl::Mutex mutex;
+  absl::CondVar changed;
+  std::deque<proto::NextReply> answers;
+  std::deque<proto::View> views;
+  bool away = false, abandon = false;
+  std::string refusal;
+  std::vector<proto::NextRequest> requests;
+  std::vector<int64_t> done, evaluated;
+};
+
+class LeaseClientTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    rpc::ServerOptions options;
+    options.address = "127.0.0.1:0";
+    auto server = rpc::Server::Start(options, {&chief_});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  void TearDown() override {
+    client_.reset();
+    server_->Shutdown(std::chrono::milliseconds(100));
+  }
+  void Begin(int ahead) {
+    LeaseClientOptions options;
+    options.chief_address = fmt::format("127.0.0.1:{}", server_->port());
+    options.worker = 1;
+    options.incarnation = 77;
+    options.digest = "abc";
+    options.variables = {{"net.w", {3, 2}, 0, {}}};
+    options.ahead = ahead;
+    options.patience = patience_;
+    options.channel.retry.max = std::chrono::milliseconds(50);
+    options.channel.retry.initial = std::chrono::milliseconds(10);
+    options.load = [this](const proto::NextReply& lease) -> absl::StatusOr<std::shared_ptr<void>> {
+      absl::MutexLock lock(&chief_.mutex);
+      loaded_.push_back(lease.lease());
+      chief_.changed.SignalAll();
+      if (lease.lease() == bad_) return DataError("record 7 is damaged");
+      return std::make_shared<int64_t>(lease.lease());
+    };
+    auto client = LeaseClient::Make(std::move(options));
+    ASSERT_TRUE(client.ok());
+    client_ = *std::move(client);
+  }
+  int64_t Take() {
+    const auto work = client_->Take();
+    EXPECT_TRUE(work.ok()) << work.status();
+    if (!work.ok()) return -1;
+    if (work->lease.kind() == proto::NextReply::DONE) return 0;
+    EXPECT_EQ(*static_cast<int64_t*>(work->examples.get()), work->lease.lease());
+    return work->lease.lease();
+  }
+  void Complete(int64_t lease) {
+    proto::BatchDone done;
+    done.set_lease(lease);
+    client_->Complete(done);
+  }
+
+  Duration patience_ = std::chrono::seconds(10);
+  int64_t bad_ = -1;
+  std::vector<int64_t> loaded_;
+  Chief chief_;
+  std::unique_ptr<rpc::Server> server_;
+  std::unique_ptr<LeaseClient> client_;
+};
+
+TEST_F(LeaseClientTest, OneLeaseIsLoadedAheadAndWhatIsDoneGoesWithTheNextQuestion) {
+  for (int64_t lease = 1; lease <= 3; ++lease) chief_.Answer(Reply(proto::NextReply::TRAIN, lease));
+  Begin(1);
+  EXPECT_EQ(Take(), 1);
+  EXPECT_TRUE(chief_.Await([&] { return loaded_.size() == 2; }));
+  {
+    absl::MutexLock lock(&chief_.mutex);
+    EXPECT_EQ(chief_.requests.size(), 2u) << "two leases are enough";
+    EXPECT_EQ(chief_.requests[0].digest(), "abc");
+    EXPECT_EQ(chief_.requests[0].variables(0).name(), "net.w");
+    EXPECT_EQ(chief_.requests[0].worker().incarnation(), 77u);
+    EXPECT_TRUE(chief_.requests[1].digest().empty());
+    EXPECT_THAT(chief_.requests[1].held(), ElementsAre(1));
+  }
+  Complete(1);
+  EXPECT_EQ(Take(), 2);
+  EXPECT_TRUE(chief_.Await([&] { return loaded_.size() == 3; }));
+  absl::MutexLock lock(&chief_.mutex);
+  EXPECT_THAT(chief_.done, ElementsAre(1));
+  EXPECT_THAT(chief_.requests[2].held(), ElementsAre(2));
+}
+
+TEST_F(LeaseClientTest, WithoutALeadTheNextOneIsAskedForWhenThisOneIsDone) {
+  chief_.Answer(Reply(proto::NextReply::TRAIN, 1));
+  chief_.Answer(Reply(proto::NextReply::TRAIN, 2));
+  Begin(0);
+  EXPECT_EQ(Take(), 1);
+  {
+    absl::MutexLock lock(&chief_.mutex);
+    EXPECT_EQ(chief_.requests.size(), 1u);
+  }
+  Complete(1);
+  EXPECT_EQ(Take(), 2);
+}
+
+// The chief may hold the question for work until it knows that the last lease is done.
+TEST_F(LeaseClientTest, WhatIsDoneIsToldWhileAQuestionIsHeld) {
+  chief_.Answer(Reply(proto::NextReply::TRAIN, 1));
+  Begin(1);
+  EXPECT_EQ(Take(), 1);
+  ASSERT_TRUE(chief_.Await([&] { return chief_.requests.size() == 2; }));
+  Complete(1);
+  EXPECT_TRUE(chief_.Await([&] { return chief_.done.size() == 1; }));
+  chief_.Answer(Reply(proto::NextReply::EVALUATE, 5));
+  EXPECT_EQ(Take(), 5);
+  ASSERT_TRUE(chief_.Await([&] { return chief_.requests.back().want(); }));
+  proto::EvaluationDone part;
+  part.set_lease(5);
+  part.add_sums(2.5);
+  client_->Complete(part);
+  EXPECT_TRUE(chief_.Await([&] { return chief_.evaluated.size() == 1; }));
+  chief_.Answer(Reply(proto::NextReply::DONE));
+  EXPECT_EQ(Take(), 0);
+}
+
+TEST_F(LeaseClientTest, ALostLeaseIsForgotten) {
+  chief_.Answer(Reply(proto::NextReply::TRAIN, 1));
+  chief_.Answer(Reply(proto::NextReply::TRAIN, 2));
+  Begin(1);
+  EXPECT_EQ(Take(), 1);
+  ASSERT_TRUE(chief_.Await([&] { return loaded_.size() == 2; }));
+  proto::NextReply lost = Reply(proto::NextReply::LOST);
+  lost.add_lost(2);
+  chief_.Answer(lost);
+  chief_.Answer(Reply(proto::NextReply::TRAIN, 3));
+  Complete(1);
+  ASSERT_TRUE(chief_.Await([&] { return loaded_.size() == 3; }));
+  // The second one may have been there before it was known to be lost; not after.
+  const int64_t next = Take();
+  EXPECT_TRUE(next == 3) << next;
+}
+
+// A restarted chief is told of all that was completed of late, and of what is held.
+TEST_F(LeaseClientTest, AChiefThatWasAwayIsToldAgain) {
+  chief_.Answer(Reply(proto::NextReply::TRAIN, 1));
+  chief_.Answer(Reply(proto::NextReply::TRAIN, 2));
+  chief_.Answer(Reply(proto::NextReply::TRAIN, 3));
+  Begin(1);
+  EXPECT_EQ(Take(), 1);
+  Complete(1);
+  EXPECT_EQ(Take(), 2);
+  ASSERT_TRUE(chief_.Await([&] { return loaded_.size() == 3; }));
+  size_t before = 0;
+  {
+    absl::MutexLock lock(&chief_.mutex);
+    chief_.away = true;
+    before = chief_.requests.size();
+  }
+  Complete(2);
+  EXPECT_EQ(Take(), 3);
+  {
+    absl::MutexLock lock(&chief_.mutex);
+    chief_.away = false;
+  }
+  ASSERT_TRUE(chief_.Await([&] { return chief_.requests.size() > before; }));
+  absl::MutexLock lock(&chief_.mutex);
+  const proto::NextRequest& first = chief_.requests[before];
+  EXPECT_EQ(first.digest(), "abc");
+  ASSERT_EQ(first.done_size(), 2);
+  EXPECT_EQ(first.done(0).lease(), 1);
+  EXPECT_EQ(first.done(1).lease(), 2);
+  EXPECT_THAT(first.held(), ElementsAre(3));
+}
+
+TEST_F(LeaseClientTest, AChiefThatDoesNotComeBackIsAnError) {
+  patience_ = std::chrono::milliseconds(200);
+  chief_.away = true;
+  Begin(1);
+  const auto work = client_->Take();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(work.status())) << work.status();
+  EXPECT_THAT(std::string(Message(work.status())), HasSubstr("gave no work for 0.2 s"));
+}
+
+TEST_F(LeaseClientTest, ErrorsOfLoadingAndRefusalsEndIt) {
+  bad_ = 1;
+  chief_.Answer(Reply(proto::NextReply::TRAIN, 1));
+  Begin(1);
+  EXPECT_EQ(ExitCodeOf(client_->Take().status()), ExitCode::kDataDamaged);
+  client_.reset();
+  {
+    absl::MutexLock lock(&chief_.mutex);
+    chief_.refusal = "the shape of net.w: [3, 2] there, [3, 1] here";
+  }
+  Begin(1);
+  const auto work = client_->Take();
+  EXPECT_EQ(ExitCodeOf(work.status()), ExitCode::kConfiguration);
+  EXPECT_THAT(std::string(Message(work.status())), HasSubstr("the shape of net.w"));
+}
+
+TEST_F(LeaseClientTest, ViewsAreCompleteOrWaitedFor) {
+  proto::View torn, whole;
+  torn.set_number(5);
+  torn.add_shards()->set_primary(-1);
+  whole.set_number(6);
+  whole.add_shards()->set_primary(1);
+  chief_.views = {torn, whole};
+  Begin(1);
+  bool abandon = false;
+  const auto view = client_->NextView(4, &abandon);
+  ASSERT_TRUE(view.ok()) << view.status();
+  EXPECT_EQ(view->number(), 6u);
+  {
+    absl::MutexLock lock(&chief_.mutex);
+    chief_.abandon = true;
+  }
+  EXPECT_FALSE(client_->NextView(6, &abandon).ok());
+  EXPECT_TRUE(abandon);
+}
+
+TEST_F(LeaseClientTest, StopWakesWhoeverWaits) {
+  Begin(1);
+  ASSERT_TRUE(chief_.Await([&] { return !chief_.requests.empty(); }));
+  std::thread taker([&] { EXPECT_TRUE(absl::IsAborted(client_->Take().status())); });
+  std::thread viewer([&] {
+    bool abandon = false;
+    EXPECT_TRUE(absl::IsAborted(client_->NextView(9, &abandon).status()));
+  });
+  client_->Stop(Superseded("the job has ended"));
+  taker.join();
+  viewer.join();
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,439 @@
+#include "common/train/parameter_exchange.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "common/collective/formation.h"
+#include "common/data/pipeline.h"
+#include "common/train/step.h"
+#include "tests/unit/train/test_program.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::LeastSquares;
+using testing::RunLocally;
+using testing::SquaredError;
+using testing::TestProgram;
+
+// All shards, which take plain SGD: of each chunk of each push as it is launched.
+class Servers {
+ public:
+  Servers(const Layout& layout, const std::vector<std::vector<std::span<float>>>& start)
+      : layout(layout) {
+    for (const auto& spans : start) {
+      std::vector<float>& shard = parameters.emplace_back();
+      for (const auto& span : spans) shard.insert(shard.end(), span.begin(), span.end());
+    }
+  }
+  void Apply(const Chunk& chunk, const float* gradient, double learning_rate) {
+    for (int64_t i = chunk.begin; i < chunk.end; ++i)
+      parameters[chunk.server][i] -= static_cast<float>(learning_rate) * gradient[i - chunk.begin];
+  }
+  void TakeShare(int index, const Chunk& chunk, const ps::PushPullClient::Push& push,
+                 const float* gradient) {
+    auto& shares = waiting[{chunk.server, index}];
+    shares[push.share].assign(gradient, gradient + chunk.elements());
+    if (static_cast<int>(shares.size()) < push.shares) return;
+    std::vector<float> sum(chunk.elements());
+    for (const auto& [share, values] : shares)
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+    Apply(chunk, sum.data(), push.learning_rates[chunk.optimizer]);
+    shares.clear();
+  }
+
+  const Layout layout;
+  std::vector<std::vector<float>> parameters;
+  std::map<std::pair<int, int>, std::map<int, std::vector<float>>> waiting;
+};
+
+class FakeClient final : public ps::PushPullClient {
+ public:
+  FakeClient(Servers* servers, std::vector<std::vector<std::span<float>>> parameters)
+      : servers_(servers), parameters_(std::move(parameters)) {
+    for (const int64_t elements : servers->layout.elements) gradients_.emplace_back(elements, 7.f);
+  }
+  std::span<float> gradients(int shard) override { return gradients_[shard]; }
+  void Begin(const Push& push) override {
+    push_ = push;
+    sequences.push_back(push.sequence);
+  }
+  void Launch(int shard, int index) override {
+    const Chunk& chunk = servers_->layout.chunks[shard][index];
+    const float* gradient = gradients_[shard].data() + chunk.begin;
+    launched.push_back(chunk.optimizer);
+    if (push_.shares > 0) return servers_->TakeShare(index, chunk, push_, gradient);
+    servers_->Apply(chunk, gradient, push_.learning_rates[chunk.optimizer]);
+    Fetch(chunk);
+  }
+  absl::StatusOr<Outcome> Finish() override {
+    finished.push_back(launched.size());
+    return fails.ok() ? absl::StatusOr<Outcome>(Outcome{3, 2, 10, 0}) : fails;
+  }
+  absl::Status Pull() override {
+    for (const auto& chunks : servers_->layout.chunks)
+      for (const Chunk& chunk : chunks) Fetch(chunk);
+    return absl::OkStatus();
+  }
+  void Abort(absl::Status) override {}
+
+  std::vector<uint64_t> sequences;
+  std::vector<int> launched;     // optimizers of chunks
+  std::vector<size_t> finished;  // how many were launched then
+  absl::Status fails;
+
+ private:
+  void Fetch(const Chunk& chunk) {
+    int64_t at = 0;
+    for (const std::span<float> span : parameters_[chunk.server]) {
+      for (size_t i = 0; i < span.size(); ++i, ++at)
+        if (at >= chunk.begin && at < chunk.end) span[i] = servers_->parameters[chunk.server][at];
+    }
+  }
+  Servers* const servers_;
+  const std::vector<std::vector<std::span<float>>> parameters_;
+  std::vector<std::vector<float>> gradients_;
+  Push push_;
+};
+
+LayoutOptions Small(int servers) {
+  LayoutOptions options;
+  options.servers = servers;
+  options.partitioner.kind = Partitioner::Kind::kFixed;
+  options.partitioner.parts = 2;
+  options.chunk_bytes = 8;
+  return options;
+}
+
+// One worker's replica; the first one of a test makes the servers.
+class Worker {
+ public:
+  Worker(Job job, LayoutOptions options, std::function<void(TestProgram&)> set_up,
+         std::unique_ptr<Servers>* servers, int index = 0)
+      : job_(std::move(job)) {
+    auto made = Replica::Make(
+        job_,
+        [&] {
+          auto program = std::make_unique<TestProgram>();
+          set_up(*program);
+          this->program = program.get();
+          return program;
+        },
+        at::kCPU);
+    EXPECT_TRUE(made.ok()) << made.status();
+    replica = *std::move(made);
+    const bool shares = job_.parameter_server.value("max_staleness", 1) == 0;
+    auto served = VariablesToServe(replica.get());
+    EXPECT_TRUE(served.ok()) << served.status();
+    Layout layout = MakeLayout(served->specs, options);
+    auto exchange = ParameterExchange::Make(*replica, job_, *std::move(served), layout, shares);
+    status = exchange.status();
+    if (!exchange.ok()) return;
+    exchange_ = *std::move(exchange);
+    if (*servers == nullptr) *servers = std::make_unique<Servers>(layout, exchange_->parameters());
+    client = std::make_unique<FakeClient>(servers->get(), exchange_->parameters());
+    exchange_->UseClient(client.get());
+    EXPECT_TRUE(replica->Attach(exchange_->MakeSinks(), {}).ok());
+    StepRunnerOptions runner;
+    runner.worker = index;
+    runner.global_batch_size = *job_.global_batch_size;
+    runner_ = std::make_unique<StepRunner>(replica.get(), alone_.get(), job_, runner);
+  }
+  ~Worker() { replica->Detach(); }
+
+  absl::StatusOr<StepResult> Step(data::Batch batch, int64_t step, int share = 0, int shares = 0) {
+    const int64_t examples = batch[0].size(0);
+    const data::Slice slice =
+        shares > 0 ? data::ReplicaSlice(0, examples, share, shares) : data::Slice{0, examples};
+    for (at::Tensor& t : batch) t = t.slice(0, slice.begin, slice.end);
+    ParameterExchange::Turn turn{share, shares, static_cast<uint64_t>(step)};
+    if (shares > 0) turn.weight = static_cast<double>(slice.size()) / static_cast<double>(examples);
+    exchange_->BeginStep(turn);
+    StepPlan plan{step - 1, 0, examples, false, false, share, shares};
+    auto result =
+        runner_->Run(plan, batch, slice.size(),
+                     [this](muster::Step& s, const data::Batch& b) { program->train_step(s, b); });
+    if (result.ok()) {
+      const absl::Status finished = exchange_->FinishStep();
+      if (!finished.ok()) return finished;
+    }
+    return result;
+  }
+
+  TestProgram* program = nullptr;
+  std::unique_ptr<Replica> replica;
+  std::unique_ptr<FakeClient> client;
+  absl::Status status;
+  ParameterExchange& exchange() { return *exchange_; }
+
+ private:
+  const Job job_;
+  std::unique_ptr<Communicator> alone_ =
+      std::move(MakeThreadCommunicators(1, std::chrono::seconds(5))[0]);
+  std::unique_ptr<ParameterExchange> exchange_;
+  std::unique_ptr<StepRunner> runner_;
+};
+
+Job MakeJob(int64_t batch, int64_t steps, bool shares = false) {
+  Job job;
+  job.program = "test";
+  job.global_batch_size = batch;
+  job.max_steps = steps;
+  job.drop_remainder = true;
+  if (shares) job.parameter_server = {{"max_staleness", 0}};
+  return job;
+}
+
+struct Data {
+  at::Tensor x, y;
+};
+Data MakeData(int64_t n, int64_t features = 5) {
+  at::manual_seed(7);
+  const at::Tensor x = at::randn({n, features});
+  return {x, x.sum(1) + 0.5f + 0.1 * at::randn({n})};
+}
+data::Batch BatchOf(const Data& data, int64_t step, int64_t batch) {
+  const int64_t begin = (step - 1) * batch % data.x.size(0);
+  return {data.x.slice(0, begin, begin + batch), data.y.slice(0, begin, begin + batch)};
+}
+
+void ExpectEqual(Worker& worker, const std::map<std::string, at::Tensor>& want) {
+  for (const auto& [name, value] : want) {
+    const at::Tensor got = (*worker.program->model)[name].detach();
+    EXPECT_TRUE(at::allclose(got, value, 1e-5, 1e-6)) << name << "\n" << got << "\n" << value;
+  }
+}
+
+// The same job with servers and alone: `set_up` is the program.
+void ExpectLikeSynchronous(Job job, const Data& data, std::function<void(TestProgram&)> set_up) {
+  std::unique_ptr<Servers> servers;
+  Worker worker(job, Small(2), set_up, &servers);
+  ASSERT_TRUE(worker.status.ok()) << worker.status;
+  for (int64_t step = 1; step <= *job.max_steps; ++step) {
+    const auto result = worker.Step(BatchOf(data, step, *job.global_batch_size), step);
+    ASSERT_TRUE(result.ok()) << result.status();
+  }
+  const auto alone = RunLocally(job, 1, set_up);
+  ASSERT_TRUE(alone.status.ok()) << alone.status;
+  ExpectEqual(worker, alone.replicas[0]);
+}
+
+TEST(ParameterExchangeTest, OneWorkerIsLikeSynchronousTraining) {
+  const Data data = MakeData(24);
+  ExpectLikeSynchronous(MakeJob(8, 6), data,
+                        [&](TestProgram& p) { LeastSquares(p, data.x, data.y); });
+}
+
+TEST(ParameterExchangeTest, MicroBatchesAddUp) {
+  const Data data = MakeData(24);
+  Job job = MakeJob(8, 6);
+  job.accumulate_steps = 3;
+  ExpectLikeSynchronous(job, data, [&](TestProgram& p) { LeastSquares(p, data.x, data.y); });
+}
+
+TEST(ParameterExchangeTest, ClippingComesBeforeThePush) {
+  const Data data = MakeData(24);
+  Job job = MakeJob(8, 6);
+  job.optimizer = {{"name", "sgd"}, {"global_clipnorm", 0.5}};
+  ExpectLikeSynchronous(job, data, [&](TestProgram& p) { LeastSquares(p, data.x, data.y); });
+}
+
+// Two optimizers, one of them twice in a step.
+TEST(ParameterExchangeTest, EachMinimizeIsAPush) {
+  const Data data = MakeData(24);
+  const auto set_up = [&](TestProgram& p) {
+    LeastSquares(p, data.x, data.y);
+    p.second = std::make_shared<testing::Tensors>();
+    p.on_build = [inner = p.on_build](TestProgram& self, Builder& builder) {
+      self.second->parameter("v", at::ones({3}));
+      builder.model("other", self.second);
+      self.optimizers["other"] = builder.optimizer("other", {"other"}, "sgd", 0.05);
+      inner(self, builder);
+    };
+    p.on_step = [](TestProgram& self, muster::Step& step, const data::Batch& batch) {
+      const int64_t n = batch[0].size(0);
+      step.minimize(self.optimizers["sgd"], SquaredError(self, batch));
+      step.minimize(self.optimizers["other"],
+                    ((*self.second)["v"].sum() - (*self.model)["b"].detach()).square().expand({n}));
+      step.minimize(self.optimizers["sgd"], SquaredError(self, batch));
+    };
+  };
+  ExpectLikeSynchronous(MakeJob(8, 4), data, set_up);
+  std::unique_ptr<Servers> servers;
+  Worker worker(MakeJob(8, 4), Small(2), set_up, &servers);
+  for (int64_t step = 1; step <= 2; ++step)
+    ASSERT_TRUE(worker.Step(BatchOf(data, step, 8), step).ok());
+  EXPECT_EQ(worker.client->sequences, (std::vector<uint64_t>{1, 2, 3, 4, 5, 6}));
+}
+
+TEST(ParameterExchangeTest, ChunksGoWhileTheBackwardPassRuns) {
+  const Data data = MakeData(24);
+  std::unique_ptr<Servers> servers;
+  size_t seen = 0;
+  Worker* self = nullptr;
+  Worker worker(
+      MakeJob(8, 4), Small(2),
+      [&](TestProgram& p) {
+        LeastSquares(p, data.x, data.y);
+        p.on_step = [&, inner = p.on_step](TestProgram& program, muster::Step& step,
+                                           const data::Batch& batch) {
+          inner(program, step, batch);
+          seen = self->client->launched.size();
+        };
+      },
+      &servers);
+  self = &worker;
+  const size_t chunks = servers->layout.chunks[0].size() + servers->layout.chunks[1].size();
+  ASSERT_TRUE(worker.Step(BatchOf(data, 1, 8), 1).ok());
+  EXPECT_EQ(seen, 0u) << "the first step may have to start again";
+  ASSERT_TRUE(worker.Step(BatchOf(data, 2, 8), 2).ok());
+  EXPECT_EQ(seen, 2 * chunks);
+  EXPECT_EQ(worker.exchange().outcome().staleness_max, 3);
+}
+
+// A program that begins to minimize twice when its chunks are gone cannot start again.
+TEST(ParameterExchangeTest, ASecondMinimizeAfterAPushGoesOn) {
+  const Data data = MakeData(24);
+  std::unique_ptr<Servers> servers;
+  Worker worker(
+      MakeJob(8, 4), Small(1),
+      [&](TestProgram& p) {
+        LeastSquares(p, data.x, data.y);
+        p.on_step = [](TestProgram& program, muster::Step& step, const data::Batch& batch) {
+          step.minimize(program.optimizers["sgd"], SquaredError(program, batch));
+          if (step.number() > 1)
+            step.minimize(program.optimizers["sgd"], SquaredError(program, batch));
+        };
+      },
+      &servers);
+  for (int64_t step = 1; step <= 3; ++step)
+    ASSERT_TRUE(worker.Step(BatchOf(data, step, 8), step).ok());
+  EXPECT_EQ(worker.client->sequences, (std::vector<uint64_t>{1, 2, 3, 4, 5}));
+}
+
+TEST(ParameterExchangeTest, WhatHasNoGradientStays) {
+  const Data data = MakeData(24);
+  std::unique_ptr<Servers> servers;
+  LayoutOptions options;  // one chunk for each part of 2 elements and above
+  options.chunk_bytes = 4;
+  Worker worker(
+      MakeJob(8, 4), options,
+      [&](TestProgram& p) {
+        LeastSquares(p, data.x, data.y);
+        p.on_step = [](TestProgram& program, muster::Step& step, const data::Batch& batch) {
+          step.minimize(program.optimizers["sgd"],
+                        (at::matmul(batch[0], (*program.model)["w"]) - batch[1]).square());
+        };
+      },
+      &servers);
+  for (int64_t step = 1; step <= 2; ++step)
+    ASSERT_TRUE(worker.Step(BatchOf(data, step, 8), step).ok());
+  EXPECT_EQ(worker.client->launched.size(), 2 * 5u);
+  EXPECT_EQ((*worker.program->model)["b"].item<float>(), 0.f);
+}
+
+// A running mean, and a count that nobody else needs to know.
+void WithStatistics(TestProgram& p, const Data& data) {
+  LeastSquares(p, data.x, data.y);
+  p.on_build = [inner = p.on_build](TestProgram& self, Builder& builder) {
+    self.model->buffer("mean", at::full({5}, 2.f));
+    self.model->buffer("count", at::zeros({}, at::kLong));
+    inner(self, builder);
+  };
+  p.on_step = [inner = p.on_step](TestProgram& self, muster::Step& step, const data::Batch& batch) {
+    {
+      const at::NoGradGuard no_grad;
+      (*self.model)["mean"].mul_(0.9f).add_(batch[0].mean(0) * 0.1f);
+      (*self.model)["count"].add_(1);
+    }
+    inner(self, step, batch);
+  };
+}
+
+TEST(ParameterExchangeTest, BuffersTravelAsDifferences) {
+  const Data data = MakeData(24);
+  ExpectLikeSynchronous(MakeJob(8, 6), data, [&](TestProgram& p) { WithStatistics(p, data); });
+  std::unique_ptr<Servers> servers;
+  Worker one(
+      MakeJob(8, 6), Small(1), [&](TestProgram& p) { WithStatistics(p, data); }, &servers);
+  Worker other(
+      MakeJob(8, 6), Small(1), [&](TestProgram& p) { WithStatistics(p, data); }, &servers, 1);
+  ASSERT_TRUE(one.Step(BatchOf(data, 1, 8), 1).ok());
+  ASSERT_TRUE(other.Step(BatchOf(data, 2, 8), 2).ok());
+  // Both differences are in it: from 2 towards the means of both batches.
+  const at::Tensor want = at::full({5}, 2.f) - 0.4f + BatchOf(data, 1, 8)[0].mean(0) * 0.1f +
+                          BatchOf(data, 2, 8)[0].mean(0) * 0.1f;
+  EXPECT_TRUE(at::allclose((*other.program->model)["mean"], want, 1e-5, 1e-6));
+}
+
+class SharesTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(SharesTest, AreLikeSynchronousTraining) {
+  const int workers = GetParam();
+  const Data data = MakeData(30);
+  const int64_t batch = 5, steps = 6;
+  const Job job = MakeJob(batch, steps, /*shares=*/true);
+  const auto set_up = [&](TestProgram& p) { WithStatistics(p, data); };
+  std::unique_ptr<Servers> servers;
+  std::vector<std::unique_ptr<Worker>> all;
+  for (int w = 0; w < workers; ++w)
+    all.push_back(std::make_unique<Worker>(job, Small(2), set_up, &servers, w));
+  std::vector<double> losses;
+  for (int64_t step = 1; step <= steps; ++step) {
+    double loss = 0;
+    for (int w = 0; w < workers; ++w) {
+      ASSERT_TRUE(all[w]->exchange().Pull().ok());
+      const auto result = all[w]->Step(BatchOf(data, step, batch), step, w, workers);
+      ASSERT_TRUE(result.ok()) << result.status();
+      loss += result->loss;
+    }
+    losses.push_back(loss);
+  }
+  EXPECT_EQ(all[0]->client->sequences.back(), static_cast<uint64_t>(steps));
+  const auto together = RunLocally(job, workers, set_up);
+  ASSERT_TRUE(together.status.ok()) << together.status;
+  ASSERT_TRUE(all[0]->exchange().Pull().ok());
+  auto want = together.replicas[0];
+  want.erase("count");
+  ExpectEqual(*all[0], want);
+  for (int64_t step = 1; step <= steps; ++step)
+    EXPECT_NEAR(losses[step - 1], together.recorder.steps[step - 1].loss, 1e-5);
+}
+// Seven workers of five examples: two shares are empty.
+INSTANTIATE_TEST_SUITE_P(Workers, SharesTest, ::testing::Values(1, 2, 3, 7));
+
+TEST(ParameterExchangeTest, WhatSharesCannotDoIsRefused) {
+  const Data data = MakeData(8);
+  const auto refusal = [&](Job job) {
+    std::unique_ptr<Servers> servers;
+    Worker worker(
+        job, Small(1), [&](TestProgram& p) { LeastSquares(p, data.x, data.y); }, &servers);
+    EXPECT_EQ(ExitCodeOf(worker.status), ExitCode::kConfiguration);
+    return std::string(Message(worker.status));
+  };
+  Job clips = MakeJob(8, 1, true);
+  clips.optimizer = {{"name", "sgd"}, {"clipnorm", 1}};
+  EXPECT_THAT(refusal(clips), HasSubstr("optimizer \"sgd\" clips gradients"));
+  Job half = MakeJob(8, 1, true);
+  half.precision = Precision::kFloat16;
+  EXPECT_THAT(refusal(half), HasSubstr("precision is float16"));
+}
+
+TEST(ParameterExchangeTest, AFailedPushIsTheStepsFailure) {
+  const Data data = MakeData(24);
+  std::unique_ptr<Servers> servers;
+  Worker worker(
+      MakeJob(8, 4), Small(1), [&](TestProgram& p) { LeastSquares(p, data.x, data.y); }, &servers);
+  worker.client->fails = PeerLost("ps 0 is gone");
+  const auto result = worker.Step(BatchOf(data, 1, 8), 1);
+  EXPECT_THAT(std::string(Message(result.status())), HasSubstr("ps 0 is gone"));
+  worker.client->fails = absl::OkStatus();
+  EXPECT_TRUE(worker.Step(BatchOf(data, 2, 8), 2).ok());
+}
+
+}  // namespace
+}  // namespace muster
