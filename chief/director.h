@@ -6,6 +6,7 @@
 #include <grpcpp/impl/service_type.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,9 +18,10 @@
 #include "common/train/checkpointing.h"
 #include "common/train/job.h"
 #include "common/train/membership.h"
-#include "common/train/replica.h"
 
 namespace muster {
+
+class Replica;
 
 // What there is once the program is built and it is known where to begin.
 struct DirectorStart {
@@ -49,7 +51,16 @@ struct DirectorRecord {
   int64_t lost_updates = 0;  // by the loss of servers without a backup
   int64_t staleness_max = 0;
   double staleness_mean = 0;
+  struct OfWorker {
+    int64_t max = 0;
+    double mean = 0;
+  };
+  std::map<int, OfWorker> staleness;  // by worker
 };
+
+// {"updates", "repeated_examples", "torn_pushes", "lost_updates", "staleness": {"max", "mean",
+// "workers": {"0": {"max", "mean"}, ...}}}.
+Json ToJson(const DirectorRecord& record);
 
 class Director : public MemberEvents {
  public:

@@ -241,7 +241,18 @@ void Publisher::OnHistogram(const std::string& split, const HistogramReport& rep
   }
 }
 
+void Publisher::OnScalars(const std::string& split, const ScalarReport& report) {
+  absl::MutexLock lock(&mu_);
+  if (summary::EventWriter* writer = WriterLocked(split, report.step))
+    SayOnceLocked(writer->Scalars(report.step, report.values));
+}
+
 // ---- Files
+
+void Publisher::SetParameterServer(Json counts) {
+  absl::MutexLock lock(&mu_);
+  parameter_server_ = std::move(counts);
+}
 
 void Publisher::OnSave(int64_t /*step*/) {
   absl::MutexLock lock(&mu_);
@@ -277,6 +288,7 @@ absl::Status Publisher::Finish(const absl::Status& verdict, int64_t generations,
                                              .generations = generations,
                                              .wall_seconds = Seconds(Clock::now() - started_),
                                              .checkpoints = checkpoints,
+                                             .parameter_server = parameter_server_,
                                              .hardware = options_.hardware,
                                              .versions = options_.versions}));
 }

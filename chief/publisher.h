@@ -52,10 +52,14 @@ class Publisher final : public Observer {
   void OnSave(int64_t step) override;
   void OnImages(const std::string& split, const ImageReport& report) override;
   void OnHistogram(const std::string& split, const HistogramReport& report) override;
+  void OnScalars(const std::string& split, const ScalarReport& report) override;
   void OnEvaluateProgress(const std::string& split, int64_t done, int64_t total) override;
 
   // The evaluator's metrics of the checkpoint of `step`.
   void OnEvaluation(int64_t step, const std::map<std::string, double>& metrics);
+
+  // What result.json tells as "parameter_server".
+  void SetParameterServer(Json counts);
 
   // The end, whatever it is: writes result.json, and nothing after it. `generations`: how many
   // there were. Without Begin() it leaves a verdict that is there.
@@ -83,6 +87,7 @@ class Publisher final : public Observer {
   PublisherOptions options_ ABSL_GUARDED_BY(mu_);
   const MonotonicTime started_ = Clock::now();
   RunRecord record_ ABSL_GUARDED_BY(mu_);
+  Json parameter_server_ ABSL_GUARDED_BY(mu_);
   RateMeter recent_ ABSL_GUARDED_BY(mu_);
   StartReport start_ ABSL_GUARDED_BY(mu_);
   int64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;

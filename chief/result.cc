@@ -196,6 +196,7 @@ Json RunRecord::Result(const Ending& ending) const {
         {"last_error", OrNull(checkpoints.last_error)}}},
       {"hardware", ending.hardware},
       {"versions", ending.versions}};
+  if (!ending.parameter_server.is_null()) result["parameter_server"] = ending.parameter_server;
   result.update(Speed());
   return result;
 }

@@ -65,6 +65,7 @@ class RunRecord {
     int64_t generations = 0;
     double wall_seconds = 0;
     CheckpointRecord checkpoints;
+    Json parameter_server;  // null: there is none
     Json hardware = Json::object(), versions = Json::object();
   };
   Json Result(const Ending& ending) const;

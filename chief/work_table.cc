@@ -268,7 +268,9 @@ bool WorkTable::Holds(int worker, int64_t id) const {
   return held != leases_.held().end() && held->second.first == worker;
 }
 
-bool WorkTable::Answer(const proto::NextRequest& request, proto::NextReply* reply) {
+bool WorkTable::Answer(const proto::NextRequest& request, const std::string& shut,
+                       proto::NextReply* reply) {
+  reply->clear_reason();
   if (Adopting()) return Wait("other workers have to tell first what they did", reply);
   if (AnswerLost(request, reply)) return true;
   if (!request.want()) {
@@ -279,6 +281,7 @@ bool WorkTable::Answer(const proto::NextRequest& request, proto::NextReply* repl
     reply->set_kind(proto::NextReply::DONE);
     return true;
   }
+  if (!shut.empty()) return Wait(shut, reply);
   if (pass_) return AnswerPart(request, reply);
   return synchronous() ? AnswerShare(request, reply) : AnswerLease(request, reply);
 }

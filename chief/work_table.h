@@ -77,8 +77,9 @@ class WorkTable {
   // ---- Calls of workers that are known
   // What it did. Each lease counts once. InvalidArgument: what cannot be meant.
   absl::Status Take(const proto::NextRequest& request);
-  // What it does next; false: nothing yet, and `reply` says why.
-  bool Answer(const proto::NextRequest& request, proto::NextReply* reply);
+  // What it does next; false: nothing yet, and `reply` says why. `shut`: nothing is leased for that
+  // reason; "": there is none.
+  bool Answer(const proto::NextRequest& request, const std::string& shut, proto::NextReply* reply);
   // What it has under way is void.
   bool Abandoned(int worker) const;
 

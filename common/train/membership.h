@@ -120,6 +120,12 @@ struct HistogramReport {
   int64_t not_finite = 0;
 };
 
+// Numbers by tag, besides a step's own.
+struct ScalarReport {
+  int64_t step = 0;
+  std::vector<std::pair<std::string, double>> values;
+};
+
 // Rank 0's observers: progress bar, summaries, result.json. Called on the loop's thread, in order.
 // Must not throw.
 class Observer {
@@ -135,6 +141,7 @@ class Observer {
   // Evaluation's), or a parameter's; `split` is where it belongs.
   virtual void OnImages(const std::string& /*split*/, const ImageReport&) {}
   virtual void OnHistogram(const std::string& /*split*/, const HistogramReport&) {}
+  virtual void OnScalars(const std::string& /*split*/, const ScalarReport&) {}
   // During validation and test passes: done and total batches.
   virtual void OnEvaluateProgress(const std::string& /*split*/, int64_t /*done*/,
                                   int64_t /*total*/) {}

@@ -23,7 +23,7 @@ class Crew {
     request.set_want(want);
     EXPECT_TRUE(table_->Take(request).ok());
     Reply reply;
-    table_->Answer(request, &reply);
+    table_->Answer(request, "", &reply);
     request.clear_done();
     request.clear_evaluated();
     if (reply.kind() == Reply::TRAIN || reply.kind() == Reply::EVALUATE)
@@ -319,7 +319,7 @@ TEST(WorkTable, ARestartedChiefHearsWhatItsRecordDoesNotKnow) {
           first.set_want(false);
           ASSERT_TRUE(table->Take(first).ok());
           Reply reply;
-          EXPECT_EQ(table->Answer(first, &reply), w == 2) << "until all were heard";
+          EXPECT_EQ(table->Answer(first, "", &reply), w == 2) << "until all were heard";
         }
         crew = std::make_unique<Crew>(table.get(), 3);
         for (int w = 0; w < 3; ++w)

@@ -1,0 +1,451 @@
+// The thread that directs: when what is due.
+#include "chief/director.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/time/time.h"
+#include "chief/director_impl.h"
+#include "common/base/logging.h"
+
+namespace muster {
+namespace {
+
+constexpr Duration kTick = std::chrono::milliseconds(100);
+constexpr Duration kRecord = std::chrono::seconds(1);
+constexpr Duration kWaitingLine = std::chrono::seconds(10);
+
+}  // namespace
+
+DirectorImpl::DirectorImpl(DirectorOptions options, ShardStateFactory factory)
+    : options_(std::move(options)), factory_(std::move(factory)) {
+  absl::MutexLock lock(&mu_);
+  for (size_t task = 0; task < options_.servers.size(); ++task)
+    servers_.push_back(std::make_unique<Server>());
+  placements_.resize(servers_.size());
+}
+
+DirectorImpl::~DirectorImpl() {
+  StopLinks();
+  if (saver_.joinable()) saver_.join();
+}
+
+std::unique_ptr<Director> MakeDirector(DirectorOptions options, ShardStateFactory factory) {
+  return std::make_unique<DirectorImpl>(std::move(options), std::move(factory));
+}
+
+// ---- From outside
+
+void DirectorImpl::RequestStop() {
+  absl::MutexLock lock(&mu_);
+  stop_ = true;
+  WakeLocked();
+}
+
+void DirectorImpl::Abort(const absl::Status& why) {
+  absl::MutexLock lock(&mu_);
+  FailLocked(why);
+  for (const auto& server : servers_)
+    if (server->client != nullptr) server->client->Cancel();
+}
+
+DirectorRecord DirectorImpl::record() const {
+  DirectorRecord record;
+  absl::MutexLock lock(&mu_);
+  record.lost_updates = lost_updates_;
+  for (const auto& server : servers_) record.torn += server->torn_before + server->torn;
+  if (table_ == nullptr) return record;
+  record.updates = table_->steps();
+  record.repeated = table_->repeated_examples();
+  StalenessRecord all;
+  for (const auto& [worker, staleness] : table_->staleness()) {
+    record.staleness[worker] = {staleness.max, staleness.mean()};
+    all.max = std::max(all.max, staleness.max);
+    all.pushes += staleness.pushes;
+    all.sum += staleness.sum;
+  }
+  record.staleness_max = all.max;
+  record.staleness_mean = all.mean();
+  return record;
+}
+
+Json ToJson(const DirectorRecord& record) {
+  Json workers = Json::object();
+  for (const auto& [worker, staleness] : record.staleness)
+    workers[std::to_string(worker)] = {{"max", staleness.max}, {"mean", staleness.mean}};
+  return {{"updates", record.updates},
+          {"repeated_examples", record.repeated},
+          {"torn_pushes", record.torn},
+          {"lost_updates", record.lost_updates},
+          {"staleness",
+           {{"max", record.staleness_max},
+            {"mean", record.staleness_mean},
+            {"workers", std::move(workers)}}}};
+}
+
+// ---- The beginning
+
+absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
+  start_ = start;
+  const Job& job = options_.job;
+  MUSTER_ASSIGN_OR_RETURN(server_options_, ParseParameterServer(job.parameter_server));
+  const int servers = static_cast<int>(options_.servers.size());
+  if (server_options_.replicas > servers)
+    return ConfigurationError(
+        fmt::format("parameter_server.replicas is {}, and there is {} ps task",
+                    server_options_.replicas, servers));
+  MUSTER_ASSIGN_OR_RETURN(state_, factory_(job, start_));
+  kept_state_ = checkpoint::TrainingState();
+  kept_state_.epoch_metric_sums.resize(state_->metric_sums());
+  if (start_.restore) {
+    MUSTER_ASSIGN_OR_RETURN(kept_state_, state_->Restore(*start_.restore));
+    start_.restore.reset();  // its memory
+    saved_step_ = kept_state_.step;
+  }
+  if (!job.global_batch_size && !job.per_replica_batch_size)
+    return ConfigurationError(
+        "the job names no batch size: set \"global_batch_size\" or \"per_replica_batch_size\"");
+  global_batch_size_ = kept_state_.global_batch_size;
+  if (global_batch_size_ == 0)
+    global_batch_size_ =
+        job.global_batch_size.value_or(job.per_replica_batch_size.value_or(0) * options_.workers);
+  kept_state_.global_batch_size = global_batch_size_;
+  const bool shares = server_options_.max_staleness == 0;
+  LeaseTable::Options& leases = table_options_.leases;
+  leases.examples = state_->EpochExamples(start_.train_examples, global_batch_size_);
+  if (leases.examples <= 0)
+    return ConfigurationError(
+        fmt::format("the train dataset has {} examples, fewer than the global batch of {}, and "
+                    "drop_remainder drops them",
+                    start_.train_examples, global_batch_size_));
+  leases.batch =
+      shares ? global_batch_size_ : (global_batch_size_ + options_.workers - 1) / options_.workers;
+  leases.epochs = job.epochs.value_or(job.max_steps ? std::numeric_limits<int32_t>::max() : 1);
+  leases.max_steps = job.max_steps;
+  table_options_.max_staleness = server_options_.max_staleness;
+  table_options_.workers = options_.workers;
+  table_options_.summary_every_steps = job.summary.every_steps;
+  table_options_.metric_sums = state_->metric_sums();
+  const LayoutOptions layout{servers, server_options_.partitioner, server_options_.chunk_bytes};
+  layout_ = MakeLayout(state_->variables(), layout);
+  digest_ = DigestOf(state_->variables(), layout);
+  kept_ = state_->Encode(layout_, kept_state_.step);
+  absl::MutexLock lock(&mu_);
+  for (int task = 0; task < servers; ++task) {
+    ShardClient::Options client;
+    client.task = task;
+    client.address = options_.servers[task];
+    client.epoch = options_.epoch;
+    client.channel = options_.channel;
+    MUSTER_ASSIGN_OR_RETURN(servers_[task]->client, ShardClient::Make(client));
+  }
+  return failed_;
+}
+
+void DirectorImpl::SayWaiting(const std::string& what) {
+  const MonotonicTime now = Clock::now();
+  if (now < next_line_) return;
+  next_line_ = now + kWaitingLine;
+  LogInfo("waiting for {}", what);
+}
+
+// Until every ps task is there and knows the layout.
+absl::Status DirectorImpl::AwaitServers() {
+  const Duration patience = options_.job.timeouts.join + options_.job.timeouts.rejoin;
+  const MonotonicTime deadline = Clock::now() + patience;
+  next_line_ = Clock::now() + kWaitingLine;
+  while (true) {
+    std::string missing;
+    {
+      absl::MutexLock lock(&mu_);
+      if (!failed_.ok()) return failed_;
+      if (stop_) return Preempted("stopped on request before training began");
+      for (size_t task = 0; task < servers_.size(); ++task)
+        if (!servers_[task]->present())
+          missing += fmt::format("{}ps {} ({})", missing.empty() ? "" : ", ", task,
+                                 options_.servers[task]);
+      if (missing.empty()) return absl::OkStatus();
+      if (!woken_) wake_.WaitWithTimeout(&mu_, absl::FromChrono(kTick));
+      woken_ = false;
+    }
+    SayWaiting(missing);
+    if (Clock::now() > deadline)
+      return DeadlinePassed(
+          fmt::format("{} did not get ready within {:g} s", missing, Seconds(patience)));
+  }
+}
+
+// The servers hold this run's state already: the chief was restarted.
+void DirectorImpl::AdoptLocked(const Json& record) {
+  auto table = WorkTable::FromRecord(table_options_, record.at("work"));
+  if (!table.ok()) return FailLocked(table.status());
+  table_ = *std::move(table);
+  Placements recorded;
+  for (const Json& place : record.at("placements"))
+    recorded.push_back({place.at(0), place.at(1), place.at(2)});
+  recorded.resize(servers_.size());
+  std::vector<std::set<int>> serving(servers_.size());
+  for (size_t task = 0; task < servers_.size(); ++task)
+    serving[task].insert(servers_[task]->holds.serving().begin(),
+                         servers_[task]->holds.serving().end());
+  placements_ = AdoptPlacements(recorded, serving);
+  lost_updates_ = record.at("lost_updates");
+  validation_due_ = record.at("validation_due");
+  test_due_ = record.at("test_due");
+  for (const auto& [index, member] : workers_)
+    table_->SetWorker(index, member.incarnation, /*told=*/member.again);
+  table_->HearThem();
+  LogInfo("the servers hold this run's state: going on after step {}, {}", table_->steps(),
+          Describe(placements_));
+  AddBackups(PresentLocked(), static_cast<int>(server_options_.replicas), &placements_);
+}
+
+absl::Status DirectorImpl::Begin() {
+  Json newest;
+  {
+    absl::MutexLock lock(&mu_);
+    std::pair<uint64_t, int64_t> best;
+    for (const auto& server : servers_) {
+      if (server->holds.record().empty()) continue;
+      const auto record = ParseJson(server->holds.record(), "the chief's record on a ps");
+      if (!record.ok()) return record.status();
+      const std::pair<uint64_t, int64_t> age = {record->value("view", uint64_t{0}),
+                                                (*record)["work"].value("completed", int64_t{0})};
+      if (!newest.is_null() && age < best) continue;
+      best = age;
+      newest = *record;
+    }
+    const bool held = std::any_of(servers_.begin(), servers_.end(), [](const auto& server) {
+      return server->holds.serving_size() > 0;
+    });
+    if (held && !newest.is_null()) {
+      AdoptLocked(newest);
+    } else {
+      table_ = std::make_unique<WorkTable>(table_options_, kept_state_);
+      validation_due_ = kept_state_.validation_due;
+      test_due_ = kept_state_.test_due;
+      for (const auto& [index, member] : workers_)
+        table_->SetWorker(index, member.incarnation, /*told=*/false);
+    }
+    MUSTER_RETURN_IF_ERROR(failed_);
+    // The job may have become longer, or shorter, since.
+    const checkpoint::TrainingState at = table_->state();
+    if (!Through(at)) {
+      test_due_ = false;
+      if (at.offset != 0) validation_due_ = false;
+    }
+    validation_due_ = validation_due_ && start_.validation_examples > 0;
+    test_due_ = test_due_ && start_.test_examples > 0;
+    recorded_due_ = {validation_due_, test_due_};
+    UpdateGateLocked();
+    NewWorkersLocked();
+    for (const auto& [index, member] : workers_) worker_since_[index] = workers_version_;
+    if (!newest.is_null() && held) NewViewLocked();
+    running_ = true;
+  }
+  return absl::OkStatus();
+}
+
+// ---- Directing
+
+bool DirectorImpl::Through(const checkpoint::TrainingState& state) const {
+  const Job& job = options_.job;
+  if (job.max_steps && state.step >= *job.max_steps) return true;
+  if (!job.epochs && job.max_steps) return false;
+  return state.epoch >= job.epochs.value_or(1);
+}
+
+// All shards are served, and everybody knows by whom.
+bool DirectorImpl::SettledLocked() const {
+  return view_.number() != 0 && current_view_ == view_.number() && Complete(placements_);
+}
+
+bool DirectorImpl::QuietLocked() const {
+  return SettledLocked() && table_->quiet() && !table_->has_completed();
+}
+
+absl::Status DirectorImpl::Run(const DirectorStart& start) {
+  absl::Status status = Prepare(start);
+  if (status.ok()) {
+    StartLinks();
+    status = AwaitServers();
+  }
+  if (status.ok()) status = Begin();
+  MonotonicTime next_record = Clock::now();
+  while (status.ok()) {
+    auto turn = Turn();
+    status = turn.status();
+    if (!turn.ok() || *turn) break;
+    if (Clock::now() < next_record) continue;
+    next_record = Clock::now() + kRecord;
+    absl::MutexLock lock(&mu_);
+    recorded_due_ = {validation_due_, test_due_};
+    if (!table_->has_completed()) NewRecordLocked();
+  }
+  return End(status);
+}
+
+absl::Status DirectorImpl::End(const absl::Status& outcome) {
+  absl::Status status = outcome;
+  if (!status.ok() && ExitCodeOf(status) != ExitCode::kPreempted) {
+    // Nobody waits for what will not come.
+    absl::MutexLock lock(&mu_);
+    for (const auto& server : servers_)
+      if (server->client != nullptr) server->client->Cancel();
+  }
+  if (saver_.joinable()) saver_.join();
+  if (status.ok() || ExitCodeOf(status) == ExitCode::kPreempted) {
+    if (start_.checkpoints != nullptr)
+      if (const absl::Status saved = start_.checkpoints->Drain(); !saved.ok())
+        status = StatusFor(ExitCode::kRetryable,
+                           fmt::format("the state after step {} could not be saved: {}",
+                                       kept_state_.step, Message(saved)));
+  }
+  StopLinks();
+  Answered answered;
+  absl::MutexLock lock(&mu_);
+  const bool good = status.ok() || ExitCodeOf(status) == ExitCode::kPreempted;
+  if (table_ != nullptr && good) table_->SetDone();
+  if (!good) exiting_ = true;
+  if (running_) AnswerHeldLocked(Clock::now(), &answered);
+  return status;
+}
+
+// One look at everything. True: all is done and saved.
+absl::StatusOr<bool> DirectorImpl::Turn() {
+  {
+    Answered answered;
+    absl::MutexLock lock(&mu_);
+    if (!woken_) wake_.WaitWithTimeout(&mu_, absl::FromChrono(kTick));
+    woken_ = false;
+    if (!failed_.ok()) return failed_;
+    AnswerHeldLocked(Clock::now(), &answered);
+  }
+  if (!report_start_) ReportSteps();
+  MUSTER_RETURN_IF_ERROR(TakeSave());
+  MUSTER_RETURN_IF_ERROR(RestoreShards());
+  if (report_start_) {
+    ReportStart();
+    ReportSteps();
+  }
+  bool through = false;
+  MUSTER_RETURN_IF_ERROR(Advance(&through));
+  Answered answered;
+  absl::MutexLock lock(&mu_);
+  AnswerHeldLocked(Clock::now(), &answered);
+  return through;
+}
+
+// What keeps new leases back: a save at a certain step, what an epoch's end asks for, a stop.
+void DirectorImpl::UpdateGateLocked() {
+  LeaseTable::Gate gate;
+  const checkpoint::TrainingState at = table_->state();
+  const bool wanted = save_wanted_ || cut_for_histograms_;
+  gate.closed = stop_ || (wanted && save_ == nullptr);
+  // An epoch's end is looked at before the next one's first lease.
+  gate.last_epoch = at.epoch;
+  if (!table_->quiet() || table_->has_completed() || validation_due_ || test_due_)
+    gate.last_epoch = table_->gate().last_epoch.value_or(at.epoch);
+  if (start_.checkpoints != nullptr && options_.job.checkpoint.every_steps) {
+    const int64_t every = *options_.job.checkpoint.every_steps;
+    gate.steps = (at.step / every + 1) * every;
+    // Not before the step that it stops at was told, and the save begun.
+    if (table_->has_completed() && table_->gate().steps) gate.steps = table_->gate().steps;
+  }
+  table_->set_gate(gate);
+}
+
+absl::Status DirectorImpl::Advance(bool* through) {
+  bool stop, quiet, all_done;
+  std::string out;
+  {
+    absl::MutexLock lock(&mu_);
+    stop = stop_;
+    if (stop && table_->pass()) table_->CancelPass();
+    UpdateGateLocked();
+    quiet = QuietLocked();
+    all_done = table_->through();
+    out = table_->WhoIsOut();
+  }
+  if (stop || all_done) {
+    int64_t step;
+    {
+      absl::MutexLock lock(&mu_);
+      step = table_->steps();
+    }
+    save_wanted_ = start_.checkpoints != nullptr && saved_step_ != step;
+  }
+  if ((save_wanted_ || cut_for_histograms_) && save_ == nullptr) {
+    if (cut_wanted_at_ == MonotonicTime()) cut_wanted_at_ = Clock::now();
+    if (!quiet) {
+      SayWaiting(fmt::format("{} before the state is saved", out));
+      return absl::OkStatus();
+    }
+    const absl::Status cut = TryCut();
+    if (!save_wanted_ && !cut_for_histograms_) cut_wanted_at_ = MonotonicTime();
+    MUSTER_RETURN_IF_ERROR(cut);
+  }
+  if (stop) {
+    if (!quiet || save_ != nullptr || save_wanted_) return absl::OkStatus();
+    absl::MutexLock lock(&mu_);
+    return Preempted(fmt::format("stopped on request after step {}", table_->steps()));
+  }
+  bool busy = false;
+  MUSTER_RETURN_IF_ERROR(AdvancePass(&busy));
+  absl::MutexLock lock(&mu_);
+  *through = !busy && QuietLocked() && table_->through() && save_ == nullptr && !save_wanted_ &&
+             !cut_for_histograms_;
+  UpdateGateLocked();
+  return absl::OkStatus();
+}
+
+// Passes that are due, one after the other. Busy: there is one, or one to come.
+absl::Status DirectorImpl::AdvancePass(bool* busy) {
+  const int split = validation_due_ ? 1 : 2;
+  *busy = validation_due_ || test_due_;
+  if (!*busy) return absl::OkStatus();
+  const int64_t examples = split == 1 ? start_.validation_examples : start_.test_examples;
+  std::optional<WorkTable::PassResult> pass;
+  int64_t step, epoch;
+  {
+    absl::MutexLock lock(&mu_);
+    pass = table_->pass();
+    if (!pass) {
+      if (!QuietLocked() || save_wanted_) return absl::OkStatus();
+      table_->StartPass(split, examples, table_options_.leases.batch);
+      pass_start_ = Clock::now();
+      parts_told_ = -1;
+      WakeLocked();
+      return absl::OkStatus();
+    }
+    const checkpoint::TrainingState at = table_->state();
+    step = at.step;
+    epoch = std::max<int64_t>(0, at.epoch - (at.offset == 0 ? 1 : 0));
+  }
+  if (pass->done != parts_told_) {
+    parts_told_ = pass->done;
+    Tell([&](Observer* observer) {
+      observer->OnEvaluateProgress(split == 1 ? "validation" : "test", pass->done, pass->total);
+    });
+  }
+  // The checkpoint of this step is handed over first: it is the one that validation marks.
+  if (pass->done < pass->total || save_ != nullptr) return absl::OkStatus();
+  {
+    absl::MutexLock lock(&mu_);
+    table_->CancelPass();
+  }
+  const std::vector<double>& sums = pass->sums;
+  auto metrics = state_->Metrics({sums.begin() + 2, sums.end()});
+  metrics["loss"] = sums[1] > 0 ? sums[0] / sums[1] : 0;
+  ReportEpoch(split, epoch, step, static_cast<int64_t>(sums[1]),
+              Seconds(Clock::now() - pass_start_), std::move(metrics));
+  (split == 1 ? validation_due_ : test_due_) = false;
+  epoch_start_ = step_time_ = Clock::now();
+  absl::MutexLock lock(&mu_);
+  WakeLocked();
+  return absl::OkStatus();
+}
+
+}  // namespace muster

@@ -1,0 +1,173 @@
+// Checkpoints as cuts: leases that are out complete, the servers copy their shards in memory,
+// leases go on, and the copies are read while workers train.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "chief/director_impl.h"
+#include "common/base/logging.h"
+
+namespace muster {
+namespace {
+
+absl::Status NotSaved(int64_t step, const absl::Status& why) {
+  return StatusFor(
+      ExitCode::kRetryable,
+      fmt::format("the state after step {} could not be saved: {}", step, Message(why)));
+}
+
+}  // namespace
+
+absl::Status DirectorImpl::Cut(const std::vector<int>& primaries, const std::string& name) {
+  const std::set<int> tasks(primaries.begin(), primaries.end());
+  std::vector<std::pair<int, ShardClient*>> clients;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const int task : tasks) clients.emplace_back(task, servers_[task]->client.get());
+  }
+  std::vector<absl::StatusOr<std::vector<int>>> results(clients.size(), std::vector<int>());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < clients.size(); ++i)
+    threads.emplace_back([&, i] { results[i] = clients[i].second->Cut(name); });
+  for (std::thread& thread : threads) thread.join();
+  std::set<int> copied;
+  for (const auto& result : results) {
+    MUSTER_RETURN_IF_ERROR(result.status());
+    copied.insert(result->begin(), result->end());
+  }
+  for (size_t shard = 0; shard < primaries.size(); ++shard)
+    if (!copied.contains(static_cast<int>(shard)) && !layout_.chunks[shard].empty())
+      return PeerLost(fmt::format("ps {} did not copy shard {}", primaries[shard], shard));
+  return absl::OkStatus();
+}
+
+// REQUIRES: a save is wanted, nothing is out, all shards are served.
+absl::Status DirectorImpl::TryCut() {
+  auto save = std::make_unique<Save>();
+  bool stopping;
+  {
+    absl::MutexLock lock(&mu_);
+    stopping = stop_;
+    save->state = table_->state();
+    for (const ShardPlacement& shard : placements_) save->primaries.push_back(shard.primary);
+    save->must = stop_ || table_->through();
+  }
+  save->state.validation_due = validation_due_;
+  save->state.test_due = test_due_;
+  save->state.global_batch_size = global_batch_size_;
+  save->histograms = cut_for_histograms_;
+  save->write = save_wanted_;
+  const int64_t step = save->state.step;
+  if (save->write && save->must) {
+    SaveMoment moment;
+    moment.step = step;
+    moment.epoch = std::max<int64_t>(0, save->state.epoch - (save->state.offset == 0 ? 1 : 0));
+    moment.epoch_end = save->state.offset == 0;
+    moment.last = Through(save->state);
+    moment.stopping = stopping;
+    // May wait for the save before, within its deadline; what is not wanted is Drain's to tell.
+    save->write = start_.checkpoints->Wanted(moment);
+  }
+  const MonotonicTime start = Clock::now();
+  const absl::Status cut = Cut(save->primaries, checkpoint::CheckpointName(step));
+  if (!cut.ok()) return GiveUpCut(cut);
+  if (save->write) Tell([&](Observer* observer) { observer->OnSave(step); });
+  LogDebug("a cut of {} shards after step {} took {:.3f} s", save->primaries.size(), step,
+           Seconds(Clock::now() - start));
+  save_wanted_ = cut_for_histograms_ = false;
+  if (save->must) saved_step_ = step;
+  save_ = std::move(save);
+  {
+    absl::MutexLock lock(&mu_);
+    save_done_ = false;
+  }
+  saver_ = std::thread([this] { RunSave(); });
+  return absl::OkStatus();
+}
+
+// A ps that is lost changes the view, with which it is tried again. What is not served at all is
+// waited for as long as a save may take.
+absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
+  if (!ShardClient::MayRetry(why)) return why;
+  const Duration deadline = options_.job.timeouts.phase[static_cast<int>(Phase::kSave)];
+  if (Clock::now() - cut_wanted_at_ < deadline) {
+    SayWaiting(fmt::format("a copy of all shards ({})", Message(why)));
+    return absl::OkStatus();
+  }
+  absl::MutexLock lock(&mu_);
+  const absl::Status failed = NotSaved(table_->steps(), why);
+  if (stop_ || table_->through()) return failed;
+  LogWarning("{}; training goes on", Message(failed));
+  save_wanted_ = cut_for_histograms_ = false;
+  return absl::OkStatus();
+}
+
+// On a thread besides.
+void DirectorImpl::RunSave() {
+  Save& save = *save_;
+  const MonotonicTime start = Clock::now();
+  const std::string name = checkpoint::CheckpointName(save.state.step);
+  std::vector<ShardClient*> clients;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const int primary : save.primaries) clients.push_back(servers_[primary]->client.get());
+  }
+  save.contents.resize(clients.size());
+  std::vector<absl::Status> results(clients.size());
+  std::vector<std::thread> threads;
+  for (size_t shard = 0; shard < clients.size(); ++shard)
+    threads.emplace_back([&, shard] {
+      if (layout_.chunks[shard].empty()) return;
+      auto chunks = clients[shard]->Read(name, static_cast<int>(shard));
+      results[shard] = chunks.status();
+      if (chunks.ok()) save.contents[shard] = *std::move(chunks);
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& result : results)
+    if (!result.ok()) save.status = result;
+  if (save.status.ok()) save.status = state_->Decode(layout_, save.contents);
+  if (save.status.ok() && save.write) {
+    auto snapshot = state_->Take(save.state);
+    save.status = snapshot.status();
+    if (snapshot.ok()) save.snapshot = *std::move(snapshot);
+  }
+  for (ShardClient* client : std::set<ShardClient*>(clients.begin(), clients.end()))
+    (void)client->Drop(name);  // a lost one has nothing to forget
+  save.seconds = Seconds(Clock::now() - start);
+  absl::MutexLock lock(&mu_);
+  save_done_ = true;
+  WakeLocked();
+}
+
+// What the thread brought, if it is through.
+absl::Status DirectorImpl::TakeSave() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (save_ == nullptr || !save_done_) return absl::OkStatus();
+  }
+  saver_.join();
+  const std::unique_ptr<Save> save = std::move(save_);
+  if (save->discard) return absl::OkStatus();
+  if (!save->status.ok()) {
+    if (save->must && ShardClient::MayRetry(save->status)) {
+      save_wanted_ = save->write;
+      saved_step_ = -1;
+      return GiveUpCut(save->status);
+    }
+    if (save->must) return NotSaved(save->state.step, save->status);
+    LogWarning("{}; training goes on", Message(NotSaved(save->state.step, save->status)));
+    return absl::OkStatus();
+  }
+  kept_ = std::move(save->contents);
+  kept_state_ = save->state;
+  if (save->snapshot) start_.checkpoints->Save(*std::move(save->snapshot));
+  if (save->histograms)
+    for (HistogramReport& report : state_->Parameters()) {
+      report.step = save->state.step;
+      Tell([&](Observer* observer) { observer->OnHistogram("train", report); });
+    }
+  return absl::OkStatus();
+}
+
+}  // namespace muster

@@ -1,0 +1,153 @@
+// What observers are told, in the order of completion.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "chief/director_impl.h"
+#include "common/base/logging.h"
+
+namespace muster {
+namespace {
+
+constexpr const char* kSplitNames[] = {"train", "validation", "test"};  // by muster::Split
+
+}  // namespace
+
+std::map<std::string, double> DirectorImpl::TrainMetrics(const std::vector<double>& sums,
+                                                         double loss_sum, int64_t examples) const {
+  auto metrics = state_->Metrics(sums);
+  metrics["loss"] = loss_sum / static_cast<double>(std::max<int64_t>(1, examples));
+  return metrics;
+}
+
+void DirectorImpl::ReportStart() {
+  checkpoint::TrainingState at;
+  StartReport report;
+  {
+    absl::MutexLock lock(&mu_);
+    at = table_->state();
+    report.steps_per_epoch = table_->batches_per_epoch();
+  }
+  const Job& job = options_.job;
+  state_->Describe(&report);
+  report.world_size = report.num_replicas = options_.workers;
+  report.global_batch_size = global_batch_size_;
+  report.epochs = job.epochs.value_or(job.max_steps ? 0 : 1);
+  report.total_steps = state_->TotalSteps(report.steps_per_epoch);
+  report.start_step = at.step;
+  report.start_examples = at.examples;
+  report.validation_due = validation_due_;
+  report.test_due = test_due_;
+  if (at.epoch_examples > 0 && (at.offset == 0 || Through(at)))
+    report.train_metrics = TrainMetrics(at.epoch_metric_sums, at.epoch_loss_sum, at.epoch_examples);
+  const std::pair<const char*, int64_t> splits[] = {{kSplitNames[0], start_.train_examples},
+                                                    {kSplitNames[1], start_.validation_examples},
+                                                    {kSplitNames[2], start_.test_examples}};
+  for (const auto& [name, size] : splits)
+    if (size > 0) report.split_sizes.emplace_back(name, size);
+  Tell([&](Observer* observer) { observer->OnStart(report); });
+  report_start_ = false;
+  epoch_start_ = step_time_ = Clock::now();
+}
+
+void DirectorImpl::ReportSteps() {
+  std::vector<CompletedStep> steps;
+  {
+    absl::MutexLock lock(&mu_);
+    steps = table_->TakeCompleted();
+  }
+  if (steps.empty()) return;
+  const MonotonicTime now = Clock::now();
+  // Those that came together share the time since those before.
+  const double seconds = Seconds(now - step_time_) / static_cast<double>(steps.size());
+  step_time_ = now;
+  for (const CompletedStep& step : steps) {
+    ReportStep(step, seconds);
+    validation_due_ = test_due_ = false;
+    if (step.epoch_end || step.through) {
+      ReportEpoch(0, step.epoch, step.step, step.epoch_examples, Seconds(now - epoch_start_),
+                  TrainMetrics(step.epoch_metric_sums, step.epoch_loss_sum, step.epoch_examples));
+      validation_due_ = start_.validation_examples > 0;
+      test_due_ = step.through && start_.test_examples > 0;
+      const int64_t every = options_.job.summary.histograms_every_epochs;
+      cut_for_histograms_ = cut_for_histograms_ || (every > 0 && (step.epoch + 1) % every == 0 &&
+                                                    !start_.observers.empty());
+      epoch_start_ = now;
+    }
+    SaveMoment moment;
+    moment.step = step.step;
+    moment.epoch = step.epoch;
+    moment.epoch_end = step.epoch_end;
+    moment.last = step.through;
+    // The last one is wanted whatever the sink says, and asked for where it is taken.
+    if (start_.checkpoints == nullptr || step.through || save_wanted_ || save_ != nullptr) continue;
+    save_wanted_ = start_.checkpoints->Wanted(moment);
+  }
+  last_step_ = steps.back();
+}
+
+void DirectorImpl::ReportStep(const CompletedStep& step, double seconds) {
+  StepReport report;
+  report.step = step.step;
+  report.epoch = step.epoch;
+  report.step_in_epoch = step.step_in_epoch;
+  {
+    absl::MutexLock lock(&mu_);
+    report.steps_per_epoch = table_->batches_per_epoch();
+  }
+  report.total_steps = state_->TotalSteps(report.steps_per_epoch);
+  report.loss = step.loss;
+  report.learning_rate = step.learning_rate;
+  report.examples = step.examples;
+  report.values = step.values;
+  report.metrics = state_->Metrics(step.epoch_metric_sums);
+  report.compute_seconds = step.compute_seconds;
+  report.wait_seconds = step.wait_seconds;
+  report.input_seconds = step.input_seconds;
+  report.total_seconds = seconds;
+  Tell([&](Observer* observer) { observer->OnStep(report); });
+  ReportStaleness(step);
+}
+
+// Since the last summary: a histogram of each worker's pushes, and its largest and mean staleness.
+void DirectorImpl::ReportStaleness(const CompletedStep& step) {
+  const int64_t every = options_.job.summary.every_steps;
+  if (every == 0) return;
+  for (const auto& [worker, measured] : step.staleness) {
+    auto& [values, largest] = staleness_[worker];
+    values.push_back(measured.second);
+    largest = std::max(largest, measured.first);
+  }
+  if (step.step % every != 0) return;
+  ScalarReport scalars;
+  scalars.step = step.step;
+  for (const auto& [worker, measured] : staleness_) {
+    const auto& [values, largest] = measured;
+    HistogramReport histogram;
+    histogram.tag = fmt::format("staleness/worker_{}", worker);
+    histogram.step = step.step;
+    histogram.values = values;
+    double sum = 0;
+    for (const double value : values) sum += value;
+    scalars.values.emplace_back(histogram.tag + "/max", static_cast<double>(largest));
+    scalars.values.emplace_back(histogram.tag + "/mean", sum / static_cast<double>(values.size()));
+    Tell([&](Observer* observer) { observer->OnHistogram("train", histogram); });
+  }
+  Tell([&](Observer* observer) { observer->OnScalars("train", scalars); });
+  staleness_.clear();
+}
+
+void DirectorImpl::ReportEpoch(int split, int64_t epoch, int64_t step, int64_t examples,
+                               double seconds, std::map<std::string, double> metrics) {
+  EpochReport report;
+  report.split = kSplitNames[split];
+  report.epoch = epoch;
+  report.step = step;
+  report.examples = examples;
+  report.metrics = std::move(metrics);
+  report.seconds = seconds;
+  Tell([&](Observer* observer) { observer->OnEpoch(report); });
+}
+
+}  // namespace muster

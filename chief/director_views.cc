@@ -1,0 +1,288 @@
+// Members, views, and shards that are restored.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <random>
+
+#include "chief/director_impl.h"
+#include "common/base/logging.h"
+
+namespace muster {
+namespace {
+
+// "ps:1" -> ("ps", 1); index -1 where it is no such thing.
+std::pair<std::string, int> TaskOf(const std::string& task) {
+  const size_t colon = task.find(':');
+  if (colon == std::string::npos) return {task, -1};
+  return {task.substr(0, colon), std::atoi(task.c_str() + colon + 1)};
+}
+
+std::string NewTicket() {
+  std::random_device random;
+  std::string ticket(32, '\0');
+  for (char& c : ticket) c = static_cast<char>(random());
+  return ticket;
+}
+
+}  // namespace
+
+void DirectorImpl::OnAdmitted(const AdmittedMember& member) {
+  Answered answered;
+  absl::MutexLock lock(&mu_);
+  TakeMemberLocked(member);
+  WakeLocked();
+  if (running_) AnswerHeldLocked(Clock::now(), &answered);
+}
+
+void DirectorImpl::TakeMemberLocked(const AdmittedMember& member) {
+  const auto [role, index] = TaskOf(member.task);
+  if (role == "worker" && index >= 0) {
+    workers_[index] = member;
+    if (table_ == nullptr) return;
+    table_->SetWorker(index, member.incarnation, /*told=*/false);
+    NewWorkersLocked();
+    worker_since_[index] = workers_version_;
+    return;
+  }
+  if (role != "ps" || index < 0 || index >= static_cast<int>(servers_.size())) return;
+  Server& server = *servers_[index];
+  if (server.member.incarnation != 0)
+    LoseServerLocked(index, "another process has taken its place");
+  server.member = member;
+  if (server.client != nullptr) server.client->Allow();
+  server.wake.SignalAll();
+}
+
+void DirectorImpl::OnLost(const std::string& task, uint64_t incarnation, const std::string& why) {
+  Answered answered;
+  absl::MutexLock lock(&mu_);
+  const auto [role, index] = TaskOf(task);
+  if (role == "worker") {
+    const auto found = workers_.find(index);
+    if (found == workers_.end() || found->second.incarnation != incarnation) return;
+    workers_.erase(found);
+    worker_since_.erase(index);
+    if (table_ != nullptr) {
+      table_->LoseWorker(index);
+      NewWorkersLocked();
+    }
+  } else if (role == "ps" && index >= 0 && index < static_cast<int>(servers_.size()) &&
+             servers_[index]->member.incarnation == incarnation) {
+    LoseServerLocked(index, why);
+  }
+  WakeLocked();
+  if (running_) AnswerHeldLocked(Clock::now(), &answered);
+}
+
+void DirectorImpl::LoseServerLocked(int task, const std::string& why) {
+  Server& server = *servers_[task];
+  if (server.client != nullptr) server.client->Cancel();
+  server.member = AdmittedMember();
+  server.created = false;
+  server.holds.Clear();
+  server.view = server.workers = server.record = 0;
+  server.next_beat = server.next_try = MonotonicTime();
+  server.torn_before += server.torn;
+  server.torn = 0;
+  server.wake.SignalAll();
+  const Placements before = placements_;
+  LoseServer(task, &placements_);
+  if (view_.number() == 0) return;
+  for (size_t s = 0; s < placements_.size(); ++s) {
+    if (before[s].primary != task) continue;
+    if (placements_[s].primary >= 0)
+      LogWarning("ps {} is lost ({}): its backup on ps {} takes shard {} over", task, why,
+                 placements_[s].primary, s);
+    else
+      LogWarning(
+          "ps {} is lost ({}), and nobody else has shard {}: it waits for ps {} to come back", task,
+          why, s, s);
+  }
+  NewViewLocked();
+}
+
+void DirectorImpl::CreatedLocked(int task, proto::CreateReply reply) {
+  Server& server = *servers_[task];
+  server.created = true;
+  server.holds = std::move(reply);
+  if (view_.number() == 0) return;
+  // What it may hold from before is of no use: it was not in the views since.
+  if (AddBackups(PresentLocked(), static_cast<int>(server_options_.replicas), &placements_))
+    NewViewLocked();
+}
+
+void DirectorImpl::BeatLocked(int task, const proto::BeatReply& reply) {
+  Server& server = *servers_[task];
+  server.torn = std::max(server.torn, reply.torn());
+  if (reply.trouble() != server.trouble && !reply.trouble().empty())
+    LogWarning("ps {}: {}", task, reply.trouble());
+  server.trouble = reply.trouble();
+  if (reply.view() != view_.number()) return;
+  bool changed = false;
+  for (const int shard : reply.synced()) {
+    if (!Synced(task, shard, &placements_)) continue;
+    changed = true;
+    view_.mutable_shards(shard)->set_backup_in_sync(true);
+    LogInfo("ps {} is backup of shard {} again", placements_[shard].backup, shard);
+  }
+  // No new view: the primary counts it in already.
+  if (changed) NewRecordLocked();
+}
+
+Present DirectorImpl::PresentLocked() const {
+  Present present;
+  for (size_t task = 0; task < servers_.size(); ++task)
+    if (servers_[task]->present()) present.insert(static_cast<int>(task));
+  return present;
+}
+
+void DirectorImpl::NewViewLocked() {
+  view_.Clear();
+  view_.set_number(static_cast<uint64_t>(options_.epoch()) << 32 | ++view_count_);
+  view_.set_ticket(NewTicket());
+  for (size_t s = 0; s < placements_.size(); ++s) {
+    const ShardPlacement& shard = placements_[s];
+    proto::ShardPlace& place = *view_.add_shards();
+    place.set_shard(static_cast<int>(s));
+    place.set_primary(shard.primary);
+    place.set_backup(shard.backup);
+    place.set_backup_in_sync(shard.in_sync);
+    if (shard.primary >= 0) {
+      place.set_primary_address(servers_[shard.primary]->member.data_address);
+      place.set_primary_host_id(servers_[shard.primary]->member.host_id);
+    }
+    if (shard.backup >= 0) place.set_backup_address(servers_[shard.backup]->member.data_address);
+  }
+  NewRecordLocked();
+  view_record_ = record_version_;
+}
+
+void DirectorImpl::NewWorkersLocked() {
+  ++workers_version_;
+  for (const auto& server : servers_) server->wake.SignalAll();
+}
+
+// What a restarted chief goes on with.
+void DirectorImpl::NewRecordLocked() {
+  if (table_ == nullptr) return;
+  Json places = Json::array();
+  for (const ShardPlacement& shard : placements_)
+    places.push_back(Json::array({shard.primary, shard.backup, shard.in_sync}));
+  const Json record = {{"view", view_.number()},          {"placements", std::move(places)},
+                       {"work", table_->ToRecord()},      {"global_batch_size", global_batch_size_},
+                       {"lost_updates", lost_updates_},   {"validation_due", recorded_due_.first},
+                       {"test_due", recorded_due_.second}};
+  record_ = Dump(record);
+  ++record_version_;
+  for (const auto& server : servers_) server->wake.SignalAll();
+}
+
+// ---- Restoring
+
+absl::Status DirectorImpl::FillAll(const std::vector<std::pair<int, int>>& targets) {
+  std::vector<std::thread> threads;
+  std::vector<absl::Status> results(targets.size());
+  std::vector<ShardClient*> clients;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const auto& [shard, task] : targets) clients.push_back(servers_[task]->client.get());
+  }
+  for (size_t i = 0; i < targets.size(); ++i)
+    threads.emplace_back([&, i] {
+      const auto& chunks = kept_[targets[i].first];
+      if (!chunks.empty()) results[i] = clients[i]->Fill(chunks);
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& result : results) MUSTER_RETURN_IF_ERROR(result);
+  return absl::OkStatus();
+}
+
+// Fills the shards that nobody has with the state that was kept. With max_staleness 0 all shards go
+// back to it, and the leases with them: the run is to equal one that lost nothing.
+absl::Status DirectorImpl::RestoreShards() {
+  std::vector<std::pair<int, int>> targets;
+  std::vector<uint64_t> incarnations;
+  const int replicas = static_cast<int>(server_options_.replicas);
+  bool go_back = false;
+  {
+    absl::MutexLock lock(&mu_);
+    // The view without them comes first: it ends all pushes.
+    if (Complete(placements_) || current_view_ != view_.number()) return absl::OkStatus();
+    const Present present = PresentLocked();
+    const auto restore = ToRestore(placements_, present, replicas);
+    const auto lost = std::count_if(placements_.begin(), placements_.end(),
+                                    [](const ShardPlacement& s) { return s.primary < 0; });
+    const bool first = view_.number() == 0;
+    go_back = server_options_.max_staleness == 0 && !first;
+    if (restore.empty() || (go_back && static_cast<int64_t>(restore.size()) < lost))
+      return absl::OkStatus();
+    Placements wanted = placements_;
+    for (const auto& [shard, task] : restore) Restored(shard, task, &wanted);
+    AddBackups(present, replicas, &wanted);
+    for (int s = 0; s < static_cast<int>(wanted.size()); ++s) {
+      if (placements_[s].primary >= 0 && !go_back) continue;
+      if (wanted[s].primary >= 0) targets.emplace_back(s, wanted[s].primary);
+      if (wanted[s].backup >= 0) targets.emplace_back(s, wanted[s].backup);
+    }
+    for (const auto& [shard, task] : targets)
+      incarnations.push_back(servers_[task]->member.incarnation);
+  }
+  const absl::Status filled = FillAll(targets);
+  Answered answered;
+  absl::MutexLock lock(&mu_);
+  if (!filled.ok() && !ShardClient::MayRetry(filled)) return filled;
+  for (size_t i = 0; i < targets.size(); ++i)
+    if (servers_[targets[i].second]->member.incarnation != incarnations[i]) return absl::OkStatus();
+  if (!filled.ok()) {
+    LogWarning("{}; it is tried again", Message(filled));
+    return absl::OkStatus();
+  }
+  RestoredLocked(targets, go_back);
+  if (running_) AnswerHeldLocked(Clock::now(), &answered);
+  return absl::OkStatus();
+}
+
+void DirectorImpl::RestoredLocked(const std::vector<std::pair<int, int>>& targets, bool go_back) {
+  const int64_t lost = table_ == nullptr ? 0 : table_->steps() - kept_state_.step;
+  std::string which;
+  for (size_t s = 0; s < placements_.size(); ++s) {
+    bool own = placements_[s].primary < 0;
+    for (const auto& [shard, task] : targets) {
+      if (shard != static_cast<int>(s)) continue;
+      if (placements_[s].primary < 0 || (go_back && placements_[s].primary == task)) {
+        Restored(shard, task, &placements_);
+      } else if (placements_[s].primary != task) {
+        placements_[s].backup = task;
+        placements_[s].in_sync = true;
+      }
+    }
+    if (!own || placements_[s].primary < 0) continue;
+    which += fmt::format("{}{}", which.empty() ? "" : ", ", s);
+    if (lost > 0) lost_updates_ += lost;
+  }
+  if (view_.number() > 0 && !which.empty()) {
+    if (go_back) {
+      LogWarning(
+          "shard {} is restored: all servers go back to step {}, and {} steps are made again",
+          which, kept_state_.step, lost);
+    } else {
+      LogWarning("shard {} is restored as it was after step {}: {} updates of it are lost", which,
+                 kept_state_.step, lost);
+    }
+  }
+  if (table_ != nullptr) {
+    table_->PullAll();
+    if (go_back) {
+      table_->GoBack(kept_state_);
+      validation_due_ = kept_state_.validation_due;
+      test_due_ = kept_state_.test_due;
+      save_wanted_ = false;
+      if (save_ != nullptr) save_->discard = true;  // of steps that are to come again
+      report_start_ = true;
+    }
+  }
+  NewViewLocked();
+}
+
+}  // namespace muster

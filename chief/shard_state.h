@@ -1,0 +1,59 @@
+// Between the chief's replica and what servers hold: its tensors as chunks, and chunks as a
+// snapshot. Apart from MakeShardState nothing here needs LibTorch, so that the director can be
+// tested without.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chief/director.h"
+#include "common/base/status.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/push_pull/layout.h"
+#include "proto/parameter_server.pb.h"
+
+namespace muster {
+
+// All chunks of all shards, by shard.
+using ShardContents = std::vector<std::vector<proto::ChunkContent>>;
+
+// For one thread at a time.
+class ShardState {
+ public:
+  virtual ~ShardState() = default;
+
+  virtual const std::vector<VariableSpec>& variables() const = 0;
+  virtual std::vector<std::string> optimizers() const = 0;  // CreateRequest's
+  virtual size_t metric_sums() const = 0;
+  // Of a run of so many workers: examples of an epoch, which whole global batches may bound.
+  virtual int64_t EpochExamples(int64_t train_examples, int64_t global_batch_size) const = 0;
+  virtual int64_t TotalSteps(int64_t steps_per_epoch) const = 0;
+
+  // Before all else, where training goes on from a checkpoint.
+  virtual absl::StatusOr<checkpoint::TrainingState> Restore(
+      const checkpoint::Snapshot& snapshot) = 0;
+  // The replica's tensors, after `steps` steps.
+  virtual ShardContents Encode(const Layout& layout, int64_t steps) const = 0;
+  // Puts the chunks into the replica. A DataError says what does not fit.
+  virtual absl::Status Decode(const Layout& layout, const ShardContents& contents) = 0;
+  // A copy of the replica with that state.
+  virtual absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) = 0;
+
+  virtual std::map<std::string, double> Metrics(const std::vector<double>& sums) const = 0;
+  // Fills in the program's name and parameters.
+  virtual void Describe(StartReport* report) const = 0;
+  virtual std::vector<HistogramReport> Parameters() const = 0;
+};
+
+absl::StatusOr<std::unique_ptr<ShardState>> MakeShardState(const Job& job, Replica* replica);
+
+using ShardStateFactory = std::function<absl::StatusOr<std::unique_ptr<ShardState>>(
+    const Job& job, const DirectorStart& start)>;
+// Director::Make is this with MakeShardState.
+std::unique_ptr<Director> MakeDirector(DirectorOptions options, ShardStateFactory factory);
+
+}  // namespace muster
