@@ -1,6 +1,6 @@
 // What a parameter server's data path costs, against bounds measured in the same run.
 //
-//   parameter_server_bench [MB]      default 22
+//   parameter_server_bench [MB]      default 22; MUSTER_BENCH_BEST=1: the best rounds, not medians
 //
 // Dense: one worker pushes and pulls MB of float32 to and from one server, a process of its own,
 // with SGD on the server, over TCP on loopback and over shared memory. The bounds: the same bytes
@@ -37,13 +37,18 @@ namespace {
 
 constexpr uint64_t kLife = 1, kView = 1;
 constexpr const char *kTicket = "ticket", *kDigest = "digest";
-constexpr int kWarm = 3, kRounds = 20;
+constexpr int kWarm = 3, kRounds = 40;
 
 double Now() { return Seconds(Clock::now().time_since_epoch()); }
 
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
+}
+// With MUSTER_BENCH_BEST, where others use the machine too, the shortest.
+double Typical(std::vector<double> values) {
+  static const bool best = std::getenv("MUSTER_BENCH_BEST") != nullptr;
+  return best ? *std::min_element(values.begin(), values.end()) : Median(std::move(values));
 }
 
 // Two ends of one TCP connection on loopback; the second one for a child.
@@ -85,7 +90,7 @@ double Measure(const std::function<void(int)>& serve, const std::function<void()
   }
   kill(server, SIGKILL);
   waitpid(server, nullptr, 0);
-  return Median(seconds);
+  return Typical(seconds);
 }
 
 void SendAll(int fd, const void* data, size_t bytes) {
@@ -169,7 +174,7 @@ double MemorySeconds(size_t elements) {
     }
     if (i >= kWarm) seconds.push_back(Now() - start);
   }
-  return Median(seconds);
+  return Typical(seconds);
 }
 
 // A server process of one shard, for one worker.
@@ -232,7 +237,7 @@ double MusterSeconds(size_t elements, const ParameterServerOptions& options, boo
   }
   kill(server, SIGKILL);
   waitpid(server, nullptr, 0);
-  return Median(seconds);
+  return Typical(seconds);
 }
 
 void Dense(double mb) {

@@ -174,7 +174,6 @@ void Lane::Open(std::unique_ptr<transport::DataConnection> connection, const Cli
     }
   }
   link_ = std::make_unique<ShardConnection>(std::move(connection), std::move(options));
-  progress_ = false;
   for (const ChunkRequest& request : todo_) link_->Ask(request);
   todo_.clear();
 }
@@ -190,8 +189,9 @@ absl::Status Lane::Connect(const std::shared_ptr<const ClientView>& view) {
 void Lane::Drop(const absl::Status& why) {
   const std::vector<ChunkRequest> rest = link_->Unanswered();
   if (!rest.empty() && !IsForGood(why)) {
-    LogWarning("The connection to {} ended, chunks to be sent again: {}. {}", Server(), rest.size(),
-               Message(why));
+    if (!std::exchange(warned_, true))
+      LogWarning("The connection to {} ended, chunks to be sent again: {}. {}", Server(),
+                 rest.size(), Message(why));
     options_.resumed();
   }
   todo_.insert(todo_.begin(), rest.begin(), rest.end());
@@ -207,6 +207,7 @@ absl::Status Lane::Pump() {
       if (!answer.request.parameters.empty())
         updates_[answer.request.chunk] = answer.pushed.updates;
       backoff_ = {};
+      warned_ = false;
       options_.views->Calm(options_.shard);
       options_.answered(answer);
     }

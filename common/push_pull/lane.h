@@ -82,8 +82,8 @@ class Lane {
   std::shared_ptr<const ClientView> view_;
   std::unique_ptr<ShardConnection> link_;  // of view_
   std::vector<ChunkAnswer> answers_;
-  bool told_ = false;      // the log has a line about how the shard is reached
-  bool progress_ = false;  // since link_ was opened
+  bool told_ = false;    // the log has a line about how the shard is reached
+  bool warned_ = false;  // ... that it cannot be, since the last answer
   uint32_t channel_ = 0;
   Duration backoff_{};
   std::thread thread_;

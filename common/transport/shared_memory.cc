@@ -36,6 +36,10 @@ absl::Status SharedMemory::Map(bool writable) {
 }
 
 absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(uint64_t bytes) {
+  // The kernel would not refuse what the machine does not have: it would begin to kill.
+  const auto machine = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  if (bytes == 0 || bytes > machine / 2)
+    return PeerLost(fmt::format("no room for {} MiB of shared memory", bytes >> 20));
   uint64_t nonce = 0;
   if (getrandom(&nonce, sizeof nonce, 0) != sizeof nonce) return Failed("cannot get random bytes");
   Fd fd(memfd_create(NameOf(nonce).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -43,7 +47,7 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(uint64_t byte
   // Reserved now: a page that cannot be had later would be a SIGBUS.
   if (const int error = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)); error != 0) {
     errno = error;
-    return Failed(fmt::format("no room for {} KiB of shared memory", bytes >> 10));
+    return Failed(fmt::format("no room for {} MiB of shared memory", bytes >> 20));
   }
   if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return Failed("cannot seal shared memory");
   const Place place{getpid(), fd.get(), bytes, nonce};

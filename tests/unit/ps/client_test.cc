@@ -21,6 +21,51 @@ constexpr const char* kHost = "this host";
 constexpr uint64_t kLife = 77;
 const std::string kDigest = "0123456789abcdef";
 
+// Passes everything on. While it is frozen, pushes wait at the point where they are applied, as in
+// a process that was stopped.
+class FreezableStore final : public DenseStore {
+ public:
+  explicit FreezableStore(Options options) : store_(DenseStore::Make(std::move(options))) {}
+  void Freeze(bool frozen) {
+    absl::MutexLock lock(&mutex_);
+    frozen_ = frozen;
+  }
+  void AwaitCaught() {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&caught_));
+  }
+  absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override {
+    absl::StatusOr<Pushed> pushed = store_->Apply(chunk, push, {});
+    absl::MutexLock lock(&mutex_);
+    caught_ = frozen_;
+    const auto awake = [&] { return !frozen_; };
+    mutex_.Await(absl::Condition(&awake));
+    if (!out.empty()) (void)store_->Pull(chunk, out);
+    return pushed;
+  }
+  absl::Status Fill(int chunk, std::span<const float> p) override { return store_->Fill(chunk, p); }
+  absl::Status Restore(int chunk, ChunkState state) override {
+    return store_->Restore(chunk, std::move(state));
+  }
+  bool serving() const override { return store_->serving(); }
+  absl::StatusOr<ChunkState> Copy(int chunk) const override { return store_->Copy(chunk); }
+  void Admit(int worker, uint64_t incarnation) override { store_->Admit(worker, incarnation); }
+  bool Expel(int worker) override { return store_->Expel(worker); }
+  absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override {
+    return store_->Pull(chunk, out);
+  }
+  Standing standing(int chunk) const override { return store_->standing(chunk); }
+  absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) override {
+    return store_->Replay(chunk, push, number);
+  }
+  int64_t applied() const override { return store_->applied(); }
+
+ private:
+  const std::unique_ptr<DenseStore> store_;
+  absl::Mutex mutex_;
+  bool frozen_ = false, caught_ = false;
+};
+
 // A ps task that is the primary of one shard: takes whoever comes, each on a thread.
 class TestServer {
  public:
@@ -32,7 +77,8 @@ class TestServer {
 
   // As the program begins: parameters are 10, no updates.
   void Reset() {
-    store = DenseStore::Make({layout_.chunks[shard_], {SgdSpec{}, SgdSpec{}}});
+    store = std::make_unique<FreezableStore>(
+        DenseStore::Options{layout_.chunks[shard_], {SgdSpec{}, SgdSpec{}}});
     for (size_t c = 0; c < layout_.chunks[shard_].size(); ++c)
       EXPECT_TRUE(
           store->Fill(c, std::vector<float>(layout_.chunks[shard_][c].elements(), 10)).ok());
@@ -67,7 +113,7 @@ class TestServer {
   ClientView::Primary primary() const { return {shard_, listener_->address(), kHost}; }
   int64_t updates(int chunk) const { return store->Copy(chunk)->updates; }
 
-  std::unique_ptr<DenseStore> store;
+  std::unique_ptr<FreezableStore> store;
 
  private:
   void Accept() {
@@ -300,6 +346,47 @@ TEST_P(ClientTest, AServerThatHangsIsLeftWithTheNextView) {
   ASSERT_TRUE(client_->Finish().ok());
   ExpectParameters(2);
   ExpectUpdates(2);
+}
+
+TEST_P(ClientTest, AServerThatWakesLateChangesNothing) {
+  Make();
+  ASSERT_TRUE(PushAll(1).ok());
+  TestServer& frozen = *servers_[1];
+  auto next = std::make_unique<TestServer>(layout_, 1);
+  for (size_t c = 0; c < layout_.chunks[1].size(); ++c)
+    ASSERT_TRUE(next->store->Restore(c, *frozen.store->Copy(c)).ok());
+  frozen.store->Freeze(true);
+  client_->Begin({2, {0.5, 0.25}});
+  for (int shard = 0; shard < 2; ++shard) Launch(shard);
+  frozen.store->AwaitCaught();
+  std::swap(servers_[1], next);
+  SetView(2);
+  ASSERT_TRUE(client_->Finish().ok());
+  ExpectParameters(2);
+  // It writes what it has into the memory that it was given, and answers on its connection.
+  std::ranges::fill(client_->gradients(1), 1000.0f);
+  std::ranges::fill(parameters_[1], 77.0f);
+  frozen.store->Freeze(false);
+  frozen.CloseView();
+  EXPECT_EQ(std::ranges::count(parameters_[1], 77.0f), std::ssize(parameters_[1]));
+  ASSERT_TRUE(client_->Pull().ok());
+  ExpectParameters(2);
+  ExpectUpdates(2);
+}
+
+TEST_P(ClientTest, WithoutATicketNobodyIsServed) {
+  Make();
+  ClientView view{2, "a guess", {servers_[0]->primary(), servers_[1]->primary()}};
+  for (auto& server : servers_) server->OpenView(2);
+  views_.Set(view);
+  client_->Begin({1, {0.5, 0.25}});
+  for (int shard = 0; shard < 2; ++shard) Launch(shard);
+  views_.AwaitAsked(2);
+  for (auto& server : servers_) EXPECT_EQ(server->connections(), 0);
+  ExpectUpdates(0);
+  SetView(3);
+  ASSERT_TRUE(client_->Finish().ok());
+  ExpectParameters(1);
 }
 
 TEST_P(ClientTest, SharesAreNotPulled) {
