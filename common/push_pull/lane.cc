@@ -34,8 +34,8 @@ std::vector<std::span<float>> Cut(const std::vector<std::span<float>>& all, int6
 
 // What another connection, or another view, cannot mend.
 bool IsForGood(const absl::Status& status) {
-  return !absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status) &&
-         !absl::IsAborted(status);
+  return absl::IsInvalidArgument(status) || absl::IsDataLoss(status) || absl::IsUnknown(status) ||
+         absl::IsInternal(status);
 }
 
 }  // namespace
