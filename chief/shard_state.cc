@@ -127,8 +127,7 @@ ReplicaState::Place ReplicaState::PlaceOf(size_t variable) const {
   if (spec.optimizer == served_.rest()) return std::nullopt;
   const auto& names = replica_->optimizers()[spec.optimizer].parameter_names;
   const auto found = std::find(names.begin(), names.end(), spec.name);
-  return std::pair{static_cast<size_t>(spec.optimizer),
-                   static_cast<size_t>(found - names.begin())};
+  return std::pair{static_cast<size_t>(spec.optimizer), static_cast<size_t>(found - names.begin())};
 }
 
 std::vector<std::string> ReplicaState::ShapedSlots(int optimizer) const {

@@ -27,7 +27,8 @@ std::shared_ptr<const ClientView> ViewKeeper::current() const {
 
 void ViewKeeper::Trouble(int shard, uint64_t number, const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
-  if (number == (view_ == nullptr ? 0 : view_->number)) troubled_.try_emplace(shard, why, calls_);
+  if (number == (view_ == nullptr ? 0 : view_->number))
+    troubled_.try_emplace(shard, Waiting{why, calls_});
 }
 
 void ViewKeeper::Calm(int shard) {
