@@ -32,7 +32,11 @@ class Chief final : public proto::Leases::Service {
   grpc::Status Next(grpc::ServerContext* context, const proto::NextRequest* request,
                     proto::NextReply* reply) override {
     absl::MutexLock lock(&mutex);
-    if (away) return {grpc::StatusCode::UNAVAILABLE, "not ready yet"};
+    if (away) {
+      ++turned_away;
+      changed.SignalAll();
+      return {grpc::StatusCode::UNAVAILABLE, "not ready yet"};
+    }
     if (!refusal.empty()) return {grpc::StatusCode::INVALID_ARGUMENT, refusal};
     requests.push_back(*request);
     for (const proto::BatchDone& batch : request->done()) done.push_back(batch.lease());
@@ -78,6 +82,7 @@ class Chief final : public proto::Leases::Service {
   std::deque<proto::NextReply> answers;
   std::deque<proto::View> views;
   bool away = false, abandon = false;
+  int turned_away = 0;
   std::string refusal;
   std::vector<proto::NextRequest> requests;
   std::vector<int64_t> done, evaluated;
@@ -230,6 +235,7 @@ TEST_F(LeaseClientTest, AChiefThatWasAwayIsToldAgain) {
   }
   Complete(2);
   EXPECT_EQ(Take(), 3);
+  ASSERT_TRUE(chief_.Await([&] { return chief_.turned_away > 0; }));
   {
     absl::MutexLock lock(&chief_.mutex);
     chief_.away = false;
