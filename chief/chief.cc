@@ -4,13 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <optional>
+#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "chief/checkpoints.h"
 #include "chief/coordinator.h"
+#include "chief/director.h"
 #include "chief/evaluation_service.h"
 #include "chief/flight_service.h"
 #include "chief/owner.h"
@@ -28,10 +31,16 @@ constexpr Duration kFlightDrain = std::chrono::seconds(5);  // a slow disk's
 // A member that was told to end may take this long before its supervisor ends it.
 constexpr Duration kToldGrace = std::chrono::seconds(5);
 
-std::vector<DeclaredMember> DeclaredMembers(const ClusterSpec& cluster) {
+bool HasServers(const Job& job) { return job.strategy == StrategyKind::kParameterServer; }
+
+// In a parameter-server job the workers and the ps, not the chief's own task.
+std::vector<DeclaredMember> DeclaredMembers(const ClusterSpec& cluster, const Job& job) {
   std::vector<DeclaredMember> members;
-  for (const TaskId& task : cluster.Members())
+  for (const TaskId& task : cluster.Tasks()) {
+    if (task.type == TaskType::kEvaluator) continue;
+    if (HasServers(job) && task.type == TaskType::kChief) continue;
     members.push_back({task.ToString(), cluster.AddressOf(task).ToString()});
+  }
   return members;
 }
 
@@ -56,8 +65,14 @@ DecisionOptions Deadlines(const Job& job) {
   const Timeouts& timeouts = job.timeouts;
   DecisionOptions options;
   options.recover = true;
+  options.independent = HasServers(job);
+  if (options.independent) {
+    const auto section = ParseParameterServer(job.parameter_server);  // LoadJob has checked it
+    options.spare_servers = section.ok() ? static_cast<int>(section->replicas) - 1 : 0;
+  }
   options.rejoin = timeouts.rejoin;
-  options.min_members = static_cast<int>(job.elastic.min_workers.value_or(0));
+  if (!options.independent)
+    options.min_members = static_cast<int>(job.elastic.min_workers.value_or(0));
   options.grace = job.elastic.grace;
   options.join = timeouts.join;
   options.resume = timeouts.resume;
@@ -93,6 +108,9 @@ class Chief : public ChiefRole, private Observer {
   absl::StatusOr<StartingPoint> Begin() override;
   CheckpointSink* checkpoints() override { return checkpoints_.get(); }
   std::vector<Observer*> observers() override;
+  absl::Status Direct(const DirectParts& parts) override;
+  void EndJob(const absl::Status& result) override;
+  void RequestStop() override { coordinator_->RequestStop(); }
   absl::Status End(const absl::Status& result) override;
   void StopWaiting() override {
     if (evaluation_ != nullptr) evaluation_->StopWaiting();
@@ -100,12 +118,14 @@ class Chief : public ChiefRole, private Observer {
 
  private:
   void OnStart(const StartReport& report) override;
+  void OnStep(const StepReport& report) override;
   void OnSuperseded(const absl::Status& superseded);
   Verdict VerdictOf(const absl::Status& failure) const;
   // `restore: never` is about the first start of a job, not about what takes a lost chief's place.
   bool NewRun() const { return options_.job.restore == "never" && !options_.restarted; }
   std::string RunId();
   CoordinatorOptions OptionsOfCoordinator();
+  DirectorOptions OptionsOfDirector();
   CheckpointsOptions OptionsOfCheckpoints();
   EvaluationServiceOptions OptionsOfEvaluation();
   FlightServiceOptions OptionsOfFlight();
@@ -124,10 +144,12 @@ class Chief : public ChiefRole, private Observer {
   const std::shared_ptr<ForOwner> self_for_owner_ = std::make_shared<ForOwner>();
   const std::unique_ptr<Supervisor> supervisor_ = MakeSupervisor();
   int64_t generations_ = 0;
+  std::atomic<uint32_t> epoch_ = 1;
   std::shared_ptr<Owner> owner_;  // none without a model_dir
   std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<Checkpoints> checkpoints_;  // none without a model_dir
   bool begun_ = false;
+  std::unique_ptr<Director> director_;  // of a parameter-server job
   // None of the three where this process is alone.
   std::unique_ptr<EvaluationService> evaluation_;
   std::unique_ptr<FlightService> flight_;
@@ -154,7 +176,12 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
   options.server.bind_timeout = job.timeouts.bind;
   options.server.tls = {job.tls.enabled, job.tls.certificate, job.tls.key, job.tls.authority};
   options.services = {evaluation_->service(), flight_->service()};
-  options.members = DeclaredMembers(cluster);
+  options.members = DeclaredMembers(cluster, job);
+  if (director_ != nullptr) {
+    options.services.push_back(director_->service());
+    options.events = director_.get();
+    options.own_member = self_ == options.members[0].task ? 0 : -1;
+  }
   options.admission.cluster_digest = cluster.Digest();
   options.admission.cluster = cluster.ToJson().dump();
   options.admission.job = JobToJson(job).dump();
@@ -167,8 +194,9 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
     absl::MutexLock lock(&mu_);
     run_id_ = id;
   };
-  options.epoch = owner_ == nullptr ? 1 : owner_->epoch();
+  options.epoch = epoch_;
   options.on_epoch = [this](uint32_t epoch) {
+    epoch_ = epoch;
     if (owner_ != nullptr) owner_->RaiseEpoch(epoch);
   };
   options.on_lost = [supervisor = supervisor_.get()](const LostMember& lost) {
@@ -176,6 +204,19 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
   };
   options.versions = options_.versions;
   options.decision = Deadlines(job);
+  return options;
+}
+
+DirectorOptions Chief::OptionsOfDirector() {
+  const ClusterSpec& cluster = options_.cluster.cluster;
+  DirectorOptions options;
+  options.job = options_.job;
+  options.workers = static_cast<int>(cluster.worker.size());
+  for (const Address& server : cluster.ps) options.servers.push_back(server.ToString());
+  options.epoch = [this] { return epoch_.load(); };
+  options.run_id = [this] { return RunId(); };
+  const TlsOptions& tls = options_.job.tls;
+  options.channel.tls = {tls.enabled, tls.certificate, tls.key, tls.authority};
   return options;
 }
 
@@ -209,6 +250,8 @@ absl::Status Chief::Start() {
   if (!options_.cluster.local()) {
     evaluation_ = EvaluationService::Make(OptionsOfEvaluation());
     flight_ = FlightService::Make(OptionsOfFlight());
+    if (owner_ != nullptr) epoch_ = owner_->epoch();
+    if (HasServers(job)) director_ = Director::Make(OptionsOfDirector());
     MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(OptionsOfCoordinator()));
     absl::MutexLock lock(&mu_);
     to_end_ = coordinator_.get();
@@ -255,8 +298,8 @@ FlightServiceOptions Chief::OptionsOfFlight() {
   options.model_dir = options_.job.model_dir;
   options.cluster_digest = options_.cluster.cluster.Digest();
   options.run_id = [this] { return RunId(); };
-  for (const TaskId& task : options_.cluster.cluster.Members())
-    options.tasks.insert(task.ToString());
+  for (const DeclaredMember& member : DeclaredMembers(options_.cluster.cluster, options_.job))
+    options.tasks.insert(member.task);
   if (owner_ != nullptr) options.fence = [owner = owner_] { return owner->Check(); };
   options.files = &files_;
   return options;
@@ -337,11 +380,21 @@ void Chief::OnStart(const StartReport& report) {
           FormatGrouped(report.steps_per_epoch));
 }
 
+// A planned fault of a chief that computes no steps itself comes with those of others.
+void Chief::OnStep(const StepReport& report) {
+  if (director_ == nullptr || options_.faults == nullptr) return;
+  try {
+    options_.faults->At(Phase::kForward, report.step);
+  } catch (const std::exception& error) {
+    EndJob(ProgramError(error.what()));
+  }
+}
+
 Verdict Chief::VerdictOf(const absl::Status& failure) const {
   Verdict verdict;
   verdict.code = ExitCodeOf(failure);
   verdict.message = Message(failure);
-  if (verdict.code == ExitCode::kPreempted) return verdict;  // nobody's fault
+  if (failure.ok() || verdict.code == ExitCode::kPreempted) return verdict;  // nobody's fault
   verdict.task = self_;
   verdict.host = rpc::ThisHost().name;
   return verdict;
@@ -359,6 +412,30 @@ void Chief::OnSuperseded(const absl::Status& superseded) {
   // Alone there is nobody to tell; what matters is that nothing more is written.
   LogError("{}", Message(superseded));
   _exit(static_cast<int>(ExitCodeOf(superseded)));
+}
+
+absl::Status Chief::Direct(const DirectParts& parts) {
+  // The job may end by other means: a program that fails, a server that does not come back.
+  std::thread watch([this] {
+    const Verdict verdict = coordinator_->WaitForEnd();
+    director_->Abort(StatusOf(verdict, self_, /*is_chief=*/true));
+  });
+  DirectorStart start;
+  start.replica = parts.replica;
+  start.train_examples = parts.train_examples;
+  start.validation_examples = parts.validation_examples;
+  start.test_examples = parts.test_examples;
+  start.restore = parts.restore;
+  start.observers = observers();
+  start.checkpoints = checkpoints();
+  const absl::Status result = director_->Run(start);
+  EndJob(result);
+  watch.join();
+  return result;
+}
+
+void Chief::EndJob(const absl::Status& result) {
+  if (coordinator_ != nullptr) coordinator_->End(VerdictOf(result));
 }
 
 absl::Status Chief::End(const absl::Status& result) {
@@ -385,6 +462,7 @@ absl::Status Chief::End(const absl::Status& result) {
     evaluation_->AwaitFinal();
     if (checkpoints_ != nullptr) (void)checkpoints_->Drain();  // the best one may be another now
   }
+  if (director_ != nullptr) publisher_->SetParameterServer(ToJson(director_->record()));
   const CheckpointRecord record =
       checkpoints_ != nullptr ? checkpoints_->Record() : CheckpointRecord();
   if (const absl::Status written = publisher_->Finish(status, generations_, record);

@@ -15,6 +15,9 @@
 #include "common/telemetry/supervisor.h"
 #include "common/train/data_port.h"
 #include "common/train/devices.h"
+#include "common/train/evaluation.h"
+#include "common/train/replica.h"
+#include "common/train/snapshot.h"
 #include "common/train/stop_signals.h"
 #include "common/train/task_process.h"
 #include "common/train/trainer.h"
@@ -22,6 +25,7 @@
 #include "worker/faulty_membership.h"
 #include "worker/formation.h"
 #include "worker/member_options.h"
+#include "worker/ps_worker.h"
 
 namespace muster {
 namespace {
@@ -63,11 +67,16 @@ class Task {
   // What the job file knows and this version does not do is refused, not ignored.
   absl::Status CheckSupported() const;
   absl::Status CheckBackend() const;
-  absl::Status Prepare();
+  absl::Status Prepare(const StartingPoint& start);
+  // Of a parameter-server job: the worker's part, the chief's, or both.
+  absl::Status PrepareForServers(const StartingPoint& start);
   // Makes ready to train, from what the chief's part begins with; false: nothing is left to do.
   absl::StatusOr<bool> Begin();
   absl::Status Train();
-  absl::Status RunTrainer(Membership* membership);
+  absl::Status Direct();
+  absl::Status DirectAndWork();
+  // This process's training, as a member or alone.
+  absl::Status Work(Membership* membership, const PsWorkerPeers& peers = {});
   absl::Status TrainAsMember();
   absl::StatusOr<std::unique_ptr<transport::DataListener>> Listen();
   MemberOptions OptionsOfMember(transport::DataListener* listener);
@@ -76,6 +85,7 @@ class Task {
   absl::Status FailEarly(const absl::Status& failure);
 
   bool alone() const { return cluster_.local(); }
+  bool has_servers() const { return *job_.strategy == StrategyKind::kParameterServer; }
   bool is_chief() const { return cluster_.role() == TaskType::kChief; }
   std::string self() const { return alone() ? "" : cluster_.task->ToString(); }
   const TaskParts& parts_;
@@ -86,7 +96,10 @@ class Task {
   std::unique_ptr<FaultyMember> faulty_member_;
   std::unique_ptr<ChiefRole> chief_;
   std::vector<c10::Device> devices_;
-  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<Trainer> trainer_;  // of synchronous training
+  std::unique_ptr<PsWorker> ps_worker_;
+  std::unique_ptr<Replica> directed_;  // the chief's own, with servers
+  DirectParts direct_;
   const std::unique_ptr<Supervisor> supervisor_ = MakeSupervisor();
   const std::shared_ptr<std::atomic<bool>> back_ = std::make_shared<std::atomic<bool>>(false);
 };
@@ -107,11 +120,10 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
 }
 
 absl::Status Task::CheckSupported() const {
-  if (*job_.strategy == StrategyKind::kParameterServer ||
-      *job_.strategy == StrategyKind::kCentralStorage) {
+  if (*job_.strategy == StrategyKind::kCentralStorage) {
     return ConfigurationError(
-        fmt::format("strategy is {}: this version trains with multi_worker_mirrored, mirrored and "
-                    "one_device only",
+        fmt::format("strategy is {}: this version trains with multi_worker_mirrored, "
+                    "parameter_server, mirrored and one_device only",
                     StrategyName(*job_.strategy)));
   }
   MUSTER_RETURN_IF_ERROR(muster::CheckSupported(job_));
@@ -137,8 +149,43 @@ absl::Status Task::CheckBackend() const {
                   cuda ? "CUDA devices" : "the CPU"));
 }
 
-absl::Status Task::Prepare() {
+absl::Status Task::PrepareForServers(const StartingPoint& start) {
+  MUSTER_ASSIGN_OR_RETURN(const ProgramFactory program, parts_.find_program(job_.program));
+  if (cluster_.task->type == TaskType::kWorker) {
+    MUSTER_ASSIGN_OR_RETURN(devices_, ParseDevices(job_.devices));
+    PsWorkerOptions options;
+    options.job = job_;
+    options.program = program;
+    options.devices = devices_;
+    options.worker = cluster_.task->index;
+    options.workers = cluster_.cluster.Count(TaskType::kWorker);
+    options.servers = cluster_.cluster.Count(TaskType::kPs);
+    const std::string& host = cluster_.cluster.AddressOf(*cluster_.task).host;
+    options.workers_on_host = static_cast<int>(
+        std::count_if(cluster_.cluster.worker.begin(), cluster_.cluster.worker.end(),
+                      [&](const Address& address) { return address.host == host; }));
+    options.chief_address = cluster_.cluster.AddressOf(*cluster_.chief()).ToString();
+    options.channel.tls = TlsOf(job_);
+    MUSTER_ASSIGN_OR_RETURN(ps_worker_, PsWorker::Make(std::move(options)));
+  }
+  if (chief_ == nullptr) return absl::OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(directed_, Replica::Make(job_, program, c10::Device(c10::kCPU)));
+  if (chief_->checkpoints() != nullptr) MUSTER_RETURN_IF_ERROR(CheckSavable(*directed_));
+  direct_.replica = directed_.get();
+  direct_.restore = start.restore;
+  for (const auto& [split, declaration] : directed_->datasets()) {
+    MUSTER_ASSIGN_OR_RETURN(const data::DatasetPtr dataset, MakeDataset(*directed_, split));
+    (split == Split::kTrain        ? direct_.train_examples
+     : split == Split::kValidation ? direct_.validation_examples
+                                   : direct_.test_examples) = dataset->size();
+  }
+  if (direct_.train_examples == 0) return ConfigurationError("the train dataset is empty");
+  return absl::OkStatus();
+}
+
+absl::Status Task::Prepare(const StartingPoint& start) {
   if (faults_ != nullptr) faults_->At(Phase::kStarting, 0);
+  if (has_servers()) return PrepareForServers(start);
   MUSTER_ASSIGN_OR_RETURN(devices_, ParseDevices(job_.devices));
   MUSTER_RETURN_IF_ERROR(CheckBackend());
   if (*job_.strategy == StrategyKind::kOneDevice && devices_.size() > 1) {
@@ -153,7 +200,7 @@ absl::Status Task::Prepare() {
     options.checkpoints = chief_->checkpoints();
   }
   MUSTER_ASSIGN_OR_RETURN(trainer_, Trainer::Make(std::move(options)));
-  return absl::OkStatus();
+  return start.restore ? trainer_->Restore(*start.restore) : absl::OkStatus();
 }
 
 absl::StatusOr<bool> Task::Begin() {
@@ -162,8 +209,7 @@ absl::StatusOr<bool> Task::Begin() {
     MUSTER_ASSIGN_OR_RETURN(start, chief_->Begin());
   }
   if (start.finished) return false;
-  MUSTER_RETURN_IF_ERROR(Prepare());
-  if (start.restore) MUSTER_RETURN_IF_ERROR(trainer_->Restore(*start.restore));
+  MUSTER_RETURN_IF_ERROR(Prepare(start));
   return true;
 }
 
@@ -182,9 +228,9 @@ absl::StatusOr<std::unique_ptr<transport::DataListener>> Task::Listen() {
 
 MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
   MemberOptions options = MemberOptionsOf(cluster_, job_);
-  options.may_leave = job_.elastic.min_workers.has_value() && !is_chief();
+  options.may_leave = job_.elastic.min_workers.has_value() && !is_chief() && !has_servers();
   options.versions = Versions();
-  options.num_replicas = trainer_->num_replicas();
+  options.num_replicas = has_servers() ? 1 : trainer_->num_replicas();
   options.devices = job_.devices;
   options.data_address = listener->address();
   options.form = FormationOver(listener, devices_, job_.collective, job_.timeouts.collective);
@@ -208,10 +254,14 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
   return options;
 }
 
-absl::Status Task::RunTrainer(Membership* membership) {
-  if (faults_ == nullptr) return trainer_->Run(membership);
-  const std::unique_ptr<Membership> faulty = MakeFaultyMembership(membership, faults_.get());
-  return trainer_->Run(faulty.get());
+absl::Status Task::Work(Membership* membership, const PsWorkerPeers& peers) {
+  std::unique_ptr<Membership> faulty;
+  if (faults_ != nullptr) {
+    faulty = MakeFaultyMembership(membership, faults_.get());
+    membership = faulty.get();
+  }
+  if (trainer_ != nullptr) return trainer_->Run(membership);
+  return ps_worker_->Run({membership, peers.incarnation, peers.listener});
 }
 
 absl::Status Task::TrainAsMember() {
@@ -226,7 +276,7 @@ absl::Status Task::TrainAsMember() {
         if (to->verdict()) std::this_thread::sleep_for(kUncaught);
       },
       kUncaught);
-  const absl::Status result = RunTrainer(member.get());
+  const absl::Status result = Work(member.get(), {nullptr, member->incarnation(), listener->get()});
   *back_ = true;
   OnUncaught(nullptr, Duration::zero());
   signals_->PassTo(nullptr);
@@ -234,12 +284,35 @@ absl::Status Task::TrainAsMember() {
   return absl::Status(result.code(), member->FinalLine(result));
 }
 
+absl::Status Task::Direct() {
+  OnUncaught([this](const std::string& why) { chief_->EndJob(ProgramError(why)); }, kUncaught);
+  const absl::Status result = chief_->Direct(direct_);
+  OnUncaught(nullptr, Duration::zero());
+  return result;
+}
+
+// Worker 0 of a cluster without a chief: both halves, each with a replica of its own.
+absl::Status Task::DirectAndWork() {
+  absl::Status directed;
+  std::thread director([&] { directed = chief_->Direct(direct_); });
+  const absl::Status worked = TrainAsMember();
+  // Where it ended by a verdict, this is none any more.
+  if (!worked.ok()) chief_->EndJob(worked);
+  director.join();
+  return worked.ok() ? directed : worked;
+}
+
 absl::Status Task::Train() {
+  if (has_servers() && is_chief()) {
+    if (ps_worker_ != nullptr) return DirectAndWork();
+    signals_->PassTo([to = chief_.get()] { to->RequestStop(); });
+    return Direct();
+  }
   if (!alone()) return TrainAsMember();
   const std::unique_ptr<Membership> membership = MakeLocalMembership(
       trainer_->num_replicas(), job_.timeouts.collective, CudaIndices(devices_));
   signals_->PassTo([to = membership.get()] { to->RequestStop(); });
-  const absl::Status result = RunTrainer(membership.get());
+  const absl::Status result = Work(membership.get());
   signals_->PassTo(nullptr);
   return result;
 }

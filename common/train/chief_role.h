@@ -32,6 +32,15 @@ struct StartingPoint {
   std::optional<checkpoint::Snapshot> restore;  // to go on from; none: from the program's own start
 };
 
+class Replica;
+
+// What a parameter-server job's chief directs with.
+struct DirectParts {
+  Replica* replica = nullptr;  // built on the CPU: what is saved and restored; outlives the call
+  int64_t train_examples = 0, validation_examples = 0, test_examples = 0;  // 0: no such split
+  std::optional<checkpoint::Snapshot> restore;
+};
+
 class ChiefRole {
  public:
   virtual ~ChiefRole() = default;
@@ -42,6 +51,13 @@ class ChiefRole {
   virtual CheckpointSink* checkpoints() = 0;
   // To be told of the training; they live as long as this object.
   virtual std::vector<Observer*> observers() = 0;
+  // Of a parameter-server job, instead of training: directs workers and servers until the work is
+  // done and saved, then ends the job. What End is to be called with.
+  virtual absl::Status Direct(const DirectParts& parts) = 0;
+  // Any thread: ends the job for everybody, unless it has ended; End follows.
+  virtual void EndJob(const absl::Status& result) = 0;
+  // Any thread: as if a member had been asked to stop. For a chief that is no member.
+  virtual void RequestStop() = 0;
   // This process's own training (or its preparation) has ended with `result`. Waits, within the
   // job's deadlines, until all members have left, writes the result, and returns the verdict of the
   // job, which is this process's exit status.
