@@ -140,7 +140,8 @@ void CoordinatorImpl::Run() {
                  Seconds(gap));
     Decision decision = Decide(now, state_, options_.decision);
     Act(now, decision);
-    if (state_.stage == Stage::kJoining && now >= next_roster_) RosterLocked(now);
+    if (now >= next_roster_ && (state_.stage == Stage::kJoining || ServerMissingLocked()))
+      RosterLocked(now);
     if (decision.action == Action::kWait && !event_ && !exiting_) wake_.WaitWithTimeout(&mu_, tick);
   }
 }
@@ -373,6 +374,14 @@ void CoordinatorImpl::EndLocked(MonotonicTime now, Verdict verdict, int lost) {
   // A frozen member may read its verdict when it wakes; nobody waits for that.
   if (lost >= 0 && now - state_.members[lost].last_heard >= options_.decision.suspect)
     state_.members[lost].connected = false;
+}
+
+// One whom the others wait for while they go on.
+bool CoordinatorImpl::ServerMissingLocked() const {
+  return options_.decision.independent && state_.stage == Stage::kRunning &&
+         std::any_of(state_.members.begin(), state_.members.end(), [](const MemberState& m) {
+           return m.task.starts_with("ps:") && !m.in_generation && m.abandoned.empty();
+         });
 }
 
 void CoordinatorImpl::RosterLocked(MonotonicTime now) {

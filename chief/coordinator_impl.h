@@ -70,6 +70,7 @@ class CoordinatorImpl final : public Coordinator,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AbortLocked(MonotonicTime now, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLocked(MonotonicTime now, Verdict verdict, int lost) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool ServerMissingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RosterLocked(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   void HelloLocked(const std::shared_ptr<muster::Session>& session, const proto::Hello& hello)

@@ -487,7 +487,7 @@ std::string RosterLine(MonotonicTime now, const JobState& state) {
   int ready = 0;
   List missing;
   for (const MemberState& m : state.members) {
-    if (Ready(m)) {
+    if (Ready(m) || (m.in_generation && m.generation != 0)) {
       ++ready;
     } else {
       missing.Add(missing.full() ? "" : WhatIsMissing(now, m));

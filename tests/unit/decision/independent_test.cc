@@ -103,6 +103,7 @@ TEST_F(IndependentTest, ALostMemberIsDroppedAndNobodyElseDisturbed) {
   EXPECT_FALSE(decision.expel);
   Drop(kPs0);
   EXPECT_EQ(Now().action, Action::kWait);
+  EXPECT_THAT(RosterLine(now_, state_), HasSubstr("3/4 joined, missing ps 0 ("));
   Join(kPs0);  // a new process
   ExpectForm(kPs0);
 }
