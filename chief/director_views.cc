@@ -141,8 +141,11 @@ void DirectorImpl::NewViewLocked() {
   view_.Clear();
   view_.set_number(static_cast<uint64_t>(options_.epoch()) << 32 | ++view_count_);
   view_.set_ticket(NewTicket());
+  // Where all are to go back, nobody serves until they have: no share of what is void by then may
+  // reach a server that went back.
+  const bool shut = server_options_.max_staleness == 0 && !Complete(placements_);
   for (size_t s = 0; s < placements_.size(); ++s) {
-    const ShardPlacement& shard = placements_[s];
+    const ShardPlacement shard = shut ? ShardPlacement() : placements_[s];
     proto::ShardPlace& place = *view_.add_shards();
     place.set_shard(static_cast<int>(s));
     place.set_primary(shard.primary);

@@ -1,0 +1,267 @@
+#include "chief/director.h"
+
+#include <numeric>
+
+#include "common/rpc/channel.h"
+#include "fake_cluster.h"
+
+namespace muster::testing {
+namespace {
+
+Job SmallJob(const Json& parameter_server = Json::object()) {
+  Job job;
+  job.program = "fake";
+  job.global_batch_size = 20;
+  job.epochs = 2;
+  job.summary.every_steps = 5;
+  job.parameter_server = parameter_server;
+  job.timeouts.join = job.timeouts.rejoin = std::chrono::seconds(30);
+  return job;
+}
+
+void ExpectEveryExampleOnce(const FakeCluster& cluster, int64_t epochs, int64_t batches) {
+  const auto counts = cluster.batches();
+  EXPECT_EQ(static_cast<int64_t>(counts.size()), epochs * batches);
+  for (const auto& [place, count] : counts)
+    EXPECT_EQ(count, 1) << place.first << ", " << place.second;
+}
+
+// Steps 1 to `last`, each once.
+void ExpectStepsInOrder(Notes& notes, int64_t last) {
+  absl::MutexLock lock(&notes.mu);
+  ASSERT_EQ(static_cast<int64_t>(notes.told.size()), last);
+  for (int64_t i = 0; i < last; ++i) EXPECT_EQ(notes.told[i].step, i + 1);
+}
+
+// What is saved holds every update that its counts tell of, and no other.
+void ExpectConsistentSaves(Notes& notes) {
+  absl::MutexLock lock(&notes.mu);
+  for (const checkpoint::Snapshot& save : notes.saves)
+    for (const double value : ValuesOf(save))
+      EXPECT_EQ(value, static_cast<double>(save.state.examples)) << "step " << save.state.step;
+}
+
+TEST(Director, LeadsAJobFromItsStartToItsEnd) {
+  Job job = SmallJob();
+  job.checkpoint.every_steps = 7;
+  FakeCluster cluster({.job = job, .train = 195, .validation = 95, .test = 50});
+  cluster.notes().every_steps = 7;
+  cluster.Start();
+  ASSERT_TRUE(cluster.Await().ok());
+  ExpectEveryExampleOnce(cluster, 2, 20);  // batches of 10, the last one of 5
+  ExpectStepsInOrder(cluster.notes(), 40);
+  ExpectConsistentSaves(cluster.notes());
+  for (int shard = 0; shard < 2; ++shard) EXPECT_EQ(cluster.value(shard), 390);
+  const auto twice = cluster.evaluated(1), once = cluster.evaluated(2);
+  EXPECT_EQ(twice, std::vector<int>(95, 2)) << "after each epoch";
+  EXPECT_EQ(once, std::vector<int>(50, 1));
+  Notes& notes = cluster.notes();
+  absl::MutexLock lock(&notes.mu);
+  EXPECT_EQ(notes.starts.size(), 1u);
+  EXPECT_EQ(notes.starts[0].steps_per_epoch, 20);
+  EXPECT_EQ(notes.starts[0].total_steps, 40);
+  EXPECT_EQ(notes.saves.back().state.step, 40);
+  EXPECT_TRUE(notes.saves.back().state.validation_due);
+  EXPECT_TRUE(notes.saves.back().state.test_due);
+  EXPECT_GE(notes.saves.size(), 3u);
+  for (const checkpoint::Snapshot& save : notes.saves)
+    EXPECT_TRUE(save.state.step % 7 == 0 || save.state.step == 40) << save.state.step;
+  std::vector<std::string> order;
+  for (const EpochReport& report : notes.epochs) order.push_back(report.split);
+  EXPECT_EQ(order,
+            (std::vector<std::string>{"train", "validation", "train", "validation", "test"}));
+  EXPECT_EQ(notes.epochs[1].examples, 95);
+  EXPECT_DOUBLE_EQ(notes.epochs[1].metrics.at("loss"), 0.25);
+  EXPECT_DOUBLE_EQ(notes.epochs[2].metrics.at("count"), 195);
+  EXPECT_EQ(notes.scalars.size(), 8u);
+  const DirectorRecord record = cluster.director().record();
+  EXPECT_EQ(record.updates, 40);
+  EXPECT_EQ(record.repeated, 0);
+  EXPECT_EQ(record.staleness_max, 2);
+  EXPECT_EQ(ToJson(record)["staleness"]["mean"], 1.0);
+}
+
+TEST(Director, SharesOfGlobalBatchesMakeTheSynchronousSteps) {
+  FakeCluster cluster({.job = SmallJob({{"max_staleness", 0}}), .workers = 3, .train = 90});
+  cluster.Start();
+  ASSERT_TRUE(cluster.Await().ok());
+  ExpectStepsInOrder(cluster.notes(), 10);
+  ExpectConsistentSaves(cluster.notes());
+  EXPECT_EQ(cluster.value(0), 180);
+  absl::MutexLock lock(&cluster.notes().mu);
+  EXPECT_EQ(cluster.notes().told[0].examples, 20);
+  EXPECT_EQ(cluster.notes().told[4].examples, 10);
+  EXPECT_DOUBLE_EQ(cluster.notes().told[0].loss, 3) << "shares add up";
+}
+
+TEST(Director, MakesNoMoreStepsThanAllowed) {
+  Job job = SmallJob();
+  job.max_steps = 17;
+  FakeCluster cluster({.job = job, .workers = 4});
+  cluster.Start();
+  ASSERT_TRUE(cluster.Await().ok());
+  ExpectStepsInOrder(cluster.notes(), 17);
+  EXPECT_EQ(cluster.batches().size(), 17u);
+  ExpectConsistentSaves(cluster.notes());
+}
+
+TEST(Director, StopsOnRequestWithEverythingSaved) {
+  Job job = SmallJob();
+  job.epochs = 1000;
+  FakeCluster cluster({.job = job});
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.notes().steps() >= 15; });
+  cluster.director().RequestStop();
+  const absl::Status status = cluster.Await();
+  EXPECT_TRUE(absl::IsCancelled(status)) << Message(status);
+  ExpectConsistentSaves(cluster.notes());
+  absl::MutexLock lock(&cluster.notes().mu);
+  ASSERT_EQ(cluster.notes().saves.size(), 1u);
+  EXPECT_EQ(cluster.notes().saves[0].state.step, cluster.notes().told.back().step);
+}
+
+TEST(Director, ALostWorkersWorkIsDoneByOthers) {
+  FakeCluster cluster({.job = SmallJob(), .workers = 3, .train = 600});
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; });
+  cluster.LoseWorker(1);
+  cluster.AwaitThat([&] { return cluster.notes().steps() >= 20; });
+  cluster.StartWorker(1);
+  ASSERT_TRUE(cluster.Await().ok());
+  const int64_t steps = 2 * ((600 + 6) / 7);
+  ExpectStepsInOrder(cluster.notes(), steps);
+  EXPECT_GE(cluster.value(0), 1200) << "what was lost on its way may be there twice";
+  EXPECT_EQ(cluster.ps(0).workers().at(1), cluster.incarnation(1));
+}
+
+TEST(Director, WithOneReplicaALostServerComesBackFromWhatWasReadLast) {
+  FakeCluster cluster({.job = SmallJob(), .train = 600});
+  cluster.notes().every_steps = 10;
+  cluster.Start();
+  cluster.AwaitThat([&] {
+    absl::MutexLock lock(&cluster.notes().mu);
+    return cluster.notes().saves.size() >= 2;
+  });
+  cluster.LosePs(0);
+  cluster.ReturnPs(0);
+  ASSERT_TRUE(cluster.Await().ok());
+  ExpectStepsInOrder(cluster.notes(), 120);
+  const DirectorRecord record = cluster.director().record();
+  // Updates of 10 examples each; one that was cut off is not acknowledged, and not counted.
+  EXPECT_LE(record.lost_updates, 12);
+  EXPECT_EQ(cluster.value(1), 1200);
+  EXPECT_LE(cluster.value(0), 1200);
+  EXPECT_GE(cluster.value(0), 1200 - 10 * (record.lost_updates + 2));
+}
+
+TEST(Director, WithTwoReplicasTheLossOfAServerLosesNothing) {
+  FakeCluster cluster({.job = SmallJob({{"replicas", 2}}), .servers = 3, .train = 1200});
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; });
+  cluster.LosePs(0);
+  cluster.AwaitThat([&] { return cluster.notes().steps() >= 30; });
+  EXPECT_TRUE(cluster.ps(1).serves(0)) << "training goes on without it";
+  cluster.ReturnPs(0);
+  ASSERT_TRUE(cluster.Await().ok());
+  ExpectEveryExampleOnce(cluster, 2, 120);
+  ExpectConsistentSaves(cluster.notes());
+  for (int shard = 0; shard < 3; ++shard) EXPECT_EQ(cluster.value(shard), 2400);
+  EXPECT_EQ(cluster.director().record().lost_updates, 0);
+}
+
+TEST(Director, InSynchronousStepsAllServersGoBackTogether) {
+  Job job = SmallJob({{"max_staleness", 0}});
+  job.checkpoint.every_steps = 8;
+  FakeCluster cluster({.job = job, .train = 600});
+  cluster.notes().every_steps = 8;
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.notes().steps() >= 20; });
+  cluster.LosePs(1);
+  cluster.ReturnPs(1);
+  ASSERT_TRUE(cluster.Await().ok());
+  ExpectConsistentSaves(cluster.notes());
+  for (int shard = 0; shard < 2; ++shard)
+    EXPECT_EQ(cluster.value(shard), 1200) << "nothing is lost";
+  absl::MutexLock lock(&cluster.notes().mu);
+  ASSERT_EQ(cluster.notes().starts.size(), 2u);
+  const int64_t again = cluster.notes().starts[1].start_step;
+  EXPECT_EQ(again % 8, 0);
+  EXPECT_EQ(cluster.notes().told.back().step, 60);
+}
+
+TEST(Director, ARestartedChiefGoesOnWithWhatTheServersHold) {
+  for (const bool synchronous : {false, true}) {
+    Job job = SmallJob(synchronous ? Json{{"max_staleness", 0}} : Json::object());
+    FakeCluster cluster({.job = job, .train = synchronous ? 800 : 600, .validation = 30});
+    cluster.notes().every_steps = 1000;
+    cluster.Start();
+    cluster.AwaitThat([&] { return cluster.notes().steps() >= 25; });
+    cluster.AwaitThat([&] { return !cluster.ps(0).record().empty(); });
+    cluster.RestartChief();
+    ASSERT_TRUE(cluster.Await().ok());
+    ExpectConsistentSaves(cluster.notes());
+    for (int shard = 0; shard < 2; ++shard)
+      EXPECT_EQ(cluster.value(shard), synchronous ? 1600 : 1200) << synchronous;
+    if (!synchronous) ExpectEveryExampleOnce(cluster, 2, 60);
+    absl::MutexLock lock(&cluster.notes().mu);
+    ASSERT_EQ(cluster.notes().starts.size(), 2u);
+    EXPECT_EQ(cluster.notes().told.back().step, synchronous ? 80 : 120);
+    EXPECT_EQ(cluster.notes().saves.back().state.examples, synchronous ? 1600 : 1200);
+  }
+}
+
+TEST(Director, GoesOnFromACheckpoint) {
+  std::optional<checkpoint::Snapshot> saved;
+  Job job = SmallJob();
+  job.max_steps = 13;
+  {
+    FakeCluster cluster({.job = job, .servers = 2});
+    cluster.Start();
+    ASSERT_TRUE(cluster.Await().ok());
+    absl::MutexLock lock(&cluster.notes().mu);
+    saved = cluster.notes().saves.back();
+  }
+  EXPECT_EQ(saved->state.step, 13);
+  EXPECT_EQ(saved->state.offset, 130);
+  job.max_steps.reset();
+  FakeCluster cluster({.job = job, .servers = 2});
+  cluster.Start(1, saved);
+  ASSERT_TRUE(cluster.Await().ok());
+  EXPECT_EQ(cluster.batches().size(), 27u);
+  for (int shard = 0; shard < 2; ++shard) EXPECT_EQ(cluster.value(shard), 400);
+  ExpectConsistentSaves(cluster.notes());
+}
+
+TEST(Director, RefusesAWorkerOfAnotherLayoutAndAnUnknownOne) {
+  Job job = SmallJob();
+  job.epochs = 1000;
+  FakeCluster cluster({.job = job});
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.notes().steps() >= 1; });
+  const auto stub = proto::Leases::NewStub(*rpc::MakeChannel(cluster.leases_address()));
+  proto::NextRequest request;
+  request.mutable_worker()->set_worker(0);
+  request.mutable_worker()->set_incarnation(cluster.incarnation(0));
+  request.set_digest("other");
+  proto::VariableMessage& variable = *request.add_variables();
+  variable.set_name("net.v0");
+  variable.add_shape(5);
+  proto::NextReply reply;
+  grpc::Status status =
+      stub->Next(rpc::WithDeadline(std::chrono::seconds(5)).get(), request, &reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(status.error_message().find("the variables of worker 0 are not the chief's: "),
+            std::string::npos)
+      << status.error_message();
+  EXPECT_NE(status.error_message().find("[5]"), std::string::npos) << status.error_message();
+  request.mutable_worker()->set_incarnation(1);
+  status = stub->Next(rpc::WithDeadline(std::chrono::seconds(5)).get(), request, &reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  grpc::ClientContext endless;
+  EXPECT_EQ(stub->Next(&endless, request, &reply).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  cluster.director().Abort(ProgramError("enough"));
+  EXPECT_EQ(Message(cluster.Await()), "enough");
+}
+
+}  // namespace
+}  // namespace muster::testing

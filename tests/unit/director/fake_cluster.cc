@@ -1,0 +1,570 @@
+#include "fake_cluster.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "common/rpc/channel.h"
+
+namespace muster::testing {
+namespace {
+
+constexpr int64_t kElements = 4;  // of a variable
+
+std::string ValueBytes(double value) {
+  std::string bytes(kElements * sizeof(float), '\0');
+  for (int64_t i = 0; i < kElements; ++i) {
+    const auto element = static_cast<float>(value);
+    std::memcpy(bytes.data() + i * sizeof(float), &element, sizeof element);
+  }
+  return bytes;
+}
+
+double ValueOf(const std::string& bytes) {
+  float element = 0;
+  std::memcpy(&element, bytes.data(), sizeof element);
+  return element;
+}
+
+class FakeState final : public ShardState {
+ public:
+  FakeState(const Job& job, int variables) : job_(job) {
+    for (int v = 0; v < variables; ++v)
+      specs_.push_back({fmt::format("net.v{}", v), {kElements}, 0, {}});
+    values_.resize(variables);
+  }
+  const std::vector<VariableSpec>& variables() const override { return specs_; }
+  std::vector<std::string> optimizers() const override { return {R"({"name":"sgd"})"}; }
+  size_t metric_sums() const override { return 1; }
+  int64_t EpochExamples(int64_t train_examples, int64_t) const override { return train_examples; }
+  int64_t TotalSteps(int64_t steps_per_epoch) const override {
+    return job_.max_steps.value_or(job_.epochs.value_or(1) * steps_per_epoch);
+  }
+  absl::StatusOr<checkpoint::TrainingState> Restore(const checkpoint::Snapshot& snapshot) override {
+    values_ = ValuesOf(snapshot);
+    return snapshot.state;
+  }
+  ShardContents Encode(const Layout& layout, int64_t steps) const override {
+    ShardContents contents(layout.chunks.size());
+    for (size_t shard = 0; shard < contents.size(); ++shard) {
+      proto::ChunkContent& content = contents[shard].emplace_back();
+      content.set_shard(static_cast<int>(shard));
+      content.set_updates(steps);
+      content.set_step(static_cast<uint64_t>(steps));
+      content.set_parameters(ValueBytes(values_[shard]));
+    }
+    return contents;
+  }
+  absl::Status Decode(const Layout&, const ShardContents& contents) override {
+    for (size_t shard = 0; shard < contents.size(); ++shard)
+      values_[shard] = ValueOf(contents[shard].at(0).parameters());
+    return absl::OkStatus();
+  }
+  absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) override {
+    checkpoint::Snapshot snapshot;
+    snapshot.state = state;
+    const auto memory = std::make_shared<std::vector<double>>(values_);
+    snapshot.model.memory = memory;
+    for (const double& value : *memory) {
+      checkpoint::Tensor& tensor = snapshot.model.tensors.emplace_back();
+      tensor.dtype = checkpoint::DType::kFloat64;
+      tensor.data = reinterpret_cast<const char*>(&value);
+    }
+    return snapshot;
+  }
+  std::map<std::string, double> Metrics(const std::vector<double>& sums) const override {
+    return {{"count", sums.at(0)}};
+  }
+  void Describe(StartReport* report) const override { report->program = "fake"; }
+  std::vector<HistogramReport> Parameters() const override { return {}; }
+
+ private:
+  const Job job_;
+  std::vector<VariableSpec> specs_;
+  std::vector<double> values_;
+};
+
+}  // namespace
+
+ShardStateFactory FakeStates(int variables) {
+  return [variables](const Job& job, const DirectorStart&) {
+    return absl::StatusOr<std::unique_ptr<ShardState>>(std::make_unique<FakeState>(job, variables));
+  };
+}
+
+std::vector<double> ValuesOf(const checkpoint::Snapshot& snapshot) {
+  std::vector<double> values;
+  for (const checkpoint::Tensor& tensor : snapshot.model.tensors) {
+    double value = 0;
+    std::memcpy(&value, tensor.data, sizeof value);
+    values.push_back(value);
+  }
+  return values;
+}
+
+// ---- ps
+
+FakePs::FakePs(int task, int) : task_(task) {
+  auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {this});
+  EXPECT_TRUE(server.ok()) << Message(server.status());
+  server_ = *std::move(server);
+}
+
+std::string FakePs::address() const { return fmt::format("127.0.0.1:{}", server_->port()); }
+
+void FakePs::Replace() {
+  absl::MutexLock lock(&mu_);
+  created_ = false;
+  shards_.clear();
+  cuts_.clear();
+  view_.Clear();
+  workers_.clear();
+  record_.clear();
+  synced_.clear();
+}
+
+bool FakePs::IsPrimary(uint64_t view, int shard) const {
+  return created_ && view_.number() == view && shard < view_.shards_size() &&
+         view_.shards(shard).primary() == task_ && shards_.contains(shard);
+}
+
+bool FakePs::Push(uint64_t view, int shard, std::pair<uint64_t, int64_t> key, double examples) {
+  absl::MutexLock lock(&mu_);
+  if (!IsPrimary(view, shard)) return false;
+  if (shards_[shard].seen.insert(key).second) shards_[shard].value += examples;
+  return true;
+}
+
+bool FakePs::PushShare(uint64_t view, int shard, int64_t step, int share, int shares,
+                       double examples) {
+  absl::MutexLock lock(&mu_);
+  if (!IsPrimary(view, shard)) return false;
+  Shard& state = shards_[shard];
+  if (step != state.step + 1) {
+    EXPECT_LE(step, state.step) << "a step that cannot be the next one";
+    return true;
+  }
+  state.shares[share] = examples;
+  if (static_cast<int>(state.shares.size()) < shares) return true;
+  for (const auto& [index, part] : state.shares) state.value += part;
+  state.shares.clear();
+  ++state.step;
+  return true;
+}
+
+double FakePs::value(int shard) const {
+  absl::MutexLock lock(&mu_);
+  const auto found = shards_.find(shard);
+  return found == shards_.end() ? -1 : found->second.value;
+}
+
+bool FakePs::serves(int shard) const {
+  absl::MutexLock lock(&mu_);
+  return IsPrimary(view_.number(), shard);
+}
+
+bool FakePs::Copy(int shard, const FakePs& from) {
+  static absl::Mutex one_at_a_time(absl::kConstInit);
+  absl::MutexLock order(&one_at_a_time);
+  Shard copy;
+  {
+    absl::MutexLock lock(&from.mu_);
+    const auto found = from.shards_.find(shard);
+    if (found == from.shards_.end()) return false;
+    copy = found->second;
+  }
+  absl::MutexLock lock(&mu_);
+  if (!created_) return false;
+  shards_[shard] = copy;
+  return true;
+}
+
+void FakePs::SetSynced(std::vector<int> shards) {
+  absl::MutexLock lock(&mu_);
+  synced_ = std::move(shards);
+}
+
+std::map<int, uint64_t> FakePs::workers() const {
+  absl::MutexLock lock(&mu_);
+  return workers_;
+}
+
+std::string FakePs::record() const {
+  absl::MutexLock lock(&mu_);
+  return record_;
+}
+
+grpc::Status FakePs::Create(grpc::ServerContext*, const proto::CreateRequest* request,
+                            proto::CreateReply* reply) {
+  absl::MutexLock lock(&mu_);
+  EXPECT_EQ(request->task(), task_);
+  EXPECT_GE(request->epoch(), epoch_);
+  epoch_ = request->epoch();
+  created_ = true;
+  reply->set_record(record_);
+  reply->set_view(view_.number());
+  for (const auto& [shard, state] : shards_) reply->add_serving(shard);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakePs::SetView(grpc::ServerContext*, const proto::SetViewRequest* request,
+                             proto::SetViewReply*) {
+  absl::MutexLock lock(&mu_);
+  EXPECT_TRUE(created_);
+  EXPECT_GE(request->view().number(), view_.number());
+  if (request->view().number() != view_.number()) synced_.clear();
+  view_ = request->view();
+  return grpc::Status::OK;
+}
+
+grpc::Status FakePs::SetWorkers(grpc::ServerContext*, const proto::SetWorkersRequest* request,
+                                proto::SetWorkersReply*) {
+  absl::MutexLock lock(&mu_);
+  workers_ = {request->incarnations().begin(), request->incarnations().end()};
+  return grpc::Status::OK;
+}
+
+grpc::Status FakePs::Fill(grpc::ServerContext*, grpc::ServerReader<proto::FillRequest>* reader,
+                          proto::FillReply*) {
+  proto::FillRequest request;
+  while (reader->Read(&request)) {
+    absl::MutexLock lock(&mu_);
+    Shard& shard = shards_[request.chunk().shard()];
+    shard = Shard();
+    shard.value = ValueOf(request.chunk().parameters());
+    shard.step = static_cast<int64_t>(request.chunk().step());
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status FakePs::Cut(grpc::ServerContext*, const proto::CutRequest* request,
+                         proto::CutReply* reply) {
+  absl::MutexLock lock(&mu_);
+  for (const auto& [shard, state] : shards_) {
+    if (!IsPrimary(view_.number(), shard)) continue;
+    cuts_[request->name()][shard] = state;
+    reply->add_shards(shard);
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status FakePs::Read(grpc::ServerContext*, const proto::ReadRequest* request,
+                          grpc::ServerWriter<proto::ChunkContent>* writer) {
+  proto::ChunkContent content;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto cut = cuts_.find(request->name());
+    if (cut == cuts_.end() || !cut->second.contains(request->shard()))
+      return grpc::Status(grpc::StatusCode::UNAVAILABLE, "no such copy");
+    const Shard& shard = cut->second.at(request->shard());
+    content.set_shard(request->shard());
+    content.set_step(static_cast<uint64_t>(shard.step));
+    content.set_parameters(ValueBytes(shard.value));
+  }
+  writer->Write(content);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakePs::Drop(grpc::ServerContext*, const proto::DropRequest* request,
+                          proto::DropReply*) {
+  absl::MutexLock lock(&mu_);
+  cuts_.erase(request->name());
+  return grpc::Status::OK;
+}
+
+grpc::Status FakePs::Beat(grpc::ServerContext*, const proto::BeatRequest* request,
+                          proto::BeatReply* reply) {
+  absl::MutexLock lock(&mu_);
+  if (!request->record().empty()) record_ = request->record();
+  reply->set_view(view_.number());
+  for (const int shard : synced_) reply->add_synced(shard);
+  return grpc::Status::OK;
+}
+
+// ---- what is told
+
+void Notes::OnStart(const StartReport& report) {
+  absl::MutexLock lock(&mu);
+  starts.push_back(report);
+}
+void Notes::OnStep(const StepReport& report) {
+  absl::MutexLock lock(&mu);
+  told.push_back(report);
+}
+void Notes::OnEpoch(const EpochReport& report) {
+  absl::MutexLock lock(&mu);
+  epochs.push_back(report);
+}
+void Notes::OnScalars(const std::string&, const ScalarReport& report) {
+  absl::MutexLock lock(&mu);
+  scalars.push_back(report);
+}
+bool Notes::Wanted(const SaveMoment& moment) {
+  return moment.last || moment.stopping || (every_steps > 0 && moment.step % every_steps == 0);
+}
+void Notes::Save(checkpoint::Snapshot snapshot) {
+  absl::MutexLock lock(&mu);
+  saves.push_back(std::move(snapshot));
+}
+int64_t Notes::steps() const {
+  absl::MutexLock lock(&mu);
+  return told.empty() ? 0 : told.back().step;
+}
+
+// ---- the cluster
+
+struct FakeCluster::Worker {
+  int index = 0;
+  uint64_t incarnation = 0;
+  std::atomic<bool> dead = false;
+  std::unique_ptr<proto::Leases::Stub> stub;
+  proto::View view;
+  proto::NextRequest next;
+  std::vector<proto::BatchDone> history;
+  int64_t sequence = 0;
+  std::thread thread;
+};
+
+FakeCluster::FakeCluster(Options options) : options_(std::move(options)) {
+  for (int task = 0; task < options_.servers; ++task) {
+    ps_.push_back(std::make_unique<FakePs>(task, options_.servers));
+    ps_incarnations_.push_back(next_incarnation_++);
+  }
+  absl::MutexLock lock(&mu_);
+  evaluated_[1].resize(options_.validation);
+  evaluated_[2].resize(options_.test);
+}
+
+FakeCluster::~FakeCluster() {
+  for (auto& [index, worker] : workers_) {
+    worker->dead = true;
+    if (worker->thread.joinable()) worker->thread.join();
+  }
+  if (director_ != nullptr) director_->Abort(PeerLost("the test is over"));
+  if (run_.joinable()) run_.join();
+  if (server_ != nullptr) server_->Shutdown(Duration::zero());
+}
+
+void FakeCluster::Admit(const std::string& task, uint64_t incarnation, bool again) {
+  AdmittedMember member;
+  member.task = task;
+  member.incarnation = incarnation;
+  member.data_address = "127.0.0.1:1";
+  member.host_id = "host";
+  member.again = again;
+  director_->OnAdmitted(member);
+}
+
+void FakeCluster::Start(uint32_t epoch, std::optional<checkpoint::Snapshot> restore) {
+  epoch_ = epoch;
+  DirectorOptions options;
+  options.job = options_.job;
+  options.workers = options_.workers;
+  for (const auto& ps : ps_) options.servers.push_back(ps->address());
+  options.epoch = [epoch] { return epoch; };
+  options.run_id = [] { return std::string("run"); };
+  director_ = MakeDirector(std::move(options), FakeStates(options_.servers));
+  auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {director_->service()});
+  ASSERT_TRUE(server.ok()) << Message(server.status());
+  server_ = *std::move(server);
+  {
+    absl::MutexLock lock(&mu_);
+    address_ = fmt::format("127.0.0.1:{}", server_->port());
+  }
+  for (int task = 0; task < options_.servers; ++task)
+    Admit(fmt::format("ps:{}", task), ps_incarnations_[task], epoch > 1);
+  if (epoch == 1) {
+    for (int worker = 0; worker < options_.workers; ++worker) StartWorker(worker);
+  } else {
+    for (const auto& [index, worker] : workers_)
+      if (!worker->dead) Admit(fmt::format("worker:{}", index), worker->incarnation, true);
+  }
+  DirectorStart start;
+  start.train_examples = options_.train;
+  start.validation_examples = options_.validation;
+  start.test_examples = options_.test;
+  start.restore = std::move(restore);
+  start.observers = {&notes_};
+  start.checkpoints = &notes_;
+  run_ = std::thread([this, start] { outcome_ = director_->Run(start); });
+}
+
+void FakeCluster::RestartChief(std::optional<checkpoint::Snapshot> restore) {
+  director_->Abort(PeerLost("killed"));
+  run_.join();
+  server_->Shutdown(Duration::zero());
+  server_.reset();
+  director_.reset();
+  Start(epoch_ + 1, std::move(restore));
+}
+
+absl::Status FakeCluster::Await() {
+  run_.join();
+  for (auto& [index, worker] : workers_) {
+    // They hear that all is done; where it failed, they are ended.
+    if (!outcome_.ok() && !absl::IsCancelled(outcome_)) worker->dead = true;
+    if (worker->thread.joinable()) worker->thread.join();
+  }
+  return outcome_;
+}
+
+void FakeCluster::AwaitThat(const std::function<bool()>& condition) {
+  const MonotonicTime deadline = Clock::now() + kPatience;
+  while (!condition()) {
+    ASSERT_LT(Clock::now(), deadline) << "it did not come about";
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void FakeCluster::LosePs(int task) {
+  ps_[task]->Replace();
+  director_->OnLost(fmt::format("ps:{}", task), ps_incarnations_[task], "connection refused");
+}
+
+void FakeCluster::ReturnPs(int task) {
+  ps_incarnations_[task] = next_incarnation_++;
+  Admit(fmt::format("ps:{}", task), ps_incarnations_[task], false);
+}
+
+void FakeCluster::LoseWorker(int worker) {
+  workers_.at(worker)->dead = true;
+  workers_.at(worker)->thread.join();
+  director_->OnLost(fmt::format("worker:{}", worker), workers_.at(worker)->incarnation, "killed");
+}
+
+void FakeCluster::StartWorker(int index, bool again) {
+  auto worker = std::make_unique<Worker>();
+  worker->index = index;
+  worker->incarnation = incarnations_[index] = next_incarnation_++;
+  worker->next.mutable_worker()->set_worker(index);
+  worker->next.mutable_worker()->set_incarnation(worker->incarnation);
+  worker->next.set_want(true);
+  Admit(fmt::format("worker:{}", index), worker->incarnation, again);
+  Worker* raw = worker.get();
+  workers_[index] = std::move(worker);
+  raw->thread = std::thread([this, raw] { RunWorker(raw); });
+}
+
+// As a worker whose connection broke: with the newest view, until all shards have it. False: it is
+// to be abandoned, or the worker is dead.
+bool FakeCluster::PushAll(Worker* worker, const proto::NextReply& lease) {
+  std::set<int> pushed;
+  ++worker->sequence;
+  const auto examples = static_cast<double>(lease.end() - lease.begin());
+  while (static_cast<int>(pushed.size()) < options_.servers) {
+    if (worker->dead) return false;
+    for (int shard = 0; shard < worker->view.shards_size(); ++shard) {
+      const proto::ShardPlace& place = worker->view.shards(shard);
+      if (pushed.contains(shard) || place.primary() < 0) continue;
+      FakePs& primary = *ps_[place.primary()];
+      const uint64_t view = worker->view.number();
+      const bool done =
+          lease.shares() > 0
+              ? primary.PushShare(view, shard, lease.step(), lease.share(), lease.shares(),
+                                  examples)
+              : primary.Push(view, shard, {worker->incarnation, worker->sequence}, examples);
+      if (!done) continue;
+      // A push is acknowledged when the backup has it.
+      if (place.backup() >= 0 && place.backup_in_sync() &&
+          !ps_[place.backup()]->Copy(shard, primary))
+        continue;
+      pushed.insert(shard);
+    }
+    if (static_cast<int>(pushed.size()) == options_.servers) break;
+    proto::GetViewRequest request;
+    *request.mutable_worker() = worker->next.worker();
+    request.set_newer_than(worker->view.number());
+    proto::GetViewReply reply;
+    const auto context = rpc::WithDeadline(std::chrono::seconds(5));
+    if (!worker->stub->GetView(context.get(), request, &reply).ok()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      worker->stub = nullptr;  // the chief may be another one
+      absl::MutexLock lock(&mu_);
+      worker->stub = proto::Leases::NewStub(*rpc::MakeChannel(address_));
+      continue;
+    }
+    if (reply.abandon()) return false;
+    if (reply.view().number() > 0) worker->view = reply.view();
+  }
+  return true;
+}
+
+void FakeCluster::RunWorker(Worker* worker) {
+  std::string address;
+  bool first = true;
+  while (!worker->dead) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (worker->stub == nullptr || address != address_) {
+        address = address_;
+        worker->stub = proto::Leases::NewStub(*rpc::MakeChannel(address));
+        first = true;
+      }
+    }
+    if (first) {  // another chief: tell everything
+      worker->next.clear_done();
+      for (const proto::BatchDone& done : worker->history) *worker->next.add_done() = done;
+    }
+    proto::NextReply reply;
+    const auto context = rpc::WithDeadline(std::chrono::seconds(5));
+    const grpc::Status status = worker->stub->Next(context.get(), worker->next, &reply);
+    if (!status.ok()) {
+      // The chief is gone, or was while it held the call.
+      EXPECT_TRUE(status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                  status.error_code() == grpc::StatusCode::CANCELLED)
+          << status.error_message();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      address.clear();
+      continue;
+    }
+    first = false;
+    worker->next.clear_done();
+    worker->next.clear_evaluated();
+    if (reply.kind() == proto::NextReply::DONE) return;
+    if (reply.kind() == proto::NextReply::LOST) worker->next.clear_held();
+    if (reply.kind() == proto::NextReply::EVALUATE) {
+      proto::EvaluationDone& done = *worker->next.add_evaluated();
+      done.set_lease(reply.lease());
+      const auto examples = static_cast<double>(reply.end() - reply.begin());
+      for (const double sum : {examples * 0.25, examples, examples}) done.add_sums(sum);
+      absl::MutexLock lock(&mu_);
+      for (int64_t i = reply.begin(); i < reply.end(); ++i) ++evaluated_[reply.split()].at(i);
+    }
+    if (reply.kind() != proto::NextReply::TRAIN) continue;
+    std::this_thread::sleep_for(options_.batch_time);
+    worker->next.clear_held();
+    worker->next.add_held(reply.lease());
+    if (!PushAll(worker, reply)) continue;
+    worker->next.clear_held();
+    proto::BatchDone done;
+    done.set_lease(reply.lease());
+    done.set_examples(reply.end() - reply.begin());
+    done.set_loss(1);
+    done.set_learning_rate(0.5);
+    done.set_staleness_max(2);
+    done.set_staleness_mean(1);
+    done.add_metric_sums(static_cast<double>(reply.end() - reply.begin()));
+    *worker->next.add_done() = done;
+    worker->history.push_back(done);
+    absl::MutexLock lock(&mu_);
+    ++batches_[{reply.epoch(), reply.begin()}];
+  }
+}
+
+double FakeCluster::value(int shard) const {
+  for (const auto& ps : ps_)
+    if (ps->serves(shard)) return ps->value(shard);
+  return -1;
+}
+
+std::map<std::pair<int64_t, int64_t>, int> FakeCluster::batches() const {
+  absl::MutexLock lock(&mu_);
+  return batches_;
+}
+
+std::vector<int> FakeCluster::evaluated(int split) const {
+  absl::MutexLock lock(&mu_);
+  return evaluated_.at(split);
+}
+
+}  // namespace muster::testing
