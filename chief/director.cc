@@ -280,6 +280,9 @@ absl::Status DirectorImpl::Run(const DirectorStart& start) {
     if (!turn.ok() || *turn) break;
     if (Clock::now() < next_record) continue;
     next_record = Clock::now() + kRecord;
+    // What the record tells of must have been told to stay, or the log would have a hole.
+    if (last_step_) Tell([&](Observer* observer) { observer->OnSave(last_step_->step); });
+    last_step_.reset();
     absl::MutexLock lock(&mu_);
     recorded_due_ = {validation_due_, test_due_};
     if (!table_->has_completed()) NewRecordLocked();
