@@ -39,6 +39,7 @@ class ClientImpl final : public PushPullClient {
   void Abort(absl::Status why) override;
 
  private:
+  absl::StatusOr<ClientView> NextView(uint64_t newer_than);
   void BeginErrand(const Errand& errand);
   void Answered(const ChunkAnswer& answer);
   // Nothing more happens to the user's memory.
@@ -52,6 +53,7 @@ class ClientImpl final : public PushPullClient {
   std::vector<std::unique_ptr<Lane>> lanes_;
 
   absl::Mutex mutex_;
+  absl::CondVar changed_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // lanes
   int64_t open_ ABSL_GUARDED_BY(mutex_) = 0;    // chunks that were launched and not answered
@@ -74,7 +76,7 @@ void ClientImpl::Start() {
     if (!memory.shared) memory.own.resize(elements);
   }
   views_ = std::make_unique<ViewKeeper>(
-      ViewKeeper::Options{options_.next_view,
+      ViewKeeper::Options{[this](uint64_t newer_than) { return NextView(newer_than); },
                           [this] {
                             for (const auto& lane : lanes_) lane->Wake();
                           },
@@ -95,9 +97,20 @@ void ClientImpl::Start() {
                       [this](const absl::Status& why) { Abort(why); },
                       [this] {
                         absl::MutexLock lock(&mutex_);
-                        --running_;
+                        if (--running_ == 0) changed_.SignalAll();
                       }}));
   }
+}
+
+absl::StatusOr<ClientView> ClientImpl::NextView(uint64_t newer_than) {
+  absl::StatusOr<ClientView> view = options_.next_view(newer_than);
+  if (view.ok() && view->number <= newer_than)
+    return ProgramError(fmt::format("view {:#x} was asked for, and is not newer than {:#x}",
+                                    view->number, newer_than));
+  if (view.ok() && view->shards.size() != gradients_.size())
+    return ConfigurationError(fmt::format("view {:#x} has {} shards, the layout {}", view->number,
+                                          view->shards.size(), gradients_.size()));
+  return view;
 }
 
 void ClientImpl::BeginErrand(const Errand& errand) {
@@ -126,12 +139,12 @@ void ClientImpl::Answered(const ChunkAnswer& answer) {
     outcome_.staleness_max = std::max(outcome_.staleness_max, answer.pushed.staleness);
     outcome_.staleness_mean += static_cast<double>(answer.pushed.staleness);
   }
-  --open_;
+  if (--open_ == 0) changed_.SignalAll();
 }
 
 absl::StatusOr<PushPullClient::Outcome> ClientImpl::Finish() {
   absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(this, &ClientImpl::Settled));
+  while (!Settled()) changed_.Wait(&mutex_);
   MUSTER_RETURN_IF_ERROR(status_);
   Outcome outcome = outcome_;
   if (pushed_ > 0) outcome.staleness_mean /= static_cast<double>(pushed_);
@@ -150,6 +163,7 @@ void ClientImpl::Abort(absl::Status why) {
   {
     absl::MutexLock lock(&mutex_);
     if (status_.ok()) status_ = std::move(why);
+    changed_.SignalAll();
   }
   for (const auto& lane : lanes_) lane->Stop();
 }

@@ -16,6 +16,7 @@ void ViewKeeper::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
+    wanted_.Signal();
   }
   if (thread_.joinable()) thread_.join();
 }
@@ -29,6 +30,7 @@ void ViewKeeper::Trouble(int shard, uint64_t number, const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
   if (number == (view_ == nullptr ? 0 : view_->number))
     troubled_.try_emplace(shard, Waiting{why, calls_});
+  wanted_.Signal();
 }
 
 void ViewKeeper::Calm(int shard) {
@@ -41,7 +43,7 @@ void ViewKeeper::Run() {
     uint64_t newer_than = 0, call = 0;
     {
       absl::MutexLock lock(&mutex_);
-      mutex_.Await(absl::Condition(this, &ViewKeeper::Wanted));
+      while (!stopping_ && troubled_.empty()) wanted_.Wait(&mutex_);
       if (stopping_) return;
       newer_than = view_ == nullptr ? 0 : view_->number;
       call = ++calls_;

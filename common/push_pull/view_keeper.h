@@ -38,13 +38,11 @@ class ViewKeeper {
     absl::Status why;
     uint64_t since = 0;  // calls of next_view that were begun before
   };
-  bool Wanted() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || !troubled_.empty();
-  }
   void Run();
 
   const Options options_;
   mutable absl::Mutex mutex_;
+  absl::CondVar wanted_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<const ClientView> view_ ABSL_GUARDED_BY(mutex_);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "common/push_pull/wire.h"
 #include "ps/server_connection.h"
 
@@ -29,17 +30,18 @@ class FreezableStore final : public DenseStore {
   void Freeze(bool frozen) {
     absl::MutexLock lock(&mutex_);
     frozen_ = frozen;
+    changed_.SignalAll();
   }
   void AwaitCaught() {
     absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(&caught_));
+    while (!caught_) changed_.Wait(&mutex_);
   }
   absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override {
     absl::StatusOr<Pushed> pushed = store_->Apply(chunk, push, {});
     absl::MutexLock lock(&mutex_);
     caught_ = frozen_;
-    const auto awake = [&] { return !frozen_; };
-    mutex_.Await(absl::Condition(&awake));
+    changed_.SignalAll();
+    while (frozen_) changed_.Wait(&mutex_);
     if (!out.empty()) (void)store_->Pull(chunk, out);
     return pushed;
   }
@@ -63,6 +65,7 @@ class FreezableStore final : public DenseStore {
  private:
   const std::unique_ptr<DenseStore> store_;
   absl::Mutex mutex_;
+  absl::CondVar changed_;
   bool frozen_ = false, caught_ = false;
 };
 
@@ -146,19 +149,23 @@ class Views {
   absl::StatusOr<ClientView> Next(uint64_t newer_than) {
     absl::MutexLock lock(&mutex_);
     ++asked_;
-    const auto newer = [&] { return ended_ || view_.number > newer_than; };
-    if (!mutex_.AwaitWithTimeout(absl::Condition(&newer), limit_))
-      return DeadlinePassed("the chief told no view");
+    changed_.SignalAll();
+    const absl::Time until = absl::Now() + limit_;
+    while (!ended_ && view_.number <= newer_than)
+      if (changed_.WaitWithTimeout(&mutex_, until - absl::Now()) && absl::Now() > until)
+        return DeadlinePassed("the chief told no view");
     if (ended_) return Superseded("the job has ended");
     return view_;
   }
   void Set(ClientView view) {
     absl::MutexLock lock(&mutex_);
     view_ = std::move(view);
+    changed_.SignalAll();
   }
   void End() {
     absl::MutexLock lock(&mutex_);
     ended_ = true;
+    changed_.SignalAll();
   }
   void Limit(absl::Duration limit) {
     absl::MutexLock lock(&mutex_);
@@ -166,12 +173,15 @@ class Views {
   }
   void AwaitAsked(int times) {
     absl::MutexLock lock(&mutex_);
-    const auto asked = [&] { return asked_ >= times; };
-    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&asked), absl::Seconds(10)));
+    const absl::Time until = absl::Now() + absl::Seconds(10);
+    while (asked_ < times && absl::Now() < until)
+      changed_.WaitWithTimeout(&mutex_, until - absl::Now());
+    EXPECT_GE(asked_, times);
   }
 
  private:
   absl::Mutex mutex_;
+  absl::CondVar changed_;
   ClientView view_;
   bool ended_ = false;
   int asked_ = 0;
