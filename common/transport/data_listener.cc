@@ -256,6 +256,7 @@ class Newcomer : public std::enable_shared_from_this<Newcomer> {
                        // Not a byte: a look whether this port is open, as the coordinator takes.
                        if (error && from + size == 0) return self->Drop();
                        if (error) return self->Close("it closed before it said hello");
+                       if (!self->open()) return;  // closed while this was waiting for its turn
                        const std::span<const std::byte, kHelloBytes> all(self->hello_);
                        if (to == kHelloPrefixBytes) {
                          const absl::Status prefix =
@@ -338,6 +339,7 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
   void ReadAnswer() {
     asio::async_read(
         socket_, asio::buffer(answer_), [self = shared_from_this()](std::error_code error, size_t) {
+          if (!self->socket_.is_open()) return;  // given up while this was waiting for its turn
           const Hello& hello = self->request_.hello;
           if (error == asio::error::eof || error == asio::error::connection_reset) {
             return self->End(PeerLost("it closed the connection without an answer"));

@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <mutex>
 #include <set>
 #include <thread>
 #include <tuple>
@@ -123,6 +125,35 @@ TEST(DataListenerTest, EarlyConnectionsAreHeldUntilTheirGenerationIsFormed) {
   const auto admission = a->Admit(9, 0, "ticket");
   EXPECT_TRUE(Await(*b, *early).ok());
   EXPECT_NE(AwaitTake(*a, *admission, 1), nullptr);
+}
+
+// Of many at once, some have their answer in the socket when it happens.
+TEST(DataListenerTest, DialsCanBeGivenUpWhileTheirAnswersCome) {
+  const auto a = Listen();
+  const auto admission = a->Admit(4, 0, "ticket");
+  for (uint32_t round = 0; round < 10; ++round) {
+    std::mutex busy;
+    std::atomic<bool> reached = false;
+    const auto b = *DataListener::Create(
+        {.bind_address = "127.0.0.1", .wrap = [&](std::unique_ptr<ByteStream> stream) {
+           reached = true;
+           const std::lock_guard wait(busy);
+           return stream;
+         }});
+    std::vector<std::unique_ptr<Dialing>> dialing;
+    {
+      const std::lock_guard keep(busy);
+      for (uint32_t channel = 0; channel < 32; ++channel)
+        dialing.push_back(b->Dial(To(*a, {4, 1, 0, 100 * round + channel, "ticket"})));
+      while (!reached) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // answers come
+      dialing.clear();
+    }
+    const auto last = b->Dial(To(*a, {4, 1, 0, 100 * round + 99, "ticket"}));
+    EXPECT_TRUE(Await(*b, *last).ok());
+    while (admission->TakeAny() != nullptr) {
+    }
+  }
 }
 
 TEST(DataListenerTest, WhoeverComesCanBeTaken) {
