@@ -371,7 +371,7 @@ TEST_F(ReplicationTest, AFrozenPrimaryThatWakesChangesNothing) {
   for (const ChunkState& state : States(1, 0)) EXPECT_EQ(state.updates, 2);
   // And comes back as a backup, with what it holds thrown away.
   SetView(3, kCatchUp0);
-  AwaitSynced(1, 0);
+  for (int shard : {0, 1}) AwaitSynced(1, shard);
   const auto states = States(1, 0);
   SetView(4, kOnly0);
   EXPECT_EQ(States(0, 0), states);
