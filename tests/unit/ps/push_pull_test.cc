@@ -308,6 +308,7 @@ TEST_F(PushPullTest, SharedMemoryGivesTheSameBits) {
   std::normal_distribution<float> normal;
   std::vector<float> results[2];
   for (const bool shared : {false, true}) {
+    Disconnect();
     store_ = DenseStore::Make({options_.chunks, {ParseOptimizer(Json("adam"))->rule}});
     for (int c = 0; c < 3; ++c) EXPECT_TRUE(store_->Fill(c, std::vector<float>(Size(c), 10)).ok());
     store_->Admit(1, kLife);
