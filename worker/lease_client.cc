@@ -90,12 +90,14 @@ class LeaseClientImpl final : public LeaseClient {
   absl::Status error_ ABSL_GUARDED_BY(mu_);
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
   bool asking_ ABSL_GUARDED_BY(mu_) = false;    // a question for work is out
+  bool telling_ ABSL_GUARDED_BY(mu_) = false;   // what was done is being told besides
   bool introduce_ ABSL_GUARDED_BY(mu_) = true;  // the chief may not know this worker
   int put_back_ ABSL_GUARDED_BY(mu_) = 0;       // requests that did not arrive
   bool over_ ABSL_GUARDED_BY(mu_) = false;      // no more work will come
   std::set<int64_t> held_ ABSL_GUARDED_BY(mu_);
   std::deque<LeasedWork> ready_ ABSL_GUARDED_BY(mu_);
-  std::vector<proto::BatchDone> done_ ABSL_GUARDED_BY(mu_);            // not told yet
+  std::vector<proto::BatchDone> done_ ABSL_GUARDED_BY(mu_);        // not told yet
+  std::vector<proto::BatchDone> asked_done_ ABSL_GUARDED_BY(mu_);  // by the question that is out
   std::vector<proto::EvaluationDone> evaluated_ ABSL_GUARDED_BY(mu_);  // likewise
   std::deque<Recent> recent_ ABSL_GUARDED_BY(mu_);
 
@@ -170,11 +172,13 @@ bool LeaseClientImpl::AskLocked(Patience* patience) {
   const proto::NextRequest request = RequestLocked(want);
   proto::NextReply reply;
   asking_ = true;
+  asked_done_.assign(request.done().begin(), request.done().end());
   const int put_back = put_back_;
   const MonotonicTime start = Clock::now();
   const grpc::Status status = CallLocked(
       kCall, [&](grpc::ClientContext* context) { return stub_->Next(context, request, &reply); });
   asking_ = false;
+  asked_done_.clear();
   if (!error_.ok()) return true;
   if (!status.ok()) {
     PutBackLocked(request);
@@ -230,7 +234,8 @@ void LeaseClientImpl::Run() {
   Patience patience;
   absl::MutexLock lock(&mu_);
   while (error_.ok()) {
-    if (!WantsLocked() && !ToTellLocked()) {
+    // A question that overtook what is told would be given a lease that is done once more.
+    if (telling_ || (!WantsLocked() && !ToTellLocked())) {
       changed_.Wait(&mu_);
     } else if (!AskLocked(&patience) && error_.ok()) {
       changed_.WaitWithTimeout(&mu_, absl::FromChrono(kBetween));
@@ -276,11 +281,15 @@ void LeaseClientImpl::Complete(proto::EvaluationDone done) {
 void LeaseClientImpl::CompletedLocked(int64_t lease) {
   held_.erase(lease);
   if (!asking_ || introduce_) return changed_.SignalAll();
-  // The chief may hold the question until it knows this.
+  // The chief may hold the question until it knows this. What the question tells is told again, for
+  // this call may overtake it: the chief numbers steps as it hears of them.
+  done_.insert(done_.begin(), asked_done_.begin(), asked_done_.end());
   const proto::NextRequest request = RequestLocked(false);
   proto::NextReply reply;
+  telling_ = true;
   const grpc::Status status = CallLocked(
       kTell, [&](grpc::ClientContext* context) { return stub_->Next(context, request, &reply); });
+  telling_ = false;
   if (!status.ok()) PutBackLocked(request);
   changed_.SignalAll();
 }

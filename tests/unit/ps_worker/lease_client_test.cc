@@ -38,6 +38,10 @@ class Chief final : public proto::Leases::Service {
       return {grpc::StatusCode::UNAVAILABLE, "not ready yet"};
     }
     if (!refusal.empty()) return {grpc::StatusCode::INVALID_ARGUMENT, refusal};
+    if (!request->want()) ++hearing;
+    changed.SignalAll();
+    while (!request->want() && slow_to_hear && !context->IsCancelled())
+      changed.WaitWithTimeout(&mutex, absl::Milliseconds(20));
     requests.push_back(*request);
     for (const proto::BatchDone& batch : request->done()) done.push_back(batch.lease());
     for (const proto::EvaluationDone& part : request->evaluated())
@@ -69,9 +73,9 @@ class Chief final : public proto::Leases::Service {
     changed.SignalAll();
   }
   template <typename Condition>
-  bool Await(const Condition& condition) {
+  bool Await(const Condition& condition, absl::Duration limit = absl::Seconds(10)) {
     absl::MutexLock lock(&mutex);
-    const absl::Time deadline = absl::Now() + absl::Seconds(10);
+    const absl::Time deadline = absl::Now() + limit;
     while (!condition())
       if (changed.WaitWithDeadline(&mutex, deadline)) return condition();
     return true;
@@ -81,8 +85,8 @@ class Chief final : public proto::Leases::Service {
   absl::CondVar changed;
   std::deque<proto::NextReply> answers;
   std::deque<proto::View> views;
-  bool away = false, abandon = false;
-  int turned_away = 0;
+  bool away = false, abandon = false, slow_to_hear = false;
+  int turned_away = 0, hearing = 0;
   std::string refusal;
   std::vector<proto::NextRequest> requests;
   std::vector<int64_t> done, evaluated;
@@ -198,6 +202,33 @@ TEST_F(LeaseClientTest, WhatIsDoneIsToldWhileAQuestionIsHeld) {
   EXPECT_TRUE(chief_.Await([&] { return chief_.evaluated.size() == 1; }));
   chief_.Answer(Reply(proto::NextReply::DONE));
   EXPECT_EQ(Take(), 0);
+}
+
+// To the chief, a lease that is neither held nor done is one whose answer did not arrive: it would
+// give it once more.
+TEST_F(LeaseClientTest, NoQuestionOvertakesWhatIsTold) {
+  chief_.Answer(Reply(proto::NextReply::TRAIN, 1));
+  Begin(1);
+  EXPECT_EQ(Take(), 1);
+  ASSERT_TRUE(chief_.Await([&] { return chief_.requests.size() == 2; }));
+  {
+    absl::MutexLock lock(&chief_.mutex);
+    chief_.slow_to_hear = true;
+  }
+  std::thread completing([&] { Complete(1); });
+  ASSERT_TRUE(chief_.Await([&] { return chief_.hearing == 1; }));
+  chief_.Answer(Reply(proto::NextReply::TRAIN, 2));
+  chief_.Answer(Reply(proto::NextReply::TRAIN, 3));
+  EXPECT_EQ(Take(), 2);
+  EXPECT_FALSE(chief_.Await([&] { return chief_.requests.size() > 2; }, absl::Milliseconds(200)));
+  {
+    absl::MutexLock lock(&chief_.mutex);
+    chief_.slow_to_hear = false;
+  }
+  completing.join();
+  EXPECT_EQ(Take(), 3);
+  absl::MutexLock lock(&chief_.mutex);
+  EXPECT_THAT(chief_.done, ElementsAre(1));
 }
 
 TEST_F(LeaseClientTest, ALostLeaseIsForgotten) {
