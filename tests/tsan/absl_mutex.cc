@@ -9,6 +9,9 @@ extern "C" {
 // abseil's own lock-order graph, under a spin lock of its own.
 const char* __tsan_default_suppressions() { return "race:GraphCycles::InsertEdge\n"; }
 
+// gRPC and protobuf are not built for it either: what they do among themselves looks like races.
+const char* __tsan_default_options() { return "ignore_noninstrumented_modules=1"; }
+
 void __real__ZN4absl7debian35Mutex4LockEv(void*);
 void __real__ZN4absl7debian35Mutex6UnlockEv(void*);
 void __real__ZN4absl7debian37CondVar4WaitEPNS0_5MutexE(void*, void*);
