@@ -47,6 +47,11 @@ void DirectorImpl::TakeMemberLocked(const AdmittedMember& member) {
   }
   if (role != "ps" || index < 0 || index >= static_cast<int>(servers_.size())) return;
   Server& server = *servers_[index];
+  // Its session was interrupted for a while; what it holds was not.
+  if (server.member.incarnation == member.incarnation) {
+    server.member = member;
+    return;
+  }
   if (server.member.incarnation != 0)
     LoseServerLocked(index, "another process has taken its place");
   server.member = member;

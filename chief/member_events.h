@@ -21,7 +21,9 @@ struct AdmittedMember {
 class MemberEvents {
  public:
   virtual ~MemberEvents() = default;
-  // It has joined and is told to start. Not before all declared members have joined once.
+  // It has joined and is told to start: at first not before all declared members have joined, by a
+  // restarted chief those that hold state at once. Again, for the same incarnation and without
+  // OnLost between, where its session was interrupted: it holds what it held.
   virtual void OnAdmitted(const AdmittedMember& member) = 0;
   // It is gone, or was given up; another process, or the same one, may be admitted later.
   virtual void OnLost(const std::string& task, uint64_t incarnation, const std::string& why) = 0;

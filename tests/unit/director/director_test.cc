@@ -134,6 +134,18 @@ TEST(Director, ALostWorkersWorkIsDoneByOthers) {
   EXPECT_EQ(cluster.ps(0).workers().at(1), cluster.incarnation(1));
 }
 
+TEST(Director, WhoseSessionWasInterruptedHoldsWhatItHeld) {
+  FakeCluster cluster({.job = SmallJob(), .train = 600});
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; });
+  cluster.AdmitAllAgain();
+  ASSERT_TRUE(cluster.Await().ok());
+  ExpectStepsInOrder(cluster.notes(), 120);
+  ExpectEveryExampleOnce(cluster, 2, 60);
+  for (int shard = 0; shard < 2; ++shard) EXPECT_EQ(cluster.value(shard), 1200);
+  EXPECT_EQ(cluster.director().record().lost_updates, 0);
+}
+
 TEST(Director, WithOneReplicaALostServerComesBackFromWhatWasReadLast) {
   FakeCluster cluster({.job = SmallJob(), .train = 600});
   cluster.notes().every_steps = 10;

@@ -426,6 +426,13 @@ void FakeCluster::ReturnPs(int task) {
   Admit(fmt::format("ps:{}", task), ps_incarnations_[task], false);
 }
 
+void FakeCluster::AdmitAllAgain() {
+  for (size_t task = 0; task < ps_.size(); ++task)
+    Admit(fmt::format("ps:{}", task), ps_incarnations_[task], true);
+  for (const auto& [index, worker] : workers_)
+    Admit(fmt::format("worker:{}", index), worker->incarnation, true);
+}
+
 void FakeCluster::LoseWorker(int worker) {
   workers_.at(worker)->dead = true;
   workers_.at(worker)->thread.join();

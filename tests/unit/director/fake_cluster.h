@@ -122,6 +122,7 @@ class FakeCluster {
 
   void LosePs(int task);
   void ReturnPs(int task);  // another process
+  void AdmitAllAgain();     // the same processes: their sessions were interrupted
   void LoseWorker(int worker);
   void StartWorker(int worker, bool again = false);
 
