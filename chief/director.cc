@@ -16,6 +16,8 @@ namespace {
 constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kRecord = std::chrono::seconds(1);
 constexpr Duration kWaitingLine = std::chrono::seconds(10);
+// How long after timeouts.resume a worker may take to find a chief that was restarted.
+constexpr Duration kReturn = std::chrono::seconds(4);
 
 }  // namespace
 
@@ -196,6 +198,11 @@ void DirectorImpl::AdoptLocked(const Json& record) {
   test_due_ = record.at("test_due");
   for (const auto& [index, member] : workers_)
     table_->SetWorker(index, member.incarnation, /*told=*/member.again);
+  // Those that have not found this chief yet may have completed much that the record does not know.
+  for (const Json& worker : record.at("workers"))
+    if (!workers_.contains(worker.at(0)))
+      table_->SetWorker(worker.at(0), worker.at(1), /*told=*/true);
+  await_workers_until_ = Clock::now() + options_.job.timeouts.resume + kReturn;
   table_->HearThem();
   LogInfo("the servers hold this run's state: going on after step {}, {}", table_->steps(),
           Describe(placements_));
@@ -316,6 +323,18 @@ absl::Status DirectorImpl::End(const absl::Status& outcome) {
   return status;
 }
 
+// Whoever worked for the chief before this one, and does not come, is lost.
+void DirectorImpl::GiveUpAbsentLocked() {
+  if (!await_workers_until_ || Clock::now() < *await_workers_until_) return;
+  await_workers_until_.reset();
+  for (const auto& [index, incarnation] : table_->workers()) {
+    if (workers_.contains(index)) continue;
+    LogWarning("worker {} did not come back to this chief: it is lost", index);
+    table_->LoseWorker(index);
+    NewWorkersLocked();
+  }
+}
+
 // One look at everything. True: all is done and saved.
 absl::StatusOr<bool> DirectorImpl::Turn() {
   {
@@ -324,6 +343,7 @@ absl::StatusOr<bool> DirectorImpl::Turn() {
     if (!woken_) wake_.WaitWithTimeout(&mu_, absl::FromChrono(kTick));
     woken_ = false;
     if (!failed_.ok()) return failed_;
+    GiveUpAbsentLocked();
     AnswerHeldLocked(Clock::now(), &answered);
   }
   if (!report_start_) ReportSteps();

@@ -123,6 +123,7 @@ class DirectorImpl final : public Director,
   void NewWorkersLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NewRecordLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckLevelsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GiveUpAbsentLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool RecordIsKeptLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Present PresentLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RestoreShards();
@@ -203,6 +204,8 @@ class DirectorImpl final : public Director,
   absl::Status failed_ ABSL_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<Server>> servers_ ABSL_GUARDED_BY(mu_);
   std::map<int, AdmittedMember> workers_ ABSL_GUARDED_BY(mu_);
+  // Of a chief that was restarted: until then those of the record are waited for.
+  std::optional<MonotonicTime> await_workers_until_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<WorkTable> table_ ABSL_GUARDED_BY(mu_);
 
   // Levels that every ps is brought to, in this order: workers, record, view.

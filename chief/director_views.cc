@@ -177,9 +177,16 @@ void DirectorImpl::NewRecordLocked() {
   Json places = Json::array();
   for (const ShardPlacement& shard : placements_)
     places.push_back(Json::array({shard.primary, shard.backup, shard.in_sync}));
-  const Json record = {{"view", view_.number()},          {"placements", std::move(places)},
-                       {"work", table_->ToRecord()},      {"global_batch_size", global_batch_size_},
-                       {"lost_updates", lost_updates_},   {"validation_due", recorded_due_.first},
+  Json workers = Json::array();
+  for (const auto& [index, incarnation] : table_->workers())
+    workers.push_back(Json::array({index, incarnation}));
+  const Json record = {{"view", view_.number()},
+                       {"placements", std::move(places)},
+                       {"workers", std::move(workers)},
+                       {"work", table_->ToRecord()},
+                       {"global_batch_size", global_batch_size_},
+                       {"lost_updates", lost_updates_},
+                       {"validation_due", recorded_due_.first},
                        {"test_due", recorded_due_.second}};
   record_ = Dump(record);
   ++record_version_;

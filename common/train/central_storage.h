@@ -1,0 +1,22 @@
+// The strategy central_storage: the variables of an optimizer and its slots exist once, on the CPU
+// of the one process, and are updated there; each replica computes with a copy on its own device.
+// What an update gives is the same as with an optimizer of its own for each replica.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/json.h"
+#include "common/train/optimizer.h"
+
+namespace muster {
+
+// One optimizer for each replica, in their order: the first one applies the update, the others wait
+// for it, `timeout` at most, and all take the new parameters. To be used by their replicas' threads
+// side by side; all replicas make the same updates. `parameters` are the replicas', by replica. A
+// first replica on the CPU computes with the variables themselves.
+absl::StatusOr<std::vector<std::unique_ptr<Optimizer>>> MakeCentralOptimizers(
+    const Json& spec, const std::vector<std::vector<at::Tensor>>& parameters, Duration timeout);
+
+}  // namespace muster
