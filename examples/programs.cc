@@ -16,6 +16,7 @@ struct BuiltIn {
 constexpr BuiltIn kBuiltIn[] = {
     {"fashion_mnist", MakeFashionMnist},
     {"linear", MakeLinear},
+    {"matrix_factorization", MakeMatrixFactorization},
 };
 
 bool EndsWith(const std::string& text, std::string_view ending) {

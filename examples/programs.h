@@ -14,5 +14,6 @@ absl::StatusOr<ProgramFactory> FindProgram(const Json& program);
 // The built-in programs, each in its own file; to add one, list it in programs.cc.
 std::unique_ptr<Program> MakeFashionMnist();
 std::unique_ptr<Program> MakeLinear();
+std::unique_ptr<Program> MakeMatrixFactorization();
 
 }  // namespace muster

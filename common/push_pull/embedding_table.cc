@@ -64,11 +64,8 @@ class Index {
 
   void Prefetch(uint64_t hash) const { __builtin_prefetch(&entries_[hash & Mask()]); }
   // The key's entry, or the free one where it belongs.
-  Entry& At(uint64_t key, uint64_t hash) {
-    size_t at = hash & Mask();
-    while (entries_[at].row != nullptr && entries_[at].key != key) at = (at + 1) & Mask();
-    return entries_[at];
-  }
+  Entry& At(uint64_t key, uint64_t hash) { return entries_[PlaceOf(key, hash)]; }
+  const Entry& At(uint64_t key, uint64_t hash) const { return entries_[PlaceOf(key, hash)]; }
   void Put(Entry& free, uint64_t key, float* row) {
     free = {key, row};
     if (2 * ++size_ > entries_.size()) Grow();
@@ -78,6 +75,11 @@ class Index {
 
  private:
   size_t Mask() const { return entries_.size() - 1; }
+  size_t PlaceOf(uint64_t key, uint64_t hash) const {
+    size_t at = hash & Mask();
+    while (entries_[at].row != nullptr && entries_[at].key != key) at = (at + 1) & Mask();
+    return at;
+  }
   void Grow() {
     std::vector<Entry> old(2 * entries_.size());
     old.swap(entries_);
@@ -112,6 +114,7 @@ class EmbeddingTableImpl final : public EmbeddingTable {
         shards_(options.shards) {}
 
   absl::Status Pull(std::span<const uint64_t> keys, std::span<float> rows) override;
+  absl::Status Peek(std::span<const uint64_t> keys, std::span<float> rows) const override;
   absl::Status Push(std::span<const uint64_t> keys, std::span<const float> gradients,
                     double learning_rate) override;
   int64_t size() const override;
@@ -204,6 +207,34 @@ absl::Status EmbeddingTableImpl::Pull(std::span<const uint64_t> keys, std::span<
       __builtin_prefetch(row);
       found.emplace_back(row, place);
     });
+    for (const auto& [row, place] : found) std::copy_n(row, width, rows.data() + place * width);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EmbeddingTableImpl::Peek(std::span<const uint64_t> keys, std::span<float> rows) const {
+  MUSTER_RETURN_IF_ERROR(Check(keys.size(), rows.size()));
+  const Sorted sorted = Sort(keys);
+  const auto width = static_cast<size_t>(options_.width);
+  std::vector<std::pair<const float*, uint32_t>> found;
+  for (size_t s = 0; s < shards_.size(); ++s) {
+    const std::span places(sorted.places.data() + sorted.begin[s],
+                           sorted.begin[s + 1] - sorted.begin[s]);
+    found.clear();
+    const Shard& shard = shards_[s];
+    absl::MutexLock lock(&shard.mu);
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (i + kAhead < places.size()) shard.index.Prefetch(Mix(keys[places[i + kAhead]]));
+      const uint64_t key = keys[places[i]];
+      const float* row = shard.index.At(key, Mix(key)).row;
+      if (row != nullptr) {
+        __builtin_prefetch(row);
+        found.emplace_back(row, places[i]);
+      } else {
+        Initialize(options_.initializer, options_.seed, key,
+                   rows.subspan(places[i] * width, width));
+      }
+    }
     for (const auto& [row, place] : found) std::copy_n(row, width, rows.data() + place * width);
   }
   return absl::OkStatus();

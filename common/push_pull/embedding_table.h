@@ -40,6 +40,8 @@ class EmbeddingTable {
 
   // Rows of `keys`, in their order, [keys][width].
   virtual absl::Status Pull(std::span<const uint64_t> keys, std::span<float> rows) = 0;
+  // The same, but a row that is not there is told as it would begin, and not made.
+  virtual absl::Status Peek(std::span<const uint64_t> keys, std::span<float> rows) const = 0;
   // One update of each row; `gradients` is [keys][width]. A key that comes twice is updated twice.
   // The rule's step counts calls.
   virtual absl::Status Push(std::span<const uint64_t> keys, std::span<const float> gradients,
@@ -50,6 +52,7 @@ class EmbeddingTable {
   virtual int64_t row_elements() const = 0;  // of a parameter and its slots
 
   // Every row with its slots, in no order; a shard is locked meanwhile. `visit` must not call back.
+  // A row stays where it is as long as the table lives.
   virtual void Export(
       const std::function<void(uint64_t key, std::span<const float> row)>& visit) const = 0;
   // Puts a row with its slots, as Export told it.

@@ -39,6 +39,7 @@ class CheckpointEvaluatorImpl : public CheckpointEvaluator {
 absl::Status CheckpointEvaluatorImpl::Build() {
   for (const c10::Device& device : options_.devices) {
     MUSTER_ASSIGN_OR_RETURN(auto replica, Replica::Make(options_.job, options_.factory, device));
+    if (!replicas_.empty()) replica->ShareTables(*replicas_[0]);
     replicas_.push_back(std::move(replica));
   }
   const auto& declared = replicas_.at(0)->datasets();

@@ -7,13 +7,14 @@
 #include <algorithm>
 
 #include "common/data/pipeline.h"
+#include "common/train/embedding_step.h"
 #include "common/train/precision.h"
 
 namespace muster {
 
 class EvaluationImpl {
  public:
-  EvaluationImpl(const Replica& replica, Split split) : replica(replica), split(split) {
+  EvaluationImpl(Replica* of, Split split) : replica(*of), split(split), rows(of) {
     int64_t width = 2;  // loss, examples
     for (const NamedMetric& metric : replica.metrics()) width += metric.metric->width();
     sums = at::zeros({width}, at::TensorOptions().dtype(at::kDouble).device(replica.device()));
@@ -30,12 +31,17 @@ class EvaluationImpl {
   at::Tensor sums;
   // Of the batch under way.
   int64_t examples = 0;
+  LookedUpRows rows;
+  std::vector<uint32_t> numbers;
   bool summary_wanted = false;
   SummaryData summary;
 };
 
 Split Evaluation::split() const { return impl_->split; }
 at::Device Evaluation::device() const { return impl_->replica.device(); }
+at::Tensor Evaluation::lookup(EmbeddingHandle table, const at::Tensor& keys) {
+  return impl_->rows.Lookup(table, keys, &impl_->numbers);
+}
 void Evaluation::loss(const at::Tensor& per_example) {
   if (per_example.dim() != 1 || per_example.size(0) != impl_->examples) {
     throw StatusError(ProgramError(fmt::format(
@@ -93,6 +99,7 @@ class StopVote {
 absl::Status RunBatch(const Job& job, Replica* replica, data::Batch batch, int64_t examples,
                       EvaluationImpl* evaluation) {
   evaluation->examples = examples;
+  evaluation->rows.Clear();
   evaluation->sums[1].add_(static_cast<double>(examples));
   for (at::Tensor& t : batch) t = t.to(replica->device(), /*non_blocking=*/true);
   Evaluation handle(evaluation);
@@ -132,7 +139,7 @@ absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicato
   PassResult result;
   absl::Status status = CatchProgramErrors("evaluating", [&] {
     replica->SetTraining(false);
-    EvaluationImpl evaluation(*replica, options.split);
+    EvaluationImpl evaluation(replica, options.split);
     auto stopped = RunBatches(job, replica, communicator, options, &evaluation);
     replica->SetTraining(true);
     ThrowIfError(stopped.status());
@@ -156,7 +163,7 @@ absl::StatusOr<std::vector<double>> EvaluatePart(const Job& job, Replica* replic
   std::vector<double> sums;
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("evaluating", [&] {
     replica->SetTraining(false);
-    EvaluationImpl evaluation(*replica, split);
+    EvaluationImpl evaluation(replica, split);
     const absl::Status ran = RunBatch(job, replica, std::move(batch), examples, &evaluation);
     replica->SetTraining(true);
     ThrowIfError(ran);

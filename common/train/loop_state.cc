@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "common/train/embedding_state.h"
 #include "common/train/precision.h"
 
 namespace muster {
@@ -86,6 +87,7 @@ void BroadcastState(Replica* replica, Communicator* communicator, int owner, Loo
   Broadcast(tensors, replica->device(), communicator, owner);
   const double* next = host.const_data_ptr<double>();
   VisitNumbers(state, [&next](double* number) { *number = *next++; });
+  BroadcastTables(replica, communicator, owner, state->steps);
 }
 
 }  // namespace muster

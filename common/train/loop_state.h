@@ -43,7 +43,7 @@ LoopState InitialLoopState(const Job& job, const Replica& replica);
 // holds. They throw StatusError.
 void BroadcastBatchSize(c10::Device device, Communicator* communicator, int owner,
                         LoopState* state);
-// The replica's parameters, buffers and slots, and the whole LoopState.
+// The replica's parameters, buffers, slots and tables, and the whole LoopState.
 void BroadcastState(Replica* replica, Communicator* communicator, int owner, LoopState* state);
 
 }  // namespace muster

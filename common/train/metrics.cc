@@ -15,6 +15,8 @@
 #include <ATen/ops/sub.h>
 #include <ATen/ops/sum.h>
 
+#include <cmath>
+
 namespace muster {
 namespace {
 
@@ -150,6 +152,13 @@ class MeanSquaredError : public Ratio {
   }
 };
 
+class RootMeanSquaredError : public MeanSquaredError {
+ public:
+  double Result(const std::vector<double>& sums) const override {
+    return std::sqrt(MeanSquaredError::Result(sums));
+  }
+};
+
 class MeanAbsoluteError : public Ratio {
  public:
   at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
@@ -170,6 +179,9 @@ std::shared_ptr<const Metric> MakeBinaryAccuracy(double threshold) {
 }
 std::shared_ptr<const Metric> MakeMeanSquaredError() {
   return std::make_shared<MeanSquaredError>();
+}
+std::shared_ptr<const Metric> MakeRootMeanSquaredError() {
+  return std::make_shared<RootMeanSquaredError>();
 }
 std::shared_ptr<const Metric> MakeMeanAbsoluteError() {
   return std::make_shared<MeanAbsoluteError>();

@@ -33,7 +33,8 @@ std::shared_ptr<const Metric> MakeTopKAccuracy(
     int k);  // likewise; classes that tie at the edge are all among the top k
 std::shared_ptr<const Metric> MakeBinaryAccuracy(
     double threshold);  // output [batch] or [batch, 1], target 0 or 1
-std::shared_ptr<const Metric> MakeMeanSquaredError();  // equal shapes, mean over all elements
+std::shared_ptr<const Metric> MakeMeanSquaredError();      // equal shapes, mean over all elements
+std::shared_ptr<const Metric> MakeRootMeanSquaredError();  // its root
 std::shared_ptr<const Metric> MakeMeanAbsoluteError();
 
 }  // namespace muster

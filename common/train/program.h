@@ -41,6 +41,20 @@ struct OptimizerHandle {
 struct MetricHandle {
   int index = -1;
 };
+struct EmbeddingHandle {
+  int index = -1;
+};
+
+// A table of rows by key, made as they are first updated: docs/embeddings.md.
+struct EmbeddingOptions {
+  int64_t width = 16;  // of a row
+  // "zeros", or {"name": "uniform" | "normal" | "constant", "scale": s}: in [-s, s), with standard
+  // deviation s, or s itself. What a row begins with is a function of (seed, table, key).
+  Json initializer = {{"name", "uniform"}, {"scale", 0.05}};
+  // The program's defaults, as an optimizer's. null learning rate: the optimizer's own.
+  Json optimizer = "adagrad";
+  Json learning_rate = nullptr;
+};
 
 struct DatasetOptions {
   bool drop_remainder =
@@ -66,6 +80,9 @@ class Builder {
   // optimizer's name where a program has several.
   OptimizerHandle optimizer(const std::string& name, const std::vector<std::string>& models,
                             Json optimizer, Json learning_rate);
+  // A table whose rows are looked up by key; every minimize() trains them. The job's "optimizer"
+  // and "learning_rate" replace the options' as they do an optimizer's, by the table's name.
+  EmbeddingHandle embedding(const std::string& name, EmbeddingOptions options = {});
   // `make` is called once a process. A split without a dataset is left out; training needs one.
   void dataset(Split split, std::function<absl::StatusOr<data::DatasetPtr>()> make,
                DatasetOptions options = {});
@@ -93,7 +110,12 @@ class Step {
   // process share LibTorch's default generator, this one they do not.
   at::Generator generator();
 
-  // Differentiates with respect to the optimizer's parameters only, all-reduces the gradients and
+  // Rows of a table, float32, [..., width] for integer keys of any shape. The gradients that this
+  // step's minimize() calls leave in them are summed by key over the step and over all replicas,
+  // and applied as one update of each row when the step commits.
+  at::Tensor lookup(EmbeddingHandle table, const at::Tensor& keys);
+  // Differentiates with respect to the optimizer's parameters (and the rows that were looked up)
+  // only, all-reduces the gradients and
   // applies the update. `per_example_loss` has shape [batch]; the examples are summed and divided
   // as the job's loss_reduction says.
   void minimize(OptimizerHandle optimizer, const at::Tensor& per_example_loss);
@@ -130,6 +152,8 @@ class Evaluation {
   explicit Evaluation(EvaluationImpl* impl) : impl_(impl) {}
   Split split() const;
   at::Device device() const;
+  // As Step's.
+  at::Tensor lookup(EmbeddingHandle table, const at::Tensor& keys);
   // The metric "loss": a mean over all examples.
   void loss(const at::Tensor& per_example_loss);
   void update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target = {});

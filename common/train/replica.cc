@@ -11,6 +11,9 @@
 #include <algorithm>
 #include <set>
 
+#include "common/base/hash.h"
+#include "common/train/step.h"
+
 namespace muster {
 
 const char* SplitName(Split split) {
@@ -123,6 +126,56 @@ class BuilderImpl {
     replica->datasets_[split] = {std::move(make), options};
   }
 
+  EmbeddingHandle AddEmbedding(const std::string& name, const EmbeddingOptions& options) {
+    CheckName("embedding", name);
+    NamedEmbedding table;
+    table.name = name;
+    if (options.width < 1)
+      Fail(
+          fmt::format("the width of embedding \"{}\" must be above 0, is {}", name, options.width));
+    table.optimizer = Choose(job.optimizer, name, options.optimizer);
+    table.learning_rate = Choose(job.learning_rate, name, options.learning_rate);
+    if (table.learning_rate.is_null()) table.learning_rate = DefaultLearningRate(table.optimizer);
+    auto initializer = ParseInitializer(options.initializer);
+    if (!initializer.ok()) throw StatusError(initializer.status());
+    auto spec = ParseOptimizer(table.optimizer);
+    if (!spec.ok()) throw StatusError(spec.status());
+    const ClipOptions& clip = spec->clip;
+    if (clip.clipvalue > 0 || clip.clipnorm > 0 || clip.global_clipnorm > 0) {
+      throw StatusError(ConfigurationError(fmt::format(
+          "the optimizer of embedding \"{}\" clips gradients, which tables cannot do: give it an "
+          "optimizer of its own, by its name",
+          name)));
+    }
+    table.options.width = options.width;
+    table.options.initializer = *initializer;
+    table.options.rule = spec->rule;
+    table.options.seed = MixSeed(job.seed, {Fnv1a(name)});
+    replica->embeddings_.push_back(std::move(table));
+    return {static_cast<int>(replica->embeddings_.size()) - 1};
+  }
+
+  // In the job file a table is addressed as an optimizer is, and in a checkpoint as a model.
+  void CheckEmbeddingNames() {
+    for (const NamedEmbedding& table : replica->embeddings_) {
+      for (const NamedOptimizer& optimizer : replica->optimizers_) {
+        if (optimizer.name == table.name)
+          Fail(fmt::format("an optimizer and an embedding are named \"{}\"", table.name));
+      }
+      for (const NamedModel& model : replica->models_) {
+        if (model.name == table.name)
+          Fail(fmt::format("a model and an embedding are named \"{}\"", table.name));
+        const auto clashes = [&](const auto& named) {
+          return named.first == table.name + ".keys" || named.first == table.name + ".rows";
+        };
+        if (std::any_of(model.parameters.begin(), model.parameters.end(), clashes) ||
+            std::any_of(model.buffers.begin(), model.buffers.end(), clashes))
+          Fail(fmt::format("a part of model \"{}\" and an embedding are named \"{}\"", model.name,
+                           table.name));
+      }
+    }
+  }
+
   MetricHandle AddMetric(const std::string& name, std::shared_ptr<const Metric> metric) {
     CheckName("metric", name);
     if (name == "loss") Fail("the metric name \"loss\" is the loop's own");
@@ -144,6 +197,9 @@ OptimizerHandle Builder::optimizer(const std::string& name, const std::vector<st
 void Builder::dataset(Split split, std::function<absl::StatusOr<data::DatasetPtr>()> make,
                       DatasetOptions options) {
   impl_->AddDataset(split, std::move(make), options);
+}
+EmbeddingHandle Builder::embedding(const std::string& name, EmbeddingOptions options) {
+  return impl_->AddEmbedding(name, options);
 }
 MetricHandle Builder::metric(const std::string& name, std::shared_ptr<const Metric> metric) {
   return impl_->AddMetric(name, std::move(metric));
@@ -172,6 +228,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
     replica->program_ = factory();
     Builder builder(&impl);
     replica->program_->build(builder);
+    impl.CheckEmbeddingNames();
   }));
   MUSTER_RETURN_IF_ERROR(impl.args.Finish());
   if (replica->models_.empty()) return ProgramError("build: the program declares no model");
@@ -183,6 +240,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
     if (!value->is_object() || value->contains("name")) continue;
     std::vector<std::string> names;
     for (const NamedOptimizer& optimizer : replica->optimizers_) names.push_back(optimizer.name);
+    for (const NamedEmbedding& table : replica->embeddings_) names.push_back(table.name);
     for (const auto& item : value->items()) {
       if (std::find(names.begin(), names.end(), item.key()) != names.end()) continue;
       const std::string nearest = Nearest(item.key(), names);
@@ -193,6 +251,9 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
     }
   }
   replica->AddHooks();
+  std::vector<EmbeddingTable::Options> tables;
+  for (const NamedEmbedding& table : replica->embeddings_) tables.push_back(table.options);
+  replica->tables_ = std::make_shared<LocalEmbeddings>(std::move(tables));
   return replica;
 }
 
@@ -253,7 +314,7 @@ int64_t Replica::Digest() const {
         hash = (hash ^ static_cast<unsigned char>(data[i])) * 1099511628211ull;
     }
   }
-  return static_cast<int64_t>(hash);
+  return static_cast<int64_t>(hash ^ tables_->Digest());
 }
 
 void Replica::SetTraining(bool training) {
@@ -281,6 +342,11 @@ absl::Status Replica::Attach(std::vector<std::unique_ptr<GradientSink>> sinks,
     if (!schedule.ok()) return schedule.status();
     optimizers_[o].schedule = *std::move(schedule);
     optimizers_[o].gradients = std::move(sinks.at(o));
+  }
+  for (NamedEmbedding& table : embeddings_) {
+    auto schedule = MakeSchedule(table.learning_rate, context);
+    if (!schedule.ok()) return schedule.status();
+    table.schedule = *std::move(schedule);
   }
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/train/embedding_store.h"
 #include "common/train/gradient_buckets.h"
 #include "common/train/job.h"
 #include "common/train/optimizer.h"
@@ -43,6 +44,13 @@ struct NamedMetric {
   std::shared_ptr<const Metric> metric;
 };
 
+struct NamedEmbedding {
+  std::string name;
+  EmbeddingTable::Options options;
+  Json optimizer, learning_rate;
+  std::unique_ptr<Schedule> schedule;  // once the length of an epoch is known
+};
+
 struct DatasetDeclaration {
   std::function<absl::StatusOr<data::DatasetPtr>()> make;
   DatasetOptions options;
@@ -63,12 +71,24 @@ class Replica {
   std::vector<NamedOptimizer>& optimizers() { return optimizers_; }
   const std::vector<NamedOptimizer>& optimizers() const { return optimizers_; }
   const std::vector<NamedMetric>& metrics() const { return metrics_; }
+  const std::vector<NamedEmbedding>& embeddings() const { return embeddings_; }
+  // The tables of this process, in the order of embeddings().
+  LocalEmbeddings& tables() { return *tables_; }
+  const LocalEmbeddings& tables() const { return *tables_; }
+  // Once a process, for all replicas but the first: they share its tables from then on.
+  void ShareTables(const Replica& first) { tables_ = first.tables_, owns_tables_ = false; }
+  // The replica that restores the tables, and answers for them, on behalf of all that share them.
+  bool owns_tables() const { return owns_tables_; }
+  // Where steps and passes look rows up; tables() unless it was set.
+  EmbeddingStore& embedding_store() { return remote_ != nullptr ? *remote_ : *tables_; }
+  void set_embedding_store(EmbeddingStore* store) { remote_ = store; }
   const std::map<Split, DatasetDeclaration>& datasets() const { return datasets_; }
   // Buffers of floating point (running statistics), which replicas average; in a fixed order.
   const std::vector<at::Tensor>& float_buffers() const { return float_buffers_; }
-  // Everything a new member must be given: parameters, buffers, optimizer slots; in a fixed order.
+  // Everything a new member must be given but tables: parameters, buffers, optimizer slots; in a
+  // fixed order.
   std::vector<at::Tensor> state() const;
-  // 64 bits over all parameters, to compare replicas.
+  // 64 bits over all parameters and tables, to compare replicas.
   int64_t Digest() const;
 
   void SetTraining(bool training);
@@ -94,6 +114,10 @@ class Replica {
   std::vector<NamedModel> models_;
   std::vector<NamedOptimizer> optimizers_;
   std::vector<NamedMetric> metrics_;
+  std::vector<NamedEmbedding> embeddings_;
+  std::shared_ptr<LocalEmbeddings> tables_;
+  bool owns_tables_ = true;
+  EmbeddingStore* remote_ = nullptr;
   std::map<Split, DatasetDeclaration> datasets_;
   std::vector<at::Tensor> float_buffers_;
   int active_ = -1;

@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "absl/synchronization/mutex.h"
+#include "common/train/embedding_state.h"
 
 namespace muster {
 namespace {
@@ -177,6 +178,16 @@ void Lay(const NamedTensors& tensors, size_t* offset, TensorSet* set, std::vecto
   }
 }
 
+void Lay(const std::vector<checkpoint::TensorInfo>& tables, size_t* offset, TensorSet* set,
+         std::vector<size_t>* places) {
+  for (const checkpoint::TensorInfo& info : tables) {
+    checkpoint::Tensor& placed = set->tensors.emplace_back();
+    static_cast<checkpoint::TensorInfo&>(placed) = info;
+    places->push_back(*offset);
+    *offset = Aligned(*offset + placed.bytes());
+  }
+}
+
 struct Copy {
   char* to;
   const char* from;
@@ -248,6 +259,9 @@ absl::StatusOr<checkpoint::Snapshot> SnapshotTaker::Take(const Replica& replica,
   std::vector<size_t> model_places, optimizer_places;
   Lay(model, &bytes, &snapshot.model, &model_places);
   Lay(optimizer, &bytes, &snapshot.optimizer, &optimizer_places);
+  const TableSnapshot tables(replica);
+  Lay(tables.model(), &bytes, &snapshot.model, &model_places);
+  Lay(tables.optimizer(), &bytes, &snapshot.optimizer, &optimizer_places);
   const bool cpu = replica.device().is_cpu();
   const auto memory = Pool::Get(pool_, std::max(bytes, kAlignment), !cpu);
   if (memory == nullptr) {
@@ -255,14 +269,21 @@ absl::StatusOr<checkpoint::Snapshot> SnapshotTaker::Take(const Replica& replica,
         fmt::format("no memory for a copy of the state, {} bytes", bytes));
   }
   snapshot.model.memory = snapshot.optimizer.memory = memory;
-  for (size_t i = 0; i < model.size(); ++i)
-    snapshot.model.tensors[i].data = memory->data() + model_places[i];
-  for (size_t i = 0; i < optimizer.size(); ++i)
-    snapshot.optimizer.tensors[i].data = memory->data() + optimizer_places[i];
+  std::vector<char*> model_data, optimizer_data;
+  for (size_t i = 0; i < model_places.size(); ++i) {
+    model_data.push_back(memory->data() + model_places[i]);
+    snapshot.model.tensors[i].data = model_data.back();
+  }
+  for (size_t i = 0; i < optimizer_places.size(); ++i) {
+    optimizer_data.push_back(memory->data() + optimizer_places[i]);
+    snapshot.optimizer.tensors[i].data = optimizer_data.back();
+  }
   std::vector<Copy> copies;
   CopyOut(model, snapshot.model, cpu, &copies);
   CopyOut(optimizer, snapshot.optimizer, cpu, &copies);
   CopyAll(copies);
+  tables.CopyOut(std::span(model_data).subspan(model.size()),
+                 std::span(optimizer_data).subspan(optimizer.size()));
   // The copies off a device are under way on its stream, before the next step's work.
   if (!cpu)
     c10::impl::VirtualGuardImpl(replica.device().type()).getStream(replica.device()).synchronize();
@@ -292,17 +313,27 @@ std::string Describe(DType type, at::IntArrayRef shape) {
                      fmt::join(shape, ", "));
 }
 
-// OK if `set` holds exactly these tensors.
+absl::Status DoesNotFit(const checkpoint::Snapshot& snapshot, const std::string& what) {
+  return ConfigurationError(
+      fmt::format("the checkpoint of step {} does not fit the program: {}; was the program "
+                  "changed since?",
+                  snapshot.state.step, what));
+}
+
+absl::StatusOr<TableRestore> FindTables(const checkpoint::Snapshot& snapshot,
+                                        const Replica& replica, bool slots) {
+  return TableRestore::Find(snapshot, replica, slots, [&snapshot](const std::string& what) {
+    return DoesNotFit(snapshot, what);
+  });
+}
+
+// OK if `set` holds exactly these tensors, and the tables'.
 absl::Status CheckFits(const checkpoint::Snapshot& snapshot, const TensorSet& set,
-                       const NamedTensors& tensors) {
-  const auto refuse = [&snapshot](const std::string& what) {
-    return ConfigurationError(
-        fmt::format("the checkpoint of step {} does not fit the program: {}; was the program "
-                    "changed since?",
-                    snapshot.state.step, what));
-  };
+                       const NamedTensors& tensors, const TableRestore& tables) {
+  const auto refuse = [&snapshot](const std::string& what) { return DoesNotFit(snapshot, what); };
   std::map<std::string_view, const checkpoint::Tensor*> there;
-  for (const checkpoint::Tensor& tensor : set.tensors) there[tensor.name] = &tensor;
+  for (const checkpoint::Tensor& tensor : set.tensors)
+    if (!tables.Has(tensor)) there[tensor.name] = &tensor;
   for (const auto& [name, tensor] : tensors) {
     const auto found = there.find(name);
     if (found == there.end()) return refuse(fmt::format("\"{}\" is not in it", name));
@@ -335,7 +366,10 @@ absl::Status CopyIn(const TensorSet& set, const NamedTensors& tensors) {
 
 absl::Status RestoreModels(const checkpoint::Snapshot& snapshot, Replica* replica) {
   const NamedTensors model = ModelTensors(*replica);
-  MUSTER_RETURN_IF_ERROR(CheckFits(snapshot, snapshot.model, model));
+  MUSTER_ASSIGN_OR_RETURN(const TableRestore tables,
+                          FindTables(snapshot, *replica, /*slots=*/false));
+  MUSTER_RETURN_IF_ERROR(CheckFits(snapshot, snapshot.model, model, tables));
+  MUSTER_RETURN_IF_ERROR(tables.Apply(snapshot.state.step, replica));
   return CopyIn(snapshot.model, model);
 }
 
@@ -343,8 +377,10 @@ absl::Status RestoreReplica(const checkpoint::Snapshot& snapshot, const Job& job
                             LoopState* state) {
   const checkpoint::TrainingState& saved = snapshot.state;
   const NamedTensors model = ModelTensors(*replica), optimizer = OptimizerTensors(*replica);
-  MUSTER_RETURN_IF_ERROR(CheckFits(snapshot, snapshot.model, model));
-  MUSTER_RETURN_IF_ERROR(CheckFits(snapshot, snapshot.optimizer, optimizer));
+  MUSTER_ASSIGN_OR_RETURN(const TableRestore tables,
+                          FindTables(snapshot, *replica, /*slots=*/true));
+  MUSTER_RETURN_IF_ERROR(CheckFits(snapshot, snapshot.model, model, tables));
+  MUSTER_RETURN_IF_ERROR(CheckFits(snapshot, snapshot.optimizer, optimizer, tables));
   LoopState next = InitialLoopState(job, *replica);
   // At the start of an epoch there is nothing in the sums that other metrics would lack.
   if (saved.epoch_metric_sums.size() == next.epoch_metric_sums.size()) {
@@ -357,6 +393,7 @@ absl::Status RestoreReplica(const checkpoint::Snapshot& snapshot, const Job& job
   }
   MUSTER_RETURN_IF_ERROR(CopyIn(snapshot.model, model));
   MUSTER_RETURN_IF_ERROR(CopyIn(snapshot.optimizer, optimizer));
+  MUSTER_RETURN_IF_ERROR(tables.Apply(saved.step, replica));
   next.steps = saved.step;
   next.position = {saved.epoch, saved.offset};
   next.examples = saved.examples;

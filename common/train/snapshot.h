@@ -4,6 +4,8 @@
 //   model      "<model>.<parameter or buffer>"; a program's only model goes without the prefix, so
 //              that the file is that module's state_dict
 //   optimizer  "<optimizer>.<model>.<parameter>.<slot>", likewise
+//
+// and embedding tables behind them (embedding_state.h).
 #pragma once
 
 #include <memory>

@@ -124,6 +124,7 @@ void StepImpl::ApplyBuffers(const at::Tensor& averaged) {
 }
 
 void StepImpl::Reset() {
+  embeddings_.Begin();
   shape_.clear();
   deferred_ = -1;
   objective_sum_ = at::Tensor();
@@ -149,6 +150,7 @@ absl::Status StepImpl::RunMicroBatches(const data::Batch& batch, const StepRunne
     }
     minimized_.clear();
     generator_seeded_ = false;
+    embeddings_.BeginMicroBatch();
     SeedDefaultGenerator();
     AutocastScope autocast(job_.precision, replica_->device());
     Step step(this);
@@ -193,7 +195,17 @@ absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch
   return result;
 }
 
+absl::Status StepImpl::ExchangeEmbeddings() {
+  if (replica_->embeddings().empty()) return absl::OkStatus();
+  Enter(Phase::kReduce);
+  const MonotonicTime start = Clock::now();
+  const absl::Status status = embeddings_.Exchange();
+  wait_seconds_ += Seconds(Clock::now() - start);
+  return status;
+}
+
 absl::Status StepImpl::Commit(StepResult* result) {
+  MUSTER_RETURN_IF_ERROR(ExchangeEmbeddings());
   at::Tensor control = MakeControl();
   if (deferred_ >= 0 &&
       control.numel() > replica_->optimizers()[deferred_].gradients->control_capacity()) {
@@ -207,7 +219,10 @@ absl::Status StepImpl::Commit(StepResult* result) {
   MUSTER_RETURN_IF_ERROR(ReadControl(control, result));
   // From here on every replica commits.
   committed_ = settled_ = true;
-  if (deferred_ >= 0) MUSTER_RETURN_IF_ERROR(Update(deferred_));
+  if (!embeddings_.Unscale(scaler_)) skipped_ = true;
+  if (deferred_ >= 0 && !skipped_) MUSTER_RETURN_IF_ERROR(Update(deferred_));
+  // Update may have found an overflow of its own.
+  if (!skipped_) MUSTER_RETURN_IF_ERROR(embeddings_.Push(plan_.steps_done));
   result->skipped = skipped_;
   result->summary = std::move(summary_);
   scaler_.Advance(skipped_);

@@ -207,15 +207,18 @@ void StepImpl::Backward(int index, const at::Tensor& objective) {
   optimizer.gradients->BeginBackward(last);
   replica_->set_active(index);
   const at::Tensor seed = at::full_like(objective, scaler_.scale());
+  std::vector<at::Tensor> inputs = Trainable(optimizer.rule->parameters());
+  embeddings_.AddLeaves(&inputs);
   try {
     torch::autograd::backward({objective}, {seed}, /*retain_graph=*/immediate_,
-                              /*create_graph=*/false, Trainable(optimizer.rule->parameters()));
+                              /*create_graph=*/false, inputs);
   } catch (...) {
     replica_->set_active(-1);
     throw;
   }
   replica_->set_active(-1);
   optimizer.gradients->EndBackward();
+  embeddings_.Collect();
 }
 
 // ---- Step forwards.
@@ -226,6 +229,9 @@ int Step::replica() const { return impl_->replica(); }
 int Step::num_replicas() const { return impl_->num_replicas(); }
 at::Device Step::device() const { return impl_->replica_->device(); }
 at::Generator Step::generator() { return impl_->Generator(); }
+at::Tensor Step::lookup(EmbeddingHandle table, const at::Tensor& keys) {
+  return impl_->embeddings_.Lookup(table, keys);
+}
 void Step::minimize(OptimizerHandle optimizer, const at::Tensor& per_example_loss) {
   impl_->Minimize(optimizer, per_example_loss);
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/train/embedding_step.h"
 #include "common/train/precision.h"
 #include "common/train/step.h"
 #include "common/train/summary_data.h"
@@ -23,7 +24,8 @@ class StepImpl {
         communicator_(communicator),
         job_(job),
         options_(std::move(options)),
-        scaler_(job.precision) {
+        scaler_(job.precision),
+        embeddings_(replica, communicator) {
     for (const NamedModel& model : replica_->models()) {
       for (const auto& [name, buffer] : model.buffers) buffers_.push_back(buffer);
     }
@@ -51,6 +53,7 @@ class StepImpl {
   StepPlan plan_;
   std::vector<std::function<void()>> on_commit_;
   LossScaler scaler_;
+  EmbeddingStep embeddings_;
   SummaryData summary_;  // of the step under way
 
  private:
@@ -76,6 +79,7 @@ class StepImpl {
   at::Tensor MakeControl();
   absl::Status ReadControl(const at::Tensor& control, StepResult* result);
   void ApplyBuffers(const at::Tensor& averaged);
+  absl::Status ExchangeEmbeddings();
   absl::Status Commit(StepResult* result);
   void RollBack();
   static void Add(at::Tensor* sum, const at::Tensor& value) {

@@ -62,6 +62,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
   for (const c10::Device& device : trainer->options_.devices) {
     MUSTER_ASSIGN_OR_RETURN(
         auto replica, Replica::Make(trainer->options_.job, trainer->options_.factory, device));
+    if (!trainer->replicas_.empty()) replica->ShareTables(*trainer->replicas_[0]);
     trainer->replicas_.push_back(std::move(replica));
   }
   if (trainer->options_.checkpoints != nullptr)

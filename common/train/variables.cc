@@ -80,6 +80,12 @@ absl::Status AddParameters(const NamedOptimizer& optimizer, int index, Collector
 }  // namespace
 
 absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica) {
+  if (!replica->embeddings().empty()) {
+    return ConfigurationError(
+        fmt::format("the program has an embedding table (\"{}\"), which parameter servers do not "
+                    "hold in this version: use another strategy",
+                    replica->embeddings()[0].name));
+  }
   ServedVariables served;
   Collector collector(&served);
   const std::vector<NamedOptimizer>& optimizers = replica->optimizers();

@@ -236,8 +236,55 @@ TEST_F(Programs, FashionMnistRefusals) {
   EXPECT_THAT(std::string(Message(status)), HasSubstr("train-labels-idx1-ubyte"));
 }
 
+Json RatingsJob(Json args) {
+  const Json small = {{"users", 400},      {"items", 150},       {"rank", 2}, {"noise", 0.25},
+                      {"examples", 40000}, {"validation", 5000}, {"width", 4}};
+  Json all = small;
+  all.update(args);
+  return {{"program", "matrix_factorization"},
+          {"global_batch_size", 256},
+          {"epochs", 4},
+          {"program_args", all}};
+}
+
+// The noise is all that is left: 0.25, and a little for what 100 ratings of a user cannot tell.
+TEST_F(Programs, MatrixFactorizationComesNearTheNoise) {
+  Recorder recorder;
+  const absl::Status status = Train(RatingsJob(Json::object()), 1, &recorder);
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_EQ(recorder.epochs.size(), 8u);
+  EXPECT_GT(recorder.epochs[0].metrics.at("rmse"), 0.3);
+  EXPECT_EQ(recorder.epochs.back().split, "validation");
+  EXPECT_LT(recorder.epochs.back().metrics.at("rmse"), 0.275);
+  EXPECT_GT(recorder.epochs.back().metrics.at("rmse"), 0.245);
+  EXPECT_NEAR(recorder.epochs.back().metrics.at("loss"),
+              std::pow(recorder.epochs.back().metrics.at("rmse"), 2), 1e-5);
+}
+
+TEST_F(Programs, MatrixFactorizationIsTheSameOnTwoReplicas) {
+  std::vector<Recorder> recorders(2);
+  for (int replicas : {1, 2}) {
+    Json job = RatingsJob({{"examples", 5000}});
+    job["epochs"] = 1;
+    ASSERT_TRUE(Train(job, replicas, &recorders[replicas - 1]).ok());
+  }
+  ASSERT_EQ(recorders[0].losses.size(), 20u);
+  for (size_t i = 0; i < 20; ++i)
+    EXPECT_NEAR(recorders[0].losses[i], recorders[1].losses[i], 1e-4) << "step " << i + 1;
+}
+
+TEST_F(Programs, MatrixFactorizationRefusals) {
+  Recorder recorder;
+  EXPECT_THAT(std::string(Message(Train(RatingsJob({{"users", 0}}), 1, &recorder))),
+              HasSubstr("program_args.users must be at least 1, is 0"));
+  EXPECT_THAT(std::string(Message(Train(RatingsJob({{"width", 1}}), 1, &recorder))),
+              HasSubstr("program_args.width must be at least 2, is 1"));
+  EXPECT_THAT(std::string(Message(Train(RatingsJob({{"noise", -1.0}}), 1, &recorder))),
+              HasSubstr("program_args.noise must not be below 0"));
+}
+
 TEST(FindProgram, KnowsTheBuiltInOnesAndTheirJobFiles) {
-  for (const char* name : {"fashion_mnist", "linear"}) {
+  for (const char* name : {"fashion_mnist", "linear", "matrix_factorization"}) {
     const auto job = LoadJob(std::string(MUSTER_SOURCE_DIR "/examples/") + name + ".json", {});
     ASSERT_TRUE(job.ok()) << job.status();
     EXPECT_EQ(job->program, name);
@@ -250,7 +297,7 @@ TEST(FindProgram, KnowsTheBuiltInOnesAndTheirJobFiles) {
 TEST(FindProgram, Refusals) {
   const std::vector<std::pair<Json, const char*>> refusals = {
       {"fashion-mnist", "did you mean \"fashion_mnist\"?"},
-      {"imagenet", "built-in programs: fashion_mnist, linear"},
+      {"imagenet", "built-in programs: fashion_mnist, linear, matrix_factorization"},
       {"plugins/mine.so", "plugins are not supported yet"},
       {{{"torchscript", "model.pt"}}, "TorchScript programs are not supported yet"},
       {Json(), "names no program"},

@@ -48,6 +48,23 @@ TEST(EmbeddingTable, ARowIsAFunctionOfSeedAndKey) {
   EXPECT_NE(PullOne(*EmbeddingTable::Make({.width = 5, .seed = 1}), 7, 5), PullOne(*one, 7, 5));
 }
 
+TEST(EmbeddingTable, PeekTellsWhatPullWould) {
+  const auto table = EmbeddingTable::Make({.width = 3, .initializer = {}, .rule = SgdSpec{}});
+  const std::vector<uint64_t> keys = {5, 6, 5, ~0ull};
+  std::vector<float> peeked(12), pulled(12);
+  ASSERT_TRUE(table->Peek(keys, peeked).ok());
+  EXPECT_EQ(table->size(), 0) << "nothing is made";
+  ASSERT_TRUE(table->Pull(keys, pulled).ok());
+  EXPECT_EQ(peeked, pulled);
+  EXPECT_EQ(table->size(), 3);
+  ASSERT_TRUE(table->Push(keys, std::vector<float>(12, 1.f), 0.5).ok());
+  ASSERT_TRUE(table->Peek(keys, peeked).ok());
+  EXPECT_FLOAT_EQ(peeked[0], pulled[0] - 2 * 0.5f);
+  EXPECT_FLOAT_EQ(peeked[3], pulled[3] - 0.5f);
+  EXPECT_THAT(std::string(table->Peek(keys, std::span(peeked).first(2)).message()),
+              HasSubstr("have 12 elements, not 2"));
+}
+
 TEST(EmbeddingTable, InitialisersKeepTheirPromise) {
   using Kind = Initializer::Kind;
   const auto rows = [](Initializer how) {

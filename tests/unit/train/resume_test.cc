@@ -127,6 +127,39 @@ void Adversaries(TestProgram& p) {
   };
 }
 
+// Rows of two tables besides the model: keys that come several times in a batch, and some that come
+// late.
+void Embedded(TestProgram& p) {
+  Fitted(p, {{"name", "adam"}});
+  const auto build = p.on_build;
+  p.on_build = [build](TestProgram& self, Builder& builder) {
+    build(self, builder);
+    EmbeddingOptions options;
+    options.width = 3;
+    options.optimizer = {{"name", "rmsprop"}, {"momentum", 0.5}};
+    options.learning_rate = 0.02;
+    self.embeddings["slopes"] = builder.embedding("slopes", options);
+    options.width = 1;
+    options.optimizer = "adam";
+    self.embeddings["offsets"] = builder.embedding("offsets", options);
+  };
+  const auto predict = [](TestProgram& self, auto& step, const at::Tensor& x) {
+    const at::Tensor keys = (x.select(1, 0) * 2).floor().to(at::kLong);
+    return (step.lookup(self.embeddings["slopes"], keys) * x).sum(1) +
+           step.lookup(self.embeddings["offsets"], keys + 100).squeeze(1) + Predict(self, x);
+  };
+  p.on_step = [predict](TestProgram& self, Step& step, const data::Batch& batch) {
+    const at::Tensor prediction = predict(self, step, batch[0]);
+    step.minimize(self.optimizers["it"], (prediction - batch[1]).square());
+    step.update(self.metrics["mae"], prediction, batch[1]);
+  };
+  p.on_eval = [predict](TestProgram& self, Evaluation& evaluation, const data::Batch& batch) {
+    const at::Tensor prediction = predict(self, evaluation, batch[0]);
+    evaluation.loss((prediction - batch[1]).square());
+    evaluation.update(self.metrics["mae"], prediction, batch[1]);
+  };
+}
+
 std::vector<Case> Cases() {
   const auto with = [](Json optimizer) {
     return [optimizer](TestProgram& p) { Fitted(p, optimizer); };
@@ -139,6 +172,7 @@ std::vector<Case> Cases() {
        }},
       {"Buffers", Normalised, nullptr},
       {"TwoOptimizers", Adversaries, nullptr},
+      {"Tables", Embedded, nullptr},
       {"Accumulation", with({{"name", "adam"}}), [](Job& job) { job.accumulate_steps = 2; }},
       // The scale starts above what half precision holds, so that the first steps overflow and
       // halve it: how many do depends on how the batch is divided.

@@ -52,6 +52,7 @@ class TestProgram : public Program {
   std::shared_ptr<Tensors> model = std::make_shared<Tensors>(), second;
   std::map<std::string, OptimizerHandle> optimizers;
   std::map<std::string, MetricHandle> metrics;
+  std::map<std::string, EmbeddingHandle> embeddings;
 };
 
 // Keeps all that the loop reports.

@@ -1,0 +1,274 @@
+#include "common/train/embedding_state.h"
+
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "common/push_pull/update_kernels.h"
+
+namespace muster {
+namespace {
+
+using checkpoint::DType;
+using checkpoint::Tensor;
+using checkpoint::TensorInfo;
+
+constexpr int64_t kBroadcastBytes = 4 << 20;  // rows travel in pieces of about this
+constexpr size_t kAhead = 8;                  // rows between the fetch of one and its copy
+
+struct Row {
+  uint64_t key;
+  const float* row;  // with its slots
+};
+
+// Ascending as int64. Least significant byte first; bytes that are the same in all keys, which most
+// are where keys are small, cost one look.
+void SortByKey(std::vector<Row>* rows) {
+  constexpr uint64_t kSign = 1ull << 63;
+  std::vector<Row> other(rows->size());
+  for (int shift = 0; shift < 64; shift += 8) {
+    const auto digit = [shift](const Row& row) { return ((row.key ^ kSign) >> shift) & 0xff; };
+    std::array<size_t, 257> begin = {};
+    for (const Row& row : *rows) ++begin[digit(row) + 1];
+    if (std::find(begin.begin(), begin.end(), rows->size()) != begin.end()) continue;
+    for (size_t d = 0; d < 256; ++d) begin[d + 1] += begin[d];
+    for (const Row& row : *rows) other[begin[digit(row)]++] = row;
+    rows->swap(other);
+  }
+}
+
+std::vector<Row> RowsOf(const EmbeddingTable& table) {
+  std::vector<Row> rows;
+  rows.reserve(static_cast<size_t>(table.size()));
+  table.Export([&rows](uint64_t key, std::span<const float> row) {
+    rows.push_back({key, row.data()});
+  });
+  return rows;
+}
+
+at::Tensor BroadcastFrom(int owner, at::Tensor values, c10::Device device,
+                         Communicator* communicator) {
+  values = values.to(device);
+  ThrowIfError(communicator->Broadcast(BufferOf(values), owner)->Wait());
+  return values.to(at::kCPU);
+}
+
+// Whether one of the replicas says so.
+bool AnyOf(bool mine, c10::Device device, Communicator* communicator) {
+  at::Tensor any = at::full({1}, mine ? 1 : 0, at::kLong).to(device);
+  ThrowIfError(communicator->AllReduce(BufferOf(any), ReduceOp::kMax)->Wait());
+  return any.to(at::kCPU).const_data_ptr<int64_t>()[0] != 0;
+}
+
+// The owner's `count` rows of one table. `into` is null where they are there already.
+void BroadcastRows(const EmbeddingTable& from, int64_t count, bool is_owner, EmbeddingTable* into,
+                   const std::function<at::Tensor(at::Tensor)>& broadcast) {
+  const int64_t stride = from.row_elements();
+  const int64_t bytes = 8 + 4 * stride;
+  const int64_t piece = std::max<int64_t>(1, kBroadcastBytes / bytes);
+  std::vector<Row> rows;
+  if (is_owner) rows = RowsOf(from);
+  for (int64_t begin = 0; begin < count; begin += piece) {
+    const int64_t n = std::min(piece, count - begin);
+    at::Tensor values = at::zeros({(n * bytes + 7) / 8}, at::kLong);
+    if (is_owner) {
+      char* to = static_cast<char*>(values.mutable_data_ptr());
+      for (int64_t i = 0; i < n; ++i)
+        to = std::copy_n(reinterpret_cast<const char*>(&rows[begin + i].key), 8, to);
+      for (int64_t i = 0; i < n; ++i)
+        to = std::copy_n(reinterpret_cast<const char*>(rows[begin + i].row), 4 * stride, to);
+    }
+    values = broadcast(values);
+    if (into == nullptr) continue;
+    const auto* keys = reinterpret_cast<const uint64_t*>(values.const_data_ptr<int64_t>());
+    const float* row = reinterpret_cast<const float*>(keys + n);
+    for (int64_t i = 0; i < n; ++i, row += stride)
+      ThrowIfError(into->Restore(keys[i], {row, static_cast<size_t>(stride)}));
+  }
+}
+
+}  // namespace
+
+void BroadcastTables(Replica* replica, Communicator* communicator, int owner, int64_t step) {
+  LocalEmbeddings& tables = replica->tables();
+  if (tables.size() == 0) return;
+  const at::NoGradGuard no_grad;
+  // Before anybody makes a step: the last collective below comes after it on all replicas.
+  if (replica->owns_tables()) tables.set_step(step);
+  if (communicator->size() == 1) return;
+  const c10::Device device = replica->device();
+  const bool is_owner = communicator->rank() == owner;
+  at::Tensor told = at::empty({1 + 2 * tables.size()}, at::kLong);
+  int64_t* values = told.data_ptr<int64_t>();
+  values[0] = static_cast<int64_t>(tables.identity());
+  for (int t = 0; t < tables.size(); ++t) {
+    values[1 + 2 * t] = tables.table(t).size();
+    values[2 + 2 * t] = tables.table(t).updates();
+  }
+  told = BroadcastFrom(owner, told, device, communicator);
+  values = told.data_ptr<int64_t>();
+  const bool others = values[0] != static_cast<int64_t>(tables.identity());
+  if (!AnyOf(others, device, communicator)) return;
+  const bool takes = others && replica->owns_tables();
+  for (int t = 0; t < tables.size(); ++t) {
+    if (takes) tables.Reset(t);
+    BroadcastRows(tables.table(t), values[1 + 2 * t], is_owner, takes ? &tables.table(t) : nullptr,
+                  [&](at::Tensor rows) {
+                    return BroadcastFrom(owner, std::move(rows), device, communicator);
+                  });
+    if (takes) tables.table(t).set_updates(values[2 + 2 * t]);
+  }
+  ThrowIfError(communicator->Barrier()->Wait());
+}
+
+// ---- Taking
+
+struct TableSnapshot::Rows : std::vector<Row> {};
+
+TableSnapshot::TableSnapshot(const Replica& replica) : replica_(replica) {
+  const LocalEmbeddings& tables = replica.tables();
+  for (int t = 0; t < tables.size(); ++t) {
+    const NamedEmbedding& named = replica.embeddings()[t];
+    rows_.push_back(std::make_unique<Rows>());
+    static_cast<std::vector<Row>&>(*rows_[t]) = RowsOf(tables.table(t));
+    SortByKey(rows_[t].get());
+    const auto count = static_cast<int64_t>(rows_[t]->size());
+    const std::vector<int64_t> shape = {count, named.options.width};
+    model_.push_back({named.name + ".keys", DType::kInt64, {count}});
+    model_.push_back({named.name + ".rows", DType::kFloat32, shape});
+    for (const std::string& slot : ShapedSlots(named.options.rule))
+      optimizer_.push_back({named.name + "." + slot, DType::kFloat32, shape});
+    optimizer_.push_back({named.name + ".step", DType::kInt64, {}});
+  }
+}
+
+TableSnapshot::~TableSnapshot() = default;
+
+void TableSnapshot::CopyOut(std::span<char* const> model, std::span<char* const> optimizer) const {
+  size_t slot = 0;
+  for (size_t t = 0; t < rows_.size(); ++t) {
+    const EmbeddingTable& table = replica_.tables().table(static_cast<int>(t));
+    const Rows& rows = *rows_[t];
+    const auto width = static_cast<size_t>(replica_.embeddings()[t].options.width);
+    const size_t slots = static_cast<size_t>(table.row_elements()) / width - 1;
+    at::parallel_for(0, static_cast<int64_t>(rows.size()), 8192, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        if (i + kAhead < rows.size()) {
+          const float* next = rows[i + kAhead].row;
+          for (size_t at = 0; at < (1 + slots) * width; at += 16) __builtin_prefetch(next + at);
+        }
+        std::copy_n(reinterpret_cast<const char*>(&rows[i].key), 8, model[2 * t] + 8 * i);
+        const auto copy = [&](size_t part, char* to) {
+          std::copy_n(reinterpret_cast<const char*>(rows[i].row + part * width), 4 * width,
+                      to + 4 * width * i);
+        };
+        copy(0, model[2 * t + 1]);
+        for (size_t s = 0; s < slots; ++s) copy(1 + s, optimizer[slot + s]);
+      }
+    });
+    const int64_t updates = table.updates();
+    std::copy_n(reinterpret_cast<const char*>(&updates), 8, optimizer[slot + slots]);
+    slot += slots + 1;
+  }
+}
+
+// ---- Restoring
+
+namespace {
+
+// The tensor, if it is of that type and shape; a first dimension of -1 stands for any.
+absl::StatusOr<const Tensor*> FindFitting(
+    const checkpoint::TensorSet& set, const TensorInfo& expected,
+    const std::function<absl::Status(const std::string&)>& refuse) {
+  const Tensor* found = set.Find(expected.name);
+  if (found == nullptr) return refuse(fmt::format("\"{}\" is not in it", expected.name));
+  std::vector<int64_t> shape = found->shape;
+  if (!shape.empty() && !expected.shape.empty() && expected.shape[0] < 0) shape[0] = -1;
+  if (found->dtype == expected.dtype && shape == expected.shape) return found;
+  const auto describe = [](const TensorInfo& info) {
+    std::vector<std::string> sizes;
+    for (const int64_t size : info.shape) sizes.push_back(size < 0 ? "rows" : std::to_string(size));
+    return fmt::format("{} [{}]", checkpoint::kDTypeNames[static_cast<int>(info.dtype)],
+                       fmt::join(sizes, ", "));
+  };
+  return refuse(fmt::format("\"{}\" is {} in it and {} in the program", expected.name,
+                            describe(*found), describe(expected)));
+}
+
+}  // namespace
+
+absl::StatusOr<TableRestore> TableRestore::Find(
+    const checkpoint::Snapshot& snapshot, const Replica& replica, bool slots,
+    const std::function<absl::Status(const std::string&)>& refuse) {
+  TableRestore restore;
+  for (const NamedEmbedding& named : replica.embeddings()) {
+    Table& table = restore.tables_.emplace_back();
+    const int64_t width = named.options.width;
+    MUSTER_ASSIGN_OR_RETURN(
+        table.keys,
+        FindFitting(snapshot.model, {named.name + ".keys", DType::kInt64, {-1}}, refuse));
+    const int64_t count = table.keys->shape[0];
+    MUSTER_ASSIGN_OR_RETURN(
+        table.rows, FindFitting(snapshot.model,
+                                {named.name + ".rows", DType::kFloat32, {count, width}}, refuse));
+    if (!slots) continue;
+    for (const std::string& slot : ShapedSlots(named.options.rule)) {
+      MUSTER_ASSIGN_OR_RETURN(
+          table.slots.emplace_back(),
+          FindFitting(snapshot.optimizer,
+                      {named.name + "." + slot, DType::kFloat32, {count, width}}, refuse));
+    }
+    MUSTER_ASSIGN_OR_RETURN(
+        table.step,
+        FindFitting(snapshot.optimizer, {named.name + ".step", DType::kInt64, {}}, refuse));
+  }
+  return restore;
+}
+
+bool TableRestore::Has(const Tensor& tensor) const {
+  return std::any_of(tables_.begin(), tables_.end(), [&tensor](const Table& table) {
+    return &tensor == table.keys || &tensor == table.rows || &tensor == table.step ||
+           std::find(table.slots.begin(), table.slots.end(), &tensor) != table.slots.end();
+  });
+}
+
+absl::Status TableRestore::Apply(int64_t step, Replica* replica) const {
+  if (!replica->owns_tables()) return absl::OkStatus();  // another replica does
+  LocalEmbeddings& tables = replica->tables();
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    const Table& from = tables_[t];
+    const EmbeddingTable::Options& options = tables.options(static_cast<int>(t));
+    tables.Reset(static_cast<int>(t));
+    EmbeddingTable& table = tables.table(static_cast<int>(t));
+    const auto width = static_cast<size_t>(options.width);
+    std::vector<float> row(static_cast<size_t>(table.row_elements()));
+    const std::vector<std::string> slots = ShapedSlots(options.rule);
+    for (size_t s = 0; s < slots.size(); ++s)
+      std::fill_n(row.data() + (1 + s) * width, width,
+                  static_cast<float>(InitialSlotValue(options.rule, slots[s])));
+    const auto copy = [&](const Tensor& tensor, size_t i, size_t part) {
+      std::copy_n(tensor.data + 4 * width * i, 4 * width,
+                  reinterpret_cast<char*>(row.data() + part * width));
+    };
+    for (size_t i = 0; i < static_cast<size_t>(from.keys->shape[0]); ++i) {
+      uint64_t key = 0;
+      std::copy_n(from.keys->data + 8 * i, 8, reinterpret_cast<char*>(&key));
+      copy(*from.rows, i, 0);
+      for (size_t s = 0; s < from.slots.size(); ++s) copy(*from.slots[s], i, 1 + s);
+      MUSTER_RETURN_IF_ERROR(table.Restore(key, row));
+    }
+    if (from.step == nullptr) continue;
+    int64_t updates = 0;
+    std::copy_n(from.step->data, 8, reinterpret_cast<char*>(&updates));
+    table.set_updates(updates);
+  }
+  tables.set_step(step);
+  return absl::OkStatus();
+}
+
+}  // namespace muster

@@ -1,0 +1,64 @@
+// A process's embedding tables as state: given to a new member, copied into a checkpoint, put back.
+// In a checkpoint a table is, sorted by key,
+//
+//   model      "<table>.keys" int64 [n], "<table>.rows" float32 [n, width]
+//   optimizer  "<table>.<slot>" float32 [n, width], and "<table>.step" int64: the updates so far
+//
+// Internal to this folder.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/checkpoint/checkpoint.h"
+#include "common/collective/communicator.h"
+#include "common/train/replica.h"
+
+namespace muster {
+
+// Gives every process of the generation what `owner` (a replica that owns its process's tables)
+// holds, which is the state after `step`. Called by all replicas. Throws StatusError.
+void BroadcastTables(Replica* replica, Communicator* communicator, int owner, int64_t step);
+
+// A replica's tables as tensors: first their shapes, then their bytes. The tables must not change
+// meanwhile.
+class TableSnapshot {
+ public:
+  explicit TableSnapshot(const Replica& replica);
+  ~TableSnapshot();
+  const std::vector<checkpoint::TensorInfo>& model() const { return model_; }
+  const std::vector<checkpoint::TensorInfo>& optimizer() const { return optimizer_; }
+  // Copies everything to where these point; by this thread's intra-op threads.
+  void CopyOut(std::span<char* const> model, std::span<char* const> optimizer) const;
+
+ private:
+  struct Rows;
+  const Replica& replica_;
+  std::vector<std::unique_ptr<Rows>> rows_;  // by table, sorted by key as int64
+  std::vector<checkpoint::TensorInfo> model_, optimizer_;
+};
+
+// The replica's tables in a snapshot, which must live meanwhile.
+class TableRestore {
+ public:
+  // With slots where `slots`. `refuse` makes the error of a sentence that says what does not fit.
+  static absl::StatusOr<TableRestore> Find(
+      const checkpoint::Snapshot& snapshot, const Replica& replica, bool slots,
+      const std::function<absl::Status(const std::string&)>& refuse);
+  // Whether the tensor belongs to a table.
+  bool Has(const checkpoint::Tensor& tensor) const;
+  // Puts the rows back; without slots these begin anew. `step` as LocalEmbeddings::set_step.
+  absl::Status Apply(int64_t step, Replica* replica) const;
+
+ private:
+  struct Table {
+    const checkpoint::Tensor *keys = nullptr, *rows = nullptr, *step = nullptr;
+    std::vector<const checkpoint::Tensor*> slots;
+  };
+  std::vector<Table> tables_;
+};
+
+}  // namespace muster

@@ -1,0 +1,211 @@
+#include "common/train/embedding_step.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace muster {
+namespace {
+
+constexpr size_t kAhead = 8;  // rows between the fetch of one and its use
+
+// What one replica tells the others of one table, one table after the other: keys, then gradients.
+int64_t BytesOf(int64_t keys, int64_t width) {
+  return keys * static_cast<int64_t>(sizeof(uint64_t) + width * sizeof(float));
+}
+
+// [ranks][count], each rank's part in its place.
+at::Tensor GatherFromAll(const at::Tensor& mine, c10::Device device, Communicator* communicator) {
+  const at::Tensor send = mine.to(device);
+  const at::Tensor all = at::empty({communicator->size(), mine.numel()}, send.options());
+  ThrowIfError(communicator->AllGather(BufferOf(send), BufferOf(all))->Wait());
+  return all.to(at::kCPU);
+}
+
+}  // namespace
+
+// ---- LookedUpRows
+
+LookedUpRows::LookedUpRows(Replica* replica)
+    : replica_(replica), tables_(replica->embeddings().size()) {}
+
+void LookedUpRows::Clear() {
+  for (Table& table : tables_) table.index.Clear();
+}
+
+at::Tensor LookedUpRows::Lookup(EmbeddingHandle handle, const at::Tensor& keys,
+                                std::vector<uint32_t>* numbers) {
+  const at::NoGradGuard no_grad;
+  if (handle.index < 0 || handle.index >= static_cast<int>(tables_.size())) {
+    throw StatusError(
+        ProgramError("lookup was called with an embedding that build() did not declare"));
+  }
+  const NamedEmbedding& named = replica_->embeddings()[handle.index];
+  if (!keys.defined() || !at::isIntegralType(keys.scalar_type(), /*includeBool=*/false)) {
+    throw StatusError(ProgramError(
+        fmt::format("lookup(\"{}\") needs integer keys, and got {}", named.name,
+                    keys.defined() ? c10::toString(keys.scalar_type()) : "an undefined tensor")));
+  }
+  const auto width = static_cast<size_t>(named.options.width);
+  const at::Tensor host = keys.detach().to(at::kCPU, at::kLong).contiguous();
+  const std::span wanted(reinterpret_cast<const uint64_t*>(host.const_data_ptr<int64_t>()),
+                         static_cast<size_t>(host.numel()));
+  Table& table = tables_[handle.index];
+  const size_t known = table.index.keys().size();
+  table.index.Add(wanted, numbers);
+  const std::span fresh = std::span(table.index.keys()).subspan(known);
+  table.rows.resize((known + fresh.size()) * width);
+  if (!fresh.empty()) {
+    ThrowIfError(replica_->embedding_store().Pull(handle.index, fresh,
+                                                  std::span(table.rows).subspan(known * width)));
+  }
+  std::vector<int64_t> shape = host.sizes().vec();
+  shape.push_back(named.options.width);
+  at::Tensor rows = at::empty(shape, at::kFloat);
+  float* to = rows.data_ptr<float>();
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (i + kAhead < wanted.size())
+      __builtin_prefetch(table.rows.data() + (*numbers)[i + kAhead] * width);
+    std::copy_n(table.rows.data() + (*numbers)[i] * width, width, to + i * width);
+  }
+  return rows.to(replica_->device());
+}
+
+// ---- EmbeddingStep
+
+EmbeddingStep::EmbeddingStep(Replica* replica, Communicator* communicator)
+    : replica_(replica),
+      communicator_(communicator),
+      rows_(replica),
+      gradients_(replica->embeddings().size()) {
+  for (const NamedEmbedding& table : replica->embeddings())
+    summed_.emplace_back(table.options.width);
+}
+
+void EmbeddingStep::Begin() {
+  rows_.Clear();
+  leaves_.clear();
+  for (Gradients& gradients : gradients_) {
+    gradients.sums.clear();
+    gradients.touched.clear();
+  }
+  for (KeySums& sums : summed_) sums.Clear();
+}
+
+at::Tensor EmbeddingStep::Lookup(EmbeddingHandle table, const at::Tensor& keys) {
+  Leaf leaf{table.index, {}, {}};
+  leaf.rows = rows_.Lookup(table, keys, &leaf.numbers);
+  leaf.rows.set_requires_grad(true);
+  leaves_.push_back(leaf);
+  return leaf.rows;
+}
+
+void EmbeddingStep::AddLeaves(std::vector<at::Tensor>* inputs) const {
+  for (const Leaf& leaf : leaves_) inputs->push_back(leaf.rows);
+}
+
+void EmbeddingStep::Collect() {
+  const at::NoGradGuard no_grad;
+  for (Leaf& leaf : leaves_) {
+    const at::Tensor gradient = leaf.rows.grad();
+    if (!gradient.defined()) continue;  // nothing of the loss depends on these
+    leaf.rows.mutable_grad().reset();
+    const at::Tensor host = gradient.to(at::kCPU, at::kFloat).contiguous();
+    const float* from = host.const_data_ptr<float>();
+    const auto width = static_cast<size_t>(replica_->embeddings()[leaf.table].options.width);
+    Gradients& into = gradients_[leaf.table];
+    into.sums.resize(rows_.keys(leaf.table).size() * width);
+    into.touched.resize(rows_.keys(leaf.table).size());
+    for (size_t i = 0; i < leaf.numbers.size(); ++i) {
+      float* __restrict sum = into.sums.data() + leaf.numbers[i] * width;
+      const float* __restrict one = from + i * width;
+      for (size_t j = 0; j < width; ++j) sum[j] += one[j];
+      into.touched[leaf.numbers[i]] = true;
+    }
+  }
+}
+
+// Without the keys that were only read.
+void EmbeddingStep::Compact(int table, std::vector<uint64_t>* keys,
+                            std::vector<float>* sums) const {
+  const auto width = static_cast<size_t>(replica_->embeddings()[table].options.width);
+  const Gradients& gradients = gradients_[table];
+  for (size_t i = 0; i < gradients.touched.size(); ++i) {
+    if (!gradients.touched[i]) continue;
+    keys->push_back(rows_.keys(table)[i]);
+    sums->insert(sums->end(), gradients.sums.begin() + static_cast<int64_t>(i * width),
+                 gradients.sums.begin() + static_cast<int64_t>((i + 1) * width));
+  }
+}
+
+absl::Status EmbeddingStep::Exchange() {
+  const auto tables = static_cast<int>(summed_.size());
+  if (tables == 0) return absl::OkStatus();
+  std::vector<std::vector<uint64_t>> keys(tables);
+  std::vector<std::vector<float>> sums(tables);
+  for (int t = 0; t < tables; ++t) Compact(t, &keys[t], &sums[t]);
+  if (communicator_->size() == 1) {
+    for (int t = 0; t < tables; ++t) summed_[t].Add(keys[t], sums[t].data());
+    return absl::OkStatus();
+  }
+  return CatchProgramErrors("exchanging the gradients of rows", [&] {
+    const at::NoGradGuard no_grad;
+    at::Tensor counts = at::empty({tables}, at::kLong);
+    for (int t = 0; t < tables; ++t)
+      counts.data_ptr<int64_t>()[t] = static_cast<int64_t>(keys[t].size());
+    const at::Tensor all_counts = GatherFromAll(counts, replica_->device(), communicator_);
+    const int64_t* count = all_counts.const_data_ptr<int64_t>();  // [ranks][tables]
+    int64_t most = 0;
+    for (int r = 0; r < communicator_->size(); ++r) {
+      int64_t bytes = 0;
+      for (int t = 0; t < tables; ++t) bytes += BytesOf(count[r * tables + t], summed_[t].width());
+      most = std::max(most, bytes);
+    }
+    if (most == 0) return;
+    const int64_t padded = (most + 7) / 8;  // keys lie on their own boundaries
+    at::Tensor mine = at::zeros({padded}, at::kLong);
+    char* to = static_cast<char*>(mine.mutable_data_ptr());
+    for (int t = 0; t < tables; ++t) {
+      to = std::copy_n(reinterpret_cast<const char*>(keys[t].data()), keys[t].size() * 8, to);
+      to = std::copy_n(reinterpret_cast<const char*>(sums[t].data()), sums[t].size() * 4, to);
+    }
+    const at::Tensor all = GatherFromAll(mine, replica_->device(), communicator_);
+    for (int r = 0; r < communicator_->size(); ++r) {
+      const char* from = static_cast<const char*>(all.const_data_ptr()) + r * padded * 8;
+      for (int t = 0; t < tables; ++t) {
+        const auto n = static_cast<size_t>(count[r * tables + t]);
+        keys[t].resize(n);
+        sums[t].resize(n * static_cast<size_t>(summed_[t].width()));
+        std::copy_n(from, n * 8, reinterpret_cast<char*>(keys[t].data()));
+        from += n * 8;
+        std::copy_n(from, sums[t].size() * 4, reinterpret_cast<char*>(sums[t].data()));
+        from += sums[t].size() * 4;
+        summed_[t].Add(keys[t], sums[t].data());
+      }
+    }
+  });
+}
+
+bool EmbeddingStep::Unscale(const LossScaler& scaler) {
+  std::vector<at::Tensor> all;
+  for (KeySums& sums : summed_) {
+    if (!sums.sums().empty())
+      all.push_back(at::from_blob(sums.sums().data(), {static_cast<int64_t>(sums.sums().size())}));
+  }
+  return scaler.Unscale(all);
+}
+
+absl::Status EmbeddingStep::Push(int64_t steps_done) {
+  if (summed_.empty()) return absl::OkStatus();
+  std::vector<RowGradients> all;
+  for (size_t t = 0; t < summed_.size(); ++t) {
+    all.push_back(
+        {summed_[t].keys(), summed_[t].sums(), replica_->embeddings()[t].schedule->At(steps_done)});
+  }
+  return replica_->embedding_store().Push(steps_done + 1, all);
+}
+
+}  // namespace muster

@@ -1,0 +1,185 @@
+// Matrix factorisation: ratings of items by users from known factors and noise, learned as two
+// embedding tables. A rating is generated when it is asked for, as a function of (seed, index), so
+// that there is no file, whatever the size. The best that can be reached is a root mean squared
+// error of `noise`. program_args:
+//   users, items    how many there are; a rating's are drawn evenly
+//   rank            of the known factors, whose products have variance 1
+//   noise           standard deviation of what is added to a rating
+//   examples        ratings of the training set
+//   validation      ratings of the validation set; 0: none
+//   width           of the learned rows: a bias and width - 1 factors
+//   scale           new rows hold numbers of this standard deviation
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#include "common/nn/models.h"
+#include "examples/programs.h"
+
+namespace muster {
+namespace {
+
+struct Arguments {
+  int64_t users = 2'000'000, items = 20'000, rank = 2, examples = 40'000'000;
+  int64_t validation = 100'000, width = 8;
+  double noise = 0.25, scale = 0.1;
+};
+
+Arguments Read(JsonObject& args) {
+  Arguments a;
+  args.Read("users", &a.users).Read("items", &a.items).Read("rank", &a.rank);
+  args.Read("examples", &a.examples).Read("validation", &a.validation).Read("width", &a.width);
+  args.Read("noise", &a.noise).Read("scale", &a.scale);
+  for (const auto& [name, value, least] : {std::tuple{"users", a.users, 1},
+                                           {"items", a.items, 1},
+                                           {"rank", a.rank, 1},
+                                           {"examples", a.examples, 1},
+                                           {"validation", a.validation, 0},
+                                           {"width", a.width, 2}}) {
+    if (value < least) args.Fail(name, fmt::format("must be at least {}, is {}", least, value));
+  }
+  if (a.noise < 0) args.Fail("noise", fmt::format("must not be below 0, is {}", a.noise));
+  return a;
+}
+
+// SplitMix64's finaliser (Steele et al. 2014), as a generator.
+class Random {
+ public:
+  explicit Random(uint64_t state) : state_(state) {}
+  uint64_t Next() {
+    uint64_t x = state_ += 0x9e3779b97f4a7c15;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return x ^ (x >> 31);
+  }
+  int64_t Below(int64_t bound) {
+    return static_cast<int64_t>(Next() % static_cast<uint64_t>(bound));
+  }
+  // Uniform with mean 0 and variance 1.
+  float Uniform() {
+    constexpr float kRoot12 = 3.4641016f;
+    return kRoot12 * (static_cast<float>(Next() >> 40) * 0x1p-24f - 0.5f);
+  }
+  // Nearly normal, with mean 0 and variance 1: a sum of four.
+  float Normal() { return 0.5f * (Uniform() + Uniform() + Uniform() + Uniform()); }
+
+ private:
+  uint64_t state_;
+};
+
+class Ratings : public data::Dataset {
+ public:
+  // Ratings [first, first + size) of the endless row of them.
+  Ratings(const Arguments& arguments, uint64_t seed, int64_t first, int64_t size)
+      : arguments_(arguments), seed_(Random(seed).Next()), first_(first), size_(size) {}
+
+  int64_t size() const override { return size_; }
+
+  absl::StatusOr<data::Example> Get(int64_t index, const data::Context& context) const override {
+    MUSTER_ASSIGN_OR_RETURN(data::Batch batch, GetBatch({index}, context));
+    for (at::Tensor& component : batch) component = component.squeeze(0);
+    return batch;
+  }
+
+  // {users, items, ratings}
+  absl::StatusOr<data::Batch> GetBatch(const std::vector<int64_t>& indices,
+                                       const data::Context&) const override {
+    const auto count = static_cast<int64_t>(indices.size());
+    const at::Tensor users = at::empty({count}, at::kLong), items = at::empty({count}, at::kLong);
+    const at::Tensor ratings = at::empty({count}, at::kFloat);
+    for (int64_t i = 0; i < count; ++i) {
+      Random random(seed_ ^ Random(static_cast<uint64_t>(first_ + indices[i])).Next());
+      const int64_t user = random.Below(arguments_.users), item = random.Below(arguments_.items);
+      users.mutable_data_ptr<int64_t>()[i] = user;
+      items.mutable_data_ptr<int64_t>()[i] = item;
+      ratings.mutable_data_ptr<float>()[i] =
+          Truth(user, item) + static_cast<float>(arguments_.noise) * random.Normal();
+    }
+    return data::Batch{users, items, ratings};
+  }
+
+ private:
+  // Half the variance is in the biases, half in the factors' products.
+  float Truth(int64_t user, int64_t item) const {
+    constexpr float kHalf = 0.70710678f;
+    Random of_user(seed_ + 2 * static_cast<uint64_t>(user) + 1);
+    Random of_item(~seed_ + 2 * static_cast<uint64_t>(item));
+    const float biases = kHalf * (of_user.Uniform() + of_item.Uniform());
+    float product = 0;
+    for (int64_t r = 0; r < arguments_.rank; ++r) product += of_user.Uniform() * of_item.Uniform();
+    return kHalf * (biases + product / std::sqrt(static_cast<float>(arguments_.rank)));
+  }
+
+  const Arguments arguments_;
+  const uint64_t seed_;
+  const int64_t first_, size_;
+};
+
+class MatrixFactorization : public Program {
+ public:
+  void build(Builder& builder) override {
+    const Arguments arguments = Read(builder.args());
+    mean_ = nn::MakeLinearUnit({.features = 1, .kernel = {0.0}});
+    builder.model("mean", mean_->module());
+    sgd_ = builder.optimizer("sgd", {"mean"}, "sgd", 0.1);
+    EmbeddingOptions table;
+    table.width = std::max<int64_t>(1, arguments.width);
+    table.initializer = {{"name", "normal"}, {"scale", arguments.scale}};
+    // The loss is divided by the examples of a batch, and so are gradients: Keras's accumulator of
+    // 0.1 would dwarf those of a row.
+    table.optimizer = {{"name", "adagrad"}, {"initial_accumulator_value", 1e-8}};
+    table.learning_rate = 0.2;
+    users_ = builder.embedding("users", table);
+    items_ = builder.embedding("items", table);
+    rmse_ = builder.metric("rmse", MakeRootMeanSquaredError());
+    const uint64_t seed = builder.seed();
+    builder.dataset(Split::kTrain, [=]() -> absl::StatusOr<data::DatasetPtr> {
+      return std::make_shared<Ratings>(arguments, seed, 0, arguments.examples);
+    });
+    if (arguments.validation > 0) {
+      builder.dataset(Split::kValidation, [=]() -> absl::StatusOr<data::DatasetPtr> {
+        return std::make_shared<Ratings>(arguments, seed, arguments.examples, arguments.validation);
+      });
+    }
+  }
+
+  void train_step(Step& step, const data::Batch& batch) override {
+    const at::Tensor prediction = Predict(step, batch);
+    step.minimize(sgd_, (prediction - batch[2]).square());
+    step.update(rmse_, prediction, batch[2]);
+  }
+
+  void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
+    const at::Tensor prediction = Predict(evaluation, batch);
+    evaluation.loss((prediction - batch[2]).square());
+    evaluation.update(rmse_, prediction, batch[2]);
+  }
+
+ private:
+  template <typename Context>
+  at::Tensor Predict(Context& context, const data::Batch& batch) {
+    const at::Tensor user = context.lookup(users_, batch[0]);
+    const at::Tensor item = context.lookup(items_, batch[1]);
+    const int64_t width = user.size(1);
+    const at::Tensor product = (user.narrow(1, 1, width - 1) * item.narrow(1, 1, width - 1)).sum(1);
+    const at::Tensor mean = mean_->forward(at::zeros({user.size(0), 1}, user.options()));
+    return product + user.select(1, 0) + item.select(1, 0) + mean;
+  }
+
+  std::unique_ptr<nn::LinearUnit> mean_;  // of all ratings: its bias
+  OptimizerHandle sgd_;
+  EmbeddingHandle users_, items_;
+  MetricHandle rmse_;
+};
+
+}  // namespace
+
+std::unique_ptr<Program> MakeMatrixFactorization() {
+  return std::make_unique<MatrixFactorization>();
+}
+
+}  // namespace muster
