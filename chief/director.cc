@@ -196,6 +196,7 @@ void DirectorImpl::AdoptLocked(const Json& record) {
   lost_updates_ = record.at("lost_updates");
   validation_due_ = record.at("validation_due");
   test_due_ = record.at("test_due");
+  epoch_start_ = recorded_epoch_start_ = Clock::now() - FromSeconds(record.at("epoch_seconds"));
   for (const auto& [index, member] : workers_)
     table_->SetWorker(index, member.incarnation, /*told=*/member.again);
   // Those that have not found this chief yet may have completed much that the record does not know.
@@ -292,6 +293,7 @@ absl::Status DirectorImpl::Run(const DirectorStart& start) {
     last_step_.reset();
     absl::MutexLock lock(&mu_);
     recorded_due_ = {validation_due_, test_due_};
+    recorded_epoch_start_ = epoch_start_;
     if (!table_->has_completed()) NewRecordLocked();
   }
   return End(status);

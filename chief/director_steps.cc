@@ -48,7 +48,9 @@ void DirectorImpl::ReportStart() {
     if (size > 0) report.split_sizes.emplace_back(name, size);
   Tell([&](Observer* observer) { observer->OnStart(report); });
   report_start_ = false;
-  epoch_start_ = step_time_ = Clock::now();
+  step_time_ = Clock::now();
+  // Where an epoch is gone on with, it began earlier.
+  if (epoch_start_ == MonotonicTime()) epoch_start_ = step_time_;
 }
 
 void DirectorImpl::ReportSteps() {

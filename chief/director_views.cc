@@ -187,7 +187,8 @@ void DirectorImpl::NewRecordLocked() {
                        {"global_batch_size", global_batch_size_},
                        {"lost_updates", lost_updates_},
                        {"validation_due", recorded_due_.first},
-                       {"test_due", recorded_due_.second}};
+                       {"test_due", recorded_due_.second},
+                       {"epoch_seconds", Seconds(Clock::now() - recorded_epoch_start_)}};
   record_ = Dump(record);
   ++record_version_;
   for (const auto& server : servers_) server->wake.SignalAll();
@@ -274,7 +275,7 @@ void DirectorImpl::RestoredLocked(const std::vector<std::pair<int, int>>& target
     }
     if (!own || placements_[s].primary < 0) continue;
     which += fmt::format("{}{}", which.empty() ? "" : ", ", s);
-    if (lost > 0) lost_updates_ += lost;
+    if (lost > 0 && !go_back) lost_updates_ += lost;
   }
   if (view_.number() > 0 && !which.empty()) {
     if (go_back) {

@@ -199,6 +199,8 @@ TEST(Director, InSynchronousStepsAllServersGoBackTogether) {
   const int64_t again = cluster.notes().starts[1].start_step;
   EXPECT_EQ(again % 8, 0);
   EXPECT_EQ(cluster.notes().told.back().step, 60);
+  EXPECT_EQ(cluster.director().record().lost_updates, 0) << "they are made again";
+  EXPECT_GT(cluster.director().record().repeated, 0);
 }
 
 TEST(Director, ARestartedChiefGoesOnWithWhatTheServersHold) {

@@ -1,12 +1,16 @@
 #include "chief/shard_state.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include "chief/work_table.h"
 #include "common/data/pipeline.h"
+#include "common/train/replica.h"
+#include "common/train/snapshot.h"
+#include "tests/unit/train/test_program.h"
 
-namespace muster {
+namespace muster::testing {
 namespace {
 
 TEST(ShareOf, IsTheReplicasSliceOfSynchronousTraining) {
@@ -20,5 +24,88 @@ TEST(ShareOf, IsTheReplicasSliceOfSynchronousTraining) {
       }
 }
 
+Job TestJob() {
+  Job job;
+  job.program = "test";
+  job.global_batch_size = 4;
+  return job;
+}
+
+// Two optimizers, with and without a step of their own, and a buffer that training changes.
+std::unique_ptr<Replica> MakeReplica(const Job& job, double value) {
+  const ProgramFactory factory = [value] {
+    auto program = std::make_unique<TestProgram>();
+    program->second = std::make_shared<Tensors>();
+    program->on_build = [value](TestProgram& self, Builder& builder) {
+      self.model->parameter("w", at::full({5, 3}, value));
+      self.model->buffer("mean", at::full({3}, value + 2));
+      self.second->parameter("v", at::full({7}, value + 1));
+      builder.model("net", self.model);
+      builder.model("other", self.second);
+      builder.optimizer("a", {"net"}, {{"name", "adam"}}, 0.1);
+      builder.optimizer("b", {"other"}, {{"name", "sgd"}, {"momentum", 0.9}}, 0.1);
+      builder.dataset(Split::kTrain, Tensors2(at::zeros({10, 1}), at::zeros({10})));
+    };
+    return program;
+  };
+  auto replica = Replica::Make(job, factory, at::kCPU);
+  EXPECT_TRUE(replica.ok()) << Message(replica.status());
+  return *std::move(replica);
+}
+
+// Every element another number.
+void Scramble(Replica* replica) {
+  const at::NoGradGuard no_grad;
+  double next = 1;
+  for (const at::Tensor& tensor : replica->state()) {
+    if (tensor.dim() == 0) {
+      tensor.detach().fill_(17);  // an optimizer's step
+      continue;
+    }
+    tensor.detach().copy_(
+        at::arange(tensor.numel(), at::kDouble).add(next).reshape(tensor.sizes()));
+    next += 100;
+  }
+}
+
+TEST(ShardState, ChunksHoldTheWholeReplica) {
+  const Job job = TestJob();
+  const auto from = MakeReplica(job, 0), to = MakeReplica(job, 50);
+  auto source = *MakeShardState(job, from.get()), target = *MakeShardState(job, to.get());
+  Scramble(from.get());
+  for (const int servers : {1, 2, 3, 5}) {
+    const Layout layout = MakeLayout(
+        source->variables(), {servers, {.kind = Partitioner::Kind::kMaxSize, .bytes = 24}, 16});
+    const ShardContents contents = source->Encode(layout, 23);
+    for (const auto& chunks : contents)
+      for (const proto::ChunkContent& chunk : chunks) {
+        const Chunk& place = layout.chunks[chunk.shard()][chunk.chunk()];
+        EXPECT_EQ(chunk.updates(), place.optimizer == 0 ? 17 : 23);
+        EXPECT_EQ(chunk.step(), 23u);
+        EXPECT_EQ(chunk.slots_size(), place.optimizer == 0 ? 2 : place.optimizer == 1 ? 1 : 0);
+      }
+    const absl::Status decoded = target->Decode(layout, contents);
+    ASSERT_TRUE(decoded.ok()) << Message(decoded);
+    const auto mine = from->state(), theirs = to->state();
+    ASSERT_EQ(mine.size(), theirs.size());
+    for (size_t i = 0; i < mine.size(); ++i) {
+      EXPECT_TRUE(at::equal(mine[i], theirs[i])) << i;
+      if (theirs[i].dim() > 0) theirs[i].detach().zero_();
+    }
+  }
+}
+
+TEST(ShardState, RefusesChunksThatDoNotFit) {
+  const Job job = TestJob();
+  const auto replica = MakeReplica(job, 0);
+  auto state = *MakeShardState(job, replica.get());
+  const Layout layout = MakeLayout(state->variables(), {2});
+  ShardContents contents = state->Encode(layout, 1);
+  contents[0][0].mutable_parameters()->append("x");
+  EXPECT_TRUE(absl::IsDataLoss(state->Decode(layout, contents)));
+  contents = state->Encode(layout, 0);
+  EXPECT_EQ(contents[0][0].slots_size(), 0) << "as the rule begins";
+}
+
 }  // namespace
-}  // namespace muster
+}  // namespace muster::testing
