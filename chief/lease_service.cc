@@ -163,12 +163,14 @@ bool DirectorImpl::TryViewLocked(MonotonicTime now, ViewCall& call) {
 void DirectorImpl::AnswerHeldLocked(MonotonicTime now, Answered* answered) {
   // One worker's answer may be what another one waits for: of a share, of an epoch's end.
   std::erase_if(held_next_, [&](const NextCall::Ptr& call) {
+    mu_.AssertHeld();
     grpc::Status status = CheckCallerLocked(call->request->worker());
     if (status.ok() && !TryNextLocked(now, *call)) return false;
     answered->next.emplace_back(call, status);
     return true;
   });
   std::erase_if(held_view_, [&](const ViewCall::Ptr& call) {
+    mu_.AssertHeld();
     grpc::Status status = CheckCallerLocked(call->request->worker());
     if (status.ok() && !TryViewLocked(now, *call)) return false;
     answered->view.emplace_back(call, status);
