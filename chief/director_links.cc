@@ -23,6 +23,12 @@ proto::CreateRequest DirectorImpl::MakeCreateRequest() const {
     message.mutable_shape()->Assign(spec.shape.begin(), spec.shape.end());
     message.set_optimizer(spec.optimizer);
     message.mutable_order()->Assign(spec.order.begin(), spec.order.end());
+    if (spec.table) {
+      message.mutable_table()->set_width(spec.table->width);
+      message.mutable_table()->set_initializer(spec.table->initializer);
+      message.mutable_table()->set_scale(spec.table->scale);
+      message.mutable_table()->set_seed(spec.table->seed);
+    }
   }
   for (const std::string& optimizer : state_->optimizers()) request.add_optimizers(optimizer);
   request.set_parameter_server(Dump(options_.job.parameter_server));

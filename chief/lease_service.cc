@@ -17,11 +17,16 @@ grpc::Status Unavailable(const std::string& why) {
 
 std::vector<VariableSpec> SpecsOf(const proto::NextRequest& request) {
   std::vector<VariableSpec> specs;
-  for (const proto::VariableMessage& message : request.variables())
+  for (const proto::VariableMessage& message : request.variables()) {
     specs.push_back({message.name(),
                      {message.shape().begin(), message.shape().end()},
                      message.optimizer(),
                      {message.order().begin(), message.order().end()}});
+    const proto::TableMessage& table = message.table();
+    if (message.has_table())
+      specs.back().table =
+          TableSpec{table.width(), table.initializer(), table.scale(), table.seed()};
+  }
   return specs;
 }
 

@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <span>
+#include <tuple>
 
+#include "common/push_pull/packed_rows.h"
 #include "common/train/evaluation.h"
 #include "common/train/loop.h"
 #include "common/train/replica.h"
@@ -20,7 +23,8 @@ namespace {
 
 using Spans = std::vector<std::span<float>>;
 
-constexpr const char* kStep = "step";  // the slot that is one number
+constexpr size_t kMostRowBytes = 8 << 20;  // of a message
+constexpr const char* kStep = "step";      // the slot that is one number
 
 // The pieces of elements [begin, begin + elements) of what the spans cover, one after the other:
 // copy(memory, elements before it, elements in it).
@@ -38,6 +42,10 @@ void Walk(const Spans& spans, int64_t begin, int64_t elements, const Copy& copy)
     at += size;
     if (done == elements) return;
   }
+}
+
+std::string BytesOf(std::span<const float> floats) {
+  return {reinterpret_cast<const char*>(floats.data()), floats.size_bytes()};
 }
 
 std::string Bytes(const Spans& spans, const Chunk& chunk) {
@@ -64,6 +72,9 @@ class ReplicaState final : public ShardState {
   ReplicaState(const Job& job, Replica* replica, ServedVariables served)
       : job_(job), replica_(replica), served_(std::move(served)) {
     for (size_t v = 0; v < served_.specs.size(); ++v) places_.push_back(PlaceOf(v));
+    while (first_table_ < static_cast<int>(served_.specs.size()) &&
+           !served_.specs[first_table_].table)
+      ++first_table_;
   }
 
   const std::vector<VariableSpec>& variables() const override { return served_.specs; }
@@ -108,6 +119,15 @@ class ReplicaState final : public ShardState {
   // Where a variable's slots are: (optimizer, parameter); none of the rest.
   using Place = std::optional<std::pair<size_t, size_t>>;
   Place PlaceOf(size_t variable) const;
+  // Not a table's, and not the rest's.
+  bool OfProgram(int optimizer) const {
+    return optimizer < static_cast<int>(replica_->optimizers().size());
+  }
+  // The replica's table that variable `variable` is.
+  int TableOf(int variable) const { return variable - first_table_; }
+  void EncodeTables(const Layout& layout, ShardContents* contents) const;
+  absl::Status DecodeRows(const Chunk& chunk, const proto::ChunkContent& content,
+                          const std::string& what);
   std::vector<std::string> ShapedSlots(int optimizer) const;
   size_t MostSlots() const;
   // By slot, then by shard: the memory of the slot's tensors in the place of the parameters'.
@@ -119,19 +139,20 @@ class ReplicaState final : public ShardState {
   Replica* const replica_;
   const ServedVariables served_;
   std::vector<Place> places_;
+  int first_table_ = 0;  // of the variables
   SnapshotTaker taker_;
 };
 
 ReplicaState::Place ReplicaState::PlaceOf(size_t variable) const {
   const VariableSpec& spec = served_.specs[variable];
-  if (spec.optimizer == served_.rest()) return std::nullopt;
+  if (spec.optimizer == served_.rest() || spec.table) return std::nullopt;
   const auto& names = replica_->optimizers()[spec.optimizer].parameter_names;
   const auto found = std::find(names.begin(), names.end(), spec.name);
   return std::pair{static_cast<size_t>(spec.optimizer), static_cast<size_t>(found - names.begin())};
 }
 
 std::vector<std::string> ReplicaState::ShapedSlots(int optimizer) const {
-  if (optimizer == served_.rest()) return {};
+  if (!OfProgram(optimizer)) return {};
   std::vector<std::string> names = replica_->optimizers()[optimizer].rule->slot_names();
   std::erase(names, std::string(kStep));
   return names;
@@ -139,7 +160,7 @@ std::vector<std::string> ReplicaState::ShapedSlots(int optimizer) const {
 
 size_t ReplicaState::MostSlots() const {
   size_t most = 0;
-  for (int o = 0; o < served_.rest(); ++o) most = std::max(most, ShapedSlots(o).size());
+  for (int o = 0; OfProgram(o); ++o) most = std::max(most, ShapedSlots(o).size());
   return most;
 }
 
@@ -163,7 +184,7 @@ std::vector<std::vector<Spans>> ReplicaState::SlotSpans(const Layout& layout) co
 }
 
 std::vector<at::Tensor> ReplicaState::StepsOf(int optimizer) const {
-  if (optimizer == served_.rest()) return {};
+  if (!OfProgram(optimizer)) return {};
   const Optimizer& rule = *replica_->optimizers()[optimizer].rule;
   const auto& names = rule.slot_names();
   const auto found = std::find(names.begin(), names.end(), kStep);
@@ -186,34 +207,133 @@ ShardContents ReplicaState::Encode(const Layout& layout, int64_t steps) const {
   for (size_t shard = 0; shard < layout.chunks.size(); ++shard) {
     for (size_t c = 0; c < layout.chunks[shard].size(); ++c) {
       const Chunk& chunk = layout.chunks[shard][c];
+      if (chunk.rows()) continue;
       proto::ChunkContent& content = contents[shard].emplace_back();
       content.set_shard(static_cast<int>(shard));
       content.set_chunk(static_cast<int>(c));
       content.set_updates(updates[chunk.optimizer]);
-      content.set_step(static_cast<uint64_t>(steps));
       content.set_parameters(Bytes(parameters[shard], chunk));
       if (steps == 0) continue;  // slots are as the rule begins
       const size_t count = ShapedSlots(chunk.optimizer).size();
       for (size_t s = 0; s < count; ++s) content.add_slots(Bytes(slots[s][shard], chunk));
     }
   }
+  EncodeTables(layout, &contents);
+  for (std::vector<proto::ChunkContent>& of_shard : contents)
+    for (proto::ChunkContent& content : of_shard) content.set_step(static_cast<uint64_t>(steps));
   return contents;
+}
+
+// Behind the chunks that are ranges, as the layout has them.
+void ReplicaState::EncodeTables(const Layout& layout, ShardContents* contents) const {
+  struct Rows {
+    std::vector<uint64_t> keys;
+    std::vector<float> rows;
+    std::vector<std::vector<float>> slots;
+  };
+  std::map<std::tuple<int, int, int>, Rows> chunks;  // by table, server, chunk of the table there
+  const LocalEmbeddings& tables = replica_->tables();
+  const int servers = static_cast<int>(layout.chunks.size());
+  for (int t = 0; t < tables.size(); ++t) {
+    const int64_t width = tables.options(t).width;
+    const auto slots = static_cast<size_t>(tables.table(t).row_elements() / width - 1);
+    tables.table(t).Export([&](uint64_t key, std::span<const float> row) {
+      const RowPlace place = PlaceOfRow(key, servers);
+      Rows& rows = chunks[{t, place.server, place.chunk}];
+      rows.keys.push_back(key);
+      rows.rows.insert(rows.rows.end(), row.begin(), row.begin() + width);
+      rows.slots.resize(slots);
+      for (size_t s = 0; s < slots; ++s) {
+        const auto from = row.begin() + width * static_cast<int64_t>(1 + s);
+        rows.slots[s].insert(rows.slots[s].end(), from, from + width);
+      }
+    });
+  }
+  for (int server = 0; server < servers; ++server) {
+    std::map<int, int> next;  // by table
+    for (size_t c = 0; c < layout.chunks[server].size(); ++c) {
+      const Chunk& chunk = layout.chunks[server][c];
+      if (!chunk.rows()) continue;
+      const int t = TableOf(chunk.table);
+      Rows& rows = chunks[{t, server, next[t]++}];
+      const auto width = static_cast<size_t>(tables.options(t).width);
+      // A message is not too large: rows may come in several.
+      const size_t most =
+          std::max<size_t>(1, kMostRowBytes / (8 + 4 * width * (1 + rows.slots.size())));
+      for (size_t begin = 0; begin == 0 || begin < rows.keys.size(); begin += most) {
+        const size_t count = std::min(most, rows.keys.size() - begin);
+        const auto part = [&](const std::vector<float>& of) {
+          return std::span(of).subspan(begin * width, count * width);
+        };
+        proto::ChunkContent& content = (*contents)[server].emplace_back();
+        content.set_shard(server);
+        content.set_chunk(static_cast<int>(c));
+        content.set_updates(tables.table(t).updates());
+        content.set_parameters(
+            BytesOf(PackRows(std::span(rows.keys).subspan(begin, count), part(rows.rows))));
+        for (const std::vector<float>& slot : rows.slots) content.add_slots(BytesOf(part(slot)));
+        content.set_more(begin + count < rows.keys.size());
+      }
+      rows = {};
+    }
+  }
+}
+
+absl::Status ReplicaState::DecodeRows(const Chunk& chunk, const proto::ChunkContent& content,
+                                      const std::string& what) {
+  EmbeddingTable& table = replica_->tables().table(TableOf(chunk.table));
+  const auto width = static_cast<size_t>(replica_->tables().options(TableOf(chunk.table)).width);
+  const auto floats = [](const std::string& bytes) {
+    std::vector<float> all(bytes.size() / sizeof(float));
+    if (!all.empty()) std::memcpy(all.data(), bytes.data(), all.size() * sizeof(float));
+    return all;
+  };
+  const std::vector<float> packed = floats(content.parameters());
+  const absl::StatusOr<PackedRows> rows = UnpackRows(packed, static_cast<int64_t>(width));
+  if (!rows.ok()) return DataError(fmt::format("{}: {}", what, Message(rows.status())));
+  std::vector<std::vector<float>> slots;
+  for (const std::string& slot : content.slots()) {
+    slots.push_back(floats(slot));
+    if (slots.back().size() != rows->rows.size())
+      return DataError(fmt::format("{} has slots of another size than its rows", what));
+  }
+  if ((1 + slots.size()) * width != static_cast<size_t>(table.row_elements()))
+    return DataError(fmt::format("{} has {} slots", what, slots.size()));
+  std::vector<float> row(static_cast<size_t>(table.row_elements()));
+  for (size_t i = 0; i < rows->keys.size(); ++i) {
+    std::copy_n(rows->rows.begin() + static_cast<int64_t>(i * width), width, row.begin());
+    for (size_t s = 0; s < slots.size(); ++s)
+      std::copy_n(slots[s].begin() + static_cast<int64_t>(i * width), width,
+                  row.begin() + static_cast<int64_t>((1 + s) * width));
+    MUSTER_RETURN_IF_ERROR(table.Restore(rows->keys[i], row));
+  }
+  table.set_updates(std::max(table.updates(), content.updates()));
+  return absl::OkStatus();
 }
 
 absl::Status ReplicaState::Decode(const Layout& layout, const ShardContents& contents) {
   const at::NoGradGuard no_grad;
+  for (int t = 0; t < replica_->tables().size(); ++t) replica_->tables().Reset(t);
   const std::vector<Spans> parameters = ShardSpans(layout, served_.specs, served_.tensors);
   const std::vector<std::vector<Spans>> slots = SlotSpans(layout);
   std::vector<int64_t> updates(served_.optimizers.size());
   for (size_t shard = 0; shard < layout.chunks.size(); ++shard) {
     const auto& chunks = layout.chunks[shard];
-    if (contents[shard].size() != chunks.size())
-      return DataError(fmt::format("shard {} came with {} chunks, not {}", shard,
-                                   contents[shard].size(), chunks.size()));
+    size_t next = 0;  // message
     for (size_t c = 0; c < chunks.size(); ++c) {
       const Chunk& chunk = chunks[c];
-      const proto::ChunkContent& content = contents[shard][c];
       const std::string what = fmt::format("chunk {} of shard {}", c, shard);
+      if (next >= contents[shard].size()) return DataError(fmt::format("{} did not come", what));
+      if (chunk.rows()) {
+        bool more = true;
+        while (more && next < contents[shard].size()) {
+          const proto::ChunkContent& content = contents[shard][next++];
+          MUSTER_RETURN_IF_ERROR(DecodeRows(chunk, content, what));
+          more = content.more();
+        }
+        continue;
+      }
+      const proto::ChunkContent& content = contents[shard][next++];
       MUSTER_RETURN_IF_ERROR(Put(content.parameters(), parameters[shard], chunk, what));
       const size_t count = ShapedSlots(chunk.optimizer).size();
       if (static_cast<size_t>(content.slots_size()) != count)
@@ -224,7 +344,7 @@ absl::Status ReplicaState::Decode(const Layout& layout, const ShardContents& con
       updates[chunk.optimizer] = std::max(updates[chunk.optimizer], content.updates());
     }
   }
-  for (int o = 0; o < served_.rest(); ++o)
+  for (int o = 0; OfProgram(o); ++o)
     for (const at::Tensor& step : StepsOf(o)) step.detach().fill_(static_cast<double>(updates[o]));
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/push_pull/key_index.h"
 #include "common/push_pull/update_kernels.h"
 
 namespace muster {
@@ -18,7 +19,25 @@ struct Held {
   bool filled ABSL_GUARDED_BY(mu) = false;
   std::atomic<int64_t> applied = 0;  // here
   ChunkState state ABSL_GUARDED_BY(mu);
+  // Of a chunk of a table; then the state holds neither parameters nor slots.
+  std::unique_ptr<EmbeddingTable> rows ABSL_GUARDED_BY(mu);
 };
+
+// The rows of a table with their slots, as state.
+void CopyRows(const EmbeddingTable& table, int64_t width, ChunkState* state) {
+  std::vector<uint64_t> keys;
+  std::vector<float> rows;
+  state->slots.resize(static_cast<size_t>(table.row_elements() / width - 1));
+  table.Export([&](uint64_t key, std::span<const float> row) {
+    keys.push_back(key);
+    rows.insert(rows.end(), row.begin(), row.begin() + width);
+    for (size_t s = 0; s < state->slots.size(); ++s) {
+      const auto from = row.begin() + width * static_cast<int64_t>(1 + s);
+      state->slots[s].insert(state->slots[s].end(), from, from + width);
+    }
+  });
+  state->parameters = PackRows(keys, rows);
+}
 
 class DenseStoreImpl final : public DenseStore {
  public:
@@ -33,6 +52,8 @@ class DenseStoreImpl final : public DenseStore {
   bool Expel(int worker) override;
   absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override;
   absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override;
+  absl::StatusOr<int64_t> PullRows(int chunk, std::span<const uint64_t> keys,
+                                   std::span<float> rows) const override;
   Standing standing(int chunk) const override;
   absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) override;
   int64_t applied() const override;
@@ -40,12 +61,21 @@ class DenseStoreImpl final : public DenseStore {
  private:
   absl::Status CheckIndex(int chunk) const;
   absl::Status Check(int chunk, size_t elements) const;
-  absl::Status CheckServing(int chunk, size_t elements) const;
+  // Of a gradient: an update's length, or whole rows.
+  absl::Status CheckGradient(int chunk, std::span<const float> gradient) const;
+  absl::Status CheckServing() const;
+  bool HasRows(int chunk) const { return options_.chunks[chunk].rows(); }
+  const EmbeddingTable::Options& TableOf(int chunk) const {
+    return options_.tables.at(options_.chunks[chunk].table);
+  }
+  absl::StatusOr<std::unique_ptr<EmbeddingTable>> MakeRows(int chunk,
+                                                           const ChunkState& state) const;
+  std::vector<float> SumShares(int chunk, const ChunkState::Shares& shares) const;
   absl::Status CheckWorker(const PushKey& key) const;
   const RuleSpec& RuleOf(int chunk) const {
     return options_.rules[options_.chunks[chunk].optimizer];
   }
-  void Put(int chunk, ChunkState state);
+  void Put(int chunk, ChunkState state, std::unique_ptr<EmbeddingTable> rows);
   void Update(int chunk, Held& held, double learning_rate, std::span<const float> gradient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
   Pushed PushLocked(int chunk, Held& held, const Push& push) ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
@@ -74,38 +104,82 @@ absl::Status DenseStoreImpl::Check(int chunk, size_t elements) const {
   return absl::OkStatus();
 }
 
-absl::Status DenseStoreImpl::CheckServing(int chunk, size_t elements) const {
-  MUSTER_RETURN_IF_ERROR(Check(chunk, elements));
+absl::Status DenseStoreImpl::CheckGradient(int chunk, std::span<const float> gradient) const {
+  MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
+  if (!HasRows(chunk)) return Check(chunk, gradient.size());
+  return Annotate(UnpackRows(gradient, TableOf(chunk).width).status(),
+                  fmt::format("chunk {}: ", chunk));
+}
+
+absl::Status DenseStoreImpl::CheckServing() const {
   if (!serving())
     return absl::UnavailableError(
         fmt::format("{} of {} chunks hold nothing yet", chunks_.size() - filled_, chunks_.size()));
   return absl::OkStatus();
 }
 
-void DenseStoreImpl::Put(int chunk, ChunkState state) {
+absl::StatusOr<std::unique_ptr<EmbeddingTable>> DenseStoreImpl::MakeRows(
+    int chunk, const ChunkState& state) const {
+  const EmbeddingTable::Options& options = TableOf(chunk);
+  const auto width = static_cast<size_t>(options.width);
+  MUSTER_ASSIGN_OR_RETURN(const PackedRows packed, UnpackRows(state.parameters, options.width));
+  for (const std::vector<float>& slot : state.slots)
+    if (slot.size() != packed.rows.size())
+      return ConfigurationError(fmt::format("chunk {}: a slot of {} rows has {} elements, not {}",
+                                            chunk, packed.keys.size(), slot.size(),
+                                            packed.rows.size()));
+  auto table = EmbeddingTable::Make(options);
+  std::vector<float> row(width * (1 + state.slots.size()));
+  for (size_t i = 0; i < packed.keys.size(); ++i) {
+    std::copy_n(packed.rows.begin() + i * width, width, row.begin());
+    for (size_t s = 0; s < state.slots.size(); ++s)
+      std::copy_n(state.slots[s].begin() + i * width, width, row.begin() + (1 + s) * width);
+    MUSTER_RETURN_IF_ERROR(table->Restore(packed.keys[i], row));
+  }
+  table->set_updates(state.updates);
+  return table;
+}
+
+void DenseStoreImpl::Put(int chunk, ChunkState state, std::unique_ptr<EmbeddingTable> rows) {
   Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);
   held.state = std::move(state);
+  held.rows = std::move(rows);
   if (!std::exchange(held.filled, true)) ++filled_;
 }
 
 absl::Status DenseStoreImpl::Fill(int chunk, std::span<const float> parameters) {
+  MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
+  if (HasRows(chunk)) {
+    ChunkState state;
+    state.parameters.assign(parameters.begin(), parameters.end());
+    state.slots.resize(ShapedSlots(RuleOf(chunk)).size());
+    return Restore(chunk, std::move(state));
+  }
   MUSTER_RETURN_IF_ERROR(Check(chunk, parameters.size()));
-  Put(chunk, FreshState(RuleOf(chunk), parameters));
+  Put(chunk, FreshState(RuleOf(chunk), parameters), nullptr);
   return absl::OkStatus();
 }
 
 absl::Status DenseStoreImpl::Restore(int chunk, ChunkState state) {
-  MUSTER_RETURN_IF_ERROR(Check(chunk, state.parameters.size()));
+  MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   const size_t slots = ShapedSlots(RuleOf(chunk)).size();
   if (state.slots.size() != slots)
     return ConfigurationError(
         fmt::format("chunk {} has {} slots, not {}", chunk, slots, state.slots.size()));
-  for (const std::vector<float>& slot : state.slots)
-    MUSTER_RETURN_IF_ERROR(Check(chunk, slot.size()));
   for (const auto& [share, gradient] : state.next.gradients)
-    MUSTER_RETURN_IF_ERROR(Check(chunk, gradient.size()));
-  Put(chunk, std::move(state));
+    MUSTER_RETURN_IF_ERROR(CheckGradient(chunk, gradient));
+  std::unique_ptr<EmbeddingTable> rows;
+  if (HasRows(chunk)) {
+    MUSTER_ASSIGN_OR_RETURN(rows, MakeRows(chunk, state));
+    state.parameters = {};
+    state.slots.clear();
+  } else {
+    MUSTER_RETURN_IF_ERROR(Check(chunk, state.parameters.size()));
+    for (const std::vector<float>& slot : state.slots)
+      MUSTER_RETURN_IF_ERROR(Check(chunk, slot.size()));
+  }
+  Put(chunk, std::move(state), std::move(rows));
   return absl::OkStatus();
 }
 
@@ -114,7 +188,9 @@ absl::StatusOr<ChunkState> DenseStoreImpl::Copy(int chunk) const {
   const Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);
   if (!held.filled) return absl::UnavailableError(fmt::format("chunk {} holds nothing yet", chunk));
-  return held.state;
+  ChunkState state = held.state;
+  if (held.rows != nullptr) CopyRows(*held.rows, TableOf(chunk).width, &state);
+  return state;
 }
 
 void DenseStoreImpl::Admit(int worker, uint64_t incarnation) {
@@ -133,7 +209,9 @@ bool DenseStoreImpl::Expel(int worker) {
   }
   // Whoever was admitted still when it came to a chunk's lock is through with it by now.
   std::set<uint64_t> newest;
-  for (const Held& held : chunks_) {
+  for (size_t c = 0; c < chunks_.size(); ++c) {
+    if (HasRows(static_cast<int>(c))) continue;  // not every step has keys in all of them
+    const Held& held = chunks_[c];
     absl::MutexLock lock(&held.mu);
     const auto last = held.state.last.find(worker);
     newest.insert(last != held.state.last.end() && last->second.incarnation == incarnation
@@ -154,6 +232,13 @@ absl::Status DenseStoreImpl::CheckWorker(const PushKey& key) const {
 void DenseStoreImpl::Update(int chunk, Held& held, double learning_rate,
                             std::span<const float> gradient) {
   ChunkState& state = held.state;
+  if (held.rows != nullptr) {
+    const PackedRows packed = *UnpackRows(gradient, TableOf(chunk).width);  // was checked
+    (void)held.rows->Push(packed.keys, packed.rows, learning_rate);
+    state.updates = held.rows->updates();
+    ++held.applied;
+    return;
+  }
   UpdateRange range{state.parameters, gradient};
   for (size_t s = 0; s < state.slots.size(); ++s) range.slots[s] = state.slots[s].data();
   ApplyUpdate(RuleOf(chunk), learning_rate, ++state.updates, range);
@@ -202,19 +287,32 @@ absl::StatusOr<Pushed> DenseStoreImpl::ShareLocked(int chunk, Held& held, const 
   if (push.share == 0) next.learning_rate = push.learning_rate;
   pushed.applied = true;
   if (static_cast<int>(next.gradients.size()) < next.shares) return pushed;
-  // In the order of the shares, whatever order they came in: the same bits everywhere.
-  std::vector<float>& sum = next.gradients.begin()->second;
-  for (auto more = std::next(next.gradients.begin()); more != next.gradients.end(); ++more)
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] += more->second[i];
-  Update(chunk, held, next.learning_rate, sum);
+  Update(chunk, held, next.learning_rate, SumShares(chunk, next));
   state.step = step;
   next = {};
   pushed.updates = state.updates;
   return pushed;
 }
 
+// In the order of the shares, whatever order they came in: the same bits everywhere.
+std::vector<float> DenseStoreImpl::SumShares(int chunk, const ChunkState::Shares& shares) const {
+  if (HasRows(chunk)) {
+    KeySums sums(TableOf(chunk).width);
+    for (const auto& [share, gradient] : shares.gradients) {
+      const PackedRows packed = *UnpackRows(gradient, sums.width());
+      sums.Add(packed.keys, packed.rows.data());
+    }
+    return PackRows(sums.keys(), sums.sums());
+  }
+  std::vector<float> sum = shares.gradients.begin()->second;
+  for (auto more = std::next(shares.gradients.begin()); more != shares.gradients.end(); ++more)
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += more->second[i];
+  return sum;
+}
+
 absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const Push& push, std::span<float> out) {
-  MUSTER_RETURN_IF_ERROR(CheckServing(chunk, push.gradient.size()));
+  MUSTER_RETURN_IF_ERROR(CheckGradient(chunk, push.gradient));
+  MUSTER_RETURN_IF_ERROR(CheckServing());
   if (!out.empty()) MUSTER_RETURN_IF_ERROR(Check(chunk, out.size()));
   Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);
@@ -227,7 +325,7 @@ absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const Push& push, std::s
 }
 
 absl::StatusOr<Pushed> DenseStoreImpl::Replay(int chunk, const Push& push, int64_t number) {
-  MUSTER_RETURN_IF_ERROR(Check(chunk, push.gradient.size()));
+  MUSTER_RETURN_IF_ERROR(CheckGradient(chunk, push.gradient));
   Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);
   if (!held.filled) return absl::UnavailableError(fmt::format("chunk {} holds nothing yet", chunk));
@@ -242,10 +340,23 @@ absl::StatusOr<Pushed> DenseStoreImpl::Replay(int chunk, const Push& push, int64
 }
 
 absl::StatusOr<int64_t> DenseStoreImpl::Pull(int chunk, std::span<float> out) const {
-  MUSTER_RETURN_IF_ERROR(CheckServing(chunk, out.size()));
+  MUSTER_RETURN_IF_ERROR(Check(chunk, out.size()));
+  MUSTER_RETURN_IF_ERROR(CheckServing());
   const Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);
   std::copy(held.state.parameters.begin(), held.state.parameters.end(), out.begin());
+  return held.state.updates;
+}
+
+absl::StatusOr<int64_t> DenseStoreImpl::PullRows(int chunk, std::span<const uint64_t> keys,
+                                                 std::span<float> rows) const {
+  MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
+  if (!HasRows(chunk))
+    return ConfigurationError(fmt::format("chunk {} is of no embedding table", chunk));
+  MUSTER_RETURN_IF_ERROR(CheckServing());
+  const Held& held = chunks_[chunk];
+  absl::MutexLock lock(&held.mu);
+  MUSTER_RETURN_IF_ERROR(held.rows->Peek(keys, rows));
   return held.state.updates;
 }
 

@@ -6,6 +6,8 @@
 // however often it is sent, so a push that was cut off is resumed at the first chunk that has not
 // got it.
 //
+// A chunk of an embedding table holds rows by key instead of a range of memory, by the same rules.
+//
 // All methods may be called from any thread. Until every chunk was filled or restored, nothing is
 // served: a server that was started again must not pass its emptiness off as state.
 #pragma once
@@ -17,7 +19,9 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/push_pull/embedding_table.h"
 #include "common/push_pull/layout.h"
+#include "common/push_pull/packed_rows.h"
 #include "common/push_pull/push.h"
 #include "common/train/optimizer_spec.h"
 
@@ -25,6 +29,7 @@ namespace muster {
 
 // What a chunk holds. Copied as a whole, for checkpoints and backups.
 struct ChunkState {
+  // Of n rows: PackRows, and each slot [n][width], in the same order.
   std::vector<float> parameters;
   std::vector<std::vector<float>> slots;  // of ShapedSlots(rule); each as long
   int64_t updates = 0;                    // applied so far: the rule's step
@@ -54,8 +59,9 @@ ChunkState FreshState(const RuleSpec& rule, std::span<const float> parameters);
 class DenseStore {
  public:
   struct Options {
-    std::vector<Chunk> chunks;    // of this server
-    std::vector<RuleSpec> rules;  // by optimizer
+    std::vector<Chunk> chunks;                           // of this server
+    std::vector<RuleSpec> rules;                         // by optimizer
+    std::map<int, EmbeddingTable::Options> tables = {};  // by Chunk::table
   };
   static std::unique_ptr<DenseStore> Make(Options options);
   virtual ~DenseStore() = default;
@@ -80,7 +86,7 @@ class DenseStore {
     PushKey key;
     int64_t pulled = 0;  // the chunk's `updates` as that pull told it
     double learning_rate = 0;
-    std::span<const float> gradient;
+    std::span<const float> gradient;  // of rows: PackRows, keys all different
     // Above 0: one of as many shares of the global batch of step `key.sequence`, whoever brings it.
     // The sum of all, in their order, is applied once, when the last one has come, with the first
     // one's learning rate; `out` is left alone. A share that came before, or whose step is over, is
@@ -92,6 +98,11 @@ class DenseStore {
   virtual absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) = 0;
   // Copies the parameters; returns the chunk's `updates`.
   virtual absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const = 0;
+
+  // Rows by key of a chunk of a table; a row that is not there is told as it would begin. Returns
+  // the chunk's `updates`.
+  virtual absl::StatusOr<int64_t> PullRows(int chunk, std::span<const uint64_t> keys,
+                                           std::span<float> rows) const = 0;
 
   // ---- Backups.
   struct Standing {

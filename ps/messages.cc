@@ -18,6 +18,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "floats travel as they lie in memory");
 
 constexpr int kMaxServers = 4096;
+constexpr int64_t kMostWidth = 1 << 20;
+constexpr int64_t kMostContentBytes = 8 << 20;
 
 absl::StatusOr<std::vector<float>> FloatsOf(const std::string& bytes) {
   if (bytes.size() % sizeof(float) != 0)
@@ -38,6 +40,10 @@ absl::Status CheckVariables(const std::vector<VariableSpec>& variables, size_t o
           fmt::format("{} belongs to optimizer {}: there are {}", v.name, v.optimizer, optimizers));
     if (std::any_of(v.shape.begin(), v.shape.end(), [](int64_t d) { return d < 0; }))
       return ConfigurationError(fmt::format("{} has a negative size in its shape", v.name));
+    if (v.table && (v.table->width < 1 || v.table->width > kMostWidth || v.table->initializer < 0 ||
+                    v.table->initializer > static_cast<int>(Initializer::Kind::kNormal)))
+      return ConfigurationError(fmt::format("table {} has rows of width {}, and initializer {}",
+                                            v.name, v.table->width, v.table->initializer));
   }
   return absl::OkStatus();
 }
@@ -63,11 +69,16 @@ absl::Status CheckMessageSize(const ShardSpec& spec) {
 std::vector<VariableSpec> SpecsOf(
     const google::protobuf::RepeatedPtrField<proto::VariableMessage>& variables) {
   std::vector<VariableSpec> specs;
-  for (const proto::VariableMessage& v : variables)
+  for (const proto::VariableMessage& v : variables) {
     specs.push_back({v.name(),
                      {v.shape().begin(), v.shape().end()},
                      v.optimizer(),
-                     {v.order().begin(), v.order().end()}});
+                     {v.order().begin(), v.order().end()},
+                     std::nullopt});
+    if (v.has_table())
+      specs.back().table = TableSpec{v.table().width(), v.table().initializer(), v.table().scale(),
+                                     v.table().seed()};
+  }
   return specs;
 }
 
@@ -102,6 +113,16 @@ absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task) 
                     request.digest(), digest));
   std::from_chars(digest.data(), digest.data() + digest.size(), spec.digest, 16);
   spec.layout = MakeLayout(variables, layout);
+  for (size_t v = 0; v < variables.size(); ++v) {
+    if (!variables[v].table) continue;
+    const TableSpec& table = *variables[v].table;
+    EmbeddingTable::Options& rows = spec.tables[static_cast<int>(v)];
+    rows.width = table.width;
+    rows.initializer = {static_cast<Initializer::Kind>(table.initializer), table.scale};
+    rows.seed = table.seed;
+    rows.rule = spec.rules[variables[v].optimizer];
+    rows.shards = 1;  // each chunk is under a lock of its own
+  }
   spec.checksum = options.checksum;
   MUSTER_RETURN_IF_ERROR(CheckMessageSize(spec));
   return spec;
@@ -146,8 +167,10 @@ absl::StatusOr<ChunkState> StateOf(const proto::ChunkContent& content, const Sha
                                           content.chunk(), content.updates()));
   MUSTER_ASSIGN_OR_RETURN(std::vector<float> parameters, FloatsOf(content.parameters()));
   ChunkState state;
-  if (content.slots_size() == 0) {
-    const Chunk& chunk = chunks[content.shard()][content.chunk()];
+  const Chunk& chunk = chunks[content.shard()][content.chunk()];
+  if (content.slots_size() == 0 && chunk.rows() && parameters.empty()) {
+    state.slots.resize(ShapedSlots(spec.rules[chunk.optimizer]).size());
+  } else if (content.slots_size() == 0 && !chunk.rows()) {
     state = FreshState(spec.rules[chunk.optimizer], parameters);
   } else {
     state.parameters = std::move(parameters);
@@ -177,6 +200,49 @@ proto::ChunkContent ContentOf(int shard, int chunk, const ChunkState& state) {
   }
   content.set_step(state.step);
   return content;
+}
+
+std::vector<proto::ChunkContent> ContentsOf(int shard, int chunk, const ChunkState& state,
+                                            int64_t width) {
+  const absl::StatusOr<PackedRows> rows =
+      width > 0 ? UnpackRows(state.parameters, width) : PackedRows();
+  const int64_t each = 8 + width * 4 * static_cast<int64_t>(1 + state.slots.size());
+  const auto most = static_cast<size_t>(std::max<int64_t>(1, kMostContentBytes / each));
+  if (width == 0 || !rows.ok() || rows->keys.size() <= most)
+    return {ContentOf(shard, chunk, state)};
+  std::vector<proto::ChunkContent> contents;
+  const auto w = static_cast<size_t>(width);
+  for (size_t begin = 0; begin < rows->keys.size(); begin += most) {
+    const size_t count = std::min(most, rows->keys.size() - begin);
+    ChunkState piece;
+    piece.parameters = PackRows(std::span(rows->keys).subspan(begin, count),
+                                rows->rows.subspan(begin * w, count * w));
+    for (const std::vector<float>& slot : state.slots) {
+      const auto from = slot.begin() + static_cast<int64_t>(begin * w);
+      piece.slots.emplace_back(from, from + static_cast<int64_t>(count * w));
+    }
+    piece.updates = state.updates;
+    piece.last = state.last;
+    piece.step = state.step;
+    contents.push_back(ContentOf(shard, chunk, piece));
+    contents.back().set_more(begin + count < rows->keys.size());
+  }
+  return contents;
+}
+
+absl::Status AddRows(const ChunkState& more, int64_t width, ChunkState* state) {
+  MUSTER_ASSIGN_OR_RETURN(const PackedRows a, UnpackRows(state->parameters, width));
+  MUSTER_ASSIGN_OR_RETURN(const PackedRows b, UnpackRows(more.parameters, width));
+  if (more.slots.size() != state->slots.size())
+    return ConfigurationError("two messages bring rows with different slots");
+  std::vector<uint64_t> keys = a.keys;
+  keys.insert(keys.end(), b.keys.begin(), b.keys.end());
+  std::vector<float> rows(a.rows.begin(), a.rows.end());
+  rows.insert(rows.end(), b.rows.begin(), b.rows.end());
+  state->parameters = PackRows(keys, rows);
+  for (size_t s = 0; s < state->slots.size(); ++s)
+    state->slots[s].insert(state->slots[s].end(), more.slots[s].begin(), more.slots[s].end());
+  return absl::OkStatus();
 }
 
 }  // namespace muster::ps

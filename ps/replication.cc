@@ -62,6 +62,10 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override {
     return local_->Pull(chunk, out);
   }
+  absl::StatusOr<int64_t> PullRows(int chunk, std::span<const uint64_t> keys,
+                                   std::span<float> rows) const override {
+    return local_->PullRows(chunk, keys, rows);
+  }
   Standing standing(int chunk) const override { return local_->standing(chunk); }
   absl::StatusOr<Pushed> Replay(int, const Push&, int64_t) override {
     return absl::FailedPreconditionError("a primary replays nothing");

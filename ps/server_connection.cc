@@ -68,6 +68,8 @@ class Server {
   // False: the worker has closed the connection.
   absl::StatusOr<bool> AwaitRequest();
   absl::Status TakeGradient(const FrameHeader& header, const Request& request);
+  absl::Status TakeRows(const FrameHeader& header, const Request& request);
+  absl::Status AnswerRows(const Request& request);
   absl::Status Answer(const Request& request);
   absl::Status SendParameters(const Request& request, Reply reply, std::span<float> out);
   absl::Status Flush();
@@ -86,6 +88,7 @@ class Server {
   std::vector<FrameHeader> outbox_;
   std::vector<float> pushed_;  // the gradient of one chunk
   std::span<const float> gradient_;
+  std::vector<uint64_t> rows_;      // what came about rows
   std::vector<float> answer_;       // a header, and parameters: they leave in one write
   std::vector<uint16_t> narrowed_;  // the same, or a gradient, with compression
 };
@@ -175,7 +178,15 @@ absl::StatusOr<bool> Server::Next() {
   if (request.in_memory && memory_ == nullptr)
     return ConfigurationError(
         fmt::format("worker {} speaks of shared memory, where none is", open_.worker));
-  MUSTER_RETURN_IF_ERROR(TakeGradient(header, request));
+  if (request.rows != options_.chunks[request.chunk].rows())
+    return ConfigurationError(fmt::format("chunk {} is of {} embedding table", request.chunk,
+                                          request.rows ? "no" : "an"));
+  if (request.rows) MUSTER_RETURN_IF_ERROR(TakeRows(header, request));
+  if (request.rows && request.pull) {
+    MUSTER_RETURN_IF_ERROR(AnswerRows(request));
+    return true;
+  }
+  if (!request.rows) MUSTER_RETURN_IF_ERROR(TakeGradient(header, request));
   MUSTER_RETURN_IF_ERROR(Answer(request));
   return true;
 }
@@ -207,6 +218,41 @@ absl::Status Server::TakeGradient(const FrameHeader& header, const Request& requ
   if (narrow) Widen(request.compression, narrowed_.data(), gradient);
   gradient_ = gradient;
   return absl::OkStatus();
+}
+
+// The payload of a request about rows.
+absl::Status Server::TakeRows(const FrameHeader& header, const Request& request) {
+  if (header.payload_bytes > kMostRowBytes ||
+      header.payload_bytes % (request.pull ? sizeof(uint64_t) : sizeof(float)) != 0)
+    return ConfigurationError(
+        fmt::format("a request about rows of chunk {} has a payload of {} "
+                    "bytes",
+                    request.chunk, header.payload_bytes));
+  rows_.resize((header.payload_bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t));
+  const std::span<std::byte> payload =
+      std::as_writable_bytes(std::span(rows_)).first(header.payload_bytes);
+  MUSTER_RETURN_IF_ERROR(Receive(payload, options_.stall));
+  if (request.checksum && CrcOf(payload) != request.payload_crc)
+    return PeerLost(fmt::format("rows of chunk {} were damaged on their way", request.chunk));
+  gradient_ = {reinterpret_cast<const float*>(rows_.data()), payload.size() / sizeof(float)};
+  return absl::OkStatus();
+}
+
+absl::Status Server::AnswerRows(const Request& request) {
+  const auto width = options_.widths.find(options_.chunks[request.chunk].table);
+  const size_t elements =
+      rows_.size() * static_cast<size_t>(width == options_.widths.end() ? 0 : width->second);
+  if (elements * sizeof(float) > kMostRowBytes)
+    return ConfigurationError(
+        fmt::format("{} rows of chunk {} were asked for at once", rows_.size(), request.chunk));
+  const size_t head = sizeof(FrameHeader) / sizeof(float);
+  if (answer_.size() < head + elements) answer_.resize(head + elements);
+  const std::span<float> out = std::span(answer_).subspan(head, elements);
+  Reply reply;
+  reply.chunk = request.chunk;
+  MUSTER_ASSIGN_OR_RETURN(reply.updates,
+                          store_.PullRows(static_cast<int>(request.chunk), rows_, out));
+  return SendParameters(request, reply, out);
 }
 
 absl::Status Server::Answer(const Request& request) {

@@ -2,6 +2,9 @@
 // they arrive, answers pulls.
 #pragma once
 
+#include <map>
+#include <vector>
+
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/transport/data_connection.h"
@@ -12,6 +15,7 @@ namespace muster::ps {
 struct ServeOptions {
   uint64_t layout = 0;                        // digest: a worker with another one is refused
   std::vector<Chunk> chunks;                  // of the shard
+  std::map<int, int64_t> widths = {};         // of tables, by Chunk::table
   bool share_memory = true;                   // with a worker that offers it
   Duration idle = std::chrono::minutes(10);   // between two requests
   Duration stall = std::chrono::seconds(30);  // within one

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -25,6 +26,12 @@ grpc::Status ToGrpc(const absl::Status& status) {
 }
 grpc::Status Refusal(grpc::StatusCode code, const std::string& why) {
   return grpc::Status(code, why);
+}
+
+// Of the rows of a chunk; 0: it is of no table. REQUIRES: there is such a chunk.
+int64_t WidthOf(const ps::ShardSpec& spec, int shard, int chunk) {
+  const auto table = spec.tables.find(spec.layout.chunks[shard][chunk].table);
+  return table == spec.tables.end() ? 0 : table->second.width;
 }
 
 class PsServiceImpl final : public PsService, public proto::ParameterServer::Service {
@@ -213,15 +220,32 @@ grpc::Status PsServiceImpl::Fill(grpc::ServerContext* context,
                                  proto::FillReply* reply) {
   proto::FillRequest request;
   HostPtr host;
+  // Of a chunk whose rows come in several messages.
+  std::optional<std::pair<std::pair<int, int>, ChunkState>> rows;
   while (reader->Read(&request)) {
     if (host == nullptr)
       if (const grpc::Status refusal = Enter(*context, "Fill", request.epoch(), &host);
           !refusal.ok())
         return refusal;
-    absl::StatusOr<ChunkState> state = ps::StateOf(request.chunk(), host->spec());
+    const proto::ChunkContent& content = request.chunk();
+    absl::StatusOr<ChunkState> state = ps::StateOf(content, host->spec());
     if (!state.ok()) return ToGrpc(state.status());
-    const absl::Status status =
-        host->Restore(request.chunk().shard(), request.chunk().chunk(), *std::move(state));
+    const std::pair<int, int> place(content.shard(), content.chunk());
+    const int64_t width = WidthOf(host->spec(), content.shard(), content.chunk());
+    if (rows) {
+      if (place != rows->first)
+        return Refusal(
+            grpc::StatusCode::INVALID_ARGUMENT,
+            fmt::format("shard {}, chunk {} lacks rows", rows->first.first, rows->first.second));
+      const absl::Status added = ps::AddRows(*state, width, &rows->second);
+      if (!added.ok()) return ToGrpc(added);
+    } else if (content.more() && width > 0) {
+      rows.emplace(place, *std::move(state));
+    }
+    if (content.more()) continue;
+    if (rows) *state = std::move(rows->second);
+    rows.reset();
+    const absl::Status status = host->Restore(place.first, place.second, *std::move(state));
     if (!status.ok()) return ToGrpc(status);
   }
   if (host == nullptr)
@@ -264,9 +288,13 @@ grpc::Status PsServiceImpl::Read(grpc::ServerContext* context, const proto::Read
         grpc::StatusCode::INVALID_ARGUMENT,
         fmt::format("there is no copy \"{}\" of shard {} here", request->name(), request->shard()));
   const std::vector<ChunkState>& chunks = cut->at(request->shard());
-  for (size_t c = 0; c < chunks.size(); ++c)
-    if (!writer->Write(ps::ContentOf(request->shard(), static_cast<int>(c), chunks[c])))
-      return Refusal(grpc::StatusCode::CANCELLED, "the reader has gone");
+  for (size_t c = 0; c < chunks.size(); ++c) {
+    const int chunk = static_cast<int>(c);
+    for (const proto::ChunkContent& content : ps::ContentsOf(
+             request->shard(), chunk, chunks[c], WidthOf(host->spec(), request->shard(), chunk)))
+      if (!writer->Write(content))
+        return Refusal(grpc::StatusCode::CANCELLED, "the reader has gone");
+  }
   return grpc::Status::OK;
 }
 

@@ -242,6 +242,7 @@ void ShardHostImpl::Serve(Run& run, DataConnection& connection) {
   ServeOptions options;
   options.layout = spec_.digest;
   options.chunks = spec_.layout.chunks[shard];
+  for (const auto& [table, rows] : spec_.tables) options.widths[table] = rows.width;
   options.idle = options_.idle;
   options.stall = options_.stall;
   const absl::Status status = ps::Serve(connection, *found->second, options, run.abort);
@@ -267,7 +268,7 @@ void ShardHostImpl::ServePrimary(Run& run, DataConnection& connection) {
 // ---- state
 
 StorePtr ShardHostImpl::MakeStoreLocked(int shard) const {
-  StorePtr store = DenseStore::Make({spec_.layout.chunks[shard], spec_.rules});
+  StorePtr store = DenseStore::Make({spec_.layout.chunks[shard], spec_.rules, spec_.tables});
   for (const auto& [worker, incarnation] : workers_) store->Admit(worker, incarnation);
   return store;
 }

@@ -37,8 +37,9 @@ struct PsView {
 // How shards are cut, and the rules of the chunks.
 struct ShardSpec {
   Layout layout;
-  std::vector<RuleSpec> rules;  // by optimizer
-  uint64_t digest = 0;          // DigestOf
+  std::vector<RuleSpec> rules;                         // by optimizer
+  std::map<int, EmbeddingTable::Options> tables = {};  // by Chunk::table
+  uint64_t digest = 0;                                 // DigestOf
   bool checksum = false;
 };
 

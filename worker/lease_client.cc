@@ -133,6 +133,12 @@ proto::NextRequest LeaseClientImpl::RequestLocked(bool want) {
       for (const int64_t size : variable.shape) message.add_shape(size);
       message.set_optimizer(variable.optimizer);
       for (const int64_t dimension : variable.order) message.add_order(dimension);
+      if (variable.table) {
+        message.mutable_table()->set_width(variable.table->width);
+        message.mutable_table()->set_initializer(variable.table->initializer);
+        message.mutable_table()->set_scale(variable.table->scale);
+        message.mutable_table()->set_seed(variable.table->seed);
+      }
     }
     for (const Recent& recent : recent_) *request.add_done() = recent.done;  // done_ among them
   } else {

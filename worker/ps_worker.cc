@@ -127,6 +127,7 @@ absl::Status PsWorkerImpl::Build() {
   Layout laid = MakeLayout(served.specs, layout);
   MUSTER_ASSIGN_OR_RETURN(exchange_, ParameterExchange::Make(*replica_, job(), std::move(served),
                                                              std::move(laid), shares()));
+  replica_->set_embedding_store(exchange_.get());
   return MakeSchedules();
 }
 

@@ -36,6 +36,8 @@ class ClientImpl final : public PushPullClient {
   void Launch(int shard, int chunk) override;
   absl::StatusOr<Outcome> Finish() override;
   absl::Status Pull() override;
+  void LaunchRows(int shard, int chunk, std::span<const float> packed) override;
+  absl::Status PullRows(std::span<const RowPull> pulls) override;
   void Abort(absl::Status why) override;
 
  private:
@@ -134,7 +136,7 @@ void ClientImpl::Answered(const ChunkAnswer& answer) {
   absl::MutexLock lock(&mutex_);
   outcome_.bytes += answer.bytes;
   // Of one that was there before, it counts the push itself.
-  if (!answer.request.gradient.empty() && answer.pushed.applied) {
+  if (answer.request.push() && answer.pushed.applied) {
     ++pushed_;
     outcome_.staleness_max = std::max(outcome_.staleness_max, answer.pushed.staleness);
     outcome_.staleness_mean += static_cast<double>(answer.pushed.staleness);
@@ -155,7 +157,42 @@ absl::Status ClientImpl::Pull() {
   BeginErrand({false, true, {}});
   for (size_t shard = 0; shard < lanes_.size(); ++shard)
     for (size_t chunk = 0; chunk < options_.layout.chunks[shard].size(); ++chunk)
-      Launch(static_cast<int>(shard), static_cast<int>(chunk));
+      if (!options_.layout.chunks[shard][chunk].rows())
+        Launch(static_cast<int>(shard), static_cast<int>(chunk));
+  return Finish().status();
+}
+
+void ClientImpl::LaunchRows(int shard, int chunk, std::span<const float> packed) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ++open_;
+  }
+  ChunkRequest request;
+  request.chunk = chunk;
+  request.elements = static_cast<int64_t>(packed.size());
+  request.gradient = packed;
+  request.rows = true;
+  lanes_[shard]->Launch(request);
+}
+
+absl::Status ClientImpl::PullRows(std::span<const RowPull> pulls) {
+  BeginErrand({false, true, {}});
+  // Where the answers go, one piece each; they stay until Finish.
+  std::vector<std::span<float>> places;
+  for (const RowPull& pull : pulls) places.push_back(pull.rows);
+  {
+    absl::MutexLock lock(&mutex_);
+    open_ += static_cast<int64_t>(pulls.size());
+  }
+  for (size_t i = 0; i < pulls.size(); ++i) {
+    ChunkRequest request;
+    request.chunk = pulls[i].chunk;
+    request.elements = static_cast<int64_t>(pulls[i].rows.size());
+    request.parameters = {&places[i], 1};
+    request.rows = true;
+    request.keys = pulls[i].keys;
+    lanes_[pulls[i].shard]->Launch(request);
+  }
   return Finish().status();
 }
 

@@ -82,6 +82,17 @@ class PushPullClient {
   // Pulls all chunks. Between pushes.
   virtual absl::Status Pull() = 0;
 
+  // ---- Rows of embedding tables: chunks with rows(), which Pull leaves alone.
+  // As Launch, with PackRows of different keys, which may be none. It stays untouched until Finish.
+  virtual void LaunchRows(int shard, int chunk, std::span<const float> packed) = 0;
+  struct RowPull {
+    int shard = 0, chunk = 0;
+    std::span<const uint64_t> keys;  // all of this chunk
+    std::span<float> rows;           // [keys][width]
+  };
+  // Between pushes.
+  virtual absl::Status PullRows(std::span<const RowPull> pulls) = 0;
+
   // Any thread: everything ends with `why`, for good.
   virtual void Abort(absl::Status why) = 0;
 };

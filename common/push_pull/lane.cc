@@ -71,6 +71,14 @@ void Lane::Launch(int chunk) {
   if (first) Wake();
 }
 
+void Lane::Launch(ChunkRequest request) {
+  {
+    absl::MutexLock lock(&mutex_);
+    rows_.push_back(request);
+  }
+  Wake();
+}
+
 void Lane::Wake() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = write(wake_.get(), &one, sizeof one);
@@ -95,28 +103,37 @@ ChunkRequest Lane::RequestFor(int chunk, const Errand& errand) const {
   if (errand.pull) request.parameters = pieces_[chunk];
   if (errand.push) {
     request.gradient = options_.gradients.subspan(place.begin, place.elements());
-    request.sequence = errand.which.sequence;
-    request.learning_rate = errand.which.learning_rates[place.optimizer];
-    request.share = errand.which.share;
-    request.shares = errand.which.shares;
-    request.pulled = updates_[chunk];
+    FillIn(errand, &request);
   }
   return request;
 }
 
+void Lane::FillIn(const Errand& errand, ChunkRequest* request) const {
+  if (!errand.push) return;
+  request->sequence = errand.which.sequence;
+  request->learning_rate = errand.which.learning_rates[chunks_[request->chunk].optimizer];
+  request->share = errand.which.share;
+  request->shares = errand.which.shares;
+  request->pulled = updates_[request->chunk];
+}
+
 bool Lane::TakeLaunched() {
   std::vector<int> launched;
+  std::vector<ChunkRequest> requests;
   Errand errand;
   {
     absl::MutexLock lock(&mutex_);
     launched.swap(launched_);
-    if (!launched.empty()) errand = errand_;
+    requests.swap(rows_);
+    if (!launched.empty() || !requests.empty()) errand = errand_;
   }
-  for (const int chunk : launched) {
+  for (ChunkRequest& request : requests) FillIn(errand, &request);
+  for (const int chunk : launched) requests.push_back(RequestFor(chunk, errand));
+  for (const ChunkRequest& request : requests) {
     if (link_ != nullptr && todo_.empty()) {
-      link_->Ask(RequestFor(chunk, errand));
+      link_->Ask(request);
     } else {
-      todo_.push_back(RequestFor(chunk, errand));
+      todo_.push_back(request);
     }
   }
   return !todo_.empty() || (link_ != nullptr && !link_->idle());

@@ -48,6 +48,8 @@ class Lane {
   // For the chunks that follow. REQUIRES: all before are answered.
   void Begin(const Errand& errand);
   void Launch(int chunk);
+  // About rows: sequence and the like are filled in.
+  void Launch(ChunkRequest request);
   void Wake();
   void Stop();  // Does not wait.
 
@@ -62,6 +64,7 @@ class Lane {
   void Drop(const absl::Status& why);
   void Failed(const absl::Status& why);
   ChunkRequest RequestFor(int chunk, const Errand& errand) const;
+  void FillIn(const Errand& errand, ChunkRequest* request) const;
   bool Sleep(std::optional<Duration> limit);
   uint64_t number() const { return view_ == nullptr ? 0 : view_->number; }
   std::string Server() const;
@@ -75,6 +78,7 @@ class Lane {
   absl::Mutex mutex_;
   Errand errand_ ABSL_GUARDED_BY(mutex_);
   std::vector<int> launched_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ChunkRequest> rows_ ABSL_GUARDED_BY(mutex_);  // likewise
 
   // The thread's own.
   std::vector<int64_t> updates_;   // by chunk, as the last pull told them

@@ -40,6 +40,7 @@ int64_t NumParts(const VariableSpec& variable, const LayoutOptions& options) {
 // The first (rows mod parts) get one row more, as everywhere in Muster.
 void Cut(const std::vector<VariableSpec>& variables, const LayoutOptions& options, Layout* layout) {
   for (size_t v = 0; v < variables.size(); ++v) {
+    if (variables[v].table) continue;
     const int64_t rows = Rows(variables[v]), parts = NumParts(variables[v], options);
     const int64_t row = rows == 0 ? 0 : variables[v].elements() / rows;
     int64_t begin = 0;
@@ -94,7 +95,31 @@ void Place(const std::vector<VariableSpec>& variables, const LayoutOptions& opti
   }
 }
 
+// Behind all ranges, so that these keep their numbers whatever tables there are.
+void PlaceTables(const std::vector<VariableSpec>& variables, Layout* layout) {
+  for (size_t v = 0; v < variables.size(); ++v) {
+    if (!variables[v].table) continue;
+    for (size_t server = 0; server < layout->chunks.size(); ++server) {
+      const int64_t end = layout->elements[server];
+      for (int i = 0; i < kRowChunks; ++i)
+        layout->chunks[server].push_back(
+            {static_cast<int>(server), end, end, variables[v].optimizer, static_cast<int>(v)});
+    }
+  }
+}
+
 }  // namespace
+
+// Other bits than those by which a table and its index spread keys.
+RowPlace PlaceOfRow(uint64_t key, int servers) {
+  uint64_t x = key * 0x9e3779b97f4a7c15;
+  x ^= x >> 32;
+  x *= 0xd6e8feb86659fd93;
+  x ^= x >> 32;
+  const auto count = static_cast<uint64_t>(servers) * kRowChunks;
+  const uint64_t place = x % count;
+  return {static_cast<int>(place / kRowChunks), static_cast<int>(place % kRowChunks)};
+}
 
 int64_t VariableSpec::elements() const {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
@@ -133,6 +158,7 @@ Layout MakeLayout(const std::vector<VariableSpec>& variables, const LayoutOption
   Cut(variables, options, &layout);
   Spread(options, &layout);
   Place(variables, options, &layout);
+  PlaceTables(variables, &layout);
   return layout;
 }
 
@@ -140,9 +166,13 @@ std::string DigestOf(const std::vector<VariableSpec>& variables, const LayoutOpt
   std::string text = fmt::format("servers {} chunk {} partitioner {} {} {}\n", options.servers,
                                  options.chunk_bytes, static_cast<int>(options.partitioner.kind),
                                  options.partitioner.bytes, options.partitioner.parts.value_or(0));
-  for (const VariableSpec& v : variables)
+  for (const VariableSpec& v : variables) {
     text += fmt::format("{} {} {} {}\n", Json(v.name).dump(), fmt::join(v.shape, "x"), v.optimizer,
                         fmt::join(v.order, ","));
+    if (v.table)
+      text += fmt::format("table {} {} {} {} {}\n", v.table->width, v.table->initializer,
+                          v.table->scale, v.table->seed, kRowChunks);
+  }
   return fmt::format("{:016x}", Fnv1a(text));
 }
 
@@ -156,6 +186,7 @@ std::string FirstDifference(const std::vector<VariableSpec>& mine,
       return fmt::format("the shape of {}: [{}] here, [{}] there", a.name, fmt::join(a.shape, ", "),
                          fmt::join(b.shape, ", "));
     if (a.optimizer != b.optimizer) return fmt::format("the optimizer of {}", a.name);
+    if (a.table != b.table) return fmt::format("the rows of table {}", a.name);
     if (a.order != b.order) return fmt::format("the order of {} in memory", a.name);
   }
   if (mine.size() != theirs.size())

@@ -5,6 +5,9 @@
 // spread over the servers by bytes, and each server's parts lie one after the other in its memory.
 // A chunk is a range of that memory, of one optimizer: the unit of locks, of the order of updates
 // and of what is resumed after a broken connection.
+//
+// An embedding table has no place in that memory: its rows are spread over all servers by a hash of
+// the key, on each over kRowChunks chunks, which hold rows by key.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +19,31 @@
 
 namespace muster {
 
+// What an embedding table is, besides its optimizer.
+struct TableSpec {
+  int64_t width = 1;    // of a row
+  int initializer = 0;  // Initializer::Kind
+  double scale = 0;     // ... and scale
+  uint64_t seed = 0;    // EmbeddingTable::Options'
+  friend bool operator==(const TableSpec&, const TableSpec&) = default;
+};
+
 struct VariableSpec {
   std::string name;            // "<model>.<parameter>"
-  std::vector<int64_t> shape;  // of float32; none: a scalar
+  std::vector<int64_t> shape;  // of float32; none: a scalar; of a table: {0, width}
   int optimizer = 0;           // which of the program's
   // The dimensions from the outermost to the innermost in memory; none: row-major.
   std::vector<int64_t> order;
+  std::optional<TableSpec> table = {};
   int64_t elements() const;
 };
+
+inline constexpr int kRowChunks = 16;  // of one table on one server
+// Where the row of a key lives: which server, and which of the table's chunks there.
+struct RowPlace {
+  int server = 0, chunk = 0;
+};
+RowPlace PlaceOfRow(uint64_t key, int servers);
 
 // "parameter_server.partitioner".
 struct Partitioner {
@@ -53,7 +73,9 @@ struct Chunk {
   int server = 0;
   int64_t begin = 0, end = 0;
   int optimizer = 0;
+  int table = -1;  // variable whose rows it holds; then it is no range, and has no elements
   int64_t elements() const { return end - begin; }
+  bool rows() const { return table >= 0; }
 };
 
 struct Layout {

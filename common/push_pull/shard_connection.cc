@@ -63,7 +63,8 @@ bool ShardConnection::sending() const {
 ShardConnection::Outgoing ShardConnection::MakeOutgoing(const ChunkRequest& r) {
   Request request;
   request.chunk = static_cast<uint32_t>(r.chunk);
-  request.push = !r.gradient.empty();
+  request.push = r.push();
+  request.rows = r.rows;
   request.pull = !r.parameters.empty();
   request.sequence = r.sequence;
   request.pulled = r.pulled;
@@ -71,7 +72,11 @@ ShardConnection::Outgoing ShardConnection::MakeOutgoing(const ChunkRequest& r) {
   request.share = static_cast<uint32_t>(r.share);
   request.shares = static_cast<uint32_t>(r.shares);
   Outgoing out;
-  if (in_memory_) {
+  if (r.rows) {
+    request.checksum = options_.checksum;
+    out.payload = request.push ? std::as_bytes(r.gradient) : std::as_bytes(r.keys);
+    if (request.checksum) request.payload_crc = Crc32c(TextOf(out.payload));
+  } else if (in_memory_) {
     request.in_memory = true;
   } else {
     request.checksum = options_.checksum;
@@ -147,20 +152,21 @@ absl::Status ShardConnection::TakeReply(const FrameHeader& header) {
   if (asked_.empty()) return PeerLost("a parameter server answered what it was not asked");
   const ChunkRequest& r = asked_.front();
   const bool pull = !r.parameters.empty();
-  const size_t bytes =
-      pull && !in_memory_ ? r.elements * BytesPerElement(options_.compression) : size_t{0};
+  const bool narrow = options_.compression != Compression::kNone && !r.rows;
+  const bool in_memory = in_memory_ && !r.rows;
+  const size_t bytes = pull && !in_memory ? r.elements * (narrow ? 2 : 4) : size_t{0};
   if (reply_.chunk != static_cast<uint32_t>(r.chunk) || header.payload_bytes != bytes)
     return PeerLost(
         fmt::format("a parameter server answered with {} bytes of chunk {}, where {} of chunk {} "
                     "were asked for",
                     header.payload_bytes, reply_.chunk, bytes, r.chunk));
-  if (pull && !in_memory_ && options_.compression != Compression::kNone) {
+  if (pull && !in_memory && narrow) {
     narrowed_.resize(r.elements);
     Expect(Incoming::kNarrowed, std::as_writable_bytes(std::span(narrowed_)));
     return absl::OkStatus();
   }
   incoming_ = Incoming::kParameters;
-  if (pull && !in_memory_)
+  if (pull && !in_memory)
     for (const std::span<float> piece : r.parameters)
       into_.push_back({piece.data(), piece.size_bytes()});
   return absl::OkStatus();
@@ -205,10 +211,11 @@ absl::Status ShardConnection::Finish(std::vector<ChunkAnswer>* answers) {
   }
   if (reply_.checksum) MUSTER_RETURN_IF_ERROR(CheckParameters());
   const ChunkRequest& r = asked_.front();
-  const float* from = in_memory_ ? options_.parameters->floats().data() + r.offset : nullptr;
+  const bool in_memory = in_memory_ && !r.rows;
+  const float* from = in_memory ? options_.parameters->floats().data() + r.offset : nullptr;
   const uint16_t* narrowed = narrowed_.data();
   for (const std::span<float> piece : r.parameters) {
-    if (in_memory_) {
+    if (in_memory) {
       std::copy_n(from, piece.size(), piece.data());
       from += piece.size();
     } else if (what == Incoming::kNarrowed) {
@@ -217,7 +224,7 @@ absl::Status ShardConnection::Finish(std::vector<ChunkAnswer>* answers) {
     }
   }
   const int64_t width =
-      in_memory_ ? 4 : static_cast<int64_t>(BytesPerElement(options_.compression));
+      in_memory || r.rows ? 4 : static_cast<int64_t>(BytesPerElement(options_.compression));
   const int64_t ways = (r.gradient.empty() ? 0 : 1) + (r.parameters.empty() ? 0 : 1);
   answers->push_back(
       {r, {reply_.applied, reply_.updates, reply_.staleness}, ways * r.elements * width});

@@ -28,6 +28,11 @@ struct ChunkRequest {
   int64_t pulled = 0;                            // the chunk's updates as the last pull told them
   double learning_rate = 0;
   int share = 0, shares = 0;  // DenseStore::Push's
+  // About a chunk of a table: the gradient is PackRows, even an empty one; a pull brings these keys
+  // and gets their rows.
+  bool rows = false;
+  std::span<const uint64_t> keys;
+  bool push() const { return rows ? parameters.empty() : !gradient.empty(); }
 };
 
 struct ChunkAnswer {

@@ -81,6 +81,7 @@ enum Flags : uint32_t {
   kBFloat16 = 16,
   kFloat16 = 32,
   kInMemory = 64,
+  kRows = 128,
 };
 
 uint32_t If(bool set, Flags flag) { return set ? flag : 0u; }
@@ -135,6 +136,7 @@ FrameHeader EncodeWelcome(const Welcome& welcome, std::string* message) {
 FrameHeader EncodeRequest(const Request& request, uint64_t payload_bytes) {
   const uint32_t flags = If(request.push, kPush) | If(request.pull, kPull) |
                          If(request.checksum, kChecksum) | If(request.in_memory, kInMemory) |
+                         If(request.rows, kRows) |
                          If(request.compression == Compression::kBFloat16, kBFloat16) |
                          If(request.compression == Compression::kFloat16, kFloat16);
   return Writer(FrameKind::kRequest, payload_bytes)
@@ -214,10 +216,15 @@ absl::StatusOr<Request> DecodeRequest(const FrameHeader& header) {
   request.pull = (flags & kPull) != 0;
   request.checksum = (flags & kChecksum) != 0;
   request.in_memory = (flags & kInMemory) != 0;
+  request.rows = (flags & kRows) != 0;
   if ((flags & kBFloat16) != 0) request.compression = Compression::kBFloat16;
   if ((flags & kFloat16) != 0) request.compression = Compression::kFloat16;
   if (!request.push && !request.pull)
     return ConfigurationError("a request to a parameter server neither pushes nor pulls");
+  if (request.rows && (request.push == request.pull || request.in_memory ||
+                       request.compression != Compression::kNone))
+    return ConfigurationError(
+        "a request about rows pushes and pulls at once, or is compressed or in shared memory");
   if (request.shares > 0 &&
       (request.share >= request.shares || request.shares > kMostShares || request.pull))
     return ConfigurationError(fmt::format("a request to a parameter server is share {} of {}{}",

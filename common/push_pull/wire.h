@@ -47,12 +47,17 @@ struct Welcome {
   bool shares_memory = false;
 };
 
-// The payload is the gradient of a push, unless it is in shared memory.
+// More than a step has in one chunk: what a request about rows may make the server allocate.
+inline constexpr uint64_t kMostRowBytes = 256ull << 20;
+
+// The payload is the gradient of a push, unless it is in shared memory. About a chunk of a table: a
+// push has PackRows as its payload, a pull the keys (u64), and is answered with their rows.
 struct Request {
   uint32_t chunk = 0;
   bool push = false, pull = false;
   bool checksum = false;   // payloads of the request and its reply carry one
   bool in_memory = false;  // both lie in the memory that was offered
+  bool rows = false;       // about rows by key: either push or pull, float32, not in memory
   // What the elements of both payloads are, float32 with kNone.
   Compression compression = Compression::kNone;
   uint64_t sequence = 0;  // of the push

@@ -92,6 +92,7 @@ void ParameterExchange::Lay(const Replica& replica) {
     variable.buffer = true;
     variable.before = variable.tensor.clone();
   }
+  LayTables();
   for (const NamedOptimizer& optimizer : replica.optimizers()) {
     std::vector<int>& of = variable_of_.emplace_back();
     for (const at::Tensor& parameter : optimizer.rule->parameters()) {
@@ -199,14 +200,17 @@ void ParameterExchange::Clear(int variable) {
     std::fill(part.memory.begin(), part.memory.end(), 0.f);
 }
 
+void ParameterExchange::Open() {
+  if (open_) return;
+  open_ = true;
+  push_.sequence = turn_.shares > 0 ? turn_.step : ++sequence_;
+  push_.share = turn_.share;
+  push_.shares = turn_.shares;
+  client_->Begin(push_);
+}
+
 void ParameterExchange::Launch(int chunk) {
-  if (!open_) {
-    open_ = true;
-    push_.sequence = turn_.shares > 0 ? turn_.step : ++sequence_;
-    push_.share = turn_.share;
-    push_.shares = turn_.shares;
-    client_->Begin(push_);
-  }
+  Open();
   chunks_[chunk].launched = true;
   client_->Launch(chunks_[chunk].chunk.server, chunks_[chunk].index);
 }

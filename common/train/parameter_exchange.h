@@ -6,6 +6,9 @@
 // What belongs to no optimizer and is floating point (running statistics) travels as the difference
 // that the step made to it, with the step's last push.
 //
+// Rows of embedding tables are pulled when a step looks them up, and their gradients travel as a
+// push of their own when it commits.
+//
 // For the replica's thread; gradients may come from autograd's own.
 #pragma once
 
@@ -22,14 +25,14 @@
 
 namespace muster {
 
-class ParameterExchange {
+class ParameterExchange : public EmbeddingStore {
  public:
   // `shares`: max_staleness 0. ConfigurationErrors name what cannot be had then.
   static absl::StatusOr<std::unique_ptr<ParameterExchange>> Make(const Replica& replica,
                                                                  const Job& job,
                                                                  ServedVariables served,
                                                                  Layout layout, bool shares);
-  ~ParameterExchange();
+  ~ParameterExchange() override;
 
   const std::vector<VariableSpec>& variables() const { return served_.specs; }
   const Layout& layout() const { return layout_; }
@@ -51,6 +54,10 @@ class ParameterExchange {
   void BeginStep(const Turn& turn);
   // After the step has committed: pushes buffers that no sink took along.
   absl::Status FinishStep();
+  // EmbeddingStore
+  absl::Status Pull(int table, std::span<const uint64_t> keys, std::span<float> rows) override;
+  absl::Status Push(int64_t step, std::span<const RowGradients> tables) override;
+
   // Of all pushes since BeginStep.
   const ps::PushPullClient::Outcome& outcome() const { return outcome_; }
 
@@ -82,12 +89,14 @@ class ParameterExchange {
   ParameterExchange(Layout layout, ServedVariables served)
       : layout_(std::move(layout)), served_(std::move(served)) {}
   void Lay(const Replica& replica);
+  void LayTables();
   bool clips(int optimizer) const;
   // Zero rows, or this gradient's.
   void Write(int variable, const at::Tensor& gradient, bool add);
   void Clear(int variable);
   void Launch(int chunk);
   void LaunchRest();
+  void Open();
   absl::Status Wait();
   void TakeIn();  // what came, on devices that are not the host's
 
@@ -95,6 +104,13 @@ class ParameterExchange {
   const ServedVariables served_;
   std::vector<Variable> variables_;
   std::vector<ChunkPlace> chunks_;
+  // An embedding table's place among variables, and its first chunk on each server.
+  struct Table {
+    int variable = 0;
+    std::vector<int> first_chunk;
+  };
+  std::vector<Table> tables_;
+  std::vector<std::vector<float>> rows_;                // of tables, on their way
   std::vector<std::vector<int>> chunks_of_;             // by optimizer, the rest last
   std::vector<std::vector<at::Tensor>> parameters_of_;  // by optimizer
   std::vector<std::vector<int>> variable_of_;           // likewise; -1: has no elements

@@ -1,5 +1,6 @@
 #include "common/train/variables.h"
 
+#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -80,18 +81,21 @@ absl::Status AddParameters(const NamedOptimizer& optimizer, int index, Collector
 }  // namespace
 
 absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica) {
-  if (!replica->embeddings().empty()) {
-    return ConfigurationError(
-        fmt::format("the program has an embedding table (\"{}\"), which parameter servers do not "
-                    "hold in this version: use another strategy",
-                    replica->embeddings()[0].name));
-  }
   ServedVariables served;
   Collector collector(&served);
   const std::vector<NamedOptimizer>& optimizers = replica->optimizers();
   for (size_t o = 0; o < optimizers.size(); ++o) {
     MUSTER_RETURN_IF_ERROR(AddParameters(optimizers[o], static_cast<int>(o), &collector));
     served.optimizers.push_back(optimizers[o].spec);
+  }
+  for (const NamedEmbedding& table : replica->embeddings()) {
+    VariableSpec spec{
+        table.name, {0, table.options.width}, static_cast<int>(served.optimizers.size()), {}};
+    spec.table = TableSpec{table.options.width, static_cast<int>(table.options.initializer.kind),
+                           table.options.initializer.scale, table.options.seed};
+    served.specs.push_back(std::move(spec));
+    served.tensors.push_back(at::empty({0, table.options.width}));
+    served.optimizers.push_back(table.optimizer);
   }
   served.optimizers.push_back(Json::object({{"name", "sgd"}}));
   for (const NamedModel& model : replica->models()) {

@@ -14,10 +14,12 @@
 namespace muster {
 
 struct ServedVariables {
-  // Parameters by optimizer and in the optimizer's order, then the rest with optimizer == rest().
+  // Parameters by optimizer and in the optimizer's order, embedding tables (each with an optimizer
+  // of its own), then the rest with optimizer == rest().
   std::vector<VariableSpec> specs;
   // The replica's own tensors, by variable: dense, the first dimension outermost (they are made so
-  // where they are not), so that rows [a, b) are one piece of memory in the order specs tell.
+  // where they are not), so that rows [a, b) are one piece of memory in the order specs tell. Of a
+  // table: empty.
   std::vector<at::Tensor> tensors;
   // By optimizer, as ParseOptimizer reads them; the last one is the rest's: SGD. A learning rate of
   // 1 and a gradient of (old - new) set a buffer.

@@ -56,6 +56,10 @@ class FreezableStore final : public DenseStore {
   absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override {
     return store_->Pull(chunk, out);
   }
+  absl::StatusOr<int64_t> PullRows(int chunk, std::span<const uint64_t> keys,
+                                   std::span<float> rows) const override {
+    return store_->PullRows(chunk, keys, rows);
+  }
   Standing standing(int chunk) const override { return store_->standing(chunk); }
   absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) override {
     return store_->Replay(chunk, push, number);

@@ -49,6 +49,11 @@ struct TestJob {
       message.set_name(v.name);
       for (const int64_t d : v.shape) message.add_shape(d);
       message.set_optimizer(v.optimizer);
+      if (!v.table) continue;
+      message.mutable_table()->set_width(v.table->width);
+      message.mutable_table()->set_initializer(v.table->initializer);
+      message.mutable_table()->set_scale(v.table->scale);
+      message.mutable_table()->set_seed(v.table->seed);
     }
     request.add_optimizers(optimizer);
     request.set_parameter_server(parameter_server);

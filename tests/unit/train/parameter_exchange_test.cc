@@ -79,6 +79,8 @@ class FakeClient final : public ps::PushPullClient {
       for (const Chunk& chunk : chunks) Fetch(chunk);
     return absl::OkStatus();
   }
+  void LaunchRows(int, int, std::span<const float>) override {}
+  absl::Status PullRows(std::span<const RowPull>) override { return absl::OkStatus(); }
   void Abort(absl::Status) override {}
 
   std::vector<uint64_t> sequences;

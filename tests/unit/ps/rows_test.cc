@@ -1,0 +1,363 @@
+// Embedding tables on parameter servers: rows in chunks of a store, over connections, in copies and
+// on a backup.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <map>
+#include <random>
+#include <thread>
+
+#include "common/push_pull/client.h"
+#include "common/push_pull/key_index.h"
+#include "ps_cluster.h"
+
+namespace muster::ps {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kLife = 77;
+constexpr int64_t kWidth = 3;
+
+VariableSpec Table(const std::string& name) {
+  VariableSpec spec{name, {0, kWidth}, 0};
+  spec.table = TableSpec{kWidth, static_cast<int>(Initializer::Kind::kUniform), 0.05, 9};
+  return spec;
+}
+EmbeddingTable::Options OptionsOf(const RuleSpec& rule) {
+  return {.width = kWidth, .initializer = {}, .seed = 9, .rule = rule, .shards = 1};
+}
+
+TEST(RowLayout, EachServerHasChunksOfEachTable) {
+  const std::vector<VariableSpec> variables = {{"w", {40}, 0}, Table("users"), Table("items")};
+  const Layout layout = MakeLayout(variables, {.servers = 3});
+  for (const auto& chunks : layout.chunks) {
+    EXPECT_EQ(std::ranges::count(chunks, 1, &Chunk::table), kRowChunks);
+    EXPECT_EQ(std::ranges::count(chunks, 2, &Chunk::table), kRowChunks);
+  }
+  std::map<std::pair<int, int>, int> counts;
+  for (uint64_t key = 0; key < 48000; ++key) {
+    const RowPlace place = PlaceOfRow(key, 3);
+    ++counts[{place.server, place.chunk}];
+  }
+  ASSERT_EQ(counts.size(), 3u * kRowChunks);
+  for (const auto& [place, count] : counts) EXPECT_NEAR(count, 1000, 200);
+
+  std::vector<VariableSpec> others = variables;
+  others[1].table->seed = 10;
+  EXPECT_EQ(FirstDifference(variables, others), "the rows of table users");
+  EXPECT_NE(DigestOf(variables, {}), DigestOf(others, {}));
+}
+
+class RowStore : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kWorker = 5;
+  RowStore() { store_ = Make(); }
+  static std::unique_ptr<DenseStore> Make() {
+    auto store = DenseStore::Make({{{0, 0, 0, 0, 1}}, {AdamSpec{}}, {{1, OptionsOf(AdamSpec{})}}});
+    store->Admit(0, kLife);
+    store->Admit(1, kLife);
+    return store;
+  }
+  absl::StatusOr<Pushed> Push(DenseStore& store, int worker, uint64_t sequence,
+                              const std::vector<uint64_t>& keys, float gradient, int share = 0,
+                              int shares = 0) {
+    const std::vector<float> packed =
+        PackRows(keys, std::vector<float>(keys.size() * kWidth, gradient));
+    DenseStore::Push push;
+    push.key = {worker, kLife, sequence};
+    push.learning_rate = 0.1;
+    push.gradient = packed;
+    push.share = share;
+    push.shares = shares;
+    return store.Apply(0, push, {});
+  }
+  static std::vector<float> Rows(const DenseStore& store, const std::vector<uint64_t>& keys) {
+    std::vector<float> rows(keys.size() * kWidth);
+    EXPECT_TRUE(store.PullRows(0, keys, rows).ok());
+    return rows;
+  }
+  std::unique_ptr<DenseStore> store_;
+};
+
+TEST_F(RowStore, AppliesAPushOnceAsATableWould) {
+  std::vector<float> none(kWidth);
+  EXPECT_FALSE(store_->PullRows(0, std::vector<uint64_t>{1}, none).ok()) << "it holds nothing";
+  ASSERT_TRUE(store_->Fill(0, {}).ok());
+  const auto table = EmbeddingTable::Make(OptionsOf(AdamSpec{}));
+  const std::vector<uint64_t> keys = {4, ~0ull, 6};
+  std::vector<float> expected(9);
+  ASSERT_TRUE(table->Peek(keys, expected).ok());
+  EXPECT_EQ(Rows(*store_, keys), expected);
+  for (int again = 0; again < 2; ++again) {
+    const auto pushed = Push(*store_, 0, 1, keys, 0.5);
+    ASSERT_TRUE(pushed.ok()) << pushed.status();
+    EXPECT_EQ(pushed->applied, again == 0);
+    EXPECT_EQ(pushed->updates, 1);
+  }
+  ASSERT_TRUE(table->Push(keys, std::vector<float>(9, 0.5f), 0.1).ok());
+  ASSERT_TRUE(table->Peek(keys, expected).ok());
+  EXPECT_EQ(Rows(*store_, keys), expected);
+  EXPECT_EQ(Push(*store_, 1, 1, {4}, 1)->staleness, 1);
+  EXPECT_TRUE(Push(*store_, 1, 2, {}, 1).ok()) << "of no rows";
+}
+
+TEST_F(RowStore, ACopyGoesOnAsTheOriginal) {
+  ASSERT_TRUE(store_->Fill(0, {}).ok());
+  for (uint64_t n = 1; n <= 4; ++n)
+    ASSERT_TRUE(Push(*store_, 0, n, {n, n + 1, 7}, static_cast<float>(n)).ok());
+  const absl::StatusOr<ChunkState> state = store_->Copy(0);
+  ASSERT_TRUE(state.ok());
+  EXPECT_EQ(state->updates, 4);
+  EXPECT_EQ(state->parameters.size(), 6u * (2 + kWidth));
+  const auto other = Make();
+  ASSERT_TRUE(other->Restore(0, *state).ok());
+  for (DenseStore* store : {store_.get(), other.get()}) {
+    EXPECT_FALSE(Push(*store, 0, 4, {1}, 1)->applied) << "the copy knows what it has";
+    EXPECT_TRUE(Push(*store, 0, 5, {1, 100}, 1)->applied);
+  }
+  EXPECT_EQ(Rows(*store_, {1, 2, 7, 100, 5}), Rows(*other, {1, 2, 7, 100, 5}));
+}
+
+TEST_F(RowStore, SharesAreSummedByKeyInTheirOrder) {
+  ASSERT_TRUE(store_->Fill(0, {}).ok());
+  const auto once = Make();
+  ASSERT_TRUE(once->Fill(0, {}).ok());
+  EXPECT_TRUE(Push(*store_, 1, 1, {3, 2}, 0.25, 1, 3)->applied);
+  EXPECT_TRUE(Push(*store_, 0, 1, {}, 0, 2, 3)->applied);
+  EXPECT_EQ(store_->standing(0).updates, 0);
+  EXPECT_TRUE(Push(*store_, 0, 1, {2, 9}, 0.25, 0, 3)->applied);
+  EXPECT_EQ(store_->standing(0).updates, 1);
+  const std::vector<uint64_t> keys = {2, 9, 3};
+  const std::vector<float> packed =
+      PackRows(keys, std::vector<float>{0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.25, 0.25, 0.25});
+  ASSERT_TRUE(once->Apply(0, {{0, kLife, 1}, 0, 0.1, packed}, {}).ok());
+  EXPECT_EQ(Rows(*store_, keys), Rows(*once, keys));
+}
+
+TEST_F(RowStore, RefusesWhatIsNoRows) {
+  ASSERT_TRUE(store_->Fill(0, {}).ok());
+  const std::vector<float> odd(kWidth + 1);
+  EXPECT_THAT(std::string(store_->Apply(0, {{0, kLife, 1}, 0, 1, odd}, {}).status().message()),
+              HasSubstr("4 elements are no whole number of rows of width 3"));
+  ChunkState state;
+  state.parameters = PackRows(std::vector<uint64_t>{1}, std::vector<float>(kWidth));
+  state.slots.assign(2, std::vector<float>(1));
+  EXPECT_THAT(std::string(store_->Restore(0, state).message()),
+              HasSubstr("a slot of 1 rows has 1 elements, not 3"));
+  std::vector<float> few(2);
+  EXPECT_FALSE(store_->PullRows(0, std::vector<uint64_t>{1}, few).ok());
+}
+
+// ---- Over connections
+
+// Two ps tasks, each the other's backup or none.
+class RowService : public ::testing::TestWithParam<bool> {
+ protected:
+  RowService() {
+    job_.variables = {{"w", {40}, 0}, Table("users")};
+    job_.optimizer = R"("adagrad")";
+    job_.parameter_server = R"({"checksum": true})";
+    for (int task : {0, 1}) {
+      PsServiceOptions options;
+      options.task = task;
+      ps_.push_back(std::make_unique<TestPs>(options));
+      EXPECT_TRUE(ps_[task]->Create(job_.Create(task)).ok());
+      EXPECT_TRUE(ps_[task]->SetWorkers({{0, kLife}}, 1).ok());
+      for (int shard : {0, 1}) {
+        if (GetParam() || shard == task) Fill(task, Empty(shard));
+      }
+    }
+    listener_ = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
+  }
+  ~RowService() override {
+    client_.reset();
+    ps_.clear();
+  }
+  std::vector<proto::ChunkContent> Empty(int shard) const {
+    std::vector<proto::ChunkContent> contents = Content(job_, shard, 0);
+    return contents;
+  }
+  void Fill(int task, const std::vector<proto::ChunkContent>& contents) {
+    const auto filled = ps_[task]->Fill(contents);
+    EXPECT_TRUE(filled.ok()) << filled.status();
+  }
+  // Where each shard's primary is; -1: no backup.
+  void SetView(int number, std::vector<int> primaries, std::vector<int> backups, bool in_sync) {
+    proto::View view;
+    view.set_number((1ull << 32) | number);
+    view.set_ticket("ticket");
+    view_ = {view.number(), "ticket", {}};
+    for (int shard : {0, 1}) {
+      proto::ShardPlace& place = *view.add_shards();
+      place.set_shard(shard);
+      place.set_primary(primaries[shard]);
+      place.set_backup(backups[shard]);
+      if (backups[shard] >= 0) place.set_backup_address(ps_[backups[shard]]->address());
+      place.set_backup_in_sync(in_sync);
+      view_.shards.push_back({primaries[shard], ps_[primaries[shard]]->address(), "host"});
+    }
+    for (auto& ps : ps_) {
+      if (ps != nullptr) {
+        EXPECT_TRUE(ps->SetView(view).ok());
+      }
+    }
+  }
+  void MakeClient() {
+    ClientOptions options;
+    options.incarnation = kLife;
+    options.layout = job_.layout();
+    options.digest = job_.digest();
+    options.options = *ParseParameterServer(*ParseJson(job_.parameter_server, "test"));
+    options.listener = listener_.get();
+    options.next_view = [this](uint64_t newer_than) -> absl::StatusOr<ClientView> {
+      if (view_.number > newer_than) return view_;
+      return DeadlinePassed("no newer view");
+    };
+    memory_.resize(2);
+    for (int shard : {0, 1}) {
+      memory_[shard].resize(options.layout.elements[shard]);
+      options.parameters.push_back({memory_[shard]});
+    }
+    client_.reset();
+    client_ = *PushPullClient::Make(std::move(options));
+  }
+  // Keys by place.
+  std::map<std::pair<int, int>, std::vector<uint64_t>> Spread(
+      const std::vector<uint64_t>& keys) const {
+    std::map<std::pair<int, int>, std::vector<uint64_t>> spread;
+    const Layout layout = job_.layout();
+    for (const uint64_t key : keys) {
+      const RowPlace place = PlaceOfRow(key, 2);
+      const auto& chunks = layout.chunks[place.server];
+      const auto first =
+          std::ranges::find_if(chunks, [](const Chunk& chunk) { return chunk.rows(); });
+      spread[{place.server, static_cast<int>(first - chunks.begin()) + place.chunk}].push_back(key);
+    }
+    return spread;
+  }
+  absl::Status PushOnes(uint64_t sequence, const std::vector<uint64_t>& keys) {
+    client_->Begin({sequence, {0.5}});
+    std::vector<std::vector<float>> packed;
+    const auto spread = Spread(keys);
+    packed.reserve(spread.size());
+    for (const auto& [place, own] : spread) {
+      packed.push_back(PackRows(own, std::vector<float>(own.size() * kWidth, 1)));
+      client_->LaunchRows(place.first, place.second, packed.back());
+    }
+    return client_->Finish().status();
+  }
+  std::map<uint64_t, std::vector<float>> PullAll(const std::vector<uint64_t>& keys) {
+    const auto spread = Spread(keys);
+    std::map<std::pair<int, int>, std::vector<float>> rows;
+    std::vector<PushPullClient::RowPull> pulls;
+    for (const auto& [place, own] : spread) {
+      rows[place].resize(own.size() * kWidth);
+      pulls.push_back({place.first, place.second, own, rows[place]});
+    }
+    const absl::Status pulled = client_->PullRows(pulls);
+    EXPECT_TRUE(pulled.ok()) << pulled;
+    std::map<uint64_t, std::vector<float>> all;
+    for (const auto& [place, own] : spread)
+      for (size_t i = 0; i < own.size(); ++i)
+        all[own[i]].assign(rows[place].begin() + static_cast<int64_t>(i * kWidth),
+                           rows[place].begin() + static_cast<int64_t>((i + 1) * kWidth));
+    return all;
+  }
+  std::map<uint64_t, std::vector<float>> Expected(const EmbeddingTable& table,
+                                                  const std::vector<uint64_t>& keys) {
+    std::map<uint64_t, std::vector<float>> all;
+    for (const uint64_t key : keys) {
+      all[key].resize(kWidth);
+      EXPECT_TRUE(table.Peek({&key, 1}, all[key]).ok());
+    }
+    return all;
+  }
+
+  TestJob job_;
+  std::vector<std::unique_ptr<TestPs>> ps_;
+  std::unique_ptr<transport::DataListener> listener_;
+  ClientView view_;
+  std::vector<std::vector<float>> memory_;
+  std::unique_ptr<PushPullClient> client_;
+};
+INSTANTIATE_TEST_SUITE_P(Replicas, RowService, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Two" : "One"; });
+
+TEST_P(RowService, PullsAndPushesByKeyAndKeepsCopies) {
+  const bool two = GetParam();
+  SetView(1, {0, 1}, two ? std::vector{1, 0} : std::vector{-1, -1}, two);
+  MakeClient();
+  std::vector<uint64_t> keys(500);
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = i * i * 7919;
+  std::vector<uint64_t> some(keys.begin(), keys.begin() + 40), all = keys;
+  all.push_back(~0ull);
+  const auto table = EmbeddingTable::Make(OptionsOf(ParseOptimizer("adagrad")->rule));
+  EXPECT_EQ(PullAll(all), Expected(*table, all));
+  for (uint64_t n = 1; n <= 3; ++n) {
+    const std::vector<uint64_t>& pushed = n == 2 ? some : keys;
+    ASSERT_TRUE(PushOnes(n, pushed).ok());
+    ASSERT_TRUE(table->Push(pushed, std::vector<float>(pushed.size() * kWidth, 1.f), 0.5).ok());
+  }
+  EXPECT_EQ(PullAll(all), Expected(*table, all));
+  // The number of a push that was there: nothing happens.
+  ASSERT_TRUE(PushOnes(3, keys).ok());
+  EXPECT_EQ(PullAll(all), Expected(*table, all));
+  ASSERT_TRUE(client_->Pull().ok()) << "of the dense variable";
+
+  if (two) {
+    // Task 0 is lost: task 1 has all that was acknowledged.
+    ps_[0].reset();
+    SetView(2, {1, 1}, {-1, -1}, false);
+    EXPECT_EQ(PullAll(all), Expected(*table, all));
+    ASSERT_TRUE(PushOnes(4, keys).ok());
+    ASSERT_TRUE(table->Push(keys, std::vector<float>(keys.size() * kWidth, 1.f), 0.5).ok());
+    EXPECT_EQ(PullAll(all), Expected(*table, all));
+    return;
+  }
+  // A copy goes back after more pushes.
+  std::vector<std::vector<proto::ChunkContent>> copies;
+  for (int task : {0, 1}) {
+    ASSERT_TRUE(ps_[task]->Cut("cut").ok());
+    const auto read = ps_[task]->Read("cut", task);
+    ASSERT_TRUE(read.ok()) << read.status();
+    copies.push_back(*read);
+  }
+  ASSERT_TRUE(PushOnes(4, keys).ok());
+  EXPECT_NE(PullAll(all), Expected(*table, all));
+  for (int task : {0, 1}) Fill(task, copies[task]);
+  EXPECT_EQ(PullAll(all), Expected(*table, all));
+}
+
+TEST(RowMessages, ManyRowsComeInSeveral) {
+  constexpr int64_t kWide = 1000;
+  ChunkState state;
+  std::vector<uint64_t> keys(5000);
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+  std::vector<float> rows(keys.size() * kWide);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i);
+  state.parameters = PackRows(keys, rows);
+  state.slots = {rows};
+  state.updates = 4;
+  const auto contents = ContentsOf(1, 2, state, kWide);
+  ASSERT_GT(contents.size(), 3u);
+  std::optional<ChunkState> joined;
+  for (const proto::ChunkContent& content : contents) {
+    EXPECT_LT(content.ByteSizeLong(), size_t{16} << 20);
+    EXPECT_EQ(content.more(), &content != &contents.back());
+    ShardSpec spec;
+    spec.layout.chunks = {{}, {{}, {}, {1, 0, 0, 0, 0}}};
+    spec.rules = {ParseOptimizer("adagrad")->rule};
+    auto part = StateOf(content, spec);
+    ASSERT_TRUE(part.ok()) << part.status();
+    if (!joined) {
+      joined = *std::move(part);
+    } else {
+      ASSERT_TRUE(AddRows(*part, kWide, &*joined).ok());
+    }
+  }
+  EXPECT_EQ(*joined, state);
+}
+
+}  // namespace
+}  // namespace muster::ps
