@@ -120,12 +120,6 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
 }
 
 absl::Status Task::CheckSupported() const {
-  if (*job_.strategy == StrategyKind::kCentralStorage) {
-    return ConfigurationError(
-        fmt::format("strategy is {}: this version trains with multi_worker_mirrored, "
-                    "parameter_server, mirrored and one_device only",
-                    StrategyName(*job_.strategy)));
-  }
   MUSTER_RETURN_IF_ERROR(muster::CheckSupported(job_));
   if (is_chief() && job_.model_dir.empty()) {
     LogWarning(

@@ -84,6 +84,7 @@ absl::Status LoopImpl::Run() {
 void LoopImpl::TakeOverState() {
   BroadcastState(replica_, communicator_, context_.owner_replica, &state_);
   runner_.set_scaler_state(state_.loss_scaler);
+  for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
   if (state_.position.offset >= sampler_.examples_per_epoch()) {
     // The job's epochs have become shorter since the state was saved.
     state_.position = {state_.position.epoch + 1, 0};

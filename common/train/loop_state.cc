@@ -82,7 +82,7 @@ void BroadcastState(Replica* replica, Communicator* communicator, int owner, Loo
   std::vector<double> numbers;
   VisitNumbers(state, [&numbers](double* number) { numbers.push_back(*number); });
   const at::Tensor host = at::tensor(numbers, at::kDouble);
-  std::vector<at::Tensor> tensors = replica->state();
+  std::vector<at::Tensor> tensors = replica->replicated_state();
   tensors.push_back(host);
   Broadcast(tensors, replica->device(), communicator, owner);
   const double* next = host.const_data_ptr<double>();

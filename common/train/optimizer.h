@@ -19,6 +19,11 @@ class Optimizer {
   // One update, in place. gradients[i] belongs to parameter i; an undefined one leaves that
   // parameter and its slots alone. Gradients may be overwritten. Clipping comes first.
   virtual void Update(const std::vector<at::Tensor>& gradients, double learning_rate) = 0;
+  // Before the first update of a generation: the parameters may have been set from outside.
+  virtual void Begin() {}
+  // The variables and their slots exist once in this process (central_storage.h); only the first
+  // replica's optimizer names the slots.
+  virtual bool central() const { return false; }
   virtual const std::vector<at::Tensor>& parameters() const = 0;
   // "momentum_buffer", "exp_avg", ... as torch.optim names them; the tensors of slot s, one for
   // each parameter, made at construction (never later), so that a checkpoint or an undo copy can

@@ -282,18 +282,30 @@ void Replica::AddHooks() {
   }
 }
 
+namespace {
+void AppendSlots(const Optimizer& rule, std::vector<at::Tensor>* all) {
+  for (size_t s = 0; s < rule.slot_names().size(); ++s) {
+    const auto& slot = rule.slot(static_cast<int>(s));
+    all->insert(all->end(), slot.begin(), slot.end());
+  }
+}
+}  // namespace
+
 std::vector<at::Tensor> Replica::state() const {
+  std::vector<at::Tensor> all = replicated_state();
+  for (const NamedOptimizer& optimizer : optimizers_)
+    if (optimizer.rule->central()) AppendSlots(*optimizer.rule, &all);
+  return all;
+}
+
+std::vector<at::Tensor> Replica::replicated_state() const {
   std::vector<at::Tensor> all;
   for (const NamedModel& model : models_) {
     for (const auto& [name, parameter] : model.parameters) all.push_back(parameter);
     for (const auto& [name, buffer] : model.buffers) all.push_back(buffer);
   }
-  for (const NamedOptimizer& optimizer : optimizers_) {
-    for (size_t s = 0; s < optimizer.rule->slot_names().size(); ++s) {
-      const auto& slot = optimizer.rule->slot(static_cast<int>(s));
-      all.insert(all.end(), slot.begin(), slot.end());
-    }
-  }
+  for (const NamedOptimizer& optimizer : optimizers_)
+    if (!optimizer.rule->central()) AppendSlots(*optimizer.rule, &all);
   return all;
 }
 

@@ -88,6 +88,8 @@ class Replica {
   // Everything a new member must be given but tables: parameters, buffers, optimizer slots; in a
   // fixed order.
   std::vector<at::Tensor> state() const;
+  // The part of it that each replica has of its own: without the slots of central variables.
+  std::vector<at::Tensor> replicated_state() const;
   // 64 bits over all parameters and tables, to compare replicas.
   int64_t Digest() const;
 

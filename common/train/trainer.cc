@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "common/base/logging.h"
+#include "common/train/central_storage.h"
 #include "common/train/devices.h"
 #include "common/train/evaluation.h"
 #include "common/train/loop.h"
@@ -65,12 +66,28 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
     if (!trainer->replicas_.empty()) replica->ShareTables(*trainer->replicas_[0]);
     trainer->replicas_.push_back(std::move(replica));
   }
+  if (job.strategy == StrategyKind::kCentralStorage)
+    MUSTER_RETURN_IF_ERROR(trainer->CentralizeVariables());
   if (trainer->options_.checkpoints != nullptr)
     MUSTER_RETURN_IF_ERROR(CheckSavable(*trainer->replicas_[0]));
   for (const auto& replica : trainer->replicas_)
     trainer->states_.push_back(InitialLoopState(trainer->options_.job, *replica));
   MUSTER_RETURN_IF_ERROR(trainer->MakeDatasets());
   return trainer;
+}
+
+absl::Status Trainer::CentralizeVariables() {
+  for (size_t o = 0; o < replicas_[0]->optimizers().size(); ++o) {
+    std::vector<std::vector<at::Tensor>> parameters;
+    for (const auto& replica : replicas_)
+      parameters.push_back(replica->optimizers()[o].rule->parameters());
+    MUSTER_ASSIGN_OR_RETURN(auto central,
+                            MakeCentralOptimizers(replicas_[0]->optimizers()[o].spec, parameters,
+                                                  options_.job.timeouts.collective));
+    for (size_t r = 0; r < replicas_.size(); ++r)
+      replicas_[r]->optimizers()[o].rule = std::move(central[r]);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::MakeDatasets() {
@@ -180,7 +197,8 @@ void Trainer::GatherNewest() {
     if (states_[i].steps > states_[newest].steps) newest = i;
   if (newest == 0) return;
   const at::NoGradGuard no_grad;
-  const std::vector<at::Tensor> from = replicas_[newest]->state(), to = replicas_[0]->state();
+  const std::vector<at::Tensor> from = replicas_[newest]->replicated_state(),
+                                to = replicas_[0]->replicated_state();
   for (size_t i = 0; i < to.size(); ++i) to[i].detach().copy_(from[i]);
   const int64_t saved_step = states_[0].saved_step;
   states_[0] = states_[newest];

@@ -42,6 +42,8 @@ class Trainer {
 
  private:
   explicit Trainer(TrainerOptions options) : options_(std::move(options)) {}
+  // central_storage: one set of variables for all replicas.
+  absl::Status CentralizeVariables();
   absl::Status MakeDatasets();
   void Attach(size_t i, const LoopContext& context, Communicator* communicator);
   // Until all is saved that was handed over.
