@@ -17,7 +17,9 @@ constexpr std::array<std::string_view, 3> kCompressions = {"none", "bfloat16", "
 absl::StatusOr<ParameterServerOptions> ParseParameterServer(const Json& json) {
   JsonObject reader(json, "parameter_server");
   ParameterServerOptions options;
-  if (reader.Has("max_staleness")) reader.Read("max_staleness", &options.max_staleness.emplace(0));
+  int64_t max_staleness = 0;
+  reader.Read("max_staleness", &max_staleness);
+  if (reader.Has("max_staleness")) options.max_staleness = max_staleness;
   if (options.max_staleness && *options.max_staleness < 0)
     reader.Fail("max_staleness", fmt::format("must be at least 0, is {}", *options.max_staleness));
   reader.Read("replicas", &options.replicas);

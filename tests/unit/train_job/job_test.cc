@@ -171,6 +171,12 @@ constexpr Mistake kMistakes[] = {
      "\"mirrored\""},
 };
 
+TEST(Job, AnAbsentStalenessMayBeSpeltOut) {
+  const auto job = JobFromJson(Json::parse(
+      R"({"program": "linear", "parameter_server": {"max_staleness": null, "replicas": 2}})"));
+  EXPECT_TRUE(job.ok()) << job.status();
+}
+
 TEST(Job, SaysWhatIsWrong) {
   for (const Mistake& mistake : kMistakes) {
     Json json = *ParseJson(mistake.job, "job");
