@@ -21,9 +21,9 @@
 #include "common/base/status.h"
 #include "common/push_pull/embedding_table.h"
 #include "common/push_pull/layout.h"
+#include "common/push_pull/optimizer_spec.h"
 #include "common/push_pull/packed_rows.h"
 #include "common/push_pull/push.h"
-#include "common/train/optimizer_spec.h"
 
 namespace muster {
 

@@ -15,7 +15,7 @@
 
 #include "common/base/status.h"
 #include "common/push_pull/layout.h"
-#include "common/train/optimizer_spec.h"
+#include "common/push_pull/optimizer_spec.h"
 #include "ps/dense_store.h"
 #include "ps/service.h"
 

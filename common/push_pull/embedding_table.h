@@ -13,7 +13,7 @@
 #include <string>
 
 #include "common/base/json.h"
-#include "common/train/optimizer_spec.h"
+#include "common/push_pull/optimizer_spec.h"
 
 namespace muster {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "common/train/optimizer_spec.h"
+#include "common/push_pull/optimizer_spec.h"
 
 namespace muster {
 

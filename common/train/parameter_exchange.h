@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "common/push_pull/client.h"
+#include "common/push_pull/optimizer_spec.h"
 #include "common/train/gradient_sink.h"
 #include "common/train/job.h"
-#include "common/train/optimizer_spec.h"
 #include "common/train/replica.h"
 #include "common/train/variables.h"
 

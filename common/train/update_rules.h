@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/train/optimizer_spec.h"
+#include "common/push_pull/optimizer_spec.h"
 
 namespace muster {
 

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "common/rpc/channel.h"
-#include "fake_cluster.h"
+#include "tests/unit/director/fake_cluster.h"
 
 namespace muster::testing {
 namespace {

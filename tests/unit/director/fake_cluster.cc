@@ -1,4 +1,4 @@
-#include "fake_cluster.h"
+#include "tests/unit/director/fake_cluster.h"
 
 #include <fmt/format.h>
 

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "blocking_push_pull.h"
 #include "common/base/clock.h"
 #include "common/push_pull/options.h"
 #include "common/rpc/channel.h"
@@ -18,6 +17,7 @@
 #include "proto/parameter_server.grpc.pb.h"
 #include "ps/messages.h"
 #include "ps/service.h"
+#include "tests/unit/ps/blocking_push_pull.h"
 
 namespace muster::ps {
 

@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "common/push_pull/client.h"
 #include "ps/replication_wire.h"
-#include "ps_cluster.h"
+#include "tests/unit/ps/ps_cluster.h"
 
 namespace muster::ps {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "common/push_pull/client.h"
 #include "common/push_pull/key_index.h"
-#include "ps_cluster.h"
+#include "tests/unit/ps/ps_cluster.h"
 
 namespace muster::ps {
 namespace {

@@ -1,6 +1,6 @@
 #include "ps/service.h"
 
-#include "ps_cluster.h"
+#include "tests/unit/ps/ps_cluster.h"
 
 namespace muster::ps {
 namespace {

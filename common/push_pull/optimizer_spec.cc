@@ -1,4 +1,4 @@
-#include "common/train/optimizer_spec.h"
+#include "common/push_pull/optimizer_spec.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
