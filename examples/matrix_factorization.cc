@@ -17,6 +17,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "common/base/hash.h"
 #include "common/nn/models.h"
 #include "examples/programs.h"
 
@@ -46,15 +47,14 @@ Arguments Read(JsonObject& args) {
   return a;
 }
 
-// SplitMix64's finaliser (Steele et al. 2014), as a generator.
+// SplitMix64, as a generator.
 class Random {
  public:
   explicit Random(uint64_t state) : state_(state) {}
   uint64_t Next() {
-    uint64_t x = state_ += 0x9e3779b97f4a7c15;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-    return x ^ (x >> 31);
+    const uint64_t x = SplitMix64(state_);
+    state_ += kSplitMixStep;
+    return x;
   }
   int64_t Below(int64_t bound) {
     return static_cast<int64_t>(Next() % static_cast<uint64_t>(bound));

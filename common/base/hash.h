@@ -1,4 +1,5 @@
-// FNV-1a, 64 bits: for digests that tell mistakes apart, not attackers.
+// Hashes of 64 bits, for digests that tell mistakes apart and for spreading keys; against no
+// attacker.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +7,23 @@
 
 namespace muster {
 
+// FNV-1a.
 inline constexpr uint64_t kFnvStart = 0xcbf29ce484222325;
 
 // The hash of `a` followed by `b` is Fnv1a(b, Fnv1a(a)).
 constexpr uint64_t Fnv1a(std::string_view text, uint64_t hash = kFnvStart) {
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return hash;
+}
+
+// One output of SplitMix64 (Steele et al. 2014): a bijection in which every bit of `x` moves half
+// of the others. The generator itself adds kSplitMixStep to its state each time.
+inline constexpr uint64_t kSplitMixStep = 0x9e3779b97f4a7c15;
+constexpr uint64_t SplitMix64(uint64_t x) {
+  x += kSplitMixStep;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
 }
 
 }  // namespace muster

@@ -3,16 +3,10 @@
 #include <cmath>
 #include <utility>
 
+#include "common/base/hash.h"
+
 namespace muster::data {
 namespace {
-
-// The output function of splitmix64: a bijection in which each input bit moves half of the others.
-uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 __extension__ using Wide = unsigned __int128;
 
@@ -25,10 +19,10 @@ uint64_t Scale(uint64_t word, uint64_t bound) {
 
 Permutation::Permutation(int64_t size, uint64_t seed, uint64_t salt, int64_t epoch)
     : size_(static_cast<uint64_t>(size)) {
-  uint64_t key = Mix(Mix(Mix(seed) ^ salt) ^ static_cast<uint64_t>(epoch));
+  uint64_t key = SplitMix64(SplitMix64(SplitMix64(seed) ^ salt) ^ static_cast<uint64_t>(epoch));
   if (size <= kTable) {
     for (int64_t i = 0; i < size; ++i) {
-      key = Mix(key);
+      key = SplitMix64(key);
       const uint64_t j = Scale(key, static_cast<uint64_t>(i) + 1);
       table_[i] = table_[j];
       table_[j] = static_cast<uint8_t>(i);
@@ -37,15 +31,15 @@ Permutation::Permutation(int64_t size, uint64_t seed, uint64_t salt, int64_t epo
   }
   a_ = static_cast<uint64_t>(std::ceil(std::sqrt(static_cast<double>(size))));
   b_ = (size_ + a_ - 1) / a_;
-  for (uint64_t& round_key : keys_) round_key = key = Mix(key);
+  for (uint64_t& round_key : keys_) round_key = key = SplitMix64(key);
 }
 
 uint64_t Permutation::Encrypt(uint64_t value) const {
   uint64_t right = value / a_, left = value - right * a_;
   for (int round = 0; round < kRounds; round += 2) {
-    left += Scale(Mix(right ^ keys_[round]), a_);
+    left += Scale(SplitMix64(right ^ keys_[round]), a_);
     if (left >= a_) left -= a_;
-    right += Scale(Mix(left ^ keys_[round + 1]), b_);
+    right += Scale(SplitMix64(left ^ keys_[round + 1]), b_);
     if (right >= b_) right -= b_;
   }
   return right * a_ + left;

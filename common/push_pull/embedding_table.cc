@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/hash.h"
 #include "common/push_pull/update_kernels.h"
 
 namespace muster {
@@ -20,18 +21,10 @@ constexpr size_t kAhead = 8;             // keys between the fetch of an index e
 constexpr int64_t kSlabBytes = 1 << 20;  // rows are made in slabs, and never move
 const std::vector<std::string> kInitializerNames = {"zeros", "constant", "uniform", "normal"};
 
-// SplitMix64's finaliser (Steele et al. 2014): every bit of the key moves every bit of the hash.
-uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
 double Unit(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }  // [0, 1)
 
 void Initialize(const Initializer& how, uint64_t seed, uint64_t key, std::span<float> row) {
-  uint64_t state = Mix(seed) ^ Mix(key);
+  uint64_t state = SplitMix64(seed) ^ SplitMix64(key);
   for (float& element : row) {
     switch (how.kind) {
       case Initializer::Kind::kZeros:
@@ -41,12 +34,12 @@ void Initialize(const Initializer& how, uint64_t seed, uint64_t key, std::span<f
         element = static_cast<float>(how.scale);
         break;
       case Initializer::Kind::kUniform:
-        element = static_cast<float>(how.scale * (2 * Unit(state = Mix(state)) - 1));
+        element = static_cast<float>(how.scale * (2 * Unit(state = SplitMix64(state)) - 1));
         break;
       case Initializer::Kind::kNormal: {  // Box and Muller
-        const double radius = std::sqrt(-2 * std::log(1 - Unit(state = Mix(state))));
-        element = static_cast<float>(how.scale * radius *
-                                     std::cos(2 * std::numbers::pi * Unit(state = Mix(state))));
+        const double radius = std::sqrt(-2 * std::log(1 - Unit(state = SplitMix64(state))));
+        element = static_cast<float>(
+            how.scale * radius * std::cos(2 * std::numbers::pi * Unit(state = SplitMix64(state))));
         break;
       }
     }
@@ -84,7 +77,7 @@ class Index {
     std::vector<Entry> old(2 * entries_.size());
     old.swap(entries_);
     for (const Entry& entry : old)
-      if (entry.row != nullptr) At(entry.key, Mix(entry.key)) = entry;
+      if (entry.row != nullptr) At(entry.key, SplitMix64(entry.key)) = entry;
   }
 
   std::vector<Entry> entries_;  // a power of two
@@ -153,12 +146,12 @@ absl::Status EmbeddingTableImpl::Check(size_t keys, size_t elements) const {
 Sorted EmbeddingTableImpl::Sort(std::span<const uint64_t> keys) const {
   Sorted sorted;
   sorted.begin.resize(shards_.size() + 1);
-  for (const uint64_t key : keys) ++sorted.begin[ShardOf(Mix(key)) + 1];
+  for (const uint64_t key : keys) ++sorted.begin[ShardOf(SplitMix64(key)) + 1];
   for (size_t s = 0; s < shards_.size(); ++s) sorted.begin[s + 1] += sorted.begin[s];
   std::vector<uint32_t> next(sorted.begin.begin(), sorted.begin.end() - 1);
   sorted.places.resize(keys.size());
   for (size_t i = 0; i < keys.size(); ++i)
-    sorted.places[next[ShardOf(Mix(keys[i]))]++] = static_cast<uint32_t>(i);
+    sorted.places[next[ShardOf(SplitMix64(keys[i]))]++] = static_cast<uint32_t>(i);
   return sorted;
 }
 
@@ -171,7 +164,7 @@ float* EmbeddingTableImpl::NewRowLocked(Shard& shard) {
 }
 
 float* EmbeddingTableImpl::RowLocked(Shard& shard, uint64_t key) {
-  Index::Entry& entry = shard.index.At(key, Mix(key));
+  Index::Entry& entry = shard.index.At(key, SplitMix64(key));
   if (entry.row != nullptr) return entry.row;
   float* row = NewRowLocked(shard);
   Initialize(options_.initializer, options_.seed, key, {row, static_cast<size_t>(options_.width)});
@@ -186,7 +179,7 @@ template <typename Use>
 void EmbeddingTableImpl::EachLocked(Shard& shard, std::span<const uint64_t> keys,
                                     std::span<const uint32_t> places, const Use& use) {
   for (size_t i = 0; i < places.size(); ++i) {
-    if (i + kAhead < places.size()) shard.index.Prefetch(Mix(keys[places[i + kAhead]]));
+    if (i + kAhead < places.size()) shard.index.Prefetch(SplitMix64(keys[places[i + kAhead]]));
     use(RowLocked(shard, keys[places[i]]), places[i]);
   }
 }
@@ -224,9 +217,9 @@ absl::Status EmbeddingTableImpl::Peek(std::span<const uint64_t> keys, std::span<
     const Shard& shard = shards_[s];
     absl::MutexLock lock(&shard.mu);
     for (size_t i = 0; i < places.size(); ++i) {
-      if (i + kAhead < places.size()) shard.index.Prefetch(Mix(keys[places[i + kAhead]]));
+      if (i + kAhead < places.size()) shard.index.Prefetch(SplitMix64(keys[places[i + kAhead]]));
       const uint64_t key = keys[places[i]];
-      const float* row = shard.index.At(key, Mix(key)).row;
+      const float* row = shard.index.At(key, SplitMix64(key)).row;
       if (row != nullptr) {
         __builtin_prefetch(row);
         found.emplace_back(row, places[i]);
@@ -286,9 +279,9 @@ absl::Status EmbeddingTableImpl::Restore(uint64_t key, std::span<const float> ro
   if (static_cast<int64_t>(row.size()) != stride_)
     return ConfigurationError(
         fmt::format("a row with its slots has {} elements, not {}", stride_, row.size()));
-  Shard& shard = shards_[ShardOf(Mix(key))];
+  Shard& shard = shards_[ShardOf(SplitMix64(key))];
   absl::MutexLock lock(&shard.mu);
-  Index::Entry& entry = shard.index.At(key, Mix(key));
+  Index::Entry& entry = shard.index.At(key, SplitMix64(key));
   float* place = entry.row != nullptr ? entry.row : NewRowLocked(shard);
   std::copy(row.begin(), row.end(), place);
   if (entry.row == nullptr) shard.index.Put(entry, key, place);

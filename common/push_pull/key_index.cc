@@ -2,25 +2,19 @@
 
 #include <algorithm>
 
+#include "common/base/hash.h"
+
 namespace muster {
 namespace {
 
 constexpr size_t kFirstEntries = 1024;
 constexpr size_t kAhead = 8;  // keys between the fetch of an entry and its use
 
-// SplitMix64's finaliser (Steele et al. 2014).
-uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
 }  // namespace
 
 KeyIndex::Entry& KeyIndex::At(uint64_t key) {
   const size_t mask = entries_.size() - 1;
-  size_t at = Mix(key) & mask;
+  size_t at = SplitMix64(key) & mask;
   while (entries_[at].round == round_ && entries_[at].key != key) at = (at + 1) & mask;
   return entries_[at];
 }
@@ -37,7 +31,7 @@ void KeyIndex::Add(std::span<const uint64_t> keys, std::vector<uint32_t>* number
   for (size_t i = 0; i < keys.size(); ++i) {
     if (2 * (keys_.size() + 1) > entries_.size()) Grow();
     if (i + kAhead < keys.size())
-      __builtin_prefetch(&entries_[Mix(keys[i + kAhead]) & (entries_.size() - 1)]);
+      __builtin_prefetch(&entries_[SplitMix64(keys[i + kAhead]) & (entries_.size() - 1)]);
     Entry& entry = At(keys[i]);
     if (entry.round != round_) {
       entry = {keys[i], static_cast<uint32_t>(keys_.size()), round_};

@@ -11,19 +11,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/hash.h"
 #include "common/train/step_impl.h"
 
 namespace muster {
 
 uint64_t MixSeed(uint64_t seed, std::initializer_list<uint64_t> parts) {
-  uint64_t x = seed;
-  for (uint64_t part : parts) {
-    x += 0x9e3779b97f4a7c15ull + part;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-    x ^= x >> 31;
-  }
-  return x;
+  for (const uint64_t part : parts) seed = SplitMix64(seed + part);
+  return seed;
 }
 
 namespace {
