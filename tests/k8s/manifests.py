@@ -9,6 +9,7 @@ import yaml
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BASE = SOURCE / "k8s" / "base"
+PARAMETER_SERVER = SOURCE / "k8s" / "parameter_server"
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 # Of Kubernetes: 1.31, where podFailurePolicy became stable, and later ones up to the newest whose schemas are there.

@@ -1,4 +1,4 @@
-"""The base as Kubernetes' API server and kubelets will see it: schemas, and what schemas do not say."""
+"""The base, and the one with parameter servers, as Kubernetes' API server and kubelets will see it: schemas, and what schemas do not say."""
 import copy
 import json
 import os
@@ -10,7 +10,7 @@ import unittest
 import kubernetes_validate
 import yaml
 
-from manifests import BASE, INDEX, SOURCE, check_schemas, json_with_comments, render
+from manifests import BASE, INDEX, PARAMETER_SERVER, SOURCE, check_schemas, json_with_comments, render
 
 BIN = pathlib.Path(os.environ.get("MUSTER_BIN_DIR", SOURCE / "build" / "bin"))
 LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -23,10 +23,14 @@ def size(text):
 
 class Base(unittest.TestCase):
     maxDiff = None
+    folder = BASE
+    members = "chief", "worker"  # of the cluster, as TF_CONFIG names them
+    listening = "chief",
+    own_keys = {}  # of job.json, beside the example's
 
     @classmethod
     def setUpClass(cls):
-        cls.manifests = render(BASE)
+        cls.manifests = render(cls.folder)
         cls.jobs = cls.manifests.jobs
         cls.pods = cls.manifests.pods()
         (cls.service,) = cls.manifests.kind("Service").values()
@@ -37,7 +41,7 @@ class Base(unittest.TestCase):
 
     def test_schemas(self):
         self.assertEqual(sorted(o["kind"] for o in self.manifests.objects),
-                         ["ConfigMap", "Job", "Job", "Job", "PersistentVolumeClaim", "Service"])
+                         ["ConfigMap", *["Job"] * (len(self.members) + 1), "PersistentVolumeClaim", "Service"])
         check_schemas(self.manifests.objects)
         for path, value in [("restartPolicyy", "Never"), ("terminationGracePeriodSeconds", "soon"), ("volumes", {})]:
             broken = copy.deepcopy(self.manifests.objects)
@@ -52,7 +56,7 @@ class Base(unittest.TestCase):
             self.assertLessEqual(len(pod.hostname) + len("-xxxxx"), 63)
             self.assertRegex(pod.hostname, LABEL)
         # A prefix would rename objects, but neither the hosts in TF_CONFIG nor the subdomain.
-        kustomization = yaml.safe_load((BASE / "kustomization.yaml").read_text())
+        kustomization = yaml.safe_load((self.folder / "kustomization.yaml").read_text())
         self.assertNotIn("namePrefix", kustomization)
         self.assertNotIn("nameSuffix", kustomization)
 
@@ -75,11 +79,11 @@ class Base(unittest.TestCase):
 
     def test_the_cluster_is_the_pods(self):
         cluster = json.loads(self.pods[0].environment()["CLUSTER"])
-        for role in "chief", "worker":
+        for role in self.members:
             pods = [p.name for p in self.pods if p.role == role]
             self.assertEqual([a.rsplit(":", 1)[0] for a in cluster[role]], pods)
         # Kubeflow does not list the evaluator either: it is no member, and connects to the chief.
-        self.assertEqual(sorted(cluster), ["chief", "worker"])
+        self.assertEqual(sorted(cluster), sorted(self.members))
 
     def test_every_task_reads_its_place_from_TF_CONFIG(self):
         for pod in self.pods:
@@ -95,7 +99,7 @@ class Base(unittest.TestCase):
                                       env={"TF_CONFIG": environment["TF_CONFIG"]})
                 self.assertEqual(told.returncode, 0, told.stderr)
                 told = json.loads(told.stdout)
-                rank = {"chief": 0, "worker": 1 + pod.index, "evaluator": None}[pod.role]
+                rank = {"chief": 0, "worker": 1 + pod.index, "evaluator": None, "ps": None}[pod.role]
                 self.assertEqual((told["task"], told["role"], told["rank"], told["world_size"], told["warnings"]),
                                  (f"{pod.role}:{pod.index}", pod.role, rank, 3, []))
 
@@ -125,7 +129,7 @@ class Base(unittest.TestCase):
         example = json_with_comments((SOURCE / "examples" / "fashion_mnist.json").read_text())
         model_dir = pathlib.PurePath(job.pop("model_dir"))
         example.pop("model_dir")
-        self.assertEqual(job, example)
+        self.assertEqual(job, {**example, **self.own_keys})
         mounts = next(p for p in self.pods if p.role == "chief").mounts()
         claims = [pathlib.PurePath(path) for path, volume in mounts.items() if "persistentVolumeClaim" in volume]
         self.assertEqual(len(claims), 1)
@@ -157,9 +161,10 @@ class Base(unittest.TestCase):
             for code in 138, 128 + 9, 128 + 11:
                 self.assertEqual(pod.after(code), "Count", code)
             self.assertEqual(pod.after(143), "Ignore")
-        worker = self.role("worker")["spec"]
-        self.assertGreater(worker["backoffLimitPerIndex"], 0)
-        self.assertEqual(worker["maxFailedIndexes"], 0)  # without a worker the others would wait in vain
+        for member in set(self.members) - {"chief"}:
+            spec = self.role(member)["spec"]
+            self.assertGreater(spec["backoffLimitPerIndex"], 0)
+            self.assertEqual(spec["maxFailedIndexes"], 0)  # without it the others would wait in vain
 
     def test_probes_only_where_something_listens(self):
         cluster = json.loads(self.pods[0].environment()["CLUSTER"])
@@ -167,7 +172,7 @@ class Base(unittest.TestCase):
         for pod in self.pods:
             for probe in "livenessProbe", "startupProbe":
                 self.assertNotIn(probe, pod.container)
-            if pod.role == "chief":
+            if pod.role in self.listening:
                 self.assertEqual(pod.container["readinessProbe"]["grpc"], {"port": port})
                 self.assertIsInstance(port, int)
                 self.assertEqual([p["containerPort"] for p in pod.container["ports"]], [port])
@@ -194,11 +199,14 @@ class Base(unittest.TestCase):
             self.assertGreaterEqual(pod.spec["terminationGracePeriodSeconds"], 120)
             self.assertEqual(pod.container["terminationMessagePolicy"], "FallbackToLogsOnError")
             self.assertNotIn("terminationMessagePath", pod.container)  # the default is the binary's too
+            if pod.role == "ps":  # what it shares with workers of its host is in no file system
+                self.assertNotIn("/dev/shm", pod.mounts())
+                continue
             shm = pod.mounts()["/dev/shm"]["emptyDir"]
             self.assertEqual(shm["medium"], "Memory")
             self.assertLess(size(shm["sizeLimit"]), size(pod.container["resources"]["limits"]["memory"]))
 
-    def test_the_three_jobs_differ_only_where_they_must(self):
+    def test_the_jobs_differ_only_where_they_must(self):
         def shared(job):
             job = copy.deepcopy(job)
             role = job["metadata"]["labels"]["app.kubernetes.io/component"]
@@ -210,12 +218,27 @@ class Base(unittest.TestCase):
                 container.pop(key, None)
             for key in "fsGroup", "fsGroupChangePolicy":
                 pod["securityContext"].pop(key, None)
-            container["volumeMounts"] = [m for m in container["volumeMounts"] if m["name"] != "model-dir"]
-            pod["volumes"] = [v for v in pod["volumes"] if v["name"] != "model-dir"]
-            return json.loads(json.dumps(job).replace(role, "ROLE"))
-        chief, worker, evaluator = (shared(self.role(role)) for role in ("chief", "worker", "evaluator"))
-        self.assertEqual(worker, chief)
-        self.assertEqual(evaluator, chief)
+            for volumes in container["volumeMounts"], pod["volumes"]:
+                volumes[:] = [v for v in volumes if v["name"] not in ("model-dir", "shm")]
+            return json.loads(re.sub(rf"\b{role}\b", "ROLE", json.dumps(job)))
+        for role in *self.members, "evaluator":
+            self.assertEqual(shared(self.role(role)), shared(self.role("chief")))
+
+
+class ParameterServer(Base):
+    folder = PARAMETER_SERVER
+    members = "chief", "worker", "ps"
+    listening = "chief", "ps"
+    own_keys = {"strategy": "parameter_server", "parameter_server": {"replicas": 2}}
+
+    def test_all_but_the_servers_is_the_base(self):
+        base = render(BASE)
+        (own_map,), (base_map,) = (m.kind("ConfigMap") for m in (self.manifests, base))
+        text = json.dumps([o for o in self.manifests.objects if o["kind"] != "ConfigMap" and o["metadata"]["name"] != "muster-ps"])
+        self.assertNotEqual(own_map, base_map)
+        self.assertEqual(json.loads(text.replace(own_map, base_map)), [o for o in base.objects if o["kind"] != "ConfigMap"])
+        replicas = json_with_comments(self.manifests.data(*self.job_file()))["parameter_server"]["replicas"]
+        self.assertLessEqual(replicas, self.role("ps")["spec"]["completions"])
 
 
 if __name__ == "__main__":

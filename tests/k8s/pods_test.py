@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ import grpc
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster"))
 from harness import BIN, ClusterTest, Process, result  # noqa: E402
-from manifests import BASE, json_with_comments, render  # noqa: E402
+from manifests import BASE, PARAMETER_SERVER, json_with_comments, render  # noqa: E402
 from recording import wait_until  # noqa: E402
 
 LINEAR = {"program": "linear", "global_batch_size": 5, "epochs": 1000, "summary": {"every_steps": 100}}
@@ -38,10 +39,13 @@ def addresses(pods):
             continue
 
 
-class Pods(ClusterTest):
+class PodsTest(ClusterTest):
+    folder = BASE
+    world_size = 3  # of result.json: the members that train
+
     @classmethod
     def setUpClass(cls):
-        cls.manifests = render(BASE)
+        cls.manifests = render(cls.folder)
 
     def setUp(self):
         super().setUp()
@@ -114,7 +118,7 @@ class Pods(ClusterTest):
     def completed(self, processes, steps):
         self.all_ended(processes, 0)
         told = result(self.model_dir)
-        self.assertEqual((told["status"], told["steps"], told["world_size"]), ("completed", steps, 3))
+        self.assertEqual((told["status"], told["steps"], told["world_size"]), ("completed", steps, self.world_size))
         for p in processes.values():
             self.assertEqual(p.termination_log.read_text(), "")
 
@@ -131,6 +135,8 @@ class Pods(ClusterTest):
                     time.sleep(0.05)
         return False
 
+
+class Pods(PodsTest):
     def test_trains(self):
         self.job_file(max_steps=250)
         self.completed(self.start_pods(), steps=250)
@@ -189,6 +195,44 @@ class Pods(ClusterTest):
                                              "program_args.validation=128"])
         self.finish([alone])
         self.assertIn("test: loss", alone.output())
+
+
+class ParameterServerPods(PodsTest):
+    folder = PARAMETER_SERVER
+    world_size = 2
+
+    def test_trains(self):
+        self.job_file(max_steps=250)
+        self.completed(self.start_pods(), steps=250)
+
+    def test_servers_are_ready_while_they_wait_for_the_others(self):
+        self.job_file(max_steps=20)
+        chief = self.start_pod("muster-chief-0")
+        servers = {name: self.start_pod(name) for name in self.pods if self.pods[name].role == "ps"}
+        for name, server in servers.items():
+            self.assertTrue(self.serving(name, timeout=30), server.output())
+        evaluator = self.start_pod("muster-evaluator-0")
+        chief.wait_for("evaluator 0 on host")
+        workers = {name: self.start_pod(name) for name in self.pods if self.pods[name].role == "worker"}
+        self.completed({"muster-chief-0": chief, "muster-evaluator-0": evaluator, **servers, **workers}, steps=20)
+
+    def test_each_server_is_lost_in_turn_and_no_update_with_it(self):
+        self.job_file(max_steps=4000)
+        pods = self.start_pods()
+        chief = pods["muster-chief-0"]
+        for index in 0, 1:
+            name = f"muster-ps-{index}"
+            # Both shards have a backup.
+            again = f"ps {1 - index} is backup of shard . again"
+            wait_until("backups", lambda: index == 0 or len(re.findall(again, chief.output())) == 2)
+            chief.wait_for("steps an epoch")
+            pods[name].signal(signal.SIGKILL)
+            self.assertEqual(self.ended({name: pods[name]}), {name: 137})
+            self.assertEqual(self.pods[name].after(137), "Count")
+            pods[name] = self.start_pod(name)
+        self.completed(pods, steps=4000)
+        servers = result(self.model_dir)["parameter_server"]
+        self.assertEqual((servers["updates"], servers["lost_updates"]), (4000, 0))
 
 
 if __name__ == "__main__":
