@@ -23,6 +23,7 @@
 #include <cstdlib>
 #include <numeric>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "common/base/logging.h"
@@ -178,7 +179,7 @@ double MemorySeconds(size_t elements) {
 }
 
 // A server process of one shard, for one worker.
-[[noreturn]] void RunServer(const Layout& layout, int report) {
+[[noreturn]] void RunServer(const Layout& layout, int64_t connections, int report) {
   auto listener = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
   auto store = DenseStore::Make({layout.chunks[0], {SgdSpec{}}});
   for (size_t c = 0; c < layout.chunks[0].size(); ++c)
@@ -188,12 +189,19 @@ double MemorySeconds(size_t elements) {
   const std::string address = listener->address();
   if (write(report, address.data(), address.size()) < 0) std::abort();
   close(report);
-  std::unique_ptr<transport::DataConnection> connection;
-  for (uint64_t seen = 0; connection == nullptr; connection = admission->TakeAny())
-    listener->WaitForChange(&seen, std::chrono::seconds(1));
   const transport::AbortSignal abort;
-  (void)ps::Serve(*connection, *store,
-                  {.layout = ps::LayoutNumber(kDigest), .chunks = layout.chunks[0]}, abort);
+  std::vector<std::jthread> threads;
+  for (uint64_t seen = 0; static_cast<int64_t>(threads.size()) < connections;) {
+    if (auto connection = admission->TakeAny()) {
+      threads.emplace_back([&, c = std::shared_ptr(std::move(connection))] {
+        (void)ps::Serve(*c, *store,
+                        {.layout = ps::LayoutNumber(kDigest), .chunks = layout.chunks[0]}, abort);
+      });
+    } else {
+      listener->WaitForChange(&seen, std::chrono::seconds(1));
+    }
+  }
+  threads.clear();
   _exit(0);
 }
 
@@ -205,7 +213,7 @@ double MusterSeconds(size_t elements, const ParameterServerOptions& options, boo
   const pid_t server = fork();
   if (server == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    RunServer(layout, ends[1]);
+    RunServer(layout, options.connections, ends[1]);
   }
   close(ends[1]);
   char address[64] = {};
@@ -257,10 +265,13 @@ void Dense(double mb) {
   for (const int64_t kib : {64, 256, 1024})
     line(fmt::format("TCP, chunks of {} KiB", kib), {.chunk_bytes = kib << 10}, false);
   line("TCP, checksums", {.checksum = true}, false);
+  for (const int64_t connections : {2, 4})
+    line(fmt::format("TCP, {} connections", connections), {.connections = connections}, false);
   line("TCP, bfloat16", {.compression = Compression::kBFloat16}, false);
   line("TCP, float16", {.compression = Compression::kFloat16}, false);
   for (const int64_t kib : {64, 256, 1024})
     line(fmt::format("shared memory, chunks of {} KiB", kib), {.chunk_bytes = kib << 10}, true);
+  line("shared memory, 2 connections", {.connections = 2}, true);
 }
 
 void Embedding() {

@@ -44,6 +44,10 @@ class ClientImpl final : public PushPullClient {
   absl::StatusOr<ClientView> NextView(uint64_t newer_than);
   void BeginErrand(const Errand& errand);
   void Answered(const ChunkAnswer& answer);
+  Lane& LaneOf(int shard, int chunk) {
+    const auto each = static_cast<int>(options_.options.connections);
+    return *lanes_[shard * each + chunk % each];
+  }
   // Nothing more happens to the user's memory.
   bool Settled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return status_.ok() ? open_ == 0 : running_ == 0;
@@ -85,12 +89,13 @@ void ClientImpl::Start() {
                           [this](const absl::Status& why) { Abort(why); }});
   {
     absl::MutexLock lock(&mutex_);
-    running_ = options_.layout.elements.size();
+    running_ = options_.layout.elements.size() * static_cast<size_t>(options_.options.connections);
   }
-  for (size_t shard = 0; shard < gradients_.size(); ++shard) {
+  const auto each = static_cast<int>(options_.options.connections);
+  for (int i = 0; i < static_cast<int>(gradients_.size()) * each; ++i) {
     lanes_.push_back(std::make_unique<Lane>(
-        Lane::Options{&options_, static_cast<int>(shard), gradients_[shard].floats(),
-                      gradients_[shard].shared.get(), views_.get(),
+        Lane::Options{&options_, i / each, i % each, gradients_[i / each].floats(),
+                      gradients_[i / each].shared.get(), views_.get(),
                       [this](const ChunkAnswer& answer) { Answered(answer); },
                       [this] {
                         absl::MutexLock lock(&mutex_);
@@ -129,7 +134,7 @@ void ClientImpl::Launch(int shard, int chunk) {
     absl::MutexLock lock(&mutex_);
     ++open_;
   }
-  lanes_[shard]->Launch(chunk);
+  LaneOf(shard, chunk).Launch(chunk);
 }
 
 void ClientImpl::Answered(const ChunkAnswer& answer) {
@@ -155,7 +160,7 @@ absl::StatusOr<PushPullClient::Outcome> ClientImpl::Finish() {
 
 absl::Status ClientImpl::Pull() {
   BeginErrand({false, true, {}});
-  for (size_t shard = 0; shard < lanes_.size(); ++shard)
+  for (size_t shard = 0; shard < gradients_.size(); ++shard)
     for (size_t chunk = 0; chunk < options_.layout.chunks[shard].size(); ++chunk)
       if (!options_.layout.chunks[shard][chunk].rows())
         Launch(static_cast<int>(shard), static_cast<int>(chunk));
@@ -172,7 +177,7 @@ void ClientImpl::LaunchRows(int shard, int chunk, std::span<const float> packed)
   request.elements = static_cast<int64_t>(packed.size());
   request.gradient = packed;
   request.rows = true;
-  lanes_[shard]->Launch(request);
+  LaneOf(shard, chunk).Launch(request);
 }
 
 absl::Status ClientImpl::PullRows(std::span<const RowPull> pulls) {
@@ -191,7 +196,7 @@ absl::Status ClientImpl::PullRows(std::span<const RowPull> pulls) {
     request.parameters = {&places[i], 1};
     request.rows = true;
     request.keys = pulls[i].keys;
-    lanes_[pulls[i].shard]->Launch(request);
+    LaneOf(pulls[i].shard, pulls[i].chunk).Launch(request);
   }
   return Finish().status();
 }

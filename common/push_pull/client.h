@@ -55,8 +55,8 @@ class PushPullClient {
   virtual ~PushPullClient() = default;  // Aborts what is under way.
 
   // The shard's gradients, layout.elements[shard] of them, in a memory that saves copies: the same
-  // for the client's life, whatever becomes of views. Chunks
-  // that were launched must not be touched until Finish.
+  // for the client's life, whatever becomes of views. Chunks that were launched must not be touched
+  // until Finish.
   virtual std::span<float> gradients(int shard) = 0;
 
   struct Push {

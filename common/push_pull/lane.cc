@@ -45,7 +45,9 @@ Lane::Lane(Options options)
       chunks_(options_.client->layout.chunks[options_.shard]),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       updates_(chunks_.size()),
-      channel_(static_cast<uint32_t>(options_.client->incarnation)) {
+      told_(options_.connection != 0),  // the first one speaks for all
+      channel_(static_cast<uint32_t>(options_.client->incarnation) +
+               static_cast<uint32_t>(options_.connection)) {
   for (const Chunk& chunk : chunks_)
     pieces_.push_back(Cut(options_.client->parameters[options_.shard], chunk.begin, chunk.end));
   thread_ = std::thread([this] { Run(); });
@@ -87,6 +89,11 @@ void Lane::Wake() {
 void Lane::Stop() {
   stopping_ = true;
   Wake();
+}
+
+int Lane::id() const {
+  return options_.shard * static_cast<int>(options_.client->options.connections) +
+         options_.connection;
 }
 
 std::string Lane::Server() const {
@@ -157,16 +164,17 @@ absl::StatusOr<std::unique_ptr<transport::DataConnection>> Lane::Dial(const Clie
   const ClientView::Primary& primary = view.shards[options_.shard];
   if (primary.task < 0) return PeerLost("nobody serves it");
   const MonotonicTime start = Clock::now();
+  channel_ += static_cast<uint32_t>(options_.client->options.connections);
   const auto dialing = options_.client->listener->Dial(
       {primary.address,
-       {view.number, options_.client->worker, options_.shard, ++channel_, view.ticket},
+       {view.number, options_.client->worker, options_.shard, channel_, view.ticket},
        start + kDialLimit});
   for (uint64_t seen = 0;; options_.client->listener->WaitForChange(&seen, kDialSlice)) {
     if (auto result = dialing->TakeResult()) return *std::move(result);
     if (stopping_ || options_.views->current()->number != view.number)
       return Superseded("given up");
     if (Clock::now() - start > kStall)
-      options_.views->Trouble(options_.shard, view.number,
+      options_.views->Trouble(id(), view.number,
                               PeerLost(fmt::format("{} does not accept a connection", Server())));
   }
 }
@@ -225,7 +233,7 @@ absl::Status Lane::Pump() {
         updates_[answer.request.chunk] = answer.pushed.updates;
       backoff_ = {};
       warned_ = false;
-      options_.views->Calm(options_.shard);
+      options_.views->Calm(id());
       options_.answered(answer);
     }
     TakeLaunched();
@@ -243,7 +251,7 @@ absl::Status Lane::Pump() {
 void Lane::Failed(const absl::Status& why) {
   if (stopping_) return;
   if (IsForGood(why)) return options_.failed(Annotate(why, Server() + ": "));
-  options_.views->Trouble(options_.shard, number(), Annotate(why, Server() + ": "));
+  options_.views->Trouble(id(), number(), Annotate(why, Server() + ": "));
   backoff_ = backoff_ == Duration::zero() ? kFirstBackoff : std::min(2 * backoff_, kLastBackoff);
   Sleep(backoff_);
 }
@@ -260,7 +268,7 @@ void Lane::Round() {
     return;
   }
   if (view == nullptr) {
-    options_.views->Trouble(options_.shard, 0, PeerLost("it has not begun"));
+    options_.views->Trouble(id(), 0, PeerLost("it has not begun"));
     Sleep(std::nullopt);
     return;
   }
@@ -273,7 +281,7 @@ void Lane::Round() {
   }
   if (link_->idle()) return;
   if (!Sleep(kStall))
-    options_.views->Trouble(options_.shard, number(),
+    options_.views->Trouble(id(), number(),
                             DeadlinePassed(fmt::format("{} does not answer", Server())));
 }
 

@@ -1,5 +1,6 @@
-// A worker's work with one shard: a thread that keeps a connection to whoever is its primary,
-// through lost connections and new views, until all chunks that were launched are answered.
+// A worker's work with one shard, or with its part of the shard's chunks: a thread that keeps a
+// connection to whoever is the shard's primary, through lost connections and new views, until all
+// chunks that were launched are answered.
 // Internal to the client.
 #pragma once
 
@@ -32,6 +33,7 @@ class Lane {
   struct Options {
     const ClientOptions* client = nullptr;
     int shard = 0;
+    int connection = 0;          // which of the shard's
     std::span<float> gradients;  // of the shard
     // The same, where it can be offered to a server of this host.
     const transport::SharedMemory* shared_gradients = nullptr;
@@ -66,6 +68,8 @@ class Lane {
   ChunkRequest RequestFor(int chunk, const Errand& errand) const;
   void FillIn(const Errand& errand, ChunkRequest* request) const;
   bool Sleep(std::optional<Duration> limit);
+  // Among all of the client's, for ViewKeeper.
+  int id() const;
   uint64_t number() const { return view_ == nullptr ? 0 : view_->number; }
   std::string Server() const;
 
@@ -86,9 +90,9 @@ class Lane {
   std::shared_ptr<const ClientView> view_;
   std::unique_ptr<ShardConnection> link_;  // of view_
   std::vector<ChunkAnswer> answers_;
-  bool told_ = false;    // the log has a line about how the shard is reached
-  bool warned_ = false;  // ... that it cannot be, since the last answer
-  uint32_t channel_ = 0;
+  bool told_ = false;     // the log has a line about how the shard is reached
+  bool warned_ = false;   // ... that it cannot be, since the last answer
+  uint32_t channel_ = 0;  // the last connection's; those of a shard have different ones
   Duration backoff_{};
   std::thread thread_;
 };

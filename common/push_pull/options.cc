@@ -10,6 +10,7 @@
 namespace muster {
 namespace {
 
+constexpr int64_t kMostConnections = 16;
 constexpr std::array<std::string_view, 3> kCompressions = {"none", "bfloat16", "float16"};
 
 }  // namespace
@@ -38,6 +39,10 @@ absl::StatusOr<ParameterServerOptions> ParseParameterServer(const Json& json) {
     options.compression = static_cast<Compression>(found - kCompressions.begin());
   }
   reader.Read("checksum", &options.checksum);
+  reader.Read("connections", &options.connections);
+  if (options.connections < 1 || options.connections > kMostConnections)
+    reader.Fail("connections",
+                fmt::format("must be from 1 to {}, is {}", kMostConnections, options.connections));
   Json partitioner;
   reader.Read("partitioner", &partitioner);
   MUSTER_RETURN_IF_ERROR(reader.Finish());

@@ -21,7 +21,8 @@ struct ParameterServerOptions {
   Partitioner partitioner;
   int64_t chunk_bytes = 256 << 10;
   Compression compression = Compression::kNone;
-  bool checksum = false;  // of payloads; headers always have one
+  bool checksum = false;    // of payloads; headers always have one
+  int64_t connections = 1;  // of a worker to a shard: 1 to 16
 };
 
 // Absent keys have the defaults. A ConfigurationError names the key.

@@ -26,16 +26,16 @@ std::shared_ptr<const ClientView> ViewKeeper::current() const {
   return view_;
 }
 
-void ViewKeeper::Trouble(int shard, uint64_t number, const absl::Status& why) {
+void ViewKeeper::Trouble(int lane, uint64_t number, const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
   if (number == (view_ == nullptr ? 0 : view_->number))
-    troubled_.try_emplace(shard, Waiting{why, calls_});
+    troubled_.try_emplace(lane, Waiting{why, calls_});
   wanted_.Signal();
 }
 
-void ViewKeeper::Calm(int shard) {
+void ViewKeeper::Calm(int lane) {
   absl::MutexLock lock(&mutex_);
-  troubled_.erase(shard);
+  troubled_.erase(lane);
 }
 
 void ViewKeeper::Run() {

@@ -1,5 +1,5 @@
 // The view that a worker's connections go by. Asks for a newer one, on a thread of its own, while
-// any shard is in trouble; meanwhile the view stays, and whoever can mend the trouble within it
+// any lane is in trouble; meanwhile the view stays, and whoever can mend the trouble within it
 // may.
 #pragma once
 
@@ -29,9 +29,9 @@ class ViewKeeper {
 
   // Null before the first one.
   std::shared_ptr<const ClientView> current() const;
-  // `shard` gets no further in view `number` (0: there was none). The first reason is kept.
-  void Trouble(int shard, uint64_t number, const absl::Status& why);
-  void Calm(int shard);
+  // `lane` gets no further in view `number` (0: there was none). The first reason is kept.
+  void Trouble(int lane, uint64_t number, const absl::Status& why);
+  void Calm(int lane);
 
  private:
   struct Waiting {
@@ -46,7 +46,7 @@ class ViewKeeper {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<const ClientView> view_ ABSL_GUARDED_BY(mutex_);
-  std::map<int, Waiting> troubled_ ABSL_GUARDED_BY(mutex_);  // by shard
+  std::map<int, Waiting> troubled_ ABSL_GUARDED_BY(mutex_);  // by lane
   std::thread thread_;
 };
 

@@ -192,8 +192,14 @@ class Views {
   absl::Duration limit_ = absl::Seconds(20);
 };
 
+struct Path {
+  const char* name;
+  bool shared;
+  int connections = 1;
+};
+
 // Two shards, of several chunks each, and worker 0.
-class ClientTest : public ::testing::TestWithParam<bool> {
+class ClientTest : public ::testing::TestWithParam<Path> {
  protected:
   ClientTest() {
     // Two optimizers: chunks are of one each.
@@ -210,7 +216,7 @@ class ClientTest : public ::testing::TestWithParam<bool> {
     views_.End();
     client_.reset();
   }
-  bool shared() const { return GetParam(); }
+  bool shared() const { return GetParam().shared; }
 
   // All servers and the client go over to it.
   void SetView(uint64_t number) {
@@ -228,6 +234,7 @@ class ClientTest : public ::testing::TestWithParam<bool> {
     o.layout = layout_;
     o.digest = kDigest;
     o.options = options;
+    o.options.connections = GetParam().connections;
     o.listener = listener_.get();
     if (shared()) o.host_id = kHost;
     o.next_view = [this](uint64_t newer_than) { return views_.Next(newer_than); };
@@ -270,8 +277,11 @@ class ClientTest : public ::testing::TestWithParam<bool> {
   std::unique_ptr<PushPullClient> client_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Paths, ClientTest, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "SharedMemory" : "Tcp"; });
+INSTANTIATE_TEST_SUITE_P(Paths, ClientTest,
+                         ::testing::Values(Path{"Tcp", false}, Path{"SharedMemory", true},
+                                           Path{"ThreeConnections", false, 3},
+                                           Path{"SharedMemoryTwice", true, 2}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(ClientTest, PushesAndPullsAllShards) {
   Make();
@@ -286,7 +296,9 @@ TEST_P(ClientTest, PushesAndPullsAllShards) {
     ExpectParameters(push);
   }
   ExpectUpdates(3);
-  for (auto& server : servers_) EXPECT_EQ(server->connections(), 1);
+  for (size_t shard = 0; shard < 2; ++shard)
+    EXPECT_EQ(servers_[shard]->connections(),
+              std::min<int>(GetParam().connections, layout_.chunks[shard].size()));
 }
 
 TEST_P(ClientTest, StalenessIsWhatOthersDidSinceThePull) {
