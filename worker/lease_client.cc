@@ -43,6 +43,7 @@ class LeaseClientImpl final : public LeaseClient {
   void Complete(proto::EvaluationDone done) override;
   void Forget() override;
   absl::StatusOr<proto::View> NextView(uint64_t newer_than, bool* abandon) override;
+  void Finish() override;
   void Stop(absl::Status why) override;
 
  private:
@@ -94,6 +95,7 @@ class LeaseClientImpl final : public LeaseClient {
   bool introduce_ ABSL_GUARDED_BY(mu_) = true;  // the chief may not know this worker
   int put_back_ ABSL_GUARDED_BY(mu_) = 0;       // requests that did not arrive
   bool over_ ABSL_GUARDED_BY(mu_) = false;      // no more work will come
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;  // ... and the job has ended
   std::set<int64_t> held_ ABSL_GUARDED_BY(mu_);
   std::deque<LeasedWork> ready_ ABSL_GUARDED_BY(mu_);
   std::vector<proto::BatchDone> done_ ABSL_GUARDED_BY(mu_);        // not told yet
@@ -168,7 +170,7 @@ absl::Status LeaseClientImpl::UnansweredLocked(const grpc::Status& status, Patie
                                       rpc::WhyUnreachable(status)));
   }
   const absl::Time until = absl::Now() + absl::FromChrono(patience->backoff.Next());
-  while (error_.ok())
+  while (error_.ok() && !finished_)
     if (changed_.WaitWithDeadline(&mu_, until)) break;
   return error_;
 }
@@ -239,7 +241,7 @@ void LeaseClientImpl::Run() {
   pthread_setname_np(pthread_self(), "leases");
   Patience patience;
   absl::MutexLock lock(&mu_);
-  while (error_.ok()) {
+  while (error_.ok() && !finished_) {
     // A question that overtook what is told would be given a lease that is done once more.
     if (telling_ || (!WantsLocked() && !ToTellLocked())) {
       changed_.Wait(&mu_);
@@ -315,6 +317,7 @@ absl::StatusOr<proto::View> LeaseClientImpl::NextView(uint64_t newer_than, bool*
   Patience patience;
   absl::MutexLock lock(&mu_);
   while (error_.ok()) {
+    if (finished_) return absl::CancelledError("the job is done");
     proto::GetViewReply reply;
     const MonotonicTime start = Clock::now();
     const grpc::Status status = CallLocked(kCall, [&](grpc::ClientContext* context) {
@@ -338,6 +341,15 @@ absl::StatusOr<proto::View> LeaseClientImpl::NextView(uint64_t newer_than, bool*
     if (Clock::now() - start < kBetween) changed_.WaitWithTimeout(&mu_, absl::FromChrono(kBetween));
   }
   return error_;
+}
+
+void LeaseClientImpl::Finish() {
+  absl::MutexLock lock(&mu_);
+  over_ = finished_ = true;
+  held_.clear();
+  ready_.clear();
+  changed_.SignalAll();
+  for (grpc::ClientContext* call : calls_) call->TryCancel();
 }
 
 void LeaseClientImpl::Stop(absl::Status why) {

@@ -57,6 +57,9 @@ class LeaseClient {
   // most without an answer. Superseded, and `*abandon` true: what is under way is void.
   virtual absl::StatusOr<proto::View> NextView(uint64_t newer_than, bool* abandon) = 0;
 
+  // The job is done, whether or not the chief still says so here: Take tells DONE, and no view will
+  // come any more.
+  virtual void Finish() = 0;
   // Wakes whoever waits: everything ends with `why`.
   virtual void Stop(absl::Status why) = 0;
 };

@@ -57,6 +57,7 @@ class PsWorkerImpl final : public PsWorker {
   // The program's loop, on a thread of its own.
   absl::Status Work();
   void StopWork(const absl::Status& why);
+  void FinishWork();
   // The work has ended with `outcome`; nullopt: it is to begin again.
   std::optional<absl::Status> Ended(const absl::Status& outcome);
   absl::Status Join();
@@ -266,6 +267,16 @@ void PsWorkerImpl::StopWork(const absl::Status& why) {
   if (client_ != nullptr) client_->Abort(why);
 }
 
+// The job has ended well, and this worker may not have heard it from the chief's leases: it is not
+// waited for, and whoever asks a chief that has gone would wait for its successor.
+void PsWorkerImpl::FinishWork() {
+  leases_->Finish();
+  const absl::Status done = absl::CancelledError("the job is done");
+  absl::MutexLock lock(&mutex_);
+  stopped_ = done;
+  if (client_ != nullptr) client_->Abort(done);
+}
+
 absl::Status PsWorkerImpl::Join() {
   generation_.reset();  // nothing of the last one may live on
   auto generation = peers_.membership->NextGeneration(steps_);
@@ -315,15 +326,23 @@ absl::Status PsWorkerImpl::Run(const PsWorkerPeers& peers) {
     if (generation_->job_done) return absl::OkStatus();
     Labour labour([this] { return Work(); });
     std::optional<absl::Status> ended;
+    bool done = false;  // the job, and it is well
     while (!(ended = labour.Wait(kTick))) {
-      if (!status.ok() || generation_->job_done || MembershipStatus().ok()) continue;
+      if (!status.ok() || done) continue;
+      if (MembershipStatus().ok() && !peers.membership->JobEnded()) continue;
       status = peers.membership->Explain(MembershipStatus());
-      if (!peers.membership->JobEnded()) status = Join();
-      if (!status.ok()) StopWork(status);
-      if (status.ok() && generation_->job_done) StopWork(absl::CancelledError("the job is done"));
+      done = peers.membership->JobEnded();
+      if (!done) {
+        status = Join();
+        done = status.ok() && generation_->job_done;
+      }
+      if (!status.ok()) {
+        StopWork(status);
+      } else if (done) {
+        FinishWork();
+      }
     }
-    if (!status.ok()) return status;
-    if (generation_->job_done) return absl::OkStatus();
+    if (!status.ok() || done) return status;
     if (auto verdict = Ended(*ended)) return *verdict;
     if (!MembershipStatus().ok()) status = Join();
   }
