@@ -223,6 +223,7 @@ class DirectorImpl final : public Director,
   std::pair<bool, bool> recorded_due_ ABSL_GUARDED_BY(mu_);
   MonotonicTime recorded_epoch_start_ ABSL_GUARDED_BY(mu_) = Clock::now();
 
+  std::map<int, uint64_t> introduced_ ABSL_GUARDED_BY(mu_);  // incarnations, by worker
   std::vector<NextCall::Ptr> held_next_ ABSL_GUARDED_BY(mu_);
   std::vector<ViewCall::Ptr> held_view_ ABSL_GUARDED_BY(mu_);
 };

@@ -84,9 +84,18 @@ grpc::Status DirectorImpl::CheckLayoutLocked(const proto::NextRequest& request) 
 void DirectorImpl::OnCall(NextCall::Ptr call) {
   Answered answered;
   absl::MutexLock lock(&mu_);
-  grpc::Status status = CheckCallerLocked(call->request->worker());
+  const proto::WorkerIdentity& caller = call->request->worker();
+  grpc::Status status = CheckCallerLocked(caller);
   if (status.ok()) status = CheckLayoutLocked(*call->request);
   if (status.ok()) {
+    if (!call->request->digest().empty()) introduced_[caller.worker()] = caller.incarnation();
+    const auto known = introduced_.find(caller.worker());
+    if (known == introduced_.end() || known->second != caller.incarnation()) {
+      call->reply->set_digest(digest_);
+      call->reply->set_introduce(true);
+      answered.next.emplace_back(std::move(call), status);
+      return;
+    }
     const absl::Status taken = table_->Take(*call->request);
     if (!taken.ok())
       status = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, std::string(Message(taken)));
@@ -98,7 +107,7 @@ void DirectorImpl::OnCall(NextCall::Ptr call) {
   if (table_->has_completed() || table_->pass()) WakeLocked();
   const MonotonicTime now = Clock::now();
   // One call of a worker at a time: it has given the one before up.
-  const int worker = call->request->worker().worker();
+  const int worker = caller.worker();
   std::erase_if(held_next_, [&](const NextCall::Ptr& held) {
     if (held->request->worker().worker() != worker) return false;
     held->reply->set_kind(proto::NextReply::WAIT);
@@ -154,6 +163,7 @@ bool DirectorImpl::TryNextLocked(MonotonicTime now, NextCall& call) {
   const int worker = call.request->worker().worker();
   call.reply->set_view(current_view_);
   call.reply->set_digest(digest_);
+  call.reply->set_global_batch_size(global_batch_size_);
   return table_->Answer(*call.request, WhyShutLocked(worker), call.reply) ||
          now - call.arrived >= kHold;
 }

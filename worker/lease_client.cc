@@ -96,6 +96,7 @@ class LeaseClientImpl final : public LeaseClient {
   int put_back_ ABSL_GUARDED_BY(mu_) = 0;       // requests that did not arrive
   bool over_ ABSL_GUARDED_BY(mu_) = false;      // no more work will come
   bool finished_ ABSL_GUARDED_BY(mu_) = false;  // ... and the job has ended
+  bool none_ ABSL_GUARDED_BY(mu_) = false;      // the chief had none, when it was asked last
   std::set<int64_t> held_ ABSL_GUARDED_BY(mu_);
   std::deque<LeasedWork> ready_ ABSL_GUARDED_BY(mu_);
   std::vector<proto::BatchDone> done_ ABSL_GUARDED_BY(mu_);        // not told yet
@@ -151,7 +152,7 @@ proto::NextRequest LeaseClientImpl::RequestLocked(bool want) {
 }
 
 void LeaseClientImpl::PutBackLocked(const proto::NextRequest& request) {
-  // All completed batches are in recent_, which a chief that did not answer is told.
+  // All completed batches are in recent_, which whoever is the chief then is told.
   introduce_ = true;
   ++put_back_;
   evaluated_.insert(evaluated_.begin(), request.evaluated().begin(), request.evaluated().end());
@@ -195,6 +196,10 @@ bool LeaseClientImpl::AskLocked(Patience* patience) {
     return true;
   }
   patience->since.reset();
+  if (reply.introduce()) {
+    PutBackLocked(request);
+    return true;
+  }
   if (!request.digest().empty() && put_back == put_back_) introduce_ = false;
   if (!reply.digest().empty() && !options_.digest.empty() && reply.digest() != options_.digest) {
     FailLocked(ConfigurationError(
@@ -221,8 +226,9 @@ void LeaseClientImpl::AnsweredLocked(const proto::NextReply& reply) {
                       [lost](const LeasedWork& work) { return work.lease.lease() == lost; });
       }
       return;
-    default:
-      return;  // WAIT
+    default:  // WAIT
+      if (held_.empty()) none_ = true;
+      return changed_.SignalAll();
   }
 }
 
@@ -255,12 +261,13 @@ void LeaseClientImpl::Run() {
 
 absl::StatusOr<LeasedWork> LeaseClientImpl::Take() {
   absl::MutexLock lock(&mu_);
+  none_ = false;
   // The chief holds a question for a second at the most, and patience bounds its silence.
-  while (error_.ok() && ready_.empty() && !over_) changed_.Wait(&mu_);
+  while (error_.ok() && ready_.empty() && !over_ && !none_) changed_.Wait(&mu_);
   MUSTER_RETURN_IF_ERROR(error_);
   LeasedWork work;
   if (ready_.empty()) {
-    work.lease.set_kind(proto::NextReply::DONE);
+    work.lease.set_kind(over_ ? proto::NextReply::DONE : proto::NextReply::WAIT);
   } else {
     work = std::move(ready_.front());
     ready_.pop_front();
@@ -271,7 +278,9 @@ absl::StatusOr<LeasedWork> LeaseClientImpl::Take() {
 void LeaseClientImpl::Complete(proto::BatchDone done) {
   absl::MutexLock lock(&mu_);
   const MonotonicTime now = Clock::now();
-  while (!recent_.empty() && (recent_.size() >= kMostRecent || now - recent_.front().at > kRecent))
+  // Before it is introduced, a chief may have been told of none of these.
+  while (!introduce_ && !recent_.empty() &&
+         (recent_.size() >= kMostRecent || now - recent_.front().at > kRecent))
     recent_.pop_front();
   recent_.push_back({now, done});
   const int64_t lease = done.lease();
@@ -298,7 +307,7 @@ void LeaseClientImpl::CompletedLocked(int64_t lease) {
   const grpc::Status status = CallLocked(
       kTell, [&](grpc::ClientContext* context) { return stub_->Next(context, request, &reply); });
   telling_ = false;
-  if (!status.ok()) PutBackLocked(request);
+  if (!status.ok() || reply.introduce()) PutBackLocked(request);
   changed_.SignalAll();
 }
 

@@ -35,7 +35,7 @@ struct LeaseClientOptions {
 };
 
 struct LeasedWork {
-  proto::NextReply lease;          // TRAIN, EVALUATE or DONE
+  proto::NextReply lease;          // TRAIN, EVALUATE or DONE; WAIT: none yet
   std::shared_ptr<void> examples;  // as `load` made them
 };
 
@@ -44,8 +44,9 @@ class LeaseClient {
   static absl::StatusOr<std::unique_ptr<LeaseClient>> Make(LeaseClientOptions options);
   virtual ~LeaseClient() = default;
 
-  // Blocks until there is work, or none will come. Errors: of loading; the chief refuses this
-  // worker; it did not answer for `patience`; what Stop was given.
+  // Blocks until there is work, or none will come, or the chief says that there is none yet, which
+  // it does every second: a wait for others, not for this worker's input. Errors: of loading; the
+  // chief refuses this worker; it did not answer for `patience`; what Stop was given.
   virtual absl::StatusOr<LeasedWork> Take() = 0;
   // The chief hears of it at once, or with the next question.
   virtual void Complete(proto::BatchDone done) = 0;

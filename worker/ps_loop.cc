@@ -13,14 +13,6 @@
 namespace muster {
 namespace {
 
-StepRunnerOptions RunnerOptions(const PsLoopContext& context, std::function<void(Phase)> on_phase) {
-  StepRunnerOptions options;
-  options.worker = context.worker;
-  options.global_batch_size = context.batch_size;
-  options.on_phase = std::move(on_phase);
-  return options;
-}
-
 absl::Status NotHere(const char* call, const char* instead) {
   return ProgramError(fmt::format(
       "{} was called, but workers of a parameter-server job do not meet: {}", call, instead));
@@ -57,9 +49,7 @@ absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::Data
 
 PsLoop::PsLoop(const PsLoopContext& context)
     : context_(context),
-      alone_(std::move(MakeThreadCommunicators(1, context.job.timeouts.collective)[0])),
-      runner_(context.replica, alone_.get(), context.job,
-              RunnerOptions(context, [this](Phase phase) { Enter(phase); })) {}
+      alone_(std::move(MakeThreadCommunicators(1, context.job.timeouts.collective)[0])) {}
 
 absl::Status PsLoop::Run() {
   context_.replica->SetTraining(true);
@@ -74,6 +64,18 @@ void PsLoop::Fit() {
   };
   data::Batch batch;
   while (Next(&batch)) RunStep(body);
+}
+
+void PsLoop::Begin() {
+  auto batch_size = context_.begin(lease_.global_batch_size());
+  if (!batch_size.ok()) throw StatusError(batch_size.status());
+  batch_size_ = *batch_size;
+  StepRunnerOptions options;
+  options.worker = context_.worker;
+  options.global_batch_size = batch_size_;
+  options.on_phase = [this](Phase phase) { Enter(phase); };
+  runner_ = std::make_unique<StepRunner>(context_.replica, alone_.get(), context_.job,
+                                         std::move(options));
 }
 
 bool PsLoop::Pull() {
@@ -94,7 +96,9 @@ bool PsLoop::Next(data::Batch* batch) {
     auto work = context_.leases->Take();
     if (!work.ok()) throw StatusError(work.status());
     if (work->lease.kind() == proto::NextReply::DONE) return false;
+    if (work->lease.kind() == proto::NextReply::WAIT) continue;
     lease_ = std::move(work->lease);
+    if (runner_ == nullptr) Begin();
     *context_.steps = lease_.steps();
     batch_ = BatchOf(work->examples);
     input_seconds_ = Seconds(Clock::now() - start);
@@ -116,8 +120,8 @@ void PsLoop::EvaluateLease() {
   proto::EvaluationDone done;
   done.set_lease(lease_.lease());
   // No more examples at a time than in training.
-  for (int64_t begin = 0; begin < Examples(lease_); begin += context_.batch_size) {
-    const int64_t count = std::min(context_.batch_size, Examples(lease_) - begin);
+  for (int64_t begin = 0; begin < Examples(lease_); begin += batch_size_) {
+    const int64_t count = std::min(batch_size_, Examples(lease_) - begin);
     data::Batch part = batch_;
     for (at::Tensor& t : part) t = t.narrow(0, begin, count);
     auto sums = EvaluatePart(context_.job, context_.replica, static_cast<Split>(lease_.split()),
@@ -150,7 +154,7 @@ void PsLoop::RunStep(const StepRunner::Body& body) {
                   static_cast<double>(std::max<int64_t>(1, lease_.global_examples()));
   }
   context_.exchange->BeginStep(turn);
-  auto result = runner_.Run(plan, batch_, Examples(lease_), body);
+  auto result = runner_->Run(plan, batch_, Examples(lease_), body);
   absl::Status status = result.status();
   if (status.ok()) status = context_.exchange->FinishStep();
   if (!status.ok()) {

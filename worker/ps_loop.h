@@ -23,7 +23,9 @@ struct PsLoopContext {
   LeaseClient* leases;
   Membership* membership;
   int worker = 0;
-  int64_t batch_size = 1;  // of a lease's examples; the global one with max_staleness 0
+  // Once the chief has told the run's global batch: makes schedules for it. The examples of a
+  // lease; with max_staleness 0 the global batch.
+  std::function<absl::StatusOr<int64_t>(int64_t global_batch)> begin;
   // After a push or pull failed: whether what was under way is void, and all is ready to go on.
   std::function<bool()> recover;
   std::atomic<int64_t>* steps;  // the step under way, less one
@@ -53,6 +55,7 @@ class PsLoop final : public LoopBackend {
 
  private:
   void Enter(Phase phase) { context_.membership->SetPhase(phase, lease_.steps() + 1); }
+  void Begin();
   // False: the lease is void.
   bool Pull();
   void EvaluateLease();
@@ -60,8 +63,9 @@ class PsLoop final : public LoopBackend {
 
   const PsLoopContext context_;
   const std::unique_ptr<Communicator> alone_;
-  StepRunner runner_;
-  proto::NextReply lease_;  // the last one that was taken
+  int64_t batch_size_ = 0;              // what context_.begin told, before the first lease 0
+  std::unique_ptr<StepRunner> runner_;  // since then
+  proto::NextReply lease_;              // the last one that was taken
   data::Batch batch_;
   bool have_batch_ = false;
   bool fresh_ = true;  // what is in the parameters is no server's

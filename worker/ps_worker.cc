@@ -42,6 +42,9 @@ ps::ClientView ViewOf(const proto::View& view) {
 class PsWorkerImpl final : public PsWorker {
  public:
   explicit PsWorkerImpl(PsWorkerOptions options) : options_(std::move(options)) {}
+  ~PsWorkerImpl() override {
+    if (replica_ != nullptr) replica_->Detach();  // its sinks use the exchange
+  }
 
   absl::Status Build();
   absl::Status Run(const PsWorkerPeers& peers) override;
@@ -49,7 +52,9 @@ class PsWorkerImpl final : public PsWorker {
  private:
   class Labour;
 
-  absl::Status MakeSchedules();
+  absl::Status MakeSchedules(int64_t global_batch);
+  // What PsLoopContext::begin wants.
+  absl::StatusOr<int64_t> Begin(int64_t global_batch);
   absl::Status Connect();     // the lease client
   absl::Status MakeClient();  // of push and pull: anew after each error
   absl::StatusOr<ps::ClientView> NextView(uint64_t newer_than);
@@ -58,6 +63,7 @@ class PsWorkerImpl final : public PsWorker {
   absl::Status Work();
   void StopWork(const absl::Status& why);
   void FinishWork();
+  absl::Status RunToVerdict();
   // The work has ended with `outcome`; nullopt: it is to begin again.
   std::optional<absl::Status> Ended(const absl::Status& outcome);
   absl::Status Join();
@@ -68,14 +74,10 @@ class PsWorkerImpl final : public PsWorker {
   }
 
   const Job& job() const { return options_.job; }
-  int64_t global_batch() const {
-    return job().global_batch_size ? *job().global_batch_size
-                                   : *job().per_replica_batch_size * options_.workers;
-  }
   bool shares() const { return servers_.max_staleness == 0; }
   // Of a lease.
-  int64_t batch() const {
-    return shares() ? global_batch() : (global_batch() + options_.workers - 1) / options_.workers;
+  int64_t BatchOf(int64_t global_batch) const {
+    return shares() ? global_batch : (global_batch + options_.workers - 1) / options_.workers;
   }
 
   const PsWorkerOptions options_;
@@ -89,7 +91,8 @@ class PsWorkerImpl final : public PsWorker {
   std::optional<Generation> generation_;
   std::atomic<int64_t> steps_ = 0;
   std::atomic<bool> abandoned_ = false;
-  int64_t failed_at_ = -1;  // steps_ when the work had to begin again last
+  int64_t global_batch_ = 0;  // that the replica's schedules are made for
+  int64_t failed_at_ = -1;    // steps_ when the work had to begin again last
   MonotonicTime failing_since_;
 
   absl::Mutex mutex_;
@@ -129,26 +132,38 @@ absl::Status PsWorkerImpl::Build() {
   MUSTER_ASSIGN_OR_RETURN(exchange_, ParameterExchange::Make(*replica_, job(), std::move(served),
                                                              std::move(laid), shares()));
   replica_->set_embedding_store(exchange_.get());
-  return MakeSchedules();
+  // The chief tells the run's own; errors are to come before it.
+  return Begin(job().global_batch_size.value_or(job().per_replica_batch_size.value_or(0) *
+                                                options_.workers))
+      .status();
 }
 
-absl::Status PsWorkerImpl::MakeSchedules() {
+absl::StatusOr<int64_t> PsWorkerImpl::Begin(int64_t global_batch) {
+  if (global_batch < 1)
+    return PeerLost(fmt::format("the chief leases batches of {} examples", global_batch));
+  if (global_batch != global_batch_) MUSTER_RETURN_IF_ERROR(MakeSchedules(global_batch));
+  global_batch_ = global_batch;
+  return BatchOf(global_batch);
+}
+
+absl::Status PsWorkerImpl::MakeSchedules(int64_t global_batch) {
   const int64_t examples = datasets_.at(Split::kTrain)->size();
-  const data::Sampler global = TrainSampler(job(), *replica_, examples, global_batch());
+  const data::Sampler global = TrainSampler(job(), *replica_, examples, global_batch);
+  const int64_t batch = BatchOf(global_batch);
   ScheduleContext schedule;
-  schedule.steps_per_epoch = (global.examples_per_epoch() + batch() - 1) / batch();
+  schedule.steps_per_epoch = (global.examples_per_epoch() + batch - 1) / batch;
   if (schedule.steps_per_epoch == 0) {
     return ConfigurationError(
         fmt::format("the train dataset has {} examples, fewer than the global batch of {}, and "
                     "drop_remainder drops them",
-                    examples, global_batch()));
+                    examples, global_batch));
   }
   schedule.total_steps = TotalSteps(job(), schedule.steps_per_epoch);
   if (!shares() && options_.workers > 1) {
     LogInfo(
         "a step is one worker's batch of {} examples: {} steps an epoch, where synchronous "
         "training makes {}; schedules count these steps",
-        batch(), schedule.steps_per_epoch, global.batches_per_epoch());
+        batch, schedule.steps_per_epoch, global.batches_per_epoch());
   }
   return replica_->Attach(exchange_->MakeSinks(), schedule);
 }
@@ -254,7 +269,7 @@ absl::Status PsWorkerImpl::Work() {
                         leases_.get(),
                         peers_.membership,
                         options_.worker,
-                        batch(),
+                        [this](int64_t global_batch) { return Begin(global_batch); },
                         [this] { return Recover(); },
                         &steps_};
   return PsLoop(context).Run();
@@ -320,6 +335,19 @@ std::optional<absl::Status> PsWorkerImpl::Ended(const absl::Status& outcome) {
 
 absl::Status PsWorkerImpl::Run(const PsWorkerPeers& peers) {
   peers_ = peers;
+  const absl::Status verdict = RunToVerdict();
+  // Nothing may ask for a view any more, nor use what the caller owns.
+  if (leases_ != nullptr) leases_->Stop(absl::CancelledError("the worker is through"));
+  replica_->Detach();
+  std::unique_ptr<ps::PushPullClient> client;
+  {
+    absl::MutexLock lock(&mutex_);
+    client = std::move(client_);
+  }
+  return verdict;
+}
+
+absl::Status PsWorkerImpl::RunToVerdict() {
   MUSTER_RETURN_IF_ERROR(Connect());
   absl::Status status = Join();
   while (status.ok()) {
@@ -329,9 +357,9 @@ absl::Status PsWorkerImpl::Run(const PsWorkerPeers& peers) {
     bool done = false;  // the job, and it is well
     while (!(ended = labour.Wait(kTick))) {
       if (!status.ok() || done) continue;
-      if (MembershipStatus().ok() && !peers.membership->JobEnded()) continue;
-      status = peers.membership->Explain(MembershipStatus());
-      done = peers.membership->JobEnded();
+      if (MembershipStatus().ok() && !peers_.membership->JobEnded()) continue;
+      status = peers_.membership->Explain(MembershipStatus());
+      done = peers_.membership->JobEnded();
       if (!done) {
         status = Join();
         done = status.ok() && generation_->job_done;

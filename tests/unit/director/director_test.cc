@@ -238,6 +238,9 @@ TEST(Director, GoesOnFromACheckpoint) {
   EXPECT_EQ(saved->state.step, 13);
   EXPECT_EQ(saved->state.offset, 130);
   job.max_steps.reset();
+  // The run keeps its batch, whatever the job would make of it now.
+  job.global_batch_size.reset();
+  job.per_replica_batch_size = 3;
   FakeCluster cluster({.job = job, .servers = 2});
   cluster.Start(1, saved);
   ASSERT_TRUE(cluster.Await().ok());

@@ -498,17 +498,16 @@ bool FakeCluster::PushAll(Worker* worker, const proto::NextReply& lease) {
 
 void FakeCluster::RunWorker(Worker* worker) {
   std::string address;
-  bool first = true;
+  bool introduce = false;
   while (!worker->dead) {
     {
       absl::MutexLock lock(&mu_);
       if (worker->stub == nullptr || address != address_) {
         address = address_;
         worker->stub = proto::Leases::NewStub(*rpc::MakeChannel(address));
-        first = true;
       }
     }
-    if (first) {  // another chief: tell everything
+    if (introduce) {  // another chief: tell everything
       worker->next.clear_done();
       for (const proto::BatchDone& done : worker->history) *worker->next.add_done() = done;
     }
@@ -524,7 +523,9 @@ void FakeCluster::RunWorker(Worker* worker) {
       address.clear();
       continue;
     }
-    first = false;
+    introduce = reply.introduce();
+    worker->next.set_digest(introduce ? reply.digest() : "");
+    if (introduce) continue;
     worker->next.clear_done();
     worker->next.clear_evaluated();
     if (reply.kind() == proto::NextReply::DONE) return;
@@ -538,6 +539,7 @@ void FakeCluster::RunWorker(Worker* worker) {
       for (int64_t i = reply.begin(); i < reply.end(); ++i) ++evaluated_[reply.split()].at(i);
     }
     if (reply.kind() != proto::NextReply::TRAIN) continue;
+    EXPECT_EQ(reply.global_batch_size(), options_.global_batch_size);
     std::this_thread::sleep_for(options_.batch_time);
     worker->next.clear_held();
     worker->next.add_held(reply.lease());

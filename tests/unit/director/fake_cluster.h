@@ -105,6 +105,7 @@ class FakeCluster {
   struct Options {
     Job job;
     int workers = 2, servers = 2;
+    int64_t global_batch_size = 20;  // of the run, as leases are to tell it
     int64_t train = 200, validation = 0, test = 0;
     Duration batch_time = std::chrono::milliseconds(1);
   };

@@ -281,6 +281,41 @@ TEST_F(LeaseClientTest, AChiefThatWasAwayIsToldAgain) {
   EXPECT_THAT(first.held(), ElementsAre(3));
 }
 
+// It came and went between two questions, so that none failed.
+TEST_F(LeaseClientTest, AChiefThatAsksIsToldEverything) {
+  chief_.Answer(Reply(proto::NextReply::TRAIN, 1));
+  Begin(0);
+  EXPECT_EQ(Take(), 1);
+  proto::NextReply introduce = Reply(proto::NextReply::WAIT);
+  introduce.set_introduce(true);
+  chief_.Answer(introduce);
+  chief_.Answer(Reply(proto::NextReply::TRAIN, 2));
+  Complete(1);
+  EXPECT_EQ(Take(), 2);
+  absl::MutexLock lock(&chief_.mutex);
+  ASSERT_EQ(chief_.requests.size(), 3u);
+  EXPECT_EQ(chief_.requests[1].digest(), "");
+  const proto::NextRequest& last = chief_.requests[2];
+  EXPECT_EQ(last.digest(), "abc");
+  EXPECT_EQ(last.variables_size(), 1);
+  ASSERT_EQ(last.done_size(), 1);
+  EXPECT_EQ(last.done(0).lease(), 1);
+}
+
+TEST_F(LeaseClientTest, WaitingForOthersIsTold) {
+  chief_.Answer(Reply(proto::NextReply::WAIT));
+  Begin(1);
+  auto work = client_->Take();
+  ASSERT_TRUE(work.ok()) << work.status();
+  EXPECT_EQ(work->lease.kind(), proto::NextReply::WAIT);
+  chief_.Answer(Reply(proto::NextReply::TRAIN, 1));
+  do {
+    work = client_->Take();
+  } while (work.ok() && work->lease.kind() == proto::NextReply::WAIT);
+  ASSERT_TRUE(work.ok()) << work.status();
+  EXPECT_EQ(work->lease.lease(), 1);
+}
+
 TEST_F(LeaseClientTest, AChiefThatDoesNotComeBackIsAnError) {
   patience_ = std::chrono::milliseconds(200);
   chief_.away = true;
