@@ -112,7 +112,8 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   mutable absl::Mutex mu_;  // after any lane's
   absl::CondVar woken_;
   int unsettled_ ABSL_GUARDED_BY(mu_);
-  std::set<int> queue_ ABSL_GUARDED_BY(mu_);  // chunks to be handed over
+  std::set<int> queue_ ABSL_GUARDED_BY(mu_);   // chunks to be handed over
+  std::set<int> failed_ ABSL_GUARDED_BY(mu_);  // tasks, the last time; what trouble_ is about
   bool synced_ ABSL_GUARDED_BY(mu_) = false;
   std::string trouble_ ABSL_GUARDED_BY(mu_);
   std::vector<LinkPtr> idle_ ABSL_GUARDED_BY(mu_);  // connections that nobody forwards over now
@@ -122,6 +123,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   LinkPtr link_;
   std::vector<Standing> theirs_;  // what the backup held at the beginning
   std::vector<bool> compared_;
+  int last_ = -1;  // chunk that was taken from the queue
   std::thread thread_;
 };
 
@@ -255,8 +257,11 @@ bool ReplicatedStoreImpl::NextTask(int* task) {
   for (;;) {
     if (closed_) return false;
     if (!queue_.empty()) {
-      *task = *queue_.begin();
-      queue_.erase(queue_.begin());
+      // In turn: one that cannot be handed over keeps no other one waiting.
+      auto next = queue_.upper_bound(last_);
+      if (next == queue_.end()) next = queue_.begin();
+      last_ = *task = *next;
+      queue_.erase(next);
       return true;
     }
     if (unsettled_ == 0 && !synced_) {
@@ -282,9 +287,11 @@ void ReplicatedStoreImpl::Note(const absl::Status& status, int task) {
   if (!status.ok()) link_.reset();
   absl::MutexLock lock(&mu_);
   if (status.ok() || closed_) {
-    trouble_.clear();
+    failed_.erase(task);
+    if (failed_.empty() || closed_) trouble_.clear();
     return;
   }
+  failed_.insert(task);
   const std::string trouble =
       fmt::format("the backup of shard {} on ps {} cannot be brought up to date: {}",
                   options_.shard, options_.backup, Message(status));

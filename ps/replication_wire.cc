@@ -12,7 +12,7 @@ namespace {
 
 using transport::FrameHeader;
 
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 enum Flags : uint32_t { kStanding = 1, kChecksum = 4, kStale = 8 };
 
 struct Body {
@@ -36,6 +36,7 @@ class Packer {
     text_.append(reinterpret_cast<const char*>(&value), sizeof value);
   }
   void Put(const std::vector<float>& values) {
+    Put<uint64_t>(values.size());
     text_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
   }
   std::string Take() { return std::move(text_); }
@@ -54,7 +55,8 @@ class Unpacker {
     Copy(&value, sizeof value);
     return value;
   }
-  std::vector<float> GetFloats(uint64_t count) {
+  std::vector<float> GetFloats() {
+    const auto count = Get<uint64_t>();
     if (count > bytes_.size() / sizeof(float)) {
       whole_ = false;
       return {};
@@ -125,7 +127,6 @@ absl::StatusOr<std::pair<ReplicaKind, ReplicaFrame>> DecodeReplica(const FrameHe
 
 std::string EncodeState(const ChunkState& state) {
   Packer packer;
-  packer.Put<uint64_t>(state.parameters.size());
   packer.Put<uint32_t>(static_cast<uint32_t>(state.slots.size()));
   packer.Put<uint32_t>(static_cast<uint32_t>(state.last.size()));
   packer.Put<int64_t>(state.updates);
@@ -151,7 +152,6 @@ std::string EncodeState(const ChunkState& state) {
 absl::StatusOr<ChunkState> DecodeState(std::span<const char> payload) {
   Unpacker unpacker(payload);
   ChunkState state;
-  const auto elements = unpacker.Get<uint64_t>();
   const auto slots = unpacker.Get<uint32_t>(), workers = unpacker.Get<uint32_t>();
   state.updates = unpacker.Get<int64_t>();
   state.step = unpacker.Get<uint64_t>();
@@ -164,12 +164,12 @@ absl::StatusOr<ChunkState> DecodeState(std::span<const char> payload) {
     last.incarnation = unpacker.Get<uint64_t>();
     last.sequence = unpacker.Get<uint64_t>();
   }
-  state.parameters = unpacker.GetFloats(elements);
+  state.parameters = unpacker.GetFloats();
   for (uint32_t i = 0; i < slots && unpacker.whole(); ++i)
-    state.slots.push_back(unpacker.GetFloats(elements));
+    state.slots.push_back(unpacker.GetFloats());
   for (uint32_t i = 0; i < shares && unpacker.whole(); ++i) {
     const auto share = unpacker.Get<int32_t>();
-    state.next.gradients[share] = unpacker.GetFloats(elements);
+    state.next.gradients[share] = unpacker.GetFloats();
   }
   if (!unpacker.done())
     return PeerLost(

@@ -48,7 +48,8 @@ struct UpdateHead {
 };
 static_assert(sizeof(UpdateHead) == 48);
 
-// Payload of kState.
+// Payload of kState. Each vector comes with its length: rows, their slots and the gradients of a
+// step's shares differ in it.
 std::string EncodeState(const ChunkState& state);
 // PeerLost where sizes do not fit together.
 absl::StatusOr<ChunkState> DecodeState(std::span<const char> payload);

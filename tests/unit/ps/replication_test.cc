@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <barrier>
+#include <cstring>
 #include <random>
 #include <thread>
 
@@ -489,11 +490,11 @@ TEST_F(ReplicationTest, WhoeverIsNoPrimaryOfTheViewIsRefused) {
 TEST(ReplicationWireTest, StateTravelsWhole) {
   ChunkState state;
   state.parameters = {1, 2, 3};
-  state.slots = {{4, 5, 6}, {7, 8, 9}};
+  state.slots = {{4, 5, 6, 4}, {7}};  // of rows they are shorter
   state.updates = 12;
   state.last = {{0, {77, 3}}, {5, {78, 4}}};
   state.step = 4;
-  state.next = {5, 3, 0.25, {{0, {1, 1, 1}}, {2, {2, 2, 2}}}};
+  state.next = {5, 3, 0.25, {{0, {1, 1}}, {1, {}}, {2, {2, 2, 2}}}};
   const std::string bytes = EncodeState(state);
   const auto decoded = DecodeState(bytes);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
@@ -501,6 +502,15 @@ TEST(ReplicationWireTest, StateTravelsWhole) {
   for (size_t size = 0; size < bytes.size(); ++size)
     EXPECT_FALSE(DecodeState(std::span(bytes).first(size)).ok()) << size;
   EXPECT_FALSE(DecodeState(bytes + "x").ok());
+  const size_t length = bytes.find(std::string("\x03\0\0\0\0\0\0\0\0\0\x80\x3f", 12));
+  ASSERT_NE(length, std::string::npos) << "of the parameters, and the first of them";
+  for (const uint64_t other : {uint64_t{2}, uint64_t{4}, uint64_t{1} << 62, ~uint64_t{0}}) {
+    std::string damaged = bytes;
+    std::memcpy(damaged.data() + length, &other, sizeof other);
+    EXPECT_THAT(std::string(Message(DecodeState(damaged).status())),
+                HasSubstr("which do not fit together"))
+        << other;
+  }
   std::mt19937_64 random(3);
   for (int round = 0; round < 2000; ++round) {
     std::string noise = bytes;

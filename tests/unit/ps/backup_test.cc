@@ -1,0 +1,256 @@
+// A primary's store and its backup over real connections, without the service around them.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <list>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "absl/synchronization/mutex.h"
+#include "ps/replication.h"
+
+namespace muster::ps {
+namespace {
+
+using ::testing::HasSubstr;
+using transport::DataConnection;
+using transport::DataListener;
+
+constexpr uint64_t kLife = 77, kView = 9;
+constexpr int64_t kWidth = 3;
+constexpr Duration kLong = std::chrono::seconds(30);
+
+// The backup's own store, which can be made to refuse chunks.
+class BackupStore final : public DenseStore {
+ public:
+  explicit BackupStore(std::unique_ptr<DenseStore> store) : store_(std::move(store)) {}
+  void Refuse(std::set<int> chunks) {
+    absl::MutexLock lock(&mu_);
+    refused_ = std::move(chunks);
+  }
+
+  absl::Status Restore(int chunk, ChunkState state) override {
+    {
+      absl::MutexLock lock(&mu_);
+      if (refused_.contains(chunk)) return ConfigurationError(fmt::format("not chunk {}", chunk));
+    }
+    return store_->Restore(chunk, std::move(state));
+  }
+  absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) override {
+    return store_->Replay(chunk, push, number);
+  }
+  absl::Status Fill(int chunk, std::span<const float> parameters) override {
+    return store_->Fill(chunk, parameters);
+  }
+  bool serving() const override { return store_->serving(); }
+  absl::StatusOr<ChunkState> Copy(int chunk) const override { return store_->Copy(chunk); }
+  void Admit(int worker, uint64_t incarnation) override { store_->Admit(worker, incarnation); }
+  bool Expel(int worker) override { return store_->Expel(worker); }
+  absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override {
+    return store_->Apply(chunk, push, out);
+  }
+  absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override {
+    return store_->Pull(chunk, out);
+  }
+  absl::StatusOr<int64_t> PullRows(int chunk, std::span<const uint64_t> keys,
+                                   std::span<float> rows) const override {
+    return store_->PullRows(chunk, keys, rows);
+  }
+  Standing standing(int chunk) const override { return store_->standing(chunk); }
+  int64_t applied() const override { return store_->applied(); }
+
+ private:
+  const std::unique_ptr<DenseStore> store_;
+  absl::Mutex mu_;
+  std::set<int> refused_ ABSL_GUARDED_BY(mu_);
+};
+
+// Takes the primary's connections and serves them, each on a thread.
+class BackupHost {
+ public:
+  BackupHost(std::shared_ptr<DenseStore> store, ReplicationOptions options)
+      : listener_(*DataListener::Create({.bind_address = "127.0.0.1"})) {
+    options.abort = &abort_;
+    shard_ = BackupShard::Make(std::move(store), options);
+    admission_ = listener_->Admit(kView, transport::kAnyone, "ticket");
+    acceptor_ = std::thread([this] { Accept(); });
+  }
+  ~BackupHost() {
+    abort_.Set();
+    shard_->Close();
+    acceptor_.join();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  std::string address() const { return listener_->address(); }
+  int connections() const { return connections_; }
+
+ private:
+  void Accept() {
+    for (uint64_t seen = 0; !abort_.is_set();
+         listener_->WaitForChange(&seen, std::chrono::milliseconds(20)))
+      while (std::unique_ptr<DataConnection> connection = admission_->TakeAny()) {
+        ++connections_;
+        threads_.emplace_back([this, c = std::move(connection)] { (void)shard_->Serve(*c); });
+      }
+  }
+
+  const std::unique_ptr<DataListener> listener_;
+  transport::AbortSignal abort_;
+  std::shared_ptr<BackupShard> shard_;
+  std::unique_ptr<transport::Admission> admission_;
+  std::atomic<int> connections_ = 0;
+  std::list<std::thread> threads_;  // the acceptor's, until it has ended
+  std::thread acceptor_;
+};
+
+// Chunks 0 to 2 are of variables, 3 and 4 of a table.
+class BackupTest : public ::testing::Test {
+ protected:
+  ~BackupTest() override {
+    abort_.Set();
+    if (primary_ != nullptr) primary_->Close();
+  }
+  static bool HasRows(int chunk) { return chunk >= 3; }
+
+  void Make(const RuleSpec& rule) {
+    store_options_.chunks = {
+        {0, 0, 4, 0}, {0, 4, 1004, 0}, {0, 1004, 1005, 0}, {0, 0, 0, 0, 1}, {0, 0, 0, 0, 1}};
+    store_options_.rules = {rule};
+    store_options_.tables[1] = {
+        .width = kWidth, .initializer = {}, .seed = 9, .rule = rule, .shards = 1};
+    local_ = DenseStore::Make(store_options_);
+    for (int c = 0; c < kChunks; ++c)
+      ASSERT_TRUE(
+          local_->Fill(c, std::vector<float>(store_options_.chunks[c].elements(), 10)).ok());
+    for (int worker : {0, 1, 2}) local_->Admit(worker, kLife);
+    options_.chunks = backup_options_.chunks = kChunks;
+    theirs_ = std::make_shared<BackupStore>(DenseStore::Make(store_options_));
+  }
+  // The backup begins empty.
+  void Begin() {
+    host_ = std::make_unique<BackupHost>(theirs_, backup_options_);
+    options_.checksum = true;
+    options_.abort = &abort_;
+    options_.listener = listener_.get();
+    options_.backup = 1;
+    options_.view = kView;
+    options_.ticket = "ticket";
+    options_.address = host_->address();
+    primary_ = ReplicatedStore::Make(local_, options_);
+  }
+  // Each chunk gets a push; other gradients and keys with other numbers.
+  void Push(DenseStore& store, int worker, uint64_t sequence, int share = 0, int shares = 0) {
+    for (int c = 0; c < kChunks; ++c) {
+      std::vector<float> gradient(store_options_.chunks[c].elements());
+      std::vector<uint64_t> keys;
+      if (HasRows(c)) {
+        for (uint64_t k = 0; k < 5 + sequence; ++k)
+          keys.push_back((k * k + sequence) << (20 * share));
+        gradient.resize(keys.size() * kWidth);
+      }
+      for (size_t i = 0; i < gradient.size(); ++i)
+        gradient[i] = 1.0f / static_cast<float>(3 + sequence + i + 7 * share);
+      if (HasRows(c)) gradient = PackRows(keys, gradient);
+      DenseStore::Push push;
+      push.key = {worker, kLife, sequence};
+      push.learning_rate = 0.1;
+      push.gradient = gradient;
+      push.share = share;
+      push.shares = shares;
+      const auto pushed = store.Apply(c, push, {});
+      ASSERT_TRUE(pushed.ok()) << pushed.status();
+    }
+  }
+  void AwaitSynced() {
+    for (const MonotonicTime until = Clock::now() + kLong; !primary_->synced();) {
+      ASSERT_LT(Clock::now(), until) << primary_->trouble();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+  // Rows in the order of their keys: where they lie is each store's own affair.
+  static ChunkState Copy(const DenseStore& store, int chunk) {
+    ChunkState state = *store.Copy(chunk);
+    if (!HasRows(chunk)) return state;
+    const PackedRows packed = *UnpackRows(state.parameters, kWidth);
+    std::map<uint64_t, size_t> places;
+    for (size_t i = 0; i < packed.keys.size(); ++i) places[packed.keys[i]] = i;
+    const auto sorted = [&](std::span<const float> rows) {
+      std::vector<float> all;
+      for (const auto& [key, place] : places) {
+        const auto row = rows.subspan(place * kWidth, kWidth);
+        all.insert(all.end(), row.begin(), row.end());
+      }
+      return all;
+    };
+    std::vector<uint64_t> keys;
+    for (const auto& [key, place] : places) keys.push_back(key);
+    for (std::vector<float>& slot : state.slots) slot = sorted(slot);
+    state.parameters = PackRows(keys, sorted(packed.rows));
+    return state;
+  }
+  void ExpectSame() const {
+    for (int c = 0; c < kChunks; ++c) EXPECT_EQ(Copy(*theirs_, c), Copy(*local_, c)) << c;
+  }
+
+  static constexpr int kChunks = 5;
+  DenseStore::Options store_options_;
+  ReplicationOptions options_, backup_options_;  // the primary's, the backup's
+  const std::unique_ptr<DataListener> listener_ =
+      *DataListener::Create({.bind_address = "127.0.0.1"});
+  transport::AbortSignal abort_;
+  std::shared_ptr<DenseStore> local_;
+  std::shared_ptr<BackupStore> theirs_;
+  std::unique_ptr<BackupHost> host_;
+  std::shared_ptr<ReplicatedStore> primary_;
+};
+
+TEST_F(BackupTest, RowsAndTheirSlotsAreBroughtUpToDate) {
+  for (const RuleSpec& rule :
+       {RuleSpec(SgdSpec{}), ParseOptimizer(Json("adagrad"))->rule,
+        ParseOptimizer(Json("adam"))->rule, ParseOptimizer(Json("ftrl"))->rule}) {
+    if (primary_ != nullptr) primary_->Close();
+    Make(rule);
+    for (uint64_t n = 1; n <= 3; ++n) Push(*local_, 0, n);
+    Begin();
+    AwaitSynced();
+    ASSERT_EQ(theirs_->standing(4).updates, 3);
+    ExpectSame();
+    for (uint64_t n = 4; n <= 6; ++n) Push(*primary_, 0, n);
+    EXPECT_EQ(theirs_->standing(4).updates, 6);
+    ExpectSame();
+  }
+}
+
+TEST_F(BackupTest, SharesOfRowsUnderWayAreBroughtUpToDate) {
+  Make(ParseOptimizer(Json("adam"))->rule);
+  for (int share : {0, 1, 2}) Push(*local_, share, 1, share, 3);
+  for (int share : {2, 0}) Push(*local_, share, 2, share, 3);
+  Begin();
+  AwaitSynced();
+  ASSERT_EQ(theirs_->standing(3), (DenseStore::Standing{1, 1, 2}));
+  ExpectSame();
+  Push(*primary_, 1, 2, 1, 3);
+  EXPECT_EQ(theirs_->standing(3), (DenseStore::Standing{2, 2, 0}));
+  ExpectSame();
+}
+
+TEST_F(BackupTest, AChunkThatIsRefusedKeepsNoOtherOneWaiting) {
+  Make(SgdSpec{});
+  theirs_->Refuse({0, 2});
+  Begin();
+  const MonotonicTime until = Clock::now() + kLong;
+  for (const int chunk : {1, 3, 4})
+    while (theirs_->standing(chunk).updates < 0 && Clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  for (const int chunk : {1, 3, 4}) EXPECT_EQ(theirs_->standing(chunk).updates, 0) << chunk;
+  EXPECT_FALSE(primary_->synced());
+  EXPECT_THAT(primary_->trouble(), HasSubstr("not chunk"));
+  theirs_->Refuse({});
+  AwaitSynced();
+  EXPECT_EQ(primary_->trouble(), "");
+  ExpectSame();
+}
+
+}  // namespace
+}  // namespace muster::ps
