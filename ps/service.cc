@@ -223,10 +223,13 @@ grpc::Status PsServiceImpl::Fill(grpc::ServerContext* context,
   // Of a chunk whose rows come in several messages.
   std::optional<std::pair<std::pair<int, int>, ChunkState>> rows;
   while (reader->Read(&request)) {
-    if (host == nullptr)
-      if (const grpc::Status refusal = Enter(*context, "Fill", request.epoch(), &host);
-          !refusal.ok())
-        return refusal;
+    HostPtr now;
+    if (const grpc::Status refusal = Enter(*context, "Fill", request.epoch(), &now); !refusal.ok())
+      return refusal;
+    if (host != nullptr && host != now)
+      return Refusal(grpc::StatusCode::FAILED_PRECONDITION,
+                     "another run has begun since Fill brought its first chunk");
+    host = std::move(now);
     const proto::ChunkContent& content = request.chunk();
     absl::StatusOr<ChunkState> state = ps::StateOf(content, host->spec());
     if (!state.ok()) return ToGrpc(state.status());

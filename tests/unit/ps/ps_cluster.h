@@ -131,15 +131,16 @@ class TestPs {
     if (status.ok()) return reply;
     return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
   }
-  absl::StatusOr<proto::CutReply> Cut(const std::string& name) {
+  absl::StatusOr<proto::CutReply> Cut(const std::string& name, uint32_t epoch = 1) {
     proto::CutRequest request;
-    request.set_epoch(1);
+    request.set_epoch(epoch);
     request.set_name(name);
     return Call(&proto::ParameterServer::Stub::Cut, request);
   }
-  absl::StatusOr<std::vector<proto::ChunkContent>> Read(const std::string& name, int shard) {
+  absl::StatusOr<std::vector<proto::ChunkContent>> Read(const std::string& name, int shard,
+                                                        uint32_t epoch = 1) {
     proto::ReadRequest request;
-    request.set_epoch(1);
+    request.set_epoch(epoch);
     request.set_name(name);
     request.set_shard(shard);
     const auto context = rpc::WithDeadline(kLong);

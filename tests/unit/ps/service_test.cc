@@ -1,5 +1,7 @@
 #include "ps/service.h"
 
+#include <thread>
+
 #include "tests/unit/ps/ps_cluster.h"
 
 namespace muster::ps {
@@ -175,6 +177,34 @@ TEST_F(ServiceTest, ASupersededChiefIsRefused) {
   expect_refused(ps_[0]->Drop("a"));
   expect_refused(ps_[0]->Beat("old").status());
   EXPECT_EQ(ps_[0]->Beat("", 3)->view(), kView);
+}
+
+// It was frozen in the middle of a Fill, and wakes.
+TEST_F(ServiceTest, ASupersededChiefFillsNothingMore) {
+  Begin();
+  proto::FillReply reply;
+  const auto context = rpc::WithDeadline(kLong);
+  const auto writer = ps_[0]->stub().Fill(context.get(), &reply);
+  const std::vector<proto::ChunkContent> content = Content(job_, 0, 5);
+  const auto write = [&](size_t chunk) {
+    proto::FillRequest request;
+    request.set_epoch(1);
+    *request.mutable_chunk() = content[chunk];
+    writer->Write(request);
+  };
+  const auto parameters = [&](size_t chunk, uint32_t epoch) {
+    EXPECT_TRUE(ps_[0]->Cut("now", epoch).ok());
+    return ps_[0]->Read("now", 0, epoch)->at(chunk).parameters();
+  };
+  write(0);
+  while (parameters(0, 1) != content[0].parameters()) std::this_thread::yield();
+  ASSERT_TRUE(ps_[0]->Beat("", 2).ok());
+  write(1);
+  writer->WritesDone();
+  const grpc::Status status = writer->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << status.error_message();
+  EXPECT_THAT(status.error_message(), HasSubstr("epoch 2 was here"));
+  EXPECT_TRUE(parameters(1, 2) == Content(job_, 0, 10)[1].parameters());
 }
 
 TEST_F(ServiceTest, WhatDoesNotFitIsRefusedWithASentence) {
