@@ -83,8 +83,7 @@ class PsServiceImpl final : public PsService, public proto::ParameterServer::Ser
   // means that this was called).
   grpc::Status Enter(const grpc::ServerContext& context, const char* method, uint32_t epoch,
                      HostPtr* host);
-  grpc::Status CheckSame(const proto::CreateRequest& request, const ps::ShardSpec& spec)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  grpc::Status CheckSame(const proto::CreateRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const PsServiceOptions options_;
   mutable absl::Mutex mu_;
@@ -118,8 +117,7 @@ grpc::Status PsServiceImpl::Enter(const grpc::ServerContext& context, const char
 
 // ---- Create
 
-grpc::Status PsServiceImpl::CheckSame(const proto::CreateRequest& request,
-                                      const ps::ShardSpec& spec) {
+grpc::Status PsServiceImpl::CheckSame(const proto::CreateRequest& request) {
   if (request.digest() != created_.digest()) {
     const std::string difference =
         FirstDifference(ps::SpecsOf(created_.variables()), ps::SpecsOf(request.variables()));
@@ -128,9 +126,13 @@ grpc::Status PsServiceImpl::CheckSame(const proto::CreateRequest& request,
         fmt::format("this parameter server holds other variables of run {}: {}", request.run_id(),
                     difference.empty() ? "they are divided in another way" : difference));
   }
-  for (size_t i = 0; i < spec.rules.size(); ++i)
-    if (i >= static_cast<size_t>(request.optimizers_size()) ||
-        request.optimizers(i) != created_.optimizers(i))
+  if (request.optimizers_size() != created_.optimizers_size())
+    return Refusal(
+        grpc::StatusCode::INVALID_ARGUMENT,
+        fmt::format("this parameter server has {} optimizers of run {}, not {}",
+                    created_.optimizers_size(), request.run_id(), request.optimizers_size()));
+  for (int i = 0; i < request.optimizers_size(); ++i)
+    if (request.optimizers(i) != created_.optimizers(i))
       return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
                      fmt::format("this parameter server has another optimizer {} in run {}", i,
                                  request.run_id()));
@@ -157,7 +159,7 @@ grpc::Status PsServiceImpl::Create(grpc::ServerContext* context,
     if (host_ == nullptr) {
       created_ = *request;
       host_ = ps::ShardHost::Make(*spec, options_);
-    } else if (const grpc::Status refusal = CheckSame(*request, *spec); !refusal.ok()) {
+    } else if (const grpc::Status refusal = CheckSame(*request); !refusal.ok()) {
       return refusal;
     }
     reply->set_record(record_);

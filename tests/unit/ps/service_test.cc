@@ -225,6 +225,15 @@ TEST_F(ServiceTest, WhatDoesNotFitIsRefusedWithASentence) {
   other = job_;
   other.optimizer = R"("adam")";
   expect_invalid(ps_[0]->Create(other.Create(0)).status(), "another optimizer 0");
+  // Of more optimizers than it was created with, and of fewer.
+  proto::CreateRequest more = job_.Create(0);
+  more.add_optimizers(job_.optimizer);
+  expect_invalid(ps_[0]->Create(more).status(), "1 optimizers of run run-1, not 2");
+  {
+    const auto ps = MakePs(0);
+    ASSERT_TRUE(ps->Create(more).ok());
+    expect_invalid(ps->Create(job_.Create(0)).status(), "2 optimizers of run run-1, not 1");
+  }
   other.optimizer = R"("adamm")";
   expect_invalid(ps_[0]->Create(other.Create(0)).status(), "adamm");
   expect_invalid(ps_[0]->Create(job_.Create(1)).status(), "takes this process for ps 1");
