@@ -230,19 +230,27 @@ std::vector<proto::ChunkContent> ContentsOf(int shard, int chunk, const ChunkSta
   return contents;
 }
 
-absl::Status AddRows(const ChunkState& more, int64_t width, ChunkState* state) {
-  MUSTER_ASSIGN_OR_RETURN(const PackedRows a, UnpackRows(state->parameters, width));
-  MUSTER_ASSIGN_OR_RETURN(const PackedRows b, UnpackRows(more.parameters, width));
-  if (more.slots.size() != state->slots.size())
-    return ConfigurationError("two messages bring rows with different slots");
-  std::vector<uint64_t> keys = a.keys;
-  keys.insert(keys.end(), b.keys.begin(), b.keys.end());
-  std::vector<float> rows(a.rows.begin(), a.rows.end());
-  rows.insert(rows.end(), b.rows.begin(), b.rows.end());
-  state->parameters = PackRows(keys, rows);
-  for (size_t s = 0; s < state->slots.size(); ++s)
-    state->slots[s].insert(state->slots[s].end(), more.slots[s].begin(), more.slots[s].end());
-  return absl::OkStatus();
+absl::StatusOr<ChunkState> JoinRows(std::vector<ChunkState> parts, int64_t width) {
+  if (parts.size() == 1) return std::move(parts.front());
+  ChunkState all;
+  all.updates = parts.front().updates;
+  all.last = parts.front().last;
+  all.step = parts.front().step;
+  all.slots.resize(parts.front().slots.size());
+  std::vector<uint64_t> keys;
+  std::vector<float> rows;
+  for (ChunkState& part : parts) {
+    MUSTER_ASSIGN_OR_RETURN(const PackedRows packed, UnpackRows(part.parameters, width));
+    keys.insert(keys.end(), packed.keys.begin(), packed.keys.end());
+    rows.insert(rows.end(), packed.rows.begin(), packed.rows.end());
+    if (part.slots.size() != all.slots.size())
+      return ConfigurationError("two messages bring rows with different slots");
+    for (size_t s = 0; s < all.slots.size(); ++s)
+      all.slots[s].insert(all.slots[s].end(), part.slots[s].begin(), part.slots[s].end());
+    part = {};  // its memory
+  }
+  all.parameters = PackRows(keys, rows);
+  return all;
 }
 
 }  // namespace muster::ps

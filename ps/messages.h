@@ -22,7 +22,7 @@ proto::ChunkContent ContentOf(int shard, int chunk, const ChunkState& state);
 // (0: no rows).
 std::vector<proto::ChunkContent> ContentsOf(int shard, int chunk, const ChunkState& state,
                                             int64_t width);
-// Adds the rows of a message that follows.
-absl::Status AddRows(const ChunkState& more, int64_t width, ChunkState* state);
+// Of those messages, in their order, the chunk again. REQUIRES: `parts` is not empty.
+absl::StatusOr<ChunkState> JoinRows(std::vector<ChunkState> parts, int64_t width);
 
 }  // namespace muster::ps

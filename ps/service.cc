@@ -5,7 +5,8 @@
 #include <bit>
 #include <cstring>
 #include <map>
-#include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -222,8 +223,13 @@ grpc::Status PsServiceImpl::Fill(grpc::ServerContext* context,
                                  proto::FillReply* reply) {
   proto::FillRequest request;
   HostPtr host;
-  // Of a chunk whose rows come in several messages.
-  std::optional<std::pair<std::pair<int, int>, ChunkState>> rows;
+  // Of a chunk whose rows come in several messages: what has come.
+  std::vector<ChunkState> parts;
+  std::pair<int, int> place;  // of the newest message
+  const auto lacks_rows = [&] {
+    return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
+                   fmt::format("shard {}, chunk {} lacks rows", place.first, place.second));
+  };
   while (reader->Read(&request)) {
     HostPtr now;
     if (const grpc::Status refusal = Enter(*context, "Fill", request.epoch(), &now); !refusal.ok())
@@ -235,24 +241,22 @@ grpc::Status PsServiceImpl::Fill(grpc::ServerContext* context,
     const proto::ChunkContent& content = request.chunk();
     absl::StatusOr<ChunkState> state = ps::StateOf(content, host->spec());
     if (!state.ok()) return ToGrpc(state.status());
-    const std::pair<int, int> place(content.shard(), content.chunk());
-    const int64_t width = WidthOf(host->spec(), content.shard(), content.chunk());
-    if (rows) {
-      if (place != rows->first)
-        return Refusal(
-            grpc::StatusCode::INVALID_ARGUMENT,
-            fmt::format("shard {}, chunk {} lacks rows", rows->first.first, rows->first.second));
-      const absl::Status added = ps::AddRows(*state, width, &rows->second);
-      if (!added.ok()) return ToGrpc(added);
-    } else if (content.more() && width > 0) {
-      rows.emplace(place, *std::move(state));
-    }
+    if (!parts.empty() && place != std::pair(content.shard(), content.chunk())) return lacks_rows();
+    place = {content.shard(), content.chunk()};
+    const int64_t width = WidthOf(host->spec(), place.first, place.second);
+    if (content.more() && width == 0)
+      return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
+                     fmt::format("shard {}, chunk {} is of no embedding table: it has to come in "
+                                 "one message",
+                                 place.first, place.second));
+    parts.push_back(*std::move(state));
     if (content.more()) continue;
-    if (rows) *state = std::move(rows->second);
-    rows.reset();
+    state = ps::JoinRows(std::exchange(parts, {}), width);
+    if (!state.ok()) return ToGrpc(state.status());
     const absl::Status status = host->Restore(place.first, place.second, *std::move(state));
     if (!status.ok()) return ToGrpc(status);
   }
+  if (!parts.empty()) return lacks_rows();
   if (host == nullptr)
     return Refusal(grpc::StatusCode::INVALID_ARGUMENT, "Fill brought no chunk at all");
   for (const int shard : host->serving()) reply->add_serving(shard);

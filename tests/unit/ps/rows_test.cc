@@ -329,6 +329,29 @@ TEST_P(RowService, PullsAndPushesByKeyAndKeepsCopies) {
   EXPECT_EQ(PullAll(all), Expected(*table, all));
 }
 
+TEST_P(RowService, RowsThatDoNotComeWholeAreRefused) {
+  std::vector<proto::ChunkContent> contents = Content(job_, 0, 0);
+  proto::ChunkContent& last = contents.back();
+  last.set_more(true);
+  last.set_updates(7);
+  const auto refused = [&](const std::vector<proto::ChunkContent>& messages) {
+    const auto filled = ps_[0]->Fill(messages);
+    EXPECT_TRUE(absl::IsInvalidArgument(filled.status())) << filled.status();
+    return std::string(Message(filled.status()));
+  };
+  const std::string lacks = fmt::format("shard 0, chunk {} lacks rows", last.chunk());
+  EXPECT_EQ(refused(contents), lacks) << "the stream ends there";
+  EXPECT_EQ(refused({last, contents[0]}), lacks) << "another chunk follows";
+  proto::ChunkContent other = last;
+  other.set_more(false);
+  other.add_slots("1234");
+  other.add_slots("1234");
+  EXPECT_THAT(refused({last, other}), HasSubstr("rows with different slots"));
+  SetView(1, {0, 1}, {-1, -1}, false);
+  ASSERT_TRUE(ps_[0]->Cut("cut").ok());
+  EXPECT_EQ(ps_[0]->Read("cut", 0)->back().updates(), 0) << "nothing of it left a trace";
+}
+
 TEST(RowMessages, ManyRowsComeInSeveral) {
   constexpr int64_t kWide = 1000;
   ChunkState state;
@@ -341,7 +364,7 @@ TEST(RowMessages, ManyRowsComeInSeveral) {
   state.updates = 4;
   const auto contents = ContentsOf(1, 2, state, kWide);
   ASSERT_GT(contents.size(), 3u);
-  std::optional<ChunkState> joined;
+  std::vector<ChunkState> parts;
   for (const proto::ChunkContent& content : contents) {
     EXPECT_LT(content.ByteSizeLong(), size_t{16} << 20);
     EXPECT_EQ(content.more(), &content != &contents.back());
@@ -350,12 +373,10 @@ TEST(RowMessages, ManyRowsComeInSeveral) {
     spec.rules = {ParseOptimizer("adagrad")->rule};
     auto part = StateOf(content, spec);
     ASSERT_TRUE(part.ok()) << part.status();
-    if (!joined) {
-      joined = *std::move(part);
-    } else {
-      ASSERT_TRUE(AddRows(*part, kWide, &*joined).ok());
-    }
+    parts.push_back(*std::move(part));
   }
+  const auto joined = JoinRows(std::move(parts), kWide);
+  ASSERT_TRUE(joined.ok()) << joined.status();
   EXPECT_EQ(*joined, state);
 }
 

@@ -281,6 +281,9 @@ TEST_F(ServiceTest, WhatDoesNotFitIsRefusedWithASentence) {
   chunk.set_updates(-1);
   expect_invalid(ps_[0]->Fill({chunk}).status(), "-1 updates");
   expect_invalid(ps_[0]->Fill({}).status(), "no chunk at all");
+  chunk = Content(job_, 0, 5)[0];
+  chunk.set_more(true);
+  expect_invalid(ps_[0]->Fill({chunk}).status(), "shard 0, chunk 0 is of no embedding table");
   expect_invalid(ps_[0]->Cut("").status(), "needs a name");
   // Without a deadline.
   grpc::ClientContext context;
