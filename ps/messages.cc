@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cstring>
 
 #include "common/push_pull/options.h"
 #include "common/push_pull/update_kernels.h"
+#include "common/push_pull/wire.h"
 #include "common/rpc/channel.h"
 #include "common/transport/hello.h"
 
@@ -111,7 +111,7 @@ absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task) 
         fmt::format("the chief's variables and layout have digest {} there and {} here: start all "
                     "tasks from one version of Muster",
                     request.digest(), digest));
-  std::from_chars(digest.data(), digest.data() + digest.size(), spec.digest, 16);
+  spec.digest = LayoutNumber(digest);
   spec.layout = MakeLayout(variables, layout);
   for (size_t v = 0; v < variables.size(); ++v) {
     if (!variables[v].table) continue;
