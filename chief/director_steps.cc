@@ -129,7 +129,7 @@ void DirectorImpl::ReportStaleness(const CompletedStep& step) {
     HistogramReport histogram;
     histogram.tag = fmt::format("staleness/worker_{}", worker);
     histogram.step = step.step;
-    histogram.values = values;
+    histogram.distribution = summary::DistributionOf(values);
     double sum = 0;
     for (const double value : values) sum += value;
     scalars.values.emplace_back(histogram.tag + "/max", static_cast<double>(largest));

@@ -237,7 +237,7 @@ void Publisher::OnImages(const std::string& split, const ImageReport& report) {
 void Publisher::OnHistogram(const std::string& split, const HistogramReport& report) {
   absl::MutexLock lock(&mu_);
   if (summary::EventWriter* writer = WriterLocked(split, report.step)) {
-    SayOnceLocked(writer->Histogram(report.step, report.tag, report.values, report.not_finite));
+    SayOnceLocked(writer->Histogram(report.step, report.tag, report.distribution));
   }
 }
 

@@ -144,8 +144,7 @@ absl::Status EventWriter::Images(int64_t step, const std::string& tag, const Pic
 }
 
 absl::Status EventWriter::Histogram(int64_t step, const std::string& tag,
-                                    const std::vector<double>& values, int64_t not_finite) {
-  const Distribution distribution = DistributionOf(values);
+                                    const Distribution& distribution) {
   Event event = At(step);
   Summary::Value* value = event.mutable_summary()->add_value();
   value->set_tag(tag);
@@ -157,10 +156,10 @@ absl::Status EventWriter::Histogram(int64_t step, const std::string& tag,
   histogram->set_sum_squares(distribution.sum_squares);
   *histogram->mutable_bucket_limit() = {distribution.limits.begin(), distribution.limits.end()};
   *histogram->mutable_bucket() = {distribution.counts.begin(), distribution.counts.end()};
-  if (not_finite += distribution.not_finite; not_finite > 0) {
+  if (distribution.not_finite > 0) {
     Summary::Value* others = event.mutable_summary()->add_value();
     others->set_tag(tag + "/not_finite");
-    others->set_simple_value(static_cast<float>(not_finite));
+    others->set_simple_value(static_cast<float>(distribution.not_finite));
   }
   return Append(event);
 }

@@ -18,6 +18,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/summary/histogram.h"
 
 namespace muster::summary {
 
@@ -63,10 +64,8 @@ class EventWriter {
   absl::Status Text(int64_t step, const std::string& tag, const std::string& markdown);
   // `count` pictures of one size under one tag; PNG in the file.
   absl::Status Images(int64_t step, const std::string& tag, const Pictures& pictures);
-  // Of the finite values. Where there are others, and `not_finite` more that were left out before,
-  // their number is the scalar "<tag>/not_finite".
-  absl::Status Histogram(int64_t step, const std::string& tag, const std::vector<double>& values,
-                         int64_t not_finite = 0);
+  // Where there are values that are not finite, their number is the scalar "<tag>/not_finite".
+  absl::Status Histogram(int64_t step, const std::string& tag, const Distribution& distribution);
 
   absl::Status Flush();
   // Flush, and what is in the file is on the disk when it returns (fdatasync).

@@ -37,10 +37,11 @@ void KeepBuckets(const std::vector<int64_t>& counts, Distribution* out) {
 
 }  // namespace
 
-Distribution DistributionOf(const std::vector<double>& values) {
+Distribution DistributionOf(const double* values, int64_t count) {
   Distribution d;
   std::vector<int64_t> counts(Limits().size());
-  for (double value : values) {
+  for (int64_t i = 0; i < count; ++i) {
+    const double value = values[i];
     if (!std::isfinite(value)) {
       ++d.not_finite;
       continue;

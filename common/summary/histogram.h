@@ -17,6 +17,9 @@ struct Distribution {
   std::vector<double> limits, counts;
 };
 
-Distribution DistributionOf(const std::vector<double>& values);
+Distribution DistributionOf(const double* values, int64_t count);
+inline Distribution DistributionOf(const std::vector<double>& values) {
+  return DistributionOf(values.data(), static_cast<int64_t>(values.size()));
+}
 
 }  // namespace muster::summary

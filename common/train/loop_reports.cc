@@ -96,7 +96,6 @@ void LoopImpl::ReportSummary(Split split, const SummaryData& summary) {
 void LoopImpl::ReportParameters() {
   const int64_t every = context_.job.summary.histograms_every_epochs;
   if (every == 0 || (last_epoch() + 1) % every != 0 || context_.observers.empty()) return;
-  // One at a time: as double precision they may be large.
   for (const auto& [name, parameter] : NamedParameters(*replica_)) {
     HistogramReport report = MakeHistogram("parameters/" + name, parameter);
     report.step = state_.steps;

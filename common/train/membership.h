@@ -11,6 +11,7 @@
 
 #include "common/base/phase.h"
 #include "common/collective/communicator.h"
+#include "common/summary/histogram.h"
 
 namespace muster {
 
@@ -116,8 +117,7 @@ struct ImageReport {
 struct HistogramReport {
   std::string tag;
   int64_t step = 0;
-  std::vector<double> values;  // those that are finite
-  int64_t not_finite = 0;
+  summary::Distribution distribution;
 };
 
 // Numbers by tag, besides a step's own.

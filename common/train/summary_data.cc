@@ -6,8 +6,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 
+#include "common/summary/histogram.h"
 #include "common/train/replica.h"
 
 namespace muster {
@@ -72,14 +72,7 @@ void SummaryData::Histogram(bool wanted, const std::string& tag, const at::Tenso
 HistogramReport MakeHistogram(const std::string& tag, const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   const at::Tensor host = tensor.detach().to(at::kCPU, at::kDouble).contiguous();
-  HistogramReport report;
-  report.tag = tag;
-  report.values.reserve(host.numel());
-  const double* values = host.const_data_ptr<double>();
-  std::copy_if(values, values + host.numel(), std::back_inserter(report.values),
-               [](double value) { return std::isfinite(value); });
-  report.not_finite = host.numel() - static_cast<int64_t>(report.values.size());
-  return report;
+  return {tag, 0, summary::DistributionOf(host.const_data_ptr<double>(), host.numel())};
 }
 
 }  // namespace muster

@@ -8,6 +8,7 @@
 
 namespace {
 
+using muster::summary::DistributionOf;
 using muster::summary::EventWriter;
 
 // `lost`: what must not be shown.
@@ -25,9 +26,9 @@ absl::Status WriteOthers(EventWriter* writer, int64_t step, bool lost) {
     values.push_back((i - 500 + static_cast<double>(step)) / 64);
   values.push_back(std::nan(""));
   values.push_back(std::numeric_limits<double>::infinity());
-  MUSTER_RETURN_IF_ERROR(writer->Histogram(step, "weights", values));
-  MUSTER_RETURN_IF_ERROR(writer->Histogram(step, "zeros", {0, 0, 0}));
-  return writer->Histogram(step, "nothing", {});
+  MUSTER_RETURN_IF_ERROR(writer->Histogram(step, "weights", DistributionOf(values)));
+  MUSTER_RETURN_IF_ERROR(writer->Histogram(step, "zeros", DistributionOf({0, 0, 0})));
+  return writer->Histogram(step, "nothing", DistributionOf({}));
 }
 
 // A run that was lost after step 40 and continued from step 20 in a second file.

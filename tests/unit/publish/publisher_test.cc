@@ -240,7 +240,7 @@ TEST_F(Publishing, WritesEachPassToItsFolder) {
     publisher->OnEpoch({.split = split, .step = 20, .metrics = {{"loss", 1}, {"accuracy", 0.5}}});
   }
   publisher->OnImages("validation", {"input", 20, 2, 3, 5, 1, pixels});
-  publisher->OnHistogram("train", {"weights", 20, {1, 2}, /*not_finite=*/1});
+  publisher->OnHistogram("train", {"weights", 20, summary::DistributionOf({1, 2, NAN})});
   publisher->OnEvaluation(20, {{"accuracy", 0.75}});
   publisher->OnEvaluation(20, {{"accuracy", 0.75}});  // an evaluator that was started again
   publisher->OnSave(20);

@@ -102,7 +102,7 @@ TEST_F(Writer, WritesTextImagesAndHistograms) {
     EXPECT_TRUE((*writer)->Text(1, "job", "# a title").ok());
     const std::vector<uint8_t> pixels(2 * 3 * 5 * 3);
     EXPECT_TRUE((*writer)->Images(2, "input", {2, 3, 5, 3, pixels}).ok());
-    EXPECT_TRUE((*writer)->Histogram(3, "weights", {1, 2, std::nan("")}, 2).ok());
+    EXPECT_TRUE((*writer)->Histogram(3, "weights", DistributionOf({1, 2, NAN, NAN, NAN})).ok());
     EXPECT_TRUE((*writer)->Sync().ok());
     // Refused, and not written.
     EXPECT_THAT(Message((*writer)->Images(4, "input", {1, 3, 5, 3, pixels})),

@@ -219,11 +219,12 @@ TEST(Shown, ImagesAndHistogramsOfEveryNthStepFromOneReplica) {
   const auto& histograms = run.recorder.histograms;
   ASSERT_EQ(histograms.size(), 4u) << "the program's two, and two parameters after epoch 2";
   EXPECT_EQ(histograms[0].second.tag, "targets");
-  EXPECT_THAT(histograms[0].second.values, ElementsAre(1, 3));
-  EXPECT_EQ(histograms[0].second.not_finite, 2);
+  EXPECT_EQ(histograms[0].second.distribution.count, 2);
+  EXPECT_EQ(histograms[0].second.distribution.sum, 4);
+  EXPECT_EQ(histograms[0].second.distribution.not_finite, 2);
   EXPECT_EQ(histograms[2].second.tag, "parameters/w");
   EXPECT_EQ(histograms[2].second.step, 6);
-  EXPECT_EQ(histograms[2].second.values.size(), 2u);
+  EXPECT_EQ(histograms[2].second.distribution.count, 2);
   EXPECT_EQ(histograms[3].second.tag, "parameters/b");
 }
 
