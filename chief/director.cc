@@ -128,7 +128,7 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   leases.max_steps = job.max_steps;
   table_options_.max_staleness = server_options_.max_staleness;
   table_options_.workers = options_.workers;
-  table_options_.summary_every_steps = job.summary.every_steps;
+  table_options_.summary_every_steps = start_.observers.empty() ? 0 : job.summary.every_steps;
   table_options_.metric_sums = state_->metric_sums();
   const LayoutOptions layout{servers, server_options_.partitioner, server_options_.chunk_bytes};
   layout_ = MakeLayout(state_->variables(), layout);
@@ -457,10 +457,13 @@ absl::Status DirectorImpl::AdvancePass(bool* busy) {
   }
   // The checkpoint of this step is handed over first: it is the one that validation marks.
   if (pass->done < pass->total || save_ != nullptr) return absl::OkStatus();
+  proto::Shown shown;
   {
     absl::MutexLock lock(&mu_);
+    shown = table_->TakeShownInPass();
     table_->CancelPass();
   }
+  ReportShown(split, step, shown);
   const std::vector<double>& sums = pass->sums;
   auto metrics = state_->Metrics({sums.begin() + 2, sums.end()});
   metrics["loss"] = sums[1] > 0 ? sums[0] / sums[1] : 0;

@@ -143,6 +143,7 @@ class DirectorImpl final : public Director,
   void ReportSteps();
   void ReportStep(const CompletedStep& step, double seconds);
   void ReportStaleness(const CompletedStep& step);
+  void ReportShown(int split, int64_t step, const proto::Shown& shown);
   void ReportEpoch(int split, int64_t epoch, int64_t step, int64_t examples, double seconds,
                    std::map<std::string, double> metrics);
   std::map<std::string, double> TrainMetrics(const std::vector<double>& sums, double loss_sum,

@@ -6,6 +6,7 @@
 
 #include "chief/director_impl.h"
 #include "common/base/logging.h"
+#include "common/train/shown.h"
 
 namespace muster {
 namespace {
@@ -109,7 +110,20 @@ void DirectorImpl::ReportStep(const CompletedStep& step, double seconds) {
   report.input_seconds = step.input_seconds;
   report.total_seconds = seconds;
   Tell([&](Observer* observer) { observer->OnStep(report); });
+  ReportShown(0, step.step, step.shown);
   ReportStaleness(step);
+}
+
+// What the program showed.
+void DirectorImpl::ReportShown(int split, int64_t step, const proto::Shown& shown) {
+  for (const proto::Shown::Images& images : shown.images())
+    Tell([&, report = ImagesOf(images, step)](Observer* observer) {
+      observer->OnImages(kSplitNames[split], report);
+    });
+  for (const proto::Shown::Histogram& histogram : shown.histograms())
+    Tell([&, report = HistogramOf(histogram, step)](Observer* observer) {
+      observer->OnHistogram(kSplitNames[split], report);
+    });
 }
 
 // Since the last summary: a histogram of each worker's pushes, and its largest and mean staleness.

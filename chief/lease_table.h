@@ -83,6 +83,11 @@ class LeaseTable {
   const std::map<int64_t, std::pair<int, Lease>>& held() const { return held_; }  // id -> by whom
   const std::deque<Lease>& returned() const { return returned_; }                 // by lost workers
   int64_t batches_per_epoch() const;
+  // The step that a held lease makes, if all are completed in the order of their ids.
+  int64_t StepOf(const Lease& lease) const {
+    const auto out = static_cast<int64_t>(held_.size() + returned_.size());
+    return completed_ + out - (next_id_ - 1 - lease.id);
+  }
   bool done() const;  // all are completed
   // The last epoch of which every lease is completed; -1: none.
   int64_t completed_epoch() const;

@@ -6,6 +6,7 @@
 
 #include "chief/work_table_impl.h"
 #include "common/base/status.h"
+#include "common/train/shown.h"
 
 namespace muster {
 namespace {
@@ -148,6 +149,10 @@ absl::Status WorkTable::Take(const proto::NextRequest& request) {
           fmt::format("worker {} tells {} sums of an evaluation, the chief's program has {}", index,
                       done.sums_size(), options_.metric_sums + 2));
   for (const proto::BatchDone& done : request.done())
+    MUSTER_RETURN_IF_ERROR(CheckShown(done.shown()));
+  for (const proto::EvaluationDone& done : request.evaluated())
+    MUSTER_RETURN_IF_ERROR(CheckShown(done.shown()));
+  for (const proto::BatchDone& done : request.done())
     synchronous() ? TakeShare(index, done) : TakeBatch(index, done);
   for (const proto::EvaluationDone& done : request.evaluated()) TakeEvaluated(done);
   const bool adopting = Adopting();
@@ -208,6 +213,7 @@ void WorkTable::TakeEvaluated(const proto::EvaluationDone& done) {
   part->holder = -1;
   ++pass_->done;
   for (size_t i = 0; i < pass_->sums.size(); ++i) pass_->sums[i] += done.sums(static_cast<int>(i));
+  pass_->shown.MergeFrom(done.shown());
 }
 
 void WorkTable::Account(const Lease& lease,
@@ -226,6 +232,7 @@ void WorkTable::Account(const Lease& lease,
     step.loss += done.loss();
     step.examples += done.examples();
     for (const auto& [name, value] : done.values()) step.values[name] += value;
+    step.shown.MergeFrom(done.shown());
     for (size_t i = 0; i < epoch_metric_sums_.size(); ++i)
       epoch_metric_sums_[i] += done.metric_sums(static_cast<int>(i));
     step.compute_seconds = std::max(step.compute_seconds, done.compute_seconds());
@@ -326,7 +333,7 @@ bool WorkTable::AnswerPart(const proto::NextRequest& request, proto::NextReply* 
   reply->set_end(part.end);
   reply->set_split(pass_->split);
   reply->set_steps(leases_.completed());
-  reply->set_summary(chosen == 0);
+  reply->set_summary(chosen == 0 && options_.summary_every_steps > 0);
   return true;
 }
 
@@ -340,8 +347,7 @@ void WorkTable::Offer(int worker, const Lease& lease, proto::NextReply* reply) {
   reply->set_pull(workers_[worker].pull);
   workers_[worker].pull = false;
   const int64_t every = options_.summary_every_steps;
-  const int64_t given = leases_.completed() + static_cast<int64_t>(leases_.held().size());
-  reply->set_summary(every > 0 && given % every == 0);
+  reply->set_summary(every > 0 && leases_.StepOf(lease) % every == 0);
 }
 
 bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply* reply) {
@@ -413,6 +419,7 @@ void WorkTable::OfferShare(int worker, int index, bool again, proto::NextReply* 
   share.holder = worker;
   share.given = true;
   Offer(worker, step_->lease, reply);
+  reply->set_summary(reply->summary() && index == 0);
   reply->set_lease(ShareId(step_->lease.id, index));
   reply->set_begin(share.begin);
   reply->set_end(share.end);
@@ -483,6 +490,8 @@ void WorkTable::StartPass(int split, int64_t examples, int64_t batch) {
 }
 
 void WorkTable::CancelPass() { pass_.reset(); }
+
+proto::Shown WorkTable::TakeShownInPass() { return std::move(pass_->shown); }
 
 std::optional<WorkTable::PassResult> WorkTable::pass() const {
   if (!pass_) return std::nullopt;

@@ -46,6 +46,7 @@ struct CompletedStep {
   double loss = 0, learning_rate = 0;
   int64_t examples = 0;
   std::map<std::string, double> values;
+  proto::Shown shown;
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
   std::vector<std::pair<int, std::pair<int64_t, double>>> staleness;  // by worker: max and mean
   // Of the epoch so far, this one included.
@@ -60,7 +61,7 @@ class WorkTable {
     LeaseTable::Options leases;  // batch: a worker's, or the global one with max_staleness 0
     std::optional<int64_t> max_staleness;
     int workers = 1;                  // declared
-    int64_t summary_every_steps = 0;  // 0: never
+    int64_t summary_every_steps = 0;  // 0: nothing that programs show is wanted
     size_t metric_sums = 0;
   };
   // Where training begins, or goes on.
@@ -113,6 +114,7 @@ class WorkTable {
     std::vector<double> sums;     // loss, examples, metrics
   };
   std::optional<PassResult> pass() const;
+  proto::Shown TakeShownInPass();  // REQUIRES: pass()
 
   // ---- A restarted chief
   Json ToRecord() const;

@@ -19,6 +19,7 @@ struct WorkTable::Pass {
   std::vector<Part> parts;
   int64_t done = 0;
   std::vector<double> sums;
+  proto::Shown shown;
 
   Part* Find(int64_t id) {
     const int64_t index = id - first_id;

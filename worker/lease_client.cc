@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "absl/time/time.h"
 #include "common/base/logging.h"
 #include "common/rpc/retry.h"
+#include "common/train/shown.h"
 #include "proto/parameter_server.grpc.pb.h"
 
 namespace muster {
@@ -25,6 +27,11 @@ constexpr Duration kBetween = std::chrono::milliseconds(20);  // two answers tha
 // What a chief's record may lack: it is a second old at the most.
 constexpr Duration kRecent = std::chrono::seconds(30);
 constexpr size_t kMostRecent = 4096;
+
+void Attach(const std::map<int64_t, proto::Shown>& shown, proto::BatchDone* done) {
+  const auto found = shown.find(done->lease());
+  if (found != shown.end()) *done->mutable_shown() = found->second;
+}
 
 class LeaseClientImpl final : public LeaseClient {
  public:
@@ -65,6 +72,10 @@ class LeaseClientImpl final : public LeaseClient {
   // With all that is to be told; PutBackLocked where it did not arrive.
   proto::NextRequest RequestLocked(bool want) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PutBackLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void KeepShownLocked(int64_t lease, proto::Shown shown) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ArrivedLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    for (const proto::BatchDone& done : request.done()) shown_.erase(done.lease());
+  }
   void CompletedLocked(int64_t lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   template <typename Call>
   grpc::Status CallLocked(Duration deadline, const Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -103,6 +114,9 @@ class LeaseClientImpl final : public LeaseClient {
   std::vector<proto::BatchDone> asked_done_ ABSL_GUARDED_BY(mu_);  // by the question that is out
   std::vector<proto::EvaluationDone> evaluated_ ABSL_GUARDED_BY(mu_);  // likewise
   std::deque<Recent> recent_ ABSL_GUARDED_BY(mu_);
+  // By lease, of batches that the chief may not have heard of. Apart from those, so that what is
+  // told again does not grow: kMostShownBytes in all, the newest.
+  std::map<int64_t, proto::Shown> shown_ ABSL_GUARDED_BY(mu_);
 
   std::thread thread_;
 };
@@ -148,7 +162,18 @@ proto::NextRequest LeaseClientImpl::RequestLocked(bool want) {
     for (proto::BatchDone& done : done_) *request.add_done() = std::move(done);
   }
   done_.clear();
+  for (proto::BatchDone& done : *request.mutable_done()) Attach(shown_, &done);
   return request;
+}
+
+void LeaseClientImpl::KeepShownLocked(int64_t lease, proto::Shown shown) {
+  shown_[lease] = std::move(shown);
+  size_t bytes = 0;
+  for (const auto& [id, kept] : shown_) bytes += kept.ByteSizeLong();
+  while (bytes > kMostShownBytes && shown_.size() > 1) {
+    bytes -= shown_.begin()->second.ByteSizeLong();
+    shown_.erase(shown_.begin());
+  }
 }
 
 void LeaseClientImpl::PutBackLocked(const proto::NextRequest& request) {
@@ -200,6 +225,7 @@ bool LeaseClientImpl::AskLocked(Patience* patience) {
     PutBackLocked(request);
     return true;
   }
+  ArrivedLocked(request);
   if (!request.digest().empty() && put_back == put_back_) introduce_ = false;
   if (!reply.digest().empty() && !options_.digest.empty() && reply.digest() != options_.digest) {
     FailLocked(ConfigurationError(
@@ -280,10 +306,14 @@ void LeaseClientImpl::Complete(proto::BatchDone done) {
   const MonotonicTime now = Clock::now();
   // Before it is introduced, a chief may have been told of none of these.
   while (!introduce_ && !recent_.empty() &&
-         (recent_.size() >= kMostRecent || now - recent_.front().at > kRecent))
+         (recent_.size() >= kMostRecent || now - recent_.front().at > kRecent)) {
+    shown_.erase(recent_.front().done.lease());
     recent_.pop_front();
-  recent_.push_back({now, done});
+  }
   const int64_t lease = done.lease();
+  if (done.has_shown()) KeepShownLocked(lease, std::move(*done.mutable_shown()));
+  done.clear_shown();
+  recent_.push_back({now, done});
   done_.push_back(std::move(done));
   CompletedLocked(lease);
 }
@@ -307,7 +337,7 @@ void LeaseClientImpl::CompletedLocked(int64_t lease) {
   const grpc::Status status = CallLocked(
       kTell, [&](grpc::ClientContext* context) { return stub_->Next(context, request, &reply); });
   telling_ = false;
-  if (!status.ok() || reply.introduce()) PutBackLocked(request);
+  status.ok() && !reply.introduce() ? ArrivedLocked(request) : PutBackLocked(request);
   changed_.SignalAll();
 }
 

@@ -9,6 +9,7 @@
 #include "common/data/pipeline.h"
 #include "common/data/single_thread.h"
 #include "common/train/evaluation.h"
+#include "common/train/shown.h"
 
 namespace muster {
 namespace {
@@ -124,9 +125,12 @@ void PsLoop::EvaluateLease() {
     const int64_t count = std::min(batch_size_, Examples(lease_) - begin);
     data::Batch part = batch_;
     for (at::Tensor& t : part) t = t.narrow(0, begin, count);
-    auto sums = EvaluatePart(context_.job, context_.replica, static_cast<Split>(lease_.split()),
-                             std::move(part), count);
+    SummaryData shown;
+    auto sums =
+        EvaluatePart(context_.job, context_.replica, static_cast<Split>(lease_.split()),
+                     std::move(part), count, lease_.summary() && begin == 0 ? &shown : nullptr);
     if (!sums.ok()) throw StatusError(sums.status());
+    if (lease_.summary() && begin == 0) *done.mutable_shown() = MessageOf(shown);
     while (done.sums_size() < static_cast<int>(sums->size())) done.add_sums(0);
     for (size_t i = 0; i < sums->size(); ++i)
       done.set_sums(static_cast<int>(i), done.sums(static_cast<int>(i)) + (*sums)[i]);
@@ -143,6 +147,7 @@ void PsLoop::RunStep(const StepRunner::Body& body) {
   plan.steps_done = lease_.steps();
   plan.epoch = lease_.epoch();
   plan.global_examples = shares ? lease_.global_examples() : Examples(lease_);
+  plan.summary = lease_.summary();
   plan.replica = lease_.share();
   plan.num_replicas = lease_.shares();
   ParameterExchange::Turn turn;
@@ -166,7 +171,19 @@ void PsLoop::RunStep(const StepRunner::Body& body) {
   context_.leases->Complete(DoneOf(*result));
 }
 
-proto::BatchDone PsLoop::DoneOf(const StepResult& result) const {
+proto::Shown PsLoop::MessageOf(const SummaryData& shown) {
+  std::vector<std::string> left_out;
+  proto::Shown message = ToMessage(shown.images, shown.histograms, &left_out);
+  for (const std::string& tag : left_out)
+    if (said_left_out_.insert(tag).second)
+      LogWarning(
+          "not all of what the program shows as \"{}\" is sent to the chief: a batch may "
+          "show {} MiB",
+          tag, kMostShownBytes >> 20);
+  return message;
+}
+
+proto::BatchDone PsLoop::DoneOf(const StepResult& result) {
   proto::BatchDone done;
   done.set_lease(lease_.lease());
   done.set_loss(result.loss);
@@ -174,6 +191,7 @@ proto::BatchDone PsLoop::DoneOf(const StepResult& result) const {
   done.set_examples(result.examples);
   for (const double sum : result.metric_increments) done.add_metric_sums(sum);
   for (const auto& [name, value] : result.values) (*done.mutable_values())[name] = value;
+  if (lease_.summary()) *done.mutable_shown() = MessageOf(result.summary);
   const ps::PushPullClient::Outcome& outcome = context_.exchange->outcome();
   done.set_staleness_max(outcome.staleness_max);
   done.set_staleness_mean(outcome.staleness_mean);

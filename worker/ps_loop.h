@@ -7,6 +7,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
 
 #include "common/collective/communicator.h"
 #include "common/train/loop_backend.h"
@@ -59,7 +61,8 @@ class PsLoop final : public LoopBackend {
   // False: the lease is void.
   bool Pull();
   void EvaluateLease();
-  proto::BatchDone DoneOf(const StepResult& result) const;
+  proto::BatchDone DoneOf(const StepResult& result);
+  proto::Shown MessageOf(const SummaryData& shown);
 
   const PsLoopContext context_;
   const std::unique_ptr<Communicator> alone_;
@@ -70,6 +73,7 @@ class PsLoop final : public LoopBackend {
   bool have_batch_ = false;
   bool fresh_ = true;  // what is in the parameters is no server's
   double input_seconds_ = 0, pull_seconds_ = 0;
+  std::set<std::string> said_left_out_;  // tags
 };
 
 }  // namespace muster

@@ -158,17 +158,20 @@ absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicato
 }
 
 absl::StatusOr<std::vector<double>> EvaluatePart(const Job& job, Replica* replica, Split split,
-                                                 data::Batch batch, int64_t examples) {
+                                                 data::Batch batch, int64_t examples,
+                                                 SummaryData* shown) {
   at::NoGradGuard no_grad;
   std::vector<double> sums;
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("evaluating", [&] {
     replica->SetTraining(false);
     EvaluationImpl evaluation(replica, split);
+    evaluation.summary_wanted = shown != nullptr;
     const absl::Status ran = RunBatch(job, replica, std::move(batch), examples, &evaluation);
     replica->SetTraining(true);
     ThrowIfError(ran);
     const at::Tensor host = evaluation.sums.to(at::kCPU);
     sums.assign(host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel());
+    if (shown != nullptr) *shown = std::move(evaluation.summary);
   }));
   return sums;
 }

@@ -38,9 +38,11 @@ absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicato
                                    const PassOptions& options);
 
 // A part of a pass, on one replica alone: eval_step over these examples. What a pass adds up: loss,
-// examples, then all metrics' sums. The models are in training mode again when it returns.
+// examples, then all metrics' sums. `shown`: gets what the program shows in it; null: that is not
+// wanted. The models are in training mode again when it returns.
 absl::StatusOr<std::vector<double>> EvaluatePart(const Job& job, Replica* replica, Split split,
-                                                 data::Batch batch, int64_t examples);
+                                                 data::Batch batch, int64_t examples,
+                                                 SummaryData* shown);
 
 // The values of the program's metrics, from all their sums in order of declaration.
 std::map<std::string, double> MetricResults(const Replica& replica, const double* sums);

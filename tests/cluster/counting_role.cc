@@ -1,12 +1,14 @@
 // The chief or a worker (by the name it is called by) of a job whose sum of updates is known: every
 // batch takes exactly 1 from every element of every parameter, so the parameters tell how many
 // pushes they hold, and an element that differs from the others was torn. Each batch that is pushed
-// is written to $MUSTER_TEST_DIR/used-<pid>, a line of example numbers.
+// is written to $MUSTER_TEST_DIR/used-<pid>, a line of example numbers. It shows, reports and
+// measures one thing of each kind, as TensorBoard gets it.
 //
 // program_args: "examples" (64), "rows" (1000) of the large parameter with 300 columns, "sleep_ms"
 // for each batch.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 #include <torch/nn/module.h>
 #include <unistd.h>
@@ -41,6 +43,7 @@ class Counting : public Program {
     counters_ = std::make_shared<Counters>(rows);
     builder.model("counters", counters_);
     sgd_ = builder.optimizer("sgd", {"counters"}, {{"name", "sgd"}}, 1.0);
+    number_ = builder.metric("number", MakeMeanAbsoluteError());
     for (const Split split : {Split::kTrain, Split::kValidation}) {
       builder.dataset(split,
                       [examples] { return data::FromTensors({at::arange(examples, at::kFloat)}); });
@@ -49,6 +52,8 @@ class Counting : public Program {
 
   void train_step(Step& step, const data::Batch& batch) override {
     if (sleep_ms_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(sleep_ms_));
+    step.report("updates", -counters_->scalar.detach().expand({batch[0].size(0)}));
+    Show(step, batch);
     // Each example's share of the gradient is 1/n, exact for a power of two.
     step.minimize(sgd_, counters_->Sum().expand({batch[0].size(0)}));
     step.on_commit([line = Line(batch[0])] {
@@ -62,9 +67,17 @@ class Counting : public Program {
   void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
     const at::Tensor apart = (counters_->large - counters_->scalar).abs().max();
     evaluation.loss(apart.expand({batch[0].size(0)}));
+    Show(evaluation, batch);
   }
 
  private:
+  // The numbers of the examples, and the parameters.
+  template <typename Of>
+  void Show(Of& of, const data::Batch& batch) const {
+    of.update(number_, batch[0], at::zeros_like(batch[0]));
+    of.image("examples", (batch[0] / 255).reshape({-1, 1, 1, 1}));
+    of.histogram("large", counters_->large);
+  }
   static std::string Line(const at::Tensor& ids) {
     std::string line;
     for (int64_t i = 0; i < ids.numel(); ++i)
@@ -75,6 +88,7 @@ class Counting : public Program {
   int64_t sleep_ms_ = 0;
   std::shared_ptr<Counters> counters_;
   OptimizerHandle sgd_;
+  MetricHandle number_;
 };
 
 }  // namespace

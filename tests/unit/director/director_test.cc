@@ -81,6 +81,37 @@ TEST(Director, LeadsAJobFromItsStartToItsEnd) {
   EXPECT_EQ(ToJson(record)["staleness"]["mean"], 1.0);
 }
 
+// One batch in each summary.every_steps, whoever has it, and each pass once.
+TEST(Director, ShowsWhatProgramsShow) {
+  for (const char* section : {R"({})", R"({"max_staleness": 0})"}) {
+    FakeCluster cluster(
+        {.job = SmallJob(Json::parse(section)), .train = 200, .validation = 95, .test = 50});
+    cluster.Start();
+    ASSERT_TRUE(cluster.Await().ok());
+    Notes& notes = cluster.notes();
+    absl::MutexLock lock(&notes.mu);
+    const bool shares = std::string_view(section) != "{}";
+    std::map<std::string, std::vector<int64_t>> steps;
+    for (const auto& [split, report] : notes.images) steps[split].push_back(report.step);
+    const int64_t last = shares ? 20 : 40;
+    EXPECT_EQ(steps["validation"], (std::vector<int64_t>{last / 2, last}));
+    EXPECT_EQ(steps["test"], std::vector<int64_t>{last});
+    EXPECT_EQ(steps["train"].size(), static_cast<size_t>(last / 5));
+    if (shares) {
+      EXPECT_EQ(steps["train"], (std::vector<int64_t>{5, 10, 15, 20}));
+    }
+    ASSERT_EQ(notes.histograms.size(), notes.images.size());
+    for (size_t i = 0; i < notes.images.size(); ++i) {
+      const auto& [split, images] = notes.images[i];
+      EXPECT_EQ(images.tag, "picture");
+      EXPECT_EQ(notes.histograms[i].second.distribution.max, images.pixels.at(0));
+      if (shares && split == "train") {
+        EXPECT_EQ(images.pixels.at(0), 0) << "of the first share";
+      }
+    }
+  }
+}
+
 TEST(Director, SharesOfGlobalBatchesMakeTheSynchronousSteps) {
   FakeCluster cluster({.job = SmallJob({{"max_staleness", 0}}), .workers = 3, .train = 90});
   cluster.Start();

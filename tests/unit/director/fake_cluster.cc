@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/rpc/channel.h"
+#include "common/train/shown.h"
 
 namespace muster::testing {
 namespace {
@@ -299,6 +300,15 @@ void Notes::OnScalars(const std::string&, const ScalarReport& report) {
   absl::MutexLock lock(&mu);
   scalars.push_back(report);
 }
+void Notes::OnImages(const std::string& split, const ImageReport& report) {
+  absl::MutexLock lock(&mu);
+  images.emplace_back(split, report);
+}
+void Notes::OnHistogram(const std::string& split, const HistogramReport& report) {
+  if (report.tag.starts_with("staleness/")) return;
+  absl::MutexLock lock(&mu);
+  histograms.emplace_back(split, report);
+}
 bool Notes::Wanted(const SaveMoment& moment) {
   return moment.last || moment.stopping || (every_steps > 0 && moment.step % every_steps == 0);
 }
@@ -312,6 +322,19 @@ int64_t Notes::steps() const {
 }
 
 // ---- the cluster
+
+namespace {
+
+// A picture of one pixel, and a distribution of one number.
+proto::Shown ShownBy(int worker) {
+  std::vector<std::string> left_out;
+  const auto pixel = static_cast<uint8_t>(worker);
+  return ToMessage({{"picture", 0, 1, 1, 1, 1, {pixel}}},
+                   {{"numbers", 0, summary::DistributionOf({static_cast<double>(worker)})}},
+                   &left_out);
+}
+
+}  // namespace
 
 struct FakeCluster::Worker {
   int index = 0;
@@ -535,6 +558,7 @@ void FakeCluster::RunWorker(Worker* worker) {
       done.set_lease(reply.lease());
       const auto examples = static_cast<double>(reply.end() - reply.begin());
       for (const double sum : {examples * 0.25, examples, examples}) done.add_sums(sum);
+      if (reply.summary()) *done.mutable_shown() = ShownBy(worker->index);
       absl::MutexLock lock(&mu_);
       for (int64_t i = reply.begin(); i < reply.end(); ++i) ++evaluated_[reply.split()].at(i);
     }
@@ -553,6 +577,7 @@ void FakeCluster::RunWorker(Worker* worker) {
     done.set_staleness_max(2);
     done.set_staleness_mean(1);
     done.add_metric_sums(static_cast<double>(reply.end() - reply.begin()));
+    if (reply.summary()) *done.mutable_shown() = ShownBy(worker->index);
     *worker->next.add_done() = done;
     worker->history.push_back(done);
     absl::MutexLock lock(&mu_);

@@ -86,6 +86,8 @@ class Notes : public Observer, public CheckpointSink {
   void OnStep(const StepReport& report) override;
   void OnEpoch(const EpochReport& report) override;
   void OnScalars(const std::string& split, const ScalarReport& report) override;
+  void OnImages(const std::string& split, const ImageReport& report) override;
+  void OnHistogram(const std::string& split, const HistogramReport& report) override;
   bool Wanted(const SaveMoment& moment) override;
   void Save(checkpoint::Snapshot snapshot) override;
   absl::Status Drain() override { return absl::OkStatus(); }
@@ -97,6 +99,8 @@ class Notes : public Observer, public CheckpointSink {
   std::vector<StepReport> told ABSL_GUARDED_BY(mu);
   std::vector<EpochReport> epochs ABSL_GUARDED_BY(mu);
   std::vector<ScalarReport> scalars ABSL_GUARDED_BY(mu);
+  std::vector<std::pair<std::string, ImageReport>> images ABSL_GUARDED_BY(mu);
+  std::vector<std::pair<std::string, HistogramReport>> histograms ABSL_GUARDED_BY(mu);
   std::vector<checkpoint::Snapshot> saves ABSL_GUARDED_BY(mu);
 };
 

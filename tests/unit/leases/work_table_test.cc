@@ -156,6 +156,54 @@ TEST(WorkTable, ALostWorkersLeasesAreAnothersAndItIsTold) {
   EXPECT_EQ(crew.Next(0).kind(), Reply::TRAIN);
 }
 
+// Which leases' pictures are wanted is a matter of their place: who has them, and how often they
+// were given, changes nothing.
+TEST(WorkTable, OneLeaseOfEachFewIsToBeShown) {
+  WorkTable::Options options = Asynchronous(100, 10);
+  options.summary_every_steps = 3;
+  WorkTable table(options, {});
+  Crew crew(&table, 2);
+  const Reply first = crew.Next(0), second = crew.Next(1), third = crew.Next(1);
+  EXPECT_FALSE(first.summary());
+  EXPECT_FALSE(second.summary());
+  EXPECT_TRUE(third.summary());
+  crew.Forget(1);
+  EXPECT_FALSE(crew.Next(1).summary()) << "the second one again";
+  EXPECT_TRUE(crew.Next(1).summary()) << "the third one again";
+  table.LoseWorker(1);
+  crew.Finish(0, first);
+  EXPECT_FALSE(crew.Next(0).summary());
+  EXPECT_TRUE(crew.Next(0).summary()) << "a lost worker's takes its pictures along";
+}
+
+TEST(WorkTable, WhatIsShownGoesWithItsStep) {
+  WorkTable::Options options = Synchronous(100, 10, 2);
+  options.summary_every_steps = 2;
+  WorkTable table(options, {});
+  Crew crew(&table, 2);
+  for (int64_t step = 1; step <= 4; ++step) {
+    for (const int worker : {1, 0}) {
+      const Reply share = crew.Next(worker);
+      EXPECT_EQ(share.summary(), step % 2 == 0 && share.share() == 0) << "the first replica's";
+      proto::NextRequest request;
+      request.mutable_worker()->set_worker(worker);
+      proto::BatchDone& done = *request.add_done() = Crew::Done(share);
+      if (share.summary()) {
+        proto::Shown::Histogram& histogram = *done.mutable_shown()->add_histograms();
+        histogram.set_tag("numbers");
+        histogram.add_limits(1);
+        EXPECT_EQ(ExitCodeOf(table.Take(request)), ExitCode::kConfiguration);
+        histogram.add_counts(1);
+      }
+      EXPECT_TRUE(table.Take(request).ok());
+      crew.Forget(worker);
+    }
+    const auto steps = table.TakeCompleted();
+    ASSERT_EQ(steps.size(), 1u);
+    EXPECT_EQ(steps[0].shown.histograms_size(), step % 2 == 0 ? 1 : 0);
+  }
+}
+
 TEST(WorkTable, SharesOfAGlobalBatch) {
   WorkTable table(Synchronous(25, 10, 3), {});
   Crew crew(&table, 3);

@@ -316,6 +316,47 @@ TEST_F(LeaseClientTest, WaitingForOthersIsTold) {
   EXPECT_EQ(work->lease.lease(), 1);
 }
 
+// Once: what is told again later has no pictures, and what has not arrived is not kept without end.
+TEST_F(LeaseClientTest, WhatWasShownGoesAlongUntilItHasArrived) {
+  const auto complete = [&](int64_t lease) {
+    proto::BatchDone done;
+    done.set_lease(lease);
+    done.mutable_shown()->add_images()->set_pixels(std::string(2 << 20, 'x'));
+    client_->Complete(done);
+  };
+  for (int64_t lease = 1; lease <= 8; ++lease) chief_.Answer(Reply(proto::NextReply::TRAIN, lease));
+  Begin(4);
+  for (int64_t lease = 1; lease <= 5; ++lease) EXPECT_EQ(Take(), lease);
+  complete(1);
+  ASSERT_TRUE(chief_.Await([&] { return loaded_.size() == 6; }));
+  size_t before = 0;
+  {
+    absl::MutexLock lock(&chief_.mutex);
+    EXPECT_EQ(chief_.requests.back().done(0).shown().images_size(), 1);
+    chief_.away = true;
+    before = chief_.requests.size();
+  }
+  for (int64_t lease = 2; lease <= 5; ++lease) complete(lease);
+  // The call that is under way may not tell of all.
+  const int turned_away = [&] {
+    absl::MutexLock lock(&chief_.mutex);
+    return chief_.turned_away;
+  }();
+  ASSERT_TRUE(chief_.Await([&] { return chief_.turned_away >= turned_away + 2; }));
+  {
+    absl::MutexLock lock(&chief_.mutex);
+    chief_.away = false;
+  }
+  ASSERT_TRUE(chief_.Await([&] { return chief_.requests.size() > before; }));
+  absl::MutexLock lock(&chief_.mutex);
+  const proto::NextRequest& first = chief_.requests[before];
+  ASSERT_EQ(first.done_size(), 5);
+  std::vector<int64_t> with;
+  for (const proto::BatchDone& done : first.done())
+    if (done.has_shown()) with.push_back(done.lease());
+  EXPECT_THAT(with, ElementsAre(4, 5)) << "as many as a message bears, the newest";
+}
+
 TEST_F(LeaseClientTest, AChiefThatDoesNotComeBackIsAnError) {
   patience_ = std::chrono::milliseconds(200);
   chief_.away = true;

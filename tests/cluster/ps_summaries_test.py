@@ -1,0 +1,88 @@
+"""What TensorBoard shows of a job with parameter servers: all that it shows of the same job without them, and staleness."""
+import collections
+import os
+import unittest
+
+import parameter_server_test
+from harness import BIN, events
+
+EVERY, BATCH, EXAMPLES, EPOCHS = 4, 4, 64, 2
+STEPS = EPOCHS * EXAMPLES // BATCH
+OWN = {"job", "model"}  # text: the job's own folder and strategy are in it
+TIMED = {"examples_per_second"}
+
+
+def shown(model_dir):
+    """{(run, tag): {step: what is there}} of all kinds."""
+    from tensorboard.util import tensor_util
+    found = collections.defaultdict(dict)
+    for folder in model_dir.iterdir():
+        if not any(folder.glob("events.out.tfevents.*")):
+            continue
+        for event in events(folder):
+            for value in event.summary.value:
+                points = found[folder.name, value.tag]
+                assert event.step not in points, f"{folder.name}: {value.tag} of step {event.step} is there twice"
+                if value.HasField("tensor") and value.tensor.dtype != 7:  # DT_STRING
+                    points[event.step] = float(tensor_util.make_ndarray(value.tensor))
+                elif value.HasField("tensor"):
+                    points[event.step] = list(value.tensor.string_val)
+                elif value.HasField("histo"):
+                    points[event.step] = value.histo.SerializeToString()
+                else:
+                    points[event.step] = value.simple_value
+    return dict(found)
+
+
+class Summaries(parameter_server_test.ParameterServerTest):
+    maxDiff = None
+
+    def run_counting(self, name, workers=1, ps=1, **keys):
+        bin_dir = self.dir / "bin"
+        if not bin_dir.exists():
+            bin_dir.mkdir()
+            for role in "muster-chief", "muster-worker":
+                os.symlink((BIN / "../tests/counting_role").resolve(), bin_dir / role)
+            os.symlink((BIN / "muster-ps").resolve(), bin_dir / "muster-ps")
+        self.model_dir = self.dir / name
+        job = {"program": "counting", "program_args": {"examples": EXAMPLES}, "global_batch_size": BATCH * workers, "epochs": EPOCHS,
+               "max_steps": None, "summary": {"every_steps": EVERY, "histograms_every_epochs": 1}, **keys}
+        job = self.ps_job(**job) if ps else self.job(**{**job, "model_dir": str(self.model_dir)})
+        self.finish([self.launch(job, workers, ps, options=[] if ps else ["--no-chief"], bin_dir=bin_dir)])
+        return shown(self.model_dir)
+
+    def test_all_that_synchronous_training_shows_and_staleness(self):
+        want = self.run_counting("synchronous", ps=0)
+        self.assertEqual({tag for run, tag in want if run == "train"} - OWN,
+                         {"loss", "learning_rate", "examples_per_second", "updates", "epoch_loss", "epoch_number", "examples", "large",
+                          "parameters/large", "parameters/small", "parameters/scalar"})
+        self.assertEqual(sorted(want["train", "examples"]), list(range(EVERY, STEPS + 1, EVERY)))
+        self.assertEqual(sorted(want["validation", "examples"]), [STEPS // 2, STEPS])
+        for name, section in ("asynchronous", {}), ("no-staleness", {"max_staleness": 0}):
+            with self.subTest(name):
+                got = self.run_counting(name, parameter_server=section)
+                self.assertEqual(set(got) - set(want),
+                                 {("train", f"staleness/worker_0{of}") for of in ("", "/max", "/mean")})
+                for (run, tag), points in want.items():
+                    if tag in TIMED:
+                        self.assertEqual(sorted(got[run, tag]), sorted(points))
+                    elif tag not in OWN:
+                        self.assertEqual(got[run, tag], points, f"{tag} of {run}")
+
+    def test_of_several_workers_one_batch_in_each_few_is_shown(self):
+        got = self.run_counting("two", workers=2, ps=2)
+        # At the step that it became; batches overtake each other by two leases of a worker at the most.
+        for tag in "examples", "large":
+            self.assertEqual(len(got["train", tag]), STEPS // EVERY)
+            for want, step in zip(range(EVERY, STEPS + 1, EVERY), sorted(got["train", tag])):
+                self.assertLessEqual(abs(step - want), 4)
+            self.assertEqual(sorted(got["validation", tag]), [STEPS // 2, STEPS])
+        self.assertEqual(sorted(got["train", "loss"]), list(range(EVERY, STEPS + 1, EVERY)))
+        self.assertEqual(sorted(got["train", "epoch_number"]), [STEPS // 2, STEPS])
+        for points in got["train", "epoch_number"], got["validation", "epoch_number"]:
+            for value in points.values():
+                self.assertAlmostEqual(value, (EXAMPLES - 1) / 2)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
