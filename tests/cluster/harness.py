@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import socket
@@ -143,6 +144,25 @@ class ClusterTest(unittest.TestCase):
             processes = self.start_all(self.cluster(members - 1), job, sets)
         self.finish(processes, timeout)
         return losses(model_dir)
+
+
+def task_pids(launch):
+    """{"ps:0": pid} of the tasks of a `muster launch` that live."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat") as file:
+                parent = int(file.read().rsplit(")", 1)[1].split()[1])
+            with open(f"/proc/{entry}/environ") as file:
+                config = re.search(r"TF_CONFIG=([^\0]*)", file.read())
+        except OSError:
+            continue
+        if parent == launch.popen.pid and config:
+            task = json.loads(config[1])["task"]
+            found[f"{task['type']}:{task['index']}"] = int(entry)
+    return found
 
 
 def events(folder):

@@ -4,7 +4,6 @@ Real processes under `muster launch`. counting_role is a program each of whose b
 parameter, so a checkpoint tells how many updates it holds, and whether one of them is there in part.
 """
 import collections
-import json
 import os
 import re
 import signal
@@ -12,30 +11,11 @@ import unittest
 
 import numpy
 
-from harness import BIN, ClusterTest, Process, checkpoints, curve, losses, result, tensors
+from harness import BIN, ClusterTest, Process, checkpoints, curve, losses, result, task_pids, tensors
 from linear_test import recurrence
 from recording import wait_until
 
 EXAMPLES, BATCH = 64, 4
-
-
-def task_pids(launch):
-    """{"ps:0": pid} of the tasks that live."""
-    found = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            with open(f"/proc/{entry}/stat") as file:
-                parent = int(file.read().rsplit(")", 1)[1].split()[1])
-            with open(f"/proc/{entry}/environ") as file:
-                config = re.search(r"TF_CONFIG=([^\0]*)", file.read())
-        except OSError:
-            continue
-        if parent == launch.popen.pid and config:
-            task = json.loads(config[1])["task"]
-            found[f"{task['type']}:{task['index']}"] = int(entry)
-    return found
 
 
 class ParameterServerTest(ClusterTest):

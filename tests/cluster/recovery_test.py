@@ -10,7 +10,7 @@ import re
 import signal
 import unittest
 
-from harness import BIN, Process, checkpoints, curve, result, tensors
+from harness import BIN, Process, checkpoints, curve, result, task_pids, tensors
 from recording import EPOCHS, EXAMPLES, STEPS, STEPS_PER_EPOCH, WORKER, RecordingTest, wait_until
 
 RETRYABLE = 138
@@ -99,33 +99,17 @@ class Recovery(RecordingTest):
         wait_until(f"all have committed step {before}",
                    lambda: self.committed(self.where).get(before) == self.want()["used"][before])
 
-    def pids(self, launch):
-        """By worker index, those that live."""
-        found = {}
-        for entry in os.listdir("/proc"):
-            if not entry.isdigit():
-                continue
-            try:
-                with open(f"/proc/{entry}/stat") as file:
-                    parent = int(file.read().rsplit(")", 1)[1].split()[1])
-                with open(f"/proc/{entry}/environ") as file:
-                    config = re.search(r"TF_CONFIG=([^\0]*)", file.read())
-            except OSError:
-                continue
-            if parent == launch.popen.pid and config:
-                found[json.loads(config[1])["task"]["index"]] = int(entry)
-        return found
-
     def killed_in_step(self, victims, step=10, **check):
         self.want()
         self.hold(f"step-{step}", "used")
         launch = self.launch()
         self.wait_all_held(f"step-{step}")
-        before = self.pids(launch)
-        self.assertEqual(sorted(before), list(range(MEMBERS)))
+        before = task_pids(launch)
+        self.assertEqual(sorted(before), [f"worker:{i}" for i in range(MEMBERS)])
+        victims = [f"worker:{i}" for i in victims]
         for victim in victims:
             os.kill(before[victim], signal.SIGKILL)
-        wait_until("the victims have successors", lambda: all(self.pids(launch).get(v, before[v]) != before[v] for v in victims))
+        wait_until("the victims have successors", lambda: all(task_pids(launch).get(v, before[v]) != before[v] for v in victims))
         self.release(f"step-{step}")
         self.finish([launch], 60)
         self.assertNotIn("ROOT CAUSE", launch.output())
@@ -299,10 +283,11 @@ class TwoMinimizeCalls(Recovery):
         self.hold("between-10", "used")
         launch = self.launch()
         self.wait_all_held("between-10")
-        before = self.pids(launch)
+        before = task_pids(launch)
+        victims = [f"worker:{i}" for i in victims]
         for victim in victims:
             os.kill(before[victim], signal.SIGKILL)
-        wait_until("the victims have successors", lambda: all(self.pids(launch).get(v, before[v]) != before[v] for v in victims))
+        wait_until("the victims have successors", lambda: all(task_pids(launch).get(v, before[v]) != before[v] for v in victims))
         self.release("between-10")
         self.finish([launch], 60)
         self.check(**check)
