@@ -261,7 +261,7 @@ TEST_F(Flight, OnlyTheNewestGenerationsStay) {
     bringer.Keep(header, recorder, true);
     bringer.WaitIdle(std::chrono::seconds(5));
   }
-  EXPECT_THAT(Names("/model/flight"), SizeIs(3));
+  EXPECT_THAT(Names("/model/flight"), ElementsAre("0001-000004", "0001-000005", "0001-000006"));
   EXPECT_THAT(Aside(), IsEmpty());
 }
 
