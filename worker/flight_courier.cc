@@ -122,7 +122,7 @@ void FlightCourier::PutAside(const Parcel& parcel) {
                             FlightFolder(parcel.header.generation), FlightFile(parcel.header.task)))
           .string();
   // Others may write to that folder too: never through a link of theirs.
-  std::filesystem::remove(path, error);
+  if (!error) std::filesystem::remove(path, error);
   FILE* file = error ? nullptr : std::fopen(path.c_str(), "wxe");
   bool good = file != nullptr &&
               std::fwrite(parcel.text.data(), 1, parcel.text.size(), file) == parcel.text.size();
