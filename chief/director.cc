@@ -93,11 +93,6 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   start_ = start;
   const Job& job = options_.job;
   MUSTER_ASSIGN_OR_RETURN(server_options_, ParseParameterServer(job.parameter_server));
-  const int servers = static_cast<int>(options_.servers.size());
-  if (server_options_.replicas > servers)
-    return ConfigurationError(
-        fmt::format("parameter_server.replicas is {}, and there is {} ps task",
-                    server_options_.replicas, servers));
   MUSTER_ASSIGN_OR_RETURN(state_, factory_(job, start_));
   kept_state_ = checkpoint::TrainingState();
   kept_state_.epoch_metric_sums.resize(state_->metric_sums());
@@ -130,6 +125,7 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   table_options_.workers = options_.workers;
   table_options_.summary_every_steps = start_.observers.empty() ? 0 : job.summary.every_steps;
   table_options_.metric_sums = state_->metric_sums();
+  const int servers = static_cast<int>(options_.servers.size());
   const LayoutOptions layout{servers, server_options_.partitioner, server_options_.chunk_bytes};
   layout_ = MakeLayout(state_->variables(), layout);
   digest_ = DigestOf(state_->variables(), layout);

@@ -98,9 +98,8 @@ std::string Place(const ClusterConfig& config) {
   if (config.rank()) {
     return fmt::format("rank {} of {}", *config.rank(), config.world_size().value_or(0));
   }
-  if (config.role() == TaskType::kPs || config.role() == TaskType::kEvaluator) {
-    return "no member of training";
-  }
+  if (config.role() == TaskType::kPs) return "serves parameters";
+  if (config.role() == TaskType::kEvaluator) return "no member of training";
   return "rank unknown";
 }
 
@@ -114,6 +113,10 @@ void PrintForPeople(const ClusterConfig& config) {
     fmt::print("chief: {}\n", config.chief() ? config.chief()->Spoken() : "unknown");
     if (!config.dynamic) {
       fmt::print("start this task with: {} --job FILE\n", BinaryName(config.task->type));
+    }
+    if (!config.cluster.ps.empty()) {
+      fmt::print("strategy: parameter_server, since there are ps tasks: workers train{}\n",
+                 config.cluster.chief ? ", the chief does not" : "");
     }
   }
   if (config.environment) fmt::print("environment: {}\n", *config.environment);

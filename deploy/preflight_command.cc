@@ -70,16 +70,18 @@ class PreflightCommand : public Command {
 
   void CheckHere() {
     checks_.push_back({.name = "cluster", .what = config_.Who()});
-    std::vector<TaskId> members = config_.cluster.Members();
-    // What shares memory on a host: with servers these and the workers.
-    for (const TaskId& task : config_.cluster.Tasks())
-      if (task.type == TaskType::kPs) members.push_back(task);
     if (!config_.local() && listed()) {
       const std::string& host = config_.cluster.AddressOf(*config_.task).host;
-      checks_.push_back(preflight::CheckSharedMemory(
-          static_cast<int>(std::count_if(members.begin(), members.end(), [&](const TaskId& task) {
-            return config_.cluster.AddressOf(task).host == host;
-          }))));
+      const std::vector<TaskId> members = config_.cluster.Members();
+      const auto here = std::count_if(members.begin(), members.end(), [&](const TaskId& task) {
+        return config_.cluster.AddressOf(task).host == host;
+      });
+      if (config_.cluster.ps.empty())
+        checks_.push_back(preflight::CheckSharedMemory(static_cast<int>(here)));
+      else
+        checks_.push_back(
+            {.name = "shared memory",
+             .what = "not needed: what parameter servers share is in no file system"});
       CheckInterface();
     }
     if (job_file_.empty()) return;

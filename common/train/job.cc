@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "common/push_pull/options.h"
 #include "common/train/job_checks.h"
 
 namespace muster {
@@ -271,6 +272,16 @@ absl::StatusOr<StrategyKind> StrategyFor(const Job& job, const ClusterConfig& cl
     kind = StrategyKind::kMultiWorkerMirrored;
   }
   MUSTER_RETURN_IF_ERROR(CheckStrategy(cluster, kind));
+  if (kind == StrategyKind::kParameterServer) {
+    MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions options,
+                            ParseParameterServer(job.parameter_server));
+    if (const size_t servers = cluster.cluster.ps.size();
+        options.replicas > static_cast<int64_t>(servers))
+      return ConfigurationError(
+          fmt::format("parameter_server.replicas is {}, but the cluster has {} ps task{}: set it "
+                      "to 1, or add ps tasks",
+                      options.replicas, servers, servers == 1 ? "" : "s"));
+  }
   return kind;
 }
 

@@ -30,6 +30,19 @@ class Preflight(ClusterTest):
         self.assertRegex(chief, r"ok +worker 1 +127\.0\.0\.1:\d+ on host \S+, both ways")
         self.assertRegex(chief, r"chief 0 +- +yes +yes +yes")
         self.assertNotIn("FAILED", chief)
+        for process in processes:
+            self.assertIn("not needed: what parameter servers share is in no file system", process.output())
+            self.assertIn("parameter_server", process.output())
+
+    def test_more_replicas_than_servers_are_a_configuration_error(self):
+        cluster = self.cluster(1, ps=1)
+        job = self.job(parameter_server={"replicas": 2})
+        processes = [self.preflight(cluster, task, "--job", job) for task in ("chief:0", "worker:0", "ps:0")]
+        self.finish(processes, 30, code=2)
+        for process in processes:
+            self.assertRegex(process.output(), "FAILED +strategy +parameter_server.replicas is 2, but the cluster has 1 ps task: set it to 1")
+        # So every task says, before it waits for anybody.
+        self.finish([self.start(cluster, task, job) for task in ("chief:0", "worker:0", "ps:0")], 30, code=2)
 
     def test_one_that_does_not_come_is_named_in_time(self):
         cluster = self.cluster(2)

@@ -104,6 +104,8 @@ TEST(MusterCluster, HumanForm) {
             "this task: worker 1, role worker, rank 2 of 3\n"
             "chief: chief 0\n"
             "start this task with: muster-worker --job FILE\n"
+            "strategy: parameter_server, since there are ps tasks: workers train, the chief does "
+            "not\n"
             "environment: cloud\n");
   EXPECT_EQ(result.err, "");
 }

@@ -321,6 +321,13 @@ TEST(StrategyFor, FollowsTheClusterUnlessTheJobSays) {
                         .status()),
             "strategy is \"mirrored\", which trains in one process, but the cluster has 2 members: "
             "set strategy to \"multi_worker_mirrored\", or start one task alone");
+  const Job backed_up = Parse({{"parameter_server", {{"replicas", 2}}}});
+  EXPECT_EQ(
+      Message(StrategyFor(backed_up, Cluster(R"({"worker": ["a:1"], "ps": ["p:1"]})")).status()),
+      "parameter_server.replicas is 2, but the cluster has 1 ps task: set it to 1, or add ps "
+      "tasks");
+  EXPECT_TRUE(StrategyFor(backed_up, Cluster(R"({"worker": ["a:1"], "ps": ["p:1", "q:1"]})")).ok());
+  EXPECT_TRUE(StrategyFor(backed_up, Cluster(R"({"worker": ["a:1"]})")).ok());
 }
 
 // docs/job_file.md has one table row for each key, and the default in it is the one in the code.
