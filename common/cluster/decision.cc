@@ -28,6 +28,9 @@ Decision End(int member, Verdict verdict) {
   return decision;
 }
 
+namespace {
+
+// Why it is lost, or "" while it is not.
 std::string WhyLost(MonotonicTime now, const MemberState& m, const DecisionOptions& o,
                     bool suspected) {
   if (!m.connected) {
@@ -45,6 +48,25 @@ std::string WhyLost(MonotonicTime now, const MemberState& m, const DecisionOptio
     return fmt::format("lost: no heartbeat for {:.1f} s while others could not reach it",
                        Seconds(silence));
   return "";
+}
+
+}  // namespace
+
+std::optional<LostMember> FirstLost(MonotonicTime now, const JobState& s, const DecisionOptions& o,
+                                    bool suspected) {
+  std::optional<LostMember> first;
+  MonotonicTime since;
+  for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
+    const MemberState& m = s.members[i];
+    if (!m.joined) continue;
+    std::string why = WhyLost(now, m, o, suspected);
+    if (why.empty()) continue;
+    const MonotonicTime at = m.connected ? m.last_heard : m.broken_at;
+    if (first && at >= since) continue;
+    first = LostMember{i, std::move(why)};
+    since = at;
+  }
+  return first;
 }
 
 std::optional<Decision> OwnFailure(const JobState& s) {
@@ -136,24 +158,13 @@ Decision GiveUp(const JobState& s, int member, Verdict verdict, const DecisionOp
   return decision;
 }
 
-// The member that was lost first.
-std::optional<Decision> LostMember(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
+std::optional<Decision> Lost(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
   const bool suspected = s.stage == Stage::kRunning && FirstCollectiveError(s) >= 0;
-  int lost = -1;
-  std::string why;
-  MonotonicTime since;
-  for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
-    const MemberState& m = s.members[i];
-    if (!m.joined) continue;
-    std::string reason = WhyLost(now, m, o, suspected);
-    if (reason.empty()) continue;
-    const MonotonicTime at = m.connected ? m.last_heard : m.broken_at;
-    if (lost < 0 || at < since) lost = i, why = std::move(reason), since = at;
-  }
-  if (lost < 0) return std::nullopt;
+  std::optional<LostMember> lost = FirstLost(now, s, o, suspected);
+  if (!lost) return std::nullopt;
   // The others of a broken connection have hardly begun to wait.
-  if (s.members[lost].connected) why = WithStandings(std::move(why), now, s);
-  return Lose(s, lost, why, o);
+  if (s.members[lost->member].connected) lost->why = WithStandings(std::move(lost->why), now, s);
+  return Lose(s, lost->member, lost->why, o);
 }
 
 // Whom a member that waits in a collective waits for: the one furthest behind that has not come to
@@ -452,7 +463,7 @@ Decision Decide(MonotonicTime now, const JobState& state, const DecisionOptions&
   if (state.stage == Stage::kEnding) return DecideEnding(now, state, options);
   if (options.independent) return DecideIndependent(now, state, options);
   if (auto decision = OwnFailure(state)) return *std::move(decision);
-  if (auto decision = LostMember(now, state, options)) return *std::move(decision);
+  if (auto decision = Lost(now, state, options)) return *std::move(decision);
   if (auto decision = PhaseDeadline(now, state, options)) return *std::move(decision);
   if (auto decision = Leaver(state, options)) return *std::move(decision);
   if (state.stage == Stage::kJoining) return DecideJoining(now, state, options);

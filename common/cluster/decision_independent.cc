@@ -14,23 +14,6 @@ MonotonicTime MissingSince(const MemberState& m, const JobState& s) {
   return std::max(s.stage_since, m.missing_since.value_or(s.stage_since));
 }
 
-// The member that was lost first: the others do not miss it.
-std::optional<Decision> LostMember(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
-  int lost = -1;
-  std::string why;
-  MonotonicTime since;
-  for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
-    const MemberState& m = s.members[i];
-    if (!m.joined) continue;
-    std::string reason = WhyLost(now, m, o, /*suspected=*/false);
-    if (reason.empty()) continue;
-    const MonotonicTime at = m.connected ? m.last_heard : m.broken_at;
-    if (lost < 0 || at < since) lost = i, why = std::move(reason), since = at;
-  }
-  if (lost < 0) return std::nullopt;
-  return Make(Action::kDrop, std::move(why), lost);
-}
-
 Decision GiveUp(int member, Verdict verdict) {
   Decision decision = Make(Action::kDrop, Story(verdict), member);
   decision.verdict = std::move(verdict);
@@ -143,7 +126,9 @@ std::optional<Decision> Missed(MonotonicTime now, const JobState& s, const Decis
 
 Decision DecideIndependent(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
   if (auto decision = OwnFailure(s)) return *std::move(decision);
-  if (auto decision = LostMember(now, s, o)) return *std::move(decision);
+  // The others do not miss it.
+  if (auto lost = FirstLost(now, s, o, /*suspected=*/false))
+    return Make(Action::kDrop, std::move(lost->why), lost->member);
   if (auto decision = PhaseDeadline(now, s, o)) return *std::move(decision);
   const bool joining = s.stage == Stage::kJoining;
   if (joining && s.stop_requested && Fresh(s))

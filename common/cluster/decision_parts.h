@@ -15,9 +15,13 @@ Decision End(int member, Verdict verdict);
 // A verdict over that member.
 Verdict About(const MemberState& m, ExitCode code, std::string message);
 
-// Why member `m` is lost, or "" while it is not. `suspected`: others could not reach somebody.
-std::string WhyLost(MonotonicTime now, const MemberState& m, const DecisionOptions& o,
-                    bool suspected);
+struct LostMember {
+  int member = -1;
+  std::string why;
+};
+// The one that was lost first. `suspected`: others could not reach somebody.
+std::optional<LostMember> FirstLost(MonotonicTime now, const JobState& s, const DecisionOptions& o,
+                                    bool suspected);
 // The first own failure that anybody reported.
 std::optional<Decision> OwnFailure(const JobState& s);
 // There is no state yet that would be lost.
