@@ -6,14 +6,12 @@
 #include <optional>
 #include <thread>
 
-#include "common/base/locks.h"
 #include "common/base/logging.h"
 #include "common/cluster/verdict.h"
 #include "common/rpc/host.h"
 #include "common/train/checkpoint_evaluator.h"
 #include "common/train/devices.h"
 #include "common/train/job.h"
-#include "common/train/stop_signals.h"
 #include "common/train/task_process.h"
 #include "evaluator/follower.h"
 #include "evaluator/host_share.h"
@@ -153,21 +151,15 @@ absl::Status EvaluatorTask::Run(const TaskArguments& arguments) {
 }  // namespace
 
 int RunEvaluator(int argc, char** argv, const EvaluatorParts& parts) {
-  EndLockCycleSearch();
-  InitLogging("");
-  int code = 0;
-  const std::optional<TaskArguments> arguments = ParseTaskArguments(
-      argc, argv,
-      "muster-evaluator: evaluates the checkpoints of the job whose chief TF_CONFIG names.", &code);
-  if (!arguments) return code;
-  StopSignals signals("stopping", [] { LeaveProcess(ExitCode::kPreempted); });
-  absl::Status result;
-  {
-    EvaluatorTask task(parts, &signals);
-    result = task.Run(*arguments);
-  }
-  SayLast(result, parts.termination_log);
-  LeaveProcess(ExitCodeOf(result));
+  TaskMain main;
+  main.about =
+      "muster-evaluator: evaluates the checkpoints of the job whose chief TF_CONFIG names.";
+  main.on_signal = "stopping";
+  main.unheard = [] { LeaveProcess(ExitCode::kPreempted); };
+  main.termination_log = parts.termination_log;
+  return RunTaskMain(argc, argv, main, [&](const TaskArguments& arguments, StopSignals* signals) {
+    return EvaluatorTask(parts, signals).Run(arguments);
+  });
 }
 
 }  // namespace muster

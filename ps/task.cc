@@ -6,11 +6,9 @@
 
 #include "absl/synchronization/notification.h"
 #include "common/base/fatal.h"
-#include "common/base/locks.h"
 #include "common/base/logging.h"
 #include "common/rpc/server.h"
 #include "common/train/data_port.h"
-#include "common/train/stop_signals.h"
 #include "common/train/task_process.h"
 
 namespace muster {
@@ -154,21 +152,13 @@ absl::Status PsTask::Run(const TaskArguments& arguments) {
 }  // namespace
 
 int RunPs(int argc, char** argv, const PsParts& parts) {
-  EndLockCycleSearch();
-  InitLogging("");
-  int code = 0;
-  const std::optional<TaskArguments> arguments = ParseTaskArguments(
-      argc, argv, "muster-ps: serves parameters to the workers of the job that TF_CONFIG names.",
-      &code);
-  if (!arguments) return code;
-  StopSignals signals("asking the chief to end the job; a second one ends this process at once");
-  absl::Status result;
-  {
-    PsTask task(parts, &signals);
-    result = task.Run(*arguments);
-  }
-  SayLast(result, parts.termination_log);
-  LeaveProcess(ExitCodeOf(result));
+  TaskMain main;
+  main.about = "muster-ps: serves parameters to the workers of the job that TF_CONFIG names.";
+  main.on_signal = "asking the chief to end the job; a second one ends this process at once";
+  main.termination_log = parts.termination_log;
+  return RunTaskMain(argc, argv, main, [&](const TaskArguments& arguments, StopSignals* signals) {
+    return PsTask(parts, signals).Run(arguments);
+  });
 }
 
 }  // namespace muster

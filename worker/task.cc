@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "common/base/fatal.h"
-#include "common/base/locks.h"
 #include "common/base/logging.h"
 #include "common/base/restarts.h"
 #include "common/cluster/verdict.h"
@@ -18,7 +17,6 @@
 #include "common/train/evaluation.h"
 #include "common/train/replica.h"
 #include "common/train/snapshot.h"
-#include "common/train/stop_signals.h"
 #include "common/train/task_process.h"
 #include "common/train/trainer.h"
 #include "common/transport/data_listener.h"
@@ -339,23 +337,15 @@ absl::Status Task::Run(const TaskArguments& arguments) {
 }  // namespace
 
 int RunTask(int argc, char** argv, const TaskParts& parts) {
-  EndLockCycleSearch();
-  InitLogging("");
-  int code = 0;
-  const std::optional<TaskArguments> arguments = ParseTaskArguments(
-      argc, argv,
+  TaskMain main;
+  main.about =
       fmt::format("{}: trains a job as the task that TF_CONFIG names, alone where it names none.",
-                  BinaryName(parts.binary)),
-      &code);
-  if (!arguments) return code;
-  StopSignals signals("stopping at the next step; a second one ends this process at once");
-  absl::Status result;
-  {
-    Task task(parts, &signals);
-    result = task.Run(*arguments);
-  }
-  SayLast(result, parts.termination_log);
-  LeaveProcess(ExitCodeOf(result));
+                  BinaryName(parts.binary));
+  main.on_signal = "stopping at the next step; a second one ends this process at once";
+  main.termination_log = parts.termination_log;
+  return RunTaskMain(argc, argv, main, [&](const TaskArguments& arguments, StopSignals* signals) {
+    return Task(parts, signals).Run(arguments);
+  });
 }
 
 }  // namespace muster

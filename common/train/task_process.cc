@@ -6,12 +6,15 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "common/base/locks.h"
 #include "common/base/logging.h"
 #include "common/base/restarts.h"
 #include "common/base/termination_message.h"
 
 namespace muster {
+namespace {
 
+// nullopt: the process is done, `*code` is its exit code.
 std::optional<TaskArguments> ParseTaskArguments(int argc, char** argv, const std::string& about,
                                                 int* code) {
   TaskArguments arguments;
@@ -39,6 +42,21 @@ std::optional<TaskArguments> ParseTaskArguments(int argc, char** argv, const std
   }
   arguments.faults = *std::move(parsed);
   return arguments;
+}
+
+}  // namespace
+
+int RunTaskMain(int argc, char** argv, const TaskMain& main,
+                const std::function<absl::Status(const TaskArguments&, StopSignals*)>& body) {
+  EndLockCycleSearch();
+  InitLogging("");
+  int code = 0;
+  const std::optional<TaskArguments> arguments = ParseTaskArguments(argc, argv, main.about, &code);
+  if (!arguments) return code;
+  StopSignals signals(main.on_signal, main.unheard);
+  const absl::Status result = body(*arguments, &signals);
+  SayLast(result, main.termination_log);
+  LeaveProcess(ExitCodeOf(result));
 }
 
 absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& arguments,

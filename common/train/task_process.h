@@ -2,6 +2,7 @@
 // way out. Needs no LibTorch.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "common/base/status.h"
 #include "common/cluster/cluster_config.h"
 #include "common/train/job.h"
+#include "common/train/stop_signals.h"
 
 namespace muster {
 
@@ -20,10 +22,18 @@ struct TaskArguments {
   std::vector<Fault> faults;           // --fault, in order
 };
 
-// `about` is the first line of --help. nullopt: the process is done (help or the version was asked
-// for, or the arguments are wrong), `*code` is its exit code.
-std::optional<TaskArguments> ParseTaskArguments(int argc, char** argv, const std::string& about,
-                                                int* code);
+struct TaskMain {
+  std::string about;              // the first line of --help
+  std::string on_signal;          // StopSignals' `what`
+  std::function<void()> unheard;  // StopSignals'
+  std::string termination_log;
+};
+
+// The main of a task: its body is all between the command line and the last words. Returns an exit
+// code where the command line asks for nothing more (help, the version) or is wrong; else the
+// process ends in here, with the exit code of the body's result.
+int RunTaskMain(int argc, char** argv, const TaskMain& main,
+                const std::function<absl::Status(const TaskArguments&, StopSignals*)>& body);
 
 // What --fault asks of this task; null: nothing was asked of anybody. A process alone is worker 0.
 absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& arguments,
