@@ -56,10 +56,10 @@ void DirectorImpl::Abort(const absl::Status& why) {
 DirectorRecord DirectorImpl::record() const {
   DirectorRecord record;
   absl::MutexLock lock(&mu_);
-  record.lost_updates = lost_updates_;
   for (const auto& server : servers_) record.torn += server->torn_before + server->torn;
   if (table_ == nullptr) return record;
   record.updates = table_->steps();
+  record.lost_updates = table_->ledger().lost();
   record.repeated = table_->repeated_examples();
   StalenessRecord all;
   for (const auto& [worker, staleness] : table_->staleness()) {
@@ -123,6 +123,7 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   leases.max_steps = job.max_steps;
   table_options_.max_staleness = server_options_.max_staleness;
   table_options_.workers = options_.workers;
+  table_options_.shards = static_cast<int>(options_.servers.size());
   table_options_.summary_every_steps = start_.observers.empty() ? 0 : job.summary.every_steps;
   table_options_.metric_sums = state_->metric_sums();
   const int servers = static_cast<int>(options_.servers.size());
@@ -189,7 +190,6 @@ void DirectorImpl::AdoptLocked(const Json& record) {
     serving[task].insert(servers_[task]->holds.serving().begin(),
                          servers_[task]->holds.serving().end());
   placements_ = AdoptPlacements(recorded, serving);
-  lost_updates_ = record.at("lost_updates");
   validation_due_ = record.at("validation_due");
   test_due_ = record.at("test_due");
   epoch_start_ = recorded_epoch_start_ = Clock::now() - FromSeconds(record.at("epoch_seconds"));

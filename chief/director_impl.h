@@ -219,7 +219,6 @@ class DirectorImpl final : public Director,
   Placements placements_ ABSL_GUARDED_BY(mu_);
   uint64_t view_count_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t current_view_ ABSL_GUARDED_BY(mu_) = 0;  // all that are there have it
-  int64_t lost_updates_ ABSL_GUARDED_BY(mu_) = 0;
   // validation_due_ and test_due_, and epoch_start_, for the record.
   std::pair<bool, bool> recorded_due_ ABSL_GUARDED_BY(mu_);
   MonotonicTime recorded_epoch_start_ ABSL_GUARDED_BY(mu_) = Clock::now();

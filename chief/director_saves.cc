@@ -50,6 +50,7 @@ absl::Status DirectorImpl::TryCut() {
     absl::MutexLock lock(&mu_);
     stopping = stop_;
     save->state = table_->state();
+    table_->ledger().Keep(save->state.step);
     for (const ShardPlacement& shard : placements_) save->primaries.push_back(shard.primary);
     save->must = stop_ || table_->through();
   }

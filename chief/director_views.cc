@@ -156,6 +156,7 @@ void DirectorImpl::NewViewLocked() {
     place.set_primary(shard.primary);
     place.set_backup(shard.backup);
     place.set_backup_in_sync(shard.in_sync);
+    if (table_ != nullptr) place.set_restored(table_->ledger().restored(static_cast<int>(s)));
     if (shard.primary >= 0) {
       place.set_primary_address(servers_[shard.primary]->member.data_address);
       place.set_primary_host_id(servers_[shard.primary]->member.host_id);
@@ -185,7 +186,6 @@ void DirectorImpl::NewRecordLocked() {
                        {"workers", std::move(workers)},
                        {"work", table_->ToRecord()},
                        {"global_batch_size", global_batch_size_},
-                       {"lost_updates", lost_updates_},
                        {"validation_due", recorded_due_.first},
                        {"test_due", recorded_due_.second},
                        {"epoch_seconds", Seconds(Clock::now() - recorded_epoch_start_)}};
@@ -260,7 +260,6 @@ absl::Status DirectorImpl::RestoreShards() {
 }
 
 void DirectorImpl::RestoredLocked(const std::vector<std::pair<int, int>>& targets, bool go_back) {
-  const int64_t lost = table_ == nullptr ? 0 : table_->steps() - kept_state_.step;
   std::string which;
   for (size_t s = 0; s < placements_.size(); ++s) {
     bool own = placements_[s].primary < 0;
@@ -275,18 +274,16 @@ void DirectorImpl::RestoredLocked(const std::vector<std::pair<int, int>>& target
     }
     if (!own || placements_[s].primary < 0) continue;
     which += fmt::format("{}{}", which.empty() ? "" : ", ", s);
-    if (lost > 0 && !go_back) lost_updates_ += lost;
+    if (view_.number() == 0 || go_back || table_ == nullptr) continue;
+    // Nobody serves it in the view of now: whatever was acknowledged was in those before.
+    const int64_t lost = table_->ledger().Restore(static_cast<int>(s), kept_state_.step,
+                                                  view_.number(), table_->steps());
+    LogWarning("shard {} is restored as it was after step {}: {} updates of it are lost", s,
+               kept_state_.step, lost);
   }
-  if (view_.number() > 0 && !which.empty()) {
-    if (go_back) {
-      LogWarning(
-          "shard {} is restored: all servers go back to step {}, and {} steps are made again",
-          which, kept_state_.step, lost);
-    } else {
-      LogWarning("shard {} is restored as it was after step {}: {} updates of it are lost", which,
-                 kept_state_.step, lost);
-    }
-  }
+  if (view_.number() > 0 && !which.empty() && go_back)
+    LogWarning("shard {} is restored: all servers go back to step {}, and {} steps are made again",
+               which, kept_state_.step, table_->steps() - kept_state_.step);
   if (table_ != nullptr) {
     table_->PullAll();
     if (go_back) {

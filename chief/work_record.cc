@@ -93,7 +93,8 @@ Json WorkTable::ToRecord() const {
           {"epoch_steps", epoch_steps_},
           {"epoch_metric_sums", epoch_metric_sums_},
           {"epoch_over", epoch_over_},
-          {"staleness", std::move(staleness)}};
+          {"staleness", std::move(staleness)},
+          {"ledger", ledger_.ToRecord()}};
 }
 
 absl::StatusOr<std::unique_ptr<WorkTable>> WorkTable::FromRecord(const Options& options,
@@ -122,6 +123,7 @@ absl::StatusOr<std::unique_ptr<WorkTable>> WorkTable::FromRecord(const Options& 
     table->epoch_over_ = json.at("epoch_over");
     for (const auto& [worker, numbers] : json.at("staleness").items())
       table->staleness_[std::stoi(worker)] = {numbers.at(0), numbers.at(1), numbers.at(2)};
+    table->ledger_ = ShardLedger::FromRecord(options.shards, json.at("ledger"));
   } catch (const std::exception& error) {
     return DataError(fmt::format("the servers' record of leases cannot be read: {}", error.what()));
   }

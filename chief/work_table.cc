@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "chief/work_table_impl.h"
+#include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/train/shown.h"
 
@@ -41,7 +42,8 @@ WorkTable::WorkTable(const Options& options, const checkpoint::TrainingState& st
                                      LeaseTable::RecordAt(options.leases, state.epoch, state.offset,
                                                           state.step, state.examples))),
       // Steps of max_staleness 0 keep everybody together anyway.
-      clocks_(synchronous() ? std::nullopt : options.max_staleness) {
+      clocks_(synchronous() ? std::nullopt : options.max_staleness),
+      ledger_(options.shards, state.step) {
   GoBack(state);
   era_ = 0;
 }
@@ -175,6 +177,8 @@ void WorkTable::TakeBatch(int worker, const proto::BatchDone& done) {
   const Lease lease = held->second.second;
   if (!leases_.Complete(worker, id)) return;
   clocks_.Tick(worker);
+  if (ledger_.Accept({done.views().data(), static_cast<size_t>(done.views_size())}))
+    LogInfo("batch {} of worker {} was told after a shard that had it went back", id, worker);
   Account(lease, {{worker, done}});
 }
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "chief/lease_table.h"
+#include "chief/shard_ledger.h"
 #include "common/base/json.h"
 #include "common/checkpoint/checkpoint.h"
 #include "proto/parameter_server.pb.h"
@@ -61,6 +62,7 @@ class WorkTable {
     LeaseTable::Options leases;  // batch: a worker's, or the global one with max_staleness 0
     std::optional<int64_t> max_staleness;
     int workers = 1;                  // declared
+    int shards = 0;                   // of servers
     int64_t summary_every_steps = 0;  // 0: nothing that programs show is wanted
     size_t metric_sums = 0;
   };
@@ -103,6 +105,10 @@ class WorkTable {
   int64_t steps() const { return leases_.completed(); }
   bool through() const { return leases_.done(); }
   int64_t repeated_examples() const;
+  // What shards hold of the accepted batches. (Shares of max_staleness 0 are not counted in it: all
+  // shards go back together, and the steps are made again.)
+  ShardLedger& ledger() { return ledger_; }
+  const ShardLedger& ledger() const { return ledger_; }
   const std::map<int, StalenessRecord>& staleness() const { return staleness_; }
   int64_t batches_per_epoch() const { return leases_.batches_per_epoch(); }
 
@@ -165,6 +171,7 @@ class WorkTable {
   const Options options_;
   LeaseTable leases_;
   ClockTable clocks_;
+  ShardLedger ledger_;
   std::map<int, Worker> workers_;
   std::optional<GlobalStep> step_;  // max_staleness 0: the one under way
   int64_t era_ = 0;

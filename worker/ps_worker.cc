@@ -34,7 +34,7 @@ ps::ClientView ViewOf(const proto::View& view) {
     if (place.shard() >= static_cast<int>(result.shards.size()))
       result.shards.resize(place.shard() + 1);
     result.shards[place.shard()] = {place.primary(), place.primary_address(),
-                                    place.primary_host_id()};
+                                    place.primary_host_id(), place.restored()};
   }
   return result;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -32,7 +33,7 @@ class ClientImpl final : public PushPullClient {
 
   void Start();
   std::span<float> gradients(int shard) override { return gradients_[shard].floats(); }
-  void Begin(const Push& push) override { BeginErrand({true, push.shares == 0, push}); }
+  void Begin(const Push& push) override { BeginErrand({true, push.shares == 0, push, 0}); }
   void Launch(int shard, int chunk) override;
   absl::StatusOr<Outcome> Finish() override;
   absl::Status Pull() override;
@@ -42,12 +43,11 @@ class ClientImpl final : public PushPullClient {
 
  private:
   absl::StatusOr<ClientView> NextView(uint64_t newer_than);
-  void BeginErrand(const Errand& errand);
-  void Answered(const ChunkAnswer& answer);
-  Lane& LaneOf(int shard, int chunk) {
-    const auto each = static_cast<int>(options_.options.connections);
-    return *lanes_[shard * each + chunk % each];
-  }
+  void BeginErrand(Errand errand);
+  void Answered(int lane, const ChunkAnswer& answer, uint64_t view);
+  bool Reopen(int lane, uint64_t errand, uint64_t view);
+  int each() const { return static_cast<int>(options_.options.connections); }
+  Lane& LaneOf(int shard, int chunk) { return *lanes_[shard * each() + chunk % each()]; }
   // Nothing more happens to the user's memory.
   bool Settled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return status_.ok() ? open_ == 0 : running_ == 0;
@@ -61,10 +61,14 @@ class ClientImpl final : public PushPullClient {
   absl::Mutex mutex_;
   absl::CondVar changed_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // lanes
-  int64_t open_ ABSL_GUARDED_BY(mutex_) = 0;    // chunks that were launched and not answered
-  int64_t pushed_ ABSL_GUARDED_BY(mutex_) = 0;  // chunks whose staleness is in outcome_
-  Outcome outcome_ ABSL_GUARDED_BY(mutex_);     // staleness_mean is the sum
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;   // lanes
+  int64_t open_ ABSL_GUARDED_BY(mutex_) = 0;     // chunks that were launched and not answered
+  int64_t pushed_ ABSL_GUARDED_BY(mutex_) = 0;   // chunks whose staleness is in outcome_
+  Outcome outcome_ ABSL_GUARDED_BY(mutex_);      // staleness_mean is the sum
+  uint64_t errand_ ABSL_GUARDED_BY(mutex_) = 0;  // the number of the last one
+  bool over_ ABSL_GUARDED_BY(mutex_) = true;     // it is
+  // By lane: how many chunks of the push were acknowledged in which view.
+  std::vector<std::map<uint64_t, int64_t>> acknowledged_ ABSL_GUARDED_BY(mutex_);
 };
 
 void ClientImpl::Start() {
@@ -91,21 +95,21 @@ void ClientImpl::Start() {
     absl::MutexLock lock(&mutex_);
     running_ = options_.layout.elements.size() * static_cast<size_t>(options_.options.connections);
   }
-  const auto each = static_cast<int>(options_.options.connections);
-  for (int i = 0; i < static_cast<int>(gradients_.size()) * each; ++i) {
-    lanes_.push_back(std::make_unique<Lane>(
-        Lane::Options{&options_, i / each, i % each, gradients_[i / each].floats(),
-                      gradients_[i / each].shared.get(), views_.get(),
-                      [this](const ChunkAnswer& answer) { Answered(answer); },
-                      [this] {
-                        absl::MutexLock lock(&mutex_);
-                        ++outcome_.resumed;
-                      },
-                      [this](const absl::Status& why) { Abort(why); },
-                      [this] {
-                        absl::MutexLock lock(&mutex_);
-                        if (--running_ == 0) changed_.SignalAll();
-                      }}));
+  for (int i = 0; i < static_cast<int>(gradients_.size()) * each(); ++i) {
+    lanes_.push_back(std::make_unique<Lane>(Lane::Options{
+        &options_, i / each(), i % each(), gradients_[i / each()].floats(),
+        gradients_[i / each()].shared.get(), views_.get(),
+        [this, i](const ChunkAnswer& answer, uint64_t view) { Answered(i, answer, view); },
+        [this, i](uint64_t errand, uint64_t view) { return Reopen(i, errand, view); },
+        [this] {
+          absl::MutexLock lock(&mutex_);
+          ++outcome_.resumed;
+        },
+        [this](const absl::Status& why) { Abort(why); },
+        [this] {
+          absl::MutexLock lock(&mutex_);
+          if (--running_ == 0) changed_.SignalAll();
+        }}));
   }
 }
 
@@ -120,11 +124,14 @@ absl::StatusOr<ClientView> ClientImpl::NextView(uint64_t newer_than) {
   return view;
 }
 
-void ClientImpl::BeginErrand(const Errand& errand) {
+void ClientImpl::BeginErrand(Errand errand) {
   {
     absl::MutexLock lock(&mutex_);
     outcome_ = {};
     pushed_ = 0;
+    errand.number = ++errand_;
+    over_ = false;
+    acknowledged_.assign(lanes_.size(), {});
   }
   for (const auto& lane : lanes_) lane->Begin(errand);
 }
@@ -137,8 +144,9 @@ void ClientImpl::Launch(int shard, int chunk) {
   LaneOf(shard, chunk).Launch(chunk);
 }
 
-void ClientImpl::Answered(const ChunkAnswer& answer) {
+void ClientImpl::Answered(int lane, const ChunkAnswer& answer, uint64_t view) {
   absl::MutexLock lock(&mutex_);
+  if (answer.request.push()) ++acknowledged_[lane][view];
   outcome_.bytes += answer.bytes;
   // Of one that was there before, it counts the push itself.
   if (answer.request.push() && answer.pushed.applied) {
@@ -149,17 +157,36 @@ void ClientImpl::Answered(const ChunkAnswer& answer) {
   if (--open_ == 0) changed_.SignalAll();
 }
 
+bool ClientImpl::Reopen(int lane, uint64_t errand, uint64_t view) {
+  absl::MutexLock lock(&mutex_);
+  if (over_ || errand != errand_) return false;
+  std::map<uint64_t, int64_t>& acknowledged = acknowledged_[lane];
+  const auto end = acknowledged.upper_bound(view);
+  for (auto lost = acknowledged.begin(); lost != end; ++lost) open_ += lost->second;
+  acknowledged.erase(acknowledged.begin(), end);
+  ++outcome_.resumed;
+  return true;
+}
+
 absl::StatusOr<PushPullClient::Outcome> ClientImpl::Finish() {
   absl::MutexLock lock(&mutex_);
   while (!Settled()) changed_.Wait(&mutex_);
+  over_ = true;
   MUSTER_RETURN_IF_ERROR(status_);
   Outcome outcome = outcome_;
+  outcome.views.resize(gradients_.size());
+  for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+    if (acknowledged_[lane].empty()) continue;
+    uint64_t& oldest = outcome.views[lane / each()];
+    const uint64_t view = acknowledged_[lane].begin()->first;
+    oldest = oldest == 0 ? view : std::min(oldest, view);
+  }
   if (pushed_ > 0) outcome.staleness_mean /= static_cast<double>(pushed_);
   return outcome;
 }
 
 absl::Status ClientImpl::Pull() {
-  BeginErrand({false, true, {}});
+  BeginErrand({false, true, {}, 0});
   for (size_t shard = 0; shard < gradients_.size(); ++shard)
     for (size_t chunk = 0; chunk < options_.layout.chunks[shard].size(); ++chunk)
       if (!options_.layout.chunks[shard][chunk].rows())
@@ -181,7 +208,7 @@ void ClientImpl::LaunchRows(int shard, int chunk, std::span<const float> packed)
 }
 
 absl::Status ClientImpl::PullRows(std::span<const RowPull> pulls) {
-  BeginErrand({false, true, {}});
+  BeginErrand({false, true, {}, 0});
   // Where the answers go, one piece each; they stay until Finish.
   std::vector<std::span<float>> places;
   for (const RowPull& pull : pulls) places.push_back(pull.rows);

@@ -1,7 +1,8 @@
 // A worker's side of push and pull with all shards of a view: chunks travel as soon as their
 // gradients are complete, while the rest of the backward pass runs, and come back as parameters. A
 // broken connection, a lost server, a new view: what is not acknowledged is sent again under the
-// same sequence number, and counts once.
+// same sequence number, and counts once. Where a shard was set back before the push was whole, all
+// that it got of the push is sent again: a shard has a push as a whole or not at all.
 #pragma once
 
 #include <functional>
@@ -24,6 +25,8 @@ struct ClientView {
     int task = -1;        // index of the ps task; -1: nobody serves the shard yet
     std::string address;  // of its data listener
     std::string host_id;  // equal to the worker's own: they share memory
+    // What was acknowledged in views up to this one is gone: the shard was set back. 0: never.
+    uint64_t restored = 0;
   };
   uint64_t number = 0;  // generation of the connections
   std::string ticket;
@@ -76,6 +79,8 @@ class PushPullClient {
     double staleness_mean = 0;
     int64_t bytes = 0;  // pushed and pulled
     int resumed = 0;    // views and connections that it took beyond the first
+    // By shard: the oldest view in which a chunk of the push was acknowledged; 0: it has none.
+    std::vector<uint64_t> views;
   };
   // Waits until all that was launched is acknowledged, and in place.
   virtual absl::StatusOr<Outcome> Finish() = 0;

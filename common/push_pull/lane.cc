@@ -134,6 +134,11 @@ bool Lane::TakeLaunched() {
     requests.swap(rows_);
     if (!launched.empty() || !requests.empty()) errand = errand_;
   }
+  if (errand.number > doing_) {
+    doing_ = errand.number;
+    keeps_ = errand.again();
+    had_.clear();
+  }
   for (ChunkRequest& request : requests) FillIn(errand, &request);
   for (const int chunk : launched) requests.push_back(RequestFor(chunk, errand));
   for (const ChunkRequest& request : requests) {
@@ -144,6 +149,24 @@ bool Lane::TakeLaunched() {
     }
   }
   return !todo_.empty() || (link_ != nullptr && !link_->idle());
+}
+
+void Lane::Answered(const ChunkAnswer& answer) {
+  if (keeps_) had_.emplace_back(number(), answer.request);
+  options_.answered(answer, number());
+}
+
+// What the shard had of the push under way, and lost when it was set back. True: there is some.
+bool Lane::SendAgain(const ClientView& view) {
+  if (std::exchange(looked_at_, view.number) == view.number || had_.empty()) return false;
+  const uint64_t restored = view.shards[options_.shard].restored;
+  const auto lost = std::stable_partition(had_.begin(), had_.end(),
+                                          [&](const auto& had) { return had.first > restored; });
+  if (lost == had_.end()) return false;
+  const bool open = options_.reopen(doing_, restored);
+  for (auto had = lost; open && had != had_.end(); ++had) todo_.push_back(had->second);
+  had_.erase(lost, had_.end());
+  return open;
 }
 
 // Until something can be read or written, Wake, or the limit; false after that one.
@@ -234,7 +257,7 @@ absl::Status Lane::Pump() {
       backoff_ = {};
       warned_ = false;
       options_.views->Calm(id());
-      options_.answered(answer);
+      Answered(answer);
     }
     TakeLaunched();
   }
@@ -257,9 +280,10 @@ void Lane::Failed(const absl::Status& why) {
 }
 
 void Lane::Round() {
-  const bool work = TakeLaunched();
+  bool work = TakeLaunched();
   const auto view = options_.views->current();
   if (link_ != nullptr && view->number != view_->number) Drop(Superseded("there is a new view"));
+  if (view != nullptr && SendAgain(*view)) work = true;
   if (!work) {
     Sleep(std::nullopt);
     if (link_ == nullptr) return;

@@ -26,6 +26,10 @@ namespace muster::ps {
 struct Errand {
   bool push = false, pull = false;
   PushPullClient::Push which;  // of a push
+  uint64_t number = 0;         // of the client's errands
+  // What a shard lost, when it was set back, is sent again. (Of shares the chief tells what is to
+  // be done.)
+  bool again() const { return push && which.shares == 0; }
 };
 
 class Lane {
@@ -39,7 +43,9 @@ class Lane {
     const transport::SharedMemory* shared_gradients = nullptr;
     ViewKeeper* views = nullptr;
     // On the lane's thread. After the last one nothing is read or written any more.
-    std::function<void(const ChunkAnswer&)> answered;
+    std::function<void(const ChunkAnswer&, uint64_t view)> answered;
+    // What was answered in views up to this one has to be done again. False: the errand is over.
+    std::function<bool(uint64_t errand, uint64_t view)> reopen;
     std::function<void()> resumed;             // chunks are sent a second time
     std::function<void(absl::Status)> failed;  // nothing will help
     std::function<void()> ended;
@@ -59,6 +65,8 @@ class Lane {
   void Run();
   void Round();
   bool TakeLaunched();
+  void Answered(const ChunkAnswer& answer);
+  bool SendAgain(const ClientView& view);
   absl::Status Connect(const std::shared_ptr<const ClientView>& view);
   absl::StatusOr<std::unique_ptr<transport::DataConnection>> Dial(const ClientView& view);
   void Open(std::unique_ptr<transport::DataConnection> connection, const ClientView& view);
@@ -87,6 +95,11 @@ class Lane {
   // The thread's own.
   std::vector<int64_t> updates_;   // by chunk, as the last pull told them
   std::deque<ChunkRequest> todo_;  // for the next connection
+  uint64_t doing_ = 0;             // the errand of what was launched last
+  bool keeps_ = false;             // ... what is answered of it, in had_
+  // Of a push: what was answered, and in which view.
+  std::vector<std::pair<uint64_t, ChunkRequest>> had_;
+  uint64_t looked_at_ = 0;  // the newest view
   std::shared_ptr<const ClientView> view_;
   std::unique_ptr<ShardConnection> link_;  // of view_
   std::vector<ChunkAnswer> answers_;

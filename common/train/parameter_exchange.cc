@@ -251,6 +251,12 @@ absl::Status ParameterExchange::Wait() {
   outcome_.staleness_mean = (before + outcome->staleness_mean) / static_cast<double>(pushes_);
   outcome_.bytes += outcome->bytes;
   outcome_.resumed += outcome->resumed;
+  outcome_.views.resize(outcome->views.size());
+  for (size_t shard = 0; shard < outcome->views.size(); ++shard) {
+    const uint64_t view = outcome->views[shard];
+    uint64_t& oldest = outcome_.views[shard];
+    if (view != 0) oldest = oldest == 0 ? view : std::min(oldest, view);
+  }
   if (turn_.shares == 0) TakeIn();
   return absl::OkStatus();
 }

@@ -1,8 +1,9 @@
 // The chief or a worker (by the name it is called by) of a job whose sum of updates is known: every
 // batch takes exactly 1 from every element of every parameter, so the parameters tell how many
-// pushes they hold, and an element that differs from the others was torn. Each batch that is pushed
-// is written to $MUSTER_TEST_DIR/used-<pid>, a line of example numbers. It shows, reports and
-// measures one thing of each kind, as TensorBoard gets it.
+// pushes they hold, and an element that differs from the others was torn. It also takes 1 from the
+// row of each of its examples in the table "seen", which so tells how often each example was used.
+// Each batch that is pushed is written to $MUSTER_TEST_DIR/used-<pid>, a line of example numbers. It
+// shows, reports and measures one thing of each kind, as TensorBoard gets it.
 //
 // program_args: "examples" (64), "rows" (1000) of the large parameter with 300 columns, "sleep_ms"
 // for each batch.
@@ -44,6 +45,12 @@ class Counting : public Program {
     builder.model("counters", counters_);
     sgd_ = builder.optimizer("sgd", {"counters"}, {{"name", "sgd"}}, 1.0);
     number_ = builder.metric("number", MakeMeanAbsoluteError());
+    EmbeddingOptions seen;
+    seen.width = 3;
+    seen.initializer = "zeros";
+    seen.optimizer = "sgd";
+    seen.learning_rate = 1.0;
+    seen_ = builder.embedding("seen", seen);
     for (const Split split : {Split::kTrain, Split::kValidation}) {
       builder.dataset(split,
                       [examples] { return data::FromTensors({at::arange(examples, at::kFloat)}); });
@@ -55,7 +62,9 @@ class Counting : public Program {
     step.report("updates", -counters_->scalar.detach().expand({batch[0].size(0)}));
     Show(step, batch);
     // Each example's share of the gradient is 1/n, exact for a power of two.
-    step.minimize(sgd_, counters_->Sum().expand({batch[0].size(0)}));
+    const auto n = static_cast<double>(batch[0].size(0) * std::max(1, step.num_replicas()));
+    const at::Tensor rows = step.lookup(seen_, batch[0].to(at::kLong));
+    step.minimize(sgd_, counters_->Sum() + rows.sum(-1) * n);
     step.on_commit([line = Line(batch[0])] {
       const char* folder = std::getenv("MUSTER_TEST_DIR");
       if (folder == nullptr) return;
@@ -89,6 +98,7 @@ class Counting : public Program {
   std::shared_ptr<Counters> counters_;
   OptimizerHandle sgd_;
   MetricHandle number_;
+  EmbeddingHandle seen_;
 };
 
 }  // namespace

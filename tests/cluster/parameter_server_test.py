@@ -78,7 +78,7 @@ class Undisturbed(ParameterServerTest):
         self.check_linear()
 
 
-class Counting(ParameterServerTest):
+class CountingTest(ParameterServerTest):
     EPOCHS = 6
 
     def start_counting(self, ps=2, workers=2, section=None, restart="on-failure", **keys):
@@ -90,7 +90,8 @@ class Counting(ParameterServerTest):
             os.symlink((BIN / "muster-ps").resolve(), bin_dir / "muster-ps")
         keys = {"program": "counting", "program_args": {"examples": EXAMPLES, "sleep_ms": 30}, "global_batch_size": BATCH * workers,
                 "epochs": self.EPOCHS, "max_steps": None, "checkpoint": {"every_steps": 24}, **keys}
-        self.steps = keys["epochs"] * EXAMPLES // BATCH
+        self.epochs = keys["epochs"]
+        self.steps = self.epochs * EXAMPLES // BATCH
         return self.launch(self.ps_job(parameter_server={"chunk_bytes": 65536, **(section or {})}, **keys), workers, ps, restart, bin_dir=bin_dir)
 
     def used(self):
@@ -104,20 +105,46 @@ class Counting(ParameterServerTest):
     def updates(self, step):
         """What the checkpoint's elements tell of the number of updates: {count: elements}."""
         counts = collections.Counter()
-        for values in tensors(self.model_dir, step).values():
-            counts.update((-values).tolist())
+        for name, values in tensors(self.model_dir, step).items():
+            if name != "seen.rows":
+                counts.update((-values).tolist())
         return {int(count): n for count, n in counts.items()}
+
+    def row_updates(self, step):
+        """What the table tells of each example: {times that it was used: examples}."""
+        rows = -tensors(self.model_dir, step)["seen.rows"].reshape(-1, 3)
+        self.assertTrue((rows == rows[:, :1]).all(), rows)
+        counts = collections.Counter(rows[:, 0].tolist())
+        counts[0.0] += EXAMPLES - len(rows)  # rows that are not there have no update
+        return {int(count): n for count, n in counts.items() if n}
 
     def check_exact(self):
         """Nobody died: every example once an epoch, every update whole and once."""
         self.assertEqual(self.used(), {example: self.EPOCHS for example in range(EXAMPLES)})
-        self.assertEqual(list(self.updates(self.steps)), [self.steps])
+        self.check_nothing_lost()
         got = result(self.model_dir)
         self.assertEqual(got["status"], "completed")
         self.assertEqual(got["steps"], self.steps)
         servers = got["parameter_server"]
         self.assertEqual((servers["updates"], servers["repeated_examples"], servers["torn_pushes"], servers["lost_updates"]), (self.steps, 0, 0, 0))
         self.assertEqual(sorted(curve(self.model_dir)), list(range(1, self.steps + 1)))
+
+    def check_nothing_lost(self):
+        """Every accepted update is in the final checkpoint, once, in parameters and in rows."""
+        self.assertEqual(list(self.updates(self.steps)), [self.steps])
+        self.assertEqual(self.row_updates(self.steps), {self.epochs: EXAMPLES})
+
+    def check_lost(self):
+        """Every update that is missing is counted: the parameters of a shard hold all the others."""
+        lost = result(self.model_dir)["parameter_server"]["lost_updates"]
+        updates = self.updates(self.steps)
+        self.assertLessEqual(len(updates), 2, "a shard that holds a part of an update")
+        self.assertEqual(2 * self.steps - min(updates) - max(updates), lost, updates)
+        rows = self.row_updates(self.steps)
+        self.assertLessEqual(max(rows), self.epochs)
+        missing = sum((self.epochs - times) * n for times, n in rows.items())
+        self.assertLessEqual(missing, lost * BATCH)
+        return lost
 
     def wait_steps(self, launch, count):
         """`count` batches of all workers have been pushed."""

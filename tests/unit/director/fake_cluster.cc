@@ -345,6 +345,7 @@ struct FakeCluster::Worker {
   proto::NextRequest next;
   std::vector<proto::BatchDone> history;
   int64_t sequence = 0;
+  std::vector<uint64_t> views;  // of the last push, by shard
   std::thread thread;
 };
 
@@ -478,7 +479,7 @@ void FakeCluster::StartWorker(int index, bool again) {
 // As a worker whose connection broke: with the newest view, until all shards have it. False: it is
 // to be abandoned, or the worker is dead.
 bool FakeCluster::PushAll(Worker* worker, const proto::NextReply& lease) {
-  std::set<int> pushed;
+  std::map<int, uint64_t> pushed;  // shard -> the view in which it was acknowledged
   ++worker->sequence;
   const auto examples = static_cast<double>(lease.end() - lease.begin());
   while (static_cast<int>(pushed.size()) < options_.servers) {
@@ -498,7 +499,7 @@ bool FakeCluster::PushAll(Worker* worker, const proto::NextReply& lease) {
       if (place.backup() >= 0 && place.backup_in_sync() &&
           !ps_[place.backup()]->Copy(shard, primary))
         continue;
-      pushed.insert(shard);
+      pushed[shard] = view;
     }
     if (static_cast<int>(pushed.size()) == options_.servers) break;
     proto::GetViewRequest request;
@@ -514,8 +515,15 @@ bool FakeCluster::PushAll(Worker* worker, const proto::NextReply& lease) {
       continue;
     }
     if (reply.abandon()) return false;
-    if (reply.view().number() > 0) worker->view = reply.view();
+    if (reply.view().number() == 0) continue;
+    worker->view = reply.view();
+    // What a shard had, and lost when it was set back, it gets once more.
+    std::erase_if(pushed, [&](const auto& shard) {
+      return shard.second <= worker->view.shards(shard.first).restored();
+    });
   }
+  worker->views.assign(options_.servers, 0);
+  for (const auto& [shard, view] : pushed) worker->views[shard] = view;
   return true;
 }
 
@@ -574,6 +582,7 @@ void FakeCluster::RunWorker(Worker* worker) {
     done.set_examples(reply.end() - reply.begin());
     done.set_loss(1);
     done.set_learning_rate(0.5);
+    done.mutable_views()->Assign(worker->views.begin(), worker->views.end());
     done.set_staleness_max(2);
     done.set_staleness_mean(1);
     done.add_metric_sums(static_cast<double>(reply.end() - reply.begin()));

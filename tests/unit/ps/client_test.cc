@@ -223,10 +223,25 @@ class ClientTest : public ::testing::TestWithParam<Path> {
     for (auto& server : servers_) server->OpenView(number);
     Announce(number);
   }
-  void Announce(uint64_t number) {
+  // `restored`: what shard 0 had in views up to this one is gone.
+  void Announce(uint64_t number, uint64_t restored = 0) {
     ClientView view{number, kTicket, {}};
     for (auto& server : servers_) view.shards.push_back(server->primary());
+    view.shards[0].restored = restored;
     views_.Set(view);
+  }
+  // Shard 0 begins anew.
+  void SetBack(uint64_t number) {
+    for (auto& server : servers_) server->CloseView();
+    servers_[0]->Reset();
+    for (auto& server : servers_) server->OpenView(number);
+    Announce(number, number - 1);
+  }
+  void AwaitUpdates(int shard, int chunk, int64_t updates) {
+    const MonotonicTime deadline = Clock::now() + std::chrono::seconds(20);
+    while (servers_[shard]->updates(chunk) < updates && Clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(servers_[shard]->updates(chunk), updates);
   }
   void Make(ParameterServerOptions options = {}) {
     ClientOptions o;
@@ -314,6 +329,42 @@ TEST_P(ClientTest, StalenessIsWhatOthersDidSinceThePull) {
   const size_t chunks = layout_.chunks[0].size() + layout_.chunks[1].size();
   EXPECT_DOUBLE_EQ(outcome->staleness_mean, 3.0 / chunks);
   EXPECT_EQ(PushAll(2)->staleness_max, 0);
+}
+
+// What it had of the push under way is sent once more, what it had of others is not.
+TEST_P(ClientTest, AShardThatWentBackHasAPushAsAWholeOrNotAtAll) {
+  Make();
+  ASSERT_TRUE(client_->Pull().ok());
+  ASSERT_TRUE(PushAll(1).ok());
+  client_->Begin({2, {0.5, 0.25}});
+  Launch(0);
+  const auto chunks = static_cast<int>(layout_.chunks[0].size());
+  for (int c = 0; c < chunks; ++c) AwaitUpdates(0, c, 2);
+  SetBack(2);
+  Launch(1);
+  auto outcome = client_->Finish();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_GE(outcome->resumed, 1);
+  EXPECT_EQ(outcome->views, (std::vector<uint64_t>{2, 2}));
+  for (int c = 0; c < chunks; ++c) EXPECT_EQ(servers_[0]->updates(c), 1);
+  AwaitUpdates(1, 0, 2);
+
+  // A part of the shard's chunks, whose answers are here or on their way.
+  client_->Begin({3, {0.5, 0.25}});
+  client_->Launch(0, 0);
+  AwaitUpdates(0, 0, 2);
+  SetBack(3);
+  for (int c = 1; c < chunks; ++c) client_->Launch(0, c);
+  outcome = client_->Finish();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->views, (std::vector<uint64_t>{3, 0}));
+  for (int c = 0; c < chunks; ++c) EXPECT_EQ(servers_[0]->updates(c), 1);
+
+  // One that was whole stays away.
+  SetBack(4);
+  outcome = PushAll(4);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  for (int c = 0; c < chunks; ++c) EXPECT_EQ(servers_[0]->updates(c), 1);
 }
 
 TEST_P(ClientTest, APushThatIsCutOffCountsOnce) {
