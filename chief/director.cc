@@ -56,8 +56,8 @@ void DirectorImpl::Abort(const absl::Status& why) {
 DirectorRecord DirectorImpl::record() const {
   DirectorRecord record;
   absl::MutexLock lock(&mu_);
-  for (const auto& server : servers_) record.torn += server->torn_before + server->torn;
   if (table_ == nullptr) return record;
+  record.torn = lost_pushes_.torn(table_->told());
   record.updates = table_->steps();
   record.lost_updates = table_->ledger().lost();
   record.repeated = table_->repeated_examples();

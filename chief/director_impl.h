@@ -19,6 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "chief/director.h"
 #include "chief/lease_call.h"
+#include "chief/lost_pushes.h"
 #include "chief/shard_client.h"
 #include "chief/shard_state.h"
 #include "chief/view_rules.h"
@@ -66,8 +67,7 @@ class DirectorImpl final : public Director,
     uint64_t view = 0, workers = 0, record = 0;
     MonotonicTime next_beat, next_try;
     rpc::Backoff backoff;
-    int64_t torn = 0, torn_before = 0;  // of this process, and of those before
-    std::string trouble;                // told last
+    std::string trouble;  // told last
     bool present() const { return member.incarnation != 0 && created; }
   };
   struct Answered {  // calls to be finished without the lock
@@ -219,6 +219,7 @@ class DirectorImpl final : public Director,
   Placements placements_ ABSL_GUARDED_BY(mu_);
   uint64_t view_count_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t current_view_ ABSL_GUARDED_BY(mu_) = 0;  // all that are there have it
+  LostPushes lost_pushes_ ABSL_GUARDED_BY(mu_);     // as servers tell
   // validation_due_ and test_due_, and epoch_start_, for the record.
   std::pair<bool, bool> recorded_due_ ABSL_GUARDED_BY(mu_);
   MonotonicTime recorded_epoch_start_ ABSL_GUARDED_BY(mu_) = Clock::now();

@@ -126,13 +126,13 @@ bool DirectorImpl::LinkStep(int task) {
   absl::Status status;
   absl::StatusOr<proto::CreateReply> created = proto::CreateReply();
   absl::StatusOr<proto::BeatReply> beaten = proto::BeatReply();
-  absl::StatusOr<int64_t> torn = 0;
+  absl::StatusOr<proto::SetWorkersReply> told = proto::SetWorkersReply();
   if (what == What::kCreate) {
     created = client->Create(MakeCreateRequest());
     status = created.status();
   } else if (what == What::kWorkers) {
-    torn = client->SetWorkers(workers_version, workers);
-    status = torn.status();
+    told = client->SetWorkers(workers_version, workers);
+    status = told.status();
   } else if (what == What::kBeat) {
     beaten = client->Beat(record);
     status = beaten.status();
@@ -152,7 +152,7 @@ bool DirectorImpl::LinkStep(int task) {
     CreatedLocked(task, *std::move(created));
   } else if (what == What::kWorkers) {
     server.workers = workers_version;
-    server.torn = std::max(server.torn, *torn);
+    lost_pushes_.Take(told->lost());
   } else if (what == What::kBeat) {
     server.record = record_version;
     server.next_beat = Clock::now() + kBeat;

@@ -88,8 +88,6 @@ void DirectorImpl::LoseServerLocked(int task, const std::string& why) {
   server.holds.Clear();
   server.view = server.workers = server.record = 0;
   server.next_beat = server.next_try = MonotonicTime();
-  server.torn_before += server.torn;
-  server.torn = 0;
   server.wake.SignalAll();
   const Placements before = placements_;
   LoseServer(task, &placements_);
@@ -119,7 +117,7 @@ void DirectorImpl::CreatedLocked(int task, proto::CreateReply reply) {
 
 void DirectorImpl::BeatLocked(int task, const proto::BeatReply& reply) {
   Server& server = *servers_[task];
-  server.torn = std::max(server.torn, reply.torn());
+  lost_pushes_.Take(reply.lost());
   if (reply.trouble() != server.trouble && !reply.trouble().empty())
     LogWarning("ps {}: {}", task, reply.trouble());
   server.trouble = reply.trouble();

@@ -59,8 +59,8 @@ absl::Status ShardClient::SetView(const proto::View& view) {
   return Result(stub_->SetView(call.context(), request, &reply), "SetView");
 }
 
-absl::StatusOr<int64_t> ShardClient::SetWorkers(uint64_t version,
-                                                const std::map<int, uint64_t>& workers) {
+absl::StatusOr<proto::SetWorkersReply> ShardClient::SetWorkers(
+    uint64_t version, const std::map<int, uint64_t>& workers) {
   Call call(this, options_.call);
   proto::SetWorkersRequest request;
   request.set_epoch(options_.epoch());
@@ -69,7 +69,7 @@ absl::StatusOr<int64_t> ShardClient::SetWorkers(uint64_t version,
     (*request.mutable_incarnations())[worker] = incarnation;
   proto::SetWorkersReply reply;
   MUSTER_RETURN_IF_ERROR(Result(stub_->SetWorkers(call.context(), request, &reply), "SetWorkers"));
-  return reply.torn();
+  return reply;
 }
 
 absl::Status ShardClient::Fill(const std::vector<proto::ChunkContent>& chunks) {

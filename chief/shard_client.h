@@ -32,7 +32,8 @@ class ShardClient {
 
   absl::StatusOr<proto::CreateReply> Create(proto::CreateRequest request);
   absl::Status SetView(const proto::View& view);
-  absl::StatusOr<int64_t> SetWorkers(uint64_t version, const std::map<int, uint64_t>& workers);
+  absl::StatusOr<proto::SetWorkersReply> SetWorkers(uint64_t version,
+                                                    const std::map<int, uint64_t>& workers);
   absl::Status Fill(const std::vector<proto::ChunkContent>& chunks);
   absl::StatusOr<std::vector<int>> Cut(const std::string& name);
   absl::StatusOr<std::vector<proto::ChunkContent>> Read(const std::string& name, int shard);

@@ -154,8 +154,11 @@ absl::Status WorkTable::Take(const proto::NextRequest& request) {
     MUSTER_RETURN_IF_ERROR(CheckShown(done.shown()));
   for (const proto::EvaluationDone& done : request.evaluated())
     MUSTER_RETURN_IF_ERROR(CheckShown(done.shown()));
-  for (const proto::BatchDone& done : request.done())
+  for (const proto::BatchDone& done : request.done()) {
+    uint64_t& told = told_[{index, request.worker().incarnation()}];
+    told = std::max(told, done.sequence());
     synchronous() ? TakeShare(index, done) : TakeBatch(index, done);
+  }
   for (const proto::EvaluationDone& done : request.evaluated()) TakeEvaluated(done);
   const bool adopting = Adopting();
   if (adopting && !worker.heard)

@@ -105,6 +105,8 @@ class WorkTable {
   int64_t steps() const { return leases_.completed(); }
   bool through() const { return leases_.done(); }
   int64_t repeated_examples() const;
+  // By worker and incarnation: the sequence of the newest push of which it told that it was whole.
+  const std::map<std::pair<int, uint64_t>, uint64_t>& told() const { return told_; }
   // What shards hold of the accepted batches. (Shares of max_staleness 0 are not counted in it: all
   // shards go back together, and the steps are made again.)
   ShardLedger& ledger() { return ledger_; }
@@ -172,6 +174,7 @@ class WorkTable {
   LeaseTable leases_;
   ClockTable clocks_;
   ShardLedger ledger_;
+  std::map<std::pair<int, uint64_t>, uint64_t> told_;
   std::map<int, Worker> workers_;
   std::optional<GlobalStep> step_;  // max_staleness 0: the one under way
   int64_t era_ = 0;

@@ -49,7 +49,8 @@ class DenseStoreImpl final : public DenseStore {
   bool serving() const override { return filled_ == chunks_.size(); }
   absl::StatusOr<ChunkState> Copy(int chunk) const override;
   void Admit(int worker, uint64_t incarnation) override;
-  bool Expel(int worker) override;
+  void End(const PushKey& key, int chunks, int shards) override;
+  std::optional<LastPush> Expel(int worker) override;
   absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override;
   absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override;
   absl::StatusOr<int64_t> PullRows(int chunk, std::span<const uint64_t> keys,
@@ -93,6 +94,7 @@ absl::Status DenseStoreImpl::CheckIndex(int chunk) const {
   if (chunk >= 0 && chunk < static_cast<int>(chunks_.size())) return absl::OkStatus();
   return ConfigurationError(
       fmt::format("there is no chunk {}: this server holds {}", chunk, chunks_.size()));
+  std::map<int, LastPush> ended_ ABSL_GUARDED_BY(mu_);    // by worker: what End told last
 }
 
 absl::Status DenseStoreImpl::Check(int chunk, size_t elements) const {
@@ -198,27 +200,35 @@ void DenseStoreImpl::Admit(int worker, uint64_t incarnation) {
   workers_[worker] = incarnation;
 }
 
-bool DenseStoreImpl::Expel(int worker) {
-  uint64_t incarnation = 0;
+void DenseStoreImpl::End(const PushKey& key, int chunks, int shards) {
+  absl::MutexLock lock(&mu_);
+  ended_[key.worker] = {key.incarnation, key.sequence, 0, chunks, shards};
+}
+
+std::optional<DenseStore::LastPush> DenseStoreImpl::Expel(int worker) {
+  LastPush newest, ended;
   {
     absl::MutexLock lock(&mu_);
     const auto found = workers_.find(worker);
-    if (found == workers_.end()) return false;
-    incarnation = found->second;
+    if (found == workers_.end()) return std::nullopt;
+    newest.incarnation = found->second;
     workers_.erase(found);
   }
   // Whoever was admitted still when it came to a chunk's lock is through with it by now.
-  std::set<uint64_t> newest;
-  for (size_t c = 0; c < chunks_.size(); ++c) {
-    if (HasRows(static_cast<int>(c))) continue;  // not every step has keys in all of them
-    const Held& held = chunks_[c];
+  for (const Held& held : chunks_) {
     absl::MutexLock lock(&held.mu);
     const auto last = held.state.last.find(worker);
-    newest.insert(last != held.state.last.end() && last->second.incarnation == incarnation
-                      ? last->second.sequence
-                      : 0);
+    if (last == held.state.last.end() || last->second.incarnation != newest.incarnation) continue;
+    if (last->second.sequence > newest.sequence) newest.chunks = 0;
+    newest.sequence = std::max(newest.sequence, last->second.sequence);
+    newest.chunks += last->second.sequence == newest.sequence;
   }
-  return newest.size() > 1;
+  if (newest.chunks == 0) return std::nullopt;
+  if (ended.incarnation == newest.incarnation && ended.sequence == newest.sequence) {
+    newest.of_chunks = ended.of_chunks;
+    newest.shards = ended.shards;
+  }
+  return newest;
 }
 
 absl::Status DenseStoreImpl::CheckWorker(const PushKey& key) const {
@@ -249,6 +259,7 @@ Pushed DenseStoreImpl::PushLocked(int chunk, Held& held, const Push& push) {
   ChunkState& state = held.state;
   ChunkState::Last& last = state.last[push.key.worker];
   Pushed pushed;
+    if (const auto end = ended_.extract(worker); !end.empty()) ended = end.mapped();
   pushed.staleness = std::max<int64_t>(0, state.updates - push.pulled);
   pushed.applied = last.incarnation != push.key.incarnation || push.key.sequence > last.sequence;
   if (pushed.applied) {

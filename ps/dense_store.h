@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -77,10 +78,18 @@ class DenseStore {
   // ---- Workers.
   // From now on `worker` is this process: pushes of any other one are refused as Superseded.
   virtual void Admit(int worker, uint64_t incarnation) = 0;
-  // It is lost: its pushes are refused. True: its last push is in some chunks of this server and
-  // not in others; a torn one, which stays as it is. Shares are no such pushes: another worker
-  // brings what is missing.
-  virtual bool Expel(int worker) = 0;
+  // All of that push has left: it goes to `chunks` chunks of this server, and to `shards` servers.
+  virtual void End(const PushKey& key, int chunks, int shards) = 0;
+  // What is here of a process's newest push.
+  struct LastPush {
+    uint64_t incarnation = 0, sequence = 0;
+    int chunks = 0;                 // that have it
+    int of_chunks = 0, shards = 0;  // as End told; 0: it did not
+    friend bool operator==(const LastPush&, const LastPush&) = default;
+  };
+  // It is lost: its pushes are refused. What it left here, if anything; a torn push stays as it is.
+  // Shares are no such pushes: another worker brings what is missing.
+  virtual std::optional<LastPush> Expel(int worker) = 0;
 
   struct Push {
     PushKey key;

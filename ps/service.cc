@@ -35,6 +35,20 @@ int64_t WidthOf(const ps::ShardSpec& spec, int shard, int chunk) {
   return table == spec.tables.end() ? 0 : table->second.width;
 }
 
+void AddLostPushes(const ps::ShardHost& host,
+                   google::protobuf::RepeatedPtrField<proto::LostPush>* out) {
+  for (const ps::ShardHost::LostPush& lost : host.lost_pushes()) {
+    proto::LostPush& push = *out->Add();
+    push.set_shard(lost.shard);
+    push.set_worker(lost.worker);
+    push.set_incarnation(lost.push.incarnation);
+    push.set_sequence(lost.push.sequence);
+    push.set_chunks(lost.push.chunks);
+    push.set_of_chunks(lost.push.of_chunks);
+    push.set_shards(lost.push.shards);
+  }
+}
+
 class PsServiceImpl final : public PsService, public proto::ParameterServer::Service {
  public:
   explicit PsServiceImpl(PsServiceOptions options) : options_(options) {}
@@ -193,7 +207,7 @@ grpc::Status PsServiceImpl::SetWorkers(grpc::ServerContext* context,
     return refusal;
   host->SetWorkers({request->epoch(), request->version()},
                    {request->incarnations().begin(), request->incarnations().end()});
-  reply->set_torn(host->status().torn);
+  AddLostPushes(*host, reply->mutable_lost());
   return grpc::Status::OK;
 }
 
@@ -212,7 +226,7 @@ grpc::Status PsServiceImpl::Beat(grpc::ServerContext* context, const proto::Beat
   for (const int shard : host->serving()) reply->add_serving(shard);
   for (const int shard : host->synced(reply->mutable_trouble())) reply->add_synced(shard);
   reply->set_updates(status.updates);
-  reply->set_torn(status.torn);
+  AddLostPushes(*host, reply->mutable_lost());
   return grpc::Status::OK;
 }
 

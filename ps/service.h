@@ -30,7 +30,7 @@ struct PsServiceOptions {
 struct PsStatus {
   uint64_t view = 0;
   std::vector<int> primary_of, backup_of;  // shards
-  int64_t updates = 0, torn = 0;           // BeatReply's
+  int64_t updates = 0;                     // BeatReply's
   int connections = 0;
 };
 

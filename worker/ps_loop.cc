@@ -196,6 +196,7 @@ proto::BatchDone PsLoop::DoneOf(const StepResult& result) {
   done.set_staleness_max(outcome.staleness_max);
   done.set_staleness_mean(outcome.staleness_mean);
   done.set_bytes_pushed(outcome.bytes);
+  done.set_sequence(context_.exchange->sequence());
   done.mutable_views()->Assign(outcome.views.begin(), outcome.views.end());
   done.set_compute_seconds(result.compute_seconds);
   done.set_wait_seconds(result.wait_seconds + pull_seconds_);

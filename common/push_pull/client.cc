@@ -45,9 +45,10 @@ class ClientImpl final : public PushPullClient {
   absl::StatusOr<ClientView> NextView(uint64_t newer_than);
   void BeginErrand(Errand errand);
   void Answered(int lane, const ChunkAnswer& answer, uint64_t view);
+  void TellEnd();
   bool Reopen(int lane, uint64_t errand, uint64_t view);
   int each() const { return static_cast<int>(options_.options.connections); }
-  Lane& LaneOf(int shard, int chunk) { return *lanes_[shard * each() + chunk % each()]; }
+  int LaneOf(int shard, int chunk) const { return shard * each() + chunk % each(); }
   // Nothing more happens to the user's memory.
   bool Settled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return status_.ok() ? open_ == 0 : running_ == 0;
@@ -61,12 +62,14 @@ class ClientImpl final : public PushPullClient {
   absl::Mutex mutex_;
   absl::CondVar changed_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;   // lanes
-  int64_t open_ ABSL_GUARDED_BY(mutex_) = 0;     // chunks that were launched and not answered
-  int64_t pushed_ ABSL_GUARDED_BY(mutex_) = 0;   // chunks whose staleness is in outcome_
-  Outcome outcome_ ABSL_GUARDED_BY(mutex_);      // staleness_mean is the sum
-  uint64_t errand_ ABSL_GUARDED_BY(mutex_) = 0;  // the number of the last one
-  bool over_ ABSL_GUARDED_BY(mutex_) = true;     // it is
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // lanes
+  int64_t open_ ABSL_GUARDED_BY(mutex_) = 0;    // chunks that were launched and not answered
+  int64_t pushed_ ABSL_GUARDED_BY(mutex_) = 0;  // chunks whose staleness is in outcome_
+  Outcome outcome_ ABSL_GUARDED_BY(mutex_);     // staleness_mean is the sum
+  Errand errand_ ABSL_GUARDED_BY(mutex_);       // the last one
+  // Chunks of it that were launched, by lane.
+  std::vector<int> launched_ ABSL_GUARDED_BY(mutex_);
+  bool over_ ABSL_GUARDED_BY(mutex_) = true;  // it is
   // By lane: how many chunks of the push were acknowledged in which view.
   std::vector<std::map<uint64_t, int64_t>> acknowledged_ ABSL_GUARDED_BY(mutex_);
 };
@@ -129,7 +132,9 @@ void ClientImpl::BeginErrand(Errand errand) {
     absl::MutexLock lock(&mutex_);
     outcome_ = {};
     pushed_ = 0;
-    errand.number = ++errand_;
+    errand.number = errand_.number + 1;
+    errand_ = errand;
+    launched_.assign(lanes_.size(), 0);
     over_ = false;
     acknowledged_.assign(lanes_.size(), {});
   }
@@ -137,11 +142,13 @@ void ClientImpl::BeginErrand(Errand errand) {
 }
 
 void ClientImpl::Launch(int shard, int chunk) {
+  const int lane = LaneOf(shard, chunk);
   {
     absl::MutexLock lock(&mutex_);
     ++open_;
+    ++launched_[lane];
   }
-  LaneOf(shard, chunk).Launch(chunk);
+  lanes_[lane]->Launch(chunk);
 }
 
 void ClientImpl::Answered(int lane, const ChunkAnswer& answer, uint64_t view) {
@@ -159,7 +166,7 @@ void ClientImpl::Answered(int lane, const ChunkAnswer& answer, uint64_t view) {
 
 bool ClientImpl::Reopen(int lane, uint64_t errand, uint64_t view) {
   absl::MutexLock lock(&mutex_);
-  if (over_ || errand != errand_) return false;
+  if (over_ || errand != errand_.number) return false;
   std::map<uint64_t, int64_t>& acknowledged = acknowledged_[lane];
   const auto end = acknowledged.upper_bound(view);
   for (auto lost = acknowledged.begin(); lost != end; ++lost) open_ += lost->second;
@@ -168,7 +175,25 @@ bool ClientImpl::Reopen(int lane, uint64_t errand, uint64_t view) {
   return true;
 }
 
+// Tells the servers what belongs to the push.
+void ClientImpl::TellEnd() {
+  std::vector<int> launched;
+  Errand errand;
+  {
+    absl::MutexLock lock(&mutex_);
+    launched = launched_;
+    errand = errand_;
+  }
+  if (!errand.again()) return;
+  std::vector<int> chunks(gradients_.size());
+  for (size_t lane = 0; lane < launched.size(); ++lane) chunks[lane / each()] += launched[lane];
+  const auto shards = static_cast<int>(chunks.size() - std::count(chunks.begin(), chunks.end(), 0));
+  for (size_t lane = 0; lane < launched.size(); ++lane)
+    if (launched[lane] > 0) lanes_[lane]->End(errand, chunks[lane / each()], shards);
+}
+
 absl::StatusOr<PushPullClient::Outcome> ClientImpl::Finish() {
+  TellEnd();
   absl::MutexLock lock(&mutex_);
   while (!Settled()) changed_.Wait(&mutex_);
   over_ = true;
@@ -195,16 +220,18 @@ absl::Status ClientImpl::Pull() {
 }
 
 void ClientImpl::LaunchRows(int shard, int chunk, std::span<const float> packed) {
+  const int lane = LaneOf(shard, chunk);
   {
     absl::MutexLock lock(&mutex_);
     ++open_;
+    ++launched_[lane];
   }
   ChunkRequest request;
   request.chunk = chunk;
   request.elements = static_cast<int64_t>(packed.size());
   request.gradient = packed;
   request.rows = true;
-  LaneOf(shard, chunk).Launch(request);
+  lanes_[lane]->Launch(request);
 }
 
 absl::Status ClientImpl::PullRows(std::span<const RowPull> pulls) {
@@ -223,7 +250,7 @@ absl::Status ClientImpl::PullRows(std::span<const RowPull> pulls) {
     request.parameters = {&places[i], 1};
     request.rows = true;
     request.keys = pulls[i].keys;
-    LaneOf(pulls[i].shard, pulls[i].chunk).Launch(request);
+    lanes_[LaneOf(pulls[i].shard, pulls[i].chunk)]->Launch(request);
   }
   return Finish().status();
 }

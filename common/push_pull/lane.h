@@ -58,6 +58,9 @@ class Lane {
   void Launch(int chunk);
   // About rows: sequence and the like are filled in.
   void Launch(ChunkRequest request);
+  // Nothing more will be launched of this errand, a push: so many chunks of the shard were, on all
+  // its lanes, and so many shards have some.
+  void End(const Errand& errand, int chunks, int shards);
   void Wake();
   void Stop();  // Does not wait.
 
@@ -65,6 +68,7 @@ class Lane {
   void Run();
   void Round();
   bool TakeLaunched();
+  void TellEnd(const ChunkRequest& end);
   void Answered(const ChunkAnswer& answer);
   bool SendAgain(const ClientView& view);
   absl::Status Connect(const std::shared_ptr<const ClientView>& view);
@@ -90,7 +94,8 @@ class Lane {
   absl::Mutex mutex_;
   Errand errand_ ABSL_GUARDED_BY(mutex_);
   std::vector<int> launched_ ABSL_GUARDED_BY(mutex_);
-  std::vector<ChunkRequest> rows_ ABSL_GUARDED_BY(mutex_);  // likewise
+  std::vector<ChunkRequest> rows_ ABSL_GUARDED_BY(mutex_);                        // likewise
+  std::optional<std::pair<uint64_t, ChunkRequest>> end_ ABSL_GUARDED_BY(mutex_);  // of an errand
 
   // The thread's own.
   std::vector<int64_t> updates_;   // by chunk, as the last pull told them
@@ -99,7 +104,8 @@ class Lane {
   bool keeps_ = false;             // ... what is answered of it, in had_
   // Of a push: what was answered, and in which view.
   std::vector<std::pair<uint64_t, ChunkRequest>> had_;
-  uint64_t looked_at_ = 0;  // the newest view
+  uint64_t looked_at_ = 0;            // the newest view
+  std::optional<ChunkRequest> ends_;  // to be told on each connection that brings some of the push
   std::shared_ptr<const ClientView> view_;
   std::unique_ptr<ShardConnection> link_;  // of view_
   std::vector<ChunkAnswer> answers_;

@@ -53,6 +53,7 @@ ShardConnection::ShardConnection(std::unique_ptr<transport::DataConnection> conn
 std::vector<ChunkRequest> ShardConnection::Unanswered() const {
   std::vector<ChunkRequest> all(asked_.begin(), asked_.end());
   all.insert(all.end(), queued_.begin(), queued_.end());
+  std::erase_if(all, [](const ChunkRequest& request) { return request.end(); });
   return all;
 }
 
@@ -97,8 +98,14 @@ ShardConnection::Outgoing ShardConnection::MakeOutgoing(const ChunkRequest& r) {
 void ShardConnection::Prepare() {
   const size_t most = in_memory_ ? kMostPieces : options_.compression != Compression::kNone ? 2 : 8;
   while (welcomed_ && !queued_.empty() && out_.size() < most) {
-    out_.push_back(MakeOutgoing(queued_.front()));
-    asked_.push_back(queued_.front());
+    const ChunkRequest& next = queued_.front();
+    if (next.end()) {
+      out_.emplace_back().header = EncodeEnd({next.sequence, static_cast<uint32_t>(next.end_chunks),
+                                              static_cast<uint32_t>(next.end_shards)});
+    } else {
+      out_.push_back(MakeOutgoing(next));
+      asked_.push_back(next);
+    }
     queued_.pop_front();
   }
 }

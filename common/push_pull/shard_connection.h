@@ -32,6 +32,10 @@ struct ChunkRequest {
   // and gets their rows.
   bool rows = false;
   std::span<const uint64_t> keys;
+  // Above 0: no chunk's turn, but word that the push has left, for so many chunks of the shard, and
+  // so many shards. Gets no answer.
+  int end_chunks = 0, end_shards = 0;
+  bool end() const { return end_chunks > 0; }
   bool push() const { return rows ? parameters.empty() : !gradient.empty(); }
 };
 
@@ -59,7 +63,7 @@ class ShardConnection {
   // Moves what can be moved now, and appends what was answered. False: nothing could be. After an
   // error, which is the server's own sentence where it sent one, the connection is of no use.
   absl::StatusOr<bool> Pump(std::vector<ChunkAnswer>* answers);
-  // What was asked and not answered, in order; for the next connection.
+  // What was asked and not answered, in order, without word of an end; for the next connection.
   std::vector<ChunkRequest> Unanswered() const;
 
   bool idle() const { return welcomed_ && queued_.empty() && asked_.empty(); }

@@ -3,8 +3,8 @@
 // layout.
 //
 // A worker opens with kOpen, which the server answers with kWelcome; then it sends requests, each
-// of which is answered with kReply, in their order. Instead of any answer kError may come, after
-// which the server closes the connection.
+// of which is answered with kReply, in their order, and kEnd between them, which is not answered.
+// Instead of any answer kError may come, after which the server closes the connection.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@
 
 namespace muster::ps {
 
-inline constexpr uint32_t kWireVersion = 2;
+inline constexpr uint32_t kWireVersion = 3;
 inline constexpr size_t kMaxErrorBytes = 4096;
 inline constexpr uint32_t kMostShares = 1 << 16;
 
-enum class FrameKind : uint16_t { kOpen = 0x5001, kRequest, kReply, kError, kWelcome };
+enum class FrameKind : uint16_t { kOpen = 0x5001, kRequest, kReply, kError, kWelcome, kEnd };
 
 // The payload is an offer, or empty.
 struct Open {
@@ -77,6 +77,13 @@ struct Reply {
   uint32_t payload_crc = 0;
 };
 
+// All of a push has left: how many chunks of this shard, and how many shards, it goes to. Is not
+// answered.
+struct End {
+  uint64_t sequence = 0;
+  uint32_t chunks = 0, shards = 0;
+};
+
 // Of one element of a payload.
 constexpr size_t BytesPerElement(Compression compression) {
   return compression == Compression::kNone ? 4 : 2;
@@ -91,6 +98,7 @@ std::string EncodeOffer(const Offer& offer);
 transport::FrameHeader EncodeWelcome(const Welcome& welcome, std::string* message);
 transport::FrameHeader EncodeRequest(const Request& request, uint64_t payload_bytes);
 transport::FrameHeader EncodeReply(const Reply& reply, uint64_t payload_bytes);
+transport::FrameHeader EncodeEnd(const End& end);
 // The payload is `message`, cut to kMaxErrorBytes.
 transport::FrameHeader EncodeError(const absl::Status& error, std::string* message);
 
@@ -100,6 +108,8 @@ Offer DecodeOffer(std::span<const char, kOfferBytes> payload);
 absl::StatusOr<Welcome> DecodeWelcome(const transport::FrameHeader& header);
 absl::StatusOr<Request> DecodeRequest(const transport::FrameHeader& header);
 absl::StatusOr<Reply> DecodeReply(const transport::FrameHeader& header);
+bool IsEnd(const transport::FrameHeader& header);  // by its kind
+absl::StatusOr<End> DecodeEnd(const transport::FrameHeader& header);
 // Whether it is kError; then its code, to go with the message that follows.
 bool IsError(const transport::FrameHeader& header);
 absl::Status ErrorOf(const transport::FrameHeader& header, const std::string& message);

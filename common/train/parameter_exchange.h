@@ -58,6 +58,8 @@ class ParameterExchange : public EmbeddingStore {
   absl::Status Pull(int table, std::span<const uint64_t> keys, std::span<float> rows) override;
   absl::Status Push(int64_t step, std::span<const RowGradients> tables) override;
 
+  // Of the last push.
+  uint64_t sequence() const { return push_.sequence; }
   // Of all pushes since BeginStep.
   const ps::PushPullClient::Outcome& outcome() const { return outcome_; }
 

@@ -46,7 +46,10 @@ class BackupStore final : public DenseStore {
   bool serving() const override { return store_->serving(); }
   absl::StatusOr<ChunkState> Copy(int chunk) const override { return store_->Copy(chunk); }
   void Admit(int worker, uint64_t incarnation) override { store_->Admit(worker, incarnation); }
-  bool Expel(int worker) override { return store_->Expel(worker); }
+  void End(const PushKey& key, int chunks, int shards) override {
+    store_->End(key, chunks, shards);
+  }
+  std::optional<LastPush> Expel(int worker) override { return store_->Expel(worker); }
   absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override {
     return store_->Apply(chunk, push, out);
   }
