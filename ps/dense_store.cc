@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <set>
+#include <cmath>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -42,7 +42,10 @@ void CopyRows(const EmbeddingTable& table, int64_t width, ChunkState* state) {
 class DenseStoreImpl final : public DenseStore {
  public:
   explicit DenseStoreImpl(Options options)
-      : options_(std::move(options)), chunks_(options_.chunks.size()) {}
+      : options_(std::move(options)), chunks_(options_.chunks.size()) {
+    std::map<int, int> seen;
+    for (const Chunk& chunk : options_.chunks) row_chunks_.push_back(seen[chunk.table]++);
+  }
 
   absl::Status Fill(int chunk, std::span<const float> parameters) override;
   absl::Status Restore(int chunk, ChunkState state) override;
@@ -64,6 +67,8 @@ class DenseStoreImpl final : public DenseStore {
   absl::Status Check(int chunk, size_t elements) const;
   // Of a gradient: an update's length, or whole rows.
   absl::Status CheckGradient(int chunk, std::span<const float> gradient) const;
+  absl::Status CheckPush(int chunk, const Push& push) const;
+  absl::Status CheckPlace(int chunk, std::span<const uint64_t> keys) const;
   absl::Status CheckServing() const;
   bool HasRows(int chunk) const { return options_.chunks[chunk].rows(); }
   const EmbeddingTable::Options& TableOf(int chunk) const {
@@ -84,17 +89,18 @@ class DenseStoreImpl final : public DenseStore {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
 
   const Options options_;
+  std::vector<int> row_chunks_;  // by chunk: its number among those of its table here
   std::vector<Held> chunks_;
   std::atomic<size_t> filled_ = 0;
   mutable absl::Mutex mu_;                                // after a chunk's
   std::map<int, uint64_t> workers_ ABSL_GUARDED_BY(mu_);  // incarnations
+  std::map<int, LastPush> ended_ ABSL_GUARDED_BY(mu_);    // by worker: what End told last
 };
 
 absl::Status DenseStoreImpl::CheckIndex(int chunk) const {
   if (chunk >= 0 && chunk < static_cast<int>(chunks_.size())) return absl::OkStatus();
   return ConfigurationError(
       fmt::format("there is no chunk {}: this server holds {}", chunk, chunks_.size()));
-  std::map<int, LastPush> ended_ ABSL_GUARDED_BY(mu_);    // by worker: what End told last
 }
 
 absl::Status DenseStoreImpl::Check(int chunk, size_t elements) const {
@@ -109,8 +115,44 @@ absl::Status DenseStoreImpl::Check(int chunk, size_t elements) const {
 absl::Status DenseStoreImpl::CheckGradient(int chunk, std::span<const float> gradient) const {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   if (!HasRows(chunk)) return Check(chunk, gradient.size());
-  return Annotate(UnpackRows(gradient, TableOf(chunk).width).status(),
-                  fmt::format("chunk {}: ", chunk));
+  const auto packed = UnpackRows(gradient, TableOf(chunk).width);
+  if (!packed.ok()) return Annotate(packed.status(), fmt::format("chunk {}: ", chunk));
+  MUSTER_RETURN_IF_ERROR(CheckPlace(chunk, packed->keys));
+  thread_local KeyIndex index;
+  thread_local std::vector<uint32_t> numbers;
+  index.Clear();
+  index.Add(packed->keys, &numbers);
+  if (index.keys().size() == packed->keys.size()) return absl::OkStatus();
+  return ConfigurationError(fmt::format(
+      "chunk {}: {} rows came, but only {} different keys: the gradients of a key are to "
+      "be summed",
+      chunk, packed->keys.size(), index.keys().size()));
+}
+
+absl::Status DenseStoreImpl::CheckPlace(int chunk, std::span<const uint64_t> keys) const {
+  if (options_.servers == 0) return absl::OkStatus();
+  const int server = options_.chunks[chunk].server;
+  for (const uint64_t key : keys) {
+    const RowPlace place = PlaceOfRow(key, options_.servers);
+    if (place.server != server || place.chunk != row_chunks_[chunk])
+      return ConfigurationError(
+          fmt::format("chunk {}: key {} came, which belongs to chunk {} of the table on server {}, "
+                      "not to chunk {} on server {}",
+                      chunk, key, place.chunk, place.server, row_chunks_[chunk], server));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DenseStoreImpl::CheckPush(int chunk, const Push& push) const {
+  MUSTER_RETURN_IF_ERROR(CheckGradient(chunk, push.gradient));
+  if (!std::isfinite(push.learning_rate) || push.learning_rate < 0)
+    return ConfigurationError(
+        fmt::format("chunk {}: {} is no learning rate", chunk, push.learning_rate));
+  if (push.pulled < 0 || push.shares < 0)
+    return ConfigurationError(
+        fmt::format("chunk {}: a push was computed after {} updates, and is one of {} shares",
+                    chunk, push.pulled, push.shares));
+  return absl::OkStatus();
 }
 
 absl::Status DenseStoreImpl::CheckServing() const {
@@ -125,6 +167,7 @@ absl::StatusOr<std::unique_ptr<EmbeddingTable>> DenseStoreImpl::MakeRows(
   const EmbeddingTable::Options& options = TableOf(chunk);
   const auto width = static_cast<size_t>(options.width);
   MUSTER_ASSIGN_OR_RETURN(const PackedRows packed, UnpackRows(state.parameters, options.width));
+  MUSTER_RETURN_IF_ERROR(CheckPlace(chunk, packed.keys));
   for (const std::vector<float>& slot : state.slots)
     if (slot.size() != packed.rows.size())
       return ConfigurationError(fmt::format("chunk {}: a slot of {} rows has {} elements, not {}",
@@ -213,6 +256,7 @@ std::optional<DenseStore::LastPush> DenseStoreImpl::Expel(int worker) {
     if (found == workers_.end()) return std::nullopt;
     newest.incarnation = found->second;
     workers_.erase(found);
+    if (const auto end = ended_.extract(worker); !end.empty()) ended = end.mapped();
   }
   // Whoever was admitted still when it came to a chunk's lock is through with it by now.
   for (const Held& held : chunks_) {
@@ -259,7 +303,6 @@ Pushed DenseStoreImpl::PushLocked(int chunk, Held& held, const Push& push) {
   ChunkState& state = held.state;
   ChunkState::Last& last = state.last[push.key.worker];
   Pushed pushed;
-    if (const auto end = ended_.extract(worker); !end.empty()) ended = end.mapped();
   pushed.staleness = std::max<int64_t>(0, state.updates - push.pulled);
   pushed.applied = last.incarnation != push.key.incarnation || push.key.sequence > last.sequence;
   if (pushed.applied) {
@@ -322,7 +365,7 @@ std::vector<float> DenseStoreImpl::SumShares(int chunk, const ChunkState::Shares
 }
 
 absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const Push& push, std::span<float> out) {
-  MUSTER_RETURN_IF_ERROR(CheckGradient(chunk, push.gradient));
+  MUSTER_RETURN_IF_ERROR(CheckPush(chunk, push));
   MUSTER_RETURN_IF_ERROR(CheckServing());
   if (!out.empty()) MUSTER_RETURN_IF_ERROR(Check(chunk, out.size()));
   Held& held = chunks_[chunk];
@@ -336,7 +379,7 @@ absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const Push& push, std::s
 }
 
 absl::StatusOr<Pushed> DenseStoreImpl::Replay(int chunk, const Push& push, int64_t number) {
-  MUSTER_RETURN_IF_ERROR(CheckGradient(chunk, push.gradient));
+  MUSTER_RETURN_IF_ERROR(CheckPush(chunk, push));
   Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);
   if (!held.filled) return absl::UnavailableError(fmt::format("chunk {} holds nothing yet", chunk));
@@ -364,6 +407,7 @@ absl::StatusOr<int64_t> DenseStoreImpl::PullRows(int chunk, std::span<const uint
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   if (!HasRows(chunk))
     return ConfigurationError(fmt::format("chunk {} is of no embedding table", chunk));
+  MUSTER_RETURN_IF_ERROR(CheckPlace(chunk, keys));
   MUSTER_RETURN_IF_ERROR(CheckServing());
   const Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);

@@ -63,6 +63,9 @@ class DenseStore {
     std::vector<Chunk> chunks;                           // of this server
     std::vector<RuleSpec> rules;                         // by optimizer
     std::map<int, EmbeddingTable::Options> tables = {};  // by Chunk::table
+    // All there are: keys of another server's chunk, or of another chunk, are refused. 0: they are
+    // not looked at.
+    int servers = 0;
   };
   static std::unique_ptr<DenseStore> Make(Options options);
   virtual ~DenseStore() = default;

@@ -275,7 +275,8 @@ void ShardHostImpl::ServePrimary(Run& run, DataConnection& connection) {
 // ---- state
 
 StorePtr ShardHostImpl::MakeStoreLocked(int shard) const {
-  StorePtr store = DenseStore::Make({spec_.layout.chunks[shard], spec_.rules, spec_.tables});
+  StorePtr store = DenseStore::Make({spec_.layout.chunks[shard], spec_.rules, spec_.tables,
+                                     static_cast<int>(spec_.layout.chunks.size())});
   for (const auto& [worker, incarnation] : workers_) store->Admit(worker, incarnation);
   return store;
 }
@@ -291,8 +292,8 @@ void ShardHostImpl::SetWorkers(WorkersVersion version,
     for (const auto& [shard, store] : stores_)
       if (const auto push = store->Expel(worker)) lost_pushes_.push_back({shard, worker, *push});
   }
-  for (const auto& [worker, incarnation] : incarnations)
   while (lost_pushes_.size() > kMostLostPushes) lost_pushes_.pop_front();
+  for (const auto& [worker, incarnation] : incarnations)
     for (const auto& [shard, store] : stores_) store->Admit(worker, incarnation);
   workers_ = incarnations;
 }

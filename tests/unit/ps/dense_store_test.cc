@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <cmath>
 #include <numeric>
 #include <thread>
 
@@ -101,8 +102,8 @@ TEST_F(DenseStoreTest, ALostWorkersLatePushIsRefused) {
   Fill();
   EXPECT_TRUE(Push(0, {0, kLife, 1}, 1).ok());
   EXPECT_TRUE(store_->Expel(0)) << "one of three chunks has its push";
-  EXPECT_TRUE(absl::IsAborted(Push(1, {0, kLife, 1}, 1).status()));
   EXPECT_FALSE(store_->Expel(0)) << "it is gone";
+  EXPECT_TRUE(absl::IsAborted(Push(1, {0, kLife, 1}, 1).status()));
   store_->Admit(0, kLife + 1);
   EXPECT_TRUE(absl::IsAborted(Push(1, {0, kLife, 1}, 1).status()));
   EXPECT_TRUE(Push(0, {0, kLife + 1, 1}, 1)->applied) << "another process counts anew";
@@ -110,6 +111,58 @@ TEST_F(DenseStoreTest, ALostWorkersLatePushIsRefused) {
   store_->Admit(0, kLife + 2);
   EXPECT_FALSE(store_->Expel(0)) << "it has pushed nothing";
   EXPECT_FALSE(store_->Expel(5));
+}
+
+TEST_F(DenseStoreTest, RefusesAPushThatCannotBeMeant) {
+  Fill();
+  for (const int chunk : {0, 1, 2}) ASSERT_TRUE(Push(chunk, {0, kLife, 1}, 2).ok());
+  const auto before = *store_->Copy(0);
+  const std::vector<float> gradient(4, 1);
+  const auto expect_refused = [&](DenseStore::Push push, const std::string& sentence) {
+    push.key = {0, kLife, 2};
+    push.gradient = gradient;
+    for (const auto& pushed :
+         {store_->Apply(0, push, {}), store_->Replay(0, push, before.updates + 1)}) {
+      EXPECT_EQ(ExitCodeOf(pushed.status()), ExitCode::kConfiguration) << pushed.status();
+      EXPECT_THAT(std::string(Message(pushed.status())), HasSubstr(sentence));
+    }
+    EXPECT_EQ(*store_->Copy(0), before);
+  };
+  expect_refused({.learning_rate = -0.5}, "chunk 0: -0.5 is no learning rate");
+  expect_refused({.learning_rate = std::nan("")}, "nan is no learning rate");
+  expect_refused({.learning_rate = HUGE_VAL}, "inf is no learning rate");
+  expect_refused({.pulled = -1}, "after -1 updates");
+  expect_refused({.shares = -3}, "one of -3 shares");
+  EXPECT_TRUE(Push(0, {0, kLife, 2}, 2)->applied);
+}
+
+TEST_F(DenseStoreTest, TellsWhatALostWorkerLeft) {
+  using Left = DenseStore::LastPush;
+  Fill();
+  // Chunk 1 has frozen parameters: it is never pushed, and no part of any push.
+  ASSERT_TRUE(Push(0, {0, kLife, 1}, 1).ok());
+  ASSERT_TRUE(Push(2, {0, kLife, 1}, 1).ok());
+  store_->End({0, kLife, 1}, 2, 3);
+  EXPECT_EQ(store_->Expel(0), (Left{kLife, 1, 2, 2, 3})) << "a whole one";
+  // Two optimizers, each with pushes of its own: the newest counts.
+  store_->Admit(0, kLife + 1);
+  for (const int chunk : {0, 1}) ASSERT_TRUE(Push(chunk, {0, kLife + 1, 1}, 1).ok());
+  store_->End({0, kLife + 1, 1}, 2, 1);
+  ASSERT_TRUE(Push(2, {0, kLife + 1, 2}, 1).ok());
+  store_->End({0, kLife + 1, 2}, 1, 1);
+  EXPECT_EQ(store_->Expel(0), (Left{kLife + 1, 2, 1, 1, 1}));
+  // Not all of it came, or it never ended.
+  store_->Admit(0, kLife + 2);
+  for (const uint64_t push : {1, 2}) ASSERT_TRUE(Push(0, {0, kLife + 2, push}, 1).ok());
+  ASSERT_TRUE(Push(1, {0, kLife + 2, 1}, 1).ok());
+  store_->End({0, kLife + 2, 2}, 2, 1);
+  EXPECT_EQ(store_->Expel(0), (Left{kLife + 2, 2, 1, 2, 1}));
+  store_->Admit(0, kLife + 3);
+  store_->End({0, kLife + 3, 1}, 1, 1);
+  EXPECT_EQ(store_->Expel(0), std::nullopt) << "nothing of it is here";
+  store_->Admit(0, kLife + 4);
+  ASSERT_TRUE(Push(0, {0, kLife + 4, 1}, 1).ok());
+  EXPECT_EQ(store_->Expel(0), (Left{kLife + 4, 1, 1, 0, 0})) << "what ended was another one's";
 }
 
 TEST_F(DenseStoreTest, ACopyRestoredElsewhereGoesOnTheSame) {

@@ -233,6 +233,21 @@ TEST_F(PushPullTest, WhatDoesNotFitIsToldAndChangesNothing) {
   other.body[0] = 9;
   EXPECT_THAT(answer(other, false), HasSubstr("damaged"));
   EXPECT_THAT(answer(EncodeOpen(kOpen, 1 << 20), false), HasSubstr("payload of 1048576 bytes"));
+  EXPECT_THAT(answer(EncodeRequest({.push = true, .share = 0, .shares = 1u << 30}, 16)),
+              HasSubstr("share 0 of 1073741824"));
+  EXPECT_THAT(answer(EncodeRequest({.chunk = 0, .push = true, .learning_rate = -1}, 0)),
+              HasSubstr("payload of 0 bytes, not 16"));
+  EXPECT_THAT(answer(EncodeRequest({.chunk = 0, .push = true, .rows = true}, 16)),
+              HasSubstr("chunk 0 is of no embedding table"));
+  EXPECT_THAT(answer(EncodeEnd({1, 4, 1})), HasSubstr("4 chunks of 3"));
+  EXPECT_THAT(answer(EncodeEnd({1, 0, 1})), HasSubstr("0 chunks of 3"));
+  // Each bit of a header is looked after.
+  const FrameHeader good = EncodeRequest({.chunk = 0, .pull = true}, 0);
+  for (size_t bit = 0; bit < 8 * sizeof good; bit += 7) {
+    FrameHeader flipped = good;
+    reinterpret_cast<unsigned char*>(&flipped)[bit / 8] ^= 1 << bit % 8;
+    EXPECT_THAT(answer(flipped), HasSubstr("damaged")) << bit;
+  }
   for (int c = 0; c < 3; ++c) EXPECT_EQ(store_->Copy(c)->updates, 0);
 }
 

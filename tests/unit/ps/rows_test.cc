@@ -166,6 +166,48 @@ TEST_F(RowStore, RefusesWhatIsNoRows) {
   EXPECT_FALSE(store_->PullRows(0, std::vector<uint64_t>{1}, few).ok());
 }
 
+// The first key from `key` on that is at home there.
+uint64_t KeyAt(int server, int chunk, uint64_t key = 0) {
+  while (true) {
+    const RowPlace place = PlaceOfRow(key, 2);
+    if (place.server == server && place.chunk == chunk) return key;
+    ++key;
+  }
+}
+
+TEST(RowPlaces, AKeyOfAnotherChunkOrTwiceInAPushIsRefused) {
+  std::vector<Chunk> chunks = {{1, 0, 4, 0}};
+  for (int c = 0; c < kRowChunks; ++c) chunks.push_back({1, 0, 0, 0, 1});
+  const auto store = DenseStore::Make({chunks, {SgdSpec{}}, {{1, OptionsOf(SgdSpec{})}}, 2});
+  store->Admit(0, kLife);
+  ASSERT_TRUE(store->Fill(0, std::vector<float>(4)).ok());
+  for (int c = 1; c <= kRowChunks; ++c) ASSERT_TRUE(store->Fill(c, {}).ok());
+  const uint64_t own = KeyAt(1, 2), second = KeyAt(1, 2, own + 1);
+  const auto packed = [](std::vector<uint64_t> keys) {
+    return PackRows(keys, std::vector<float>(keys.size() * kWidth, 1));
+  };
+  const auto push = [&](const std::vector<uint64_t>& keys, uint64_t sequence) {
+    const std::vector<float> rows = packed(keys);
+    return store->Apply(3, {{0, kLife, sequence}, 0, 0.5, rows}, {}).status();
+  };
+  ASSERT_TRUE(push({own, second}, 1).ok());
+  const auto before = *store->Copy(3);
+  for (const uint64_t other : {KeyAt(0, 2), KeyAt(1, 5)}) {
+    const std::string sentence = fmt::format("key {} came, which belongs to chunk", other);
+    EXPECT_THAT(std::string(push({own, other}, 2).message()), HasSubstr(sentence));
+    std::vector<float> rows(kWidth);
+    EXPECT_THAT(std::string(store->PullRows(3, {&other, 1}, rows).status().message()),
+                HasSubstr(sentence));
+    ChunkState state;
+    state.parameters = packed({other});
+    EXPECT_THAT(std::string(store->Restore(3, state).message()), HasSubstr(sentence));
+  }
+  EXPECT_THAT(std::string(push({own, second, own}, 2).message()),
+              HasSubstr("chunk 3: 3 rows came, but only 2 different keys"));
+  EXPECT_EQ(*store->Copy(3), before);
+  EXPECT_TRUE(push({own}, 2).ok());
+}
+
 // ---- Over connections
 
 // Two ps tasks, each the other's backup or none.
