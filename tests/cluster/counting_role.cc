@@ -2,8 +2,8 @@
 // batch takes exactly 1 from every element of every parameter, so the parameters tell how many
 // pushes they hold, and an element that differs from the others was torn. It also takes 1 from the
 // row of each of its examples in the table "seen", which so tells how often each example was used.
-// Each batch that is pushed is written to $MUSTER_TEST_DIR/used-<pid>, a line of example numbers. It
-// shows, reports and measures one thing of each kind, as TensorBoard gets it.
+// Each batch that is pushed is written to $MUSTER_TEST_DIR/used-<pid>, a line of example numbers.
+// It shows, reports and measures one thing of each kind, as TensorBoard gets it.
 //
 // program_args: "examples" (64), "rows" (1000) of the large parameter with 300 columns, "sleep_ms"
 // for each batch.

@@ -156,6 +156,8 @@ class CountingTest(ParameterServerTest):
         os.kill(pid, number)
         return pid
 
+
+class Counting(CountingTest):
     def test_each_example_once_and_every_update_whole(self):
         self.finish([self.start_counting()])
         self.check_exact()
@@ -183,6 +185,7 @@ class CountingTest(ParameterServerTest):
         self.assertEqual(sorted(used), list(range(EXAMPLES)))
         updates = self.updates(self.steps)
         if exact_updates:
+            self.assertGreaterEqual(min(self.row_updates(self.steps)), self.epochs)
             # Every accepted update is there, once; those that a killed worker left in part are counted.
             self.assertEqual(min(updates), self.steps, updates)
             self.assertLessEqual(max(updates), self.steps + servers["torn_pushes"] + servers["repeated_examples"] // BATCH, updates)
@@ -219,7 +222,8 @@ class CountingTest(ParameterServerTest):
         wait_until("a successor", lambda: task_pids(launch).get("ps:0", before) != before)
         got = self.check_after(launch, exact_updates=True)
         # Nobody was lost but a server: nothing is repeated, nothing torn.
-        self.assertEqual(list(self.updates(self.steps)), [self.steps])
+        self.check_nothing_lost()
+        self.assertEqual(got["parameter_server"]["torn_pushes"], 0)
         self.assertEqual(got["parameter_server"]["repeated_examples"], 0)
 
     def test_each_server_in_turn(self):
@@ -229,19 +233,30 @@ class CountingTest(ParameterServerTest):
         wait_until("ps 0 is the backup of both", lambda: len(re.findall("ps 0 is backup of shard . again", launch.output())) == 2, 60)
         self.kill(launch, "ps:1")
         self.check_after(launch, exact_updates=True)
-        self.assertEqual(list(self.updates(self.steps)), [self.steps])
+        self.check_nothing_lost()
 
     def test_a_server_without_a_backup_is_killed(self):
         launch = self.start_counting()
         wait_until("a checkpoint", lambda: checkpoints(self.model_dir) or launch.popen.poll() is not None)
+        self.wait_steps(launch, sum(self.used().values()) // BATCH + 8)
         self.kill(launch, "ps:1")
         got = self.check_after(launch, exact_updates=False)
-        lost = got["parameter_server"]["lost_updates"]
-        updates = self.updates(self.steps)
         # One server's part went back to the checkpoint, the other's did not.
-        self.assertEqual(max(updates), self.steps)
-        self.assertEqual(min(updates), self.steps - lost, updates)
-        self.assertRegex(launch.output(), rf"shard 1 is restored as it was after step \d+: {lost} updates? of it (is|are) lost")
+        lost = self.check_lost()
+        self.assertEqual(max(self.updates(self.steps)), self.steps)
+        self.assertEqual(got["parameter_server"]["torn_pushes"], 0)
+        told = sum(map(int, re.findall(r"shard 1 is restored as it was after step \d+: (\d+) updates of it are lost", launch.output())))
+        late = len(re.findall("was told after a shard that had it went back", launch.output()))
+        self.assertEqual(told + late, lost, launch.output())
+
+    def test_servers_without_a_backup_are_killed_again_and_again(self):
+        launch = self.start_counting(epochs=16)
+        for loss, task in enumerate(["ps:0", "ps:1", "ps:1", "ps:0"]):
+            self.wait_steps(launch, 30 * (loss + 1))
+            self.kill(launch, task)
+            wait_until("it is restored", lambda: launch.output().count("is restored as it was") > loss or launch.popen.poll() is not None, 30)
+        self.check_after(launch, exact_updates=False)
+        self.assertGreater(self.check_lost(), 0)
 
     def test_no_staleness_and_a_server_is_killed(self):
         launch = self.start_counting(section={"max_staleness": 0})
@@ -249,7 +264,7 @@ class CountingTest(ParameterServerTest):
         self.kill(launch, "ps:1")
         self.steps //= 2  # of global batches
         self.check_after(launch, exact_updates=False)
-        self.assertEqual(list(self.updates(self.steps)), [self.steps])
+        self.check_nothing_lost()
 
     def test_no_staleness_and_a_worker_is_killed(self):
         launch = self.start_counting(section={"max_staleness": 0})
@@ -257,31 +272,44 @@ class CountingTest(ParameterServerTest):
         self.kill(launch, "worker:0")
         self.steps //= 2
         self.check_after(launch, exact_updates=False)
-        self.assertEqual(list(self.updates(self.steps)), [self.steps])
+        self.check_nothing_lost()
 
-    def test_a_frozen_server_wakes_after_it_was_replaced(self):
-        """Without a supervisor: the backup takes over, and what the frozen one does then changes nothing."""
+    def freeze_a_server(self, replicas, heartbeat):
+        """Without a supervisor: ps 0 sleeps until the others know that it is lost, and wakes."""
         cluster = self.cluster(2, ps=2)
-        keys = {"program": "counting", "program_args": {"examples": EXAMPLES, "sleep_ms": 30}, "global_batch_size": 2 * BATCH, "epochs": 20,
-                "max_steps": None, "timeouts": {"heartbeat": 2}}
-        job = self.ps_job(parameter_server={"replicas": 2, "chunk_bytes": 65536}, **keys)
-        self.steps = 20 * EXAMPLES // BATCH
+        self.epochs = 20
+        self.steps = self.epochs * EXAMPLES // BATCH
+        keys = {"program": "counting", "program_args": {"examples": EXAMPLES, "sleep_ms": 30}, "global_batch_size": 2 * BATCH,
+                "epochs": self.epochs, "max_steps": None, "timeouts": {"heartbeat": heartbeat}, "checkpoint": {"every_steps": 24}}
+        job = self.ps_job(parameter_server={"replicas": replicas, "chunk_bytes": 65536}, **keys)
         environment = {"MUSTER_TEST_DIR": str(self.used_dir)}
         (self.dir / "bin").mkdir()
         os.symlink((BIN / "../tests/counting_role").resolve(), self.dir / "bin" / "muster-chief")
         chief = self.start(cluster, "chief:0", job, environment=environment, binary=self.dir / "bin" / "muster-chief")
         workers = [self.start(cluster, f"worker:{i}", job, environment=environment, binary="../tests/counting_role") for i in range(2)]
         servers = [self.start(cluster, f"ps:{i}", job) for i in range(2)]
-        self.wait_steps(chief, 20)
+        self.wait_steps(chief, 40)
         servers[0].signal(signal.SIGSTOP)
-        at = sum(self.used().values())
-        # Pushes wait until the backup has taken over, and go on.
-        wait_until("training goes on", lambda: sum(self.used().values()) > at + 20 * BATCH, 30)
-        # It comes back as a server without state, which the others bring up to date.
+        if replicas == 2:
+            # Pushes wait until the backup has taken over, and go on.
+            at = sum(self.used().values())
+            wait_until("training goes on", lambda: sum(self.used().values()) > at + 20 * BATCH, 30)
+        else:
+            chief.wait_for("it waits for ps 0 to come back")
+        # It comes back as a server without state, which the others bring up to date, or the chief restores.
         servers[0].signal(signal.SIGCONT)
         self.finish([chief, *workers, *servers], 90)
-        self.assertEqual(list(self.updates(self.steps)), [self.steps])
         self.assertEqual(result(self.model_dir)["parameter_server"]["updates"], self.steps)
+
+    def test_a_frozen_server_wakes_after_it_was_replaced(self):
+        """The backup has taken over, and what the frozen one does then changes nothing."""
+        self.freeze_a_server(replicas=2, heartbeat=2)
+        self.check_nothing_lost()
+
+    def test_a_frozen_server_without_a_backup_wakes(self):
+        """What it held is restored, and what is lost is counted: it brings nothing of its own."""
+        self.freeze_a_server(replicas=1, heartbeat=2)
+        self.check_lost()
 
 
 if __name__ == "__main__":
