@@ -399,14 +399,12 @@ absl::Status DirectorImpl::Advance(bool* through) {
     save_wanted_ = start_.checkpoints != nullptr && saved_step_ != step;
   }
   if ((save_wanted_ || cut_for_histograms_) && save_ == nullptr) {
-    if (cut_wanted_at_ == MonotonicTime()) cut_wanted_at_ = Clock::now();
+    if (!cut_wanted_at_) cut_wanted_at_ = Clock::now();
     if (!quiet) {
       SayWaiting(fmt::format("{} before the state is saved", out));
       return absl::OkStatus();
     }
-    const absl::Status cut = TryCut();
-    if (!save_wanted_ && !cut_for_histograms_) cut_wanted_at_ = MonotonicTime();
-    MUSTER_RETURN_IF_ERROR(cut);
+    MUSTER_RETURN_IF_ERROR(TryCut());
   }
   if (stop) {
     if (!quiet || save_ != nullptr || save_wanted_) return absl::OkStatus();

@@ -189,7 +189,9 @@ class DirectorImpl final : public Director,
   std::unique_ptr<Save> save_;  // under way
   std::thread saver_;
   int64_t saved_step_ = -1;
-  MonotonicTime epoch_start_, step_time_, pass_start_, cut_wanted_at_, next_line_;
+  // Since when the state is to be saved; until it was read whole, or was given up.
+  std::optional<MonotonicTime> cut_wanted_at_;
+  MonotonicTime epoch_start_, step_time_, pass_start_, next_line_;
   int64_t parts_told_ = -1;
   // Since the last summary, by worker: the means of its pushes, and the largest of all.
   std::map<int, std::pair<std::vector<double>, int64_t>> staleness_;

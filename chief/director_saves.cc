@@ -87,12 +87,12 @@ absl::Status DirectorImpl::TryCut() {
   return absl::OkStatus();
 }
 
-// A ps that is lost changes the view, with which it is tried again. What is not served at all is
-// waited for as long as a save may take.
+// A ps that is lost changes the view, with which it is tried again, as long as a save may take: so
+// is what is not served at all. REQUIRES: cut_wanted_at_.
 absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
   if (!ShardClient::MayRetry(why)) return why;
   const Duration deadline = options_.job.timeouts.phase[static_cast<int>(Phase::kSave)];
-  if (Clock::now() - cut_wanted_at_ < deadline) {
+  if (Clock::now() - *cut_wanted_at_ < deadline) {
     SayWaiting(fmt::format("a copy of all shards ({})", Message(why)));
     return absl::OkStatus();
   }
@@ -101,6 +101,7 @@ absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
   if (stop_ || table_->through()) return failed;
   LogWarning("{}; training goes on", Message(failed));
   save_wanted_ = cut_for_histograms_ = false;
+  cut_wanted_at_.reset();
   return absl::OkStatus();
 }
 
@@ -149,13 +150,14 @@ absl::Status DirectorImpl::TakeSave() {
   }
   saver_.join();
   const std::unique_ptr<Save> save = std::move(save_);
+  if (!save->discard && save->must && ShardClient::MayRetry(save->status)) {
+    save_wanted_ = save->write;
+    saved_step_ = -1;
+    return GiveUpCut(save->status);
+  }
+  cut_wanted_at_.reset();
   if (save->discard) return absl::OkStatus();
   if (!save->status.ok()) {
-    if (save->must && ShardClient::MayRetry(save->status)) {
-      save_wanted_ = save->write;
-      saved_step_ = -1;
-      return GiveUpCut(save->status);
-    }
     if (save->must) return NotSaved(save->state.step, save->status);
     LogWarning("{}; training goes on", Message(NotSaved(save->state.step, save->status)));
     return absl::OkStatus();

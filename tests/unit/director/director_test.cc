@@ -151,6 +151,46 @@ TEST(Director, StopsOnRequestWithEverythingSaved) {
   EXPECT_EQ(cluster.notes().saves[0].state.step, cluster.notes().told.back().step);
 }
 
+// A deadline that is shorter than the machine has been up, and longer than any save here.
+Job SavingJob(const Json& parameter_server = Json::object()) {
+  Job job = SmallJob(parameter_server);
+  job.timeouts.phase[static_cast<int>(Phase::kSave)] = std::chrono::seconds(20);
+  return job;
+}
+
+TEST(Director, TakesTheLastCopyAgainWhereItCouldNotBeRead) {
+  for (const bool stopped : {false, true}) {
+    Job job = SavingJob();
+    if (stopped) job.epochs = 1000;
+    FakeCluster cluster({.job = job});
+    cluster.ps(1).FailReads(1);
+    cluster.Start();
+    if (stopped) {
+      cluster.AwaitThat([&] { return cluster.notes().steps() >= 15; });
+      cluster.director().RequestStop();
+    }
+    const absl::Status status = cluster.Await();
+    EXPECT_TRUE(stopped ? absl::IsCancelled(status) : status.ok()) << Message(status);
+    ExpectConsistentSaves(cluster.notes());
+    absl::MutexLock lock(&cluster.notes().mu);
+    ASSERT_EQ(cluster.notes().saves.size(), 1u);
+    EXPECT_EQ(cluster.notes().saves[0].state.step, cluster.notes().told.back().step);
+  }
+}
+
+TEST(Director, DoesNotTakeTheLastCopyForEver) {
+  Job job = SavingJob();
+  job.timeouts.phase[static_cast<int>(Phase::kSave)] = std::chrono::milliseconds(300);
+  FakeCluster cluster({.job = job});
+  cluster.ps(0).FailReads(1 << 30);
+  cluster.Start();
+  const absl::Status status = cluster.Await();
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kRetryable);
+  EXPECT_NE(Message(status).find("the state after step 40 could not be saved: Read of ps 0"),
+            std::string::npos)
+      << Message(status);
+}
+
 TEST(Director, ALostWorkersWorkIsDoneByOthers) {
   FakeCluster cluster({.job = SmallJob(), .workers = 3, .train = 600});
   cluster.Start();

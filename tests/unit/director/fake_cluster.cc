@@ -195,6 +195,21 @@ std::string FakePs::record() const {
   return record_;
 }
 
+void FakePs::FailReads(int count) {
+  absl::MutexLock lock(&mu_);
+  failing_reads_ = count;
+}
+
+void FakePs::HoldReads(bool hold) {
+  absl::MutexLock lock(&mu_);
+  hold_reads_ = hold;
+}
+
+int FakePs::reads() const {
+  absl::MutexLock lock(&mu_);
+  return reads_;
+}
+
 grpc::Status FakePs::Create(grpc::ServerContext*, const proto::CreateRequest* request,
                             proto::CreateReply* reply) {
   absl::MutexLock lock(&mu_);
@@ -249,11 +264,20 @@ grpc::Status FakePs::Cut(grpc::ServerContext*, const proto::CutRequest* request,
   return grpc::Status::OK;
 }
 
-grpc::Status FakePs::Read(grpc::ServerContext*, const proto::ReadRequest* request,
+grpc::Status FakePs::Read(grpc::ServerContext* context, const proto::ReadRequest* request,
                           grpc::ServerWriter<proto::ChunkContent>* writer) {
   proto::ChunkContent content;
   {
     absl::MutexLock lock(&mu_);
+    ++reads_;
+    while (hold_reads_ && !context->IsCancelled())
+      mu_.AwaitWithTimeout(absl::Condition(
+                               +[](bool* hold) { return !*hold; }, &hold_reads_),
+                           absl::Milliseconds(20));
+    if (failing_reads_ > 0) {
+      --failing_reads_;
+      return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the copy is gone");
+    }
     const auto cut = cuts_.find(request->name());
     if (cut == cuts_.end() || !cut->second.contains(request->shard()))
       return grpc::Status(grpc::StatusCode::UNAVAILABLE, "no such copy");
@@ -410,7 +434,11 @@ void FakeCluster::Start(uint32_t epoch, std::optional<checkpoint::Snapshot> rest
   start.restore = std::move(restore);
   start.observers = {&notes_};
   start.checkpoints = &notes_;
-  run_ = std::thread([this, start] { outcome_ = director_->Run(start); });
+  over_ = false;
+  run_ = std::thread([this, start] {
+    outcome_ = director_->Run(start);
+    over_ = true;
+  });
 }
 
 void FakeCluster::RestartChief(std::optional<checkpoint::Snapshot> restore) {
@@ -423,6 +451,8 @@ void FakeCluster::RestartChief(std::optional<checkpoint::Snapshot> restore) {
 }
 
 absl::Status FakeCluster::Await() {
+  AwaitThat([this] { return over_.load(); });
+  if (!over_) director_->Abort(ProgramError("the job did not end"));
   run_.join();
   for (auto& [index, worker] : workers_) {
     // They hear that all is done; where it failed, they are ended.

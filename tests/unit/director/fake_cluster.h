@@ -42,6 +42,11 @@ class FakePs final : public proto::ParameterServer::Service {
   void SetSynced(std::vector<int> shards);
   std::map<int, uint64_t> workers() const;
   std::string record() const;
+  // The next `count` copies that are to be read have gone: as of a process that was replaced.
+  void FailReads(int count);
+  // Copies are not read until they may be.
+  void HoldReads(bool hold);
+  int reads() const;  // that were begun
 
   grpc::Status Create(grpc::ServerContext*, const proto::CreateRequest*,
                       proto::CreateReply*) override;
@@ -76,6 +81,8 @@ class FakePs final : public proto::ParameterServer::Service {
   std::map<int, uint64_t> workers_ ABSL_GUARDED_BY(mu_);
   std::string record_ ABSL_GUARDED_BY(mu_);
   std::vector<int> synced_ ABSL_GUARDED_BY(mu_);
+  int reads_ ABSL_GUARDED_BY(mu_) = 0, failing_reads_ ABSL_GUARDED_BY(mu_) = 0;
+  bool hold_reads_ ABSL_GUARDED_BY(mu_) = false;
   std::unique_ptr<rpc::Server> server_;
 };
 
@@ -121,7 +128,7 @@ class FakeCluster {
   // Everybody that is there is admitted by a new chief; the old one is gone in the middle of it
   // all.
   void RestartChief(std::optional<checkpoint::Snapshot> restore = {});
-  absl::Status Await();  // the end of Run
+  absl::Status Await();  // the end of Run, which has to come
   // Until `condition` holds.
   void AwaitThat(const std::function<bool()>& condition);
 
@@ -161,6 +168,7 @@ class FakeCluster {
   std::unique_ptr<Director> director_;
   std::unique_ptr<rpc::Server> server_;
   std::thread run_;
+  std::atomic<bool> over_ = false;  // Run has returned
   absl::Status outcome_;
   std::map<int, std::unique_ptr<Worker>> workers_;
   mutable absl::Mutex mu_;
