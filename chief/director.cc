@@ -266,8 +266,9 @@ bool DirectorImpl::SettledLocked() const {
   return view_.number() != 0 && current_view_ == view_.number() && Complete(placements_);
 }
 
+// What the servers hold is the state after the last step that was told.
 bool DirectorImpl::QuietLocked() const {
-  return SettledLocked() && table_->quiet() && !table_->has_completed();
+  return SettledLocked() && table_->between_steps() && !table_->has_completed();
 }
 
 absl::Status DirectorImpl::Run(const DirectorStart& start) {
@@ -367,7 +368,7 @@ void DirectorImpl::UpdateGateLocked() {
   gate.closed = stop_ || (wanted && save_ == nullptr);
   // An epoch's end is looked at before the next one's first lease.
   gate.last_epoch = at.epoch;
-  if (!table_->quiet() || table_->has_completed() || validation_due_ || test_due_)
+  if (!table_->between_steps() || table_->has_completed() || validation_due_ || test_due_)
     gate.last_epoch = table_->gate().last_epoch.value_or(at.epoch);
   if (start_.checkpoints != nullptr && options_.job.checkpoint.every_steps) {
     const int64_t every = *options_.job.checkpoint.every_steps;

@@ -439,8 +439,8 @@ void WorkTable::OfferShare(int worker, int index, bool again, proto::NextReply* 
 
 // ---- The director's
 
-bool WorkTable::quiet() const {
-  return !Adopting() && leases_.held().empty() && leases_.returned().empty() && !step_ && !pass_;
+bool WorkTable::between_steps() const {
+  return !Adopting() && leases_.held().empty() && leases_.returned().empty() && !step_;
 }
 
 std::string WorkTable::WhoIsOut() const {

@@ -92,13 +92,14 @@ class WorkTable {
   bool has_completed() const { return !completed_.empty(); }
   LeaseTable::Gate gate() const { return leases_.gate(); }
   void set_gate(const LeaseTable::Gate& gate) { leases_.set_gate(gate); }
-  // Nothing is out: the state is between two steps, and has no holes.
-  bool quiet() const;
+  // No lease of training is out: the state is between two steps, and has no holes. A pass changes
+  // nothing of it.
+  bool between_steps() const;
   std::string WhoIsOut() const;  // "worker 1 and worker 2"
   void SetDone() { done_ = true; }
   // Every worker pulls with its next lease.
   void PullAll();
-  // REQUIRES: quiet(). Without run_id, job, versions and what is due.
+  // REQUIRES: between_steps(). Without run_id, job, versions and what is due.
   checkpoint::TrainingState state() const;
   // Back to `state`: what is out is void.
   void GoBack(const checkpoint::TrainingState& state);
@@ -114,7 +115,7 @@ class WorkTable {
   const std::map<int, StalenessRecord>& staleness() const { return staleness_; }
   int64_t batches_per_epoch() const { return leases_.batches_per_epoch(); }
 
-  // ---- Passes. REQUIRES: quiet().
+  // ---- Passes. REQUIRES: between_steps().
   void StartPass(int split, int64_t examples, int64_t batch);
   void CancelPass();
   struct PassResult {

@@ -178,6 +178,31 @@ TEST(Director, TakesTheLastCopyAgainWhereItCouldNotBeRead) {
   }
 }
 
+// Nor does the pass wait for the copy, or the copy for the pass, for ever: what is to be saved at an
+// epoch's end while the copy before is still read.
+TEST(Director, TakesACopyWhileAPassIsMade) {
+  for (const bool lost : {false, true}) {
+    Job job = SavingJob();
+    job.summary.histograms_every_epochs = 1;
+    FakeCluster cluster({.job = job, .validation = 100});
+    cluster.ps(0).HoldReads(true);
+    cluster.notes().every_steps = lost ? 0 : 15;
+    if (lost) cluster.ps(0).FailReads(1);
+    cluster.Start();
+    cluster.AwaitThat([&] {
+      const auto counts = cluster.evaluated(1);
+      return counts == std::vector<int>(100, 1);
+    });
+    cluster.ps(0).HoldReads(false);
+    ASSERT_TRUE(cluster.Await().ok());
+    ExpectConsistentSaves(cluster.notes());
+    EXPECT_EQ(cluster.evaluated(1), std::vector<int>(100, 2));
+    absl::MutexLock lock(&cluster.notes().mu);
+    EXPECT_EQ(cluster.notes().saves.back().state.step, 40);
+    EXPECT_EQ(cluster.notes().epochs.size(), 4u);
+  }
+}
+
 TEST(Director, DoesNotTakeTheLastCopyForEver) {
   Job job = SavingJob();
   job.timeouts.phase[static_cast<int>(Phase::kSave)] = std::chrono::milliseconds(300);
