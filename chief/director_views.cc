@@ -289,6 +289,7 @@ void DirectorImpl::RestoredLocked(const std::vector<std::pair<int, int>>& target
       validation_due_ = kept_state_.validation_due;
       test_due_ = kept_state_.test_due;
       save_wanted_ = false;
+      if (saved_step_ > kept_state_.step) saved_step_ = -1;
       if (save_ != nullptr) save_->discard = true;  // of steps that are to come again
       report_start_ = true;
     }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "chief/work_table_impl.h"
 #include "common/base/logging.h"
@@ -44,15 +45,28 @@ WorkTable::WorkTable(const Options& options, const checkpoint::TrainingState& st
       // Steps of max_staleness 0 keep everybody together anyway.
       clocks_(synchronous() ? std::nullopt : options.max_staleness),
       ledger_(options.shards, state.step) {
-  GoBack(state);
-  era_ = 0;
+  SetState(state);
 }
 
 WorkTable::~WorkTable() = default;
 
+void WorkTable::SetState(const checkpoint::TrainingState& state) {
+  epoch_loss_sum_ = state.epoch_loss_sum;
+  epoch_examples_ = state.epoch_examples;
+  epoch_metric_sums_ = state.epoch_metric_sums;
+  epoch_metric_sums_.resize(options_.metric_sums);
+  const LeaseTable::Record at = leases_.ToRecord();
+  epoch_over_ = at.offset == 0;
+  epoch_steps_ = at.offset / options_.leases.batch;
+}
+
 void WorkTable::GoBack(const checkpoint::TrainingState& state) {
-  for (const auto& [id, held] : leases_.held())
-    if (!synchronous()) workers_[held.first].lost.insert(id);
+  if (from_record_)
+    for (auto& [index, worker] : workers_)
+      worker.is_void = worker.alive && worker.told && !worker.heard;
+  from_record_ = false;
+  told_shares_.clear();
+  told_holders_.clear();
   if (step_)
     for (size_t i = 0; i < step_->shares.size(); ++i)
       if (const int holder = step_->shares[i].holder; holder >= 0)
@@ -69,12 +83,7 @@ void WorkTable::GoBack(const checkpoint::TrainingState& state) {
   const LeaseTable::Gate gate = leases_.gate();
   leases_ = LeaseTable::FromRecord(options_.leases, record);
   leases_.set_gate(gate);
-  epoch_loss_sum_ = state.epoch_loss_sum;
-  epoch_examples_ = state.epoch_examples;
-  epoch_metric_sums_ = state.epoch_metric_sums;
-  epoch_metric_sums_.resize(options_.metric_sums);
-  epoch_over_ = record.offset == 0;
-  epoch_steps_ = record.offset / options_.leases.batch;
+  SetState(state);
   ++era_;
 }
 
@@ -85,9 +94,11 @@ void WorkTable::SetWorker(int worker, uint64_t incarnation, bool told) {
   if (state.alive && state.incarnation == incarnation) return;
   if (state.alive) LoseWorker(worker);
   // The same process that comes back still holds what it had.
-  std::set<int64_t> lost;
-  if (state.incarnation == incarnation) lost = std::move(state.lost);
-  state = Worker{.incarnation = incarnation, .alive = true, .told = told, .lost = std::move(lost)};
+  const Worker before = std::exchange(state, Worker());
+  if (before.incarnation == incarnation) state = {.is_void = before.is_void, .lost = before.lost};
+  state.incarnation = incarnation;
+  state.alive = true;
+  state.told = told;
   clocks_.Join(worker);
 }
 
@@ -131,7 +142,7 @@ void WorkTable::PullAll() {
 
 bool WorkTable::Abandoned(int worker) const {
   const auto found = workers_.find(worker);
-  return found != workers_.end() && !found->second.lost.empty();
+  return found != workers_.end() && (found->second.is_void || !found->second.lost.empty());
 }
 
 // ---- What was done
@@ -164,6 +175,8 @@ absl::Status WorkTable::Take(const proto::NextRequest& request) {
   if (adopting && !worker.heard)
     for (const int64_t id : request.held()) TakeHeld(index, id);
   worker.heard = true;
+  if (worker.is_void) worker.lost.insert(request.held().begin(), request.held().end());
+  worker.is_void = false;
   // What it was to forget and does not name, it has forgotten, or never knew.
   std::erase_if(worker.lost, [&](int64_t id) { return !Contains(request.held(), id); });
   if (adopting) HearThem();

@@ -101,7 +101,8 @@ class WorkTable {
   void PullAll();
   // REQUIRES: between_steps(). Without run_id, job, versions and what is due.
   checkpoint::TrainingState state() const;
-  // Back to `state`: what is out is void.
+  // Back to `state`: what is out is void, and what a restarted chief has heard, or waits to hear.
+  // REQUIRES: max_staleness 0.
   void GoBack(const checkpoint::TrainingState& state);
   int64_t steps() const { return leases_.completed(); }
   bool through() const { return leases_.done(); }
@@ -142,6 +143,7 @@ class WorkTable {
   };
   struct Share {
     int64_t begin = 0, end = 0;
+    bool is_void = false;    // whatever it has under way, which is not known, until it asks
     int holder = -1;
     bool given = false;
     std::optional<std::pair<int, proto::BatchDone>> done;  // by whom
@@ -159,6 +161,7 @@ class WorkTable {
   void TakeShare(int worker, const proto::BatchDone& done);
   void TakeHeld(int worker, int64_t id);
   void TakeEvaluated(const proto::EvaluationDone& done);
+  void SetState(const checkpoint::TrainingState& state);
   void AdoptShares();
   void Begin(const Lease& lease);
   void CompleteShares();

@@ -285,6 +285,43 @@ TEST(WorkTable, ServersThatGoBackMakeWhatIsOutVoid) {
 TEST(WorkTable, ClocksHoldTheFastestUp) {
   WorkTable::Options options = Asynchronous(1000, 10);
   options.max_staleness = 1;
+// The chief and a server were lost together: nobody waits for what a worker under way would tell,
+// and what others told is of servers that are no more.
+TEST(WorkTable, ServersThatGoBackMakeWhatWasToldVoid) {
+  const WorkTable::Options options = Synchronous(100, 10, 2);
+  WorkTable before(options, {});
+  Crew crew(&before, 2);
+  const checkpoint::TrainingState start = before.state();
+  const Json record = before.ToRecord();
+  const Reply shares[2] = {crew.Next(0), crew.Next(1)};
+  auto table = *WorkTable::FromRecord(options, record);
+  for (int worker = 0; worker < 2; ++worker) table->SetWorker(worker, 100 + worker, true);
+  table->HearThem();
+  // Worker 0 has done its share of the first step, worker 1 is in its push.
+  proto::NextRequest first;
+  first.mutable_worker()->set_worker(0);
+  first.set_want(true);
+  *first.add_done() = Crew::Done(shares[0]);
+  ASSERT_TRUE(table->Take(first).ok());
+  table->GoBack(start);
+  EXPECT_FALSE(table->Abandoned(0));
+  EXPECT_TRUE(table->Abandoned(1));
+  Crew after(table.get(), 2);
+  const Reply own = after.Next(0);
+  EXPECT_EQ(own.kind(), Reply::TRAIN);
+  EXPECT_EQ(own.step(), 1);
+  EXPECT_EQ(own.share(), 0) << "the servers do not have it any more";
+  EXPECT_TRUE(table->Abandoned(1)) << "until it asks";
+  const Reply others = after.Next(1);
+  EXPECT_EQ(others.share(), 1);
+  EXPECT_FALSE(table->Abandoned(1));
+  after.Finish(0, own);
+  after.Finish(1, others);
+  after.Next(0, false);
+  after.Next(1, false);
+  EXPECT_EQ(table->steps(), 1);
+}
+
   WorkTable table(options, {});
   Crew crew(&table, 2);
   const Reply slow = crew.Next(1);
