@@ -126,10 +126,10 @@ void DirectorImpl::BeatLocked(int task, const proto::BeatReply& reply) {
   for (const int shard : reply.synced()) {
     if (!Synced(task, shard, &placements_)) continue;
     changed = true;
-    view_.mutable_shards(shard)->set_backup_in_sync(true);
     LogInfo("ps {} is backup of shard {} again", placements_[shard].backup, shard);
   }
-  // No new view: the primary counts it in already.
+  // No new view: the primary counts it in already. Nor another one of this number, which a server
+  // that is told it again would refuse: the record says it.
   if (changed) NewRecordLocked();
 }
 

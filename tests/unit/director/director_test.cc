@@ -300,6 +300,50 @@ TEST(Director, WithTwoReplicasTheLossOfAServerLosesNothing) {
   EXPECT_EQ(cluster.director().record().lost_updates, 0);
 }
 
+// A backup is up to date before the chief hears that all have the view in which it is to be.
+TEST(Director, AViewIsTheSameHoweverOftenItIsTold) {
+  FakeCluster cluster({.job = SmallJob({{"replicas", 2}}), .train = 600});
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; });
+  cluster.LosePs(1);
+  cluster.ps(1).LoseViewAnswers(true);
+  cluster.ReturnPs(1);
+  cluster.AwaitThat([&] {
+    const proto::View views[2] = {cluster.ps(0).view(), cluster.ps(1).view()};
+    return views[1].number() == views[0].number() && views[1].shards(0).backup() == 1;
+  });
+  for (int shard = 0; shard < 2; ++shard) cluster.ps(1).Copy(shard, cluster.ps(0));
+  cluster.ps(0).SetSynced({0, 1});
+  cluster.AwaitThat([&] {
+    const Json record = Json::parse(cluster.ps(0).record());
+    return record["placements"] == Json::parse("[[0, 1, true], [0, 1, true]]");
+  });
+  cluster.ps(1).LoseViewAnswers(false);
+  const absl::Status status = cluster.Await();
+  EXPECT_TRUE(status.ok()) << Message(status);
+  EXPECT_EQ(cluster.value(0), 1200);
+  EXPECT_EQ(cluster.value(1), 1200);
+}
+
+TEST(Director, InSynchronousStepsTheLastStateIsSavedWhereServersWentBackBehindIt) {
+  FakeCluster cluster({.job = SmallJob({{"max_staleness", 0}}), .train = 100});
+  cluster.ps(0).HoldReads(true);
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.ps(0).reads() == 1; });
+  cluster.LosePs(1);
+  cluster.ReturnPs(1);
+  cluster.AwaitThat([&] {
+    absl::MutexLock lock(&cluster.notes().mu);
+    return cluster.notes().starts.size() == 2;
+  });
+  cluster.ps(0).HoldReads(false);
+  ASSERT_TRUE(cluster.Await().ok());
+  ExpectConsistentSaves(cluster.notes());
+  absl::MutexLock lock(&cluster.notes().mu);
+  ASSERT_EQ(cluster.notes().saves.size(), 1u);
+  EXPECT_EQ(cluster.notes().saves[0].state.step, 10);
+}
+
 TEST(Director, InSynchronousStepsAllServersGoBackTogether) {
   Job job = SmallJob({{"max_staleness", 0}});
   job.checkpoint.every_steps = 8;

@@ -205,6 +205,16 @@ void FakePs::HoldReads(bool hold) {
   hold_reads_ = hold;
 }
 
+void FakePs::LoseViewAnswers(bool lose) {
+  absl::MutexLock lock(&mu_);
+  lose_view_answers_ = lose;
+}
+
+proto::View FakePs::view() const {
+  absl::MutexLock lock(&mu_);
+  return view_;
+}
+
 int FakePs::reads() const {
   absl::MutexLock lock(&mu_);
   return reads_;
@@ -228,13 +238,17 @@ grpc::Status FakePs::SetView(grpc::ServerContext*, const proto::SetViewRequest* 
   absl::MutexLock lock(&mu_);
   EXPECT_TRUE(created_);
   EXPECT_GE(request->view().number(), view_.number());
-  if (request->view().number() != view_.number()) synced_.clear();
+  if (request->view().number() != view_.number())
+    synced_.clear();
+  else if (request->view().SerializeAsString() != view_.SerializeAsString())
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "there are two different views");
   view_ = request->view();
   return grpc::Status::OK;
 }
 
 grpc::Status FakePs::SetWorkers(grpc::ServerContext*, const proto::SetWorkersRequest* request,
                                 proto::SetWorkersReply*) {
+  if (lose_view_answers_) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "connection reset");
   absl::MutexLock lock(&mu_);
   workers_ = {request->incarnations().begin(), request->incarnations().end()};
   return grpc::Status::OK;

@@ -44,6 +44,9 @@ class FakePs final : public proto::ParameterServer::Service {
   std::string record() const;
   // The next `count` copies that are to be read have gone: as of a process that was replaced.
   void FailReads(int count);
+  // Views arrive, and nobody hears that they did.
+  void LoseViewAnswers(bool lose);
+  proto::View view() const;
   // Copies are not read until they may be.
   void HoldReads(bool hold);
   int reads() const;  // that were begun
@@ -82,7 +85,7 @@ class FakePs final : public proto::ParameterServer::Service {
   std::string record_ ABSL_GUARDED_BY(mu_);
   std::vector<int> synced_ ABSL_GUARDED_BY(mu_);
   int reads_ ABSL_GUARDED_BY(mu_) = 0, failing_reads_ ABSL_GUARDED_BY(mu_) = 0;
-  bool hold_reads_ ABSL_GUARDED_BY(mu_) = false;
+  bool hold_reads_ ABSL_GUARDED_BY(mu_) = false, lose_view_answers_ ABSL_GUARDED_BY(mu_) = false;
   std::unique_ptr<rpc::Server> server_;
 };
 
