@@ -126,7 +126,8 @@ grpc::Status PsServiceImpl::Enter(const grpc::ServerContext& context, const char
   if (host == nullptr) return grpc::Status::OK;
   *host = host_;
   if (*host != nullptr) return grpc::Status::OK;
-  return Refusal(grpc::StatusCode::FAILED_PRECONDITION,
+  // The chief takes it for the process before, until its session tells of this one.
+  return Refusal(grpc::StatusCode::UNAVAILABLE,
                  fmt::format("{} came before Create: this process holds nothing", method));
 }
 

@@ -124,6 +124,11 @@ void FakePs::Replace() {
   synced_.clear();
 }
 
+grpc::Status FakePs::Known() const {
+  if (created_) return grpc::Status::OK;
+  return grpc::Status(grpc::StatusCode::UNAVAILABLE, "this came before Create");
+}
+
 bool FakePs::IsPrimary(uint64_t view, int shard) const {
   return created_ && view_.number() == view && shard < view_.shards_size() &&
          view_.shards(shard).primary() == task_ && shards_.contains(shard);
@@ -236,7 +241,7 @@ grpc::Status FakePs::Create(grpc::ServerContext*, const proto::CreateRequest* re
 grpc::Status FakePs::SetView(grpc::ServerContext*, const proto::SetViewRequest* request,
                              proto::SetViewReply*) {
   absl::MutexLock lock(&mu_);
-  EXPECT_TRUE(created_);
+  if (!created_) return Known();
   EXPECT_GE(request->view().number(), view_.number());
   if (request->view().number() != view_.number())
     synced_.clear();
@@ -250,6 +255,7 @@ grpc::Status FakePs::SetWorkers(grpc::ServerContext*, const proto::SetWorkersReq
                                 proto::SetWorkersReply*) {
   if (lose_view_answers_) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "connection reset");
   absl::MutexLock lock(&mu_);
+  if (!created_) return Known();
   workers_ = {request->incarnations().begin(), request->incarnations().end()};
   return grpc::Status::OK;
 }
@@ -259,6 +265,7 @@ grpc::Status FakePs::Fill(grpc::ServerContext*, grpc::ServerReader<proto::FillRe
   proto::FillRequest request;
   while (reader->Read(&request)) {
     absl::MutexLock lock(&mu_);
+    if (!created_) return Known();
     Shard& shard = shards_[request.chunk().shard()];
     shard = Shard();
     shard.value = ValueOf(request.chunk().parameters());
@@ -270,6 +277,7 @@ grpc::Status FakePs::Fill(grpc::ServerContext*, grpc::ServerReader<proto::FillRe
 grpc::Status FakePs::Cut(grpc::ServerContext*, const proto::CutRequest* request,
                          proto::CutReply* reply) {
   absl::MutexLock lock(&mu_);
+  if (!created_) return Known();
   for (const auto& [shard, state] : shards_) {
     if (!IsPrimary(view_.number(), shard)) continue;
     cuts_[request->name()][shard] = state;
@@ -314,6 +322,7 @@ grpc::Status FakePs::Drop(grpc::ServerContext*, const proto::DropRequest* reques
 grpc::Status FakePs::Beat(grpc::ServerContext*, const proto::BeatRequest* request,
                           proto::BeatReply* reply) {
   absl::MutexLock lock(&mu_);
+  if (!created_) return Known();
   if (!request->record().empty()) record_ = request->record();
   reply->set_view(view_.number());
   for (const int shard : synced_) reply->add_synced(shard);

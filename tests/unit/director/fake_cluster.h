@@ -72,6 +72,7 @@ class FakePs final : public proto::ParameterServer::Service {
     std::map<int, double> shares;  // of the next step
     std::set<std::pair<uint64_t, int64_t>> seen;
   };
+  grpc::Status Known() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsPrimary(uint64_t view, int shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int task_;

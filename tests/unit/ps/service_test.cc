@@ -208,7 +208,9 @@ TEST_F(ServiceTest, ASupersededChiefFillsNothingMore) {
 }
 
 TEST_F(ServiceTest, WhatDoesNotFitIsRefusedWithASentence) {
-  EXPECT_THAT(Text(ps_[0]->SetView(View())), HasSubstr("SetView came before Create"));
+  const absl::Status early = ps_[0]->SetView(View());
+  EXPECT_THAT(Text(early), HasSubstr("SetView came before Create"));
+  EXPECT_TRUE(absl::IsUnavailable(early)) << "not that the chief is superseded: " << early;
   Begin();
   const auto expect_invalid = [](const absl::Status& status, const std::string& sentence) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
