@@ -218,15 +218,15 @@ void CheckpointsImpl::TellDropped(int64_t step) {
 
 bool CheckpointsImpl::Wanted(const SaveMoment& moment) {
   if (shared_->store == nullptr || !SaveDue(shared_->options.checkpoint, moment)) return false;
-  next_is_final_ = moment.last;
-  next_must_ = moment.last || moment.stopping;
+  const bool must = moment.last || moment.stopping;
   absl::MutexLock lock(&shared_->mu);
-  if (!shared_->saving) return true;
-  if (!next_must_) {
+  if (!must && (shared_->saving || moment.busy)) {
     ++shared_->record.dropped;
     TellDropped(moment.step);
     return false;
   }
+  next_is_final_ = moment.last;
+  next_must_ = must;
   if (!shared_->mu.AwaitWithTimeout(absl::Condition(shared_.get(), &Shared::NotSaving),
                                     absl::FromChrono(shared_->options.deadline))) {
     shared_->missed = NotInTime();

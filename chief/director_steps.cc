@@ -84,7 +84,8 @@ void DirectorImpl::ReportSteps() {
     moment.epoch_end = step.epoch_end;
     moment.last = step.through;
     // The last one is wanted whatever the sink says, and asked for where it is taken.
-    if (start_.checkpoints == nullptr || step.through || save_wanted_ || save_ != nullptr) continue;
+    if (start_.checkpoints == nullptr || step.through || save_wanted_) continue;
+    moment.busy = save_ != nullptr;
     save_wanted_ = start_.checkpoints->Wanted(moment);
   }
   last_step_ = steps.back();

@@ -14,12 +14,13 @@ struct SaveMoment {
   bool epoch_end = false;  // that was the epoch's last one
   bool last = false;       // of the job: a final checkpoint, whatever the intervals say
   bool stopping = false;   // an agreed stop: likewise
+  bool busy = false;       // the state before is still being read: this one cannot be taken
 };
 
 class CheckpointSink {
  public:
   virtual ~CheckpointSink() = default;
-  // After each committed step; cheap. False also where the save before is still being written
+  // After each committed step; cheap. False also where the save before is still being made
   // (unless `last` or `stopping`: then it waits for that one, within its deadline).
   virtual bool Wanted(const SaveMoment& moment) = 0;
   // Takes the snapshot over (its run_id, job and versions are filled in here) and returns; it is

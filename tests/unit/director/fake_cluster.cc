@@ -357,7 +357,8 @@ void Notes::OnHistogram(const std::string& split, const HistogramReport& report)
   histograms.emplace_back(split, report);
 }
 bool Notes::Wanted(const SaveMoment& moment) {
-  return moment.last || moment.stopping || (every_steps > 0 && moment.step % every_steps == 0);
+  if (moment.last || moment.stopping) return true;
+  return !moment.busy && (every_steps > 0 && moment.step % every_steps == 0);
 }
 void Notes::Save(checkpoint::Snapshot snapshot) {
   absl::MutexLock lock(&mu);

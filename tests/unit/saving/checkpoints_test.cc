@@ -160,6 +160,16 @@ TEST_F(CheckpointsTest, NothingIsWantedBeforeThereIsAStore) {
   EXPECT_TRUE(checkpoints_->Drain().ok());
 }
 
+TEST_F(CheckpointsTest, WhatCannotBeTakenIsCountedAsDropped) {
+  Make();
+  EXPECT_FALSE(checkpoints_->Wanted({.step = 1, .busy = true})) << "none is due";
+  EXPECT_FALSE(checkpoints_->Wanted({.step = 2, .busy = true}));
+  EXPECT_EQ(checkpoints_->Record().dropped, 1);
+  EXPECT_TRUE(Step({.step = 4}));
+  ASSERT_TRUE(checkpoints_->Drain().ok());
+  EXPECT_EQ(checkpoints_->Record().dropped, 1);
+}
+
 TEST_F(CheckpointsTest, ACheckpointSaysWhereItComesFromAndIsAnnounced) {
   std::vector<std::string> announced;
   options_.on_published = [&](int64_t step, const std::string& name, const std::string& path,
