@@ -18,6 +18,8 @@ constexpr Duration kRecord = std::chrono::seconds(1);
 constexpr Duration kWaitingLine = std::chrono::seconds(10);
 // How long after timeouts.resume a worker may take to find a chief that was restarted.
 constexpr Duration kReturn = std::chrono::seconds(4);
+// Until a ps keeps the record that all is done.
+constexpr Duration kLastRecord = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -150,17 +152,55 @@ void DirectorImpl::SayWaiting(const std::string& what) {
   LogInfo("waiting for {}", what);
 }
 
-// Until every ps task is there and knows the layout.
+absl::StatusOr<std::optional<ChiefRecord>> DirectorImpl::NewestRecordLocked() const {
+  std::optional<ChiefRecord> newest;
+  bool held = false;
+  for (const auto& server : servers_) {
+    held = held || (server->present() && server->holds.serving_size() > 0);
+    if (!server->present() || server->holds.record().empty()) continue;
+    MUSTER_ASSIGN_OR_RETURN(ChiefRecord record, ChiefRecordOf(server->holds.record()));
+    if (!newest || IsNewer(record, *newest)) newest = std::move(record);
+  }
+  if (!held) newest.reset();
+  return newest;
+}
+
+Placements DirectorImpl::HeldLocked(const ChiefRecord& record) const {
+  Placements recorded = record.placements;
+  recorded.resize(servers_.size());
+  std::vector<std::set<int>> serving(servers_.size());
+  for (size_t task = 0; task < servers_.size(); ++task) {
+    const Server& server = *servers_[task];
+    if (server.present())
+      serving[task].insert(server.holds.serving().begin(), server.holds.serving().end());
+  }
+  return AdoptPlacements(recorded, serving);
+}
+
+// Until every ps task is there and knows the layout. Those of a restarted chief may hold the whole
+// run without one of them, which is waited for no longer than a worker then; and a stop is for the
+// run that they hold.
 absl::Status DirectorImpl::AwaitServers() {
   const Duration patience = options_.job.timeouts.join + options_.job.timeouts.rejoin;
-  const MonotonicTime deadline = Clock::now() + patience;
-  next_line_ = Clock::now() + kWaitingLine;
+  const MonotonicTime start = Clock::now();
+  const MonotonicTime deadline = start + patience;
+  const MonotonicTime returned = start + options_.job.timeouts.resume + kReturn;
+  next_line_ = start + kWaitingLine;
   while (true) {
     std::string missing;
     {
       absl::MutexLock lock(&mu_);
       if (!failed_.ok()) return failed_;
-      if (stop_) return Preempted("stopped on request before training began");
+      MUSTER_ASSIGN_OR_RETURN(const std::optional<ChiefRecord> record, NewestRecordLocked());
+      const bool late = Clock::now() >= returned;
+      if (record && (stop_ || late) && Complete(HeldLocked(*record))) return absl::OkStatus();
+      const bool asked = std::any_of(servers_.begin(), servers_.end(), [](const auto& server) {
+        return server->member.incarnation != 0 && !server->created;
+      });
+      if (stop_ && !record && !asked) return Preempted("stopped on request before training began");
+      if (stop_ && late)
+        return Preempted(
+            "stopped on request before all servers came back to this chief: nothing was saved");
       for (size_t task = 0; task < servers_.size(); ++task)
         if (!servers_[task]->present())
           missing += fmt::format("{}ps {} ({})", missing.empty() ? "" : ", ", task,
@@ -177,55 +217,36 @@ absl::Status DirectorImpl::AwaitServers() {
 }
 
 // The servers hold this run's state already: the chief was restarted.
-void DirectorImpl::AdoptLocked(const Json& record) {
-  auto table = WorkTable::FromRecord(table_options_, record.at("work"));
-  if (!table.ok()) return FailLocked(table.status());
-  table_ = *std::move(table);
-  Placements recorded;
-  for (const Json& place : record.at("placements"))
-    recorded.push_back({place.at(0), place.at(1), place.at(2)});
-  recorded.resize(servers_.size());
-  std::vector<std::set<int>> serving(servers_.size());
-  for (size_t task = 0; task < servers_.size(); ++task)
-    serving[task].insert(servers_[task]->holds.serving().begin(),
-                         servers_[task]->holds.serving().end());
-  placements_ = AdoptPlacements(recorded, serving);
-  validation_due_ = record.at("validation_due");
-  test_due_ = record.at("test_due");
-  epoch_start_ = recorded_epoch_start_ = Clock::now() - FromSeconds(record.at("epoch_seconds"));
+absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
+  MUSTER_ASSIGN_OR_RETURN(table_, WorkTable::FromRecord(table_options_, record.work));
+  placements_ = HeldLocked(record);
+  validation_due_ = record.validation_due;
+  test_due_ = record.test_due;
+  epoch_start_ = recorded_epoch_start_ = Clock::now() - FromSeconds(record.epoch_seconds);
+  ended_ = record.ended;
+  if (ended_ && !ended_->empty()) stop_ = true;
+  // Who works no more has nothing to tell.
+  const bool tell = !ended_;
   for (const auto& [index, member] : workers_)
-    table_->SetWorker(index, member.incarnation, /*told=*/member.again);
+    table_->SetWorker(index, member.incarnation, tell && member.again);
   // Those that have not found this chief yet may have completed much that the record does not know.
-  for (const Json& worker : record.at("workers"))
-    if (!workers_.contains(worker.at(0)))
-      table_->SetWorker(worker.at(0), worker.at(1), /*told=*/true);
+  for (const auto& [index, incarnation] : record.workers)
+    if (tell && !workers_.contains(index)) table_->SetWorker(index, incarnation, /*told=*/true);
   await_workers_until_ = Clock::now() + options_.job.timeouts.resume + kReturn;
+  hear_until_ = Clock::now() + options_.job.timeouts.rejoin;
   table_->HearThem();
   LogInfo("the servers hold this run's state: going on after step {}, {}", table_->steps(),
           Describe(placements_));
   AddBackups(PresentLocked(), static_cast<int>(server_options_.replicas), &placements_);
+  return absl::OkStatus();
 }
 
 absl::Status DirectorImpl::Begin() {
-  Json newest;
   {
     absl::MutexLock lock(&mu_);
-    std::pair<uint64_t, int64_t> best;
-    for (const auto& server : servers_) {
-      if (server->holds.record().empty()) continue;
-      const auto record = ParseJson(server->holds.record(), "the chief's record on a ps");
-      if (!record.ok()) return record.status();
-      const std::pair<uint64_t, int64_t> age = {record->value("view", uint64_t{0}),
-                                                (*record)["work"].value("completed", int64_t{0})};
-      if (!newest.is_null() && age < best) continue;
-      best = age;
-      newest = *record;
-    }
-    const bool held = std::any_of(servers_.begin(), servers_.end(), [](const auto& server) {
-      return server->holds.serving_size() > 0;
-    });
-    if (held && !newest.is_null()) {
-      AdoptLocked(newest);
+    MUSTER_ASSIGN_OR_RETURN(const std::optional<ChiefRecord> record, NewestRecordLocked());
+    if (record) {
+      MUSTER_RETURN_IF_ERROR(AdoptLocked(*record));
     } else {
       table_ = std::make_unique<WorkTable>(table_options_, kept_state_);
       validation_due_ = kept_state_.validation_due;
@@ -246,7 +267,7 @@ absl::Status DirectorImpl::Begin() {
     UpdateGateLocked();
     NewWorkersLocked();
     for (const auto& [index, member] : workers_) worker_since_[index] = workers_version_;
-    if (!newest.is_null() && held) NewViewLocked();
+    if (record) NewViewLocked();
     running_ = true;
   }
   return absl::OkStatus();
@@ -285,15 +306,40 @@ absl::Status DirectorImpl::Run(const DirectorStart& start) {
     if (!turn.ok() || *turn) break;
     if (Clock::now() < next_record) continue;
     next_record = Clock::now() + kRecord;
-    // What the record tells of must have been told to stay, or the log would have a hole.
-    if (last_step_) Tell([&](Observer* observer) { observer->OnSave(last_step_->step); });
-    last_step_.reset();
-    absl::MutexLock lock(&mu_);
-    recorded_due_ = {validation_due_, test_due_};
-    recorded_epoch_start_ = epoch_start_;
-    if (!table_->has_completed()) NewRecordLocked();
+    RecordProgress();
   }
   return End(status);
+}
+
+// What the record tells of must have been told to stay, or the log would have a hole. So it is of
+// the steps that are told here: others may have been completed since, and always are.
+void DirectorImpl::RecordProgress() {
+  Json work;
+  ReportSteps(&work);
+  if (last_step_) Tell([&](Observer* observer) { observer->OnSave(last_step_->step); });
+  last_step_.reset();
+  absl::MutexLock lock(&mu_);
+  recorded_due_ = {validation_due_, test_due_};
+  recorded_epoch_start_ = epoch_start_;
+  RecordLocked(std::move(work));
+}
+
+// Workers that hear of the end ask no more. A successor of this chief has to know, or it would wait
+// for what they tell.
+void DirectorImpl::RecordEnd(const absl::Status& outcome) {
+  {
+    absl::MutexLock lock(&mu_);
+    ended_ = outcome.ok() ? "" : std::string(Message(outcome));
+  }
+  RecordProgress();
+  const MonotonicTime deadline = Clock::now() + kLastRecord;
+  absl::MutexLock lock(&mu_);
+  const uint64_t version = record_version_;
+  while (failed_.ok() && Clock::now() < deadline) {
+    const auto keeps = [&](const auto& server) { return server->record >= version; };
+    if (PresentLocked().empty() || std::any_of(servers_.begin(), servers_.end(), keeps)) return;
+    wake_.WaitWithTimeout(&mu_, absl::FromChrono(kTick));
+  }
 }
 
 absl::Status DirectorImpl::End(const absl::Status& outcome) {
@@ -312,10 +358,16 @@ absl::Status DirectorImpl::End(const absl::Status& outcome) {
                            fmt::format("the state after step {} could not be saved: {}",
                                        kept_state_.step, Message(saved)));
   }
+  const bool good = status.ok() || ExitCodeOf(status) == ExitCode::kPreempted;
+  bool running;
+  {
+    absl::MutexLock lock(&mu_);
+    running = running_;
+  }
+  if (good && running) RecordEnd(status);
   StopLinks();
   Answered answered;
   absl::MutexLock lock(&mu_);
-  const bool good = status.ok() || ExitCodeOf(status) == ExitCode::kPreempted;
   if (table_ != nullptr && good) table_->SetDone();
   if (!good) exiting_ = true;
   if (running_) AnswerHeldLocked(Clock::now(), &answered);
@@ -334,6 +386,20 @@ void DirectorImpl::GiveUpAbsentLocked() {
   }
 }
 
+// One that is there and tells nothing does not ask for work: it computes for longer than a chief
+// may be away, or hangs, which is its phase's deadline to find out.
+void DirectorImpl::GiveUpSilentLocked() {
+  const std::string silent = table_->Unheard();
+  if (silent.empty()) return;
+  if (Clock::now() < hear_until_)
+    return SayWaiting(fmt::format("{} to tell what was done before this chief was there", silent));
+  LogWarning(
+      "{} did not tell what was done before this chief was there: what it holds is leased "
+      "again",
+      silent);
+  table_->StopHearing();
+}
+
 // One look at everything. True: all is done and saved.
 absl::StatusOr<bool> DirectorImpl::Turn() {
   {
@@ -343,6 +409,7 @@ absl::StatusOr<bool> DirectorImpl::Turn() {
     woken_ = false;
     if (!failed_.ok()) return failed_;
     GiveUpAbsentLocked();
+    GiveUpSilentLocked();
     AnswerHeldLocked(Clock::now(), &answered);
   }
   if (!report_start_) ReportSteps();

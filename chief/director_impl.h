@@ -17,6 +17,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "chief/chief_record.h"
 #include "chief/director.h"
 #include "chief/lease_call.h"
 #include "chief/lost_pushes.h"
@@ -92,8 +93,14 @@ class DirectorImpl final : public Director,
   absl::Status Prepare(const DirectorStart& start);
   absl::Status AwaitServers();
   absl::Status Begin();
-  void AdoptLocked(const Json& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status AdoptLocked(const ChiefRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of what those that are there hold; nullopt: they hold nothing.
+  absl::StatusOr<std::optional<ChiefRecord>> NewestRecordLocked() const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Placements HeldLocked(const ChiefRecord& record) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<bool> Turn();  // true: all is done
+  void RecordProgress();
+  void RecordEnd(const absl::Status& outcome);
   absl::Status Advance(bool* through);
   absl::Status AdvancePass(bool* busy);
   bool Through(const checkpoint::TrainingState& state) const;
@@ -122,8 +129,10 @@ class DirectorImpl final : public Director,
   void NewViewLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NewWorkersLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NewRecordLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RecordLocked(Json work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckLevelsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUpAbsentLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GiveUpSilentLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool RecordIsKeptLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Present PresentLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RestoreShards();
@@ -140,7 +149,7 @@ class DirectorImpl final : public Director,
 
   // ---- director_steps.cc
   void ReportStart();
-  void ReportSteps();
+  void ReportSteps(Json* record = nullptr);  // of the work up to there, if it is wanted
   void ReportStep(const CompletedStep& step, double seconds);
   void ReportStaleness(const CompletedStep& step);
   void ReportShown(int split, int64_t step, const proto::Shown& shown);
@@ -209,6 +218,8 @@ class DirectorImpl final : public Director,
   std::map<int, AdmittedMember> workers_ ABSL_GUARDED_BY(mu_);
   // Of a chief that was restarted: until then those of the record are waited for.
   std::optional<MonotonicTime> await_workers_until_ ABSL_GUARDED_BY(mu_);
+  // ... and until then what those that have come have to tell.
+  MonotonicTime hear_until_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<WorkTable> table_ ABSL_GUARDED_BY(mu_);
 
   // Levels that every ps is brought to, in this order: workers, record, view.
@@ -225,6 +236,7 @@ class DirectorImpl final : public Director,
   // validation_due_ and test_due_, and epoch_start_, for the record.
   std::pair<bool, bool> recorded_due_ ABSL_GUARDED_BY(mu_);
   MonotonicTime recorded_epoch_start_ ABSL_GUARDED_BY(mu_) = Clock::now();
+  std::optional<std::string> ended_ ABSL_GUARDED_BY(mu_);  // the record's
 
   std::map<int, uint64_t> introduced_ ABSL_GUARDED_BY(mu_);  // incarnations, by worker
   std::vector<NextCall::Ptr> held_next_ ABSL_GUARDED_BY(mu_);

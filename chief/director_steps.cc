@@ -54,11 +54,12 @@ void DirectorImpl::ReportStart() {
   if (epoch_start_ == MonotonicTime()) epoch_start_ = step_time_;
 }
 
-void DirectorImpl::ReportSteps() {
+void DirectorImpl::ReportSteps(Json* record) {
   std::vector<CompletedStep> steps;
   {
     absl::MutexLock lock(&mu_);
     steps = table_->TakeCompleted();
+    if (record != nullptr) *record = table_->ToRecord();
   }
   if (steps.empty()) return;
   const MonotonicTime now = Clock::now();

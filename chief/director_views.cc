@@ -170,24 +170,23 @@ void DirectorImpl::NewWorkersLocked() {
   for (const auto& server : servers_) server->wake.SignalAll();
 }
 
-// What a restarted chief goes on with.
 void DirectorImpl::NewRecordLocked() {
-  if (table_ == nullptr) return;
-  Json places = Json::array();
-  for (const ShardPlacement& shard : placements_)
-    places.push_back(Json::array({shard.primary, shard.backup, shard.in_sync}));
-  Json workers = Json::array();
-  for (const auto& [index, incarnation] : table_->workers())
-    workers.push_back(Json::array({index, incarnation}));
-  const Json record = {{"view", view_.number()},
-                       {"placements", std::move(places)},
-                       {"workers", std::move(workers)},
-                       {"work", table_->ToRecord()},
-                       {"global_batch_size", global_batch_size_},
-                       {"validation_due", recorded_due_.first},
-                       {"test_due", recorded_due_.second},
-                       {"epoch_seconds", Seconds(Clock::now() - recorded_epoch_start_)}};
-  record_ = Dump(record);
+  if (table_ != nullptr) RecordLocked(table_->ToRecord());
+}
+
+// What a restarted chief goes on with.
+void DirectorImpl::RecordLocked(Json work) {
+  ChiefRecord record;
+  record.view = view_.number();
+  record.placements = placements_;
+  const std::map<int, uint64_t> workers = table_->workers();
+  record.workers.assign(workers.begin(), workers.end());
+  record.work = std::move(work);
+  record.validation_due = recorded_due_.first;
+  record.test_due = recorded_due_.second;
+  record.epoch_seconds = Seconds(Clock::now() - recorded_epoch_start_);
+  record.ended = ended_;
+  record_ = ToText(record);
   ++record_version_;
   for (const auto& server : servers_) server->wake.SignalAll();
 }
@@ -289,8 +288,8 @@ void DirectorImpl::RestoredLocked(const std::vector<std::pair<int, int>>& target
       validation_due_ = kept_state_.validation_due;
       test_due_ = kept_state_.test_due;
       save_wanted_ = false;
-      if (saved_step_ > kept_state_.step) saved_step_ = -1;
       if (save_ != nullptr) save_->discard = true;  // of steps that are to come again
+      if (saved_step_ > kept_state_.step) saved_step_ = -1;
       report_start_ = true;
     }
   }

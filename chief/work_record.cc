@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "chief/work_table_impl.h"
 #include "common/base/status.h"
@@ -31,6 +33,19 @@ void WorkTable::HearThem() {
   if (!from_record_ || Adopting()) return;
   from_record_ = false;
   if (synchronous()) AdoptShares();
+}
+
+std::string WorkTable::Unheard() const {
+  std::string text;
+  for (const auto& [index, worker] : workers_)
+    if (from_record_ && worker.alive && worker.told && !worker.heard)
+      text += fmt::format("{}worker {}", text.empty() ? "" : ", ", index);
+  return text;
+}
+
+void WorkTable::StopHearing() {
+  for (auto& [index, worker] : workers_) worker.told = false;
+  HearThem();
 }
 
 // max_staleness 0: the steps of which all shares were told are done, in their order; of the first
@@ -69,14 +84,42 @@ Json LeaseToJson(const Lease& lease) {
   return Json::array({lease.id, lease.epoch, lease.begin, lease.end});
 }
 
+// JSON has no numbers that are not finite, and a loss may be one.
+Json FromDouble(double value) {
+  return std::isfinite(value) ? Json(value) : Json(fmt::format("{}", value));
+}
+
+double ToDouble(const Json& json) {
+  return json.is_string() ? std::stod(json.get<std::string>()) : json.get<double>();
+}
+
+// Whether a table with these options can have come to that.
+bool Fits(const LeaseTable::Record& record, const LeaseTable::Options& options) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const auto counts = {record.completed, record.examples, record.repeated,
+                       record.repeated_examples};
+  if (record.epoch < 0 || record.epoch > kMost || record.offset < 0 ||
+      record.offset >= options.examples || std::min(counts) < 0)
+    return false;
+  const int64_t batches = LeaseTable(options).batches_per_epoch();
+  if (record.next_id != record.epoch * batches + record.offset / options.batch + 1) return false;
+  return std::all_of(record.open.begin(), record.open.end(), [&](const Lease& lease) {
+    return lease.id > 0 && lease.id < record.next_id && lease.epoch >= 0 &&
+           lease.epoch <= record.epoch && lease.begin >= 0 && lease.begin < lease.end &&
+           lease.end <= options.examples;
+  });
+}
+
 }  // namespace
 
 Json WorkTable::ToRecord() const {
   const LeaseTable::Record leases = leases_.ToRecord();
-  Json open = Json::array(), staleness = Json::object();
+  Json open = Json::array(), staleness = Json::object(), sums = Json::array();
+  for (const double sum : epoch_metric_sums_) sums.push_back(FromDouble(sum));
   for (const Lease& lease : leases.open) open.push_back(LeaseToJson(lease));
   for (const auto& [worker, record] : staleness_)
-    staleness[std::to_string(worker)] = Json::array({record.max, record.pushes, record.sum});
+    staleness[std::to_string(worker)] =
+        Json::array({record.max, record.pushes, FromDouble(record.sum)});
   return {{"epoch", leases.epoch},
           {"offset", leases.offset},
           {"completed", leases.completed},
@@ -88,10 +131,10 @@ Json WorkTable::ToRecord() const {
           {"open", std::move(open)},
           {"batch", options_.leases.batch},
           {"era", era_},
-          {"epoch_loss_sum", epoch_loss_sum_},
+          {"epoch_loss_sum", FromDouble(epoch_loss_sum_)},
           {"epoch_examples", epoch_examples_},
           {"epoch_steps", epoch_steps_},
-          {"epoch_metric_sums", epoch_metric_sums_},
+          {"epoch_metric_sums", std::move(sums)},
           {"epoch_over", epoch_over_},
           {"staleness", std::move(staleness)},
           {"ledger", ledger_.ToRecord()}};
@@ -113,16 +156,21 @@ absl::StatusOr<std::unique_ptr<WorkTable>> WorkTable::FromRecord(const Options& 
       record.open.push_back({open.at(0), open.at(1), open.at(2), open.at(3)});
     if (json.at("batch") != options.leases.batch)
       return DataError("the servers' record of leases was made with another batch size");
+    if (!Fits(record, options.leases))
+      return DataError("the servers' record of leases is of other epochs than this job's");
     table->leases_ = LeaseTable::FromRecord(options.leases, record);
     table->repeated_shares_ = json.at("repeated_shares");
     table->era_ = json.at("era");
-    table->epoch_loss_sum_ = json.at("epoch_loss_sum");
+    table->epoch_loss_sum_ = ToDouble(json.at("epoch_loss_sum"));
     table->epoch_examples_ = json.at("epoch_examples");
     table->epoch_steps_ = json.at("epoch_steps");
-    table->epoch_metric_sums_ = json.at("epoch_metric_sums").get<std::vector<double>>();
+    table->epoch_metric_sums_.clear();
+    for (const Json& sum : json.at("epoch_metric_sums"))
+      table->epoch_metric_sums_.push_back(ToDouble(sum));
     table->epoch_over_ = json.at("epoch_over");
     for (const auto& [worker, numbers] : json.at("staleness").items())
-      table->staleness_[std::stoi(worker)] = {numbers.at(0), numbers.at(1), numbers.at(2)};
+      table->staleness_[std::stoi(worker)] = {numbers.at(0), numbers.at(1),
+                                              ToDouble(numbers.at(2))};
     table->ledger_ = ShardLedger::FromRecord(options.shards, json.at("ledger"));
   } catch (const std::exception& error) {
     return DataError(fmt::format("the servers' record of leases cannot be read: {}", error.what()));

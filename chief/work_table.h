@@ -133,17 +133,21 @@ class WorkTable {
   static absl::StatusOr<std::unique_ptr<WorkTable>> FromRecord(const Options& options,
                                                                const Json& record);
   void HearThem();
+  // Who is waited for there: "worker 1, worker 2"; "": nobody.
+  std::string Unheard() const;
+  // They are not waited for any more. What they hold is leased again.
+  void StopHearing();
 
  private:
   struct Worker {
     uint64_t incarnation = 0;
     bool alive = false, told = false, heard = false;
     bool pull = true, pull_for_pass = true;
+    bool is_void = false;    // whatever it has under way, which is not known, until it asks
     std::set<int64_t> lost;  // ids of its own that are no more, until it knows
   };
   struct Share {
     int64_t begin = 0, end = 0;
-    bool is_void = false;    // whatever it has under way, which is not known, until it asks
     int holder = -1;
     bool given = false;
     std::optional<std::pair<int, proto::BatchDone>> done;  // by whom
@@ -157,11 +161,11 @@ class WorkTable {
   bool synchronous() const { return options_.max_staleness == 0; }
   int64_t ShareId(int64_t lease, int share) const;
   bool Adopting() const;
+  void SetState(const checkpoint::TrainingState& state);
   void TakeBatch(int worker, const proto::BatchDone& done);
   void TakeShare(int worker, const proto::BatchDone& done);
   void TakeHeld(int worker, int64_t id);
   void TakeEvaluated(const proto::EvaluationDone& done);
-  void SetState(const checkpoint::TrainingState& state);
   void AdoptShares();
   void Begin(const Lease& lease);
   void CompleteShares();

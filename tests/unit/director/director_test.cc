@@ -178,8 +178,8 @@ TEST(Director, TakesTheLastCopyAgainWhereItCouldNotBeRead) {
   }
 }
 
-// Nor does the pass wait for the copy, or the copy for the pass, for ever: what is to be saved at an
-// epoch's end while the copy before is still read.
+// Nor does the pass wait for the copy, or the copy for the pass, for ever: what is to be saved at
+// an epoch's end while the copy before is still read.
 TEST(Director, TakesACopyWhileAPassIsMade) {
   for (const bool lost : {false, true}) {
     Job job = SavingJob();
@@ -385,6 +385,118 @@ TEST(Director, ARestartedChiefGoesOnWithWhatTheServersHold) {
     EXPECT_EQ(cluster.notes().told.back().step, synchronous ? 80 : 120);
     EXPECT_EQ(cluster.notes().saves.back().state.examples, synchronous ? 1600 : 1200);
   }
+}
+
+TEST(Director, ARestartedChiefGoesOnWithoutAServerWhoseShardsOthersHold) {
+  for (const bool stopped : {false, true}) {
+    Job job = SmallJob({{"replicas", 2}});
+    if (stopped) job.epochs = 1000;
+    job.timeouts.resume = Duration::zero();
+    FakeCluster cluster({.job = job, .train = 600});
+    cluster.Start();
+    cluster.AwaitThat([&] { return cluster.notes().steps() >= 20; });
+    cluster.LosePs(1);
+    const int64_t before = cluster.notes().steps();
+    cluster.AwaitThat([&] { return cluster.notes().steps() >= before + 10; });
+    const MonotonicTime start = Clock::now();
+    cluster.RestartChief();
+    if (stopped) cluster.director().RequestStop();
+    const absl::Status status = cluster.Await();
+    EXPECT_TRUE(stopped ? absl::IsCancelled(status) : status.ok()) << Message(status);
+    EXPECT_LT(Seconds(Clock::now() - start), 20) << "timeouts.join and rejoin are 30 s each";
+    ExpectConsistentSaves(cluster.notes());
+    absl::MutexLock lock(&cluster.notes().mu);
+    ASSERT_EQ(cluster.notes().saves.size(), 1u);
+    EXPECT_GE(cluster.notes().saves[0].state.step, before + 10);
+    if (!stopped) {
+      EXPECT_EQ(cluster.notes().saves[0].state.step, 120);
+    }
+  }
+}
+
+TEST(Director, AStopBeforeAnyServerHasComeIsNotWaitedWith) {
+  Job job = SmallJob();
+  job.epochs = 1000;
+  FakeCluster cluster({.job = job});
+  cluster.Start();
+  for (int task = 0; task < 2; ++task) {
+    cluster.LosePs(task);
+    cluster.LoseWorker(task);
+  }
+  cluster.RestartChief();
+  cluster.director().RequestStop();
+  EXPECT_EQ(Message(cluster.Await()), "stopped on request before training began");
+}
+
+// Workers that heard of the end ask its successor for nothing.
+TEST(Director, AChiefThatWasLostAtTheVeryEndIsFollowedByOneThatKnowsIt) {
+  for (const bool stopped : {false, true}) {
+    Job job = SmallJob();
+    if (stopped) job.epochs = 1000;
+    FakeCluster cluster({.job = job, .validation = 30, .test = 10});
+    cluster.Start();
+    if (stopped) {
+      cluster.AwaitThat([&] { return cluster.notes().steps() >= 15; });
+      cluster.director().RequestStop();
+    }
+    const absl::Status first = cluster.Await();
+    EXPECT_TRUE(stopped ? absl::IsCancelled(first) : first.ok()) << Message(first);
+    std::optional<checkpoint::Snapshot> saved;
+    {
+      absl::MutexLock lock(&cluster.notes().mu);
+      saved = cluster.notes().saves.back();
+    }
+    const auto evaluated = cluster.evaluated(2);
+    cluster.RestartChief(saved);
+    const absl::Status second = cluster.Await();
+    EXPECT_EQ(second.code(), first.code()) << Message(second);
+    EXPECT_EQ(Message(second), Message(first));
+    EXPECT_EQ(cluster.evaluated(2), evaluated);
+    absl::MutexLock lock(&cluster.notes().mu);
+    EXPECT_EQ(cluster.notes().saves.size(), 1u);
+  }
+}
+
+TEST(Director, DoesNotWaitForEverForWhatAWorkerTells) {
+  Job job = SmallJob();
+  job.timeouts.rejoin = std::chrono::seconds(1);
+  FakeCluster cluster({.job = job, .train = 600});
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.notes().steps() >= 20; });
+  cluster.Mute(1);
+  cluster.RestartChief();
+  ASSERT_TRUE(cluster.Await().ok());
+  EXPECT_GE(cluster.value(0), 1200);
+  absl::MutexLock lock(&cluster.notes().mu);
+  EXPECT_EQ(cluster.notes().told.back().step, 120);
+}
+
+// However fast steps follow each other, and however long it takes to keep what was told of them.
+TEST(Director, ARecordIsMadeWhileStepsAreCompletedAllTheTime) {
+  Job job = SmallJob();
+  job.epochs = 100000;
+  FakeCluster cluster({.job = job, .workers = 3, .batch_time = Duration::zero()});
+  cluster.notes().flush = std::chrono::milliseconds(30);
+  cluster.Start();
+  cluster.AwaitThat([&] {
+    const std::string record = cluster.ps(0).record();
+    return !record.empty() && Json::parse(record)["work"]["completed"] >= 100;
+  });
+  cluster.director().RequestStop();
+  EXPECT_TRUE(absl::IsCancelled(cluster.Await()));
+}
+
+TEST(Director, AProcessThatHasReplacedAServerIsNoErrorBeforeItIsKnown) {
+  FakeCluster cluster({.job = SmallJob(), .train = 600});
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; });
+  cluster.ps(1).Replace();
+  // A beat or two.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  cluster.LosePs(1);
+  cluster.ReturnPs(1);
+  const absl::Status status = cluster.Await();
+  EXPECT_TRUE(status.ok()) << Message(status);
 }
 
 TEST(Director, GoesOnFromACheckpoint) {

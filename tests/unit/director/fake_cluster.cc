@@ -205,11 +205,6 @@ void FakePs::FailReads(int count) {
   failing_reads_ = count;
 }
 
-void FakePs::HoldReads(bool hold) {
-  absl::MutexLock lock(&mu_);
-  hold_reads_ = hold;
-}
-
 void FakePs::LoseViewAnswers(bool lose) {
   absl::MutexLock lock(&mu_);
   lose_view_answers_ = lose;
@@ -218,6 +213,11 @@ void FakePs::LoseViewAnswers(bool lose) {
 proto::View FakePs::view() const {
   absl::MutexLock lock(&mu_);
   return view_;
+}
+
+void FakePs::HoldReads(bool hold) {
+  absl::MutexLock lock(&mu_);
+  hold_reads_ = hold;
 }
 
 int FakePs::reads() const {
@@ -248,12 +248,12 @@ grpc::Status FakePs::SetView(grpc::ServerContext*, const proto::SetViewRequest* 
   else if (request->view().SerializeAsString() != view_.SerializeAsString())
     return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "there are two different views");
   view_ = request->view();
+  if (lose_view_answers_) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "connection reset");
   return grpc::Status::OK;
 }
 
 grpc::Status FakePs::SetWorkers(grpc::ServerContext*, const proto::SetWorkersRequest* request,
                                 proto::SetWorkersReply*) {
-  if (lose_view_answers_) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "connection reset");
   absl::MutexLock lock(&mu_);
   if (!created_) return Known();
   workers_ = {request->incarnations().begin(), request->incarnations().end()};
@@ -343,6 +343,7 @@ void Notes::OnEpoch(const EpochReport& report) {
   absl::MutexLock lock(&mu);
   epochs.push_back(report);
 }
+void Notes::OnSave(int64_t) { std::this_thread::sleep_for(flush); }
 void Notes::OnScalars(const std::string&, const ScalarReport& report) {
   absl::MutexLock lock(&mu);
   scalars.push_back(report);
@@ -387,7 +388,7 @@ proto::Shown ShownBy(int worker) {
 struct FakeCluster::Worker {
   int index = 0;
   uint64_t incarnation = 0;
-  std::atomic<bool> dead = false;
+  std::atomic<bool> dead = false, mute = false;
   std::unique_ptr<proto::Leases::Stub> stub;
   proto::View view;
   proto::NextRequest next;
@@ -444,7 +445,8 @@ void FakeCluster::Start(uint32_t epoch, std::optional<checkpoint::Snapshot> rest
     address_ = fmt::format("127.0.0.1:{}", server_->port());
   }
   for (int task = 0; task < options_.servers; ++task)
-    Admit(fmt::format("ps:{}", task), ps_incarnations_[task], epoch > 1);
+    if (!absent_ps_.contains(task))
+      Admit(fmt::format("ps:{}", task), ps_incarnations_[task], epoch > 1);
   if (epoch == 1) {
     for (int worker = 0; worker < options_.workers; ++worker) StartWorker(worker);
   } else {
@@ -467,7 +469,7 @@ void FakeCluster::Start(uint32_t epoch, std::optional<checkpoint::Snapshot> rest
 
 void FakeCluster::RestartChief(std::optional<checkpoint::Snapshot> restore) {
   director_->Abort(PeerLost("killed"));
-  run_.join();
+  if (run_.joinable()) run_.join();
   server_->Shutdown(Duration::zero());
   server_.reset();
   director_.reset();
@@ -495,11 +497,13 @@ void FakeCluster::AwaitThat(const std::function<bool()>& condition) {
 }
 
 void FakeCluster::LosePs(int task) {
+  absent_ps_.insert(task);
   ps_[task]->Replace();
   director_->OnLost(fmt::format("ps:{}", task), ps_incarnations_[task], "connection refused");
 }
 
 void FakeCluster::ReturnPs(int task) {
+  absent_ps_.erase(task);
   ps_incarnations_[task] = next_incarnation_++;
   Admit(fmt::format("ps:{}", task), ps_incarnations_[task], false);
 }
@@ -511,9 +515,14 @@ void FakeCluster::AdmitAllAgain() {
     Admit(fmt::format("worker:{}", index), worker->incarnation, true);
 }
 
+void FakeCluster::Mute(int worker) {
+  workers_.at(worker)->mute = true;
+  workers_.at(worker)->thread.join();
+}
+
 void FakeCluster::LoseWorker(int worker) {
   workers_.at(worker)->dead = true;
-  workers_.at(worker)->thread.join();
+  if (workers_.at(worker)->thread.joinable()) workers_.at(worker)->thread.join();
   director_->OnLost(fmt::format("worker:{}", worker), workers_.at(worker)->incarnation, "killed");
 }
 
@@ -584,7 +593,7 @@ bool FakeCluster::PushAll(Worker* worker, const proto::NextReply& lease) {
 void FakeCluster::RunWorker(Worker* worker) {
   std::string address;
   bool introduce = false;
-  while (!worker->dead) {
+  while (!worker->dead && !worker->mute) {
     {
       absl::MutexLock lock(&mu_);
       if (worker->stub == nullptr || address != address_) {

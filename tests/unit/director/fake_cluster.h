@@ -96,6 +96,7 @@ class Notes : public Observer, public CheckpointSink {
   void OnStart(const StartReport& report) override;
   void OnStep(const StepReport& report) override;
   void OnEpoch(const EpochReport& report) override;
+  void OnSave(int64_t step) override;
   void OnScalars(const std::string& split, const ScalarReport& report) override;
   void OnImages(const std::string& split, const ImageReport& report) override;
   void OnHistogram(const std::string& split, const HistogramReport& report) override;
@@ -105,6 +106,7 @@ class Notes : public Observer, public CheckpointSink {
 
   int64_t steps() const;  // told so far
   int64_t every_steps = 0;
+  Duration flush = Duration::zero();  // what the log takes to be kept
   mutable absl::Mutex mu;
   std::vector<StartReport> starts ABSL_GUARDED_BY(mu);
   std::vector<StepReport> told ABSL_GUARDED_BY(mu);
@@ -140,6 +142,7 @@ class FakeCluster {
   void ReturnPs(int task);  // another process
   void AdmitAllAgain();     // the same processes: their sessions were interrupted
   void LoseWorker(int worker);
+  void Mute(int worker);  // asks and tells nothing any more, and is there
   void StartWorker(int worker, bool again = false);
 
   Director& director() { return *director_; }
@@ -165,6 +168,7 @@ class FakeCluster {
   const Options options_;
   std::vector<std::unique_ptr<FakePs>> ps_;
   std::vector<uint64_t> ps_incarnations_;
+  std::set<int> absent_ps_;
   std::map<int, uint64_t> incarnations_;
   uint64_t next_incarnation_ = 100;
   uint32_t epoch_ = 1;

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
+
+#include "chief/chief_record.h"
 
 namespace muster {
 namespace {
@@ -282,9 +285,6 @@ TEST(WorkTable, ServersThatGoBackMakeWhatIsOutVoid) {
   EXPECT_EQ(crew.Next(1).step(), 1);
 }
 
-TEST(WorkTable, ClocksHoldTheFastestUp) {
-  WorkTable::Options options = Asynchronous(1000, 10);
-  options.max_staleness = 1;
 // The chief and a server were lost together: nobody waits for what a worker under way would tell,
 // and what others told is of servers that are no more.
 TEST(WorkTable, ServersThatGoBackMakeWhatWasToldVoid) {
@@ -322,6 +322,9 @@ TEST(WorkTable, ServersThatGoBackMakeWhatWasToldVoid) {
   EXPECT_EQ(table->steps(), 1);
 }
 
+TEST(WorkTable, ClocksHoldTheFastestUp) {
+  WorkTable::Options options = Asynchronous(1000, 10);
+  options.max_staleness = 1;
   WorkTable table(options, {});
   Crew crew(&table, 2);
   const Reply slow = crew.Next(1);
@@ -431,6 +434,81 @@ TEST(WorkTable, ARestartedChiefHearsWhatItsRecordDoesNotKnow) {
     EXPECT_EQ(table->repeated_examples(), 0);
     EXPECT_EQ(table->state().examples, 410);
   }
+}
+
+TEST(WorkTable, NumbersThatAreNotFiniteSurviveARestart) {
+  const WorkTable::Options options = Asynchronous(100, 10);
+  for (const double loss : {std::nan(""), HUGE_VAL, -HUGE_VAL, 0.1}) {
+    WorkTable before(options, {});
+    Crew crew(&before, 1);
+    proto::NextRequest request;
+    *request.add_done() = Crew::Done(crew.Next(0));
+    request.mutable_done(0)->set_loss(loss);
+    request.mutable_done(0)->set_metric_sums(0, -loss);
+    request.mutable_done(0)->set_staleness_mean(loss);
+    ASSERT_TRUE(before.Take(request).ok());
+    const auto after = WorkTable::FromRecord(options, Json::parse(before.ToRecord().dump()));
+    ASSERT_TRUE(after.ok()) << Message(after.status());
+    const checkpoint::TrainingState expected = before.state(), state = (*after)->state();
+    const auto same = [](double a, double b) { return a == b || (a != a && b != b); };
+    EXPECT_TRUE(same(state.epoch_loss_sum, expected.epoch_loss_sum)) << state.epoch_loss_sum;
+    EXPECT_TRUE(same(state.epoch_metric_sums[0], -loss)) << state.epoch_metric_sums[0];
+    EXPECT_TRUE(same((*after)->staleness().at(0).sum, loss));
+  }
+}
+
+// One value after the other is replaced by something else.
+TEST(ChiefRecord, WhatNoChiefWroteIsOneSentence) {
+  const WorkTable::Options options = Asynchronous(100, 10);
+  WorkTable table(options, {});
+  Crew crew(&table, 2);
+  crew.Finish(0, crew.Next(0));
+  crew.Next(0);
+  crew.Next(1);
+  ChiefRecord record{.view = 7, .placements = {{0, 1, true}, {1, -1, false}}, .workers = {{0, 5}}};
+  record.work = table.ToRecord();
+  record.ended = "stopped";
+  const auto read = ChiefRecordOf(ToText(record));
+  ASSERT_TRUE(read.ok()) << Message(read.status());
+  EXPECT_EQ(ToText(*read), ToText(record));
+  EXPECT_EQ(read->placements, record.placements);
+  EXPECT_EQ(read->ended, "stopped");
+  const Json whole = Json::parse(ToText(record)), flat = whole.flatten();
+  int refused = 0, refused_work = 0;
+  for (const auto& [place, value] : flat.items()) {
+    for (const Json& other :
+         {Json(), Json("x"), Json(-1), Json(1e300), Json::array(), Json(true)}) {
+      Json damaged = whole;
+      damaged[Json::json_pointer(place)] = other;
+      const auto outer = ChiefRecordOf(damaged.dump());
+      if (!outer.ok()) {
+        ++refused;
+        EXPECT_EQ(ExitCodeOf(outer.status()), ExitCode::kDataDamaged);
+        continue;
+      }
+      if (const auto work = WorkTable::FromRecord(options, outer->work); !work.ok()) {
+        ++refused_work;
+        EXPECT_EQ(ExitCodeOf(work.status()), ExitCode::kDataDamaged);
+      }
+    }
+  }
+  EXPECT_GT(refused, 20);
+  EXPECT_GT(refused_work, 50);
+  for (const char* text : {"", "{", "[]", "null", "7", "{\"work\": 3}"})
+    EXPECT_FALSE(ChiefRecordOf(text).ok()) << text;
+  for (const Json& work : {Json(), Json(3), Json::array(), Json::object()})
+    EXPECT_FALSE(WorkTable::FromRecord(options, work).ok());
+}
+
+TEST(ChiefRecord, ANewerViewCountsForMoreThanMoreSteps) {
+  ChiefRecord older{.view = 1}, newer{.view = 2};
+  older.work = {{"completed", 9}};
+  newer.work = {{"completed", 4}};
+  EXPECT_TRUE(IsNewer(newer, older));
+  EXPECT_FALSE(IsNewer(older, newer));
+  newer.view = 1;
+  EXPECT_TRUE(IsNewer(older, newer));
+  EXPECT_FALSE(IsNewer(older, older));
 }
 
 TEST(WorkTable, ARestartedChiefGoesOnWithTheStepUnderWay) {

@@ -1,0 +1,35 @@
+// What a chief leaves with the ps tasks for its successor, beside the state that they hold
+// themselves: text that they keep and do not read. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chief/view_rules.h"
+#include "common/base/json.h"
+#include "common/base/status.h"
+
+namespace muster {
+
+struct ChiefRecord {
+  uint64_t view = 0;
+  Placements placements;
+  std::vector<std::pair<int, uint64_t>> workers;  // and their incarnations
+  Json work;                                      // WorkTable's record
+  bool validation_due = false, test_due = false;
+  double epoch_seconds = 0;  // since the epoch under way began
+  // All is done and saved, and the workers may have been told: nobody comes to work any more. ""
+  // where the job was through, else why it ended before.
+  std::optional<std::string> ended;
+};
+
+std::string ToText(const ChiefRecord& record);
+// DataError, with one sentence, for what no chief wrote. `work` is for WorkTable to judge.
+absl::StatusOr<ChiefRecord> ChiefRecordOf(const std::string& text);
+// Whether it tells of more than `other`.
+bool IsNewer(const ChiefRecord& record, const ChiefRecord& other);
+
+}  // namespace muster
