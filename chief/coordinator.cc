@@ -4,6 +4,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "chief/convert.h"
@@ -302,6 +303,7 @@ void CoordinatorImpl::AdmitLocked(MonotonicTime now, int member) {
     slot.session->Send(std::move(start));
   }
   LogInfo("{} on host {} is in{}", TaskText(m.task), m.host, again ? " again" : "");
+  slot.admitted = m.incarnation;
   if (options_.events != nullptr)
     options_.events->OnAdmitted(
         {m.task, m.incarnation, hello.data_address(), hello.host_id(), m.host, again});
@@ -311,7 +313,8 @@ void CoordinatorImpl::ReplaceLocked(int member) {
   MemberState& m = state_.members[member];
   const std::string why = "lost: a new process took its place";
   LogWarning("{} {}", TaskText(m.task), why);
-  if (options_.events != nullptr) options_.events->OnLost(m.task, m.incarnation, why);
+  const uint64_t lost = std::exchange(slots_[member].admitted, 0);
+  if (options_.events != nullptr) options_.events->OnLost(m.task, lost, why);
   m.in_generation = false;
 }
 
@@ -329,8 +332,8 @@ void CoordinatorImpl::DropLocked(MonotonicTime now, int member, const std::strin
   absent.abandoned = m.abandoned;
   absent.why_missing = why;
   absent.missing_since = now;
-  const uint64_t lost = m.incarnation;
-  if (options_.events != nullptr && m.in_generation) options_.events->OnLost(m.task, lost, why);
+  const uint64_t lost = m.incarnation, admitted = slots_[member].admitted;
+  if (options_.events != nullptr && admitted != 0) options_.events->OnLost(m.task, admitted, why);
   m = std::move(absent);
   if (auto session = std::move(slots_[member].session)) session->Kill();
   slots_[member] = Slot();

@@ -53,6 +53,7 @@ class CoordinatorImpl final : public Coordinator,
     proto::Hello hello;                        // the last accepted one
     uint64_t lost = 0;                         // the incarnation that was lost before
     muster::Session::Message formation;        // independent: of itself
+    uint64_t admitted = 0;                     // ... the incarnation that others count on
   };
 
   void Run();

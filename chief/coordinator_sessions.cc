@@ -130,7 +130,7 @@ void CoordinatorImpl::BindLocked(const std::shared_ptr<muster::Session>& session
   const MonotonicTime now = Clock::now();
   if (!m.joined || m.incarnation != hello.incarnation()) {
     // The others must not wait for the process that was replaced.
-    if (m.joined && m.in_generation && options_.decision.independent) {
+    if (m.joined && slot.admitted != 0) {
       ReplaceLocked(member);
     } else if (m.joined && m.in_generation && state_.stage != Stage::kJoining) {
       const std::string why =

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 
 #include "chief/member_events.h"
+#include "common/cluster/protocol.h"
+#include "common/rpc/channel.h"
+#include "proto/coordinator.grpc.pb.h"
 #include "tests/unit/control/harness.h"
 
 namespace muster {
@@ -136,6 +139,91 @@ TEST_F(IndependentControlTest, ARestartedChiefFindsItsMembersAgain) {
   cluster_.coordinator().End({ExitCode::kDone, "", "", -1, Phase::kEnding, ""});
   crew_.Join();
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(crew_.result(i).ok()) << crew_.result(i);
+}
+
+// A member's session by hand.
+class BareSession {
+ public:
+  BareSession(const TestCluster& cluster, const proto::Hello& hello)
+      : stub_(proto::Coordinator::NewStub(*rpc::MakeChannel(cluster.address()))),
+        stream_(stub_->Session(&context_)) {
+    proto::MemberMessage message;
+    *message.mutable_hello() = hello;
+    proto::CoordinatorMessage answer;
+    if (stream_->Write(message) && stream_->Read(&answer)) welcome_ = answer.welcome();
+  }
+  ~BareSession() {
+    context_.TryCancel();
+    (void)stream_->Finish();
+  }
+  void Wait() {
+    proto::MemberMessage message;
+    message.mutable_report()->set_waiting(true);
+    EXPECT_TRUE(stream_->Write(message));
+  }
+  // "": refused.
+  const std::string& run_id() const { return welcome_.run_id(); }
+
+ private:
+  grpc::ClientContext context_;
+  const std::unique_ptr<proto::Coordinator::Stub> stub_;
+  const std::unique_ptr<grpc::ClientReaderWriter<proto::MemberMessage, proto::CoordinatorMessage>>
+      stream_;
+  proto::Welcome welcome_;
+};
+
+// worker:1 had given the chief up and has come again, and is not in yet.
+class ComingAgainTest : public IndependentControlTest {
+ protected:
+  void SetUp() override {
+    const CoordinatorOptions options = Options();
+    ASSERT_TRUE(cluster_.StartChief(options).ok());
+    crew_.Add(OptionsOf(0), Stay);
+    crew_.Add(OptionsOf(2), Stay);
+    hello_.set_protocol(kControlProtocol);
+    hello_.set_task("worker:1");
+    hello_.set_incarnation(77);
+    hello_.set_cluster_digest(options.admission.cluster_digest);
+    hello_.set_job(options.admission.job);
+    hello_.set_data_address(cluster_.data_port(1).address());
+    hello_.set_num_replicas(1);
+    session_ = std::make_unique<BareSession>(cluster_, hello_);
+    session_->Wait();
+    EXPECT_THAT(told_.WaitAndClear(3),
+                UnorderedElementsAre("in worker:0", "in worker:1", "in ps:0"));
+    hello_.set_run_id(session_->run_id());
+    session_ = std::make_unique<BareSession>(cluster_, hello_);
+    ASSERT_NE(session_->run_id(), "");
+  }
+  void TearDown() override {
+    session_.reset();
+    cluster_.coordinator().End({ExitCode::kDone, "", "", -1, Phase::kEnding, ""});
+    crew_.Join();
+  }
+
+  proto::Hello hello_;
+  std::unique_ptr<BareSession> session_;
+};
+
+TEST_F(ComingAgainTest, ItsLossIsToldToWhoCountsOnIt) {
+  cluster_.data_port(1).Close();
+  session_.reset();
+  EXPECT_THAT(told_.WaitAndClear(1), ElementsAre("lost worker:1"));
+}
+
+TEST_F(ComingAgainTest, ThatAnotherProcessTookItsPlaceIsToldToWhoCountsOnIt) {
+  session_.reset();
+  hello_.clear_run_id();
+  hello_.set_incarnation(78);
+  const MonotonicTime deadline = Clock::now() + kPatience;
+  // Refused, as long as the chief has not seen that the other one's session is over.
+  while (session_ == nullptr || session_->run_id().empty()) {
+    ASSERT_LT(Clock::now(), deadline);
+    session_ = std::make_unique<BareSession>(cluster_, hello_);
+  }
+  EXPECT_THAT(told_.Wait(1), ElementsAre("lost worker:1"));
+  session_->Wait();
+  EXPECT_THAT(told_.WaitAndClear(2), ElementsAre("lost worker:1", "in worker:1"));
 }
 
 TEST_F(IndependentControlTest, ARequestToStopAtOneMemberIsTold) {
