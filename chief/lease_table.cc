@@ -8,7 +8,7 @@ namespace muster {
 
 int64_t LeaseTable::batches_per_epoch() const {
   const int64_t whole = options_.examples / options_.batch;
-  return options_.drop_remainder || options_.examples % options_.batch == 0 ? whole : whole + 1;
+  return options_.examples % options_.batch == 0 ? whole : whole + 1;
 }
 
 bool LeaseTable::NoneLeft() const {
@@ -23,8 +23,7 @@ Lease LeaseTable::TakeNew() {
   const int64_t grid_end = (offset_ / options_.batch + 1) * options_.batch;
   Lease lease{next_id_++, epoch_, offset_, std::min(grid_end, options_.examples)};
   offset_ = lease.end;
-  const int64_t left = options_.examples - offset_;
-  if (left == 0 || (options_.drop_remainder && left < options_.batch)) {
+  if (offset_ == options_.examples) {
     ++epoch_;
     offset_ = 0;
   }
@@ -33,7 +32,7 @@ Lease LeaseTable::TakeNew() {
 
 std::string LeaseTable::WhyShut() const {
   if (gate_.closed) return "leases out are waited for";
-  if (options_.epoch_barrier && offset_ == 0 && !held_.empty())
+  if (offset_ == 0 && !held_.empty())
     return fmt::format("{} leases of the epoch before are out", held_.size());
   if (gate_.steps && completed_ + static_cast<int64_t>(held_.size()) >= *gate_.steps)
     return fmt::format("step {} is to be saved", *gate_.steps);
@@ -44,7 +43,6 @@ std::string LeaseTable::WhyShut() const {
 
 LeaseTable::Answer LeaseTable::Next(int worker) {
   Answer answer;
-  if (options_.drop_remainder && options_.examples < options_.batch) return answer;
   if (!returned_.empty()) {
     answer.lease = returned_.front();
     answer.lease.again = true;
@@ -108,8 +106,6 @@ bool LeaseTable::Adopt(int worker, int64_t id) {
   returned_.erase(open);
   return true;
 }
-
-bool LeaseTable::Settle(int64_t id) { return Adopt(-1, id) && Complete(-1, id); }
 
 bool LeaseTable::done() const { return NoneLeft() && held_.empty() && returned_.empty(); }
 

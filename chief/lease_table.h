@@ -7,8 +7,8 @@
 //
 // Each example of an epoch is leased exactly once when nobody dies, and at least once otherwise: a
 // lost worker's batch may have been pushed in part, and is leased again. An epoch's last batches
-// are completed before the next epoch's first one is leased only where `epoch_barrier` says so;
-// what is due at an epoch's end (validation, a checkpoint) asks for that.
+// are completed before the next epoch's first one is leased: validation or a checkpoint may be due
+// there.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,6 @@ class LeaseTable {
     int64_t batch = 1;     // of a lease; an epoch's last one may be shorter
     int64_t epochs = 1;
     std::optional<int64_t> max_steps;  // completed leases of the whole run
-    bool drop_remainder = false;       // no shorter last batch
-    bool epoch_barrier = true;
   };
   explicit LeaseTable(const Options& options) : options_(options) {}
 
@@ -72,8 +70,6 @@ class LeaseTable {
   bool Reach(int64_t id);
   // An open one is `worker`'s. False: it is not open.
   bool Adopt(int worker, int64_t id);
-  // It was completed. False: that was known.
-  bool Settle(int64_t id);
 
   int64_t completed() const { return completed_; }  // leases: the job's steps
   int64_t examples() const { return examples_; }    // of completed leases

@@ -29,29 +29,27 @@ class Tally {
 };
 
 TEST(LeaseTable, EachExampleOnceWhoeverIsFaster) {
-  for (const bool barrier : {true, false}) {
-    LeaseTable table({.examples = 103, .batch = 10, .epochs = 3, .epoch_barrier = barrier});
-    Tally tally(3, 103);
-    std::mt19937 random(1);
-    std::map<int, Lease> held;
-    while (!table.done()) {
-      const int worker = static_cast<int>(random() % 4);
-      if (const auto found = held.find(worker); found != held.end()) {
-        EXPECT_TRUE(table.Complete(worker, found->second.id));
-        tally.Add(found->second);
-        held.erase(found);
-        continue;
-      }
-      const auto answer = table.Next(worker);
-      if (answer.state == State::kLeased) held[worker] = answer.lease;
+  LeaseTable table({.examples = 103, .batch = 10, .epochs = 3});
+  Tally tally(3, 103);
+  std::mt19937 random(1);
+  std::map<int, Lease> held;
+  while (!table.done()) {
+    const int worker = static_cast<int>(random() % 4);
+    if (const auto found = held.find(worker); found != held.end()) {
+      EXPECT_TRUE(table.Complete(worker, found->second.id));
+      tally.Add(found->second);
+      held.erase(found);
+      continue;
     }
-    EXPECT_TRUE(tally.AllOnce());
-    EXPECT_EQ(table.completed(), 33);
-    EXPECT_EQ(table.examples(), 309);
-    EXPECT_EQ(table.repeated(), 0);
-    EXPECT_EQ(table.Next(0).state, State::kDone);
-    EXPECT_EQ(table.completed_epoch(), 2);
+    const auto answer = table.Next(worker);
+    if (answer.state == State::kLeased) held[worker] = answer.lease;
   }
+  EXPECT_TRUE(tally.AllOnce());
+  EXPECT_EQ(table.completed(), 33);
+  EXPECT_EQ(table.examples(), 309);
+  EXPECT_EQ(table.repeated(), 0);
+  EXPECT_EQ(table.Next(0).state, State::kDone);
+  EXPECT_EQ(table.completed_epoch(), 2);
 }
 
 TEST(LeaseTable, ALostWorkersBatchIsLeasedAgain) {
@@ -108,19 +106,6 @@ TEST(LeaseTable, AnEpochsEndIsWaitedForWhereSomethingIsDueThere) {
   EXPECT_TRUE(table.Complete(1, second.id));
   EXPECT_EQ(table.completed_epoch(), 0);
   EXPECT_EQ(table.Next(2).lease.epoch, 1);
-}
-
-TEST(LeaseTable, ARemainderIsDropped) {
-  LeaseTable table({.examples = 25, .batch = 10, .epochs = 2, .drop_remainder = true});
-  for (int i = 0; i < 4; ++i) {
-    const Lease lease = table.Next(0).lease;
-    EXPECT_EQ(lease.examples(), 10);
-    EXPECT_EQ(lease.epoch, i / 2);
-    table.Complete(0, lease.id);
-  }
-  EXPECT_TRUE(table.done());
-  LeaseTable none({.examples = 5, .batch = 10, .drop_remainder = true});
-  EXPECT_EQ(none.Next(0).state, State::kDone);
 }
 
 TEST(LeaseTable, ARecordHoldsAllThatIsNotCompleted) {
@@ -194,10 +179,12 @@ TEST(LeaseTable, AnIdTellsThePlace) {
   before.Complete(0, 1);
   LeaseTable table = LeaseTable::FromRecord(options, before.ToRecord());
   EXPECT_TRUE(table.Reach(6));
-  EXPECT_TRUE(table.Settle(2));
-  EXPECT_FALSE(table.Settle(2));
-  EXPECT_FALSE(table.Settle(1)) << "known from the record";
-  EXPECT_TRUE(table.Settle(3));
+  EXPECT_FALSE(table.Adopt(0, 1)) << "completed, by the record";
+  for (const int64_t id : {2, 3}) {
+    EXPECT_TRUE(table.Adopt(0, id));
+    EXPECT_TRUE(table.Complete(0, id));
+    EXPECT_FALSE(table.Adopt(0, id));
+  }
   EXPECT_TRUE(table.Adopt(1, 5));
   EXPECT_TRUE(table.Adopt(0, 6));
   EXPECT_FALSE(table.Adopt(0, 6));
