@@ -1,6 +1,7 @@
 // What a parameter server's data path costs, against bounds measured in the same run.
 //
-//   parameter_server_bench [MB]      default 22; MUSTER_BENCH_BEST=1: the best rounds, not medians
+//   parameter_server_bench [MB]      default 22, 0: rows alone; MUSTER_BENCH_BEST=1: the best
+//   rounds, not medians
 //
 // Dense: one worker pushes and pulls MB of float32 to and from one server, a process of its own,
 // with SGD on the server, over TCP on loopback and over shared memory. The bounds: the same bytes
@@ -8,7 +9,8 @@
 // locks; and the same passes over memory by one thread, without any other process. ps-lite takes
 // 34.8 ms where plain TCP moves 3 GB/s: its time is scaled by the rate measured here.
 // Embedding: one table of this process, batches of random keys, dimension 16; the bound is a copy
-// of as many rows in random order.
+// of as many rows in random order. Then the same table on a server, with all that a worker does to
+// pull and push a batch; the bound is a plain loop over TCP that carries as many bytes.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/tcp.h>
@@ -29,6 +31,8 @@
 #include "common/base/logging.h"
 #include "common/push_pull/client.h"
 #include "common/push_pull/embedding_table.h"
+#include "common/push_pull/key_index.h"
+#include "common/push_pull/row_spread.h"
 #include "common/push_pull/update_kernels.h"
 #include "common/push_pull/wire.h"
 #include "ps/server_connection.h"
@@ -39,6 +43,7 @@ namespace {
 constexpr uint64_t kLife = 1, kView = 1;
 constexpr const char *kTicket = "ticket", *kDigest = "digest";
 constexpr int kWarm = 3, kRounds = 40;
+constexpr int64_t kTableRows = 1'000'000, kTableWidth = 16;
 
 double Now() { return Seconds(Clock::now().time_since_epoch()); }
 
@@ -178,12 +183,17 @@ double MemorySeconds(size_t elements) {
   return Typical(seconds);
 }
 
-// A server process of one shard, for one worker.
-[[noreturn]] void RunServer(const Layout& layout, int64_t connections, int report) {
+// A server process of one shard, for one worker. `fill` fills the store.
+[[noreturn]] void RunServer(const Layout& layout, DenseStore::Options options,
+                            const std::function<void(DenseStore&)>& fill, int64_t connections,
+                            int report) {
   auto listener = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
-  auto store = DenseStore::Make({layout.chunks[0], {SgdSpec{}}});
-  for (size_t c = 0; c < layout.chunks[0].size(); ++c)
-    (void)store->Fill(static_cast<int>(c), std::vector<float>(layout.chunks[0][c].elements()));
+  ps::ServeOptions serve{.layout = ps::LayoutNumber(kDigest), .chunks = layout.chunks[0]};
+  for (const auto& [table, table_options] : options.tables)
+    serve.widths[table] = table_options.width;
+  options.chunks = layout.chunks[0];
+  auto store = DenseStore::Make(std::move(options));
+  fill(*store);
   store->Admit(0, kLife);
   const auto admission = listener->Admit(kView, transport::kAnyone, kTicket);
   const std::string address = listener->address();
@@ -194,8 +204,8 @@ double MemorySeconds(size_t elements) {
   for (uint64_t seen = 0; static_cast<int64_t>(threads.size()) < connections;) {
     if (auto connection = admission->TakeAny()) {
       threads.emplace_back([&, c = std::shared_ptr(std::move(connection))] {
-        (void)ps::Serve(*c, *store,
-                        {.layout = ps::LayoutNumber(kDigest), .chunks = layout.chunks[0]}, abort);
+        const absl::Status served = ps::Serve(*c, *store, serve, abort);
+        if (!served.ok()) LogWarning("{}", Message(served));
       });
     } else {
       listener->WaitForChange(&seen, std::chrono::seconds(1));
@@ -205,46 +215,73 @@ double MemorySeconds(size_t elements) {
   _exit(0);
 }
 
+// One server process and the client of one worker.
+class Pair {
+ public:
+  Pair(const Layout& layout, DenseStore::Options store, std::function<void(DenseStore&)> fill,
+       const ParameterServerOptions& options, bool shared)
+      : parameters_(layout.elements[0]) {
+    int ends[2];
+    if (pipe(ends) != 0) std::abort();
+    server_ = fork();
+    if (server_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      RunServer(layout, std::move(store), fill, options.connections, ends[1]);
+    }
+    close(ends[1]);
+    char address[64] = {};
+    if (read(ends[0], address, sizeof address - 1) <= 0) std::abort();
+    close(ends[0]);
+    listener_ = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
+    ps::ClientOptions client_options;
+    client_options.incarnation = kLife;
+    client_options.layout = layout;
+    client_options.digest = kDigest;
+    client_options.options = options;
+    client_options.listener = listener_.get();
+    client_options.host_id = shared ? "here" : "";
+    client_options.next_view =
+        [address = std::string(address)](uint64_t newer_than) -> absl::StatusOr<ps::ClientView> {
+      if (newer_than >= kView) return DeadlinePassed("there is one view");
+      return ps::ClientView{kView, kTicket, {{0, address, "here"}}};
+    };
+    client_options.parameters = {{parameters_}};
+    client_ = *ps::PushPullClient::Make(std::move(client_options));
+  }
+  ~Pair() {
+    client_.reset();
+    kill(server_, SIGKILL);
+    waitpid(server_, nullptr, 0);
+  }
+  ps::PushPullClient& client() { return *client_; }
+
+ private:
+  std::vector<float> parameters_;
+  pid_t server_ = 0;
+  std::unique_ptr<transport::DataListener> listener_;
+  std::unique_ptr<ps::PushPullClient> client_;
+};
+
 double MusterSeconds(size_t elements, const ParameterServerOptions& options, bool shared) {
   const Layout layout = MakeLayout({{"parameter", {static_cast<int64_t>(elements)}}},
                                    {.servers = 1, .chunk_bytes = options.chunk_bytes});
-  int ends[2];
-  if (pipe(ends) != 0) std::abort();
-  const pid_t server = fork();
-  if (server == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    RunServer(layout, options.connections, ends[1]);
-  }
-  close(ends[1]);
-  char address[64] = {};
-  if (read(ends[0], address, sizeof address - 1) <= 0) std::abort();
-  close(ends[0]);
-  const auto listener = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
-  std::vector<float> parameters(elements);
-  ps::ClientOptions client_options;
-  client_options.incarnation = kLife;
-  client_options.layout = layout;
-  client_options.digest = kDigest;
-  client_options.options = options;
-  client_options.listener = listener.get();
-  client_options.host_id = shared ? "here" : "";
-  client_options.next_view = [&](uint64_t newer_than) -> absl::StatusOr<ps::ClientView> {
-    if (newer_than >= kView) return DeadlinePassed("there is one view");
-    return ps::ClientView{kView, kTicket, {{0, address, "here"}}};
-  };
-  client_options.parameters = {{parameters}};
-  const auto client = *ps::PushPullClient::Make(std::move(client_options));
-  std::fill_n(client->gradients(0).data(), elements, 1.0f);
+  Pair pair(
+      layout, {{}, {SgdSpec{}}},
+      [&](DenseStore& store) {
+        for (size_t c = 0; c < layout.chunks[0].size(); ++c)
+          (void)store.Fill(static_cast<int>(c), std::vector<float>(layout.chunks[0][c].elements()));
+      },
+      options, shared);
+  ps::PushPullClient& client = pair.client();
+  std::fill_n(client.gradients(0).data(), elements, 1.0f);
   std::vector<double> seconds;
   for (int i = 0; i < kWarm + kRounds; ++i) {
     const double start = Now();
-    client->Begin({static_cast<uint64_t>(i + 1), {0.01}});
-    for (size_t c = 0; c < layout.chunks[0].size(); ++c) client->Launch(0, static_cast<int>(c));
-    if (!client->Finish().ok()) std::abort();
+    client.Begin({static_cast<uint64_t>(i + 1), {0.01}});
+    for (size_t c = 0; c < layout.chunks[0].size(); ++c) client.Launch(0, static_cast<int>(c));
+    if (!client.Finish().ok()) std::abort();
     if (i >= kWarm) seconds.push_back(Now() - start);
   }
-  kill(server, SIGKILL);
-  waitpid(server, nullptr, 0);
   return Typical(seconds);
 }
 
@@ -275,7 +312,7 @@ void Dense(double mb) {
 }
 
 void Embedding() {
-  constexpr int64_t kWidth = 16, kKeys = 1'000'000, kBatch = 8192;
+  constexpr int64_t kWidth = kTableWidth, kKeys = kTableRows, kBatch = 8192;
   std::printf("\nembedding table, %lld rows of %lld, batches of %lld random keys, one thread\n",
               static_cast<long long>(kKeys), static_cast<long long>(kWidth),
               static_cast<long long>(kBatch));
@@ -311,10 +348,122 @@ void Embedding() {
   }
 }
 
+// Different keys below kTableRows.
+std::vector<uint64_t> RandomKeys(size_t count, std::mt19937_64* random) {
+  KeyIndex keys;
+  std::vector<uint32_t> number;
+  while (keys.keys().size() < count) {
+    const uint64_t key = (*random)() % kTableRows;
+    keys.Add({&key, 1}, &number);
+  }
+  return keys.keys();
+}
+
+// A chunk of rows, with slots as the rule begins.
+ChunkState FreshState(const RuleSpec& rule, size_t rows, std::vector<float> packed) {
+  ChunkState state;
+  state.parameters = std::move(packed);
+  for (const std::string& slot : ShapedSlots(rule))
+    state.slots.emplace_back(rows * kTableWidth, static_cast<float>(InitialSlotValue(rule, slot)));
+  return state;
+}
+
+// Keys a second of a plain loop over TCP that carries the bytes of a batch each way.
+double PlainKeys(size_t batch, size_t sent, size_t received) {
+  std::vector<char> request(sent, 1), reply(received);
+  const auto ends = Connect();
+  const double seconds = Measure(
+      [=](int fd) {
+        std::vector<char> in(sent), out(received, 1);
+        while (ReceiveAll(fd, in.data(), sent)) SendAll(fd, out.data(), received);
+      },
+      [&] {
+        SendAll(ends.first, request.data(), sent);
+        ReceiveAll(ends.first, reply.data(), received);
+      },
+      ends);
+  return static_cast<double>(batch) / seconds;
+}
+
+// A server with a table of kTableRows rows, and a worker that pulls and pushes batches of keys.
+void RowsOverTheWire(const char* rule, size_t batch) {
+  const auto width = static_cast<size_t>(kTableWidth);
+  VariableSpec spec{"table", {0, kTableWidth}, 0};
+  spec.table = TableSpec{.width = kTableWidth};
+  const Layout layout = MakeLayout({spec}, {.servers = 1});
+  const RuleSpec parsed = ParseOptimizer(Json(rule))->rule;
+  Pair pair(
+      layout, {{}, {parsed}, {{0, {.width = kTableWidth, .rule = parsed, .shards = 1}}}, 1},
+      [&](DenseStore& store) {
+        std::vector<uint64_t> all(kTableRows);
+        std::iota(all.begin(), all.end(), uint64_t{0});
+        RowSpread spread;
+        SpreadRows(all, 1, &spread);
+        const std::vector<float> zeros(all.size() * width);
+        for (size_t c = 0; c < spread.chunks(); ++c)
+          if (!store
+                   .Restore(static_cast<int>(c),
+                            FreshState(parsed, spread.count(c),
+                                       PackChunk(spread, c, kTableWidth, zeros)))
+                   .ok())
+            std::abort();
+      },
+      {}, true);
+  std::mt19937_64 random(1);
+  std::vector<float> rows(batch * width), gradients(batch * width, 1e-3f), by_chunk(batch * width);
+  std::vector<double> pulling, pushing;
+  RowSpread spread;
+  for (int i = 0; i < kWarm + kRounds; ++i) {
+    const std::vector<uint64_t> keys = RandomKeys(batch, &random);
+    const double start = Now();
+    SpreadRows(keys, 1, &spread);
+    std::vector<ps::PushPullClient::RowPull> pulls;
+    for (size_t c = 0; c < spread.chunks(); ++c)
+      pulls.push_back(
+          {0, static_cast<int>(c), std::span(spread.keys).subspan(spread.begin[c], spread.count(c)),
+           std::span(by_chunk).subspan(spread.begin[c] * width, spread.count(c) * width)});
+    if (!pair.client().PullRows(pulls).ok()) std::abort();
+    UnspreadRows(spread, kTableWidth, by_chunk, rows);
+    const double pulled = Now();
+    SpreadRows(keys, 1, &spread);
+    std::vector<std::vector<float>> packed;
+    pair.client().Begin({static_cast<uint64_t>(i + 1), {0.01}});
+    for (size_t c = 0; c < spread.chunks(); ++c)
+      packed.push_back(PackChunk(spread, c, kTableWidth, gradients));
+    for (size_t c = 0; c < spread.chunks(); ++c)
+      pair.client().LaunchRows(0, static_cast<int>(c), packed[c]);
+    if (!pair.client().Finish().ok()) std::abort();
+    if (i < kWarm) continue;
+    pulling.push_back(pulled - start);
+    pushing.push_back(Now() - pulled);
+  }
+  const auto rate = [batch](const std::vector<double>& seconds) {
+    return static_cast<double>(batch) / Typical(seconds);
+  };
+  const size_t key = sizeof(uint64_t), row = width * sizeof(float), frame = 16 * 64;
+  const double plain_pull = PlainKeys(batch, batch * key + frame, batch * row + frame);
+  const double plain_push = PlainKeys(batch, batch * (key + row) + frame, frame);
+  std::printf(
+      "%-8s batches of %6zu: %5.2f M keys/s pulled (%.2f of plain TCP), %5.2f pushed (%.2f)\n",
+      rule, batch, rate(pulling) / 1e6, rate(pulling) / plain_pull, rate(pushing) / 1e6,
+      rate(pushing) / plain_push);
+}
+
+void EmbeddingOverTheWire() {
+  std::printf(
+      "\nembedding table on a server, %lld rows of %lld, one worker, different random keys; rows "
+      "travel over TCP, within a host too\n",
+      static_cast<long long>(kTableRows), static_cast<long long>(kTableWidth));
+  for (const char* rule : {"sgd", "adagrad", "adam"})
+    for (const size_t batch : {size_t{8192}, size_t{65536}}) RowsOverTheWire(rule, batch);
+}
+
 int Main(int argc, char** argv) {
   spdlog::set_level(spdlog::level::warn);
-  Dense(argc > 1 ? std::atof(argv[1]) : 22);
+  const double mb = argc > 1 ? std::atof(argv[1]) : 22;
+  if (mb > 0) Dense(mb);
   Embedding();
+  EmbeddingOverTheWire();
   return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -146,6 +147,12 @@ absl::Status EmbeddingTableImpl::Check(size_t keys, size_t elements) const {
 Sorted EmbeddingTableImpl::Sort(std::span<const uint64_t> keys) const {
   Sorted sorted;
   sorted.begin.resize(shards_.size() + 1);
+  if (shards_.size() == 1) {
+    sorted.begin[1] = static_cast<uint32_t>(keys.size());
+    sorted.places.resize(keys.size());
+    std::iota(sorted.places.begin(), sorted.places.end(), 0);
+    return sorted;
+  }
   for (const uint64_t key : keys) ++sorted.begin[ShardOf(SplitMix64(key)) + 1];
   for (size_t s = 0; s < shards_.size(); ++s) sorted.begin[s + 1] += sorted.begin[s];
   std::vector<uint32_t> next(sorted.begin.begin(), sorted.begin.end() - 1);

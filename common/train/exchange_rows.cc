@@ -1,38 +1,10 @@
 // ParameterExchange's rows of embedding tables: spread over the servers and their chunks by key.
-#include <fmt/format.h>
-
 #include <algorithm>
 
-#include "common/push_pull/packed_rows.h"
+#include "common/push_pull/row_spread.h"
 #include "common/train/parameter_exchange.h"
 
 namespace muster {
-namespace {
-
-// Keys by chunk: those of chunk c of server s are from begin[s * kRowChunks + c] to the next.
-struct Spread {
-  std::vector<uint32_t> begin;
-  std::vector<uint32_t> order;  // places in the batch
-};
-
-Spread SpreadKeys(std::span<const uint64_t> keys, int servers) {
-  Spread spread;
-  std::vector<uint32_t> bucket(keys.size());
-  spread.begin.resize(static_cast<size_t>(servers) * kRowChunks + 1);
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const RowPlace place = PlaceOfRow(keys[i], servers);
-    bucket[i] = static_cast<uint32_t>(place.server * kRowChunks + place.chunk);
-    ++spread.begin[bucket[i] + 1];
-  }
-  for (size_t b = 1; b < spread.begin.size(); ++b) spread.begin[b] += spread.begin[b - 1];
-  std::vector<uint32_t> next(spread.begin.begin(), spread.begin.end() - 1);
-  spread.order.resize(keys.size());
-  for (size_t i = 0; i < keys.size(); ++i)
-    spread.order[next[bucket[i]]++] = static_cast<uint32_t>(i);
-  return spread;
-}
-
-}  // namespace
 
 void ParameterExchange::LayTables() {
   for (size_t v = 0; v < served_.specs.size(); ++v) {
@@ -48,6 +20,12 @@ void ParameterExchange::LayTables() {
   }
 }
 
+// Of RowSpread's: which server, and which of its chunks.
+RowPlace ParameterExchange::PlaceOfChunk(const Table& table, size_t chunk) {
+  const auto server = static_cast<int>(chunk / kRowChunks);
+  return {server, table.first_chunk[server] + static_cast<int>(chunk % kRowChunks)};
+}
+
 absl::Status ParameterExchange::Pull(int index, std::span<const uint64_t> keys,
                                      std::span<float> rows) {
   if (open_)
@@ -56,23 +34,19 @@ absl::Status ParameterExchange::Pull(int index, std::span<const uint64_t> keys,
         "their way by then; look everything up first");
   const Table& table = tables_[index];
   const auto width = static_cast<size_t>(served_.specs[table.variable].table->width);
-  const Spread spread = SpreadKeys(keys, static_cast<int>(table.first_chunk.size()));
-  std::vector<uint64_t> ordered(keys.size());
-  for (size_t i = 0; i < keys.size(); ++i) ordered[i] = keys[spread.order[i]];
+  RowSpread spread;
+  SpreadRows(keys, static_cast<int>(table.first_chunk.size()), &spread);
   std::vector<float> pulled(rows.size());
   std::vector<ps::PushPullClient::RowPull> pulls;
-  for (size_t b = 0; b + 1 < spread.begin.size(); ++b) {
-    const size_t begin = spread.begin[b], count = spread.begin[b + 1] - begin;
+  for (size_t c = 0; c < spread.chunks(); ++c) {
+    const size_t begin = spread.begin[c], count = spread.count(c);
     if (count == 0) continue;
-    const int server = static_cast<int>(b) / kRowChunks;
-    pulls.push_back({server, table.first_chunk[server] + static_cast<int>(b) % kRowChunks,
-                     std::span(ordered).subspan(begin, count),
+    const RowPlace place = PlaceOfChunk(table, c);
+    pulls.push_back({place.server, place.chunk, std::span(spread.keys).subspan(begin, count),
                      std::span(pulled).subspan(begin * width, count * width)});
   }
   MUSTER_RETURN_IF_ERROR(client_->PullRows(pulls));
-  for (size_t i = 0; i < keys.size(); ++i)
-    std::copy_n(pulled.begin() + static_cast<int64_t>(i * width), width,
-                rows.begin() + static_cast<int64_t>(spread.order[i] * width));
+  UnspreadRows(spread, static_cast<int64_t>(width), pulled, rows);
   return absl::OkStatus();
 }
 
@@ -80,34 +54,23 @@ absl::Status ParameterExchange::Push(int64_t, std::span<const RowGradients> tabl
   rows_.clear();
   // Shares are summed once all have come: an empty one counts.
   const bool all = turn_.shares > 0;
-  std::vector<std::pair<int, int>> places;  // of rows_
+  std::vector<RowPlace> places;  // of rows_
   for (size_t t = 0; t < tables.size(); ++t) {
     const Table& table = tables_[t];
     const VariableSpec& spec = served_.specs[table.variable];
     push_.learning_rates[spec.optimizer] = tables[t].learning_rate;
-    const auto width = static_cast<size_t>(spec.table->width);
-    const std::span<const uint64_t> keys = tables[t].keys;
-    const Spread spread = SpreadKeys(keys, static_cast<int>(table.first_chunk.size()));
-    for (size_t b = 0; b + 1 < spread.begin.size(); ++b) {
-      const size_t begin = spread.begin[b], count = spread.begin[b + 1] - begin;
-      if (count == 0 && !all) continue;
-      std::vector<uint64_t> own(count);
-      std::vector<float> gradients(count * width);
-      for (size_t i = 0; i < count; ++i) {
-        const uint32_t from = spread.order[begin + i];
-        own[i] = keys[from];
-        std::copy_n(tables[t].gradients.begin() + static_cast<int64_t>(from * width), width,
-                    gradients.begin() + static_cast<int64_t>(i * width));
-      }
-      rows_.push_back(PackRows(own, gradients));
-      const int server = static_cast<int>(b) / kRowChunks;
-      places.emplace_back(server, table.first_chunk[server] + static_cast<int>(b) % kRowChunks);
+    RowSpread spread;
+    SpreadRows(tables[t].keys, static_cast<int>(table.first_chunk.size()), &spread);
+    for (size_t c = 0; c < spread.chunks(); ++c) {
+      if (spread.count(c) == 0 && !all) continue;
+      rows_.push_back(PackChunk(spread, c, spec.table->width, tables[t].gradients));
+      places.push_back(PlaceOfChunk(table, c));
     }
   }
   if (places.empty()) return absl::OkStatus();
   Open();
   for (size_t i = 0; i < places.size(); ++i)
-    client_->LaunchRows(places[i].first, places[i].second, rows_[i]);
+    client_->LaunchRows(places[i].server, places[i].chunk, rows_[i]);
   return Wait();
 }
 

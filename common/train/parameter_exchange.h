@@ -91,7 +91,6 @@ class ParameterExchange : public EmbeddingStore {
   ParameterExchange(Layout layout, ServedVariables served)
       : layout_(std::move(layout)), served_(std::move(served)) {}
   void Lay(const Replica& replica);
-  void LayTables();
   bool clips(int optimizer) const;
   // Zero rows, or this gradient's.
   void Write(int variable, const at::Tensor& gradient, bool add);
@@ -111,6 +110,8 @@ class ParameterExchange : public EmbeddingStore {
     int variable = 0;
     std::vector<int> first_chunk;
   };
+  void LayTables();
+  static RowPlace PlaceOfChunk(const Table& table, size_t chunk);
   std::vector<Table> tables_;
   std::vector<std::vector<float>> rows_;                // of tables, on their way
   std::vector<std::vector<int>> chunks_of_;             // by optimizer, the rest last

@@ -9,6 +9,7 @@
 
 #include "common/push_pull/client.h"
 #include "common/push_pull/key_index.h"
+#include "common/push_pull/row_spread.h"
 #include "tests/unit/ps/ps_cluster.h"
 
 namespace muster::ps {
@@ -47,6 +48,35 @@ TEST(RowLayout, EachServerHasChunksOfEachTable) {
   others[1].table->seed = 10;
   EXPECT_EQ(FirstDifference(variables, others), "the rows of table users");
   EXPECT_NE(DigestOf(variables, {}), DigestOf(others, {}));
+}
+
+TEST(RowLayout, ABatchIsSpreadAndPutTogether) {
+  std::vector<uint64_t> keys;
+  std::vector<float> rows;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    keys.push_back(i * i * 31);
+    for (int64_t j = 0; j < kWidth; ++j) rows.push_back(static_cast<float>(i * kWidth + j));
+  }
+  RowSpread spread;
+  SpreadRows(std::vector<uint64_t>{1, 2, 3}, 1, &spread);
+  SpreadRows(keys, 3, &spread);
+  ASSERT_EQ(spread.chunks(), 3u * kRowChunks);
+  std::vector<float> by_chunk, back(rows.size());
+  for (size_t c = 0; c < spread.chunks(); ++c) {
+    const absl::StatusOr<PackedRows> chunk = UnpackRows(PackChunk(spread, c, kWidth, rows), kWidth);
+    ASSERT_TRUE(chunk.ok());
+    ASSERT_EQ(chunk->keys.size(), spread.count(c));
+    for (size_t i = 0; i < chunk->keys.size(); ++i) {
+      const RowPlace place = PlaceOfRow(chunk->keys[i], 3);
+      EXPECT_EQ(static_cast<size_t>(place.server * kRowChunks + place.chunk), c);
+      EXPECT_EQ(chunk->keys[i], spread.keys[spread.begin[c] + i]);
+    }
+  }
+  for (const uint32_t place : spread.order)
+    by_chunk.insert(by_chunk.end(), rows.begin() + place * kWidth,
+                    rows.begin() + (place + 1) * kWidth);
+  UnspreadRows(spread, kWidth, by_chunk, back);
+  EXPECT_EQ(back, rows);
 }
 
 class RowStore : public ::testing::Test {

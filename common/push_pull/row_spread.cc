@@ -1,0 +1,55 @@
+#include "common/push_pull/row_spread.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace muster {
+namespace {
+
+constexpr size_t kAhead = 8;  // rows between the fetch of one and its use
+
+}  // namespace
+
+void SpreadRows(std::span<const uint64_t> keys, int servers, RowSpread* spread) {
+  const size_t chunks = static_cast<size_t>(servers) * kRowChunks;
+  std::vector<uint32_t> chunk_of(keys.size());
+  spread->begin.assign(chunks + 1, 0);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const RowPlace place = PlaceOfRow(keys[i], servers);
+    chunk_of[i] = static_cast<uint32_t>(place.server * kRowChunks + place.chunk);
+    ++spread->begin[chunk_of[i] + 1];
+  }
+  for (size_t c = 1; c <= chunks; ++c) spread->begin[c] += spread->begin[c - 1];
+  std::vector<uint32_t> next(spread->begin.begin(), spread->begin.end() - 1);
+  spread->order.resize(keys.size());
+  spread->keys.resize(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const uint32_t to = next[chunk_of[i]]++;
+    spread->order[to] = static_cast<uint32_t>(i);
+    spread->keys[to] = keys[i];
+  }
+}
+
+void UnspreadRows(const RowSpread& spread, int64_t width, std::span<const float> by_chunk,
+                  std::span<float> rows) {
+  for (size_t i = 0; i < spread.order.size(); ++i)
+    std::copy_n(by_chunk.data() + static_cast<int64_t>(i) * width, width,
+                rows.data() + static_cast<int64_t>(spread.order[i]) * width);
+}
+
+std::vector<float> PackChunk(const RowSpread& spread, size_t chunk, int64_t width,
+                             std::span<const float> rows) {
+  const size_t begin = spread.begin[chunk], count = spread.count(chunk);
+  std::vector<float> packed(count * static_cast<size_t>(2 + width));
+  // Bits, which no float operation touches.
+  std::memcpy(packed.data(), spread.keys.data() + begin, count * sizeof(uint64_t));
+  float* to = packed.data() + 2 * count;
+  for (size_t i = begin; i < begin + count; ++i, to += width) {
+    if (i + kAhead < begin + count)
+      __builtin_prefetch(rows.data() + static_cast<int64_t>(spread.order[i + kAhead]) * width);
+    std::copy_n(rows.data() + static_cast<int64_t>(spread.order[i]) * width, width, to);
+  }
+  return packed;
+}
+
+}  // namespace muster
