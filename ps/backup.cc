@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "common/base/crc32c.h"
 #include "common/push_pull/wire.h"
+#include "common/transport/wait.h"
 #include "ps/replication.h"
 #include "ps/replication_wire.h"
 
@@ -123,10 +124,13 @@ absl::Status BackupShardImpl::TakeOpen(DataConnection& connection) {
 }
 
 absl::StatusOr<bool> BackupShardImpl::Next(DataConnection& connection, std::vector<char>& payload) {
+  // Nothing may be said for long: the view ends the connection, by `abort`.
+  transport::Interest said{&connection, true};
+  if (transport::WaitReady({&said, 1}, MonotonicTime::max(), *options_.abort) !=
+      transport::WaitResult::kReady)
+    return Superseded("the view has changed");
   FrameHeader header;
-  const absl::Status received =
-      connection.Exchange({}, std::as_writable_bytes(std::span(&header, 1)),
-                          Clock::now() + options_.idle, *options_.abort);
+  const absl::Status received = Receive(connection, std::as_writable_bytes(std::span(&header, 1)));
   if (absl::IsUnavailable(received)) return false;  // closed
   if (!received.ok()) return received;
   MUSTER_ASSIGN_OR_RETURN(const auto decoded, DecodeReplica(header));

@@ -30,8 +30,8 @@ struct ReplicationOptions {
   // The view says that the backup has all that was acknowledged. Then nothing is acknowledged
   // without it; else not before it has caught up, which it has as soon as `synced`.
   bool in_sync = false;
-  Duration stall = std::chrono::seconds(30);      // of a connection, within one exchange
-  Duration idle = std::chrono::minutes(10);       // between two: the backup closes it
+  // Of a connection, within one exchange. Between two it may be silent as long as the view lasts.
+  Duration stall = std::chrono::seconds(30);
   Duration new_view = std::chrono::minutes(2);    // what is not acknowledged waits so long
   const transport::AbortSignal* abort = nullptr;  // set when the view is over, before Close
 

@@ -171,7 +171,6 @@ ReplicationOptions ShardHostImpl::ReplicationLocked(int shard, Run* run) const {
   options.checksum = spec_.checksum;
   options.in_sync = place.backup_in_sync;
   options.stall = options_.stall;
-  options.idle = options_.idle;
   options.new_view = options_.new_view;
   options.abort = &run->abort;
   options.listener = options_.listener;

@@ -255,5 +255,21 @@ TEST_F(BackupTest, AChunkThatIsRefusedKeepsNoOtherOneWaiting) {
   ExpectSame();
 }
 
+TEST_F(BackupTest, ConnectionsLastHoweverLongNothingIsSaid) {
+  Make(SgdSpec{});
+  backup_options_.stall = std::chrono::seconds(1);
+  Begin();
+  AwaitSynced();
+  Push(*primary_, 0, 1);
+  const int before = host_->connections();
+  std::this_thread::sleep_for(backup_options_.stall + std::chrono::milliseconds(300));
+  Push(*primary_, 0, 2);
+  ASSERT_TRUE(primary_->Restore(0, *local_->Copy(0)).ok());  // over the handovers' own connection
+  AwaitSynced();
+  EXPECT_EQ(host_->connections(), before);
+  EXPECT_EQ(theirs_->standing(0).updates, 2);
+  ExpectSame();
+}
+
 }  // namespace
 }  // namespace muster::ps
