@@ -19,6 +19,8 @@ namespace {
 
 // Between two tries to reach the backup.
 constexpr Duration kRetry = std::chrono::milliseconds(200);
+// Slower than a connection that is of any use: what many bytes add to a short limit.
+constexpr double kLeastBytesPerSecond = 50e6;
 
 // A chunk on its way to the backup. Its state is handed over under a number; that number, and what
 // is forwarded under it, is what the backup holds.
@@ -27,6 +29,7 @@ struct Lane {
   absl::CondVar changed;
   bool handed ABSL_GUARDED_BY(mu) = false;      // updates are forwarded
   uint32_t handover ABSL_GUARDED_BY(mu) = 0;    // of the newest state that left
+  size_t bytes ABSL_GUARDED_BY(mu) = 0;         // of that state
   uint32_t required ABSL_GUARDED_BY(mu) = 0;    // which one contains all that is here
   uint32_t arrived ABSL_GUARDED_BY(mu) = 0;     // the newest that the backup has
   uint64_t forwards ABSL_GUARDED_BY(mu) = 0;    // counts them
@@ -95,7 +98,12 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   absl::Status SetBack(int chunk, Set set);
   absl::Status WaitLocked(Lane& lane, MonotonicTime deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
-  absl::Status Forward(int chunk, const Push& push, int64_t number, uint32_t handover);
+  Duration LimitLocked(const Lane& lane, const Push& push) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
+  bool ForwardLocked(int chunk, Lane& lane, const Push& push, int64_t number)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
+  absl::Status Forward(int chunk, const Push& push, int64_t number, uint32_t handover,
+                       MonotonicTime deadline);
   void HandAnewLocked(int chunk, Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
   void SettleLocked(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
 
@@ -111,6 +119,9 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   const ReplicationOptions options_;
   std::vector<Lane> lanes_;
   std::atomic<bool> strict_;  // set once, by the thread
+  // One that does not count yet has let an update wait too long: until it has answered a handover,
+  // none waits for it.
+  std::atomic<bool> hangs_ = false;
   std::atomic<bool> closed_ = false;
 
   mutable absl::Mutex mu_;  // after any lane's
@@ -160,16 +171,9 @@ absl::StatusOr<Pushed> ReplicatedStoreImpl::Apply(int chunk, const Push& push,
   if (!lane.handed) return pushed;
   const uint64_t forward = ++lane.forwards;
   if (pushed->applied) {
-    const uint32_t handover = lane.handover;
-    lane.open.insert(forward);
-    lane.mu.Unlock();
-    const absl::Status status = Forward(chunk, push, pushed->updates, handover);
-    lane.mu.Lock();
-    lane.open.erase(forward);
-    // Unless it was handed over since then.
-    if (!status.ok() && lane.handed && lane.handover == handover) HandAnewLocked(chunk, lane);
-    lane.changed.SignalAll();
-    if (status.ok() || !strict_) return pushed;
+    const bool there = ForwardLocked(chunk, lane, push, pushed->updates);
+    // Read after the chunk was marked: from then on nobody makes it strict.
+    if (there || !strict_) return pushed;
   }
   // What was here before is acknowledged like what is new: when all that left earlier has arrived.
   const auto on_its_way = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu) {
@@ -180,8 +184,38 @@ absl::StatusOr<Pushed> ReplicatedStoreImpl::Apply(int chunk, const Push& push,
   return pushed;
 }
 
+// How long it may wait for the backup: where that counts, for the connection alone.
+Duration ReplicatedStoreImpl::LimitLocked(const Lane& lane, const Push& push) const {
+  if (strict_) return options_.stall;
+  // The state goes first.
+  const size_t bytes = push.gradient.size_bytes() + (lane.arrived < lane.handover ? lane.bytes : 0);
+  const auto sending = std::chrono::duration<double>(bytes / kLeastBytesPerSecond);
+  return std::min(options_.stall, options_.hold + std::chrono::duration_cast<Duration>(sending));
+}
+
+// Releases the lock meanwhile. False: it is not there, and the chunk will be handed over anew.
+bool ReplicatedStoreImpl::ForwardLocked(int chunk, Lane& lane, const Push& push, int64_t number) {
+  if (hangs_ && !strict_) {
+    HandAnewLocked(chunk, lane);
+    return false;
+  }
+  const uint64_t forward = lane.forwards;
+  const uint32_t handover = lane.handover;
+  const MonotonicTime deadline = Clock::now() + LimitLocked(lane, push);
+  lane.open.insert(forward);
+  lane.mu.Unlock();
+  const absl::Status status = Forward(chunk, push, number, handover, deadline);
+  if (!status.ok() && Clock::now() >= deadline) hangs_ = true;
+  lane.mu.Lock();
+  lane.open.erase(forward);
+  // Unless it was handed over since then.
+  if (!status.ok() && lane.handed && lane.handover == handover) HandAnewLocked(chunk, lane);
+  lane.changed.SignalAll();
+  return status.ok();
+}
+
 absl::Status ReplicatedStoreImpl::Forward(int chunk, const Push& push, int64_t number,
-                                          uint32_t handover) {
+                                          uint32_t handover, MonotonicTime deadline) {
   LinkPtr link;
   {
     absl::MutexLock lock(&mu_);
@@ -191,7 +225,7 @@ absl::Status ReplicatedStoreImpl::Forward(int chunk, const Push& push, int64_t n
     }
   }
   if (link == nullptr) {
-    MUSTER_ASSIGN_OR_RETURN(link, dialer_.Dial(nullptr));
+    MUSTER_ASSIGN_OR_RETURN(link, dialer_.Dial(deadline, nullptr));
   }
   UpdateHead head;
   head.incarnation = push.key.incarnation;
@@ -204,9 +238,10 @@ absl::Status ReplicatedStoreImpl::Forward(int chunk, const Push& push, int64_t n
   ReplicaFrame frame;
   frame.chunk = static_cast<uint32_t>(chunk);
   frame.handover = handover;
-  MUSTER_ASSIGN_OR_RETURN(const bool fresh,
-                          link->Ask(ReplicaKind::kUpdate, frame, std::as_bytes(std::span(&head, 1)),
-                                    std::as_bytes(push.gradient)));
+  MUSTER_ASSIGN_OR_RETURN(
+      const bool fresh,
+      link->Ask(ReplicaKind::kUpdate, frame,
+                {std::as_bytes(std::span(&head, 1)), std::as_bytes(push.gradient)}, deadline));
   {
     absl::MutexLock lock(&mu_);
     idle_.push_back(std::move(link));
@@ -310,10 +345,10 @@ void ReplicatedStoreImpl::Note(const absl::Status& status, int task) {
 absl::Status ReplicatedStoreImpl::Reach() {
   if (link_ != nullptr) return absl::OkStatus();
   if (!compared_.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(link_, dialer_.Dial(nullptr));
+    MUSTER_ASSIGN_OR_RETURN(link_, dialer_.Dial(Clock::now() + options_.stall, nullptr));
     return absl::OkStatus();
   }
-  MUSTER_ASSIGN_OR_RETURN(link_, dialer_.Dial(&theirs_));
+  MUSTER_ASSIGN_OR_RETURN(link_, dialer_.Dial(Clock::now() + options_.stall, &theirs_));
   if (static_cast<int>(theirs_.size()) != options_.chunks)
     return PeerLost(
         fmt::format("it told of {} chunks, and there are {}", theirs_.size(), options_.chunks));
@@ -344,25 +379,29 @@ absl::Status ReplicatedStoreImpl::HandOver(int chunk) {
     payload = EncodeState(*state);
     lane.handed = true;
     lane.required = ++lane.handover;
+    lane.bytes = payload.size();
     frame.handover = lane.handover;
     lane.changed.SignalAll();
   }
   frame.chunk = static_cast<uint32_t>(chunk);
   const absl::StatusOr<bool> fresh =
-      link_->Ask(ReplicaKind::kState, frame, std::as_bytes(std::span(payload)), {});
+      link_->Ask(ReplicaKind::kState, frame, {std::as_bytes(std::span(payload)), {}},
+                 Clock::now() + options_.stall);
   absl::MutexLock lock(&lane.mu);
   const bool newest = lane.handed && lane.handover == frame.handover;
   if (!fresh.ok()) {
     if (newest) HandAnewLocked(chunk, lane);
     return fresh.status();
   }
+  hangs_ = false;
   lane.arrived = std::max(lane.arrived, frame.handover);
   if (newest) SettleLocked(lane);
   return absl::OkStatus();
 }
 
 absl::Status ReplicatedStoreImpl::TellSynced() {
-  MUSTER_RETURN_IF_ERROR(link_->Ask(ReplicaKind::kSynced, {}, {}, {}).status());
+  MUSTER_RETURN_IF_ERROR(
+      link_->Ask(ReplicaKind::kSynced, {}, {}, Clock::now() + options_.stall).status());
   absl::MutexLock lock(&mu_);
   synced_ = unsettled_ == 0;
   if (synced_)

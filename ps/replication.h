@@ -32,6 +32,8 @@ struct ReplicationOptions {
   bool in_sync = false;
   // Of a connection, within one exchange. Between two it may be silent as long as the view lasts.
   Duration stall = std::chrono::seconds(30);
+  // How long an update waits for the answer of a backup that does not count yet.
+  Duration hold = std::chrono::seconds(1);
   Duration new_view = std::chrono::minutes(2);    // what is not acknowledged waits so long
   const transport::AbortSignal* abort = nullptr;  // set when the view is over, before Close
 

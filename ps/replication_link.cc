@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cstring>
 
 #include "common/base/crc32c.h"
@@ -43,13 +42,13 @@ absl::StatusOr<ReplicaFrame> ReplicaLink::Receive(ReplicaKind kind, std::string*
   return decoded.second;
 }
 
-absl::Status ReplicaLink::Open(std::vector<DenseStore::Standing>* standings) {
+absl::Status ReplicaLink::Open(MonotonicTime deadline,
+                               std::vector<DenseStore::Standing>* standings) {
   ReplicaFrame frame;
   frame.shard = static_cast<uint32_t>(options_.shard);
   frame.layout = options_.layout;
   frame.standing = standings != nullptr;
   const FrameHeader header = EncodeReplica(ReplicaKind::kOpen, frame, 0);
-  const MonotonicTime deadline = Clock::now() + options_.stall;
   MUSTER_RETURN_IF_ERROR(
       connection_->Exchange(std::as_bytes(std::span(&header, 1)), {}, deadline, *options_.abort));
   std::string payload;
@@ -59,13 +58,12 @@ absl::Status ReplicaLink::Open(std::vector<DenseStore::Standing>* standings) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> ReplicaLink::Ask(ReplicaKind kind, ReplicaFrame frame,
-                                      std::span<const std::byte> head,
-                                      std::span<const std::byte> payload) {
+absl::StatusOr<bool> ReplicaLink::Ask(ReplicaKind kind, ReplicaFrame frame, Payload payload,
+                                      MonotonicTime deadline) {
+  auto& [head, rest] = payload;
   frame.checksum = options_.checksum;
-  if (frame.checksum) frame.payload_crc = ExtendCrc32c(Crc32c(TextOf(head)), TextOf(payload));
-  const FrameHeader header = EncodeReplica(kind, frame, head.size() + payload.size());
-  const MonotonicTime deadline = Clock::now() + options_.stall;
+  if (frame.checksum) frame.payload_crc = ExtendCrc32c(Crc32c(TextOf(head)), TextOf(rest));
+  const FrameHeader header = EncodeReplica(kind, frame, head.size() + rest.size());
   const transport::AbortSignal& abort = *options_.abort;
   // Small pieces leave together.
   std::array<std::byte, sizeof header + sizeof(UpdateHead)> first;
@@ -77,21 +75,20 @@ absl::StatusOr<bool> ReplicaLink::Ask(ReplicaKind kind, ReplicaFrame frame,
     head = {};
   }
   MUSTER_RETURN_IF_ERROR(connection_->Exchange(std::span(first).first(size), {}, deadline, abort));
-  for (const std::span<const std::byte> piece : {head, payload})
+  for (const std::span<const std::byte> piece : payload)
     if (!piece.empty()) MUSTER_RETURN_IF_ERROR(connection_->Exchange(piece, {}, deadline, abort));
   MUSTER_ASSIGN_OR_RETURN(const ReplicaFrame ack, Receive(ReplicaKind::kAck, nullptr, deadline));
   return !ack.stale;
 }
 
 absl::StatusOr<std::unique_ptr<ReplicaLink>> ReplicaDialer::Dial(
-    std::vector<DenseStore::Standing>* standings) {
+    MonotonicTime deadline, std::vector<DenseStore::Standing>* standings) {
   const auto annotate = [this](const absl::Status& status) {
     return Annotate(status, fmt::format("ps {}: ", options_.backup));
   };
   const transport::Hello hello{options_.view, kReplicaFrom + options_.task, options_.shard,
                                ++channel_, options_.ticket};
-  const auto dialing =
-      options_.listener->Dial({options_.address, hello, Clock::now() + options_.stall});
+  const auto dialing = options_.listener->Dial({options_.address, hello, deadline});
   std::unique_ptr<transport::DataConnection> connection;
   for (uint64_t seen = 0; connection == nullptr; options_.listener->WaitForChange(&seen, kLook)) {
     if (options_.abort->is_set()) return Superseded("the view has changed");
@@ -102,7 +99,8 @@ absl::StatusOr<std::unique_ptr<ReplicaLink>> ReplicaDialer::Dial(
     }
   }
   auto link = std::make_unique<ReplicaLink>(std::move(connection), options_);
-  if (const absl::Status status = link->Open(standings); !status.ok()) return annotate(status);
+  if (const absl::Status status = link->Open(deadline, standings); !status.ok())
+    return annotate(status);
   return link;
 }
 

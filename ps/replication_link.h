@@ -1,6 +1,7 @@
 // One connection of a primary to its backup: a question, an answer. One thread uses it at a time.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <span>
@@ -18,11 +19,12 @@ class ReplicaLink {
       : connection_(std::move(connection)), options_(options) {}
 
   // Says what this connection is for; the answer tells what the backup holds, if that is wanted.
-  absl::Status Open(std::vector<DenseStore::Standing>* standings);
+  absl::Status Open(MonotonicTime deadline, std::vector<DenseStore::Standing>* standings);
   // The payload in two pieces. False: what the frame follows was replaced by a later state. After
   // an error the connection is of no use any more.
-  absl::StatusOr<bool> Ask(ReplicaKind kind, ReplicaFrame frame, std::span<const std::byte> head,
-                           std::span<const std::byte> payload);
+  using Payload = std::array<std::span<const std::byte>, 2>;
+  absl::StatusOr<bool> Ask(ReplicaKind kind, ReplicaFrame frame, Payload payload,
+                           MonotonicTime deadline);
 
  private:
   absl::StatusOr<ReplicaFrame> Receive(ReplicaKind kind, std::string* payload,
@@ -36,7 +38,8 @@ class ReplicaLink {
 class ReplicaDialer {
  public:
   explicit ReplicaDialer(const ReplicationOptions& options) : options_(options) {}
-  absl::StatusOr<std::unique_ptr<ReplicaLink>> Dial(std::vector<DenseStore::Standing>* standings);
+  absl::StatusOr<std::unique_ptr<ReplicaLink>> Dial(MonotonicTime deadline,
+                                                    std::vector<DenseStore::Standing>* standings);
 
  private:
   const ReplicationOptions& options_;

@@ -21,7 +21,7 @@ constexpr uint64_t kLife = 77, kView = 9;
 constexpr int64_t kWidth = 3;
 constexpr Duration kLong = std::chrono::seconds(30);
 
-// The backup's own store, which can be made to refuse chunks.
+// The backup's own store, which can be made to refuse chunks, and to hang.
 class BackupStore final : public DenseStore {
  public:
   explicit BackupStore(std::unique_ptr<DenseStore> store) : store_(std::move(store)) {}
@@ -29,15 +29,29 @@ class BackupStore final : public DenseStore {
     absl::MutexLock lock(&mu_);
     refused_ = std::move(chunks);
   }
+  void Freeze(bool frozen) {
+    absl::MutexLock lock(&mu_);
+    frozen_ = frozen;
+    changed_.SignalAll();
+  }
+  void AwaitFrozenCall() {
+    absl::MutexLock lock(&mu_);
+    while (waiting_ == 0) changed_.Wait(&mu_);  // ctest bounds it
+  }
 
   absl::Status Restore(int chunk, ChunkState state) override {
     {
       absl::MutexLock lock(&mu_);
+      ThawLocked();
       if (refused_.contains(chunk)) return ConfigurationError(fmt::format("not chunk {}", chunk));
     }
     return store_->Restore(chunk, std::move(state));
   }
   absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) override {
+    {
+      absl::MutexLock lock(&mu_);
+      ThawLocked();
+    }
     return store_->Replay(chunk, push, number);
   }
   absl::Status Fill(int chunk, std::span<const float> parameters) override {
@@ -64,8 +78,18 @@ class BackupStore final : public DenseStore {
   int64_t applied() const override { return store_->applied(); }
 
  private:
+  void ThawLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    ++waiting_;
+    changed_.SignalAll();
+    while (frozen_) changed_.Wait(&mu_);
+    --waiting_;
+  }
+
   const std::unique_ptr<DenseStore> store_;
   absl::Mutex mu_;
+  absl::CondVar changed_;
+  bool frozen_ ABSL_GUARDED_BY(mu_) = false;
+  int waiting_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<int> refused_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -113,6 +137,7 @@ class BackupTest : public ::testing::Test {
   ~BackupTest() override {
     abort_.Set();
     if (primary_ != nullptr) primary_->Close();
+    if (theirs_ != nullptr) theirs_->Freeze(false);
   }
   static bool HasRows(int chunk) { return chunk >= 3; }
 
@@ -268,6 +293,44 @@ TEST_F(BackupTest, ConnectionsLastHoweverLongNothingIsSaid) {
   AwaitSynced();
   EXPECT_EQ(host_->connections(), before);
   EXPECT_EQ(theirs_->standing(0).updates, 2);
+  ExpectSame();
+}
+
+// It takes connections, and answers nothing.
+TEST_F(BackupTest, OneThatHangsWhileItCatchesUpHoldsNobodyUp) {
+  Make(SgdSpec{});
+  options_.hold = std::chrono::milliseconds(100);
+  theirs_->Freeze(true);
+  Begin();
+  theirs_->AwaitFrozenCall();
+  const MonotonicTime begin = Clock::now();
+  for (uint64_t n = 1; n <= 3; ++n) Push(*primary_, 0, n);
+  EXPECT_LT(Clock::now() - begin, options_.stall / 4);
+  EXPECT_FALSE(primary_->synced());
+  theirs_->Freeze(false);
+  AwaitSynced();
+  EXPECT_EQ(theirs_->standing(0).updates, 3);
+  ExpectSame();
+}
+
+TEST_F(BackupTest, OneThatHangsAfterMostChunksHaveArrivedHoldsUpOneUpdate) {
+  Make(SgdSpec{});
+  options_.hold = std::chrono::seconds(2);
+  theirs_->Refuse({4});  // so that it does not count yet
+  Begin();
+  for (int c = 0; c < 4; ++c)
+    while (theirs_->standing(c).updates < 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // ctest bounds it
+  Push(*primary_, 0, 1);
+  theirs_->Freeze(true);
+  theirs_->AwaitFrozenCall();
+  const MonotonicTime begin = Clock::now();
+  for (uint64_t n = 2; n <= 4; ++n) Push(*primary_, 0, n);
+  EXPECT_LT(Clock::now() - begin, 2 * options_.hold);
+  theirs_->Refuse({});
+  theirs_->Freeze(false);
+  AwaitSynced();
+  EXPECT_EQ(theirs_->standing(0).updates, 4);
   ExpectSame();
 }
 
