@@ -151,7 +151,7 @@ absl::Status ReplicatedStoreImpl::WaitLocked(Lane& lane, MonotonicTime deadline)
   if (closed_) return Superseded("the view has changed");
   if (Clock::now() < deadline) return absl::OkStatus();
   return PeerLost(
-      fmt::format("ps {}, the backup of shard {}, has not acknowledged an update, and "
+      fmt::format("ps {}, the backup of shard {}, has not acknowledged a change, and "
                   "no new view came within {:g} s",
                   options_.backup, options_.shard, Seconds(options_.new_view)));
 }
@@ -270,9 +270,12 @@ absl::Status ReplicatedStoreImpl::SetBack(int chunk, Set set) {
   if (!Has(chunk)) return set();
   Lane& lane = lanes_[chunk];
   absl::MutexLock lock(&lane.mu);
-  const absl::Status status = set();
-  if (status.ok()) HandAnewLocked(chunk, lane);
-  return status;
+  MUSTER_RETURN_IF_ERROR(set());
+  HandAnewLocked(chunk, lane);
+  const MonotonicTime deadline = Clock::now() + options_.new_view;
+  while (strict_ && (!lane.handed || lane.arrived < lane.required))
+    MUSTER_RETURN_IF_ERROR(WaitLocked(lane, deadline));
+  return absl::OkStatus();
 }
 
 void ReplicatedStoreImpl::Close() {

@@ -44,7 +44,8 @@ struct ReplicationOptions {
   std::string ticket, address;  // of the backup
 };
 
-// The primary's side: what its workers are served from.
+// The primary's side: what its workers are served from. Fill and Restore set the backup back too:
+// where it counts they return when it has the state, or Unavailable after `new_view`.
 class ReplicatedStore : public DenseStore {
  public:
   static std::shared_ptr<ReplicatedStore> Make(std::shared_ptr<DenseStore> local,

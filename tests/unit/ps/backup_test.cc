@@ -296,6 +296,27 @@ TEST_F(BackupTest, ConnectionsLastHoweverLongNothingIsSaid) {
   ExpectSame();
 }
 
+TEST_F(BackupTest, OneThatCountsIsSetBackBeforeThatIsAnswered) {
+  Make(SgdSpec{});
+  Begin();
+  AwaitSynced();
+  theirs_->Freeze(true);
+  std::atomic<bool> done = false;
+  std::thread chief([&] {
+    EXPECT_TRUE(primary_->Fill(0, std::vector<float>(4, 7)).ok());
+    done = true;
+  });
+  theirs_->AwaitFrozenCall();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it would be done by now
+  EXPECT_FALSE(done);
+  theirs_->Freeze(false);
+  chief.join();
+  ExpectSame();
+  // The new view does not come.
+  primary_->Close();
+  EXPECT_FALSE(primary_->Fill(0, std::vector<float>(4, 8)).ok());
+}
+
 // It takes connections, and answers nothing.
 TEST_F(BackupTest, OneThatHangsWhileItCatchesUpHoldsNobodyUp) {
   Make(SgdSpec{});
