@@ -51,7 +51,6 @@ class BackupShardImpl final : public BackupShard {
   absl::Status Receive(DataConnection& connection, std::span<std::byte> into) {
     return connection.Exchange({}, into, Clock::now() + options_.stall, *options_.abort);
   }
-  void Tell(DataConnection& connection, const absl::Status& error);
   absl::Status Send(DataConnection& connection, ReplicaKind kind, const ReplicaFrame& frame,
                     const std::string& payload);
   absl::Status TakeOpen(DataConnection& connection);
@@ -81,18 +80,8 @@ absl::Status BackupShardImpl::Serve(DataConnection& connection) {
     if (next.ok() && !*next) return absl::OkStatus();
   }
   if (options_.abort->is_set()) return status;
-  Tell(connection, status);
+  SendError(status, connection, *options_.abort);
   return status;
-}
-
-void BackupShardImpl::Tell(DataConnection& connection, const absl::Status& error) {
-  std::string message;
-  const FrameHeader header = EncodeError(error, &message);
-  const MonotonicTime deadline = Clock::now() + std::chrono::seconds(1);
-  const transport::AbortSignal& abort = *options_.abort;
-  if (connection.Exchange(std::as_bytes(std::span(&header, 1)), {}, deadline, abort).ok())
-    (void)connection.Exchange(std::as_bytes(std::span(message)), {}, deadline, abort);
-  connection.Shutdown();
 }
 
 absl::Status BackupShardImpl::Send(DataConnection& connection, ReplicaKind kind,

@@ -1,5 +1,6 @@
-// One parameter server's dense variables: parameters, slots, and what is known of their updates, in
-// chunks. Bytes and threads are the caller's; this is the state and its rules.
+// What one parameter server holds, dense variables and embedding tables: parameters, slots, and
+// what is known of their updates, in chunks. Bytes and threads are the caller's; this is the state
+// and its rules.
 //
 // Updates of a chunk are applied one at a time, in the order in which they come; chunks know
 // nothing of each other. A worker's pushes are numbered from 1; each chunk applies a number once,

@@ -10,7 +10,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/base/crc32c.h"
 #include "common/base/logging.h"
 #include "ps/replication_link.h"
 

@@ -15,10 +15,6 @@ using transport::FrameHeader;
 constexpr Duration kLook = std::chrono::milliseconds(20);
 constexpr size_t kMaxAnswerBytes = 64 << 20;
 
-std::string_view TextOf(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 }  // namespace
 
 absl::StatusOr<ReplicaFrame> ReplicaLink::Receive(ReplicaKind kind, std::string* payload,
@@ -62,7 +58,7 @@ absl::StatusOr<bool> ReplicaLink::Ask(ReplicaKind kind, ReplicaFrame frame, Payl
                                       MonotonicTime deadline) {
   auto& [head, rest] = payload;
   frame.checksum = options_.checksum;
-  if (frame.checksum) frame.payload_crc = ExtendCrc32c(Crc32c(TextOf(head)), TextOf(rest));
+  if (frame.checksum) frame.payload_crc = ExtendCrc32c(Crc32c(head), rest);
   const FrameHeader header = EncodeReplica(kind, frame, head.size() + rest.size());
   const transport::AbortSignal& abort = *options_.abort;
   // Small pieces leave together.

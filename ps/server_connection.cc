@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "common/base/crc32c.h"
-#include "common/base/logging.h"
 #include "common/push_pull/narrow.h"
 #include "common/push_pull/wire.h"
 
@@ -30,9 +29,6 @@ std::span<std::byte> BytesOf(T* object) {
 template <typename T>
 std::span<std::byte> BytesOf(std::vector<T>& values, size_t count) {
   return std::as_writable_bytes(std::span(values)).first(count * sizeof(T));
-}
-uint32_t CrcOf(std::span<const std::byte> bytes) {
-  return Crc32c({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 class Server {
@@ -228,7 +224,7 @@ absl::Status Server::TakeGradient(const FrameHeader& header, const Request& requ
   const std::span<std::byte> payload =
       narrow ? BytesOf(narrowed_, elements) : BytesOf(pushed_, elements);
   MUSTER_RETURN_IF_ERROR(Receive(payload, options_.stall));
-  if (request.checksum && CrcOf(payload) != request.payload_crc)
+  if (request.checksum && Crc32c(payload) != request.payload_crc)
     return PeerLost(fmt::format("a gradient of chunk {} was damaged on its way", request.chunk));
   const std::span<float> gradient(pushed_.data(), elements);
   if (narrow) Widen(request.compression, narrowed_.data(), gradient);
@@ -248,7 +244,7 @@ absl::Status Server::TakeRows(const FrameHeader& header, const Request& request)
   const std::span<std::byte> payload =
       std::as_writable_bytes(std::span(rows_)).first(header.payload_bytes);
   MUSTER_RETURN_IF_ERROR(Receive(payload, options_.stall));
-  if (request.checksum && CrcOf(payload) != request.payload_crc)
+  if (request.checksum && Crc32c(payload) != request.payload_crc)
     return PeerLost(fmt::format("rows of chunk {} were damaged on their way", request.chunk));
   gradient_ = {reinterpret_cast<const float*>(rows_.data()), payload.size() / sizeof(float)};
   return absl::OkStatus();
@@ -314,7 +310,7 @@ absl::Status Server::SendParameters(const Request& request, Reply reply, std::sp
   }
   const std::span<const std::byte> payload = all.subspan(sizeof(FrameHeader));
   reply.checksum = request.checksum;
-  if (reply.checksum) reply.payload_crc = CrcOf(payload);
+  if (reply.checksum) reply.payload_crc = Crc32c(payload);
   const FrameHeader header = EncodeReply(reply, payload.size());
   std::memcpy(all.data(), &header, sizeof header);
   return Send(all);
@@ -329,13 +325,8 @@ absl::Status Server::Flush() {
 
 void Server::Tell(const absl::Status& error) {
   if (abort_.is_set()) return;
-  std::string message;
-  FrameHeader header = EncodeError(error, &message);
-  const MonotonicTime deadline = Clock::now() + std::chrono::seconds(1);
   (void)Flush();
-  if (connection_.Exchange(BytesOf(&header), {}, deadline, abort_).ok())
-    (void)connection_.Exchange(std::as_bytes(std::span(message)), {}, deadline, abort_);
-  connection_.Shutdown();
+  SendError(error, connection_, abort_);
 }
 
 }  // namespace

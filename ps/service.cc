@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <bit>
-#include <cstring>
 #include <map>
 #include <utility>
 #include <vector>

@@ -44,17 +44,6 @@ struct Serving {
   std::atomic<bool> done = false;
 };
 
-// For a connection that is of no use; the other side should hear why.
-void Refuse(DataConnection& connection, const absl::Status& why,
-            const transport::AbortSignal& abort) {
-  std::string message;
-  const transport::FrameHeader header = EncodeError(why, &message);
-  const MonotonicTime deadline = Clock::now() + std::chrono::seconds(1);
-  if (connection.Exchange(std::as_bytes(std::span(&header, 1)), {}, deadline, abort).ok())
-    (void)connection.Exchange(std::as_bytes(std::span(message)), {}, deadline, abort);
-  connection.Shutdown();
-}
-
 class ShardHostImpl final : public ShardHost {
  public:
   ShardHostImpl(ShardSpec spec, PsServiceOptions options)
@@ -241,10 +230,10 @@ void ShardHostImpl::Serve(Run& run, DataConnection& connection) {
   if (connection.info().from >= kReplicaFrom) return ServePrimary(run, connection);
   const auto found = run.primary_of.find(shard);
   if (found == run.primary_of.end())
-    return Refuse(connection,
-                  absl::UnavailableError(fmt::format("ps {} does not serve shard {} in view {:#x}",
-                                                     options_.task, shard, run.view.number)),
-                  run.abort);
+    return SendError(
+        absl::UnavailableError(fmt::format("ps {} does not serve shard {} in view {:#x}",
+                                           options_.task, shard, run.view.number)),
+        connection, run.abort);
   ServeOptions options;
   options.layout = spec_.digest;
   options.chunks = spec_.layout.chunks[shard];
@@ -261,10 +250,10 @@ void ShardHostImpl::ServePrimary(Run& run, DataConnection& connection) {
   const int shard = connection.info().to, task = connection.info().from - kReplicaFrom;
   const auto found = run.backup_of.find(shard);
   if (found == run.backup_of.end())
-    return Refuse(connection,
-                  absl::UnavailableError(fmt::format("ps {} is no backup of shard {} in view {:#x}",
-                                                     options_.task, shard, run.view.number)),
-                  run.abort);
+    return SendError(
+        absl::UnavailableError(fmt::format("ps {} is no backup of shard {} in view {:#x}",
+                                           options_.task, shard, run.view.number)),
+        connection, run.abort);
   const absl::Status status = found->second->Serve(connection);
   if (!status.ok() && !run.abort.is_set())
     LogInfo("the connection of ps {}, the primary of shard {}, has ended: {}", task, shard,

@@ -2,14 +2,20 @@
 // With the processor's own instruction where it has one (SSE 4.2).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace muster {
 
 // The checksum of `a` followed by `b` is ExtendCrc32c(Crc32c(a), b).
 uint32_t ExtendCrc32c(uint32_t crc, std::string_view bytes);
+inline uint32_t ExtendCrc32c(uint32_t crc, std::span<const std::byte> bytes) {
+  return ExtendCrc32c(crc, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
 inline uint32_t Crc32c(std::string_view bytes) { return ExtendCrc32c(0, bytes); }
+inline uint32_t Crc32c(std::span<const std::byte> bytes) { return ExtendCrc32c(0, bytes); }
 
 // The same without that instruction, for tests.
 uint32_t ExtendCrc32cPortable(uint32_t crc, std::string_view bytes);

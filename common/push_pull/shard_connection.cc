@@ -17,10 +17,6 @@ using transport::FrameHeader;
 constexpr size_t kInbox = 64 * sizeof(FrameHeader);
 constexpr size_t kMostPieces = 64;  // of one system call
 
-std::string_view TextOf(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 // Those of `pieces` from byte `from` on, at the most `limit`.
 size_t Rest(std::span<const iovec> pieces, size_t from, std::span<iovec> out, size_t limit) {
   size_t count = 0;
@@ -76,7 +72,7 @@ ShardConnection::Outgoing ShardConnection::MakeOutgoing(const ChunkRequest& r) {
   if (r.rows) {
     request.checksum = options_.checksum;
     out.payload = request.push ? std::as_bytes(r.gradient) : std::as_bytes(r.keys);
-    if (request.checksum) request.payload_crc = Crc32c(TextOf(out.payload));
+    if (request.checksum) request.payload_crc = Crc32c(out.payload);
   } else if (in_memory_) {
     request.in_memory = true;
   } else {
@@ -88,7 +84,7 @@ ShardConnection::Outgoing ShardConnection::MakeOutgoing(const ChunkRequest& r) {
       Narrow(request.compression, r.gradient, out.narrowed.data());
       out.payload = std::as_bytes(std::span(out.narrowed));
     }
-    if (request.checksum) request.payload_crc = Crc32c(TextOf(out.payload));
+    if (request.checksum) request.payload_crc = Crc32c(out.payload);
   }
   out.header = EncodeRequest(request, out.payload.size());
   return out;

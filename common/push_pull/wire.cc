@@ -171,6 +171,16 @@ FrameHeader EncodeError(const absl::Status& error, std::string* message) {
   return Writer(FrameKind::kError, message->size()).Put(static_cast<int32_t>(error.code())).Done();
 }
 
+void SendError(const absl::Status& error, transport::DataConnection& connection,
+               const transport::AbortSignal& abort) {
+  std::string message;
+  const FrameHeader header = EncodeError(error, &message);
+  const MonotonicTime deadline = Clock::now() + std::chrono::seconds(1);
+  if (connection.Exchange(std::as_bytes(std::span(&header, 1)), {}, deadline, abort).ok())
+    (void)connection.Exchange(std::as_bytes(std::span(message)), {}, deadline, abort);
+  connection.Shutdown();
+}
+
 absl::StatusOr<Open> DecodeOpen(const FrameHeader& header) {
   MUSTER_RETURN_IF_ERROR(Check(header, FrameKind::kOpen));
   Open open;

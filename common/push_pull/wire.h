@@ -1,6 +1,6 @@
 // What workers and parameter servers say on their data connections: transport::FrameHeader with the
-// kinds and bodies below, little-endian. Pure functions, no I/O; docs/parameter_server.md has the
-// layout.
+// kinds and bodies below, little-endian. Pure functions, no I/O but SendError;
+// docs/parameter_server.md has the layout.
 //
 // A worker opens with kOpen, which the server answers with kWelcome; then it sends requests, each
 // of which is answered with kReply, in their order, and kEnd between them, which is not answered.
@@ -101,6 +101,9 @@ transport::FrameHeader EncodeReply(const Reply& reply, uint64_t payload_bytes);
 transport::FrameHeader EncodeEnd(const End& end);
 // The payload is `message`, cut to kMaxErrorBytes.
 transport::FrameHeader EncodeError(const absl::Status& error, std::string* message);
+// Tells it, for a second at the most, and shuts the connection down.
+void SendError(const absl::Status& error, transport::DataConnection& connection,
+               const transport::AbortSignal& abort);
 
 // PeerLost where the header is damaged; ConfigurationError for another version or kind.
 absl::StatusOr<Open> DecodeOpen(const transport::FrameHeader& header);
