@@ -6,6 +6,7 @@
 #include "absl/time/time.h"
 #include "chief/director_impl.h"
 #include "common/base/logging.h"
+#include "common/push_pull/variable_messages.h"
 
 namespace muster {
 namespace {
@@ -17,19 +18,7 @@ constexpr Duration kBeat = std::chrono::seconds(1);
 proto::CreateRequest DirectorImpl::MakeCreateRequest() const {
   proto::CreateRequest request;
   request.set_run_id(options_.run_id ? options_.run_id() : "");
-  for (const VariableSpec& spec : state_->variables()) {
-    proto::VariableMessage& message = *request.add_variables();
-    message.set_name(spec.name);
-    message.mutable_shape()->Assign(spec.shape.begin(), spec.shape.end());
-    message.set_optimizer(spec.optimizer);
-    message.mutable_order()->Assign(spec.order.begin(), spec.order.end());
-    if (spec.table) {
-      message.mutable_table()->set_width(spec.table->width);
-      message.mutable_table()->set_initializer(spec.table->initializer);
-      message.mutable_table()->set_scale(spec.table->scale);
-      message.mutable_table()->set_seed(spec.table->seed);
-    }
-  }
+  *request.mutable_variables() = ToMessages(state_->variables());
   for (const std::string& optimizer : state_->optimizers()) request.add_optimizers(optimizer);
   request.set_parameter_server(Dump(options_.job.parameter_server));
   request.set_servers(static_cast<int>(options_.servers.size()));

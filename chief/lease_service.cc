@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "chief/director_impl.h"
+#include "common/push_pull/variable_messages.h"
 #include "common/rpc/server.h"
 
 namespace muster {
@@ -13,21 +14,6 @@ constexpr Duration kHold = std::chrono::seconds(1);
 
 grpc::Status Unavailable(const std::string& why) {
   return grpc::Status(grpc::StatusCode::UNAVAILABLE, why);
-}
-
-std::vector<VariableSpec> SpecsOf(const proto::NextRequest& request) {
-  std::vector<VariableSpec> specs;
-  for (const proto::VariableMessage& message : request.variables()) {
-    specs.push_back({message.name(),
-                     {message.shape().begin(), message.shape().end()},
-                     message.optimizer(),
-                     {message.order().begin(), message.order().end()}});
-    const proto::TableMessage& table = message.table();
-    if (message.has_table())
-      specs.back().table =
-          TableSpec{table.width(), table.initializer(), table.scale(), table.seed()};
-  }
-  return specs;
 }
 
 template <typename Call, typename Handler, typename Request, typename Reply>
@@ -73,7 +59,7 @@ grpc::Status DirectorImpl::CheckCallerLocked(const proto::WorkerIdentity& worker
 
 grpc::Status DirectorImpl::CheckLayoutLocked(const proto::NextRequest& request) const {
   if (request.digest().empty() || request.digest() == digest_) return grpc::Status::OK;
-  const std::string difference = FirstDifference(SpecsOf(request), state_->variables());
+  const std::string difference = FirstDifference(SpecsOf(request.variables()), state_->variables());
   return grpc::Status(
       grpc::StatusCode::INVALID_ARGUMENT,
       fmt::format(

@@ -8,6 +8,7 @@
 
 #include "common/push_pull/options.h"
 #include "common/push_pull/update_kernels.h"
+#include "common/push_pull/variable_messages.h"
 #include "common/push_pull/wire.h"
 #include "common/rpc/channel.h"
 #include "common/transport/hello.h"
@@ -65,22 +66,6 @@ absl::Status CheckMessageSize(const ShardSpec& spec) {
 }
 
 }  // namespace
-
-std::vector<VariableSpec> SpecsOf(
-    const google::protobuf::RepeatedPtrField<proto::VariableMessage>& variables) {
-  std::vector<VariableSpec> specs;
-  for (const proto::VariableMessage& v : variables) {
-    specs.push_back({v.name(),
-                     {v.shape().begin(), v.shape().end()},
-                     v.optimizer(),
-                     {v.order().begin(), v.order().end()},
-                     std::nullopt});
-    if (v.has_table())
-      specs.back().table = TableSpec{v.table().width(), v.table().initializer(), v.table().scale(),
-                                     v.table().seed()};
-  }
-  return specs;
-}
 
 absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task) {
   if (request.task() != task)

@@ -10,8 +10,6 @@
 
 namespace muster::ps {
 
-std::vector<VariableSpec> SpecsOf(
-    const google::protobuf::RepeatedPtrField<proto::VariableMessage>& variables);
 // `task`: the index of the ps that is called.
 absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task);
 absl::StatusOr<PsView> ViewOf(const proto::View& view, int shards);

@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
+#include "common/push_pull/variable_messages.h"
 #include "common/rpc/server.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "ps/messages.h"
@@ -134,7 +135,7 @@ grpc::Status PsServiceImpl::Enter(const grpc::ServerContext& context, const char
 grpc::Status PsServiceImpl::CheckSame(const proto::CreateRequest& request) {
   if (request.digest() != created_.digest()) {
     const std::string difference =
-        FirstDifference(ps::SpecsOf(created_.variables()), ps::SpecsOf(request.variables()));
+        FirstDifference(SpecsOf(created_.variables()), SpecsOf(request.variables()));
     return Refusal(
         grpc::StatusCode::INVALID_ARGUMENT,
         fmt::format("this parameter server holds other variables of run {}: {}", request.run_id(),

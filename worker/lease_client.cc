@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/logging.h"
+#include "common/push_pull/variable_messages.h"
 #include "common/rpc/retry.h"
 #include "common/train/shown.h"
 #include "proto/parameter_server.grpc.pb.h"
@@ -144,19 +145,7 @@ proto::NextRequest LeaseClientImpl::RequestLocked(bool want) {
   evaluated_.clear();
   if (introduce_) {
     request.set_digest(options_.digest);
-    for (const VariableSpec& variable : options_.variables) {
-      proto::VariableMessage& message = *request.add_variables();
-      message.set_name(variable.name);
-      for (const int64_t size : variable.shape) message.add_shape(size);
-      message.set_optimizer(variable.optimizer);
-      for (const int64_t dimension : variable.order) message.add_order(dimension);
-      if (variable.table) {
-        message.mutable_table()->set_width(variable.table->width);
-        message.mutable_table()->set_initializer(variable.table->initializer);
-        message.mutable_table()->set_scale(variable.table->scale);
-        message.mutable_table()->set_seed(variable.table->seed);
-      }
-    }
+    *request.mutable_variables() = ToMessages(options_.variables);
     for (const Recent& recent : recent_) *request.add_done() = recent.done;  // done_ among them
   } else {
     for (proto::BatchDone& done : done_) *request.add_done() = std::move(done);

@@ -1,0 +1,38 @@
+#include "common/push_pull/variable_messages.h"
+
+namespace muster {
+
+VariableMessages ToMessages(const std::vector<VariableSpec>& variables) {
+  VariableMessages messages;
+  for (const VariableSpec& spec : variables) {
+    proto::VariableMessage& message = *messages.Add();
+    message.set_name(spec.name);
+    message.mutable_shape()->Assign(spec.shape.begin(), spec.shape.end());
+    message.set_optimizer(spec.optimizer);
+    message.mutable_order()->Assign(spec.order.begin(), spec.order.end());
+    if (!spec.table) continue;
+    message.mutable_table()->set_width(spec.table->width);
+    message.mutable_table()->set_initializer(spec.table->initializer);
+    message.mutable_table()->set_scale(spec.table->scale);
+    message.mutable_table()->set_seed(spec.table->seed);
+  }
+  return messages;
+}
+
+std::vector<VariableSpec> SpecsOf(const VariableMessages& messages) {
+  std::vector<VariableSpec> specs;
+  for (const proto::VariableMessage& message : messages) {
+    specs.push_back({message.name(),
+                     {message.shape().begin(), message.shape().end()},
+                     message.optimizer(),
+                     {message.order().begin(), message.order().end()},
+                     std::nullopt});
+    const proto::TableMessage& table = message.table();
+    if (message.has_table())
+      specs.back().table =
+          TableSpec{table.width(), table.initializer(), table.scale(), table.seed()};
+  }
+  return specs;
+}
+
+}  // namespace muster
