@@ -43,7 +43,7 @@ class Explain(ClusterTest):
         self.assertRegex(text, r"Generation 1\.1 of run \w+: 3 members, chief 0, worker 0 and worker 1\.")
         self.assertRegex(text, rf"Records: chief 0 \(host \S+, pid {chief.popen.pid}\) and worker 0 \(host \S+, pid {first.popen.pid}\)\.")
         self.assertIn("No record of worker 1: killed", text)
-        self.assertRegex(text, r"all of these completed collective \d+, all_reduce\(float32 x \d+, sum\) of step \d+\.")
+        self.assertRegex(text, r"all of these completed collective \d+, all_reduce\(\w+ x \d+, \w+\) of step \d+\.")
         for task in "chief 0", "worker 0":  # a save, say, keeps one from coming before it hears of the end
             self.assertRegex(text, rf"{task} (came to collective \d+, all_reduce|had not come to (collective \d+|another one): it was in phase '\w+')")
         self.assertRegex(text, r"Why it ended: worker 1 on host \S+ \(step \d+, \w+\): lost: ")
