@@ -158,7 +158,7 @@ class CheckpointsImpl final : public Checkpoints {
   absl::Status NotInTime() const;
   void Consider(int64_t step, const std::map<std::string, double>& metrics,
                 std::string_view source);
-  void TellDropped(int64_t step);
+  void TellDropped(int64_t step, bool writing);
 
   const std::shared_ptr<Shared> shared_;
   std::thread thread_;
@@ -206,11 +206,13 @@ absl::Status CheckpointsImpl::NotInTime() const {
                   Seconds(shared_->options.deadline)));
 }
 
-void CheckpointsImpl::TellDropped(int64_t step) {
+void CheckpointsImpl::TellDropped(int64_t step, bool writing) {
   ++dropped_since_;
   const MonotonicTime now = Clock::now();
   if (told_dropped_ && now - *told_dropped_ < kDropLineInterval) return;
-  LogWarning("step {} is not saved: the checkpoint before is still being written{}", step,
+  LogWarning("step {} is not saved: {}{}", step,
+             writing ? "the checkpoint before is still being written"
+                     : "the state before is still being read from the servers",
              dropped_since_ > 1 ? fmt::format(" ({} left out so far for that)", dropped_since_)
                                 : "; every save that is due meanwhile is left out");
   told_dropped_ = now;
@@ -222,7 +224,7 @@ bool CheckpointsImpl::Wanted(const SaveMoment& moment) {
   absl::MutexLock lock(&shared_->mu);
   if (!must && (shared_->saving || moment.busy)) {
     ++shared_->record.dropped;
-    TellDropped(moment.step);
+    TellDropped(moment.step, shared_->saving);
     return false;
   }
   next_is_final_ = moment.last;
