@@ -2,13 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <tuple>
+
 namespace muster {
 namespace {
 
-std::pair<uint64_t, int64_t> AgeOf(const ChiefRecord& record) {
+std::tuple<uint64_t, int64_t, bool> AgeOf(const ChiefRecord& record) {
   const auto completed = record.work.find("completed");
   const bool number = completed != record.work.end() && completed->is_number_integer();
-  return {record.view, number ? completed->get<int64_t>() : 0};
+  return {record.view, number ? completed->get<int64_t>() : 0, record.ended.has_value()};
 }
 
 }  // namespace

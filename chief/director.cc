@@ -197,7 +197,10 @@ absl::Status DirectorImpl::AwaitServers() {
       const bool asked = std::any_of(servers_.begin(), servers_.end(), [](const auto& server) {
         return server->member.incarnation != 0 && !server->created;
       });
-      if (stop_ && !record && !asked) return Preempted("stopped on request before training began");
+      // A chief before this one may have left a run on servers that are about to come back.
+      const bool first = options_.epoch() <= 1;
+      if (stop_ && !record && !asked && first)
+        return Preempted("stopped on request before training began");
       if (stop_ && late)
         return Preempted(
             "stopped on request before all servers came back to this chief: nothing was saved");
@@ -251,8 +254,8 @@ absl::Status DirectorImpl::Begin() {
       table_ = std::make_unique<WorkTable>(table_options_, kept_state_);
       validation_due_ = kept_state_.validation_due;
       test_due_ = kept_state_.test_due;
-      for (const auto& [index, member] : workers_)
-        table_->SetWorker(index, member.incarnation, /*told=*/false);
+      anew_ = true;
+      for (const auto& [index, member] : workers_) SetWorkerLocked(index, member);
     }
     MUSTER_RETURN_IF_ERROR(failed_);
     // The job may have become longer, or shorter, since.

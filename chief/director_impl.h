@@ -93,6 +93,7 @@ class DirectorImpl final : public Director,
   absl::Status Prepare(const DirectorStart& start);
   absl::Status AwaitServers();
   absl::Status Begin();
+  void SetWorkerLocked(int index, const AdmittedMember& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status AdoptLocked(const ChiefRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of what those that are there hold; nullopt: they hold nothing.
   absl::StatusOr<std::optional<ChiefRecord>> NewestRecordLocked() const
@@ -238,6 +239,8 @@ class DirectorImpl final : public Director,
   MonotonicTime recorded_epoch_start_ ABSL_GUARDED_BY(mu_) = Clock::now();
   std::optional<std::string> ended_ ABSL_GUARDED_BY(mu_);  // the record's
 
+  // The servers began anew under this chief: whoever worked before has something else under way.
+  bool anew_ ABSL_GUARDED_BY(mu_) = false;
   std::map<int, uint64_t> introduced_ ABSL_GUARDED_BY(mu_);  // incarnations, by worker
   std::vector<NextCall::Ptr> held_next_ ABSL_GUARDED_BY(mu_);
   std::vector<ViewCall::Ptr> held_view_ ABSL_GUARDED_BY(mu_);

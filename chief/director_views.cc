@@ -35,12 +35,18 @@ void DirectorImpl::OnAdmitted(const AdmittedMember& member) {
   if (running_) AnswerHeldLocked(Clock::now(), &answered);
 }
 
+void DirectorImpl::SetWorkerLocked(int index, const AdmittedMember& member) {
+  const bool other_past = anew_ && member.again && !table_->Met(index, member.incarnation);
+  table_->SetWorker(index, member.incarnation, /*told=*/false);
+  if (other_past) table_->Void(index);
+}
+
 void DirectorImpl::TakeMemberLocked(const AdmittedMember& member) {
   const auto [role, index] = TaskOf(member.task);
   if (role == "worker" && index >= 0) {
     workers_[index] = member;
     if (table_ == nullptr) return;
-    table_->SetWorker(index, member.incarnation, /*told=*/false);
+    SetWorkerLocked(index, member);
     NewWorkersLocked();
     worker_since_[index] = workers_version_;
     return;

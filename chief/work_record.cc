@@ -44,7 +44,10 @@ std::string WorkTable::Unheard() const {
 }
 
 void WorkTable::StopHearing() {
-  for (auto& [index, worker] : workers_) worker.told = false;
+  for (auto& [index, worker] : workers_) {
+    if (from_record_ && worker.alive && worker.told && !worker.heard) worker.is_void = true;
+    worker.told = false;
+  }
   HearThem();
 }
 

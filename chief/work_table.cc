@@ -106,6 +106,7 @@ void WorkTable::LoseWorker(int worker) {
   const auto found = workers_.find(worker);
   if (found == workers_.end() || !found->second.alive) return;
   found->second.alive = false;
+  if (from_record_ && found->second.told && !found->second.heard) Void(worker);
   std::set<int64_t>& lost = found->second.lost;
   for (const auto& [id, held] : leases_.held())
     if (held.first == worker && !synchronous()) lost.insert(id);
@@ -122,6 +123,11 @@ void WorkTable::LoseWorker(int worker) {
       if (part.holder == worker) part.holder = -1;
   clocks_.Lose(worker);
   HearThem();
+}
+
+bool WorkTable::Met(int worker, uint64_t incarnation) const {
+  const auto found = workers_.find(worker);
+  return found != workers_.end() && found->second.incarnation == incarnation;
 }
 
 bool WorkTable::Knows(int worker, uint64_t incarnation) const {
@@ -168,9 +174,12 @@ absl::Status WorkTable::Take(const proto::NextRequest& request) {
   for (const proto::BatchDone& done : request.done()) {
     uint64_t& told = told_[{index, request.worker().incarnation()}];
     told = std::max(told, done.sequence());
+    // Of leases that others have had since, perhaps under the same numbers.
+    if (worker.is_void) continue;
     synchronous() ? TakeShare(index, done) : TakeBatch(index, done);
   }
-  for (const proto::EvaluationDone& done : request.evaluated()) TakeEvaluated(done);
+  if (!worker.is_void)
+    for (const proto::EvaluationDone& done : request.evaluated()) TakeEvaluated(done);
   const bool adopting = Adopting();
   if (adopting && !worker.heard)
     for (const int64_t id : request.held()) TakeHeld(index, id);

@@ -74,6 +74,10 @@ class WorkTable {
   // This process is worker `worker` from now on. `told`: it may tell what a record does not know.
   void SetWorker(int worker, uint64_t incarnation, bool told);
   void LoseWorker(int worker);
+  // What this worker has under way is of a past that the servers do not hold.
+  void Void(int worker) { workers_[worker].is_void = true; }
+  // Whether this process was ever the worker.
+  bool Met(int worker, uint64_t incarnation) const;
   bool Knows(int worker, uint64_t incarnation) const;
   std::map<int, uint64_t> workers() const;
 

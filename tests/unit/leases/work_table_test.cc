@@ -509,6 +509,35 @@ TEST(ChiefRecord, ANewerViewCountsForMoreThanMoreSteps) {
   newer.view = 1;
   EXPECT_TRUE(IsNewer(older, newer));
   EXPECT_FALSE(IsNewer(older, older));
+  // The end is recorded without another step.
+  ChiefRecord ended = older;
+  ended.ended = "";
+  EXPECT_TRUE(IsNewer(ended, older));
+  EXPECT_FALSE(IsNewer(older, ended));
+}
+
+// Whoever told nothing of what it holds for so long that others got it begins again.
+TEST(WorkTable, WhoIsHeardNoLongerForgetsWhatItHas) {
+  const WorkTable::Options options = Synchronous(100, 10, 2);
+  WorkTable first(options, {});
+  first.SetWorker(0, 7, false);
+  first.SetWorker(1, 8, false);
+  auto restarted = WorkTable::FromRecord(options, first.ToRecord());
+  ASSERT_TRUE(restarted.ok()) << restarted.status();
+  WorkTable& table = **restarted;
+  table.SetWorker(0, 7, true);
+  table.SetWorker(1, 8, true);
+  EXPECT_FALSE(table.Abandoned(0));
+  table.StopHearing();
+  EXPECT_TRUE(table.Abandoned(0));
+  EXPECT_TRUE(table.Abandoned(1));
+  proto::NextRequest request;
+  request.mutable_worker()->set_worker(0);
+  request.mutable_worker()->set_incarnation(7);
+  ASSERT_TRUE(table.Take(request).ok());
+  EXPECT_FALSE(table.Abandoned(0));
+  EXPECT_TRUE(table.Met(1, 8));
+  EXPECT_FALSE(table.Met(1, 9));
 }
 
 TEST(WorkTable, ARestartedChiefGoesOnWithTheStepUnderWay) {
