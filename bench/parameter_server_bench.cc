@@ -417,7 +417,7 @@ void RowsOverTheWire(const char* rule, size_t batch) {
     const std::vector<uint64_t> keys = RandomKeys(batch, &random);
     const double start = Now();
     SpreadRows(keys, 1, &spread);
-    std::vector<ps::PushPullClient::RowPull> pulls;
+    std::vector<ps::RowPull> pulls;
     for (size_t c = 0; c < spread.chunks(); ++c)
       pulls.push_back(
           {0, static_cast<int>(c), std::span(spread.keys).subspan(spread.begin[c], spread.count(c)),
@@ -431,7 +431,7 @@ void RowsOverTheWire(const char* rule, size_t batch) {
     for (size_t c = 0; c < spread.chunks(); ++c)
       packed.push_back(PackChunk(spread, c, kTableWidth, gradients));
     for (size_t c = 0; c < spread.chunks(); ++c)
-      pair.client().LaunchRows(0, static_cast<int>(c), packed[c]);
+      pair.client().LaunchRows(0, static_cast<int>(c), packed[c], pulls[c].others);
     if (!pair.client().Finish().ok()) std::abort();
     if (i < kWarm) continue;
     pulling.push_back(pulled - start);

@@ -153,6 +153,11 @@ class MatrixFactorization : public Program {
     step.update(rmse_, prediction, batch[2]);
   }
 
+  void prefetch(Prefetch& rows, const data::Batch& batch) const override {
+    rows.keys(users_, batch[0]);
+    rows.keys(items_, batch[1]);
+  }
+
   void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
     const at::Tensor prediction = Predict(evaluation, batch);
     evaluation.loss((prediction - batch[2]).square());

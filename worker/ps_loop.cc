@@ -21,14 +21,16 @@ absl::Status NotHere(const char* call, const char* instead) {
 
 int64_t Examples(const proto::NextReply& lease) { return lease.end() - lease.begin(); }
 
-data::Batch BatchOf(const std::shared_ptr<void>& examples) {
-  return *static_cast<const data::Batch*>(examples.get());
-}
+struct LoadedLease {
+  data::Batch batch;
+  std::shared_ptr<PrefetchedRows> rows;
+};
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::DatasetPtr>& datasets,
-                                                uint64_t seed, const proto::NextReply& lease) {
+                                                uint64_t seed, const proto::NextReply& lease,
+                                                Replica* replica, ParameterExchange* exchange) {
   thread_local const bool one_thread = (data::UseOneIntraOpThread(), true);
   (void)one_thread;
   const bool pass = lease.kind() == proto::NextReply::EVALUATE;
@@ -45,7 +47,12 @@ absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::Data
   MUSTER_ASSIGN_OR_RETURN(data::Batch batch,
                           data::LoadExamples(*found->second, {lease.begin(), lease.end()},
                                              data::Context{seed, pass ? 0 : lease.epoch()}));
-  return std::make_shared<data::Batch>(std::move(batch));
+  auto loaded = std::make_shared<LoadedLease>();
+  if (exchange != nullptr && !pass) {
+    MUSTER_ASSIGN_OR_RETURN(loaded->rows, exchange->Prefetch(replica, batch));
+  }
+  loaded->batch = std::move(batch);
+  return loaded;
 }
 
 PsLoop::PsLoop(const PsLoopContext& context)
@@ -101,7 +108,9 @@ bool PsLoop::Next(data::Batch* batch) {
     lease_ = std::move(work->lease);
     if (runner_ == nullptr) Begin();
     *context_.steps = lease_.steps();
-    batch_ = BatchOf(work->examples);
+    auto& loaded = *static_cast<LoadedLease*>(work->examples.get());
+    batch_ = std::move(loaded.batch);
+    rows_ = std::move(loaded.rows);
     input_seconds_ = Seconds(Clock::now() - start);
     pull_seconds_ = 0;
     if ((fresh_ || lease_.pull()) && !Pull()) continue;
@@ -158,7 +167,7 @@ void PsLoop::RunStep(const StepRunner::Body& body) {
     turn.weight = static_cast<double>(Examples(lease_)) /
                   static_cast<double>(std::max<int64_t>(1, lease_.global_examples()));
   }
-  context_.exchange->BeginStep(turn);
+  context_.exchange->BeginStep(turn, std::move(rows_));
   auto result = runner_->Run(plan, batch_, Examples(lease_), body);
   absl::Status status = result.status();
   if (status.ok()) status = context_.exchange->FinishStep();

@@ -33,9 +33,11 @@ struct PsLoopContext {
   std::atomic<int64_t>* steps;  // the step under way, less one
 };
 
-// What LeaseClientOptions::load makes: a data::Batch.
+// What LeaseClientOptions::load makes: a batch, and the rows that it will want, if any are on their
+// way. `exchange` null: none are.
 absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::DatasetPtr>& datasets,
-                                                uint64_t seed, const proto::NextReply& lease);
+                                                uint64_t seed, const proto::NextReply& lease,
+                                                Replica* replica, ParameterExchange* exchange);
 
 class PsLoop final : public LoopBackend {
  public:
@@ -70,6 +72,7 @@ class PsLoop final : public LoopBackend {
   std::unique_ptr<StepRunner> runner_;  // since then
   proto::NextReply lease_;              // the last one that was taken
   data::Batch batch_;
+  std::shared_ptr<PrefetchedRows> rows_;  // of the batch
   bool have_batch_ = false;
   bool fresh_ = true;  // what is in the parameters is no server's
   double input_seconds_ = 0, pull_seconds_ = 0;

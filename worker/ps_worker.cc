@@ -43,6 +43,8 @@ class PsWorkerImpl final : public PsWorker {
  public:
   explicit PsWorkerImpl(PsWorkerOptions options) : options_(std::move(options)) {}
   ~PsWorkerImpl() override {
+    // Leases are being loaded until theirs ends, after the client's.
+    if (exchange_ != nullptr) exchange_->UseClient(nullptr);
     if (replica_ != nullptr) replica_->Detach();  // its sinks use the exchange
   }
 
@@ -181,7 +183,9 @@ absl::Status PsWorkerImpl::Connect() {
   options.ahead = servers_.max_staleness ? 0 : 1;
   options.patience = job().timeouts.rejoin;
   options.load = [this](const proto::NextReply& lease) {
-    return LoadLease(datasets_, job().seed, lease);
+    // With a bound nothing is leased ahead.
+    return LoadLease(datasets_, job().seed, lease, replica_.get(),
+                     servers_.max_staleness ? nullptr : exchange_.get());
   };
   MUSTER_ASSIGN_OR_RETURN(leases_, LeaseClient::Make(std::move(options)));
   return absl::OkStatus();
@@ -207,6 +211,7 @@ absl::Status PsWorkerImpl::MakeClient() {
   options.next_view = [this](uint64_t newer_than) { return NextView(newer_than); };
   options.parameters = exchange_->parameters();
   abandoned_ = false;
+  exchange_->UseClient(nullptr);
   std::unique_ptr<ps::PushPullClient> old;
   {
     absl::MutexLock lock(&mutex_);
@@ -339,6 +344,7 @@ absl::Status PsWorkerImpl::Run(const PsWorkerPeers& peers) {
   // Nothing may ask for a view any more, nor use what the caller owns.
   if (leases_ != nullptr) leases_->Stop(absl::CancelledError("the worker is through"));
   replica_->Detach();
+  exchange_->UseClient(nullptr);  // a lease may be on its way still, and its rows
   std::unique_ptr<ps::PushPullClient> client;
   {
     absl::MutexLock lock(&mutex_);

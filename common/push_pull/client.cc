@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -37,8 +38,9 @@ class ClientImpl final : public PushPullClient {
   void Launch(int shard, int chunk) override;
   absl::StatusOr<Outcome> Finish() override;
   absl::Status Pull() override;
-  void LaunchRows(int shard, int chunk, std::span<const float> packed) override;
-  absl::Status PullRows(std::span<const RowPull> pulls) override;
+  void LaunchRows(int shard, int chunk, std::span<const float> packed, int64_t others) override;
+  void FetchRows(std::shared_ptr<RowFetch> fetch) override;
+  absl::Status Await(const RowFetch& fetch) override;
   void Abort(absl::Status why) override;
 
  private:
@@ -49,9 +51,9 @@ class ClientImpl final : public PushPullClient {
   bool Reopen(int lane, uint64_t errand, uint64_t view);
   int each() const { return static_cast<int>(options_.options.connections); }
   int LaneOf(int shard, int chunk) const { return shard * each() + chunk % each(); }
-  // Nothing more happens to the user's memory.
-  bool Settled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return status_.ok() ? open_ == 0 : running_ == 0;
+  // With so many answers to come: nothing more happens to the user's memory.
+  bool Settled(size_t open) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return status_.ok() ? open == 0 : running_ == 0;
   }
 
   const ClientOptions options_;
@@ -63,7 +65,8 @@ class ClientImpl final : public PushPullClient {
   absl::CondVar changed_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // lanes
-  int64_t open_ ABSL_GUARDED_BY(mutex_) = 0;    // chunks that were launched and not answered
+  size_t open_ ABSL_GUARDED_BY(mutex_) = 0;     // chunks that were launched and not answered
+  std::set<std::shared_ptr<RowFetch>> fetches_ ABSL_GUARDED_BY(mutex_);  // under way
   int64_t pushed_ ABSL_GUARDED_BY(mutex_) = 0;  // chunks whose staleness is in outcome_
   Outcome outcome_ ABSL_GUARDED_BY(mutex_);     // staleness_mean is the sum
   Errand errand_ ABSL_GUARDED_BY(mutex_);       // the last one
@@ -153,6 +156,14 @@ void ClientImpl::Launch(int shard, int chunk) {
 
 void ClientImpl::Answered(int lane, const ChunkAnswer& answer, uint64_t view) {
   absl::MutexLock lock(&mutex_);
+  if (RowPull* const pull = answer.request.pull; pull != nullptr) {
+    pull->others = answer.others;
+    RowFetch* const fetch = pull->fetch;
+    if (--fetch->open > 0) return;
+    changed_.SignalAll();
+    std::erase_if(fetches_, [fetch](const auto& held) { return held.get() == fetch; });
+    return;
+  }
   if (answer.request.push()) ++acknowledged_[lane][view];
   outcome_.bytes += answer.bytes;
   // Of one that was there before, it counts the push itself.
@@ -195,7 +206,7 @@ void ClientImpl::TellEnd() {
 absl::StatusOr<PushPullClient::Outcome> ClientImpl::Finish() {
   TellEnd();
   absl::MutexLock lock(&mutex_);
-  while (!Settled()) changed_.Wait(&mutex_);
+  while (!Settled(open_)) changed_.Wait(&mutex_);
   over_ = true;
   MUSTER_RETURN_IF_ERROR(status_);
   Outcome outcome = outcome_;
@@ -219,7 +230,7 @@ absl::Status ClientImpl::Pull() {
   return Finish().status();
 }
 
-void ClientImpl::LaunchRows(int shard, int chunk, std::span<const float> packed) {
+void ClientImpl::LaunchRows(int shard, int chunk, std::span<const float> packed, int64_t others) {
   const int lane = LaneOf(shard, chunk);
   {
     absl::MutexLock lock(&mutex_);
@@ -230,29 +241,35 @@ void ClientImpl::LaunchRows(int shard, int chunk, std::span<const float> packed)
   request.chunk = chunk;
   request.elements = static_cast<int64_t>(packed.size());
   request.gradient = packed;
+  request.pulled = others;
   request.rows = true;
   lanes_[lane]->Launch(request);
 }
 
-absl::Status ClientImpl::PullRows(std::span<const RowPull> pulls) {
-  BeginErrand({false, true, {}, 0});
-  // Where the answers go, one piece each; they stay until Finish.
-  std::vector<std::span<float>> places;
-  for (const RowPull& pull : pulls) places.push_back(pull.rows);
+void ClientImpl::FetchRows(std::shared_ptr<RowFetch> fetch) {
+  if (fetch->pulls.empty()) return;
   {
     absl::MutexLock lock(&mutex_);
-    open_ += static_cast<int64_t>(pulls.size());
+    fetch->open = fetch->pulls.size();
+    fetches_.insert(fetch);
   }
-  for (size_t i = 0; i < pulls.size(); ++i) {
+  for (RowPull& pull : fetch->pulls) {
+    pull.fetch = fetch.get();
     ChunkRequest request;
-    request.chunk = pulls[i].chunk;
-    request.elements = static_cast<int64_t>(pulls[i].rows.size());
-    request.parameters = {&places[i], 1};
+    request.chunk = pull.chunk;
+    request.elements = static_cast<int64_t>(pull.rows.size());
+    request.parameters = {&pull.rows, 1};
     request.rows = true;
-    request.keys = pulls[i].keys;
-    lanes_[LaneOf(pulls[i].shard, pulls[i].chunk)]->Launch(request);
+    request.keys = pull.keys;
+    request.pull = &pull;
+    lanes_[LaneOf(pull.shard, pull.chunk)]->Launch(request);
   }
-  return Finish().status();
+}
+
+absl::Status ClientImpl::Await(const RowFetch& fetch) {
+  absl::MutexLock lock(&mutex_);
+  while (!Settled(fetch.open)) changed_.Wait(&mutex_);
+  return status_;
 }
 
 void ClientImpl::Abort(absl::Status why) {
@@ -280,6 +297,15 @@ absl::Status Check(const ClientOptions& options) {
 }
 
 }  // namespace
+
+absl::Status PushPullClient::PullRows(std::span<RowPull> pulls) {
+  const auto fetch = std::make_shared<RowFetch>();
+  fetch->pulls.assign(pulls.begin(), pulls.end());
+  FetchRows(fetch);
+  MUSTER_RETURN_IF_ERROR(Await(*fetch));
+  for (size_t i = 0; i < pulls.size(); ++i) pulls[i].others = fetch->pulls[i].others;
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<PushPullClient>> PushPullClient::Make(ClientOptions options) {
   MUSTER_RETURN_IF_ERROR(Check(options));

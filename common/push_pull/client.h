@@ -15,6 +15,7 @@
 #include "common/base/status.h"
 #include "common/push_pull/layout.h"
 #include "common/push_pull/options.h"
+#include "common/push_pull/row_pull.h"
 #include "common/transport/data_listener.h"
 
 namespace muster::ps {
@@ -89,14 +90,17 @@ class PushPullClient {
 
   // ---- Rows of embedding tables: chunks with rows(), which Pull leaves alone.
   // As Launch, with PackRows of different keys, which may be none. It stays untouched until Finish.
-  virtual void LaunchRows(int shard, int chunk, std::span<const float> packed) = 0;
-  struct RowPull {
-    int shard = 0, chunk = 0;
-    std::span<const uint64_t> keys;  // all of this chunk
-    std::span<float> rows;           // [keys][width]
-  };
-  // Between pushes.
-  virtual absl::Status PullRows(std::span<const RowPull> pulls) = 0;
+  // `others`: of the pull that the gradients were computed from, RowPull's; the staleness counts
+  // from there.
+  virtual void LaunchRows(int shard, int chunk, std::span<const float> packed, int64_t others) = 0;
+  // Pulls that nobody waits for yet. Any thread, also during a push; never blocks. They contain
+  // every push of a chunk that was launched before. The client keeps the fetch until all of it is
+  // answered, or its own end.
+  virtual void FetchRows(std::shared_ptr<RowFetch> fetch) = 0;
+  // Blocks until it is in place. Any thread.
+  virtual absl::Status Await(const RowFetch& fetch) = 0;
+  // Both; tells each pull's `others`. The memory is the caller's.
+  absl::Status PullRows(std::span<RowPull> pulls);
 
   // Any thread: everything ends with `why`, for good.
   virtual void Abort(absl::Status why) = 0;

@@ -12,11 +12,11 @@ constexpr size_t kAhead = 8;  // keys between the fetch of an entry and its use
 
 }  // namespace
 
-KeyIndex::Entry& KeyIndex::At(uint64_t key) {
+size_t KeyIndex::PlaceOf(uint64_t key) const {
   const size_t mask = entries_.size() - 1;
   size_t at = SplitMix64(key) & mask;
   while (entries_[at].round == round_ && entries_[at].key != key) at = (at + 1) & mask;
-  return entries_[at];
+  return at;
 }
 
 void KeyIndex::Grow() {
@@ -38,6 +38,17 @@ void KeyIndex::Add(std::span<const uint64_t> keys, std::vector<uint32_t>* number
       keys_.push_back(keys[i]);
     }
     (*numbers)[i] = entry.number;
+  }
+}
+
+void KeyIndex::Find(std::span<const uint64_t> keys, std::vector<uint32_t>* numbers) const {
+  numbers->assign(keys.size(), kNone);
+  if (keys_.empty()) return;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (i + kAhead < keys.size())
+      __builtin_prefetch(&entries_[SplitMix64(keys[i + kAhead]) & (entries_.size() - 1)]);
+    const Entry& entry = entries_[PlaceOf(keys[i])];
+    if (entry.round == round_) (*numbers)[i] = entry.number;
   }
 }
 

@@ -14,6 +14,9 @@ class KeyIndex {
  public:
   // The number of each key; new ones are added at the end of keys().
   void Add(std::span<const uint64_t> keys, std::vector<uint32_t>* numbers);
+  // The number of each key; kNone of one that was not added.
+  static constexpr uint32_t kNone = ~0u;
+  void Find(std::span<const uint64_t> keys, std::vector<uint32_t>* numbers) const;
   const std::vector<uint64_t>& keys() const { return keys_; }
   void Clear();
 
@@ -24,7 +27,8 @@ class KeyIndex {
     uint32_t round = 0;  // the entry is free unless it is round_
   };
   void Grow();
-  Entry& At(uint64_t key);
+  size_t PlaceOf(uint64_t key) const;
+  Entry& At(uint64_t key) { return entries_[PlaceOf(key)]; }
 
   std::vector<Entry> entries_;  // a power of two, open addressing, at most half full
   std::vector<uint64_t> keys_;

@@ -45,6 +45,7 @@ Lane::Lane(Options options)
       chunks_(options_.client->layout.chunks[options_.shard]),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       updates_(chunks_.size()),
+      pushed_(chunks_.size()),
       told_(options_.connection != 0),  // the first one speaks for all
       channel_(static_cast<uint32_t>(options_.client->incarnation) +
                static_cast<uint32_t>(options_.connection)) {
@@ -74,11 +75,13 @@ void Lane::Launch(int chunk) {
 }
 
 void Lane::Launch(ChunkRequest request) {
+  bool first = false;
   {
     absl::MutexLock lock(&mutex_);
+    first = rows_.empty();
     rows_.push_back(request);
   }
-  Wake();
+  if (first) Wake();
 }
 
 void Lane::End(const Errand& errand, int chunks, int shards) {
@@ -134,12 +137,13 @@ ChunkRequest Lane::RequestFor(int chunk, const Errand& errand) const {
 }
 
 void Lane::FillIn(const Errand& errand, ChunkRequest* request) const {
-  if (!errand.push) return;
   request->sequence = errand.which.sequence;
   request->learning_rate = errand.which.learning_rates[chunks_[request->chunk].optimizer];
   request->share = errand.which.share;
   request->shares = errand.which.shares;
-  request->pulled = updates_[request->chunk];
+  // Own pushes are no staleness: those that came after the pull have been answered since.
+  request->pulled =
+      request->rows ? request->pulled + pushed_[request->chunk] : updates_[request->chunk];
 }
 
 bool Lane::TakeLaunched() {
@@ -161,7 +165,8 @@ bool Lane::TakeLaunched() {
     keeps_ = errand.again();
     had_.clear();
   }
-  for (ChunkRequest& request : requests) FillIn(errand, &request);
+  for (ChunkRequest& request : requests)
+    if (request.push()) FillIn(errand, &request);
   for (const int chunk : launched) requests.push_back(RequestFor(chunk, errand));
   for (const ChunkRequest& request : requests) {
     if (link_ != nullptr && todo_.empty()) {
@@ -174,11 +179,6 @@ bool Lane::TakeLaunched() {
   return !todo_.empty() || (link_ != nullptr && !link_->idle());
 }
 
-void Lane::Answered(const ChunkAnswer& answer) {
-  if (keeps_) had_.emplace_back(number(), answer.request);
-  options_.answered(answer, number());
-}
-
 // What the shard had of the push under way, and lost when it was set back. True: there is some.
 bool Lane::SendAgain(const ClientView& view) {
   if (std::exchange(looked_at_, view.number) == view.number || had_.empty()) return false;
@@ -187,7 +187,8 @@ bool Lane::SendAgain(const ClientView& view) {
                                           [&](const auto& had) { return had.first > restored; });
   if (lost == had_.end()) return false;
   const bool open = options_.reopen(doing_, restored);
-  for (auto had = lost; open && had != had_.end(); ++had) todo_.push_back(had->second);
+  // Before pulls of rows, which may have been launched behind these.
+  for (auto had = had_.end(); open && had != lost;) todo_.push_front((--had)->second);
   had_.erase(lost, had_.end());
   return open;
 }
@@ -259,7 +260,11 @@ absl::Status Lane::Connect(const std::shared_ptr<const ClientView>& view) {
 }
 
 void Lane::Drop(const absl::Status& why) {
-  const std::vector<ChunkRequest> rest = link_->Unanswered();
+  std::vector<ChunkRequest> rest = link_->Unanswered();
+  // Whether a push is in the chunk already is not known, so that a pull of rows that came before it
+  // could not tell whether it found it there: now it comes after.
+  std::stable_partition(rest.begin(), rest.end(),
+                        [](const ChunkRequest& request) { return request.pull == nullptr; });
   if (!rest.empty() && !IsForGood(why)) {
     if (!std::exchange(warned_, true))
       LogWarning("The connection to {} ended, chunks to be sent again: {}. {}", Server(),
@@ -270,19 +275,28 @@ void Lane::Drop(const absl::Status& why) {
   link_.reset();
 }
 
+void Lane::Took(ChunkAnswer answer) {
+  const ChunkRequest& request = answer.request;
+  if (request.pull != nullptr) {
+    answer.others = answer.pushed.updates - pushed_[request.chunk];
+  } else if (request.rows) {
+    ++pushed_[request.chunk];
+  } else if (!request.parameters.empty()) {
+    updates_[request.chunk] = answer.pushed.updates;
+  }
+  backoff_ = {};
+  warned_ = false;
+  options_.views->Calm(id());
+  if (keeps_ && request.pull == nullptr) had_.emplace_back(number(), request);
+  options_.answered(answer, number());
+}
+
 absl::Status Lane::Pump() {
   const bool opening = !link_->welcomed();
   absl::StatusOr<bool> moved = true;
   while (moved.ok() && *moved && !stopping_) {
     moved = link_->Pump(&answers_);
-    for (const ChunkAnswer& answer : std::exchange(answers_, {})) {
-      if (!answer.request.parameters.empty())
-        updates_[answer.request.chunk] = answer.pushed.updates;
-      backoff_ = {};
-      warned_ = false;
-      options_.views->Calm(id());
-      Answered(answer);
-    }
+    for (const ChunkAnswer& answer : std::exchange(answers_, {})) Took(answer);
     TakeLaunched();
   }
   if (opening && link_->welcomed() && !std::exchange(told_, true)) {

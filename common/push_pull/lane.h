@@ -56,7 +56,8 @@ class Lane {
   // For the chunks that follow. REQUIRES: all before are answered.
   void Begin(const Errand& errand);
   void Launch(int chunk);
-  // About rows: sequence and the like are filled in.
+  // About rows: of a push, sequence and the like are filled in, and `pulled` is RowPull::others.
+  // Pulls of rows need no Begin, and may be launched by any thread at any time.
   void Launch(ChunkRequest request);
   // Nothing more will be launched of this errand, a push: so many chunks of the shard were, on all
   // its lanes, and so many shards have some.
@@ -69,12 +70,12 @@ class Lane {
   void Round();
   bool TakeLaunched();
   void TellEnd(const ChunkRequest& end);
-  void Answered(const ChunkAnswer& answer);
   bool SendAgain(const ClientView& view);
   absl::Status Connect(const std::shared_ptr<const ClientView>& view);
   absl::StatusOr<std::unique_ptr<transport::DataConnection>> Dial(const ClientView& view);
   void Open(std::unique_ptr<transport::DataConnection> connection, const ClientView& view);
   absl::Status Pump();
+  void Took(ChunkAnswer answer);
   void Drop(const absl::Status& why);
   void Failed(const absl::Status& why);
   ChunkRequest RequestFor(int chunk, const Errand& errand) const;
@@ -98,7 +99,8 @@ class Lane {
   std::optional<std::pair<uint64_t, ChunkRequest>> end_ ABSL_GUARDED_BY(mutex_);  // of an errand
 
   // The thread's own.
-  std::vector<int64_t> updates_;   // by chunk, as the last pull told them
+  std::vector<int64_t> updates_;   // by chunk, as the last pull told them; not of rows
+  std::vector<int64_t> pushed_;    // by chunk: own pushes of rows that are answered, hence in it
   std::deque<ChunkRequest> todo_;  // for the next connection
   uint64_t doing_ = 0;             // the errand of what was launched last
   bool keeps_ = false;             // ... what is answered of it, in had_

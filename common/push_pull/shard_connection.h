@@ -18,6 +18,8 @@
 
 namespace muster::ps {
 
+struct RowPull;
+
 // One chunk's turn. Gradient and parameters are the user's memory, and travel without a copy.
 struct ChunkRequest {
   int chunk = 0;
@@ -36,6 +38,7 @@ struct ChunkRequest {
   // so many shards. Gets no answer.
   int end_chunks = 0, end_shards = 0;
   bool end() const { return end_chunks > 0; }
+  RowPull* pull = nullptr;  // the client's, of rows that are pulled
   bool push() const { return rows ? parameters.empty() : !gradient.empty(); }
 };
 
@@ -43,6 +46,7 @@ struct ChunkAnswer {
   ChunkRequest request;
   Pushed pushed;  // of a pull, only its `updates`
   int64_t bytes = 0;
+  int64_t others = 0;  // RowPull's; the lane tells it
 };
 
 class ShardConnection {

@@ -27,6 +27,21 @@ at::Tensor GatherFromAll(const at::Tensor& mine, c10::Device device, Communicato
 
 }  // namespace
 
+at::Tensor HostKeys(const Replica& replica, EmbeddingHandle table, const at::Tensor& keys,
+                    const char* call) {
+  const auto tables = static_cast<int>(replica.embeddings().size());
+  if (table.index < 0 || table.index >= tables) {
+    throw StatusError(ProgramError(
+        fmt::format("{} was called with an embedding that build() did not declare", call)));
+  }
+  if (!keys.defined() || !at::isIntegralType(keys.scalar_type(), /*includeBool=*/false)) {
+    throw StatusError(ProgramError(fmt::format(
+        "{}(\"{}\") needs integer keys, and got {}", call, replica.embeddings()[table.index].name,
+        keys.defined() ? c10::toString(keys.scalar_type()) : "an undefined tensor")));
+  }
+  return keys.detach().to(at::kCPU, at::kLong).contiguous();
+}
+
 // ---- LookedUpRows
 
 LookedUpRows::LookedUpRows(Replica* replica)
@@ -39,20 +54,10 @@ void LookedUpRows::Clear() {
 at::Tensor LookedUpRows::Lookup(EmbeddingHandle handle, const at::Tensor& keys,
                                 std::vector<uint32_t>* numbers) {
   const at::NoGradGuard no_grad;
-  if (handle.index < 0 || handle.index >= static_cast<int>(tables_.size())) {
-    throw StatusError(
-        ProgramError("lookup was called with an embedding that build() did not declare"));
-  }
+  const at::Tensor host = HostKeys(*replica_, handle, keys, "lookup");
+  const std::span<const uint64_t> wanted = KeysIn(host);
   const NamedEmbedding& named = replica_->embeddings()[handle.index];
-  if (!keys.defined() || !at::isIntegralType(keys.scalar_type(), /*includeBool=*/false)) {
-    throw StatusError(ProgramError(
-        fmt::format("lookup(\"{}\") needs integer keys, and got {}", named.name,
-                    keys.defined() ? c10::toString(keys.scalar_type()) : "an undefined tensor")));
-  }
   const auto width = static_cast<size_t>(named.options.width);
-  const at::Tensor host = keys.detach().to(at::kCPU, at::kLong).contiguous();
-  const std::span wanted(reinterpret_cast<const uint64_t*>(host.const_data_ptr<int64_t>()),
-                         static_cast<size_t>(host.numel()));
   Table& table = tables_[handle.index];
   const size_t known = table.index.keys().size();
   table.index.Add(wanted, numbers);

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <span>
 #include <vector>
 
 #include "common/collective/communicator.h"
@@ -13,6 +14,14 @@
 #include "common/train/replica.h"
 
 namespace muster {
+
+// A table's keys as a program gave them to `call`: int64 on the host, contiguous.
+at::Tensor HostKeys(const Replica& replica, EmbeddingHandle table, const at::Tensor& keys,
+                    const char* call);
+inline std::span<const uint64_t> KeysIn(const at::Tensor& host) {
+  return {reinterpret_cast<const uint64_t*>(host.const_data_ptr<int64_t>()),
+          static_cast<size_t>(host.numel())};
+}
 
 // Rows that were looked up, by table. They are read when a key first comes, and kept until Clear.
 class LookedUpRows {

@@ -2,7 +2,9 @@
 #include <algorithm>
 
 #include "common/push_pull/row_spread.h"
+#include "common/train/embedding_step.h"
 #include "common/train/parameter_exchange.h"
+#include "common/train/prefetched_rows.h"
 
 namespace muster {
 
@@ -11,12 +13,14 @@ void ParameterExchange::LayTables() {
     if (!served_.specs[v].table) continue;
     Table& table = tables_.emplace_back();
     table.variable = static_cast<int>(v);
+    table.width = served_.specs[v].table->width;
     for (const std::vector<Chunk>& chunks : layout_.chunks) {
       const auto first = std::find_if(chunks.begin(), chunks.end(), [&](const Chunk& chunk) {
         return chunk.table == table.variable;
       });
       table.first_chunk.push_back(static_cast<int>(first - chunks.begin()));
     }
+    table.others.resize(static_cast<size_t>(table.servers()) * kRowChunks);
   }
 }
 
@@ -26,27 +30,140 @@ RowPlace ParameterExchange::PlaceOfChunk(const Table& table, size_t chunk) {
   return {server, table.first_chunk[server] + static_cast<int>(chunk % kRowChunks)};
 }
 
+// Of the keys that were spread; rows come in that order.
+std::shared_ptr<ps::RowFetch> ParameterExchange::MakeFetch(const Table& table, RowSpread* spread) {
+  auto fetch = std::make_shared<ps::RowFetch>();
+  const auto width = static_cast<size_t>(table.width);
+  fetch->keys = std::move(spread->keys);
+  fetch->rows.resize(fetch->keys.size() * width);
+  for (size_t c = 0; c < spread->chunks(); ++c) {
+    const size_t begin = spread->begin[c], count = spread->count(c);
+    if (count == 0) continue;
+    const RowPlace place = PlaceOfChunk(table, c);
+    fetch->pulls.push_back({place.server, place.chunk,
+                            std::span<const uint64_t>(fetch->keys).subspan(begin, count),
+                            std::span(fetch->rows).subspan(begin * width, count * width)});
+  }
+  return fetch;
+}
+
+// `used` null: all chunks of it.
+void ParameterExchange::NoteOthers(const ps::RowFetch& fetch, const std::vector<bool>* used,
+                                   Table* table) {
+  for (const ps::RowPull& pull : fetch.pulls) {
+    const int chunk = pull.shard * kRowChunks + pull.chunk - table->first_chunk[pull.shard];
+    if (used != nullptr && !(*used)[chunk]) continue;
+    std::optional<int64_t>& others = table->others[chunk];
+    others = std::min(others.value_or(pull.others), pull.others);
+  }
+}
+
+// ---- Ahead
+
+// What a program's prefetch() tells.
+class PrefetchImpl {
+ public:
+  explicit PrefetchImpl(const Replica& replica)
+      : replica_(replica), tables_(replica.embeddings().size()) {}
+  void Add(EmbeddingHandle table, const at::Tensor& keys) {
+    const at::Tensor host = HostKeys(replica_, table, keys, "prefetch");
+    tables_[table.index].Add(KeysIn(host), &numbers_);
+  }
+  KeyIndex& table(size_t index) { return tables_[index]; }
+
+ private:
+  const Replica& replica_;
+  std::vector<KeyIndex> tables_;
+  std::vector<uint32_t> numbers_;  // scratch
+};
+
+void Prefetch::keys(EmbeddingHandle table, const at::Tensor& keys) { impl_->Add(table, keys); }
+
+absl::StatusOr<std::shared_ptr<PrefetchedRows>> ParameterExchange::Prefetch(
+    Replica* replica, const data::Batch& batch) {
+  if (tables_.empty()) return nullptr;
+  PrefetchImpl told(*replica);
+  MUSTER_RETURN_IF_ERROR(CatchProgramErrors("prefetch", [&] {
+    muster::Prefetch prefetch(&told);
+    std::as_const(replica->program()).prefetch(prefetch, batch);
+  }));
+  const auto rows = std::make_shared<PrefetchedRows>();
+  bool any = false;
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    PrefetchedTable& table = rows->tables.emplace_back();
+    table.index = std::move(told.table(t));
+    const std::vector<uint64_t>& keys = table.index.keys();
+    if (keys.empty()) continue;
+    any = true;
+    RowSpread spread;
+    SpreadRows(keys, tables_[t].servers(), &spread);
+    table.Add(keys, spread, tables_[t].width, MakeFetch(tables_[t], &spread));
+  }
+  if (!any) return nullptr;
+  absl::MutexLock lock(&mutex_);
+  if (prefetching_ == nullptr) return nullptr;
+  rows->client = clients_;
+  ahead_.push_back(rows);
+  for (const PrefetchedTable& table : rows->tables)
+    for (const auto& fetch : table.fetches) prefetching_->FetchRows(fetch);
+  return rows;
+}
+
+std::vector<std::shared_ptr<PrefetchedRows>> ParameterExchange::AheadLocked() {
+  std::vector<std::shared_ptr<PrefetchedRows>> ahead;
+  for (const std::weak_ptr<PrefetchedRows>& weak : ahead_)
+    if (auto rows = weak.lock(); rows != nullptr && rows != prefetched_ && rows->client == clients_)
+      ahead.push_back(std::move(rows));
+  ahead_.assign(ahead.begin(), ahead.end());
+  return ahead;
+}
+
+void ParameterExchange::BeginRows(std::shared_ptr<PrefetchedRows> rows) {
+  for (Table& table : tables_) table.others.assign(table.others.size(), std::nullopt);
+  absl::MutexLock lock(&mutex_);
+  prefetched_ = rows != nullptr && rows->client == clients_ ? std::move(rows) : nullptr;
+}
+
+// ---- Steps
+
+absl::Status ParameterExchange::PullNow(Table* table, std::span<const uint64_t> keys,
+                                        std::span<float> rows) {
+  RowSpread spread;
+  SpreadRows(keys, table->servers(), &spread);
+  const std::shared_ptr<ps::RowFetch> fetch = MakeFetch(*table, &spread);
+  client_->FetchRows(fetch);
+  MUSTER_RETURN_IF_ERROR(client_->Await(*fetch));
+  NoteOthers(*fetch, nullptr, table);
+  UnspreadRows(spread, table->width, fetch->rows, rows);
+  return absl::OkStatus();
+}
+
 absl::Status ParameterExchange::Pull(int index, std::span<const uint64_t> keys,
                                      std::span<float> rows) {
   if (open_)
     return ProgramError(
         "lookup was called after minimize() in a step: with parameter servers its gradients are on "
         "their way by then; look everything up first");
-  const Table& table = tables_[index];
-  const auto width = static_cast<size_t>(served_.specs[table.variable].table->width);
-  RowSpread spread;
-  SpreadRows(keys, static_cast<int>(table.first_chunk.size()), &spread);
-  std::vector<float> pulled(rows.size());
-  std::vector<ps::PushPullClient::RowPull> pulls;
-  for (size_t c = 0; c < spread.chunks(); ++c) {
-    const size_t begin = spread.begin[c], count = spread.count(c);
-    if (count == 0) continue;
-    const RowPlace place = PlaceOfChunk(table, c);
-    pulls.push_back({place.server, place.chunk, std::span(spread.keys).subspan(begin, count),
-                     std::span(pulled).subspan(begin * width, count * width)});
+  Table& table = tables_[index];
+  const PrefetchedTable* const here =
+      prefetched_ == nullptr ? nullptr : &prefetched_->tables[index];
+  if (here == nullptr || here->fetches.empty()) return PullNow(&table, keys, rows);
+  for (const auto& fetch : here->fetches) {
+    MUSTER_RETURN_IF_ERROR(client_->Await(*fetch));
   }
-  MUSTER_RETURN_IF_ERROR(client_->PullRows(pulls));
-  UnspreadRows(spread, static_cast<int64_t>(width), pulled, rows);
+  std::vector<size_t> missing;
+  std::vector<bool> used(table.others.size());
+  here->Take(keys, table.width, rows, &missing, &used);
+  NoteOthers(*here->fetches.front(), &used, &table);
+  for (size_t f = 1; f < here->fetches.size(); ++f) NoteOthers(*here->fetches[f], nullptr, &table);
+  if (missing.empty()) return absl::OkStatus();
+  std::vector<uint64_t> rest;
+  for (const size_t i : missing) rest.push_back(keys[i]);
+  std::vector<float> pulled(rest.size() * static_cast<size_t>(table.width));
+  MUSTER_RETURN_IF_ERROR(PullNow(&table, rest, pulled));
+  for (size_t i = 0; i < missing.size(); ++i)
+    std::copy_n(pulled.begin() + static_cast<int64_t>(i) * table.width, table.width,
+                rows.begin() + static_cast<int64_t>(missing[i]) * table.width);
   return absl::OkStatus();
 }
 
@@ -54,24 +171,48 @@ absl::Status ParameterExchange::Push(int64_t, std::span<const RowGradients> tabl
   rows_.clear();
   // Shares are summed once all have come: an empty one counts.
   const bool all = turn_.shares > 0;
-  std::vector<RowPlace> places;  // of rows_
+  struct Piece {
+    RowPlace place;
+    int64_t others = 0;
+  };
+  std::vector<Piece> pieces;  // of rows_
   for (size_t t = 0; t < tables.size(); ++t) {
     const Table& table = tables_[t];
-    const VariableSpec& spec = served_.specs[table.variable];
-    push_.learning_rates[spec.optimizer] = tables[t].learning_rate;
+    push_.learning_rates[served_.specs[table.variable].optimizer] = tables[t].learning_rate;
     RowSpread spread;
-    SpreadRows(tables[t].keys, static_cast<int>(table.first_chunk.size()), &spread);
+    SpreadRows(tables[t].keys, table.servers(), &spread);
     for (size_t c = 0; c < spread.chunks(); ++c) {
       if (spread.count(c) == 0 && !all) continue;
-      rows_.push_back(PackChunk(spread, c, spec.table->width, tables[t].gradients));
-      places.push_back(PlaceOfChunk(table, c));
+      rows_.push_back(PackChunk(spread, c, table.width, tables[t].gradients));
+      pieces.push_back({PlaceOfChunk(table, c), table.others[c].value_or(0)});
     }
   }
-  if (places.empty()) return absl::OkStatus();
-  Open();
-  for (size_t i = 0; i < places.size(); ++i)
-    client_->LaunchRows(places[i].server, places[i].chunk, rows_[i]);
+  if (pieces.empty()) return absl::OkStatus();
+  std::vector<std::shared_ptr<PrefetchedRows>> ahead;
+  {
+    absl::MutexLock lock(&mutex_);
+    ahead = AheadLocked();
+    Open();
+    for (size_t i = 0; i < pieces.size(); ++i)
+      client_->LaunchRows(pieces[i].place.server, pieces[i].place.chunk, rows_[i],
+                          pieces[i].others);
+  }
+  // What is ahead lacks this push: these keys once more, behind it.
+  for (const std::shared_ptr<PrefetchedRows>& rows : ahead)
+    for (size_t t = 0; t < tables.size(); ++t)
+      FetchAgain(tables_[t], tables[t].keys, &rows->tables[t]);
   return Wait();
+}
+
+void ParameterExchange::FetchAgain(const Table& table, std::span<const uint64_t> pushed,
+                                   PrefetchedTable* ahead) {
+  const std::vector<uint64_t> keys = ahead->Known(pushed);
+  if (keys.empty()) return;
+  RowSpread spread;
+  SpreadRows(keys, table.servers(), &spread);
+  const std::shared_ptr<ps::RowFetch> fetch = MakeFetch(table, &spread);
+  ahead->Add(keys, spread, table.width, fetch);
+  client_->FetchRows(fetch);
 }
 
 }  // namespace muster

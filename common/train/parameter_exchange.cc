@@ -125,8 +125,15 @@ std::vector<std::vector<std::span<float>>> ParameterExchange::parameters() const
 }
 
 void ParameterExchange::UseClient(ps::PushPullClient* client) {
+  {
+    absl::MutexLock lock(&mutex_);
+    prefetching_ = client;
+    ++clients_;
+  }
+  prefetched_.reset();
   client_ = client;
   open_ = false;
+  if (client == nullptr) return;
   std::vector<size_t> next(variables_.size());
   for (const VariablePart& place : layout_.parts) {
     if (place.elements() == 0) continue;
@@ -166,8 +173,9 @@ void ParameterExchange::TakeIn() {
   }
 }
 
-void ParameterExchange::BeginStep(const Turn& turn) {
+void ParameterExchange::BeginStep(const Turn& turn, std::shared_ptr<PrefetchedRows> rows) {
   const at::NoGradGuard no_grad;
+  BeginRows(std::move(rows));
   turn_ = turn;
   outcome_ = {};
   pushes_ = 0;
@@ -177,6 +185,7 @@ void ParameterExchange::BeginStep(const Turn& turn) {
 }
 
 absl::Status ParameterExchange::FinishStep() {
+  prefetched_.reset();
   if (rest_done_) return absl::OkStatus();
   LaunchRest();
   return Wait();

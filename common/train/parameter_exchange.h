@@ -7,23 +7,32 @@
 // that the step made to it, with the step's last push.
 //
 // Rows of embedding tables are pulled when a step looks them up, and their gradients travel as a
-// push of their own when it commits.
+// push of their own when it commits. Those of the keys that a program's prefetch() tells are pulled
+// while the step before is computed; what this worker pushes after that is pulled again, so that a
+// step sees all own earlier pushes.
 //
-// For the replica's thread; gradients may come from autograd's own.
+// For the replica's thread, but for Prefetch; gradients may come from autograd's own.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "common/push_pull/client.h"
 #include "common/push_pull/optimizer_spec.h"
+#include "common/push_pull/row_spread.h"
 #include "common/train/gradient_sink.h"
 #include "common/train/job.h"
 #include "common/train/replica.h"
 #include "common/train/variables.h"
 
 namespace muster {
+
+struct PrefetchedRows;
+struct PrefetchedTable;
 
 class ParameterExchange : public EmbeddingStore {
  public:
@@ -38,12 +47,18 @@ class ParameterExchange : public EmbeddingStore {
   const Layout& layout() const { return layout_; }
   // ClientOptions::parameters. Host memory: the replica's own where that is on the CPU.
   std::vector<std::vector<std::span<float>>> parameters() const;
-  // Between steps, and before the first; the client outlives its use.
+  // Between steps, and before the first; the client outlives its use. What was prefetched with the
+  // one before is void. Null: none until the next call.
   void UseClient(ps::PushPullClient* client);
   // One for each optimizer, for Replica::Attach; this object outlives them.
   std::vector<std::unique_ptr<GradientSink>> MakeSinks();
 
   absl::Status Pull();
+
+  // Any thread: has the program tell what this batch will look up, and launches the pulls. Null
+  // where it told nothing, or there is no client. The program's own errors.
+  absl::StatusOr<std::shared_ptr<PrefetchedRows>> Prefetch(Replica* replica,
+                                                           const data::Batch& batch);
 
   // Of the step that begins.
   struct Turn {
@@ -51,7 +66,8 @@ class ParameterExchange : public EmbeddingStore {
     uint64_t step = 0;          // with shares: from 1
     double weight = 1;          // of the global batch: what the differences of buffers count
   };
-  void BeginStep(const Turn& turn);
+  // With the rows that were prefetched for its batch, if any.
+  void BeginStep(const Turn& turn, std::shared_ptr<PrefetchedRows> rows = nullptr);
   // After the step has committed: pushes buffers that no sink took along.
   absl::Status FinishStep();
   // EmbeddingStore
@@ -109,10 +125,27 @@ class ParameterExchange : public EmbeddingStore {
   struct Table {
     int variable = 0;
     std::vector<int> first_chunk;
+    int64_t width = 0;
+    // By RowSpread's chunk: RowPull's, of the earliest pull that this step used.
+    std::vector<std::optional<int64_t>> others;
+    int servers() const { return static_cast<int>(first_chunk.size()); }
   };
   void LayTables();
   static RowPlace PlaceOfChunk(const Table& table, size_t chunk);
+  static std::shared_ptr<ps::RowFetch> MakeFetch(const Table& table, RowSpread* spread);
+  static void NoteOthers(const ps::RowFetch& fetch, const std::vector<bool>* used, Table* table);
+  absl::Status PullNow(Table* table, std::span<const uint64_t> keys, std::span<float> rows);
+  void FetchAgain(const Table& table, std::span<const uint64_t> pushed, PrefetchedTable* ahead);
+  void BeginRows(std::shared_ptr<PrefetchedRows> rows);
+  std::vector<std::shared_ptr<PrefetchedRows>> AheadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   std::vector<Table> tables_;
+  std::shared_ptr<PrefetchedRows> prefetched_;  // for this step
+  // Held while rows are launched: which push a prefetch contains is seen in the order of both.
+  absl::Mutex mutex_;
+  ps::PushPullClient* prefetching_ ABSL_GUARDED_BY(mutex_) = nullptr;  // client_
+  int clients_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::weak_ptr<PrefetchedRows>> ahead_ ABSL_GUARDED_BY(mutex_);  // for later steps
   std::vector<std::vector<float>> rows_;                // of tables, on their way
   std::vector<std::vector<int>> chunks_of_;             // by optimizer, the rest last
   std::vector<std::vector<at::Tensor>> parameters_of_;  // by optimizer

@@ -166,6 +166,18 @@ class Evaluation {
   EvaluationImpl* impl_;
 };
 
+class PrefetchImpl;
+// Where a program tells which rows a batch will want: see Program::prefetch.
+class Prefetch {
+ public:
+  explicit Prefetch(PrefetchImpl* impl) : impl_(impl) {}
+  // Keys that train_step will look up, integers of any shape; any number of times for a table.
+  void keys(EmbeddingHandle table, const at::Tensor& keys);
+
+ private:
+  PrefetchImpl* impl_;
+};
+
 // For programs that own their loop. Every replica runs the same loop in its own thread and must
 // make the same calls in the same order. A lost peer, or a stop that was asked for during a pass,
 // ends the loop by an exception that the program must let pass.
@@ -216,6 +228,15 @@ class Program {
   // Gradients are off and models in eval mode.
   virtual void eval_step(Evaluation& evaluation, const data::Batch& batch) = 0;
   virtual void run(Loop& loop) { loop.fit(); }
+  // With parameter servers: the keys that train_step will look up in `batch`, whose rows are then
+  // on their way while the step before it is computed. What is not told, or was updated by this
+  // worker meanwhile, is pulled when it is looked up. Called on another thread than everything
+  // else, while a step may run: it reads the batch (in host memory) and what build() left in
+  // members, and nothing that steps change.
+  virtual void prefetch(Prefetch& rows, const data::Batch& batch) const {
+    (void)rows;
+    (void)batch;
+  }
 };
 
 using ProgramFactory = std::function<std::unique_ptr<Program>()>;

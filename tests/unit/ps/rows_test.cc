@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <list>
 #include <map>
+#include <numeric>
 #include <random>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "common/push_pull/client.h"
 #include "common/push_pull/key_index.h"
 #include "common/push_pull/row_spread.h"
@@ -252,7 +256,7 @@ class RowService : public ::testing::TestWithParam<bool> {
       options.task = task;
       ps_.push_back(std::make_unique<TestPs>(options));
       EXPECT_TRUE(ps_[task]->Create(job_.Create(task)).ok());
-      EXPECT_TRUE(ps_[task]->SetWorkers({{0, kLife}}, 1).ok());
+      EXPECT_TRUE(ps_[task]->SetWorkers({{0, kLife}, {1, kLife}}, 1).ok());
       for (int shard : {0, 1}) {
         if (GetParam() || shard == task) Fill(task, Empty(shard));
       }
@@ -260,7 +264,13 @@ class RowService : public ::testing::TestWithParam<bool> {
     listener_ = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
   }
   ~RowService() override {
+    {
+      absl::MutexLock lock(&mutex_);
+      ended_ = true;
+      changed_.SignalAll();
+    }
     client_.reset();
+    other_.reset();
     ps_.clear();
   }
   std::vector<proto::ChunkContent> Empty(int shard) const {
@@ -276,7 +286,7 @@ class RowService : public ::testing::TestWithParam<bool> {
     proto::View view;
     view.set_number((1ull << 32) | number);
     view.set_ticket("ticket");
-    view_ = {view.number(), "ticket", {}};
+    ClientView told = {view.number(), "ticket", {}};
     for (int shard : {0, 1}) {
       proto::ShardPlace& place = *view.add_shards();
       place.set_shard(shard);
@@ -284,32 +294,39 @@ class RowService : public ::testing::TestWithParam<bool> {
       place.set_backup(backups[shard]);
       if (backups[shard] >= 0) place.set_backup_address(ps_[backups[shard]]->address());
       place.set_backup_in_sync(in_sync);
-      view_.shards.push_back({primaries[shard], ps_[primaries[shard]]->address(), "host"});
+      told.shards.push_back({primaries[shard], ps_[primaries[shard]]->address(), "host"});
     }
     for (auto& ps : ps_) {
       if (ps != nullptr) {
         EXPECT_TRUE(ps->SetView(view).ok());
       }
     }
+    absl::MutexLock lock(&mutex_);
+    view_ = std::move(told);
+    changed_.SignalAll();
   }
-  void MakeClient() {
+  absl::StatusOr<ClientView> NextView(uint64_t newer_than) {
+    absl::MutexLock lock(&mutex_);
+    while (!ended_ && view_.number <= newer_than)
+      if (changed_.WaitWithTimeout(&mutex_, absl::Seconds(20))) break;
+    if (view_.number > newer_than) return view_;
+    return DeadlinePassed("no newer view");
+  }
+  void MakeClient() { client_ = ClientOf(0); }
+  std::unique_ptr<PushPullClient> ClientOf(int worker) {
     ClientOptions options;
+    options.worker = worker;
     options.incarnation = kLife;
     options.layout = job_.layout();
     options.digest = job_.digest();
     options.options = *ParseParameterServer(*ParseJson(job_.parameter_server, "test"));
     options.listener = listener_.get();
-    options.next_view = [this](uint64_t newer_than) -> absl::StatusOr<ClientView> {
-      if (view_.number > newer_than) return view_;
-      return DeadlinePassed("no newer view");
-    };
-    memory_.resize(2);
+    options.next_view = [this](uint64_t newer_than) { return NextView(newer_than); };
     for (int shard : {0, 1}) {
-      memory_[shard].resize(options.layout.elements[shard]);
-      options.parameters.push_back({memory_[shard]});
+      std::vector<float>& memory = memory_.emplace_back(options.layout.elements[shard]);
+      options.parameters.push_back({memory});
     }
-    client_.reset();
-    client_ = *PushPullClient::Make(std::move(options));
+    return *PushPullClient::Make(std::move(options));
   }
   // Keys by place.
   std::map<std::pair<int, int>, std::vector<uint64_t>> Spread(
@@ -326,26 +343,60 @@ class RowService : public ::testing::TestWithParam<bool> {
     return spread;
   }
   absl::Status PushOnes(uint64_t sequence, const std::vector<uint64_t>& keys) {
-    client_->Begin({sequence, {0.5}});
+    return Push(*client_, sequence, keys).status();
+  }
+  absl::StatusOr<PushPullClient::Outcome> Push(PushPullClient& client, uint64_t sequence,
+                                               const std::vector<uint64_t>& keys) {
+    client.Begin({sequence, {0.5}});
     std::vector<std::vector<float>> packed;
     const auto spread = Spread(keys);
     packed.reserve(spread.size());
     for (const auto& [place, own] : spread) {
       packed.push_back(PackRows(own, std::vector<float>(own.size() * kWidth, 1)));
-      client_->LaunchRows(place.first, place.second, packed.back());
+      client.LaunchRows(place.first, place.second, packed.back(), others_[place]);
     }
-    return client_->Finish().status();
+    return client.Finish();
+  }
+  // Pulls without waiting.
+  std::shared_ptr<RowFetch> Fetch(const std::vector<uint64_t>& keys) {
+    auto fetch = std::make_shared<RowFetch>();
+    fetch->rows.resize(keys.size() * kWidth);
+    const auto spread = Spread(keys);
+    for (const auto& [place, own] : spread)
+      fetch->keys.insert(fetch->keys.end(), own.begin(), own.end());
+    size_t at = 0;
+    for (const auto& [place, own] : spread) {
+      fetch->pulls.push_back({place.first, place.second,
+                              std::span<const uint64_t>(fetch->keys).subspan(at, own.size()),
+                              std::span(fetch->rows).subspan(at * kWidth, own.size() * kWidth)});
+      at += own.size();
+    }
+    client_->FetchRows(fetch);
+    return fetch;
+  }
+  // Waits for it. What is pushed next was computed from it.
+  std::map<uint64_t, std::vector<float>> Fetched(const RowFetch& fetch) {
+    const absl::Status status = client_->Await(fetch);
+    EXPECT_TRUE(status.ok()) << status;
+    for (const RowPull& pull : fetch.pulls) others_[{pull.shard, pull.chunk}] = pull.others;
+    std::map<uint64_t, std::vector<float>> all;
+    for (size_t i = 0; i < fetch.keys.size(); ++i)
+      all[fetch.keys[i]].assign(fetch.rows.begin() + static_cast<int64_t>(i * kWidth),
+                                fetch.rows.begin() + static_cast<int64_t>((i + 1) * kWidth));
+    return all;
   }
   std::map<uint64_t, std::vector<float>> PullAll(const std::vector<uint64_t>& keys) {
     const auto spread = Spread(keys);
     std::map<std::pair<int, int>, std::vector<float>> rows;
-    std::vector<PushPullClient::RowPull> pulls;
+    std::vector<RowPull> pulls;
     for (const auto& [place, own] : spread) {
       rows[place].resize(own.size() * kWidth);
       pulls.push_back({place.first, place.second, own, rows[place]});
     }
     const absl::Status pulled = client_->PullRows(pulls);
     EXPECT_TRUE(pulled.ok()) << pulled;
+    size_t next = 0;
+    for (const auto& [place, own] : spread) others_[place] = pulls[next++].others;
     std::map<uint64_t, std::vector<float>> all;
     for (const auto& [place, own] : spread)
       for (size_t i = 0; i < own.size(); ++i)
@@ -366,9 +417,13 @@ class RowService : public ::testing::TestWithParam<bool> {
   TestJob job_;
   std::vector<std::unique_ptr<TestPs>> ps_;
   std::unique_ptr<transport::DataListener> listener_;
-  ClientView view_;
-  std::vector<std::vector<float>> memory_;
-  std::unique_ptr<PushPullClient> client_;
+  absl::Mutex mutex_;
+  absl::CondVar changed_;
+  ClientView view_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::list<std::vector<float>> memory_;
+  std::unique_ptr<PushPullClient> client_, other_;
+  std::map<std::pair<int, int>, int64_t> others_;  // as the last pull told
 };
 INSTANTIATE_TEST_SUITE_P(Replicas, RowService, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Two" : "One"; });
@@ -439,6 +494,75 @@ TEST_P(RowService, RowsThatDoNotComeWholeAreRefused) {
   SetView(1, {0, 1}, {-1, -1}, false);
   ASSERT_TRUE(ps_[0]->Cut("cut").ok());
   EXPECT_EQ(ps_[0]->Read("cut", 0)->back().updates(), 0) << "nothing of it left a trace";
+}
+
+TEST_P(RowService, RowsAreFetchedWhileOthersPush) {
+  const bool two = GetParam();
+  SetView(1, {0, 1}, two ? std::vector{1, 0} : std::vector{-1, -1}, two);
+  MakeClient();
+  std::vector<uint64_t> keys(300);
+  std::iota(keys.begin(), keys.end(), uint64_t{5});
+  const auto table = EmbeddingTable::Make(OptionsOf(ParseOptimizer("adagrad")->rule));
+  const auto update = [&] {
+    ASSERT_TRUE(table->Push(keys, std::vector<float>(keys.size() * kWidth, 1.f), 0.5).ok());
+  };
+  const auto at_first = Expected(*table, keys);
+  const auto before = Fetch(keys);
+  ASSERT_TRUE(PushOnes(1, keys).ok());
+  const auto after = Fetch(keys);
+  update();
+  EXPECT_EQ(Fetched(*before), at_first);
+  EXPECT_EQ(Fetched(*after), Expected(*table, keys)) << "it contains the push before it";
+
+  other_ = ClientOf(1);
+  for (uint64_t n = 1; n <= 2; ++n) ASSERT_TRUE(Push(*other_, n, keys).ok());
+  // Computed from `before`: two updates of another worker's since, and one of its own.
+  (void)Fetched(*before);
+  auto outcome = Push(*client_, 2, keys);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->staleness_max, 2);
+  EXPECT_EQ(outcome->staleness_mean, 2);
+  const auto last = Fetch(keys);
+  ASSERT_TRUE(PushOnes(3, keys).ok());
+  (void)Fetched(*last);
+  outcome = Push(*client_, 4, keys);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->staleness_max, 0);
+  for (int n = 0; n < 5; ++n) update();
+  EXPECT_EQ(PullAll(keys), Expected(*table, keys));
+}
+
+// The connections of every view end in the middle of pulls and pushes.
+TEST_P(RowService, WhatIsFetchedAheadIsAskedForAgainInANewView) {
+  const bool two = GetParam();
+  const std::vector backups = two ? std::vector{1, 0} : std::vector{-1, -1};
+  SetView(1, {0, 1}, backups, two);
+  MakeClient();
+  std::vector<uint64_t> keys(2000);
+  std::iota(keys.begin(), keys.end(), uint64_t{5});
+  const auto table = EmbeddingTable::Make(OptionsOf(ParseOptimizer("adagrad")->rule));
+  auto fetch = Fetch(keys);
+  int resumed = 0;
+  for (int round = 1; round <= 20; ++round) {
+    (void)Fetched(*fetch);
+    for (const RowPull& pull : fetch->pulls) EXPECT_EQ(pull.others, 0) << "round " << round;
+    std::thread viewer([&] { SetView(1 + round, {0, 1}, backups, two); });
+    const auto during = Fetch(keys);  // before the push, or after it
+    const auto outcome = Push(*client_, round, keys);
+    fetch = Fetch(keys);
+    viewer.join();
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(outcome->staleness_max, 0);
+    resumed += outcome->resumed;
+    const auto older = Expected(*table, keys);
+    ASSERT_TRUE(table->Push(keys, std::vector<float>(keys.size() * kWidth, 1.f), 0.5).ok());
+    const auto newer = Expected(*table, keys);
+    for (const auto& [key, row] : Fetched(*during))
+      EXPECT_TRUE(row == older.at(key) || row == newer.at(key)) << key;
+    for (const RowPull& pull : during->pulls) EXPECT_EQ(pull.others, 0) << "round " << round;
+    EXPECT_EQ(Fetched(*fetch), newer) << "round " << round;
+  }
+  EXPECT_GT(resumed, 0);
 }
 
 TEST(RowMessages, ManyRowsComeInSeveral) {

@@ -6,189 +6,20 @@
 
 #include <map>
 
-#include "common/collective/formation.h"
-#include "common/data/pipeline.h"
-#include "common/train/step.h"
-#include "tests/unit/train/test_program.h"
+#include "tests/unit/train/exchange_worker.h"
 
 namespace muster {
 namespace {
 
 using ::testing::HasSubstr;
 using testing::LeastSquares;
+using testing::MakeJob;
 using testing::RunLocally;
+using testing::Servers;
+using testing::Small;
 using testing::SquaredError;
 using testing::TestProgram;
-
-// All shards, which take plain SGD: of each chunk of each push as it is launched.
-class Servers {
- public:
-  Servers(const Layout& layout, const std::vector<std::vector<std::span<float>>>& start)
-      : layout(layout) {
-    for (const auto& spans : start) {
-      std::vector<float>& shard = parameters.emplace_back();
-      for (const auto& span : spans) shard.insert(shard.end(), span.begin(), span.end());
-    }
-  }
-  void Apply(const Chunk& chunk, const float* gradient, double learning_rate) {
-    for (int64_t i = chunk.begin; i < chunk.end; ++i)
-      parameters[chunk.server][i] -= static_cast<float>(learning_rate) * gradient[i - chunk.begin];
-  }
-  void TakeShare(int index, const Chunk& chunk, const ps::PushPullClient::Push& push,
-                 const float* gradient) {
-    auto& shares = waiting[{chunk.server, index}];
-    shares[push.share].assign(gradient, gradient + chunk.elements());
-    if (static_cast<int>(shares.size()) < push.shares) return;
-    std::vector<float> sum(chunk.elements());
-    for (const auto& [share, values] : shares)
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
-    Apply(chunk, sum.data(), push.learning_rates[chunk.optimizer]);
-    shares.clear();
-  }
-
-  const Layout layout;
-  std::vector<std::vector<float>> parameters;
-  std::map<std::pair<int, int>, std::map<int, std::vector<float>>> waiting;
-};
-
-class FakeClient final : public ps::PushPullClient {
- public:
-  FakeClient(Servers* servers, std::vector<std::vector<std::span<float>>> parameters)
-      : servers_(servers), parameters_(std::move(parameters)) {
-    for (const int64_t elements : servers->layout.elements) gradients_.emplace_back(elements, 7.f);
-  }
-  std::span<float> gradients(int shard) override { return gradients_[shard]; }
-  void Begin(const Push& push) override {
-    push_ = push;
-    sequences.push_back(push.sequence);
-  }
-  void Launch(int shard, int index) override {
-    const Chunk& chunk = servers_->layout.chunks[shard][index];
-    const float* gradient = gradients_[shard].data() + chunk.begin;
-    launched.push_back(chunk.optimizer);
-    if (push_.shares > 0) return servers_->TakeShare(index, chunk, push_, gradient);
-    servers_->Apply(chunk, gradient, push_.learning_rates[chunk.optimizer]);
-    Fetch(chunk);
-  }
-  absl::StatusOr<Outcome> Finish() override {
-    finished.push_back(launched.size());
-    return fails.ok() ? absl::StatusOr<Outcome>(Outcome{3, 2, 10, 0}) : fails;
-  }
-  absl::Status Pull() override {
-    for (const auto& chunks : servers_->layout.chunks)
-      for (const Chunk& chunk : chunks) Fetch(chunk);
-    return absl::OkStatus();
-  }
-  void LaunchRows(int, int, std::span<const float>) override {}
-  absl::Status PullRows(std::span<const RowPull>) override { return absl::OkStatus(); }
-  void Abort(absl::Status) override {}
-
-  std::vector<uint64_t> sequences;
-  std::vector<int> launched;     // optimizers of chunks
-  std::vector<size_t> finished;  // how many were launched then
-  absl::Status fails;
-
- private:
-  void Fetch(const Chunk& chunk) {
-    int64_t at = 0;
-    for (const std::span<float> span : parameters_[chunk.server]) {
-      for (size_t i = 0; i < span.size(); ++i, ++at)
-        if (at >= chunk.begin && at < chunk.end) span[i] = servers_->parameters[chunk.server][at];
-    }
-  }
-  Servers* const servers_;
-  const std::vector<std::vector<std::span<float>>> parameters_;
-  std::vector<std::vector<float>> gradients_;
-  Push push_;
-};
-
-LayoutOptions Small(int servers) {
-  LayoutOptions options;
-  options.servers = servers;
-  options.partitioner.kind = Partitioner::Kind::kFixed;
-  options.partitioner.parts = 2;
-  options.chunk_bytes = 8;
-  return options;
-}
-
-// One worker's replica; the first one of a test makes the servers.
-class Worker {
- public:
-  Worker(Job job, LayoutOptions options, std::function<void(TestProgram&)> set_up,
-         std::unique_ptr<Servers>* servers, int index = 0)
-      : job_(std::move(job)) {
-    auto made = Replica::Make(
-        job_,
-        [&] {
-          auto program = std::make_unique<TestProgram>();
-          set_up(*program);
-          this->program = program.get();
-          return program;
-        },
-        at::kCPU);
-    EXPECT_TRUE(made.ok()) << made.status();
-    replica = *std::move(made);
-    const bool shares = job_.parameter_server.value("max_staleness", 1) == 0;
-    auto served = VariablesToServe(replica.get());
-    EXPECT_TRUE(served.ok()) << served.status();
-    Layout layout = MakeLayout(served->specs, options);
-    auto exchange = ParameterExchange::Make(*replica, job_, *std::move(served), layout, shares);
-    status = exchange.status();
-    if (!exchange.ok()) return;
-    exchange_ = *std::move(exchange);
-    if (*servers == nullptr) *servers = std::make_unique<Servers>(layout, exchange_->parameters());
-    client = std::make_unique<FakeClient>(servers->get(), exchange_->parameters());
-    exchange_->UseClient(client.get());
-    EXPECT_TRUE(replica->Attach(exchange_->MakeSinks(), {}).ok());
-    StepRunnerOptions runner;
-    runner.worker = index;
-    runner.global_batch_size = *job_.global_batch_size;
-    runner_ = std::make_unique<StepRunner>(replica.get(), alone_.get(), job_, runner);
-  }
-  ~Worker() { replica->Detach(); }
-
-  absl::StatusOr<StepResult> Step(data::Batch batch, int64_t step, int share = 0, int shares = 0) {
-    const int64_t examples = batch[0].size(0);
-    const data::Slice slice =
-        shares > 0 ? data::ReplicaSlice(0, examples, share, shares) : data::Slice{0, examples};
-    for (at::Tensor& t : batch) t = t.slice(0, slice.begin, slice.end);
-    ParameterExchange::Turn turn{share, shares, static_cast<uint64_t>(step)};
-    if (shares > 0) turn.weight = static_cast<double>(slice.size()) / static_cast<double>(examples);
-    exchange_->BeginStep(turn);
-    StepPlan plan{step - 1, 0, examples, false, false, share, shares};
-    auto result =
-        runner_->Run(plan, batch, slice.size(),
-                     [this](muster::Step& s, const data::Batch& b) { program->train_step(s, b); });
-    if (result.ok()) {
-      const absl::Status finished = exchange_->FinishStep();
-      if (!finished.ok()) return finished;
-    }
-    return result;
-  }
-
-  TestProgram* program = nullptr;
-  std::unique_ptr<Replica> replica;
-  std::unique_ptr<FakeClient> client;
-  absl::Status status;
-  ParameterExchange& exchange() { return *exchange_; }
-
- private:
-  const Job job_;
-  std::unique_ptr<Communicator> alone_ =
-      std::move(MakeThreadCommunicators(1, std::chrono::seconds(5))[0]);
-  std::unique_ptr<ParameterExchange> exchange_;
-  std::unique_ptr<StepRunner> runner_;
-};
-
-Job MakeJob(int64_t batch, int64_t steps, bool shares = false) {
-  Job job;
-  job.program = "test";
-  job.global_batch_size = batch;
-  job.max_steps = steps;
-  job.drop_remainder = true;
-  if (shares) job.parameter_server = {{"max_staleness", 0}};
-  return job;
-}
+using testing::Worker;
 
 struct Data {
   at::Tensor x, y;

@@ -1,0 +1,244 @@
+// One worker's replica and exchange, with servers that are made up: what the tests of
+// ParameterExchange share.
+#pragma once
+
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/collective/formation.h"
+#include "common/data/pipeline.h"
+#include "common/push_pull/packed_rows.h"
+#include "common/train/parameter_exchange.h"
+#include "common/train/step.h"
+#include "tests/unit/train/test_program.h"
+
+namespace muster::testing {
+
+inline constexpr int64_t kWidth = 3;  // of rows
+
+// All shards, which take plain SGD: of each chunk of each push as it is launched.
+class Servers {
+ public:
+  Servers(const Layout& layout, const std::vector<std::vector<std::span<float>>>& start)
+      : layout(layout) {
+    for (const auto& spans : start) {
+      std::vector<float>& shard = parameters.emplace_back();
+      for (const auto& span : spans) shard.insert(shard.end(), span.begin(), span.end());
+    }
+  }
+  void Apply(const Chunk& chunk, const float* gradient, double learning_rate) {
+    for (int64_t i = chunk.begin; i < chunk.end; ++i)
+      parameters[chunk.server][i] -= static_cast<float>(learning_rate) * gradient[i - chunk.begin];
+  }
+  void TakeShare(int index, const Chunk& chunk, const ps::PushPullClient::Push& push,
+                 const float* gradient) {
+    auto& shares = waiting[{chunk.server, index}];
+    shares[push.share].assign(gradient, gradient + chunk.elements());
+    if (static_cast<int>(shares.size()) < push.shares) return;
+    std::vector<float> sum(chunk.elements());
+    for (const auto& [share, values] : shares)
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+    Apply(chunk, sum.data(), push.learning_rates[chunk.optimizer]);
+    shares.clear();
+  }
+
+  // Rows by chunk, and how many updates others than the test's worker made.
+  struct RowChunk {
+    std::unique_ptr<EmbeddingTable> table;
+    int64_t others = 0;
+  };
+  RowChunk& Rows(int shard, int chunk) {
+    RowChunk& rows = row_chunks[{shard, chunk}];
+    if (rows.table == nullptr)
+      rows.table = EmbeddingTable::Make({.width = kWidth, .rule = SgdSpec{}, .shards = 1});
+    return rows;
+  }
+  // As a worker of its own would.
+  void PushAsOther(uint64_t key, float gradient) {
+    const RowPlace place = PlaceOfRow(key, static_cast<int>(layout.chunks.size()));
+    const auto& chunks = layout.chunks[place.server];
+    const auto first = std::ranges::find_if(chunks, [](const Chunk& c) { return c.rows(); });
+    RowChunk& rows = Rows(place.server, static_cast<int>(first - chunks.begin()) + place.chunk);
+    EXPECT_TRUE(rows.table->Push({&key, 1}, std::vector<float>(kWidth, gradient), 1).ok());
+    ++rows.others;
+  }
+  std::map<uint64_t, std::vector<float>> AllRows() {
+    std::map<uint64_t, std::vector<float>> all;
+    for (const auto& [place, rows] : row_chunks)
+      rows.table->Export([&all](uint64_t key, std::span<const float> row) {
+        all[key].assign(row.begin(), row.end());
+      });
+    return all;
+  }
+
+  const Layout layout;
+  std::vector<std::vector<float>> parameters;
+  std::map<std::pair<int, int>, RowChunk> row_chunks;
+  std::map<std::pair<int, int>, std::map<int, std::vector<float>>> waiting;
+};
+
+class FakeClient final : public ps::PushPullClient {
+ public:
+  FakeClient(Servers* servers, std::vector<std::vector<std::span<float>>> parameters)
+      : servers_(servers), parameters_(std::move(parameters)) {
+    for (const int64_t elements : servers->layout.elements) gradients_.emplace_back(elements, 7.f);
+  }
+  std::span<float> gradients(int shard) override { return gradients_[shard]; }
+  void Begin(const Push& push) override {
+    push_ = push;
+    sequences.push_back(push.sequence);
+  }
+  void Launch(int shard, int index) override {
+    const Chunk& chunk = servers_->layout.chunks[shard][index];
+    const float* gradient = gradients_[shard].data() + chunk.begin;
+    launched.push_back(chunk.optimizer);
+    if (push_.shares > 0) return servers_->TakeShare(index, chunk, push_, gradient);
+    servers_->Apply(chunk, gradient, push_.learning_rates[chunk.optimizer]);
+    Fetch(chunk);
+  }
+  absl::StatusOr<Outcome> Finish() override {
+    finished.push_back(launched.size());
+    return fails.ok() ? absl::StatusOr<Outcome>(Outcome{3, 2, 10, 0}) : fails;
+  }
+  absl::Status Pull() override {
+    for (const auto& chunks : servers_->layout.chunks)
+      for (const Chunk& chunk : chunks) Fetch(chunk);
+    return absl::OkStatus();
+  }
+  void LaunchRows(int shard, int chunk, std::span<const float> packed, int64_t others) override {
+    auto& [table, updates] = servers_->Rows(shard, chunk);
+    const PackedRows rows = *UnpackRows(packed, kWidth);
+    EXPECT_TRUE(table->Push(rows.keys, rows.rows, push_.learning_rates[1]).ok());
+    staleness[{shard, chunk}] = updates - others;
+  }
+  // At once: with all that was pushed before, and nothing that comes after.
+  void FetchRows(std::shared_ptr<ps::RowFetch> fetch) override {
+    for (ps::RowPull& pull : fetch->pulls) {
+      auto& [table, updates] = servers_->Rows(pull.shard, pull.chunk);
+      EXPECT_TRUE(table->Peek(pull.keys, pull.rows).ok());
+      pull.others = updates;
+    }
+    fetched.push_back(fetch->keys.size());
+  }
+  absl::Status Await(const ps::RowFetch&) override { return fails; }
+  void Abort(absl::Status) override {}
+
+  std::vector<uint64_t> sequences;
+  std::vector<int> launched;     // optimizers of chunks
+  std::vector<size_t> finished;  // how many were launched then
+  std::vector<size_t> fetched;   // keys
+  std::map<std::pair<int, int>, int64_t> staleness;
+  absl::Status fails;
+
+ private:
+  void Fetch(const Chunk& chunk) {
+    int64_t at = 0;
+    for (const std::span<float> span : parameters_[chunk.server]) {
+      for (size_t i = 0; i < span.size(); ++i, ++at)
+        if (at >= chunk.begin && at < chunk.end) span[i] = servers_->parameters[chunk.server][at];
+    }
+  }
+  Servers* const servers_;
+  const std::vector<std::vector<std::span<float>>> parameters_;
+  std::vector<std::vector<float>> gradients_;
+  Push push_;
+};
+
+inline LayoutOptions Small(int servers) {
+  LayoutOptions options;
+  options.servers = servers;
+  options.partitioner.kind = Partitioner::Kind::kFixed;
+  options.partitioner.parts = 2;
+  options.chunk_bytes = 8;
+  return options;
+}
+
+// One worker's replica; the first one of a test makes the servers.
+class Worker {
+ public:
+  Worker(Job job, LayoutOptions options, std::function<void(TestProgram&)> set_up,
+         std::unique_ptr<Servers>* servers, int index = 0)
+      : job_(std::move(job)) {
+    auto made = Replica::Make(
+        job_,
+        [&] {
+          auto program = std::make_unique<TestProgram>();
+          set_up(*program);
+          this->program = program.get();
+          return program;
+        },
+        at::kCPU);
+    EXPECT_TRUE(made.ok()) << made.status();
+    replica = *std::move(made);
+    const bool shares = job_.parameter_server.value("max_staleness", 1) == 0;
+    auto served = VariablesToServe(replica.get());
+    EXPECT_TRUE(served.ok()) << served.status();
+    Layout layout = MakeLayout(served->specs, options);
+    auto exchange = ParameterExchange::Make(*replica, job_, *std::move(served), layout, shares);
+    status = exchange.status();
+    if (!exchange.ok()) return;
+    exchange_ = *std::move(exchange);
+    if (*servers == nullptr) *servers = std::make_unique<Servers>(layout, exchange_->parameters());
+    replica->set_embedding_store(exchange_.get());
+    client = std::make_unique<FakeClient>(servers->get(), exchange_->parameters());
+    exchange_->UseClient(client.get());
+    EXPECT_TRUE(replica->Attach(exchange_->MakeSinks(), {}).ok());
+    StepRunnerOptions runner;
+    runner.worker = index;
+    runner.global_batch_size = *job_.global_batch_size;
+    runner_ = std::make_unique<StepRunner>(replica.get(), alone_.get(), job_, runner);
+  }
+  ~Worker() { replica->Detach(); }
+
+  absl::StatusOr<StepResult> Step(data::Batch batch, int64_t step, int share = 0, int shares = 0,
+                                  std::shared_ptr<PrefetchedRows> rows = nullptr) {
+    const int64_t examples = batch[0].size(0);
+    const data::Slice slice =
+        shares > 0 ? data::ReplicaSlice(0, examples, share, shares) : data::Slice{0, examples};
+    for (at::Tensor& t : batch) t = t.slice(0, slice.begin, slice.end);
+    ParameterExchange::Turn turn{share, shares, static_cast<uint64_t>(step)};
+    if (shares > 0) turn.weight = static_cast<double>(slice.size()) / static_cast<double>(examples);
+    exchange_->BeginStep(turn, std::move(rows));
+    StepPlan plan{step - 1, 0, examples, false, false, share, shares};
+    auto result =
+        runner_->Run(plan, batch, slice.size(),
+                     [this](muster::Step& s, const data::Batch& b) { program->train_step(s, b); });
+    if (result.ok()) {
+      const absl::Status finished = exchange_->FinishStep();
+      if (!finished.ok()) return finished;
+    }
+    return result;
+  }
+
+  TestProgram* program = nullptr;
+  std::unique_ptr<Replica> replica;
+  std::unique_ptr<FakeClient> client;
+  absl::Status status;
+  ParameterExchange& exchange() { return *exchange_; }
+
+ private:
+  const Job job_;
+  std::unique_ptr<Communicator> alone_ =
+      std::move(MakeThreadCommunicators(1, std::chrono::seconds(5))[0]);
+  std::unique_ptr<ParameterExchange> exchange_;
+  std::unique_ptr<StepRunner> runner_;
+};
+
+inline Job MakeJob(int64_t batch, int64_t steps, bool shares = false) {
+  Job job;
+  job.program = "test";
+  job.global_batch_size = batch;
+  job.max_steps = steps;
+  job.drop_remainder = true;
+  if (shares) job.parameter_server = {{"max_staleness", 0}};
+  return job;
+}
+
+}  // namespace muster::testing
