@@ -73,6 +73,7 @@ class MatrixFactorization(ClusterTest):
         cluster = self.cluster(1, chief=False)
         process = self.start_all(cluster, job)[0]
         process.wait_for("epoch 2/4", 60)
+        process.wait_for("saved step", 60)
         process.signal(signal.SIGKILL)
         process.wait(10)
         self.assertTrue(checkpoints(self.model_dir))
