@@ -125,10 +125,10 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   leases.max_steps = job.max_steps;
   table_options_.max_staleness = server_options_.max_staleness;
   table_options_.workers = options_.workers;
-  table_options_.shards = static_cast<int>(options_.servers.size());
+  const int servers = static_cast<int>(options_.servers.size());
+  table_options_.shards = servers;
   table_options_.summary_every_steps = start_.observers.empty() ? 0 : job.summary.every_steps;
   table_options_.metric_sums = state_->metric_sums();
-  const int servers = static_cast<int>(options_.servers.size());
   const LayoutOptions layout{servers, server_options_.partitioner, server_options_.chunk_bytes};
   layout_ = MakeLayout(state_->variables(), layout);
   digest_ = DigestOf(state_->variables(), layout);

@@ -9,6 +9,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "ps/replication.h"
+#include "tests/unit/ps/forwarding_store.h"
 
 namespace muster::ps {
 namespace {
@@ -22,9 +23,9 @@ constexpr int64_t kWidth = 3;
 constexpr Duration kLong = std::chrono::seconds(30);
 
 // The backup's own store, which can be made to refuse chunks, and to hang.
-class BackupStore final : public DenseStore {
+class BackupStore final : public ForwardingStore {
  public:
-  explicit BackupStore(std::unique_ptr<DenseStore> store) : store_(std::move(store)) {}
+  using ForwardingStore::ForwardingStore;
   void Refuse(std::set<int> chunks) {
     absl::MutexLock lock(&mu_);
     refused_ = std::move(chunks);
@@ -45,37 +46,15 @@ class BackupStore final : public DenseStore {
       ThawLocked();
       if (refused_.contains(chunk)) return ConfigurationError(fmt::format("not chunk {}", chunk));
     }
-    return store_->Restore(chunk, std::move(state));
+    return ForwardingStore::Restore(chunk, std::move(state));
   }
   absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) override {
     {
       absl::MutexLock lock(&mu_);
       ThawLocked();
     }
-    return store_->Replay(chunk, push, number);
+    return ForwardingStore::Replay(chunk, push, number);
   }
-  absl::Status Fill(int chunk, std::span<const float> parameters) override {
-    return store_->Fill(chunk, parameters);
-  }
-  bool serving() const override { return store_->serving(); }
-  absl::StatusOr<ChunkState> Copy(int chunk) const override { return store_->Copy(chunk); }
-  void Admit(int worker, uint64_t incarnation) override { store_->Admit(worker, incarnation); }
-  void End(const PushKey& key, int chunks, int shards) override {
-    store_->End(key, chunks, shards);
-  }
-  std::optional<LastPush> Expel(int worker) override { return store_->Expel(worker); }
-  absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override {
-    return store_->Apply(chunk, push, out);
-  }
-  absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override {
-    return store_->Pull(chunk, out);
-  }
-  absl::StatusOr<int64_t> PullRows(int chunk, std::span<const uint64_t> keys,
-                                   std::span<float> rows) const override {
-    return store_->PullRows(chunk, keys, rows);
-  }
-  Standing standing(int chunk) const override { return store_->standing(chunk); }
-  int64_t applied() const override { return store_->applied(); }
 
  private:
   void ThawLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -85,7 +64,6 @@ class BackupStore final : public DenseStore {
     --waiting_;
   }
 
-  const std::unique_ptr<DenseStore> store_;
   absl::Mutex mu_;
   absl::CondVar changed_;
   bool frozen_ ABSL_GUARDED_BY(mu_) = false;

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "common/push_pull/wire.h"
 #include "ps/server_connection.h"
+#include "tests/unit/ps/forwarding_store.h"
 
 namespace muster::ps {
 namespace {
@@ -24,9 +25,9 @@ const std::string kDigest = "0123456789abcdef";
 
 // Passes everything on. While it is frozen, pushes wait at the point where they are applied, as in
 // a process that was stopped.
-class FreezableStore final : public DenseStore {
+class FreezableStore final : public ForwardingStore {
  public:
-  explicit FreezableStore(Options options) : store_(DenseStore::Make(std::move(options))) {}
+  using ForwardingStore::ForwardingStore;
   void Freeze(bool frozen) {
     absl::MutexLock lock(&mutex_);
     frozen_ = frozen;
@@ -37,40 +38,16 @@ class FreezableStore final : public DenseStore {
     while (!caught_) changed_.Wait(&mutex_);
   }
   absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override {
-    absl::StatusOr<Pushed> pushed = store_->Apply(chunk, push, {});
+    absl::StatusOr<Pushed> pushed = ForwardingStore::Apply(chunk, push, {});
     absl::MutexLock lock(&mutex_);
     caught_ = frozen_;
     changed_.SignalAll();
     while (frozen_) changed_.Wait(&mutex_);
-    if (!out.empty()) (void)store_->Pull(chunk, out);
+    if (!out.empty()) (void)Pull(chunk, out);
     return pushed;
   }
-  absl::Status Fill(int chunk, std::span<const float> p) override { return store_->Fill(chunk, p); }
-  absl::Status Restore(int chunk, ChunkState state) override {
-    return store_->Restore(chunk, std::move(state));
-  }
-  bool serving() const override { return store_->serving(); }
-  absl::StatusOr<ChunkState> Copy(int chunk) const override { return store_->Copy(chunk); }
-  void Admit(int worker, uint64_t incarnation) override { store_->Admit(worker, incarnation); }
-  void End(const PushKey& key, int chunks, int shards) override {
-    store_->End(key, chunks, shards);
-  }
-  std::optional<LastPush> Expel(int worker) override { return store_->Expel(worker); }
-  absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override {
-    return store_->Pull(chunk, out);
-  }
-  absl::StatusOr<int64_t> PullRows(int chunk, std::span<const uint64_t> keys,
-                                   std::span<float> rows) const override {
-    return store_->PullRows(chunk, keys, rows);
-  }
-  Standing standing(int chunk) const override { return store_->standing(chunk); }
-  absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) override {
-    return store_->Replay(chunk, push, number);
-  }
-  int64_t applied() const override { return store_->applied(); }
 
  private:
-  const std::unique_ptr<DenseStore> store_;
   absl::Mutex mutex_;
   absl::CondVar changed_;
   bool frozen_ = false, caught_ = false;
@@ -88,7 +65,7 @@ class TestServer {
   // As the program begins: parameters are 10, no updates.
   void Reset() {
     store = std::make_unique<FreezableStore>(
-        DenseStore::Options{layout_.chunks[shard_], {SgdSpec{}, SgdSpec{}}});
+        DenseStore::Make({layout_.chunks[shard_], {SgdSpec{}, SgdSpec{}}}));
     for (size_t c = 0; c < layout_.chunks[shard_].size(); ++c)
       EXPECT_TRUE(
           store->Fill(c, std::vector<float>(layout_.chunks[shard_][c].elements(), 10)).ok());

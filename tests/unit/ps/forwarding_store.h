@@ -1,0 +1,50 @@
+// A store that passes everything on to another one: what tests put between a server and its store
+// overrides the calls that it is about.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "ps/dense_store.h"
+
+namespace muster {
+
+class ForwardingStore : public DenseStore {
+ public:
+  explicit ForwardingStore(std::unique_ptr<DenseStore> store) : store_(std::move(store)) {}
+
+  absl::Status Fill(int chunk, std::span<const float> parameters) override {
+    return store_->Fill(chunk, parameters);
+  }
+  absl::Status Restore(int chunk, ChunkState state) override {
+    return store_->Restore(chunk, std::move(state));
+  }
+  bool serving() const override { return store_->serving(); }
+  absl::StatusOr<ChunkState> Copy(int chunk) const override { return store_->Copy(chunk); }
+  void Admit(int worker, uint64_t incarnation) override { store_->Admit(worker, incarnation); }
+  void End(const PushKey& key, int chunks, int shards) override {
+    store_->End(key, chunks, shards);
+  }
+  std::optional<LastPush> Expel(int worker) override { return store_->Expel(worker); }
+  absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override {
+    return store_->Apply(chunk, push, out);
+  }
+  absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) override {
+    return store_->Replay(chunk, push, number);
+  }
+  absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override {
+    return store_->Pull(chunk, out);
+  }
+  absl::StatusOr<int64_t> PullRows(int chunk, std::span<const uint64_t> keys,
+                                   std::span<float> rows) const override {
+    return store_->PullRows(chunk, keys, rows);
+  }
+  Standing standing(int chunk) const override { return store_->standing(chunk); }
+  int64_t applied() const override { return store_->applied(); }
+
+ private:
+  const std::unique_ptr<DenseStore> store_;
+};
+
+}  // namespace muster
