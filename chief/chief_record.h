@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "chief/view_rules.h"
-#include "common/base/json.h"
-#include "common/base/status.h"
+#include "muster/json.h"
+#include "muster/status.h"
 
 namespace muster {
 

@@ -22,9 +22,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/fd.h"
-#include "common/base/json.h"
 #include "common/base/logging.h"
 #include "common/rpc/host.h"
+#include "muster/json.h"
 
 namespace muster {
 namespace {

@@ -15,7 +15,7 @@
 #include <string>
 
 #include "common/base/clock.h"
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "common/base/json.h"
-#include "common/base/status.h"
 #include "common/train/membership.h"
+#include "muster/json.h"
+#include "muster/status.h"
 
 namespace muster {
 

@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "common/base/json.h"
 #include "common/checkpoint/store.h"
 #include "common/train/job.h"
+#include "muster/json.h"
 
 namespace muster {
 

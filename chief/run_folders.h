@@ -11,9 +11,9 @@
 #include <memory>
 #include <string>
 
-#include "common/base/status.h"
 #include "common/summary/event_writer.h"
 #include "common/train/membership.h"
+#include "muster/status.h"
 
 namespace muster {
 

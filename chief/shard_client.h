@@ -12,8 +12,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
-#include "common/base/status.h"
 #include "common/rpc/channel.h"
+#include "muster/status.h"
 #include "proto/parameter_server.grpc.pb.h"
 
 namespace muster {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "chief/director.h"
-#include "common/base/status.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/push_pull/layout.h"
+#include "muster/status.h"
 #include "proto/parameter_server.pb.h"
 
 namespace muster {

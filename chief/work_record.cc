@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "chief/work_table_impl.h"
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster {
 

@@ -7,8 +7,8 @@
 
 #include "chief/work_table_impl.h"
 #include "common/base/logging.h"
-#include "common/base/status.h"
 #include "common/train/shown.h"
+#include "muster/status.h"
 
 namespace muster {
 namespace {

@@ -22,8 +22,8 @@
 
 #include "chief/lease_table.h"
 #include "chief/shard_ledger.h"
-#include "common/base/json.h"
 #include "common/checkpoint/checkpoint.h"
+#include "muster/json.h"
 #include "proto/parameter_server.pb.h"
 
 namespace muster {

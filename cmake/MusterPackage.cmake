@@ -42,8 +42,8 @@ set_target_properties(muster_shared PROPERTIES OUTPUT_NAME muster EXPORT_NAME mu
                                                SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} LINKER_LANGUAGE CXX)
 target_compile_features(muster_shared PUBLIC cxx_std_20)
 target_include_directories(muster_shared INTERFACE
-  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>
-  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/muster>)
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>
+  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/muster>)
 if(NOT MUSTER_SANITIZE)
   target_link_options(muster_shared PRIVATE -Wl,--no-undefined)
 endif()
@@ -60,6 +60,7 @@ set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/Muster)
 install(TARGETS muster_shared EXPORT MusterTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library
                 NAMELINK_COMPONENT library)
 install(EXPORT MusterTargets NAMESPACE muster:: DESTINATION ${_package} COMPONENT library)
+install(DIRECTORY include/muster DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY common DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/muster COMPONENT library FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY ${PROJECT_BINARY_DIR}/generated/proto DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/muster COMPONENT library
         FILES_MATCHING PATTERN "*.h")

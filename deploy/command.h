@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace CLI {
 class App;

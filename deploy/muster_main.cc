@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/json.h"
 #include "common/base/logging.h"
 #include "deploy/checkpoint_command.h"
 #include "deploy/cluster_command.h"
@@ -17,6 +16,7 @@
 #include "deploy/explain_command.h"
 #include "deploy/launch_command.h"
 #include "deploy/preflight_command.h"
+#include "muster/json.h"
 
 namespace muster {
 namespace {

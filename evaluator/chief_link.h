@@ -10,8 +10,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/base/status.h"
 #include "common/rpc/channel.h"
+#include "muster/status.h"
 #include "proto/evaluation.grpc.pb.h"
 
 namespace muster {

@@ -5,8 +5,8 @@
 #include <functional>
 #include <string>
 
-#include "common/base/json.h"
-#include "common/train/program.h"
+#include "muster/json.h"
+#include "muster/program.h"
 
 namespace muster {
 

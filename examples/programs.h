@@ -1,9 +1,9 @@
 // The programs that a job file can name.
 #pragma once
 
-#include "common/base/json.h"
-#include "common/base/status.h"
-#include "common/train/program.h"
+#include "muster/json.h"
+#include "muster/program.h"
+#include "muster/status.h"
 
 namespace muster {
 

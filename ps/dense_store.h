@@ -20,12 +20,12 @@
 #include <span>
 #include <vector>
 
-#include "common/base/status.h"
 #include "common/push_pull/embedding_table.h"
 #include "common/push_pull/layout.h"
 #include "common/push_pull/optimizer_spec.h"
 #include "common/push_pull/packed_rows.h"
 #include "common/push_pull/push.h"
+#include "muster/status.h"
 
 namespace muster {
 

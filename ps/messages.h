@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "common/base/status.h"
+#include "muster/status.h"
 #include "proto/parameter_server.pb.h"
 #include "ps/shard_host.h"
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/base/status.h"
 #include "common/transport/data_connection.h"
+#include "muster/status.h"
 #include "ps/dense_store.h"
 
 namespace muster::ps {

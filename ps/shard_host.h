@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/status.h"
 #include "common/push_pull/layout.h"
 #include "common/push_pull/optimizer_spec.h"
+#include "muster/status.h"
 #include "ps/dense_store.h"
 #include "ps/service.h"
 

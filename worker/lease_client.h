@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/base/status.h"
 #include "common/push_pull/layout.h"
 #include "common/rpc/channel.h"
+#include "muster/status.h"
 #include "proto/parameter_server.pb.h"
 
 namespace muster {

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "common/base/status.h"
 #include "common/rpc/channel.h"
 #include "common/train/job.h"
 #include "common/train/membership.h"
-#include "common/train/program.h"
 #include "common/transport/data_listener.h"
+#include "muster/program.h"
+#include "muster/status.h"
 
 namespace muster {
 

@@ -7,7 +7,7 @@
 
 #include "common/cluster/task.h"
 #include "common/train/chief_role.h"
-#include "common/train/program.h"
+#include "muster/program.h"
 
 namespace muster {
 

@@ -17,7 +17,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "common/base/logging.h"
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster {
 namespace {

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "common/base/faults.h"
-#include "common/base/json.h"
+#include "muster/json.h"
 
 namespace muster {
 namespace {

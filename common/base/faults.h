@@ -17,7 +17,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/phase.h"
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster {
 

@@ -1,4 +1,4 @@
-#include "common/base/status.h"
+#include "muster/status.h"
 
 #include <fmt/format.h>
 

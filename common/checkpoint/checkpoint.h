@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "common/base/json.h"
 #include "common/checkpoint/tensor.h"
+#include "muster/json.h"
 
 namespace muster::checkpoint {
 

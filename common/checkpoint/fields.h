@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "common/base/json.h"
-#include "common/base/status.h"
+#include "muster/json.h"
+#include "muster/status.h"
 
 namespace muster::checkpoint {
 

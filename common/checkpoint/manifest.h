@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "common/base/json.h"
-#include "common/base/status.h"
+#include "muster/json.h"
+#include "muster/status.h"
 
 namespace muster::checkpoint {
 

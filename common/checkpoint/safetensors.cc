@@ -10,7 +10,7 @@
 #include <unordered_set>
 
 #include "common/base/crc32c.h"
-#include "common/base/json.h"
+#include "muster/json.h"
 
 namespace muster::checkpoint {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "common/base/status.h"
 #include "common/cluster/cluster_spec.h"
 #include "common/cluster/strategy_kind.h"
+#include "muster/status.h"
 
 namespace muster {
 

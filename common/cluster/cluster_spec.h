@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "common/base/json.h"
 #include "common/cluster/task.h"
+#include "muster/json.h"
 
 namespace muster {
 

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "common/base/json.h"
+#include "muster/json.h"
 
 namespace muster {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/flight_recorder.h"
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster {
 

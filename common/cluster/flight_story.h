@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "common/base/json.h"
 #include "common/cluster/flight_record.h"
+#include "muster/json.h"
 
 namespace muster {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "common/base/phase.h"
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster {
 

@@ -18,7 +18,7 @@
 #include <string_view>
 
 #include "common/base/clock.h"
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/data/dataset.h"
+#include "muster/data.h"
 
 namespace muster::data {
 

@@ -2,7 +2,7 @@
 #include <absl/synchronization/mutex.h>
 
 #include "common/data/batches.h"
-#include "common/data/dataset.h"
+#include "muster/data.h"
 
 namespace muster::data {
 namespace {

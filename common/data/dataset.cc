@@ -1,8 +1,7 @@
-#include "common/data/dataset.h"
-
 #include <fmt/format.h>
 
 #include "common/data/batches.h"
+#include "muster/data.h"
 
 namespace muster::data {
 

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "common/data/array_file.h"
-#include "common/data/dataset.h"
+#include "muster/data.h"
 
 namespace muster::data {
 namespace {

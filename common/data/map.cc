@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "common/data/batches.h"
-#include "common/data/dataset.h"
+#include "muster/data.h"
 
 namespace muster::data {
 namespace {

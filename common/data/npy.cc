@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "common/data/array_file.h"
-#include "common/data/dataset.h"
+#include "muster/data.h"
 
 namespace muster::data {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/data/dataset.h"
+#include "muster/data.h"
 
 namespace muster::data {
 

@@ -9,8 +9,8 @@
 #include <stdexcept>
 
 #include "common/data/batches.h"
-#include "common/data/dataset.h"
 #include "common/data/permutation.h"
+#include "muster/data.h"
 
 namespace muster::data {
 namespace {

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/base/status.h"
 #include "common/push_pull/layout.h"
 #include "common/push_pull/options.h"
 #include "common/push_pull/row_pull.h"
 #include "common/transport/data_listener.h"
+#include "muster/status.h"
 
 namespace muster::ps {
 

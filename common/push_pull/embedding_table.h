@@ -12,8 +12,8 @@
 #include <span>
 #include <string>
 
-#include "common/base/json.h"
 #include "common/push_pull/optimizer_spec.h"
+#include "muster/json.h"
 
 namespace muster {
 

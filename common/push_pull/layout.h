@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "common/base/json.h"
+#include "muster/json.h"
 
 namespace muster {
 

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "common/base/json.h"
+#include "muster/json.h"
 
 namespace muster {
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "common/base/json.h"
 #include "common/push_pull/layout.h"
+#include "muster/json.h"
 
 namespace muster {
 

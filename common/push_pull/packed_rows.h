@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster {
 

@@ -13,10 +13,10 @@
 #include <string>
 #include <string_view>
 
-#include "common/base/status.h"
 #include "common/push_pull/options.h"
 #include "common/transport/data_connection.h"
 #include "common/transport/shared_memory.h"
+#include "muster/status.h"
 
 namespace muster::ps {
 

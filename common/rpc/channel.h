@@ -9,9 +9,9 @@
 #include <string>
 
 #include "common/base/clock.h"
-#include "common/base/status.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/retry.h"
+#include "muster/status.h"
 
 namespace muster::rpc {
 

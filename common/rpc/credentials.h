@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster::rpc {
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/base/status.h"
 #include "common/rpc/credentials.h"
+#include "muster/status.h"
 
 namespace muster::rpc {
 

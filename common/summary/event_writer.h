@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/base/status.h"
 #include "common/summary/histogram.h"
+#include "muster/status.h"
 
 namespace muster::summary {
 

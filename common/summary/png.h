@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster::summary {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/base/json.h"
-#include "common/base/status.h"
+#include "muster/json.h"
+#include "muster/status.h"
 
 namespace muster {
 

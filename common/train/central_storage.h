@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/base/json.h"
 #include "common/train/optimizer.h"
+#include "muster/json.h"
 
 namespace muster {
 

@@ -11,8 +11,8 @@
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/train/job.h"
-#include "common/train/program.h"
 #include "common/train/replica.h"
+#include "muster/program.h"
 
 namespace muster {
 

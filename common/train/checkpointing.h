@@ -3,8 +3,8 @@
 // there, so nobody else takes part.
 #pragma once
 
-#include "common/base/status.h"
 #include "common/checkpoint/checkpoint.h"
+#include "muster/status.h"
 
 namespace muster {
 

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/base/json.h"
 #include "common/base/phase.h"
-#include "common/base/status.h"
 #include "common/cluster/cluster_config.h"
 #include "common/cluster/strategy_kind.h"
+#include "muster/json.h"
+#include "muster/status.h"
 
 namespace muster {
 

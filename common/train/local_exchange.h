@@ -9,7 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "common/collective/communicator.h"
-#include "common/train/program.h"
 #include "common/train/step.h"
+#include "muster/program.h"
 
 namespace muster {
 

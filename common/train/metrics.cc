@@ -1,4 +1,4 @@
-#include "common/train/metrics.h"
+#include "muster/metrics.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/abs.h>

@@ -17,8 +17,8 @@
 #include "common/train/gradient_buckets.h"
 #include "common/train/job.h"
 #include "common/train/optimizer.h"
-#include "common/train/program.h"
 #include "common/train/schedule.h"
+#include "muster/program.h"
 
 namespace muster {
 

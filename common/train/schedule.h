@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "common/base/json.h"
+#include "muster/json.h"
 
 namespace muster {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "common/base/status.h"
 #include "common/train/membership.h"
+#include "muster/status.h"
 #include "proto/parameter_server.pb.h"
 
 namespace muster {

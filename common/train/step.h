@@ -22,9 +22,9 @@
 #include <vector>
 
 #include "common/collective/communicator.h"
-#include "common/data/dataset.h"
 #include "common/train/replica.h"
 #include "common/train/summary_data.h"
+#include "muster/data.h"
 
 namespace muster {
 

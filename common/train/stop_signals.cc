@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "common/base/logging.h"
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster {
 

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "common/base/faults.h"
-#include "common/base/status.h"
 #include "common/cluster/cluster_config.h"
 #include "common/train/job.h"
 #include "common/train/stop_signals.h"
+#include "muster/status.h"
 
 namespace muster {
 

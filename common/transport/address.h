@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster::transport {
 

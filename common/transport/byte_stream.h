@@ -9,7 +9,7 @@
 #include <span>
 
 #include "common/base/clock.h"
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster::transport {
 

@@ -9,9 +9,9 @@
 #include <string>
 
 #include "common/base/clock.h"
-#include "common/base/status.h"
 #include "common/transport/byte_stream.h"
 #include "common/transport/wait.h"
+#include "muster/status.h"
 
 namespace muster::transport {
 

@@ -14,9 +14,9 @@
 #include <string>
 
 #include "common/base/clock.h"
-#include "common/base/status.h"
 #include "common/transport/data_connection.h"
 #include "common/transport/hello.h"
+#include "muster/status.h"
 
 namespace muster::transport {
 

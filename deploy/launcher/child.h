@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/base/fd.h"
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster {
 

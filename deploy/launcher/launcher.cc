@@ -11,7 +11,6 @@
 #include <memory>
 #include <random>
 
-#include "common/base/json.h"
 #include "common/base/logging.h"
 #include "common/base/restarts.h"
 #include "common/telemetry/progress.h"
@@ -22,6 +21,7 @@
 #include "deploy/launcher/report.h"
 #include "deploy/launcher/signals.h"
 #include "deploy/launcher/task_log.h"
+#include "muster/json.h"
 
 namespace muster {
 namespace {

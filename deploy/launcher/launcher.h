@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "common/base/status.h"
 #include "deploy/launcher/plan.h"
 #include "deploy/launcher/verdict.h"
+#include "muster/status.h"
 
 namespace muster {
 

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "common/base/status.h"
 #include "common/telemetry/progress.h"
+#include "muster/status.h"
 
 namespace muster {
 namespace {

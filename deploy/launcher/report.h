@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/base/json.h"
 #include "deploy/launcher/verdict.h"
+#include "muster/json.h"
 
 namespace muster {
 

@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "common/base/status.h"
 #include "deploy/launcher/child.h"
+#include "muster/status.h"
 
 namespace muster {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "common/base/status.h"
 #include "deploy/launcher/child.h"
 #include "deploy/launcher/plan.h"
+#include "muster/status.h"
 
 namespace muster {
 

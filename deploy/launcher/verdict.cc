@@ -6,7 +6,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster {
 namespace {

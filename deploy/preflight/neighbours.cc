@@ -16,9 +16,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/fd.h"
-#include "common/base/json.h"
 #include "common/rpc/host.h"
 #include "common/rpc/listen.h"
+#include "muster/json.h"
 
 namespace muster::preflight {
 namespace {

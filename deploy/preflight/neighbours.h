@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster::preflight {
 

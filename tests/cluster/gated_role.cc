@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "chief/chief.h"
-#include "common/base/json.h"
 #include "common/base/logging.h"
 #include "evaluator/task.h"
+#include "muster/json.h"
 #include "worker/task.h"
 
 namespace muster {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "common/base/json.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/checkpoint/store.h"
+#include "muster/json.h"
 
 namespace muster::checkpoint {
 namespace {

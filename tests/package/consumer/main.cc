@@ -1,8 +1,8 @@
 // Uses an installed Muster: its headers, its library, and what they depend on.
 #include <iostream>
 
-#include "common/base/status.h"
 #include "common/cluster/cluster_config.h"
+#include "muster/status.h"
 #include "proto/coordinator.pb.h"
 
 int main() {

@@ -1,4 +1,4 @@
-#include "common/base/json.h"
+#include "muster/json.h"
 
 #include <gmock/gmock.h>
 

@@ -6,8 +6,8 @@
 #include <random>
 
 #include "common/base/crc32c.h"
-#include "common/base/json.h"
 #include "common/checkpoint/memory_file_system.h"
+#include "muster/json.h"
 #include "tests/unit/checkpoint/snapshots.h"
 
 namespace muster::checkpoint {

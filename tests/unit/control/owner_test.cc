@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "absl/synchronization/notification.h"
-#include "common/base/json.h"
+#include "muster/json.h"
 
 namespace muster {
 namespace {

@@ -1,5 +1,3 @@
-#include "common/data/dataset.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -13,6 +11,8 @@
 #include <atomic>
 #include <stdexcept>
 #include <thread>
+
+#include "muster/data.h"
 
 namespace muster::data {
 namespace {

@@ -8,7 +8,7 @@
 #include <bit>
 #include <numeric>
 
-#include "common/data/dataset.h"
+#include "muster/data.h"
 #include "tests/unit/data/files.h"
 
 namespace muster::data {

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/data/dataset.h"
+#include "muster/data.h"
 #include "tests/unit/data/files.h"
 
 namespace muster::data {

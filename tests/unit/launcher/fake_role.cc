@@ -20,7 +20,7 @@
 #include <sstream>
 #include <string>
 
-#include "common/base/json.h"
+#include "muster/json.h"
 
 namespace {
 

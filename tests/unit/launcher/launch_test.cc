@@ -13,9 +13,9 @@
 #include <set>
 #include <sstream>
 
-#include "common/base/json.h"
 #include "deploy/launcher/child.h"
 #include "deploy/launcher/lines.h"
+#include "muster/json.h"
 
 namespace muster {
 namespace {

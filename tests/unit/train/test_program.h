@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "common/train/membership.h"
-#include "common/train/program.h"
 #include "common/train/trainer.h"
+#include "muster/program.h"
 
 namespace muster::testing {
 

@@ -1,4 +1,4 @@
-#include "common/train/metrics.h"
+#include "muster/metrics.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/base/status.h"
+#include "muster/status.h"
 
 namespace muster {
 
