@@ -48,6 +48,18 @@ std::optional<Refusal> CheckNamesake(MonotonicTime now, const proto::Hello& hell
                  false};
 }
 
+// `key` as FirstDifference gives it.
+std::string DifferingJob(const std::string& task, const std::string& key) {
+  constexpr std::string_view kFiles = "digests.";
+  if (key.starts_with(kFiles))
+    return fmt::format("{} has another file for '{}' than the chief: give all tasks the same files",
+                       TaskText(task), key.substr(kFiles.size()));
+  return fmt::format(
+      "{} was started with another job than the chief: they differ in '{}'; give "
+      "all tasks the same job file and --set arguments",
+      TaskText(task), key);
+}
+
 }  // namespace
 
 int FindMember(const JobState& state, const std::string& task) {
@@ -78,11 +90,7 @@ std::optional<Refusal> Admit(MonotonicTime now, const proto::Hello& hello, const
   if (hello.job() != o.job && o.differing_job_key) {
     const std::string key = o.differing_job_key(o.job, hello.job());
     if (!key.empty())
-      return Refusal{ExitCode::kConfiguration,
-                     fmt::format("{} was started with another job than the chief: they differ in "
-                                 "'{}'; give all tasks the same job file and --set arguments",
-                                 TaskText(hello.task()), key),
-                     vacant};
+      return Refusal{ExitCode::kConfiguration, DifferingJob(hello.task(), key), vacant};
   }
   return std::nullopt;
 }

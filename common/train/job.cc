@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 
+#include "common/base/files.h"
 #include "common/push_pull/options.h"
 #include "common/train/job_checks.h"
 
@@ -103,6 +105,7 @@ template <typename Archive>
 void Fields(Archive& a, Job& job) {
   a("program", job.program);
   a("program_args", job.program_args);
+  a("folder", job.folder);
   a("strategy", job.strategy);
   a("global_batch_size", job.global_batch_size);
   a("per_replica_batch_size", job.per_replica_batch_size);
@@ -127,6 +130,7 @@ void Fields(Archive& a, Job& job) {
   a.Object("elastic", job.elastic);
   a.Object("timeouts", job.timeouts);
   a.Object("tls", job.tls);
+  a("digests", job.digests);
 }
 
 // Reads one object into fields; the first error of it and its inner objects is kept.
@@ -259,6 +263,9 @@ absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::stri
   }
   absl::StatusOr<Job> job = JobFromJson(json);
   if (!job.ok()) return Annotate(job.status(), path + ": ");
+  const std::string folder = std::filesystem::absolute(path).parent_path().string();
+  job->folder = job->folder.empty() ? folder : PathFrom(folder, job->folder);
+  job->digests = Json::object();
   return job;
 }
 

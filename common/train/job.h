@@ -77,6 +77,10 @@ struct TlsOptions {
 struct Job {
   Json program;  // built-in name or an object; see train/program.h
   Json program_args = Json::object();
+  // Host-local: where relative paths of files to read are looked up (PathFrom in base/files.h).
+  // LoadJob sets it to the job file's absolute folder where the file does not; empty: this
+  // process's.
+  std::string folder;
   std::optional<StrategyKind> strategy;  // absent: from the cluster
   std::optional<int64_t> global_batch_size, per_replica_batch_size;
   std::optional<int64_t> epochs, max_steps, steps_per_epoch;
@@ -99,6 +103,10 @@ struct Job {
   ElasticOptions elastic;
   Timeouts timeouts;
   TlsOptions tls;
+  // Of the files that the job names, as this process finds them: FileDigest by the dotted key that
+  // names the file. Compared at join for the keys that both sides have; what a job file says of
+  // them does not count.
+  Json digests = Json::object();
 };
 
 // `overrides` are the --set arguments, "dotted.key=value" with a JSON value or a bare word. All
@@ -107,8 +115,9 @@ absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::stri
 absl::StatusOr<Job> JobFromJson(const Json& json);
 // The whole job with every default spelt out; JobFromJson(JobToJson(j)) is j again.
 Json JobToJson(const Job& job);
-// The first key (dotted) in which two resolved jobs differ, host-local keys (devices, tls paths,
-// collective.interface) left out; "" if none.
+// The first key (dotted) in which two resolved jobs differ, host-local keys (folder, devices, tls
+// paths, collective.interface) left out; "" if none. "digests.<key>": the files of that name
+// differ.
 std::string FirstDifference(const Json& job, const Json& other);
 
 // The job's strategy, checked against the cluster; where it names none: parameter_server if the

@@ -36,7 +36,7 @@ class JobFile {
 };
 
 constexpr char kFull[] = R"({ // everything that differs from its default
-  "program": {"torchscript": "model.pt"}, "program_args": {"hidden": 64},
+  "program": {"torchscript": "model.pt"}, "program_args": {"hidden": 64}, "folder": "/jobs",
   "strategy": "parameter_server", "global_batch_size": 128, "epochs": 5, "max_steps": 1000,
   "steps_per_epoch": 100, "accumulate_steps": 2, "drop_remainder": true,
   "seed": 18446744073709551615, "model_dir": "runs/x", "restore": "never", "devices": "cuda:0,1",
@@ -47,7 +47,8 @@ constexpr char kFull[] = R"({ // everything that differs from its default
                  "first_bucket_bytes": 10},
   "parameter_server": {"max_staleness": 4}, "elastic": {"min_workers": 2},
   "timeouts": {"join": 0.29, "evaluate": 60.0, "phase": {"data": 7.5}},
-  "tls": {"enabled": true, "certificate": "a.pem", "key": "b.pem", "authority": "c.pem"} })";
+  "tls": {"enabled": true, "certificate": "a.pem", "key": "b.pem", "authority": "c.pem"},
+  "digests": {"program": "5 bytes, 00"} })";
 
 TEST(Job, ReadsEveryKey) {
   const Job job = Parse(*ParseJson(kFull, "job"));
@@ -230,6 +231,23 @@ TEST(LoadJob, ReplacesOneBatchSizeByTheOther) {
   EXPECT_EQ(job->per_replica_batch_size, 3);
 }
 
+// Of the resolved job, which model_dir/job.json is, the folder is kept wherever the file lies.
+TEST(LoadJob, KnowsItsFolder) {
+  const std::string here = std::filesystem::path(testing::TempDir()).parent_path();
+  const JobFile file(R"({"program": "linear", "digests": {"program": "5 bytes, 00"}})");
+  const auto job = LoadJob(file.path(), {});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->folder, here);
+  EXPECT_EQ(job->digests, Json::object()) << "what an earlier run found";
+  EXPECT_EQ(LoadJob(file.path(), {"folder=below"})->folder, here + "/below");
+  EXPECT_EQ(LoadJob(file.path(), {"folder=/data"})->folder, "/data");
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(here);
+  const auto relative = LoadJob(std::filesystem::path(file.path()).filename(), {});
+  std::filesystem::current_path(before);
+  EXPECT_EQ(relative->folder, here);
+}
+
 TEST(LoadJob, SaysWhatIsWrong) {
   const JobFile file(R"({"program": "linear"})");
   const std::pair<const char*, std::string> cases[] = {
@@ -291,13 +309,24 @@ TEST(FirstDifference, NamesTheDottedKey) {
 TEST(FirstDifference, LeavesHostLocalKeysOut) {
   const Json base = JobToJson(Parse(Json::object()));
   Json other = base;
-  for (const char* key :
-       {"/devices", "/tls/certificate", "/tls/key", "/tls/authority", "/collective/interface"}) {
+  for (const char* key : {"/folder", "/devices", "/tls/certificate", "/tls/key", "/tls/authority",
+                          "/collective/interface"}) {
     other[Json::json_pointer(key)] = "elsewhere";
   }
   EXPECT_EQ(FirstDifference(base, other), "");
   other["tls"]["enabled"] = true;
   EXPECT_EQ(FirstDifference(base, other), "tls.enabled");
+}
+
+TEST(FirstDifference, ComparesTheFilesThatBothHave) {
+  const Json base = JobToJson(
+      Parse({{"digests", {{"data.train.x", "4 bytes, 01"}, {"program", "9 bytes, 02"}}}}));
+  Json other = base;
+  other["digests"].erase("program");
+  EXPECT_EQ(FirstDifference(base, other), "");
+  EXPECT_EQ(FirstDifference(other, base), "");
+  other["digests"]["data.train.x"] = "4 bytes, 03";
+  EXPECT_EQ(FirstDifference(base, other), "digests.data.train.x");
 }
 
 ClusterConfig Cluster(const char* cluster) {
