@@ -1,7 +1,7 @@
 """Real processes of one cluster on this host: what the cluster tests share.
 
-Every process gets its own TF_CONFIG, a session of its own, and is waited for; nothing outlives a test. Python's standard
-library and TensorBoard's event protocol only.
+Every process gets its own TF_CONFIG, a session of its own, and is waited for; nothing outlives a test, but for the folder of one
+that failed: it stays, and the ends of the logs in it are printed. Python's standard library and TensorBoard's event protocol only.
 """
 import json
 import os
@@ -13,6 +13,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -40,11 +41,17 @@ def free_ports(count):
     return ports
 
 
+def bad(result):
+    """How many failures there are so far."""
+    return len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
+
+
 class Process:
-    def __init__(self, name, command, environment, log):
+    def __init__(self, name, command, environment, log, directory=None):
         self.name, self.log = name, log
         with open(log, "wb") as out:
-            self.popen = subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+            self.popen = subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+                                          cwd=directory)
         self.ended_at = None
 
     def output(self):
@@ -69,6 +76,28 @@ class Process:
 class ClusterTest(unittest.TestCase):
     maxDiff = None
     process_class = Process
+    dir = None
+
+    def run(self, result=None):
+        result = self.defaultTestResult() if result is None else result
+        before = bad(result)
+        super().run(result)
+        if self.dir is None:
+            return result  # skipped
+        if bad(result) > before:
+            self.tell_what_is_left()
+        else:
+            shutil.rmtree(self.dir)
+        return result
+
+    def tell_what_is_left(self, lines=60):
+        """For whoever looks into the failure: it may not come again."""
+        told = [f"\n==== {self.id()} failed; its folder stays: {self.dir}"]
+        for process in self.processes:
+            log = process.output().splitlines() if process.log.exists() else []
+            told.append(f"---- {process.name}, exit code {process.popen.returncode}, the last {min(lines, len(log))} of {len(log)} lines of {process.log}")
+            told += log[-lines:]
+        print("\n".join(told), file=sys.stderr, flush=True)
 
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="muster-test-"))
@@ -82,7 +111,6 @@ class ClusterTest(unittest.TestCase):
             if process.popen.poll() is None:
                 process.signal(signal.SIGKILL)
                 process.popen.wait()
-        shutil.rmtree(self.dir)
         if self.tmpdir is None:
             del os.environ["TMPDIR"]
         else:
