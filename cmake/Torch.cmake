@@ -7,8 +7,8 @@
 #
 # MUSTER_VENV         bootstrap's virtual environment, where there is one: the default places
 # MUSTER_TORCH_ROOT   a folder with include/ and lib/: an unpacked LibTorch zip, or site-packages/torch
-# MUSTER_CUDA_ROOT    a CUDA toolkit or site-packages/nvidia/cu13; empty: found beside the wheel, else nvcc's own
-# MUSTER_NCCL_ROOT    likewise
+# MUSTER_CUDA_ROOT    a CUDA toolkit; empty: the wheels beside torch (site-packages/nvidia/cu13), and nothing else
+# MUSTER_NCCL_ROOT    likewise (site-packages/nvidia/nccl)
 file(GLOB _site LIST_DIRECTORIES true ${MUSTER_VENV}/lib/python3*/site-packages)
 set(MUSTER_TORCH_ROOT "${_site}/torch" CACHE PATH "LibTorch: a folder with include/ and lib/")
 if(NOT EXISTS ${MUSTER_TORCH_ROOT}/include/torch/csrc/api/include/torch/torch.h)
@@ -28,16 +28,26 @@ endforeach()
 target_link_libraries(muster_torch INTERFACE muster_torch_cpu_so muster_c10_so)
 add_library(muster::torch ALIAS muster_torch)
 
-# CUDA: the toolkit wheels lie beside torch in site-packages.
+# CUDA: the wheels lie beside torch in site-packages. Nothing else is searched: a toolkit that happens to be installed is
+# perhaps of another version, and hides on this machine what is missing on the next one.
 get_filename_component(_beside ${MUSTER_TORCH_ROOT} DIRECTORY)
-set(MUSTER_CUDA_ROOT "" CACHE PATH "CUDA toolkit: a folder with include/cuda_runtime.h")
-set(MUSTER_NCCL_ROOT "" CACHE PATH "NCCL: a folder with include/nccl.h")
-find_path(MUSTER_CUDA_INCLUDE cuda_runtime_api.h HINTS ${MUSTER_CUDA_ROOT}/include ${_beside}/nvidia/cu13/include
-          PATHS /usr/local/cuda/include NO_DEFAULT_PATH)
-find_library(MUSTER_CUDART NAMES libcudart.so.13 libcudart.so HINTS ${MUSTER_CUDA_ROOT}/lib64 ${MUSTER_CUDA_ROOT}/lib
-             ${_beside}/nvidia/cu13/lib PATHS /usr/local/cuda/lib64 NO_DEFAULT_PATH)
-find_path(MUSTER_NCCL_INCLUDE nccl.h HINTS ${MUSTER_NCCL_ROOT}/include ${_beside}/nvidia/nccl/include PATHS /usr/include)
-find_library(MUSTER_NCCL NAMES libnccl.so.2 libnccl.so HINTS ${MUSTER_NCCL_ROOT}/lib ${_beside}/nvidia/nccl/lib)
+set(MUSTER_CUDA_ROOT "" CACHE PATH "CUDA: a folder with include/cuda_runtime_api.h, instead of the wheels beside LibTorch")
+set(MUSTER_NCCL_ROOT "" CACHE PATH "NCCL: a folder with include/nccl.h, instead of the wheel beside LibTorch")
+set(_cuda ${MUSTER_CUDA_ROOT})
+if(NOT _cuda)
+  set(_cuda ${_beside}/nvidia/cu13)
+endif()
+set(_nccl ${MUSTER_NCCL_ROOT})
+if(NOT _nccl)
+  set(_nccl ${_beside}/nvidia/nccl)
+endif()
+foreach(_cached MUSTER_CUDA_INCLUDE MUSTER_CUDART MUSTER_NCCL_INCLUDE MUSTER_NCCL)
+  unset(${_cached} CACHE)  # Roots may have changed since the last time.
+endforeach()
+find_path(MUSTER_CUDA_INCLUDE cuda_runtime_api.h PATHS ${_cuda}/include NO_DEFAULT_PATH)
+find_library(MUSTER_CUDART NAMES libcudart.so.13 libcudart.so PATHS ${_cuda}/lib64 ${_cuda}/lib NO_DEFAULT_PATH)
+find_path(MUSTER_NCCL_INCLUDE nccl.h PATHS ${_nccl}/include NO_DEFAULT_PATH)
+find_library(MUSTER_NCCL NAMES libnccl.so.2 libnccl.so PATHS ${_nccl}/lib ${_nccl}/lib64 NO_DEFAULT_PATH)
 if(EXISTS ${MUSTER_TORCH_ROOT}/lib/libtorch_cuda.so AND MUSTER_CUDA_INCLUDE AND MUSTER_CUDART AND MUSTER_NCCL AND MUSTER_NCCL_INCLUDE)
   set(MUSTER_HAS_CUDA ON)
 else()
