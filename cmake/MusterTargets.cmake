@@ -78,3 +78,32 @@ function(muster_proto name)
   target_link_libraries(muster_${name} PUBLIC gRPC::grpc++ protobuf::libprotobuf)
   set_property(GLOBAL APPEND PROPERTY MUSTER_LIBRARIES muster_${name})
 endfunction()
+
+# muster_precompile_torch(TARGET...): these compile against a precompiled header of ATen, which is most of what their files
+# cost. Libraries share one, tests another with GoogleMock in it.
+function(muster_precompile_torch)
+  foreach(target ${ARGN})
+    get_target_property(type ${target} TYPE)
+    set(header muster_precompiled_torch)
+    if(type STREQUAL EXECUTABLE)
+      set(header muster_precompiled_torch_tests)
+    endif()
+    if(NOT TARGET ${header})
+      file(WRITE ${PROJECT_BINARY_DIR}/generated/${header}.cc "")
+      add_library(${header} OBJECT ${PROJECT_BINARY_DIR}/generated/${header}.cc)
+      target_link_libraries(${header} PRIVATE muster_flags muster::torch fmt::fmt nlohmann_json::nlohmann_json absl::statusor)
+      target_precompile_headers(${header} PRIVATE <ATen/Functions.h> <ATen/TensorOperators.h> <ATen/core/grad_mode.h>
+        <absl/status/statusor.h> <algorithm> <fmt/format.h> <functional> <map> <memory> <nlohmann/json.hpp> <optional> <string> <vector>)
+      target_compile_options(${header} PRIVATE -pthread -fpch-preprocess)  # the latter for ccache
+      if(type STREQUAL EXECUTABLE)
+        target_link_libraries(${header} PRIVATE GTest::gmock)
+        target_precompile_headers(${header} PRIVATE <gmock/gmock.h>)
+        # As the files of a program are compiled, not those of a library.
+        set_target_properties(${header} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+        target_compile_options(${header} PRIVATE -fPIE)
+      endif()
+    endif()
+    target_compile_options(${target} PRIVATE -fpch-preprocess)
+    target_precompile_headers(${target} REUSE_FROM ${header})
+  endforeach()
+endfunction()
