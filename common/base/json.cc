@@ -13,6 +13,8 @@
 #include <set>
 #include <sstream>
 
+#include "common/base/ordered_json.h"
+
 namespace muster {
 namespace {
 
@@ -44,22 +46,22 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-}  // namespace
-
-absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view origin) {
+template <typename AnyJson>
+absl::StatusOr<AnyJson> Parse(std::string_view text, std::string_view origin) {
   std::vector<std::set<std::string>> keys;
   std::string duplicate;
-  const Json::parser_callback_t on_event = [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key &&
-        !keys.back().insert(parsed.get<std::string>()).second) {
-      duplicate = parsed.get<std::string>();
+  using Event = typename AnyJson::parse_event_t;
+  const typename AnyJson::parser_callback_t on_event = [&](int, Event event, AnyJson& parsed) {
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    if (event == Event::key && !keys.back().insert(parsed.template get<std::string>()).second) {
+      duplicate = parsed.template get<std::string>();
     }
     return true;
   };
   try {
-    Json json = Json::parse(text, on_event, /*allow_exceptions=*/true, /*ignore_comments=*/true);
+    AnyJson json =
+        AnyJson::parse(text, on_event, /*allow_exceptions=*/true, /*ignore_comments=*/true);
     if (!duplicate.empty()) {
       return ConfigurationError(
           fmt::format("{}: key {} appears twice in one object: keep one of the two", origin,
@@ -79,7 +81,8 @@ absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view origin) {
   }
 }
 
-absl::StatusOr<Json> ReadJsonFile(const std::string& path) {
+template <typename AnyJson>
+absl::StatusOr<AnyJson> ReadFile(const std::string& path) {
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   std::stringstream text;
@@ -87,7 +90,19 @@ absl::StatusOr<Json> ReadJsonFile(const std::string& path) {
   if (!in || (!(text << in.rdbuf()) && errno != 0)) {
     return ConfigurationError(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
   }
-  return ParseJson(text.str(), path);
+  return Parse<AnyJson>(text.str(), path);
+}
+
+}  // namespace
+
+absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view origin) {
+  return Parse<Json>(text, origin);
+}
+
+absl::StatusOr<Json> ReadJsonFile(const std::string& path) { return ReadFile<Json>(path); }
+
+absl::StatusOr<OrderedJson> ReadOrderedJsonFile(const std::string& path) {
+  return ReadFile<OrderedJson>(path);
 }
 
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates) {
@@ -99,6 +114,13 @@ std::string Nearest(std::string_view word, const std::vector<std::string>& candi
   }
   const size_t limit = std::max<size_t>(2, word.size() / 2);
   return best_distance <= limit ? best : "";
+}
+
+std::string UnknownName(const std::string& name, const std::vector<std::string>& known) {
+  const std::string nearest = Nearest(name, known);
+  return nearest.empty()
+             ? fmt::format("is {}, must be one of {}", Json(name).dump(), fmt::join(known, ", "))
+             : fmt::format("is {}, did you mean \"{}\"?", Json(name).dump(), nearest);
 }
 
 JsonObject::JsonObject(const Json& json, std::string path) : json_(json), path_(std::move(path)) {

@@ -24,4 +24,9 @@ absl::StatusOr<at::Tensor> ReadArray(std::unique_ptr<ByteSource> source, const s
                                      int64_t header_bytes, const std::vector<int64_t>& shape,
                                      at::ScalarType type);
 
+// As ReadNpy, but the file is mapped rather than read where its layout allows it (C order, no bool,
+// data at a multiple of the element's size): a page of it is read at its first use, and memory is
+// shared between the processes of a host. The tensor must not be written to.
+absl::StatusOr<at::Tensor> MapNpy(const std::string& path);
+
 }  // namespace muster::data

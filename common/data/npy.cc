@@ -1,7 +1,10 @@
 // numpy's .npy, format versions 1.0, 2.0 and 3.0
 // (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html): magic, version, length
 // of the header, the header as the text of a Python dictionary, the data.
+#include <ATen/ops/from_blob.h>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
@@ -9,6 +12,7 @@
 #include <map>
 #include <string_view>
 
+#include "common/base/fd.h"
 #include "common/data/array_file.h"
 #include "muster/data.h"
 
@@ -170,29 +174,67 @@ absl::Status CheckBools(const at::Tensor& tensor, const std::string& path) {
   return DataError(fmt::format("'{}' is damaged: a bool in it is neither 0 nor 1.", path));
 }
 
-}  // namespace
-
-absl::StatusOr<at::Tensor> ReadNpy(const std::string& path) {
-  MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> source, OpenBytes(path, false));
+struct Opened {
+  std::unique_ptr<ByteSource> source;  // the data are next
   int64_t header_bytes = 0;
-  MUSTER_ASSIGN_OR_RETURN(std::string text, ReadHeaderText(*source, path, &header_bytes));
   Header header;
+  at::ScalarType type = at::kFloat;
+};
+
+absl::StatusOr<Opened> OpenNpy(const std::string& path) {
+  Opened opened;
+  MUSTER_ASSIGN_OR_RETURN(opened.source, OpenBytes(path, false));
+  MUSTER_ASSIGN_OR_RETURN(std::string text,
+                          ReadHeaderText(*opened.source, path, &opened.header_bytes));
+  Header& header = opened.header;
   if (!HeaderReader(text).Read(&header)) {
     return DataError(fmt::format("'{}' is damaged: its npy header is not one of an array.", path));
   }
-  MUSTER_ASSIGN_OR_RETURN(at::ScalarType type, TypeOf(path, header.descr));
+  MUSTER_ASSIGN_OR_RETURN(opened.type, TypeOf(path, header.descr));
   if (header.shape.size() > kMaxDimensions) {
     return DataError(fmt::format("'{}' has {} dimensions; at most {} are read.", path,
                                  header.shape.size(), kMaxDimensions));
   }
-  if (header.fortran_order) std::reverse(header.shape.begin(), header.shape.end());
-  MUSTER_ASSIGN_OR_RETURN(at::Tensor tensor,
-                          ReadArray(std::move(source), path, header_bytes, header.shape, type));
-  if (type == at::kBool) MUSTER_RETURN_IF_ERROR(CheckBools(tensor, path));
+  return opened;
+}
+
+absl::StatusOr<at::Tensor> Read(Opened opened, const std::string& path) {
+  const Header& header = opened.header;
+  std::vector<int64_t> shape = header.shape;
+  if (header.fortran_order) std::reverse(shape.begin(), shape.end());
+  MUSTER_ASSIGN_OR_RETURN(at::Tensor tensor, ReadArray(std::move(opened.source), path,
+                                                       opened.header_bytes, shape, opened.type));
+  if (opened.type == at::kBool) MUSTER_RETURN_IF_ERROR(CheckBools(tensor, path));
   if (!header.fortran_order) return tensor;
-  std::vector<int64_t> reversed(header.shape.size());
+  std::vector<int64_t> reversed(shape.size());
   for (size_t i = 0; i < reversed.size(); ++i) reversed[i] = reversed.size() - 1 - i;
   return tensor.permute(reversed).contiguous();
+}
+
+}  // namespace
+
+absl::StatusOr<at::Tensor> ReadNpy(const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(Opened opened, OpenNpy(path));
+  return Read(std::move(opened), path);
+}
+
+absl::StatusOr<at::Tensor> MapNpy(const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(Opened opened, OpenNpy(path));
+  const auto item = static_cast<int64_t>(c10::elementSize(opened.type));
+  const std::optional<int64_t> bytes = ArrayBytes(opened.header.shape, item);
+  // What is wrong with its size is said where it is read.
+  if (opened.header.fortran_order || opened.type == at::kBool || opened.header_bytes % item != 0 ||
+      bytes.value_or(0) == 0 || !opened.source->MayHold(opened.header_bytes + *bytes)) {
+    return Read(std::move(opened), path);
+  }
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const size_t length = opened.header_bytes + *bytes;
+  void* const mapped =
+      file ? mmap(nullptr, length, PROT_READ, MAP_PRIVATE, file.get(), 0) : MAP_FAILED;
+  if (mapped == MAP_FAILED) return Read(std::move(opened), path);
+  return at::from_blob(
+      static_cast<char*>(mapped) + opened.header_bytes, opened.header.shape,
+      [mapped, length](void*) { munmap(mapped, length); }, at::TensorOptions(opened.type));
 }
 
 }  // namespace muster::data

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "common/base/files.h"
+#include "common/data/job_data.h"
 #include "common/push_pull/options.h"
 #include "common/train/job_checks.h"
 
@@ -106,6 +107,7 @@ void Fields(Archive& a, Job& job) {
   a("program", job.program);
   a("program_args", job.program_args);
   a("folder", job.folder);
+  a("data", job.data);
   a("strategy", job.strategy);
   a("global_batch_size", job.global_batch_size);
   a("per_replica_batch_size", job.per_replica_batch_size);
@@ -257,10 +259,11 @@ Json JobToJson(const Job& job) {
 }
 
 absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::string>& overrides) {
-  MUSTER_ASSIGN_OR_RETURN(Json json, ReadJsonFile(path));
+  MUSTER_ASSIGN_OR_RETURN(OrderedJson json, ReadOrderedJsonFile(path));
   for (const std::string& override : overrides) {
     MUSTER_RETURN_IF_ERROR(ApplyOverride(override, &json));
   }
+  data::NoteColumnOrder(&json);
   absl::StatusOr<Job> job = JobFromJson(json);
   if (!job.ok()) return Annotate(job.status(), path + ": ");
   const std::string folder = std::filesystem::absolute(path).parent_path().string();

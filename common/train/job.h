@@ -81,6 +81,7 @@ struct Job {
   // LoadJob sets it to the job file's absolute folder where the file does not; empty: this
   // process's.
   std::string folder;
+  Json data;                             // null: the program's own; see common/data/job_data.h
   std::optional<StrategyKind> strategy;  // absent: from the cluster
   std::optional<int64_t> global_batch_size, per_replica_batch_size;
   std::optional<int64_t> epochs, max_steps, steps_per_epoch;

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <set>
 
+#include "common/data/job_data.h"
 #include "common/push_pull/options.h"
 #include "common/train/job.h"
 
@@ -38,7 +39,10 @@ class Checks {
   absl::Status status_;
 };
 
-std::string Kind(const Json& json) { return json.is_string() ? json.dump() : json.type_name(); }
+template <typename AnyJson>
+std::string Kind(const AnyJson& json) {
+  return json.is_string() ? json.dump() : json.type_name();
+}
 
 std::optional<int> ParseNumber(std::string_view text) {
   int value = 0;
@@ -169,9 +173,9 @@ std::string Difference(const Json& a, const Json& b, const std::string& path) {
 }
 
 // JSON if it is JSON, else the word itself.
-Json ParseValue(const std::string& text) {
-  Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return value.is_discarded() ? Json(text) : value;
+OrderedJson ParseValue(const std::string& text) {
+  OrderedJson value = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
+  return value.is_discarded() ? OrderedJson(text) : value;
 }
 
 // A command line may hold bytes that are no UTF-8; a Json that holds them cannot be printed.
@@ -179,16 +183,10 @@ std::string ValidUtf8(const std::string& text) { return Json::parse(Dump(Json(te
 
 }  // namespace
 
-std::string UnknownName(const std::string& name, const std::vector<std::string>& known) {
-  const std::string nearest = Nearest(name, known);
-  return nearest.empty()
-             ? fmt::format("is {}, must be one of {}", Json(name).dump(), fmt::join(known, ", "))
-             : fmt::format("is {}, did you mean \"{}\"?", Json(name).dump(), nearest);
-}
-
 absl::Status CheckJob(const Job& job) {
   Checks checks;
   CheckProgram(job, &checks);
+  checks.Add(data::ParseJobData(job.data).status());
   checks.AtLeast(1, "global_batch_size", job.global_batch_size);
   checks.AtLeast(1, "per_replica_batch_size", job.per_replica_batch_size);
   if (job.global_batch_size && job.per_replica_batch_size) {
@@ -214,19 +212,19 @@ absl::Status CheckJob(const Job& job) {
   return checks.status();
 }
 
-absl::Status ApplyOverride(const std::string& argument, Json* job) {
+absl::Status ApplyOverride(const std::string& argument, OrderedJson* job) {
   const std::string assignment = ValidUtf8(argument);
   const size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0) {
     return ConfigurationError(
         fmt::format("--set {} is no assignment: write --set key=value", Json(assignment).dump()));
   }
-  Json* place = job;
+  OrderedJson* place = job;
   std::string_view rest = std::string_view(assignment).substr(0, equals);
   const std::string whole(rest);
   std::string path;
   while (true) {
-    if (place->is_null()) *place = Json::object();
+    if (place->is_null()) *place = OrderedJson::object();
     if (!place->is_object()) {
       return ConfigurationError(fmt::format(
           "--set {}: {} is no object, so it has no keys", whole,

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "muster/json.h"
+#include "common/base/ordered_json.h"
 #include "muster/status.h"
 
 namespace muster {
@@ -16,9 +16,6 @@ struct Job;
 absl::Status CheckJob(const Job& job);
 
 // Sets one dotted key, "checkpoint.keep=5", in a job that was read but not yet checked.
-absl::Status ApplyOverride(const std::string& assignment, Json* job);
-
-// `is "mirored", did you mean "mirrored"?`: what follows the key.
-std::string UnknownName(const std::string& name, const std::vector<std::string>& known);
+absl::Status ApplyOverride(const std::string& assignment, OrderedJson* job);
 
 }  // namespace muster

@@ -20,6 +20,13 @@ namespace muster::data {
 using Example = std::vector<at::Tensor>;
 using Batch = std::vector<at::Tensor>;
 
+// A component of the job's own data (docs/data.md), by its name there.
+struct Column {
+  std::string name;  // "x", "y", or as the job names it
+  at::ScalarType type = at::kFloat;
+  std::vector<int64_t> shape;  // of one example
+};
+
 // What an example may depend on besides its index. Augmentation is seeded by (seed, epoch, index).
 struct Context {
   uint64_t seed = 0;

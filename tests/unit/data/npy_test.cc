@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/data/array_file.h"
 #include "muster/data.h"
 #include "tests/unit/data/files.h"
 
@@ -29,11 +30,24 @@ std::string Npy(const std::string& header, const std::string& data, uint8_t majo
   return bytes + header + data;
 }
 
+// Mapped or read, a file is the same, and so is what is wrong with it.
+absl::StatusOr<at::Tensor> ReadEitherWay(const std::string& path) {
+  auto read = ReadNpy(path);
+  const auto mapped = MapNpy(path);
+  EXPECT_EQ(mapped.status(), read.status());
+  if (read.ok() && mapped.ok()) {
+    EXPECT_EQ(mapped->scalar_type(), read->scalar_type());
+    EXPECT_TRUE(mapped->is_contiguous());
+    EXPECT_TRUE(at::equal(*mapped, *read)) << path;
+  }
+  return read;
+}
+
 class NpyTest : public testing::Test {
  protected:
   absl::StatusOr<at::Tensor> Read(const std::string& bytes) {
     WriteBytes(path_, bytes);
-    return ReadNpy(path_);
+    return ReadEitherWay(path_);
   }
   std::string Refusal(const std::string& bytes) {
     const absl::Status status = Read(bytes).status();
@@ -77,7 +91,7 @@ np.save('objects.npy', np.array([{}, []], dtype=object), allow_pickle=True)
     for (int version : {1, 2, 3}) {
       for (char order : {'C', 'F'}) {
         const std::string file = fmt::format("{}_{}_{}.npy", name, version, order);
-        const auto tensor = ReadNpy(folder_ / file);
+        const auto tensor = ReadEitherWay(folder_ / file);
         ASSERT_TRUE(tensor.ok()) << tensor.status();
         EXPECT_EQ(tensor->scalar_type(), type);
         EXPECT_TRUE(tensor->is_contiguous());
@@ -86,7 +100,7 @@ np.save('objects.npy', np.array([{}, []], dtype=object), allow_pickle=True)
     }
   }
   const auto read = [&](const std::string& name) {
-    auto tensor = ReadNpy(folder_ / name);
+    auto tensor = ReadEitherWay(folder_ / name);
     EXPECT_TRUE(tensor.ok()) << tensor.status();
     return *tensor;
   };
@@ -97,7 +111,7 @@ np.save('objects.npy', np.array([{}, []], dtype=object), allow_pickle=True)
   EXPECT_EQ(read("empty.npy").sizes(), (at::IntArrayRef{0, 3}));
   EXPECT_EQ(read("fortran_empty.npy").sizes(), (at::IntArrayRef{0, 3}));
   const auto refused = [&](const std::string& name, const std::string& why) {
-    const absl::Status status = ReadNpy(folder_ / name).status();
+    const absl::Status status = ReadEitherWay(folder_ / name).status();
     EXPECT_EQ(ExitCodeOf(status), ExitCode::kDataDamaged);
     EXPECT_THAT(std::string(Message(status)), testing::AllOf(HasSubstr(name), HasSubstr(why)));
   };

@@ -37,6 +37,7 @@ class JobFile {
 
 constexpr char kFull[] = R"({ // everything that differs from its default
   "program": {"torchscript": "model.pt"}, "program_args": {"hidden": 64}, "folder": "/jobs",
+  "data": {"train": {"format": "npy", "columns": {"b": "b.npy", "a": "a.npy"}, "order": ["b", "a"]}},
   "strategy": "parameter_server", "global_batch_size": 128, "epochs": 5, "max_steps": 1000,
   "steps_per_epoch": 100, "accumulate_steps": 2, "drop_remainder": true,
   "seed": 18446744073709551615, "model_dir": "runs/x", "restore": "never", "devices": "cuda:0,1",

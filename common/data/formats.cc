@@ -1,0 +1,186 @@
+#include "common/data/formats.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/files.h"
+#include "common/data/array_file.h"
+
+namespace muster::data {
+namespace {
+
+// ---- Formats: an array for each column
+
+using ReadArrayFile = absl::StatusOr<at::Tensor> (*)(const std::string& path);
+
+absl::StatusOr<OpenSplit> OpenArrays(const DataSplit& split, const std::string& folder,
+                                     ReadArrayFile read) {
+  OpenSplit open;
+  std::vector<at::Tensor> tensors;
+  for (const DataColumn& column : split.columns) {
+    absl::StatusOr<at::Tensor> tensor = read(PathFrom(folder, column.source));
+    if (!tensor.ok()) return Annotate(tensor.status(), column.key + ": ");
+    if (tensor->dim() == 0) {
+      return DataError(fmt::format(
+          "{}: '{}' is a single number: its first dimension must be the number of examples",
+          column.key, column.source));
+    }
+    if (!tensors.empty() && tensor->size(0) != tensors[0].size(0)) {
+      return DataError(fmt::format(
+          "{}: '{}' has {} examples and '{}' has {}: they do not belong together", split.key,
+          split.columns[0].source, tensors[0].size(0), column.source, tensor->size(0)));
+    }
+    open.columns.push_back({column.name, tensor->scalar_type(), tensor->sizes().slice(1).vec()});
+    tensors.push_back(*std::move(tensor));
+  }
+  MUSTER_ASSIGN_OR_RETURN(open.dataset, FromTensors(std::move(tensors)));
+  return open;
+}
+
+absl::StatusOr<OpenSplit> OpenNpy(const DataSplit& split, const std::string& folder) {
+  return OpenArrays(split, folder, MapNpy);
+}
+absl::StatusOr<OpenSplit> OpenIdx(const DataSplit& split, const std::string& folder) {
+  return OpenArrays(split, folder, ReadIdx);
+}
+
+// ---- What every format has: a part of the examples, conversions
+
+absl::StatusOr<DatasetPtr> PartOf(const DataSplit& split, DatasetPtr dataset) {
+  const int64_t size = dataset->size();
+  if (split.fraction) {
+    // Parts that meet at a fraction have no example in common and leave none out.
+    const auto place = [&](double part) { return std::llround(part * static_cast<double>(size)); };
+    const int64_t begin = place(split.fraction->first), end = place(split.fraction->second);
+    if (begin == end) {
+      return ConfigurationError(
+          fmt::format("{}.fraction is [{}, {}], which leaves none of the {} examples", split.key,
+                      split.fraction->first, split.fraction->second, size));
+    }
+    return Take(Skip(std::move(dataset), begin), end - begin);
+  }
+  if (split.skip > size) {
+    return ConfigurationError(
+        fmt::format("{}.skip is {}, but there are {} examples", split.key, split.skip, size));
+  }
+  if (split.take.value_or(0) > size - split.skip) {
+    return ConfigurationError(fmt::format("{}.take is {}, but there are {} examples{}", split.key,
+                                          *split.take, size - split.skip,
+                                          split.skip > 0 ? " after those skipped" : ""));
+  }
+  if (split.skip > 0) dataset = Skip(std::move(dataset), split.skip);
+  return split.take ? Take(std::move(dataset), *split.take) : dataset;
+}
+
+at::ScalarType TypeNamed(const std::string& name) {
+  static const std::vector<std::pair<std::string_view, at::ScalarType>> types = {
+      {"float16", at::kHalf},   {"bfloat16", at::kBFloat16}, {"float32", at::kFloat},
+      {"float64", at::kDouble}, {"int8", at::kChar},         {"int16", at::kShort},
+      {"int32", at::kInt},      {"int64", at::kLong},        {"uint8", at::kByte},
+      {"bool", at::kBool}};
+  for (const auto& [known, type] : types) {
+    if (known == name) return type;
+  }
+  return at::kFloat;
+}
+
+// What is done to the values of a column, of a whole batch at once.
+struct Conversion {
+  at::ScalarType from = at::kFloat, to = at::kFloat;
+  double multiplied = 1, divided = 1;
+  std::optional<std::vector<int64_t>> shape;
+
+  bool none() const { return from == to && multiplied == 1 && divided == 1 && !shape; }
+  at::Tensor operator()(at::Tensor batch) const {
+    if (multiplied != 1 || divided != 1) {
+      batch = batch.to(to == at::kDouble ? at::kDouble : at::kFloat);
+      if (multiplied != 1) batch = batch.mul(multiplied);
+      if (divided != 1) batch = batch.div(divided);
+    }
+    batch = batch.to(to);
+    if (!shape) return batch;
+    std::vector<int64_t> whole = {batch.size(0)};
+    whole.insert(whole.end(), shape->begin(), shape->end());
+    return batch.reshape(whole);
+  }
+};
+
+// The shape that `wanted` makes of examples of this one; no -1 is left in it.
+absl::StatusOr<std::vector<int64_t>> ShapeOf(const DataColumn& wanted,
+                                             const std::vector<int64_t>& shape) {
+  std::vector<int64_t> result = *wanted.shape, named;
+  for (int64_t dimension : result) {
+    if (dimension >= 0) named.push_back(dimension);
+  }
+  const int64_t values = ArrayBytes(shape, 1).value_or(0), known = ArrayBytes(named, 1).value_or(0);
+  const auto open = std::find(result.begin(), result.end(), -1);
+  if (open == result.end() && known == values) return result;
+  if (open != result.end() && known > 0 && values % known == 0) {
+    *open = values / known;
+    return result;
+  }
+  return ConfigurationError(fmt::format("{}.shape is {}, but an example of '{}' has shape {}",
+                                        wanted.key, Json(*wanted.shape).dump(), wanted.source,
+                                        Json(shape).dump()));
+}
+
+absl::StatusOr<Conversion> ConversionOf(const DataColumn& wanted, Column* column) {
+  Conversion conversion;
+  conversion.from = column->type;
+  conversion.multiplied = wanted.multiplied;
+  conversion.divided = wanted.divided;
+  const bool scaled = wanted.multiplied != 1 || wanted.divided != 1;
+  if (!wanted.dtype.empty()) {
+    conversion.to = TypeNamed(wanted.dtype);
+  } else if (column->type == at::kDouble || (scaled && !at::isFloatingType(column->type))) {
+    conversion.to = at::kFloat;  // what parameters are
+  } else {
+    conversion.to = column->type;
+  }
+  column->type = conversion.to;
+  if (wanted.shape) {
+    MUSTER_ASSIGN_OR_RETURN(column->shape, ShapeOf(wanted, column->shape));
+    conversion.shape = column->shape;
+  }
+  return conversion;
+}
+
+}  // namespace
+
+const std::vector<FormatReader>& FormatReaders() {
+  static const std::vector<FormatReader> readers = {{"idx", OpenIdx}, {"npy", OpenNpy}};
+  return readers;
+}
+
+absl::StatusOr<OpenSplit> OpenJobSplit(const DataSplit& split, const std::string& folder) {
+  OpenSplit open;
+  for (const FormatReader& reader : FormatReaders()) {
+    if (reader.name != split.format) continue;
+    MUSTER_ASSIGN_OR_RETURN(open, reader.open(split, folder));
+  }
+  if (open.dataset == nullptr)
+    return ConfigurationError(fmt::format("{}.format {} has no reader", split.key, split.format));
+  MUSTER_ASSIGN_OR_RETURN(open.dataset, PartOf(split, std::move(open.dataset)));
+  if (split.shuffle) open.dataset = Shuffle(std::move(open.dataset));
+  std::vector<Conversion> conversions;
+  bool any = false;
+  for (size_t c = 0; c < open.columns.size(); ++c) {
+    MUSTER_ASSIGN_OR_RETURN(Conversion conversion,
+                            ConversionOf(split.columns[c], &open.columns[c]));
+    any |= !conversion.none();
+    conversions.push_back(std::move(conversion));
+  }
+  if (!any) return open;
+  open.dataset =
+      MapBatch(std::move(open.dataset),
+               [conversions](Batch batch, const Context&, const std::vector<int64_t>&) -> Batch {
+                 for (size_t c = 0; c < batch.size(); ++c)
+                   batch[c] = conversions[c](std::move(batch[c]));
+                 return batch;
+               });
+  return open;
+}
+
+}  // namespace muster::data

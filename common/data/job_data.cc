@@ -1,0 +1,273 @@
+#include "common/data/job_data.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace muster::data {
+namespace {
+
+constexpr const char* kSplits[] = {"train", "validation", "test"};
+const std::vector<std::string> kDtypes = {"float16", "bfloat16", "float32", "float64", "int8",
+                                          "int16",   "int32",    "int64",   "uint8",   "bool"};
+
+// "1/255": both halves.
+bool ReadRatio(const std::string& text, double* multiplied, double* divided) {
+  const size_t slash = text.find('/');
+  if (slash == std::string::npos) return false;
+  const auto read = [](std::string_view number, double* out) {
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), *out);
+    return error == std::errc() && end == number.data() + number.size();
+  };
+  return read(std::string_view(text).substr(0, slash), multiplied) &&
+         read(std::string_view(text).substr(slash + 1), divided);
+}
+
+void ReadScale(JsonObject* object, DataColumn* column) {
+  Json scale;
+  object->Read("scale", &scale);
+  if (scale.is_null()) return;
+  bool good = scale.is_number();
+  if (good) column->multiplied = scale.get<double>();
+  if (scale.is_string()) {
+    good = ReadRatio(scale.get_ref<const std::string&>(), &column->multiplied, &column->divided);
+  }
+  good = good && std::isfinite(column->multiplied) && std::isfinite(column->divided) &&
+         column->multiplied != 0 && column->divided != 0;
+  if (!good) {
+    object->Fail("scale", fmt::format("must be a number other than 0, or a ratio such as "
+                                      "\"1/255\", is {}",
+                                      scale.dump()));
+  } else if (!column->dtype.empty() && column->dtype.find("float") == std::string::npos) {
+    object->Fail("scale", fmt::format("makes fractions, which dtype {} does not hold: leave one of "
+                                      "the two out, or set dtype to float32",
+                                      column->dtype));
+  }
+}
+
+void ReadShape(JsonObject* object, DataColumn* column) {
+  std::vector<int64_t> shape;
+  object->Read("shape", &shape);
+  if (!object->Has("shape")) return;
+  const bool good = std::all_of(shape.begin(), shape.end(), [](int64_t d) { return d >= -1; }) &&
+                    std::count(shape.begin(), shape.end(), -1) <= 1;
+  if (!good) {
+    object->Fail("shape", fmt::format("must be the dimensions of one example, at most one of them "
+                                      "-1, is {}",
+                                      Json(shape).dump()));
+  }
+  column->shape = std::move(shape);
+}
+
+// A path, or an object with it and what is to be done to the values.
+absl::Status ReadColumn(const Json& json, DataColumn* column) {
+  if (json.is_string()) {
+    column->source = json.get<std::string>();
+  } else if (json.is_object()) {
+    JsonObject object(json, column->key);
+    object.Read("path", &column->source).Read("dtype", &column->dtype);
+    if (!column->dtype.empty() &&
+        std::find(kDtypes.begin(), kDtypes.end(), column->dtype) == kDtypes.end()) {
+      object.Fail("dtype", UnknownName(column->dtype, kDtypes));
+    }
+    ReadScale(&object, column);
+    ReadShape(&object, column);
+    MUSTER_RETURN_IF_ERROR(object.Finish());
+  } else {
+    return ConfigurationError(
+        fmt::format("{} must be a file's path, or an object such as {{\"path\": \"x.npy\", "
+                    "\"dtype\": \"float32\", \"scale\": \"1/255\"}}, is {}",
+                    column->key, json.dump()));
+  }
+  if (column->source.empty()) {
+    return ConfigurationError(fmt::format("{} names no file: give its path", column->key));
+  }
+  return absl::OkStatus();
+}
+
+// The names of "columns" in their order.
+absl::StatusOr<std::vector<std::string>> OrderOf(const Json& columns, const Json& order,
+                                                 const std::string& key) {
+  if (!columns.is_object() || columns.empty()) {
+    return ConfigurationError(fmt::format("{}.columns must be an object from names to files, is {}",
+                                          key, columns.dump()));
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, column] : columns.items()) {
+    if (!column.is_null()) names.push_back(name);
+  }
+  if (order.is_null() && names.size() <= 1) return names;
+  std::vector<std::string> ordered;
+  if (order.is_array() &&
+      std::all_of(order.begin(), order.end(), [](const Json& name) { return name.is_string(); })) {
+    ordered = order.get<std::vector<std::string>>();
+  }
+  std::vector<std::string> sorted = ordered;
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted != names) {
+    return ConfigurationError(fmt::format("{}.order must name each of the columns {} once, is {}",
+                                          key, fmt::join(names, ", "), order.dump()));
+  }
+  return ordered;
+}
+
+absl::Status ReadColumns(JsonObject* object, const Json& json, DataSplit* split) {
+  Json columns, order;
+  object->Read("columns", &columns).Read("order", &order);
+  std::vector<std::pair<std::string, const Json*>> found;
+  for (const char* name : {"x", "y"}) {
+    Json ignored;
+    object->Read(name, &ignored);
+    if (object->Has(name)) found.emplace_back(name, &json.at(name));
+  }
+  if (!found.empty() && !columns.is_null()) {
+    return ConfigurationError(fmt::format("{} has both {} and columns: name all of them in columns",
+                                          split->key, found[0].first));
+  }
+  if (columns.is_null() && !order.is_null()) {
+    return ConfigurationError(
+        fmt::format("{}.order is for columns, and there are none", split->key));
+  }
+  if (!columns.is_null()) {
+    MUSTER_ASSIGN_OR_RETURN(const auto names, OrderOf(columns, order, split->key));
+    for (const std::string& name : names) found.emplace_back(name, &json.at("columns").at(name));
+  }
+  for (const auto& [name, value] : found) {
+    DataColumn column;
+    column.name = name;
+    column.key = fmt::format("{}.{}{}", split->key, columns.is_null() ? "" : "columns.", name);
+    MUSTER_RETURN_IF_ERROR(ReadColumn(*value, &column));
+    split->columns.push_back(std::move(column));
+  }
+  return absl::OkStatus();
+}
+
+void ReadPart(JsonObject* object, DataSplit* split) {
+  object->Read("skip", &split->skip);
+  if (split->skip < 0) object->Fail("skip", fmt::format("must be at least 0, is {}", split->skip));
+  int64_t take = 1;
+  object->Read("take", &take);
+  if (take < 1) object->Fail("take", fmt::format("must be at least 1, is {}", take));
+  if (object->Has("take")) split->take = take;
+  std::vector<double> part;
+  object->Read("fraction", &part);
+  if (!object->Has("fraction")) return;
+  if (part.size() != 2 || !(part[0] >= 0 && part[0] < part[1] && part[1] <= 1)) {
+    object->Fail("fraction", fmt::format("must be two numbers from 0 to 1, where the part begins "
+                                         "and where it ends, such as [0.9, 1], is {}",
+                                         Json(part).dump()));
+    return;
+  }
+  if (split->skip > 0 || split->take) {
+    object->Fail("fraction", "goes without skip and take: keep the one or the other");
+  }
+  split->fraction = {part[0], part[1]};
+}
+
+std::vector<std::string> FormatNames() {
+  std::vector<std::string> names;
+  for (const DataFormat& format : DataFormats()) names.emplace_back(format.name);
+  return names;
+}
+
+absl::Status ReadSplit(const Json& json, Split which, DataSplit* split) {
+  if (json == "program") {
+    split->kind = DataSplit::Kind::kProgram;
+    return absl::OkStatus();
+  }
+  if (!json.is_object()) {
+    return ConfigurationError(
+        fmt::format("{} must be an object such as {{\"format\": \"npy\", \"x\": \"x.npy\", "
+                    "\"y\": \"y.npy\"}}, or \"program\", is {}",
+                    split->key, json.dump()));
+  }
+  split->kind = DataSplit::Kind::kFiles;
+  JsonObject object(json, split->key);
+  object.Read("format", &split->format);
+  const auto& formats = DataFormats();
+  const auto format = std::find_if(formats.begin(), formats.end(),
+                                   [&](const DataFormat& f) { return f.name == split->format; });
+  if (split->format.empty()) {
+    object.Fail("format",
+                fmt::format("is missing: name one of {}", fmt::join(FormatNames(), ", ")));
+  } else if (format == formats.end()) {
+    object.Fail("format", UnknownName(split->format, FormatNames()));
+  }
+  split->shuffle = which == Split::kTrain;
+  object.Read("shuffle", &split->shuffle);
+  if (split->shuffle && which != Split::kTrain) {
+    object.Fail("shuffle",
+                "is for data.train: the order makes no difference to a pass that counts "
+                "each example once");
+  }
+  ReadPart(&object, split);
+  const absl::Status columns = ReadColumns(&object, json, split);
+  if (format != formats.end() && columns.ok()) format->read(&object, split);
+  MUSTER_RETURN_IF_ERROR(object.Finish());
+  return columns;
+}
+
+// ---- Formats: a file for each column.
+
+void ReadArrays(JsonObject* object, DataSplit* split) {
+  const bool only_targets =
+      split->columns.size() == 1 && split->columns[0].key == split->key + ".y";
+  if (!split->columns.empty() && !only_targets) return;
+  object->Fail("x",
+               "is missing: name the file with the examples (and y, the one with their "
+               "targets), or all of them in columns");
+}
+
+std::vector<std::pair<std::string, std::string>> ArrayFiles(const DataSplit& split) {
+  std::vector<std::pair<std::string, std::string>> files;
+  for (const DataColumn& column : split.columns) files.emplace_back(column.key, column.source);
+  return files;
+}
+
+}  // namespace
+
+const std::vector<DataFormat>& DataFormats() {
+  static const std::vector<DataFormat> formats = {{"idx", ReadArrays, ArrayFiles},
+                                                  {"npy", ReadArrays, ArrayFiles}};
+  return formats;
+}
+
+absl::StatusOr<JobData> ParseJobData(const Json& data) {
+  JobData splits;
+  for (DataSplit& split : splits) split.kind = DataSplit::Kind::kProgram;
+  if (data.is_null()) return splits;
+  JsonObject object(data, "data");
+  for (int i = 0; i < 3; ++i) {
+    Json ignored;
+    object.Read(kSplits[i], &ignored);
+  }
+  MUSTER_RETURN_IF_ERROR(object.Finish());
+  for (int i = 0; i < 3; ++i) {
+    splits[i] = {};
+    splits[i].key = fmt::format("data.{}", kSplits[i]);
+    if (!object.Has(kSplits[i])) continue;
+    MUSTER_RETURN_IF_ERROR(ReadSplit(data.at(kSplits[i]), static_cast<Split>(i), &splits[i]));
+  }
+  if (splits[0].kind == DataSplit::Kind::kNone) {
+    return ConfigurationError(
+        "data.train is missing: name the files to train on, or set it to \"program\" to keep the "
+        "program's own");
+  }
+  return splits;
+}
+
+std::vector<std::pair<std::string, std::string>> FilesOf(const JobData& data) {
+  std::vector<std::pair<std::string, std::string>> files;
+  for (const DataSplit& split : data) {
+    for (const DataFormat& format : DataFormats()) {
+      if (split.kind != DataSplit::Kind::kFiles || format.name != split.format) continue;
+      for (auto& file : format.files(split)) files.push_back(std::move(file));
+    }
+  }
+  return files;
+}
+
+}  // namespace muster::data

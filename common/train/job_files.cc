@@ -1,0 +1,22 @@
+#include "common/train/job_files.h"
+
+#include <map>
+
+#include "common/base/files.h"
+#include "common/data/job_data.h"
+
+namespace muster {
+
+void DigestFiles(Job* job) {
+  job->digests = Json::object();
+  const auto data = data::ParseJobData(job->data);
+  if (!data.ok()) return;                                    // a job that was checked has none such
+  std::map<std::string, absl::StatusOr<std::string>> found;  // several splits may share a file
+  for (const auto& [key, file] : data::FilesOf(*data)) {
+    const std::string path = PathFrom(job->folder, file);
+    if (!found.contains(path)) found[path] = FileDigest(path);
+    if (found[path].ok()) job->digests[key] = *found[path];
+  }
+}
+
+}  // namespace muster

@@ -1,0 +1,11 @@
+// The files that a job names, as this process finds them.
+#pragma once
+
+#include "common/train/job.h"
+
+namespace muster {
+
+// Fills job->digests. A file that cannot be read has none: whoever reads it says so.
+void DigestFiles(Job* job);
+
+}  // namespace muster

@@ -1,0 +1,213 @@
+// The job's "data", and what of its files is compared between members.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/data/job_data.h"
+#include "common/train/job.h"
+#include "common/train/job_files.h"
+
+namespace muster {
+namespace {
+
+using data::DataSplit;
+using data::JobData;
+using testing::ElementsAre;
+
+JobData Parse(const std::string& json) {
+  auto data = data::ParseJobData(*ParseJson(json, "data"));
+  EXPECT_TRUE(data.ok()) << data.status();
+  return data.value_or(JobData());
+}
+
+const DataSplit& Train(const JobData& data) { return SplitOf(data, Split::kTrain); }
+
+TEST(JobData, AbsentItIsTheProgramsOwn) {
+  for (const DataSplit& split : *data::ParseJobData(nullptr))
+    EXPECT_EQ(split.kind, DataSplit::Kind::kProgram);
+}
+
+TEST(JobData, ReplacesTheProgramsSplitsButThoseItKeeps) {
+  const JobData data = Parse(R"({"train": {"format": "npy", "x": "x.npy", "y": "y.npy"},
+                                 "validation": null, "test": "program"})");
+  EXPECT_EQ(Train(data).kind, DataSplit::Kind::kFiles);
+  EXPECT_EQ(SplitOf(data, Split::kValidation).kind, DataSplit::Kind::kNone);
+  EXPECT_EQ(SplitOf(data, Split::kTest).kind, DataSplit::Kind::kProgram);
+}
+
+TEST(JobData, ReadsEveryKeyOfASplit) {
+  const JobData data = Parse(R"({
+    "train": {"format": "idx", "x": {"path": "images", "scale": "2/255", "shape": [1, -1]}, "skip": 3, "take": 5,
+              "y": {"path": "labels", "dtype": "int64"}, "shuffle": false},
+    "validation": {"format": "npy", "x": {"path": "x.npy", "scale": 0.5, "dtype": "float16"}, "fraction": [0.9, 1]}})");
+  const DataSplit& train = Train(data);
+  EXPECT_EQ(train.format, "idx");
+  EXPECT_FALSE(train.shuffle);
+  EXPECT_EQ(train.skip, 3);
+  EXPECT_EQ(train.take, 5);
+  ASSERT_EQ(train.columns.size(), 2);
+  EXPECT_EQ(train.columns[0].name, "x");
+  EXPECT_EQ(train.columns[0].key, "data.train.x");
+  EXPECT_EQ(train.columns[0].source, "images");
+  EXPECT_EQ(train.columns[0].multiplied, 2);
+  EXPECT_EQ(train.columns[0].divided, 255);
+  EXPECT_EQ(train.columns[0].shape, (std::vector<int64_t>{1, -1}));
+  EXPECT_EQ(train.columns[1].dtype, "int64");
+  EXPECT_EQ(train.columns[1].shape, std::nullopt);
+  const DataSplit& validation = SplitOf(data, Split::kValidation);
+  EXPECT_FALSE(validation.shuffle);
+  EXPECT_EQ(validation.columns[0].multiplied, 0.5);
+  EXPECT_EQ(validation.fraction, std::pair(0.9, 1.0));
+  EXPECT_TRUE(Train(Parse(R"({"train": {"format": "npy", "x": "x.npy"}})")).shuffle);
+}
+
+TEST(JobData, NamesItsFilesByKey) {
+  const JobData data = Parse(R"({"train": {"format": "npy", "x": "x.npy", "y": {"path": "y.npy"}},
+      "validation": "program", "test": {"format": "npy", "columns": {"mask": "m.npy"}}})");
+  EXPECT_THAT(data::FilesOf(data),
+              ElementsAre(std::pair("data.train.x", "x.npy"), std::pair("data.train.y", "y.npy"),
+                          std::pair("data.test.columns.mask", "m.npy")));
+}
+
+struct Mistake {
+  const char* data;
+  const char* sentence;
+};
+
+constexpr Mistake kMistakes[] = {
+    {R"([])", "data must be a JSON object, is array"},
+    {R"({})",
+     "data.train is missing: name the files to train on, or set it to \"program\" to keep the "
+     "program's own"},
+    {R"({"trian": {}})", "unknown key \"data.trian\", did you mean \"train\"?"},
+    {R"({"train": "programm"})",
+     "data.train must be an object such as {\"format\": \"npy\", \"x\": \"x.npy\", \"y\": "
+     "\"y.npy\"}, or \"program\", is \"programm\""},
+    {R"({"train": {"x": "x.npy"}})", "data.train.format is missing: name one of idx, npy"},
+    {R"({"train": {"format": "nyp", "x": "x.npy"}})",
+     "data.train.format is \"nyp\", did you mean \"npy\"?"},
+    {R"({"train": {"format": "tfrecords", "x": "x.npy"}})",
+     "data.train.format is \"tfrecords\", must be one of idx, npy"},
+    {R"({"train": {"format": "npy"}})",
+     "data.train.x is missing: name the file with the examples (and y, the one with their "
+     "targets), or all of them in columns"},
+    {R"({"train": {"format": "npy", "y": "y.npy"}})",
+     "data.train.x is missing: name the file with the examples (and y, the one with their "
+     "targets), or all of them in columns"},
+    {R"({"train": {"format": "npy", "x": "x.npy", "shufle": false}})",
+     "unknown key \"data.train.shufle\", did you mean \"shuffle\"?"},
+    {R"({"train": {"format": "npy", "x": 5}})",
+     "data.train.x must be a file's path, or an object such as {\"path\": \"x.npy\", \"dtype\": "
+     "\"float32\", \"scale\": \"1/255\"}, is 5"},
+    {R"({"train": {"format": "npy", "x": ""}})", "data.train.x names no file: give its path"},
+    {R"({"train": {"format": "npy", "x": {"dtype": "int64"}}})",
+     "data.train.x names no file: give its path"},
+    {R"({"train": {"format": "npy", "x": {"path": "x.npy", "dtyp": "int64"}}})",
+     "unknown key \"data.train.x.dtyp\", did you mean \"dtype\"?"},
+    {R"({"train": {"format": "npy", "x": {"path": "x.npy", "dtype": "float"}}})",
+     "data.train.x.dtype is \"float\", did you mean \"float16\"?"},
+    {R"({"train": {"format": "npy", "x": {"path": "x.npy", "scale": 0}}})",
+     "data.train.x.scale must be a number other than 0, or a ratio such as \"1/255\", is 0"},
+    {R"({"train": {"format": "npy", "x": {"path": "x.npy", "scale": "1/0"}}})",
+     "data.train.x.scale must be a number other than 0, or a ratio such as \"1/255\", is \"1/0\""},
+    {R"({"train": {"format": "npy", "x": {"path": "x.npy", "scale": "1:255"}}})",
+     "data.train.x.scale must be a number other than 0, or a ratio such as \"1/255\", is "
+     "\"1:255\""},
+    {R"({"train": {"format": "npy", "x": {"path": "x.npy", "scale": 2, "dtype": "int64"}}})",
+     "data.train.x.scale makes fractions, which dtype int64 does not hold: leave one of the two "
+     "out, or set dtype to float32"},
+    {R"({"train": {"format": "npy", "x": {"path": "x.npy", "shape": [-1, -1]}}})",
+     "data.train.x.shape must be the dimensions of one example, at most one of them -1, is "
+     "[-1,-1]"},
+    {R"({"train": {"format": "npy", "x": "x.npy", "skip": -1}})",
+     "data.train.skip must be at least 0, is -1"},
+    {R"({"train": {"format": "npy", "x": "x.npy", "take": 0}})",
+     "data.train.take must be at least 1, is 0"},
+    {R"({"train": {"format": "npy", "x": "x.npy", "fraction": [0.9, 0.1]}})",
+     "data.train.fraction must be two numbers from 0 to 1, where the part begins and where it "
+     "ends, such as [0.9, 1], is [0.9,0.1]"},
+    {R"({"train": {"format": "npy", "x": "x.npy", "fraction": [0, 0.5], "take": 3}})",
+     "data.train.fraction goes without skip and take: keep the one or the other"},
+    {R"({"train": "program", "validation": {"format": "npy", "x": "x.npy", "shuffle": true}})",
+     "data.validation.shuffle is for data.train: the order makes no difference to a pass that "
+     "counts each example once"},
+    {R"({"train": {"format": "npy", "x": "x.npy", "columns": {"a": "a.npy"}}})",
+     "data.train has both x and columns: name all of them in columns"},
+    {R"({"train": {"format": "npy", "columns": {}}})",
+     "data.train.columns must be an object from names to files, is {}"},
+    {R"({"train": {"format": "npy", "columns": {"a": "a.npy", "b": "b.npy"}, "order": ["a"]}})",
+     "data.train.order must name each of the columns a, b once, is [\"a\"]"},
+    {R"({"train": {"format": "npy", "x": "x.npy", "order": ["x"]}})",
+     "data.train.order is for columns, and there are none"},
+};
+
+TEST(JobData, SaysWhatIsWrong) {
+  for (const Mistake& mistake : kMistakes) {
+    const absl::Status status =
+        JobFromJson({{"program", "linear"}, {"data", *ParseJson(mistake.data, "data")}}).status();
+    EXPECT_EQ(Message(status), mistake.sentence) << mistake.data;
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kConfiguration);
+  }
+}
+
+class JobFiles : public testing::Test {
+ protected:
+  JobFiles() {
+    std::string name = testing::TempDir() + "muster_job_XXXXXX";
+    folder_ = mkdtemp(name.data());
+  }
+  ~JobFiles() override { std::filesystem::remove_all(folder_); }
+  std::string Write(const std::string& name, const std::string& content) {
+    std::ofstream(folder_ / name) << content;
+    return folder_ / name;
+  }
+  std::filesystem::path folder_;
+};
+
+std::vector<std::string> Names(const absl::StatusOr<Job>& job) {
+  std::vector<std::string> names;
+  if (!job.ok()) return {std::string(Message(job.status()))};
+  const auto data = data::ParseJobData(job->data);
+  for (const data::DataColumn& column : Train(*data).columns) names.push_back(column.name);
+  return names;
+}
+
+// The order survives the resolved job, which is the job of model_dir and of the wire.
+TEST_F(JobFiles, ColumnsKeepTheOrderInWhichTheyStand) {
+  const std::string job = Write("job.json", R"({"program": "linear", "data": {"train": {
+      "format": "npy", "columns": {"tokens": "t.npy", "mask": {"path": "m.npy"}, "target": "y.npy", "a": null}}}})");
+  const std::vector<std::string> standing = {"tokens", "mask", "target"};
+  const auto loaded = LoadJob(job, {});
+  EXPECT_EQ(Names(loaded), standing);
+  EXPECT_EQ(Names(JobFromJson(JobToJson(*loaded))), standing);
+  const std::string resolved = Write("resolved.json", JobToJson(*loaded).dump());
+  EXPECT_EQ(Names(LoadJob(resolved, {})), standing);
+  EXPECT_EQ(Names(LoadJob(job, {"data.train.columns.a=a.npy"})),
+            (std::vector<std::string>{"tokens", "mask", "target", "a"}));
+  EXPECT_EQ(Names(LoadJob(job, {R"(data.train.columns={"z": "z.npy", "b": "b.npy"})"})),
+            (std::vector<std::string>{"z", "b"}));
+  EXPECT_EQ(Names(LoadJob(job, {R"(data.train.order=["mask", "target", "tokens"])"})),
+            (std::vector<std::string>{"mask", "target", "tokens"}));
+}
+
+TEST_F(JobFiles, DigestsAreOfTheFilesThatAreThere) {
+  Write("x.npy", "a");
+  const auto job = LoadJob(Write("job.json", R"({"program": "linear", "data": {
+      "train": {"format": "npy", "x": "x.npy", "y": "missing.npy"},
+      "test": {"format": "npy", "columns": {"only": "x.npy"}}}})"),
+                           {});
+  ASSERT_TRUE(job.ok()) << job.status();
+  Job here = *job;
+  DigestFiles(&here);
+  EXPECT_EQ(here.digests, Json({{"data.train.x", "1 bytes, af63dc4c8601ec8c"},
+                                {"data.test.columns.only", "1 bytes, af63dc4c8601ec8c"}}));
+  Write("x.npy", "b");
+  Job there = *job;
+  DigestFiles(&there);
+  EXPECT_EQ(FirstDifference(JobToJson(here), JobToJson(there)), "digests.data.test.columns.only");
+}
+
+}  // namespace
+}  // namespace muster
