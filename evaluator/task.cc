@@ -12,6 +12,7 @@
 #include "common/train/checkpoint_evaluator.h"
 #include "common/train/devices.h"
 #include "common/train/job.h"
+#include "common/train/job_files.h"
 #include "common/train/task_process.h"
 #include "evaluator/follower.h"
 #include "evaluator/host_share.h"
@@ -34,6 +35,7 @@ class EvaluatorTask {
  private:
   absl::Status ReadConfiguration(const TaskArguments& arguments);
   FollowerOptions OptionsOfFollower();
+  absl::Status CheckFiles(Job* job) const;
   absl::Status Prepare(const std::string& job);
   absl::StatusOr<Evaluated> Evaluate(const checkpoint::Snapshot& snapshot,
                                      const FollowerOptions::Hooks& hooks);
@@ -63,12 +65,26 @@ absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
   return absl::OkStatus();
 }
 
+// What the job names is read here as it was read there.
+absl::Status EvaluatorTask::CheckFiles(Job* job) const {
+  const Json of_chief = {{"digests", job->digests}};
+  DigestFiles(job);
+  const std::string key = FirstDifference(of_chief, {{"digests", job->digests}});
+  if (key.empty()) return absl::OkStatus();
+  return ConfigurationError(
+      fmt::format("this task has another file for '{}' than the chief: give all tasks the same "
+                  "files",
+                  key.substr(key.find('.') + 1)));
+}
+
 absl::Status EvaluatorTask::Prepare(const std::string& text) {
   if (faults_ != nullptr) faults_->At(Phase::kStarting, 0);
   MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "the chief's job"));
   MUSTER_ASSIGN_OR_RETURN(Job job, JobFromJson(json));
   if (const std::string key = FirstDifference(JobToJson(own_), json); !key.empty())
     LogInfo("the chief's job goes before this task's, which differs in {}", key);
+  job.folder = own_.folder;
+  MUSTER_RETURN_IF_ERROR(CheckFiles(&job));
   job.devices = own_.devices;
   job.tls = own_.tls;
   const bool shared = SharesHost(cluster_.cluster);

@@ -1,6 +1,7 @@
 // One Dense(1) unit with an L2 penalty on its kernel, trained by SGD on the sigmoid cross-entropy
 // from its logit: small enough to follow by hand. program_args:
-//   x, y          npy files, [n] or [n, features] and [n]; default: 1,000 copies of ([1.], [1.])
+//   x, y          npy files, [n] or [n, features] and [n]; default: 1,000 copies of ([1.], [1.]).
+//                 Where the job has data of its own, that goes before them.
 //   kernel_init   a number, or one for each feature; default Glorot-uniform
 //   bias_init     a number, default 0
 //   shuffle       default false
@@ -8,6 +9,8 @@
 #include <ATen/ops/binary_cross_entropy_with_logits.h>
 #include <ATen/ops/ones.h>
 #include <fmt/format.h>
+
+#include <stdexcept>
 
 #include "common/nn/models.h"
 #include "examples/programs.h"
@@ -65,6 +68,26 @@ absl::StatusOr<Examples> Load(const Arguments& arguments) {
   return Examples{x.to(at::kFloat), y.to(at::kFloat)};
 }
 
+// How many features the job's own data has, by its columns.
+int64_t FeaturesOf(const std::vector<data::Column>& columns) {
+  if (columns.size() != 2) {
+    throw std::invalid_argument(
+        fmt::format("data.train must have x and y, has {} columns", columns.size()));
+  }
+  const std::vector<int64_t>&x = columns[0].shape, &y = columns[1].shape;
+  if (x.size() > 1 || (x.size() == 1 && x[0] == 0)) {
+    throw std::invalid_argument(
+        fmt::format("{} of data.train must be [n] or [n, features], an example of it has shape {}",
+                    columns[0].name, Json(x).dump()));
+  }
+  if (y.size() > 1 || (y.size() == 1 && y[0] != 1)) {
+    throw std::invalid_argument(
+        fmt::format("{} of data.train must be [n], an example of it has shape {}", columns[1].name,
+                    Json(y).dump()));
+  }
+  return x.empty() ? 1 : x[0];
+}
+
 // The kernel's initial values for that many features; empty where they are to be drawn.
 std::vector<double> KernelFor(int64_t features, const Arguments& arguments, JsonObject& args) {
   const size_t given = arguments.kernel.size();
@@ -79,10 +102,12 @@ class Linear : public Program {
   void build(Builder& builder) override {
     const Arguments arguments = Read(builder.args());
     // The kernel's shape needs the number of features. A failure to load is the dataset's, below.
-    const absl::StatusOr<Examples> examples = Load(arguments);
+    const std::vector<data::Column> columns = builder.data_columns(Split::kTrain);
+    const absl::StatusOr<Examples> examples =
+        columns.empty() ? Load(arguments) : DataError("the job has data of its own");
     nn::LinearUnitOptions options{.bias = arguments.bias};
-    if (examples.ok()) {
-      options.features = examples->x.size(1);
+    if (!columns.empty() || examples.ok()) {
+      options.features = columns.empty() ? examples->x.size(1) : FeaturesOf(columns);
       options.kernel = KernelFor(options.features, arguments, builder.args());
     }
     unit_ = nn::MakeLinearUnit(options);
@@ -106,10 +131,14 @@ class Linear : public Program {
   }
 
  private:
-  // From logits: a sigmoid and its logarithm, one after the other, would lose small values.
+  // From logits: a sigmoid and its logarithm, one after the other, would lose small values. The
+  // job's own data may be [n] and [n, 1], of any type.
   at::Tensor Loss(const data::Batch& batch) {
-    return at::binary_cross_entropy_with_logits(unit_->forward(batch[0]), batch[1], /*weight=*/{},
-                                                /*pos_weight=*/{}, at::Reduction::None);
+    const at::Tensor& x = batch[0];
+    const at::Tensor logits = unit_->forward((x.dim() == 1 ? x.unsqueeze(1) : x).to(at::kFloat));
+    const at::Tensor labels = batch[1].to(at::kFloat).view_as(logits);
+    return at::binary_cross_entropy_with_logits(logits, labels, /*weight=*/{}, /*pos_weight=*/{},
+                                                at::Reduction::None);
   }
 
   std::unique_ptr<nn::LinearUnit> unit_;

@@ -15,6 +15,7 @@
 #include "common/train/data_port.h"
 #include "common/train/devices.h"
 #include "common/train/evaluation.h"
+#include "common/train/job_files.h"
 #include "common/train/replica.h"
 #include "common/train/snapshot.h"
 #include "common/train/task_process.h"
@@ -114,6 +115,7 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_ASSIGN_OR_RETURN(job_.strategy, StrategyFor(job_, cluster_));
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
   if (faults_ != nullptr) faulty_member_ = std::make_unique<FaultyMember>(faults_.get());
+  DigestFiles(&job_);
   return CheckSupported();
 }
 

@@ -38,7 +38,9 @@ class CheckpointEvaluatorImpl : public CheckpointEvaluator {
 
 absl::Status CheckpointEvaluatorImpl::Build() {
   for (const c10::Device& device : options_.devices) {
-    MUSTER_ASSIGN_OR_RETURN(auto replica, Replica::Make(options_.job, options_.factory, device));
+    const Replica* first = replicas_.empty() ? nullptr : replicas_[0].get();
+    MUSTER_ASSIGN_OR_RETURN(auto replica,
+                            Replica::Make(options_.job, options_.factory, device, first));
     if (!replicas_.empty()) replica->ShareTables(*replicas_[0]);
     replicas_.push_back(std::move(replica));
   }

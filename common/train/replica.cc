@@ -176,6 +176,14 @@ class BuilderImpl {
     }
   }
 
+  std::vector<data::Column> DataColumns(Split split) const {
+    data::JobDatasets& datasets = *replica->job_datasets_;
+    if (SplitOf(datasets.data(), split).kind != data::DataSplit::Kind::kFiles) return {};
+    const auto open = datasets.Open(split);
+    if (!open.ok()) throw StatusError(open.status());
+    return open->columns;
+  }
+
   MetricHandle AddMetric(const std::string& name, std::shared_ptr<const Metric> metric) {
     CheckName("metric", name);
     if (name == "loss") Fail("the metric name \"loss\" is the loop's own");
@@ -198,6 +206,7 @@ void Builder::dataset(Split split, std::function<absl::StatusOr<data::DatasetPtr
                       DatasetOptions options) {
   impl_->AddDataset(split, std::move(make), options);
 }
+std::vector<data::Column> Builder::data_columns(Split split) { return impl_->DataColumns(split); }
 EmbeddingHandle Builder::embedding(const std::string& name, EmbeddingOptions options) {
   return impl_->AddEmbedding(name, options);
 }
@@ -220,8 +229,13 @@ class GradientHook : public torch::autograd::PostAccumulateGradHook {
 
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
                                                        const ProgramFactory& factory,
-                                                       at::Device device) {
+                                                       at::Device device, const Replica* first) {
   std::unique_ptr<Replica> replica(new Replica(job, device));
+  if (first != nullptr) {
+    replica->job_datasets_ = first->job_datasets_;
+  } else {
+    MUSTER_ASSIGN_OR_RETURN(replica->job_datasets_, data::JobDatasets::Make(job.data, job.folder));
+  }
   BuilderImpl impl(replica.get(), job);
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("build", [&] {
     at::manual_seed(job.seed);
@@ -232,8 +246,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
   }));
   MUSTER_RETURN_IF_ERROR(impl.args.Finish());
   if (replica->models_.empty()) return ProgramError("build: the program declares no model");
-  if (!replica->datasets_.contains(Split::kTrain))
-    return ProgramError("build: the program declares no dataset for training");
+  MUSTER_RETURN_IF_ERROR(replica->ReplaceDatasets());
   // An object without "name" addresses optimizers by theirs.
   for (const auto& [key, value] :
        {std::pair("optimizer", &job.optimizer), std::pair("learning_rate", &job.learning_rate)}) {
@@ -255,6 +268,28 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
   for (const NamedEmbedding& table : replica->embeddings_) tables.push_back(table.options);
   replica->tables_ = std::make_shared<LocalEmbeddings>(std::move(tables));
   return replica;
+}
+
+absl::Status Replica::ReplaceDatasets() {
+  using Kind = data::DataSplit::Kind;
+  for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest}) {
+    const data::DataSplit& of_job = SplitOf(job_datasets_->data(), split);
+    if (of_job.kind == Kind::kNone) datasets_.erase(split);
+    if (of_job.kind == Kind::kFiles) {
+      datasets_[split].make = [jobs = job_datasets_, split]() -> absl::StatusOr<data::DatasetPtr> {
+        MUSTER_ASSIGN_OR_RETURN(data::OpenSplit open, jobs->Open(split));
+        return open.dataset;
+      };
+    }
+    if (of_job.kind == Kind::kProgram && !of_job.key.empty() && !datasets_.contains(split)) {
+      return ConfigurationError(
+          fmt::format("{} is \"program\", but the program declares no {} dataset: name files",
+                      of_job.key, SplitName(split)));
+    }
+  }
+  if (datasets_.contains(Split::kTrain)) return absl::OkStatus();
+  return ProgramError(
+      "build: the program declares no dataset for training, and the job has no data");
 }
 
 Replica::~Replica() = default;

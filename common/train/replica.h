@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/data/job_datasets.h"
 #include "common/train/embedding_store.h"
 #include "common/train/gradient_buckets.h"
 #include "common/train/job.h"
@@ -60,9 +61,12 @@ class Replica {
  public:
   // Makes the program and runs its build(). An exception of the program is a ProgramError with its
   // message.
+  // `first`: another replica of this process, where there is one, which shares what is opened once
+  // a process: the files of the job's data.
   static absl::StatusOr<std::unique_ptr<Replica>> Make(const Job& job,
                                                        const ProgramFactory& factory,
-                                                       at::Device device);
+                                                       at::Device device,
+                                                       const Replica* first = nullptr);
   ~Replica();
 
   Program& program() { return *program_; }
@@ -109,6 +113,8 @@ class Replica {
   friend class BuilderImpl;
   Replica(const Job& job, at::Device device) : job_(job), device_(device) {}
   void AddHooks();
+  // The job's data goes before the program's.
+  absl::Status ReplaceDatasets();
 
   const Job& job_;
   const at::Device device_;
@@ -120,6 +126,7 @@ class Replica {
   std::shared_ptr<LocalEmbeddings> tables_;
   bool owns_tables_ = true;
   EmbeddingStore* remote_ = nullptr;
+  std::shared_ptr<data::JobDatasets> job_datasets_;
   std::map<Split, DatasetDeclaration> datasets_;
   std::vector<at::Tensor> float_buffers_;
   int active_ = -1;

@@ -61,8 +61,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
   }
   std::unique_ptr<Trainer> trainer(new Trainer(std::move(options)));
   for (const c10::Device& device : trainer->options_.devices) {
-    MUSTER_ASSIGN_OR_RETURN(
-        auto replica, Replica::Make(trainer->options_.job, trainer->options_.factory, device));
+    const Replica* first = trainer->replicas_.empty() ? nullptr : trainer->replicas_[0].get();
+    MUSTER_ASSIGN_OR_RETURN(auto replica, Replica::Make(trainer->options_.job,
+                                                        trainer->options_.factory, device, first));
     if (!trainer->replicas_.empty()) replica->ShareTables(*trainer->replicas_[0]);
     trainer->replicas_.push_back(std::move(replica));
   }

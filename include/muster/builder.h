@@ -62,6 +62,10 @@ class Builder {
   // `make` is called once a process. A split without a dataset is left out; training needs one.
   void dataset(Split split, std::function<absl::StatusOr<data::DatasetPtr>()> make,
                DatasetOptions options = {});
+  // Where the job has data of its own for this split, which then replaces the program's: its
+  // columns, in the order of a batch's components. Empty where it has none. Reads no more of the
+  // files than their headers, where the format allows it; throws what is wrong with them.
+  std::vector<data::Column> data_columns(Split split);
   MetricHandle metric(const std::string& name, std::shared_ptr<const Metric> metric);
 
  private:

@@ -161,6 +161,39 @@ TEST_F(Programs, LinearOnFilesFollowsTheRecurrenceInTheirOrder) {
   }
 }
 
+// Files of the job's data take the place of the program's own, in their order where the job says
+// so.
+TEST_F(Programs, LinearFollowsTheRecurrenceOnTheJobsData) {
+  LinearExamples examples;
+  std::vector<double> x;
+  for (int i = 0; i < 16; ++i) {
+    examples.x.push_back({std::cos(i), 0.5 * (i % 3) - 0.5});
+    examples.y.push_back(i % 4 == 0);
+    x.insert(x.end(), examples.x.back().begin(), examples.x.back().end());
+  }
+  WriteNpy("x.npy", "16, 2", x);
+  WriteNpy("y.npy", "16, 1", examples.y);
+  Json job = LinearJob({{"kernel_init", {0.5, -1.0}}});
+  job["epochs"] = 100;
+  job["folder"] = folder_;
+  job["data"]["train"] = {{"format", "npy"}, {"x", "x.npy"}, {"y", "y.npy"}, {"shuffle", false}};
+  for (const int replicas : {1, 2, 3}) {
+    Recorder recorder;
+    const absl::Status status = Train(job, replicas, &recorder);
+    ASSERT_TRUE(status.ok()) << status;
+    ExpectNear(recorder.losses, Recurrence(examples, {0.5, -1.0}, 0, 210));
+  }
+  Recorder recorder;
+  job["data"]["train"] = {{"format", "npy"}, {"x", "y.npy"}};
+  EXPECT_THAT(std::string(Message(Train(job, 1, &recorder))), HasSubstr("must have x and y"));
+  job["program_args"] = Json::object();
+  job["data"] = {{"train", "program"}, {"test", "program"}};
+  const absl::Status status = Train(job, 1, &recorder);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kConfiguration);
+  EXPECT_EQ(Message(status),
+            "data.test is \"program\", but the program declares no test dataset: name files");
+}
+
 TEST_F(Programs, LinearRefusals) {
   const std::string x = WriteNpy("x.npy", "4, 2", std::vector<double>(8, 1)),
                     y = WriteNpy("y.npy", "4,", std::vector<double>(4, 1)),
@@ -207,6 +240,40 @@ TEST_F(Programs, FashionMnistSplitsItsFiles) {
     EXPECT_EQ(recorder.epochs.back().split, "test");
     EXPECT_EQ(recorder.epochs.back().metrics.count("accuracy"), 1u);
   }
+}
+
+// The program's own files, described by the job: the same examples in the same order, so the same
+// numbers to the last digit. (It takes bytes, and scales them itself.) Its own folder is not looked
+// into.
+TEST_F(Programs, FashionMnistIsTheSameOnTheJobsData) {
+  WriteFashion(60, 20, 60);
+  Recorder own, described;
+  ASSERT_TRUE(Train(FashionJob(folder_, {{"validation", 10}}), 2, &own).ok());
+  Json job = FashionJob(folder_ + "/none", {{"validation", 10}});
+  job["folder"] = folder_;
+  const auto split = [](const char* prefix, Json part) {
+    Json split = {
+        {"format", "idx"},
+        {"x", {{"path", std::string(prefix) + "-images-idx3-ubyte"}, {"shape", {1, 28, 28}}}},
+        {"y", {{"path", std::string(prefix) + "-labels-idx1-ubyte"}, {"dtype", "int64"}}}};
+    split.update(part);
+    return split;
+  };
+  job["data"] = {{"train", split("train", {{"take", 50}})},
+                 {"validation", split("train", {{"skip", 50}})},
+                 {"test", split("t10k", Json::object())}};
+  const absl::Status status = Train(job, 2, &described);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(described.start.split_sizes, own.start.split_sizes);
+  EXPECT_EQ(described.losses, own.losses);
+  ASSERT_EQ(described.epochs.size(), own.epochs.size());
+  for (size_t e = 0; e < own.epochs.size(); ++e)
+    EXPECT_EQ(described.epochs[e].metrics, own.epochs[e].metrics);
+  job["data"].erase("validation");
+  Recorder without;
+  ASSERT_TRUE(Train(job, 1, &without).ok());
+  EXPECT_THAT(without.start.split_sizes,
+              ::testing::ElementsAre(std::pair("train", 50), std::pair("test", 20)));
 }
 
 TEST_F(Programs, FashionMnistLimitsAndNoValidation) {

@@ -1,0 +1,148 @@
+"""The job's `data`: files take the place of a program's datasets, and all members must have the same."""
+import json
+import subprocess
+import unittest
+
+import numpy
+
+from harness import BIN, ClusterTest, losses, result
+from linear_test import recurrence
+
+CONFIGURATION, DAMAGED = 2, 3
+
+
+class Data(ClusterTest):
+    def folder(self, name, **arrays):
+        """A job file's folder on a host of its own, with these files in it."""
+        folder = self.dir / name
+        folder.mkdir()
+        for file, values in arrays.items():
+            numpy.save(folder / f"{file}.npy", values)
+        return folder
+
+    def job_in(self, folder, data, **keys):
+        path = self.job(data=data, **keys)
+        return path.rename(folder / "job.json")
+
+    def examples(self):
+        generator = numpy.random.default_rng(11)
+        x, y = generator.normal(size=13), generator.integers(0, 2, 13)  # float64, int64; batches of 5, 5, 3
+        return x, y
+
+    TRAIN = {"format": "npy", "x": "x.npy", "y": "y.npy"}
+
+    def test_launched_from_elsewhere_it_trains_on_the_files_beside_the_job(self):
+        x, y = self.examples()
+        folder = self.folder("host", x=x, y=y)
+        job = self.job_in(folder, {"train": {**self.TRAIN, "shuffle": False}, "test": {**self.TRAIN, "take": 4}},
+                          epochs=10, program_args={"kernel_init": 0.5, "bias_init": 0.1})
+        model_dir = self.dir / "model"
+        launched = subprocess.run(
+            [BIN / "muster", "launch", "--workers", "2", "--job", job, "--set", f"model_dir={model_dir}", "--set", "timeouts.join=60"],
+            cwd=self.dir / "tmp", capture_output=True, text=True, timeout=120)
+        self.assertEqual(launched.returncode, 0, launched.stdout + launched.stderr)
+        want = recurrence(0.5, 0.1, x.astype(numpy.float32).astype(float), y.astype(float), 20)
+        got = losses(model_dir)
+        self.assertEqual(sorted(got), list(range(1, 21)))
+        for step, loss in got.items():
+            self.assertAlmostEqual(loss, want[step - 1], delta=1e-6)
+        self.assertIn("test", result(model_dir)["metrics"])
+        # The resolved job is a job file, wherever it lies.
+        resolved = json.loads((model_dir / "job.json").read_text())
+        self.assertEqual(resolved["folder"], str(folder))
+        self.assertEqual(set(resolved["digests"]), {"data.train.x", "data.train.y", "data.test.x", "data.test.y"})
+        again = self.train(1, model_dir / "job.json", ["restore=never"])
+        self.assertEqual(sorted(again), list(range(1, 21)))
+        for step, loss in again.items():
+            self.assertAlmostEqual(loss, got[step], delta=1e-6)
+
+    def test_shuffled_splits_of_one_file_are_the_same_on_any_number_of_members(self):
+        x, y = self.examples()
+        job = self.job_in(self.folder("host", x=x, y=y), {
+            "train": {**self.TRAIN, "fraction": [0, 0.7]}, "validation": {**self.TRAIN, "fraction": [0.7, 1]}},
+            epochs=20, program_args={"kernel_init": 0.5})
+        alone = self.train(1, job)
+        two = self.train(2, job)
+        in_order = self.train(1, job, ["data.train.shuffle=false"])
+        for step, loss in alone.items():
+            self.assertAlmostEqual(loss, two[step], delta=1e-6)
+        self.assertGreater(max(abs(loss - in_order[step]) for step, loss in alone.items()), 1e-3)
+
+    # ---- members whose files differ
+
+    def hosts_that_differ(self, **keys):
+        x, y = self.examples()
+        other = x.copy()
+        other[-1] += 1e-9
+        data = {"train": self.TRAIN, "validation": {**self.TRAIN, "take": 5}}
+        return (self.job_in(self.folder("a", x=x, y=y), data, **keys), self.job_in(self.folder("b", x=other, y=y), data, **keys))
+
+    def test_a_worker_with_another_file_is_refused_by_its_key(self):
+        here, there = self.hosts_that_differ()
+        for servers in 0, 1:
+            with self.subTest(servers=servers):
+                cluster = self.cluster(2, ps=servers)
+                processes = [self.start(cluster, "chief:0", here), self.start(cluster, "worker:0", here), self.start(cluster, "worker:1", there)]
+                processes += [self.start(cluster, f"ps:{i}", here) for i in range(servers)]
+                self.finish(processes, 60, CONFIGURATION)
+                sentence = "worker 1 has another file for 'data.train.x' than the chief: give all tasks the same files"
+                for process in processes[0], processes[2]:
+                    self.assertIn(sentence, process.output())
+
+    def test_an_evaluator_with_another_file_is_refused_by_its_key(self):
+        here, there = self.hosts_that_differ(epochs=5)
+        cluster = {**self.cluster(1), "evaluator": self.cluster(1)["worker"]}
+        model_dir = self.dir / "model"
+        evaluator = self.start(cluster, "evaluator:0", there)
+        members = [self.start(cluster, task, here, [f"model_dir={model_dir}"]) for task in ("chief:0", "worker:0")]
+        self.finish([evaluator], 60, CONFIGURATION)
+        self.finish(members, 60)
+        self.assertIn("has another file for 'data.train.x' than the chief", evaluator.output())
+
+    def test_the_same_files_in_other_folders_train(self):
+        x, y = self.examples()
+        jobs = [self.job_in(self.folder(name, x=x, y=y), {"train": self.TRAIN}, epochs=5) for name in ("a", "b")]
+        cluster = self.cluster(1)
+        processes = [self.start(cluster, task, job) for task, job in zip(("chief:0", "worker:0"), jobs)]
+        self.finish(processes, 60)
+
+    def test_parameter_servers_train_on_the_files(self):
+        x, y = self.examples()
+        job = self.job_in(self.folder("host", x=x, y=y), {"train": self.TRAIN}, epochs=5)
+        self.finish(self.start_all(self.cluster(2, ps=1), job), 60)
+
+    # ---- what is wrong
+
+    def test_bad_files_and_keys_are_named(self):
+        x, y = self.examples()
+        folder = self.folder("host", x=x, y=y, few=y[:3])
+        (folder / "cut.npy").write_bytes((folder / "x.npy").read_bytes()[:-5])
+        for split, code, words in [
+            ({**self.TRAIN, "x": "none.npy"}, DAMAGED, ["data.train.x: ", "none.npy' cannot be opened: No such file"]),
+            ({**self.TRAIN, "x": "cut.npy"}, DAMAGED, ["data.train.x: ", "cut.npy' is truncated", "104 bytes of data, and there are 99"]),
+            ({**self.TRAIN, "y": "few.npy"}, DAMAGED, ["'x.npy' has 13 examples and 'few.npy' has 3"]),
+            ({**self.TRAIN, "format": "npyy"}, CONFIGURATION, ["data.train.format is \"npyy\", did you mean \"npy\"?"]),
+            ({**self.TRAIN, "shufle": False}, CONFIGURATION, ["data.train.shufle", "did you mean \"shuffle\"?"]),
+            ({**self.TRAIN, "take": 14}, CONFIGURATION, ["data.train.take is 14, but there are 13 examples"]),
+        ]:
+            with self.subTest(split=split):
+                process = self.start(None, None, self.job_in(folder, {"train": split}))
+                self.finish([process], 30, code)
+                errors = [line for line in process.output().splitlines() if " E" in line[:16] or line.startswith("muster")]
+                self.assertEqual(len(errors), 1, process.output())
+                for word in words:
+                    self.assertIn(word, errors[0])
+
+    def test_a_worker_without_the_file_ends_the_job_with_the_reason(self):
+        x, y = self.examples()
+        data = {"train": self.TRAIN}
+        here, there = self.job_in(self.folder("a", x=x, y=y), data), self.job_in(self.folder("b", y=y), data)
+        cluster = self.cluster(1)
+        processes = [self.start(cluster, "chief:0", here), self.start(cluster, "worker:0", there)]
+        self.finish(processes, 60, DAMAGED)
+        for process in processes:
+            self.assertIn("x.npy' cannot be opened: No such file or directory", process.output())
+
+
+if __name__ == "__main__":
+    unittest.main()
