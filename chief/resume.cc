@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/logging.h"
+#include "common/data/job_data.h"
 
 namespace muster {
 namespace {
@@ -38,12 +39,19 @@ std::string DifferingKey(const Job& job, const TrainingState& state) {
 }
 
 absl::Status CheckSame(const Job& job, const TrainingState& state, const std::string& where) {
+  const Json now = JobToJson(job);
   const std::string key = DifferingKey(job, state);
-  if (key.empty()) return absl::OkStatus();
+  std::optional<data::TrainingDifference> other;
+  if (!key.empty()) {
+    other = {key, ValueOf(state.job, key), ValueOf(now, key)};
+  } else {
+    other = data::DifferenceInTraining(state.job, now);
+  }
+  if (!other) return absl::OkStatus();
   return ConfigurationError(fmt::format(
       "{} was trained with another {}: {} there, {} here; it can only go on with the same: put the "
       "old value back, or start anew with another model_dir or restore: never",
-      where, key, ValueOf(state.job, key), ValueOf(JobToJson(job), key)));
+      where, other->key, other->before, other->now));
 }
 
 std::string Position(const TrainingState& state) {

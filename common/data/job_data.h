@@ -58,6 +58,14 @@ absl::StatusOr<JobData> ParseJobData(const Json& data);
 // All files of all splits, by key, paths as the job has them.
 std::vector<std::pair<std::string, std::string>> FilesOf(const JobData& data);
 
+// Where two resolved jobs train on other examples, or in another order: the key and what each has
+// there. Files count by their digest where both jobs have it, else by their path. A run that began
+// with the one cannot go on with the other.
+struct TrainingDifference {
+  std::string key, before, now;
+};
+std::optional<TrainingDifference> DifferenceInTraining(const Json& before, const Json& now);
+
 // Where a split of job["data"] has "columns" and no "order", the order in which they stand.
 void NoteColumnOrder(OrderedJson* job);
 

@@ -68,6 +68,19 @@ class Data(ClusterTest):
             self.assertAlmostEqual(loss, two[step], delta=1e-6)
         self.assertGreater(max(abs(loss - in_order[step]) for step, loss in alone.items()), 1e-3)
 
+    def test_a_run_goes_on_only_with_the_examples_that_it_began_with(self):
+        x, y = self.examples()
+        folder, model_dir = self.folder("host", x=x, y=y), self.dir / "model"
+        job = self.job_in(folder, {"train": self.TRAIN}, epochs=50, max_steps=10, model_dir=str(model_dir))
+        self.finish([self.start(None, None, job)])
+        moved = folder.rename(self.dir / "moved") / "job.json"
+        self.finish([self.start(None, None, moved, ["max_steps=15"])])
+        self.assertEqual(sorted(losses(model_dir)), list(range(1, 16)))
+        numpy.save(moved.parent / "x.npy", x + 1)
+        process = self.start(None, None, moved, ["max_steps=20"])
+        self.finish([process], 30, CONFIGURATION)
+        self.assertRegex(process.output(), r"was trained with another data.train.x: 232 bytes, \w{16} there, 232 bytes, \w{16} here; it can only")
+
     # ---- members whose files differ
 
     def hosts_that_differ(self, **keys):

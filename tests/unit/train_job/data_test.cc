@@ -71,6 +71,45 @@ TEST(JobData, NamesItsFilesByKey) {
                           std::pair("data.test.columns.mask", "m.npy")));
 }
 
+// A run goes on with the examples that it began with, wherever they lie by now.
+TEST(DifferenceInTraining, IsOfExamplesAndTheirOrder) {
+  const auto job = [](const std::string& train, const std::string& digest = "") {
+    Json json = {{"data", {{"train", *ParseJson(train, "train")}}}, {"digests", Json::object()}};
+    if (!digest.empty()) json["digests"]["data.train.x"] = digest;
+    return json;
+  };
+  const auto key = [](const Json& before, const Json& now) {
+    const auto difference = data::DifferenceInTraining(before, now);
+    EXPECT_EQ(difference.has_value(), data::DifferenceInTraining(now, before).has_value());
+    return difference ? difference->key : "";
+  };
+  const std::string x = R"({"format": "npy", "x": "x.npy"})",
+                    z = R"({"format": "npy", "x": "z.npy"})";
+  EXPECT_EQ(key(Json::object(), job("\"program\"")), "");
+  EXPECT_EQ(key(Json::object(), job(x)), "data.train");
+  EXPECT_EQ(key(job(x), job(x)), "");
+  EXPECT_EQ(key(job(x), job(z)), "data.train.x");
+  EXPECT_EQ(key(job(x, "1 bytes, 0"), job(z, "1 bytes, 0")), "") << "moved";
+  EXPECT_EQ(key(job(x, "1 bytes, 0"), job(x, "1 bytes, 1")), "data.train.x");
+  for (const char* other : {R"({"format": "idx", "x": "x.npy"})",
+                            R"({"format": "npy", "x": "x.npy", "shuffle": false})",
+                            R"({"format": "npy", "x": "x.npy", "take": 5})",
+                            R"({"format": "npy", "x": "x.npy", "skip": 1})",
+                            R"({"format": "npy", "x": "x.npy", "fraction": [0, 0.5]})",
+                            R"({"format": "npy", "x": "x.npy", "y": "y.npy"})",
+                            R"({"format": "npy", "x": {"path": "x.npy", "scale": 2}})",
+                            R"({"format": "npy", "x": {"path": "x.npy", "dtype": "int64"}})"}) {
+    EXPECT_EQ(key(job(x), job(other)), "data.train") << other;
+  }
+  EXPECT_EQ(key(job(x), job(R"({"format": "npy", "x": {"path": "x.npy"}, "shuffle": true})")), "");
+  Json with_test = job(x);
+  with_test["data"]["test"] = *ParseJson(z, "test");
+  EXPECT_EQ(key(job(x), with_test), "") << "passes are made anew";
+  const auto difference = data::DifferenceInTraining(job(x, "1 bytes, 0"), job(x, "2 bytes, 1"));
+  EXPECT_EQ(difference->before, "1 bytes, 0");
+  EXPECT_EQ(difference->now, "2 bytes, 1");
+}
+
 struct Mistake {
   const char* data;
   const char* sentence;
