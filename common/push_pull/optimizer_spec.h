@@ -69,3 +69,8 @@ double InitialSlotValue(const RuleSpec& rule, const std::string& slot);
 std::string Describe(const OptimizerSpec& spec);
 
 }  // namespace muster
+// A gradient of zeros changes neither parameter nor slots, so that it is the same as none.
+bool ZeroGradientIsNone(const RuleSpec& rule);
+// Whether FTRL makes an update at this rate: it divides by it, in single precision.
+inline bool FtrlUpdates(double learning_rate) { return learning_rate >= 1e-30; }
+

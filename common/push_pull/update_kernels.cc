@@ -202,6 +202,7 @@ MUSTER_KERNEL_INLINE void Run(const RmsPropSpec& spec, const Update<Where>& u) {
 }
 template <typename Where>
 MUSTER_KERNEL_INLINE void Run(const FtrlSpec& spec, const Update<Where>& u) {
+  if (!FtrlUpdates(u.rate)) return;
   Loop<2>(Ftrl(spec, u.rate, u.step), u.where);
 }
 
@@ -255,6 +256,13 @@ void ApplyUpdate(const RuleSpec& rule, double learning_rate, int64_t step,
                  const UpdateRange& range) {
   static const UpdateKernel best = AvailableKernels().back();
   best(rule, learning_rate, step, range);
+}
+
+void ApplyDifference(double weight, std::span<float> parameter, std::span<const float> difference) {
+  const auto w = static_cast<float>(weight);
+  const float keep = std::max(0.f, 1 - w);
+  for (size_t i = 0; i < parameter.size(); ++i)
+    parameter[i] = std::max(parameter[i] - w * difference[i], keep * parameter[i]);
 }
 
 void ApplyRowUpdates(const RuleSpec& rule, double learning_rate, int64_t step,

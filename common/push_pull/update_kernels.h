@@ -30,6 +30,10 @@ std::vector<std::string> ShapedSlots(const RuleSpec& rule);
 void ApplyUpdate(const RuleSpec& rule, double learning_rate, int64_t step,
                  const UpdateRange& range);
 
+// Takes weight x difference away, but no more than the weight's part of what is there: numbers that
+// are not negative stay so. `weight` in [0, 1].
+void ApplyDifference(double weight, std::span<float> parameter, std::span<const float> difference);
+
 // One update of many short rows, each [parameter, slots...] one after the other in memory;
 // gradients lie row after row. All share `step`: rows of one table that were made later begin in
 // the middle, as TensorFlow's sparse optimizers have it.

@@ -131,6 +131,7 @@ class Ftrl : public UpdateRule {
  public:
   explicit Ftrl(const FtrlSpec& spec) : spec_(spec) {}
   void Apply(UpdateLists& lists, double learning_rate) const override {
+    if (!FtrlUpdates(learning_rate)) return;
     for (size_t i = 0; i < lists.parameters.size(); ++i)
       ApplyOne(lists.parameters[i], lists.gradients[i], lists.slots[0][i], lists.slots[1][i],
                learning_rate);

@@ -100,6 +100,37 @@ TEST_P(UpdateKernels, PartsAddUpToTheWhole) {
   EXPECT_EQ(whole.bytes, parts.bytes);
 }
 
+// A warm-up begins at 0, by which FTRL divides.
+TEST(Ftrl, LeavesRangesAndRowsAloneWhereTheRateIsZero) {
+  const RuleSpec spec = ParseOptimizer(Json("ftrl"))->rule;
+  const size_t size = 37;
+  for (const double rate : {0.0, 1e-300, 1e-40}) {
+    for (const UpdateKernel kernel : AvailableKernels()) {
+      Memory memory(spec, size, 3);
+      const auto before = memory.bytes;
+      const std::vector<float> gradient = Gradient(size, 1);
+      kernel(spec, rate, 1, memory.Range(gradient, 0, size));
+      EXPECT_EQ(memory.bytes, before);
+    }
+    std::vector<float> row = {2, 0.1f, 0};  // parameter, accumulator, linear
+    float* const rows[] = {row.data()};
+    const float gradient = 5;
+    ApplyRowUpdates(spec, rate, 1, {rows, &gradient, 1});
+    EXPECT_EQ(row, (std::vector<float>{2, 0.1f, 0}));
+  }
+}
+
+TEST(ApplyDifference, TakesItsWeightAndNeverMoreThanThatOfWhatIsThere) {
+  std::vector<float> values = {1, 1, 0, 0.01f, 8};
+  const std::vector<float> difference = {0.5f, -2, -4, 1, 0};
+  ApplyDifference(0.25, values, difference);
+  EXPECT_FLOAT_EQ(values[0], 0.875f);
+  EXPECT_FLOAT_EQ(values[1], 1.5f);
+  EXPECT_FLOAT_EQ(values[2], 1);
+  EXPECT_FLOAT_EQ(values[3], 0.0075f);
+  EXPECT_FLOAT_EQ(values[4], 8);
+}
+
 INSTANTIATE_TEST_SUITE_P(Rules, UpdateKernels, ::testing::Range(size_t{0}, Cases().size()),
                          [](const auto& info) { return Cases()[info.param].name; });
 
