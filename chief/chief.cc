@@ -374,6 +374,7 @@ void Chief::OnStart(const StartReport& report) {
   for (const auto& [name, count] : report.parameter_counts)
     models.push_back(fmt::format("{} {}", name, FormatGrouped(count)));
   LogInfo("examples: {}; parameters: {}", fmt::join(splits, ", "), fmt::join(models, ", "));
+  for (const std::string& line : report.groups) LogInfo("{}", line);
   const bool apart = director_ != nullptr && report.world_size > 1 &&
                      ParseParameterServer(options_.job.parameter_server)->max_staleness != 0;
   LogInfo("global batch {} on {} replica{} in {} process{}, {} steps an epoch{}",

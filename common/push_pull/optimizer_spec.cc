@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <fnmatch.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace muster {
@@ -134,6 +136,85 @@ std::string Text(const RuleSpec& rule) {
       rule);
 }
 
+// ---- Groups
+
+const char* const kGroupKeys[] = {"parameters", "learning_rate_scale"};
+const char* const kOptimizerKeys[] = {"name", "clipvalue", "clipnorm", "global_clipnorm"};
+
+// The optimizer's keys, and a group's own instead of them.
+Json WithChanges(Json optimizer, const Json& group) {
+  optimizer.erase("groups");
+  for (const auto& [key, value] : group.items()) {
+    const bool own =
+        std::find(std::begin(kGroupKeys), std::end(kGroupKeys), key) != std::end(kGroupKeys);
+    if (!own && !value.is_null()) optimizer[key] = value;
+  }
+  return optimizer;
+}
+
+std::vector<std::string> ReadGlobs(JsonObject& reader) {
+  Json given;
+  reader.Read("parameters", &given);
+  std::vector<std::string> globs;
+  if (given.is_string()) {
+    globs = {given.get<std::string>()};
+  } else {
+    reader.Read("parameters", &globs);
+  }
+  const bool empty = globs.empty() || std::any_of(globs.begin(), globs.end(),
+                                                  [](const auto& glob) { return glob.empty(); });
+  if (empty)
+    reader.Fail("parameters",
+                "must be a pattern of parameters' names such as \"*.bias\", or a list of them");
+  return globs;
+}
+
+absl::StatusOr<OptimizerGroup> ReadGroup(const Json& optimizer, const Json& json, size_t index,
+                                         const RuleSpec& rule) {
+  const std::string place = fmt::format("optimizer.groups[{}]", index);
+  JsonObject reader(json, place);
+  OptimizerGroup group;
+  if (json.is_object()) {
+    group.parameters = ReadGlobs(reader);
+    ReadFactor(reader, "learning_rate_scale", &group.learning_rate_scale);
+    for (const char* key : kOptimizerKeys)
+      if (reader.Has(key)) reader.Fail(key, "belongs to the whole optimizer, not to a group");
+    if (reader.Has("groups")) reader.Fail("groups", "is inside of a group: groups have none");
+    if (reader.Has("learning_rate"))
+      reader.Fail("learning_rate",
+                  "is not a key of a group: set \"learning_rate_scale\", a factor of the "
+                  "optimizer's rate");
+    for (const auto& [key, value] : json.items())
+      if (key != "parameters" && !value.is_null())
+        group.text += fmt::format("{}{}={}", group.text.empty() ? "" : ", ", key, value.dump());
+    Json skipped;
+    for (const auto& [key, value] : json.items()) reader.Read(key, &skipped);  // or below
+  }
+  MUSTER_RETURN_IF_ERROR(reader.Finish());
+  // The keys that the rule has, with the group's place for those that it changes.
+  Json merged = WithChanges(optimizer, json);
+  for (const char* key : kOptimizerKeys) merged.erase(key);
+  JsonObject changed(merged, place);
+  group.rule = ReadRule(optimizer.at("name").get<std::string>(), changed);
+  Json skipped;
+  for (const char* key : kGroupKeys) changed.Read(key, &skipped);  // to be suggested
+  MUSTER_RETURN_IF_ERROR(changed.Finish());
+  if (SlotNames(group.rule) != SlotNames(rule))
+    return ConfigurationError(fmt::format(
+        "{} would need other slots ({}) than its optimizer ({}): momentum, amsgrad and centered "
+        "are on or off for a whole optimizer",
+        place, fmt::join(SlotNames(group.rule), ", "), fmt::join(SlotNames(rule), ", ")));
+  return group;
+}
+
+bool Matches(const OptimizerGroup& group, const std::vector<std::string>& names) {
+  return std::any_of(group.parameters.begin(), group.parameters.end(), [&](const auto& glob) {
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return fnmatch(glob.c_str(), name.c_str(), 0) == 0;
+    });
+  });
+}
+
 }  // namespace
 
 const std::vector<std::string>& OptimizerNames() {
@@ -146,15 +227,49 @@ absl::StatusOr<OptimizerSpec> ParseOptimizer(const Json& json) {
   const Json object = WithName(json);
   JsonObject reader(object, "optimizer");
   std::string name;
+  Json groups;
   reader.Read("name", &name);
   OptimizerSpec spec;
   spec.rule = ReadRule(name, reader);
   if (reader.Has("learning_rate")) {
     reader.Fail("learning_rate", "is not a key of an optimizer: set the job's \"learning_rate\"");
   }
+  for (const char* key : {"parameters", "learning_rate_scale"})
+    if (reader.Has(key)) reader.Fail(key, "is a key of a group: put it into \"groups\"");
   spec.clip = ReadClip(reader);
+  reader.Read("groups", &groups);
+  if (!groups.is_null() && !groups.is_array())
+    reader.Fail("groups", fmt::format("must be a list of objects, is {}", groups.dump()));
   MUSTER_RETURN_IF_ERROR(reader.Finish());
+  for (size_t i = 0; i < groups.size(); ++i) {
+    MUSTER_ASSIGN_OR_RETURN(OptimizerGroup group, ReadGroup(object, groups[i], i, spec.rule));
+    spec.groups.push_back(std::move(group));
+  }
   return spec;
+}
+
+Json OptimizerOfGroup(const Json& json, int group) {
+  Json object = WithName(json);
+  if (group > 0) object = WithChanges(object, object.at("groups").at(group - 1));
+  object.erase("groups");
+  return object;
+}
+
+std::vector<int> AssignGroups(const OptimizerSpec& spec,
+                              const std::vector<std::vector<std::string>>& names,
+                              std::vector<int>* matches) {
+  matches->resize(spec.groups.size());
+  std::vector<int> assigned;
+  for (const std::vector<std::string>& of_parameter : names) {
+    int own = 0;
+    for (size_t g = spec.groups.size(); g > 0; --g) {
+      if (!Matches(spec.groups[g - 1], of_parameter)) continue;
+      ++(*matches)[g - 1];
+      own = static_cast<int>(g);
+    }
+    assigned.push_back(own);
+  }
+  return assigned;
 }
 
 double DefaultLearningRate(const Json& json) {
@@ -191,6 +306,14 @@ double InitialSlotValue(const RuleSpec& rule, const std::string& slot) {
   if (const auto* ftrl = std::get_if<FtrlSpec>(&rule); ftrl != nullptr && slot == "accumulator")
     return ftrl->initial_accumulator_value;
   return 0;
+}
+
+bool ZeroGradientIsNone(const RuleSpec& rule) {
+  if (const auto* sgd = std::get_if<SgdSpec>(&rule))
+    return sgd->momentum == 0 && sgd->weight_decay == 0;
+  if (const auto* adagrad = std::get_if<AdagradSpec>(&rule))
+    return adagrad->weight_decay == 0 && adagrad->epsilon > 0;
+  return false;
 }
 
 std::string Describe(const OptimizerSpec& spec) {

@@ -124,11 +124,13 @@ class CentralOptimizer : public Optimizer {
 }  // namespace
 
 absl::StatusOr<std::vector<std::unique_ptr<Optimizer>>> MakeCentralOptimizers(
-    const Json& spec, const std::vector<Tensors>& parameters, Duration timeout) {
+    const Json& spec, const std::vector<Tensors>& parameters, Duration timeout,
+    std::vector<int> groups) {
   Tensors central;
   for (const at::Tensor& parameter : parameters.front())
     central.push_back(parameter.is_cpu() ? parameter : OnCpu(parameter));
-  MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> rule, MakeOptimizer(spec, std::move(central)));
+  MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> rule,
+                          MakeOptimizer(spec, std::move(central), std::move(groups)));
   const auto variables = std::make_shared<Variables>(std::move(rule), parameters.size(), timeout);
   std::vector<std::unique_ptr<Optimizer>> optimizers;
   for (size_t r = 0; r < parameters.size(); ++r)

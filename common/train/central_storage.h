@@ -14,9 +14,11 @@ namespace muster {
 
 // One optimizer for each replica, in their order: the first one applies the update, the others wait
 // for it, `timeout` at most, and all take the new parameters. To be used by their replicas' threads
-// side by side; all replicas make the same updates. `parameters` are the replicas', by replica. A
-// first replica on the CPU computes with the variables themselves.
+// side by side; all replicas make the same updates. `parameters` are the replicas', by replica, and
+// `groups` as MakeOptimizer has them. A first replica on the CPU computes with the variables
+// themselves.
 absl::StatusOr<std::vector<std::unique_ptr<Optimizer>>> MakeCentralOptimizers(
-    const Json& spec, const std::vector<std::vector<at::Tensor>>& parameters, Duration timeout);
+    const Json& spec, const std::vector<std::vector<at::Tensor>>& parameters, Duration timeout,
+    std::vector<int> groups = {});
 
 }  // namespace muster

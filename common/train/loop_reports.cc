@@ -1,6 +1,7 @@
 // What rank 0's first replica tells observers.
 #include "common/train/evaluation.h"
 #include "common/train/loop.h"
+#include "common/train/parameter_groups.h"
 
 namespace muster {
 
@@ -46,6 +47,7 @@ void LoopImpl::ReportStart() {
     }
     report.parameter_counts.emplace_back(model.name, count);
   }
+  report.groups = DescribeGroups(*replica_);
   for (Observer* observer : context_.observers) observer->OnStart(report);
 }
 

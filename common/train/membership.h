@@ -105,6 +105,7 @@ struct StartReport {
   std::vector<std::pair<std::string, int64_t>> split_sizes;       // "train" -> examples
   std::vector<std::pair<std::string, int64_t>> parameter_counts;  // model -> parameters
   std::vector<ParameterReport> parameters;                        // of all models, in their order
+  std::vector<std::string> groups;                                // of optimizers: DescribeGroups
 };
 
 // Of rank 0's first replica.

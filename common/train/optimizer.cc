@@ -24,18 +24,20 @@ bool SameLayout(const at::Tensor& a, const at::Tensor& b) {
 
 class RuleOptimizer : public Optimizer {
  public:
-  RuleOptimizer(const OptimizerSpec& spec, Tensors parameters)
+  RuleOptimizer(const OptimizerSpec& spec, Tensors parameters, const std::vector<int>& groups)
       : spec_(spec),
-        rule_(MakeUpdateRule(spec.rule)),
         parameters_(std::move(parameters)),
         slot_names_(SlotNames(spec.rule)),
         slots_(slot_names_.size()) {
     const at::NoGradGuard no_grad;
+    for (size_t g = 0; g <= spec.groups.size(); ++g)
+      rules_.push_back(MakeUpdateRule(spec.rule_of(static_cast<int>(g))));
     for (size_t i = 0; i < parameters_.size(); ++i) {
+      const int group = groups.empty() ? 0 : groups[i];
       for (size_t s = 0; s < slots_.size(); ++s) {
-        slots_[s].push_back(InitialSlot(spec.rule, slot_names_[s], parameters_[i]));
+        slots_[s].push_back(InitialSlot(spec.rule_of(group), slot_names_[s], parameters_[i]));
       }
-      GroupOf(parameters_[i]).push_back(i);
+      CallOf(parameters_[i], group).members.push_back(i);
     }
   }
 
@@ -44,13 +46,14 @@ class RuleOptimizer : public Optimizer {
     TORCH_CHECK(gradients.size() == parameters_.size(), "an optimizer of ", parameters_.size(),
                 " parameters got ", gradients.size(), " gradients");
     ClipGradients(gradients, spec_.clip);
-    for (const std::vector<size_t>& group : groups_) {
+    for (const Call& call : calls_) {
       UpdateLists lists;
       lists.slots.resize(slots_.size());
-      for (const size_t i : group) {
+      for (const size_t i : call.members) {
         if (gradients[i].defined()) Append(i, gradients[i], &lists);
       }
-      if (!lists.parameters.empty()) rule_->Apply(lists, learning_rate);
+      if (!lists.parameters.empty())
+        rules_[call.group]->Apply(lists, learning_rate * spec_.scale_of(call.group));
     }
   }
 
@@ -60,14 +63,20 @@ class RuleOptimizer : public Optimizer {
   std::string Describe() const override { return muster::Describe(spec_); }
 
  private:
-  std::vector<size_t>& GroupOf(const at::Tensor& parameter) {
-    for (std::vector<size_t>& group : groups_) {
-      const at::Tensor& first = parameters_[group.front()];
-      if (first.device() == parameter.device() && first.scalar_type() == parameter.scalar_type()) {
-        return group;
+  // What one call of a rule updates: parameters of one group, device and dtype.
+  struct Call {
+    int group = 0;
+    std::vector<size_t> members;
+  };
+  Call& CallOf(const at::Tensor& parameter, int group) {
+    for (Call& call : calls_) {
+      const at::Tensor& first = parameters_[call.members.front()];
+      if (call.group == group && first.device() == parameter.device() &&
+          first.scalar_type() == parameter.scalar_type()) {
+        return call;
       }
     }
-    return groups_.emplace_back();
+    return calls_.emplace_back(Call{group, {}});
   }
 
   void Append(size_t i, const at::Tensor& gradient, UpdateLists* lists) const {
@@ -83,11 +92,11 @@ class RuleOptimizer : public Optimizer {
   }
 
   const OptimizerSpec spec_;
-  const std::unique_ptr<UpdateRule> rule_;
+  std::vector<std::unique_ptr<UpdateRule>> rules_;  // by group
   const Tensors parameters_;
   const std::vector<std::string> slot_names_;
-  std::vector<Tensors> slots_;               // by slot, then by parameter
-  std::vector<std::vector<size_t>> groups_;  // parameters of one device and dtype
+  std::vector<Tensors> slots_;  // by slot, then by parameter
+  std::vector<Call> calls_;
 };
 
 absl::Status CheckParameters(const Tensors& parameters) {
@@ -109,10 +118,13 @@ absl::Status CheckParameters(const Tensors& parameters) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const Json& json, Tensors parameters) {
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const Json& json, Tensors parameters,
+                                                         std::vector<int> groups) {
   MUSTER_ASSIGN_OR_RETURN(OptimizerSpec spec, ParseOptimizer(json));
   MUSTER_RETURN_IF_ERROR(CheckParameters(parameters));
-  return std::make_unique<RuleOptimizer>(spec, std::move(parameters));
+  TORCH_CHECK(groups.empty() || groups.size() == parameters.size(), groups.size(),
+              " groups were given for ", parameters.size(), " parameters");
+  return std::make_unique<RuleOptimizer>(spec, std::move(parameters), groups);
 }
 
 }  // namespace muster

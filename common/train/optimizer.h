@@ -17,7 +17,8 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   // One update, in place. gradients[i] belongs to parameter i; an undefined one leaves that
-  // parameter and its slots alone. Gradients may be overwritten. Clipping comes first.
+  // parameter and its slots alone. Gradients may be overwritten. Clipping comes first, over all
+  // groups together.
   virtual void Update(const std::vector<at::Tensor>& gradients, double learning_rate) = 0;
   // Before the first update of a generation: the parameters may have been set from outside.
   virtual void Begin() {}
@@ -33,9 +34,11 @@ class Optimizer {
   virtual std::string Describe() const = 0;  // "adam(beta1=0.9, beta2=0.999, epsilon=1e-07)"
 };
 
-// As ParseOptimizer says.
+// As ParseOptimizer says. `groups`, by parameter: the number of its group in the spec
+// (AssignGroups); empty: all are in none.
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const Json& spec,
-                                                         std::vector<at::Tensor> parameters);
+                                                         std::vector<at::Tensor> parameters,
+                                                         std::vector<int> groups = {});
 
 // Scales the gradients in place as the options say. The result does not depend on the number of
 // threads, so that replicas with different ones stay equal.

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "common/base/hash.h"
+#include "common/train/parameter_groups.h"
 #include "common/train/step.h"
 
 namespace muster {
@@ -94,28 +95,21 @@ class BuilderImpl {
     CheckName("optimizer", name);
     NamedOptimizer optimizer;
     optimizer.name = name;
-    std::vector<at::Tensor> parameters;
     for (const std::string& model_name : models) {
       const auto model = std::find_if(replica->models_.begin(), replica->models_.end(),
                                       [&](const NamedModel& m) { return m.name == model_name; });
       if (model == replica->models_.end())
         Fail(fmt::format("optimizer \"{}\" names a model \"{}\" that was not declared before it",
                          name, model_name));
-      for (const auto& [parameter_name, parameter] : model->parameters) {
-        if (!parameter.requires_grad()) continue;
-        parameters.push_back(parameter);
-        optimizer.parameter_names.push_back(model_name + "." + parameter_name);
-      }
+      AddParameters(*model, &optimizer);
     }
-    if (parameters.empty())
+    if (optimizer.parameters.empty())
       Fail(fmt::format("optimizer \"{}\" has no parameter that requires a gradient", name));
-    spec = Choose(job.optimizer, name, spec);
+    const Json of_program = spec;
+    spec = WithProgramGroups(Choose(job.optimizer, name, spec), of_program);
     optimizer.learning_rate = Choose(job.learning_rate, name, learning_rate);
     if (optimizer.learning_rate.is_null()) optimizer.learning_rate = DefaultLearningRate(spec);
     optimizer.spec = spec;
-    auto rule = MakeOptimizer(spec, std::move(parameters));
-    if (!rule.ok()) throw StatusError(rule.status());
-    optimizer.rule = *std::move(rule);
     replica->optimizers_.push_back(std::move(optimizer));
     return {static_cast<int>(replica->optimizers_.size()) - 1};
   }
@@ -141,11 +135,12 @@ class BuilderImpl {
     auto spec = ParseOptimizer(table.optimizer);
     if (!spec.ok()) throw StatusError(spec.status());
     const ClipOptions& clip = spec->clip;
-    if (clip.clipvalue > 0 || clip.clipnorm > 0 || clip.global_clipnorm > 0) {
+    const bool clips = clip.clipvalue > 0 || clip.clipnorm > 0 || clip.global_clipnorm > 0;
+    if (clips || !spec->groups.empty()) {
       throw StatusError(ConfigurationError(fmt::format(
-          "the optimizer of embedding \"{}\" clips gradients, which tables cannot do: give it an "
-          "optimizer of its own, by its name",
-          name)));
+          "the optimizer of embedding \"{}\" {}, which tables cannot do: give it an optimizer of "
+          "its own, by its name",
+          name, clips ? "clips gradients" : "has groups of parameters")));
     }
     table.options.width = options.width;
     table.options.initializer = *initializer;
@@ -263,6 +258,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
           key, item.key(), nearest.empty() ? "" : fmt::format(", did you mean \"{}\"", nearest)));
     }
   }
+  MUSTER_RETURN_IF_ERROR(MakeRules(replica.get()));
   replica->AddHooks();
   std::vector<EmbeddingTable::Options> tables;
   for (const NamedEmbedding& table : replica->embeddings_) tables.push_back(table.options);

@@ -32,9 +32,12 @@ struct NamedModel {
 
 struct NamedOptimizer {
   std::string name;
+  std::vector<at::Tensor> parameters;  // until there is the rule, which then has them
   std::unique_ptr<Optimizer> rule;
-  std::vector<std::string> parameter_names;  // "<model>.<parameter>"
-  Json spec;                                 // as ParseOptimizer reads it
+  std::vector<std::string> parameter_names;       // "<model>.<parameter>", each tensor once
+  std::vector<std::vector<std::string>> aliases;  // all names of each, that one first
+  std::vector<int> groups;                        // by parameter: of AssignGroups
+  Json spec;                                      // as ParseOptimizer reads it
   Json learning_rate;
   std::unique_ptr<Schedule> schedule;       // once the length of an epoch is known
   std::unique_ptr<GradientSink> gradients;  // of one generation

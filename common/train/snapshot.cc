@@ -16,6 +16,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "common/train/embedding_state.h"
+#include "common/train/tied_slots.h"
 
 namespace muster {
 namespace {
@@ -373,8 +374,10 @@ absl::Status RestoreModels(const checkpoint::Snapshot& snapshot, Replica* replic
   return CopyIn(snapshot.model, model);
 }
 
-absl::Status RestoreReplica(const checkpoint::Snapshot& snapshot, const Job& job, Replica* replica,
+absl::Status RestoreReplica(const checkpoint::Snapshot& read, const Job& job, Replica* replica,
                             LoopState* state) {
+  checkpoint::Snapshot snapshot = read;
+  snapshot.optimizer = UntieSlots(read.optimizer, *replica);
   const checkpoint::TrainingState& saved = snapshot.state;
   const NamedTensors model = ModelTensors(*replica), optimizer = OptimizerTensors(*replica);
   MUSTER_ASSIGN_OR_RETURN(const TableRestore tables,

@@ -82,9 +82,10 @@ absl::Status Trainer::CentralizeVariables() {
     std::vector<std::vector<at::Tensor>> parameters;
     for (const auto& replica : replicas_)
       parameters.push_back(replica->optimizers()[o].rule->parameters());
+    const NamedOptimizer& first = replicas_[0]->optimizers()[o];
     MUSTER_ASSIGN_OR_RETURN(auto central,
-                            MakeCentralOptimizers(replicas_[0]->optimizers()[o].spec, parameters,
-                                                  options_.job.timeouts.collective));
+                            MakeCentralOptimizers(first.spec, parameters,
+                                                  options_.job.timeouts.collective, first.groups));
     for (size_t r = 0; r < replicas_.size(); ++r)
       replicas_[r]->optimizers()[o].rule = std::move(central[r]);
   }

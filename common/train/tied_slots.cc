@@ -1,0 +1,97 @@
+#include "common/train/tied_slots.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace muster {
+namespace {
+
+using checkpoint::DType;
+using checkpoint::Tensor;
+using checkpoint::TensorSet;
+
+constexpr const char* kStep = "step";
+
+// Whether training has changed the slot. One of another type than float32 counts as changed.
+bool Changed(const Tensor& tensor, float initial) {
+  if (tensor.dtype != DType::kFloat32) return true;
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    float value;
+    std::memcpy(&value, tensor.data + i * sizeof value, sizeof value);
+    if (value != initial) return true;
+  }
+  return false;
+}
+
+// A set of slots under one name.
+struct Set {
+  std::map<std::string, size_t> places;  // by slot, in the TensorSet
+  bool changed = false;
+  float steps = 0;
+};
+
+Set FindSet(const std::map<std::string_view, size_t>& there, const TensorSet& slots,
+            const std::string& prefix, const NamedOptimizer& optimizer, const RuleSpec& rule) {
+  Set set;
+  for (const std::string& slot : optimizer.rule->slot_names()) {
+    const auto found = there.find(fmt::format("{}.{}", prefix, slot));
+    if (found == there.end()) continue;
+    set.places[slot] = found->second;
+    const Tensor& tensor = slots.tensors[found->second];
+    // Servers' checkpoints counted the steps under all names.
+    if (slot != kStep)
+      set.changed |= Changed(tensor, static_cast<float>(InitialSlotValue(rule, slot)));
+    else if (tensor.dtype == DType::kFloat32 && tensor.elements() == 1)
+      std::memcpy(&set.steps, tensor.data, sizeof set.steps);
+  }
+  return set;
+}
+
+// The one that was up to date: changed and, where several are, with the most steps; the last of
+// those, which synchronous training kept.
+size_t Live(const std::vector<Set>& sets) {
+  size_t live = 0;
+  for (size_t i = 1; i < sets.size(); ++i) {
+    const auto rank = [&](size_t s) { return std::pair(sets[s].changed, sets[s].steps); };
+    if (sets[i].changed && rank(i) >= rank(live)) live = i;
+  }
+  return live;
+}
+
+}  // namespace
+
+TensorSet UntieSlots(const TensorSet& slots, const Replica& replica) {
+  std::map<std::string_view, size_t> there;
+  for (size_t i = 0; i < slots.tensors.size(); ++i) there[slots.tensors[i].name] = i;
+  TensorSet untied = slots;
+  std::vector<bool> dropped(slots.tensors.size());
+  const size_t skip = replica.models().size() == 1 ? replica.models()[0].name.size() + 1 : 0;
+  for (const NamedOptimizer& optimizer : replica.optimizers()) {
+    const auto spec = ParseOptimizer(optimizer.spec);
+    for (size_t p = 0; spec.ok() && p < optimizer.aliases.size(); ++p) {
+      if (optimizer.aliases[p].size() == 1) continue;
+      std::vector<Set> sets;
+      for (const std::string& name : optimizer.aliases[p])
+        sets.push_back(FindSet(there, slots, optimizer.name + "." + name.substr(skip), optimizer,
+                               spec->rule_of(optimizer.groups[p])));
+      const Set& live = sets[Live(sets)];
+      for (const auto& [slot, place] : sets.front().places) {
+        const auto own = live.places.find(slot);
+        if (own == live.places.end()) continue;
+        untied.tensors[place] = slots.tensors[own->second];
+        untied.tensors[place].name = slots.tensors[place].name;
+      }
+      for (size_t s = 1; s < sets.size(); ++s)
+        for (const auto& [slot, place] : sets[s].places) dropped[place] = true;
+    }
+  }
+  for (size_t i = dropped.size(); i > 0; --i)
+    if (dropped[i - 1]) untied.tensors.erase(untied.tensors.begin() + static_cast<int64_t>(i) - 1);
+  return untied;
+}
+
+}  // namespace muster
