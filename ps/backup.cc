@@ -174,6 +174,8 @@ absl::StatusOr<bool> BackupShardImpl::Update(const ReplicaFrame& frame,
                    (payload.size() - sizeof head) / sizeof(float)};
   push.share = static_cast<int>(head.share);
   push.shares = static_cast<int>(head.shares);
+  push.none = (head.flags & 1) != 0;
+  push.floor = (head.flags & 2) != 0;
 
   const int chunk = static_cast<int>(frame.chunk);
   Lane& lane = lanes_[chunk];

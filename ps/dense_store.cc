@@ -82,8 +82,8 @@ class DenseStoreImpl final : public DenseStore {
     return options_.rules[options_.chunks[chunk].optimizer];
   }
   void Put(int chunk, ChunkState state, std::unique_ptr<EmbeddingTable> rows);
-  void Update(int chunk, Held& held, double learning_rate, std::span<const float> gradient)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
+  void Update(int chunk, Held& held, double learning_rate, std::span<const float> gradient,
+              bool floor = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
   Pushed PushLocked(int chunk, Held& held, const Push& push) ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
   absl::StatusOr<Pushed> ShareLocked(int chunk, Held& held, const Push& push)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
@@ -144,7 +144,10 @@ absl::Status DenseStoreImpl::CheckPlace(int chunk, std::span<const uint64_t> key
 }
 
 absl::Status DenseStoreImpl::CheckPush(int chunk, const Push& push) const {
-  MUSTER_RETURN_IF_ERROR(CheckGradient(chunk, push.gradient));
+  if (push.none && (push.shares == 0 || HasRows(chunk) || !push.gradient.empty()))
+    return ConfigurationError(
+        fmt::format("chunk {}: a push without a gradient is no share of a step", chunk));
+  if (!push.none) MUSTER_RETURN_IF_ERROR(CheckGradient(chunk, push.gradient));
   if (!std::isfinite(push.learning_rate) || push.learning_rate < 0)
     return ConfigurationError(
         fmt::format("chunk {}: {} is no learning rate", chunk, push.learning_rate));
@@ -213,7 +216,7 @@ absl::Status DenseStoreImpl::Restore(int chunk, ChunkState state) {
     return ConfigurationError(
         fmt::format("chunk {} has {} slots, not {}", chunk, slots, state.slots.size()));
   for (const auto& [share, gradient] : state.next.gradients)
-    MUSTER_RETURN_IF_ERROR(CheckGradient(chunk, gradient));
+    if (!gradient.empty() || HasRows(chunk)) MUSTER_RETURN_IF_ERROR(CheckGradient(chunk, gradient));
   std::unique_ptr<EmbeddingTable> rows;
   if (HasRows(chunk)) {
     MUSTER_ASSIGN_OR_RETURN(rows, MakeRows(chunk, state));
@@ -284,7 +287,7 @@ absl::Status DenseStoreImpl::CheckWorker(const PushKey& key) const {
 }
 
 void DenseStoreImpl::Update(int chunk, Held& held, double learning_rate,
-                            std::span<const float> gradient) {
+                            std::span<const float> gradient, bool floor) {
   ChunkState& state = held.state;
   if (held.rows != nullptr) {
     const PackedRows packed = *UnpackRows(gradient, TableOf(chunk).width);  // was checked
@@ -295,7 +298,12 @@ void DenseStoreImpl::Update(int chunk, Held& held, double learning_rate,
   }
   UpdateRange range{state.parameters, gradient};
   for (size_t s = 0; s < state.slots.size(); ++s) range.slots[s] = state.slots[s].data();
-  ApplyUpdate(RuleOf(chunk), learning_rate, ++state.updates, range);
+  ++state.updates;
+  if (floor) {
+    ApplyDifference(learning_rate, range.parameter, gradient);
+  } else {
+    ApplyUpdate(RuleOf(chunk), learning_rate, state.updates, range);
+  }
   ++held.applied;
 }
 
@@ -306,7 +314,7 @@ Pushed DenseStoreImpl::PushLocked(int chunk, Held& held, const Push& push) {
   pushed.staleness = std::max<int64_t>(0, state.updates - push.pulled);
   pushed.applied = last.incarnation != push.key.incarnation || push.key.sequence > last.sequence;
   if (pushed.applied) {
-    Update(chunk, held, push.learning_rate, push.gradient);
+    Update(chunk, held, push.learning_rate, push.gradient, push.floor);
     last = {push.key.incarnation, push.key.sequence};
   }
   pushed.updates = state.updates;
@@ -341,7 +349,9 @@ absl::StatusOr<Pushed> DenseStoreImpl::ShareLocked(int chunk, Held& held, const 
   if (push.share == 0) next.learning_rate = push.learning_rate;
   pushed.applied = true;
   if (static_cast<int>(next.gradients.size()) < next.shares) return pushed;
-  Update(chunk, held, next.learning_rate, SumShares(chunk, next));
+  const bool any = std::any_of(next.gradients.begin(), next.gradients.end(),
+                               [](const auto& share) { return !share.second.empty(); });
+  if (any || HasRows(chunk)) Update(chunk, held, next.learning_rate, SumShares(chunk, next));
   state.step = step;
   next = {};
   pushed.updates = state.updates;
@@ -358,9 +368,14 @@ std::vector<float> DenseStoreImpl::SumShares(int chunk, const ChunkState::Shares
     }
     return PackRows(sums.keys(), sums.sums());
   }
-  std::vector<float> sum = shares.gradients.begin()->second;
-  for (auto more = std::next(shares.gradients.begin()); more != shares.gradients.end(); ++more)
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] += more->second[i];
+  std::vector<float> sum;
+  for (const auto& [share, gradient] : shares.gradients) {
+    if (sum.empty()) {
+      sum = gradient;
+      continue;
+    }
+    for (size_t i = 0; i < gradient.size(); ++i) sum[i] += gradient[i];
+  }
   return sum;
 }
 
@@ -388,7 +403,7 @@ absl::StatusOr<Pushed> DenseStoreImpl::Replay(int chunk, const Push& push, int64
   if (number != state.updates + 1)
     return absl::FailedPreconditionError(fmt::format(
         "chunk {}: update {} came, where {} is the next", chunk, number, state.updates + 1));
-  Update(chunk, held, push.learning_rate, push.gradient);
+  Update(chunk, held, push.learning_rate, push.gradient, push.floor);
   state.last[push.key.worker] = {push.key.incarnation, push.key.sequence};
   return Pushed{true, state.updates, 0};
 }

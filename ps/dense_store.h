@@ -48,7 +48,7 @@ struct ChunkState {
     uint64_t step = 0;
     int shares = 0;  // that belong to it
     double learning_rate = 0;
-    std::map<int, std::vector<float>> gradients;  // by share
+    std::map<int, std::vector<float>> gradients;  // by share; empty: it has none for the chunk
     friend bool operator==(const Shares&, const Shares&) = default;
   };
   Shares next;
@@ -105,6 +105,14 @@ class DenseStore {
     // one's learning rate; `out` is left alone. A share that came before, or whose step is over, is
     // not applied; one of a later step than the next is Superseded: this store went back.
     int share = 0, shares = 0;
+    // Of a share: none of its examples used what the chunk holds. `gradient` is empty. Where all
+    // shares say so the step leaves the chunk alone: no slot moves, nothing decays.
+    bool none = false;
+    // The values that the difference is of were not negative before and after it, as those of a
+    // running variance: so it takes away no more than `learning_rate` (the worker's weight) of what
+    // is here, and what is not negative stays so, however old the pull is that it was computed
+    // from.
+    bool floor = false;
   };
   // Applies it, and copies the parameters as they are then to `out` unless that is empty: a pull
   // contains all own earlier pushes.

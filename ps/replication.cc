@@ -234,6 +234,7 @@ absl::Status ReplicatedStoreImpl::Forward(int chunk, const Push& push, int64_t n
   head.worker = static_cast<uint32_t>(push.key.worker);
   head.share = static_cast<uint32_t>(push.share);
   head.shares = static_cast<uint32_t>(push.shares);
+  head.flags = (push.none ? 1u : 0u) | (push.floor ? 2u : 0u);
   ReplicaFrame frame;
   frame.chunk = static_cast<uint32_t>(chunk);
   frame.handover = handover;

@@ -12,7 +12,7 @@ namespace {
 
 using transport::FrameHeader;
 
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 enum Flags : uint32_t { kStanding = 1, kChecksum = 4, kStale = 8 };
 
 struct Body {

@@ -44,7 +44,7 @@ struct UpdateHead {
   double learning_rate = 0;
   uint32_t worker = 0;
   uint32_t share = 0, shares = 0;
-  uint32_t reserved = 0;
+  uint32_t flags = 0;  // 1: DenseStore::Push::none, 2: floor
 };
 static_assert(sizeof(UpdateHead) == 48);
 

@@ -167,6 +167,8 @@ void PsLoop::RunStep(const StepRunner::Body& body) {
     turn.weight = static_cast<double>(Examples(lease_)) /
                   static_cast<double>(std::max<int64_t>(1, lease_.global_examples()));
   }
+  // Each of N workers moves running statistics by an N-th of its own step: together as far as one.
+  turn.weight = 1.0 / context_.workers;
   context_.exchange->BeginStep(turn, std::move(rows_));
   auto result = runner_->Run(plan, batch_, Examples(lease_), body);
   absl::Status status = result.status();

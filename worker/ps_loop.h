@@ -25,6 +25,7 @@ struct PsLoopContext {
   LeaseClient* leases;
   Membership* membership;
   int worker = 0;
+  int workers = 1;  // declared
   // Once the chief has told the run's global batch: makes schedules for it. The examples of a
   // lease; with max_staleness 0 the global batch.
   std::function<absl::StatusOr<int64_t>(int64_t global_batch)> begin;

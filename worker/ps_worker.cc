@@ -274,6 +274,7 @@ absl::Status PsWorkerImpl::Work() {
                         leases_.get(),
                         peers_.membership,
                         options_.worker,
+                        options_.workers,
                         [this](int64_t global_batch) { return Begin(global_batch); },
                         [this] { return Recover(); },
                         &steps_};

@@ -35,7 +35,8 @@ class ClientImpl final : public PushPullClient {
   void Start();
   std::span<float> gradients(int shard) override { return gradients_[shard].floats(); }
   void Begin(const Push& push) override { BeginErrand({true, push.shares == 0, push, 0}); }
-  void Launch(int shard, int chunk) override;
+  using PushPullClient::Launch;
+  void Launch(int shard, int chunk, What what) override;
   absl::StatusOr<Outcome> Finish() override;
   absl::Status Pull() override;
   void LaunchRows(int shard, int chunk, std::span<const float> packed, int64_t others) override;
@@ -144,14 +145,15 @@ void ClientImpl::BeginErrand(Errand errand) {
   for (const auto& lane : lanes_) lane->Begin(errand);
 }
 
-void ClientImpl::Launch(int shard, int chunk) {
+void ClientImpl::Launch(int shard, int chunk, What what) {
   const int lane = LaneOf(shard, chunk);
   {
     absl::MutexLock lock(&mutex_);
     ++open_;
-    ++launched_[lane];
+    // What is only pulled is no part of the push.
+    if (what != What::kNothing || !errand_.again()) ++launched_[lane];
   }
-  lanes_[lane]->Launch(chunk);
+  lanes_[lane]->Launch(chunk, what);
 }
 
 void ClientImpl::Answered(int lane, const ChunkAnswer& answer, uint64_t view) {

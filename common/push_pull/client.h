@@ -72,9 +72,15 @@ class PushPullClient {
   };
   // Launch, any number of times, then Finish. One push at a time.
   virtual void Begin(const Push& push) = 0;
-  // The gradients of this chunk are complete: it is sent, and pulled unless it is a share. Any
+  enum class What {
+    kGradient,
+    kDifference,  // of numbers that are not negative: DenseStore::Push::floor
+    kNothing,     // no gradient: a share says so; else the chunk is pulled where it has changed
+  };
+  // What this chunk has in the push is complete: it is sent, and pulled unless it is a share. Any
   // thread; never blocks. A chunk is launched at most once in a push.
-  virtual void Launch(int shard, int chunk) = 0;
+  virtual void Launch(int shard, int chunk, What what) = 0;
+  void Launch(int shard, int chunk) { Launch(shard, chunk, What::kGradient); }
   struct Outcome {
     int64_t staleness_max = 0;  // of the chunks
     double staleness_mean = 0;

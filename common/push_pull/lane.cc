@@ -64,12 +64,12 @@ void Lane::Begin(const Errand& errand) {
   errand_ = errand;
 }
 
-void Lane::Launch(int chunk) {
+void Lane::Launch(int chunk, PushPullClient::What what) {
   bool first = false;
   {
     absl::MutexLock lock(&mutex_);
     first = launched_.empty();
-    launched_.push_back(chunk);
+    launched_.emplace_back(chunk, what);
   }
   if (first) Wake();
 }
@@ -122,17 +122,24 @@ std::string Lane::Server() const {
   return fmt::format("ps {} (shard {})", task, options_.shard);
 }
 
-ChunkRequest Lane::RequestFor(int chunk, const Errand& errand) const {
+ChunkRequest Lane::RequestFor(int chunk, PushPullClient::What what, const Errand& errand) const {
   const Chunk& place = chunks_[chunk];
   ChunkRequest request;
   request.chunk = chunk;
   request.offset = place.begin;
   request.elements = place.elements();
   if (errand.pull) request.parameters = pieces_[chunk];
-  if (errand.push) {
-    request.gradient = options_.gradients.subspan(place.begin, place.elements());
-    FillIn(errand, &request);
+  if (!errand.push) return request;
+  const bool nothing = what == PushPullClient::What::kNothing;
+  if (nothing && errand.pull) {
+    request.if_newer = true;
+    request.pulled = updates_[chunk];
+    return request;
   }
+  request.none = nothing;
+  request.floor = what == PushPullClient::What::kDifference;
+  if (!nothing) request.gradient = options_.gradients.subspan(place.begin, place.elements());
+  FillIn(errand, &request);
   return request;
 }
 
@@ -147,7 +154,7 @@ void Lane::FillIn(const Errand& errand, ChunkRequest* request) const {
 }
 
 bool Lane::TakeLaunched() {
-  std::vector<int> launched;
+  std::vector<std::pair<int, PushPullClient::What>> launched;
   std::vector<ChunkRequest> requests;
   Errand errand;
   std::optional<std::pair<uint64_t, ChunkRequest>> end;
@@ -167,7 +174,7 @@ bool Lane::TakeLaunched() {
   }
   for (ChunkRequest& request : requests)
     if (request.push()) FillIn(errand, &request);
-  for (const int chunk : launched) requests.push_back(RequestFor(chunk, errand));
+  for (const auto& [chunk, what] : launched) requests.push_back(RequestFor(chunk, what, errand));
   for (const ChunkRequest& request : requests) {
     if (link_ != nullptr && todo_.empty()) {
       link_->Ask(request);
@@ -287,7 +294,7 @@ void Lane::Took(ChunkAnswer answer) {
   backoff_ = {};
   warned_ = false;
   options_.views->Calm(id());
-  if (keeps_ && request.pull == nullptr) had_.emplace_back(number(), request);
+  if (keeps_ && request.push()) had_.emplace_back(number(), request);
   options_.answered(answer, number());
 }
 

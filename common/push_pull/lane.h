@@ -55,7 +55,7 @@ class Lane {
 
   // For the chunks that follow. REQUIRES: all before are answered.
   void Begin(const Errand& errand);
-  void Launch(int chunk);
+  void Launch(int chunk, PushPullClient::What what);
   // About rows: of a push, sequence and the like are filled in, and `pulled` is RowPull::others.
   // Pulls of rows need no Begin, and may be launched by any thread at any time.
   void Launch(ChunkRequest request);
@@ -78,7 +78,7 @@ class Lane {
   void Took(ChunkAnswer answer);
   void Drop(const absl::Status& why);
   void Failed(const absl::Status& why);
-  ChunkRequest RequestFor(int chunk, const Errand& errand) const;
+  ChunkRequest RequestFor(int chunk, PushPullClient::What what, const Errand& errand) const;
   void FillIn(const Errand& errand, ChunkRequest* request) const;
   bool Sleep(std::optional<Duration> limit);
   // Among all of the client's, for ViewKeeper.
@@ -94,7 +94,7 @@ class Lane {
 
   absl::Mutex mutex_;
   Errand errand_ ABSL_GUARDED_BY(mutex_);
-  std::vector<int> launched_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::pair<int, PushPullClient::What>> launched_ ABSL_GUARDED_BY(mutex_);
   std::vector<ChunkRequest> rows_ ABSL_GUARDED_BY(mutex_);                        // likewise
   std::optional<std::pair<uint64_t, ChunkRequest>> end_ ABSL_GUARDED_BY(mutex_);  // of an errand
 

@@ -68,15 +68,19 @@ void Spread(const LayoutOptions& options, Layout* layout) {
   layout->elements = std::move(held);
 }
 
-// Parts of one optimizer lie side by side, so that small ones share a chunk.
+// Parts that may share a chunk lie side by side, so that small ones do.
 void Place(const std::vector<VariableSpec>& variables, const LayoutOptions& options,
            Layout* layout) {
   const int64_t most = std::max<int64_t>(1, options.chunk_bytes / kElementBytes);
   std::vector<size_t> order(layout->parts.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  const auto optimizer = [&](size_t i) { return variables[layout->parts[i].variable].optimizer; };
+  const auto kind = [&](size_t i) {
+    const VariableSpec& variable = variables[layout->parts[i].variable];
+    return std::pair(variable.optimizer, variable.together);
+  };
   std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return optimizer(a) < optimizer(b); });
+                   [&](size_t a, size_t b) { return kind(a) < kind(b); });
+  std::vector<std::pair<int, int>> last(options.servers);
   std::vector<int64_t> next(options.servers);
   layout->chunks.resize(options.servers);
   for (const size_t i : order) {
@@ -85,9 +89,9 @@ void Place(const std::vector<VariableSpec>& variables, const LayoutOptions& opti
     next[part.server] += part.elements();
     std::vector<Chunk>& chunks = layout->chunks[part.server];
     for (int64_t at = part.offset; at < next[part.server];) {
-      if (chunks.empty() || chunks.back().optimizer != optimizer(i) ||
-          chunks.back().elements() >= most)
-        chunks.push_back({part.server, at, at, optimizer(i)});
+      if (chunks.empty() || last[part.server] != kind(i) || chunks.back().elements() >= most)
+        chunks.push_back({part.server, at, at, kind(i).first});
+      last[part.server] = kind(i);
       Chunk& chunk = chunks.back();
       chunk.end = std::min(next[part.server], chunk.begin + most);
       at = chunk.end;
@@ -167,8 +171,8 @@ std::string DigestOf(const std::vector<VariableSpec>& variables, const LayoutOpt
                                  options.chunk_bytes, static_cast<int>(options.partitioner.kind),
                                  options.partitioner.bytes, options.partitioner.parts.value_or(0));
   for (const VariableSpec& v : variables) {
-    text += fmt::format("{} {} {} {}\n", Json(v.name).dump(), fmt::join(v.shape, "x"), v.optimizer,
-                        fmt::join(v.order, ","));
+    text += fmt::format("{} {} {} {} {}\n", Json(v.name).dump(), fmt::join(v.shape, "x"),
+                        v.optimizer, fmt::join(v.order, ","), v.together);
     if (v.table)
       text += fmt::format("table {} {} {} {} {}\n", v.table->width, v.table->initializer,
                           v.table->scale, v.table->seed, kRowChunks);
@@ -188,6 +192,7 @@ std::string FirstDifference(const std::vector<VariableSpec>& mine,
     if (a.optimizer != b.optimizer) return fmt::format("the optimizer of {}", a.name);
     if (a.table != b.table) return fmt::format("the rows of table {}", a.name);
     if (a.order != b.order) return fmt::format("the order of {} in memory", a.name);
+    if (a.together != b.together) return fmt::format("the chunks of {}", a.name);
   }
   if (mine.size() != theirs.size())
     return fmt::format("the number of variables: {} here, {} there", mine.size(), theirs.size());

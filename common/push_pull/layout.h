@@ -4,7 +4,9 @@
 // A variable is cut along its first dimension by a partitioner (TensorFlow's three), the parts are
 // spread over the servers by bytes, and each server's parts lie one after the other in its memory.
 // A chunk is a range of that memory, of one optimizer: the unit of locks, of the order of updates
-// and of what is resumed after a broken connection.
+// and of what is resumed after a broken connection. An update is of a whole chunk, so that
+// variables of which one may have a gradient and another one none share none, unless a gradient of
+// zeros is the same as none.
 //
 // An embedding table has no place in that memory: its rows are spread over all servers by a hash of
 // the key, on each over kRowChunks chunks, which hold rows by key.
@@ -35,6 +37,8 @@ struct VariableSpec {
   // The dimensions from the outermost to the innermost in memory; none: row-major.
   std::vector<int64_t> order;
   std::optional<TableSpec> table = {};
+  // Variables share chunks only with those of the same optimizer and the same number here.
+  int together = 0;
   int64_t elements() const;
 };
 

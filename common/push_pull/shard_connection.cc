@@ -68,6 +68,9 @@ ShardConnection::Outgoing ShardConnection::MakeOutgoing(const ChunkRequest& r) {
   request.learning_rate = r.learning_rate;
   request.share = static_cast<uint32_t>(r.share);
   request.shares = static_cast<uint32_t>(r.shares);
+  request.none = r.none;
+  request.floor = r.floor;
+  request.if_newer = r.if_newer;
   Outgoing out;
   if (r.rows) {
     request.checksum = options_.checksum;
@@ -154,7 +157,10 @@ absl::Status ShardConnection::TakeReply(const FrameHeader& header) {
   MUSTER_ASSIGN_OR_RETURN(reply_, DecodeReply(header));
   if (asked_.empty()) return PeerLost("a parameter server answered what it was not asked");
   const ChunkRequest& r = asked_.front();
-  const bool pull = !r.parameters.empty();
+  if (reply_.same && !r.if_newer)
+    return PeerLost(
+        fmt::format("a parameter server answered without the parameters of chunk {}", r.chunk));
+  const bool pull = !r.parameters.empty() && !reply_.same;
   const bool narrow = options_.compression != Compression::kNone && !r.rows;
   const bool in_memory = in_memory_ && !r.rows;
   const size_t bytes = pull && !in_memory ? r.elements * (narrow ? 2 : 4) : size_t{0};
@@ -217,7 +223,9 @@ absl::Status ShardConnection::Finish(std::vector<ChunkAnswer>* answers) {
   const bool in_memory = in_memory_ && !r.rows;
   const float* from = in_memory ? options_.parameters->floats().data() + r.offset : nullptr;
   const uint16_t* narrowed = narrowed_.data();
+  const bool pulled = !r.parameters.empty() && !reply_.same;
   for (const std::span<float> piece : r.parameters) {
+    if (!pulled) break;
     if (in_memory) {
       std::copy_n(from, piece.size(), piece.data());
       from += piece.size();
@@ -228,7 +236,7 @@ absl::Status ShardConnection::Finish(std::vector<ChunkAnswer>* answers) {
   }
   const int64_t width =
       in_memory || r.rows ? 4 : static_cast<int64_t>(BytesPerElement(options_.compression));
-  const int64_t ways = (r.gradient.empty() ? 0 : 1) + (r.parameters.empty() ? 0 : 1);
+  const int64_t ways = (r.gradient.empty() ? 0 : 1) + (pulled ? 1 : 0);
   answers->push_back(
       {r, {reply_.applied, reply_.updates, reply_.staleness}, ways * r.elements * width});
   asked_.pop_front();

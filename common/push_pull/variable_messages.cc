@@ -10,6 +10,7 @@ VariableMessages ToMessages(const std::vector<VariableSpec>& variables) {
     message.mutable_shape()->Assign(spec.shape.begin(), spec.shape.end());
     message.set_optimizer(spec.optimizer);
     message.mutable_order()->Assign(spec.order.begin(), spec.order.end());
+    message.set_together(spec.together);
     if (!spec.table) continue;
     message.mutable_table()->set_width(spec.table->width);
     message.mutable_table()->set_initializer(spec.table->initializer);
@@ -26,7 +27,8 @@ std::vector<VariableSpec> SpecsOf(const VariableMessages& messages) {
                      {message.shape().begin(), message.shape().end()},
                      message.optimizer(),
                      {message.order().begin(), message.order().end()},
-                     std::nullopt});
+                     std::nullopt,
+                     message.together()});
     const proto::TableMessage& table = message.table();
     if (message.has_table())
       specs.back().table =

@@ -82,6 +82,10 @@ enum Flags : uint32_t {
   kFloat16 = 32,
   kInMemory = 64,
   kRows = 128,
+  kNone = 256,
+  kFloor = 512,
+  kIfNewer = 1024,
+  kSame = 2048,
 };
 
 uint32_t If(bool set, Flags flag) { return set ? flag : 0u; }
@@ -136,7 +140,8 @@ FrameHeader EncodeWelcome(const Welcome& welcome, std::string* message) {
 FrameHeader EncodeRequest(const Request& request, uint64_t payload_bytes) {
   const uint32_t flags = If(request.push, kPush) | If(request.pull, kPull) |
                          If(request.checksum, kChecksum) | If(request.in_memory, kInMemory) |
-                         If(request.rows, kRows) |
+                         If(request.rows, kRows) | If(request.none, kNone) |
+                         If(request.floor, kFloor) | If(request.if_newer, kIfNewer) |
                          If(request.compression == Compression::kBFloat16, kBFloat16) |
                          If(request.compression == Compression::kFloat16, kFloat16);
   return Writer(FrameKind::kRequest, payload_bytes)
@@ -152,7 +157,8 @@ FrameHeader EncodeRequest(const Request& request, uint64_t payload_bytes) {
 }
 
 FrameHeader EncodeReply(const Reply& reply, uint64_t payload_bytes) {
-  const uint32_t flags = If(reply.applied, kApplied) | If(reply.checksum, kChecksum);
+  const uint32_t flags =
+      If(reply.applied, kApplied) | If(reply.checksum, kChecksum) | If(reply.same, kSame);
   return Writer(FrameKind::kReply, payload_bytes)
       .Put(reply.chunk)
       .Put(flags)
@@ -231,6 +237,9 @@ absl::StatusOr<Request> DecodeRequest(const FrameHeader& header) {
   request.checksum = (flags & kChecksum) != 0;
   request.in_memory = (flags & kInMemory) != 0;
   request.rows = (flags & kRows) != 0;
+  request.none = (flags & kNone) != 0;
+  request.floor = (flags & kFloor) != 0;
+  request.if_newer = (flags & kIfNewer) != 0;
   if ((flags & kBFloat16) != 0) request.compression = Compression::kBFloat16;
   if ((flags & kFloat16) != 0) request.compression = Compression::kFloat16;
   if (!request.push && !request.pull)
@@ -244,6 +253,10 @@ absl::StatusOr<Request> DecodeRequest(const FrameHeader& header) {
     return ConfigurationError(fmt::format("a request to a parameter server is share {} of {}{}",
                                           request.share, request.shares,
                                           request.pull ? ", and pulls" : ""));
+  if (request.none && (request.shares == 0 || request.rows))
+    return ConfigurationError("a push without a gradient is no share of a step");
+  if (request.if_newer && (request.push || request.rows))
+    return ConfigurationError("a request that pushes, or is about rows, wants only what is newer");
   return request;
 }
 
@@ -259,6 +272,7 @@ absl::StatusOr<Reply> DecodeReply(const FrameHeader& header) {
       .Get(&reply.payload_crc);
   reply.applied = (flags & kApplied) != 0;
   reply.checksum = (flags & kChecksum) != 0;
+  reply.same = (flags & kSame) != 0;
   return reply;
 }
 

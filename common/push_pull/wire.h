@@ -20,7 +20,7 @@
 
 namespace muster::ps {
 
-inline constexpr uint32_t kWireVersion = 3;
+inline constexpr uint32_t kWireVersion = 4;
 inline constexpr size_t kMaxErrorBytes = 4096;
 inline constexpr uint32_t kMostShares = 1 << 16;
 
@@ -58,6 +58,9 @@ struct Request {
   bool checksum = false;   // payloads of the request and its reply carry one
   bool in_memory = false;  // both lie in the memory that was offered
   bool rows = false;       // about rows by key: either push or pull, float32, not in memory
+  bool none = false;       // of a share: it has no gradient for this chunk, and no payload
+  bool floor = false;      // DenseStore::Push's
+  bool if_newer = false;   // of a pull alone: no parameters where `pulled` are the chunk's updates
   // What the elements of both payloads are, float32 with kNone.
   Compression compression = Compression::kNone;
   uint64_t sequence = 0;  // of the push
@@ -72,6 +75,7 @@ struct Reply {
   uint32_t chunk = 0;
   bool applied = false;
   bool checksum = false;
+  bool same = false;      // if_newer: nothing is new, and there is no payload
   int64_t updates = 0;    // of the chunk
   int64_t staleness = 0;  // of the push
   uint32_t payload_crc = 0;

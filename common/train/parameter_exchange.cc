@@ -65,14 +65,17 @@ ParameterExchange::~ParameterExchange() = default;
 bool ParameterExchange::clips(int optimizer) const { return Clips(clips_[optimizer]); }
 
 void ParameterExchange::Lay(const Replica& replica) {
-  chunks_of_.resize(served_.optimizers.size());
+  chunks_of_.resize(replica.optimizers().size());
   push_.learning_rates.assign(served_.optimizers.size(), 1.0);
   std::vector<std::vector<int>> by_server;  // the number of each chunk
   for (const std::vector<Chunk>& of_server : layout_.chunks) {
     std::vector<int>& numbers = by_server.emplace_back();
     for (size_t i = 0; i < of_server.size(); ++i) {
       numbers.push_back(static_cast<int>(chunks_.size()));
-      chunks_of_[of_server[i].optimizer].push_back(numbers.back());
+      if (const int owner = served_.owners[of_server[i].optimizer].optimizer; owner >= 0)
+        chunks_of_[owner].push_back(numbers.back());
+      else if (of_server[i].optimizer == served_.rest())
+        rest_.push_back(numbers.back());
       chunks_.push_back({of_server[i], static_cast<int>(i), {}});
     }
   }
@@ -113,6 +116,7 @@ void ParameterExchange::Lay(const Replica& replica) {
         continue;
       if (place.variables.empty() || place.variables.back() != part.variable)
         place.variables.push_back(part.variable);
+      place.buffers = place.buffers || variable.buffer;
       variable.chunks.push_back(c);
     }
   }
@@ -180,6 +184,8 @@ void ParameterExchange::BeginStep(const Turn& turn, std::shared_ptr<PrefetchedRo
   outcome_ = {};
   pushes_ = 0;
   rest_done_ = false;
+  push_.learning_rates[served_.rest()] = turn.shares > 0 ? 1 : turn.weight;
+  for (ChunkPlace& place : chunks_) place.fresh = false;
   for (Variable& variable : variables_)
     if (variable.buffer) variable.before.copy_(variable.tensor);
 }
@@ -218,35 +224,52 @@ void ParameterExchange::Open() {
   client_->Begin(push_);
 }
 
-void ParameterExchange::Launch(int chunk) {
+void ParameterExchange::Launch(int chunk, What what) {
   Open();
-  chunks_[chunk].launched = true;
-  client_->Launch(chunks_[chunk].chunk.server, chunks_[chunk].index);
+  chunks_[chunk].launched = chunks_[chunk].fresh = true;
+  client_->Launch(chunks_[chunk].chunk.server, chunks_[chunk].index, what);
 }
 
-// The difference is what the servers take away.
+bool ParameterExchange::WriteDifference(Variable& variable) {
+  const at::Tensor after = variable.tensor.to(at::kCPU), before = variable.before.to(at::kCPU);
+  const float* a = after.const_data_ptr<float>();
+  const float* b = before.const_data_ptr<float>();
+  const auto not_negative = [](float x) { return x >= 0; };
+  const int64_t count = after.numel();
+  variable.floor =
+      std::all_of(a, a + count, not_negative) && std::all_of(b, b + count, not_negative);
+  const bool none = std::memcmp(a, b, after.nbytes()) == 0 || turn_.weight == 0;
+  // The servers weight what comes from one worker, and add shares as they are.
+  const auto weight = turn_.shares > 0 ? static_cast<float>(turn_.weight) : 1.f;
+  for (const Part& part : variable.parts)
+    for (size_t i = 0; i < part.memory.size(); ++i)
+      part.memory[i] = none ? 0.f : (b[part.begin + i] - a[part.begin + i]) * weight;
+  return !none;
+}
+
 void ParameterExchange::LaunchRest() {
   rest_done_ = true;
-  const bool all = turn_.shares > 0;
-  for (const int c : chunks_of_.back()) chunks_[c].used = all;
+  const bool shares = turn_.shares > 0;
+  for (const int c : rest_) chunks_[c].used = false;
   for (Variable& variable : variables_) {
     if (!variable.buffer || variable.parts.empty()) continue;
-    const at::Tensor after = variable.tensor.to(at::kCPU), before = variable.before.to(at::kCPU);
-    const float* a = after.const_data_ptr<float>();
-    const float* b = before.const_data_ptr<float>();
-    const auto weight = static_cast<float>(turn_.weight);
-    if (std::memcmp(a, b, after.nbytes()) == 0 || weight == 0) {
-      for (const Part& part : variable.parts)
-        std::fill(part.memory.begin(), part.memory.end(), 0.f);
-      continue;
-    }
-    for (const Part& part : variable.parts)
-      for (size_t i = 0; i < part.memory.size(); ++i)
-        part.memory[i] = (b[part.begin + i] - a[part.begin + i]) * weight;
+    if (!WriteDifference(variable)) continue;
     for (const int c : variable.chunks) chunks_[c].used = true;
   }
-  for (const int c : chunks_of_.back())
-    if (chunks_[c].used) Launch(c);
+  for (const int c : rest_) {
+    const ChunkPlace& place = chunks_[c];
+    const bool floor = !shares && std::all_of(place.variables.begin(), place.variables.end(),
+                                              [this](int v) { return variables_[v].floor; });
+    if (place.used) {
+      Launch(c, floor ? What::kDifference : What::kGradient);
+    } else if (shares || place.buffers) {
+      Launch(c, What::kNothing);
+    }
+  }
+  // What this step does not push, others may.
+  for (const std::vector<int>& of_optimizer : chunks_of_)
+    for (const int c : of_optimizer)
+      if (!shares && !chunks_[c].fresh) Launch(c, What::kNothing);
 }
 
 absl::Status ParameterExchange::Wait() {

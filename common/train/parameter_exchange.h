@@ -4,7 +4,11 @@
 // is in the replica's own parameters.
 //
 // What belongs to no optimizer and is floating point (running statistics) travels as the difference
-// that the step made to it, with the step's last push.
+// that the step made to it, with the step's last push; the servers take each worker's part of it,
+// so that the statistics move as far as one worker's own however many there are.
+//
+// Of chunks that have no gradient in a step nothing is pushed: no slot moves and nothing decays, as
+// in synchronous training. They are pulled where others have changed them.
 //
 // Rows of embedding tables are pulled when a step looks them up, and their gradients travel as a
 // push of their own when it commits. Those of the keys that a program's prefetch() tells are pulled
@@ -64,7 +68,9 @@ class ParameterExchange : public EmbeddingStore {
   struct Turn {
     int share = 0, shares = 0;  // max_staleness 0; else 0 shares
     uint64_t step = 0;          // with shares: from 1
-    double weight = 1;          // of the global batch: what the differences of buffers count
+    // What the differences of buffers count: this share's part of the global batch, else one part
+    // in the number of workers.
+    double weight = 1;
   };
   // With the rows that were prefetched for its batch, if any.
   void BeginStep(const Turn& turn, std::shared_ptr<PrefetchedRows> rows = nullptr);
@@ -94,6 +100,7 @@ class ParameterExchange : public EmbeddingStore {
     bool used = false;        // has a gradient in this reduction
     bool buffer = false;      // of the rest, and changed by steps
     at::Tensor before;        // of a buffer: at the step's beginning
+    bool floor = false;       // ... it has no negative number, then and now
   };
   struct ChunkPlace {
     Chunk chunk;
@@ -102,6 +109,8 @@ class ParameterExchange : public EmbeddingStore {
     int pending = 0;
     bool used = false;  // some variable of it has a gradient
     bool launched = false;
+    bool fresh = false;  // pushed or pulled in this step
+    bool buffers = false;
   };
 
   ParameterExchange(Layout layout, ServedVariables served)
@@ -111,8 +120,11 @@ class ParameterExchange : public EmbeddingStore {
   // Zero rows, or this gradient's.
   void Write(int variable, const at::Tensor& gradient, bool add);
   void Clear(int variable);
-  void Launch(int chunk);
+  using What = ps::PushPullClient::What;
+  void Launch(int chunk, What what = What::kGradient);
   void LaunchRest();
+  // The difference is what the servers take away. False: there is none, or it does not count.
+  bool WriteDifference(Variable& variable);
   void Open();
   absl::Status Wait();
   void TakeIn();  // what came, on devices that are not the host's
@@ -147,7 +159,8 @@ class ParameterExchange : public EmbeddingStore {
   int clients_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::weak_ptr<PrefetchedRows>> ahead_ ABSL_GUARDED_BY(mutex_);  // for later steps
   std::vector<std::vector<float>> rows_;                // of tables, on their way
-  std::vector<std::vector<int>> chunks_of_;             // by optimizer, the rest last
+  std::vector<std::vector<int>> chunks_of_;             // by the program's optimizer
+  std::vector<int> rest_;                               // chunks
   std::vector<std::vector<at::Tensor>> parameters_of_;  // by optimizer
   std::vector<std::vector<int>> variable_of_;           // likewise; -1: has no elements
   std::vector<ClipOptions> clips_;                      // by optimizer

@@ -21,7 +21,10 @@ void PushedGradients::Begin(const Reduction& reduction) {
   for (const int v : exchange_->variable_of_[optimizer_])
     if (v >= 0) exchange_->variables_[v].used = false;
   std::fill(gradients_.begin(), gradients_.end(), at::Tensor());
-  exchange_->push_.learning_rates[optimizer_] = reduction.learning_rate;
+  const std::vector<ServedVariables::Owner>& owners = exchange_->served_.owners;
+  for (size_t o = 0; o < owners.size(); ++o)
+    if (owners[o].optimizer == optimizer_)
+      exchange_->push_.learning_rates[o] = reduction.learning_rate * owners[o].scale;
   early_ = reduction.early && !whole();
   for (const int c : exchange_->chunks_of_[optimizer_]) {
     exchange_->chunks_[c].launched = false;
@@ -72,10 +75,15 @@ absl::Status PushedGradients::Finish(at::Tensor* control) {
   // A chunk that was launched has all its gradients, so these lie in none of those.
   for (const int v : exchange_->variable_of_[optimizer_])
     if (v >= 0 && !exchange_->variables_[v].used) exchange_->Clear(v);
-  const bool all = exchange_->turn_.shares > 0;
+  const bool shares = exchange_->turn_.shares > 0;
   for (const int c : exchange_->chunks_of_[optimizer_]) {
     const ParameterExchange::ChunkPlace& place = exchange_->chunks_[c];
-    if (!place.launched && (place.used || all)) exchange_->Launch(c);
+    if (place.launched) continue;
+    if (place.used) {
+      exchange_->Launch(c);
+    } else if (shares) {
+      exchange_->Launch(c, ps::PushPullClient::What::kNothing);
+    }
   }
   if (control->defined()) exchange_->LaunchRest();
   return exchange_->Wait();

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace muster {
@@ -37,7 +38,7 @@ class Collector {
  public:
   explicit Collector(ServedVariables* served) : served_(served) {}
 
-  absl::Status Add(const std::string& name, const at::Tensor& tensor, int optimizer) {
+  absl::Status Add(const std::string& name, const at::Tensor& tensor, int optimizer, int together) {
     if (tensor.scalar_type() != at::kFloat) {
       return ProgramError(
           fmt::format("{} is of type {}: parameter servers hold float32 only; keep the model in "
@@ -46,10 +47,13 @@ class Collector {
     }
     MakeFirstOutermost(tensor);
     seen_.insert(tensor.unsafeGetTensorImpl());
-    served_->specs.push_back({name, tensor.sizes().vec(), optimizer, OrderOf(tensor)});
+    VariableSpec spec{name, tensor.sizes().vec(), optimizer, OrderOf(tensor)};
+    spec.together = together;
+    served_->specs.push_back(std::move(spec));
     served_->tensors.push_back(tensor.detach());
     return absl::OkStatus();
   }
+  int size() const { return static_cast<int>(served_->specs.size()); }
   bool Has(const at::Tensor& tensor) const { return seen_.contains(tensor.unsafeGetTensorImpl()); }
 
  private:
@@ -57,18 +61,21 @@ class Collector {
   std::set<const at::TensorImpl*> seen_;
 };
 
-absl::Status AddParameters(const NamedOptimizer& optimizer, int index, Collector* collector) {
+// `first`: the served optimizer of those in no group; the groups' follow.
+absl::Status AddParameters(const NamedOptimizer& optimizer, const OptimizerSpec& spec, int first,
+                           Collector* collector) {
   const std::vector<at::Tensor>& parameters = optimizer.rule->parameters();
-  std::set<const at::TensorImpl*> own;  // one that a model names twice is one variable
   for (size_t i = 0; i < parameters.size(); ++i) {
-    if (!own.insert(parameters[i].unsafeGetTensorImpl()).second) continue;
     if (collector->Has(parameters[i])) {
       return ProgramError(
           fmt::format("{} belongs to optimizer \"{}\" and to another one: on parameter servers "
                       "each parameter has one optimizer",
                       optimizer.parameter_names[i], optimizer.name));
     }
-    MUSTER_RETURN_IF_ERROR(collector->Add(optimizer.parameter_names[i], parameters[i], index));
+    const int group = optimizer.groups[i];
+    const int together = ZeroGradientIsNone(spec.rule_of(group)) ? 0 : 1 + collector->size();
+    MUSTER_RETURN_IF_ERROR(
+        collector->Add(optimizer.parameter_names[i], parameters[i], first + group, together));
   }
   // Slots stay laid out like their parameters.
   for (size_t s = 0; s < optimizer.rule->slot_names().size(); ++s) {
@@ -85,8 +92,13 @@ absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica) {
   Collector collector(&served);
   const std::vector<NamedOptimizer>& optimizers = replica->optimizers();
   for (size_t o = 0; o < optimizers.size(); ++o) {
-    MUSTER_RETURN_IF_ERROR(AddParameters(optimizers[o], static_cast<int>(o), &collector));
-    served.optimizers.push_back(optimizers[o].spec);
+    MUSTER_ASSIGN_OR_RETURN(const OptimizerSpec spec, ParseOptimizer(optimizers[o].spec));
+    MUSTER_RETURN_IF_ERROR(
+        AddParameters(optimizers[o], spec, static_cast<int>(served.optimizers.size()), &collector));
+    for (int group = 0; group <= static_cast<int>(spec.groups.size()); ++group) {
+      served.optimizers.push_back(OptimizerOfGroup(optimizers[o].spec, group));
+      served.owners.push_back({static_cast<int>(o), group, spec.scale_of(group)});
+    }
   }
   for (const NamedEmbedding& table : replica->embeddings()) {
     VariableSpec spec{
@@ -98,16 +110,20 @@ absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica) {
     served.optimizers.push_back(table.optimizer);
   }
   served.optimizers.push_back(Json::object({{"name", "sgd"}}));
+  served.owners.resize(served.optimizers.size());
+  std::map<std::string, int> kinds;  // of buffers, by their last name
   for (const NamedModel& model : replica->models()) {
     for (const auto& [name, parameter] : model.parameters) {
       if (!collector.Has(parameter))
         MUSTER_RETURN_IF_ERROR(
-            collector.Add(fmt::format("{}.{}", model.name, name), parameter, served.rest()));
+            collector.Add(fmt::format("{}.{}", model.name, name), parameter, served.rest(), 0));
     }
     for (const auto& [name, buffer] : model.buffers) {
-      if (buffer.is_floating_point() && !collector.Has(buffer))
-        MUSTER_RETURN_IF_ERROR(
-            collector.Add(fmt::format("{}.{}", model.name, name), buffer, served.rest()));
+      if (!buffer.is_floating_point() || collector.Has(buffer)) continue;
+      const std::string last = name.substr(name.rfind('.') + 1);
+      const int kind = kinds.try_emplace(last, 1 + static_cast<int>(kinds.size())).first->second;
+      MUSTER_RETURN_IF_ERROR(
+          collector.Add(fmt::format("{}.{}", model.name, name), buffer, served.rest(), kind));
     }
   }
   return served;

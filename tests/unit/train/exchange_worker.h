@@ -17,36 +17,35 @@
 #include "common/push_pull/packed_rows.h"
 #include "common/train/parameter_exchange.h"
 #include "common/train/step.h"
+#include "ps/dense_store.h"
 #include "tests/unit/train/test_program.h"
 
 namespace muster::testing {
 
 inline constexpr int64_t kWidth = 3;  // of rows
 
-// All shards, which take plain SGD: of each chunk of each push as it is launched.
+// All shards, as parameter servers hold them; rows take plain SGD.
 class Servers {
  public:
-  Servers(const Layout& layout, const std::vector<std::vector<std::span<float>>>& start)
+  Servers(const Layout& layout, const std::vector<RuleSpec>& rules,
+          const std::vector<std::vector<std::span<float>>>& start)
       : layout(layout) {
-    for (const auto& spans : start) {
-      std::vector<float>& shard = parameters.emplace_back();
-      for (const auto& span : spans) shard.insert(shard.end(), span.begin(), span.end());
+    for (size_t shard = 0; shard < start.size(); ++shard) {
+      std::vector<float> all;
+      for (const auto& span : start[shard]) all.insert(all.end(), span.begin(), span.end());
+      DenseStore::Options options{{}, rules};
+      for (const Chunk& chunk : layout.chunks[shard])
+        if (!chunk.rows()) options.chunks.push_back(chunk);
+      stores.push_back(DenseStore::Make(options));
+      for (size_t c = 0; c < options.chunks.size(); ++c) {
+        const Chunk& chunk = options.chunks[c];
+        EXPECT_TRUE(
+            stores[shard]
+                ->Fill(static_cast<int>(c), std::span(all).subspan(chunk.begin, chunk.elements()))
+                .ok());
+      }
+      for (int worker = 0; worker < 64; ++worker) stores[shard]->Admit(worker, 1);
     }
-  }
-  void Apply(const Chunk& chunk, const float* gradient, double learning_rate) {
-    for (int64_t i = chunk.begin; i < chunk.end; ++i)
-      parameters[chunk.server][i] -= static_cast<float>(learning_rate) * gradient[i - chunk.begin];
-  }
-  void TakeShare(int index, const Chunk& chunk, const ps::PushPullClient::Push& push,
-                 const float* gradient) {
-    auto& shares = waiting[{chunk.server, index}];
-    shares[push.share].assign(gradient, gradient + chunk.elements());
-    if (static_cast<int>(shares.size()) < push.shares) return;
-    std::vector<float> sum(chunk.elements());
-    for (const auto& [share, values] : shares)
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
-    Apply(chunk, sum.data(), push.learning_rates[chunk.optimizer]);
-    shares.clear();
   }
 
   // Rows by chunk, and how many updates others than the test's worker made.
@@ -79,15 +78,14 @@ class Servers {
   }
 
   const Layout layout;
-  std::vector<std::vector<float>> parameters;
+  std::vector<std::unique_ptr<DenseStore>> stores;  // ranges come before tables
   std::map<std::pair<int, int>, RowChunk> row_chunks;
-  std::map<std::pair<int, int>, std::map<int, std::vector<float>>> waiting;
 };
 
 class FakeClient final : public ps::PushPullClient {
  public:
-  FakeClient(Servers* servers, std::vector<std::vector<std::span<float>>> parameters)
-      : servers_(servers), parameters_(std::move(parameters)) {
+  FakeClient(Servers* servers, std::vector<std::vector<std::span<float>>> parameters, int worker)
+      : servers_(servers), parameters_(std::move(parameters)), worker_(worker) {
     for (const int64_t elements : servers->layout.elements) gradients_.emplace_back(elements, 7.f);
   }
   std::span<float> gradients(int shard) override { return gradients_[shard]; }
@@ -95,21 +93,41 @@ class FakeClient final : public ps::PushPullClient {
     push_ = push;
     sequences.push_back(push.sequence);
   }
-  void Launch(int shard, int index) override {
+  using PushPullClient::Launch;
+  void Launch(int shard, int index, What what) override {
     const Chunk& chunk = servers_->layout.chunks[shard][index];
-    const float* gradient = gradients_[shard].data() + chunk.begin;
+    if (what == What::kNothing && push_.shares == 0) {
+      ++pulled;
+      return Fetch(shard, index);
+    }
     launched.push_back(chunk.optimizer);
-    if (push_.shares > 0) return servers_->TakeShare(index, chunk, push_, gradient);
-    servers_->Apply(chunk, gradient, push_.learning_rates[chunk.optimizer]);
-    Fetch(chunk);
+    DenseStore::Push push{{worker_, 1, push_.sequence}};
+    push.learning_rate = push_.learning_rates[chunk.optimizer];
+    push.share = push_.share;
+    push.shares = push_.shares;
+    push.none = what == What::kNothing;
+    push.floor = what == What::kDifference;
+    if (!push.none)
+      push.gradient =
+          std::span<const float>(gradients_[shard]).subspan(chunk.begin, chunk.elements());
+    const auto pushed = servers_->stores[shard]->Apply(index, push, {});
+    EXPECT_TRUE(pushed.ok() && pushed->applied) << pushed.status();
+    if (push_.shares == 0 && !late) Fetch(shard, index);
+    if (late) waiting_.emplace_back(shard, index);
+  }
+  // With `late`: pulls what was pushed, after others have pushed.
+  void TakeLate() {
+    for (const auto& [shard, index] : std::exchange(waiting_, {})) Fetch(shard, index);
   }
   absl::StatusOr<Outcome> Finish() override {
     finished.push_back(launched.size());
     return fails.ok() ? absl::StatusOr<Outcome>(Outcome{3, 2, 10, 0}) : fails;
   }
   absl::Status Pull() override {
-    for (const auto& chunks : servers_->layout.chunks)
-      for (const Chunk& chunk : chunks) Fetch(chunk);
+    const auto& shards = servers_->layout.chunks;
+    for (size_t shard = 0; shard < shards.size(); ++shard)
+      for (size_t c = 0; c < shards[shard].size(); ++c)
+        if (!shards[shard][c].rows()) Fetch(static_cast<int>(shard), static_cast<int>(c));
     return absl::OkStatus();
   }
   void LaunchRows(int shard, int chunk, std::span<const float> packed, int64_t others) override {
@@ -131,22 +149,29 @@ class FakeClient final : public ps::PushPullClient {
   void Abort(absl::Status) override {}
 
   std::vector<uint64_t> sequences;
-  std::vector<int> launched;     // optimizers of chunks
+  std::vector<int> launched;     // optimizers of chunks that were pushed
+  int pulled = 0;                // chunks without a push
+  bool late = false;             // parameters come with TakeLate, as where others are as fast
   std::vector<size_t> finished;  // how many were launched then
   std::vector<size_t> fetched;   // keys
   std::map<std::pair<int, int>, int64_t> staleness;
   absl::Status fails;
 
  private:
-  void Fetch(const Chunk& chunk) {
+  void Fetch(int shard, int index) {
+    const Chunk& chunk = servers_->layout.chunks[shard][index];
+    std::vector<float> values(chunk.elements());
+    EXPECT_TRUE(servers_->stores[shard]->Pull(index, values).ok());
     int64_t at = 0;
-    for (const std::span<float> span : parameters_[chunk.server]) {
+    for (const std::span<float> span : parameters_[shard]) {
       for (size_t i = 0; i < span.size(); ++i, ++at)
-        if (at >= chunk.begin && at < chunk.end) span[i] = servers_->parameters[chunk.server][at];
+        if (at >= chunk.begin && at < chunk.end) span[i] = values[at - chunk.begin];
     }
   }
   Servers* const servers_;
   const std::vector<std::vector<std::span<float>>> parameters_;
+  const int worker_;
+  std::vector<std::pair<int, int>> waiting_;
   std::vector<std::vector<float>> gradients_;
   Push push_;
 };
@@ -181,13 +206,17 @@ class Worker {
     auto served = VariablesToServe(replica.get());
     EXPECT_TRUE(served.ok()) << served.status();
     Layout layout = MakeLayout(served->specs, options);
+    std::vector<RuleSpec> rules;
+    for (const Json& optimizer : served->optimizers)
+      rules.push_back(ParseOptimizer(optimizer)->rule);
     auto exchange = ParameterExchange::Make(*replica, job_, *std::move(served), layout, shares);
     status = exchange.status();
     if (!exchange.ok()) return;
     exchange_ = *std::move(exchange);
-    if (*servers == nullptr) *servers = std::make_unique<Servers>(layout, exchange_->parameters());
+    if (*servers == nullptr)
+      *servers = std::make_unique<Servers>(layout, rules, exchange_->parameters());
     replica->set_embedding_store(exchange_.get());
-    client = std::make_unique<FakeClient>(servers->get(), exchange_->parameters());
+    client = std::make_unique<FakeClient>(servers->get(), exchange_->parameters(), index);
     exchange_->UseClient(client.get());
     EXPECT_TRUE(replica->Attach(exchange_->MakeSinks(), {}).ok());
     StepRunnerOptions runner;
@@ -204,6 +233,7 @@ class Worker {
         shares > 0 ? data::ReplicaSlice(0, examples, share, shares) : data::Slice{0, examples};
     for (at::Tensor& t : batch) t = t.slice(0, slice.begin, slice.end);
     ParameterExchange::Turn turn{share, shares, static_cast<uint64_t>(step)};
+    turn.weight = weight;
     if (shares > 0) turn.weight = static_cast<double>(slice.size()) / static_cast<double>(examples);
     exchange_->BeginStep(turn, std::move(rows));
     StepPlan plan{step - 1, 0, examples, false, false, share, shares};
@@ -221,6 +251,7 @@ class Worker {
   std::unique_ptr<Replica> replica;
   std::unique_ptr<FakeClient> client;
   absl::Status status;
+  double weight = 1;  // of differences of buffers
   ParameterExchange& exchange() { return *exchange_; }
 
  private:
