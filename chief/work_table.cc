@@ -372,7 +372,9 @@ void WorkTable::Offer(int worker, const Lease& lease, proto::NextReply* reply) {
   reply->set_epoch(lease.epoch);
   reply->set_begin(lease.begin);
   reply->set_end(lease.end);
-  reply->set_steps(leases_.completed());
+  // The step that it will be, if all out complete in their order: leases are given ahead, so that
+  // what is completed by now is the rate, and the seed, of another batch.
+  reply->set_steps(leases_.StepOf(lease) - 1);
   reply->set_pull(workers_[worker].pull);
   workers_[worker].pull = false;
   const int64_t every = options_.summary_every_steps;

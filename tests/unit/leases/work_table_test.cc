@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <deque>
 #include <random>
 
 #include "chief/chief_record.h"
@@ -81,6 +82,20 @@ WorkTable::Options Synchronous(int64_t examples, int64_t batch, int workers, int
   options.max_staleness = 0;
   options.workers = workers;
   return options;
+}
+
+// Schedules and seeds go by it: leases are given ahead, and each is another step.
+TEST(WorkTable, ALeaseThatIsGivenAheadHasItsOwnStep) {
+  WorkTable table(Asynchronous(100, 10), checkpoint::TrainingState{.epoch_metric_sums = {0}});
+  Crew crew(&table, 1);
+  std::deque<Reply> held = {crew.Next(0), crew.Next(0)};
+  for (int64_t step = 0; step < 8; ++step) {
+    EXPECT_EQ(held.front().steps(), step);
+    crew.Finish(0, held.front());
+    held.pop_front();
+    held.push_back(crew.Next(0));
+    ASSERT_EQ(held.back().kind(), Reply::TRAIN);
+  }
 }
 
 TEST(WorkTable, StepsAreCountedInTheOrderOfCompletion) {
