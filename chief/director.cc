@@ -96,6 +96,7 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   const Job& job = options_.job;
   MUSTER_ASSIGN_OR_RETURN(server_options_, ParseParameterServer(job.parameter_server));
   MUSTER_ASSIGN_OR_RETURN(state_, factory_(job, start_));
+  built_integers_ = state_->Integers();
   kept_state_ = checkpoint::TrainingState();
   kept_state_.epoch_metric_sums.resize(state_->metric_sums());
   if (start_.restore) {
@@ -134,6 +135,7 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   digest_ = DigestOf(state_->variables(), layout);
   kept_ = state_->Encode(layout_, kept_state_.step);
   absl::MutexLock lock(&mu_);
+  integers_ = ChangedSince(built_integers_, state_->Integers());
   for (int task = 0; task < servers; ++task) {
     ShardClient::Options client;
     client.task = task;

@@ -87,6 +87,7 @@ class DirectorImpl final : public Director,
     ShardContents contents;
     std::optional<checkpoint::Snapshot> snapshot;
     double seconds = 0;
+    IntegerBuffers integers;  // as they were at the cut
   };
 
   // ---- director.cc: the thread that directs
@@ -172,6 +173,8 @@ class DirectorImpl final : public Director,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   grpc::Status CheckLayoutLocked(const proto::NextRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  grpc::Status TakeIntegersLocked(const proto::NextRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool TryNextLocked(MonotonicTime now, NextCall& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool TryViewLocked(MonotonicTime now, ViewCall& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string WhyShutLocked(int worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -188,6 +191,7 @@ class DirectorImpl final : public Director,
   std::string digest_;
   WorkTable::Options table_options_;
   int64_t global_batch_size_ = 0;
+  IntegerBuffers built_integers_;  // as the program builds them
 
   // ---- The thread that directs
   ShardContents kept_;  // the last state that was filled or read whole
@@ -242,6 +246,10 @@ class DirectorImpl final : public Director,
   // The servers began anew under this chief: whoever worked before has something else under way.
   bool anew_ ABSL_GUARDED_BY(mu_) = false;
   std::map<int, uint64_t> introduced_ ABSL_GUARDED_BY(mu_);  // incarnations, by worker
+  // Integer buffers that are not as they were built: a checkpoint's, and what workers told since,
+  // the last one's. By process, the push after which it told them.
+  IntegerBuffers integers_ ABSL_GUARDED_BY(mu_);
+  std::map<std::pair<int, uint64_t>, uint64_t> integers_told_ ABSL_GUARDED_BY(mu_);
   std::vector<NextCall::Ptr> held_next_ ABSL_GUARDED_BY(mu_);
   std::vector<ViewCall::Ptr> held_view_ ABSL_GUARDED_BY(mu_);
 };

@@ -53,6 +53,7 @@ absl::Status DirectorImpl::TryCut() {
     table_->ledger().Keep(save->state.step);
     for (const ShardPlacement& shard : placements_) save->primaries.push_back(shard.primary);
     save->must = stop_ || table_->through();
+    save->integers = integers_;
   }
   save->state.validation_due = validation_due_;
   save->state.test_due = test_due_;
@@ -129,6 +130,7 @@ void DirectorImpl::RunSave() {
   for (const absl::Status& result : results)
     if (!result.ok()) save.status = result;
   if (save.status.ok()) save.status = state_->Decode(layout_, save.contents);
+  if (save.status.ok()) save.status = state_->SetIntegers(save.integers);
   if (save.status.ok() && save.write) {
     auto snapshot = state_->Take(save.state);
     save.status = snapshot.status();

@@ -67,6 +67,27 @@ grpc::Status DirectorImpl::CheckLayoutLocked(const proto::NextRequest& request) 
           difference.empty() ? "they are divided among servers in another way" : difference));
 }
 
+// A call may overtake the one before it; of workers the last one's count.
+grpc::Status DirectorImpl::TakeIntegersLocked(const proto::NextRequest& request) {
+  const int worker = request.worker().worker();
+  for (const auto& [name, value] : request.buffers()) {
+    const auto built = built_integers_.find(name);
+    if (built != built_integers_.end() && built->second.size() == value.size()) continue;
+    return grpc::Status(
+        grpc::StatusCode::INVALID_ARGUMENT,
+        fmt::format("worker {} tells {} bytes of buffer {}, the chief's program has {}: start all "
+                    "tasks with one program",
+                    worker, value.size(), name,
+                    built == built_integers_.end() ? 0 : built->second.size()));
+  }
+  if (request.buffers().empty()) return grpc::Status::OK;
+  uint64_t& told = integers_told_[{worker, request.worker().incarnation()}];
+  if (request.buffers_sequence() < told) return grpc::Status::OK;
+  told = request.buffers_sequence();
+  for (const auto& [name, value] : request.buffers()) integers_[name] = value;
+  return grpc::Status::OK;
+}
+
 void DirectorImpl::OnCall(NextCall::Ptr call) {
   Answered answered;
   absl::MutexLock lock(&mu_);
@@ -85,6 +106,8 @@ void DirectorImpl::OnCall(NextCall::Ptr call) {
     const absl::Status taken = table_->Take(*call->request);
     if (!taken.ok())
       status = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, std::string(Message(taken)));
+    else
+      status = TakeIntegersLocked(*call->request);
   }
   if (!status.ok()) {
     answered.next.emplace_back(std::move(call), status);
@@ -150,6 +173,9 @@ bool DirectorImpl::TryNextLocked(MonotonicTime now, NextCall& call) {
   call.reply->set_view(current_view_);
   call.reply->set_digest(digest_);
   call.reply->set_global_batch_size(global_batch_size_);
+  call.reply->clear_buffers();
+  if (!call.request->digest().empty())
+    call.reply->mutable_buffers()->insert(integers_.begin(), integers_.end());
   return table_->Answer(*call.request, WhyShutLocked(worker), call.reply) ||
          now - call.arrived >= kHold;
 }

@@ -12,7 +12,9 @@
 
 #include "common/push_pull/packed_rows.h"
 #include "common/train/evaluation.h"
+#include "common/train/integer_buffers.h"
 #include "common/train/loop.h"
+#include "common/train/parameter_groups.h"
 #include "common/train/replica.h"
 #include "common/train/snapshot.h"
 #include "common/train/summary_data.h"
@@ -104,6 +106,10 @@ class ReplicaState final : public ShardState {
   absl::Status Decode(const Layout& layout, const ShardContents& contents) override;
   absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) override;
 
+  IntegerBuffers Integers() const override { return IntegerBuffersOf(*replica_); }
+  absl::Status SetIntegers(const IntegerBuffers& values) override {
+    return muster::SetIntegers(values, replica_);
+  }
   std::map<std::string, double> Metrics(const std::vector<double>& sums) const override {
     return MetricResults(*replica_, sums.data());
   }
@@ -119,21 +125,32 @@ class ReplicaState final : public ShardState {
   // Where a variable's slots are: (optimizer, parameter); none of the rest.
   using Place = std::optional<std::pair<size_t, size_t>>;
   Place PlaceOf(size_t variable) const;
-  // Not a table's, and not the rest's.
-  bool OfProgram(int optimizer) const {
-    return optimizer < static_cast<int>(replica_->optimizers().size());
+  // The program's optimizer that a served one is, or a group of; null: a table's, or the rest.
+  const Optimizer* RuleOf(int served) const {
+    const int owner = served_.owners[served].optimizer;
+    return owner < 0 ? nullptr : replica_->optimizers()[owner].rule.get();
   }
   // The replica's table that variable `variable` is.
   int TableOf(int variable) const { return variable - first_table_; }
   void EncodeTables(const Layout& layout, ShardContents* contents) const;
   absl::Status DecodeRows(const Chunk& chunk, const proto::ChunkContent& content,
                           const std::string& what);
-  std::vector<std::string> ShapedSlots(int optimizer) const;
+  std::vector<std::string> ShapedSlots(int served) const;
   size_t MostSlots() const;
   // By slot, then by shard: the memory of the slot's tensors in the place of the parameters'.
   std::vector<std::vector<Spans>> SlotSpans(const Layout& layout) const;
-  // The tensors of the optimizer's "step"; none where it keeps none.
-  std::vector<at::Tensor> StepsOf(int optimizer) const;
+  // The number of the variable's updates, where its optimizer keeps it; else undefined.
+  at::Tensor StepOf(size_t variable) const;
+  int64_t UpdatesOf(const Layout& layout, int shard, const Chunk& chunk, int64_t steps) const;
+  // For each variable that has elements in the chunk: visit(variable).
+  template <typename Visit>
+  void ForEachVariable(const Layout& layout, int shard, const Chunk& chunk,
+                       const Visit& visit) const {
+    for (const VariablePart& part : layout.parts)
+      if (part.server == shard && part.offset < chunk.end &&
+          part.offset + part.elements() > chunk.begin)
+        visit(static_cast<size_t>(part.variable));
+  }
 
   const Job job_;
   Replica* const replica_;
@@ -145,22 +162,25 @@ class ReplicaState final : public ShardState {
 
 ReplicaState::Place ReplicaState::PlaceOf(size_t variable) const {
   const VariableSpec& spec = served_.specs[variable];
-  if (spec.optimizer == served_.rest() || spec.table) return std::nullopt;
-  const auto& names = replica_->optimizers()[spec.optimizer].parameter_names;
+  const int owner = served_.owners[spec.optimizer].optimizer;
+  if (owner < 0) return std::nullopt;
+  const auto& names = replica_->optimizers()[owner].parameter_names;
   const auto found = std::find(names.begin(), names.end(), spec.name);
-  return std::pair{static_cast<size_t>(spec.optimizer), static_cast<size_t>(found - names.begin())};
+  return std::pair{static_cast<size_t>(owner), static_cast<size_t>(found - names.begin())};
 }
 
-std::vector<std::string> ReplicaState::ShapedSlots(int optimizer) const {
-  if (!OfProgram(optimizer)) return {};
-  std::vector<std::string> names = replica_->optimizers()[optimizer].rule->slot_names();
+std::vector<std::string> ReplicaState::ShapedSlots(int served) const {
+  const Optimizer* const rule = RuleOf(served);
+  if (rule == nullptr) return {};
+  std::vector<std::string> names = rule->slot_names();
   std::erase(names, std::string(kStep));
   return names;
 }
 
 size_t ReplicaState::MostSlots() const {
   size_t most = 0;
-  for (int o = 0; OfProgram(o); ++o) most = std::max(most, ShapedSlots(o).size());
+  for (size_t o = 0; o < served_.optimizers.size(); ++o)
+    most = std::max(most, ShapedSlots(static_cast<int>(o)).size());
   return most;
 }
 
@@ -171,7 +191,7 @@ std::vector<std::vector<Spans>> ReplicaState::SlotSpans(const Layout& layout) co
     for (size_t v = 0; v < tensors.size(); ++v) {
       if (!places_[v]) continue;
       const auto& [optimizer, parameter] = *places_[v];
-      const std::vector<std::string> shaped = ShapedSlots(static_cast<int>(optimizer));
+      const std::vector<std::string> shaped = ShapedSlots(served_.specs[v].optimizer);
       if (slot >= shaped.size()) continue;
       const Optimizer& rule = *replica_->optimizers()[optimizer].rule;
       const auto& names = rule.slot_names();
@@ -183,26 +203,32 @@ std::vector<std::vector<Spans>> ReplicaState::SlotSpans(const Layout& layout) co
   return all;
 }
 
-std::vector<at::Tensor> ReplicaState::StepsOf(int optimizer) const {
-  if (!OfProgram(optimizer)) return {};
+at::Tensor ReplicaState::StepOf(size_t variable) const {
+  if (!places_[variable]) return {};
+  const auto& [optimizer, parameter] = *places_[variable];
   const Optimizer& rule = *replica_->optimizers()[optimizer].rule;
   const auto& names = rule.slot_names();
   const auto found = std::find(names.begin(), names.end(), kStep);
   if (found == names.end()) return {};
-  return rule.slot(static_cast<int>(found - names.begin()));
+  return rule.slot(static_cast<int>(found - names.begin()))[parameter].detach();
+}
+
+// How often what the chunk holds was updated: where a variable has a step, bias corrections go by
+// it, and the chunk has no other variable.
+int64_t ReplicaState::UpdatesOf(const Layout& layout, int shard, const Chunk& chunk,
+                                int64_t steps) const {
+  std::optional<int64_t> updates;
+  ForEachVariable(layout, shard, chunk, [&](size_t variable) {
+    const at::Tensor step = StepOf(variable);
+    if (step.defined())
+      updates = std::max(updates.value_or(0), static_cast<int64_t>(step.item<double>()));
+  });
+  return updates.value_or(steps);
 }
 
 ShardContents ReplicaState::Encode(const Layout& layout, int64_t steps) const {
   const std::vector<Spans> parameters = ShardSpans(layout, served_.specs, served_.tensors);
   const std::vector<std::vector<Spans>> slots = SlotSpans(layout);
-  std::vector<int64_t> updates;
-  for (size_t o = 0; o < served_.optimizers.size(); ++o) {
-    updates.push_back(steps);
-    const std::vector<at::Tensor> own = StepsOf(static_cast<int>(o));
-    if (!own.empty()) updates.back() = 0;
-    for (const at::Tensor& step : own)
-      updates.back() = std::max(updates.back(), static_cast<int64_t>(step.item<double>()));
-  }
   ShardContents contents(layout.chunks.size());
   for (size_t shard = 0; shard < layout.chunks.size(); ++shard) {
     for (size_t c = 0; c < layout.chunks[shard].size(); ++c) {
@@ -211,7 +237,7 @@ ShardContents ReplicaState::Encode(const Layout& layout, int64_t steps) const {
       proto::ChunkContent& content = contents[shard].emplace_back();
       content.set_shard(static_cast<int>(shard));
       content.set_chunk(static_cast<int>(c));
-      content.set_updates(updates[chunk.optimizer]);
+      content.set_updates(UpdatesOf(layout, static_cast<int>(shard), chunk, steps));
       content.set_parameters(Bytes(parameters[shard], chunk));
       if (steps == 0) continue;  // slots are as the rule begins
       const size_t count = ShapedSlots(chunk.optimizer).size();
@@ -316,7 +342,7 @@ absl::Status ReplicaState::Decode(const Layout& layout, const ShardContents& con
   for (int t = 0; t < replica_->tables().size(); ++t) replica_->tables().Reset(t);
   const std::vector<Spans> parameters = ShardSpans(layout, served_.specs, served_.tensors);
   const std::vector<std::vector<Spans>> slots = SlotSpans(layout);
-  std::vector<int64_t> updates(served_.optimizers.size());
+  std::vector<int64_t> updates(served_.specs.size());  // by variable
   for (size_t shard = 0; shard < layout.chunks.size(); ++shard) {
     const auto& chunks = layout.chunks[shard];
     size_t next = 0;  // message
@@ -341,11 +367,15 @@ absl::Status ReplicaState::Decode(const Layout& layout, const ShardContents& con
       for (size_t s = 0; s < count; ++s)
         MUSTER_RETURN_IF_ERROR(
             Put(content.slots(static_cast<int>(s)), slots[s][shard], chunk, what));
-      updates[chunk.optimizer] = std::max(updates[chunk.optimizer], content.updates());
+      // Chunks of one variable differ by pushes of lost workers alone, which came in part.
+      ForEachVariable(layout, static_cast<int>(shard), chunk, [&](size_t variable) {
+        updates[variable] = std::max(updates[variable], content.updates());
+      });
     }
   }
-  for (int o = 0; OfProgram(o); ++o)
-    for (const at::Tensor& step : StepsOf(o)) step.detach().fill_(static_cast<double>(updates[o]));
+  for (size_t v = 0; v < updates.size(); ++v)
+    if (const at::Tensor step = StepOf(v); step.defined())
+      step.fill_(static_cast<double>(updates[v]));
   return absl::OkStatus();
 }
 
@@ -375,6 +405,7 @@ void ReplicaState::Describe(StartReport* report) const {
     }
     report->parameter_counts.emplace_back(model.name, count);
   }
+  report->groups = DescribeGroups(*replica_);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "chief/director.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/push_pull/layout.h"
+#include "common/push_pull/variable_messages.h"
 #include "muster/status.h"
 #include "proto/parameter_server.pb.h"
 
@@ -42,6 +43,11 @@ class ShardState {
   virtual absl::Status Decode(const Layout& layout, const ShardContents& contents) = 0;
   // A copy of the replica with that state.
   virtual absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) = 0;
+
+  // The replica's integer buffers, which servers do not hold. A DataError names a buffer that is
+  // not there, or has another size.
+  virtual IntegerBuffers Integers() const = 0;
+  virtual absl::Status SetIntegers(const IntegerBuffers& values) = 0;
 
   virtual std::map<std::string, double> Metrics(const std::vector<double>& sums) const = 0;
   // Fills in the program's name and parameters.

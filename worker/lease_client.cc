@@ -49,6 +49,8 @@ class LeaseClientImpl final : public LeaseClient {
   absl::StatusOr<LeasedWork> Take() override;
   void Complete(proto::BatchDone done) override;
   void Complete(proto::EvaluationDone done) override;
+  void TellIntegers(const IntegerBuffers& changed, uint64_t sequence) override;
+  IntegerBuffers TakeIntegers() override;
   void Forget() override;
   absl::StatusOr<proto::View> NextView(uint64_t newer_than, bool* abandon) override;
   void Finish() override;
@@ -76,6 +78,10 @@ class LeaseClientImpl final : public LeaseClient {
   void KeepShownLocked(int64_t lease, proto::Shown shown) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ArrivedLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     for (const proto::BatchDone& done : request.done()) shown_.erase(done.lease());
+    for (const auto& [name, value] : request.buffers()) {
+      Integer& integer = integers_[name];
+      integer.told = integer.told || integer.sequence <= request.buffers_sequence();
+    }
   }
   void CompletedLocked(int64_t lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   template <typename Call>
@@ -118,6 +124,15 @@ class LeaseClientImpl final : public LeaseClient {
   // By lease, of batches that the chief may not have heard of. Apart from those, so that what is
   // told again does not grow: kMostShownBytes in all, the newest.
   std::map<int64_t, proto::Shown> shown_ ABSL_GUARDED_BY(mu_);
+  // Integer buffers that batches of this process have changed.
+  struct Integer {
+    std::string value;
+    uint64_t sequence = 0;
+    bool told = false;
+  };
+  std::map<std::string, Integer> integers_ ABSL_GUARDED_BY(mu_);
+  uint64_t integers_sequence_ ABSL_GUARDED_BY(mu_) = 0;
+  std::optional<IntegerBuffers> begins_with_ ABSL_GUARDED_BY(mu_);
 
   std::thread thread_;
 };
@@ -151,6 +166,9 @@ proto::NextRequest LeaseClientImpl::RequestLocked(bool want) {
     for (proto::BatchDone& done : done_) *request.add_done() = std::move(done);
   }
   done_.clear();
+  for (const auto& [name, integer] : integers_)
+    if (introduce_ || !integer.told) (*request.mutable_buffers())[name] = integer.value;
+  request.set_buffers_sequence(integers_sequence_);
   for (proto::BatchDone& done : *request.mutable_done()) Attach(shown_, &done);
   return request;
 }
@@ -215,6 +233,8 @@ bool LeaseClientImpl::AskLocked(Patience* patience) {
     return true;
   }
   ArrivedLocked(request);
+  if (!request.digest().empty() && !begins_with_)
+    begins_with_.emplace(reply.buffers().begin(), reply.buffers().end());
   if (!request.digest().empty() && put_back == put_back_) introduce_ = false;
   if (!reply.digest().empty() && !options_.digest.empty() && reply.digest() != options_.digest) {
     FailLocked(ConfigurationError(
@@ -312,6 +332,17 @@ void LeaseClientImpl::Complete(proto::EvaluationDone done) {
   const int64_t lease = done.lease();
   evaluated_.push_back(std::move(done));
   CompletedLocked(lease);
+}
+
+void LeaseClientImpl::TellIntegers(const IntegerBuffers& changed, uint64_t sequence) {
+  absl::MutexLock lock(&mu_);
+  for (const auto& [name, value] : changed) integers_[name] = {value, sequence, /*told=*/false};
+  integers_sequence_ = sequence;
+}
+
+IntegerBuffers LeaseClientImpl::TakeIntegers() {
+  absl::MutexLock lock(&mu_);
+  return begins_with_ ? std::exchange(*begins_with_, {}) : IntegerBuffers();
 }
 
 void LeaseClientImpl::CompletedLocked(int64_t lease) {

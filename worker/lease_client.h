@@ -14,6 +14,7 @@
 
 #include "common/base/clock.h"
 #include "common/push_pull/layout.h"
+#include "common/push_pull/variable_messages.h"
 #include "common/rpc/channel.h"
 #include "muster/status.h"
 #include "proto/parameter_server.pb.h"
@@ -51,6 +52,12 @@ class LeaseClient {
   // The chief hears of it at once, or with the next question.
   virtual void Complete(proto::BatchDone done) = 0;
   virtual void Complete(proto::EvaluationDone done) = 0;
+  // Integer buffers that a batch changed, as they are after push `sequence`: the chief hears of
+  // them with what is completed next. Before Complete.
+  virtual void TellIntegers(const IntegerBuffers& changed, uint64_t sequence) = 0;
+  // Those that this process is to begin with, as the first chief that knew it told: once, then
+  // none.
+  virtual IntegerBuffers TakeIntegers() = 0;
   // All leases, the one that is worked on too, are void.
   virtual void Forget() = 0;
 

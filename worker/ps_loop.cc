@@ -9,6 +9,7 @@
 #include "common/data/pipeline.h"
 #include "common/data/single_thread.h"
 #include "common/train/evaluation.h"
+#include "common/train/integer_buffers.h"
 #include "common/train/shown.h"
 
 namespace muster {
@@ -82,6 +83,7 @@ void PsLoop::Begin() {
   options.worker = context_.worker;
   options.global_batch_size = batch_size_;
   options.on_phase = [this](Phase phase) { Enter(phase); };
+  integers_ = IntegerBuffersOf(*context_.replica);
   runner_ = std::make_unique<StepRunner>(context_.replica, alone_.get(), context_.job,
                                          std::move(options));
 }
@@ -107,6 +109,11 @@ bool PsLoop::Next(data::Batch* batch) {
     if (work->lease.kind() == proto::NextReply::WAIT) continue;
     lease_ = std::move(work->lease);
     if (runner_ == nullptr) Begin();
+    if (const IntegerBuffers begin = context_.leases->TakeIntegers(); !begin.empty()) {
+      const absl::Status set = SetIntegers(begin, context_.replica);
+      if (!set.ok()) throw StatusError(set);
+      integers_ = IntegerBuffersOf(*context_.replica);
+    }
     *context_.steps = lease_.steps();
     auto& loaded = *static_cast<LoadedLease*>(work->examples.get());
     batch_ = std::move(loaded.batch);
@@ -160,6 +167,8 @@ void PsLoop::RunStep(const StepRunner::Body& body) {
   plan.replica = lease_.share();
   plan.num_replicas = lease_.shares();
   ParameterExchange::Turn turn;
+  // Each of N workers moves running statistics by an N-th of its own step: together as far as one.
+  turn.weight = 1.0 / context_.workers;
   if (shares) {
     turn.share = lease_.share();
     turn.shares = lease_.shares();
@@ -167,8 +176,6 @@ void PsLoop::RunStep(const StepRunner::Body& body) {
     turn.weight = static_cast<double>(Examples(lease_)) /
                   static_cast<double>(std::max<int64_t>(1, lease_.global_examples()));
   }
-  // Each of N workers moves running statistics by an N-th of its own step: together as far as one.
-  turn.weight = 1.0 / context_.workers;
   context_.exchange->BeginStep(turn, std::move(rows_));
   auto result = runner_->Run(plan, batch_, Examples(lease_), body);
   absl::Status status = result.status();
@@ -179,7 +186,23 @@ void PsLoop::RunStep(const StepRunner::Body& body) {
     fresh_ = true;
     return;  // as if it had not been leased
   }
+  TellIntegers();
   context_.leases->Complete(DoneOf(*result));
+}
+
+void PsLoop::TellIntegers() {
+  IntegerBuffers now = IntegerBuffersOf(*context_.replica);
+  const IntegerBuffers changed = ChangedSince(integers_, now);
+  if (changed.empty()) return;
+  size_t bytes = 0;
+  for (const auto& [name, value] : changed) bytes += value.size();
+  if (bytes > kMostIntegerBytes)
+    throw StatusError(ProgramError(fmt::format(
+        "a step changed {} bytes of integer buffers ({} and others), and a report to the chief "
+        "holds {}: keep what changes in every step in floating point, which servers hold",
+        bytes, changed.begin()->first, kMostIntegerBytes)));
+  context_.leases->TellIntegers(changed, context_.exchange->sequence());
+  integers_ = std::move(now);
 }
 
 proto::Shown PsLoop::MessageOf(const SummaryData& shown) {

@@ -65,6 +65,7 @@ class PsLoop final : public LoopBackend {
   bool Pull();
   void EvaluateLease();
   proto::BatchDone DoneOf(const StepResult& result);
+  void TellIntegers();
   proto::Shown MessageOf(const SummaryData& shown);
 
   const PsLoopContext context_;
@@ -78,6 +79,7 @@ class PsLoop final : public LoopBackend {
   bool fresh_ = true;  // what is in the parameters is no server's
   double input_seconds_ = 0, pull_seconds_ = 0;
   std::set<std::string> said_left_out_;  // tags
+  IntegerBuffers integers_;              // as the chief is told
 };
 
 }  // namespace muster

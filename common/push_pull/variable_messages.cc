@@ -37,4 +37,13 @@ std::vector<VariableSpec> SpecsOf(const VariableMessages& messages) {
   return specs;
 }
 
+IntegerBuffers ChangedSince(const IntegerBuffers& before, const IntegerBuffers& now) {
+  IntegerBuffers changed;
+  for (const auto& [name, value] : now) {
+    const auto found = before.find(name);
+    if (found == before.end() || found->second != value) changed[name] = value;
+  }
+  return changed;
+}
+
 }  // namespace muster

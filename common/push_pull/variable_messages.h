@@ -13,4 +13,12 @@ using VariableMessages = google::protobuf::RepeatedPtrField<proto::VariableMessa
 VariableMessages ToMessages(const std::vector<VariableSpec>& variables);
 std::vector<VariableSpec> SpecsOf(const VariableMessages& messages);
 
+// Bytes of buffers that are no floating point, by name ("<model>.<buffer>"): servers do not hold
+// them, each worker has its own.
+using IntegerBuffers = std::map<std::string, std::string>;
+// A message may have so many bytes of them.
+inline constexpr size_t kMostIntegerBytes = 8 << 20;
+// Those of `now` that `before` has not, or with another value.
+IntegerBuffers ChangedSince(const IntegerBuffers& before, const IntegerBuffers& now);
+
 }  // namespace muster

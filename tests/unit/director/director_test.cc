@@ -538,6 +538,40 @@ TEST(Director, GoesOnFromACheckpoint) {
   ExpectConsistentSaves(cluster.notes());
 }
 
+// One worker's count is the run's, in checkpoints, and where a process begins.
+TEST(Director, SavesAndRestoresIntegerBuffersOfWorkers) {
+  Job job = SmallJob();
+  job.max_steps = 13;
+  std::optional<checkpoint::Snapshot> saved;
+  {
+    FakeCluster cluster({.job = job, .workers = 1, .train = 260});
+    cluster.Start();
+    ASSERT_TRUE(cluster.Await().ok());
+    absl::MutexLock lock(&cluster.notes().mu);
+    saved = cluster.notes().saves.back();
+  }
+  EXPECT_EQ(CountOf(*saved), "0013");
+  job.max_steps = 20;
+  FakeCluster cluster({.job = job, .workers = 1, .train = 260});
+  cluster.Start(1, saved);
+  ASSERT_TRUE(cluster.Await().ok());
+  absl::MutexLock lock(&cluster.notes().mu);
+  EXPECT_EQ(CountOf(cluster.notes().saves.back()), "0020");
+}
+
+TEST(Director, AWorkerThatReplacesAnotherGoesOnWithItsIntegerBuffers) {
+  Job job = SmallJob();
+  FakeCluster cluster(
+      {.job = job, .workers = 1, .train = 600, .batch_time = std::chrono::milliseconds(3)});
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.notes().steps() >= 15; });
+  cluster.LoseWorker(0);
+  cluster.StartWorker(0);
+  ASSERT_TRUE(cluster.Await().ok());
+  absl::MutexLock lock(&cluster.notes().mu);
+  EXPECT_EQ(CountOf(cluster.notes().saves.back()), "0060") << "told with each batch";
+}
+
 TEST(Director, RefusesAWorkerOfAnotherLayoutAndAnUnknownOne) {
   Job job = SmallJob();
   job.epochs = 1000;

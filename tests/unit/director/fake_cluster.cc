@@ -43,6 +43,7 @@ class FakeState final : public ShardState {
   }
   absl::StatusOr<checkpoint::TrainingState> Restore(const checkpoint::Snapshot& snapshot) override {
     values_ = ValuesOf(snapshot);
+    count_ = CountOf(snapshot);
     return snapshot.state;
   }
   ShardContents Encode(const Layout& layout, int64_t steps) const override {
@@ -71,7 +72,15 @@ class FakeState final : public ShardState {
       tensor.dtype = checkpoint::DType::kFloat64;
       tensor.data = reinterpret_cast<const char*>(&value);
     }
+    const auto count = std::make_shared<std::string>(count_);
+    snapshot.optimizer.memory = count;
+    snapshot.optimizer.tensors.emplace_back().data = count->data();
     return snapshot;
+  }
+  IntegerBuffers Integers() const override { return {{"net.count", count_}}; }
+  absl::Status SetIntegers(const IntegerBuffers& values) override {
+    for (const auto& [name, value] : values) count_ = value;
+    return absl::OkStatus();
   }
   std::map<std::string, double> Metrics(const std::vector<double>& sums) const override {
     return {{"count", sums.at(0)}};
@@ -83,6 +92,7 @@ class FakeState final : public ShardState {
   const Job job_;
   std::vector<VariableSpec> specs_;
   std::vector<double> values_;
+  std::string count_ = "0000";  // an integer buffer
 };
 
 }  // namespace
@@ -91,6 +101,10 @@ ShardStateFactory FakeStates(int variables) {
   return [variables](const Job& job, const DirectorStart&) {
     return absl::StatusOr<std::unique_ptr<ShardState>>(std::make_unique<FakeState>(job, variables));
   };
+}
+
+std::string CountOf(const checkpoint::Snapshot& snapshot) {
+  return {snapshot.optimizer.tensors.at(0).data, 4};
 }
 
 std::vector<double> ValuesOf(const checkpoint::Snapshot& snapshot) {
@@ -394,6 +408,7 @@ struct FakeCluster::Worker {
   proto::NextRequest next;
   std::vector<proto::BatchDone> history;
   int64_t sequence = 0;
+  int count = -1;               // its integer buffer; -1: it does not know yet with what to begin
   std::vector<uint64_t> views;  // of the last push, by shard
   std::thread thread;
 };
@@ -620,6 +635,11 @@ void FakeCluster::RunWorker(Worker* worker) {
     introduce = reply.introduce();
     worker->next.set_digest(introduce ? reply.digest() : "");
     if (introduce) continue;
+    if (worker->count < 0) {
+      const auto begin = reply.buffers().find("net.count");
+      worker->count = begin == reply.buffers().end() ? 0 : std::stoi(begin->second);
+    }
+    worker->next.clear_buffers();
     worker->next.clear_done();
     worker->next.clear_evaluated();
     if (reply.kind() == proto::NextReply::DONE) return;
@@ -651,6 +671,8 @@ void FakeCluster::RunWorker(Worker* worker) {
     done.add_metric_sums(static_cast<double>(reply.end() - reply.begin()));
     if (reply.summary()) *done.mutable_shown() = ShownBy(worker->index);
     *worker->next.add_done() = done;
+    (*worker->next.mutable_buffers())["net.count"] = fmt::format("{:04}", ++worker->count);
+    worker->next.set_buffers_sequence(static_cast<uint64_t>(worker->sequence));
     worker->history.push_back(done);
     absl::MutexLock lock(&mu_);
     ++batches_[{reply.epoch(), reply.begin()}];

@@ -189,5 +189,7 @@ class FakeCluster {
 ShardStateFactory FakeStates(int variables);
 // The elements of each shard in a snapshot that a fake state took.
 std::vector<double> ValuesOf(const checkpoint::Snapshot& snapshot);
+// Its integer buffer "net.count", four digits: each fake worker counts its batches there.
+std::string CountOf(const checkpoint::Snapshot& snapshot);
 
 }  // namespace muster::testing

@@ -95,6 +95,66 @@ TEST(ShardState, ChunksHoldTheWholeReplica) {
   }
 }
 
+// Each parameter has its own number of updates, by which its bias is corrected.
+std::unique_ptr<Replica> MakeTwoLayers(const Job& job, double value) {
+  const ProgramFactory factory = [value] {
+    auto program = std::make_unique<TestProgram>();
+    program->on_build = [value](TestProgram& self, Builder& builder) {
+      self.model->parameter("rare", at::full({3}, value));
+      self.model->parameter("w", at::full({8, 3}, value));
+      self.model->buffer("count", at::zeros({2}, at::kLong));
+      builder.model("net", self.model);
+      const Json half = {{"parameters", "w"}, {"learning_rate_scale", 0.5}};
+      builder.optimizer("a", {"net"}, {{"name", "adam"}, {"groups", Json::array({half})}}, 0.1);
+      builder.dataset(Split::kTrain, Tensors2(at::zeros({10, 1}), at::zeros({10})));
+    };
+    return program;
+  };
+  auto replica = Replica::Make(job, factory, at::kCPU);
+  EXPECT_TRUE(replica.ok()) << Message(replica.status());
+  return *std::move(replica);
+}
+
+TEST(ShardState, KeepsTheStepOfEachParameter) {
+  const Job job = TestJob();
+  const auto from = MakeTwoLayers(job, 1), to = MakeTwoLayers(job, 2);
+  auto source = *MakeShardState(job, from.get()), target = *MakeShardState(job, to.get());
+  const Optimizer& rule = *from->optimizers()[0].rule;
+  ASSERT_EQ(rule.slot_names()[2], "step");
+  rule.slot(2)[0].fill_(3);
+  rule.slot(2)[1].fill_(500);
+  for (const int64_t chunk_bytes : {16, 1 << 20}) {
+    LayoutOptions options;
+    options.chunk_bytes = chunk_bytes;
+    const Layout layout = MakeLayout(source->variables(), options);
+    const ShardContents contents = source->Encode(layout, 500);
+    std::map<int64_t, int64_t> elements;  // by number of updates
+    for (const proto::ChunkContent& chunk : contents[0])
+      elements[chunk.updates()] += static_cast<int64_t>(chunk.parameters().size() / 4);
+    EXPECT_EQ(elements, (std::map<int64_t, int64_t>{{3, 3}, {500, 24}}));
+    const absl::Status decoded = target->Decode(layout, contents);
+    ASSERT_TRUE(decoded.ok()) << Message(decoded);
+    const Optimizer& theirs = *to->optimizers()[0].rule;
+    EXPECT_EQ(theirs.slot(2)[0].item<float>(), 3);
+    EXPECT_EQ(theirs.slot(2)[1].item<float>(), 500);
+  }
+}
+
+TEST(ShardState, SetsIntegerBuffers) {
+  const Job job = TestJob();
+  const auto replica = MakeTwoLayers(job, 1);
+  auto state = *MakeShardState(job, replica.get());
+  IntegerBuffers buffers = state->Integers();
+  ASSERT_EQ(buffers.size(), 1u);
+  EXPECT_EQ(buffers.at("net.count"), std::string(16, '\0'));
+  buffers["net.count"][8] = 7;
+  ASSERT_TRUE(state->SetIntegers(buffers).ok());
+  EXPECT_EQ(replica->models()[0].buffers[0].second[1].item<int64_t>(), 7);
+  EXPECT_EQ(state->Integers(), buffers);
+  EXPECT_TRUE(absl::IsDataLoss(state->SetIntegers({{"net.count", "short"}})));
+  EXPECT_TRUE(absl::IsDataLoss(state->SetIntegers({{"net.other", ""}})));
+}
+
 TEST(ShardState, RefusesChunksThatDoNotFit) {
   const Job job = TestJob();
   const auto replica = MakeReplica(job, 0);
