@@ -150,6 +150,7 @@ class CheckpointsImpl final : public Checkpoints {
   bool Wanted(const SaveMoment& moment) override;
   void Save(checkpoint::Snapshot snapshot) override;
   absl::Status Drain() override;
+  void OnStart(const StartReport& report) override;
   void OnEpoch(const EpochReport& report) override;
   void Evaluated(int64_t step, const std::map<std::string, double>& metrics) override;
   CheckpointRecord Record() const override;
@@ -163,7 +164,8 @@ class CheckpointsImpl final : public Checkpoints {
   const std::shared_ptr<Shared> shared_;
   std::thread thread_;
   // The loop's thread alone.
-  bool next_is_final_ = false, next_must_ = false;
+  bool next_is_final_ = false, next_must_ = false, started_ = false;
+  std::optional<EpochReport> validated_;  // OnStart's, until the checkpoint of its step is written
   std::optional<MonotonicTime> told_dropped_;
   int64_t dropped_since_ = 0;
 
@@ -243,9 +245,14 @@ void CheckpointsImpl::Save(checkpoint::Snapshot snapshot) {
   snapshot.state.run_id = options.run_id();
   snapshot.state.job = options.job;
   snapshot.state.versions = options.versions;
-  absl::MutexLock lock(&shared_->mu);
-  shared_->saving = true;
-  shared_->tasks.push_back({std::move(snapshot), next_is_final_, next_must_, 0, 0});
+  const int64_t step = snapshot.state.step;
+  {
+    absl::MutexLock lock(&shared_->mu);
+    shared_->saving = true;
+    shared_->tasks.push_back({std::move(snapshot), next_is_final_, next_must_, 0, 0});
+  }
+  if (validated_ && validated_->step == step) OnEpoch(*validated_);
+  validated_.reset();
 }
 
 absl::Status CheckpointsImpl::Drain() {
@@ -273,6 +280,15 @@ void CheckpointsImpl::Consider(int64_t step, const std::map<std::string, double>
   for (const auto& [have, value] : metrics) known += (known.empty() ? "" : ", ") + have;
   LogWarning("no checkpoint is marked as the best: checkpoint.best is {}, and {} gives {}", name,
              source, known);
+}
+
+// A chief that was lost may have left the marking to this one, and its checkpoint too.
+void CheckpointsImpl::OnStart(const StartReport& report) {
+  if (std::exchange(started_, true)) return;
+  for (const EpochReport& pass : report.passes) {
+    OnEpoch(pass);
+    if (pass.split == "validation") validated_ = pass;
+  }
 }
 
 void CheckpointsImpl::OnEpoch(const EpochReport& report) {

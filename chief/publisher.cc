@@ -87,8 +87,8 @@ void Publisher::OnStart(const StartReport& report) {
     SummarizeEvaluationLocked(step, metrics);
 }
 
-// The step with whose state training goes on may have been made by others, while the chief that
-// should have told of it was lost.
+// The step with whose state training goes on, and the passes at it, may have been made by others,
+// while the chief that should have told of them was lost.
 void Publisher::CatchUpLocked(const StartReport& report) {
   const int64_t step = report.start_step;
   if (report.last_step && step % options_.summary_every_steps == 0 &&
@@ -97,6 +97,10 @@ void Publisher::CatchUpLocked(const StartReport& report) {
   if (report.last_step && !report.train_metrics.empty() &&
       folders_->LastStepOf("train", "epoch_loss") < step)
     SummarizePassLocked("train", step, report.train_metrics);
+  for (const EpochReport& pass : report.passes) {
+    if (folders_->LastStepOf(pass.split, "epoch_loss") < pass.step)
+      SummarizePassLocked(pass.split, pass.step, pass.metrics);
+  }
 }
 
 void Publisher::DescribeLocked(const StartReport& report) {

@@ -136,6 +136,7 @@ void RunRecord::OnStart(const StartReport& report) {
   // What was measured on a state that was lost is void.
   std::erase_if(passes_, [&](const auto& pass) { return pass.second.step > report.start_step; });
   if (!report.train_metrics.empty()) passes_["train"] = {report.start_step, report.train_metrics};
+  for (const EpochReport& pass : report.passes) passes_[pass.split] = {pass.step, pass.metrics};
 }
 
 void RunRecord::OnStep(const StepReport& report) {

@@ -199,6 +199,8 @@ void LoopImpl::Commit(const StepResult& result) {
   state_.last_loss = result.loss;
   state_.last_learning_rate = result.learning_rate;
   state_.last_examples = result.examples;
+  state_.last_values = result.values;
+  state_.last_passes.clear();
   state_.epoch_loss_sum += result.loss * static_cast<double>(result.examples);
   state_.epoch_examples += result.examples;
   for (size_t i = 0; i < state_.epoch_metric_sums.size(); ++i)
@@ -280,6 +282,10 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
     Save();
     return std::nullopt;
   }
+  // Whoever lives on holds it: a chief that is lost before it has told of this pass leaves that to
+  // its successor.
+  if (split != Split::kTrain) state_.last_passes[SplitName(split)] = pass->metrics;
+  Enter(Phase::kEvaluate);  // the moment in between is one of its own, for --fault
   if (reporter()) {
     ReportSummary(split, pass->summary);
     ReportEpoch(split, last_epoch(), pass->examples, Seconds(Clock::now() - start), pass->metrics);

@@ -31,6 +31,14 @@ void LoopImpl::ReportStart() {
     last.loss = state_.last_loss;
     last.learning_rate = state_.last_learning_rate;
     last.examples = state_.last_examples;
+    last.values = state_.last_values;
+  }
+  for (const auto& [split, metrics] : state_.last_passes) {
+    EpochReport& pass = report.passes.emplace_back();
+    pass.split = split;
+    pass.epoch = last_epoch();
+    pass.step = state_.steps;
+    pass.metrics = metrics;
   }
   report.validation_due = state_.validation_due;
   report.test_due = state_.test_due;

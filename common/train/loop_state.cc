@@ -5,8 +5,10 @@
 
 #include <algorithm>
 
+#include "common/checkpoint/fields.h"
 #include "common/train/embedding_state.h"
 #include "common/train/precision.h"
+#include "muster/json.h"
 
 namespace muster {
 namespace {
@@ -36,8 +38,45 @@ void Broadcast(const std::vector<at::Tensor>& tensors, c10::Device device,
   }
 }
 
-// Every field but the batch size, as numbers, in a fixed order and back. Counts are exact below
-// 2^53.
+// What has names, as text: only the owner knows how many there are.
+Json NamedToJson(const LoopState& state) {
+  const auto object = [](const std::map<std::string, double>& values) {
+    Json json = Json::object();
+    for (const auto& [name, value] : values) json[name] = checkpoint::NumberToJson(value);
+    return json;
+  };
+  Json passes = Json::object();
+  for (const auto& [split, metrics] : state.last_passes) passes[split] = object(metrics);
+  return {{"values", object(state.last_values)}, {"passes", std::move(passes)}};
+}
+
+void NamedFromJson(const Json& json, LoopState* state) {
+  const auto read = [](const Json& object) {
+    std::map<std::string, double> values;
+    for (const auto& [name, value] : object.items())
+      checkpoint::NumberFromJson(value, &values[name]);
+    return values;
+  };
+  state->last_values = read(json.at("values"));
+  state->last_passes.clear();
+  for (const auto& [split, metrics] : json.at("passes").items())
+    state->last_passes[split] = read(metrics);
+}
+
+void BroadcastNamed(c10::Device device, Communicator* communicator, int owner, LoopState* state) {
+  std::string text;
+  if (communicator->rank() == owner) text = Dump(NamedToJson(*state));
+  const at::Tensor size = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
+  Broadcast({size}, device, communicator, owner);
+  text.resize(static_cast<size_t>(*size.const_data_ptr<int64_t>()));
+  const at::Tensor bytes =
+      at::from_blob(text.data(), {static_cast<int64_t>(text.size())}, at::kByte);
+  Broadcast({bytes}, device, communicator, owner);
+  NamedFromJson(Json::parse(text), state);
+}
+
+// Every other field but the batch size, as numbers, in a fixed order and back. Counts are exact
+// below 2^53.
 template <typename Visit>
 void VisitNumbers(LoopState* state, const Visit& visit) {
   const auto integer = [&visit](auto* value) {
@@ -87,6 +126,7 @@ void BroadcastState(Replica* replica, Communicator* communicator, int owner, Loo
   Broadcast(tensors, replica->device(), communicator, owner);
   const double* next = host.const_data_ptr<double>();
   VisitNumbers(state, [&next](double* number) { *number = *next++; });
+  BroadcastNamed(replica->device(), communicator, owner, state);
   BroadcastTables(replica, communicator, owner, state->steps);
 }
 

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "common/collective/communicator.h"
@@ -26,10 +28,14 @@ struct LoopState {
   bool validation_due = false, test_due = false;
   std::vector<double> loss_scaler;  // LossScaler::state()
   // Of the last step, for whoever has to tell of it in the place of a chief that could not: the
-  // objective, and its examples. NaN and 0 before the first step and after a checkpoint.
+  // objective, its examples, the program's own values, and of the passes at it that are through
+  // ("validation", "test") the metrics. NaN, 0 and empty before the first step and after a
+  // checkpoint.
   double last_loss = std::numeric_limits<double>::quiet_NaN();
   double last_learning_rate = 0;
   int64_t last_examples = 0;
+  std::map<std::string, double> last_values;
+  std::map<std::string, std::map<std::string, double>> last_passes;
   int64_t global_batch_size = 0;  // 0: the job says it, at the first start
   // Of this process, not of the run: the step whose state was handed over to be saved last, or came
   // from a checkpoint; -1: none.

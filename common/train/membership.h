@@ -102,6 +102,9 @@ struct StartReport {
   std::optional<StepReport> last_step;
   // Where start_step ended an epoch, or the job: that epoch's, as EpochReport's.
   std::map<std::string, double> train_metrics;
+  // The passes at start_step that are through, where some process made them in this run's memory:
+  // they may not have been told of either. Without examples and seconds.
+  std::vector<EpochReport> passes;
   std::vector<std::pair<std::string, int64_t>> split_sizes;       // "train" -> examples
   std::vector<std::pair<std::string, int64_t>> parameter_counts;  // model -> parameters
   std::vector<ParameterReport> parameters;                        // of all models, in their order

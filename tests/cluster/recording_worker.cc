@@ -93,6 +93,7 @@ class Recording : public Program {
       std::ofstream(fmt::format("{}/used-{}-{}", TestDirectory(), getpid(), replica), std::ios::app)
           << line;
     });
+    step.report("target", batch[1]);
     step.minimize(adam_, Loss(batch));
     if (!twice_) return;
     Hold(fmt::format("between-{}", step.number()));

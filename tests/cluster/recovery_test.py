@@ -48,7 +48,8 @@ class Recovery(RecordingTest):
         if key not in undisturbed:
             model_dir, self.model_dir = self.model_dir, self.dir / "undisturbed"
             self.finish(self.start_run(MEMBERS, self.run_job(**keys), directory="undisturbed-used"))
-            undisturbed[key] = {**self.curves(), "used": self.committed(self.where), "files": self.final()}
+            undisturbed[key] = {**self.curves(), "used": self.committed(self.where), "files": self.final(),
+                                "metrics": result(self.model_dir)["metrics"]}
             self.assertEqual(sorted(undisturbed[key]["loss"]), list(range(1, STEPS + 1)))
             self.assertEqual(sorted(undisturbed[key]["validation"]), [6, 12, 18, 24])
             self.model_dir = model_dir
@@ -65,7 +66,7 @@ class Recovery(RecordingTest):
 
     def curves(self):
         return {"loss": curve(self.model_dir), "validation": curve(self.model_dir, "validation", "epoch_loss"),
-                "epoch": curve(self.model_dir, "train", "epoch_loss")}
+                "epoch": curve(self.model_dir, "train", "epoch_loss"), "own": curve(self.model_dir, "train", "target")}
 
     def final(self):
         return {f"{file} {name}": values.tobytes() for file in ("model.safetensors", "optimizer.safetensors")
@@ -74,9 +75,10 @@ class Recovery(RecordingTest):
     def check(self, torn=(), repeated=False, collective="auto"):
         """`torn`: steps that a process may have died in before it wrote down its part. `repeated`: steps may be made again, whole."""
         want = self.want(collective)
-        self.assertEqual(self.curves(), {key: want[key] for key in ("loss", "validation", "epoch")})
+        self.assertEqual(self.curves(), {key: want[key] for key in ("loss", "validation", "epoch", "own")})
         self.assertEqual(self.final(), want["files"])
         self.assertEqual(result(self.model_dir)["status"], "completed")
+        self.assertEqual(result(self.model_dir)["metrics"], want["metrics"])
         used = self.committed(self.where)
         self.assertEqual(sorted(used), list(range(1, STEPS + 1)))
         for step, examples in used.items():
@@ -159,6 +161,10 @@ class Recovery(RecordingTest):
 
     def test_the_chief_at_the_end(self):
         self.rehearsed(["kill@worker:0:step=18:phase=save", "kill@worker:0:step=24:phase=save:nth=4"])
+
+    def test_the_chief_when_a_pass_is_through_and_nobody_has_told_of_it(self):
+        """Between its last reduction and its point in the curve: the survivors have no pass left to make, its result is theirs to keep."""
+        self.rehearsed(["kill@worker:0:step=12:phase=evaluate:nth=2", "kill@worker:0:step=24:phase=evaluate:nth=2"])
 
     def test_the_chief_when_all_is_saved(self):
         self.rehearsed(["kill@worker:0:phase=ending"])

@@ -156,6 +156,35 @@ TEST_F(Publishing, ASuccessorLogsTheStepThatTheLostChiefDidNot) {
   }
 }
 
+// ... or that had made the passes of step 20 with the others, and told of none, one, or both.
+TEST_F(Publishing, ASuccessorLogsThePassesThatTheLostChiefDidNot) {
+  const EpochReport validation{.split = "validation", .step = 20, .metrics = {{"loss", 0.25}}};
+  const EpochReport test{.split = "test", .step = 20, .metrics = {{"loss", 0.125}}};
+  for (const int logged : {0, 1, 2}) {
+    {
+      const auto lost = Begun();
+      lost->OnStart({.epochs = 3});
+      lost->OnEpoch({.split = "validation", .step = 10, .metrics = {{"loss", 0.75}}});
+      for (int64_t step = 1; step <= 20; ++step) lost->OnStep(Step(step));
+      if (logged > 0) lost->OnEpoch(validation);
+      if (logged > 1) lost->OnEpoch(test);
+    }
+    const auto successor = Begun(true);
+    StartReport start{.epochs = 3, .start_step = 20};
+    start.last_step = Step(20);
+    start.passes = {validation, test};
+    successor->OnStart(start);
+    successor->OnStart(start);  // the next generation, from the same state
+    ASSERT_TRUE(successor->Finish(absl::OkStatus(), 2).ok());
+    EXPECT_THAT(Summaries("validation").at("epoch_loss"), ElementsAre(10, 20)) << logged;
+    EXPECT_THAT(Summaries("test").at("epoch_loss"), ElementsAre(20)) << logged;
+    EXPECT_EQ(ReadJson("result.json")["metrics"]["validation"]["loss"], 0.25);
+    EXPECT_EQ(ReadJson("result.json")["metrics"]["test"]["loss"], 0.125);
+    EXPECT_EQ(ReadJson("result.json")["metric_steps"]["test"], 20);
+    std::filesystem::remove_all(folder_ + "/run");
+  }
+}
+
 // A checkpoint's state is behind what a chief logged, and nobody knows its step's loss.
 TEST_F(Publishing, ASuccessorFillsInNothingThatNobodyTells) {
   { (void)Begun(); }

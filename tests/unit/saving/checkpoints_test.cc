@@ -292,6 +292,31 @@ TEST_F(CheckpointsTest, ValidationMarksTheBestOfThoseThatAreWritten) {
   EXPECT_FALSE(store_->marked.front().larger);
 }
 
+// The chief before this one was lost when validation was through: with its checkpoint on the disk,
+// or in the middle of writing it, so that it is written again.
+TEST_F(CheckpointsTest, ASuccessorMarksWhatALostChiefHadValidated) {
+  StartReport start;
+  start.start_step = 6;
+  start.passes = {{.split = "validation", .step = 6, .metrics = {{"loss", 0.5}}},
+                  {.split = "test", .step = 6, .metrics = {{"loss", 0.25}}}};
+  for (const bool saved : {false, true}) {
+    store_->saved = saved ? std::set<int64_t>{6} : std::set<int64_t>{};
+    store_->best.reset();
+    Make();
+    checkpoints_->OnStart(start);
+    if (!saved) {
+      EXPECT_TRUE(Step({.step = 6, .last = true}));
+    }
+    checkpoints_->OnStart(start);  // a later generation of this process: nothing new
+    ASSERT_TRUE(checkpoints_->Drain().ok());
+    EXPECT_EQ(checkpoints_->Record().best, "checkpoints/step-00000006") << saved;
+    EXPECT_EQ(store_->best, 0.5);
+    EXPECT_EQ(store_->marked.size(), saved ? 1u : 2u);
+    store_->marked.clear();
+    checkpoints_.reset();
+  }
+}
+
 TEST_F(CheckpointsTest, OnceAnEvaluatorReportedItAloneDecides) {
   Make();
   EXPECT_TRUE(Step({.step = 2}));
