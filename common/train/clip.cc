@@ -79,14 +79,26 @@ at::Tensor Factor(const at::Tensor& norm, double limit) {
   return at::clamp_min(norm, limit).reciprocal_().mul_(limit);
 }
 
-}  // namespace
-
-void ClipGradients(const Tensors& all, const ClipOptions& options) {
-  const at::NoGradGuard no_grad;
+Tensors Defined(const Tensors& all) {
   Tensors gradients;
   for (const at::Tensor& gradient : all) {
     if (gradient.defined()) gradients.push_back(gradient);
   }
+  return gradients;
+}
+
+}  // namespace
+
+double GradientNorm(const Tensors& all) {
+  const at::NoGradGuard no_grad;
+  const Tensors gradients = Defined(all);
+  if (gradients.empty()) return 0;
+  return at::linalg_vector_norm(at::stack(Norms(gradients))).item<double>();
+}
+
+void ClipGradients(const Tensors& all, const ClipOptions& options) {
+  const at::NoGradGuard no_grad;
+  const Tensors gradients = Defined(all);
   if (gradients.empty()) return;
   if (options.clipvalue > 0) {
     at::_foreach_clamp_min_(gradients, -options.clipvalue);

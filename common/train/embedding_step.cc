@@ -133,6 +133,11 @@ void EmbeddingStep::Collect() {
   }
 }
 
+void EmbeddingStep::Scale(double factor) {
+  for (Gradients& gradients : gradients_)
+    for (float& value : gradients.sums) value = static_cast<float>(value * factor);
+}
+
 // Without the keys that were only read.
 void EmbeddingStep::Compact(int table, std::vector<uint64_t>* keys,
                             std::vector<float>* sums) const {

@@ -52,6 +52,8 @@ class EmbeddingStep {
   void AddLeaves(std::vector<at::Tensor>* inputs) const;
   // After a backward pass: takes what it left in the leaves.
   void Collect();
+  // Multiplies what was collected so far.
+  void Scale(double factor);
   // Sums over all replicas. Called by all of them, at the same place of the step; nothing where the
   // program has no table.
   absl::Status Exchange();

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "common/collective/tensor.h"
+#include "common/train/optimizer.h"
 
 namespace muster {
 namespace {
@@ -94,20 +95,32 @@ void GradientBuckets::Allocate(Bucket* bucket, int64_t tail) {
 void GradientBuckets::Begin(const Reduction&) {
   std::fill(used_.begin(), used_.end(), false);
   next_launch_ = 0;
+  all_launched_ = false;
 }
 
-void GradientBuckets::BeginBackward(bool last) {
+void GradientBuckets::BeginBackward(bool last, bool overlap) {
   std::fill(fired_.begin(), fired_.end(), false);
   for (Bucket& bucket : buckets_) bucket.pending = static_cast<int>(bucket.parameters.size());
-  launching_ = last;
+  last_ = last;
+  launching_ = last && overlap && !twice_;
 }
 
 void GradientBuckets::OnGradient(int index) {
   at::NoGradGuard no_grad;
   at::Tensor gradient = parameters_[index].grad();
   parameters_[index].mutable_grad().reset();
-  if (!gradient.defined() || fired_[index]) return;
+  if (!gradient.defined()) return;
   if (gradient.is_sparse()) gradient = gradient.to_dense();
+  if (fired_[index]) {
+    twice_ = true;
+    TORCH_CHECK(bucket_of_[index] >= next_launch_, "a parameter of shape ",
+                parameters_[index].sizes(),
+                " got a second gradient in one backward pass after the first was on its way: a "
+                "custom autograd function runs a backward pass of its own in this step and did not "
+                "in earlier ones; let activation_checkpoint run it");
+    views_[index].add_(gradient);
+    return;
+  }
   // Copying the fresh gradient is cheaper than clearing the bucket before backward and adding to
   // it.
   if (used_[index]) {
@@ -121,13 +134,20 @@ void GradientBuckets::OnGradient(int index) {
 }
 
 void GradientBuckets::EndBackward() {
-  if (!launching_) return;
+  if (!last_) return;
   at::NoGradGuard no_grad;
   for (size_t i = 0; i < views_.size(); ++i) {
     if (!used_[i]) views_[i].zero_();
   }
   for (Bucket& bucket : buckets_) bucket.pending = 0;
   LaunchComplete(/*all_but_last=*/true);
+}
+
+void GradientBuckets::Scale(double factor) {
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < views_.size(); ++i) {
+    if (used_[i]) views_[i].mul_(factor);
+  }
 }
 
 void GradientBuckets::LaunchComplete(bool all_but_last) {
@@ -140,29 +160,38 @@ void GradientBuckets::LaunchComplete(bool all_but_last) {
   }
 }
 
-absl::Status GradientBuckets::Finish(at::Tensor* control) {
+void GradientBuckets::LaunchAll(const at::Tensor& control) {
   at::NoGradGuard no_grad;
   const int64_t flags = static_cast<int64_t>(parameters_.size());
-  const int64_t control_count = control->defined() ? control->numel() : 0;
-  TORCH_CHECK(control_count <= control_capacity_, "control data outgrew its place");
+  control_count_ = control.defined() ? control.numel() : 0;
+  TORCH_CHECK(control_count_ <= control_capacity_, "control data outgrew its place");
   Bucket& last = buckets_.back();
   at::Tensor flag_view = last.storage.narrow(0, last.count, flags);
   at::Tensor used = at::empty({flags}, at::kFloat);
   for (int64_t i = 0; i < flags; ++i) used.data_ptr<float>()[i] = used_[i] ? 1.f : 0.f;
   flag_view.copy_(used);
-  at::Tensor control_view = last.storage.narrow(0, last.count + flags, control_count);
-  if (control_count > 0) control_view.copy_(*control);
-  at::Tensor launched = last.storage.narrow(0, 0, last.count + flags + control_count);
+  if (control_count_ > 0) last.storage.narrow(0, last.count + flags, control_count_).copy_(control);
+  const at::Tensor launched = last.storage.narrow(0, 0, last.count + flags + control_count_);
   next_launch_ = num_buckets();
+  all_launched_ = true;
   last.work = communicator_->AllReduce(BufferOf(launched), ReduceOp::kSum);
+}
+
+absl::Status GradientBuckets::Finish(at::Tensor* control) {
+  at::NoGradGuard no_grad;
+  if (!all_launched_) LaunchAll(*control);
   MUSTER_RETURN_IF_ERROR(WaitAll());
-  const at::Tensor everybody = flag_view.to(at::kCPU);
+  const Bucket& last = buckets_.back();
+  const int64_t flags = static_cast<int64_t>(parameters_.size());
+  const at::Tensor everybody = last.storage.narrow(0, last.count, flags).to(at::kCPU);
   for (int64_t i = 0; i < flags; ++i) {
     gradients_[i] = everybody.data_ptr<float>()[i] > 0 ? views_[i] : at::Tensor();
   }
-  if (control_count > 0) *control = control_view;
+  if (control_count_ > 0) *control = last.storage.narrow(0, last.count + flags, control_count_);
   return absl::OkStatus();
 }
+
+double GradientBuckets::norm() const { return GradientNorm(gradients_); }
 
 absl::Status GradientBuckets::WaitAll() {
   absl::Status first;
@@ -176,7 +205,7 @@ absl::Status GradientBuckets::WaitAll() {
 }
 
 void GradientBuckets::Cancel() {
-  launching_ = false;
+  last_ = launching_ = false;
   (void)WaitAll();
 }
 

@@ -33,15 +33,18 @@ class GradientBuckets final : public GradientSink {
                   const BucketOptions& options);
   ~GradientBuckets() override;
 
-  // Buckets are launched as they become complete, all but the last one: nothing that is launched
-  // here is final.
+  // Buckets are launched as they become complete (at EndBackward without overlap), all but the last
+  // one: nothing that is launched here is final.
   void Begin(const Reduction& reduction) override;
-  void BeginBackward(bool last) override;
+  void BeginBackward(bool last, bool overlap = true) override;
   void OnGradient(int index) override;
   void EndBackward() override;
-  // Launches the last bucket, with `control` behind it, and waits for all.
+  void Scale(double factor) override;
+  void LaunchAll(const at::Tensor& control) override;
   absl::Status Finish(at::Tensor* control) override;
   const std::vector<at::Tensor>& gradients() const override { return gradients_; }
+  bool used(int index) const override { return gradients_[index].defined(); }
+  double norm() const override;
   void Cancel() override;
   int64_t control_capacity() const override { return control_capacity_; }
   int num_buckets() const { return static_cast<int>(buckets_.size()); }
@@ -71,7 +74,12 @@ class GradientBuckets final : public GradientSink {
   std::vector<at::Tensor> gradients_;
   std::vector<bool> fired_;  // in this micro-batch
   std::vector<bool> used_;   // in any micro-batch since Begin
-  bool launching_ = false;
+  bool last_ = false;        // no micro-batch follows
+  bool launching_ = false;   // what is complete goes at once
+  bool twice_ = false;       // this program's passes give a parameter several gradients: nothing is
+                             // complete before their end
+  bool all_launched_ = false;
+  int64_t control_count_ = 0;  // elements of control data behind the last bucket
   int next_launch_ = 0;
 };
 

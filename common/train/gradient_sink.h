@@ -2,8 +2,9 @@
 // parameter servers (PushedGradients).
 //
 // For each reduction: Begin, then for each micro-batch BeginBackward, OnGradient..., EndBackward,
-// then Finish, or Cancel. Used by its replica's thread, but for OnGradient, which autograd may call
-// from its own device thread during a backward pass.
+// then LaunchAll and Finish (several optimizers: all of the one before any of the other), or
+// Cancel. Used by its replica's thread, but for OnGradient, which autograd may call from its own
+// device thread during a backward pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,18 +23,32 @@ class GradientSink {
   struct Reduction {
     double learning_rate = 0;
     bool early = false;  // the step cannot start again: what is complete may go at once
+    bool norm = false;   // norm() is wanted
   };
   virtual void Begin(const Reduction& reduction) = 0;
-  // `last`: no micro-batch follows.
-  virtual void BeginBackward(bool last) = 0;
-  // The gradient of parameter `index` has been accumulated in its .grad: moves it away.
+  // `last`: no micro-batch follows. `overlap`: what is complete may go while the backward pass
+  // runs.
+  virtual void BeginBackward(bool last, bool overlap = true) = 0;
+  // The gradient of parameter `index` has been accumulated in its .grad: moves it away. Once more
+  // in one pass where a custom autograd function runs a pass of its own: the gradients add up.
   virtual void OnGradient(int index) = 0;
   virtual void EndBackward() = 0;
-  // Waits until all is reduced. `control` (1-D float32, undefined unless the step commits with
-  // this) then holds the sums over all replicas, and gradients() the global gradients.
+  // Between two micro-batches: multiplies what came so far.
+  virtual void Scale(double factor) = 0;
+  // Launches what is left, with `control` behind it (as Finish says).
+  virtual void LaunchAll(const at::Tensor& control) = 0;
+  // Waits until all is reduced, and launches before what LaunchAll did not. `control` (1-D float32,
+  // undefined unless the step commits with this) then holds the sums over all replicas, and
+  // gradients() the global gradients.
   virtual absl::Status Finish(at::Tensor* control) = 0;
   // By parameter; undefined for those that were not used in this reduction.
   virtual const std::vector<at::Tensor>& gradients() const = 0;
+  // After Finish: whether a parameter had a gradient in this reduction, on any replica (parameter
+  // servers: on this one).
+  virtual bool used(int index) const = 0;
+  // After Finish, before the update: the L2 norm of all gradients together, before clipping
+  // (parameter servers: of this replica's own). REQUIRES: Reduction::norm.
+  virtual double norm() const = 0;
   // Launches nothing more, waits for what is under way and forgets it. For a step that is run again
   // or given up.
   virtual void Cancel() = 0;

@@ -52,8 +52,11 @@ class RuleOptimizer : public Optimizer {
       for (const size_t i : call.members) {
         if (gradients[i].defined()) Append(i, gradients[i], &lists);
       }
-      if (!lists.parameters.empty())
-        rules_[call.group]->Apply(lists, learning_rate * spec_.scale_of(call.group));
+      if (lists.parameters.empty()) continue;
+      rules_[call.group]->Apply(lists, learning_rate * spec_.scale_of(call.group));
+      // The fused kernels do not: a graph that saved the old values must not go unnoticed.
+      for (const at::Tensor& parameter : lists.parameters)
+        parameter.unsafeGetTensorImpl()->bump_version();
     }
   }
 

@@ -44,4 +44,7 @@ absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const Json& spec,
 // threads, so that replicas with different ones stay equal.
 void ClipGradients(const std::vector<at::Tensor>& gradients, const ClipOptions& options);
 
+// The L2 norm of all of them together; undefined ones do not count.
+double GradientNorm(const std::vector<at::Tensor>& gradients);
+
 }  // namespace muster

@@ -26,6 +26,15 @@ AutocastScope::~AutocastScope() {
   at::autocast::set_autocast_dtype(type_, was_type_);
 }
 
+AutocastOff::AutocastOff(c10::Device device)
+    : type_(device.type()), was_enabled_(at::autocast::is_autocast_enabled(type_)) {
+  if (was_enabled_) at::autocast::set_autocast_enabled(type_, false);
+}
+
+AutocastOff::~AutocastOff() {
+  if (was_enabled_) at::autocast::set_autocast_enabled(type_, true);
+}
+
 bool LossScaler::Unscale(const std::vector<at::Tensor>& gradients) const {
   if (!active_) return true;
   std::vector<at::Tensor> defined;

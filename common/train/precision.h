@@ -26,6 +26,20 @@ class AutocastScope {
   at::ScalarType was_type_ = at::kFloat;
 };
 
+// While it lives, this thread (and what autograd runs for it) does not: gradients are computed in
+// the types that the forward pass had.
+class AutocastOff {
+ public:
+  explicit AutocastOff(c10::Device device);
+  ~AutocastOff();
+  AutocastOff(const AutocastOff&) = delete;
+  AutocastOff& operator=(const AutocastOff&) = delete;
+
+ private:
+  const c10::DeviceType type_;
+  const bool was_enabled_;
+};
+
 // The scale grows by 2 after 2,000 good steps and halves on an overflow (PyTorch's GradScaler
 // defaults). Scale 1 for other precisions. All replicas see the same reduced gradients, so their
 // scalers stay equal without talking.

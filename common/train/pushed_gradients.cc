@@ -26,17 +26,19 @@ void PushedGradients::Begin(const Reduction& reduction) {
     if (owners[o].optimizer == optimizer_)
       exchange_->push_.learning_rates[o] = reduction.learning_rate * owners[o].scale;
   early_ = reduction.early && !whole();
+  norm_wanted_ = reduction.norm;
+  all_launched_ = false;
   for (const int c : exchange_->chunks_of_[optimizer_]) {
     exchange_->chunks_[c].launched = false;
     exchange_->chunks_[c].used = false;
   }
 }
 
-void PushedGradients::BeginBackward(bool last) {
+void PushedGradients::BeginBackward(bool last, bool overlap) {
   std::fill(fired_.begin(), fired_.end(), false);
   for (const int c : exchange_->chunks_of_[optimizer_])
     exchange_->chunks_[c].pending = static_cast<int>(exchange_->chunks_[c].variables.size());
-  launching_ = last && early_;
+  launching_ = last && early_ && overlap && !twice_;
 }
 
 void PushedGradients::OnGradient(int index) {
@@ -44,9 +46,18 @@ void PushedGradients::OnGradient(int index) {
   at::Tensor gradient = parameters_[index].grad();
   parameters_[index].mutable_grad().reset();
   const int v = exchange_->variable_of_[optimizer_][index];
-  if (!gradient.defined() || fired_[index] || v < 0) return;
+  if (!gradient.defined() || v < 0) return;
   if (gradient.is_sparse()) gradient = gradient.to_dense();
   ParameterExchange::Variable& variable = exchange_->variables_[v];
+  if (fired_[index]) {
+    twice_ = true;
+    for (const int c : variable.chunks)
+      TORCH_CHECK(!exchange_->chunks_[c].launched, "a parameter of shape ",
+                  parameters_[index].sizes(),
+                  " got a second gradient in one backward pass after the first was pushed: a "
+                  "custom autograd function runs a backward pass of its own in this step and did "
+                  "not in earlier ones; let activation_checkpoint run it");
+  }
   if (!whole()) {
     exchange_->Write(v, gradient, variable.used);
   } else if (variable.used) {
@@ -54,6 +65,7 @@ void PushedGradients::OnGradient(int index) {
   } else {
     gradients_[index] = gradient;
   }
+  if (fired_[index]) return;
   fired_[index] = variable.used = true;
   for (const int c : variable.chunks) {
     ParameterExchange::ChunkPlace& place = exchange_->chunks_[c];
@@ -62,8 +74,32 @@ void PushedGradients::OnGradient(int index) {
   }
 }
 
-absl::Status PushedGradients::Finish(at::Tensor* control) {
+std::vector<at::Tensor> PushedGradients::Written() const {
+  if (whole()) return gradients_;
+  std::vector<at::Tensor> written;
+  for (const int v : exchange_->variable_of_[optimizer_]) {
+    if (v < 0 || !exchange_->variables_[v].used) continue;
+    for (const ParameterExchange::Part& part : exchange_->variables_[v].parts)
+      written.push_back(part.view);
+  }
+  return written;
+}
+
+void PushedGradients::Scale(double factor) {
   const at::NoGradGuard no_grad;
+  for (const at::Tensor& gradient : Written())
+    if (gradient.defined()) gradient.mul_(factor);
+}
+
+bool PushedGradients::used(int index) const {
+  const int v = exchange_->variable_of_[optimizer_][index];
+  return v < 0 || exchange_->variables_[v].used;
+}
+
+void PushedGradients::LaunchAll(const at::Tensor& control) {
+  const at::NoGradGuard no_grad;
+  all_launched_ = true;
+  if (norm_wanted_) norm_ = GradientNorm(Written());
   if (whole()) {
     ClipGradients(gradients_, exchange_->clips_[optimizer_]);
     for (size_t i = 0; i < gradients_.size(); ++i) {
@@ -85,7 +121,11 @@ absl::Status PushedGradients::Finish(at::Tensor* control) {
       exchange_->Launch(c, ps::PushPullClient::What::kNothing);
     }
   }
-  if (control->defined()) exchange_->LaunchRest();
+  if (control.defined()) exchange_->LaunchRest();
+}
+
+absl::Status PushedGradients::Finish(at::Tensor* control) {
+  if (!all_launched_) LaunchAll(*control);
   return exchange_->Wait();
 }
 

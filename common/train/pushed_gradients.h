@@ -13,12 +13,17 @@ class PushedGradients final : public GradientSink {
   ~PushedGradients() override { Cancel(); }
 
   void Begin(const Reduction& reduction) override;
-  void BeginBackward(bool last) override;
+  void BeginBackward(bool last, bool overlap = true) override;
   void OnGradient(int index) override;
   void EndBackward() override { launching_ = false; }
-  // Launches what is left, and with the step's commit the buffers; waits for the parameters.
+  void Scale(double factor) override;
+  // With the step's commit the buffers too.
+  void LaunchAll(const at::Tensor& control) override;
+  // Waits for the parameters; those of several optimizers come with one push.
   absl::Status Finish(at::Tensor* control) override;
   const std::vector<at::Tensor>& gradients() const override { return gradients_; }
+  bool used(int index) const override;
+  double norm() const override { return norm_; }
   void Cancel() override;
   int64_t control_capacity() const override { return INT64_MAX; }  // it does not travel
   bool updates() const override { return true; }
@@ -27,13 +32,17 @@ class PushedGradients final : public GradientSink {
  private:
   // Clipping and the finite check need all gradients before the first of them goes.
   bool whole() const;
+  std::vector<at::Tensor> Written() const;
 
   ParameterExchange* const exchange_;
   const int optimizer_;
   const std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> gradients_;  // where they are wanted whole; else none
   std::vector<bool> fired_;            // in this micro-batch
-  bool early_ = false, launching_ = false;
+  bool early_ = false, launching_ = false, all_launched_ = false;
+  bool twice_ = false;  // as GradientBuckets'
+  bool norm_wanted_ = false;
+  double norm_ = 0;
 };
 
 }  // namespace muster

@@ -123,5 +123,54 @@ TEST(GradientBuckets, AnAbortIsReturnedAndWakes) {
   EXPECT_FALSE(status.ok());
 }
 
+// A backward pass within the backward pass: both gradients count, in a bucket that waits for the
+// end of the pass from then on.
+TEST(GradientBuckets, TwoGradientsInOnePassAddUp) {
+  std::vector<at::Tensor> parameters = {Parameter(at::zeros({3})), Parameter(at::zeros({4}))};
+  auto communicators = MakeThreadCommunicators(1, kTimeout);
+  BucketOptions options;
+  options.bytes = options.first_bytes = 4;
+  GradientBuckets buckets(parameters, communicators[0].get(), options);
+  ASSERT_EQ(buckets.num_buckets(), 2);
+  at::Tensor control;
+  for (const bool overlap : {false, true}) {
+    buckets.Begin({});
+    buckets.BeginBackward(true, overlap);
+    Give(buckets, parameters, 1, at::ones({4}));
+    Give(buckets, parameters, 1, at::full({4}, 2.f));
+    Give(buckets, parameters, 0, at::ones({3}));
+    buckets.EndBackward();
+    ASSERT_TRUE(buckets.Finish(&control).ok());
+    EXPECT_TRUE(at::equal(buckets.gradients()[1], at::full({4}, 3.f)));
+    EXPECT_TRUE(at::equal(buckets.gradients()[0], at::ones({3})));
+  }
+  // Where the first one is on its way already, it cannot.
+  GradientBuckets fresh(parameters, communicators[0].get(), options);
+  fresh.Begin({});
+  fresh.BeginBackward(true);
+  Give(fresh, parameters, 1, at::ones({4}));
+  EXPECT_THROW(Give(fresh, parameters, 1, at::ones({4})), c10::Error);
+}
+
+TEST(GradientBuckets, ScaleMultipliesWhatCameSoFar) {
+  std::vector<at::Tensor> parameters = {Parameter(at::zeros({3})), Parameter(at::zeros({4}))};
+  auto communicators = MakeThreadCommunicators(1, kTimeout);
+  GradientBuckets buckets(parameters, communicators[0].get(), {});
+  buckets.Begin({});
+  buckets.BeginBackward(false);
+  Give(buckets, parameters, 0, at::full({3}, 8.f));
+  buckets.EndBackward();
+  buckets.Scale(0.25);
+  buckets.BeginBackward(true);
+  Give(buckets, parameters, 0, at::ones({3}));
+  buckets.EndBackward();
+  at::Tensor control;
+  ASSERT_TRUE(buckets.Finish(&control).ok());
+  EXPECT_TRUE(at::equal(buckets.gradients()[0], at::full({3}, 3.f)));
+  EXPECT_TRUE(buckets.used(0));
+  EXPECT_FALSE(buckets.used(1));
+  EXPECT_DOUBLE_EQ(buckets.norm(), std::sqrt(27.0));
+}
+
 }  // namespace
 }  // namespace muster
