@@ -18,12 +18,12 @@
 #include <string_view>
 
 #include "common/base/clock.h"
+#include "muster/reduce_op.h"
 #include "muster/status.h"
 
 namespace muster {
 
 enum class DataType : uint8_t { kFloat32 = 0, kFloat64, kFloat16, kBFloat16, kInt64, kByte };
-enum class ReduceOp : uint8_t { kSum = 0, kMean, kMax };
 
 int64_t SizeOf(DataType type);
 std::string_view DataTypeName(DataType type);  // "float32", ...

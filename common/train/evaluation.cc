@@ -3,8 +3,10 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "common/data/pipeline.h"
 #include "common/train/embedding_step.h"
@@ -15,20 +17,30 @@ namespace muster {
 class EvaluationImpl {
  public:
   EvaluationImpl(Replica* of, Split split) : replica(*of), split(split), rows(of) {
-    int64_t width = 2;  // loss, examples
+    int64_t width = 3;  // loss, examples; then metrics; last, the weights of the loss
     for (const NamedMetric& metric : replica.metrics()) width += metric.metric->width();
     sums = at::zeros({width}, at::TensorOptions().dtype(at::kDouble).device(replica.device()));
   }
-  void Update(int index, const at::Tensor& output, const at::Tensor& target) {
+  void AddLoss(const at::Tensor& loss, const at::Tensor& weights);
+  // What divides the sum of losses.
+  double Divisor(const double* of_sums) const {
+    return of_sums[weighted.value_or(false) ? sums.numel() - 1 : 1];
+  }
+  void Update(int index, const at::Tensor& output, const at::Tensor& target,
+              const at::Tensor& weights) {
     int64_t at = 2;
     for (int m = 0; m < index; ++m) at += replica.metrics()[m].metric->width();
     const Metric& metric = *replica.metrics().at(index).metric;
-    sums.narrow(0, at, metric.width()).add_(metric.Increment(output, target).to(at::kDouble));
+    const at::Tensor increment = weights.defined()
+                                     ? metric.WeightedIncrement(output, target, weights)
+                                     : metric.Increment(output, target);
+    sums.narrow(0, at, metric.width()).add_(increment.to(at::kDouble));
   }
 
   const Replica& replica;
   const Split split;
   at::Tensor sums;
+  std::optional<bool> weighted;  // loss() has weights
   // Of the batch under way.
   int64_t examples = 0;
   LookedUpRows rows;
@@ -37,20 +49,43 @@ class EvaluationImpl {
   SummaryData summary;
 };
 
+void EvaluationImpl::AddLoss(const at::Tensor& loss, const at::Tensor& weights) {
+  if (weighted.value_or(weights.defined()) != weights.defined()) {
+    throw StatusError(ProgramError(
+        "the loss of eval_step has weights in one call of a pass and none in another"));
+  }
+  weighted = weights.defined();
+  if (weights.defined()) {
+    if (loss.dim() == 0 || loss.size(0) != examples || loss.sizes() != weights.sizes()) {
+      throw StatusError(ProgramError(
+          fmt::format("the loss of eval_step and its weights must have one shape, with the {} "
+                      "examples as first "
+                      "dimension, and have [{}] and [{}]",
+                      examples, fmt::join(loss.sizes(), ", "), fmt::join(weights.sizes(), ", "))));
+    }
+    const at::Tensor w = weights.to(at::kDouble);
+    sums[0].add_(at::where(w.ne(0), loss.detach().to(at::kDouble).mul(w), 0).sum());
+    sums[sums.numel() - 1].add_(w.sum());
+    return;
+  }
+  if (loss.dim() != 1 || loss.size(0) != examples) {
+    throw StatusError(ProgramError(fmt::format(
+        "the loss of eval_step needs one value for each example, shape [{}]", examples)));
+  }
+  sums[0].add_(loss.detach().sum(at::kDouble));
+}
+
 Split Evaluation::split() const { return impl_->split; }
 at::Device Evaluation::device() const { return impl_->replica.device(); }
 at::Tensor Evaluation::lookup(EmbeddingHandle table, const at::Tensor& keys) {
   return impl_->rows.Lookup(table, keys, &impl_->numbers);
 }
-void Evaluation::loss(const at::Tensor& per_example) {
-  if (per_example.dim() != 1 || per_example.size(0) != impl_->examples) {
-    throw StatusError(ProgramError(fmt::format(
-        "the loss of eval_step needs one value for each example, shape [{}]", impl_->examples)));
-  }
-  impl_->sums[0].add_(per_example.detach().sum(at::kDouble));
+void Evaluation::loss(const at::Tensor& loss, const at::Tensor& weights) {
+  impl_->AddLoss(loss, weights);
 }
-void Evaluation::update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target) {
-  impl_->Update(metric.index, output, target);
+void Evaluation::update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target,
+                        const at::Tensor& weights) {
+  impl_->Update(metric.index, output, target, weights);
 }
 bool Evaluation::wants_summary() const { return impl_->summary_wanted; }
 void Evaluation::image(const std::string& name, const at::Tensor& images) {
@@ -149,7 +184,8 @@ absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicato
     const at::Tensor host = evaluation.sums.to(at::kCPU);
     const double* sums = host.const_data_ptr<double>();
     result.metrics = MetricResults(*replica, sums + 2);
-    result.metrics["loss"] = sums[1] > 0 ? sums[0] / sums[1] : 0;
+    const double divisor = evaluation.Divisor(sums);
+    result.metrics["loss"] = divisor > 0 ? sums[0] / divisor : 0;
     result.examples = static_cast<int64_t>(sums[1]);
     result.summary = std::move(evaluation.summary);
   });
@@ -171,6 +207,12 @@ absl::StatusOr<std::vector<double>> EvaluatePart(const Job& job, Replica* replic
     ThrowIfError(ran);
     const at::Tensor host = evaluation.sums.to(at::kCPU);
     sums.assign(host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel());
+    // Parts add up by their examples: a weighted mean is this part's own.
+    if (evaluation.weighted.value_or(false)) {
+      const double divisor = evaluation.Divisor(sums.data());
+      sums[0] = divisor > 0 ? sums[0] / divisor * sums[1] : 0;
+    }
+    sums.pop_back();
     if (shown != nullptr) *shown = std::move(evaluation.summary);
   }));
   return sums;

@@ -10,10 +10,12 @@
 #include <ATen/ops/gt.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/lt.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/square.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/where.h>
 
 #include <cmath>
 
@@ -31,6 +33,21 @@ at::Tensor SumAndCount(const at::Tensor& values) {
   return at::stack({sum, at::full({}, values.numel(), sum.options())});
 }
 
+// Likewise of weights: one for each value, or for all values of what its dimensions name.
+at::Tensor WeightedSums(const at::Tensor& values, const at::Tensor& weights) {
+  bool fits = weights.dim() <= values.dim();
+  for (int64_t d = 0; fits && d < weights.dim(); ++d) fits = weights.size(d) == values.size(d);
+  TORCH_CHECK(fits && weights.dim() > 0, "the weights of a metric must have the shape ",
+              values.sizes(), " of its values, or the first dimensions of it, have ",
+              weights.sizes());
+  std::vector<int64_t> shape = weights.sizes().vec();
+  shape.resize(values.dim(), 1);
+  const at::ScalarType type = SumType(values);
+  const at::Tensor each = weights.to(type).reshape(shape).expand_as(values);
+  const at::Tensor counted = at::where(each.ne(0), values.to(type).mul(each), 0);
+  return at::stack({counted.sum(), each.sum()});
+}
+
 class Ratio : public Metric {
  public:
   int width() const override { return 2; }
@@ -39,17 +56,31 @@ class Ratio : public Metric {
   }
 };
 
+// A mean of one value for each example, element, ...
+class Average : public Ratio {
+ public:
+  virtual at::Tensor Values(const at::Tensor& output, const at::Tensor& target) const = 0;
+  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
+    const at::NoGradGuard no_grad;
+    return SumAndCount(Values(output, target));
+  }
+  at::Tensor WeightedIncrement(const at::Tensor& output, const at::Tensor& target,
+                               const at::Tensor& weights) const override {
+    const at::NoGradGuard no_grad;
+    return WeightedSums(Values(output, target), weights);
+  }
+};
+
 void CheckNoTarget(const at::Tensor& target, const char* name) {
   TORCH_CHECK(!target.defined(), "metric ", name,
               " takes one tensor and no target: give it the values to be aggregated");
 }
 
-class Mean : public Ratio {
+class Mean : public Average {
  public:
-  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
-    const at::NoGradGuard no_grad;
+  at::Tensor Values(const at::Tensor& output, const at::Tensor& target) const override {
     CheckNoTarget(target, "mean");
-    return SumAndCount(output);
+    return output;
   }
 };
 
@@ -60,6 +91,12 @@ class Sum : public Metric {
     const at::NoGradGuard no_grad;
     CheckNoTarget(target, "sum");
     return output.sum(SumType(output)).reshape({1});
+  }
+  at::Tensor WeightedIncrement(const at::Tensor& output, const at::Tensor& target,
+                               const at::Tensor& weights) const override {
+    const at::NoGradGuard no_grad;
+    CheckNoTarget(target, "sum");
+    return WeightedSums(output, weights).narrow(0, 0, 1);
   }
   double Result(const std::vector<double>& sums) const override { return sums.at(0); }
 };
@@ -75,43 +112,39 @@ void CheckClasses(const at::Tensor& output, const at::Tensor& target, const char
 }
 
 // The class with the highest score, the first of them where several are.
-class Accuracy : public Ratio {
+class Accuracy : public Average {
  public:
-  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
-    const at::NoGradGuard no_grad;
+  at::Tensor Values(const at::Tensor& output, const at::Tensor& target) const override {
     CheckClasses(output, target, "accuracy");
-    return SumAndCount(output.argmax(1).eq(target));
+    return output.argmax(1).eq(target);
   }
 };
 
 // Right where fewer than k classes have a higher score than the target: of classes that tie at the
 // edge all are among the top k, as in TensorFlow. Scores with a NaN, and targets that are no class,
 // are wrong.
-class TopKAccuracy : public Ratio {
+class TopKAccuracy : public Average {
  public:
   explicit TopKAccuracy(int k) : k_(k) {
     TORCH_CHECK(k >= 1, "top-k accuracy needs a k of 1 or more, is ", k);
   }
-  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
-    const at::NoGradGuard no_grad;
+  at::Tensor Values(const at::Tensor& output, const at::Tensor& target) const override {
     CheckClasses(output, target, "top-k accuracy");
     const at::Tensor index = target.to(at::kLong).clamp(0, output.size(1) - 1);
     const at::Tensor higher = output.gt(output.gather(1, index.unsqueeze(1))).sum(1);
     const at::Tensor valid = output.isnan().any(1).logical_not_().logical_and_(index.eq(target));
-    return SumAndCount(higher.lt(k_).logical_and_(valid));
+    return higher.lt(k_).logical_and_(valid);
   }
 
  private:
   const int k_;
 };
 
-class BinaryAccuracy : public Ratio {
+class BinaryAccuracy : public Average {
  public:
   explicit BinaryAccuracy(double threshold) : threshold_(threshold) {}
-  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
-    const at::NoGradGuard no_grad;
-    return SumAndCount(
-        Column(output, "output").gt(threshold_).eq(ColumnLike(output, target).gt(0.5)));
+  at::Tensor Values(const at::Tensor& output, const at::Tensor& target) const override {
+    return Column(output, "output").gt(threshold_).eq(ColumnLike(output, target).gt(0.5));
   }
 
  private:
@@ -143,12 +176,11 @@ at::Tensor Difference(const at::Tensor& output, const at::Tensor& target) {
   return output.to(SumType(output)).sub(target.to(SumType(output)));
 }
 
-class MeanSquaredError : public Ratio {
+class MeanSquaredError : public Average {
  public:
-  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
-    const at::NoGradGuard no_grad;
+  at::Tensor Values(const at::Tensor& output, const at::Tensor& target) const override {
     CheckSameShape(output, target, "mean squared error");
-    return SumAndCount(Difference(output, target).square_());
+    return Difference(output, target).square_();
   }
 };
 
@@ -159,16 +191,22 @@ class RootMeanSquaredError : public MeanSquaredError {
   }
 };
 
-class MeanAbsoluteError : public Ratio {
+class MeanAbsoluteError : public Average {
  public:
-  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
-    const at::NoGradGuard no_grad;
+  at::Tensor Values(const at::Tensor& output, const at::Tensor& target) const override {
     CheckSameShape(output, target, "mean absolute error");
-    return SumAndCount(Difference(output, target).abs_());
+    return Difference(output, target).abs_();
   }
 };
 
 }  // namespace
+
+at::Tensor Metric::WeightedIncrement(const at::Tensor&, const at::Tensor&,
+                                     const at::Tensor&) const {
+  TORCH_CHECK(false,
+              "a metric got weights, which it does not take: update it without, or give it a "
+              "WeightedIncrement");
+}
 
 std::shared_ptr<const Metric> MakeMean() { return std::make_shared<Mean>(); }
 std::shared_ptr<const Metric> MakeSum() { return std::make_shared<Sum>(); }

@@ -4,9 +4,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "common/base/logging.h"
 #include "common/data/pipeline.h"
 #include "common/train/step_impl.h"
 
@@ -25,17 +27,31 @@ int ShapeHash(const std::string& shape, int num_replicas) {
 
 }  // namespace
 
-absl::Status StepImpl::Reduce(int index, at::Tensor* control) {
+absl::Status StepImpl::Reduce(const std::vector<int>& optimizers, at::Tensor* control) {
   Enter(Phase::kReduce);
   const MonotonicTime start = Clock::now();
   absl::Status status;
-  if (index >= 0) {
-    GradientSink& sink = *replica_->optimizers()[index].gradients;
-    if (sink.updates() && !scaler_.Unscale(sink.gradients())) {
-      skipped_ = true;
-      sink.Cancel();
-    } else {
-      status = sink.Finish(control);
+  std::vector<GradientSink*> sinks;
+  // Servers update at once: an overflow must be seen before.
+  std::vector<at::Tensor> pushed;
+  for (const int o : optimizers) {
+    GradientSink* sink = replica_->optimizers()[o].gradients.get();
+    sinks.push_back(sink);
+    if (sink->updates())
+      pushed.insert(pushed.end(), sink->gradients().begin(), sink->gradients().end());
+  }
+  if (!scaler_.Unscale(pushed)) {
+    skipped_ = true;
+    for (GradientSink* sink : sinks) sink->Cancel();
+  } else if (!sinks.empty()) {
+    at::Tensor none;
+    const auto control_of = [&](const GradientSink* sink) {
+      return sink == sinks.back() ? control : &none;
+    };
+    for (GradientSink* sink : sinks) sink->LaunchAll(*control_of(sink));
+    for (GradientSink* sink : sinks) {
+      const absl::Status finished = sink->Finish(control_of(sink));
+      if (status.ok()) status = finished;
     }
   } else {
     *control = control->contiguous();
@@ -46,24 +62,37 @@ absl::Status StepImpl::Reduce(int index, at::Tensor* control) {
   return status;
 }
 
-absl::Status StepImpl::Update(int index) {
-  NamedOptimizer& optimizer = replica_->optimizers()[index];
-  if (optimizer.gradients->updates()) return absl::OkStatus();  // with the reduction
-  if (!scaler_.Unscale(optimizer.gradients->gradients())) {
+absl::Status StepImpl::Update(const std::vector<int>& optimizers) {
+  std::vector<at::Tensor> reduced;
+  for (const int o : optimizers) {
+    const GradientSink& sink = *replica_->optimizers()[o].gradients;
+    if (!sink.updates())
+      reduced.insert(reduced.end(), sink.gradients().begin(), sink.gradients().end());
+  }
+  const bool finite = scaler_.Unscale(reduced);
+  if (plan_.summary) {
+    for (const int o : optimizers)
+      gradient_norms_[NameOf(o)] = replica_->optimizers()[o].gradients->norm();
+  }
+  if (!finite) {
     skipped_ = true;
     return absl::OkStatus();
   }
-  at::NoGradGuard no_grad;
   return CatchProgramErrors("the update", [&] {
-    optimizer.rule->Update(optimizer.gradients->gradients(),
-                           optimizer.schedule->At(plan_.steps_done));
+    const at::NoGradGuard no_grad;
+    for (const int o : optimizers) {
+      NamedOptimizer& optimizer = replica_->optimizers()[o];
+      if (optimizer.gradients->updates()) continue;  // with the reduction
+      optimizer.rule->Update(optimizer.gradients->gradients(),
+                             optimizer.schedule->At(plan_.steps_done));
+    }
   });
 }
 
 at::Tensor StepImpl::MakeControl() {
   at::NoGradGuard no_grad;
   const auto options = at::TensorOptions().dtype(at::kFloat).device(replica_->device());
-  for (const auto& [name, value] : values_) shape_ += name + ";";
+  for (const auto& [name, value] : values_) shape_ += name + (value.weights.defined() ? "*;" : ";");
   std::vector<at::Tensor> pieces;
   pieces.push_back(objective_sum_.defined() ? objective_sum_.to(at::kFloat).reshape({1})
                                             : at::zeros({1}, options));
@@ -78,7 +107,13 @@ at::Tensor StepImpl::MakeControl() {
     pieces.push_back(found == increments_.end() ? at::zeros({width}, options)
                                                 : found->second.to(at::kFloat).reshape({width}));
   }
-  for (const auto& [name, value] : values_) pieces.push_back(value.to(at::kFloat).reshape({1}));
+  for (const auto& [name, value] : values_) {
+    at::Tensor sum = value.sum;
+    if (value.weights.defined() && !WeightsOverReplicas())
+      sum = at::where(value.weights.ne(0), sum / value.weights, 0) * WeightedShare();
+    pieces.push_back(sum.to(at::kFloat).reshape({1}));
+    if (value.weights.defined()) pieces.push_back(value.weights.to(at::kFloat).reshape({1}));
+  }
   // Alone there is nothing to average, and float32 would round what is wider.
   if (communicator_->size() == 1) return at::cat(pieces);
   const double share = static_cast<double>(local_examples_) /
@@ -109,7 +144,12 @@ absl::Status StepImpl::ReadControl(const at::Tensor& reduced, StepResult* result
   for (const NamedMetric& metric : replica_->metrics()) width += metric.metric->width();
   result->metric_increments.assign(c + at, c + at + width);
   at += width;
-  for (const auto& [name, value] : values_) result->values[name] = c[at++];
+  for (const auto& [name, value] : values_) {
+    double& reported = result->values[name] = c[at++];
+    if (!value.weights.defined()) continue;
+    const double weights = result->value_weights[name] = c[at++];
+    if (WeightsOverReplicas()) reported = weights != 0 ? reported / weights : 0;
+  }
   if (communicator_->size() > 1) ApplyBuffers(reduced.narrow(0, at, reduced.numel() - at));
   return absl::OkStatus();
 }
@@ -126,11 +166,15 @@ void StepImpl::ApplyBuffers(const at::Tensor& averaged) {
 void StepImpl::Reset() {
   embeddings_.Begin();
   shape_.clear();
-  deferred_ = -1;
+  deferred_.clear();
   objective_sum_ = at::Tensor();
   extra_losses_.clear();
   regularizers_.clear();
+  weighted_.clear();
+  updated_.clear();
   values_.clear();
+  gradient_norms_.clear();
+  collectives_->Begin();
   increments_.clear();
   on_commit_.clear();
   summary_ = {};
@@ -151,14 +195,16 @@ absl::Status StepImpl::RunMicroBatches(const data::Batch& batch, const StepRunne
     minimized_.clear();
     generator_seeded_ = false;
     embeddings_.BeginMicroBatch();
+    collectives_->ForgetOutputs();
     SeedDefaultGenerator();
+    const Scope current(this);
     AutocastScope autocast(job_.precision, replica_->device());
     Step step(this);
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("train_step", [&] { body(step, part); }));
     if (!extra_losses_.empty() || !regularizers_.empty()) {
       return ProgramError(
-          "add_loss or regularize was called after the last minimize() of the step: nothing "
-          "minimizes it");
+          "add_loss or regularize was called after the last minimize() of the step, or for an "
+          "optimizer that was not minimized after it: nothing minimizes it");
     }
   }
   return absl::OkStatus();
@@ -183,6 +229,7 @@ absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch
     status = RunMicroBatches(batch, body);
   }
   if (status.ok()) status = CatchProgramErrors("the step", [&] { ThrowIfError(Commit(&result)); });
+  collectives_->End();
   if (!status.ok()) {
     // A peer may never come to the buckets that were launched already: they are aborted, not waited
     // for. Once committed there is nothing to take back.
@@ -207,31 +254,62 @@ absl::Status StepImpl::ExchangeEmbeddings() {
 absl::Status StepImpl::Commit(StepResult* result) {
   MUSTER_RETURN_IF_ERROR(ExchangeEmbeddings());
   at::Tensor control = MakeControl();
-  if (deferred_ >= 0 &&
-      control.numel() > replica_->optimizers()[deferred_].gradients->control_capacity()) {
+  if (!deferred_.empty() &&
+      control.numel() > replica_->optimizers()[deferred_.back()].gradients->control_capacity()) {
     at::Tensor none;
     MUSTER_RETURN_IF_ERROR(Reduce(deferred_, &none));
-    MUSTER_RETURN_IF_ERROR(Reduce(-1, &control));
+    MUSTER_RETURN_IF_ERROR(Reduce({}, &control));
   } else {
     MUSTER_RETURN_IF_ERROR(Reduce(deferred_, &control));
   }
   Enter(Phase::kUpdate);
   MUSTER_RETURN_IF_ERROR(ReadControl(control, result));
   // From here on every replica commits.
+  WarnOfUnused();
   committed_ = settled_ = true;
   if (!embeddings_.Unscale(scaler_)) skipped_ = true;
-  if (deferred_ >= 0 && !skipped_) MUSTER_RETURN_IF_ERROR(Update(deferred_));
+  if (!skipped_) MUSTER_RETURN_IF_ERROR(Update(deferred_));
   // Update may have found an overflow of its own.
   if (!skipped_) MUSTER_RETURN_IF_ERROR(embeddings_.Push(plan_.steps_done));
   result->skipped = skipped_;
   result->summary = std::move(summary_);
   scaler_.Advance(skipped_);
-  if (!replica_->optimizers().empty())
-    result->learning_rate = replica_->optimizers()[0].schedule->At(plan_.steps_done);
+  for (const NamedOptimizer& optimizer : replica_->optimizers())
+    result->learning_rates[optimizer.name] = optimizer.schedule->At(plan_.steps_done);
+  if (!replica_->optimizers().empty()) result->learning_rate = result->learning_rates[NameOf(0)];
+  result->gradient_norms = gradient_norms_;
   return CatchProgramErrors("on_commit", [&] {
     at::NoGradGuard no_grad;
     for (const auto& action : on_commit_) action();
   });
+}
+
+// Nothing tells a program's mistake (a layer that forward() leaves out, a custom autograd function
+// that hides it) from its intent, so that it is said once and no error.
+void StepImpl::WarnOfUnused() const {
+  if (plan_.steps_done > 0 || replica() != 0 || !options_.first_local) return;
+  for (const NamedOptimizer& optimizer : replica_->optimizers()) {
+    const auto o = static_cast<int>(&optimizer - replica_->optimizers().data());
+    const auto has = [o](const std::vector<int>& all) {
+      return std::find(all.begin(), all.end(), o) != all.end();
+    };
+    if (!has(deferred_) && !has(updated_)) continue;
+    std::vector<std::string> names;
+    for (size_t i = 0; i < optimizer.parameter_names.size(); ++i) {
+      if (!optimizer.gradients->used(static_cast<int>(i)) &&
+          optimizer.rule->parameters()[i].requires_grad())
+        names.push_back(optimizer.parameter_names[i]);
+    }
+    if (names.empty()) continue;
+    constexpr size_t kShown = 8;
+    const size_t more = names.size() > kShown ? names.size() - kShown : 0;
+    names.resize(names.size() - more);
+    LogWarning(
+        "{} of the {} parameters of optimizer \"{}\" got no gradient in the first step, and are "
+        "updated only in steps where they get one: {}{}",
+        names.size() + more, optimizer.parameter_names.size(), optimizer.name,
+        fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+  }
 }
 
 void StepImpl::RollBack() {

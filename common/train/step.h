@@ -7,6 +7,9 @@
 // at the same step. Until it has completed, an error leaves parameters, slots and buffers as they
 // were before the step; from then on the update runs to its end.
 //
+// A minimize() may be of several optimizers: all backward passes come before the reduction, which
+// is one for all of them, and all updates after it.
+//
 // With one minimize() a step the update follows the last reduction (deferred). A program that calls
 // it twice makes the step start again in the other mode, for good: each call applies its update at
 // once, over an undo copy, and the last reduction is one of control data alone.
@@ -41,9 +44,14 @@ struct StepPlan {
 
 struct StepResult {
   double loss = 0;
-  double learning_rate = 0;               // of the first optimizer
-  int64_t examples = 0;                   // over all replicas
-  std::map<std::string, double> values;   // what the program reported
+  double learning_rate = 0;                      // of the first optimizer
+  std::map<std::string, double> learning_rates;  // by optimizer
+  // By optimizer, before clipping, where the plan asks for a summary.
+  std::map<std::string, double> gradient_norms;
+  int64_t examples = 0;                  // over all replicas
+  std::map<std::string, double> values;  // what the program reported
+  // Of weighted values: the sum of the weights, which a mean over several steps counts them by.
+  std::map<std::string, double> value_weights;
   std::vector<double> metric_increments;  // all metrics' sums, in order of declaration
   bool stop = false;                      // somebody asked for a stop: after this step
   bool skipped = false;                   // float16: gradients overflowed, no update

@@ -1,18 +1,21 @@
 // The inside of a step: StepRunner's half in step.cc (the transaction), the half that a program
-// calls in step_calls.cc. Internal to this folder.
+// calls in step_calls.cc and, what concerns losses, in step_losses.cc. Internal to this folder.
 #pragma once
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "common/train/embedding_step.h"
 #include "common/train/precision.h"
 #include "common/train/step.h"
+#include "common/train/step_collectives.h"
 #include "common/train/summary_data.h"
 
 namespace muster {
@@ -25,7 +28,8 @@ class StepImpl {
         job_(job),
         options_(std::move(options)),
         scaler_(job.precision),
-        embeddings_(replica, communicator) {
+        embeddings_(replica, communicator),
+        collectives_(std::make_shared<StepCollectives>(communicator)) {
     for (const NamedModel& model : replica_->models()) {
       for (const auto& [name, buffer] : model.buffers) buffers_.push_back(buffer);
     }
@@ -35,12 +39,49 @@ class StepImpl {
                                  int64_t local_examples, const StepRunner::Body& body);
 
   // What Step forwards.
-  void Minimize(OptimizerHandle handle, const at::Tensor& per_example_loss);
-  void AddLoss(const at::Tensor& loss);
-  void Regularize(const at::Tensor& loss);
-  void Report(const std::string& name, const at::Tensor& value);
-  void UpdateMetric(MetricHandle handle, const at::Tensor& output, const at::Tensor& target);
+  void Minimize(const std::vector<Objective>& objectives);
+  void AddLoss(const at::Tensor& loss, const OptimizerHandle* optimizer);
+  void Regularize(const at::Tensor& loss, const OptimizerHandle* optimizer);
+  void Report(const std::string& name, const at::Tensor& value, const at::Tensor& weights);
+  void UpdateMetric(MetricHandle handle, const at::Tensor& output, const at::Tensor& target,
+                    const at::Tensor& weights);
   at::Generator Generator();
+  // For operations over all replicas; refuses them, by the name of the call, where these do not
+  // meet.
+  StepCollectives& Collectives(const char* call);
+  // The step whose code this thread runs; null outside of one.
+  static StepImpl* Current();
+  // Makes it so while it lives.
+  class Scope {
+   public:
+    explicit Scope(StepImpl* step);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    StepImpl* const before_;
+  };
+  // While it lives, the program runs code that will run again: calls that would count twice are
+  // refused. `step` may be null.
+  class Repeated {
+   public:
+    explicit Repeated(StepImpl* step) : step_(step) {
+      if (step_ != nullptr) ++step_->repeated_;
+    }
+    ~Repeated() {
+      if (step_ != nullptr) --step_->repeated_;
+    }
+    Repeated(const Repeated&) = delete;
+    Repeated& operator=(const Repeated&) = delete;
+
+   private:
+    StepImpl* const step_;
+  };
+  void RefuseRepeated(const char* call) const;
+  const std::vector<at::Tensor>& buffers() const { return buffers_; }
+  // Expires with this object, for what a graph may keep longer.
+  std::weak_ptr<const int> life() const { return life_; }
   int replica() const { return plan_.num_replicas > 0 ? plan_.replica : options_.replica; }
   int num_replicas() const {
     return plan_.num_replicas > 0 ? plan_.num_replicas : options_.num_replicas;
@@ -54,6 +95,7 @@ class StepImpl {
   std::vector<std::function<void()>> on_commit_;
   LossScaler scaler_;
   EmbeddingStep embeddings_;
+  const std::shared_ptr<StepCollectives> collectives_;
   SummaryData summary_;  // of the step under way
 
  private:
@@ -70,10 +112,39 @@ class StepImpl {
   // What one example weighs in the objective.
   double LossScale() const;
   void CheckPerExample(const at::Tensor& value, const std::string& what) const;
-  at::Tensor Objective(const at::Tensor& per_example_loss);
-  void Backward(int optimizer, const at::Tensor& objective);
-  absl::Status Reduce(int optimizer, at::Tensor* control);
-  absl::Status Update(int optimizer);
+  void CheckWeighted(const at::Tensor& value, const at::Tensor& weights,
+                     const std::string& what) const;
+  int CheckOptimizer(OptimizerHandle handle, const char* call) const;
+  void CheckObjectives(const std::vector<Objective>& objectives);
+  const std::string& NameOf(int optimizer) const { return replica_->optimizers()[optimizer].name; }
+  bool on_servers() const;
+  // ---- What an optimizer minimizes in one micro-batch, as a scalar.
+  struct Goal {
+    int optimizer;
+    at::Tensor objective;
+    void Add(const at::Tensor& term) { objective = objective.defined() ? objective + term : term; }
+  };
+  std::vector<Goal> Goals(const std::vector<Objective>& objectives);
+  at::Tensor Plain(const at::Tensor& per_example);
+  // Of each objective: by what its weighted sum is to be multiplied.
+  std::vector<double> WeightScales(const std::vector<Objective>& objectives);
+  at::Tensor Accumulated(const Objective& objective, double scale);
+  void AddExtras(Goal* goal);
+  // Whether the divisor of weighted sums is the weights' sum, and whether over all replicas; by
+  // what the mean counts.
+  bool DividesByWeights() const { return job_.loss_reduction != LossReduction::kNominal; }
+  bool WeightsOverReplicas() const {
+    return job_.loss_reduction == LossReduction::kGlobal && communicator_->size() > 1;
+  }
+  double WeightedShare() const;
+  // Of kNominal.
+  double NominalScale(const at::Tensor& value) const;
+
+  void Backward(const Goal& goal, bool keep_graph);
+  absl::Status Reduce(const std::vector<int>& optimizers, at::Tensor* control);
+  absl::Status Update(const std::vector<int>& optimizers);
+  void UpdateNow(const std::vector<int>& optimizers);
+  void WarnOfUnused() const;
   // In the middle of a step that cannot start again: from now on each minimize() is one for itself.
   void SwitchToImmediate();
   at::Tensor MakeControl();
@@ -89,6 +160,8 @@ class StepImpl {
     if (options_.on_phase) options_.on_phase(phase);
   }
 
+  const std::shared_ptr<const int> life_ = std::make_shared<const int>(0);
+  int repeated_ = 0;
   bool start_again_ = false;
   bool immediate_ = false;  // updates are applied at each minimize(), not at the commit
   bool settled_ = false;    // a step has committed: how often the program minimizes is known
@@ -103,11 +176,28 @@ class StepImpl {
   int64_t local_examples_ = 0, micro_examples_ = 0;
   int micro_batch_ = 0, micro_batches_ = 1;
   std::vector<int> minimized_;  // optimizers, in this micro-batch
+  std::vector<int> updated_;    // optimizers whose update this step has applied already
   std::string shape_;           // what every replica must have done alike
-  int deferred_ = -1;           // optimizer whose update waits for the commit
+  std::vector<int> deferred_;   // optimizers whose update waits for the commit
   at::Tensor objective_sum_;
-  std::vector<at::Tensor> extra_losses_, regularizers_;
-  std::map<std::string, at::Tensor> values_;
+  // Of the next minimize().
+  struct Extra {
+    at::Tensor loss;
+    int optimizer;  // -1: of the only one
+  };
+  std::vector<Extra> extra_losses_, regularizers_;
+  // Weighted losses of one optimizer over micro-batches: their divisor is known with the last one.
+  struct WeightedSum {
+    at::Tensor loss, weights;  // sums over this replica, double
+    double provisional = 0;    // what the gradients so far were divided by
+    std::vector<at::Tensor> regularizers;
+  };
+  std::map<int, WeightedSum> weighted_;
+  struct Reported {
+    at::Tensor sum, weights;  // weights: where they are the divisor
+  };
+  std::map<std::string, Reported> values_;
+  std::map<std::string, double> gradient_norms_;
   std::map<int, at::Tensor> increments_;  // by metric
   bool skipped_ = false;
   bool committed_ = false;  // past the last reduction

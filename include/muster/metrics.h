@@ -20,6 +20,11 @@ class Metric {
   // add. Zeros for an empty batch. Counts must be exact in float32 (below 2^24 a step). Throws
   // c10::Error on shapes that cannot be right.
   virtual at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const = 0;
+  // Likewise, where the examples count as `weights` say: one for each example, or for each value
+  // that the metric averages. Zeros of the weights hide what is there, NaN too. Metrics that cannot
+  // do so leave this as it is: it throws c10::Error.
+  virtual at::Tensor WeightedIncrement(const at::Tensor& output, const at::Tensor& target,
+                                       const at::Tensor& weights) const;
   // The value, from the sums over all examples; 0 where there were none.
   virtual double Result(const std::vector<double>& sums) const = 0;
 };

@@ -6,14 +6,28 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "muster/handles.h"
+#include "muster/reduce_op.h"
 
 namespace muster {
 
 class StepImpl;
 class EvaluationImpl;
 class PrefetchImpl;
+
+// What one optimizer minimizes. Without weights: `loss` has shape [batch], and the examples are
+// summed and divided as the job's loss_reduction says. With weights, constants of the loss's own
+// shape, [batch] or [batch, ...] (one for each token): the weighted sum of the loss over the sum of
+// the weights, both over all replicas and micro-batches; where the weights sum to 0, the gradient
+// is 0. docs/extending.md says what other values of loss_reduction make of weights, and parameter
+// servers.
+struct Objective {
+  OptimizerHandle optimizer;
+  at::Tensor loss;
+  at::Tensor weights = {};
+};
 
 // One step on one replica: a slice of one global batch, which may be empty (first dimension 0). A
 // transaction: what it changes becomes visible when the step commits, after the last reduction, on
@@ -38,21 +52,37 @@ class Step {
   // and applied as one update of each row when the step commits.
   at::Tensor lookup(EmbeddingHandle table, const at::Tensor& keys);
   // Differentiates with respect to the optimizer's parameters (and the rows that were looked up)
-  // only, all-reduces the gradients and
-  // applies the update. `per_example_loss` has shape [batch]; the examples are summed and divided
-  // as the job's loss_reduction says.
-  void minimize(OptimizerHandle optimizer, const at::Tensor& per_example_loss);
-  // Added to the next minimize(): a loss that depends on the input, shape [batch].
+  // only, all-reduces the gradients and applies the update.
+  void minimize(OptimizerHandle optimizer, const at::Tensor& loss, const at::Tensor& weights = {});
+  // Several at once: each loss is differentiated with respect to its own optimizer's parameters,
+  // all of them before any update, and all gradients are reduced together. Losses of one optimizer
+  // add up. Call minimize() once more only for a loss that depends on an update of this step.
+  void minimize(const std::vector<Objective>& objectives);
+  // Added to the next minimize() of that optimizer, or without one to the next minimize(), which
+  // must be of one optimizer then: a loss that depends on the input, shape [batch], without
+  // weights.
   void add_loss(const at::Tensor& per_example_loss);
-  // Added to the next minimize(): a loss on parameters, a scalar, counted once however many
-  // replicas there are.
+  void add_loss(const at::Tensor& per_example_loss, OptimizerHandle optimizer);
+  // Likewise: a loss on parameters, a scalar, counted once however many replicas there are.
   void regularize(const at::Tensor& scalar_loss);
-  // A value for the log and TensorBoard, shape [batch], reduced like a loss. Every replica must
-  // report the same names in every step, with an empty batch too. Nested names are written
-  // "generator/adversarial".
-  void report(const std::string& name, const at::Tensor& per_example_value);
-  // Adds the batch to a metric of the epoch.
-  void update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target = {});
+  void regularize(const at::Tensor& scalar_loss, OptimizerHandle optimizer);
+  // A value for the log and TensorBoard, shape [batch] (with weights that of the weights), reduced
+  // like a loss. Every replica must report the same names in every step, with an empty batch too.
+  // Nested names are written "generator/adversarial".
+  void report(const std::string& name, const at::Tensor& value, const at::Tensor& weights = {});
+  // Adds the batch to a metric of the epoch. Weights: one for each example, or for each value that
+  // the metric averages; not every metric takes them.
+  void update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target = {},
+              const at::Tensor& weights = {});
+
+  // Over all replicas, which must all call these, in the same order, with an empty batch too. Both
+  // are differentiable (all_reduce by kSum and kMean), as if the losses of all replicas were
+  // summed. Shapes are equal on all replicas, but for the first dimension of all_gather, by which
+  // it concatenates in the order of replicas. Not with parameter servers, whose workers do not
+  // meet.
+  at::Tensor all_reduce(const at::Tensor& value, ReduceOp op = ReduceOp::kSum);
+  at::Tensor all_gather(const at::Tensor& value);
+
   // Pictures and distributions for TensorBoard, of the first replica's part of the batch, in every
   // summary.every_steps-th step; in others these calls cost next to nothing. Images have shape
   // [batch, channels, height, width], floating-point from 0 to 1 or bytes, 1, 3 or 4 channels; the
@@ -77,9 +107,12 @@ class Evaluation {
   at::Device device() const;
   // As Step's.
   at::Tensor lookup(EmbeddingHandle table, const at::Tensor& keys);
-  // The metric "loss": a mean over all examples.
-  void loss(const at::Tensor& per_example_loss);
-  void update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target = {});
+  // The metric "loss": a mean over all examples. With weights, of the loss's own shape: the
+  // weighted sum over the sum of the weights, of the whole pass. A pass has weights in all calls or
+  // in none.
+  void loss(const at::Tensor& loss, const at::Tensor& weights = {});
+  void update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target = {},
+              const at::Tensor& weights = {});
   // As Step's, in the pass's first batch.
   void image(const std::string& name, const at::Tensor& images);
   void histogram(const std::string& name, const at::Tensor& values);

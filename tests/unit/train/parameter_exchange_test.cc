@@ -103,6 +103,79 @@ TEST(ParameterExchangeTest, EachMinimizeIsAPush) {
   EXPECT_EQ(worker.client->sequences, (std::vector<uint64_t>{1, 2, 3, 4, 5, 6}));
 }
 
+TEST(ParameterExchangeTest, SeveralLossesAreOnePush) {
+  const Data data = MakeData(24);
+  const auto set_up = [&](TestProgram& p) {
+    LeastSquares(p, data.x, data.y);
+    p.second = std::make_shared<testing::Tensors>();
+    p.on_build = [inner = p.on_build](TestProgram& self, Builder& builder) {
+      self.second->parameter("v", at::ones({5}));
+      builder.model("other", self.second);
+      self.optimizers["other"] = builder.optimizer("other", {"other"}, "sgd", 0.05);
+      inner(self, builder);
+      self.model->register_module("other", self.second);
+    };
+    p.on_step = [](TestProgram& self, muster::Step& step, const data::Batch& batch) {
+      const at::Tensor loss = SquaredError(self, batch);
+      const at::Tensor other = at::matmul(batch[0], (*self.second)["v"]) * loss;
+      step.minimize({{self.optimizers["sgd"], loss + other}, {self.optimizers["other"], other}});
+    };
+  };
+  for (const Precision precision : {Precision::kFloat32, Precision::kFloat16}) {
+    for (const int64_t accumulate : {1, 3}) {
+      Job job = MakeJob(8, 4);
+      job.accumulate_steps = accumulate;
+      job.precision = precision;
+      job.learning_rate = 0.001;
+      ExpectLikeSynchronous(job, data, set_up);
+    }
+  }
+  std::unique_ptr<Servers> servers;
+  Worker worker(MakeJob(8, 4), Small(2), set_up, &servers);
+  for (int64_t step = 1; step <= 2; ++step)
+    ASSERT_TRUE(worker.Step(BatchOf(data, step, 8), step).ok());
+  EXPECT_EQ(worker.client->sequences, (std::vector<uint64_t>{1, 2}));
+}
+
+TEST(ParameterExchangeTest, WeightsAreOfTheWorkersOwnBatch) {
+  const Data data = MakeData(24);
+  for (const int64_t accumulate : {1, 3}) {
+    Job job = MakeJob(8, 6);
+    job.accumulate_steps = accumulate;
+    ExpectLikeSynchronous(job, data, [&](TestProgram& p) {
+      LeastSquares(p, data.x, data.y);
+      p.on_step = [](TestProgram& self, muster::Step& step, const data::Batch& batch) {
+        step.regularize(0.1 * (*self.model)["w"].square().sum());
+        step.minimize(self.optimizers["sgd"], SquaredError(self, batch), batch[1].square());
+      };
+    });
+  }
+}
+
+TEST(ParameterExchangeTest, WorkersDoNotMeetInAStep) {
+  const Data data = MakeData(24);
+  for (const bool gather : {false, true}) {
+    std::unique_ptr<Servers> servers;
+    Worker worker(
+        MakeJob(8, 4), Small(2),
+        [&](TestProgram& p) {
+          LeastSquares(p, data.x, data.y);
+          p.on_step = [gather](TestProgram&, muster::Step& step, const data::Batch& batch) {
+            gather ? step.all_gather(batch[1]) : step.all_reduce(batch[1]);
+          };
+        },
+        &servers);
+    const auto result = worker.Step(BatchOf(data, 1, 8), 1);
+    EXPECT_EQ(ExitCodeOf(result.status()), ExitCode::kProgramFailed);
+    EXPECT_THAT(
+        std::string(Message(result.status())),
+        HasSubstr(gather ? "all_gather was called, but workers of a parameter-server job do "
+                           "not meet"
+                         : "all_reduce was called, but workers of a parameter-server job "
+                           "do not meet"));
+  }
+}
+
 TEST(ParameterExchangeTest, ChunksGoWhileTheBackwardPassRuns) {
   const Data data = MakeData(24);
   std::unique_ptr<Servers> servers;
