@@ -104,6 +104,8 @@ void DirectorImpl::ReportStep(const CompletedStep& step, double seconds) {
   report.total_steps = state_->TotalSteps(report.steps_per_epoch);
   report.loss = step.loss;
   report.learning_rate = step.learning_rate;
+  report.learning_rates = step.learning_rates;
+  report.gradient_norms = step.gradient_norms;
   report.examples = step.examples;
   report.values = step.values;
   report.metrics = state_->Metrics(step.epoch_metric_sums);

@@ -124,6 +124,14 @@ void Publisher::OnStep(const StepReport& report) {
   seconds_since_summary_ += report.total_seconds;
   if (folders_ != nullptr && report.step % options_.summary_every_steps == 0)
     SummarizeLocked(report);
+  // With parameter servers not those steps: what a batch shows is of the step that it becomes.
+  if (folders_ != nullptr && !report.gradient_norms.empty()) {
+    summary::EventWriter::Values norms;
+    for (const auto& [optimizer, norm] : report.gradient_norms)
+      norms.emplace_back("gradient_norm/" + optimizer, norm);
+    if (summary::EventWriter* writer = WriterLocked("train", report.step))
+      SayOnceLocked(writer->Scalars(report.step, norms));
+  }
 }
 
 void Publisher::ShowLocked(const StepReport& report) {
@@ -154,6 +162,8 @@ void Publisher::SummarizeLocked(const StepReport& report) {
     values.emplace_back("examples_per_second",
                         static_cast<double>(examples_since_summary_) / seconds_since_summary_);
   }
+  for (const auto& [optimizer, rate] : report.learning_rates)
+    values.emplace_back("learning_rate/" + optimizer, rate);
   values.insert(values.end(), report.values.begin(), report.values.end());
   examples_since_summary_ = 0;
   seconds_since_summary_ = 0;

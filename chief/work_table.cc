@@ -256,11 +256,14 @@ void WorkTable::Account(const Lease& lease,
   CompletedStep step;
   step.step = leases_.completed();
   step.epoch = lease.epoch;
-  step.learning_rate = parts.front().second.learning_rate();
+  const proto::BatchDone& first = parts.front().second;
+  step.learning_rate = first.learning_rate();
+  step.learning_rates.insert(first.learning_rates().begin(), first.learning_rates().end());
   for (const auto& [worker, done] : parts) {
     step.loss += done.loss();
     step.examples += done.examples();
     for (const auto& [name, value] : done.values()) step.values[name] += value;
+    step.gradient_norms.insert(done.gradient_norms().begin(), done.gradient_norms().end());
     step.shown.MergeFrom(done.shown());
     for (size_t i = 0; i < epoch_metric_sums_.size(); ++i)
       epoch_metric_sums_[i] += done.metric_sums(static_cast<int>(i));

@@ -46,6 +46,7 @@ struct CompletedStep {
   bool epoch_end = false, through = false;
   double loss = 0, learning_rate = 0;
   int64_t examples = 0;
+  std::map<std::string, double> learning_rates, gradient_norms;  // by optimizer
   std::map<std::string, double> values;
   proto::Shown shown;
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;

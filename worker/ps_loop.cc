@@ -222,6 +222,8 @@ proto::BatchDone PsLoop::DoneOf(const StepResult& result) {
   done.set_lease(lease_.lease());
   done.set_loss(result.loss);
   done.set_learning_rate(result.learning_rate);
+  done.mutable_learning_rates()->insert(result.learning_rates.begin(), result.learning_rates.end());
+  done.mutable_gradient_norms()->insert(result.gradient_norms.begin(), result.gradient_norms.end());
   done.set_examples(result.examples);
   for (const double sum : result.metric_increments) done.add_metric_sums(sum);
   for (const auto& [name, value] : result.values) (*done.mutable_values())[name] = value;

@@ -30,6 +30,8 @@ void LoopImpl::ReportStart() {
     last.epoch = last_epoch();
     last.loss = state_.last_loss;
     last.learning_rate = state_.last_learning_rate;
+    for (const NamedOptimizer& optimizer : replica_->optimizers())
+      last.learning_rates[optimizer.name] = optimizer.schedule->At(state_.steps - 1);
     last.examples = state_.last_examples;
     last.values = state_.last_values;
   }
@@ -68,6 +70,8 @@ void LoopImpl::ReportStep(const StepResult& result) {
   report.total_steps = TotalSteps(context_.job, report.steps_per_epoch);
   report.loss = result.loss;
   report.learning_rate = result.learning_rate;
+  report.learning_rates = result.learning_rates;
+  report.gradient_norms = result.gradient_norms;
   report.examples = result.examples;
   report.values = result.values;
   report.metrics = MetricResults(*replica_, state_.epoch_metric_sums.data());

@@ -66,9 +66,13 @@ struct StepReport {
   int64_t epoch = 0;          // from 0
   int64_t step_in_epoch = 0;  // from 1
   int64_t steps_per_epoch = 0;
-  int64_t total_steps = 0;  // 0: not known
-  double loss = 0;          // whole objective before the update, over the global batch
-  double learning_rate = 0;
+  int64_t total_steps = 0;   // 0: not known
+  double loss = 0;           // whole objective before the update, over the global batch
+  double learning_rate = 0;  // of the first optimizer
+  std::map<std::string, double> learning_rates;  // by optimizer
+  // By optimizer: L2 norms before clipping, where what is shown was wanted of the step; with
+  // parameter servers of one worker's gradients.
+  std::map<std::string, double> gradient_norms;
   int64_t examples = 0;                   // of this step
   std::map<std::string, double> values;   // the program's own, reduced like losses ("d_loss")
   std::map<std::string, double> metrics;  // running example-weighted means of this epoch

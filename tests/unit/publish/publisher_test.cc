@@ -55,6 +55,9 @@ class Publishing : public testing::Test {
             .total_steps = 60,
             .loss = 1.0 / static_cast<double>(step),
             .learning_rate = 0.01,
+            .learning_rates = {{"adam", 0.01}, {"sgd", 0.2}},
+            .gradient_norms = step == 12 ? std::map<std::string, double>{{"adam", 3}}
+                                         : std::map<std::string, double>{},
             .examples = 64,
             .values = {{"d_loss", 2.0}},
             .metrics = {{"accuracy", 0.5}},
@@ -119,7 +122,10 @@ TEST_F(Publishing, WritesAllOfARun) {
               ElementsAre(Pair("START", ElementsAre(1)), Pair("d_loss", ElementsAre(10, 20)),
                           Pair("epoch_loss", ElementsAre(20)),
                           Pair("examples_per_second", ElementsAre(10, 20)),
-                          Pair("job", ElementsAre(0)), Pair("learning_rate", ElementsAre(10, 20)),
+                          Pair("gradient_norm/adam", ElementsAre(12)), Pair("job", ElementsAre(0)),
+                          Pair("learning_rate", ElementsAre(10, 20)),
+                          Pair("learning_rate/adam", ElementsAre(10, 20)),
+                          Pair("learning_rate/sgd", ElementsAre(10, 20)),
                           Pair("loss", ElementsAre(10, 20)), Pair("model", ElementsAre(0))));
   // Nothing was written to the others.
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/run/validation"));
