@@ -426,6 +426,7 @@ absl::Status Chief::Direct(const DirectParts& parts) {
   DirectorStart start;
   start.replica = parts.replica;
   start.train_examples = parts.train_examples;
+  start.test_every = parts.test_every;
   start.validation_examples = parts.validation_examples;
   start.test_examples = parts.test_examples;
   start.restore = parts.restore;

@@ -263,7 +263,8 @@ absl::Status DirectorImpl::Begin() {
     // The job may have become longer, or shorter, since.
     const checkpoint::TrainingState at = table_->state();
     if (!Through(at)) {
-      test_due_ = false;
+      test_due_ = test_due_ && start_.test_every > 0 && at.offset == 0 && at.epoch > 0 &&
+                  at.epoch % start_.test_every == 0;
       if (at.offset != 0) validation_due_ = false;
     }
     validation_due_ = validation_due_ && start_.validation_examples > 0;
@@ -533,6 +534,7 @@ absl::Status DirectorImpl::AdvancePass(bool* busy) {
   ReportShown(split, step, shown);
   const std::vector<double>& sums = pass->sums;
   auto metrics = state_->Metrics({sums.begin() + 2, sums.end()});
+  for (const auto& [name, value] : pass->values) metrics.emplace(name, value.mean());
   metrics["loss"] = sums[1] > 0 ? sums[0] / sums[1] : 0;
   ReportEpoch(split, epoch, step, static_cast<int64_t>(sums[1]),
               Seconds(Clock::now() - pass_start_), std::move(metrics));

@@ -27,6 +27,7 @@ class Replica;
 struct DirectorStart {
   Replica* replica = nullptr;  // the chief's own, on the CPU: what is saved and restored
   int64_t train_examples = 0, validation_examples = 0, test_examples = 0;  // 0: no such split
+  int64_t test_every = 0;  // epochs; 0: the test pass is made at the end alone
   std::optional<checkpoint::Snapshot> restore;
   std::vector<Observer*> observers;
   CheckpointSink* checkpoints = nullptr;  // null: nothing is saved

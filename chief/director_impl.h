@@ -157,8 +157,9 @@ class DirectorImpl final : public Director,
   void ReportShown(int split, int64_t step, const proto::Shown& shown);
   void ReportEpoch(int split, int64_t epoch, int64_t step, int64_t examples, double seconds,
                    std::map<std::string, double> metrics);
-  std::map<std::string, double> TrainMetrics(const std::vector<double>& sums, double loss_sum,
-                                             int64_t examples) const;
+  std::map<std::string, double> TrainMetrics(
+      const std::vector<double>& sums, double loss_sum, int64_t examples,
+      const std::map<std::string, checkpoint::ReportedSum>& values) const;
   template <typename Call>
   void Tell(const Call& call) {
     for (Observer* observer : start_.observers) call(observer);

@@ -15,10 +15,13 @@ constexpr const char* kSplitNames[] = {"train", "validation", "test"};  // by mu
 
 }  // namespace
 
-std::map<std::string, double> DirectorImpl::TrainMetrics(const std::vector<double>& sums,
-                                                         double loss_sum, int64_t examples) const {
+std::map<std::string, double> DirectorImpl::TrainMetrics(
+    const std::vector<double>& sums, double loss_sum, int64_t examples,
+    const std::map<std::string, checkpoint::ReportedSum>& values) const {
   auto metrics = state_->Metrics(sums);
   metrics["loss"] = loss_sum / static_cast<double>(std::max<int64_t>(1, examples));
+  // A metric of the same name goes before.
+  for (const auto& [name, value] : values) metrics.emplace(name, value.mean());
   return metrics;
 }
 
@@ -41,7 +44,8 @@ void DirectorImpl::ReportStart() {
   report.validation_due = validation_due_;
   report.test_due = test_due_;
   if (at.epoch_examples > 0 && (at.offset == 0 || Through(at)))
-    report.train_metrics = TrainMetrics(at.epoch_metric_sums, at.epoch_loss_sum, at.epoch_examples);
+    report.train_metrics = TrainMetrics(at.epoch_metric_sums, at.epoch_loss_sum, at.epoch_examples,
+                                        at.extras.epoch_values);
   const std::pair<const char*, int64_t> splits[] = {{kSplitNames[0], start_.train_examples},
                                                     {kSplitNames[1], start_.validation_examples},
                                                     {kSplitNames[2], start_.test_examples}};
@@ -71,9 +75,12 @@ void DirectorImpl::ReportSteps(Json* record) {
     validation_due_ = test_due_ = false;
     if (step.epoch_end || step.through) {
       ReportEpoch(0, step.epoch, step.step, step.epoch_examples, Seconds(now - epoch_start_),
-                  TrainMetrics(step.epoch_metric_sums, step.epoch_loss_sum, step.epoch_examples));
+                  TrainMetrics(step.epoch_metric_sums, step.epoch_loss_sum, step.epoch_examples,
+                               step.epoch_values));
       validation_due_ = start_.validation_examples > 0;
-      test_due_ = step.through && start_.test_examples > 0;
+      test_due_ =
+          start_.test_examples > 0 && (step.through || (step.epoch_end && start_.test_every > 0 &&
+                                                        (step.epoch + 1) % start_.test_every == 0));
       const int64_t every = options_.job.summary.histograms_every_epochs;
       cut_for_histograms_ = cut_for_histograms_ || (every > 0 && (step.epoch + 1) % every == 0 &&
                                                     !start_.observers.empty());

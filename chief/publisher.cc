@@ -181,6 +181,11 @@ void Publisher::OnEpoch(const EpochReport& report) {
   if (options_.progress != nullptr) ShowEpochLocked(report);
 }
 
+void Publisher::OnFinish(int64_t /*step*/) {
+  absl::MutexLock lock(&mu_);
+  record_.OnFinish();
+}
+
 void Publisher::ShowEpochLocked(const EpochReport& report) {
   ProgressState state;
   state.kind = Kind::kEpoch;

@@ -130,7 +130,10 @@ void RunRecord::OnStart(const StartReport& report) {
   steps_ = report.start_step;
   examples_ = report.start_examples;
   epochs_ = 0;
-  if (report.steps_per_epoch > 0) {
+  finished_ = report.finished;
+  if (report.epochs_begun >= 0) {
+    epochs_ = report.epochs_begun;
+  } else if (report.steps_per_epoch > 0) {
     epochs_ = (report.start_step + report.steps_per_epoch - 1) / report.steps_per_epoch;
   }
   // What was measured on a state that was lost is void.
@@ -197,6 +200,7 @@ Json RunRecord::Result(const Ending& ending) const {
         {"last_error", OrNull(checkpoints.last_error)}}},
       {"hardware", ending.hardware},
       {"versions", ending.versions}};
+  if (finished_ && ending.verdict.ok()) result["finished"] = true;
   if (!ending.parameter_server.is_null()) result["parameter_server"] = ending.parameter_server;
   result.update(Speed());
   return result;

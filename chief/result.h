@@ -57,6 +57,8 @@ class RunRecord {
   void OnStart(const StartReport& report);
   void OnStep(const StepReport& report);
   void OnEpoch(const EpochReport& report);
+  // The program ended its training before the job's own end.
+  void OnFinish() { finished_ = true; }
   // By the evaluator, of the checkpoint of that step.
   void OnEvaluation(int64_t step, const std::map<std::string, double>& metrics);
 
@@ -79,6 +81,7 @@ class RunRecord {
 
   int world_size_ = 0, num_replicas_ = 0;
   int64_t steps_ = 0, epochs_ = 0, examples_ = 0;
+  bool finished_ = false;
   Json speed_;  // the earlier one; gone with the first step of this process
   SteadySeries rate_, compute_, wait_, input_;
   std::map<std::string, Pass> passes_;  // the last one over each split

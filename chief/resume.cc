@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "common/base/logging.h"
@@ -61,12 +62,26 @@ std::string Position(const TrainingState& state) {
                      state.offset);
 }
 
+// The job is to train further than it was when the state was saved.
+bool Grew(const Job& job, const TrainingState& state) {
+  const absl::StatusOr<Job> before = JobFromJson(state.job);
+  if (!before.ok()) return false;
+  constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
+  const auto epochs = [](const Job& of) { return of.epochs.value_or(of.max_steps ? kNoEnd : 1); };
+  return epochs(job) > epochs(*before) ||
+         job.max_steps.value_or(kNoEnd) > before->max_steps.value_or(kNoEnd);
+}
+
 // result.json says that this very run was completed; as far as the checkpoint knows, or, where that
 // one is older, as far as the result does.
 bool Finished(const Job& job, const Json& result, const TrainingState* state) {
   const int64_t steps = result.value("steps", int64_t{0});
-  if (state != nullptr && state->step >= steps)
+  if (state != nullptr && state->step >= steps) {
+    // By the program, before the job's own end.
+    if ((state->extras.finished || result.value("finished", false)) && !Grew(job, *state))
+      return true;
     return TrainedToItsEnd(job, state->step, state->epoch);
+  }
   // The result counts an epoch that was begun: where max_steps was the end, it may not be through.
   int64_t epochs = result.value("epochs", int64_t{0});
   if (state != nullptr) {
@@ -199,9 +214,10 @@ std::optional<Json> ReadResult(FileSystem& files, const std::string& model_dir) 
 }  // namespace
 
 void SetDue(const Job& job, const StartDecision& decision, TrainingState* state) {
+  state->extras.finished = state->extras.finished && !Grew(job, *state);
   const bool ended = TrainedToItsEnd(job, state->step, state->epoch);
   if (decision.passes_done) state->validation_due = false;
-  if (decision.passes_done || !ended) state->test_due = false;
+  if (decision.passes_done) state->test_due = false;
   if (decision.passes_done || !ended) return;
   const absl::StatusOr<Job> before = JobFromJson(state->job);
   if (before.ok() && !TrainedToItsEnd(*before, state->step, state->epoch))

@@ -390,6 +390,7 @@ absl::StatusOr<checkpoint::Snapshot> ReplicaState::Take(const checkpoint::Traini
   loop.validation_due = state.validation_due;
   loop.test_due = state.test_due;
   loop.global_batch_size = state.global_batch_size;
+  loop.extras = state.extras;
   return taker_.Take(*replica_, loop);
 }
 

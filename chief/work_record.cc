@@ -123,24 +123,28 @@ Json WorkTable::ToRecord() const {
   for (const auto& [worker, record] : staleness_)
     staleness[std::to_string(worker)] =
         Json::array({record.max, record.pushes, FromDouble(record.sum)});
-  return {{"epoch", leases.epoch},
-          {"offset", leases.offset},
-          {"completed", leases.completed},
-          {"examples", leases.examples},
-          {"repeated", leases.repeated},
-          {"repeated_examples", leases.repeated_examples},
-          {"repeated_shares", repeated_shares_},
-          {"next_id", leases.next_id},
-          {"open", std::move(open)},
-          {"batch", options_.leases.batch},
-          {"era", era_},
-          {"epoch_loss_sum", FromDouble(epoch_loss_sum_)},
-          {"epoch_examples", epoch_examples_},
-          {"epoch_steps", epoch_steps_},
-          {"epoch_metric_sums", std::move(sums)},
-          {"epoch_over", epoch_over_},
-          {"staleness", std::move(staleness)},
-          {"ledger", ledger_.ToRecord()}};
+  Json record = {{"epoch", leases.epoch},
+                 {"offset", leases.offset},
+                 {"completed", leases.completed},
+                 {"examples", leases.examples},
+                 {"repeated", leases.repeated},
+                 {"repeated_examples", leases.repeated_examples},
+                 {"repeated_shares", repeated_shares_},
+                 {"next_id", leases.next_id},
+                 {"open", std::move(open)},
+                 {"batch", options_.leases.batch},
+                 {"era", era_},
+                 {"epoch_loss_sum", FromDouble(epoch_loss_sum_)},
+                 {"epoch_examples", epoch_examples_},
+                 {"epoch_steps", epoch_steps_},
+                 {"epoch_metric_sums", std::move(sums)},
+                 {"epoch_over", epoch_over_},
+                 {"staleness", std::move(staleness)},
+                 {"ledger", ledger_.ToRecord()}};
+  checkpoint::Extras extras;
+  extras.epoch_values = epoch_values_;
+  AddExtras(extras, &record);
+  return record;
 }
 
 absl::StatusOr<std::unique_ptr<WorkTable>> WorkTable::FromRecord(const Options& options,
@@ -170,6 +174,10 @@ absl::StatusOr<std::unique_ptr<WorkTable>> WorkTable::FromRecord(const Options& 
     table->epoch_metric_sums_.clear();
     for (const Json& sum : json.at("epoch_metric_sums"))
       table->epoch_metric_sums_.push_back(ToDouble(sum));
+    Json named = json;
+    auto extras = checkpoint::TakeExtras(&named);
+    MUSTER_RETURN_IF_ERROR(extras.status());
+    table->epoch_values_ = extras->epoch_values;
     table->epoch_over_ = json.at("epoch_over");
     for (const auto& [worker, numbers] : json.at("staleness").items())
       table->staleness_[std::stoi(worker)] = {numbers.at(0), numbers.at(1),

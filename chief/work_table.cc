@@ -55,6 +55,7 @@ void WorkTable::SetState(const checkpoint::TrainingState& state) {
   epoch_examples_ = state.epoch_examples;
   epoch_metric_sums_ = state.epoch_metric_sums;
   epoch_metric_sums_.resize(options_.metric_sums);
+  epoch_values_ = state.extras.epoch_values;
   const LeaseTable::Record at = leases_.ToRecord();
   epoch_over_ = at.offset == 0;
   epoch_steps_ = at.offset / options_.leases.batch;
@@ -242,6 +243,10 @@ void WorkTable::TakeEvaluated(const proto::EvaluationDone& done) {
   part->holder = -1;
   ++pass_->done;
   for (size_t i = 0; i < pass_->sums.size(); ++i) pass_->sums[i] += done.sums(static_cast<int>(i));
+  for (const auto& [name, value] : done.values()) {
+    pass_->values[name].sum += value.sum();
+    pass_->values[name].examples += value.examples();
+  }
   pass_->shown.MergeFrom(done.shown());
 }
 
@@ -251,6 +256,7 @@ void WorkTable::Account(const Lease& lease,
     epoch_loss_sum_ = 0;
     epoch_examples_ = epoch_steps_ = 0;
     std::fill(epoch_metric_sums_.begin(), epoch_metric_sums_.end(), 0.0);
+    epoch_values_.clear();
     epoch_over_ = false;
   }
   CompletedStep step;
@@ -275,12 +281,18 @@ void WorkTable::Account(const Lease& lease,
   }
   epoch_loss_sum_ += step.loss * static_cast<double>(step.examples);
   epoch_examples_ += step.examples;
+  for (const auto& [name, value] : step.values) {
+    checkpoint::ReportedSum& reported = epoch_values_[name];
+    reported.sum += value * static_cast<double>(step.examples);
+    reported.examples += step.examples;
+  }
   step.step_in_epoch = ++epoch_steps_;
   step.epoch_end = epoch_over_ = leases_.completed_epoch() >= lease.epoch;
   step.through = leases_.done();
   step.epoch_loss_sum = epoch_loss_sum_;
   step.epoch_examples = epoch_examples_;
   step.epoch_metric_sums = epoch_metric_sums_;
+  step.epoch_values = epoch_values_;
   completed_.push_back(std::move(step));
 }
 
@@ -503,6 +515,7 @@ checkpoint::TrainingState WorkTable::state() const {
   state.epoch_loss_sum = epoch_loss_sum_;
   state.epoch_examples = epoch_examples_;
   state.epoch_metric_sums = epoch_metric_sums_;
+  state.extras.epoch_values = epoch_values_;
   return state;
 }
 
@@ -529,7 +542,8 @@ proto::Shown WorkTable::TakeShownInPass() { return std::move(pass_->shown); }
 
 std::optional<WorkTable::PassResult> WorkTable::pass() const {
   if (!pass_) return std::nullopt;
-  return PassResult{pass_->done, static_cast<int64_t>(pass_->parts.size()), pass_->sums};
+  return PassResult{pass_->done, static_cast<int64_t>(pass_->parts.size()), pass_->sums,
+                    pass_->values};
 }
 
 }  // namespace muster

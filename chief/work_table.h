@@ -55,6 +55,7 @@ struct CompletedStep {
   double epoch_loss_sum = 0;
   int64_t epoch_examples = 0;
   std::vector<double> epoch_metric_sums;
+  std::map<std::string, checkpoint::ReportedSum> epoch_values;
 };
 
 class WorkTable {
@@ -125,8 +126,9 @@ class WorkTable {
   void StartPass(int split, int64_t examples, int64_t batch);
   void CancelPass();
   struct PassResult {
-    int64_t done = 0, total = 0;  // parts
-    std::vector<double> sums;     // loss, examples, metrics
+    int64_t done = 0, total = 0;                            // parts
+    std::vector<double> sums;                               // loss, examples, metrics
+    std::map<std::string, checkpoint::ReportedSum> values;  // that programs reported
   };
   std::optional<PassResult> pass() const;
   proto::Shown TakeShownInPass();  // REQUIRES: pass()
@@ -203,6 +205,7 @@ class WorkTable {
   double epoch_loss_sum_ = 0;
   int64_t epoch_examples_ = 0, epoch_steps_ = 0;
   std::vector<double> epoch_metric_sums_;
+  std::map<std::string, checkpoint::ReportedSum> epoch_values_;
   bool epoch_over_ = true;       // the next step is another epoch's first
   int64_t repeated_shares_ = 0;  // examples
   std::map<int, StalenessRecord> staleness_;

@@ -19,6 +19,7 @@ struct WorkTable::Pass {
   std::vector<Part> parts;
   int64_t done = 0;
   std::vector<double> sums;
+  std::map<std::string, checkpoint::ReportedSum> values;
   proto::Shown shown;
 
   Part* Find(int64_t id) {

@@ -10,14 +10,15 @@
 #include "common/data/single_thread.h"
 #include "common/train/evaluation.h"
 #include "common/train/integer_buffers.h"
+#include "common/train/precision.h"
 #include "common/train/shown.h"
 
 namespace muster {
 namespace {
 
-absl::Status NotHere(const char* call, const char* instead) {
-  return ProgramError(fmt::format(
-      "{} was called, but workers of a parameter-server job do not meet: {}", call, instead));
+absl::Status NotHere(const std::string& call, const char* instead) {
+  return ProgramError(
+      fmt::format("{}, but workers of a parameter-server job do not meet: {}", call, instead));
 }
 
 int64_t Examples(const proto::NextReply& lease) { return lease.end() - lease.begin(); }
@@ -63,16 +64,21 @@ PsLoop::PsLoop(const PsLoopContext& context)
 absl::Status PsLoop::Run() {
   context_.replica->SetTraining(true);
   Loop loop(this);
-  return CatchProgramErrors("run", [&] { context_.replica->program().run(loop); });
+  MUSTER_RETURN_IF_ERROR(CatchProgramErrors("run", [&] { context_.replica->program().run(loop); }));
+  if (done_) return absl::OkStatus();
+  // The others would be leased what is left.
+  return NotHere("run() returned before next() was false",
+                 "the chief ends a parameter-server job, so go on until it does, or set max_steps");
 }
 
 void PsLoop::Fit() {
   Program& program = context_.replica->program();
-  const StepRunner::Body body = [&program](Step& step, const data::Batch& batch) {
+  const LoopBody body = [&program](Step& step, const data::Batch& batch) -> Nested {
     program.train_step(step, batch);
+    return {};
   };
   data::Batch batch;
-  while (Next(&batch)) RunStep(body);
+  while (Next(&batch, 1)) RunStep(body);
 }
 
 void PsLoop::Begin() {
@@ -99,13 +105,19 @@ bool PsLoop::Pull() {
   return false;
 }
 
-bool PsLoop::Next(data::Batch* batch) {
+bool PsLoop::Next(data::Batch* batch, int64_t steps) {
+  if (steps != 1)
+    throw StatusError(NotHere(fmt::format("next was called for {} steps over a batch", steps),
+                              "a lease is one step, so make them within it"));
   while (!have_batch_) {
     Enter(Phase::kData);
     const MonotonicTime start = Clock::now();
     auto work = context_.leases->Take();
     if (!work.ok()) throw StatusError(work.status());
-    if (work->lease.kind() == proto::NextReply::DONE) return false;
+    if (work->lease.kind() == proto::NextReply::DONE) {
+      done_ = true;
+      return false;
+    }
     if (work->lease.kind() == proto::NextReply::WAIT) continue;
     lease_ = std::move(work->lease);
     if (runner_ == nullptr) Begin();
@@ -142,19 +154,25 @@ void PsLoop::EvaluateLease() {
     data::Batch part = batch_;
     for (at::Tensor& t : part) t = t.narrow(0, begin, count);
     SummaryData shown;
-    auto sums =
+    auto part_sums =
         EvaluatePart(context_.job, context_.replica, static_cast<Split>(lease_.split()),
                      std::move(part), count, lease_.summary() && begin == 0 ? &shown : nullptr);
-    if (!sums.ok()) throw StatusError(sums.status());
+    if (!part_sums.ok()) throw StatusError(part_sums.status());
+    const std::vector<double>& sums = part_sums->sums;
     if (lease_.summary() && begin == 0) *done.mutable_shown() = MessageOf(shown);
-    while (done.sums_size() < static_cast<int>(sums->size())) done.add_sums(0);
-    for (size_t i = 0; i < sums->size(); ++i)
-      done.set_sums(static_cast<int>(i), done.sums(static_cast<int>(i)) + (*sums)[i]);
+    while (done.sums_size() < static_cast<int>(sums.size())) done.add_sums(0);
+    for (size_t i = 0; i < sums.size(); ++i)
+      done.set_sums(static_cast<int>(i), done.sums(static_cast<int>(i)) + sums[i]);
+    for (const auto& [name, value] : part_sums->values) {
+      proto::EvaluationDone::Value& all = (*done.mutable_values())[name];
+      all.set_sum(all.sum() + value.sum);
+      all.set_examples(all.examples() + value.examples);
+    }
   }
   context_.leases->Complete(std::move(done));
 }
 
-void PsLoop::RunStep(const StepRunner::Body& body) {
+StepOutcome PsLoop::RunStep(const LoopBody& body) {
   if (!have_batch_)
     throw StatusError(ProgramError("step was called without a batch: call next() first"));
   have_batch_ = false;
@@ -177,17 +195,21 @@ void PsLoop::RunStep(const StepRunner::Body& body) {
                   static_cast<double>(std::max<int64_t>(1, lease_.global_examples()));
   }
   context_.exchange->BeginStep(turn, std::move(rows_));
-  auto result = runner_->Run(plan, batch_, Examples(lease_), body);
+  Nested results;
+  auto result = runner_->Run(
+      plan, batch_, Examples(lease_),
+      [&](Step& step, const data::Batch& part) { results = Detached(body(step, part)); });
   absl::Status status = result.status();
   if (status.ok()) status = context_.exchange->FinishStep();
   if (!status.ok()) {
     if (ExitCodeOf(status) != ExitCode::kRetryable || !context_.recover())
       throw StatusError(status);
     fresh_ = true;
-    return;  // as if it had not been leased
+    return {};  // as if it had not been leased
   }
   TellIntegers();
   context_.leases->Complete(DoneOf(*result));
+  return OutcomeOf(*std::move(result), lease_.steps() + 1, std::move(results));
 }
 
 void PsLoop::TellIntegers() {
@@ -243,17 +265,34 @@ proto::BatchDone PsLoop::DoneOf(const StepResult& result) {
 // ---- What needs all replicas
 
 std::map<std::string, double> PsLoop::Evaluate(Split) {
-  throw StatusError(NotHere("evaluate", "the chief has them evaluate at the end of each epoch"));
+  throw StatusError(
+      NotHere("evaluate was called", "the chief has them evaluate at the end of each epoch"));
 }
 
-at::Tensor PsLoop::Reduce(const at::Tensor&, ReduceOp) {
-  throw StatusError(NotHere("reduce", "use report() or a metric, which the chief adds up"));
+Nested PsLoop::Reduce(ReduceOp, const Nested&, std::optional<int64_t>) {
+  throw StatusError(
+      NotHere("reduce was called", "use report() or a metric, which the chief adds up"));
 }
 
-at::Tensor PsLoop::Gather(const at::Tensor&) {
-  throw StatusError(NotHere("gather", "use report() or a metric, which the chief adds up"));
+Nested PsLoop::Gather(const Nested&, int64_t) {
+  throw StatusError(
+      NotHere("gather was called", "use report() or a metric, which the chief adds up"));
 }
 
-std::vector<at::Tensor> PsLoop::LocalResults(const at::Tensor& value) { return {value.detach()}; }
+bool PsLoop::NextOf(DatasetHandle, data::Batch*) {
+  throw StatusError(NotHere("next was called for a dataset besides the splits",
+                            "the chief leases examples of the splits alone"));
+}
+
+void PsLoop::Finish() {
+  throw StatusError(NotHere("finish was called", "the chief ends the job, as max_steps says"));
+}
+
+std::vector<Nested> PsLoop::LocalResults(const Nested& value) { return {Detached(value)}; }
+
+Nested PsLoop::Call(const std::function<Nested()>& function) {
+  AutocastScope autocast(context_.job.precision, context_.replica->device());
+  return Detached(function());
+}
 
 }  // namespace muster

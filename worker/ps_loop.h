@@ -48,12 +48,18 @@ class PsLoop final : public LoopBackend {
   absl::Status Run();
 
   void Fit() override;
-  bool Next(data::Batch* batch) override;
-  void RunStep(const StepRunner::Body& body) override;
+  bool Next(data::Batch* batch, int64_t steps) override;
+  bool NextOf(DatasetHandle dataset, data::Batch* batch) override;
+  StepOutcome RunStep(const LoopBody& body) override;
+  Nested Call(const std::function<Nested()>& function) override;
+  void Finish() override;
   std::map<std::string, double> Evaluate(Split split) override;
-  at::Tensor Reduce(const at::Tensor& value, ReduceOp op) override;
-  at::Tensor Gather(const at::Tensor& value) override;
-  std::vector<at::Tensor> LocalResults(const at::Tensor& value) override;
+  Nested Reduce(ReduceOp op, const Nested& value, std::optional<int64_t> axis) override;
+  Nested Gather(const Nested& value, int64_t axis) override;
+  std::vector<Nested> LocalResults(const Nested& value) override;
+  // A worker is alone with its batch, as Step says too.
+  ReplicaContext context() const override { return {0, 1, context_.replica->device()}; }
+  int64_t steps_left() const override { return have_batch_ ? 1 : 0; }
   int64_t steps() const override { return lease_.steps(); }
   int64_t epoch() const override { return lease_.epoch(); }
   bool epoch_begins() const override { return lease_.lease() == 0; }
@@ -76,6 +82,7 @@ class PsLoop final : public LoopBackend {
   data::Batch batch_;
   std::shared_ptr<PrefetchedRows> rows_;  // of the batch
   bool have_batch_ = false;
+  bool done_ = false;  // the chief said that there is no work any more
   bool fresh_ = true;  // what is in the parameters is no server's
   double input_seconds_ = 0, pull_seconds_ = 0;
   std::set<std::string> said_left_out_;  // tags

@@ -165,7 +165,9 @@ absl::Status Task::PrepareForServers(const StartingPoint& start) {
   if (chief_ == nullptr) return absl::OkStatus();
   MUSTER_ASSIGN_OR_RETURN(directed_, Replica::Make(job_, program, c10::Device(c10::kCPU)));
   if (chief_->checkpoints() != nullptr) MUSTER_RETURN_IF_ERROR(CheckSavable(*directed_));
+  MUSTER_RETURN_IF_ERROR(CheckForServers(*directed_));
   direct_.replica = directed_.get();
+  direct_.test_every = directed_->test_every();
   direct_.restore = start.restore;
   for (const auto& [split, declaration] : directed_->datasets()) {
     MUSTER_ASSIGN_OR_RETURN(const data::DatasetPtr dataset, MakeDataset(*directed_, split));

@@ -40,21 +40,23 @@ std::string Difference(const Json& a, const Json& b, const std::string& path) {
 }  // namespace
 
 Json ToJson(const TrainingState& state) {
-  return {{"format_version", kFormatVersion},
-          {"step", state.step},
-          {"epoch", state.epoch},
-          {"offset", state.offset},
-          {"examples", state.examples},
-          {"epoch_loss_sum", NumberToJson(state.epoch_loss_sum)},
-          {"epoch_examples", state.epoch_examples},
-          {"epoch_metric_sums", NumbersToJson(state.epoch_metric_sums)},
-          {"loss_scaler", NumbersToJson(state.loss_scaler)},
-          {"validation_due", state.validation_due},
-          {"test_due", state.test_due},
-          {"global_batch_size", state.global_batch_size},
-          {"run_id", state.run_id},
-          {"job", state.job},
-          {"versions", state.versions}};
+  Json json = {{"format_version", kFormatVersion},
+               {"step", state.step},
+               {"epoch", state.epoch},
+               {"offset", state.offset},
+               {"examples", state.examples},
+               {"epoch_loss_sum", NumberToJson(state.epoch_loss_sum)},
+               {"epoch_examples", state.epoch_examples},
+               {"epoch_metric_sums", NumbersToJson(state.epoch_metric_sums)},
+               {"loss_scaler", NumbersToJson(state.loss_scaler)},
+               {"validation_due", state.validation_due},
+               {"test_due", state.test_due},
+               {"global_batch_size", state.global_batch_size},
+               {"run_id", state.run_id},
+               {"job", state.job},
+               {"versions", state.versions}};
+  AddExtras(state.extras, &json);
+  return json;
 }
 
 absl::StatusOr<TrainingState> TrainingStateFromJson(const Json& json) {
@@ -66,7 +68,9 @@ absl::StatusOr<TrainingState> TrainingStateFromJson(const Json& json) {
   }
   TrainingState state;
   int64_t version = 0;
-  MUSTER_RETURN_IF_ERROR(Fields(json)
+  Json fixed = json;
+  MUSTER_ASSIGN_OR_RETURN(state.extras, TakeExtras(&fixed));
+  MUSTER_RETURN_IF_ERROR(Fields(fixed)
                              .Read("format_version", &version)
                              .Read("step", &state.step)
                              .Read("epoch", &state.epoch)

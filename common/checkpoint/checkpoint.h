@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "common/checkpoint/extras.h"
 #include "common/checkpoint/tensor.h"
 #include "muster/json.h"
 
@@ -34,6 +35,7 @@ struct TrainingState {
   // Passes that belong to this step and were not through when it was saved.
   bool validation_due = false, test_due = false;
   int64_t global_batch_size = 0;  // fixed at the first start
+  Extras extras;
 
   std::string run_id;
   Json job;                                     // resolved

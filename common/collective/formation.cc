@@ -278,8 +278,8 @@ class Formation {
     std::vector<int> order(size_);
     std::iota(order.begin(), order.end(), 0);
     int64_t no = yes ? 0 : 1;
-    const Plan plan =
-        MakeInPlacePlan({&no, 1, DataType::kInt64}, size_, size_, {.max = true}, true, true);
+    const Plan plan = MakeInPlacePlan({&no, 1, DataType::kInt64}, size_, size_,
+                                      {.op = ReduceOp::kMax}, true, true);
     Signature vote{.count = 1, .verb = Verb::kAllReduce, .type = DataType::kInt64};
     const absl::Status status = ring.Run(order, plan, vote, deadline_);
     if (absl::IsAborted(status)) return Superseded("The formation was given up.");

@@ -64,7 +64,17 @@ ncclDataType_t TypeOf(DataType type) {
 }
 
 ncclRedOp_t OpOf(ReduceOp op) {
-  return op == ReduceOp::kMax ? ncclMax : op == ReduceOp::kMean ? ncclAvg : ncclSum;
+  switch (op) {
+    case ReduceOp::kMean:
+      return ncclAvg;
+    case ReduceOp::kMax:
+      return ncclMax;
+    case ReduceOp::kMin:
+      return ncclMin;
+    case ReduceOp::kSum:
+      break;
+  }
+  return ncclSum;
 }
 
 class NcclCommunicator;

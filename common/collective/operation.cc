@@ -50,6 +50,8 @@ std::string_view ReduceOpName(ReduceOp op) {
       return "mean";
     case ReduceOp::kMax:
       return "max";
+    case ReduceOp::kMin:
+      return "min";
   }
   return "unknown op";
 }
@@ -100,7 +102,7 @@ std::string Signature::Text() const {
 }
 
 Reduction ReductionOf(ReduceOp op, int64_t divisor) {
-  return {op == ReduceOp::kMax, op == ReduceOp::kMean ? divisor : 1};
+  return {op == ReduceOp::kMean ? ReduceOp::kSum : op, op == ReduceOp::kMean ? divisor : 1};
 }
 
 Plan MakeInPlacePlan(Buffer buffer, int owners, int size, Reduction reduction, bool reduce,

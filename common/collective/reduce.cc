@@ -32,37 +32,43 @@ MUSTER_KERNEL_INLINE T Max(T a, T b) {
   return (a > b || a != a) ? a : b;  // NaN wins
 }
 
-template <typename T, bool kMax>
+template <typename T>
+MUSTER_KERNEL_INLINE T Min(T a, T b) {
+  return (a < b || a != a) ? a : b;  // likewise
+}
+
+template <typename T, ReduceOp kOp>
 MUSTER_KERNEL_INLINE T Apply(T a, T b) {
-  if constexpr (kMax) return Max(a, b);
+  if constexpr (kOp == ReduceOp::kMax) return Max(a, b);
+  if constexpr (kOp == ReduceOp::kMin) return Min(a, b);
   return Add(a, b);
 }
 
 // The common case, two sources, nothing between load and store.
-template <typename T, typename Wide, bool kMax>
+template <typename T, typename Wide, ReduceOp kOp>
 MUSTER_KERNEL_INLINE void ReduceTwo(T* out, T* out2, const T* a, const T* b, int64_t count) {
   if (out2 == nullptr) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < count; ++i) {
-      Narrow(Apply<Wide, kMax>(Widen(a[i]), Widen(b[i])), &out[i]);
+      Narrow(Apply<Wide, kOp>(Widen(a[i]), Widen(b[i])), &out[i]);
     }
     return;
   }
 #pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) {
     T value;
-    Narrow(Apply<Wide, kMax>(Widen(a[i]), Widen(b[i])), &value);
+    Narrow(Apply<Wide, kOp>(Widen(a[i]), Widen(b[i])), &value);
     out[i] = value;
     out2[i] = value;
   }
 }
 
-template <typename T, typename Wide, bool kMax>
+template <typename T, typename Wide, ReduceOp kOp>
 MUSTER_KERNEL_INLINE void ReduceMany(std::span<void* const> outs,
                                      std::span<const void* const> sources, int64_t count,
                                      int64_t divisor) {
   if (sources.size() == 2 && divisor == 1 && (outs.size() == 1 || outs.size() == 2)) {
-    return ReduceTwo<T, Wide, kMax>(
+    return ReduceTwo<T, Wide, kOp>(
         static_cast<T*>(outs[0]), outs.size() == 2 ? static_cast<T*>(outs[1]) : nullptr,
         static_cast<const T*>(sources[0]), static_cast<const T*>(sources[1]), count);
   }
@@ -73,7 +79,7 @@ MUSTER_KERNEL_INLINE void ReduceMany(std::span<void* const> outs,
     for (int64_t i = 0; i < n; ++i) sum[i] = Widen(first[i]);
     for (size_t s = 1; s < sources.size(); ++s) {
       const T* next = static_cast<const T*>(sources[s]) + at;
-      for (int64_t i = 0; i < n; ++i) sum[i] = Apply<Wide, kMax>(sum[i], Widen(next[i]));
+      for (int64_t i = 0; i < n; ++i) sum[i] = Apply<Wide, kOp>(sum[i], Widen(next[i]));
     }
     if (divisor != 1) {
       for (int64_t i = 0; i < n; ++i) sum[i] /= static_cast<Wide>(divisor);
@@ -89,10 +95,14 @@ template <typename T, typename Wide>
 MUSTER_KERNEL_INLINE void ReduceTyped(std::span<void* const> outs,
                                       std::span<const void* const> sources, int64_t count,
                                       Reduction reduction) {
-  if (reduction.max) {
-    ReduceMany<T, Wide, true>(outs, sources, count, reduction.divisor);
-  } else {
-    ReduceMany<T, Wide, false>(outs, sources, count, reduction.divisor);
+  switch (reduction.op) {
+    case ReduceOp::kMax:
+      return ReduceMany<T, Wide, ReduceOp::kMax>(outs, sources, count, reduction.divisor);
+    case ReduceOp::kMin:
+      return ReduceMany<T, Wide, ReduceOp::kMin>(outs, sources, count, reduction.divisor);
+    case ReduceOp::kSum:
+    case ReduceOp::kMean:
+      return ReduceMany<T, Wide, ReduceOp::kSum>(outs, sources, count, reduction.divisor);
   }
 }
 

@@ -3,7 +3,7 @@
 // thread.
 //
 // float16 and bfloat16 are added up in float32 and rounded once at the end; int64 wraps around.
-// The maximum of anything and NaN is NaN.
+// The maximum and the minimum of anything and NaN are NaN.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 namespace muster {
 
 struct Reduction {
-  bool max = false;     // else the sum
-  int64_t divisor = 1;  // the sum is divided by it at the end; int64 truncates towards zero
+  ReduceOp op = ReduceOp::kSum;  // kMean is the sum with a divisor
+  int64_t divisor = 1;           // the sum is divided by it; int64 truncates towards zero
 };
 
 // outs[j][i] = sources[0][i] op sources[1][i] op ... / divisor, for i < count, in each of `outs`.

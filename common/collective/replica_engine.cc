@@ -141,7 +141,7 @@ class ReplicaEngine : public Engine {
   absl::Status AllReduce(const Operation& operation, MonotonicTime deadline) {
     const Signature& s = operation.signature;
     const Buffer& buffer = operation.receive;
-    const ReduceOp op = s.op == ReduceOp::kMax ? ReduceOp::kMax : ReduceOp::kSum;
+    const ReduceOp op = s.op == ReduceOp::kMean ? ReduceOp::kSum : s.op;
     const int local = team_.size();
     const Plan plan = MakeInPlacePlan(buffer, local, local, ReductionOf(op, 1), true, true);
     MUSTER_RETURN_IF_ERROR(LocalPlan(s, plan, deadline));
@@ -211,7 +211,7 @@ class ReplicaEngine : public Engine {
   absl::Status ReduceScatter(const Operation& operation, MonotonicTime deadline) {
     const Signature& s = operation.signature;
     const Buffer& send = operation.send;
-    const ReduceOp op = s.op == ReduceOp::kMax ? ReduceOp::kMax : ReduceOp::kSum;
+    const ReduceOp op = s.op == ReduceOp::kMean ? ReduceOp::kSum : s.op;
     const int64_t element = SizeOf(s.type);
     if (leads()) replicas_->scratch.resize(send.bytes());
     MUSTER_RETURN_IF_ERROR(team_.Begin(s, reinterpret_cast<int64_t>(send.data), {}, deadline));

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "common/data/batches.h"
 #include "muster/data.h"
 
@@ -23,10 +25,28 @@ absl::StatusOr<Batch> Dataset::GetBatch(const std::vector<int64_t>& indices,
   return StackExamples(examples, indices);
 }
 
+absl::StatusOr<int64_t> Dataset::Available(int64_t begin, int64_t end,
+                                           const Context& context) const {
+  if (size() >= 0) return std::clamp<int64_t>(size() - begin, 0, end - begin);
+  // Most often all are there. Otherwise the first one that is not is looked for.
+  int64_t first = begin, last = end;  // of those that it may be
+  for (int64_t probe = end - 1; first < last; probe = first + (last - first) / 2) {
+    const absl::StatusOr<Example> example = Get(probe, context);
+    if (example.ok()) {
+      first = probe + 1;
+    } else if (absl::IsOutOfRange(example.status())) {
+      last = probe;
+    } else {
+      return example.status();
+    }
+  }
+  return first - begin;
+}
+
 absl::Status CheckSized(const Dataset& dataset, const std::string& name) {
   if (dataset.size() >= 0) return absl::OkStatus();
   return ConfigurationError(fmt::format(
-      "The dataset '{}' does not know its size, and training needs it: give it one with "
+      "The dataset '{}' does not know its size, and that is needed here: give it one with "
       "size() (and leave out repeating for ever; epochs do that).",
       name));
 }

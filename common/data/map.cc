@@ -12,6 +12,10 @@ class MapDataset final : public Dataset {
   MapDataset(DatasetPtr input, MapFunction function)
       : input_(std::move(input)), function_(std::move(function)) {}
   int64_t size() const override { return input_->size(); }
+  absl::StatusOr<int64_t> Available(int64_t begin, int64_t end,
+                                    const Context& context) const override {
+    return input_->Available(begin, end, context);
+  }
 
   absl::StatusOr<Example> Get(int64_t index, const Context& context) const override {
     MUSTER_ASSIGN_OR_RETURN(Example example, input_->Get(index, context));
@@ -32,6 +36,10 @@ class MapBatchDataset final : public Dataset {
   MapBatchDataset(DatasetPtr input, BatchFunction function)
       : input_(std::move(input)), function_(std::move(function)) {}
   int64_t size() const override { return input_->size(); }
+  absl::StatusOr<int64_t> Available(int64_t begin, int64_t end,
+                                    const Context& context) const override {
+    return input_->Available(begin, end, context);
+  }
 
   absl::StatusOr<Example> Get(int64_t index, const Context& context) const override {
     MUSTER_ASSIGN_OR_RETURN(Batch batch, GetBatch({index}, context));

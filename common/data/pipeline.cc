@@ -52,6 +52,7 @@ class Loader {
     plan.local = ReplicaSlice(plan.global.begin, plan.global.end, first_replica_ + local_replica,
                               num_replicas_);
     *position = sampler_.Next(*position);
+    plan.next = plan.next_data = *position;
     return plan;
   }
 

@@ -52,6 +52,9 @@ struct LoadedBatch {
   Batch batch;          // this replica's slice; first dimension may be 0
   Position position;    // of the global batch
   Slice global, local;  // example numbers within the epoch
+  // Of the global batch after it; and the same in the data's own count, which is another one where
+  // its size is not known: the pass over it, and the example's number in that.
+  Position next, next_data;
 };
 
 struct PipelineOptions {
@@ -59,6 +62,17 @@ struct PipelineOptions {
   int prefetch = 2;  // batches ready ahead, across the epoch boundary; 0: loaded in Next's caller
   uint64_t seed = 0;
   bool repeat = true;  // false: one epoch, then Next returns kOutOfRange
+};
+
+// The global batches of data whose size is not known. A pass ends with the data, its last batch
+// short, or dropped; the next one begins anew. An epoch ends with its pass, or after so many
+// batches: the next epoch then goes on in the same pass.
+struct StreamPlan {
+  int64_t global_batch_size = 1;
+  bool drop_remainder = false;
+  int64_t steps_per_epoch = 0;  // 0: a whole pass
+  Position start;               // of the next batch
+  Position start_data;          // the same in the data's own count
 };
 
 // The batches of the local replicas. Each replica's Next is for one thread; different replicas may
@@ -71,6 +85,12 @@ class Pipeline {
   static std::unique_ptr<Pipeline> Make(DatasetPtr dataset, Sampler sampler, Position start,
                                         int first_replica, int local_replicas, int num_replicas,
                                         PipelineOptions options);
+  // The same for data of unknown size, for one replica. Whether a batch is the last one of its pass
+  // is known with the batch: one example more is looked at (a whole batch where short ones are
+  // dropped).
+  static std::unique_ptr<Pipeline> MakeStream(DatasetPtr dataset, const StreamPlan& plan,
+                                              int replica, int num_replicas,
+                                              const PipelineOptions& options);
   virtual ~Pipeline() = default;  // Stops its threads.
   virtual absl::StatusOr<LoadedBatch> Next(int local_replica) = 0;
   // From any thread: `why` wakes whoever waits in Next, and is what every later Next returns.

@@ -28,20 +28,38 @@ class IndexedDataset : public Dataset {
 
 class TakeDataset final : public IndexedDataset {
  public:
-  using IndexedDataset::IndexedDataset;
+  // `count`: at most so many, where the input's size is not known; -1: all.
+  TakeDataset(DatasetPtr input, int64_t size, int64_t count)
+      : IndexedDataset(std::move(input), size), count_(count) {}
+  absl::StatusOr<int64_t> Available(int64_t begin, int64_t end,
+                                    const Context& context) const override {
+    if (size_ >= 0) return Dataset::Available(begin, end, context);
+    if (count_ >= 0) end = std::clamp(count_, begin, end);
+    if (begin == end) return 0;
+    return input_->Available(begin, end, context);
+  }
   absl::StatusOr<Example> Get(int64_t index, const Context& context) const override {
+    if (count_ >= 0 && index >= count_) return absl::OutOfRangeError("the end of Take");
     return input_->Get(index, context);
   }
   absl::StatusOr<Batch> GetBatch(const std::vector<int64_t>& indices,
                                  const Context& context) const override {
     return input_->GetBatch(indices, context);
   }
+
+ private:
+  const int64_t count_;
 };
 
 class SkipDataset final : public IndexedDataset {
  public:
   SkipDataset(DatasetPtr input, int64_t size, int64_t count)
       : IndexedDataset(std::move(input), size), count_(count) {}
+  absl::StatusOr<int64_t> Available(int64_t begin, int64_t end,
+                                    const Context& context) const override {
+    if (size_ >= 0) return Dataset::Available(begin, end, context);
+    return input_->Available(begin + count_, end + count_, context);
+  }
   absl::StatusOr<Example> Get(int64_t index, const Context& context) const override {
     return input_->Get(index + count_, context);
   }
@@ -87,6 +105,13 @@ class RepeatDataset final : public IndexedDataset {
  public:
   RepeatDataset(DatasetPtr input, int64_t size, int64_t times)
       : IndexedDataset(std::move(input), size), period_(input_->size()), times_(times) {}
+
+  absl::StatusOr<int64_t> Available(int64_t begin, int64_t end,
+                                    const Context& context) const override {
+    if (size_ >= 0) return Dataset::Available(begin, end, context);
+    MUSTER_RETURN_IF_ERROR(CheckPeriod());
+    return end - begin;
+  }
 
   absl::StatusOr<Example> Get(int64_t index, const Context& context) const override {
     MUSTER_RETURN_IF_ERROR(CheckPeriod());
@@ -139,6 +164,15 @@ class ZipDataset final : public Dataset {
   ZipDataset(std::vector<DatasetPtr> inputs, int64_t size)
       : inputs_(std::move(inputs)), size_(size) {}
   int64_t size() const override { return size_; }
+  absl::StatusOr<int64_t> Available(int64_t begin, int64_t end,
+                                    const Context& context) const override {
+    int64_t least = end - begin;
+    for (const DatasetPtr& input : inputs_) {
+      MUSTER_ASSIGN_OR_RETURN(const int64_t of_input, input->Available(begin, end, context));
+      least = std::min(least, of_input);
+    }
+    return least;
+  }
 
   absl::StatusOr<Example> Get(int64_t index, const Context& context) const override {
     Example result;
@@ -166,11 +200,24 @@ class ZipDataset final : public Dataset {
 // Its examples are batches of the input's. Its own GetBatch stacks those, full ones only.
 class BatchDataset final : public IndexedDataset {
  public:
-  BatchDataset(DatasetPtr input, int64_t size, int64_t batch_size)
-      : IndexedDataset(std::move(input), size), batch_size_(batch_size) {}
+  BatchDataset(DatasetPtr input, int64_t size, int64_t batch_size, bool drop_remainder)
+      : IndexedDataset(std::move(input), size),
+        batch_size_(batch_size),
+        drop_remainder_(drop_remainder) {}
+  absl::StatusOr<int64_t> Available(int64_t begin, int64_t end,
+                                    const Context& context) const override {
+    if (size_ >= 0) return Dataset::Available(begin, end, context);
+    MUSTER_ASSIGN_OR_RETURN(const int64_t examples,
+                            input_->Available(begin * batch_size_, end * batch_size_, context));
+    return (examples + (drop_remainder_ ? 0 : batch_size_ - 1)) / batch_size_;
+  }
   absl::StatusOr<Example> Get(int64_t index, const Context& context) const override {
-    const int64_t begin = index * batch_size_, total = input_->size();
-    const int64_t end = total < 0 || total - begin > batch_size_ ? begin + batch_size_ : total;
+    const int64_t begin = index * batch_size_;
+    MUSTER_ASSIGN_OR_RETURN(const int64_t count,
+                            input_->Available(begin, begin + batch_size_, context));
+    const int64_t end = begin + count;
+    if (count == 0 || (drop_remainder_ && count < batch_size_))
+      return absl::OutOfRangeError("the end of BatchExamples");
     std::vector<int64_t> inner;
     for (int64_t i = begin; i < end; ++i) inner.push_back(i);
     return input_->GetBatch(inner, context);
@@ -178,14 +225,16 @@ class BatchDataset final : public IndexedDataset {
 
  private:
   const int64_t batch_size_;
+  const bool drop_remainder_;
 };
 
 }  // namespace
 
 DatasetPtr Take(DatasetPtr input, int64_t count) {
   const int64_t total = NotNull(input, "Take")->size();
-  if (count < 0 || total < 0) count = total;
-  return std::make_shared<TakeDataset>(std::move(input), std::min(count, total));
+  if (total < 0) return std::make_shared<TakeDataset>(std::move(input), total, count);
+  if (count < 0) count = total;
+  return std::make_shared<TakeDataset>(std::move(input), std::min(count, total), -1);
 }
 
 DatasetPtr Skip(DatasetPtr input, int64_t count) {
@@ -226,7 +275,7 @@ DatasetPtr BatchExamples(DatasetPtr input, int64_t batch_size, bool drop_remaind
   }
   int64_t size = total < 0 ? Dataset::kUnknownSize : total / batch_size;
   if (total >= 0 && !drop_remainder && total % batch_size > 0) ++size;
-  return std::make_shared<BatchDataset>(std::move(input), size, batch_size);
+  return std::make_shared<BatchDataset>(std::move(input), size, batch_size, drop_remainder);
 }
 
 }  // namespace muster::data

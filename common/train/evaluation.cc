@@ -1,6 +1,7 @@
 #include "common/train/evaluation.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,6 +12,7 @@
 #include "common/data/pipeline.h"
 #include "common/train/embedding_step.h"
 #include "common/train/precision.h"
+#include "common/train/replica_values.h"
 
 namespace muster {
 
@@ -25,6 +27,25 @@ class EvaluationImpl {
   // What divides the sum of losses.
   double Divisor(const double* of_sums) const {
     return of_sums[weighted.value_or(false) ? sums.numel() - 1 : 1];
+  }
+  void Report(const std::string& name, const at::Tensor& value) {
+    const auto& metrics = replica.metrics();
+    if (name.empty() || name == "loss" ||
+        std::any_of(metrics.begin(), metrics.end(), [&](const auto& m) { return m.name == name; }))
+      throw StatusError(ProgramError(fmt::format("report(\"{}\"): that name is {}", name,
+                                                 name.empty()     ? "empty"
+                                                 : name == "loss" ? "the loop's own"
+                                                                  : "a metric's")));
+    if (!value.defined() || value.dim() != 1 || value.size(0) != examples)
+      throw StatusError(ProgramError(fmt::format(
+          "report(\"{}\") in eval_step needs one value for each example, shape [{}], and got shape "
+          "[{}]",
+          name, examples,
+          value.defined() ? fmt::format("{}", fmt::join(value.sizes(), ", ")) : "undefined")));
+    Reported& reported = values[name];
+    const at::Tensor sum = value.detach().sum(at::kDouble);
+    reported.sum = reported.sum.defined() ? reported.sum + sum : sum;
+    reported.examples += examples;
   }
   void Update(int index, const at::Tensor& output, const at::Tensor& target,
               const at::Tensor& weights) {
@@ -41,6 +62,11 @@ class EvaluationImpl {
   const Split split;
   at::Tensor sums;
   std::optional<bool> weighted;  // loss() has weights
+  struct Reported {
+    at::Tensor sum;  // a double on the device
+    int64_t examples = 0;
+  };
+  std::map<std::string, Reported> values;
   // Of the batch under way.
   int64_t examples = 0;
   LookedUpRows rows;
@@ -86,6 +112,9 @@ void Evaluation::loss(const at::Tensor& loss, const at::Tensor& weights) {
 void Evaluation::update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target,
                         const at::Tensor& weights) {
   impl_->Update(metric.index, output, target, weights);
+}
+void Evaluation::report(const std::string& name, const at::Tensor& per_example_value) {
+  impl_->Report(name, per_example_value);
 }
 bool Evaluation::wants_summary() const { return impl_->summary_wanted; }
 void Evaluation::image(const std::string& name, const at::Tensor& images) {
@@ -142,6 +171,30 @@ absl::Status RunBatch(const Job& job, Replica* replica, data::Batch batch, int64
   return CatchProgramErrors("eval_step", [&] { replica->program().eval_step(handle, batch); });
 }
 
+// What all replicas reported.
+std::map<std::string, checkpoint::ReportedSum> ReduceReported(const EvaluationImpl& evaluation,
+                                                              Communicator* communicator) {
+  std::string names;
+  Nested::Items sums;
+  for (const auto& [name, reported] : evaluation.values) {
+    names += (names.empty() ? "" : ", ") + name;
+    sums[name] = Nested{{"examples", reported.examples}, {"sum", reported.sum}};
+  }
+  const at::Device device = evaluation.replica.device();
+  ThrowIfError(AgreeOn(communicator, device,
+                       fmt::format("reports {} in the {} pass", names.empty() ? "nothing" : names,
+                                   SplitName(evaluation.split)),
+                       "every replica must report() the same names, with an empty batch too"));
+  std::map<std::string, checkpoint::ReportedSum> values;
+  if (sums.empty()) return values;
+  const Nested all = ReduceOverReplicas(communicator, device, ReduceOp::kSum,
+                                        Nested(std::move(sums)), std::nullopt);
+  for (const auto& [name, reported] : all.items())
+    values[name] = {reported["sum"].tensor().item<double>(),
+                    reported["examples"].tensor().item<int64_t>()};
+  return values;
+}
+
 // All batches; true if the pass was given up.
 absl::StatusOr<bool> RunBatches(const Job& job, Replica* replica, Communicator* communicator,
                                 const PassOptions& options, EvaluationImpl* evaluation) {
@@ -181,9 +234,12 @@ absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicato
     result.stopped = *stopped;
     if (result.stopped) return;
     ThrowIfError(communicator->AllReduce(BufferOf(evaluation.sums), ReduceOp::kSum)->Wait());
+    for (const auto& [name, reported] : ReduceReported(evaluation, communicator))
+      result.metrics[name] = reported.mean();
     const at::Tensor host = evaluation.sums.to(at::kCPU);
     const double* sums = host.const_data_ptr<double>();
-    result.metrics = MetricResults(*replica, sums + 2);
+    for (const auto& [name, value] : MetricResults(*replica, sums + 2))
+      result.metrics[name] = value;
     const double divisor = evaluation.Divisor(sums);
     result.metrics["loss"] = divisor > 0 ? sums[0] / divisor : 0;
     result.examples = static_cast<int64_t>(sums[1]);
@@ -193,11 +249,10 @@ absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicato
   return result;
 }
 
-absl::StatusOr<std::vector<double>> EvaluatePart(const Job& job, Replica* replica, Split split,
-                                                 data::Batch batch, int64_t examples,
-                                                 SummaryData* shown) {
+absl::StatusOr<PartSums> EvaluatePart(const Job& job, Replica* replica, Split split,
+                                      data::Batch batch, int64_t examples, SummaryData* shown) {
   at::NoGradGuard no_grad;
-  std::vector<double> sums;
+  PartSums part;
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("evaluating", [&] {
     replica->SetTraining(false);
     EvaluationImpl evaluation(replica, split);
@@ -206,16 +261,18 @@ absl::StatusOr<std::vector<double>> EvaluatePart(const Job& job, Replica* replic
     replica->SetTraining(true);
     ThrowIfError(ran);
     const at::Tensor host = evaluation.sums.to(at::kCPU);
-    sums.assign(host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel());
+    part.sums.assign(host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel());
     // Parts add up by their examples: a weighted mean is this part's own.
     if (evaluation.weighted.value_or(false)) {
-      const double divisor = evaluation.Divisor(sums.data());
-      sums[0] = divisor > 0 ? sums[0] / divisor * sums[1] : 0;
+      const double divisor = evaluation.Divisor(part.sums.data());
+      part.sums[0] = divisor > 0 ? part.sums[0] / divisor * part.sums[1] : 0;
     }
-    sums.pop_back();
+    part.sums.pop_back();
+    for (const auto& [name, reported] : evaluation.values)
+      part.values[name] = {reported.sum.item<double>(), reported.examples};
     if (shown != nullptr) *shown = std::move(evaluation.summary);
   }));
-  return sums;
+  return part;
 }
 
 std::map<std::string, double> MetricResults(const Replica& replica, const double* sums) {
@@ -227,7 +284,8 @@ std::map<std::string, double> MetricResults(const Replica& replica, const double
   return results;
 }
 
-absl::StatusOr<data::DatasetPtr> MakeDataset(const Replica& replica, Split split) {
+absl::StatusOr<data::DatasetPtr> MakeDataset(const Replica& replica, Split split,
+                                             bool may_be_unsized) {
   const DatasetDeclaration& declaration = replica.datasets().at(split);
   absl::StatusOr<data::DatasetPtr> made;
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors(fmt::format("making the {} dataset", SplitName(split)),
@@ -235,8 +293,33 @@ absl::StatusOr<data::DatasetPtr> MakeDataset(const Replica& replica, Split split
   MUSTER_RETURN_IF_ERROR(made.status());
   if (*made == nullptr)
     return ProgramError(fmt::format("the {} dataset is null", SplitName(split)));
-  MUSTER_RETURN_IF_ERROR(data::CheckSized(**made, SplitName(split)));
+  if (!may_be_unsized) MUSTER_RETURN_IF_ERROR(data::CheckSized(**made, SplitName(split)));
   return *std::move(made);
+}
+
+absl::StatusOr<std::vector<data::DatasetPtr>> MakeNamedDatasets(const Replica& replica) {
+  std::vector<data::DatasetPtr> all;
+  for (const NamedDataset& named : replica.named_datasets()) {
+    absl::StatusOr<data::DatasetPtr> made;
+    MUSTER_RETURN_IF_ERROR(CatchProgramErrors(fmt::format("making the dataset \"{}\"", named.name),
+                                              [&] { made = named.make(); }));
+    MUSTER_RETURN_IF_ERROR(made.status());
+    if (*made == nullptr)
+      return ProgramError(fmt::format("the dataset \"{}\" is null", named.name));
+    if ((*made)->size() == 0)
+      return ConfigurationError(fmt::format("the dataset \"{}\" is empty", named.name));
+    all.push_back(*std::move(made));
+  }
+  return all;
+}
+
+absl::Status CheckForServers(const Replica& replica) {
+  if (replica.named_datasets().empty()) return absl::OkStatus();
+  return ConfigurationError(fmt::format(
+      "the program declares the dataset \"{}\" besides its splits, and the chief of a "
+      "parameter-server job leases examples of the splits alone: use multi_worker_mirrored, or "
+      "read it within the program",
+      replica.named_datasets().front().name));
 }
 
 }  // namespace muster

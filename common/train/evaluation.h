@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/checkpoint/extras.h"
 #include "common/collective/communicator.h"
 #include "common/train/replica.h"
 #include "common/train/summary_data.h"
@@ -26,8 +27,9 @@ struct PassOptions {
 };
 
 struct PassResult {
-  bool stopped = false;                   // given up: there is nothing else in here
-  std::map<std::string, double> metrics;  // "loss" and the program's, over all replicas
+  bool stopped = false;  // given up: there is nothing else in here
+  // "loss", the program's metrics, and the means of what it reported, over all replicas.
+  std::map<std::string, double> metrics;
   int64_t examples = 0;
   SummaryData summary;
 };
@@ -37,18 +39,28 @@ struct PassResult {
 absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicator* communicator,
                                    const PassOptions& options);
 
-// A part of a pass, on one replica alone: eval_step over these examples. What a pass adds up: loss,
-// examples, then all metrics' sums. `shown`: gets what the program shows in it; null: that is not
-// wanted. The models are in training mode again when it returns.
-absl::StatusOr<std::vector<double>> EvaluatePart(const Job& job, Replica* replica, Split split,
-                                                 data::Batch batch, int64_t examples,
-                                                 SummaryData* shown);
+// What a pass adds up.
+struct PartSums {
+  std::vector<double> sums;                               // loss, examples, then all metrics' sums
+  std::map<std::string, checkpoint::ReportedSum> values;  // what the program reported
+};
+
+// A part of a pass, on one replica alone: eval_step over these examples. `shown`: gets what the
+// program shows in it; null: that is not wanted. The models are in training mode again when it
+// returns.
+absl::StatusOr<PartSums> EvaluatePart(const Job& job, Replica* replica, Split split,
+                                      data::Batch batch, int64_t examples, SummaryData* shown);
 
 // The values of the program's metrics, from all their sums in order of declaration.
 std::map<std::string, double> MetricResults(const Replica& replica, const double* sums);
 
-// The dataset that the program declared for `split`, made; a null, unsized or failing one is
-// refused.
-absl::StatusOr<data::DatasetPtr> MakeDataset(const Replica& replica, Split split);
+// The dataset that the program declared for `split`, made; a null or failing one is refused, and
+// one of unknown size unless `may_be_unsized`.
+absl::StatusOr<data::DatasetPtr> MakeDataset(const Replica& replica, Split split,
+                                             bool may_be_unsized = false);
+// Likewise those besides the splits, by handle; of any size but 0.
+absl::StatusOr<std::vector<data::DatasetPtr>> MakeNamedDatasets(const Replica& replica);
+// OK unless the program declares what parameter servers cannot serve.
+absl::Status CheckForServers(const Replica& replica);
 
 }  // namespace muster

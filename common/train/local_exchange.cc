@@ -4,8 +4,7 @@
 
 namespace muster {
 
-absl::StatusOr<std::vector<at::Tensor>> LocalExchange::Exchange(int replica,
-                                                                const at::Tensor& value) {
+absl::StatusOr<std::vector<Nested>> LocalExchange::Exchange(int replica, const Nested& value) {
   absl::MutexLock lock(&mutex_);
   if (!status_.ok()) return status_;
   values_[replica] = value;

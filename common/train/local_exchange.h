@@ -2,13 +2,12 @@
 // up.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
+#include "muster/nested.h"
 #include "muster/status.h"
 
 namespace muster {
@@ -17,15 +16,15 @@ class LocalExchange {
  public:
   LocalExchange(int size, Duration timeout) : size_(size), timeout_(timeout), values_(size) {}
   // Blocks until every replica has put its value of this round.
-  absl::StatusOr<std::vector<at::Tensor>> Exchange(int replica, const at::Tensor& value);
+  absl::StatusOr<std::vector<Nested>> Exchange(int replica, const Nested& value);
   void Abort(absl::Status why);
 
  private:
   const int size_;
   const Duration timeout_;
   absl::Mutex mutex_;
-  std::vector<at::Tensor> values_ ABSL_GUARDED_BY(mutex_);
-  std::vector<at::Tensor> result_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Nested> values_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Nested> result_ ABSL_GUARDED_BY(mutex_);
   int arrived_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);

@@ -7,6 +7,7 @@
 
 #include "common/base/logging.h"
 #include "common/train/evaluation.h"
+#include "common/train/replica_values.h"
 
 namespace muster {
 
@@ -31,19 +32,6 @@ StepRunnerOptions RunnerOptions(const LoopContext& context, int local_index,
 
 }  // namespace
 
-data::Sampler TrainSampler(const Job& job, const Replica& replica, int64_t examples,
-                           int64_t global_batch_size) {
-  const bool drop =
-      job.drop_remainder.value_or(replica.datasets().at(Split::kTrain).options.drop_remainder);
-  return data::Sampler(examples, global_batch_size, drop, job.steps_per_epoch.value_or(0));
-}
-
-int64_t TotalSteps(const Job& job, int64_t steps_per_epoch) {
-  if (!job.epochs && job.max_steps) return *job.max_steps;
-  const int64_t by_epochs = job.epochs.value_or(1) * steps_per_epoch;
-  return job.max_steps ? std::min(*job.max_steps, by_epochs) : by_epochs;
-}
-
 LoopImpl::LoopImpl(const LoopContext& context, Replica* replica, Communicator* communicator,
                    int local_index, LoopState* state)
     : context_(context),
@@ -55,28 +43,63 @@ LoopImpl::LoopImpl(const LoopContext& context, Replica* replica, Communicator* c
       runner_(replica, communicator, context.job,
               RunnerOptions(context, local_index, state->global_batch_size,
                             [this](Phase phase) { Enter(phase); })),
-      sampler_(TrainSampler(context.job, *replica, context.datasets.at(Split::kTrain)->size(),
-                            state->global_batch_size)) {}
+      steps_per_epoch_(StepsPerEpoch(context.job, *replica,
+                                     context.datasets.at(Split::kTrain)->size(),
+                                     state->global_batch_size)) {}
 
 LoopImpl::~LoopImpl() = default;
 
 absl::Status LoopImpl::Run() {
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("taking over the state", [&] { TakeOverState(); }));
-  data::PipelineOptions options;
-  options.seed = context_.job.seed;
-  pipeline_ = data::Pipeline::Make(context_.datasets.at(Split::kTrain), sampler_, state_.position,
-                                   global_replica_, 1, context_.num_replicas, options);
+  OpenData();
   if (reporter()) ReportStart();
   // Whoever came to the end may have been lost before it was saved.
   if (Through() && state_.saved_step != state_.steps) Save();
   epoch_start_ = step_start_ = Clock::now();
   replica_->SetTraining(true);
   Loop loop(this);
-  const absl::Status ran = CatchProgramErrors("run", [&] { replica_->program().run(loop); });
+  absl::Status ran = CatchProgramErrors("run", [&] { replica_->program().run(loop); });
+  // A program was told within a batch's steps that the job is over.
+  if (absl::IsCancelled(ran) && Through()) ran = absl::OkStatus();
+  if (ran.ok() && !stop_ && !Through())
+    ran = CatchProgramErrors("ending the run", [&] { EndRun(); });
   const bool stopped = ran.ok() || absl::IsCancelled(ran) ? stop_ : false;
   if (!ran.ok() && !stopped) return ran;
   if (stopped) return Preempted(fmt::format("stopped on request after step {}", state_.steps));
   return absl::OkStatus();
+}
+
+void LoopImpl::OpenData() {
+  const Job& job = context_.job;
+  FeedOptions options;
+  options.name = SplitName(Split::kTrain);
+  options.batch_size = state_.global_batch_size;
+  options.drop_remainder = DropsRemainder(job, *replica_);
+  options.steps_per_epoch = job.steps_per_epoch.value_or(0);
+  options.seed = job.seed;
+  options.start = options.start_data = state_.position;
+  if (state_.extras.stream)
+    options.start_data = {state_.extras.stream->epoch, state_.extras.stream->offset};
+  feed_ = std::make_unique<Feed>(context_.datasets.at(Split::kTrain), options, communicator_,
+                                 replica_->device());
+  for (size_t i = 0; i < context_.named_datasets.size(); ++i) {
+    const NamedDataset& declared = replica_->named_datasets()[i];
+    named_feeds_.push_back(std::make_unique<NamedFeed>(
+        context_.named_datasets[i], declared, job, state_.global_batch_size,
+        state_.extras.datasets[declared.name], communicator_, replica_->device()));
+  }
+}
+
+void LoopImpl::EndRun() {
+  ThrowIfError(AgreeOn(communicator_, replica_->device(),
+                       fmt::format("returned from run() after step {}", state_.steps),
+                       "every replica must make the same calls in the same order"));
+  if (reporter())
+    LogInfo("run() returned after step {}{}: training is finished", state_.steps,
+            context_.job.max_steps || steps_per_epoch_ > 0
+                ? fmt::format(" of {}", TotalSteps(context_.job, steps_per_epoch_))
+                : "");
+  Finish();
 }
 
 // ---- State
@@ -85,16 +108,24 @@ void LoopImpl::TakeOverState() {
   BroadcastState(replica_, communicator_, context_.owner_replica, &state_);
   runner_.set_scaler_state(state_.loss_scaler);
   for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
-  if (state_.position.offset >= sampler_.examples_per_epoch()) {
-    // The job's epochs have become shorter since the state was saved.
+  const int64_t size = context_.datasets.at(Split::kTrain)->size();
+  // The job's epochs may have become shorter since the state was saved.
+  const bool beyond =
+      size >= 0 ? state_.position.offset >=
+                      TrainSampler(context_.job, *replica_, size, state_.global_batch_size)
+                          .examples_per_epoch()
+                : steps_per_epoch_ > 0 &&
+                      state_.position.offset >= steps_per_epoch_ * state_.global_batch_size;
+  if (beyond) {
+    if (size < 0 && !state_.extras.stream)
+      state_.extras.stream = {{state_.position.epoch, state_.position.offset}};
     state_.position = {state_.position.epoch + 1, 0};
+    state_.extras.batch_steps = state_.extras.batch_steps_done = 0;
     ResetEpoch();
   }
   // The job may also have become longer: what was its end is none any more.
-  if (!Through()) {
-    state_.test_due = false;
-    if (state_.position.offset != 0) state_.validation_due = false;
-  }
+  state_.test_due = state_.test_due && TestDue();
+  if (!Through() && !state_.epoch_begins()) state_.validation_due = false;
   state_.validation_due = state_.validation_due && Has(Split::kValidation);
   state_.test_due = state_.test_due && Has(Split::kTest);
 }
@@ -103,6 +134,7 @@ void LoopImpl::ResetEpoch() {
   state_.epoch_loss_sum = 0;
   state_.epoch_examples = 0;
   std::fill(state_.epoch_metric_sums.begin(), state_.epoch_metric_sums.end(), 0.0);
+  state_.extras.epoch_values.clear();
 }
 
 void LoopImpl::Save() {
@@ -110,7 +142,7 @@ void LoopImpl::Save() {
   SaveMoment moment;
   moment.step = state_.steps;
   moment.epoch = last_epoch();
-  moment.epoch_end = state_.position.offset == 0;
+  moment.epoch_end = state_.epoch_begins();
   moment.last = Through();
   moment.stopping = stop_;
   const bool must = moment.last || moment.stopping;
@@ -152,31 +184,64 @@ void LoopImpl::CheckReplicasEqual() {
 
 bool LoopImpl::Through() const {
   const Job& job = context_.job;
+  if (state_.extras.finished) return true;
   if (job.max_steps && state_.steps >= *job.max_steps) return true;
   if (!job.epochs && job.max_steps) return false;
   return state_.position.epoch >= job.epochs.value_or(1);
 }
 
-bool LoopImpl::Next(data::Batch* batch) {
+bool LoopImpl::Next(data::Batch* batch, int64_t steps) {
+  if (steps < 1)
+    throw StatusError(
+        ProgramError(fmt::format("next(&batch, {}): a batch is for at least 1 step", steps)));
   if (stop_ || Through()) return false;
+  if (have_batch_ && begun_batch_)
+    throw StatusError(ProgramError(fmt::format(
+        "next was called after {} of the {} steps over a batch: make those that are left first",
+        batch_steps_done_, batch_steps_)));
   if (!have_batch_) {
     Enter(Phase::kData);
     const MonotonicTime start = Clock::now();
-    auto loaded = pipeline_->Next(0);
+    auto loaded = feed_->Next();
     if (!loaded.ok()) throw StatusError(loaded.status());
     loaded_ = *std::move(loaded);
-    for (at::Tensor& t : loaded_.batch) t = t.to(replica_->device(), /*non_blocking=*/true);
     input_seconds_ = Seconds(Clock::now() - start);
     have_batch_ = true;
+    begun_batch_ = false;
+    const bool begun = state_.extras.batch_steps > 0;
+    batch_steps_ = begun ? state_.extras.batch_steps : steps;
+    batch_steps_done_ = begun ? state_.extras.batch_steps_done : 0;
+  } else if (batch_steps_done_ == 0) {
+    batch_steps_ = steps;
   }
   *batch = loaded_.batch;
   return true;
 }
 
-void LoopImpl::RunStep(const StepRunner::Body& body) {
+bool LoopImpl::NextOf(DatasetHandle dataset, data::Batch* batch) {
+  if (dataset.index < 0 || dataset.index >= static_cast<int>(named_feeds_.size()))
+    throw StatusError(ProgramError("next was called with a dataset that build() did not declare"));
+  Enter(Phase::kData);
+  auto there = named_feeds_[dataset.index]->Next(batch);
+  if (!there.ok()) throw StatusError(there.status());
+  Enter(Phase::kForward);
+  return *there;
+}
+
+int64_t LoopImpl::steps_left() const {
+  return have_batch_ && !stop_ && !Through() ? batch_steps_ - batch_steps_done_ : 0;
+}
+
+StepOutcome LoopImpl::RunStep(const LoopBody& body) {
+  if (have_batch_ && (stop_ || Through())) throw StatusError(Preempted("the job is over"));
   if (!have_batch_)
-    throw StatusError(ProgramError("step was called without a batch: call next() first"));
-  have_batch_ = false;
+    throw StatusError(ProgramError(
+        loaded_.global.size() == 0
+            ? std::string("step was called without a batch: call next() first")
+            : fmt::format("step was called once more than the {} that next() gave the batch for: "
+                          "call next() first, or say next(&batch, {})",
+                          batch_steps_ == 1 ? "one step" : fmt::format("{} steps", batch_steps_),
+                          batch_steps_ + 1)));
   StepPlan plan;
   plan.steps_done = state_.steps;
   plan.epoch = state_.position.epoch;
@@ -184,16 +249,19 @@ void LoopImpl::RunStep(const StepRunner::Body& body) {
   plan.summary = reporter() && !context_.observers.empty() &&
                  (state_.steps + 1) % context_.job.summary.every_steps == 0;
   plan.stop_requested = first_local() && context_.membership->StopRequested();
-  auto result = runner_.Run(plan, loaded_.batch, loaded_.local.size(), body);
+  Nested results;
+  auto result = runner_.Run(
+      plan, loaded_.batch, loaded_.local.size(),
+      [&](Step& step, const data::Batch& batch) { results = Detached(body(step, batch)); });
   if (!result.ok()) throw StatusError(result.status());
   Commit(*result);
   step_start_ = Clock::now();
+  return OutcomeOf(*std::move(result), state_.steps, std::move(results));
 }
 
-// Everything here is computed, not exchanged.
-void LoopImpl::Commit(const StepResult& result) {
+void LoopImpl::Account(const StepResult& result) {
   // Not at the end of the epoch before: until its passes are through, a restart still tells of it.
-  if (state_.position.offset == 0) ResetEpoch();
+  if (state_.epoch_begins()) ResetEpoch();
   ++state_.steps;
   state_.examples += result.examples;
   state_.last_loss = result.loss;
@@ -205,16 +273,61 @@ void LoopImpl::Commit(const StepResult& result) {
   state_.epoch_examples += result.examples;
   for (size_t i = 0; i < state_.epoch_metric_sums.size(); ++i)
     state_.epoch_metric_sums[i] += result.metric_increments[i];
-  state_.position = sampler_.Next(state_.position);
+  for (const auto& [name, value] : result.values) {
+    checkpoint::ReportedSum& reported = state_.extras.epoch_values[name];
+    reported.sum += value * static_cast<double>(result.examples);
+    reported.examples += result.examples;
+  }
+}
+
+void LoopImpl::MoveOn() {
+  begun_batch_ = true;
+  ++batch_steps_done_;
+  checkpoint::Extras& extras = state_.extras;
+  extras.batch_steps = extras.batch_steps_done = 0;
+  for (size_t i = 0; i < named_feeds_.size(); ++i)
+    extras.datasets[replica_->named_datasets()[i].name] = named_feeds_[i]->place();
+  if (batch_steps_done_ < batch_steps_) {
+    extras.batch_steps = batch_steps_;
+    extras.batch_steps_done = batch_steps_done_;
+    return;
+  }
+  have_batch_ = false;
+  state_.position = loaded_.next;
+  extras.stream.reset();
+  if (!(loaded_.next == loaded_.next_data))
+    extras.stream = {{loaded_.next_data.epoch, loaded_.next_data.offset}};
+}
+
+// Everything here is computed, not exchanged.
+void LoopImpl::Commit(const StepResult& result) {
+  Account(result);
+  MoveOn();
   state_.loss_scaler = runner_.scaler_state();
   state_.validation_due = state_.test_due = false;
   stop_ = stop_ || result.stop;
   if (reporter()) ReportStep(result);
-  const bool ended = state_.position.offset == 0 || Through();
+  const bool ended = state_.epoch_begins() || Through();
   if (ended) EndEpoch();
   Save();
   // Last, for it may fail with a peer that is lost, when the step has long been committed.
   if (ended) CheckReplicasEqual();
+}
+
+void LoopImpl::Finish() {
+  if (Through()) return;
+  ThrowIfError(AgreeOn(communicator_, replica_->device(),
+                       fmt::format("finishes after step {}", state_.steps),
+                       "every replica must make the same calls in the same order"));
+  state_.extras.finished = true;
+  stop_ = false;  // what was asked for is done
+  if (reporter())
+    for (Observer* observer : context_.observers) observer->OnFinish(state_.steps);
+  if (state_.steps == 0) return;  // there is nothing to save
+  // A state that was saved already is the same; result.json says that it is the final one.
+  if (!state_.epoch_begins()) EndEpoch();
+  if (state_.saved_step != state_.steps) Save();
+  CheckReplicasEqual();
 }
 
 // Of an epoch, or of the job in the middle of one.
@@ -225,19 +338,26 @@ void LoopImpl::EndEpoch() {
     ReportParameters();
   }
   state_.validation_due = fitting_ && Has(Split::kValidation);
-  state_.test_due = fitting_ && Through() && Has(Split::kTest);
+  state_.test_due = fitting_ && TestDue() && Has(Split::kTest);
   epoch_start_ = Clock::now();
+}
+
+bool LoopImpl::TestDue() const {
+  const int64_t every = replica_->test_every();
+  return Through() || (every > 0 && state_.epoch_begins() && state_.steps > 0 &&
+                       state_.position.epoch % every == 0);
 }
 
 void LoopImpl::Fit() {
   fitting_ = true;
   Program& program = replica_->program();
-  const StepRunner::Body body = [&program](Step& step, const data::Batch& batch) {
+  const LoopBody body = [&program](Step& step, const data::Batch& batch) -> Nested {
     program.train_step(step, batch);
+    return {};
   };
   RunDuePasses();
   data::Batch batch;
-  while (Next(&batch)) {
+  while (Next(&batch, 1)) {
     RunStep(body);
     RunDuePasses();
   }
@@ -294,69 +414,5 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
   epoch_start_ = step_start_ = Clock::now();
   return std::move(pass->metrics);
 }
-
-// ---- Values across replicas
-
-std::vector<double> LoopImpl::SumOverReplicas(const std::vector<double>& values) {
-  at::Tensor sums = at::tensor(values, at::kDouble).to(replica_->device());
-  ThrowIfError(communicator_->AllReduce(BufferOf(sums), ReduceOp::kSum)->Wait());
-  const at::Tensor host = sums.to(at::kCPU);
-  return {host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel()};
-}
-
-at::Tensor LoopImpl::Reduce(const at::Tensor& value, ReduceOp op) {
-  at::Tensor reduced = value.detach().clone(at::MemoryFormat::Contiguous).to(replica_->device());
-  ThrowIfError(communicator_->AllReduce(BufferOf(reduced), op)->Wait());
-  return reduced;
-}
-
-at::Tensor LoopImpl::Gather(const at::Tensor& value) {
-  at::Tensor part = value.detach().dim() == 0 ? value.detach().reshape({1}) : value.detach();
-  part = part.contiguous().to(replica_->device());
-  std::vector<double> sizes(context_.num_replicas, 0.0);
-  sizes[global_replica_] = static_cast<double>(part.size(0));
-  sizes = SumOverReplicas(sizes);
-  // All-gather wants equal parts: pad to the longest.
-  const int64_t longest = static_cast<int64_t>(*std::max_element(sizes.begin(), sizes.end()));
-  std::vector<int64_t> shape = part.sizes().vec();
-  shape[0] = longest;
-  at::Tensor padded = at::zeros(shape, part.options());
-  padded.narrow(0, 0, part.size(0)).copy_(part);
-  shape.insert(shape.begin(), context_.num_replicas);
-  at::Tensor all = at::empty(shape, part.options());
-  ThrowIfError(communicator_->AllGather(BufferOf(padded), BufferOf(all))->Wait());
-  std::vector<at::Tensor> parts;
-  for (int r = 0; r < context_.num_replicas; ++r)
-    parts.push_back(all[r].narrow(0, 0, static_cast<int64_t>(sizes[r])));
-  return at::cat(parts);
-}
-
-std::vector<at::Tensor> LoopImpl::LocalResults(const at::Tensor& value) {
-  auto values = context_.exchange->Exchange(local_index_, value.detach());
-  if (!values.ok()) throw StatusError(values.status());
-  return *std::move(values);
-}
-
-// ---- Loop forwards.
-
-void Loop::fit() { backend_->Fit(); }
-bool Loop::next(data::Batch* batch) { return backend_->Next(batch); }
-void Loop::step(const std::function<void(Step&, const data::Batch&)>& body) {
-  backend_->RunStep(body);
-}
-std::map<std::string, double> Loop::evaluate(Split split) { return backend_->Evaluate(split); }
-at::Tensor Loop::reduce_sum(const at::Tensor& value) {
-  return backend_->Reduce(value, ReduceOp::kSum);
-}
-at::Tensor Loop::reduce_mean(const at::Tensor& value) {
-  return backend_->Reduce(value, ReduceOp::kMean);
-}
-at::Tensor Loop::gather(const at::Tensor& value) { return backend_->Gather(value); }
-std::vector<at::Tensor> Loop::local_results(const at::Tensor& value) {
-  return backend_->LocalResults(value);
-}
-int64_t Loop::steps() const { return backend_->steps(); }
-int64_t Loop::epoch() const { return backend_->epoch(); }
-bool Loop::epoch_begins() const { return backend_->epoch_begins(); }
 
 }  // namespace muster

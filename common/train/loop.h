@@ -15,6 +15,7 @@
 #include "common/train/evaluation.h"
 #include "common/train/local_exchange.h"
 #include "common/train/loop_backend.h"
+#include "common/train/loop_data.h"
 #include "common/train/loop_state.h"
 #include "common/train/membership.h"
 #include "common/train/replica.h"
@@ -27,6 +28,7 @@ namespace muster {
 struct LoopContext {
   const Job& job;
   const std::map<Split, data::DatasetPtr>& datasets;
+  const std::vector<data::DatasetPtr>& named_datasets;  // by handle
   Membership* membership;
   const std::vector<Observer*>& observers;
   CheckpointSink* checkpoints;  // null: nothing is saved
@@ -38,11 +40,6 @@ struct LoopContext {
   int world_size;
 };
 
-// The global batches of the training data. The job's drop_remainder goes before the program's.
-data::Sampler TrainSampler(const Job& job, const Replica& replica, int64_t examples,
-                           int64_t global_batch_size);
-// How many steps the job makes; without epochs and max_steps it is one epoch.
-int64_t TotalSteps(const Job& job, int64_t steps_per_epoch);
 // What a job that must save and cannot ends with: retryable.
 absl::Status CouldNotSave(int64_t step, const absl::Status& why);
 
@@ -54,19 +51,27 @@ class LoopImpl final : public LoopBackend {
            int local_index, LoopState* state);
   ~LoopImpl() override;
 
-  // Broadcasts the newest state, then runs the program's own run(). Preempted after an agreed stop.
+  // Broadcasts the newest state, then runs the program's own run(), whose return is the end of
+  // training. Preempted after an agreed stop.
   absl::Status Run();
 
   void Fit() override;
-  bool Next(data::Batch* batch) override;
-  void RunStep(const StepRunner::Body& body) override;
+  bool Next(data::Batch* batch, int64_t steps) override;
+  bool NextOf(DatasetHandle dataset, data::Batch* batch) override;
+  StepOutcome RunStep(const LoopBody& body) override;
+  Nested Call(const std::function<Nested()>& function) override;
+  void Finish() override;
   std::map<std::string, double> Evaluate(Split split) override;
-  at::Tensor Reduce(const at::Tensor& value, ReduceOp op) override;
-  at::Tensor Gather(const at::Tensor& value) override;
-  std::vector<at::Tensor> LocalResults(const at::Tensor& value) override;
+  Nested Reduce(ReduceOp op, const Nested& value, std::optional<int64_t> axis) override;
+  Nested Gather(const Nested& value, int64_t axis) override;
+  std::vector<Nested> LocalResults(const Nested& value) override;
+  ReplicaContext context() const override {
+    return {global_replica_, context_.num_replicas, replica_->device()};
+  }
   int64_t steps() const override { return state_.steps; }
   int64_t epoch() const override { return state_.position.epoch; }
-  bool epoch_begins() const override { return state_.position.offset == 0; }
+  bool epoch_begins() const override { return state_.epoch_begins(); }
+  int64_t steps_left() const override;
 
  private:
   bool first_local() const { return local_index_ == 0; }
@@ -76,10 +81,16 @@ class LoopImpl final : public LoopBackend {
   }
   // The epoch that the last step belonged to.
   int64_t last_epoch() const {
-    return std::max<int64_t>(0, state_.position.epoch - (state_.position.offset == 0 ? 1 : 0));
+    return std::max<int64_t>(0, state_.position.epoch - (state_.epoch_begins() ? 1 : 0));
   }
   void TakeOverState();
+  void OpenData();
+  // run() has returned, with nothing wrong.
+  void EndRun();
   void Commit(const StepResult& result);
+  void Account(const StepResult& result);
+  void MoveOn();  // in the data
+  bool TestDue() const;
   void EndEpoch();
   void ResetEpoch();
   void CheckReplicasEqual();
@@ -89,7 +100,6 @@ class LoopImpl final : public LoopBackend {
   void RunDuePasses();
   // nullopt: a stop was asked for.
   std::optional<std::map<std::string, double>> Pass(Split split);
-  std::vector<double> SumOverReplicas(const std::vector<double>& values);
   bool Through() const;  // no step is left to do
   bool Has(Split split) const { return context_.datasets.contains(split); }
 
@@ -109,10 +119,13 @@ class LoopImpl final : public LoopBackend {
   const int global_replica_;
   LoopState& state_;
   StepRunner runner_;
-  data::Sampler sampler_;
-  std::unique_ptr<data::Pipeline> pipeline_;
+  const int64_t steps_per_epoch_;  // 0: not known
+  std::unique_ptr<Feed> feed_;
+  std::vector<std::unique_ptr<NamedFeed>> named_feeds_;  // by handle
   data::LoadedBatch loaded_;
   bool have_batch_ = false;
+  int64_t batch_steps_ = 0, batch_steps_done_ = 0;  // over it
+  bool begun_batch_ = false;                        // by this object
   bool stop_ = false;
   bool fitting_ = false;  // the built-in loop: passes belong to the ends of epochs
   double input_seconds_ = 0;

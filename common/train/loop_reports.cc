@@ -9,6 +9,8 @@ std::map<std::string, double> LoopImpl::TrainMetrics() const {
   auto metrics = MetricResults(*replica_, state_.epoch_metric_sums.data());
   metrics["loss"] =
       state_.epoch_loss_sum / static_cast<double>(std::max<int64_t>(1, state_.epoch_examples));
+  // A metric of the same name goes before.
+  for (const auto& [name, value] : state_.extras.epoch_values) metrics.emplace(name, value.mean());
   return metrics;
 }
 
@@ -19,7 +21,9 @@ void LoopImpl::ReportStart() {
   report.world_size = context_.world_size;
   report.num_replicas = context_.num_replicas;
   report.global_batch_size = state_.global_batch_size;
-  report.steps_per_epoch = sampler_.batches_per_epoch();
+  report.steps_per_epoch = steps_per_epoch_;
+  report.finished = state_.extras.finished;
+  report.epochs_begun = state_.position.epoch + (state_.epoch_begins() ? 0 : 1);
   report.epochs = job.epochs.value_or(job.max_steps ? 0 : 1);
   report.total_steps = TotalSteps(job, report.steps_per_epoch);
   report.start_step = state_.steps;
@@ -44,7 +48,7 @@ void LoopImpl::ReportStart() {
   }
   report.validation_due = state_.validation_due;
   report.test_due = state_.test_due;
-  if (state_.epoch_examples > 0 && (state_.position.offset == 0 || Through()))
+  if (state_.epoch_examples > 0 && (state_.epoch_begins() || Through()))
     report.train_metrics = TrainMetrics();
   for (const auto& [split, dataset] : context_.datasets)
     report.split_sizes.emplace_back(SplitName(split), dataset->size());
@@ -65,7 +69,7 @@ void LoopImpl::ReportStep(const StepResult& result) {
   StepReport report;
   report.step = state_.steps;
   report.epoch = loaded_.position.epoch;
-  report.steps_per_epoch = sampler_.batches_per_epoch();
+  report.steps_per_epoch = steps_per_epoch_;
   report.step_in_epoch = loaded_.position.offset / state_.global_batch_size + 1;
   report.total_steps = TotalSteps(context_.job, report.steps_per_epoch);
   report.loss = result.loss;

@@ -13,9 +13,44 @@
 namespace muster {
 namespace {
 
+// Small tensors of one type on their way together: each alone would cost a round trip.
+class Joined {
+ public:
+  Joined(c10::Device device, Communicator* communicator, int owner, int64_t piece_bytes)
+      : device_(device), communicator_(communicator), owner_(owner), piece_bytes_(piece_bytes) {}
+
+  void Add(const at::Tensor& tensor) {
+    if (bytes_ + static_cast<int64_t>(tensor.nbytes()) > piece_bytes_) Send();
+    tensors_.push_back(tensor);
+    bytes_ += static_cast<int64_t>(tensor.nbytes());
+  }
+  void Send() {
+    if (tensors_.empty()) return;
+    std::vector<at::Tensor> flat;
+    for (const at::Tensor& t : tensors_) flat.push_back(t.reshape({-1}).to(device_));
+    const at::Tensor joined = at::cat(flat);
+    ThrowIfError(communicator_->Broadcast(BufferOf(joined), owner_)->Wait());
+    int64_t offset = 0;
+    for (const at::Tensor& t : tensors_) {
+      t.copy_(joined.narrow(0, offset, t.numel()).reshape(t.sizes()));
+      offset += t.numel();
+    }
+    tensors_.clear();
+    bytes_ = 0;
+  }
+
+ private:
+  const c10::Device device_;
+  Communicator* const communicator_;
+  const int owner_;
+  const int64_t piece_bytes_;
+  std::vector<at::Tensor> tensors_;
+  int64_t bytes_ = 0;
+};
+
 void Broadcast(const std::vector<at::Tensor>& tensors, c10::Device device,
-               Communicator* communicator, int owner) {
-  // One broadcast for each type: many small tensors would cost a round trip each.
+               Communicator* communicator, int owner, int64_t piece_bytes) {
+  if (communicator->size() == 1) return;
   at::NoGradGuard no_grad;
   std::vector<at::ScalarType> types;
   for (const at::Tensor& t : tensors) {
@@ -23,19 +58,38 @@ void Broadcast(const std::vector<at::Tensor>& tensors, c10::Device device,
       types.push_back(t.scalar_type());
   }
   for (at::ScalarType type : types) {
-    std::vector<at::Tensor> flat;
-    for (const at::Tensor& t : tensors) {
-      if (t.scalar_type() == type) flat.push_back(t.detach().reshape({-1}).to(device));
-    }
-    at::Tensor joined = at::cat(flat);
-    ThrowIfError(communicator->Broadcast(BufferOf(joined), owner)->Wait());
-    int64_t offset = 0;
+    Joined joined(device, communicator, owner, piece_bytes);
+    const int64_t piece =
+        std::max<int64_t>(1, piece_bytes / static_cast<int64_t>(c10::elementSize(type)));
     for (const at::Tensor& t : tensors) {
       if (t.scalar_type() != type) continue;
-      t.detach().copy_(joined.narrow(0, offset, t.numel()).reshape(t.sizes()));
-      offset += t.numel();
+      const at::Tensor value = t.detach();
+      if (value.numel() <= piece) {
+        joined.Add(value);
+        continue;
+      }
+      // All replicas cut a tensor alike, whatever its strides are on each.
+      const at::Tensor flat = value.is_contiguous() ? value.view({-1}) : value.reshape({-1});
+      for (int64_t begin = 0; begin < flat.numel(); begin += piece)
+        joined.Add(flat.narrow(0, begin, std::min(piece, flat.numel() - begin)));
+      joined.Send();
+      if (!value.is_contiguous()) value.copy_(flat.reshape(value.sizes()));
     }
+    joined.Send();
   }
+}
+
+// What the owner holds as text: only it knows how long that is.
+std::string BroadcastText(const std::string& mine, c10::Device device, Communicator* communicator,
+                          int owner) {
+  at::Tensor size = at::full({1}, static_cast<int64_t>(mine.size()), at::kLong);
+  Broadcast({size}, device, communicator, owner, kBroadcastPiece);
+  const int64_t length = *size.const_data_ptr<int64_t>();
+  at::Tensor bytes = at::zeros({length}, at::kByte);
+  auto* data = static_cast<char*>(bytes.mutable_data_ptr());
+  std::copy_n(mine.data(), std::min<int64_t>(length, static_cast<int64_t>(mine.size())), data);
+  Broadcast({bytes}, device, communicator, owner, kBroadcastPiece);
+  return {data, static_cast<size_t>(length)};
 }
 
 // What has names, as text: only the owner knows how many there are.
@@ -63,20 +117,8 @@ void NamedFromJson(const Json& json, LoopState* state) {
     state->last_passes[split] = read(metrics);
 }
 
-void BroadcastNamed(c10::Device device, Communicator* communicator, int owner, LoopState* state) {
-  std::string text;
-  if (communicator->rank() == owner) text = Dump(NamedToJson(*state));
-  const at::Tensor size = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
-  Broadcast({size}, device, communicator, owner);
-  text.resize(static_cast<size_t>(*size.const_data_ptr<int64_t>()));
-  const at::Tensor bytes =
-      at::from_blob(text.data(), {static_cast<int64_t>(text.size())}, at::kByte);
-  Broadcast({bytes}, device, communicator, owner);
-  NamedFromJson(Json::parse(text), state);
-}
-
-// Every other field but the batch size, as numbers, in a fixed order and back. Counts are exact
-// below 2^53.
+// Every other number but the batch size, in a fixed order and back. Counts are exact below
+// 2^53.
 template <typename Visit>
 void VisitNumbers(LoopState* state, const Visit& visit) {
   const auto integer = [&visit](auto* value) {
@@ -113,20 +155,40 @@ LoopState InitialLoopState(const Job& job, const Replica& replica) {
 void BroadcastBatchSize(c10::Device device, Communicator* communicator, int owner,
                         LoopState* state) {
   const at::Tensor size = at::full({1}, state->global_batch_size, at::kLong);
-  Broadcast({size}, device, communicator, owner);
+  Broadcast({size}, device, communicator, owner, kBroadcastPiece);
   state->global_batch_size = *size.const_data_ptr<int64_t>();
 }
 
-void BroadcastState(Replica* replica, Communicator* communicator, int owner, LoopState* state) {
+void BroadcastState(Replica* replica, Communicator* communicator, int owner, LoopState* state,
+                    int64_t piece_bytes) {
+  const c10::Device device = replica->device();
+  LoopState next = *state;
   std::vector<double> numbers;
-  VisitNumbers(state, [&numbers](double* number) { numbers.push_back(*number); });
+  VisitNumbers(&next, [&numbers](double* number) { numbers.push_back(*number); });
   const at::Tensor host = at::tensor(numbers, at::kDouble);
-  std::vector<at::Tensor> tensors = replica->replicated_state();
-  tensors.push_back(host);
-  Broadcast(tensors, replica->device(), communicator, owner);
-  const double* next = host.const_data_ptr<double>();
-  VisitNumbers(state, [&next](double* number) { *number = *next++; });
-  BroadcastNamed(replica->device(), communicator, owner, state);
+  Broadcast({host}, device, communicator, owner, piece_bytes);
+  const double* number = host.const_data_ptr<double>();
+  VisitNumbers(&next, [&number](double* to) { *to = *number++; });
+  Json extras = Json::object();
+  AddExtras(state->extras, &extras);
+  extras = Json::parse(BroadcastText(Dump(extras), device, communicator, owner));
+  auto taken = checkpoint::TakeExtras(&extras);
+  ThrowIfError(taken.status());
+  next.extras = *std::move(taken);
+  NamedFromJson(Json::parse(BroadcastText(Dump(NamedToJson(*state)), device, communicator, owner)),
+                &next);
+  // Who holds the same step holds the same bits, and who holds none has nothing to lose: only an
+  // older state must stay whole until the newer one is, for its owner may be lost meanwhile.
+  const std::vector<at::Tensor> own = replica->replicated_state();
+  const bool keeps = state->steps > 0 && state->steps < next.steps;
+  std::vector<at::Tensor> received;
+  for (const at::Tensor& t : own) received.push_back(keeps ? at::empty_like(t.detach()) : t);
+  Broadcast(received, device, communicator, owner, piece_bytes);
+  if (keeps) {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < own.size(); ++i) own[i].detach().copy_(received[i]);
+  }
+  *state = std::move(next);
   BroadcastTables(replica, communicator, owner, state->steps);
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/checkpoint/extras.h"
 #include "common/collective/communicator.h"
 #include "common/data/pipeline.h"
 #include "common/train/replica.h"
@@ -36,10 +37,16 @@ struct LoopState {
   int64_t last_examples = 0;
   std::map<std::string, double> last_values;
   std::map<std::string, std::map<std::string, double>> last_passes;
+  // What only some runs have. `batch_steps` is of the batch at `position`, which is begun where it
+  // is above 0.
+  checkpoint::Extras extras;
   int64_t global_batch_size = 0;  // 0: the job says it, at the first start
   // Of this process, not of the run: the step whose state was handed over to be saved last, or came
   // from a checkpoint; -1: none.
   int64_t saved_step = -1;
+
+  // The next step is an epoch's first one: the last step, if there was one, ended its epoch.
+  bool epoch_begins() const { return position.offset == 0 && extras.batch_steps_done == 0; }
 };
 
 // That of a replica that has trained nothing.
@@ -49,7 +56,11 @@ LoopState InitialLoopState(const Job& job, const Replica& replica);
 // holds. They throw StatusError.
 void BroadcastBatchSize(c10::Device device, Communicator* communicator, int owner,
                         LoopState* state);
-// The replica's parameters, buffers, slots and tables, and the whole LoopState.
-void BroadcastState(Replica* replica, Communicator* communicator, int owner, LoopState* state);
+// The replica's parameters, buffers, slots and tables, and the whole LoopState. They travel in
+// pieces of at most `piece_bytes`, in place; a replica that holds an older state of the run keeps
+// it until all of the newer one is there.
+inline constexpr int64_t kBroadcastPiece = 64 << 20;
+void BroadcastState(Replica* replica, Communicator* communicator, int owner, LoopState* state,
+                    int64_t piece_bytes = kBroadcastPiece);
 
 }  // namespace muster

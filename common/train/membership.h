@@ -109,6 +109,9 @@ struct StartReport {
   // The passes at start_step that are through, where some process made them in this run's memory:
   // they may not have been told of either. Without examples and seconds.
   std::vector<EpochReport> passes;
+  // Of start_step; -1: as the steps of an epoch tell.
+  int64_t epochs_begun = -1;
+  bool finished = false;  // the program had ended its training there
   std::vector<std::pair<std::string, int64_t>> split_sizes;       // "train" -> examples
   std::vector<std::pair<std::string, int64_t>> parameter_counts;  // model -> parameters
   std::vector<ParameterReport> parameters;                        // of all models, in their order
@@ -142,6 +145,8 @@ class Observer {
   virtual void OnStart(const StartReport&) {}
   virtual void OnStep(const StepReport&) {}
   virtual void OnEpoch(const EpochReport&) {}
+  // The program ended its training after this step, before the job's own end.
+  virtual void OnFinish(int64_t /*step*/) {}
   // Right before the state after `step` is handed over to be saved: what was told so far must
   // survive the process, or the log would have a hole after a restart.
   virtual void OnSave(int64_t /*step*/) {}

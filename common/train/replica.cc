@@ -120,6 +120,25 @@ class BuilderImpl {
     replica->datasets_[split] = {std::move(make), options};
   }
 
+  DatasetHandle AddNamedDataset(const std::string& name,
+                                std::function<absl::StatusOr<data::DatasetPtr>()> make,
+                                NamedDatasetOptions options) {
+    CheckName("dataset", name);
+    for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest})
+      if (name == SplitName(split))
+        Fail(fmt::format("the dataset name \"{}\" is a split's: declare it by Split", name));
+    if (options.batch_size < 0)
+      Fail(fmt::format("the batch_size of dataset \"{}\" must be above 0, is {}", name,
+                       options.batch_size));
+    replica->named_datasets_.push_back({name, std::move(make), options});
+    return {static_cast<int>(replica->named_datasets_.size()) - 1};
+  }
+
+  void SetTestEvery(int64_t epochs) {
+    if (epochs < 1) Fail(fmt::format("test_every needs at least 1 epoch, got {}", epochs));
+    replica->test_every_ = epochs;
+  }
+
   EmbeddingHandle AddEmbedding(const std::string& name, const EmbeddingOptions& options) {
     CheckName("embedding", name);
     NamedEmbedding table;
@@ -202,6 +221,12 @@ void Builder::dataset(Split split, std::function<absl::StatusOr<data::DatasetPtr
   impl_->AddDataset(split, std::move(make), options);
 }
 std::vector<data::Column> Builder::data_columns(Split split) { return impl_->DataColumns(split); }
+DatasetHandle Builder::dataset(const std::string& name,
+                               std::function<absl::StatusOr<data::DatasetPtr>()> make,
+                               NamedDatasetOptions options) {
+  return impl_->AddNamedDataset(name, std::move(make), options);
+}
+void Builder::test_every(int64_t epochs) { impl_->SetTestEvery(epochs); }
 EmbeddingHandle Builder::embedding(const std::string& name, EmbeddingOptions options) {
   return impl_->AddEmbedding(name, options);
 }

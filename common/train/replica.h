@@ -60,6 +60,12 @@ struct DatasetDeclaration {
   DatasetOptions options;
 };
 
+struct NamedDataset {
+  std::string name;
+  std::function<absl::StatusOr<data::DatasetPtr>()> make;
+  NamedDatasetOptions options;
+};
+
 class Replica {
  public:
   // Makes the program and runs its build(). An exception of the program is a ProgramError with its
@@ -90,6 +96,9 @@ class Replica {
   EmbeddingStore& embedding_store() { return remote_ != nullptr ? *remote_ : *tables_; }
   void set_embedding_store(EmbeddingStore* store) { remote_ = store; }
   const std::map<Split, DatasetDeclaration>& datasets() const { return datasets_; }
+  // Those besides the splits, by handle.
+  const std::vector<NamedDataset>& named_datasets() const { return named_datasets_; }
+  int64_t test_every() const { return test_every_; }  // epochs; 0: at the end alone
   // Buffers of floating point (running statistics), which replicas average; in a fixed order.
   const std::vector<at::Tensor>& float_buffers() const { return float_buffers_; }
   // Everything a new member must be given but tables: parameters, buffers, optimizer slots; in a
@@ -131,6 +140,8 @@ class Replica {
   EmbeddingStore* remote_ = nullptr;
   std::shared_ptr<data::JobDatasets> job_datasets_;
   std::map<Split, DatasetDeclaration> datasets_;
+  std::vector<NamedDataset> named_datasets_;
+  int64_t test_every_ = 0;
   std::vector<at::Tensor> float_buffers_;
   int active_ = -1;
 };

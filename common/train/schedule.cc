@@ -51,6 +51,14 @@ void ReadInitial(JsonObject& spec, Shape* shape) {
   ReadRate(spec, "initial", &shape->initial);
 }
 
+void RequireEpochs(JsonObject& spec, const std::string& key, const ScheduleContext& context) {
+  if (context.steps_per_epoch > 0 || !spec.Has(key)) return;
+  spec.Fail(
+      key,
+      "counts epochs, and the training data does not tell how many steps one has: give steps, "
+      "or set steps_per_epoch");
+}
+
 // The length "<what>_steps", or "<what>_epochs" (which may be fractional), in steps; 0 if neither
 // is given.
 int64_t ReadLength(JsonObject& spec, const std::string& what, const ScheduleContext& context) {
@@ -61,6 +69,7 @@ int64_t ReadLength(JsonObject& spec, const std::string& what, const ScheduleCont
   if (spec.Has(in_steps) && spec.Has(in_epochs)) {
     spec.Fail(in_epochs, fmt::format("cannot be combined with {}", in_steps));
   }
+  RequireEpochs(spec, in_epochs, context);
   for (const auto& [key, value] :
        {std::pair{in_steps, static_cast<double>(steps)}, std::pair{in_epochs, epochs}}) {
     const bool may_be_zero = what == "warmup" || !spec.Has(key);
@@ -121,7 +130,10 @@ Shape Cosine(JsonObject& spec, const ScheduleContext& context, int64_t warmup) {
   ReadRate(spec, "alpha", &alpha);
   int64_t length = ReadLength(spec, "decay", context);
   if (length == 0 && context.total_steps == 0) {
-    spec.Fail("decay_steps", "is missing: without epochs or max_steps the job has no known length");
+    spec.Fail(
+        "decay_steps",
+        "is missing: the job has no known length without max_steps, or epochs of training data "
+        "whose size is known");
   }
   // All steps that are left after the warm-up.
   if (length == 0) length = std::max<int64_t>(1, context.total_steps - warmup);
@@ -139,6 +151,7 @@ Shape Piecewise(JsonObject& spec, const ScheduleContext& context) {
   if (spec.Has("boundary_steps") == spec.Has("boundary_epochs")) {
     spec.Fail("boundary_steps", "or boundary_epochs must be given, one of the two");
   }
+  RequireEpochs(spec, "boundary_epochs", context);
   for (const double epoch : epochs) boundaries.push_back(StepsOf(epoch, context));
   const bool ascend = std::adjacent_find(boundaries.begin(), boundaries.end(),
                                          std::greater_equal<>()) == boundaries.end();

@@ -18,7 +18,7 @@ class Schedule {
 
 // What relative lengths in a schedule refer to.
 struct ScheduleContext {
-  int64_t steps_per_epoch = 1;
+  int64_t steps_per_epoch = 1;  // 0: not known; lengths in epochs are refused
   int64_t total_steps =
       0;  // 0: not known; a schedule that needs it and has no decay_steps of its own is refused
 };

@@ -242,6 +242,7 @@ void FillState(const LoopState& from, checkpoint::TrainingState* to) {
   to->validation_due = from.validation_due;
   to->test_due = from.test_due;
   to->global_batch_size = from.global_batch_size;
+  to->extras = from.extras;
 }
 
 }  // namespace
@@ -405,6 +406,7 @@ absl::Status RestoreReplica(const checkpoint::Snapshot& read, const Job& job, Re
   next.validation_due = saved.validation_due;
   next.test_due = saved.test_due;
   next.global_batch_size = saved.global_batch_size;
+  next.extras = saved.extras;
   next.saved_step = saved.step;
   // The scale belongs to the precision, which may be another one now.
   const std::string precision(kPrecisionNames[static_cast<int>(job.precision)]);

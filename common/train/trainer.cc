@@ -94,10 +94,13 @@ absl::Status Trainer::CentralizeVariables() {
 
 absl::Status Trainer::MakeDatasets() {
   for (const auto& [split, declaration] : replicas_[0]->datasets()) {
-    MUSTER_ASSIGN_OR_RETURN(datasets_[split], MakeDataset(*replicas_[0], split));
+    MUSTER_ASSIGN_OR_RETURN(datasets_[split],
+                            MakeDataset(*replicas_[0], split,
+                                        /*may_be_unsized=*/split == Split::kTrain));
     if (split == Split::kTrain && datasets_[split]->size() == 0)
       return ConfigurationError("the train dataset is empty");
   }
+  MUSTER_ASSIGN_OR_RETURN(named_datasets_, MakeNamedDatasets(*replicas_[0]));
   return absl::OkStatus();
 }
 
@@ -118,9 +121,8 @@ void Trainer::Attach(size_t i, const LoopContext& context, Communicator* communi
   BroadcastBatchSize(replicas_[i]->device(), communicator, context.owner_replica, &state);
   const int64_t examples = datasets_.at(Split::kTrain)->size();
   ScheduleContext schedule;
-  schedule.steps_per_epoch =
-      TrainSampler(job, *replicas_[i], examples, state.global_batch_size).batches_per_epoch();
-  if (schedule.steps_per_epoch == 0) {
+  schedule.steps_per_epoch = StepsPerEpoch(job, *replicas_[i], examples, state.global_batch_size);
+  if (examples >= 0 && schedule.steps_per_epoch == 0) {
     throw StatusError(ConfigurationError(
         fmt::format("the train dataset has {} examples, fewer than the global batch of {}, and "
                     "drop_remainder drops them",
@@ -147,17 +149,10 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
   }
 
   LocalExchange exchange(static_cast<int>(replicas_.size()), job.timeouts.collective);
-  const LoopContext context{job,
-                            datasets_,
-                            membership,
-                            options_.observers,
-                            options_.checkpoints,
-                            &snapshots_,
-                            &exchange,
-                            num_replicas,
-                            first_replica,
-                            owner_replica,
-                            generation->world_size()};
+  const LoopContext context{job,           datasets_,          named_datasets_,
+                            membership,    options_.observers, options_.checkpoints,
+                            &snapshots_,   &exchange,          num_replicas,
+                            first_replica, owner_replica,      generation->world_size()};
   Outcome outcome([&](const absl::Status& status) {
     exchange.Abort(status);
     // The communicators' last words travel to all peers. To them this is a lost peer, whose story

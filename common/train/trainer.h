@@ -57,7 +57,8 @@ class Trainer {
   const TrainerOptions options_;
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::map<Split, data::DatasetPtr> datasets_;
-  std::vector<LoopState> states_;  // one for each replica; equal after each step
+  std::vector<data::DatasetPtr> named_datasets_;  // by handle
+  std::vector<LoopState> states_;                 // one for each replica; equal after each step
   SnapshotTaker snapshots_;
 };
 

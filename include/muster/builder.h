@@ -35,6 +35,16 @@ struct DatasetOptions {
       false;  // the short last batch of an epoch; the job's drop_remainder has the last word
 };
 
+// Of a data set besides the splits, for Loop::next(handle, &batch).
+struct NamedDatasetOptions {
+  int64_t batch_size = 0;  // 0: the job's global one
+  // Each replica gets its slice of a batch; false: each gets all of it.
+  bool distributed = true;
+  bool drop_remainder = false;  // the short last batch of a pass
+  // One pass after another without an end between them.
+  bool repeat = false;
+};
+
 class BuilderImpl;
 
 // What a program's build() declares. Names are unique and made of letters, digits, '_' and '-'.
@@ -66,6 +76,13 @@ class Builder {
   // columns, in the order of a batch's components. Empty where it has none. Reads no more of the
   // files than their headers, where the format allows it; throws what is wrong with them.
   std::vector<data::Column> data_columns(Split split);
+  // Another data set, which the program's own loop reads (synchronous training alone).
+  DatasetHandle dataset(const std::string& name,
+                        std::function<absl::StatusOr<data::DatasetPtr>()> make,
+                        NamedDatasetOptions options = {});
+  // The built-in loop makes its test pass after every so many epochs, besides at the end of
+  // training.
+  void test_every(int64_t epochs);
   MetricHandle metric(const std::string& name, std::shared_ptr<const Metric> metric);
 
  private:

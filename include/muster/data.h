@@ -43,16 +43,20 @@ class Dataset {
   static constexpr int64_t kUnknownSize = -1;
   virtual ~Dataset() = default;
 
-  // Number of examples; kUnknownSize for one that cannot tell (the loop refuses those, in one
-  // sentence).
+  // Number of examples; kUnknownSize for one that cannot tell: the training split, and a data set
+  // of the program's own, may be such a one; the other splits are refused, in one sentence.
   virtual int64_t size() const = 0;
-  // REQUIRES: 0 <= index < size().
+  // REQUIRES: 0 <= index < size(). Of unknown size: kOutOfRange from the end on.
   virtual absl::StatusOr<Example> Get(int64_t index, const Context& context) const = 0;
   // The examples of `indices`, stacked. The default stacks Get's; in-memory datasets gather at
   // once. `indices` may be empty: then each tensor has first dimension 0 and the example's shape
   // and dtype.
   virtual absl::StatusOr<Batch> GetBatch(const std::vector<int64_t>& indices,
                                          const Context& context) const;
+  // How many of the examples [begin, end) there are: how the loop finds the end of a dataset of
+  // unknown size. The default asks size(), or Get.
+  virtual absl::StatusOr<int64_t> Available(int64_t begin, int64_t end,
+                                            const Context& context) const;
 };
 
 // Sources. Files are read and checked whole at once: missing, truncated and damaged ones are
@@ -69,9 +73,32 @@ absl::StatusOr<DatasetPtr> LoadIdxPair(const std::string& images, const std::str
 DatasetPtr FromFunction(int64_t size,
                         std::function<absl::StatusOr<Example>(int64_t index, const Context&)> get);
 
+// Examples one after another, of which the end alone tells how many there are. For one thread at a
+// time.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  // The next one; absl::OutOfRangeError at the end.
+  virtual absl::StatusOr<Example> Next() = 0;
+};
+// How a stream can be read again, where training goes on in the middle of it: after a restart, and
+// after a member was lost.
+enum class Reopen {
+  kAtExample,  // `open` gives the examples from number `first` on
+  kFromStart,  // the same examples again from its start: those before `first` are read and dropped
+  kAsItComes,  // never the same ones again: whatever comes next is taken for example `first`
+  kNever,      // going on in the middle of it is refused
+};
+// `open` is called with what the stream depends on (context.epoch: the pass over it) and the number
+// of the first example that is wanted, which is above 0 for kAtExample alone. A process reads a
+// stream once for all of its replicas, each process all of it.
+using OpenStream =
+    std::function<absl::StatusOr<std::unique_ptr<Stream>>(const Context& context, int64_t first)>;
+DatasetPtr FromStream(OpenStream open, Reopen reopen = Reopen::kFromStart);
+
 // Transformations, as tf.data names them, negative counts included (Take(-1): all, Skip(-1): none
-// left, Repeat(-1): for ever, which is of unknown size). REQUIRES: input is not null, batch_size is
-// positive; otherwise std::invalid_argument.
+// left, Repeat(-1): for ever, which is of unknown size). Shuffle and Cache need a known size.
+// REQUIRES: input is not null, batch_size is positive; otherwise std::invalid_argument.
 //
 // Get and GetBatch give tensors of their own: writing to them never changes the dataset.
 using MapFunction =

@@ -16,5 +16,8 @@ struct MetricHandle {
 struct EmbeddingHandle {
   int index = -1;
 };
+struct DatasetHandle {
+  int index = -1;
+};
 
 }  // namespace muster

@@ -1,10 +1,10 @@
-// How values of several replicas become one.
+// How values of all replicas become one.
 #pragma once
 
 #include <cstdint>
 
 namespace muster {
 
-enum class ReduceOp : uint8_t { kSum = 0, kMean, kMax };
+enum class ReduceOp : uint8_t { kSum = 0, kMean, kMax, kMin };
 
 }  // namespace muster

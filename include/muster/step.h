@@ -67,8 +67,9 @@ class Step {
   void regularize(const at::Tensor& scalar_loss);
   void regularize(const at::Tensor& scalar_loss, OptimizerHandle optimizer);
   // A value for the log and TensorBoard, shape [batch] (with weights that of the weights), reduced
-  // like a loss. Every replica must report the same names in every step, with an empty batch too.
-  // Nested names are written "generator/adversarial".
+  // like a loss, and as a mean over the epoch ("epoch_<name>"). Every replica must report the same
+  // names in every step, with an empty batch too. A name is any text ("MAE(X, F(G(X)))"); nested
+  // ones are written "generator/adversarial".
   void report(const std::string& name, const at::Tensor& value, const at::Tensor& weights = {});
   // Adds the batch to a metric of the epoch. Weights: one for each example, or for each value that
   // the metric averages; not every metric takes them.
@@ -113,6 +114,10 @@ class Evaluation {
   void loss(const at::Tensor& loss, const at::Tensor& weights = {});
   void update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target = {},
               const at::Tensor& weights = {});
+  // A value for the log, TensorBoard and result.json, shape [batch]: its mean over all examples of
+  // the pass. Every replica must report the same names in a pass, with an empty batch too; "loss"
+  // and the names of metrics are taken.
+  void report(const std::string& name, const at::Tensor& per_example_value);
   // As Step's, in the pass's first batch.
   void image(const std::string& name, const at::Tensor& images);
   void histogram(const std::string& name, const at::Tensor& values);

@@ -42,6 +42,30 @@ TEST(TrainingState, EveryFieldComesBack) {
   EXPECT_EQ(back.versions.at("muster"), "0.1.0");
 }
 
+TEST(TrainingState, WhatOnlySomeRunsHaveIsThereOnlyWhereTheyHaveIt) {
+  const Json plain = ToJson(MakeSnapshot(77).state);
+  for (const char* key : {"epoch_values", "datasets", "stream", "batch_steps", "finished"})
+    EXPECT_FALSE(plain.contains(key)) << key << ": files of before are read, and written";
+  TrainingState state = MakeSnapshot(77).state;
+  state.extras.epoch_values["MAE(X, F(G(X)))"] = {1.0 / 3, 12};
+  state.extras.epoch_values["broken"] = {-std::numeric_limits<double>::infinity(), 1};
+  state.extras.datasets["more"] = {2, 7, true};
+  state.extras.stream = {{3, 40}};
+  state.extras.batch_steps = 6;
+  state.extras.batch_steps_done = 5;
+  state.extras.finished = true;
+  EXPECT_EQ(ThereAndBack(state).extras, state.extras);
+  for (const char* wrong : {R"({"epoch_values": {"x": [1]}})", R"({"epoch_values": []})",
+                            R"({"datasets": {"x": 3}})", R"({"stream": {"epoch": 1}})",
+                            R"({"batch_steps": {"of": -1, "done": 0}})", R"({"finished": 1})"}) {
+    Json json = plain;
+    json.update(Json::parse(wrong));
+    const auto read = TrainingStateFromJson(json);
+    EXPECT_EQ(ExitCodeOf(read.status()), ExitCode::kDataDamaged) << wrong;
+    EXPECT_THAT(std::string(Message(read.status())), HasSubstr(Json::parse(wrong).begin().key()));
+  }
+}
+
 TEST(TrainingState, NumbersComeBackBitByBit) {
   using Limits = std::numeric_limits<double>;
   TrainingState state;

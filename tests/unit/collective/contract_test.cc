@@ -103,12 +103,14 @@ std::vector<std::byte> Filled(int rank, int64_t count, DataType type, int64_t fr
 }
 
 double Expected(int size, int64_t i, DataType type, ReduceOp op) {
-  int64_t sum = 0, most = -1000;
+  int64_t sum = 0, most = -1000, least = 1000;
   for (int r = 0; r < size; ++r) {
     sum += Value(r, i);
     most = std::max<int64_t>(most, Value(r, i));
+    least = std::min<int64_t>(least, Value(r, i));
   }
   if (op == ReduceOp::kMax) return static_cast<double>(most);
+  if (op == ReduceOp::kMin) return static_cast<double>(least);
   if (op == ReduceOp::kSum) return static_cast<double>(sum);
   return type == DataType::kInt64 ? static_cast<double>(sum / size)
                                   : static_cast<double>(sum) / size;
@@ -122,7 +124,7 @@ double Tolerance(DataType type, ReduceOp op) {
 
 constexpr DataType kReducible[] = {DataType::kFloat32, DataType::kFloat64, DataType::kFloat16,
                                    DataType::kBFloat16, DataType::kInt64};
-constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax};
+constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax, ReduceOp::kMin};
 
 // Every test runs with 1 to 5 ranks.
 class Contract : public ::testing::TestWithParam<std::string> {

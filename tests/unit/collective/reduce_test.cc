@@ -50,13 +50,15 @@ TEST(ReduceElements, HalvesAreRoundedToNearestEven) {
   EXPECT_EQ(Reduced(0x3f81, 0x3b80, DataType::kBFloat16), 0x3f82) << "half way, up to even";
 }
 
-TEST(ReduceElements, TheMaximumWithNaNIsNaN) {
+TEST(ReduceElements, TheMaximumAndTheMinimumWithNaNAreNaN) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  for (const bool first : {true, false}) {
+  for (const auto& [first, op] :
+       {std::pair(true, ReduceOp::kMax), std::pair(false, ReduceOp::kMax),
+        std::pair(true, ReduceOp::kMin), std::pair(false, ReduceOp::kMin)}) {
     std::vector<float> x(50, first ? nan : 1.f), y(50, first ? 1.f : nan), out(50);
     void* to = out.data();
     const void* sources[] = {x.data(), y.data()};
-    ReduceElements({&to, 1}, sources, 50, DataType::kFloat32, {.max = true});
+    ReduceElements({&to, 1}, sources, 50, DataType::kFloat32, {.op = op});
     for (const float o : out) EXPECT_TRUE(std::isnan(o));
   }
 }

@@ -113,13 +113,38 @@ TEST(SetDue, MakesThePassesOfTheEndWhereverItIs) {
   end.validation_due = end.test_due = true;
   EXPECT_EQ(due(job, end), Due(true, true));
   EXPECT_EQ(due(job, end, true), Due(false, false));
-  EXPECT_EQ(due(MakeJob({{"epochs", 6}}), end), Due(true, false)) << "not the end any more";
+  EXPECT_EQ(due(MakeJob({{"epochs", 6}}), end), Due(true, true))
+      << "not the end any more, but the program may test every so many epochs: the loop knows";
   TrainingState test = end;  // stopped within the test pass
   test.validation_due = false;
   EXPECT_EQ(due(job, test), Due(false, true));
   const TrainingState within = StateOf(job, 13, 1, 24);
   EXPECT_EQ(due(job, within), Due(false, false));
   EXPECT_EQ(due(MakeJob({{"max_steps", 13}}), within), Due(true, true)) << "now it is the end";
+}
+
+TEST(DecideStart, WhatTheProgramFinishedIsFinishedUntilTheJobGrows) {
+  const Job job = MakeJob();
+  TrainingState flagged = StateOf(job, 13, 1, 24);
+  flagged.extras.finished = true;
+  Json result = ResultOf("completed", 13, 2);
+  result["finished"] = true;
+  // The state may have been saved before the program ended its training after that step.
+  for (const Found& found : {Found{true, ResultOf("completed", 13, 2), flagged},
+                             Found{true, result, StateOf(job, 13, 1, 24)}}) {
+    EXPECT_EQ(DecideStart(job, found)->kind, StartKind::kFinished);
+    EXPECT_EQ(DecideStart(MakeJob({{"epochs", 4}}), found)->kind, StartKind::kFinished);
+    EXPECT_EQ(DecideStart(MakeJob({{"epochs", 6}}), found)->kind, StartKind::kRestore);
+  }
+  const Found older{true, result, StateOf(job, 12, 1, 16)};
+  EXPECT_EQ(DecideStart(job, older)->kind, StartKind::kRestore) << "its end is not there";
+  const Found failed{true, ResultOf("failed", 13, 2), flagged};
+  EXPECT_EQ(DecideStart(job, failed)->kind, StartKind::kRestore) << "to end it well";
+  TrainingState state = flagged;
+  SetDue(job, *DecideStart(job, failed), &state);
+  EXPECT_TRUE(state.extras.finished);
+  SetDue(MakeJob({{"epochs", 6}}), *DecideStart(job, failed), &state);
+  EXPECT_FALSE(state.extras.finished) << "it trains on";
 }
 
 TEST(DecideStart, AResultOfAnotherRunCountsForNothing) {

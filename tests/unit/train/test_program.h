@@ -72,6 +72,7 @@ class Recorder : public Observer {
     steps.push_back(report);
   }
   void OnEpoch(const EpochReport& report) override { epochs.push_back(report); }
+  void OnFinish(int64_t step) override { finished = step; }
   void OnSave(int64_t step) override { saves.push_back(step); }
   void OnImages(const std::string& split, const ImageReport& report) override {
     images.emplace_back(split, report);
@@ -86,6 +87,7 @@ class Recorder : public Observer {
   const EpochReport* Find(const std::string& split, int64_t epoch) const;
 
   StartReport start;
+  int64_t finished = -1;
   std::vector<StepReport> steps;
   std::vector<EpochReport> epochs;
   std::vector<int64_t> saves;

@@ -1,0 +1,91 @@
+#include "common/checkpoint/extras.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+
+#include "common/checkpoint/fields.h"
+
+namespace muster::checkpoint {
+namespace {
+
+Json PlaceToJson(const DataPlace& place) {
+  Json json = {{"epoch", place.epoch}, {"offset", place.offset}};
+  if (place.over) json["over"] = true;
+  return json;
+}
+
+absl::StatusOr<DataPlace> PlaceFromJson(const Json& json) {
+  DataPlace place;
+  Fields fields(json);
+  fields.Read("epoch", &place.epoch).Read("offset", &place.offset);
+  if (json.is_object() && json.contains("over")) fields.Read("over", &place.over);
+  MUSTER_RETURN_IF_ERROR(fields.Finish());
+  return place;
+}
+
+absl::StatusOr<ReportedSum> SumFromJson(const Json& json) {
+  ReportedSum sum;
+  if (!json.is_array() || json.size() != 2 || !NumberFromJson(json[0], &sum.sum) ||
+      !json[1].is_number_integer() || json[1].get<int64_t>() < 0)
+    return DataError("it is no sum and number of examples");
+  sum.examples = json[1].get<int64_t>();
+  return sum;
+}
+
+// The values of an object by name; none where the key is absent.
+template <typename Value>
+absl::Status TakeNamed(const char* key, Json* json,
+                       const std::function<absl::StatusOr<Value>(const Json&)>& read,
+                       std::map<std::string, Value>* out) {
+  const auto it = json->find(key);
+  if (it == json->end()) return absl::OkStatus();
+  if (!it->is_object()) return DataError(fmt::format("its field \"{}\" must be an object", key));
+  for (const auto& [name, value] : it->items()) {
+    absl::StatusOr<Value> one = read(value);
+    if (!one.ok()) return Annotate(one.status(), fmt::format("its field \"{}.{}\": ", key, name));
+    (*out)[name] = *std::move(one);
+  }
+  json->erase(it);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddExtras(const Extras& extras, Json* json) {
+  for (const auto& [name, value] : extras.epoch_values)
+    (*json)["epoch_values"][name] = Json::array({NumberToJson(value.sum), value.examples});
+  for (const auto& [name, place] : extras.datasets) (*json)["datasets"][name] = PlaceToJson(place);
+  if (extras.stream) (*json)["stream"] = PlaceToJson(*extras.stream);
+  if (extras.batch_steps > 0)
+    (*json)["batch_steps"] = {{"of", extras.batch_steps}, {"done", extras.batch_steps_done}};
+  if (extras.finished) (*json)["finished"] = true;
+}
+
+absl::StatusOr<Extras> TakeExtras(Json* json) {
+  Extras extras;
+  if (!json->is_object()) return extras;
+  MUSTER_RETURN_IF_ERROR(
+      TakeNamed<ReportedSum>("epoch_values", json, SumFromJson, &extras.epoch_values));
+  MUSTER_RETURN_IF_ERROR(TakeNamed<DataPlace>("datasets", json, PlaceFromJson, &extras.datasets));
+  if (const auto it = json->find("stream"); it != json->end()) {
+    auto place = PlaceFromJson(*it);
+    if (!place.ok()) return Annotate(place.status(), "its field \"stream\": ");
+    extras.stream = *place;
+    json->erase(it);
+  }
+  if (const auto it = json->find("batch_steps"); it != json->end()) {
+    const absl::Status read =
+        Fields(*it).Read("of", &extras.batch_steps).Read("done", &extras.batch_steps_done).Finish();
+    if (!read.ok()) return Annotate(read, "its field \"batch_steps\": ");
+    json->erase(it);
+  }
+  if (const auto it = json->find("finished"); it != json->end()) {
+    if (!it->is_boolean()) return DataError("its field \"finished\" must be true or false");
+    extras.finished = it->get<bool>();
+    json->erase(it);
+  }
+  return extras;
+}
+
+}  // namespace muster::checkpoint

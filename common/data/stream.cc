@@ -1,0 +1,169 @@
+// A stream as a dataset of unknown size: the part of it that its readers are at is kept in memory,
+// so that it is read once for all of them.
+#include <absl/base/thread_annotations.h>
+#include <absl/synchronization/mutex.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <list>
+
+#include "common/base/logging.h"
+#include "common/data/batches.h"
+#include "muster/data.h"
+
+namespace muster::data {
+namespace {
+
+class StreamDataset final : public Dataset {
+ public:
+  StreamDataset(OpenStream open, Reopen reopen) : open_(std::move(open)), reopen_(reopen) {}
+
+  int64_t size() const override { return kUnknownSize; }
+
+  absl::StatusOr<int64_t> Available(int64_t begin, int64_t end,
+                                    const Context& context) const override {
+    absl::MutexLock lock(&mutex_);
+    longest_ = std::max(longest_, end - begin);
+    MUSTER_ASSIGN_OR_RETURN(Window * window, ReadTo(begin, end, context));
+    return std::clamp<int64_t>(window->end() - begin, 0, end - begin);
+  }
+
+  absl::StatusOr<Example> Get(int64_t index, const Context& context) const override {
+    absl::MutexLock lock(&mutex_);
+    MUSTER_ASSIGN_OR_RETURN(const Example* kept, Find(index, context));
+    Example example = *kept;
+    for (at::Tensor& component : example) component = component.clone();
+    return example;
+  }
+
+  absl::StatusOr<Batch> GetBatch(const std::vector<int64_t>& indices,
+                                 const Context& context) const override {
+    if (indices.empty())
+      return ConfigurationError("A stream cannot tell what its examples look like.");
+    std::vector<Example> examples;
+    {
+      absl::MutexLock lock(&mutex_);
+      for (const int64_t index : indices) {
+        MUSTER_ASSIGN_OR_RETURN(const Example* kept, Find(index, context));
+        examples.push_back(*kept);
+      }
+    }
+    return StackExamples(examples, indices);
+  }
+
+ private:
+  // Examples [begin, end()) of a pass, and the stream behind them.
+  struct Window {
+    Context context;
+    int64_t begin = 0;
+    std::deque<Example> examples;
+    std::unique_ptr<Stream> stream;  // null: at its end
+    int64_t end() const { return begin + static_cast<int64_t>(examples.size()); }
+  };
+  // Replicas of a process are at two passes at most: those that are at the end of one, and those
+  // that load the first batches of the next.
+  static constexpr size_t kWindows = 2;
+  // How far behind the furthest one a reader may be without the stream being opened again, in
+  // lengths of Available's calls: what a pipeline has ready, and the batch that is computed.
+  static constexpr int64_t kKept = 5;
+
+  absl::StatusOr<std::unique_ptr<Stream>> Open(const Context& context, int64_t first) const {
+    absl::StatusOr<std::unique_ptr<Stream>> stream;
+    try {
+      stream = open_(context, first);
+    } catch (...) {
+      return CaughtException(
+          fmt::format("Opening the stream, at pass {}, example {},", context.epoch, first));
+    }
+    if (stream.ok() && *stream == nullptr) return ProgramError("A stream was opened and is null.");
+    return stream;
+  }
+
+  // Where reading begins at `index`.
+  absl::StatusOr<Window> Begin(int64_t index, const Context& context) const {
+    Window window;
+    window.context = context;
+    if (index > 0 && reopen_ == Reopen::kNever) {
+      return ConfigurationError(
+          fmt::format("The stream cannot be opened at example {} of pass {}: it says that it is "
+                      "never read from its middle on. Start anew with restore: never, or open it "
+                      "with another Reopen.",
+                      index, context.epoch));
+    }
+    if (index > 0 && reopen_ == Reopen::kAsItComes)
+      LogWarning("the stream is taken to go on at example {} of pass {}, whatever it gives", index,
+                 context.epoch);
+    const bool at_index = reopen_ == Reopen::kAtExample || reopen_ == Reopen::kAsItComes;
+    window.begin = at_index ? index : 0;
+    MUSTER_ASSIGN_OR_RETURN(window.stream,
+                            Open(context, reopen_ == Reopen::kAtExample ? index : 0));
+    return window;
+  }
+
+  // One more; false at the end.
+  absl::StatusOr<bool> ReadOne(Window* window) const {
+    if (window->stream == nullptr) return false;
+    absl::StatusOr<Example> example;
+    try {
+      example = window->stream->Next();
+    } catch (...) {
+      return CaughtException(
+          fmt::format("The stream, at pass {}, example {},", window->context.epoch, window->end()));
+    }
+    if (absl::IsOutOfRange(example.status())) {
+      window->stream.reset();
+      return false;
+    }
+    MUSTER_RETURN_IF_ERROR(example.status());
+    window->examples.push_back(*std::move(example));
+    return true;
+  }
+
+  // The window that holds the examples from `begin` on, up to `end` as far as there are any.
+  absl::StatusOr<Window*> ReadTo(int64_t begin, int64_t end, const Context& context) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    auto window = std::find_if(windows_.begin(), windows_.end(), [&](const Window& w) {
+      return w.context.epoch == context.epoch && w.begin <= begin;
+    });
+    if (window == windows_.end()) {
+      MUSTER_ASSIGN_OR_RETURN(Window opened, Begin(begin, context));
+      windows_.push_front(std::move(opened));
+      if (windows_.size() > kWindows) windows_.pop_back();
+    } else {
+      windows_.splice(windows_.begin(), windows_, window);
+    }
+    Window& first = windows_.front();
+    while (first.end() < end) {
+      MUSTER_ASSIGN_OR_RETURN(const bool more, ReadOne(&first));
+      if (!more) break;
+      while (first.begin < std::min(begin, first.end()) - kKept * longest_) {
+        first.examples.pop_front();
+        ++first.begin;
+      }
+    }
+    return &first;
+  }
+
+  // Valid as long as mutex_ is held.
+  absl::StatusOr<const Example*> Find(int64_t index, const Context& context) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    MUSTER_ASSIGN_OR_RETURN(Window * window, ReadTo(index, index + 1, context));
+    if (index >= window->end()) return absl::OutOfRangeError("the stream is at its end");
+    return &window->examples[static_cast<size_t>(index - window->begin)];
+  }
+
+  const OpenStream open_;
+  const Reopen reopen_;
+  mutable absl::Mutex mutex_;
+  mutable std::list<Window> windows_ ABSL_GUARDED_BY(mutex_);  // the one used last first
+  mutable int64_t longest_ ABSL_GUARDED_BY(mutex_) = 1;
+};
+
+}  // namespace
+
+DatasetPtr FromStream(OpenStream open, Reopen reopen) {
+  return std::make_shared<StreamDataset>(std::move(open), reopen);
+}
+
+}  // namespace muster::data

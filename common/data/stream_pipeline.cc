@@ -1,0 +1,156 @@
+// The input pipeline over data of unknown size: a thread has the next batches ready.
+#include <absl/base/thread_annotations.h>
+#include <absl/synchronization/mutex.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <deque>
+#include <thread>
+
+#include "common/base/logging.h"
+#include "common/data/batches.h"
+#include "common/data/pipeline.h"
+#include "common/data/single_thread.h"
+
+namespace muster::data {
+namespace {
+
+class StreamPipeline final : public Pipeline {
+ public:
+  StreamPipeline(DatasetPtr dataset, const StreamPlan& plan, int replica, int num_replicas,
+                 const PipelineOptions& options)
+      : dataset_(std::move(dataset)),
+        plan_(plan),
+        replica_(replica),
+        num_replicas_(num_replicas),
+        options_(options),
+        position_(plan.start),
+        data_(plan.start_data),
+        thread_([this] {
+          pthread_setname_np(pthread_self(), "data-stream");
+          UseOneIntraOpThread();
+          Work();
+        }) {}
+
+  ~StreamPipeline() override {
+    Stop(absl::CancelledError("The input pipeline was closed."));
+    thread_.join();
+  }
+
+  absl::StatusOr<LoadedBatch> Next(int /*local_replica*/) override {
+    absl::MutexLock lock(&mutex_);
+    while (error_.ok() && queue_.empty()) {
+      if (ready_.WaitWithTimeout(&mutex_, absl::Seconds(10)))
+        LogWarning("still waiting for the next examples of the stream");
+    }
+    MUSTER_RETURN_IF_ERROR(error_);
+    absl::StatusOr<LoadedBatch> batch = std::move(queue_.front());
+    queue_.pop_front();
+    error_ = batch.status();
+    work_.Signal();
+    return batch;
+  }
+
+  void Stop(absl::Status why) override {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    error_.Update(why);
+    work_.SignalAll();
+    ready_.SignalAll();
+  }
+
+ private:
+  void Work() {
+    const auto most = static_cast<size_t>(std::max(1, options_.prefetch));
+    for (bool good = true; good;) {
+      {
+        absl::MutexLock lock(&mutex_);
+        while (!stopping_ && queue_.size() >= most) work_.Wait(&mutex_);
+        if (stopping_) return;
+      }
+      absl::StatusOr<LoadedBatch> batch = Load();
+      good = batch.ok();
+      absl::MutexLock lock(&mutex_);
+      queue_.push_back(std::move(batch));
+      ready_.Signal();
+    }
+  }
+
+  absl::StatusOr<int64_t> Available(int64_t count) const {
+    c10::AutoGradMode no_gradients(false);
+    try {
+      return dataset_->Available(data_.offset, data_.offset + count, ContextOfPass());
+    } catch (...) {
+      return CaughtException(
+          fmt::format("The dataset, at pass {}, example {},", data_.epoch, data_.offset));
+    }
+  }
+
+  // The batch at the position, which moves on.
+  absl::StatusOr<LoadedBatch> Load() {
+    const int64_t size = plan_.global_batch_size;
+    const int64_t needed = plan_.drop_remainder ? size : 1;  // for another batch to follow
+    MUSTER_ASSIGN_OR_RETURN(const int64_t available, Available(size + needed));
+    const int64_t count = std::min(size, available);
+    if (count < needed) {
+      return ConfigurationError(fmt::format(
+          "The dataset has {} more in pass {} after {} examples, and training is to go "
+          "on there: does it give the same examples again?",
+          plan_.drop_remainder ? "no whole batch" : "no example", data_.epoch, data_.offset));
+    }
+    const bool pass_ends = available - count < needed;
+    const int64_t batches = position_.offset / size + 1;
+    const bool epoch_ends =
+        pass_ends || (plan_.steps_per_epoch > 0 && batches >= plan_.steps_per_epoch);
+    LoadedBatch loaded;
+    loaded.position = position_;
+    loaded.global = {position_.offset, position_.offset + count};
+    loaded.local = ReplicaSlice(loaded.global.begin, loaded.global.end, replica_, num_replicas_);
+    MUSTER_ASSIGN_OR_RETURN(loaded.batch, LoadSlice(loaded.local));
+    position_ = epoch_ends ? Position{position_.epoch + 1, 0}
+                           : Position{position_.epoch, loaded.global.end};
+    data_ = pass_ends ? Position{data_.epoch + 1, 0} : Position{data_.epoch, data_.offset + count};
+    loaded.next = position_;
+    loaded.next_data = data_;
+    return loaded;
+  }
+
+  absl::StatusOr<Batch> LoadSlice(Slice slice) const {
+    const int64_t shift = data_.offset - position_.offset;
+    const Slice own{slice.begin + shift, slice.end + shift};
+    if (own.size() > 0) return LoadExamples(*dataset_, own, ContextOfPass());
+    // What an example looks like, the batch's first one tells.
+    MUSTER_ASSIGN_OR_RETURN(
+        Batch batch, LoadExamples(*dataset_, {data_.offset, data_.offset + 1}, ContextOfPass()));
+    for (at::Tensor& component : batch) component = component.narrow(0, 0, 0).clone();
+    return batch;
+  }
+
+  Context ContextOfPass() const { return {options_.seed, data_.epoch}; }
+
+  const DatasetPtr dataset_;
+  const StreamPlan plan_;
+  const int replica_, num_replicas_;
+  const PipelineOptions options_;
+  Position position_, data_;  // the thread's
+
+  absl::Mutex mutex_;
+  absl::CondVar work_, ready_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<absl::StatusOr<LoadedBatch>> queue_ ABSL_GUARDED_BY(mutex_);
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;  // last: it uses all the others
+};
+
+}  // namespace
+
+std::unique_ptr<Pipeline> Pipeline::MakeStream(DatasetPtr dataset, const StreamPlan& plan,
+                                               int replica, int num_replicas,
+                                               const PipelineOptions& options) {
+  return std::make_unique<StreamPipeline>(NotNull(std::move(dataset), "Pipeline"), plan, replica,
+                                          num_replicas, options);
+}
+
+}  // namespace muster::data

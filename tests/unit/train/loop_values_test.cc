@@ -1,0 +1,337 @@
+// Values across replicas: run, reduce, gather, local_results, and what a step gives.
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <mutex>
+#include <thread>
+
+#include "common/collective/formation.h"
+#include "common/train/loop_state.h"
+#include "tests/unit/train/test_program.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::LeastSquares;
+using testing::RunLocally;
+using testing::SquaredError;
+using testing::TestProgram;
+
+Job MakeJob() {
+  Job job;
+  job.program = "test";
+  job.global_batch_size = 4;
+  job.epochs = 1;
+  return job;
+}
+
+// What `body` gives on each replica, by replica.
+using Body = std::function<std::vector<Nested>(TestProgram&, Loop&)>;
+struct Outcome {
+  absl::Status status;
+  std::map<int, std::vector<Nested>> values;
+};
+Outcome OnReplicas(int replicas, const Body& body) {
+  Outcome outcome;
+  std::mutex mutex;
+  const at::Tensor x = at::ones({8, 2});
+  const auto run = RunLocally(MakeJob(), replicas, [&](TestProgram& p) {
+    LeastSquares(p, x, at::ones({8}));
+    p.on_run = [&](TestProgram& self, Loop& loop) {
+      auto values = body(self, loop);
+      std::lock_guard<std::mutex> lock(mutex);
+      outcome.values[loop.replica()] = std::move(values);
+    };
+  });
+  outcome.status = run.status;
+  return outcome;
+}
+
+void ExpectTensor(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
+  EXPECT_EQ(got.scalar_type(), want.scalar_type()) << what;
+  EXPECT_EQ(got.sizes(), want.sizes()) << what;
+  EXPECT_TRUE(at::equal(got.cpu(), want)) << what << ": " << got;
+}
+
+// The example of TensorFlow's all_reduce: {'a': 1, 'b': [40, 1]} and {'a': 3, 'b': [2, 98]}.
+TEST(LoopValues, ReduceGivesTensorFlowsDocumentedValues) {
+  const auto got = OnReplicas(2, [](TestProgram&, Loop& loop) -> std::vector<Nested> {
+    const bool first = loop.replica() == 0;
+    const PerReplica value = loop.run([&]() -> Nested {
+      return {{"a", first ? 1 : 3},
+              {"b", at::tensor(first ? std::vector<int64_t>{40, 1} : std::vector<int64_t>{2, 98})}};
+    });
+    return {loop.reduce(ReduceOp::kSum, value), loop.reduce(ReduceOp::kMean, value),
+            loop.reduce(ReduceOp::kMin, value), loop.reduce(ReduceOp::kMax, value)};
+  });
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  for (int r = 0; r < 2; ++r) {
+    const auto& v = got.values.at(r);
+    ExpectTensor(v[0]["a"].tensor(), at::scalar_tensor(4, at::kLong), "sum a");
+    ExpectTensor(v[0]["b"].tensor(), at::tensor({42, 99}, at::kLong), "sum b");
+    ExpectTensor(v[1]["a"].tensor(), at::scalar_tensor(2., at::kDouble), "mean a");
+    ExpectTensor(v[1]["b"].tensor(), at::tensor({21., 49.5}, at::kDouble), "mean b");
+    ExpectTensor(v[2]["b"].tensor(), at::tensor({2, 1}, at::kLong), "min b");
+    ExpectTensor(v[3]["b"].tensor(), at::tensor({40, 98}, at::kLong), "max b");
+  }
+}
+
+class OverReplicas : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Replicas, OverReplicas, ::testing::Values(1, 2, 4));
+
+// 0, 1, ..., 9 in slices that are uneven, and empty where there are more replicas than examples.
+at::Tensor SliceOf(const at::Tensor& all, const Loop& loop) {
+  const data::Slice slice = data::ReplicaSlice(0, all.size(0), loop.replica(), loop.num_replicas());
+  return all.slice(0, slice.begin, slice.end);
+}
+
+TEST_P(OverReplicas, AnAxisReducesOverAllElementsHoweverTheyAreSpread) {
+  const at::Tensor all = at::arange(10, at::kFloat).reshape({5, 2});
+  const at::Tensor few = at::arange(3, at::kInt) - 1;
+  const auto got = OnReplicas(GetParam(), [&](TestProgram&, Loop& loop) -> std::vector<Nested> {
+    const PerReplica value(
+        Nested{{"all", SliceOf(all, loop)}, {"deep", Nested{{"few", SliceOf(few, loop)}}}});
+    return {loop.reduce(ReduceOp::kSum, value, 0),
+            loop.reduce(ReduceOp::kMean, value, 0),
+            loop.reduce(ReduceOp::kMin, value, 0),
+            loop.reduce(ReduceOp::kMax, value, 0),
+            loop.gather(value),
+            loop.gather(PerReplica(SliceOf(all, loop).t()), -1)};
+  });
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  for (int r = 0; r < GetParam(); ++r) {
+    const auto& v = got.values.at(r);
+    ExpectTensor(v[0]["all"].tensor(), at::tensor({20.f, 25.f}), "sum");
+    ExpectTensor(v[1]["all"].tensor(), at::tensor({4.f, 5.f}), "mean");
+    ExpectTensor(v[2]["all"].tensor(), at::tensor({0.f, 1.f}), "min");
+    ExpectTensor(v[3]["all"].tensor(), at::tensor({8.f, 9.f}), "max");
+    ExpectTensor(v[0]["deep"]["few"].tensor(), at::scalar_tensor(0, at::kLong), "sum");
+    ExpectTensor(v[1]["deep"]["few"].tensor(), at::scalar_tensor(0., at::kDouble), "mean");
+    ExpectTensor(v[2]["deep"]["few"].tensor(), at::scalar_tensor(-1, at::kInt), "min");
+    ExpectTensor(v[3]["deep"]["few"].tensor(), at::scalar_tensor(1, at::kInt), "max");
+    ExpectTensor(v[4]["all"].tensor(), all, "gather");
+    ExpectTensor(v[4]["deep"]["few"].tensor(), few, "gather");
+    ExpectTensor(v[5].tensor(), all.t().contiguous(), "gather along the last axis");
+  }
+}
+
+TEST_P(OverReplicas, TypesAndShapesStayAndScalarsGatherToAVector) {
+  const auto got = OnReplicas(GetParam(), [&](TestProgram&, Loop& loop) -> std::vector<Nested> {
+    const int r = loop.replica();
+    const PerReplica value = loop.values_from_function([](const ReplicaContext& context) -> Nested {
+      return {{"half", at::full({2}, 0.5 + context.replica, at::kHalf)},
+              {"flag", context.replica == 0},
+              {"byte", at::full({}, 200, at::kByte)},
+              {"nan", context.replica == 0 ? std::nan("") : 1.0}};
+    });
+    EXPECT_EQ(loop.num_replicas(), GetParam());
+    std::vector<Nested> values = {loop.reduce(ReduceOp::kMax, value),
+                                  loop.reduce(ReduceOp::kMin, value),
+                                  loop.reduce(ReduceOp::kSum, value), loop.gather(PerReplica(r))};
+    for (const Nested& local : loop.local_results(value)) values.push_back(local);
+    return values;
+  });
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  const int n = GetParam();
+  for (int r = 0; r < n; ++r) {
+    const auto& v = got.values.at(r);
+    ExpectTensor(v[0]["half"].tensor(), at::full({2}, n - 0.5, at::kHalf), "max of half");
+    ExpectTensor(v[1]["half"].tensor(), at::full({2}, 0.5, at::kHalf), "min of half");
+    ExpectTensor(v[0]["flag"].tensor(), at::scalar_tensor(true, at::kBool), "any");
+    ExpectTensor(v[1]["flag"].tensor(), at::scalar_tensor(n == 1, at::kBool), "all");
+    ExpectTensor(v[2]["flag"].tensor(), at::scalar_tensor(1, at::kLong), "count");
+    ExpectTensor(v[2]["byte"].tensor(), at::scalar_tensor(200 * n, at::kLong), "no overflow");
+    EXPECT_TRUE(std::isnan(v[0]["nan"].tensor().item<double>()));
+    EXPECT_TRUE(std::isnan(v[1]["nan"].tensor().item<double>()));
+    ExpectTensor(v[3].tensor(), at::arange(n, at::kLong), "gather of scalars");
+    ASSERT_EQ(v.size(), 4u + n);
+    for (int other = 0; other < n; ++other)
+      EXPECT_EQ(v[4 + other]["half"].tensor()[0].item<float>(), 0.5f + other) << "device order";
+  }
+}
+
+struct Wrong {
+  std::string name;
+  std::function<void(Loop&)> call;
+  std::string sentence;
+};
+
+TEST(LoopValues, WhatDiffersBetweenReplicasIsOneSentence) {
+  const std::vector<Wrong> cases = {
+      {"names",
+       [](Loop& loop) {
+         loop.reduce(ReduceOp::kSum, PerReplica(Nested{{loop.replica() == 1 ? "b" : "a", 1.0}}));
+       },
+       "replica 0 calls reduce(sum) of a: Double [], replica 1 calls reduce(sum) of b: Double []: "
+       "every replica must make the same calls"},
+      {"shapes",
+       [](Loop& loop) {
+         loop.reduce(ReduceOp::kMean, PerReplica(Nested{{"a", at::ones({2, 2 + loop.replica()})}}),
+                     0);
+       },
+       "replica 0 calls reduce(mean, axis 0) of a: Float [*, 2], replica 1 calls reduce(mean, axis "
+       "0) of a: Float [*, 3]"},
+      {"types",
+       [](Loop& loop) {
+         loop.gather(PerReplica(at::ones({2}, loop.replica() == 0 ? at::kFloat : at::kDouble)));
+       },
+       "replica 0 calls gather of Float [*], replica 1 calls gather of Double [*]"},
+      {"kinds",
+       [](Loop& loop) {
+         loop.gather(loop.replica() == 0 ? PerReplica(at::ones({2})) : PerReplica());
+       },
+       "replica 0 calls gather of Float [*], replica 1 calls gather of nothing"},
+      {"axis", [](Loop& loop) { loop.reduce(ReduceOp::kSum, PerReplica(at::ones({2})), 1); },
+       "reduce(sum, axis 1): \"\" has shape [2], and no axis 1"},
+      {"empty", [](Loop& loop) { loop.reduce(ReduceOp::kMax, PerReplica(at::ones({0})), 0); },
+       "reduce(max, axis 0): no replica has an element"},
+      {"call",
+       [](Loop& loop) {
+         const PerReplica value(at::ones({2}));
+         loop.replica() == 0 ? loop.reduce(ReduceOp::kSum, value) : loop.gather(value);
+       },
+       "replica 0 calls reduce(sum) of Float [2], replica 1 calls gather of Float [*]"},
+  };
+  for (const Wrong& wrong : cases) {
+    std::mutex mutex;
+    std::vector<std::string> told;
+    const auto got = OnReplicas(3, [&](TestProgram&, Loop& loop) -> std::vector<Nested> {
+      try {
+        wrong.call(loop);
+      } catch (const std::exception& error) {
+        std::lock_guard<std::mutex> lock(mutex);
+        told.push_back(error.what());
+        throw;
+      }
+      return {};
+    });
+    EXPECT_EQ(ExitCodeOf(got.status), ExitCode::kProgramFailed) << wrong.name << got.status;
+    ASSERT_EQ(told.size(), 3u) << wrong.name;
+    for (const std::string& sentence : told) EXPECT_THAT(sentence, HasSubstr(wrong.sentence));
+  }
+}
+
+TEST_P(OverReplicas, AStepTellsWhatItDid) {
+  const auto got =
+      OnReplicas(GetParam(), [&](TestProgram& self, Loop& loop) -> std::vector<Nested> {
+        data::Batch batch;
+        std::vector<Nested> all;
+        while (loop.next(&batch)) {
+          const StepOutcome outcome = loop.step([&](Step& step, const data::Batch& part) -> Nested {
+            const at::Tensor loss = SquaredError(self, part);
+            step.minimize(self.optimizers["sgd"], loss);
+            step.report("MAE(X, F(G(X)))", loss.sqrt());
+            return {{"losses", loss}, {"replica", step.replica()}};
+          });
+          EXPECT_FALSE(outcome.results.local()["losses"].tensor().requires_grad());
+          all.push_back(Nested{{"number", outcome.number},
+                               {"loss", outcome.loss},
+                               {"rate", outcome.learning_rate},
+                               {"examples", outcome.examples},
+                               {"mae", outcome.values.at("MAE(X, F(G(X)))")}});
+          all.push_back(loop.gather(outcome.results));
+        }
+        return all;
+      });
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  for (const auto& [replica, v] : got.values) {
+    ASSERT_EQ(v.size(), 4u);
+    EXPECT_EQ(v[0]["number"].tensor().item<int64_t>(), 1);
+    EXPECT_DOUBLE_EQ(v[0]["loss"].tensor().item<double>(), 1) << "0 is predicted, 1 is right";
+    EXPECT_DOUBLE_EQ(v[0]["rate"].tensor().item<double>(), 0.1);
+    EXPECT_EQ(v[0]["examples"].tensor().item<int64_t>(), 4);
+    EXPECT_DOUBLE_EQ(v[0]["mae"].tensor().item<double>(), 1);
+    ExpectTensor(v[1]["losses"].tensor(), at::ones({4}), "all replicas' losses");
+    EXPECT_EQ(v[2]["number"].tensor().item<int64_t>(), 2);
+    EXPECT_LT(v[2]["loss"].tensor().item<double>(), 1);
+  }
+}
+
+// A communicator that counts what is broadcast at once.
+class Counting : public Communicator {
+ public:
+  explicit Counting(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::string Describe() const override { return inner_->Describe(); }
+  WorkPtr AllReduce(Buffer buffer, ReduceOp op) override { return inner_->AllReduce(buffer, op); }
+  WorkPtr Broadcast(Buffer buffer, int root) override {
+    most = std::max(most, buffer.bytes());
+    if (fails_after-- == 0) inner_->Abort(PeerLost("the owner is gone"));
+    return inner_->Broadcast(buffer, root);
+  }
+  WorkPtr AllGather(Buffer send, Buffer receive) override {
+    return inner_->AllGather(send, receive);
+  }
+  WorkPtr ReduceScatter(Buffer send, Buffer receive, ReduceOp op) override {
+    return inner_->ReduceScatter(send, receive, op);
+  }
+  WorkPtr Barrier() override { return inner_->Barrier(); }
+  void Abort(absl::Status why) override { inner_->Abort(std::move(why)); }
+  absl::Status status() const override { return inner_->status(); }
+  void set_timeout(Duration timeout) override { inner_->set_timeout(timeout); }
+  int64_t most = 0;
+  int fails_after = -1;
+
+ private:
+  const std::unique_ptr<Communicator> inner_;
+};
+
+// A program with tensors of several types, a large one and one that is not contiguous.
+std::unique_ptr<Replica> MakeReplica(double value) {
+  auto replica = Replica::Make(
+      *new Job(MakeJob()),  // outlives the replica
+      [value] {
+        auto program = std::make_unique<TestProgram>();
+        program->on_build = [value](TestProgram& self, Builder& builder) {
+          self.model->parameter("large", at::full({1000}, value));
+          self.model->parameter("turned",
+                                (at::arange(12).reshape({3, 4}) * value).t().to(at::kFloat));
+          self.model->buffer("small", at::full({3}, static_cast<int64_t>(value), at::kLong));
+          self.model->buffer("none", at::zeros({0}));
+          builder.model("net", self.model);
+          builder.optimizer("sgd", {"net"}, {{"name", "sgd"}, {"momentum", 0.9}}, 0.1);
+          builder.dataset(Split::kTrain, testing::Tensors2(at::ones({2, 1}), at::ones({2})));
+        };
+        return program;
+      },
+      at::kCPU);
+  EXPECT_TRUE(replica.ok()) << replica.status();
+  return *std::move(replica);
+}
+
+TEST(BroadcastState, TravelsInPiecesAndIsWholeOrNotThere) {
+  for (const int fails_after : {-1, 6}) {
+    auto communicators = MakeThreadCommunicators(2, std::chrono::seconds(20));
+    Counting first(std::move(communicators[0])), second(std::move(communicators[1]));
+    second.fails_after = fails_after;
+    const auto owner = MakeReplica(7), behind = MakeReplica(2);
+    LoopState newest = InitialLoopState(MakeJob(), *owner);
+    newest.steps = 12;
+    newest.extras.datasets["more"] = {1, 3, true};
+    LoopState old = InitialLoopState(MakeJob(), *behind);
+    old.steps = 11;
+    absl::Status sent, received;
+    std::thread other([&] {
+      received = CatchProgramErrors(
+          "there", [&] { BroadcastState(behind.get(), &second, 0, &old, /*piece_bytes=*/256); });
+    });
+    sent = CatchProgramErrors(
+        "here", [&] { BroadcastState(owner.get(), &first, 0, &newest, /*piece_bytes=*/256); });
+    other.join();
+    EXPECT_LE(first.most, 256);
+    EXPECT_EQ(received.ok(), fails_after < 0) << received;
+    EXPECT_EQ(old.steps, fails_after < 0 ? 12 : 11);
+    EXPECT_EQ(old.extras == newest.extras, fails_after < 0);
+    const auto want = (fails_after < 0 ? owner : MakeReplica(2))->replicated_state();
+    const auto got = behind->replicated_state();
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(at::equal(got[i], want[i])) << i;
+  }
+}
+
+}  // namespace
+}  // namespace muster
