@@ -53,6 +53,7 @@ class Runs:
             self.code[name] = process.wait(timeout)
         finally:
             process.popen.kill()
+            process.popen.wait()
         self.output[name] = process.output()
         return folder
 
@@ -80,6 +81,7 @@ class Runs:
         finally:
             for process in processes:
                 process.popen.kill()
+                process.popen.wait()
         self.code["completed"] = max(codes)
         self.output["completed"] = "".join(process.output() for process in processes)
         return model_dir
