@@ -1,0 +1,180 @@
+#include "common/exported/zip.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace muster::exported {
+namespace {
+
+// Appendix 4.3 of the zip specification (APPNOTE.TXT); all numbers are little-endian.
+constexpr int64_t kEndSize = 22, kLocatorSize = 20, kEnd64Size = 56, kEntrySize = 46,
+                  kLocalSize = 30, kMostComment = 65535;
+constexpr uint32_t kEndMark = 0x06054b50, kLocatorMark = 0x07064b50, kEnd64Mark = 0x06064b50,
+                   kEntryMark = 0x02014b50, kLocalMark = 0x04034b50;
+constexpr uint16_t kStored = 0, kZip64Field = 1;
+
+template <typename T>
+T Number(const std::string& bytes, int64_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof(T));
+  return value;
+}
+
+// LibTorch names all members "<archive>/<name>".
+std::string WithoutFolder(const std::string& name) {
+  const size_t slash = name.find('/');
+  return slash == std::string::npos ? name : name.substr(slash + 1);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ZipReader>> ZipReader::Open(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    return ConfigurationError(fmt::format("could not open {}: {}", path, std::strerror(errno)));
+  }
+  struct stat info = {};
+  const bool known = fstat(fd, &info) == 0;
+  std::unique_ptr<ZipReader> reader(new ZipReader(path, fd, known ? info.st_size : 0));
+  if (!known || !S_ISREG(info.st_mode)) {
+    return ConfigurationError(fmt::format("{} is no file", path));
+  }
+  MUSTER_RETURN_IF_ERROR(reader->ReadDirectory());
+  return reader;
+}
+
+ZipReader::~ZipReader() { close(fd_); }
+
+absl::Status ZipReader::Damaged(const std::string& what) const {
+  return DataError(fmt::format("{} is damaged: {}", path_, what));
+}
+
+absl::Status ZipReader::ReadAt(int64_t offset, int64_t size, void* out) const {
+  if (offset < 0 || size < 0 || offset > bytes_ || size > bytes_ - offset) {
+    return Damaged("a part of it lies behind its end");
+  }
+  char* to = static_cast<char*>(out);
+  while (size > 0) {
+    const ssize_t got = pread(fd_, to, size, offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return DataError(fmt::format("could not read {}: {}", path_, strerror(errno)));
+    if (got == 0) return Damaged("it became shorter while it was read");
+    to += got, offset += got, size -= got;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ZipReader::ReadDirectory() {
+  const int64_t tail_size = std::min(bytes_, kEndSize + kMostComment + kLocatorSize);
+  std::string tail(tail_size, '\0');
+  MUSTER_RETURN_IF_ERROR(ReadAt(bytes_ - tail_size, tail_size, tail.data()));
+  int64_t end = tail_size - kEndSize;
+  while (end >= 0 && Number<uint32_t>(tail, end) != kEndMark) --end;
+  if (end < 0) {
+    return Damaged(
+        "it is no zip archive, which what torch.export.save writes is, or was cut short");
+  }
+  int64_t count = Number<uint16_t>(tail, end + 10);
+  int64_t size = Number<uint32_t>(tail, end + 12), offset = Number<uint32_t>(tail, end + 16);
+  const int64_t locator = end - kLocatorSize;
+  if (locator >= 0 && Number<uint32_t>(tail, locator) == kLocatorMark) {
+    std::string end64(kEnd64Size, '\0');
+    MUSTER_RETURN_IF_ERROR(ReadAt(Number<int64_t>(tail, locator + 8), kEnd64Size, end64.data()));
+    if (Number<uint32_t>(end64, 0) != kEnd64Mark) return Damaged("its directory is not in place");
+    count = Number<int64_t>(end64, 32);
+    size = Number<int64_t>(end64, 40), offset = Number<int64_t>(end64, 48);
+  }
+  if (offset < 0 || size < 0 || offset > bytes_ || size > bytes_ - offset) {
+    return Damaged("its directory lies behind its end");
+  }
+  std::string directory(size, '\0');
+  MUSTER_RETURN_IF_ERROR(ReadAt(offset, size, directory.data()));
+  return ReadEntries(directory, count);
+}
+
+absl::Status ZipReader::ReadEntries(const std::string& directory, int64_t count) {
+  const int64_t size = static_cast<int64_t>(directory.size());
+  int64_t at = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (at + kEntrySize > size || Number<uint32_t>(directory, at) != kEntryMark) {
+      return Damaged("its directory is not whole");
+    }
+    const int64_t name_size = Number<uint16_t>(directory, at + 28);
+    const int64_t extra_size = Number<uint16_t>(directory, at + 30);
+    const int64_t comment_size = Number<uint16_t>(directory, at + 32);
+    const int64_t extra = at + kEntrySize + name_size;
+    if (extra + extra_size + comment_size > size) return Damaged("its directory is not whole");
+    Entry entry;
+    entry.method = Number<uint16_t>(directory, at + 10);
+    entry.crc = Number<uint32_t>(directory, at + 16);
+    int64_t packed = Number<uint32_t>(directory, at + 20);
+    entry.size = Number<uint32_t>(directory, at + 24);
+    entry.offset = Number<uint32_t>(directory, at + 42);
+    // What does not fit in 32 bits is all ones there, and follows in this order in an extra field.
+    for (int64_t f = extra; f + 4 <= extra + extra_size;) {
+      const uint16_t id = Number<uint16_t>(directory, f);
+      const int64_t field_end = f + 4 + Number<uint16_t>(directory, f + 2);
+      if (field_end > extra + extra_size) return Damaged("its directory is not whole");
+      int64_t next = f + 4;
+      for (int64_t* value : {&entry.size, &packed, &entry.offset}) {
+        if (id != kZip64Field || *value != 0xffffffff || next + 8 > field_end) continue;
+        *value = Number<int64_t>(directory, next);
+        next += 8;
+      }
+      f = field_end;
+    }
+    if (entry.size < 0 || entry.offset < 0) return Damaged("its directory is not whole");
+    const std::string name = WithoutFolder(directory.substr(at + kEntrySize, name_size));
+    if (!entries_.emplace(name, entry).second)
+      return Damaged(fmt::format("it holds {} twice", name));
+    names_.push_back(name);
+    at = extra + extra_size + comment_size;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ZipReader::Read(const std::string& name, void* out) const {
+  const Entry& entry = entries_.at(name);
+  if (entry.method != kStored) {
+    return DataError(fmt::format(
+        "{} was packed anew with compression ({}): use the file that torch.export.save wrote",
+        path_, name));
+  }
+  std::string local(kLocalSize, '\0');
+  MUSTER_RETURN_IF_ERROR(ReadAt(entry.offset, kLocalSize, local.data()));
+  if (Number<uint32_t>(local, 0) != kLocalMark)
+    return Damaged(fmt::format("{} is not in place", name));
+  const int64_t data =
+      entry.offset + kLocalSize + Number<uint16_t>(local, 26) + Number<uint16_t>(local, 28);
+  MUSTER_RETURN_IF_ERROR(ReadAt(data, entry.size, out));
+  uLong crc = crc32(0, nullptr, 0);
+  const auto* bytes = static_cast<const Bytef*>(out);
+  for (int64_t done = 0; done < entry.size;) {
+    const int64_t piece = std::min<int64_t>(entry.size - done, 1 << 30);
+    crc = crc32(crc, bytes + done, static_cast<uInt>(piece));
+    done += piece;
+  }
+  if (static_cast<uint32_t>(crc) != entry.crc) {
+    return Damaged(fmt::format("the checksum of {} is {:08x}, not {:08x}", name, crc, entry.crc));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ZipReader::ReadText(const std::string& name) const {
+  if (!Has(name)) return Damaged(fmt::format("{} is missing", name));
+  const int64_t size = Size(name);
+  if (size > bytes_) return Damaged(fmt::format("{} is longer than the whole file", name));
+  std::string text(size, '\0');
+  MUSTER_RETURN_IF_ERROR(Read(name, text.data()));
+  return text;
+}
+
+}  // namespace muster::exported
