@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/exported/program.h"
+
 namespace muster {
 namespace {
 
@@ -39,11 +41,14 @@ absl::Status Unknown(const std::string& name) {
 
 absl::StatusOr<ProgramFactory> FindProgram(const Json& program) {
   if (program.is_null()) return ConfigurationError("the job names no program: set \"program\"");
+  if (exported::IsExported(program)) return exported::MakeExportedProgram(program);
   if (program.is_object()) {
     return ConfigurationError(fmt::format(
-        "program {} is an object, and TorchScript programs are not supported yet: name a built-in "
-        "program",
-        program.dump()));
+        "program {} is an object without \"exported\"{}: write the model with torch.export.save "
+        "and "
+        "name that file, as in {{\"exported\": \"model.pt2\", \"loss\": \"cross_entropy\"}}",
+        Dump(program),
+        program.contains("torchscript") ? ", and PyTorch has deprecated TorchScript" : ""));
   }
   if (!program.is_string()) {
     return ConfigurationError(

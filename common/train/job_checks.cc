@@ -79,7 +79,7 @@ void CheckProgram(const Job& job, Checks* checks) {
                                  : !program.is_object() || program.empty()) {
     checks->Fail("program",
                  fmt::format("must be a program's name, the path of a plugin or an object such as "
-                             "{{\"torchscript\": PATH}}, is {}",
+                             "{{\"exported\": PATH, ...}}, is {}",
                              program.empty() ? "empty" : Kind(program)));
   }
   if (!job.program_args.is_object()) {

@@ -366,7 +366,8 @@ TEST(FindProgram, Refusals) {
       {"fashion-mnist", "did you mean \"fashion_mnist\"?"},
       {"imagenet", "built-in programs: fashion_mnist, linear, matrix_factorization"},
       {"plugins/mine.so", "plugins are not supported yet"},
-      {{{"torchscript", "model.pt"}}, "TorchScript programs are not supported yet"},
+      {{{"torchscript", "model.pt"}}, "write the model with torch.export.save"},
+      {{{"exported", "no-such-file.pt2"}, {"loss", "cross_entropy"}}, "no-such-file.pt2"},
       {Json(), "names no program"},
       {7, "must be the name"},
   };

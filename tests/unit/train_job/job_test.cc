@@ -102,13 +102,13 @@ constexpr Mistake kMistakes[] = {
      "program is missing: name a built-in program such as \"fashion_mnist\""},
     {R"({"program": ""})",
      "program must be a program's name, the path of a plugin or an object such as "
-     "{\"torchscript\": PATH}, is \"\""},
+     "{\"exported\": PATH, ...}, is \"\""},
     {R"({"program": {}})",
      "program must be a program's name, the path of a plugin or an object such as "
-     "{\"torchscript\": PATH}, is empty"},
+     "{\"exported\": PATH, ...}, is empty"},
     {R"({"program": 5})",
      "program must be a program's name, the path of a plugin or an object such as "
-     "{\"torchscript\": PATH}, is number"},
+     "{\"exported\": PATH, ...}, is number"},
     {R"({"program_args": [1]})", "program_args must be an object, is array"},
     {R"({"epocs": 5})", "unknown key \"epocs\", did you mean \"epochs\"?"},
     {R"({"checkpoint": {"evry_steps": 5}})",

@@ -1,0 +1,176 @@
+#include "common/exported/program.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/exported/columns.h"
+#include "common/exported/losses.h"
+#include "common/exported/metric_names.h"
+#include "common/exported/model.h"
+#include "common/train/replica.h"
+
+namespace muster::exported {
+namespace {
+
+// What the job says, with the file: shared by the replicas of a process.
+struct Spec {
+  Archive archive;
+  Loss loss;
+  std::vector<NamedMetricSpec> metrics;
+  int64_t output = 0;
+};
+
+class ExportedProgram : public Program {
+ public:
+  explicit ExportedProgram(std::shared_ptr<const Spec> spec) : spec_(std::move(spec)) {}
+
+  void build(Builder& builder) override {
+    auto model = Model::Make(spec_->archive, builder.device());
+    ThrowIfError(model.status());
+    model_ = *std::move(model);
+    ReadColumns(builder);
+    builder.model("model", model_->module());
+    optimizer_ = builder.optimizer("optimizer", {"model"}, {{"name", "adam"}}, 1e-3);
+    for (const NamedMetricSpec& metric : spec_->metrics) {
+      metrics_.push_back(builder.metric(metric.name, metric.metric));
+    }
+  }
+
+  void train_step(Step& step, const data::Batch& batch) override {
+    const Columns columns = Arrange(batch, Split::kTrain);
+    const int64_t examples = columns.target.size(0);
+    if (examples == 0) {
+      step.minimize(optimizer_, model_->Zero(spec_->output).expand({0}));
+      return;
+    }
+    if (!model_->shapes().batch().Holds(examples)) {
+      throw StatusError(RefuseBatch(model_->path(), model_->shapes(), examples));
+    }
+    CheckShapes(columns);
+    const at::Tensor output = model_->Forward(columns.inputs, Phase::kTrain, spec_->output);
+    step.minimize(optimizer_, spec_->loss(output, columns.target));
+    Count(step, output.detach(), columns.target);
+  }
+
+  void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
+    const Columns columns = Arrange(batch, evaluation.split());
+    const int64_t examples = columns.target.size(0);
+    if (examples == 0) return;
+    // A batch of another size than the file's is evaluated in pieces.
+    if (model_->shapes().batch().Holds(examples)) CheckShapes(columns);
+    const at::Tensor output = model_->Predict(columns.inputs, spec_->output);
+    evaluation.loss(spec_->loss(output, columns.target));
+    Count(evaluation, output, columns.target);
+  }
+
+ private:
+  struct Columns {
+    std::vector<at::Tensor> inputs;  // as forward() takes them
+    at::Tensor target;
+  };
+
+  // Which column is which, and whether they fit the file.
+  void ReadColumns(Builder& builder);
+
+  Columns Arrange(const data::Batch& batch, Split split) const {
+    const std::vector<int>& order = order_[static_cast<int>(split)];
+    Columns columns;
+    for (size_t i = 0; i + 1 < order.size(); ++i) columns.inputs.push_back(batch.at(order[i]));
+    columns.target = batch.at(order.back());
+    return columns;
+  }
+  void CheckShapes(const Columns& columns) const {
+    const absl::Status fits = model_->shapes().CheckBatch(columns.inputs);
+    if (!fits.ok()) throw StatusError(Annotate(fits, fmt::format("{}: ", model_->path())));
+  }
+
+  template <typename StepOrEvaluation>
+  void Count(StepOrEvaluation& to, const at::Tensor& output, const at::Tensor& target) const {
+    for (size_t m = 0; m < metrics_.size(); ++m) {
+      const MetricArguments arguments = ArgumentsFor(spec_->metrics[m], output, target);
+      to.update(metrics_[m], arguments.output, arguments.target);
+    }
+  }
+
+  const std::shared_ptr<const Spec> spec_;
+  std::unique_ptr<Model> model_;
+  OptimizerHandle optimizer_;
+  std::vector<MetricHandle> metrics_;
+  std::array<std::vector<int>, 3> order_;  // by split: columns of the inputs, then of the target
+};
+
+void ExportedProgram::ReadColumns(Builder& builder) {
+  const std::string& path = model_->path();
+  for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest}) {
+    const std::vector<data::Column> columns = builder.data_columns(split);
+    if (columns.empty()) continue;
+    auto order = ArrangeColumns(columns, model_->shapes());
+    if (!order.ok()) {
+      throw StatusError(Annotate(
+          order.status(), fmt::format("data.{} does not go with {}: ", SplitName(split), path)));
+    }
+    order_[static_cast<int>(split)] = *std::move(order);
+  }
+  if (order_[static_cast<int>(Split::kTrain)].empty()) {
+    throw StatusError(ConfigurationError(fmt::format(
+        "the job has no data, and {} brings none: name the files of its inputs and targets in "
+        "data.train",
+        path)));
+  }
+  if (const Range range = model_->shapes().batch(); range.least == range.most) {
+    // The job's files take this one's place; a short last batch would not fit the file.
+    builder.dataset(
+        Split::kTrain,
+        []() -> absl::StatusOr<data::DatasetPtr> { return ProgramError("the job has no data"); },
+        {.drop_remainder = true});
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const Spec>> ReadSpec(const Json& program) {
+  std::string path, model;
+  Json loss, metrics = Json::array();
+  int64_t output = 0;
+  JsonObject object(program, "program");
+  object.Read("exported", &path)
+      .Read("model", &model)
+      .Read("loss", &loss)
+      .Read("metrics", &metrics)
+      .Read("output", &output);
+  if (path.empty()) object.Fail("exported", "must be the path of a file of torch.export.save");
+  if (loss.is_null()) object.Fail("loss", "is missing: name one, such as \"cross_entropy\"");
+  if (!metrics.is_array()) object.Fail("metrics", "must be a list of names");
+  if (output < 0) object.Fail("output", fmt::format("must not be below 0, is {}", output));
+  MUSTER_RETURN_IF_ERROR(object.Finish());
+  auto spec = std::make_shared<Spec>();
+  spec->output = output;
+  MUSTER_ASSIGN_OR_RETURN(spec->loss, MakeLoss(loss, "program.loss"));
+  const std::string loss_name = loss.is_string() ? loss.get<std::string>() : loss.value("name", "");
+  for (size_t i = 0; i < metrics.size(); ++i) {
+    MUSTER_ASSIGN_OR_RETURN(NamedMetricSpec metric,
+                            MakeNamedMetric(metrics[i], fmt::format("program.metrics[{}]", i),
+                                            loss_name == "binary_cross_entropy"));
+    spec->metrics.push_back(std::move(metric));
+  }
+  MUSTER_ASSIGN_OR_RETURN(spec->archive, ReadArchive(path, model));
+  return std::shared_ptr<const Spec>(std::move(spec));
+}
+
+}  // namespace
+
+bool IsExported(const Json& program) { return program.is_object() && program.contains("exported"); }
+
+absl::StatusOr<ProgramFactory> MakeExportedProgram(const Json& program) {
+  MUSTER_ASSIGN_OR_RETURN(const std::shared_ptr<const Spec> spec, ReadSpec(program));
+  // On the CPU, to refuse here what each replica would refuse later.
+  MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
+                          Model::Make(spec->archive, c10::kCPU));
+  MUSTER_RETURN_IF_ERROR(model->CheckOutput(spec->output));
+  return ProgramFactory([spec] { return std::make_unique<ExportedProgram>(spec); });
+}
+
+}  // namespace muster::exported

@@ -1,0 +1,17 @@
+// The job's {"exported": "model.pt2", "loss": ..., "metrics": [...]}: a program without C++.
+#pragma once
+
+#include "muster/json.h"
+#include "muster/program.h"
+#include "muster/status.h"
+
+namespace muster::exported {
+
+// Whether the job's "program" is one of these.
+bool IsExported(const Json& program);
+
+// Reads the file, compiles its graph and checks the loss and the metrics, so that what cannot run
+// is refused before anything is started. Each replica's program has its own copy of the weights.
+absl::StatusOr<ProgramFactory> MakeExportedProgram(const Json& program);
+
+}  // namespace muster::exported
