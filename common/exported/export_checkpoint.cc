@@ -1,0 +1,84 @@
+#include "common/exported/export_checkpoint.h"
+
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "common/checkpoint/store.h"
+#include "common/exported/archive_writer.h"
+#include "common/exported/program.h"
+
+namespace muster::exported {
+namespace {
+
+at::ScalarType TypeOf(checkpoint::DType type) {
+  using checkpoint::DType;
+  switch (type) {
+    case DType::kBool:
+      return at::kBool;
+    case DType::kUInt8:
+      return at::kByte;
+    case DType::kInt8:
+      return at::kChar;
+    case DType::kInt16:
+      return at::kShort;
+    case DType::kInt32:
+      return at::kInt;
+    case DType::kInt64:
+      return at::kLong;
+    case DType::kFloat16:
+      return at::kHalf;
+    case DType::kBFloat16:
+      return at::kBFloat16;
+    case DType::kFloat32:
+      return at::kFloat;
+    case DType::kFloat64:
+      return at::kDouble;
+  }
+  return at::kFloat;
+}
+
+// They refer to the snapshot's memory.
+std::map<std::string, at::Tensor> WeightsOf(const checkpoint::Snapshot& snapshot) {
+  std::map<std::string, at::Tensor> weights;
+  for (const checkpoint::Tensor& tensor : snapshot.model.tensors) {
+    weights[tensor.name] =
+        at::from_blob(const_cast<char*>(tensor.data), tensor.shape, at::dtype(TypeOf(tensor.dtype)))
+            .clone();
+  }
+  return weights;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ExportCheckpoint(const std::string& checkpoint, Json program,
+                                             const std::string& output) {
+  checkpoint::FileSystem& files = checkpoint::PosixFileSystem();
+  std::vector<std::string> damaged;
+  MUSTER_ASSIGN_OR_RETURN(const std::optional<checkpoint::Snapshot> snapshot,
+                          checkpoint::ReadNewest(files, checkpoint, &damaged));
+  if (!snapshot) {
+    return ConfigurationError(fmt::format(
+        "{} holds no checkpoint: name a model_dir, its checkpoints folder, or one checkpoint",
+        checkpoint));
+  }
+  if (program.is_null() && snapshot->state.job.is_object()) {
+    program = snapshot->state.job.value("program", Json());
+  }
+  if (!IsExported(program)) {
+    return ConfigurationError(
+        fmt::format("the checkpoint's program is {}, and only one with \"exported\", a file of "
+                    "torch.export.save, can be written back as such",
+                    Dump(program)));
+  }
+  MUSTER_ASSIGN_OR_RETURN(
+      const Archive archive,
+      ReadArchive(program.at("exported").get<std::string>(), program.value("model", "")));
+  MUSTER_RETURN_IF_ERROR(WriteTrained(archive, WeightsOf(*snapshot), output));
+  return checkpoint::CheckpointName(snapshot->state.step);
+}
+
+}  // namespace muster::exported
