@@ -297,8 +297,7 @@ data::DatasetPtr Streamed(data::Reopen reopen) {
 SetUp StreamProgram(data::Reopen reopen = data::Reopen::kFromStart) {
   return [reopen](TestProgram& p) {
     LeastSquares(p, TheData().x, TheData().y);
-    const auto build = p.on_build;
-    p.on_build = [build, reopen](TestProgram& self, Builder& builder) {
+    p.on_build = [reopen](TestProgram& self, Builder& builder) {
       self.model->parameter("w", at::zeros({2}));
       self.model->parameter("b", at::zeros({}));
       builder.model("net", self.model);
@@ -322,8 +321,8 @@ TEST(StreamedTraining, IsTheTrainingOfADatasetAndGoesOnExactly) {
   EXPECT_EQ(streamed.recorder.start.steps_per_epoch, 0) << "not known";
   ExpectGoesOnAfterEveryStep(MakeJob(2), StreamProgram(), 6);
   Job job = MakeJob(4);
-  job.steps_per_epoch = 2;
-  job.global_batch_size = 3;  // the stream ends within the second epoch, after 4 batches
+  job.steps_per_epoch = 3;
+  job.global_batch_size = 3;  // the stream ends after 4 batches, within every second epoch
   ExpectGoesOnAfterEveryStep(job, StreamProgram(data::Reopen::kAtExample), 8);
 }
 

@@ -282,14 +282,15 @@ class Counting : public Communicator {
 
 // A program with tensors of several types, a large one and one that is not contiguous.
 std::unique_ptr<Replica> MakeReplica(double value) {
+  static const Job job = MakeJob();  // outlives the replica
   auto replica = Replica::Make(
-      *new Job(MakeJob()),  // outlives the replica
+      job,
       [value] {
         auto program = std::make_unique<TestProgram>();
         program->on_build = [value](TestProgram& self, Builder& builder) {
           self.model->parameter("large", at::full({1000}, value));
           self.model->parameter("turned",
-                                (at::arange(12).reshape({3, 4}) * value).t().to(at::kFloat));
+                                (at::arange(1200).reshape({30, 40}) * value).t().to(at::kFloat));
           self.model->buffer("small", at::full({3}, static_cast<int64_t>(value), at::kLong));
           self.model->buffer("none", at::zeros({0}));
           builder.model("net", self.model);
