@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "common/cluster/other_file.h"
 #include "common/cluster/protocol.h"
 
 namespace muster {
@@ -50,10 +51,7 @@ std::optional<Refusal> CheckNamesake(MonotonicTime now, const proto::Hello& hell
 
 // `key` as FirstDifference gives it.
 std::string DifferingJob(const std::string& task, const std::string& key) {
-  constexpr std::string_view kFiles = "digests.";
-  if (key.starts_with(kFiles))
-    return fmt::format("{} has another file for '{}' than the chief: give all tasks the same files",
-                       TaskText(task), key.substr(kFiles.size()));
+  if (key.starts_with(kDigestsPrefix)) return OtherFile(task, key);
   return fmt::format(
       "{} was started with another job than the chief: they differ in '{}'; give "
       "all tasks the same job file and --set arguments",

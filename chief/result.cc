@@ -11,6 +11,8 @@
 #include <cstring>
 #include <fstream>
 
+#include "muster/version.h"
+
 namespace muster {
 namespace {
 

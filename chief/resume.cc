@@ -8,6 +8,7 @@
 
 #include "common/base/logging.h"
 #include "common/data/job_data.h"
+#include "common/train/program_path.h"
 
 namespace muster {
 namespace {
@@ -27,9 +28,13 @@ std::string ValueOf(const Json& job, const std::string& key) {
   return value->dump();
 }
 
-// A job that says the same batch size in another way is the same job.
+// A job that says the same batch size in another way, or has its program's file in another folder,
+// is the same job.
 std::string DifferingKey(const Job& job, const TrainingState& state) {
   Json before = state.job, now = JobToJson(job);
+  for (Json* json : {&before, &now}) {
+    if (json->contains("program")) (*json)["program"] = PortableProgram(json->at("program"));
+  }
   if (job.global_batch_size && *job.global_batch_size == state.global_batch_size) {
     for (Json* json : {&before, &now}) {
       json->erase("global_batch_size");

@@ -7,12 +7,14 @@
 #include <thread>
 
 #include "common/base/logging.h"
+#include "common/cluster/other_file.h"
 #include "common/cluster/verdict.h"
 #include "common/rpc/host.h"
 #include "common/train/checkpoint_evaluator.h"
 #include "common/train/devices.h"
 #include "common/train/job.h"
 #include "common/train/job_files.h"
+#include "common/train/program_path.h"
 #include "common/train/task_process.h"
 #include "evaluator/follower.h"
 #include "evaluator/host_share.h"
@@ -59,6 +61,7 @@ absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
         "TF_CONFIG: task is {}, but a cluster has one evaluator: start evaluator 0 only",
         cluster_.task->Spoken()));
   MUSTER_ASSIGN_OR_RETURN(own_, LoadJob(arguments.job, arguments.overrides));
+  MUSTER_RETURN_IF_ERROR(AddProgramDigest(own_.program, &own_.digests));
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
   // As the chief resolves it, so that the two can be compared.
   if (const auto strategy = StrategyFor(own_, cluster_); strategy.ok()) own_.strategy = *strategy;
@@ -81,12 +84,16 @@ absl::Status EvaluatorTask::Prepare(const std::string& text) {
   if (faults_ != nullptr) faults_->At(Phase::kStarting, 0);
   MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "the chief's job"));
   MUSTER_ASSIGN_OR_RETURN(Job job, JobFromJson(json));
+  if (const std::string key = FirstDifferingFile(JobToJson(own_), json); !key.empty())
+    return ConfigurationError(OtherFile(cluster_.task->ToString(), key));
   if (const std::string key = FirstDifference(JobToJson(own_), json); !key.empty())
     LogInfo("the chief's job goes before this task's, which differs in {}", key);
   job.folder = own_.folder;
   MUSTER_RETURN_IF_ERROR(CheckFiles(&job));
   job.devices = own_.devices;
   job.tls = own_.tls;
+  if (!ProgramFile(job.program).empty() && !ProgramFile(own_.program).empty())
+    job.program = own_.program;  // the same file, wherever it lies here
   const bool shared = SharesHost(cluster_.cluster);
   if (shared && job.devices == "auto") job.devices = "cpu";  // GPUs are the members'
   MUSTER_ASSIGN_OR_RETURN(auto devices, ParseDevices(job.devices));

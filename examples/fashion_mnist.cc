@@ -11,8 +11,8 @@
 #include <mutex>
 #include <optional>
 
-#include "common/nn/models.h"
-#include "examples/programs.h"
+#include "builtin.h"
+#include "models.h"
 
 namespace muster {
 namespace {

@@ -12,8 +12,8 @@
 
 #include <stdexcept>
 
-#include "common/nn/models.h"
-#include "examples/programs.h"
+#include "builtin.h"
+#include "models.h"
 
 namespace muster {
 namespace {

@@ -17,9 +17,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "common/base/hash.h"
-#include "common/nn/models.h"
-#include "examples/programs.h"
+#include "builtin.h"
+#include "models.h"
 
 namespace muster {
 namespace {
@@ -47,14 +46,16 @@ Arguments Read(JsonObject& args) {
   return a;
 }
 
-// SplitMix64, as a generator.
+// SplitMix64 (Steele et al. 2014).
 class Random {
  public:
   explicit Random(uint64_t state) : state_(state) {}
   uint64_t Next() {
-    const uint64_t x = SplitMix64(state_);
-    state_ += kSplitMixStep;
-    return x;
+    state_ += 0x9e3779b97f4a7c15;
+    uint64_t x = state_;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return x ^ (x >> 31);
   }
   int64_t Below(int64_t bound) {
     return static_cast<int64_t>(Next() % static_cast<uint64_t>(bound));

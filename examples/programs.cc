@@ -7,6 +7,9 @@
 #include <vector>
 
 #include "common/exported/program.h"
+#include "common/train/plugin.h"
+#include "common/train/program_path.h"
+#include "examples/builtin.h"
 
 namespace muster {
 namespace {
@@ -21,19 +24,15 @@ constexpr BuiltIn kBuiltIn[] = {
     {"matrix_factorization", MakeMatrixFactorization},
 };
 
-bool EndsWith(const std::string& text, std::string_view ending) {
-  return text.size() >= ending.size() &&
-         text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
-}
-
 absl::Status Unknown(const std::string& name) {
   std::vector<std::string> names;
   for (const BuiltIn& program : kBuiltIn) names.emplace_back(program.name);
   const std::string nearest = Nearest(name, names);
   return ConfigurationError(
       nearest.empty()
-          ? fmt::format("program \"{}\" is unknown; built-in programs: {}", name,
-                        fmt::join(names, ", "))
+          ? fmt::format("program \"{}\" is unknown; built-in programs: {}; a program of your own "
+                        "is named by its path, as in \"./{}.so\"",
+                        name, fmt::join(names, ", "), name)
           : fmt::format("program \"{}\" is unknown, did you mean \"{}\"?", name, nearest));
 }
 
@@ -58,11 +57,7 @@ absl::StatusOr<ProgramFactory> FindProgram(const Json& program) {
   for (const BuiltIn& built_in : kBuiltIn) {
     if (name == built_in.name) return ProgramFactory(built_in.make);
   }
-  if (EndsWith(name, ".so")) {
-    return ConfigurationError(fmt::format(
-        "program \"{}\" is a plugin, and plugins are not supported yet: name a built-in program",
-        name));
-  }
+  if (!ProgramFile(program).empty()) return LoadPlugin(name);
   return Unknown(name);
 }
 

@@ -7,13 +7,8 @@
 
 namespace muster {
 
-// `program` is the job's "program": the name of a built-in one. Anything else is a
-// ConfigurationError that suggests the nearest name.
+// `program` is the job's "program": the name of a built-in one, or the path of a plugin. Anything
+// else is a ConfigurationError that suggests the nearest name.
 absl::StatusOr<ProgramFactory> FindProgram(const Json& program);
-
-// The built-in programs, each in its own file; to add one, list it in programs.cc.
-std::unique_ptr<Program> MakeFashionMnist();
-std::unique_ptr<Program> MakeLinear();
-std::unique_ptr<Program> MakeMatrixFactorization();
 
 }  // namespace muster

@@ -16,11 +16,13 @@
 #include "common/train/devices.h"
 #include "common/train/evaluation.h"
 #include "common/train/job_files.h"
+#include "common/train/program_path.h"
 #include "common/train/replica.h"
 #include "common/train/snapshot.h"
 #include "common/train/task_process.h"
 #include "common/train/trainer.h"
 #include "common/transport/data_listener.h"
+#include "muster/version.h"
 #include "worker/faulty_membership.h"
 #include "worker/formation.h"
 #include "worker/member_options.h"
@@ -112,6 +114,7 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
   for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, parts_.binary));
   MUSTER_ASSIGN_OR_RETURN(job_, LoadJob(arguments.job, arguments.overrides));
+  MUSTER_RETURN_IF_ERROR(AddProgramDigest(job_.program, &job_.digests));
   MUSTER_ASSIGN_OR_RETURN(job_.strategy, StrategyFor(job_, cluster_));
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
   if (faults_ != nullptr) faulty_member_ = std::make_unique<FaultyMember>(faults_.get());

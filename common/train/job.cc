@@ -10,6 +10,7 @@
 #include "common/data/job_data.h"
 #include "common/push_pull/options.h"
 #include "common/train/job_checks.h"
+#include "common/train/program_path.h"
 
 namespace muster {
 
@@ -269,6 +270,7 @@ absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::stri
   const std::string folder = std::filesystem::absolute(path).parent_path().string();
   job->folder = job->folder.empty() ? folder : PathFrom(folder, job->folder);
   job->digests = Json::object();
+  ResolveProgramFile(job->folder, &job->program);
   return job;
 }
 

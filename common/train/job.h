@@ -75,7 +75,7 @@ struct TlsOptions {
 };
 
 struct Job {
-  Json program;  // built-in name or an object; see train/program.h
+  Json program;  // built-in name, or what names a file (program_path.h), whose path is absolute
   Json program_args = Json::object();
   // Host-local: where relative paths of files to read are looked up (PathFrom in base/files.h).
   // LoadJob sets it to the job file's absolute folder where the file does not; empty: this
@@ -117,9 +117,11 @@ absl::StatusOr<Job> JobFromJson(const Json& json);
 // The whole job with every default spelt out; JobFromJson(JobToJson(j)) is j again.
 Json JobToJson(const Job& job);
 // The first key (dotted) in which two resolved jobs differ, host-local keys (folder, devices, tls
-// paths, collective.interface) left out; "" if none. "digests.<key>": the files of that name
-// differ.
+// paths, collective.interface) and the paths of program files left out; "" if none.
+// "digests.<key>": the files of that name differ.
 std::string FirstDifference(const Json& job, const Json& other);
+// The same among the files alone.
+std::string FirstDifferingFile(const Json& job, const Json& other);
 
 // The job's strategy, checked against the cluster; where it names none: parameter_server if the
 // cluster has ps, multi_worker_mirrored if it has several members, else mirrored (with one device

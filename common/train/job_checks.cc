@@ -10,6 +10,7 @@
 #include "common/data/job_data.h"
 #include "common/push_pull/options.h"
 #include "common/train/job.h"
+#include "common/train/program_path.h"
 
 namespace muster {
 namespace {
@@ -245,8 +246,22 @@ absl::Status ApplyOverride(const std::string& argument, OrderedJson* job) {
   return absl::OkStatus();
 }
 
+std::string FirstDifferingFile(const Json& job, const Json& other) {
+  constexpr char kDigests[] = "digests";
+  return Difference(job.value(kDigests, Json::object()), other.value(kDigests, Json::object()),
+                    kDigests);
+}
+
 std::string FirstDifference(const Json& job, const Json& other) {
-  return Difference(job, other, "");
+  Json mine = job, theirs = other;
+  // Their contents are compared instead, with the digests.
+  const auto file = [](const Json& one) { return ProgramFile(one.value("program", Json())); };
+  if (!file(mine).empty() && !file(theirs).empty()) {
+    for (Json* one : {&mine, &theirs}) {
+      (*one)["program"] = WithProgramFile(one->at("program"), "");
+    }
+  }
+  return Difference(mine, theirs, "");
 }
 
 }  // namespace muster

@@ -14,6 +14,7 @@
 #include "muster/data.h"
 #include "muster/loop.h"
 #include "muster/metrics.h"
+#include "muster/stamp.h"
 #include "muster/step.h"
 
 namespace muster {

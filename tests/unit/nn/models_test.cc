@@ -1,4 +1,4 @@
-#include "common/nn/models.h"
+#include "examples/models.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -18,7 +18,7 @@
 
 #include <cmath>
 
-#include "common/nn/initializers.h"
+#include "examples/initializers.h"
 
 namespace muster::nn {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/nn/initializers.h"
+#include "initializers.h"
 
 #include <ATen/ops/empty.h>
 

@@ -2,8 +2,8 @@
 #include <ATen/ops/tensor.h>
 #include <torch/nn/module.h>
 
-#include "common/nn/initializers.h"
-#include "common/nn/models.h"
+#include "initializers.h"
+#include "models.h"
 
 namespace muster::nn {
 namespace {

@@ -1,0 +1,21 @@
+// The sentence that refuses a task with another file than the chief's.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+
+#include "common/cluster/verdict.h"
+
+namespace muster {
+
+inline constexpr std::string_view kDigestsPrefix = "digests.";
+
+// `key`: "digests." and the job's key that names the file.
+inline std::string OtherFile(const std::string& task, std::string_view key) {
+  return fmt::format("{} has another file for '{}' than the chief: give all tasks the same files",
+                     TaskText(task), key.substr(kDigestsPrefix.size()));
+}
+
+}  // namespace muster

@@ -1,0 +1,14 @@
+// The programs of this folder, each in its own file; to add one, list it in programs.cc.
+#pragma once
+
+#include <muster/program.h>
+
+#include <memory>
+
+namespace muster {
+
+std::unique_ptr<Program> MakeFashionMnist();
+std::unique_ptr<Program> MakeLinear();
+std::unique_ptr<Program> MakeMatrixFactorization();
+
+}  // namespace muster

@@ -1,0 +1,43 @@
+// What makes a shared library a program that Muster's binaries load, in one of its source files, at
+// namespace scope:
+//
+//   MUSTER_PROGRAM(MyProgram)   // a muster::Program with a default constructor
+//
+// It leaves a stamp in the file, which is compared with the loading binary's before any code of the
+// file runs: a program that was built with other versions would read memory wrongly.
+#pragma once
+
+#include <torch/version.h>
+
+#include <string>  // tells which standard library this is
+
+#include "muster/version.h"
+
+#define MUSTER_TEXT_OF(value) #value
+#define MUSTER_TEXT(macro) MUSTER_TEXT_OF(macro)
+
+// gcc and clang agree on all that matters here, the Itanium C++ ABI; standard libraries do not.
+#if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI
+#define MUSTER_CXX_ABI "libstdc++ (C++11 ABI)"
+#elif defined(__GLIBCXX__)
+#define MUSTER_CXX_ABI "libstdc++ (old ABI)"
+#else
+#define MUSTER_CXX_ABI "libc++"
+#endif
+
+#define MUSTER_STAMP \
+  "Muster " MUSTER_VERSION ", program interface " MUSTER_TEXT(MUSTER_PROGRAM_INTERFACE) ", "      \
+  "LibTorch " TORCH_VERSION ", " MUSTER_CXX_ABI
+#define MUSTER_STAMP_SECTION ".muster.stamp"
+
+namespace muster {
+class Program;
+}
+
+#define MUSTER_PROGRAM(Class)                                                                     \
+  extern "C" {                                                                                    \
+  [[gnu::visibility("default")]] ::muster::Program* muster_make_program() { return new Class(); } \
+  [[gnu::visibility("default")]] extern const char muster_program_stamp[];                        \
+  [[gnu::used, gnu::section(MUSTER_STAMP_SECTION)]] const char muster_program_stamp[] =           \
+      MUSTER_STAMP;                                                                               \
+  }
