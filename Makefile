@@ -20,7 +20,7 @@ build: bootstrap $(BUILD)/build.ninja
 # A chief, a worker and an evaluator on this host, in a fresh folder. Builds the programs alone, not the tests.
 train: RUN := runs/fashion_mnist-$(shell date +%Y%m%d-%H%M%S)
 train: bootstrap $(BUILD)/build.ninja
-	@cmake --build $(BUILD) --parallel $(JOBS) --target muster muster-chief muster-worker muster-ps muster-evaluator
+	@cmake --build $(BUILD) --parallel $(JOBS) --target muster muster-chief muster-worker muster-ps muster-evaluator muster-tool
 	@$(BUILD)/bin/muster launch --workers 1 --evaluator --job examples/fashion_mnist.json --set model_dir=$(RUN)
 	@echo "curves of all runs in TensorBoard: make tensorboard, then open http://localhost:6006"
 

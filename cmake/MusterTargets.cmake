@@ -8,15 +8,18 @@ function(muster_library name)
   add_library(muster::${name} ALIAS muster_${name})
   target_link_libraries(muster_${name} PUBLIC muster_flags)
   _muster_link(muster_${name} ${ARG_DEPENDS})
+  set_target_properties(muster_${name} PROPERTIES MUSTER_DEPENDS "${ARG_DEPENDS}")
   set_property(GLOBAL APPEND PROPERTY MUSTER_LIBRARIES muster_${name})
 endfunction()
 
-# muster_binary(NAME SOURCES... DEPENDS...): a program in bin/ of the build folder, installed.
+# muster_binary(NAME SOURCES... DEPENDS...): a program in bin/ of the build folder, installed. It links libmuster_core.so and
+# libmuster.so, which it shares with the modules and plugins that it loads.
 function(muster_binary name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;DEPENDS")
   add_executable(${name} ${ARG_SOURCES} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE muster_flags)
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin ENABLE_EXPORTS ON)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin ENABLE_EXPORTS ON
+                                           MUSTER_LINKS_SHARED ${MUSTER_SHARED} INSTALL_RPATH "${MUSTER_BIN_RPATH}")
   _muster_link(${name} ${ARG_DEPENDS})
   if(MUSTER_TCMALLOC AND NOT MUSTER_SANITIZE)
     # glibc returns big blocks to the kernel at each step; tcmalloc keeps its pages. One option: CMake drops a repeated
@@ -44,11 +47,16 @@ function(muster_test name)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
 
+# A target with the property MUSTER_LINKS_SHARED links the shared library that a library of ours is in (the property
+# MUSTER_SHARED_LIBRARY, set in MusterPackage.cmake) in its place, also where another library brings it; others link ours.
 function(_muster_link target)
   foreach(dependency ${ARGN})
     if(dependency MATCHES "^[a-z_]+$" AND NOT dependency STREQUAL CMAKE_DL_LIBS AND NOT TARGET ${dependency})
       # A library of ours, perhaps of a folder that comes later.
-      target_link_libraries(${target} PUBLIC muster_${dependency})
+      set(static muster_${dependency})
+      set(shared $<TARGET_PROPERTY:${static},MUSTER_SHARED_LIBRARY>)
+      target_link_libraries(${target} PUBLIC
+        $<IF:$<AND:$<BOOL:$<TARGET_PROPERTY:MUSTER_LINKS_SHARED>>,$<BOOL:${shared}>>,${shared},${static}>)
     else()
       target_link_libraries(${target} PUBLIC ${dependency})
     endif()

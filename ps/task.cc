@@ -10,6 +10,7 @@
 #include "common/rpc/server.h"
 #include "common/train/data_port.h"
 #include "common/train/task_process.h"
+#include "muster/version.h"
 
 namespace muster {
 namespace {

@@ -10,6 +10,7 @@
 #include "common/base/logging.h"
 #include "common/base/restarts.h"
 #include "common/base/termination_message.h"
+#include "muster/version.h"
 
 namespace muster {
 namespace {

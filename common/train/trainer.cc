@@ -99,6 +99,8 @@ absl::Status Trainer::MakeDatasets() {
                                         /*may_be_unsized=*/split == Split::kTrain));
     if (split == Split::kTrain && datasets_[split]->size() == 0)
       return ConfigurationError("the train dataset is empty");
+    if (split != Split::kTrain && options_.evaluated_examples)
+      datasets_[split] = data::Take(datasets_[split], *options_.evaluated_examples);
   }
   MUSTER_ASSIGN_OR_RETURN(named_datasets_, MakeNamedDatasets(*replicas_[0]));
   return absl::OkStatus();

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/train/checkpointing.h"
@@ -24,6 +25,8 @@ struct TrainerOptions {
   std::vector<Observer*>
       observers;  // told by rank 0's first replica only; must outlive the trainer
   CheckpointSink* checkpoints = nullptr;  // likewise; null: nothing is saved
+  // How many examples of validation and test are used at the most; `muster check` needs a few.
+  std::optional<int64_t> evaluated_examples;
 };
 
 class Trainer {
@@ -33,6 +36,8 @@ class Trainer {
   ~Trainer();
 
   int num_replicas() const { return static_cast<int>(replicas_.size()); }
+  const Replica& replica() const { return *replicas_.at(0); }
+  const std::map<Split, data::DatasetPtr>& datasets() const { return datasets_; }
   // Before Run, where training goes on from a checkpoint: in the chief's process, whose state then
   // is the newest and given to all. A ConfigurationError says what does not fit the program.
   absl::Status Restore(const checkpoint::Snapshot& snapshot);
