@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "common/rpc/channel.h"
 #include "common/train/job.h"
 #include "deploy/launcher/launcher.h"
+#include "deploy/own_folder.h"
 #include "proto/coordinator.grpc.pb.h"
 
 namespace muster {
@@ -35,17 +35,6 @@ absl::Status CheckFaults(const std::vector<std::string>& texts, const ClusterSiz
   for (const PlannedTask& task : PlanCluster(size, std::vector<int>(size.processes(), 1)))
     tasks.push_back(task.Id());
   return FaultsOf("", std::move(faults), tasks).status();
-}
-
-// The other binaries lie beside this one.
-absl::StatusOr<std::string> OwnFolder() {
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) {
-    return ConfigurationError(
-        fmt::format("cannot tell where this binary is ({}): give --bin-dir", error.message()));
-  }
-  return self.parent_path().string();
 }
 
 std::vector<std::string> RestartPolicies() {
@@ -141,6 +130,7 @@ class LaunchCommand : public Command {
     request.options.elastic = job.elastic.min_workers.has_value();
     request.options.end_grace = FromSeconds(end_grace_);
     request.options.verdict_timeout = FromSeconds(verdict_timeout_);
+    FindTorchByEnvironment();
     return RunLaunch(request);
   }
 

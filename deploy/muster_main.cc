@@ -15,18 +15,24 @@
 #include "deploy/command.h"
 #include "deploy/explain_command.h"
 #include "deploy/launch_command.h"
+#include "deploy/new_command.h"
 #include "deploy/preflight_command.h"
+#include "deploy/tool_command.h"
 #include "muster/json.h"
+#include "muster/version.h"
 
 namespace muster {
 namespace {
 
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
+  commands.push_back(MakeToolCommand(
+      "check", "Run one batch of each split of a job on the CPU, before a cluster is started"));
   commands.push_back(MakeCheckpointCommand());
   commands.push_back(MakeClusterCommand());
   commands.push_back(MakeExplainCommand());
   commands.push_back(MakeLaunchCommand());
+  commands.push_back(MakeNewCommand());
   commands.push_back(MakePreflightCommand());
   return commands;
 }

@@ -15,6 +15,7 @@
 #include "common/transport/address.h"
 #include "deploy/preflight/checks.h"
 #include "deploy/preflight/neighbours.h"
+#include "muster/version.h"
 
 namespace muster {
 namespace {

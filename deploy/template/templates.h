@@ -1,0 +1,14 @@
+// The files that `muster new` writes, with {{NAME}}, {{CLASS}} and {{ROOT}} to be replaced. The
+// build makes the definition from the files of this folder.
+#pragma once
+
+namespace muster {
+
+struct TemplateFile {
+  const char* name;
+  const char* text;
+};
+extern const TemplateFile kTemplateFiles[];
+extern const int kNumTemplateFiles;
+
+}  // namespace muster

@@ -1,0 +1,51 @@
+// muster-tool: the commands of `muster` that need LibTorch; `muster` starts it and hands on its
+// arguments. A new one is one line in Commands(), and one in deploy/muster_main.cc.
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/base/logging.h"
+#include "common/train/task_process.h"
+#include "deploy/command.h"
+#include "deploy/tool/check.h"
+#include "examples/programs.h"
+#include "muster/version.h"
+
+namespace muster {
+namespace {
+
+std::vector<std::unique_ptr<Command>> Commands() {
+  std::vector<std::unique_ptr<Command>> commands;
+  commands.push_back(MakeCheckCommand(FindProgram));
+  return commands;
+}
+
+int Main(int argc, char** argv) {
+  InitLogging("");
+  spdlog::default_logger()->set_level(spdlog::level::warn);
+  CLI::App app("Muster's commands that need LibTorch; start them as `muster COMMAND`", "muster");
+  app.set_version_flag("--version", MUSTER_VERSION);
+  app.require_subcommand(1);
+  const std::vector<std::unique_ptr<Command>> commands = Commands();
+  std::vector<std::pair<CLI::App*, Command*>> registered;
+  for (const auto& command : commands)
+    registered.emplace_back(command->Register(app), command.get());
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kConfiguration);
+  }
+  for (const auto& [subcommand, command] : registered) {
+    // Plugins' and LibTorch's static destructors may wait for threads that are still at work.
+    if (subcommand->parsed()) LeaveProcess(ExitCodeFromInt(command->Run()));
+  }
+  return static_cast<int>(ExitCode::kConfiguration);
+}
+
+}  // namespace
+}  // namespace muster
+
+int main(int argc, char** argv) { return muster::Main(argc, argv); }

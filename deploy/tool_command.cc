@@ -1,0 +1,55 @@
+#include "deploy/tool_command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "deploy/own_folder.h"
+
+namespace muster {
+namespace {
+
+class ToolCommand : public Command {
+ public:
+  ToolCommand(const std::string& name, const std::string& about) : name_(name), about_(about) {}
+
+  CLI::App* Register(CLI::App& muster) override {
+    app_ = muster.add_subcommand(name_, about_);
+    app_->set_help_flag();  // --help too is the other binary's
+    app_->prefix_command();
+    return app_;
+  }
+
+  int Run() override {
+    const absl::StatusOr<std::string> folder = OwnFolder();
+    if (!folder.ok()) return ReportError(name_.c_str(), folder.status());
+    const std::string tool = *folder + "/muster-tool";
+    std::vector<std::string> arguments = app_->remaining();
+    arguments.insert(arguments.begin(), {tool, name_});
+    std::vector<char*> pointers;
+    for (std::string& argument : arguments) pointers.push_back(argument.data());
+    pointers.push_back(nullptr);
+    FindTorchByEnvironment();
+    execv(tool.c_str(), pointers.data());
+    return ReportError(name_.c_str(),
+                       ConfigurationError(fmt::format("cannot start {}: {}; install or build it "
+                                                      "beside this binary",
+                                                      tool, std::strerror(errno))));
+  }
+
+ private:
+  const std::string name_, about_;
+  CLI::App* app_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeToolCommand(const std::string& name, const std::string& about) {
+  return std::make_unique<ToolCommand>(name, about);
+}
+
+}  // namespace muster
