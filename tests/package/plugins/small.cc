@@ -1,0 +1,56 @@
+// A program that says when its code runs: it makes the file that MUSTER_TEST_LOADED names. With
+// MUSTER_TEST_THROW its constructor throws that.
+#include <ATen/ops/square.h>
+#include <ATen/ops/zeros.h>
+#include <muster/program.h>
+#include <torch/nn/module.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <stdexcept>
+
+namespace {
+
+[[maybe_unused]] const bool loaded = [] {
+  if (const char* path = std::getenv("MUSTER_TEST_LOADED")) std::ofstream(path) << "loaded\n";
+  return true;
+}();
+
+struct Scale : torch::nn::Module {
+  Scale() : weight(register_parameter("weight", at::zeros({1}))) {}
+  at::Tensor weight;
+};
+
+class Small : public muster::Program {
+ public:
+  Small() {
+    if (const char* what = std::getenv("MUSTER_TEST_THROW")) throw std::runtime_error(what);
+  }
+  void build(muster::Builder& builder) override {
+    scale_ = std::make_shared<Scale>();
+    builder.model("scale", scale_);
+    sgd_ = builder.optimizer("sgd", {"scale"}, "sgd", 0.1);
+    for (const auto split : {muster::Split::kTrain, muster::Split::kValidation}) {
+      builder.dataset(split, [] {
+        return muster::data::FromTensors({at::zeros({40, 1}) + 1, at::zeros({40}) + 2});
+      });
+    }
+  }
+  void train_step(muster::Step& step, const muster::data::Batch& batch) override {
+    step.minimize(sgd_, Loss(batch));
+  }
+  void eval_step(muster::Evaluation& evaluation, const muster::data::Batch& batch) override {
+    evaluation.loss(Loss(batch));
+  }
+
+ private:
+  at::Tensor Loss(const muster::data::Batch& batch) {
+    return at::square(batch[0].select(1, 0) * scale_->weight - batch[1]);
+  }
+  std::shared_ptr<Scale> scale_;
+  muster::OptimizerHandle sgd_;
+};
+
+}  // namespace
+
+MUSTER_PROGRAM(Small)
