@@ -31,6 +31,8 @@ std::vector<std::unique_ptr<Command>> Commands() {
   commands.push_back(MakeCheckpointCommand());
   commands.push_back(MakeClusterCommand());
   commands.push_back(MakeExplainCommand());
+  commands.push_back(MakeToolCommand(
+      "export", "Write a trained program that Python exported back, for torch.export.load"));
   commands.push_back(MakeLaunchCommand());
   commands.push_back(MakeNewCommand());
   commands.push_back(MakePreflightCommand());

@@ -11,6 +11,7 @@
 #include "common/train/task_process.h"
 #include "deploy/command.h"
 #include "deploy/tool/check.h"
+#include "deploy/tool/export.h"
 #include "examples/programs.h"
 #include "muster/version.h"
 
@@ -20,6 +21,7 @@ namespace {
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
   commands.push_back(MakeCheckCommand(FindProgram));
+  commands.push_back(MakeExportCommand());
   return commands;
 }
 
