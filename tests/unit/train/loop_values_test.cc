@@ -79,8 +79,8 @@ TEST(LoopValues, ReduceGivesTensorFlowsDocumentedValues) {
   }
 }
 
-class OverReplicas : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Replicas, OverReplicas, ::testing::Values(1, 2, 4));
+class ValuesOverReplicas : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Replicas, ValuesOverReplicas, ::testing::Values(1, 2, 4));
 
 // 0, 1, ..., 9 in slices that are uneven, and empty where there are more replicas than examples.
 at::Tensor SliceOf(const at::Tensor& all, const Loop& loop) {
@@ -88,7 +88,7 @@ at::Tensor SliceOf(const at::Tensor& all, const Loop& loop) {
   return all.slice(0, slice.begin, slice.end);
 }
 
-TEST_P(OverReplicas, AnAxisReducesOverAllElementsHoweverTheyAreSpread) {
+TEST_P(ValuesOverReplicas, AnAxisReducesOverAllElementsHoweverTheyAreSpread) {
   const at::Tensor all = at::arange(10, at::kFloat).reshape({5, 2});
   const at::Tensor few = at::arange(3, at::kInt) - 1;
   const auto got = OnReplicas(GetParam(), [&](TestProgram&, Loop& loop) -> std::vector<Nested> {
@@ -118,7 +118,7 @@ TEST_P(OverReplicas, AnAxisReducesOverAllElementsHoweverTheyAreSpread) {
   }
 }
 
-TEST_P(OverReplicas, TypesAndShapesStayAndScalarsGatherToAVector) {
+TEST_P(ValuesOverReplicas, TypesAndShapesStayAndScalarsGatherToAVector) {
   const auto got = OnReplicas(GetParam(), [&](TestProgram&, Loop& loop) -> std::vector<Nested> {
     const int r = loop.replica();
     const PerReplica value = loop.values_from_function([](const ReplicaContext& context) -> Nested {
@@ -214,7 +214,7 @@ TEST(LoopValues, WhatDiffersBetweenReplicasIsOneSentence) {
   }
 }
 
-TEST_P(OverReplicas, AStepTellsWhatItDid) {
+TEST_P(ValuesOverReplicas, AStepTellsWhatItDid) {
   const auto got =
       OnReplicas(GetParam(), [&](TestProgram& self, Loop& loop) -> std::vector<Nested> {
         data::Batch batch;
