@@ -309,7 +309,7 @@ TEST(BroadcastState, TravelsInPiecesAndIsWholeOrNotThere) {
     auto communicators = MakeThreadCommunicators(2, std::chrono::seconds(20));
     Counting first(std::move(communicators[0])), second(std::move(communicators[1]));
     second.fails_after = fails_after;
-    const auto owner = MakeReplica(7), behind = MakeReplica(2);
+    const auto owner = MakeReplica(7), behind = MakeReplica(2), untouched = MakeReplica(2);
     LoopState newest = InitialLoopState(MakeJob(), *owner);
     newest.steps = 12;
     newest.extras.datasets["more"] = {1, 3, true};
@@ -327,7 +327,7 @@ TEST(BroadcastState, TravelsInPiecesAndIsWholeOrNotThere) {
     EXPECT_EQ(received.ok(), fails_after < 0) << received;
     EXPECT_EQ(old.steps, fails_after < 0 ? 12 : 11);
     EXPECT_EQ(old.extras == newest.extras, fails_after < 0);
-    const auto want = (fails_after < 0 ? owner : MakeReplica(2))->replicated_state();
+    const auto want = (fails_after < 0 ? *owner : *untouched).replicated_state();
     const auto got = behind->replicated_state();
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(at::equal(got[i], want[i])) << i;
