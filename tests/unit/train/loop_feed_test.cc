@@ -227,7 +227,9 @@ void WithMoreData(TestProgram& p) {
     data::Batch batch, extra, whole;
     while (loop.next(&batch)) {
       EXPECT_TRUE(loop.next(more, &extra)) << "it repeats";
-      if (!loop.next(all, &whole)) EXPECT_TRUE(loop.next(all, &whole)) << "the next pass";
+      if (!loop.next(all, &whole)) {
+        EXPECT_TRUE(loop.next(all, &whole)) << "the next pass";
+      }
       EXPECT_LE(whole[0].size(0), 2);
       loop.step([&](Step& step, const data::Batch& part) {
         // Every replica has all of `whole`; each adds its share of it to its examples'.
@@ -482,7 +484,9 @@ TEST_P(OverReplicas, ReportedValuesHaveMeansOverEpochAndPass) {
     EXPECT_NEAR(run.recorder.Find("validation", epoch)->metrics.at(name), first, 1e-6);
     const EpochReport* test = run.recorder.Find("test", epoch);
     ASSERT_EQ(test != nullptr, epoch == 1 || epoch == 3 || epoch == 4) << "every 2, and the end";
-    if (test != nullptr) EXPECT_NEAR(test->metrics.at(name), all, 1e-6);
+    if (test != nullptr) {
+      EXPECT_NEAR(test->metrics.at(name), all, 1e-6);
+    }
   }
 }
 
