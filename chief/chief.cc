@@ -370,17 +370,20 @@ void Chief::OnStart(const StartReport& report) {
   ++generations_;
   std::vector<std::string> splits, models;
   for (const auto& [name, size] : report.split_sizes)
-    splits.push_back(fmt::format("{} {}", name, FormatGrouped(size)));
+    splits.push_back(fmt::format("{} {}", name, size < 0 ? "unknown" : FormatGrouped(size)));
   for (const auto& [name, count] : report.parameter_counts)
     models.push_back(fmt::format("{} {}", name, FormatGrouped(count)));
   LogInfo("examples: {}; parameters: {}", fmt::join(splits, ", "), fmt::join(models, ", "));
   for (const std::string& line : report.groups) LogInfo("{}", line);
   const bool apart = director_ != nullptr && report.world_size > 1 &&
                      ParseParameterServer(options_.job.parameter_server)->max_staleness != 0;
-  LogInfo("global batch {} on {} replica{} in {} process{}, {} steps an epoch{}",
-          report.global_batch_size, report.num_replicas, report.num_replicas == 1 ? "" : "s",
-          report.world_size, report.world_size == 1 ? "" : "es",
-          FormatGrouped(report.steps_per_epoch), apart ? ", each of one process's part" : "");
+  const std::string steps =
+      report.steps_per_epoch > 0
+          ? fmt::format(", {} steps an epoch", FormatGrouped(report.steps_per_epoch))
+          : "";
+  LogInfo("global batch {} on {} replica{} in {} process{}{}{}", report.global_batch_size,
+          report.num_replicas, report.num_replicas == 1 ? "" : "s", report.world_size,
+          report.world_size == 1 ? "" : "es", steps, apart ? ", each of one process's part" : "");
 }
 
 // A planned fault of a chief that computes no steps itself comes with those of others.

@@ -47,9 +47,9 @@ class Publisher final : public Observer {
   void OnStart(const StartReport& report) override;
   void OnStep(const StepReport& report) override;
   void OnEpoch(const EpochReport& report) override;
+  void OnFinish(int64_t step) override;
   // Flushes all summaries: they survive this process. They are not synced to the disk, which would
   // hold training up; the crash of the host may take points that a checkpoint does not.
-  void OnFinish(int64_t step) override;
   void OnSave(int64_t step) override;
   void OnImages(const std::string& split, const ImageReport& report) override;
   void OnHistogram(const std::string& split, const HistogramReport& report) override;

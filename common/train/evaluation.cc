@@ -199,6 +199,9 @@ std::map<std::string, checkpoint::ReportedSum> ReduceReported(const EvaluationIm
 absl::StatusOr<bool> RunBatches(const Job& job, Replica* replica, Communicator* communicator,
                                 const PassOptions& options, EvaluationImpl* evaluation) {
   const int64_t size = options.dataset->size();
+  if (size < 0)
+    return ConfigurationError(fmt::format("the {} dataset is a stream: a pass needs a known size",
+                                          SplitName(options.split)));
   if (size == 0) return false;
   data::Sampler sampler(size, options.batch_size, /*drop_remainder=*/false);
   data::PipelineOptions pipeline_options;

@@ -8,7 +8,6 @@
 namespace muster {
 
 void DigestFiles(Job* job) {
-  job->digests = Json::object();
   const auto data = data::ParseJobData(job->data);
   if (!data.ok()) return;                                    // a job that was checked has none such
   std::map<std::string, absl::StatusOr<std::string>> found;  // several splits may share a file

@@ -5,7 +5,7 @@
 
 namespace muster {
 
-// Fills job->digests. A file that cannot be read has none: whoever reads it says so.
+// Adds to job->digests. A file that cannot be read has none: whoever reads it says so.
 void DigestFiles(Job* job);
 
 }  // namespace muster

@@ -138,6 +138,10 @@ class CheckCommand : public Command {
     const int64_t batch = job.global_batch_size.value_or(job.per_replica_batch_size.value_or(1));
     for (const auto& [split, dataset] : trainer.datasets()) {
       const int64_t size = dataset->size();
+      if (size < 0) {
+        fmt::print("{} data: a stream, whose size is not known\n", SplitName(split));
+        continue;
+      }
       std::vector<int64_t> first(std::min(batch, size));
       std::iota(first.begin(), first.end(), 0);
       MUSTER_ASSIGN_OR_RETURN(const data::Batch tensors,

@@ -42,20 +42,21 @@ TEST(Trainer, ABatchSizeIsNeeded) {
             "the job names no batch size: set \"global_batch_size\" or \"per_replica_batch_size\"");
 }
 
-TEST(Trainer, AnUnsizedDatasetIsRefused) {
+TEST(Trainer, AnUnsizedDatasetIsRefusedButForTraining) {
   const auto set_up = [](TestProgram& p) {
     Small(p);
     p.on_build = [](TestProgram& self, Builder& builder) {
       self.model->parameter("w", at::zeros({2}));
       builder.model("net", self.model);
-      builder.dataset(Split::kTrain, [] {
+      builder.dataset(Split::kTrain, [] { return data::FromTensors({at::ones({4, 2})}); });
+      builder.dataset(Split::kValidation, [] {
         return data::FromFunction(data::Dataset::kUnknownSize, [](int64_t, const data::Context&) {
           return absl::StatusOr<data::Example>();
         });
       });
     };
   };
-  EXPECT_THAT(Refusal(MakeJob(), set_up, ExitCode::kConfiguration), HasSubstr("train"));
+  EXPECT_THAT(Refusal(MakeJob(), set_up, ExitCode::kConfiguration), HasSubstr("validation"));
 }
 
 TEST(Trainer, UnknownProgramArgumentsSuggestTheNearest) {
