@@ -1,6 +1,7 @@
 """The job's `data`: files take the place of a program's datasets, and all members must have the same."""
 import json
 import subprocess
+import signal
 import unittest
 
 import numpy
@@ -103,13 +104,14 @@ class Data(ClusterTest):
                     self.assertIn(sentence, process.output())
 
     def test_an_evaluator_with_another_file_is_refused_by_its_key(self):
-        here, there = self.hosts_that_differ(epochs=5)
+        here, there = self.hosts_that_differ(epochs=10**6, max_steps=None)  # until it is stopped
         cluster = {**self.cluster(1), "evaluator": self.cluster(1)["worker"]}
         model_dir = self.dir / "model"
-        evaluator = self.start(cluster, "evaluator:0", there)
         members = [self.start(cluster, task, here, [f"model_dir={model_dir}"]) for task in ("chief:0", "worker:0")]
-        self.finish([evaluator], 60, CONFIGURATION)
-        self.finish(members, 60)
+        evaluator = self.start(cluster, "evaluator:0", there)
+        self.finish([evaluator], 60, 138)  # an evaluator's own failure never fails a job
+        members[0].signal(signal.SIGTERM)
+        self.finish(members, 60, 143)
         self.assertIn("has another file for 'data.train.x' than the chief", evaluator.output())
 
     def test_the_same_files_in_other_folders_train(self):

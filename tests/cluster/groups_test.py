@@ -83,7 +83,9 @@ class GroupsTest(ClusterTest):
                 self.assertEqual(json.loads((model_dir / "job.json").read_text())["optimizer"], ADAMW)
 
     def test_one_worker_of_servers_is_one_process_with_statistics_and_counters_also_after_a_stop(self):
-        for optimizer in ADAMW, {"name": "ftrl", "l1": 1e-3}:
+        # A bias in front of batch normalisation has a gradient of rounding errors alone, which Adam would make steps of.
+        still = {"parameters": "base.bias", "learning_rate_scale": 0, "weight_decay": 0}
+        for optimizer in {**ADAMW, "groups": [still, *ADAMW["groups"]]}, {"name": "ftrl", "l1": 1e-3}:
             with self.subTest(optimizer=optimizer["name"]):
                 keys = {"program_args": {"norm": True}, "optimizer": optimizer}
                 alone, served = self.dir / f"alone-{optimizer['name']}", self.dir / f"served-{optimizer['name']}"
