@@ -32,9 +32,9 @@ def check(entry):
     for argument in arguments[start + 1:]:
         if skip:
             skip = False
-        elif argument in ("-o", "-MF", "-MT"):
+        elif argument in ("-o", "-MF", "-MT", "-include"):  # a header precompiled by gcc is of no use to clang
             skip = True
-        elif argument not in ("-c", "-MD", "-Werror", "-Wall", "-Wextra") and not argument.startswith("-fuse-ld"):
+        elif argument not in ("-c", "-MD", "-Werror", "-Wall", "-Wextra", "-Winvalid-pch", "-fpch-preprocess") and not argument.startswith("-fuse-ld"):
             kept.append(argument)
     command = ["clang++", "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror=thread-safety", *kept]
     done = subprocess.run(command, cwd=entry["directory"], capture_output=True, text=True)
