@@ -144,7 +144,7 @@ class Base(unittest.TestCase):
         return name, "job.json"
 
     def test_failures(self):
-        text = (SOURCE / "common" / "base" / "status.h").read_text()
+        text = (SOURCE / "include" / "muster" / "status.h").read_text()
         own = [int(code) for code in re.findall(r"  k\w+ = (\d+),", text)]
         self.assertEqual(own, [0, 1, 2, 3, 138, 143])
         for pod in self.pods:
