@@ -95,7 +95,8 @@ void Shared::Run() {
 
 void Shared::SaveLocked(Task task) {
   const int64_t step = task.snapshot->state.step;
-  const size_t bytes = task.snapshot->model.bytes() + task.snapshot->optimizer.bytes();
+  const size_t bytes = task.snapshot->model.bytes() + task.snapshot->optimizer.bytes() +
+                       task.snapshot->replica_buffers.bytes();
   mu.Unlock();
   const MonotonicTime start = Clock::now();
   const absl::StatusOr<std::string> path = store->Write(*task.snapshot);

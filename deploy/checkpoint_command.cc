@@ -120,6 +120,8 @@ OrderedJson ToJson(const Findings& findings) {
       json["state"] = checkpoint::ToJson(one.contents->state);
       json["model"] = TensorsJson(one.contents->model);
       json["optimizer"] = TensorsJson(one.contents->optimizer);
+      if (!one.contents->replica_buffers.empty())
+        json["replica_buffers"] = TensorsJson(one.contents->replica_buffers);
     }
     list.push_back(std::move(json));
   }
@@ -190,6 +192,8 @@ void PrintContents(const Inspected& one, bool verified) {
   for (const auto& [name, version] : state.versions) fmt::print("{} {}\n", name, version);
   PrintTensors("model.safetensors", one.contents->model);
   PrintTensors("optimizer.safetensors", one.contents->optimizer);
+  if (!one.contents->replica_buffers.empty())
+    PrintTensors("replica_buffers.safetensors", one.contents->replica_buffers);
 }
 
 class CheckpointCommand : public Command {

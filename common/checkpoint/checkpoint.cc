@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "common/checkpoint/fields.h"
@@ -22,6 +23,18 @@ const Json& At(const Json& object, const std::string& key) {
   static const Json* const null = new Json;
   const auto it = object.is_object() ? object.find(key) : object.end();
   return it == object.end() ? *null : *it;
+}
+
+// Of a key that need not be there: its names, taken out.
+absl::StatusOr<std::optional<std::vector<std::string>>> TakeNames(const char* key, Json* object) {
+  using Names = std::vector<std::string>;
+  if (!object->is_object() || !object->contains(key)) return std::optional<Names>();
+  const Json names = (*object)[key];
+  object->erase(key);
+  if (!names.is_array() ||
+      !std::all_of(names.begin(), names.end(), [](const Json& name) { return name.is_string(); }))
+    return DataError(fmt::format("its field \"{}\" must be a list of names", key));
+  return std::optional<Names>(names.get<Names>());
 }
 
 // An absent key is the same as null.
@@ -56,6 +69,8 @@ Json ToJson(const TrainingState& state) {
                {"job", state.job},
                {"versions", state.versions}};
   AddExtras(state.extras, &json);
+  if (state.frozen) json["frozen"] = *state.frozen;
+  if (!state.averaged.empty()) json["averaged"] = state.averaged;
   return json;
 }
 
@@ -69,6 +84,9 @@ absl::StatusOr<TrainingState> TrainingStateFromJson(const Json& json) {
   TrainingState state;
   int64_t version = 0;
   Json fixed = json;
+  MUSTER_ASSIGN_OR_RETURN(state.frozen, TakeNames("frozen", &fixed));
+  MUSTER_ASSIGN_OR_RETURN(const auto averaged, TakeNames("averaged", &fixed));
+  state.averaged = averaged.value_or(std::vector<std::string>());
   MUSTER_ASSIGN_OR_RETURN(state.extras, TakeExtras(&fixed));
   MUSTER_RETURN_IF_ERROR(Fields(fixed)
                              .Read("format_version", &version)

@@ -3,6 +3,9 @@
 //   step-00000500/  model.safetensors      parameters and buffers, "<model>.<name>", or "<name>"
 //                                          where the program has one model
 //                   optimizer.safetensors  slots, "<optimizer>.<parameter>.<slot>"
+//                   replica_buffers.safetensors  only where the program has buffers that each
+//                                          replica has of its own: as in the model, those of all
+//                                          replicas stacked
 //                   state.json             TrainingState
 //                   manifest.json          sizes and checksums of the others; written last
 //
@@ -11,6 +14,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +40,11 @@ struct TrainingState {
   bool validation_due = false, test_due = false;
   int64_t global_batch_size = 0;  // fixed at the first start
   Extras extras;
+  // The optimizers' parameters that require no gradient, "<model>.<parameter>"; absent where they
+  // are those that build() froze.
+  std::optional<std::vector<std::string>> frozen;
+  // The buffers that steps have changed, so that replicas average them, "<model>.<buffer>".
+  std::vector<std::string> averaged;
 
   std::string run_id;
   Json job;                                     // resolved
@@ -50,6 +59,7 @@ absl::StatusOr<TrainingState> TrainingStateFromJson(const Json& json);
 struct Snapshot {
   TrainingState state;
   TensorSet model, optimizer;
+  TensorSet replica_buffers;  // may have no tensors: then there is no such file
 };
 
 // "step-00000500", and back; -1 where the name is none of a checkpoint.

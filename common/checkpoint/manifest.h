@@ -12,6 +12,8 @@ namespace muster::checkpoint {
 
 inline constexpr char kModelFile[] = "model.safetensors";
 inline constexpr char kOptimizerFile[] = "optimizer.safetensors";
+// Only in checkpoints of programs that have such buffers.
+inline constexpr char kReplicaBuffersFile[] = "replica_buffers.safetensors";
 inline constexpr char kStateFile[] = "state.json";
 inline constexpr char kManifestFile[] = "manifest.json";
 

@@ -104,6 +104,10 @@ absl::StatusOr<Snapshot> ReadWhole(FileSystem& files, const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(snapshot.state, ReadState(files, path, manifest));
   MUSTER_ASSIGN_OR_RETURN(snapshot.model, ReadTensors(files, path, kModelFile, manifest));
   MUSTER_ASSIGN_OR_RETURN(snapshot.optimizer, ReadTensors(files, path, kOptimizerFile, manifest));
+  if (manifest.files.contains(kReplicaBuffersFile)) {
+    MUSTER_ASSIGN_OR_RETURN(snapshot.replica_buffers,
+                            ReadTensors(files, path, kReplicaBuffersFile, manifest));
+  }
   return snapshot;
 }
 
@@ -239,7 +243,10 @@ absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path
     Contents contents;
     MUSTER_ASSIGN_OR_RETURN(contents.state, ReadState(files, path, manifest));
     for (const auto& [name, out] :
-         {std::pair(kModelFile, &contents.model), std::pair(kOptimizerFile, &contents.optimizer)}) {
+         {std::pair<const char*, std::vector<TensorInfo>*>(kModelFile, &contents.model),
+          {kOptimizerFile, &contents.optimizer},
+          {kReplicaBuffersFile, &contents.replica_buffers}}) {
+      if (name == std::string_view(kReplicaBuffersFile) && !manifest.files.contains(name)) continue;
       MUSTER_ASSIGN_OR_RETURN(const auto file, OpenFile(files, path, name, manifest));
       const absl::StatusOr<SafetensorsHeader> header = ReadSafetensorsHeader(*file);
       if (!header.ok()) return OfFile(name, header.status());

@@ -49,12 +49,19 @@ absl::Status WriteFiles(FileSystem& files, const std::string& path, const Snapsh
   manifest.step = snapshot.state.step;
   // None is waited for before all are written: the disk has something to do all the while.
   std::map<std::string, ChecksummedFile> written;
-  for (const char* name : {kModelFile, kOptimizerFile, kStateFile}) {
+  std::vector<const char*> names = {kModelFile, kOptimizerFile, kStateFile};
+  const bool of_replicas = !snapshot.replica_buffers.tensors.empty();
+  if (of_replicas) names.push_back(kReplicaBuffersFile);
+  for (const char* name : names) {
     MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files.Create(JoinPath(path, name)));
     written.try_emplace(name, std::move(file));
   }
   MUSTER_RETURN_IF_ERROR(WriteSafetensors(snapshot.model, written.at(kModelFile)));
   MUSTER_RETURN_IF_ERROR(WriteSafetensors(snapshot.optimizer, written.at(kOptimizerFile)));
+  if (of_replicas) {
+    MUSTER_RETURN_IF_ERROR(
+        WriteSafetensors(snapshot.replica_buffers, written.at(kReplicaBuffersFile)));
+  }
   MUSTER_RETURN_IF_ERROR(written.at(kStateFile).Append(state));
   for (auto& [name, file] : written) {
     MUSTER_ASSIGN_OR_RETURN(manifest.files[name], Finished(file));

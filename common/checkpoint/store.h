@@ -44,10 +44,11 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& files,
 CheckpointInfo InspectCheckpoint(FileSystem& files, const std::string& path, bool verify);
 // One checkpoint, by its own directory; every byte is checked. A DataError says what is damaged.
 absl::StatusOr<Snapshot> ReadCheckpoint(FileSystem& files, const std::string& path);
-// Names, types and shapes without the bytes: of model.safetensors, then of optimizer.safetensors.
+// Names, types and shapes without the bytes: of model.safetensors, of optimizer.safetensors, and of
+// replica_buffers.safetensors where there is one.
 struct Contents {
   TrainingState state;
-  std::vector<TensorInfo> model, optimizer;
+  std::vector<TensorInfo> model, optimizer, replica_buffers;
 };
 absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path);
 // `path` is a checkpoint, a `checkpoints` folder or a model_dir; of the latter two the newest whole
