@@ -62,6 +62,7 @@ absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
         cluster_.task->Spoken()));
   MUSTER_ASSIGN_OR_RETURN(own_, LoadJob(arguments.job, arguments.overrides));
   MUSTER_RETURN_IF_ERROR(AddProgramDigest(own_.program, &own_.digests));
+  if (own_.deterministic) ComputeDeterministically();
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
   // As the chief resolves it, so that the two can be compared.
   if (const auto strategy = StrategyFor(own_, cluster_); strategy.ok()) own_.strategy = *strategy;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/logging.h"
 #include "common/collective/formation.h"
@@ -62,7 +63,6 @@ PsLoop::PsLoop(const PsLoopContext& context)
       alone_(std::move(MakeThreadCommunicators(1, context.job.timeouts.collective)[0])) {}
 
 absl::Status PsLoop::Run() {
-  context_.replica->SetTraining(true);
   Loop loop(this);
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("run", [&] { context_.replica->program().run(loop); }));
   if (done_) return absl::OkStatus();
@@ -199,6 +199,8 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
   auto result = runner_->Run(
       plan, batch_, Examples(lease_),
       [&](Step& step, const data::Batch& part) { results = Detached(body(step, part)); });
+  if (result.ok() && !std::exchange(checked_, true))
+    ThrowIfError(context_.replica->CheckNothingRegisteredLate());
   absl::Status status = result.status();
   if (status.ok()) status = context_.exchange->FinishStep();
   if (!status.ok()) {

@@ -82,8 +82,9 @@ class PsLoop final : public LoopBackend {
   data::Batch batch_;
   std::shared_ptr<PrefetchedRows> rows_;  // of the batch
   bool have_batch_ = false;
-  bool done_ = false;  // the chief said that there is no work any more
-  bool fresh_ = true;  // what is in the parameters is no server's
+  bool done_ = false;     // the chief said that there is no work any more
+  bool fresh_ = true;     // what is in the parameters is no server's
+  bool checked_ = false;  // the first step registered nothing
   double input_seconds_ = 0, pull_seconds_ = 0;
   std::set<std::string> said_left_out_;  // tags
   IntegerBuffers integers_;              // as the chief is told

@@ -21,6 +21,7 @@
 #include "common/train/snapshot.h"
 #include "common/train/task_process.h"
 #include "common/train/trainer.h"
+#include "common/train/weights.h"
 #include "common/transport/data_listener.h"
 #include "muster/version.h"
 #include "worker/faulty_membership.h"
@@ -116,6 +117,7 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_ASSIGN_OR_RETURN(job_, LoadJob(arguments.job, arguments.overrides));
   MUSTER_RETURN_IF_ERROR(AddProgramDigest(job_.program, &job_.digests));
   MUSTER_ASSIGN_OR_RETURN(job_.strategy, StrategyFor(job_, cluster_));
+  if (job_.deterministic) ComputeDeterministically();
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
   if (faults_ != nullptr) faulty_member_ = std::make_unique<FaultyMember>(faults_.get());
   DigestFiles(&job_);
@@ -169,6 +171,8 @@ absl::Status Task::PrepareForServers(const StartingPoint& start) {
   MUSTER_ASSIGN_OR_RETURN(directed_, Replica::Make(job_, program, c10::Device(c10::kCPU)));
   if (chief_->checkpoints() != nullptr) MUSTER_RETURN_IF_ERROR(CheckSavable(*directed_));
   MUSTER_RETURN_IF_ERROR(CheckForServers(*directed_));
+  if (!start.restore)
+    MUSTER_RETURN_IF_ERROR(LoadWeights(checkpoint::PosixFileSystem(), job_, directed_.get()));
   direct_.replica = directed_.get();
   direct_.test_every = directed_->test_every();
   direct_.restore = start.restore;
@@ -199,7 +203,8 @@ absl::Status Task::Prepare(const StartingPoint& start) {
     options.checkpoints = chief_->checkpoints();
   }
   MUSTER_ASSIGN_OR_RETURN(trainer_, Trainer::Make(std::move(options)));
-  return start.restore ? trainer_->Restore(*start.restore) : absl::OkStatus();
+  if (start.restore) return trainer_->Restore(*start.restore);
+  return chief_ != nullptr ? trainer_->Load(checkpoint::PosixFileSystem()) : absl::OkStatus();
 }
 
 absl::StatusOr<bool> Task::Begin() {

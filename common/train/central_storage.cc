@@ -81,7 +81,9 @@ class CentralOptimizer : public Optimizer {
   CentralOptimizer(std::shared_ptr<Variables> variables, Tensors parameters, bool first)
       : variables_(std::move(variables)), parameters_(std::move(parameters)), first_(first) {}
 
-  // The parameters may have been set from outside: a checkpoint, another replica's state.
+  // The parameters may have been set from outside: a checkpoint, another replica's state, what a
+  // program changed when a step committed (all replicas alike; the others have long taken the
+  // update before).
   void Begin() override {
     if (first_) CopyInto(variables_->tensors(), parameters_);
   }
@@ -125,10 +127,12 @@ class CentralOptimizer : public Optimizer {
 
 absl::StatusOr<std::vector<std::unique_ptr<Optimizer>>> MakeCentralOptimizers(
     const Json& spec, const std::vector<Tensors>& parameters, Duration timeout,
-    std::vector<int> groups) {
+    std::vector<int> groups, bool separate) {
   Tensors central;
   for (const at::Tensor& parameter : parameters.front())
-    central.push_back(parameter.is_cpu() ? parameter : OnCpu(parameter));
+    central.push_back(!parameter.is_cpu() ? OnCpu(parameter)
+                      : separate          ? parameter.detach().clone()
+                                          : parameter);
   MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> rule,
                           MakeOptimizer(spec, std::move(central), std::move(groups)));
   const auto variables = std::make_shared<Variables>(std::move(rule), parameters.size(), timeout);

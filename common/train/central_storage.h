@@ -16,9 +16,9 @@ namespace muster {
 // for it, `timeout` at most, and all take the new parameters. To be used by their replicas' threads
 // side by side; all replicas make the same updates. `parameters` are the replicas', by replica, and
 // `groups` as MakeOptimizer has them. A first replica on the CPU computes with the variables
-// themselves.
+// themselves, but where `separate` says no.
 absl::StatusOr<std::vector<std::unique_ptr<Optimizer>>> MakeCentralOptimizers(
     const Json& spec, const std::vector<std::vector<at::Tensor>>& parameters, Duration timeout,
-    std::vector<int> groups = {});
+    std::vector<int> groups = {}, bool separate = false);
 
 }  // namespace muster

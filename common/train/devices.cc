@@ -1,5 +1,6 @@
 #include "common/train/devices.h"
 
+#include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <thread>
 
 namespace muster {
@@ -104,6 +106,15 @@ std::vector<int> CudaIndices(const std::vector<c10::Device>& devices) {
     if (device.is_cuda()) indices.push_back(device.index());
   }
   return indices;
+}
+
+void ComputeDeterministically() {
+  // cuBLAS reads it when its first handle is made; the user's own value stays.
+  (void)setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  at::Context& context = at::globalContext();
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setDeterministicCuDNN(true);
+  context.setBenchmarkCuDNN(false);
 }
 
 int AvailableCores() {

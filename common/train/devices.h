@@ -18,6 +18,10 @@ absl::StatusOr<std::vector<c10::Device>> ParseDevices(const std::string& text);
 // The indices of CUDA devices; empty for replicas on the CPU.
 std::vector<int> CudaIndices(const std::vector<c10::Device>& devices);
 
+// From now on this process computes the same bits from run to run, where LibTorch can; operators
+// that cannot throw. Before the first use of CUDA, and of LibTorch on other threads.
+void ComputeDeterministically();
+
 // Cores this process may use (its affinity mask).
 int AvailableCores();
 

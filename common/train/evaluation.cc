@@ -229,10 +229,9 @@ absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicato
   at::NoGradGuard no_grad;
   PassResult result;
   absl::Status status = CatchProgramErrors("evaluating", [&] {
-    replica->SetTraining(false);
+    const EvaluationModes modes(replica);
     EvaluationImpl evaluation(replica, options.split);
     auto stopped = RunBatches(job, replica, communicator, options, &evaluation);
-    replica->SetTraining(true);
     ThrowIfError(stopped.status());
     result.stopped = *stopped;
     if (result.stopped) return;
@@ -257,12 +256,10 @@ absl::StatusOr<PartSums> EvaluatePart(const Job& job, Replica* replica, Split sp
   at::NoGradGuard no_grad;
   PartSums part;
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("evaluating", [&] {
-    replica->SetTraining(false);
+    const EvaluationModes modes(replica);
     EvaluationImpl evaluation(replica, split);
     evaluation.summary_wanted = shown != nullptr;
-    const absl::Status ran = RunBatch(job, replica, std::move(batch), examples, &evaluation);
-    replica->SetTraining(true);
-    ThrowIfError(ran);
+    ThrowIfError(RunBatch(job, replica, std::move(batch), examples, &evaluation));
     const at::Tensor host = evaluation.sums.to(at::kCPU);
     part.sums.assign(host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel());
     // Parts add up by their examples: a weighted mean is this part's own.

@@ -34,8 +34,8 @@ struct PassResult {
   SummaryData summary;
 };
 
-// Called by every replica, in its own thread. The models are in training mode again when it
-// returns.
+// Called by every replica, in its own thread. All modules are in evaluation mode during the pass,
+// and as they were before when it returns.
 absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicator* communicator,
                                    const PassOptions& options);
 
@@ -46,8 +46,7 @@ struct PartSums {
 };
 
 // A part of a pass, on one replica alone: eval_step over these examples. `shown`: gets what the
-// program shows in it; null: that is not wanted. The models are in training mode again when it
-// returns.
+// program shows in it; null: that is not wanted. Modes as in RunPass.
 absl::StatusOr<PartSums> EvaluatePart(const Job& job, Replica* replica, Split split,
                                       data::Batch batch, int64_t examples, SummaryData* shown);
 

@@ -60,7 +60,7 @@ void GradientBuckets::Lay(const BucketOptions& options) {
     bool open = false;
     for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) {
       const at::Tensor& p = parameters_[i];
-      if (p.scalar_type() != type) continue;
+      if (p.scalar_type() != type || !p.requires_grad()) continue;
       if (!open) buckets_.push_back({type, {}});
       Bucket& bucket = buckets_.back();
       bucket.parameters.push_back(i);
@@ -137,7 +137,7 @@ void GradientBuckets::EndBackward() {
   if (!last_) return;
   at::NoGradGuard no_grad;
   for (size_t i = 0; i < views_.size(); ++i) {
-    if (!used_[i]) views_[i].zero_();
+    if (!used_[i] && views_[i].defined()) views_[i].zero_();
   }
   for (Bucket& bucket : buckets_) bucket.pending = 0;
   LaunchComplete(/*all_but_last=*/true);

@@ -28,7 +28,8 @@ struct BucketOptions {
 
 class GradientBuckets final : public GradientSink {
  public:
-  // `parameters` are leaves on one device. The communicator must outlive this object.
+  // `parameters` are leaves on one device. Those that require no gradient now have no place in a
+  // bucket: for others, make another one. The communicator must outlive this object.
   GradientBuckets(std::vector<at::Tensor> parameters, Communicator* communicator,
                   const BucketOptions& options);
   ~GradientBuckets() override;

@@ -122,6 +122,8 @@ void Fields(Archive& a, Job& job) {
   a("restore", job.restore);
   a("devices", job.devices);
   a("precision", job.precision);
+  a("deterministic", job.deterministic);
+  a("load", job.load);
   a("loss_reduction", job.loss_reduction);
   a("optimizer", job.optimizer);
   a("learning_rate", job.learning_rate);

@@ -94,6 +94,10 @@ struct Job {
   std::string restore = "auto";  // auto | never | PATH
   std::string devices = "auto";
   Precision precision = Precision::kFloat32;
+  // The same bits from run to run: algorithms that are deterministic, or a refusal.
+  bool deterministic = false;
+  // Weights to begin with, by model (load_spec.h). Only the chief reads the files.
+  Json load = Json::object();
   LossReduction loss_reduction = LossReduction::kGlobal;
   Json optimizer, learning_rate;  // null: the program's default
   CheckpointOptions checkpoint;

@@ -10,6 +10,7 @@
 #include "common/data/job_data.h"
 #include "common/push_pull/options.h"
 #include "common/train/job.h"
+#include "common/train/load_spec.h"
 #include "common/train/program_path.h"
 
 namespace muster {
@@ -210,7 +211,16 @@ absl::Status CheckJob(const Job& job) {
   if (!job.digests.is_object())
     checks.Fail("digests", fmt::format("must be an object, is {}", Kind(job.digests)));
   CheckTls(job.tls, &checks);
-  return checks.status();
+  MUSTER_RETURN_IF_ERROR(checks.status());
+  MUSTER_RETURN_IF_ERROR(ParseLoad(job.load).status());
+  const bool restores_path = job.restore != "auto" && job.restore != "never";
+  if (restores_path && job.load.is_object() && !job.load.empty()) {
+    return ConfigurationError(
+        fmt::format("restore is '{}', and load is given: a restored checkpoint has all weights; "
+                    "keep one of them",
+                    job.restore));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ApplyOverride(const std::string& argument, OrderedJson* job) {

@@ -8,6 +8,7 @@
 #include "common/base/logging.h"
 #include "common/train/evaluation.h"
 #include "common/train/replica_values.h"
+#include "common/train/step_buffers.h"
 
 namespace muster {
 
@@ -25,6 +26,7 @@ StepRunnerOptions RunnerOptions(const LoopContext& context, int local_index,
   options.replica = context.first_replica + local_index;
   options.num_replicas = context.num_replicas;
   options.first_local = local_index == 0;
+  options.local_replicas = context.local_replicas;
   options.global_batch_size = global_batch_size;
   options.on_phase = std::move(on_phase);
   return options;
@@ -54,9 +56,11 @@ absl::Status LoopImpl::Run() {
   OpenData();
   if (reporter()) ReportStart();
   // Whoever came to the end may have been lost before it was saved.
-  if (Through() && state_.saved_step != state_.steps) Save();
+  if (Through()) {
+    MUSTER_RETURN_IF_ERROR(
+        CatchProgramErrors("saving", [&] { Save(/*again=*/state_.saved_step != state_.steps); }));
+  }
   epoch_start_ = step_start_ = Clock::now();
-  replica_->SetTraining(true);
   Loop loop(this);
   absl::Status ran = CatchProgramErrors("run", [&] { replica_->program().run(loop); });
   // A program was told within a batch's steps that the job is over.
@@ -137,8 +141,7 @@ void LoopImpl::ResetEpoch() {
   state_.extras.epoch_values.clear();
 }
 
-void LoopImpl::Save() {
-  if (!reporter() || context_.checkpoints == nullptr) return;
+void LoopImpl::Save(bool again) {
   SaveMoment moment;
   moment.step = state_.steps;
   moment.epoch = last_epoch();
@@ -146,14 +149,28 @@ void LoopImpl::Save() {
   moment.last = Through();
   moment.stopping = stop_;
   const bool must = moment.last || moment.stopping;
-  if (must) Enter(Phase::kSave);  // Wanted may wait for the save before
-  if (!context_.checkpoints->Wanted(moment)) return;
+  bool wanted = false;
+  if (again && reporter() && context_.checkpoints != nullptr) {
+    if (must) Enter(Phase::kSave);  // Wanted may wait for the save before
+    wanted = context_.checkpoints->Wanted(moment);
+  }
+  // What each replica has of its own is not rank 0's to save; the others wait for its decision.
+  const bool gathers = !replica_->replica_buffers().empty();
+  if (gathers) Enter(must ? Phase::kSave : Phase::kReduce);
+  absl::StatusOr<StackedBuffers> own = GatherReplicaBuffers(*replica_, communicator_, &wanted);
+  if (!own.ok()) throw StatusError(own.status());
+  if (wanted) ThrowIfError(replica_->CheckNothingRegisteredLate());
+  if (!wanted || !reporter()) {
+    if (gathers) Enter(Phase::kForward);
+    return;
+  }
   Enter(Phase::kSave);
   for (Observer* observer : context_.observers) observer->OnSave(state_.steps);
-  auto snapshot = context_.snapshots->Take(*replica_, state_);
+  auto snapshot = context_.snapshots->Take(*replica_, state_, *own);
   if (snapshot.ok()) {
     context_.checkpoints->Save(*std::move(snapshot));
     state_.saved_step = state_.steps;
+    *context_.kept = *std::move(own);
   } else if (must) {
     throw StatusError(CouldNotSave(state_.steps, snapshot.status()));
   } else {
@@ -163,6 +180,8 @@ void LoopImpl::Save() {
 }
 
 void LoopImpl::CheckReplicasEqual() {
+  ThrowIfError(replica_->CheckNothingRegisteredLate());
+  ThrowIfError(CheckSameBuffers(*replica_, communicator_));
   const int64_t digest = replica_->Digest();
   const at::Tensor both = at::empty({2}, at::kLong);
   both.data_ptr<int64_t>()[0] = digest;
@@ -249,14 +268,36 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
   plan.summary = reporter() && !context_.observers.empty() &&
                  (state_.steps + 1) % context_.job.summary.every_steps == 0;
   plan.stop_requested = first_local() && context_.membership->StopRequested();
+  std::optional<BatchNormWatch> watch;
+  if (!watched_) watch.emplace();
   Nested results;
   auto result = runner_.Run(
       plan, loaded_.batch, loaded_.local.size(),
       [&](Step& step, const data::Batch& batch) { results = Detached(body(step, batch)); });
   if (!result.ok()) throw StatusError(result.status());
+  if (watch) CheckBatchNorm(*watch);
   Commit(*result);
   step_start_ = Clock::now();
   return OutcomeOf(*std::move(result), state_.steps, std::move(results));
+}
+
+// After a generation's first step, so that it does not end at an epoch's end.
+void LoopImpl::CheckBatchNorm(const BatchNormWatch& watch) {
+  watched_ = true;
+  if (!watch.needs_several_examples()) return;
+  // Of data of unknown size nobody knows the last batch.
+  const int64_t size = context_.datasets.at(Split::kTrain)->size(),
+                batch_size = state_.global_batch_size;
+  const data::Sampler sampler = size >= 0 ? TrainSampler(context_.job, *replica_, size, batch_size)
+                                          : data::Sampler(batch_size, batch_size, false);
+  const std::string batch =
+      BatchWithSingleExample(sampler, TotalSteps(context_.job, sampler.batches_per_epoch()),
+                             context_.num_replicas, context_.job.accumulate_steps);
+  if (batch.empty()) return;
+  throw StatusError(ConfigurationError(
+      fmt::format("{}, leaves a replica a single example, of which the program's batch "
+                  "normalisation over [batch, features] has no statistics: {}",
+                  batch, kSingleExampleMend)));
 }
 
 void LoopImpl::Account(const StepResult& result) {
@@ -326,7 +367,7 @@ void LoopImpl::Finish() {
   if (state_.steps == 0) return;  // there is nothing to save
   // A state that was saved already is the same; result.json says that it is the final one.
   if (!state_.epoch_begins()) EndEpoch();
-  if (state_.saved_step != state_.steps) Save();
+  Save(/*again=*/state_.saved_step != state_.steps);
   CheckReplicasEqual();
 }
 

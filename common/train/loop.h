@@ -19,6 +19,8 @@
 #include "common/train/loop_state.h"
 #include "common/train/membership.h"
 #include "common/train/replica.h"
+#include "common/train/replica_buffers.h"
+#include "common/train/single_example.h"
 #include "common/train/snapshot.h"
 #include "common/train/step.h"
 
@@ -33,11 +35,13 @@ struct LoopContext {
   const std::vector<Observer*>& observers;
   CheckpointSink* checkpoints;  // null: nothing is saved
   SnapshotTaker* snapshots;
+  StackedBuffers* kept;  // of the last save or restore: what rank 0 gives to replicas without any
   LocalExchange* exchange;
   int num_replicas;   // of the generation
   int first_replica;  // this process's first one in the generation
   int owner_replica;  // whose state is broadcast
   int world_size;
+  int local_replicas = 1;  // of this process
 };
 
 // What a job that must save and cannot ends with: retryable.
@@ -87,6 +91,7 @@ class LoopImpl final : public LoopBackend {
   void OpenData();
   // run() has returned, with nothing wrong.
   void EndRun();
+  void CheckBatchNorm(const BatchNormWatch& watch);
   void Commit(const StepResult& result);
   void Account(const StepResult& result);
   void MoveOn();  // in the data
@@ -94,8 +99,9 @@ class LoopImpl final : public LoopBackend {
   void EndEpoch();
   void ResetEpoch();
   void CheckReplicasEqual();
-  // Hands the state to the sink if it wants it.
-  void Save();
+  // Hands the state to the sink if it wants it; not `again` where this process knows that it has
+  // done so before. By all replicas.
+  void Save(bool again = true);
   // Makes the passes that are due, in order, as far as no stop comes.
   void RunDuePasses();
   // nullopt: a stop was asked for.
@@ -126,6 +132,7 @@ class LoopImpl final : public LoopBackend {
   bool have_batch_ = false;
   int64_t batch_steps_ = 0, batch_steps_done_ = 0;  // over it
   bool begun_batch_ = false;                        // by this object
+  bool watched_ = false;                            // the first step's batch normalisations
   bool stop_ = false;
   bool fitting_ = false;  // the built-in loop: passes belong to the ends of epochs
   double input_seconds_ = 0;

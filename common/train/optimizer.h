@@ -20,7 +20,8 @@ class Optimizer {
   // parameter and its slots alone. Gradients may be overwritten. Clipping comes first, over all
   // groups together.
   virtual void Update(const std::vector<at::Tensor>& gradients, double learning_rate) = 0;
-  // Before the first update of a generation: the parameters may have been set from outside.
+  // The parameters may have been set from outside: before the first update of a generation, and
+  // after actions of on_commit.
   virtual void Begin() {}
   // The variables and their slots exist once in this process (central_storage.h); only the first
   // replica's optimizer names the slots.

@@ -14,7 +14,7 @@ namespace {
 // program's only model has no prefix, and with it.
 std::vector<std::vector<std::string>> NamesOf(const NamedOptimizer& optimizer,
                                               const Replica& replica) {
-  std::vector<std::vector<std::string>> names = optimizer.aliases;
+  std::vector<std::vector<std::string>> names = optimizer.candidate_aliases;
   if (replica.models().size() > 1) return names;
   const size_t prefix = replica.models().front().name.size() + 1;
   for (std::vector<std::string>& of_parameter : names)
@@ -50,7 +50,7 @@ absl::Status CheckGroups(const std::vector<const NamedOptimizer*>& optimizers,
   std::vector<int> matches, members(spec.groups.size() + 1);
   for (const NamedOptimizer* optimizer : optimizers) {
     (void)AssignGroups(spec, NamesOf(*optimizer, replica), &matches);
-    for (const int group : optimizer->groups) ++members[group];
+    for (const int group : optimizer->candidate_groups) ++members[group];
   }
   std::vector<std::string> owners;
   for (const NamedOptimizer* optimizer : optimizers) owners.push_back(Json(optimizer->name).dump());
@@ -85,18 +85,17 @@ std::string Counted(const NamedOptimizer& optimizer, int group) {
 
 void AddParameters(const NamedModel& model, NamedOptimizer* optimizer) {
   for (const auto& [name, parameter] : model.parameters) {
-    if (!parameter.requires_grad()) continue;
     const std::string whole = model.name + "." + name;
-    std::vector<at::Tensor>& tensors = optimizer->parameters;
+    std::vector<at::Tensor>& tensors = optimizer->candidates;
     const auto same = std::find_if(tensors.begin(), tensors.end(),
                                    [&](const auto& tensor) { return tensor.is_same(parameter); });
     if (same != tensors.end()) {
-      optimizer->aliases[same - tensors.begin()].push_back(whole);
+      optimizer->candidate_aliases[same - tensors.begin()].push_back(whole);
       continue;
     }
     tensors.push_back(parameter);
-    optimizer->parameter_names.push_back(whole);
-    optimizer->aliases.push_back({whole});
+    optimizer->candidate_names.push_back(whole);
+    optimizer->candidate_aliases.push_back({whole});
   }
 }
 
@@ -109,7 +108,8 @@ Json WithProgramGroups(const Json& of_job, const Json& of_program) {
 }
 
 absl::Status MakeRules(Replica* replica) {
-  for (NamedOptimizer& optimizer : replica->optimizers()) {
+  for (size_t o = 0; o < replica->optimizers().size(); ++o) {
+    NamedOptimizer& optimizer = replica->optimizers()[o];
     const auto parsed = ParseOptimizer(optimizer.spec);
     const bool by_groups = !parsed.ok() && optimizer.spec.is_object() &&
                            optimizer.spec.contains("groups") &&
@@ -122,10 +122,11 @@ absl::Status MakeRules(Replica* replica) {
     MUSTER_RETURN_IF_ERROR(parsed.status());
     const OptimizerSpec& spec = *parsed;
     std::vector<int> matches;
-    optimizer.groups = AssignGroups(spec, NamesOf(optimizer, *replica), &matches);
-    MUSTER_ASSIGN_OR_RETURN(
-        optimizer.rule,
-        MakeOptimizer(optimizer.spec, std::move(optimizer.parameters), optimizer.groups));
+    optimizer.candidate_groups = AssignGroups(spec, NamesOf(optimizer, *replica), &matches);
+    std::vector<bool> trained;
+    for (const at::Tensor& candidate : optimizer.candidates)
+      trained.push_back(candidate.requires_grad());
+    MUSTER_RETURN_IF_ERROR(replica->MakeRule(static_cast<int>(o), trained));
   }
   for (const NamedOptimizer& optimizer : replica->optimizers()) {
     MUSTER_ASSIGN_OR_RETURN(const OptimizerSpec spec, ParseOptimizer(optimizer.spec));

@@ -13,15 +13,16 @@ class Replica;
 struct NamedModel;
 struct NamedOptimizer;
 
-// Adds those of the model's parameters that require a gradient to the optimizer, in their order. A
-// tensor that has several names (tied weights) is one parameter: its slots exist once.
+// Adds the model's parameters to the optimizer's candidates, in their order. A tensor that has
+// several names (tied weights) is one parameter: its slots exist once.
 void AddParameters(const NamedModel& model, NamedOptimizer* optimizer);
 
 // What the job chose, with the groups that the program gave where the job names none.
 // ("groups": [] names none on purpose.)
 Json WithProgramGroups(const Json& of_job, const Json& of_program);
 
-// Makes the rules of all optimizers, once all models are known. A ConfigurationError names a group
+// Makes the rules of all optimizers, for those candidates that require a gradient, once all models
+// are known. A ConfigurationError names a group
 // that matches no parameter of any optimizer that it was given to, and the nearest names; or one
 // whose parameters are all in groups before it.
 absl::Status MakeRules(Replica* replica);

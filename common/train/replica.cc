@@ -11,8 +11,10 @@
 #include <algorithm>
 #include <set>
 
+#include "common/base/glob.h"
 #include "common/base/hash.h"
 #include "common/train/parameter_groups.h"
+#include "common/train/single_example.h"
 #include "common/train/step.h"
 
 namespace muster {
@@ -21,6 +23,28 @@ const char* SplitName(Split split) {
   constexpr const char* kNames[] = {"train", "validation", "test"};
   return kNames[static_cast<int>(split)];
 }
+
+namespace {
+
+// What users of this program can do about some of LibTorch's errors; else its own words.
+std::string Reworded(const std::string& what) {
+  const size_t deterministic = what.find(" does not have a deterministic implementation");
+  if (deterministic != std::string::npos) {
+    return fmt::format(
+        "deterministic is true, and {} has no deterministic implementation on this "
+        "device: take another operator, or set \"deterministic\": false",
+        what.substr(0, deterministic));
+  }
+  if (what.starts_with("Expected more than 1 value per channel when training")) {
+    return fmt::format(
+        "a replica's part of the batch has a single example, of which batch "
+        "normalisation has no statistics: {}",
+        kSingleExampleMend);
+  }
+  return what;
+}
+
+}  // namespace
 
 absl::Status CatchProgramErrors(const std::string& where, const std::function<void()>& body) {
   std::string what;
@@ -38,7 +62,7 @@ absl::Status CatchProgramErrors(const std::string& where, const std::function<vo
   }
   // One line: the rest of LibTorch's text is its own call stack.
   what = what.substr(0, what.find('\n'));
-  return ProgramError(fmt::format("{} failed: {}", where, what));
+  return ProgramError(fmt::format("{} failed: {}", where, Reworded(what)));
 }
 
 // ---- Builder
@@ -75,19 +99,79 @@ class BuilderImpl {
   const Job& job;
   JsonObject args;
   std::set<std::string> names;
+  std::vector<std::pair<std::string, BufferMode>> buffer_modes;  // by pattern
 
   void AddModel(const std::string& name, std::shared_ptr<torch::nn::Module> module) {
     CheckName("model", name);
     if (module == nullptr) Fail(fmt::format("model \"{}\" is null", name));
     module->to(replica->device_);
-    NamedModel model{name, module, {}, {}};
-    for (const auto& item : module->named_parameters())
-      model.parameters.emplace_back(item.key(), item.value());
-    for (const auto& item : module->named_buffers()) {
-      model.buffers.emplace_back(item.key(), item.value());
-      if (item.value().is_floating_point()) replica->float_buffers_.push_back(item.value());
+    replica->models_.push_back({name, std::move(module), {}, {}});
+  }
+
+  NamedModel* FindModel(const std::string& name) {
+    const auto model = std::find_if(replica->models_.begin(), replica->models_.end(),
+                                    [&](const NamedModel& m) { return m.name == name; });
+    return model == replica->models_.end() ? nullptr : &*model;
+  }
+
+  void AddLoad(const std::string& model, const std::string& path, LoadOptions options) {
+    if (FindModel(model) == nullptr)
+      Fail(fmt::format("load names a model \"{}\" that was not declared before it", model));
+    LoadSpec spec{model,
+                  path,
+                  options.strict,
+                  std::move(options.rename),
+                  std::move(options.prefix),
+                  fmt::format("builder.load(\"{}\")", model)};
+    const absl::Status checked = CheckRename(spec);
+    if (!checked.ok()) Fail(std::string(Message(checked)));
+    replica->loads_.push_back(std::move(spec));
+  }
+
+  // At the end of build(): what the modules registered after they were declared counts too.
+  void CollectTensors() {
+    for (NamedModel& model : replica->models_) {
+      model.module->to(replica->device_);
+      for (const auto& item : model.module->named_parameters())
+        model.parameters.emplace_back(item.key(), item.value());
+      for (const auto& item : model.module->named_buffers()) {
+        model.buffers.emplace_back(item.key(), item.value());
+        replica->buffers_.push_back({model.name + "." + item.key(), item.value(), std::nullopt});
+      }
     }
-    replica->models_.push_back(std::move(model));
+    std::vector<bool> matched(buffer_modes.size());
+    for (NamedBuffer& buffer : replica->buffers_) {
+      for (size_t i = 0; i < buffer_modes.size(); ++i) {
+        if (!MatchesGlob(buffer_modes[i].first, buffer.name)) continue;
+        matched[i] = true;
+        if (!buffer.mode) buffer.mode = buffer_modes[i].second;
+      }
+      const bool floats = buffer.tensor.is_floating_point();
+      if (buffer.mode == BufferMode::kMean && !floats) {
+        Fail(
+            fmt::format("buffer \"{}\" is of type {}, of which there is no mean: declare it kSame "
+                        "or kPerReplica",
+                        buffer.name, c10::toString(buffer.tensor.scalar_type())));
+      }
+      if (floats && buffer.mode.value_or(BufferMode::kMean) == BufferMode::kMean)
+        replica->float_buffers_.push_back(buffer.tensor);
+      buffer.averaged = buffer.mode == BufferMode::kMean;
+    }
+    for (size_t i = 0; i < buffer_modes.size(); ++i) {
+      if (!matched[i])
+        Fail(fmt::format("no buffer matches \"{}\"; a buffer's name is \"<model>.<buffer>\"",
+                         buffer_modes[i].first));
+    }
+  }
+
+  void CollectParameters() {
+    for (NamedOptimizer& optimizer : replica->optimizers_) {
+      for (const std::string& name : optimizer.models) AddParameters(*FindModel(name), &optimizer);
+      const auto& all = optimizer.candidates;
+      if (std::none_of(all.begin(), all.end(), [](const auto& p) { return p.requires_grad(); }))
+        Fail(fmt::format("optimizer \"{}\" has no parameter that requires a gradient",
+                         optimizer.name));
+    }
   }
 
   OptimizerHandle AddOptimizer(const std::string& name, const std::vector<std::string>& models,
@@ -96,15 +180,11 @@ class BuilderImpl {
     NamedOptimizer optimizer;
     optimizer.name = name;
     for (const std::string& model_name : models) {
-      const auto model = std::find_if(replica->models_.begin(), replica->models_.end(),
-                                      [&](const NamedModel& m) { return m.name == model_name; });
-      if (model == replica->models_.end())
+      if (FindModel(model_name) == nullptr)
         Fail(fmt::format("optimizer \"{}\" names a model \"{}\" that was not declared before it",
                          name, model_name));
-      AddParameters(*model, &optimizer);
     }
-    if (optimizer.parameters.empty())
-      Fail(fmt::format("optimizer \"{}\" has no parameter that requires a gradient", name));
+    optimizer.models = models;
     const Json of_program = spec;
     spec = WithProgramGroups(Choose(job.optimizer, name, spec), of_program);
     optimizer.learning_rate = Choose(job.learning_rate, name, learning_rate);
@@ -212,6 +292,12 @@ at::Device Builder::device() const { return impl_->replica->device(); }
 void Builder::model(const std::string& name, std::shared_ptr<torch::nn::Module> module) {
   impl_->AddModel(name, std::move(module));
 }
+void Builder::load(const std::string& model, const std::string& path, LoadOptions options) {
+  impl_->AddLoad(model, path, std::move(options));
+}
+void Builder::buffer(const std::string& pattern, BufferMode mode) {
+  impl_->buffer_modes.emplace_back(pattern, mode);
+}
 OptimizerHandle Builder::optimizer(const std::string& name, const std::vector<std::string>& models,
                                    Json optimizer, Json learning_rate) {
   return impl_->AddOptimizer(name, models, std::move(optimizer), std::move(learning_rate));
@@ -262,6 +348,8 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
     replica->program_ = factory();
     Builder builder(&impl);
     replica->program_->build(builder);
+    impl.CollectTensors();
+    impl.CollectParameters();
     impl.CheckEmbeddingNames();
   }));
   MUSTER_RETURN_IF_ERROR(impl.args.Finish());
@@ -284,6 +372,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
     }
   }
   MUSTER_RETURN_IF_ERROR(MakeRules(replica.get()));
+  replica->built_trainable_ = replica->Trainable();
   replica->AddHooks();
   std::vector<EmbeddingTable::Options> tables;
   for (const NamedEmbedding& table : replica->embeddings_) tables.push_back(table.options);
@@ -319,21 +408,22 @@ void Replica::AddHooks() {
   // A parameter may belong to several optimizers; its one hook looks up where the running
   // backward's gradients go.
   std::map<const at::TensorImpl*, std::pair<at::Tensor, std::vector<int>>> places;
-  for (const NamedOptimizer& optimizer : optimizers_) {
-    for (const at::Tensor& p : optimizer.rule->parameters()) {
-      places.try_emplace(p.unsafeGetTensorImpl(), p, std::vector<int>(optimizers_.size(), -1));
-    }
-  }
   for (size_t o = 0; o < optimizers_.size(); ++o) {
-    const auto& parameters = optimizers_[o].rule->parameters();
-    for (size_t i = 0; i < parameters.size(); ++i)
-      places[parameters[i].unsafeGetTensorImpl()].second[o] = static_cast<int>(i);
+    const auto& candidates = optimizers_[o].candidates;
+    for (size_t c = 0; c < candidates.size(); ++c) {
+      auto& place = places[candidates[c].unsafeGetTensorImpl()];
+      place.first = candidates[c];
+      place.second.resize(optimizers_.size(), -1);
+      place.second[o] = static_cast<int>(c);
+    }
   }
   for (auto& [impl, place] : places) {
     torch::autograd::impl::set_post_acc_grad_hooks(
-        place.first, std::make_unique<GradientHook>([this, index_in = place.second] {
-          if (active_ >= 0 && index_in[active_] >= 0)
-            optimizers_[active_].gradients->OnGradient(index_in[active_]);
+        place.first, std::make_unique<GradientHook>([this, candidate_in = place.second] {
+          if (active_ < 0 || candidate_in[active_] < 0) return;
+          const NamedOptimizer& optimizer = optimizers_[active_];
+          const int index = optimizer.place[candidate_in[active_]];
+          if (index >= 0) optimizer.gradients->OnGradient(index);
         }));
   }
 }
@@ -358,53 +448,112 @@ std::vector<at::Tensor> Replica::replicated_state() const {
   std::vector<at::Tensor> all;
   for (const NamedModel& model : models_) {
     for (const auto& [name, parameter] : model.parameters) all.push_back(parameter);
-    for (const auto& [name, buffer] : model.buffers) all.push_back(buffer);
   }
+  for (const NamedBuffer& buffer : buffers_)
+    if (buffer.mode != BufferMode::kPerReplica) all.push_back(buffer.tensor);
   for (const NamedOptimizer& optimizer : optimizers_)
     if (!optimizer.rule->central()) AppendSlots(*optimizer.rule, &all);
   return all;
 }
 
+uint64_t DigestOfTensor(const at::Tensor& tensor, uint64_t hash) {
+  const at::Tensor bytes = tensor.detach().contiguous().to(at::kCPU);
+  const char* data = static_cast<const char*>(bytes.const_data_ptr());
+  for (size_t i = 0; i + 8 <= bytes.nbytes(); i += 8) {
+    uint64_t word;
+    std::memcpy(&word, data + i, 8);
+    hash = (hash ^ word) * 1099511628211ull;
+    hash ^= hash >> 29;
+  }
+  for (size_t i = bytes.nbytes() / 8 * 8; i < bytes.nbytes(); ++i)
+    hash = (hash ^ static_cast<unsigned char>(data[i])) * 1099511628211ull;
+  return hash;
+}
+
 int64_t Replica::Digest() const {
   at::NoGradGuard no_grad;
-  uint64_t hash = 14695981039346656037ull;
+  uint64_t hash = kDigestSeed;
   for (const NamedModel& model : models_) {
-    for (const auto& [name, parameter] : model.parameters) {
-      const at::Tensor bytes = parameter.detach().contiguous().to(at::kCPU);
-      const char* data = static_cast<const char*>(bytes.const_data_ptr());
-      for (size_t i = 0; i + 8 <= bytes.nbytes(); i += 8) {
-        uint64_t word;
-        std::memcpy(&word, data + i, 8);
-        hash = (hash ^ word) * 1099511628211ull;
-        hash ^= hash >> 29;
-      }
-      for (size_t i = bytes.nbytes() / 8 * 8; i < bytes.nbytes(); ++i)
-        hash = (hash ^ static_cast<unsigned char>(data[i])) * 1099511628211ull;
-    }
+    for (const auto& [name, parameter] : model.parameters) hash = DigestOfTensor(parameter, hash);
   }
   return static_cast<int64_t>(hash ^ tables_->Digest());
 }
 
-void Replica::SetTraining(bool training) {
-  for (const NamedModel& model : models_) model.module->train(training);
+std::vector<NamedBuffer> Replica::replica_buffers() const {
+  std::vector<NamedBuffer> own;
+  std::copy_if(buffers_.begin(), buffers_.end(), std::back_inserter(own),
+               [](const NamedBuffer& b) { return b.mode == BufferMode::kPerReplica; });
+  return own;
+}
+
+absl::Status Replica::CheckNothingRegisteredLate() const {
+  const auto check = [](const NamedModel& model, const char* what, const auto& now,
+                        const auto& known) -> absl::Status {
+    std::set<const at::TensorImpl*> seen;
+    for (const auto& [name, tensor] : known) seen.insert(tensor.unsafeGetTensorImpl());
+    for (const auto& item : now) {
+      if (seen.contains(item.value().unsafeGetTensorImpl())) continue;
+      return ProgramError(
+          fmt::format("{} \"{}.{}\" was registered or replaced after build(), so that it is "
+                      "neither trained nor "
+                      "saved: register it in build(), and change it in place",
+                      what, model.name, item.key()));
+    }
+    return absl::OkStatus();
+  };
+  for (const NamedModel& model : models_) {
+    MUSTER_RETURN_IF_ERROR(
+        check(model, "parameter", model.module->named_parameters(), model.parameters));
+    MUSTER_RETURN_IF_ERROR(check(model, "buffer", model.module->named_buffers(), model.buffers));
+  }
+  return absl::OkStatus();
+}
+
+EvaluationModes::EvaluationModes(Replica* replica) {
+  for (const NamedModel& model : replica->models()) {
+    for (const auto& module : model.module->modules())
+      modes_.emplace_back(module, module->is_training());
+  }
+  for (const NamedModel& model : replica->models()) model.module->eval();
+}
+
+EvaluationModes::~EvaluationModes() {
+  // A module's own train() may reach its children: parents come first in modules().
+  for (const auto& [module, training] : modes_)
+    if (module->is_training() != training) module->train(training);
 }
 
 absl::Status Replica::Attach(Communicator* communicator, const ScheduleContext& context,
                              const CollectiveOptions& options) {
-  BucketOptions buckets{options.bucket_bytes, options.first_bucket_bytes, 0};
-  // Room for the loop's own values, the metrics, the buffers and a fair number of reported values.
-  buckets.control_capacity = 512;
-  for (const NamedMetric& metric : metrics_) buckets.control_capacity += metric.metric->width();
-  for (const at::Tensor& buffer : float_buffers_) buckets.control_capacity += buffer.numel();
+  communicator_ = communicator;
+  collective_ = options;
+  // Buffers that are known to be averaged: steps find the others.
+  buffer_room_ = 0;
+  for (const NamedBuffer& buffer : buffers_) {
+    if (buffer.averaged && buffer.tensor.scalar_type() != at::kDouble)
+      buffer_room_ += buffer.tensor.numel();
+  }
   std::vector<std::unique_ptr<GradientSink>> sinks;
-  for (const NamedOptimizer& optimizer : optimizers_)
-    sinks.push_back(
-        std::make_unique<GradientBuckets>(optimizer.rule->parameters(), communicator, buckets));
-  return Attach(std::move(sinks), context);
+  for (size_t o = 0; o < optimizers_.size(); ++o) {
+    MakeSink(static_cast<int>(o));
+    sinks.push_back(std::move(optimizers_[o].gradients));
+  }
+  return AttachSinks(std::move(sinks), context);
 }
 
 absl::Status Replica::Attach(std::vector<std::unique_ptr<GradientSink>> sinks,
                              const ScheduleContext& context) {
+  communicator_ = nullptr;
+  for (NamedOptimizer& optimizer : optimizers_) {
+    optimizer.differentiated.clear();
+    for (const at::Tensor& parameter : optimizer.candidates)
+      optimizer.differentiated.push_back(parameter.requires_grad());
+  }
+  return AttachSinks(std::move(sinks), context);
+}
+
+absl::Status Replica::AttachSinks(std::vector<std::unique_ptr<GradientSink>> sinks,
+                                  const ScheduleContext& context) {
   for (size_t o = 0; o < optimizers_.size(); ++o) {
     auto schedule = MakeSchedule(optimizers_[o].learning_rate, context);
     if (!schedule.ok()) return schedule.status();
@@ -421,6 +570,7 @@ absl::Status Replica::Attach(std::vector<std::unique_ptr<GradientSink>> sinks,
 
 void Replica::Detach() {
   for (NamedOptimizer& optimizer : optimizers_) optimizer.gradients.reset();
+  communicator_ = nullptr;
 }
 
 }  // namespace muster

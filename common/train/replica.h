@@ -17,6 +17,7 @@
 #include "common/train/embedding_store.h"
 #include "common/train/gradient_buckets.h"
 #include "common/train/job.h"
+#include "common/train/load_spec.h"
 #include "common/train/optimizer.h"
 #include "common/train/schedule.h"
 #include "muster/program.h"
@@ -32,15 +33,33 @@ struct NamedModel {
 
 struct NamedOptimizer {
   std::string name;
-  std::vector<at::Tensor> parameters;  // until there is the rule, which then has them
+  // Of the parameters that have been trained, or will be as far as build() knows.
   std::unique_ptr<Optimizer> rule;
-  std::vector<std::string> parameter_names;       // "<model>.<parameter>", each tensor once
-  std::vector<std::vector<std::string>> aliases;  // all names of each, that one first
-  std::vector<int> groups;                        // by parameter: of AssignGroups
-  Json spec;                                      // as ParseOptimizer reads it
+  // Of the rule's parameters: "<model>.<parameter>", each tensor once; all names of each, that one
+  // first; and the group, of AssignGroups.
+  std::vector<std::string> parameter_names;
+  std::vector<std::vector<std::string>> aliases;
+  std::vector<int> groups;
+  // All parameters of its models, in their order, the frozen ones too, and the same of them.
+  std::vector<at::Tensor> candidates;
+  std::vector<std::string> candidate_names;
+  std::vector<std::vector<std::string>> candidate_aliases;
+  std::vector<int> candidate_groups;
+  std::vector<int> place;  // by candidate: its index among the rule's; -1: it has no slots
+  std::vector<bool> differentiated;  // by candidate: what `gradients` was made for
+  std::vector<std::string> models;
+  Json spec;  // as ParseOptimizer reads it
   Json learning_rate;
   std::unique_ptr<Schedule> schedule;       // once the length of an epoch is known
   std::unique_ptr<GradientSink> gradients;  // of one generation
+};
+
+struct NamedBuffer {
+  std::string name;  // "<model>.<buffer>"
+  at::Tensor tensor;
+  // Absent: not declared; kMean for those of floating point that steps change, else kSame.
+  std::optional<BufferMode> mode;
+  bool averaged = false;  // some step changed it, so that it is averaged from then on
 };
 
 struct NamedMetric {
@@ -99,17 +118,46 @@ class Replica {
   // Those besides the splits, by handle.
   const std::vector<NamedDataset>& named_datasets() const { return named_datasets_; }
   int64_t test_every() const { return test_every_; }  // epochs; 0: at the end alone
-  // Buffers of floating point (running statistics), which replicas average; in a fixed order.
+  // What the program asked to begin with.
+  const std::vector<LoadSpec>& loads() const { return loads_; }
+  // Of all models, in a fixed order.
+  const std::vector<NamedBuffer>& buffers() const { return buffers_; }
+  // A step changed these; by index into buffers().
+  void MarkAveraged(size_t buffer) { buffers_[buffer].averaged = true; }
+  // Those that each replica has of its own.
+  std::vector<NamedBuffer> replica_buffers() const;
+  // Buffers of floating point (running statistics) that replicas average, as far as steps change
+  // them; in a fixed order.
   const std::vector<at::Tensor>& float_buffers() const { return float_buffers_; }
-  // Everything a new member must be given but tables: parameters, buffers, optimizer slots; in a
-  // fixed order.
+  // Everything a new member must be given but tables: parameters, buffers but those of each
+  // replica's own, optimizer slots; in a fixed order.
   std::vector<at::Tensor> state() const;
   // The part of it that each replica has of its own: without the slots of central variables.
   std::vector<at::Tensor> replicated_state() const;
   // 64 bits over all parameters and tables, to compare replicas.
   int64_t Digest() const;
 
-  void SetTraining(bool training);
+  // ProgramError naming a parameter or buffer that a module has had since build().
+  absl::Status CheckNothingRegisteredLate() const;
+
+  // ---- What is trained (replica_trainable.cc)
+  // By optimizer and candidate: flags. Behind them, by buffer: whether it is averaged.
+  static constexpr uint8_t kRequiresGrad = 1, kHasSlots = 2;
+  std::vector<uint8_t> Trainable() const;
+  // The rule of the candidates with these flags, and the slots that they have had so far.
+  absl::Status MakeRule(int optimizer, const std::vector<bool>& with_slots);
+  // Makes it so; slots that are new begin as the rule says. REQUIRES: not attached.
+  absl::Status SetTrainable(const std::vector<uint8_t>& trainable);
+  // "<model>.<parameter>" of those candidates that do not require a gradient, where they are others
+  // than after build().
+  std::optional<std::vector<std::string>> ChangedFrozen() const;
+  // Before the first backward pass of a reduction of this optimizer, by all replicas: follows what
+  // the program has frozen and unfrozen since, and makes room for the step's buffers. An error
+  // names a parameter about which replicas differ, or that cannot be trained.
+  absl::Status FollowProgram(int optimizer);
+  // Elements of buffers that a step's control data will carry from now on.
+  void set_buffer_room(int64_t elements) { buffer_room_ = elements; }
+
   // Makes schedules and gradient buckets for a generation.
   absl::Status Attach(Communicator* communicator, const ScheduleContext& context,
                       const CollectiveOptions& options);
@@ -127,6 +175,11 @@ class Replica {
   void AddHooks();
   // The job's data goes before the program's.
   absl::Status ReplaceDatasets();
+  absl::Status AttachSinks(std::vector<std::unique_ptr<GradientSink>> sinks,
+                           const ScheduleContext& context);
+  void MakeSink(int optimizer);
+  int64_t ControlCapacity(int optimizer) const;
+  absl::Status AgreeOnTrainable(const NamedOptimizer& optimizer, const std::vector<bool>& now);
 
   const Job& job_;
   const at::Device device_;
@@ -142,9 +195,34 @@ class Replica {
   std::map<Split, DatasetDeclaration> datasets_;
   std::vector<NamedDataset> named_datasets_;
   int64_t test_every_ = 0;
+  std::vector<LoadSpec> loads_;
+  std::vector<NamedBuffer> buffers_;
   std::vector<at::Tensor> float_buffers_;
+  std::vector<uint8_t> built_trainable_;  // Trainable() after build()
   int active_ = -1;
+  // Of the generation; null where gradients go to parameter servers.
+  Communicator* communicator_ = nullptr;
+  CollectiveOptions collective_;
+  int64_t buffer_room_ = 0;
 };
+
+// The modules' modes in a pass: all of them evaluate, and are afterwards as they were, be it frozen
+// batch normalisation that a program keeps in evaluation mode, or the end of a pass by an
+// exception.
+class EvaluationModes {
+ public:
+  explicit EvaluationModes(Replica* replica);
+  ~EvaluationModes();
+  EvaluationModes(const EvaluationModes&) = delete;
+  EvaluationModes& operator=(const EvaluationModes&) = delete;
+
+ private:
+  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes_;
+};
+
+// 64 bits over the tensor's values, going on from `hash`.
+inline constexpr uint64_t kDigestSeed = 14695981039346656037ull;
+uint64_t DigestOfTensor(const at::Tensor& tensor, uint64_t hash);
 
 // The program's half of a step's edge: runs `body`, turning whatever it throws into a Status.
 // StatusError keeps its own.

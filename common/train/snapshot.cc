@@ -13,6 +13,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "absl/synchronization/mutex.h"
 #include "common/train/embedding_state.h"
@@ -210,11 +211,6 @@ void CopyAll(const std::vector<Copy>& copies) {
   });
 }
 
-at::Tensor View(const checkpoint::Tensor& tensor) {
-  return at::from_blob(const_cast<char*>(tensor.data), tensor.shape,
-                       at::TensorOptions().dtype(ScalarTypeOf(tensor.dtype)));
-}
-
 void CopyOut(const NamedTensors& tensors, const TensorSet& set, bool cpu,
              std::vector<Copy>* copies) {
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -225,9 +221,16 @@ void CopyOut(const NamedTensors& tensors, const TensorSet& set, bool cpu,
       copies->push_back({const_cast<char*>(to.data),
                          static_cast<const char*>(from.const_data_ptr()), to.bytes()});
     } else {
-      View(to).copy_(from, /*non_blocking=*/!cpu);
+      ViewOf(to).copy_(from, /*non_blocking=*/!cpu);
     }
   }
+}
+
+NamedTensors StackedTensors(const Replica& replica, const StackedBuffers& own) {
+  NamedTensors all;
+  const size_t skip = replica.models().size() == 1 ? replica.models()[0].name.size() + 1 : 0;
+  for (const auto& [name, stacked] : own) all.emplace_back(name.substr(skip), stacked);
+  return all;
 }
 
 void FillState(const LoopState& from, checkpoint::TrainingState* to) {
@@ -247,16 +250,26 @@ void FillState(const LoopState& from, checkpoint::TrainingState* to) {
 
 }  // namespace
 
+at::Tensor ViewOf(const checkpoint::Tensor& tensor) {
+  return at::from_blob(const_cast<char*>(tensor.data), tensor.shape,
+                       at::TensorOptions().dtype(ScalarTypeOf(tensor.dtype)));
+}
+
 SnapshotTaker::SnapshotTaker() : pool_(std::make_shared<Pool>()) {}
 
 absl::StatusOr<checkpoint::Snapshot> SnapshotTaker::Take(const Replica& replica,
-                                                         const LoopState& state) {
+                                                         const LoopState& state,
+                                                         const StackedBuffers& own) {
   const at::NoGradGuard no_grad;
-  const NamedTensors model = ModelTensors(replica), optimizer = OptimizerTensors(replica);
+  const NamedTensors model = ModelTensors(replica), optimizer = OptimizerTensors(replica),
+                     stacked = StackedTensors(replica, own);
   MUSTER_RETURN_IF_ERROR(CheckTypes(model));
   MUSTER_RETURN_IF_ERROR(CheckTypes(optimizer));
   checkpoint::Snapshot snapshot;
   FillState(state, &snapshot.state);
+  snapshot.state.frozen = replica.ChangedFrozen();
+  for (const NamedBuffer& buffer : replica.buffers())
+    if (buffer.averaged && !buffer.mode) snapshot.state.averaged.push_back(buffer.name);
   size_t bytes = 0;
   std::vector<size_t> model_places, optimizer_places;
   Lay(model, &bytes, &snapshot.model, &model_places);
@@ -264,13 +277,15 @@ absl::StatusOr<checkpoint::Snapshot> SnapshotTaker::Take(const Replica& replica,
   const TableSnapshot tables(replica);
   Lay(tables.model(), &bytes, &snapshot.model, &model_places);
   Lay(tables.optimizer(), &bytes, &snapshot.optimizer, &optimizer_places);
+  std::vector<size_t> stacked_places;
+  Lay(stacked, &bytes, &snapshot.replica_buffers, &stacked_places);
   const bool cpu = replica.device().is_cpu();
   const auto memory = Pool::Get(pool_, std::max(bytes, kAlignment), !cpu);
   if (memory == nullptr) {
     return absl::ResourceExhaustedError(
         fmt::format("no memory for a copy of the state, {} bytes", bytes));
   }
-  snapshot.model.memory = snapshot.optimizer.memory = memory;
+  snapshot.model.memory = snapshot.optimizer.memory = snapshot.replica_buffers.memory = memory;
   std::vector<char*> model_data, optimizer_data;
   for (size_t i = 0; i < model_places.size(); ++i) {
     model_data.push_back(memory->data() + model_places[i]);
@@ -280,7 +295,10 @@ absl::StatusOr<checkpoint::Snapshot> SnapshotTaker::Take(const Replica& replica,
     optimizer_data.push_back(memory->data() + optimizer_places[i]);
     snapshot.optimizer.tensors[i].data = optimizer_data.back();
   }
+  for (size_t i = 0; i < stacked_places.size(); ++i)
+    snapshot.replica_buffers.tensors[i].data = memory->data() + stacked_places[i];
   std::vector<Copy> copies;
+  CopyOut(stacked, snapshot.replica_buffers, /*cpu=*/true, &copies);
   CopyOut(model, snapshot.model, cpu, &copies);
   CopyOut(optimizer, snapshot.optimizer, cpu, &copies);
   CopyAll(copies);
@@ -331,13 +349,15 @@ absl::StatusOr<TableRestore> FindTables(const checkpoint::Snapshot& snapshot,
 
 // OK if `set` holds exactly these tensors, and the tables'.
 absl::Status CheckFits(const checkpoint::Snapshot& snapshot, const TensorSet& set,
-                       const NamedTensors& tensors, const TableRestore& tables) {
+                       const NamedTensors& tensors, const TableRestore& tables,
+                       const std::set<std::string>& may_lack = {}) {
   const auto refuse = [&snapshot](const std::string& what) { return DoesNotFit(snapshot, what); };
   std::map<std::string_view, const checkpoint::Tensor*> there;
   for (const checkpoint::Tensor& tensor : set.tensors)
     if (!tables.Has(tensor)) there[tensor.name] = &tensor;
   for (const auto& [name, tensor] : tensors) {
     const auto found = there.find(name);
+    if (found == there.end() && may_lack.contains(name)) continue;
     if (found == there.end()) return refuse(fmt::format("\"{}\" is not in it", name));
     const std::optional<DType> type = TypeOf(tensor);
     const checkpoint::Tensor& saved = *found->second;
@@ -359,12 +379,91 @@ absl::Status CopyIn(const TensorSet& set, const NamedTensors& tensors) {
   return CatchProgramErrors("restoring the state", [&] {
     const at::NoGradGuard no_grad;
     for (const auto& [name, tensor] : tensors) {
-      if (tensor.numel() > 0) tensor.detach().copy_(View(*there.at(name)));
+      const auto found = there.find(name);
+      if (found != there.end() && tensor.numel() > 0) tensor.detach().copy_(ViewOf(*found->second));
     }
   });
 }
 
 }  // namespace
+
+namespace {
+
+// The candidates' flags (Replica::Trainable) that the checkpoint was written with, as far as it and
+// the program know.
+std::vector<uint8_t> TrainableOf(const checkpoint::Snapshot& snapshot, const Replica& replica) {
+  std::vector<uint8_t> flags = replica.Trainable();
+  std::set<std::string_view> saved;
+  for (const checkpoint::Tensor& tensor : snapshot.optimizer.tensors) saved.insert(tensor.name);
+  const size_t skip = replica.models().size() == 1 ? replica.models()[0].name.size() + 1 : 0;
+  size_t at = 0;
+  for (const NamedOptimizer& optimizer : replica.optimizers()) {
+    for (const std::string& name : optimizer.candidate_names) {
+      uint8_t& flag = flags[at++];
+      for (const std::string& slot : optimizer.rule->slot_names()) {
+        if (saved.contains(fmt::format("{}.{}.{}", optimizer.name, name.substr(skip), slot)))
+          flag |= Replica::kHasSlots;
+      }
+      if (!snapshot.state.frozen) continue;
+      const auto& frozen = *snapshot.state.frozen;
+      const bool is_frozen = std::find(frozen.begin(), frozen.end(), name) != frozen.end();
+      flag = (flag & ~Replica::kRequiresGrad) | (is_frozen ? 0 : Replica::kRequiresGrad);
+      if (!is_frozen) flag |= Replica::kHasSlots;
+    }
+  }
+  const auto& averaged = snapshot.state.averaged;
+  for (const NamedBuffer& buffer : replica.buffers()) {
+    uint8_t& flag = flags[at++];
+    if (!buffer.mode && std::find(averaged.begin(), averaged.end(), buffer.name) != averaged.end())
+      flag = 1;
+  }
+  return flags;
+}
+
+// Slots that a checkpoint may lack: nothing has trained the parameter yet.
+std::set<std::string> SlotsOfFrozen(const Replica& replica) {
+  std::set<std::string> names;
+  const size_t skip = replica.models().size() == 1 ? replica.models()[0].name.size() + 1 : 0;
+  for (const NamedOptimizer& optimizer : replica.optimizers()) {
+    for (size_t c = 0; c < optimizer.candidates.size(); ++c) {
+      if (optimizer.candidates[c].requires_grad()) continue;
+      for (const std::string& slot : optimizer.rule->slot_names())
+        names.insert(fmt::format("{}.{}.{}", optimizer.name,
+                                 optimizer.candidate_names[c].substr(skip), slot));
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+absl::StatusOr<StackedBuffers> RestoreStacked(const checkpoint::Snapshot& snapshot,
+                                              const Replica& replica) {
+  StackedBuffers restored;
+  const size_t skip = replica.models().size() == 1 ? replica.models()[0].name.size() + 1 : 0;
+  for (const NamedBuffer& buffer : replica.replica_buffers()) {
+    // One of before it was declared per replica holds it once, in the model.
+    const std::string name = buffer.name.substr(skip);
+    const checkpoint::Tensor* stacked = snapshot.replica_buffers.Find(name);
+    const checkpoint::Tensor* once = snapshot.model.Find(name);
+    if (stacked == nullptr && once == nullptr)
+      return DoesNotFit(snapshot, fmt::format("\"{}\" is not in it", name));
+    const checkpoint::Tensor& saved = stacked != nullptr ? *stacked : *once;
+    std::vector<int64_t> shape = saved.shape;
+    if (stacked != nullptr && !shape.empty()) shape.erase(shape.begin());
+    const bool empty = stacked != nullptr && (saved.shape.empty() || saved.shape[0] < 1);
+    if (empty || ScalarTypeOf(saved.dtype) != buffer.tensor.scalar_type() ||
+        buffer.tensor.sizes() != at::IntArrayRef(shape)) {
+      return DoesNotFit(snapshot,
+                        fmt::format("\"{}\" of a replica is {} in it and {} in the program", name,
+                                    Describe(saved.dtype, shape),
+                                    Describe(*TypeOf(buffer.tensor), buffer.tensor.sizes())));
+    }
+    const at::Tensor value = stacked != nullptr ? ViewOf(saved) : ViewOf(saved).unsqueeze(0);
+    restored.emplace_back(buffer.name, value.clone());
+  }
+  return restored;
+}
 
 absl::Status RestoreModels(const checkpoint::Snapshot& snapshot, Replica* replica) {
   const NamedTensors model = ModelTensors(*replica);
@@ -375,16 +474,35 @@ absl::Status RestoreModels(const checkpoint::Snapshot& snapshot, Replica* replic
   return CopyIn(snapshot.model, model);
 }
 
+namespace {
+absl::Status RestoreTrainable(const checkpoint::Snapshot& snapshot, const Job& job,
+                              Replica* replica, LoopState* state);
+}  // namespace
+
 absl::Status RestoreReplica(const checkpoint::Snapshot& read, const Job& job, Replica* replica,
                             LoopState* state) {
   checkpoint::Snapshot snapshot = read;
   snapshot.optimizer = UntieSlots(read.optimizer, *replica);
+  const std::vector<uint8_t> trainable = replica->Trainable();
+  // Servers lay out the slots of what is trainable in build().
+  if (job.strategy != StrategyKind::kParameterServer)
+    MUSTER_RETURN_IF_ERROR(replica->SetTrainable(TrainableOf(snapshot, *replica)));
+  const absl::Status restored = RestoreTrainable(snapshot, job, replica, state);
+  if (!restored.ok()) MUSTER_RETURN_IF_ERROR(replica->SetTrainable(trainable));
+  return restored;
+}
+
+namespace {
+
+absl::Status RestoreTrainable(const checkpoint::Snapshot& snapshot, const Job& job,
+                              Replica* replica, LoopState* state) {
   const checkpoint::TrainingState& saved = snapshot.state;
   const NamedTensors model = ModelTensors(*replica), optimizer = OptimizerTensors(*replica);
   MUSTER_ASSIGN_OR_RETURN(const TableRestore tables,
                           FindTables(snapshot, *replica, /*slots=*/true));
   MUSTER_RETURN_IF_ERROR(CheckFits(snapshot, snapshot.model, model, tables));
-  MUSTER_RETURN_IF_ERROR(CheckFits(snapshot, snapshot.optimizer, optimizer, tables));
+  MUSTER_RETURN_IF_ERROR(
+      CheckFits(snapshot, snapshot.optimizer, optimizer, tables, SlotsOfFrozen(*replica)));
   LoopState next = InitialLoopState(job, *replica);
   // At the start of an epoch there is nothing in the sums that other metrics would lack.
   if (saved.epoch_metric_sums.size() == next.epoch_metric_sums.size()) {
@@ -416,5 +534,7 @@ absl::Status RestoreReplica(const checkpoint::Snapshot& read, const Job& job, Re
   *state = std::move(next);
   return absl::OkStatus();
 }
+
+}  // namespace
 
 }  // namespace muster

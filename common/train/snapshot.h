@@ -5,7 +5,8 @@
 //              that the file is that module's state_dict
 //   optimizer  "<optimizer>.<model>.<parameter>.<slot>", likewise
 //
-// and embedding tables behind them (embedding_state.h).
+// and embedding tables behind them (embedding_state.h). Buffers that each replica has of its own
+// are in `model` as replica 0 has them, and of all replicas in replica_buffers (replica_buffers.h).
 #pragma once
 
 #include <memory>
@@ -16,6 +17,7 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/train/loop_state.h"
 #include "common/train/replica.h"
+#include "common/train/replica_buffers.h"
 
 namespace muster {
 
@@ -28,12 +30,17 @@ class SnapshotTaker {
   // Row-major copies, whatever the tensors' layout; of a CUDA replica in pinned memory. All of
   // `state` but run_id, job and versions is filled in. An error says that there is no memory, or
   // names a tensor of a type that checkpoints cannot hold.
-  absl::StatusOr<checkpoint::Snapshot> Take(const Replica& replica, const LoopState& state);
+  // `own`: of all replicas.
+  absl::StatusOr<checkpoint::Snapshot> Take(const Replica& replica, const LoopState& state,
+                                            const StackedBuffers& own = {});
 
  private:
   class Pool;
   std::shared_ptr<Pool> pool_;
 };
+
+// Its memory as a tensor, which does not own it.
+at::Tensor ViewOf(const checkpoint::Tensor& tensor);
 
 // The parameters by the names of a checkpoint.
 std::vector<std::pair<std::string, at::Tensor>> NamedParameters(const Replica& replica);
@@ -43,9 +50,14 @@ absl::Status CheckSavable(const Replica& replica);
 
 // Puts the tensors back: all of the replica's must be there, of the same shape and type, and no
 // others. Otherwise a ConfigurationError names the first that is missing or different, and nothing
-// has changed. RestoreModels leaves the optimizers alone.
+// has changed. What was frozen and unfrozen when it was saved is so again: slots of parameters that
+// build() freezes come with the checkpoint. RestoreModels leaves the optimizers alone.
 absl::Status RestoreModels(const checkpoint::Snapshot& snapshot, Replica* replica);
 absl::Status RestoreReplica(const checkpoint::Snapshot& snapshot, const Job& job, Replica* replica,
                             LoopState* state);
+
+// The snapshot's buffers of each replica's own, checked against the program's.
+absl::StatusOr<StackedBuffers> RestoreStacked(const checkpoint::Snapshot& snapshot,
+                                              const Replica& replica);
 
 }  // namespace muster

@@ -118,11 +118,7 @@ at::Tensor StepImpl::MakeControl() {
   if (communicator_->size() == 1) return at::cat(pieces);
   const double share = static_cast<double>(local_examples_) /
                        std::max<double>(1, static_cast<double>(plan_.global_examples));
-  for (const at::Tensor& buffer : replica_->float_buffers()) {
-    // A replica without examples has no statistics (0/0): it contributes nothing.
-    pieces.push_back(local_examples_ == 0 ? at::zeros({buffer.numel()}, options)
-                                          : buffer.detach().to(at::kFloat).reshape({-1}) * share);
-  }
+  buffers_.AppendTo(&pieces, share, local_examples_ > 0);
   return at::cat(pieces);
 }
 
@@ -150,17 +146,8 @@ absl::Status StepImpl::ReadControl(const at::Tensor& reduced, StepResult* result
     const double weights = result->value_weights[name] = c[at++];
     if (WeightsOverReplicas()) reported = weights != 0 ? reported / weights : 0;
   }
-  if (communicator_->size() > 1) ApplyBuffers(reduced.narrow(0, at, reduced.numel() - at));
-  return absl::OkStatus();
-}
-
-void StepImpl::ApplyBuffers(const at::Tensor& averaged) {
-  at::NoGradGuard no_grad;
-  int64_t at = 0;
-  for (const at::Tensor& buffer : replica_->float_buffers()) {
-    buffer.detach().copy_(averaged.narrow(0, at, buffer.numel()).reshape(buffer.sizes()));
-    at += buffer.numel();
-  }
+  if (communicator_->size() == 1) return absl::OkStatus();
+  return buffers_.Apply(reduced.narrow(0, at, reduced.numel() - at));
 }
 
 void StepImpl::Reset() {
@@ -201,6 +188,7 @@ absl::Status StepImpl::RunMicroBatches(const data::Batch& batch, const StepRunne
     AutocastScope autocast(job_.precision, replica_->device());
     Step step(this);
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("train_step", [&] { body(step, part); }));
+    MUSTER_RETURN_IF_ERROR(CheckNothingDrawn());
     if (!extra_losses_.empty() || !regularizers_.empty()) {
       return ProgramError(
           "add_loss or regularize was called after the last minimize() of the step, or for an "
@@ -218,7 +206,7 @@ absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch
   local_examples_ = local_examples;
   micro_batches_ = static_cast<int>(job_.accumulate_steps);
   wait_seconds_ = 0;
-  if (!buffers_.empty()) buffers_undo_ = Clone(buffers_);
+  buffers_.Keep();
   StepResult result;
   Reset();
   absl::Status status = RunMicroBatches(batch, body);
@@ -281,6 +269,9 @@ absl::Status StepImpl::Commit(StepResult* result) {
   return CatchProgramErrors("on_commit", [&] {
     at::NoGradGuard no_grad;
     for (const auto& action : on_commit_) action();
+    if (on_commit_.empty()) return;
+    // Central variables must see what the program changed.
+    for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
   });
 }
 
@@ -316,8 +307,8 @@ void StepImpl::RollBack() {
   for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.gradients->Cancel();
   // The state was saved at the first minimize(), after the forward pass had moved the buffers;
   // theirs is the older copy and goes last.
-  if (state_saved_) CopyBack(state_undo_, replica_->state());
-  if (!buffers_.empty()) CopyBack(buffers_undo_, buffers_);
+  if (state_saved_) CopyBack(state_undo_, state_);
+  buffers_.PutBack();
   state_saved_ = false;
 }
 

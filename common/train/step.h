@@ -65,6 +65,7 @@ struct StepRunnerOptions {
   // Parameter servers: tells replicas apart that compute a step of the same number; seeds only.
   int worker = 0;
   bool first_local = true;  // of this process: seeds LibTorch's shared CPU generator
+  int local_replicas = 1;   // of this process
   int64_t global_batch_size = 1;
   std::function<void(Phase)> on_phase;  // may be null
 };

@@ -57,6 +57,24 @@ void StepImpl::SeedDefaultGenerator() {
   at::Generator generator = at::globalContext().defaultGenerator(replica_->device());
   std::lock_guard<std::mutex> lock(generator.mutex());
   generator.set_current_seed(ReplicaSeed(0));
+  if (MustNotDraw()) undrawn_ = generator.get_state();
+}
+
+bool StepImpl::MustNotDraw() const {
+  return job_.deterministic && options_.first_local && options_.local_replicas > 1 &&
+         replica_->device().is_cpu();
+}
+
+absl::Status StepImpl::CheckNothingDrawn() const {
+  if (!MustNotDraw()) return absl::OkStatus();
+  at::Generator generator = at::globalContext().defaultGenerator(replica_->device());
+  std::lock_guard<std::mutex> lock(generator.mutex());
+  if (at::equal(generator.get_state(), undrawn_)) return absl::OkStatus();
+  return ConfigurationError(fmt::format(
+      "deterministic is true, but train_step draws from LibTorch's default generator (dropout, "
+      "rand), which the {} CPU replicas of this process share, in any order: draw from "
+      "step.generator(), or start a process for each replica",
+      options_.local_replicas));
 }
 
 bool StepImpl::on_servers() const {

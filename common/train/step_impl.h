@@ -15,6 +15,7 @@
 #include "common/train/embedding_step.h"
 #include "common/train/precision.h"
 #include "common/train/step.h"
+#include "common/train/step_buffers.h"
 #include "common/train/step_collectives.h"
 #include "common/train/summary_data.h"
 
@@ -29,11 +30,8 @@ class StepImpl {
         options_(std::move(options)),
         scaler_(job.precision),
         embeddings_(replica, communicator),
-        collectives_(std::make_shared<StepCollectives>(communicator)) {
-    for (const NamedModel& model : replica_->models()) {
-      for (const auto& [name, buffer] : model.buffers) buffers_.push_back(buffer);
-    }
-  }
+        collectives_(std::make_shared<StepCollectives>(communicator)),
+        buffers_(replica, communicator) {}
 
   absl::StatusOr<StepResult> Run(const StepPlan& plan, const data::Batch& batch,
                                  int64_t local_examples, const StepRunner::Body& body);
@@ -79,7 +77,7 @@ class StepImpl {
     StepImpl* const step_;
   };
   void RefuseRepeated(const char* call) const;
-  const std::vector<at::Tensor>& buffers() const { return buffers_; }
+  const std::vector<at::Tensor>& buffers() const { return buffers_.tensors(); }
   // Expires with this object, for what a graph may keep longer.
   std::weak_ptr<const int> life() const { return life_; }
   int replica() const { return plan_.num_replicas > 0 ? plan_.replica : options_.replica; }
@@ -102,6 +100,9 @@ class StepImpl {
   void Reset();
   absl::Status RunMicroBatches(const data::Batch& batch, const StepRunner::Body& body);
   void SeedDefaultGenerator();
+  // The default generator is shared, and its draws would depend on timing.
+  bool MustNotDraw() const;
+  absl::Status CheckNothingDrawn() const;
   uint64_t ReplicaSeed(uint64_t purpose) const {
     return MixSeed(
         job_.seed,
@@ -124,6 +125,8 @@ class StepImpl {
     at::Tensor objective;
     void Add(const at::Tensor& term) { objective = objective.defined() ? objective + term : term; }
   };
+  // Some parameter of the optimizer's requires a gradient now.
+  bool TrainsAnything(int optimizer) const;
   std::vector<Goal> Goals(const std::vector<Objective>& objectives);
   at::Tensor Plain(const at::Tensor& per_example);
   // Of each objective: by what its weighted sum is to be multiplied.
@@ -149,7 +152,6 @@ class StepImpl {
   void SwitchToImmediate();
   at::Tensor MakeControl();
   absl::Status ReadControl(const at::Tensor& control, StepResult* result);
-  void ApplyBuffers(const at::Tensor& averaged);
   absl::Status ExchangeEmbeddings();
   absl::Status Commit(StepResult* result);
   void RollBack();
@@ -165,11 +167,12 @@ class StepImpl {
   bool start_again_ = false;
   bool immediate_ = false;  // updates are applied at each minimize(), not at the commit
   bool settled_ = false;    // a step has committed: how often the program minimizes is known
-  std::vector<at::Tensor> buffers_, buffers_undo_;
-  std::vector<at::Tensor> state_undo_;  // of Replica::state(), in immediate mode
+  StepBuffers buffers_;
+  std::vector<at::Tensor> state_, state_undo_;  // Replica::state() in immediate mode, and copies
   bool state_saved_ = false;
 
   at::Generator generator_;        // the replica's own, made when first asked for
+  at::Tensor undrawn_;             // the default generator's state right after it was seeded
   bool generator_seeded_ = false;  // for this micro-batch
 
   // Of the step under way.

@@ -343,7 +343,7 @@ std::vector<StepImpl::Goal> StepImpl::Goals(const std::vector<Objective>& object
   }
   for (Goal& goal : goals) {
     AddExtras(&goal);
-    if (goal.objective.requires_grad()) continue;
+    if (goal.objective.requires_grad() || !TrainsAnything(goal.optimizer)) continue;
     throw StatusError(ProgramError(
         goals.size() == 1 ? "the loss does not depend on any parameter"
                           : fmt::format("the loss of optimizer \"{}\" does not depend on any "
@@ -390,13 +390,20 @@ void StepImpl::Minimize(const std::vector<Objective>& objectives) {
   }
 }
 
+bool StepImpl::TrainsAnything(int index) const {
+  const auto& candidates = replica_->optimizers()[index].candidates;
+  return !replica_->embeddings().empty() ||
+         std::any_of(candidates.begin(), candidates.end(),
+                     [](const at::Tensor& p) { return p.requires_grad(); });
+}
+
 void StepImpl::UpdateNow(const std::vector<int>& optimizers) {
   if (!state_saved_ && !on_servers()) {
-    const auto state = replica_->state();
-    if (state_undo_.empty()) {
-      state_undo_ = Clone(state);
+    state_ = replica_->state();  // slots may have come since the step before
+    if (state_undo_.size() != state_.size()) {
+      state_undo_ = Clone(state_);
     } else {
-      CopyBack(state, state_undo_);
+      CopyBack(state_, state_undo_);
     }
     state_saved_ = true;
   }
@@ -420,6 +427,7 @@ void StepImpl::SwitchToImmediate() {
 void StepImpl::Backward(const Goal& goal, bool keep_graph) {
   NamedOptimizer& optimizer = replica_->optimizers()[goal.optimizer];
   const bool first = micro_batch_ == 0, last = micro_batch_ + 1 == micro_batches_;
+  if (first) ThrowIfError(replica_->FollowProgram(goal.optimizer));
   std::vector<at::Tensor> inputs = Inputs(optimizer);
   embeddings_.AddLeaves(&inputs);
   // With one optimizer, the way a program minimizes is that of its first step, but for odd ones.
@@ -437,7 +445,9 @@ void StepImpl::Backward(const Goal& goal, bool keep_graph) {
   replica_->set_active(goal.optimizer);
   try {
     const AutocastOff off(replica_->device());
-    torch::autograd::backward(roots, seeds, keep_graph, /*create_graph=*/false, inputs);
+    // All of the optimizer's parameters may be frozen; no inputs would mean every leaf.
+    if (!inputs.empty())
+      torch::autograd::backward(roots, seeds, keep_graph, /*create_graph=*/false, inputs);
   } catch (const c10::Error& error) {
     replica_->set_active(-1);
     const std::string_view what = error.what_without_backtrace();

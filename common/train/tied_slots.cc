@@ -72,12 +72,12 @@ TensorSet UntieSlots(const TensorSet& slots, const Replica& replica) {
   const size_t skip = replica.models().size() == 1 ? replica.models()[0].name.size() + 1 : 0;
   for (const NamedOptimizer& optimizer : replica.optimizers()) {
     const auto spec = ParseOptimizer(optimizer.spec);
-    for (size_t p = 0; spec.ok() && p < optimizer.aliases.size(); ++p) {
-      if (optimizer.aliases[p].size() == 1) continue;
+    for (size_t p = 0; spec.ok() && p < optimizer.candidate_aliases.size(); ++p) {
+      if (optimizer.candidate_aliases[p].size() == 1) continue;
       std::vector<Set> sets;
-      for (const std::string& name : optimizer.aliases[p])
+      for (const std::string& name : optimizer.candidate_aliases[p])
         sets.push_back(FindSet(there, slots, optimizer.name + "." + name.substr(skip), optimizer,
-                               spec->rule_of(optimizer.groups[p])));
+                               spec->rule_of(optimizer.candidate_groups[p])));
       const Set& live = sets[Live(sets)];
       for (const auto& [slot, place] : sets.front().places) {
         const auto own = live.places.find(slot);

@@ -1,5 +1,6 @@
 #include "common/train/trainer.h"
 
+#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -15,6 +16,7 @@
 #include "common/train/devices.h"
 #include "common/train/evaluation.h"
 #include "common/train/loop.h"
+#include "common/train/weights.h"
 
 namespace muster {
 namespace {
@@ -59,6 +61,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
     return ConfigurationError(
         "the job names no batch size: set \"global_batch_size\" or \"per_replica_batch_size\"");
   }
+  if (job.deterministic) ComputeDeterministically();
   std::unique_ptr<Trainer> trainer(new Trainer(std::move(options)));
   for (const c10::Device& device : trainer->options_.devices) {
     const Replica* first = trainer->replicas_.empty() ? nullptr : trainer->replicas_[0].get();
@@ -71,6 +74,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
     MUSTER_RETURN_IF_ERROR(trainer->CentralizeVariables());
   if (trainer->options_.checkpoints != nullptr)
     MUSTER_RETURN_IF_ERROR(CheckSavable(*trainer->replicas_[0]));
+  trainer->has_own_.resize(trainer->replicas_.size());
   for (const auto& replica : trainer->replicas_)
     trainer->states_.push_back(InitialLoopState(trainer->options_.job, *replica));
   MUSTER_RETURN_IF_ERROR(trainer->MakeDatasets());
@@ -78,14 +82,22 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
 }
 
 absl::Status Trainer::CentralizeVariables() {
+  // Once they are shared they stay as they are: what may be unfrozen has its place from now on.
+  for (const auto& replica : replicas_) {
+    std::vector<uint8_t> all = replica->Trainable();
+    const size_t candidates = all.size() - replica->buffers().size();
+    for (size_t c = 0; c < candidates; ++c) all[c] |= Replica::kHasSlots;
+    MUSTER_RETURN_IF_ERROR(replica->SetTrainable(all));
+  }
   for (size_t o = 0; o < replicas_[0]->optimizers().size(); ++o) {
     std::vector<std::vector<at::Tensor>> parameters;
     for (const auto& replica : replicas_)
       parameters.push_back(replica->optimizers()[o].rule->parameters());
     const NamedOptimizer& first = replicas_[0]->optimizers()[o];
-    MUSTER_ASSIGN_OR_RETURN(auto central,
-                            MakeCentralOptimizers(first.spec, parameters,
-                                                  options_.job.timeouts.collective, first.groups));
+    MUSTER_ASSIGN_OR_RETURN(
+        auto central,
+        MakeCentralOptimizers(first.spec, parameters, options_.job.timeouts.collective,
+                              first.groups, options_.separate_variables));
     for (size_t r = 0; r < replicas_.size(); ++r)
       replicas_[r]->optimizers()[o].rule = std::move(central[r]);
   }
@@ -108,7 +120,24 @@ absl::Status Trainer::MakeDatasets() {
 
 absl::Status Trainer::Restore(const checkpoint::Snapshot& snapshot) {
   // The other replicas are given it with the first generation, as everybody is.
+  MUSTER_ASSIGN_OR_RETURN(kept_, RestoreStacked(snapshot, *replicas_[0]));
   return RestoreReplica(snapshot, options_.job, replicas_[0].get(), &states_[0]);
+}
+
+absl::Status Trainer::Load(checkpoint::FileSystem& files) {
+  return LoadWeights(files, options_.job, replicas_[0].get());
+}
+
+void Trainer::TakeOverTrainable(size_t i, const LoopContext& context, Communicator* communicator) {
+  std::vector<uint8_t> mine = replicas_[i]->Trainable();
+  if (mine.empty() || communicator->size() == 1) return;
+  at::Tensor flags = at::empty({static_cast<int64_t>(mine.size())}, at::kByte);
+  std::copy(mine.begin(), mine.end(), flags.mutable_data_ptr<uint8_t>());
+  flags = flags.to(replicas_[i]->device());
+  ThrowIfError(communicator->Broadcast(BufferOf(flags), context.owner_replica)->Wait());
+  flags = flags.to(at::kCPU);
+  const uint8_t* data = flags.const_data_ptr<uint8_t>();
+  ThrowIfError(replicas_[i]->SetTrainable({data, data + mine.size()}));
 }
 
 // In the replica's thread, by all replicas of the generation.
@@ -131,6 +160,9 @@ void Trainer::Attach(size_t i, const LoopContext& context, Communicator* communi
                     examples, state.global_batch_size)));
   }
   schedule.total_steps = TotalSteps(job, schedule.steps_per_epoch);
+  TakeOverTrainable(i, context, communicator);
+  ThrowIfError(DistributeReplicaBuffers(*replicas_[i], communicator, kept_, has_own_[i] != 0));
+  has_own_[i] = 1;
   ThrowIfError(replicas_[i]->Attach(communicator, schedule, job.collective));
 }
 
@@ -151,10 +183,20 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
   }
 
   LocalExchange exchange(static_cast<int>(replicas_.size()), job.timeouts.collective);
-  const LoopContext context{job,           datasets_,          named_datasets_,
-                            membership,    options_.observers, options_.checkpoints,
-                            &snapshots_,   &exchange,          num_replicas,
-                            first_replica, owner_replica,      generation->world_size()};
+  const LoopContext context{job,
+                            datasets_,
+                            named_datasets_,
+                            membership,
+                            options_.observers,
+                            options_.checkpoints,
+                            &snapshots_,
+                            &kept_,
+                            &exchange,
+                            num_replicas,
+                            first_replica,
+                            owner_replica,
+                            generation->world_size(),
+                            static_cast<int>(replicas_.size())};
   Outcome outcome([&](const absl::Status& status) {
     exchange.Abort(status);
     // The communicators' last words travel to all peers. To them this is a lost peer, whose story
@@ -196,6 +238,8 @@ void Trainer::GatherNewest() {
     if (states_[i].steps > states_[newest].steps) newest = i;
   if (newest == 0) return;
   const at::NoGradGuard no_grad;
+  const absl::Status same = replicas_[0]->SetTrainable(replicas_[newest]->Trainable());
+  if (!same.ok()) return LogWarning("{}", Message(same));  // replica 0 goes on from its own
   const std::vector<at::Tensor> from = replicas_[newest]->replicated_state(),
                                 to = replicas_[0]->replicated_state();
   for (size_t i = 0; i < to.size(); ++i) to[i].detach().copy_(from[i]);

@@ -7,11 +7,13 @@
 #include <optional>
 #include <vector>
 
+#include "common/checkpoint/file_system.h"
 #include "common/train/checkpointing.h"
 #include "common/train/job.h"
 #include "common/train/loop_state.h"
 #include "common/train/membership.h"
 #include "common/train/replica.h"
+#include "common/train/replica_buffers.h"
 #include "common/train/snapshot.h"
 
 namespace muster {
@@ -27,6 +29,9 @@ struct TrainerOptions {
   CheckpointSink* checkpoints = nullptr;  // likewise; null: nothing is saved
   // How many examples of validation and test are used at the most; `muster check` needs a few.
   std::optional<int64_t> evaluated_examples;
+  // central_storage: keep the variables apart from the first replica's even where that is on the
+  // CPU, as they are where it is not. For tests.
+  bool separate_variables = false;
 };
 
 class Trainer {
@@ -41,6 +46,8 @@ class Trainer {
   // Before Run, where training goes on from a checkpoint: in the chief's process, whose state then
   // is the newest and given to all. A ConfigurationError says what does not fit the program.
   absl::Status Restore(const checkpoint::Snapshot& snapshot);
+  // Likewise, where a run begins: the weights that the job and the program name (weights.h).
+  absl::Status Load(checkpoint::FileSystem& files);
   // Trains to the end, one thread a replica. The verdict: OK, Preempted after an agreed stop, or
   // what went wrong; after an end or a stop that could not be saved, a retryable one that says so.
   absl::Status Run(Membership* membership);
@@ -50,6 +57,8 @@ class Trainer {
   // central_storage: one set of variables for all replicas.
   absl::Status CentralizeVariables();
   absl::Status MakeDatasets();
+  // All replicas train, and have frozen, what the owner of the newest state has.
+  void TakeOverTrainable(size_t i, const LoopContext& context, Communicator* communicator);
   void Attach(size_t i, const LoopContext& context, Communicator* communicator);
   // Until all is saved that was handed over.
   absl::Status Drain(Membership* membership);
@@ -65,6 +74,8 @@ class Trainer {
   std::vector<data::DatasetPtr> named_datasets_;  // by handle
   std::vector<LoopState> states_;                 // one for each replica; equal after each step
   SnapshotTaker snapshots_;
+  StackedBuffers kept_;        // LoopContext::kept
+  std::vector<char> has_own_;  // by replica: it has had its own buffers in a generation
 };
 
 }  // namespace muster

@@ -88,6 +88,12 @@ absl::Status AddParameters(const NamedOptimizer& optimizer, const OptimizerSpec&
 }  // namespace
 
 absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica) {
+  if (const auto own = replica->replica_buffers(); !own.empty()) {
+    return ProgramError(fmt::format(
+        "buffer \"{}\" is declared kPerReplica, which parameter servers cannot save and restore: "
+        "use another strategy, or keep it outside of the module",
+        own.front().name));
+  }
   ServedVariables served;
   Collector collector(&served);
   const std::vector<NamedOptimizer>& optimizers = replica->optimizers();

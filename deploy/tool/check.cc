@@ -99,6 +99,7 @@ class CheckCommand : public Command {
     MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                             Trainer::Make(std::move(options)));
     if (saves) MUSTER_RETURN_IF_ERROR(CheckSavable(trainer->replica()));
+    MUSTER_RETURN_IF_ERROR(trainer->Load(checkpoint::PosixFileSystem()));
     PrintProgram(trainer->replica());
     MUSTER_RETURN_IF_ERROR(PrintData(job, *trainer));
     const auto membership = MakeLocalMembership(1, job.timeouts.collective);

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,6 +46,32 @@ struct NamedDatasetOptions {
   bool repeat = false;
 };
 
+// How a module's buffer behaves across replicas.
+enum class BufferMode {
+  // The example-weighted mean over all replicas after each step. Floating-point buffers that steps
+  // change are averaged without being declared.
+  kMean,
+  // Equal on all replicas and never reduced: constant tables, and what every replica computes
+  // alike. Compared at the end of each epoch. Buffers that no step changes are taken for it, and
+  // all that are not of floating point.
+  kSame,
+  // Each replica has its own, never averaged, saved and restored by replica: image pools, queues,
+  // counters of what this replica has seen.
+  kPerReplica
+};
+
+// Weights to begin with. A tensor of the file goes to the parameter or buffer of its name, which is
+// changed as `prefix` and `rename` say, in this order.
+struct LoadOptions {
+  // Every parameter and buffer must be in the file, and every tensor of the file in the model.
+  bool strict = true;
+  // Regular expressions (ECMAScript) and what replaces their matches ("$1" is a group), all of
+  // them, in alphabetical order.
+  std::map<std::string, std::string> rename;
+  // Only tensors whose names begin with it count, and it is taken off.
+  std::string prefix;
+};
+
 class BuilderImpl;
 
 // What a program's build() declares. Names are unique and made of letters, digits, '_' and '-'.
@@ -59,11 +86,24 @@ class Builder {
 
   // Moves the module to the device and makes it equal on all replicas (rank 0's initial state is
   // broadcast). The default generator was seeded with the job's seed before build(), so that every
-  // replica draws the same initial weights anyway.
+  // replica draws the same initial weights anyway. What the module registers up to the end of
+  // build() belongs to it; what it registers later is refused when it is found.
   void model(const std::string& name, std::shared_ptr<torch::nn::Module> module);
-  // An optimizer for the parameters of those models. `optimizer` and `learning_rate` are the
-  // program's defaults (job file syntax, docs/job_file.md); the job's own replace them, by the
-  // optimizer's name where a program has several.
+  // Begins a run with the weights of a safetensors file, one that Python wrote or a checkpoint's:
+  // float16, bfloat16, float32 or float64, in one file, or in several by their
+  // "...safetensors.index.json", or a folder that holds one of these. Read by the chief alone
+  // before the first step of a run, not when it goes on from its own checkpoint. The job's "load"
+  // of this model replaces it. A relative path is one of the chief's working directory.
+  void load(const std::string& model, const std::string& path, LoadOptions options = {});
+  // The buffers whose names ("<model>.<buffer>") match the pattern, in which '*' is any text and
+  // '?' any character, behave so. The first pattern that matches a buffer wins; one that matches
+  // none is refused.
+  void buffer(const std::string& pattern, BufferMode mode);
+  // An optimizer for the parameters of those models that require a gradient. A program may change
+  // requires_grad between steps: what is frozen stays as it is, with its slots, and what was frozen
+  // in build() gets its slots in the first step that finds it unfrozen.
+  // `optimizer` and `learning_rate` are the program's defaults (job file syntax, docs/job_file.md);
+  // the job's own replace them, by the optimizer's name where a program has several.
   OptimizerHandle optimizer(const std::string& name, const std::vector<std::string>& models,
                             Json optimizer, Json learning_rate);
   // A table whose rows are looked up by key; every minimize() trains them. The job's "optimizer"

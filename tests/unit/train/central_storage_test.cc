@@ -14,7 +14,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::LeastSquares;
-using testing::RunLocally;
 using testing::RunResult;
 using testing::SquaredError;
 using testing::TestProgram;
@@ -30,11 +29,16 @@ Job MakeJob(StrategyKind strategy) {
   return job;
 }
 
-// `clamp`: the program changes parameters at each commit.
-RunResult Train(StrategyKind strategy, int replicas, bool clamp) {
+// `clamp`: the program changes parameters at each commit. `separate`: the variables are none of the
+// first replica's, as if that were on a GPU.
+RunResult Train(StrategyKind strategy, int replicas, bool clamp, bool separate = false) {
   at::manual_seed(1);
   const at::Tensor x = at::randn({13, 3}), y = at::randn({13});
-  return RunLocally(MakeJob(strategy), replicas, [=](TestProgram& p) {
+  testing::RunOptions options;
+  options.job = MakeJob(strategy);
+  options.devices.assign(replicas, c10::Device(at::kCPU));
+  options.separate_variables = separate;
+  return testing::Run(std::move(options), [=](TestProgram& p) {
     LeastSquares(p, x, y);
     if (!clamp) return;
     p.on_step = [](TestProgram& self, Step& step, const data::Batch& batch) {
@@ -57,6 +61,19 @@ TEST(CentralStorage, EqualsMirroredToTheLastBit) {
         for (const auto& [name, value] : mirrored.replicas[r])
           EXPECT_TRUE(at::equal(value, central.replicas[r].at(name))) << name << " of " << r;
       }
+    }
+  }
+}
+
+TEST(CentralStorage, WhatOnCommitChangesReachesTheVariables) {
+  for (const int replicas : {1, 3}) {
+    const RunResult central = Train(StrategyKind::kCentralStorage, replicas, true, true);
+    const RunResult mirrored = Train(StrategyKind::kMirrored, replicas, true);
+    ASSERT_TRUE(central.status.ok()) << central.status;
+    EXPECT_EQ(central.recorder.losses(), mirrored.recorder.losses());
+    for (int r = 0; r < replicas; ++r) {
+      for (const auto& [name, value] : mirrored.replicas[r])
+        EXPECT_TRUE(at::equal(value, central.replicas[r].at(name))) << name << " of " << r;
     }
   }
 }

@@ -60,6 +60,7 @@ RunResult Run(RunOptions run, std::function<void(TestProgram&)> set_up) {
     return program;
   };
   options.checkpoints = run.checkpoints;
+  options.separate_variables = run.separate_variables;
   auto trainer = Trainer::Make(std::move(options));
   if (!trainer.ok()) {
     result.status = trainer.status();
@@ -78,6 +79,8 @@ RunResult Run(RunOptions run, std::function<void(TestProgram&)> set_up) {
   };
   if (run.stop_before_start) membership.RequestStop();
   if (run.restore != nullptr) result.status = (*trainer)->Restore(*run.restore);
+  if (result.status.ok() && run.load)
+    result.status = (*trainer)->Load(checkpoint::PosixFileSystem());
   if (result.status.ok()) result.status = (*trainer)->Run(&membership);
   result.recorder.on_step = nullptr;
   result.recorder.on_evaluate = nullptr;

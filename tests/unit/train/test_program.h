@@ -109,6 +109,8 @@ struct RunOptions {
   std::function<void(Generation&)> on_generation;
   CheckpointSink* checkpoints = nullptr;
   const checkpoint::Snapshot* restore = nullptr;
+  bool load = false;                // the weights that the job and the program name
+  bool separate_variables = false;  // TrainerOptions'
   // Which step's report, or which pass over a split (from 1) after its first batch, asks for a
   // stop; 0 and "": none.
   bool stop_before_start = false;

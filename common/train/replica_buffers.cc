@@ -1,0 +1,97 @@
+#include "common/train/replica_buffers.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace muster {
+namespace {
+
+// On the device of the collective, contiguous.
+at::Tensor Numbers(const std::vector<double>& numbers, c10::Device device) {
+  return at::tensor(numbers, at::kDouble).to(device);
+}
+
+// A program may have replaced the memory of a buffer (set_), but not on one replica alone.
+absl::Status CheckShapes(const std::vector<NamedBuffer>& buffers, const Replica& replica,
+                         Communicator* communicator) {
+  std::vector<double> elements;
+  for (const NamedBuffer& buffer : buffers) {
+    elements.push_back(static_cast<double>(buffer.tensor.numel()));
+    elements.push_back(-static_cast<double>(buffer.tensor.numel()));
+  }
+  at::Tensor largest = Numbers(elements, replica.device());
+  MUSTER_RETURN_IF_ERROR(communicator->AllReduce(BufferOf(largest), ReduceOp::kMax)->Wait());
+  largest = largest.to(at::kCPU);
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const double* both = largest.const_data_ptr<double>() + 2 * i;
+    if (both[0] == -both[1]) continue;
+    return ProgramError(
+        fmt::format("buffer \"{}\" has {} elements on one replica and {} on another: a buffer has "
+                    "the same shape on all replicas; keep the number that is in use in another one",
+                    buffers[i].name, both[0], -both[1]));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<StackedBuffers> GatherReplicaBuffers(const Replica& replica,
+                                                    Communicator* communicator, bool* wanted) {
+  const std::vector<NamedBuffer> buffers = replica.replica_buffers();
+  StackedBuffers stacked;
+  if (buffers.empty()) return stacked;
+  const at::NoGradGuard no_grad;
+  at::Tensor asked = Numbers({*wanted ? 1.0 : 0.0}, replica.device());
+  MUSTER_RETURN_IF_ERROR(communicator->Broadcast(BufferOf(asked), 0)->Wait());
+  *wanted = asked.item<double>() > 0;
+  if (!*wanted) return stacked;
+  MUSTER_RETURN_IF_ERROR(CheckShapes(buffers, replica, communicator));
+  for (const NamedBuffer& buffer : buffers) {
+    const at::Tensor own = buffer.tensor.detach().contiguous();
+    std::vector<int64_t> shape = own.sizes().vec();
+    shape.insert(shape.begin(), communicator->size());
+    at::Tensor all = at::empty(shape, own.options());
+    if (own.numel() > 0)
+      MUSTER_RETURN_IF_ERROR(communicator->AllGather(BufferOf(own), BufferOf(all))->Wait());
+    if (communicator->rank() == 0) stacked.emplace_back(buffer.name, all.to(at::kCPU));
+  }
+  return stacked;
+}
+
+absl::Status DistributeReplicaBuffers(const Replica& replica, Communicator* communicator,
+                                      const StackedBuffers& kept, bool has_own) {
+  const std::vector<NamedBuffer> buffers = replica.replica_buffers();
+  if (buffers.empty()) return absl::OkStatus();
+  const at::NoGradGuard no_grad;
+  // How many replicas have none, and of how many replicas there are some to take.
+  const bool keeper = communicator->rank() == 0 && !kept.empty();
+  at::Tensor counts =
+      Numbers({has_own ? 0.0 : 1.0, keeper ? static_cast<double>(kept[0].second.size(0)) : 0.0},
+              replica.device());
+  MUSTER_RETURN_IF_ERROR(communicator->AllReduce(BufferOf(counts), ReduceOp::kSum)->Wait());
+  counts = counts.to(at::kCPU);
+  const double* numbers = counts.const_data_ptr<double>();
+  const auto saved = static_cast<int64_t>(numbers[1]);
+  if (numbers[0] == 0 || saved == 0) return absl::OkStatus();
+  MUSTER_RETURN_IF_ERROR(CheckShapes(buffers, replica, communicator));
+  for (const NamedBuffer& buffer : buffers) {
+    if (buffer.tensor.numel() == 0) continue;
+    const auto found = std::find_if(kept.begin(), kept.end(),
+                                    [&](const auto& named) { return named.first == buffer.name; });
+    // One replica's at a time: all of them may not fit into the device's memory.
+    for (int64_t r = 0; r < saved; ++r) {
+      at::Tensor value = communicator->rank() == 0
+                             ? found->second[r].to(replica.device()).contiguous().clone()
+                             : at::empty(buffer.tensor.sizes(), buffer.tensor.options());
+      MUSTER_RETURN_IF_ERROR(communicator->Broadcast(BufferOf(value), 0)->Wait());
+      if (!has_own && communicator->rank() % saved == r) buffer.tensor.detach().copy_(value);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace muster

@@ -1,0 +1,180 @@
+// What of a replica is trained: programs freeze and unfreeze parameters while they run.
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common/train/replica.h"
+
+namespace muster {
+namespace {
+
+std::vector<bool> RequiringGrad(const NamedOptimizer& optimizer) {
+  std::vector<bool> requires_grad;
+  for (const at::Tensor& parameter : optimizer.candidates)
+    requires_grad.push_back(parameter.requires_grad());
+  return requires_grad;
+}
+
+}  // namespace
+
+absl::Status Replica::MakeRule(int index, const std::vector<bool>& with_slots) {
+  NamedOptimizer& optimizer = optimizers_[index];
+  std::vector<at::Tensor> parameters;
+  std::vector<std::string> names;
+  std::vector<std::vector<std::string>> aliases;
+  std::vector<int> groups;
+  std::vector<int> place(optimizer.candidates.size(), -1);
+  for (size_t c = 0; c < optimizer.candidates.size(); ++c) {
+    if (!with_slots[c]) continue;
+    place[c] = static_cast<int>(parameters.size());
+    parameters.push_back(optimizer.candidates[c]);
+    names.push_back(optimizer.candidate_names[c]);
+    aliases.push_back(optimizer.candidate_aliases[c]);
+    groups.push_back(optimizer.candidate_groups[c]);
+  }
+  MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> rule,
+                          MakeOptimizer(optimizer.spec, std::move(parameters), groups));
+  if (optimizer.rule != nullptr) {
+    const at::NoGradGuard no_grad;
+    for (size_t s = 0; s < rule->slot_names().size(); ++s) {
+      const auto& from = optimizer.rule->slot(static_cast<int>(s));
+      const auto& to = rule->slot(static_cast<int>(s));
+      for (size_t c = 0; c < place.size(); ++c) {
+        if (place[c] >= 0 && optimizer.place[c] >= 0) to[place[c]].copy_(from[optimizer.place[c]]);
+      }
+    }
+  }
+  optimizer.rule = std::move(rule);
+  optimizer.parameter_names = std::move(names);
+  optimizer.aliases = std::move(aliases);
+  optimizer.groups = std::move(groups);
+  optimizer.place = std::move(place);
+  return absl::OkStatus();
+}
+
+std::vector<uint8_t> Replica::Trainable() const {
+  std::vector<uint8_t> all;
+  for (const NamedOptimizer& optimizer : optimizers_) {
+    for (size_t c = 0; c < optimizer.candidates.size(); ++c) {
+      all.push_back((optimizer.candidates[c].requires_grad() ? kRequiresGrad : 0) |
+                    (optimizer.place[c] >= 0 ? kHasSlots : 0));
+    }
+  }
+  for (const NamedBuffer& buffer : buffers_) all.push_back(buffer.averaged ? 1 : 0);
+  return all;
+}
+
+absl::Status Replica::SetTrainable(const std::vector<uint8_t>& trainable) {
+  size_t at = 0;
+  for (size_t o = 0; o < optimizers_.size(); ++o) {
+    NamedOptimizer& optimizer = optimizers_[o];
+    std::vector<bool> with_slots;
+    bool same = true;
+    for (size_t c = 0; c < optimizer.candidates.size(); ++c) {
+      const uint8_t flags = trainable.at(at++);
+      // Only where it differs: a program may share a parameter with what is no optimizer's.
+      if (optimizer.candidates[c].requires_grad() != ((flags & kRequiresGrad) != 0))
+        optimizer.candidates[c].set_requires_grad((flags & kRequiresGrad) != 0);
+      with_slots.push_back((flags & kHasSlots) != 0);
+      same = same && with_slots.back() == (optimizer.place[c] >= 0);
+    }
+    if (!same) MUSTER_RETURN_IF_ERROR(MakeRule(static_cast<int>(o), with_slots));
+  }
+  for (NamedBuffer& buffer : buffers_) buffer.averaged = trainable.at(at++) != 0;
+  return absl::OkStatus();
+}
+
+std::optional<std::vector<std::string>> Replica::ChangedFrozen() const {
+  const std::vector<uint8_t> now = Trainable();
+  bool changed = false;
+  std::vector<std::string> frozen;
+  size_t at = 0;
+  for (const NamedOptimizer& optimizer : optimizers_) {
+    for (const std::string& name : optimizer.candidate_names) {
+      changed = changed || ((now[at] ^ built_trainable_[at]) & kRequiresGrad) != 0;
+      if ((now[at] & kRequiresGrad) == 0) frozen.push_back(name);
+      ++at;
+    }
+  }
+  if (!changed) return std::nullopt;
+  std::sort(frozen.begin(), frozen.end());
+  frozen.erase(std::unique(frozen.begin(), frozen.end()), frozen.end());
+  return frozen;
+}
+
+absl::Status Replica::AgreeOnTrainable(const NamedOptimizer& optimizer,
+                                       const std::vector<bool>& now) {
+  if (communicator_->size() == 1) return absl::OkStatus();
+  at::Tensor counts = at::empty({static_cast<int64_t>(now.size())}, at::kFloat);
+  std::copy(now.begin(), now.end(), counts.mutable_data_ptr<float>());
+  counts = counts.to(device_);
+  MUSTER_RETURN_IF_ERROR(communicator_->AllReduce(BufferOf(counts), ReduceOp::kSum)->Wait());
+  counts = counts.to(at::kCPU);
+  for (size_t c = 0; c < now.size(); ++c) {
+    const float count = counts.const_data_ptr<float>()[c];
+    if (count == 0 || count == static_cast<float>(communicator_->size())) continue;
+    return ProgramError(fmt::format(
+        "\"{}\" requires a gradient on {} of {} replicas: every replica must freeze and unfreeze "
+        "the same parameters in the same step",
+        optimizer.candidate_names[c], count, communicator_->size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Replica::FollowProgram(int index) {
+  NamedOptimizer& optimizer = optimizers_[index];
+  std::vector<bool> now = RequiringGrad(optimizer);
+  const bool changed = now != optimizer.differentiated;
+  if (!changed && (communicator_ == nullptr ||
+                   optimizer.gradients->control_capacity() >= ControlCapacity(index))) {
+    return absl::OkStatus();
+  }
+  std::vector<bool> with_slots;
+  bool new_slots = false;
+  for (size_t c = 0; c < now.size(); ++c) {
+    with_slots.push_back(now[c] || optimizer.place[c] >= 0);
+    if (!now[c] || optimizer.place[c] >= 0) continue;
+    if (communicator_ == nullptr) {
+      return ProgramError(fmt::format(
+          "\"{}\" did not require a gradient after build() and does now: parameter servers keep "
+          "slots for what is trainable in build() only; leave it trainable there, and freeze it in "
+          "the first step",
+          optimizer.candidate_names[c]));
+    }
+    new_slots = true;
+  }
+  if (communicator_ == nullptr) {
+    optimizer.differentiated = std::move(now);
+    return absl::OkStatus();
+  }
+  if (changed) MUSTER_RETURN_IF_ERROR(AgreeOnTrainable(optimizer, now));
+  if (new_slots) {
+    MUSTER_RETURN_IF_ERROR(MakeRule(index, with_slots));
+    optimizer.rule->Begin();
+  }
+  MakeSink(index);
+  return absl::OkStatus();
+}
+
+int64_t Replica::ControlCapacity(int index) const {
+  // Room for the loop's own values, the metrics and a fair number of reported values; and for
+  // buffers behind the optimizer that ends a step.
+  int64_t capacity = 512;
+  for (const NamedMetric& metric : metrics_) capacity += metric.metric->width();
+  if (index + 1 == static_cast<int>(optimizers_.size())) capacity += buffer_room_;
+  return capacity;
+}
+
+void Replica::MakeSink(int index) {
+  NamedOptimizer& optimizer = optimizers_[index];
+  optimizer.gradients.reset();  // its memory first
+  const BucketOptions options{collective_.bucket_bytes, collective_.first_bucket_bytes,
+                              ControlCapacity(index)};
+  optimizer.gradients =
+      std::make_unique<GradientBuckets>(optimizer.rule->parameters(), communicator_, options);
+  optimizer.differentiated = RequiringGrad(optimizer);
+}
+
+}  // namespace muster

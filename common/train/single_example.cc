@@ -1,0 +1,73 @@
+#include "common/train/single_example.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace muster {
+namespace {
+
+thread_local BatchNormWatch* watching = nullptr;
+
+std::unique_ptr<at::ObserverContext> OnOperator(const at::RecordFunction& function) {
+  constexpr size_t kInput = 0, kTraining = 5;  // of its schema
+  if (watching == nullptr || std::strcmp(function.name(), "aten::batch_norm") != 0) return nullptr;
+  const auto inputs = function.inputs();
+  if (inputs.size() <= kTraining || !inputs[kInput].isTensor() || !inputs[kTraining].isBool())
+    return nullptr;
+  const at::Tensor& input = inputs[kInput].toTensor();
+  if (!inputs[kTraining].toBool() || input.dim() < 2 || input.size(1) == 0) return nullptr;
+  int64_t each = 1;
+  for (int64_t d = 2; d < input.dim(); ++d) each *= input.size(d);
+  watching->Saw(each == 1);
+  return nullptr;
+}
+
+bool LeavesOne(int64_t examples, int num_replicas, int64_t micro_batches) {
+  // The slices of replicas, and those of micro-batches, have two sizes at the most.
+  for (const int replica : {0, num_replicas - 1}) {
+    const int64_t slice = data::ReplicaSlice(0, examples, replica, num_replicas).size();
+    for (const int64_t micro : {int64_t{0}, micro_batches - 1}) {
+      if (data::ReplicaSlice(0, slice, static_cast<int>(micro), static_cast<int>(micro_batches))
+              .size() == 1)
+        return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+BatchNormWatch::BatchNormWatch() {
+  watching = this;
+  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&OnOperator)
+                                           .needsInputs(true)
+                                           .scopes({at::RecordScope::FUNCTION}));
+}
+
+BatchNormWatch::~BatchNormWatch() {
+  at::removeCallback(handle_);
+  watching = nullptr;
+}
+
+std::string BatchWithSingleExample(const data::Sampler& sampler, int64_t total_steps,
+                                   int num_replicas, int64_t micro_batches) {
+  const int64_t batches = sampler.batches_per_epoch();
+  data::Position position;
+  const int64_t full = sampler.BatchEnd(position);
+  const auto name = [&](const char* which, int64_t examples) {
+    return fmt::format(
+        "{}, {} example{} for {} replica{}{}", which, examples, examples == 1 ? "" : "s",
+        num_replicas, num_replicas == 1 ? "" : "s",
+        micro_batches == 1 ? "" : fmt::format(" in {} micro-batches", micro_batches));
+  };
+  if (LeavesOne(full, num_replicas, micro_batches)) return name("a batch", full);
+  if (total_steps < batches) return "";
+  const int64_t last = sampler.examples_per_epoch() - (batches - 1) * full;
+  return LeavesOne(last, num_replicas, micro_batches) ? name("the last batch of an epoch", last)
+                                                      : "";
+}
+
+}  // namespace muster

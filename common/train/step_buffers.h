@@ -1,0 +1,69 @@
+// What a step does to the modules' buffers: it keeps a copy until the step commits, and averages
+// over replicas those of floating point that steps change (docs/extending.md, "Buffers").
+//
+// Which ones change is found, not declared: a replica compares each with its copy, the number of
+// those that it found for the first time rides in the step's control data, and where it is above 0
+// all replicas agree on which, and average them from that step on, also after a restart
+// (NamedBuffer::averaged). Those that never change are never reduced.
+//
+// One object for each StepRunner, in its thread. All replicas of the generation make the same
+// calls.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "common/collective/communicator.h"
+#include "common/train/replica.h"
+
+namespace muster {
+
+class StepBuffers {
+ public:
+  // Both must outlive it.
+  StepBuffers(Replica* replica, Communicator* communicator);
+
+  // At the step's beginning: keeps the values.
+  void Keep();
+  // Puts back what Keep saw.
+  void PutBack();
+
+  // Every buffer once.
+  const std::vector<at::Tensor>& tensors() const { return all_; }
+
+  // What this replica adds to the control data, 1-D float32 tensors on its device: the buffers by
+  // `share`, its part of the global batch. A replica without examples has no statistics of its own.
+  void AppendTo(std::vector<at::Tensor>* control, double share, bool has_examples);
+  // The sum of that over all replicas; may reduce what the control data could not carry.
+  absl::Status Apply(const at::Tensor& reduced);
+
+ private:
+  struct Averaged {
+    at::Tensor tensor;
+    at::Tensor copy;     // Keep's
+    bool found = false;  // is averaged
+    size_t index = 0;    // into Replica::buffers()
+    // Wider than the control data's float32: reduced on its own.
+    bool wide() const { return tensor.scalar_type() == at::kDouble; }
+  };
+  // This replica's part of the mean.
+  at::Tensor Part(const Averaged& buffer, at::ScalarType type) const;
+  // Reduces these of one type now, and puts the means into the buffers.
+  absl::Status ReduceNow(const std::vector<Averaged*>& buffers, at::ScalarType type);
+  absl::Status Include();
+
+  Replica* const replica_;
+  Communicator* const communicator_;
+  std::vector<at::Tensor> all_, copies_;  // of every buffer
+  std::vector<Averaged> averaged_;
+  at::Tensor changed_;  // of the step: by undecided buffer, 1 where it changed
+  double share_ = 0;
+  bool has_examples_ = false;
+};
+
+// Compares the buffers that the program declared kSame; a ProgramError names the first that is not.
+// By all replicas, between steps.
+absl::Status CheckSameBuffers(const Replica& replica, Communicator* communicator);
+
+}  // namespace muster

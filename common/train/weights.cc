@@ -1,0 +1,176 @@
+#include "common/train/weights.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "common/base/files.h"
+#include "common/base/logging.h"
+#include "common/checkpoint/weights_file.h"
+#include "common/train/snapshot.h"
+
+namespace muster {
+namespace {
+
+// The first few of a list, and how many more there are.
+std::string Few(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 4;
+  const std::vector<std::string> shown(names.begin(),
+                                       names.begin() + std::min(kShown, names.size()));
+  return names.size() <= kShown
+             ? fmt::format("{}", fmt::join(shown, ", "))
+             : fmt::format("{} and {} more", fmt::join(shown, ", "), names.size() - kShown);
+}
+
+bool SameKind(const at::Tensor& a, const at::Tensor& b) {
+  if (a.is_floating_point() || b.is_floating_point())
+    return a.is_floating_point() && b.is_floating_point();
+  return (a.scalar_type() == at::kBool) == (b.scalar_type() == at::kBool);
+}
+
+// One file's, or one index's, into one model.
+class Loading {
+ public:
+  Loading(const LoadSpec& spec, const NamedModel& model) : spec_(spec) {
+    for (const auto& [name, tensor] : model.parameters) wanted_.emplace(name, tensor);
+    for (const auto& [name, tensor] : model.buffers) wanted_.emplace(name, tensor);
+  }
+
+  absl::Status Take(const checkpoint::TensorSet& set) {
+    for (const checkpoint::Tensor& tensor : set.tensors) {
+      if (!tensor.name.starts_with(spec_.prefix)) {
+        ++outside_;
+        continue;
+      }
+      MUSTER_RETURN_IF_ERROR(Take(tensor));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Finish() {
+    std::sort(unexpected_.begin(), unexpected_.end());
+    std::vector<std::string> missing;
+    for (const auto& [name, tensor] : wanted_) {
+      // Tied weights: one of the names is enough.
+      if (!filled_.contains(tensor.unsafeGetTensorImpl())) missing.push_back(name);
+    }
+    if (from_.empty()) {
+      return ConfigurationError(fmt::format(
+          "{}: none of the tensors of {} belongs to the model, which has {}; the file has {}{}",
+          spec_.where, spec_.path, Few(Names()), Few(unexpected_),
+          unexpected_.empty() ? fmt::format("none that begins with \"{}\"", spec_.prefix) : ""));
+    }
+    if (spec_.strict && (!missing.empty() || !unexpected_.empty())) {
+      std::vector<std::string> wrong;
+      if (!missing.empty()) wrong.push_back(fmt::format("lacks {}", Few(missing)));
+      if (!unexpected_.empty())
+        wrong.push_back(fmt::format("has {}, which the model has not", Few(unexpected_)));
+      return ConfigurationError(fmt::format("{}: {} {}; rename them, or set \"strict\": false",
+                                            spec_.where, spec_.path, fmt::join(wrong, ", and ")));
+    }
+    std::string more;
+    if (!missing.empty()) more += fmt::format("; left as they are: {}", Few(missing));
+    if (!unexpected_.empty()) more += fmt::format("; not used: {}", Few(unexpected_));
+    if (outside_ > 0) more += fmt::format("; {} do not begin with \"{}\"", outside_, spec_.prefix);
+    LogInfo("model \"{}\": {} tensors from {}{}", spec_.model, from_.size(), spec_.path, more);
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Take(const checkpoint::Tensor& saved) {
+    const std::string name = NameInModel(spec_, saved.name);
+    const auto found = wanted_.find(name);
+    if (found == wanted_.end()) {
+      unexpected_.push_back(name == saved.name ? name : fmt::format("{} ({})", saved.name, name));
+      return absl::OkStatus();
+    }
+    const auto [other, first] = from_.try_emplace(name, saved.name);
+    if (!first) {
+      return ConfigurationError(fmt::format("{}: both {} and {} of {} become \"{}\"", spec_.where,
+                                            other->second, saved.name, spec_.path, name));
+    }
+    const at::Tensor& tensor = found->second;
+    const at::Tensor value = ViewOf(saved);
+    if (tensor.sizes() != at::IntArrayRef(saved.shape)) {
+      return ConfigurationError(fmt::format("{}: \"{}\" has shape [{}] in {} and [{}] in the model",
+                                            spec_.where, name, fmt::join(saved.shape, ", "),
+                                            spec_.path, fmt::join(tensor.sizes(), ", ")));
+    }
+    if (!SameKind(tensor, value)) {
+      return ConfigurationError(fmt::format("{}: \"{}\" is of type {} in {} and {} in the model",
+                                            spec_.where, name, c10::toString(value.scalar_type()),
+                                            spec_.path, c10::toString(tensor.scalar_type())));
+    }
+    filled_.insert(tensor.unsafeGetTensorImpl());
+    if (tensor.numel() == 0) return absl::OkStatus();
+    return CatchProgramErrors("loading weights", [&] {
+      const at::NoGradGuard no_grad;
+      // A foreign file need not align a tensor to its type.
+      const auto address = reinterpret_cast<uintptr_t>(saved.data);
+      tensor.detach().copy_(address % value.element_size() == 0 ? value : Aligned(saved, value));
+    });
+  }
+  static at::Tensor Aligned(const checkpoint::Tensor& saved, const at::Tensor& like) {
+    at::Tensor copy = at::empty(like.sizes(), like.options());
+    std::memcpy(copy.mutable_data_ptr(), saved.data, saved.bytes());
+    return copy;
+  }
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : wanted_) names.push_back(name);
+    return names;
+  }
+
+  const LoadSpec& spec_;
+  std::map<std::string, at::Tensor> wanted_;
+  std::map<std::string, std::string> from_;  // by name in the model, the file's
+  std::set<const at::TensorImpl*> filled_;
+  std::vector<std::string> unexpected_;
+  int64_t outside_ = 0;  // without the prefix
+};
+
+absl::Status LoadOne(checkpoint::FileSystem& files, const LoadSpec& spec, const Replica& replica) {
+  const auto& models = replica.models();
+  const auto model = std::find_if(models.begin(), models.end(),
+                                  [&](const NamedModel& m) { return m.name == spec.model; });
+  if (model == models.end()) {
+    std::vector<std::string> names;
+    for (const NamedModel& one : models) names.push_back(one.name);
+    const std::string nearest = Nearest(spec.model, names);
+    return ConfigurationError(
+        fmt::format("{} names no model of this program{}; it has {}", spec.where,
+                    nearest.empty() ? "" : fmt::format(", did you mean \"{}\"", nearest),
+                    fmt::join(names, ", ")));
+  }
+  Loading loading(spec, *model);
+  absl::Status status = checkpoint::ReadWeights(
+      files, spec.path, [&loading](const checkpoint::TensorSet& set) { return loading.Take(set); });
+  if (status.ok()) return loading.Finish();
+  if (absl::IsDataLoss(status) || ExitCodeOf(status) == ExitCode::kConfiguration)
+    return absl::IsDataLoss(status) ? Annotate(status, spec.where + ": ") : status;
+  return ConfigurationError(
+      fmt::format("{}: cannot read '{}': {}", spec.where, spec.path, Message(status)));
+}
+
+}  // namespace
+
+absl::Status LoadWeights(checkpoint::FileSystem& files, const Job& job, Replica* replica) {
+  MUSTER_ASSIGN_OR_RETURN(std::vector<LoadSpec> specs, ParseLoad(job.load));
+  std::set<std::string> of_job;
+  for (LoadSpec& spec : specs) {
+    of_job.insert(spec.model);
+    spec.path = PathFrom(job.folder, spec.path);
+  }
+  for (const LoadSpec& spec : replica->loads())
+    if (!of_job.contains(spec.model)) specs.push_back(spec);
+  for (const LoadSpec& spec : specs) MUSTER_RETURN_IF_ERROR(LoadOne(files, spec, *replica));
+  return absl::OkStatus();
+}
+
+}  // namespace muster

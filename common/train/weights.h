@@ -1,0 +1,16 @@
+// Weights that a run begins with (the job's "load", builder.load): from safetensors files into the
+// models of the chief's replica, from which all others are given theirs.
+#pragma once
+
+#include "common/checkpoint/file_system.h"
+#include "common/train/replica.h"
+
+namespace muster {
+
+// Reads what the job and the program name, and says in the log what was loaded; the job's of a
+// model replace the program's. Where it fails the models may have changed. ConfigurationErrors
+// name a model or a file that is not there, tensors that are missing, left over or of another
+// shape; DataErrors a damaged file.
+absl::Status LoadWeights(checkpoint::FileSystem& files, const Job& job, Replica* replica);
+
+}  // namespace muster

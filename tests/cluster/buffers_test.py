@@ -1,0 +1,201 @@
+"""Real processes: buffers of each replica's own across stops and losses, weights to begin with, what is frozen, and equal bits."""
+import json
+import shutil
+import signal
+import struct
+import unittest
+
+import numpy
+from safetensors.numpy import load_file, save_file
+
+from harness import ClusterTest, checkpoints
+from recording import wait_until
+
+WORKER = "../tests/buffers_worker"
+STEPS, BATCH = 12, 6
+CONFIGURATION, DAMAGED, PREEMPTED = 2, 3, 143
+
+
+class Buffers(ClusterTest):
+    def setUp(self):
+        super().setUp()
+        self.model_dir = self.dir / "model"
+
+    def run_job(self, **keys):
+        job = {"program": "buffers", "global_batch_size": BATCH, "max_steps": STEPS, "model_dir": str(self.model_dir),
+               "checkpoint": {"every_steps": 3, "keep": 20}, "timeouts": {"rejoin": 60}}
+        job.update(keys)
+        return self.job(**job)
+
+    def start_run(self, members, job, directory, sets=()):
+        self.where = self.dir / directory
+        self.where.mkdir(exist_ok=True)
+        self.environment = {"MUSTER_TEST_DIR": str(self.where)}
+        self.members = self.cluster(members, chief=False)
+        if members == 1:
+            return [self.start(None, None, job, sets, self.environment, WORKER)]
+        return [self.start(self.members, f"worker:{i}", job, sets, self.environment, WORKER) for i in range(members)]
+
+    def file(self, step, name="model.safetensors"):
+        return load_file(self.model_dir / "checkpoints" / f"step-{step:08}" / name)
+
+    def queues(self):
+        """Of the folder: {replica: {pid: {step: [seen, queue...]}}}."""
+        found = {}
+        for path in self.where.glob("queue-*"):
+            _, pid, replica = path.name.split("-")
+            lines = [line.split() for line in path.read_text().splitlines()]
+            found.setdefault(int(replica), {})[int(pid)] = {int(step): [float(v) for v in rest] for step, *rest in lines}
+        return found
+
+    def ended(self, members, directory, **keys):
+        """Trains it in one go; the final model, slots and buffers."""
+        self.finish(self.start_run(members, self.run_job(**keys), directory))
+        return {name: self.file(STEPS, name) for name in
+                ("model.safetensors", "optimizer.safetensors", "replica_buffers.safetensors")
+                if (self.model_dir / "checkpoints" / f"step-{STEPS:08}" / name).exists()}
+
+    def check_equal(self, got, want):
+        self.assertEqual(got.keys(), want.keys())
+        for file in want:
+            self.assertEqual(got[file].keys(), want[file].keys())
+            for name, value in want[file].items():
+                self.assertEqual(got[file][name].tobytes(), value.tobytes(), f"{file} {name}")
+
+    def test_a_stop_and_a_start_give_every_replica_its_own_back(self):
+        for members in (2, 3):
+            with self.subTest(members=members):
+                want = self.ended(members, f"undisturbed-{members}", program_args={"frozen_until": 8})
+                self.assertEqual(want["replica_buffers.safetensors"]["queue"].shape, (members, 4))
+                self.assertEqual(want["replica_buffers.safetensors"]["seen"].tolist(), [72 // members] * members)
+                shutil.rmtree(self.model_dir)
+                job = self.run_job(program_args={"frozen_until": 8})
+                (self.dir / f"first-{members}").mkdir()
+                hold = self.dir / f"first-{members}" / "hold-6"
+                hold.write_text("")
+                processes = self.start_run(members, job, f"first-{members}")
+                wait_until("step 6", lambda: any(6 in steps for of in self.queues().values() for steps in of.values())
+                           or any(5 in steps for of in self.queues().values() for steps in of.values()))
+                processes[0].signal(signal.SIGTERM)
+                processes[0].wait_for("SIGTERM received")
+                hold.unlink()
+                self.finish(processes, 30, PREEMPTED)
+                self.finish(self.start_run(members, job, f"second-{members}"))
+                got = {name: self.file(STEPS, name) for name in want}
+                self.check_equal(got, want)
+                shutil.rmtree(self.model_dir)
+
+    def test_a_replaced_process_goes_on_with_what_the_checkpoint_holds(self):
+        where = self.dir / "run"
+        where.mkdir()
+        (where / "hold-8").write_text("")
+        job = self.run_job()
+        processes = self.start_run(2, job, "run")
+        wait_until("step 6 saved", lambda: 6 in checkpoints(self.model_dir))
+        wait_until("both at step 7", lambda: all(any(7 in s for s in self.queues().get(r, {}).values()) for r in (0, 1)))
+        processes[1].signal(signal.SIGKILL)
+        processes[1].wait(10)
+        again = self.start(self.members, "worker:1", job, (), self.environment, WORKER)
+        again.wait_for("replica 1 on cpu")
+        (where / "hold-8").unlink()
+        self.finish([processes[0], again])
+        saved = self.file(6, "replica_buffers.safetensors")
+        begun = self.queues()[1][again.popen.pid]
+        first = begun[min(begun)]
+        self.assertIn(min(begun), (7, 8))
+        self.assertEqual(first[0], saved["seen"][1], "what the checkpoint of step 6 holds of replica 1")
+        numpy.testing.assert_allclose(first[1:], saved["queue"][1], rtol=1e-6)
+        (mine,) = self.queues()[0].values()
+        self.assertGreaterEqual(mine[8][0], saved["seen"][0] + 3, "who lives keeps its own")
+
+    def test_two_runs_are_bit_equal(self):
+        for members in (1, 2):
+            want = self.ended(members, f"one-{members}", deterministic=True)
+            shutil.rmtree(self.model_dir)
+            self.check_equal(self.ended(members, f"two-{members}", deterministic=True), want)
+            shutil.rmtree(self.model_dir)
+
+    # ---- Weights to begin with
+
+    def weights(self, dtype="float32", **more):
+        """Beside the job files; the chief alone reads it."""
+        tensors = {"model.weight": numpy.array([0.5, -1.0, 2.0]), "model.bias": numpy.array([0.25])}
+        if dtype == "bfloat16":  # numpy has none
+            import torch
+            from safetensors import torch as files
+            return files.save_file({name: torch.tensor(value, dtype=torch.bfloat16) for name, value in tensors.items()},
+                                   self.dir / "weights.safetensors")
+        tensors = {name: value.astype(dtype) for name, value in tensors.items()}
+        save_file({**tensors, **more}, self.dir / "weights.safetensors")
+
+    LOAD = {"net": {"path": "weights.safetensors", "prefix": "model."}}
+
+    def check_loaded(self, first):
+        """`first`: the parameters after one step of adam with rate 0.02."""
+        numpy.testing.assert_allclose(numpy.abs(first["weight"] - [0.5, -1.0, 2.0]), 0.02, atol=2e-4)
+
+    def test_every_member_begins_with_what_the_chief_read(self):
+        for dtype in ("float16", "bfloat16", "float32"):
+            self.weights(dtype)
+            keys = {"load": self.LOAD, "program_args": {"server": True}, "checkpoint": {"every_steps": 1, "keep": 20}}
+            processes = self.start_run(2, self.run_job(**keys), f"load-{dtype}")
+            self.finish(processes)
+            self.assertIn('model "net": 2 tensors from', processes[0].output())
+            self.assertNotIn('model "net": 2 tensors from', processes[1].output())
+            self.check_loaded(self.file(1))
+            # It goes on from its own checkpoint, and needs the file no more.
+            (self.dir / "weights.safetensors").unlink()
+            again = self.start_run(2, self.run_job(**{**keys, "max_steps": STEPS + 1}), f"again-{dtype}")
+            self.finish(again)
+            self.assertIn(f"going on after step {STEPS}", again[0].output())
+            shutil.rmtree(self.model_dir)
+
+    def test_a_checkpoint_of_its_own_is_such_a_file(self):
+        self.ended(1, "first", program_args={"server": True})
+        source = self.dir / "first-model"
+        self.model_dir.rename(source)
+        load = {"net": str(source / "checkpoints" / f"step-{STEPS:08}")}
+        self.finish(self.start_run(1, self.run_job(load=load, program_args={"server": True},
+                                                   checkpoint={"every_steps": 1, "keep": 20}), "second"))
+        want = load_file(source / "checkpoints" / f"step-{STEPS:08}" / "model.safetensors")
+        numpy.testing.assert_allclose(numpy.abs(self.file(1)["weight"] - want["weight"]), 0.02, atol=2e-4)
+
+    def test_parameter_servers_begin_with_them_too(self):
+        self.weights()
+        job = self.run_job(load=self.LOAD, program_args={"server": True}, strategy="parameter_server",
+                           checkpoint={"every_steps": 1, "keep": 20}, max_steps=3)
+        environment = {"MUSTER_TEST_DIR": str(self.dir)}
+        cluster = self.cluster(1, chief=False, ps=1)
+        worker = self.start(cluster, "worker:0", job, (), environment, WORKER)
+        server = self.start(cluster, "ps:0", job, binary="muster-ps")
+        self.finish([worker, server])
+        self.assertIn('model "net": 2 tensors from', worker.output())
+        self.check_loaded(self.file(1))
+
+    def test_servers_refuse_buffers_of_each_replica(self):
+        cluster = self.cluster(1, chief=False, ps=1)
+        job = self.run_job(strategy="parameter_server")
+        worker = self.start(cluster, "worker:0", job, (), {"MUSTER_TEST_DIR": str(self.dir)}, WORKER)
+        server = self.start(cluster, "ps:0", job, binary="muster-ps")
+        self.finish([worker, server], code=1)
+        self.assertIn('buffer "net.queue" is declared kPerReplica, which parameter servers cannot save', worker.output())
+
+    def test_what_cannot_be_loaded_ends_the_start(self):
+        self.weights(extra=numpy.zeros(1, numpy.float32))
+        cases = [({"net": "none.safetensors"}, CONFIGURATION, "none.safetensors"),
+                 ({"net": "weights.safetensors"}, CONFIGURATION, "which the model has not"),
+                 ({"nett": "weights.safetensors"}, CONFIGURATION, 'did you mean "net"')]
+        for load, code, text in cases:
+            (process,) = self.start_run(1, self.run_job(load=load), "refused")
+            self.finish([process], code=code)
+            self.assertIn(text, process.output().splitlines()[-1])
+        data = bytearray((self.dir / "weights.safetensors").read_bytes())
+        struct.pack_into("<Q", data, 0, 1 << 40)
+        (self.dir / "weights.safetensors").write_bytes(data)
+        (process,) = self.start_run(1, self.run_job(load={"net": "weights.safetensors"}), "damaged")
+        self.finish([process], code=DAMAGED)
+        self.assertIn("weights.safetensors: its header is said to have", process.output())
+
+
+if __name__ == "__main__":
+    unittest.main()
