@@ -19,6 +19,7 @@ using testing::Servers;
 using testing::Small;
 using testing::SquaredError;
 using testing::TestProgram;
+using testing::Values;
 using testing::Worker;
 
 struct Data {
@@ -36,7 +37,7 @@ data::Batch BatchOf(const Data& data, int64_t step, int64_t batch) {
 
 void ExpectEqual(Worker& worker, const std::map<std::string, at::Tensor>& want) {
   for (const auto& [name, value] : want) {
-    const at::Tensor got = (*worker.program->model)[name].detach();
+    const at::Tensor got = Values(*worker.program).at(name);
     EXPECT_TRUE(at::allclose(got, value, 1e-5, 1e-6)) << name << "\n" << got << "\n" << value;
   }
 }
@@ -113,7 +114,6 @@ TEST(ParameterExchangeTest, SeveralLossesAreOnePush) {
       builder.model("other", self.second);
       self.optimizers["other"] = builder.optimizer("other", {"other"}, "sgd", 0.05);
       inner(self, builder);
-      self.model->register_module("other", self.second);
     };
     p.on_step = [](TestProgram& self, muster::Step& step, const data::Batch& batch) {
       const at::Tensor loss = SquaredError(self, batch);

@@ -84,15 +84,21 @@ RunResult Run(RunOptions run, std::function<void(TestProgram&)> set_up) {
   if (result.status.ok()) result.status = (*trainer)->Run(&membership);
   result.recorder.on_step = nullptr;
   result.recorder.on_evaluate = nullptr;
-  for (TestProgram* program : programs) {
-    std::map<std::string, at::Tensor> values;
-    for (const auto& item : program->model->named_parameters())
-      values[item.key()] = item.value().detach().cpu().clone();
-    for (const auto& item : program->model->named_buffers())
-      values[item.key()] = item.value().detach().cpu().clone();
-    result.replicas.push_back(std::move(values));
-  }
+  for (TestProgram* program : programs) result.replicas.push_back(Values(*program));
   return result;
+}
+
+std::map<std::string, at::Tensor> Values(const TestProgram& program) {
+  std::map<std::string, at::Tensor> values;
+  const auto add = [&](const Tensors& model, const std::string& prefix) {
+    for (const auto& item : model.named_parameters())
+      values[prefix + item.key()] = item.value().detach().cpu().clone();
+    for (const auto& item : model.named_buffers())
+      values[prefix + item.key()] = item.value().detach().cpu().clone();
+  };
+  add(*program.model, "");
+  if (program.second != nullptr) add(*program.second, "second.");
+  return values;
 }
 
 RunResult RunLocally(Job job, int replicas, std::function<void(TestProgram&)> set_up) {

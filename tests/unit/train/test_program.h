@@ -95,10 +95,14 @@ class Recorder : public Observer {
   std::vector<std::pair<std::string, HistogramReport>> histograms;
 };
 
+// The parameters and buffers of a program by their names in `model`; those of `second` behind
+// "second.".
+std::map<std::string, at::Tensor> Values(const TestProgram& program);
+
 struct RunResult {
   absl::Status status;
   Recorder recorder;
-  // By the name of the parameter or buffer in `model`, after the run, of each replica.
+  // After the run, of each replica.
   std::vector<std::map<std::string, at::Tensor>> replicas;
 };
 
