@@ -18,14 +18,15 @@ class Elastic(RecordingTest):
         return self.start_run(members, job, directory="steps")
 
     def wait_all_held(self, step, processes):
-        """All of `processes` wait at the beginning of `step`, none of them has recorded it."""
+        """All of `processes` wait at the beginning of `step`: each has committed, and recorded, the one before."""
         for process in processes:
             process.wait_for("Number of devices")
-        self.wait_held(f"step-{step}")
+            self.wait_held(f"step-{step}-{process.popen.pid}")
 
     def pass_on(self, step):
         self.release(f"step-{step}")
-        (self.where / f"held-step-{step}").unlink()
+        for held in self.where.glob(f"held-step-{step}*"):
+            held.unlink()
 
     def check_as_one(self):
         """Losses, examples and parameters are those of one process with the same global batch."""
@@ -77,7 +78,7 @@ class Elastic(RecordingTest):
         self.wait_all_held(6, processes)
         processes[3].signal(signal.SIGKILL)
         self.pass_on(6)
-        self.wait_held("step-14")
+        self.wait_all_held(14, processes[:3])
         processes[0].signal(signal.SIGKILL)
         processes[0].wait(5)
         start = time.monotonic()

@@ -2,7 +2,8 @@
 // at chosen moments: for the tests of restarts. Both need $MUSTER_TEST_DIR:
 //   used-<pid>-<replica>   a line a committed step: its number, then the examples
 //   hold-<moment>          as long as it is there, whoever comes to that moment waits, having made
-//   held-<moment>          moments: step-<n>, between-<n> (two minimize() of a step),
+//   held-<moment>          and held-<moment>-<pid>; moments: step-<n>, between-<n> (two minimize()
+//   of a step),
 //                          validation-<step>, save-<step> (half written), publish-<step> (whole,
 //                          right before the rename)
 // With $MUSTER_TEST_DRAIN each step of the chief's waits until the checkpoint before it is written:
@@ -35,7 +36,9 @@ std::string TestDirectory() {
 void Hold(const std::string& moment) {
   const std::string hold = TestDirectory() + "/hold-" + moment;
   if (!std::filesystem::exists(hold)) return;
-  std::ofstream(TestDirectory() + "/held-" + moment) << getpid();
+  const std::string held = TestDirectory() + "/held-" + moment;
+  std::ofstream(fmt::format("{}-{}", held, getpid())) << "";
+  std::ofstream(held) << getpid();
   const MonotonicTime end = Clock::now() + std::chrono::seconds(60);
   while (std::filesystem::exists(hold) && Clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
