@@ -245,7 +245,7 @@ void WorkTable::TakeEvaluated(const proto::EvaluationDone& done) {
   for (size_t i = 0; i < pass_->sums.size(); ++i) pass_->sums[i] += done.sums(static_cast<int>(i));
   for (const auto& [name, value] : done.values()) {
     pass_->values[name].sum += value.sum();
-    pass_->values[name].examples += value.examples();
+    pass_->values[name].weight += value.weight();
   }
   pass_->shown.MergeFrom(done.shown());
 }
@@ -262,6 +262,7 @@ void WorkTable::Account(const Lease& lease,
   CompletedStep step;
   step.step = leases_.completed();
   step.epoch = lease.epoch;
+  std::map<std::string, double> value_weights;
   const proto::BatchDone& first = parts.front().second;
   step.learning_rate = first.learning_rate();
   step.learning_rates.insert(first.learning_rates().begin(), first.learning_rates().end());
@@ -269,6 +270,7 @@ void WorkTable::Account(const Lease& lease,
     step.loss += done.loss();
     step.examples += done.examples();
     for (const auto& [name, value] : done.values()) step.values[name] += value;
+    for (const auto& [name, weight] : done.value_weights()) value_weights[name] += weight;
     step.gradient_norms.insert(done.gradient_norms().begin(), done.gradient_norms().end());
     step.shown.MergeFrom(done.shown());
     for (size_t i = 0; i < epoch_metric_sums_.size(); ++i)
@@ -282,9 +284,9 @@ void WorkTable::Account(const Lease& lease,
   epoch_loss_sum_ += step.loss * static_cast<double>(step.examples);
   epoch_examples_ += step.examples;
   for (const auto& [name, value] : step.values) {
-    checkpoint::ReportedSum& reported = epoch_values_[name];
-    reported.sum += value * static_cast<double>(step.examples);
-    reported.examples += step.examples;
+    const auto weight = value_weights.find(name);
+    epoch_values_[name].Add(
+        value, weight == value_weights.end() ? static_cast<double>(step.examples) : weight->second);
   }
   step.step_in_epoch = ++epoch_steps_;
   step.epoch_end = epoch_over_ = leases_.completed_epoch() >= lease.epoch;

@@ -166,7 +166,7 @@ void PsLoop::EvaluateLease() {
     for (const auto& [name, value] : part_sums->values) {
       proto::EvaluationDone::Value& all = (*done.mutable_values())[name];
       all.set_sum(all.sum() + value.sum);
-      all.set_examples(all.examples() + value.examples);
+      all.set_weight(all.weight() + value.weight);
     }
   }
   context_.leases->Complete(std::move(done));
@@ -251,6 +251,7 @@ proto::BatchDone PsLoop::DoneOf(const StepResult& result) {
   done.set_examples(result.examples);
   for (const double sum : result.metric_increments) done.add_metric_sums(sum);
   for (const auto& [name, value] : result.values) (*done.mutable_values())[name] = value;
+  done.mutable_value_weights()->insert(result.value_weights.begin(), result.value_weights.end());
   if (lease_.summary()) *done.mutable_shown() = MessageOf(result.summary);
   const ps::PushPullClient::Outcome& outcome = context_.exchange->outcome();
   done.set_staleness_max(outcome.staleness_max);

@@ -27,9 +27,8 @@ absl::StatusOr<DataPlace> PlaceFromJson(const Json& json) {
 absl::StatusOr<ReportedSum> SumFromJson(const Json& json) {
   ReportedSum sum;
   if (!json.is_array() || json.size() != 2 || !NumberFromJson(json[0], &sum.sum) ||
-      !json[1].is_number_integer() || json[1].get<int64_t>() < 0)
-    return DataError("it is no sum and number of examples");
-  sum.examples = json[1].get<int64_t>();
+      !NumberFromJson(json[1], &sum.weight))
+    return DataError("it is no sum and weight");
   return sum;
 }
 
@@ -54,7 +53,8 @@ absl::Status TakeNamed(const char* key, Json* json,
 
 void AddExtras(const Extras& extras, Json* json) {
   for (const auto& [name, value] : extras.epoch_values)
-    (*json)["epoch_values"][name] = Json::array({NumberToJson(value.sum), value.examples});
+    (*json)["epoch_values"][name] =
+        Json::array({NumberToJson(value.sum), NumberToJson(value.weight)});
   for (const auto& [name, place] : extras.datasets) (*json)["datasets"][name] = PlaceToJson(place);
   if (extras.stream) (*json)["stream"] = PlaceToJson(*extras.stream);
   if (extras.batch_steps > 0)

@@ -13,9 +13,13 @@
 namespace muster::checkpoint {
 
 struct ReportedSum {
-  double sum = 0;  // of value x examples
-  int64_t examples = 0;
-  double mean() const { return examples == 0 ? 0 : sum / static_cast<double>(examples); }
+  double sum = 0;     // of value x weight
+  double weight = 0;  // of the examples, each 1 unless the program gives weights
+  void Add(double mean, double of_weight) {
+    sum += mean * of_weight;
+    weight += of_weight;
+  }
+  double mean() const { return weight == 0 ? 0 : sum / weight; }
   friend bool operator==(const ReportedSum&, const ReportedSum&) = default;
 };
 

@@ -24,11 +24,27 @@ class EvaluationImpl {
     sums = at::zeros({width}, at::TensorOptions().dtype(at::kDouble).device(replica.device()));
   }
   void AddLoss(const at::Tensor& loss, const at::Tensor& weights);
+  void CheckWeighted(const std::string& what, const at::Tensor& value,
+                     const at::Tensor& weights) const {
+    if (value.defined() && value.dim() > 0 && value.size(0) == examples &&
+        value.sizes() == weights.sizes())
+      return;
+    throw StatusError(ProgramError(fmt::format(
+        "{} of eval_step and its weights must have one shape, with the {} examples as first "
+        "dimension, and have [{}] and [{}]",
+        what, examples, value.defined() ? fmt::format("{}", fmt::join(value.sizes(), ", ")) : "",
+        fmt::join(weights.sizes(), ", "))));
+  }
+  // What has no weight may be anything, NaN too.
+  static at::Tensor WeightedSum(const at::Tensor& value, const at::Tensor& weights) {
+    const at::Tensor w = weights.to(at::kDouble);
+    return at::where(w.ne(0), value.detach().to(at::kDouble).mul(w), 0).sum();
+  }
   // What divides the sum of losses.
   double Divisor(const double* of_sums) const {
     return of_sums[weighted.value_or(false) ? sums.numel() - 1 : 1];
   }
-  void Report(const std::string& name, const at::Tensor& value) {
+  void Report(const std::string& name, const at::Tensor& value, const at::Tensor& weights) {
     const auto& metrics = replica.metrics();
     if (name.empty() || name == "loss" ||
         std::any_of(metrics.begin(), metrics.end(), [&](const auto& m) { return m.name == name; }))
@@ -36,16 +52,23 @@ class EvaluationImpl {
                                                  name.empty()     ? "empty"
                                                  : name == "loss" ? "the loop's own"
                                                                   : "a metric's")));
-    if (!value.defined() || value.dim() != 1 || value.size(0) != examples)
+    if (weights.defined()) {
+      CheckWeighted(fmt::format("report(\"{}\")", name), value, weights);
+    } else if (!value.defined() || value.dim() != 1 || value.size(0) != examples) {
       throw StatusError(ProgramError(fmt::format(
           "report(\"{}\") in eval_step needs one value for each example, shape [{}], and got shape "
           "[{}]",
           name, examples,
           value.defined() ? fmt::format("{}", fmt::join(value.sizes(), ", ")) : "undefined")));
-    Reported& reported = values[name];
-    const at::Tensor sum = value.detach().sum(at::kDouble);
-    reported.sum = reported.sum.defined() ? reported.sum + sum : sum;
-    reported.examples += examples;
+    }
+    at::Tensor& totals = values.try_emplace(name, at::zeros({2}, sums.options())).first->second;
+    totals[0].add_(weights.defined() ? WeightedSum(value, weights)
+                                     : value.detach().sum(at::kDouble));
+    if (weights.defined()) {
+      totals[1].add_(weights.sum(at::kDouble));
+    } else {
+      totals[1].add_(static_cast<double>(examples));
+    }
   }
   void Update(int index, const at::Tensor& output, const at::Tensor& target,
               const at::Tensor& weights) {
@@ -62,11 +85,8 @@ class EvaluationImpl {
   const Split split;
   at::Tensor sums;
   std::optional<bool> weighted;  // loss() has weights
-  struct Reported {
-    at::Tensor sum;  // a double on the device
-    int64_t examples = 0;
-  };
-  std::map<std::string, Reported> values;
+  // What the program reported: [sum of value x weight, sum of weights], doubles on the device.
+  std::map<std::string, at::Tensor> values;
   // Of the batch under way.
   int64_t examples = 0;
   LookedUpRows rows;
@@ -82,16 +102,9 @@ void EvaluationImpl::AddLoss(const at::Tensor& loss, const at::Tensor& weights) 
   }
   weighted = weights.defined();
   if (weights.defined()) {
-    if (loss.dim() == 0 || loss.size(0) != examples || loss.sizes() != weights.sizes()) {
-      throw StatusError(ProgramError(
-          fmt::format("the loss of eval_step and its weights must have one shape, with the {} "
-                      "examples as first "
-                      "dimension, and have [{}] and [{}]",
-                      examples, fmt::join(loss.sizes(), ", "), fmt::join(weights.sizes(), ", "))));
-    }
-    const at::Tensor w = weights.to(at::kDouble);
-    sums[0].add_(at::where(w.ne(0), loss.detach().to(at::kDouble).mul(w), 0).sum());
-    sums[sums.numel() - 1].add_(w.sum());
+    CheckWeighted("the loss", loss, weights);
+    sums[0].add_(WeightedSum(loss, weights));
+    sums[sums.numel() - 1].add_(weights.sum(at::kDouble));
     return;
   }
   if (loss.dim() != 1 || loss.size(0) != examples) {
@@ -113,8 +126,14 @@ void Evaluation::update(MetricHandle metric, const at::Tensor& output, const at:
                         const at::Tensor& weights) {
   impl_->Update(metric.index, output, target, weights);
 }
-void Evaluation::report(const std::string& name, const at::Tensor& per_example_value) {
-  impl_->Report(name, per_example_value);
+void Evaluation::report(const std::string& name, const at::Tensor& value,
+                        const at::Tensor& weights) {
+  impl_->Report(name, value, weights);
+}
+void Evaluation::report(const Nested& values, const at::Tensor& weights) {
+  values.ForEach([&](const std::string& name, const at::Tensor& value) {
+    impl_->Report(name, value, weights);
+  });
 }
 bool Evaluation::wants_summary() const { return impl_->summary_wanted; }
 void Evaluation::image(const std::string& name, const at::Tensor& images) {
@@ -171,14 +190,18 @@ absl::Status RunBatch(const Job& job, Replica* replica, data::Batch batch, int64
   return CatchProgramErrors("eval_step", [&] { replica->program().eval_step(handle, batch); });
 }
 
+checkpoint::ReportedSum SumOf(const at::Tensor& totals) {
+  return {totals[0].item<double>(), totals[1].item<double>()};
+}
+
 // What all replicas reported.
 std::map<std::string, checkpoint::ReportedSum> ReduceReported(const EvaluationImpl& evaluation,
                                                               Communicator* communicator) {
   std::string names;
   Nested::Items sums;
-  for (const auto& [name, reported] : evaluation.values) {
+  for (const auto& [name, totals] : evaluation.values) {
     names += (names.empty() ? "" : ", ") + name;
-    sums[name] = Nested{{"examples", reported.examples}, {"sum", reported.sum}};
+    sums[name] = totals;
   }
   const at::Device device = evaluation.replica.device();
   ThrowIfError(AgreeOn(communicator, device,
@@ -189,9 +212,7 @@ std::map<std::string, checkpoint::ReportedSum> ReduceReported(const EvaluationIm
   if (sums.empty()) return values;
   const Nested all = ReduceOverReplicas(communicator, device, ReduceOp::kSum,
                                         Nested(std::move(sums)), std::nullopt);
-  for (const auto& [name, reported] : all.items())
-    values[name] = {reported["sum"].tensor().item<double>(),
-                    reported["examples"].tensor().item<int64_t>()};
+  for (const auto& [name, totals] : all.items()) values[name] = SumOf(totals.tensor());
   return values;
 }
 
@@ -268,8 +289,7 @@ absl::StatusOr<PartSums> EvaluatePart(const Job& job, Replica* replica, Split sp
       part.sums[0] = divisor > 0 ? part.sums[0] / divisor * part.sums[1] : 0;
     }
     part.sums.pop_back();
-    for (const auto& [name, reported] : evaluation.values)
-      part.values[name] = {reported.sum.item<double>(), reported.examples};
+    for (const auto& [name, totals] : evaluation.values) part.values[name] = SumOf(totals);
     if (shown != nullptr) *shown = std::move(evaluation.summary);
   }));
   return part;

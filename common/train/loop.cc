@@ -315,9 +315,10 @@ void LoopImpl::Account(const StepResult& result) {
   for (size_t i = 0; i < state_.epoch_metric_sums.size(); ++i)
     state_.epoch_metric_sums[i] += result.metric_increments[i];
   for (const auto& [name, value] : result.values) {
-    checkpoint::ReportedSum& reported = state_.extras.epoch_values[name];
-    reported.sum += value * static_cast<double>(result.examples);
-    reported.examples += result.examples;
+    const auto weights = result.value_weights.find(name);
+    state_.extras.epoch_values[name].Add(value, weights == result.value_weights.end()
+                                                    ? static_cast<double>(result.examples)
+                                                    : weights->second);
   }
 }
 

@@ -43,4 +43,18 @@ Nested Nested::Map(const std::function<at::Tensor(const at::Tensor&)>& function)
   return Nested(std::move(items));
 }
 
+void Nested::ForEach(
+    const std::function<void(const std::string&, const at::Tensor&)>& visit) const {
+  for (const auto& item : items()) {
+    const std::string& name = item.first;
+    if (item.second.is_tensor()) {
+      visit(name, item.second.tensor());
+      continue;
+    }
+    item.second.ForEach([&](const std::string& below, const at::Tensor& tensor) {
+      visit(name + "/" + below, tensor);
+    });
+  }
+}
+
 }  // namespace muster

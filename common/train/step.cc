@@ -143,8 +143,9 @@ absl::Status StepImpl::ReadControl(const at::Tensor& reduced, StepResult* result
   for (const auto& [name, value] : values_) {
     double& reported = result->values[name] = c[at++];
     if (!value.weights.defined()) continue;
-    const double weights = result->value_weights[name] = c[at++];
+    const double weights = c[at++];
     if (WeightsOverReplicas()) reported = weights != 0 ? reported / weights : 0;
+    if (job_.loss_reduction == LossReduction::kGlobal) result->value_weights[name] = weights;
   }
   if (communicator_->size() == 1) return absl::OkStatus();
   return buffers_.Apply(reduced.narrow(0, at, reduced.numel() - at));

@@ -136,6 +136,11 @@ void Step::regularize(const at::Tensor& scalar_loss, OptimizerHandle optimizer) 
 void Step::report(const std::string& name, const at::Tensor& value, const at::Tensor& weights) {
   impl_->Report(name, value, weights);
 }
+void Step::report(const Nested& values, const at::Tensor& weights) {
+  values.ForEach([&](const std::string& name, const at::Tensor& value) {
+    impl_->Report(name, value, weights);
+  });
+}
 void Step::update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target,
                   const at::Tensor& weights) {
   impl_->UpdateMetric(metric, output, target, weights);

@@ -36,6 +36,8 @@ class Nested {
 
   // The same with each tensor replaced, in the order of names.
   Nested Map(const std::function<at::Tensor(const at::Tensor&)>& function) const;
+  // Each tensor of a dictionary, in the order of names: those on the way joined by '/'.
+  void ForEach(const std::function<void(const std::string&, const at::Tensor&)>& visit) const;
 
  private:
   static at::Tensor Scalar(double number);

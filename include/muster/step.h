@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "muster/handles.h"
+#include "muster/nested.h"
 #include "muster/reduce_op.h"
 
 namespace muster {
@@ -71,6 +72,8 @@ class Step {
   // names in every step, with an empty batch too. A name is any text ("MAE(X, F(G(X)))"); nested
   // ones are written "generator/adversarial".
   void report(const std::string& name, const at::Tensor& value, const at::Tensor& weights = {});
+  // A dictionary of them: report({{"generator", {{"adversarial", a}, {"cycle", c}}}}).
+  void report(const Nested& values, const at::Tensor& weights = {});
   // Adds the batch to a metric of the epoch. Weights: one for each example, or for each value that
   // the metric averages; not every metric takes them.
   void update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target = {},
@@ -115,9 +118,11 @@ class Evaluation {
   void update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target = {},
               const at::Tensor& weights = {});
   // A value for the log, TensorBoard and result.json, shape [batch]: its mean over all examples of
-  // the pass. Every replica must report the same names in a pass, with an empty batch too; "loss"
-  // and the names of metrics are taken.
-  void report(const std::string& name, const at::Tensor& per_example_value);
+  // the pass. With weights, of the value's own shape: the weighted sum over the sum of the weights,
+  // of the whole pass. Every replica must report the same names in a pass, with an empty batch too;
+  // "loss" and the names of metrics are taken.
+  void report(const std::string& name, const at::Tensor& value, const at::Tensor& weights = {});
+  void report(const Nested& values, const at::Tensor& weights = {});  // as Step's
   // As Step's, in the pass's first batch.
   void image(const std::string& name, const at::Tensor& images);
   void histogram(const std::string& name, const at::Tensor& values);

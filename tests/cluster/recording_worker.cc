@@ -108,6 +108,7 @@ class Recording : public Program {
   void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
     Hold(fmt::format("validation-{}", done_));
     evaluation.loss(Loss(batch));
+    evaluation.report("target", batch[1]);
   }
 
  private:

@@ -92,6 +92,11 @@ class Runs:
     def fashion(self):
         return self.run("fashion", "muster-worker", "--job", self.job("fashion", FASHION)) / "model_dir"
 
+    def reported(self):
+        """A program that reports values of its own, in steps and in passes."""
+        job = {"program": "recording", "program_args": {"examples": 8}, "global_batch_size": 4, "epochs": 1, "summary": {"every_steps": 1}}
+        return self.run("reported", "../tests/recording_worker", "--job", self.job("reported", job)) / "model_dir"
+
     def exception(self):
         job = self.job("exception", LINEAR)
         (self.dir / "exception" / "terminated").touch()
@@ -219,6 +224,9 @@ class JsonFiles(GoldenTest):
         self.assertEqual({key: completed[key] for key in want}, want)
         self.assertEqual(completed["metric_steps"], {"train": 20, "validation": 20, "test": None, "eval": 20})
         self.assertEqual(sorted(completed["metrics"]["validation"]), ["loss", "rmse"])
+        reported = json.loads((RUNS.reported() / "result.json").read_text())["metrics"]
+        for split in "train", "validation":
+            self.assertIn("target", reported[split], "what a program reports")
         self.assertEqual((servers["parameter_server"]["updates"], servers["steps"], servers["world_size"]), (12, 12, 1))
         self.assertEqual((result(RUNS.exception())["status"], result(RUNS.terminated())["status"]), ("failed", "preempted"))
 
@@ -315,7 +323,7 @@ class Tags(GoldenTest):
 
     def test_tags(self):
         found = {}  # (run, tag): kind
-        for model_dir in RUNS.completed(), RUNS.servers(), RUNS.fashion():
+        for model_dir in RUNS.completed(), RUNS.servers(), RUNS.fashion(), RUNS.reported():
             for run in "train", "validation", "test", "eval":
                 for event in events(model_dir / run):
                     for value in event.summary.value:

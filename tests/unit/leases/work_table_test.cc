@@ -62,6 +62,10 @@ class Crew {
     done.add_metric_sums(static_cast<double>(lease.begin()));
     return done;
   }
+  // Of the batch that was finished last.
+  proto::BatchDone& LastDone(int worker) {
+    return *requests_[worker].mutable_done(requests_[worker].done_size() - 1);
+  }
   void Forget(int worker) { requests_[worker].clear_held(); }
   const proto::NextRequest& request(int worker) { return requests_[worker]; }
 
@@ -123,6 +127,24 @@ TEST(WorkTable, StepsAreCountedInTheOrderOfCompletion) {
   EXPECT_DOUBLE_EQ(steps[2].epoch_loss_sum, 12.5);
   EXPECT_EQ(table.staleness().at(1).max, 3);
   EXPECT_TRUE(table.between_steps());
+}
+
+TEST(WorkTable, AnEpochsMeanOfWhatWorkersReportCountsWeightsOrExamples) {
+  WorkTable table(Asynchronous(25, 10), {});
+  Crew crew(&table, 2);
+  const std::vector<double> weights = {4, 0, 1};
+  for (int64_t i = 0; i < 3; ++i) {
+    crew.Finish(0, crew.Next(0));
+    proto::BatchDone& done = crew.LastDone(0);
+    (*done.mutable_values())["by examples"] = static_cast<double>(i);
+    (*done.mutable_values())["by weights"] = static_cast<double>(i);
+    (*done.mutable_value_weights())["by weights"] = weights[i];
+  }
+  crew.Next(0);
+  const auto steps = table.TakeCompleted();
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_DOUBLE_EQ(steps[2].epoch_values.at("by examples").mean(), (10 + 2 * 5) / 25.0);
+  EXPECT_DOUBLE_EQ(steps[2].epoch_values.at("by weights").mean(), 2 / 5.0);
 }
 
 TEST(WorkTable, WhatIsToldTwiceCountsOnce) {

@@ -62,12 +62,15 @@ void Tokens(TestProgram& p, const Sequences& s) {
     step.regularize(0.3 * (*self.model)["w"].square().sum());
     step.minimize(self.optimizers["sgd"], losses, mask);
     step.report("tokens", at::where(mask, losses, std::nan("")), mask);
+    step.report({{"target", {{"square", batch[1].square()}, {"cube", batch[1].pow(3)}}}}, mask);
     step.update(self.metrics["mse"], at::matmul(batch[0], (*self.model)["w"]).detach(), batch[1],
                 mask);
   };
   p.on_eval = [](TestProgram& self, Evaluation& evaluation, const data::Batch& batch) {
     const at::Tensor mask = batch[1].isnan().logical_not();
     evaluation.loss(TokenLosses(self, batch[0], batch[1]), mask);
+    evaluation.report({{"target", {{"square", batch[1].square()}, {"cube", batch[1].pow(3)}}}},
+                      mask);
     evaluation.update(self.metrics["mse"], at::matmul(batch[0], (*self.model)["w"]), batch[1],
                       mask);
   };
@@ -132,6 +135,42 @@ TEST_P(Weights, OfAPassAreOverItsTokens) {
   EXPECT_NEAR(pass->metrics.at("loss"), want, 1e-6);
   EXPECT_NEAR(pass->metrics.at("mse"), want, 1e-6);
   EXPECT_EQ(pass->examples, kExamples);
+}
+
+TEST_P(Weights, OfReportedValuesCountInTheMeansOfAnEpochAndAPass) {
+  const Sequences s = MakeSequences();
+  const RunResult run = RunLocally(MakeJob(6), GetParam(), [&](TestProgram& p) { Tokens(p, s); });
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  const at::Tensor y = s.y.to(at::kDouble).index({s.mask.to(at::kBool)});
+  for (const std::string split : {"train", "validation"}) {
+    for (const int64_t epoch : {0, 1}) {
+      const EpochReport* report = run.recorder.Find(split, epoch);
+      ASSERT_NE(report, nullptr) << split;
+      EXPECT_NEAR(report->metrics.at("target/square"), y.square().mean().item<double>(), 2e-6);
+      EXPECT_NEAR(report->metrics.at("target/cube"), y.pow(3).mean().item<double>(), 2e-6);
+    }
+  }
+}
+
+TEST(Reported, WeightsAndDictionariesAreChecked) {
+  const Sequences s = MakeSequences();
+  const auto refused = [&](const std::function<void(Evaluation&, const data::Batch&)>& eval) {
+    const RunResult run = RunLocally(MakeJob(3), 1, [&](TestProgram& p) {
+      Tokens(p, s);
+      p.on_eval = [&](TestProgram&, Evaluation& evaluation, const data::Batch& batch) {
+        eval(evaluation, batch);
+      };
+    });
+    EXPECT_EQ(ExitCodeOf(run.status), ExitCode::kProgramFailed);
+    return std::string(Message(run.status));
+  };
+  EXPECT_THAT(
+      refused([](Evaluation& e, const data::Batch& b) { e.report("a", b[1], b[1].select(1, 0)); }),
+      HasSubstr(
+          "report(\"a\") of eval_step and its weights must have one shape, with the 4 examples "
+          "as first dimension, and have [4, 5] and [4]"));
+  EXPECT_THAT(refused([](Evaluation& e, const data::Batch& b) { e.report(b[1]); }),
+              HasSubstr("a dictionary was asked for, and the value is a tensor"));
 }
 
 // Of examples, with other loss reductions, in one step of rate 1 from w = 0.
