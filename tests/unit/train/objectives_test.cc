@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <atomic>
 #include <sstream>
 
 #include "tests/unit/train/cycle_gan.h"
@@ -85,6 +86,27 @@ TEST_P(Objectives, FourOptimizersInTurnEqualThatOrderInPython) {
         };
       });
   ExpectEqual(run, testing::kCycleGanInTurn, 1e-5);
+}
+
+// What can be undone needs a copy of the state from before, and the first step that turns out to
+// need one is run again.
+TEST_P(Objectives, OneCallForAllNeedsNoCopyAndRunsEachStepOnce) {
+  const auto calls = [](int replicas, bool together) {
+    std::atomic<int> bodies = 0;
+    const RunResult run = RunLocally(MakeJob(CycleGan::kBatch, 4), replicas, [&](TestProgram& p) {
+      p.on_build = CycleGan::Build;
+      p.on_step = [&](TestProgram& self, Step& step, const data::Batch& batch) {
+        ++bodies;
+        if (together) return step.minimize(CycleGan::Objectives(self, batch));
+        for (const char* name : {"g", "f", "x", "y"})
+          step.minimize(self.optimizers.at(name), CycleGan::Losses(self, batch).at(name));
+      };
+    });
+    EXPECT_TRUE(run.status.ok()) << run.status;
+    return bodies.load();
+  };
+  EXPECT_EQ(calls(GetParam(), true), 4 * GetParam());
+  EXPECT_EQ(calls(GetParam(), false), 5 * GetParam()) << "the first step begins as one call does";
 }
 
 // Of a run that replica `failing` ended in step 3. Another that has not come to its commit of step
