@@ -16,8 +16,7 @@
 #include <fstream>
 #include <thread>
 
-#include "chief/chief.h"
-#include "worker/task.h"
+#include "tests/cluster/role.h"
 
 namespace muster {
 namespace {
@@ -96,10 +95,4 @@ class Buffers : public Program {
 }  // namespace
 }  // namespace muster
 
-int main(int argc, char** argv) {
-  return muster::RunTask(argc, argv,
-                         {muster::TaskType::kWorker, muster::StartChief, [](const muster::Json&) {
-                            return absl::StatusOr<muster::ProgramFactory>(
-                                [] { return std::make_unique<muster::Buffers>(); });
-                          }});
-}
+int main(int argc, char** argv) { return muster::testing::RunRole<muster::Buffers>(argc, argv); }

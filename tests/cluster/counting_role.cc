@@ -19,8 +19,7 @@
 #include <string_view>
 #include <thread>
 
-#include "chief/chief.h"
-#include "worker/task.h"
+#include "tests/cluster/role.h"
 
 namespace muster {
 namespace {
@@ -104,12 +103,4 @@ class Counting : public Program {
 }  // namespace
 }  // namespace muster
 
-int main(int argc, char** argv) {
-  const bool chief = std::string_view(argv[0]).ends_with("muster-chief");
-  return muster::RunTask(argc, argv,
-                         {chief ? muster::TaskType::kChief : muster::TaskType::kWorker,
-                          muster::StartChief, [](const muster::Json&) {
-                            return absl::StatusOr<muster::ProgramFactory>(
-                                [] { return std::make_unique<muster::Counting>(); });
-                          }});
-}
+int main(int argc, char** argv) { return muster::testing::RunRole<muster::Counting>(argc, argv); }

@@ -8,9 +8,8 @@
 
 #include <thread>
 
-#include "chief/chief.h"
 #include "common/base/logging.h"
-#include "worker/task.h"
+#include "tests/cluster/role.h"
 
 namespace muster {
 namespace {
@@ -63,10 +62,4 @@ class Faulty : public Program {
 }  // namespace
 }  // namespace muster
 
-int main(int argc, char** argv) {
-  return muster::RunTask(argc, argv,
-                         {muster::TaskType::kWorker, muster::StartChief, [](const muster::Json&) {
-                            return absl::StatusOr<muster::ProgramFactory>(
-                                [] { return std::make_unique<muster::Faulty>(); });
-                          }});
-}
+int main(int argc, char** argv) { return muster::testing::RunRole<muster::Faulty>(argc, argv); }

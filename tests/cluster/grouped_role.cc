@@ -13,8 +13,7 @@
 
 #include <string_view>
 
-#include "chief/chief.h"
-#include "worker/task.h"
+#include "tests/cluster/role.h"
 
 namespace muster {
 namespace {
@@ -96,12 +95,4 @@ class Grouped : public Program {
 }  // namespace
 }  // namespace muster
 
-int main(int argc, char** argv) {
-  const bool chief = std::string_view(argv[0]).ends_with("muster-chief");
-  return muster::RunTask(argc, argv,
-                         {chief ? muster::TaskType::kChief : muster::TaskType::kWorker,
-                          muster::StartChief, [](const muster::Json&) {
-                            return absl::StatusOr<muster::ProgramFactory>(
-                                [] { return std::make_unique<muster::Grouped>(); });
-                          }});
-}
+int main(int argc, char** argv) { return muster::testing::RunRole<muster::Grouped>(argc, argv); }

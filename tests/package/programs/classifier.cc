@@ -1,8 +1,9 @@
-// Points on three arms of a spiral, classified by a small network with batch statistics of its own
-// choosing: none. Validation and a metric; the job decides about optimizer and schedule.
+// Points on three arms of a spiral, classified by a small network that normalises over the batches
+// of all replicas. Validation and a metric; the job decides about optimizer and schedule.
 #include <ATen/Functions.h>
 #include <muster/losses.h>
 #include <muster/program.h>
+#include <muster/sync_batch_norm.h>
 #include <torch/nn/modules/linear.h>
 
 namespace {
@@ -24,10 +25,13 @@ class Classifier : public muster::Program {
   void build(muster::Builder& builder) override {
     int64_t hidden = 16;
     builder.args().Read("hidden", &hidden);
-    first_ = torch::nn::Linear(2, hidden);
+    // What is added before a normalisation has no effect.
+    first_ = torch::nn::Linear(torch::nn::LinearOptions(2, hidden).bias(false));
+    normalize_ = muster::SyncBatchNorm(hidden);
     second_ = torch::nn::Linear(hidden, kClasses);
     auto network = std::make_shared<torch::nn::Module>("network");
     network->register_module("first", first_.ptr());
+    network->register_module("normalize", normalize_.ptr());
     network->register_module("second", second_.ptr());
     builder.model("network", network);
     optimizer_ = builder.optimizer("optimizer", {"network"}, "adam", 0.02);
@@ -50,9 +54,12 @@ class Classifier : public muster::Program {
   }
 
  private:
-  at::Tensor Forward(const at::Tensor& points) { return second_(at::tanh(first_(points))); }
+  at::Tensor Forward(const at::Tensor& points) {
+    return second_(at::tanh(normalize_(first_(points))));
+  }
 
   torch::nn::Linear first_{nullptr}, second_{nullptr};
+  muster::SyncBatchNorm normalize_{nullptr};
   muster::OptimizerHandle optimizer_;
   muster::MetricHandle accuracy_;
 };
