@@ -535,7 +535,7 @@ absl::Status DirectorImpl::AdvancePass(bool* busy) {
   const std::vector<double>& sums = pass->sums;
   auto metrics = state_->Metrics({sums.begin() + 2, sums.end()});
   for (const auto& [name, value] : pass->values) metrics.emplace(name, value.mean());
-  metrics["loss"] = sums[1] > 0 ? sums[0] / sums[1] : 0;
+  metrics["loss"] = pass->loss_divisor > 0 ? sums[0] / pass->loss_divisor : 0;
   ReportEpoch(split, epoch, step, static_cast<int64_t>(sums[1]),
               Seconds(Clock::now() - pass_start_), std::move(metrics));
   (split == 1 ? validation_due_ : test_due_) = false;

@@ -128,6 +128,7 @@ class WorkTable {
   struct PassResult {
     int64_t done = 0, total = 0;                            // parts
     std::vector<double> sums;                               // loss, examples, metrics
+    double loss_divisor = 0;                                // examples, or weights of the losses
     std::map<std::string, checkpoint::ReportedSum> values;  // that programs reported
   };
   std::optional<PassResult> pass() const;

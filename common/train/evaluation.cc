@@ -283,11 +283,7 @@ absl::StatusOr<PartSums> EvaluatePart(const Job& job, Replica* replica, Split sp
     ThrowIfError(RunBatch(job, replica, std::move(batch), examples, &evaluation));
     const at::Tensor host = evaluation.sums.to(at::kCPU);
     part.sums.assign(host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel());
-    // Parts add up by their examples: a weighted mean is this part's own.
-    if (evaluation.weighted.value_or(false)) {
-      const double divisor = evaluation.Divisor(part.sums.data());
-      part.sums[0] = divisor > 0 ? part.sums[0] / divisor * part.sums[1] : 0;
-    }
+    if (evaluation.weighted.value_or(false)) part.loss_weights = part.sums.back();
     part.sums.pop_back();
     for (const auto& [name, totals] : evaluation.values) part.values[name] = SumOf(totals);
     if (shown != nullptr) *shown = std::move(evaluation.summary);

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,7 @@ absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicato
 // What a pass adds up.
 struct PartSums {
   std::vector<double> sums;                               // loss, examples, then all metrics' sums
+  std::optional<double> loss_weights;                     // where the losses have some: their sum
   std::map<std::string, checkpoint::ReportedSum> values;  // what the program reported
 };
 

@@ -410,6 +410,7 @@ TEST(WorkTable, APassIsMadeOnceAndAgainWhereAWorkerIsLost) {
   EXPECT_EQ(counts, std::vector<int>(95, 1));
   EXPECT_EQ(table.pass()->sums[0], 190);
   EXPECT_EQ(table.pass()->sums[1], 95);
+  EXPECT_EQ(table.pass()->loss_divisor, 95);
   EXPECT_TRUE(table.between_steps()) << "a pass changes nothing";
   table.CancelPass();
   EXPECT_FALSE(table.pass());
