@@ -1,5 +1,6 @@
 #include "common/exported/losses.h"
 
+#include <ATen/ops/ne.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -33,46 +34,54 @@ Loss CrossEntropy(JsonObject* object) {
     object->Fail("class_dim",
                  fmt::format("must be 1 or -1 (the last dimension), is {}", options.class_dim));
   }
-  return [options](const at::Tensor& output, const at::Tensor& target) {
-    return cross_entropy(output, target, options);
+  const auto values = [options](const at::Tensor& output, const at::Tensor& target) {
+    CrossEntropyOptions how = options;
+    if (!target.is_floating_point()) how.shape = LossShape::kPerElement;
+    return cross_entropy(output, target, how);
   };
+  return {values, options.ignore_index, options.class_dim};
 }
 
 Loss BinaryCrossEntropy(JsonObject* object) {
   BinaryCrossEntropyOptions options;
   object->Read("label_smoothing", &options.label_smoothing);
   CheckSmoothing(options.label_smoothing, object);
-  return [options](const at::Tensor& output, const at::Tensor& target) {
+  return {[options](const at::Tensor& output, const at::Tensor& target) {
     return binary_cross_entropy(output, Like(output, target), options);
-  };
+  }};
 }
 
 Loss MeanSquaredError(JsonObject*) {
-  return [](const at::Tensor& output, const at::Tensor& target) {
+  return {[](const at::Tensor& output, const at::Tensor& target) {
     return mean_squared_error(output, Like(output, target));
-  };
+  }};
 }
 Loss MeanAbsoluteError(JsonObject*) {
-  return [](const at::Tensor& output, const at::Tensor& target) {
+  return {[](const at::Tensor& output, const at::Tensor& target) {
     return mean_absolute_error(output, Like(output, target));
-  };
+  }};
 }
 Loss Hinge(JsonObject*) {
-  return [](const at::Tensor& output, const at::Tensor& target) {
+  return {[](const at::Tensor& output, const at::Tensor& target) {
     return hinge(output, Like(output, target));
-  };
+  }};
 }
 
 Loss Huber(JsonObject* object) {
   double delta = 1;
   object->Read("delta", &delta);
   if (delta <= 0) object->Fail("delta", fmt::format("must be above 0, is {}", delta));
-  return [delta](const at::Tensor& output, const at::Tensor& target) {
+  return {[delta](const at::Tensor& output, const at::Tensor& target) {
     return huber(output, Like(output, target), delta);
-  };
+  }};
 }
 
 }  // namespace
+
+at::Tensor Loss::Weights(const at::Tensor& target) const {
+  if (!ignore_index || target.is_floating_point()) return {};
+  return target.to(at::kLong).ne(*ignore_index);  // of bytes too, which hold no -100
+}
 
 absl::StatusOr<Loss> MakeLoss(const Json& json, const std::string& place) {
   // Each reads the keys that are its own.

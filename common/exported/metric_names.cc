@@ -53,15 +53,18 @@ absl::StatusOr<NamedMetricSpec> MakeNamedMetric(const Json& json, const std::str
 }
 
 MetricArguments ArgumentsFor(const NamedMetricSpec& metric, const at::Tensor& output,
-                             const at::Tensor& target) {
-  if (!metric.takes_target) return {output, {}};
-  if (metric.classes && output.dim() > 2 && target.dim() + 1 == output.dim()) {
-    return {output.flatten(0, -2), target.flatten()};
+                             const at::Tensor& target, const at::Tensor& weights,
+                             int64_t class_dim) {
+  const bool scores = target.dim() + 1 == output.dim();
+  const at::Tensor last = scores && output.dim() > 2 ? output.movedim(class_dim, -1) : output;
+  if (!metric.takes_target) return {last, {}, weights};
+  if (metric.classes && scores && output.dim() > 2) {
+    return {last.flatten(0, -2), target.flatten(), weights.defined() ? weights.flatten() : weights};
   }
-  if (!metric.classes && output.dim() == target.dim() + 1 && output.size(-1) == 1) {
-    return {output, target.unsqueeze(-1)};
+  if (!metric.classes && scores && output.size(-1) == 1) {
+    return {output, target.unsqueeze(-1), weights};
   }
-  return {output, target};
+  return {output, target, weights};
 }
 
 }  // namespace muster::exported

@@ -15,8 +15,8 @@ struct NamedMetricSpec {
   std::string name;  // in TensorBoard and result.json
   std::shared_ptr<const Metric> metric;
   bool takes_target = true;
-  bool classes =
-      false;  // scores [.., classes] and labels [..]: any leading dimensions are examples
+  // Scores [.., classes] and labels [..]: any leading dimensions are examples.
+  bool classes = false;
 };
 
 // `json` is a name or an object with "name" and the metric's own keys ("k", "threshold"). With
@@ -24,11 +24,14 @@ struct NamedMetricSpec {
 absl::StatusOr<NamedMetricSpec> MakeNamedMetric(const Json& json, const std::string& place,
                                                 bool logits);
 
-// What the metric adds up: scores and labels of tokens become examples.
+// What the metric adds up: scores and labels of tokens become examples, and so do their weights.
 struct MetricArguments {
-  at::Tensor output, target;
+  at::Tensor output, target, weights;
 };
+// `weights` are the loss's (Loss::Weights), for class numbers that `output` has scores of in
+// `class_dim`.
 MetricArguments ArgumentsFor(const NamedMetricSpec& metric, const at::Tensor& output,
-                             const at::Tensor& target);
+                             const at::Tensor& target, const at::Tensor& weights = {},
+                             int64_t class_dim = -1);
 
 }  // namespace muster::exported

@@ -1,5 +1,6 @@
 #include "common/exported/program.h"
 
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <array>
@@ -44,8 +45,9 @@ class ExportedProgram : public Program {
   void train_step(Step& step, const data::Batch& batch) override {
     const Columns columns = Arrange(batch, Split::kTrain);
     const int64_t examples = columns.target.size(0);
+    const at::Tensor weights = spec_->loss.Weights(columns.target);
     if (examples == 0) {
-      step.minimize(optimizer_, model_->Zero(spec_->output).expand({0}));
+      step.minimize(optimizer_, None(model_->Zero(spec_->output), weights), weights);
       return;
     }
     if (!model_->shapes().batch().Holds(examples)) {
@@ -53,19 +55,24 @@ class ExportedProgram : public Program {
     }
     CheckShapes(columns);
     const at::Tensor output = model_->Forward(columns.inputs, Phase::kTrain, spec_->output);
-    step.minimize(optimizer_, spec_->loss(output, columns.target));
-    Count(step, output.detach(), columns.target);
+    step.minimize(optimizer_, spec_->loss.values(output, columns.target), weights);
+    Count(step, output.detach(), columns.target, weights);
   }
 
   void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
     const Columns columns = Arrange(batch, evaluation.split());
     const int64_t examples = columns.target.size(0);
-    if (examples == 0) return;
+    const at::Tensor weights = spec_->loss.Weights(columns.target);
+    if (examples == 0) {
+      // All replicas give weights in a pass, or none does.
+      evaluation.loss(None(at::zeros({}, evaluation.device()), weights), weights);
+      return;
+    }
     // A batch of another size than the file's is evaluated in pieces.
     if (model_->shapes().batch().Holds(examples)) CheckShapes(columns);
     const at::Tensor output = model_->Predict(columns.inputs, spec_->output);
-    evaluation.loss(spec_->loss(output, columns.target));
-    Count(evaluation, output, columns.target);
+    evaluation.loss(spec_->loss.values(output, columns.target), weights);
+    Count(evaluation, output, columns.target, weights);
   }
 
  private:
@@ -89,11 +96,18 @@ class ExportedProgram : public Program {
     if (!fits.ok()) throw StatusError(Annotate(fits, fmt::format("{}: ", model_->path())));
   }
 
+  // The loss of no examples, of the shape of its weights.
+  static at::Tensor None(const at::Tensor& zero, const at::Tensor& weights) {
+    return zero.expand(weights.defined() ? weights.sizes() : at::IntArrayRef({0}));
+  }
+
   template <typename StepOrEvaluation>
-  void Count(StepOrEvaluation& to, const at::Tensor& output, const at::Tensor& target) const {
+  void Count(StepOrEvaluation& to, const at::Tensor& output, const at::Tensor& target,
+             const at::Tensor& weights) const {
     for (size_t m = 0; m < metrics_.size(); ++m) {
-      const MetricArguments arguments = ArgumentsFor(spec_->metrics[m], output, target);
-      to.update(metrics_[m], arguments.output, arguments.target);
+      const MetricArguments arguments =
+          ArgumentsFor(spec_->metrics[m], output, target, weights, spec_->loss.class_dim);
+      to.update(metrics_[m], arguments.output, arguments.target, arguments.weights);
     }
   }
 

@@ -74,9 +74,10 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
                 labels.sizes(), "; class_dim -1 says that the classes are the last dimension");
     target = labels.to(at::kLong);
   }
-  const at::Tensor elements =
-      at::cross_entropy_loss(scores, target, /*weight=*/{}, at::Reduction::None,
-                             options.ignore_index, options.label_smoothing);
+  // Probabilities have no index to ignore, and LibTorch refuses one of 0 or more with them.
+  const int64_t ignore_index = probabilities ? -100 : options.ignore_index;
+  const at::Tensor elements = at::cross_entropy_loss(
+      scores, target, /*weight=*/{}, at::Reduction::None, ignore_index, options.label_smoothing);
   if (probabilities || elements.dim() <= 1) return Shaped(elements, options.shape);
   if (options.shape == LossShape::kPerElement) return elements;
   const at::Tensor counted = target.ne(options.ignore_index).flatten(1).sum(1);

@@ -21,7 +21,7 @@ at::Tensor Numbers(std::vector<double> values, at::IntArrayRef sizes) {
   return at::tensor(values, at::kFloat).reshape(sizes);
 }
 void ExpectNear(const at::Tensor& values, std::vector<double> expected) {
-  EXPECT_TRUE(at::allclose(values, at::tensor(expected, at::kFloat))) << values;
+  EXPECT_TRUE(at::allclose(values.to(at::kFloat), at::tensor(expected, at::kFloat))) << values;
 }
 
 // By hand: log(e^1 + e^2) - 2 = 0.313262, log(e^1 + e^2) - 1 = 1.313262.
@@ -29,28 +29,49 @@ TEST(ExportedLoss, CrossEntropyOfExamplesAndOfTokens) {
   const Loss loss = Make("cross_entropy");
   const at::Tensor logits = Numbers({1, 2, 1, 2, 1, 2, 2, 1}, {4, 2});
   const at::Tensor labels = at::tensor({1, 0, 1, 1}, at::kLong);
-  ExpectNear(loss(logits, labels), {0.313262, 1.313262, 0.313262, 1.313262});
-  ExpectNear(loss(logits.reshape({2, 2, 2}), labels.reshape({2, 2})), {0.813262, 0.813262});
-  EXPECT_EQ(loss(logits.narrow(0, 0, 0), labels.narrow(0, 0, 0)).sizes(), at::IntArrayRef({0}));
+  const std::vector<double> expected = {0.313262, 1.313262, 0.313262, 1.313262};
+  ExpectNear(loss.values(logits, labels), expected);
+  // One value for each token, so that its weight can be given to it.
+  const at::Tensor tokens = labels.reshape({2, 2});
+  const at::Tensor each = loss.values(logits.reshape({2, 2, 2}), tokens);
+  EXPECT_EQ(each.sizes(), tokens.sizes());
+  EXPECT_EQ(loss.Weights(tokens).sizes(), tokens.sizes());
+  ExpectNear(each.flatten(), expected);
+  EXPECT_EQ(loss.values(logits.narrow(0, 0, 0), labels.narrow(0, 0, 0)).sizes(),
+            at::IntArrayRef({0}));
+  EXPECT_EQ(loss.Weights(labels.narrow(0, 0, 0)).sizes(), at::IntArrayRef({0}));
+}
+
+TEST(ExportedLoss, IgnoredClassNumbersHaveNoWeight) {
+  const at::Tensor labels = at::tensor({3, -100, 0, 255}, at::kLong);
+  ExpectNear(Make("cross_entropy").Weights(labels), {1, 0, 1, 1});
+  const Loss padded = Make({{"name", "cross_entropy"}, {"ignore_index", 0}});
+  ExpectNear(padded.Weights(labels), {1, 1, 0, 1});
+  // Bytes hold no -100: 156, which has its bits, is a class like any.
+  ExpectNear(Make("cross_entropy").Weights(at::tensor({156, 3}, at::kByte)), {1, 1});
+  // Probabilities, and losses that know no classes: examples count alike.
+  EXPECT_FALSE(padded.Weights(Numbers({0.5, 0.5}, {1, 2})).defined());
+  EXPECT_EQ(padded.values(Numbers({1, 2, 2, 1}, {2, 2}), Numbers({0, 1, 0, 1}, {2, 2})).dim(), 1);
+  EXPECT_FALSE(Make("mean_squared_error").Weights(labels).defined());
 }
 
 TEST(ExportedLoss, OfOutputsAndTargetsOfOneShape) {
   const at::Tensor output = Numbers({0, 2, -1, 3}, {2, 2}), target = Numbers({1, 2, 1, 0}, {2, 2});
-  ExpectNear(Make("mean_squared_error")(output, target), {0.5, 6.5});
-  ExpectNear(Make("mean_absolute_error")(output, target), {0.5, 2.5});
-  ExpectNear(Make("huber")(output, target), {0.25, 2.0});
-  ExpectNear(Make({{"name", "huber"}, {"delta", 2.0}})(output, target), {0.25, 3.0});
+  ExpectNear(Make("mean_squared_error").values(output, target), {0.5, 6.5});
+  ExpectNear(Make("mean_absolute_error").values(output, target), {0.5, 2.5});
+  ExpectNear(Make("huber").values(output, target), {0.25, 2.0});
+  ExpectNear(Make({{"name", "huber"}, {"delta", 2.0}}).values(output, target), {0.25, 3.0});
   // Labels 0 count as -1.
-  ExpectNear(Make("hinge")(output, Numbers({1, 1, 0, 0}, {2, 2})), {0.5, 2.0});
-  ExpectNear(Make("binary_cross_entropy")(Numbers({0, 0}, {2, 1}), Numbers({0, 1}, {2})),
+  ExpectNear(Make("hinge").values(output, Numbers({1, 1, 0, 0}, {2, 2})), {0.5, 2.0});
+  ExpectNear(Make("binary_cross_entropy").values(Numbers({0, 0}, {2, 1}), Numbers({0, 1}, {2})),
              {0.693147, 0.693147});
 }
 
 TEST(ExportedLoss, RefusesWhatCannotBeRight) {
   const at::Tensor output = Numbers({0, 2, -1, 3}, {2, 2});
-  EXPECT_THROW(Make("mean_squared_error")(output, Numbers({1, 2}, {2})), c10::Error);
-  EXPECT_THROW(Make("cross_entropy")(output, Numbers({1, 0}, {2})), c10::Error);
-  EXPECT_THROW(Make("cross_entropy")(output, at::tensor({1}, at::kLong)), c10::Error);
+  EXPECT_THROW(Make("mean_squared_error").values(output, Numbers({1, 2}, {2})), c10::Error);
+  EXPECT_THROW(Make("cross_entropy").values(output, Numbers({1, 0}, {2})), c10::Error);
+  EXPECT_THROW(Make("cross_entropy").values(output, at::tensor({1}, at::kLong)), c10::Error);
   EXPECT_THAT(MakeLoss("cross_entropi", "program.loss").status().message(),
               HasSubstr("did you mean \"cross_entropy\""));
   EXPECT_FALSE(MakeLoss(3, "program.loss").ok());
@@ -71,6 +92,26 @@ TEST(ExportedMetric, ByName) {
   EXPECT_THAT(MakeNamedMetric("acuracy", "program.metrics[0]", false).status().message(),
               HasSubstr("did you mean \"accuracy\""));
   EXPECT_FALSE(MakeNamedMetric({{"name", "top_k_accuracy"}, {"k", 0}}, "m", false).ok());
+}
+
+// A metric counts what the loss counts.
+TEST(ExportedMetric, IgnoredTokensDoNotCount) {
+  const Loss loss = Make({{"name", "cross_entropy"}, {"class_dim", 1}});
+  // [batch, tokens, classes]; of the four tokens that count two are right.
+  const at::Tensor scores = Numbers({1, 2, 2, 1, 1, 2, 1, 2, 2, 1, 2, 1}, {2, 3, 2});
+  const at::Tensor labels = at::tensor({1, 0, 0, -100, 1, -100}, at::kLong).reshape({2, 3});
+  const at::Tensor weights = loss.Weights(labels);
+  const auto sums = [&](const char* name, const at::Tensor& output, int64_t class_dim) {
+    const auto metric = MakeNamedMetric(name, "program.metrics[0]", false);
+    const MetricArguments a = ArgumentsFor(*metric, output, labels, weights, class_dim);
+    return metric->metric->WeightedIncrement(a.output, a.target, a.weights);
+  };
+  ExpectNear(sums("accuracy", scores, -1), {2, 4});
+  ExpectNear(sums("mean", scores, -1), {12, 8});
+  ExpectNear(sums("sum", scores, -1), {12});
+  // The classes come second: the same numbers in another order.
+  ExpectNear(sums("accuracy", scores.movedim(-1, 1), 1), {2, 4});
+  ExpectNear(sums("mean", scores.movedim(-1, 1), 1), {12, 8});
 }
 
 }  // namespace
