@@ -2,6 +2,8 @@
 import numpy
 import torch
 from torch import nn
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 
 Dim = torch.export.Dim
 
@@ -70,7 +72,21 @@ class Two(nn.Module):
         return {"out": out, "hidden": (hidden, left.shape[0])}
 
 
+class Second(nn.Module):
+    """The loss is of the second output; a head that gives the first one alone is not trained."""
+
+    def __init__(self, dropout=0.0):
+        super().__init__()
+        self.inner, self.head, self.idle = nn.Linear(6, 8), nn.Linear(8, 4), nn.Linear(8, 4)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        hidden = self.dropout(torch.relu(self.inner(x)))
+        return self.idle(hidden), self.head(hidden)
+
+
 EXAMPLES, BATCH = 22, 8  # batches of 8, 8, 6
+IGNORED = -100  # the target of a token that is padding
 
 
 def data(kind):
@@ -78,16 +94,27 @@ def data(kind):
     r = numpy.random.default_rng(5)
     if kind == "convnet":
         return {"image": r.normal(size=(EXAMPLES, 1, 12, 12)).astype("f4"), "target": r.integers(0, 10, EXAMPLES)}
-    if kind == "transformer":
-        return {"tokens": r.integers(0, 20, (EXAMPLES, 7)), "target": r.integers(0, 20, (EXAMPLES, 7))}
+    if kind in ("transformer", "padded"):
+        columns = {"tokens": r.integers(0, 20, (EXAMPLES, 7)), "target": r.integers(0, 20, (EXAMPLES, 7))}
+        if kind == "padded":
+            # The longest sequences first in each batch of 8, so that the members' slices differ; one has no token at all.
+            lengths = [7, 7, 6, 7, 2, 1, 0, 1] * 3
+            for target, length in zip(columns["target"], lengths):
+                target[length:] = IGNORED
+        return columns
     if kind == "recurrent":
         return {"series": r.normal(size=(EXAMPLES, 9, 3)).astype("f4"), "target": r.integers(0, 5, EXAMPLES)}
+    if kind == "second":
+        return {"x": r.normal(size=(EXAMPLES, 6)).astype("f4"), "target": r.integers(0, 4, EXAMPLES)}
     columns = {name: r.normal(size=(EXAMPLES, 6)).astype("f4") for name in ("left", "right", "target")}
     return columns
 
 
-CLASSES = {"convnet": Convnet, "transformer": Transformer, "recurrent": Recurrent, "two": Two}
-LOSSES = {"convnet": "cross_entropy", "transformer": "cross_entropy", "recurrent": "cross_entropy", "two": "mean_squared_error"}
+CLASSES = {"convnet": Convnet, "transformer": Transformer, "padded": Transformer, "recurrent": Recurrent, "two": Two,
+           "second": Second}
+LOSSES = {"convnet": "cross_entropy", "transformer": "cross_entropy", "padded": "cross_entropy", "recurrent": "cross_entropy",
+          "two": "mean_squared_error", "second": "cross_entropy"}
+OUTPUTS = {"second": 1}  # of what forward() returns; else the first
 
 
 def make(kind, dropout=0.0):
@@ -103,7 +130,8 @@ def export(kind, path, dropout=0.0):
         "transformer": ((torch.zeros(3, 5, dtype=torch.long),), ({0: batch, 1: length},)),
         "recurrent": ((torch.randn(3, 9, 3),), ({0: batch},)),
         "two": ((torch.randn(3, 6), torch.randn(3, 6)), ({0: batch}, {0: batch})),
-    }[kind]
+        "second": ((torch.randn(3, 6),), ({0: batch},)),
+    }["transformer" if kind == "padded" else kind]
     model = make(kind, dropout).train()
     torch.export.save(torch.export.export(model, arguments, dynamic_shapes=shapes), str(path))
     return model
@@ -111,20 +139,28 @@ def export(kind, path, dropout=0.0):
 
 def outputs(model, batch):
     out = model(*batch[:-1])
+    if isinstance(out, tuple):
+        return out[1]
     return out["out"] if isinstance(out, dict) else out
 
 
+def counted(kind, target):
+    """How many values the loss is a mean of: examples, or tokens that are no padding."""
+    return len(target) if LOSSES[kind] == "mean_squared_error" else (target != IGNORED).sum().item()
+
+
 def loss_of(kind, out, target):
-    """One value for each example."""
+    """The sum over what is counted."""
     if LOSSES[kind] == "mean_squared_error":
-        return (out - target).square().flatten(1).mean(1)
-    return nn.functional.cross_entropy(out.flatten(0, -2), target.flatten(), reduction="none").reshape(len(target), -1).mean(1)
+        return (out - target).square().flatten(1).mean(1).sum()
+    return nn.functional.cross_entropy(out.flatten(0, -2), target.flatten(), reduction="sum", ignore_index=IGNORED)
 
 
-def train_alone(kind, model, steps, rate, replicas=2):
-    """The losses before each update, and the model as it is after them, by the rules of synchronous training."""
+def train_alone(kind, model, steps, rate, replicas=2, columns=None):
+    """The losses before each update, and the model as it is after them, by the rules of synchronous training. `columns`: other
+    data than the model's."""
     torch.set_num_threads(1)
-    columns = [torch.from_numpy(c) for c in data(kind).values()]
+    columns = [torch.from_numpy(c) for c in (columns or data(kind)).values()]
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     losses, at = [], 0
     for _ in range(steps):
@@ -140,7 +176,7 @@ def train_alone(kind, model, steps, rate, replicas=2):
                 for name, b in model.named_buffers():
                     b.copy_(before[name])
             batch = [c[begin:begin + size] for c in columns]
-            loss = loss_of(kind, outputs(model, batch), batch[-1]).sum() / count
+            loss = loss_of(kind, outputs(model, batch), batch[-1]) / counted(kind, columns[-1][at:end])
             loss.backward()
             total += loss.item()
             for name, b in model.named_buffers():
@@ -158,25 +194,65 @@ def train_alone(kind, model, steps, rate, replicas=2):
     return losses
 
 
-def evaluate(kind, model, replicas=1):
-    """Mean loss and accuracy of the whole data in evaluation mode. Each replica's part of each batch begins with the
+def evaluate(kind, model, replicas=1, size=BATCH):
+    """Mean loss and accuracy of the whole data in evaluation mode, `size` examples at a time. Each replica's part of each batch begins with the
     buffers that training left: what the model writes meanwhile is dropped."""
     columns = [torch.from_numpy(c) for c in data(kind).values()]
     model.eval()
     before = {name: b.clone() for name, b in model.named_buffers()}
     loss, right = 0.0, 0
     with torch.no_grad():
-        for batch in zip(*(c.split(BATCH) for c in columns)):
+        for batch in zip(*(c.split(size) for c in columns)):
             for part in zip(*(c.tensor_split(replicas) for c in batch)):
                 for name, b in model.named_buffers():
                     b.copy_(before[name])
                 out = outputs(model, part)
-                loss += loss_of(kind, out, part[-1]).sum().item()
+                loss += loss_of(kind, out, part[-1]).item()
                 if LOSSES[kind] == "cross_entropy":
                     right += (out.argmax(-1) == part[-1]).sum().item()
         for name, b in model.named_buffers():
             b.copy_(before[name])
-    found = {"loss": loss / EXAMPLES}
+    found = {"loss": loss / counted(kind, columns[-1])}
     if LOSSES[kind] == "cross_entropy":
-        found["accuracy"] = right / columns[-1].numel()
+        found["accuracy"] = right / counted(kind, columns[-1])
     return found
+
+
+@torch.library.custom_op("muster_test::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+twice.register_fake(torch.empty_like)
+twice.register_autograd(lambda context, gradient: gradient * 2)
+
+
+class CustomOperator(nn.Module):
+    """An operator that this Python alone has."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 5)
+
+    def forward(self, series):
+        return self.head(twice(series))
+
+
+class WhileLoop(CustomOperator):
+    def forward(self, series):
+        _, out = while_loop(lambda n, x: n < 3, lambda n, x: (n + 1, x * 2), (torch.tensor(0), series))
+        return self.head(out)
+
+
+class Scan(CustomOperator):
+    def forward(self, series):
+        total, _ = scan(lambda carry, x: (carry + x, carry * x), torch.zeros_like(series), torch.stack([series, series]), dim=0)
+        return self.head(total)
+
+
+# What the file says of the node, the line of the user's Python, and what to do instead.
+REFUSED = {
+    CustomOperator: ("muster_test.twice", "return self.head(twice(series))", "write it with torch's own operators"),
+    WhileLoop: ("higher_order.while_loop", "_, out = while_loop(", "write the model without it"),
+    Scan: ("higher_order.scan", "total, _ = scan(", "write the model without it"),
+}
