@@ -37,7 +37,6 @@ class EvaluatorTask {
  private:
   absl::Status ReadConfiguration(const TaskArguments& arguments);
   FollowerOptions OptionsOfFollower();
-  absl::Status CheckFiles(Job* job) const;
   absl::Status Prepare(const std::string& job);
   absl::StatusOr<Evaluated> Evaluate(const checkpoint::Snapshot& snapshot,
                                      const FollowerOptions::Hooks& hooks);
@@ -69,28 +68,18 @@ absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
   return absl::OkStatus();
 }
 
-// What the job names is read here as it was read there.
-absl::Status EvaluatorTask::CheckFiles(Job* job) const {
-  const Json of_chief = {{"digests", job->digests}};
-  DigestFiles(job);
-  const std::string key = FirstDifference(of_chief, {{"digests", job->digests}});
-  if (key.empty()) return absl::OkStatus();
-  return ConfigurationError(
-      fmt::format("this task has another file for '{}' than the chief: give all tasks the same "
-                  "files",
-                  key.substr(key.find('.') + 1)));
-}
-
 absl::Status EvaluatorTask::Prepare(const std::string& text) {
   if (faults_ != nullptr) faults_->At(Phase::kStarting, 0);
   MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "the chief's job"));
   MUSTER_ASSIGN_OR_RETURN(Job job, JobFromJson(json));
-  if (const std::string key = FirstDifferingFile(JobToJson(own_), json); !key.empty())
+  job.folder = own_.folder;
+  // The program is this task's own, and the data what the chief's job names, as it is found here.
+  job.digests = own_.digests;
+  DigestFiles(&job);
+  if (const std::string key = FirstDifferingFile(JobToJson(job), json); !key.empty())
     return ConfigurationError(OtherFile(cluster_.task->ToString(), key));
   if (const std::string key = FirstDifference(JobToJson(own_), json); !key.empty())
     LogInfo("the chief's job goes before this task's, which differs in {}", key);
-  job.folder = own_.folder;
-  MUSTER_RETURN_IF_ERROR(CheckFiles(&job));
   job.devices = own_.devices;
   job.tls = own_.tls;
   if (!ProgramFile(job.program).empty() && !ProgramFile(own_.program).empty())
