@@ -17,11 +17,6 @@
 namespace muster {
 namespace {
 
-absl::Status NotHere(const std::string& call, const char* instead) {
-  return ProgramError(
-      fmt::format("{}, but workers of a parameter-server job do not meet: {}", call, instead));
-}
-
 int64_t Examples(const proto::NextReply& lease) { return lease.end() - lease.begin(); }
 
 struct LoadedLease {
@@ -67,8 +62,7 @@ absl::Status PsLoop::Run() {
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("run", [&] { context_.replica->program().run(loop); }));
   if (done_) return absl::OkStatus();
   // The others would be leased what is left.
-  return NotHere("run() returned before next() was false",
-                 "the chief ends a parameter-server job, so go on until it does, or set max_steps");
+  return ReturnedEarly();
 }
 
 void PsLoop::Fit() {
@@ -106,9 +100,7 @@ bool PsLoop::Pull() {
 }
 
 bool PsLoop::Next(data::Batch* batch, int64_t steps) {
-  if (steps != 1)
-    throw StatusError(NotHere(fmt::format("next was called for {} steps over a batch", steps),
-                              "a lease is one step, so make them within it"));
+  CheckSteps(steps);
   while (!have_batch_) {
     Enter(Phase::kData);
     const MonotonicTime start = Clock::now();
@@ -266,34 +258,6 @@ proto::BatchDone PsLoop::DoneOf(const StepResult& result) {
   done.set_input_seconds(input_seconds_);
   return done;
 }
-
-// ---- What needs all replicas
-
-std::map<std::string, double> PsLoop::Evaluate(Split) {
-  throw StatusError(
-      NotHere("evaluate was called", "the chief has them evaluate at the end of each epoch"));
-}
-
-Nested PsLoop::Reduce(ReduceOp, const Nested&, std::optional<int64_t>) {
-  throw StatusError(
-      NotHere("reduce was called", "use report() or a metric, which the chief adds up"));
-}
-
-Nested PsLoop::Gather(const Nested&, int64_t) {
-  throw StatusError(
-      NotHere("gather was called", "use report() or a metric, which the chief adds up"));
-}
-
-bool PsLoop::NextOf(DatasetHandle, data::Batch*) {
-  throw StatusError(NotHere("next was called for a dataset besides the splits",
-                            "the chief leases examples of the splits alone"));
-}
-
-void PsLoop::Finish() {
-  throw StatusError(NotHere("finish was called", "the chief ends the job, as max_steps says"));
-}
-
-std::vector<Nested> PsLoop::LocalResults(const Nested& value) { return {Detached(value)}; }
 
 Nested PsLoop::Call(const std::function<Nested()>& function) {
   AutocastScope autocast(context_.job.precision, context_.replica->device());

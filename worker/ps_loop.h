@@ -11,7 +11,7 @@
 #include <string>
 
 #include "common/collective/communicator.h"
-#include "common/train/loop_backend.h"
+#include "common/train/leased_loop.h"
 #include "common/train/membership.h"
 #include "common/train/parameter_exchange.h"
 #include "worker/lease_client.h"
@@ -40,7 +40,7 @@ absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::Data
                                                 uint64_t seed, const proto::NextReply& lease,
                                                 Replica* replica, ParameterExchange* exchange);
 
-class PsLoop final : public LoopBackend {
+class PsLoop final : public LeasedLoop {
  public:
   explicit PsLoop(const PsLoopContext& context);
 
@@ -49,14 +49,8 @@ class PsLoop final : public LoopBackend {
 
   void Fit() override;
   bool Next(data::Batch* batch, int64_t steps) override;
-  bool NextOf(DatasetHandle dataset, data::Batch* batch) override;
   StepOutcome RunStep(const LoopBody& body) override;
   Nested Call(const std::function<Nested()>& function) override;
-  void Finish() override;
-  std::map<std::string, double> Evaluate(Split split) override;
-  Nested Reduce(ReduceOp op, const Nested& value, std::optional<int64_t> axis) override;
-  Nested Gather(const Nested& value, int64_t axis) override;
-  std::vector<Nested> LocalResults(const Nested& value) override;
   // A worker is alone with its batch, as Step says too.
   ReplicaContext context() const override { return {0, 1, context_.replica->device()}; }
   int64_t steps_left() const override { return have_batch_ ? 1 : 0; }

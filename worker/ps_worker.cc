@@ -106,12 +106,7 @@ class PsWorkerImpl final : public PsWorker {
 // ---- Building
 
 absl::Status PsWorkerImpl::Build() {
-  if (options_.devices.size() != 1) {
-    return ConfigurationError(fmt::format(
-        "strategy is parameter_server, where each worker has one replica, but devices is \"{}\", "
-        "which are {}: start a worker for each of them",
-        job().devices, options_.devices.size()));
-  }
+  MUSTER_RETURN_IF_ERROR(CheckDevicesForServers(job().devices, options_.devices.size()));
   if (!job().global_batch_size && !job().per_replica_batch_size) {
     return ConfigurationError(
         "the job names no batch size: set \"global_batch_size\" or \"per_replica_batch_size\"");

@@ -100,6 +100,14 @@ absl::StatusOr<std::vector<c10::Device>> ParseDevices(const std::string& text) {
       fmt::format("devices is \"{}\": it must be auto, cpu, cpu:N, cuda or cuda:0,1", text));
 }
 
+absl::Status CheckDevicesForServers(const std::string& text, size_t devices) {
+  if (devices == 1) return absl::OkStatus();
+  return ConfigurationError(fmt::format(
+      "strategy is parameter_server, where each worker has one replica, but devices is \"{}\", "
+      "which are {}: start a worker for each of them",
+      text, devices));
+}
+
 std::vector<int> CudaIndices(const std::vector<c10::Device>& devices) {
   std::vector<int> indices;
   for (const c10::Device& device : devices) {

@@ -15,6 +15,9 @@ namespace muster {
 // ConfigurationError that says what is.
 absl::StatusOr<std::vector<c10::Device>> ParseDevices(const std::string& text);
 
+// An error where a worker of parameter servers would have so many replicas.
+absl::Status CheckDevicesForServers(const std::string& text, size_t devices);
+
 // The indices of CUDA devices; empty for replicas on the CPU.
 std::vector<int> CudaIndices(const std::vector<c10::Device>& devices);
 
