@@ -239,8 +239,6 @@ absl::Status StartError(const absl::Status& status, const std::string& what) {
 absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job& job,
                                         const std::string& previous_run_id,
                                         const std::function<absl::Status()>& fence) {
-  Found found;
-  absl::StatusOr<std::optional<Snapshot>> own = std::optional<Snapshot>(), elsewhere = own;
   if (!job.model_dir.empty()) {
     const std::string directory = checkpoint::JoinPath(job.model_dir, "checkpoints");
     MUSTER_RETURN_IF_ERROR(StartError(checkpoint::RemoveStaging(files, directory, fence),
@@ -248,11 +246,19 @@ absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job
     if (job.restore == "never") {
       MUSTER_RETURN_IF_ERROR(StartError(MoveAside(files, job.model_dir, previous_run_id, fence),
                                         fmt::format("cannot move {} aside", directory)));
-    } else {
-      found.same_run = !previous_run_id.empty();
-      found.result = ReadResult(files, job.model_dir);
-      own = ReadSnapshot(files, directory);
     }
+  }
+  return LookForBeginning(files, job, !previous_run_id.empty());
+}
+
+absl::StatusOr<Beginning> LookForBeginning(checkpoint::FileSystem& files, const Job& job,
+                                           bool same_run) {
+  Found found;
+  absl::StatusOr<std::optional<Snapshot>> own = std::optional<Snapshot>(), elsewhere = own;
+  if (!job.model_dir.empty() && job.restore != "never") {
+    found.same_run = same_run;
+    found.result = ReadResult(files, job.model_dir);
+    own = ReadSnapshot(files, checkpoint::JoinPath(job.model_dir, "checkpoints"));
   }
   found.own = StateOf(own);
   if (RestoresPath(job) && own.ok() && !*own) elsewhere = ReadSnapshot(files, job.restore);
