@@ -293,11 +293,7 @@ void LoopImpl::CheckBatchNorm(const BatchNormWatch& watch) {
   const std::string batch =
       BatchWithSingleExample(sampler, TotalSteps(context_.job, sampler.batches_per_epoch()),
                              context_.num_replicas, context_.job.accumulate_steps);
-  if (batch.empty()) return;
-  throw StatusError(ConfigurationError(
-      fmt::format("{}, leaves a replica a single example, of which the program's batch "
-                  "normalisation over [batch, features] has no statistics: {}",
-                  batch, kSingleExampleMend)));
+  if (!batch.empty()) throw StatusError(SingleExampleError(batch));
 }
 
 void LoopImpl::Account(const StepResult& result) {

@@ -40,7 +40,7 @@ bool LeavesOne(int64_t examples, int num_replicas, int64_t micro_batches) {
 
 }  // namespace
 
-BatchNormWatch::BatchNormWatch() {
+BatchNormWatch::BatchNormWatch() : outer_(watching) {
   watching = this;
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&OnOperator)
                                            .needsInputs(true)
@@ -49,7 +49,7 @@ BatchNormWatch::BatchNormWatch() {
 
 BatchNormWatch::~BatchNormWatch() {
   at::removeCallback(handle_);
-  watching = nullptr;
+  watching = outer_;
 }
 
 std::string BatchWithSingleExample(const data::Sampler& sampler, int64_t total_steps,
@@ -68,6 +68,13 @@ std::string BatchWithSingleExample(const data::Sampler& sampler, int64_t total_s
   const int64_t last = sampler.examples_per_epoch() - (batches - 1) * full;
   return LeavesOne(last, num_replicas, micro_batches) ? name("the last batch of an epoch", last)
                                                       : "";
+}
+
+absl::Status SingleExampleError(const std::string& batch) {
+  return ConfigurationError(
+      fmt::format("{}, leaves a replica a single example, of which the program's batch "
+                  "normalisation over [batch, features] has no statistics: {}",
+                  batch, kSingleExampleMend));
 }
 
 }  // namespace muster

@@ -8,10 +8,11 @@
 #include <string>
 
 #include "common/data/pipeline.h"
+#include "muster/status.h"
 
 namespace muster {
 
-// Sees the batch normalisations of this thread while it lives.
+// Sees the batch normalisations of this thread while it lives. Another one may live within it.
 class BatchNormWatch {
  public:
   BatchNormWatch();
@@ -21,9 +22,13 @@ class BatchNormWatch {
   // One in training mode had one value per channel for each example.
   bool needs_several_examples() const { return needs_several_examples_; }
 
-  void Saw(bool one_value_per_channel) { needs_several_examples_ |= one_value_per_channel; }
+  void Saw(bool one_value_per_channel) {
+    needs_several_examples_ |= one_value_per_channel;
+    if (outer_ != nullptr) outer_->Saw(one_value_per_channel);
+  }
 
  private:
+  BatchNormWatch* const outer_;
   uint64_t handle_ = 0;
   bool needs_several_examples_ = false;
 };
@@ -32,6 +37,9 @@ class BatchNormWatch {
 // example (in a micro-batch); "" where none of the first `total_steps` does.
 std::string BatchWithSingleExample(const data::Sampler& sampler, int64_t total_steps,
                                    int num_replicas, int64_t micro_batches);
+
+// Refuses such a batch.
+absl::Status SingleExampleError(const std::string& batch);
 
 // What to do about it, behind a sentence that says what is wrong.
 inline constexpr char kSingleExampleMend[] =

@@ -89,6 +89,14 @@ TEST(SingleExample, LibTorchsOwnErrorNamesTheMend) {
                         "normalisation has no statistics: set \"drop_remainder\": true"));
 }
 
+TEST(SingleExample, IsSeenByAllWatchesOfTheThread) {
+  const BatchNormWatch outer;
+  EXPECT_TRUE(Train(1, 10, 4, {3}).status.ok());  // with a watch of its own, in this thread
+  EXPECT_TRUE(outer.needs_several_examples());
+  const BatchNormWatch inner;
+  EXPECT_FALSE(inner.needs_several_examples());
+}
+
 TEST(SingleExample, CountsMicroBatches) {
   const data::Sampler sampler(100, 12, /*drop_remainder=*/true);
   EXPECT_EQ(BatchWithSingleExample(sampler, 8, 2, 3), "");
