@@ -27,6 +27,7 @@ StepRunnerOptions RunnerOptions(const LoopContext& context, int local_index,
   options.num_replicas = context.num_replicas;
   options.first_local = local_index == 0;
   options.local_replicas = context.local_replicas;
+  options.for_servers = context.for_servers;
   options.global_batch_size = global_batch_size;
   options.on_phase = std::move(on_phase);
   return options;

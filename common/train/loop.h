@@ -41,7 +41,8 @@ struct LoopContext {
   int first_replica;  // this process's first one in the generation
   int owner_replica;  // whose state is broadcast
   int world_size;
-  int local_replicas = 1;  // of this process
+  int local_replicas = 1;    // of this process
+  bool for_servers = false;  // StepRunnerOptions'
 };
 
 // What a job that must save and cannot ends with: retryable.

@@ -114,4 +114,18 @@ int64_t TotalSteps(const Job& job, int64_t steps_per_epoch) {
   return job.max_steps ? std::min(*job.max_steps, by_epochs) : by_epochs;
 }
 
+absl::StatusOr<ScheduleContext> ScheduleOf(const Job& job, const Replica& replica, int64_t examples,
+                                           int64_t global_batch_size) {
+  ScheduleContext schedule;
+  schedule.steps_per_epoch = StepsPerEpoch(job, replica, examples, global_batch_size);
+  if (examples >= 0 && schedule.steps_per_epoch == 0) {
+    return ConfigurationError(
+        fmt::format("the train dataset has {} examples, fewer than the global batch of {}, and "
+                    "drop_remainder drops them",
+                    examples, global_batch_size));
+  }
+  schedule.total_steps = TotalSteps(job, schedule.steps_per_epoch);
+  return schedule;
+}
+
 }  // namespace muster

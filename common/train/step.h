@@ -64,8 +64,9 @@ struct StepRunnerOptions {
   int num_replicas = 1;
   // Parameter servers: tells replicas apart that compute a step of the same number; seeds only.
   int worker = 0;
-  bool first_local = true;  // of this process: seeds LibTorch's shared CPU generator
-  int local_replicas = 1;   // of this process
+  bool first_local = true;   // of this process: seeds LibTorch's shared CPU generator
+  int local_replicas = 1;    // of this process
+  bool for_servers = false;  // what parameter servers refuse in a step is refused
   int64_t global_batch_size = 1;
   std::function<void(Phase)> on_phase;  // may be null
 };

@@ -82,7 +82,7 @@ bool StepImpl::on_servers() const {
 }
 
 StepCollectives& StepImpl::Collectives(const char* call) {
-  if (on_servers()) {
+  if (on_servers() || options_.for_servers) {
     throw StatusError(ProgramError(
         fmt::format("{} was called, but workers of a parameter-server job do not meet: use a "
                     "strategy of replicas, such as multi_worker_mirrored",

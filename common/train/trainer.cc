@@ -150,20 +150,13 @@ void Trainer::Attach(size_t i, const LoopContext& context, Communicator* communi
                                   : *job.per_replica_batch_size * context.num_replicas;
   }
   BroadcastBatchSize(replicas_[i]->device(), communicator, context.owner_replica, &state);
-  const int64_t examples = datasets_.at(Split::kTrain)->size();
-  ScheduleContext schedule;
-  schedule.steps_per_epoch = StepsPerEpoch(job, *replicas_[i], examples, state.global_batch_size);
-  if (examples >= 0 && schedule.steps_per_epoch == 0) {
-    throw StatusError(ConfigurationError(
-        fmt::format("the train dataset has {} examples, fewer than the global batch of {}, and "
-                    "drop_remainder drops them",
-                    examples, state.global_batch_size)));
-  }
-  schedule.total_steps = TotalSteps(job, schedule.steps_per_epoch);
+  const auto schedule =
+      ScheduleOf(job, *replicas_[i], datasets_.at(Split::kTrain)->size(), state.global_batch_size);
+  ThrowIfError(schedule.status());
   TakeOverTrainable(i, context, communicator);
   ThrowIfError(DistributeReplicaBuffers(*replicas_[i], communicator, kept_, has_own_[i] != 0));
   has_own_[i] = 1;
-  ThrowIfError(replicas_[i]->Attach(communicator, schedule, job.collective));
+  ThrowIfError(replicas_[i]->Attach(communicator, *schedule, job.collective));
 }
 
 absl::Status Trainer::RunGeneration(Generation* generation, Membership* membership) {
@@ -196,7 +189,8 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
                             first_replica,
                             owner_replica,
                             generation->world_size(),
-                            static_cast<int>(replicas_.size())};
+                            static_cast<int>(replicas_.size()),
+                            options_.for_servers};
   Outcome outcome([&](const absl::Status& status) {
     exchange.Abort(status);
     // The communicators' last words travel to all peers. To them this is a lost peer, whose story

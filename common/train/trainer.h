@@ -32,6 +32,8 @@ struct TrainerOptions {
   // central_storage: keep the variables apart from the first replica's even where that is on the
   // CPU, as they are where it is not. For tests.
   bool separate_variables = false;
+  // A step may call nothing that parameter servers refuse; for `muster check`.
+  bool for_servers = false;
 };
 
 class Trainer {
@@ -42,6 +44,7 @@ class Trainer {
 
   int num_replicas() const { return static_cast<int>(replicas_.size()); }
   const Replica& replica() const { return *replicas_.at(0); }
+  Replica& replica() { return *replicas_.at(0); }
   const std::map<Split, data::DatasetPtr>& datasets() const { return datasets_; }
   // Before Run, where training goes on from a checkpoint: in the chief's process, whose state then
   // is the newest and given to all. A ConfigurationError says what does not fit the program.

@@ -160,15 +160,20 @@ absl::Status LoadOne(checkpoint::FileSystem& files, const LoadSpec& spec, const 
 
 }  // namespace
 
-absl::Status LoadWeights(checkpoint::FileSystem& files, const Job& job, Replica* replica) {
+absl::StatusOr<std::vector<LoadSpec>> LoadsOf(const Job& job, const Replica& replica) {
   MUSTER_ASSIGN_OR_RETURN(std::vector<LoadSpec> specs, ParseLoad(job.load));
   std::set<std::string> of_job;
   for (LoadSpec& spec : specs) {
     of_job.insert(spec.model);
     spec.path = PathFrom(job.folder, spec.path);
   }
-  for (const LoadSpec& spec : replica->loads())
+  for (const LoadSpec& spec : replica.loads())
     if (!of_job.contains(spec.model)) specs.push_back(spec);
+  return specs;
+}
+
+absl::Status LoadWeights(checkpoint::FileSystem& files, const Job& job, Replica* replica) {
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<LoadSpec> specs, LoadsOf(job, *replica));
   for (const LoadSpec& spec : specs) MUSTER_RETURN_IF_ERROR(LoadOne(files, spec, *replica));
   return absl::OkStatus();
 }

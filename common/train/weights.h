@@ -7,10 +7,12 @@
 
 namespace muster {
 
-// Reads what the job and the program name, and says in the log what was loaded; the job's of a
-// model replace the program's. Where it fails the models may have changed. ConfigurationErrors
-// name a model or a file that is not there, tensors that are missing, left over or of another
-// shape; DataErrors a damaged file.
+// What the job and the program name; the job's of a model replace the program's.
+absl::StatusOr<std::vector<LoadSpec>> LoadsOf(const Job& job, const Replica& replica);
+
+// Reads it, and says in the log what was loaded. Where it fails the models may have changed.
+// ConfigurationErrors name a model or a file that is not there, tensors that are missing, left over
+// or of another shape; DataErrors a damaged file.
 absl::Status LoadWeights(checkpoint::FileSystem& files, const Job& job, Replica* replica);
 
 }  // namespace muster
