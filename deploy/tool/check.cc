@@ -2,64 +2,233 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <numeric>
+#include <atomic>
 
-#include "common/base/logging.h"
-#include "common/telemetry/progress.h"
+#include "chief/resume.h"
+#include "common/collective/formation.h"
+#include "common/push_pull/options.h"
+#include "common/train/devices.h"
+#include "common/train/evaluation.h"
 #include "common/train/job.h"
+#include "common/train/parameter_exchange.h"
 #include "common/train/program_path.h"
+#include "common/train/single_example.h"
 #include "common/train/snapshot.h"
 #include "common/train/task_process.h"
 #include "common/train/trainer.h"
-#include "muster/stamp.h"
+#include "common/train/variables.h"
+#include "common/train/weights.h"
+#include "deploy/tool/check_report.h"
+#include "deploy/tool/served_program.h"
+#include "deploy/tool/tried_batch.h"
 
 namespace muster {
 namespace {
 
-std::string Size(int64_t bytes) {
-  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  double size = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; size >= 1024 && unit + 1 < std::size(kUnits); ++unit) size /= 1024;
-  return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{:.1f} {}", size, kUnits[unit]);
+// Numbers of replicas that are tried where none is given.
+constexpr int kMostReplicas = 16;
+
+// "3, 5 to 16"; ascending numbers.
+std::string Ranges(const std::vector<int>& numbers) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0, end = 0; begin < numbers.size(); begin = end) {
+    for (end = begin + 1; end < numbers.size() && numbers[end] == numbers[end - 1] + 1;) ++end;
+    parts.push_back(end - begin == 1 ? fmt::format("{}", numbers[begin])
+                                     : fmt::format("{} to {}", numbers[begin], numbers[end - 1]));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::string Shape(const at::Tensor& tensor) {
-  return fmt::format("{} [{}]", c10::toString(tensor.scalar_type()),
-                     fmt::join(tensor.sizes(), ", "));
-}
-
-int64_t Bytes(const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
-  int64_t sum = 0;
-  for (const auto& [name, tensor] : tensors) sum += static_cast<int64_t>(tensor.nbytes());
-  return sum;
-}
-
-// What training says of itself.
-class Recorder : public Observer {
+// The world of one replica that wishes to stop after its first step. Passes, of which a program's
+// own loop may make some before that, are made whole.
+class OneStep final : public Membership {
  public:
-  void OnStep(const StepReport& report) override {
-    std::string values;
-    for (const auto& [name, value] : report.values)
-      values += fmt::format(", {} {:.6g}", name, value);
-    for (const auto& [name, value] : report.metrics) {
-      if (name != "loss") values += fmt::format(", {} {:.6g}", name, value);
-    }
-    fmt::print("  step {}: loss {:.6g}{}; {:.3f} s forward, backward and update\n", report.step,
-               report.loss, values, report.compute_seconds);
+  explicit OneStep(Duration timeout) : alone_(MakeLocalMembership(1, timeout)) {}
+  absl::StatusOr<Generation> NextGeneration(int64_t last_step) override {
+    return alone_->NextGeneration(last_step);
   }
-  void OnEpoch(const EpochReport& report) override {
-    if (report.split == SplitName(Split::kTrain)) return;
-    std::string values;
-    for (const auto& [name, value] : report.metrics)
-      values += fmt::format("{}{} {:.6g}", values.empty() ? "" : ", ", name, value);
-    fmt::print("  {}: {} over {} examples\n", report.split, values, report.examples);
-  }
+  void SetPhase(Phase phase, int64_t) override { phase_ = phase; }
+  absl::Status Explain(const absl::Status& local) override { return local; }
+  void ReportFailure(const absl::Status&) override {}
+  void RequestStop() override {}
+  bool StopRequested() const override { return phase_ != Phase::kEvaluate; }
+  absl::Status Finish(int64_t, const absl::Status& outcome) override { return outcome; }
+
+ private:
+  const std::unique_ptr<Membership> alone_;
+  std::atomic<Phase> phase_ = Phase::kStarting;
 };
+
+class Check {
+ public:
+  Check(Job job, int replicas) : job_(std::move(job)), replicas_(replicas) {}
+
+  absl::Status Run(ProgramFactory program) {
+    MUSTER_ASSIGN_OR_RETURN(admitted_, AdmittedBatches(job_.program));
+    MUSTER_ASSIGN_OR_RETURN(tried_, BatchToTry(job_, replicas_, admitted_));
+    MUSTER_RETURN_IF_ERROR(FindBeginning());
+    MUSTER_RETURN_IF_ERROR(Build(std::move(program)));
+    PrintProgram(trainer_->replica());
+    if (for_servers()) MUSTER_RETURN_IF_ERROR(CheckServers());
+    MUSTER_RETURN_IF_ERROR(CheckEpoch(job_, trainer_->replica(), train_size(), tried_, admitted_));
+    MUSTER_RETURN_IF_ERROR(BeginState());
+    MUSTER_RETURN_IF_ERROR(PrintData(job_, *trainer_, tried_.examples));
+    MUSTER_RETURN_IF_ERROR(Step());
+    MUSTER_RETURN_IF_ERROR(MakePasses());
+    PrintMemory(trainer_->replica());
+    return absl::OkStatus();
+  }
+
+ private:
+  bool for_servers() const { return job_.strategy == StrategyKind::kParameterServer; }
+  int64_t train_size() const { return trainer_->datasets().at(Split::kTrain)->size(); }
+
+  absl::Status FindBeginning();
+  absl::Status Build(ProgramFactory program);
+  absl::Status CheckServers();
+  absl::Status BeginState();
+  absl::Status Step();
+  absl::Status CheckBatchNorm() const;
+  absl::Status MakePasses();
+
+  const Job job_;
+  const int replicas_;  // 0: not given
+  std::optional<exported::Range> admitted_;
+  TriedBatch tried_;
+  std::optional<Beginning> beginning_;
+  CheckObserver observer_;
+  std::unique_ptr<Trainer> trainer_;
+};
+
+// As the chief decides it, but nothing is moved or removed.
+absl::Status Check::FindBeginning() {
+  checkpoint::FileSystem& files = checkpoint::PosixFileSystem();
+  bool same_run = false;
+  if (!job_.model_dir.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(same_run,
+                            files.Exists(checkpoint::JoinPath(job_.model_dir, "owner.json")));
+  }
+  MUSTER_ASSIGN_OR_RETURN(beginning_, LookForBeginning(files, job_, same_run));
+  if (beginning_->decision.kind != StartKind::kFresh)
+    fmt::print("{}\n", beginning_->decision.reason);
+  return absl::OkStatus();
+}
+
+absl::Status Check::Build(ProgramFactory program) {
+  Job job = job_;
+  job.model_dir.clear();
+  job.devices = "cpu";
+  if (for_servers()) {
+    job.strategy = StrategyKind::kOneDevice;
+    program = ForServers(std::move(program));
+  }
+  job.per_replica_batch_size.reset();
+  job.global_batch_size = tried_.examples;
+  // The epoch's last batch is another one on the job's replicas: CheckEpoch looks at it.
+  if (tried_.examples != tried_.global) job.drop_remainder = true;
+  TrainerOptions options{job, std::move(program), {c10::Device(c10::kCPU)}, {&observer_}};
+  options.evaluated_examples = tried_.examples;
+  options.for_servers = for_servers();
+  MUSTER_ASSIGN_OR_RETURN(trainer_, Trainer::Make(std::move(options)));
+  return job_.model_dir.empty() ? absl::OkStatus() : CheckSavable(trainer_->replica());
+}
+
+// What a worker and the chief of a parameter-server job refuse before they train.
+absl::Status Check::CheckServers() {
+  if (job_.devices != "auto" && job_.devices != "cuda") {
+    const auto devices = ParseDevices(job_.devices);
+    // Those of another host need not be here.
+    if (devices.ok()) MUSTER_RETURN_IF_ERROR(CheckDevicesForServers(job_.devices, devices->size()));
+  }
+  MUSTER_RETURN_IF_ERROR(CheckForServers(trainer_->replica()));
+  for (const auto& [split, dataset] : trainer_->datasets())
+    MUSTER_RETURN_IF_ERROR(data::CheckSized(*dataset, SplitName(split)));
+  MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions options,
+                          ParseParameterServer(job_.parameter_server));
+  MUSTER_ASSIGN_OR_RETURN(ServedVariables served, VariablesToServe(&trainer_->replica()));
+  int64_t numbers = 0;
+  for (const at::Tensor& tensor : served.tensors) numbers += tensor.numel();
+  fmt::print("parameter servers hold {} variables, {} numbers\n", served.specs.size(), numbers);
+  LayoutOptions layout;
+  layout.partitioner = options.partitioner;
+  layout.chunk_bytes = options.chunk_bytes;
+  Layout laid = MakeLayout(served.specs, layout);
+  return ParameterExchange::Make(trainer_->replica(), job_, std::move(served), std::move(laid),
+                                 options.max_staleness == 0)
+      .status();
+}
+
+absl::Status Check::BeginState() {
+  const bool restores = beginning_->snapshot.has_value();
+  const bool begins = !restores && beginning_->decision.kind != StartKind::kFinished;
+  MUSTER_RETURN_IF_ERROR(PrintLoads(job_, trainer_->replica(), begins));
+  if (begins) return trainer_->Load(checkpoint::PosixFileSystem());
+  if (!restores) return absl::OkStatus();
+  // The tensors alone: the step is tried on the first batch, wherever the run is in its data.
+  MUSTER_RETURN_IF_ERROR(RestoreStacked(*beginning_->snapshot, trainer_->replica()).status());
+  LoopState state = InitialLoopState(job_, trainer_->replica());
+  return RestoreReplica(*beginning_->snapshot, job_, &trainer_->replica(), &state);
+}
+
+absl::Status Check::Step() {
+  if (tried_.examples != tried_.global) {
+    fmt::print("  tried with {} of the {} examples of a batch, as {} replicas have them\n",
+               tried_.examples, tried_.global, tried_.replicas);
+  }
+  const std::vector<at::Tensor> before = CopyBuffers(trainer_->replica());
+  OneStep membership(job_.timeouts.collective);
+  bool needs_several_examples = false;
+  {
+    const BatchNormWatch watch;
+    const absl::Status ran = trainer_->Run(&membership);
+    if (!ran.ok() && !absl::IsCancelled(ran)) return ran;  // cancelled: stopped as wished
+    needs_several_examples = watch.needs_several_examples();
+  }
+  if (observer_.steps() == 0) fmt::print("  run() makes no step\n");
+  PrintChangedBuffers(trainer_->replica(), before);
+  return needs_several_examples ? CheckBatchNorm() : absl::OkStatus();
+}
+
+// The step was one of a single replica, of which the loop itself has looked at all batches.
+absl::Status Check::CheckBatchNorm() const {
+  const Replica& replica = trainer_->replica();
+  if (replicas_ > 0) {
+    const std::string batch = SingleExample(job_, replica, train_size(), replicas_);
+    return batch.empty() ? absl::OkStatus() : SingleExampleError(batch);
+  }
+  const std::vector<int> refused =
+      ReplicasWithSingleExample(job_, replica, train_size(), kMostReplicas);
+  if (!refused.empty()) {
+    fmt::print(
+        "  batch normalisation over [batch, features]: {} replicas would be refused (of 1 to {}), "
+        "as some batch leaves one of them a single example\n",
+        Ranges(refused), kMostReplicas);
+  }
+  return absl::OkStatus();
+}
+
+// Those that the program's own loop did not make.
+absl::Status Check::MakePasses() {
+  const auto alone = MakeThreadCommunicators(1, job_.timeouts.collective);
+  for (const auto& [split, dataset] : trainer_->datasets()) {
+    if (split == Split::kTrain || observer_.evaluated(split)) continue;
+    PassOptions options;
+    options.split = split;
+    options.dataset = dataset;
+    options.batch_size = tried_.examples;
+    MUSTER_ASSIGN_OR_RETURN(const PassResult pass,
+                            RunPass(job_, &trainer_->replica(), alone[0].get(), options));
+    EpochReport report;
+    report.split = SplitName(split);
+    report.examples = pass.examples;
+    report.metrics = pass.metrics;
+    observer_.OnEpoch(report);
+  }
+  return absl::OkStatus();
+}
 
 class CheckCommand : public Command {
  public:
@@ -70,108 +239,36 @@ class CheckCommand : public Command {
     CLI::App* app = muster.add_subcommand(
         "check", "Run one batch of each split of a job on the CPU, before a cluster is started");
     app->add_option("--job", job_, "The job file")->required()->type_name("FILE");
+    app->add_option("--replicas", replicas_,
+                    "Of the job: the replicas of its chief and workers, all together")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1 << 20));
     AddSet(app, &overrides_);
     return app;
   }
 
   int Run() override {
-    const absl::Status status = Check();
+    const absl::Status status = RunCheck();
+    std::fflush(stdout);  // what was found comes before what is wrong
     if (!status.ok()) return ReportError("check", status);
     fmt::print("nothing is refused\n");
     return 0;
   }
 
  private:
-  absl::Status Check() {
+  absl::Status RunCheck() {
     MUSTER_ASSIGN_OR_RETURN(Job job, LoadJob(job_, overrides_));
     MUSTER_RETURN_IF_ERROR(CheckSupported(job));
     MUSTER_RETURN_IF_ERROR(AddProgramDigest(job.program, &job.digests));
     PrintJob(job);
-    MUSTER_ASSIGN_OR_RETURN(ProgramFactory factory, find_program_(job.program));
-    const bool saves = !job.model_dir.empty();
-    job.model_dir.clear();
-    job.devices = "cpu";
-    job.strategy = StrategyKind::kOneDevice;
-    job.max_steps = 1;
-    TrainerOptions options{job, std::move(factory), {c10::Device(c10::kCPU)}, {&recorder_}};
-    options.evaluated_examples =
-        job.global_batch_size.value_or(job.per_replica_batch_size.value_or(1));
-    MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
-                            Trainer::Make(std::move(options)));
-    if (saves) MUSTER_RETURN_IF_ERROR(CheckSavable(trainer->replica()));
-    MUSTER_RETURN_IF_ERROR(trainer->Load(checkpoint::PosixFileSystem()));
-    PrintProgram(trainer->replica());
-    MUSTER_RETURN_IF_ERROR(PrintData(job, *trainer));
-    const auto membership = MakeLocalMembership(1, job.timeouts.collective);
-    MUSTER_RETURN_IF_ERROR(trainer->Run(membership.get()));
-    PrintMemory(trainer->replica());
-    return absl::OkStatus();
-  }
-
-  void PrintJob(const Job& job) const {
-    const std::string file = ProgramFile(job.program);
-    if (file.empty()) {
-      fmt::print("program {}\n", Dump(job.program));
-    } else {
-      fmt::print("program {}, {}\n", file, job.digests.value("program", std::string()));
-    }
-    fmt::print("  with {}\n", MUSTER_STAMP);
-  }
-
-  static void PrintProgram(const Replica& replica) {
-    for (const NamedModel& model : replica.models()) {
-      fmt::print("model {}\n", model.name);
-      int64_t count = 0, frozen = 0;
-      for (const auto& [name, value] : model.parameters) {
-        fmt::print("  {}: {}{}\n", name, Shape(value), value.requires_grad() ? "" : ", frozen");
-        (value.requires_grad() ? count : frozen) += value.numel();
-      }
-      fmt::print("  {} parameters{}\n", FormatGrouped(count),
-                 frozen == 0 ? "" : fmt::format(" are trained, {} frozen", FormatGrouped(frozen)));
-    }
-    for (const NamedOptimizer& optimizer : replica.optimizers())
-      fmt::print("optimizer {}\n", optimizer.name);
-    for (const NamedEmbedding& table : replica.embeddings())
-      fmt::print("embedding {}\n", table.name);
-  }
-
-  static absl::Status PrintData(const Job& job, const Trainer& trainer) {
-    const int64_t batch = job.global_batch_size.value_or(job.per_replica_batch_size.value_or(1));
-    for (const auto& [split, dataset] : trainer.datasets()) {
-      const int64_t size = dataset->size();
-      if (size < 0) {
-        fmt::print("{} data: a stream, whose size is not known\n", SplitName(split));
-        continue;
-      }
-      std::vector<int64_t> first(std::min(batch, size));
-      std::iota(first.begin(), first.end(), 0);
-      MUSTER_ASSIGN_OR_RETURN(const data::Batch tensors,
-                              dataset->GetBatch(first, {job.seed, /*epoch=*/0}));
-      std::vector<std::string> shapes;
-      for (const at::Tensor& tensor : tensors) shapes.push_back(Shape(tensor));
-      fmt::print("{} data{}, a batch: {}\n", SplitName(split),
-                 split == Split::kTrain ? fmt::format(": {} examples", FormatGrouped(size)) : "",
-                 fmt::join(shapes, ", "));
-    }
-    return absl::OkStatus();
-  }
-
-  static void PrintMemory(const Replica& replica) {
-    int64_t weights = 0;
-    for (const NamedModel& model : replica.models())
-      weights += Bytes(model.parameters) + Bytes(model.buffers);
-    int64_t state = 0;
-    for (const at::Tensor& tensor : replica.state()) state += static_cast<int64_t>(tensor.nbytes());
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    fmt::print("memory: models {}, optimizers {}, this process at most {}\n", Size(weights),
-               Size(std::max<int64_t>(0, state - weights)), Size(usage.ru_maxrss * 1024));
+    MUSTER_ASSIGN_OR_RETURN(ProgramFactory program, find_program_(job.program));
+    return Check(std::move(job), replicas_).Run(std::move(program));
   }
 
   const std::function<absl::StatusOr<ProgramFactory>(const Json&)> find_program_;
   std::string job_;
+  int replicas_ = 0;
   std::vector<std::string> overrides_;
-  Recorder recorder_;
 };
 
 }  // namespace
