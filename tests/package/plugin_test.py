@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import unittest
 
 from outside import BIN, BUILD, OutsideTest
@@ -123,9 +124,27 @@ class Plugin(OutsideTest):
     def test_parameter_servers_and_an_evaluator(self):
         cluster = self.cluster(1, ps=1)
         self.finish(self.start_all(cluster, self.plugin_job(max_steps=8, model_dir=str(self.dir / "ps"))))
-        self.run_command(BIN / "muster", "launch", "--workers", 1, "--evaluator", "--job", self.plugin_job(model_dir=str(self.dir / "run")))
+        job = self.plugin_job(model_dir=str(self.dir / "run"))
+        log = self.run_command(BIN / "muster", "launch", "--workers", 1, "--evaluator", "--job", job)
         result = json.loads((self.dir / "run" / "result.json").read_text())
         self.assertEqual(result["steps"], 4)
+        # The evaluator measured the last checkpoint with the plugin's own eval_step: what the members' pass measured.
+        self.assertRegex(log, r"evaluator 0\].* step-00000004, the final one: loss \S+ \(40 examples in ")
+        self.assertEqual(result["metrics"]["eval"].keys(), {"loss"})
+        self.assertAlmostEqual(result["metrics"]["eval"]["loss"], result["metrics"]["validation"]["loss"], places=6)
+        self.assertGreater(result["metrics"]["eval"]["loss"], 0)
+
+    def test_an_evaluator_with_another_plugin_is_refused(self):
+        other = self.dir / "other.so"
+        other.write_bytes(self.plugin.read_bytes() + b"\n")
+        cluster = {**self.cluster(1), "evaluator": self.cluster(1)["worker"]}
+        job = self.plugin_job(epochs=10**6, max_steps=None, model_dir=str(self.dir / "run"))  # until it is stopped
+        members = [self.start(cluster, task, job) for task in ("chief:0", "worker:0")]
+        evaluator = self.start(cluster, "evaluator:0", self.plugin_job(program=str(other)))
+        self.finish([evaluator], 60, 138)  # an evaluator's own failure never fails a job
+        self.assertIn("evaluator 0 has another file for 'program' than the chief: give all tasks the same files", evaluator.output())
+        members[0].signal(signal.SIGTERM)
+        self.finish(members, 60, 143)
 
 
 if __name__ == "__main__":
