@@ -30,7 +30,7 @@ class HeaderParser : public nlohmann::json_sax<Json> {
  public:
   using Entry = SafetensorsHeader::Entry;
 
-  explicit HeaderParser(SafetensorsHeader* header) : header_(header) {}
+  HeaderParser(SafetensorsHeader* header, bool foreign) : header_(header), foreign_(foreign) {}
   const std::string& error() const { return error_; }
 
   bool start_object(size_t) override {
@@ -77,7 +77,7 @@ class HeaderParser : public nlohmann::json_sax<Json> {
     } else {
       if (numbers_.size() != 2) return Fail(fmt::format("{} must be two numbers", Field()));
       entry_.begin = numbers_[0];
-      end_ = numbers_[1];
+      entry_.end = numbers_[1];
     }
     return Go(Place::kTensor);
   }
@@ -89,6 +89,10 @@ class HeaderParser : public nlohmann::json_sax<Json> {
     if (place_ != Place::kValueOfTensor || field_ != "dtype") return Unexpected("a string");
     const auto* type = std::find(std::begin(kDTypeNames), std::end(kDTypeNames), value);
     if (type == std::end(kDTypeNames)) {
+      if (foreign_) {
+        entry_.foreign = value;
+        return Go(Place::kTensor);
+      }
       return Fail(fmt::format("tensor {} has the type {}, which this version does not know",
                               Quoted(name_), Quoted(value)));
     }
@@ -149,6 +153,13 @@ class HeaderParser : public nlohmann::json_sax<Json> {
     for (int i = 0; i < 3; ++i) {
       if (!seen_[i]) return Fail(fmt::format("tensor {} has no {}", Quoted(name_), kFields[i]));
     }
+    if (!entry_.foreign.empty()) {  // of how many bytes its elements are is not known either
+      if (entry_.end < entry_.begin)
+        return Fail(
+            fmt::format("tensor {} lies at {} to {}", Quoted(name_), entry_.begin, entry_.end));
+      header_->tensors.push_back(std::move(entry_));
+      return true;
+    }
     int64_t bytes = 1;
     bool overflow = false;
     for (const int64_t d : entry_.shape) overflow |= __builtin_mul_overflow(bytes, d, &bytes);
@@ -156,21 +167,21 @@ class HeaderParser : public nlohmann::json_sax<Json> {
     if (overflow || __builtin_mul_overflow(bytes, int64_t{size}, &bytes)) {
       return Fail(fmt::format("the shape of tensor {} is too large", Quoted(name_)));
     }
-    if (end_ < entry_.begin || end_ - entry_.begin != bytes) {
+    if (entry_.end < entry_.begin || entry_.end - entry_.begin != bytes) {
       return Fail(fmt::format("tensor {} lies at {} to {}, but needs {} bytes", Quoted(name_),
-                              entry_.begin, end_, bytes));
+                              entry_.begin, entry_.end, bytes));
     }
     header_->tensors.push_back(std::move(entry_));
     return true;
   }
 
   SafetensorsHeader* const header_;
+  const bool foreign_;
   std::string error_;
   Place place_ = Place::kStart;
   std::unordered_set<std::string> names_;
   std::string name_, field_;  // the keys under way
   Entry entry_;
-  int64_t end_ = 0;
   std::array<bool, 3> seen_ = {};
   std::vector<int64_t> numbers_;
 };
@@ -180,7 +191,7 @@ absl::Status CheckPlaces(const SafetensorsHeader& header, int64_t data_bytes) {
   std::vector<const SafetensorsHeader::Entry*> order;
   for (const auto& entry : header.tensors) order.push_back(&entry);
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    return std::pair(a->begin, a->bytes()) < std::pair(b->begin, b->bytes());
+    return std::pair(a->begin, a->end) < std::pair(b->begin, b->end);
   });
   int64_t end = 0;
   for (const auto* entry : order) {
@@ -189,7 +200,7 @@ absl::Status CheckPlaces(const SafetensorsHeader& header, int64_t data_bytes) {
           "its header is wrong: tensor {} {} at byte {} of the data", Quoted(entry->name),
           entry->begin < end ? "overlaps another" : "leaves a hole before it", entry->begin));
     }
-    end = entry->begin + static_cast<int64_t>(entry->bytes());
+    end = entry->end;
     // Compared at once, so that the next sum cannot overflow.
     if (end > data_bytes) {
       return DataError(fmt::format("tensor {} ends at byte {} of the data, which has {}",
@@ -257,22 +268,23 @@ absl::StatusOr<std::string> ReadHead(const ReadableFile& file) {
   return head;
 }
 
-absl::StatusOr<SafetensorsHeader> ParseHead(const std::string& head, int64_t file_bytes) {
+absl::StatusOr<SafetensorsHeader> ParseHead(const std::string& head, int64_t file_bytes,
+                                            bool foreign = false) {
   const int64_t offset = static_cast<int64_t>(head.size());
-  MUSTER_ASSIGN_OR_RETURN(
-      SafetensorsHeader header,
-      ParseSafetensorsHeader(std::string_view(head).substr(kLengthBytes), file_bytes - offset));
+  MUSTER_ASSIGN_OR_RETURN(SafetensorsHeader header,
+                          ParseSafetensorsHeader(std::string_view(head).substr(kLengthBytes),
+                                                 file_bytes - offset, foreign));
   header.data_offset = offset;
   return header;
 }
 
 }  // namespace
 
-absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json,
-                                                         int64_t data_bytes) {
+absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t data_bytes,
+                                                         bool foreign) {
   if (!json.starts_with('{')) return DataError("its header does not begin with {");
   SafetensorsHeader header;
-  HeaderParser parser(&header);
+  HeaderParser parser(&header, foreign);
   if (!Json::sax_parse(json, &parser) || !parser.error().empty()) {
     return DataError(fmt::format("its header is wrong: {}", parser.error()));
   }
@@ -285,9 +297,11 @@ absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const ReadableFile& file
   return ParseHead(head, file.size());
 }
 
-absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* crc) {
+absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* crc,
+                                          ForeignTensors* foreign) {
   MUSTER_ASSIGN_OR_RETURN(const std::string head, ReadHead(file));
-  MUSTER_ASSIGN_OR_RETURN(SafetensorsHeader header, ParseHead(head, file.size()));
+  MUSTER_ASSIGN_OR_RETURN(SafetensorsHeader header,
+                          ParseHead(head, file.size(), foreign != nullptr));
   const int64_t bytes = file.size() - header.data_offset;
   char* const data = static_cast<char*>(std::aligned_alloc(64, (bytes + 64) / 64 * 64));
   if (data == nullptr) {
@@ -302,6 +316,10 @@ absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* cr
     *crc = ExtendCrc32c(*crc, {data + at, size});
   }
   for (SafetensorsHeader::Entry& entry : header.tensors) {
+    if (!entry.foreign.empty()) {
+      foreign->emplace(std::move(entry.name), std::move(entry.foreign));
+      continue;
+    }
     set.tensors.push_back({std::move(static_cast<TensorInfo&>(entry)), data + entry.begin});
   }
   return set;

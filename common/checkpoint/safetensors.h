@@ -16,7 +16,8 @@ namespace muster::checkpoint {
 
 struct SafetensorsHeader {
   struct Entry : TensorInfo {
-    int64_t begin = 0;  // in the data
+    int64_t begin = 0, end = 0;  // in the data
+    std::string foreign;         // the name of a type that this version does not know; else ""
   };
   std::vector<Entry> tensors;  // in the header's order
   std::map<std::string, std::string> metadata;
@@ -25,13 +26,18 @@ struct SafetensorsHeader {
 
 // Checks everything that can be wrong: lengths, JSON, types, shapes, places that overlap, leave
 // holes or lie outside, names that come twice. A DataError, a clause that fits behind "FILE: ".
+// Types that this version does not know are an error, but where they are `foreign`.
 absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const ReadableFile& file);
 // The same for the header's JSON, of a file with so many bytes of data.
-absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t data_bytes);
+absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t data_bytes,
+                                                         bool foreign = false);
 
 // The whole file, with one copy of its data in memory; and the CRC-32C of all its bytes. A tensor
-// of a foreign file need not be aligned to its type.
-absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* crc);
+// of a foreign file need not be aligned to its type. `foreign`: takes those whose type this version
+// does not know, by name, with that; null: they are an error.
+using ForeignTensors = std::map<std::string, std::string>;
+absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* crc,
+                                          ForeignTensors* foreign = nullptr);
 
 // Metadata is {"format": "pt"}, as Python's libraries expect it. InvalidArgument where names are
 // empty, not unique or not UTF-8, or a shape is negative.

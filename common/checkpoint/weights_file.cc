@@ -15,12 +15,15 @@ namespace {
 
 constexpr std::string_view kIndexSuffix = ".index.json";
 
-absl::StatusOr<TensorSet> ReadFileOfTensors(FileSystem& files, const std::string& path) {
+absl::StatusOr<WeightsFile> ReadFileOfTensors(FileSystem& files, const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(const auto file, files.Open(path));
   uint32_t crc = 0;
-  absl::StatusOr<TensorSet> set = ReadSafetensors(*file, &crc);
+  WeightsFile read;
+  absl::StatusOr<TensorSet> set = ReadSafetensors(*file, &crc, &read.foreign);
   if (absl::IsDataLoss(set.status())) return Annotate(set.status(), path + ": ");
-  return set;
+  MUSTER_RETURN_IF_ERROR(set.status());
+  read.set = *std::move(set);
+  return read;
 }
 
 // By file, its tensors.
@@ -46,23 +49,27 @@ absl::StatusOr<std::map<std::string, std::set<std::string>>> ReadIndex(FileSyste
 }
 
 absl::Status ReadIndexed(FileSystem& files, const std::string& path,
-                         const std::function<absl::Status(const TensorSet&)>& take) {
+                         const std::function<absl::Status(const WeightsFile&)>& take) {
   MUSTER_ASSIGN_OR_RETURN(const auto by_file, ReadIndex(files, path));
   for (const auto& [name, tensors] : by_file) {
     const std::string file = JoinPath(ParentPath(path), name);
-    absl::StatusOr<TensorSet> set = ReadFileOfTensors(files, file);
-    if (absl::IsNotFound(set.status()))
+    const absl::StatusOr<WeightsFile> all = ReadFileOfTensors(files, file);
+    if (absl::IsNotFound(all.status()))
       return DataError(fmt::format("{} is missing, which {} names", file, path));
-    if (!set.ok()) return set.status();
-    TensorSet own;
-    own.memory = set->memory;
+    if (!all.ok()) return all.status();
+    WeightsFile own;
+    own.set.memory = all->set.memory;
     for (const std::string& tensor : tensors) {
-      const Tensor* found = set->Find(tensor);
+      if (const auto foreign = all->foreign.find(tensor); foreign != all->foreign.end()) {
+        own.foreign.insert(*foreign);
+        continue;
+      }
+      const Tensor* found = all->set.Find(tensor);
       if (found == nullptr) {
         return DataError(fmt::format("{} has no tensor {}, which {} says is there", file,
                                      Dump(Json(tensor)), path));
       }
-      own.tensors.push_back(*found);
+      own.set.tensors.push_back(*found);
     }
     MUSTER_RETURN_IF_ERROR(take(own));
   }
@@ -72,7 +79,7 @@ absl::Status ReadIndexed(FileSystem& files, const std::string& path,
 }  // namespace
 
 absl::Status ReadWeights(FileSystem& files, const std::string& path,
-                         const std::function<absl::Status(const TensorSet&)>& take) {
+                         const std::function<absl::Status(const WeightsFile&)>& take) {
   if (path.ends_with(kIndexSuffix)) return ReadIndexed(files, path, take);
   for (const std::string& inner :
        {JoinPath(path, kModelFile),
@@ -80,8 +87,8 @@ absl::Status ReadWeights(FileSystem& files, const std::string& path,
     const absl::StatusOr<bool> there = files.Exists(inner);
     if (there.ok() && *there) return ReadWeights(files, inner, take);
   }
-  MUSTER_ASSIGN_OR_RETURN(const TensorSet set, ReadFileOfTensors(files, path));
-  return take(set);
+  MUSTER_ASSIGN_OR_RETURN(const WeightsFile file, ReadFileOfTensors(files, path));
+  return take(file);
 }
 
 }  // namespace muster::checkpoint

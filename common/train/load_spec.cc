@@ -5,6 +5,13 @@
 #include <regex>
 
 namespace muster {
+namespace {
+
+// The library's matcher calls itself for each character: a name out of a damaged or hostile file
+// must not use up the stack.
+constexpr size_t kLongestName = 1024;
+
+}  // namespace
 
 absl::Status CheckRename(const LoadSpec& spec) {
   for (const auto& [pattern, replacement] : spec.rename) {
@@ -64,11 +71,24 @@ absl::StatusOr<std::vector<LoadSpec>> ParseLoad(const Json& load) {
   return specs;
 }
 
-std::string NameInModel(const LoadSpec& spec, const std::string& name) {
+absl::StatusOr<std::string> NameInModel(const LoadSpec& spec, const std::string& name) {
   if (!name.starts_with(spec.prefix)) return "";
   std::string result = name.substr(spec.prefix.size());
-  for (const auto& [pattern, replacement] : spec.rename)
-    result = std::regex_replace(result, std::regex(pattern), replacement);
+  for (const auto& [pattern, replacement] : spec.rename) {
+    if (result.size() > kLongestName)
+      return ConfigurationError(fmt::format(
+          "{}: {} has a tensor whose name has {} characters, and rename takes names of {} "
+          "at the most: leave rename out",
+          spec.where, spec.path, result.size(), kLongestName));
+    try {
+      result = std::regex_replace(result, std::regex(pattern), replacement);
+    } catch (const std::regex_error& error) {
+      return ConfigurationError(
+          fmt::format("{}: the pattern \"{}\" of rename cannot be applied to the name \"{}\": {}; "
+                      "write a simpler one",
+                      spec.where, pattern, result, error.what()));
+    }
+  }
   return result;
 }
 

@@ -24,7 +24,8 @@ struct LoadSpec {
 absl::StatusOr<std::vector<LoadSpec>> ParseLoad(const Json& load);
 // ConfigurationError naming the first pattern that is no regular expression.
 absl::Status CheckRename(const LoadSpec& spec);
-// The name in the model of a tensor of the file; "" where it does not count.
-std::string NameInModel(const LoadSpec& spec, const std::string& name);
+// The name in the model of a tensor of the file; "" where it does not count. A ConfigurationError
+// where a pattern of rename is too much for it.
+absl::StatusOr<std::string> NameInModel(const LoadSpec& spec, const std::string& name);
 
 }  // namespace muster

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "common/base/files.h"
@@ -42,15 +43,25 @@ class Loading {
     for (const auto& [name, tensor] : model.buffers) wanted_.emplace(name, tensor);
   }
 
-  absl::Status Take(const checkpoint::TensorSet& set) {
-    for (const checkpoint::Tensor& tensor : set.tensors) {
-      if (!tensor.name.starts_with(spec_.prefix)) {
-        ++outside_;
-        continue;
-      }
-      MUSTER_RETURN_IF_ERROR(Take(tensor));
+  absl::Status Take(const checkpoint::WeightsFile& file) {
+    for (const checkpoint::Tensor& tensor : file.set.tensors) {
+      MUSTER_ASSIGN_OR_RETURN(const std::optional<std::string> name, Wanted(tensor.name));
+      if (name) MUSTER_RETURN_IF_ERROR(Take(tensor, *name));
+    }
+    for (const auto& [name_in_file, type] : file.foreign) {
+      MUSTER_ASSIGN_OR_RETURN(const std::optional<std::string> name, Wanted(name_in_file));
+      if (!name) continue;
+      return ConfigurationError(
+          fmt::format("{}: \"{}\" is of type {} in {}, which this version cannot load: save it as "
+                      "another type (F32, I64)",
+                      spec_.where, *name, type, spec_.path));
     }
     return absl::OkStatus();
+  }
+
+  void AddFilled(std::set<std::string>* filled) const {
+    for (const auto& [name, tensor] : wanted_)
+      if (filled_.contains(tensor.unsafeGetTensorImpl())) filled->insert(spec_.model + "." + name);
   }
 
   absl::Status Finish() {
@@ -83,13 +94,19 @@ class Loading {
   }
 
  private:
-  absl::Status Take(const checkpoint::Tensor& saved) {
-    const std::string name = NameInModel(spec_, saved.name);
-    const auto found = wanted_.find(name);
-    if (found == wanted_.end()) {
-      unexpected_.push_back(name == saved.name ? name : fmt::format("{} ({})", saved.name, name));
-      return absl::OkStatus();
+  // The name in the model of what the file names so; nullopt: it is none of the model's.
+  absl::StatusOr<std::optional<std::string>> Wanted(const std::string& in_file) {
+    if (!in_file.starts_with(spec_.prefix)) {
+      ++outside_;
+      return std::nullopt;
     }
+    MUSTER_ASSIGN_OR_RETURN(std::string name, NameInModel(spec_, in_file));
+    if (wanted_.contains(name)) return name;
+    unexpected_.push_back(name == in_file ? name : fmt::format("{} ({})", in_file, name));
+    return std::nullopt;
+  }
+  absl::Status Take(const checkpoint::Tensor& saved, const std::string& name) {
+    const auto found = wanted_.find(name);
     const auto [other, first] = from_.try_emplace(name, saved.name);
     if (!first) {
       return ConfigurationError(fmt::format("{}: both {} and {} of {} become \"{}\"", spec_.where,
@@ -135,7 +152,8 @@ class Loading {
   int64_t outside_ = 0;  // without the prefix
 };
 
-absl::Status LoadOne(checkpoint::FileSystem& files, const LoadSpec& spec, const Replica& replica) {
+absl::Status LoadOne(checkpoint::FileSystem& files, const LoadSpec& spec, const Replica& replica,
+                     std::set<std::string>* filled) {
   const auto& models = replica.models();
   const auto model = std::find_if(models.begin(), models.end(),
                                   [&](const NamedModel& m) { return m.name == spec.model; });
@@ -150,8 +168,12 @@ absl::Status LoadOne(checkpoint::FileSystem& files, const LoadSpec& spec, const 
   }
   Loading loading(spec, *model);
   absl::Status status = checkpoint::ReadWeights(
-      files, spec.path, [&loading](const checkpoint::TensorSet& set) { return loading.Take(set); });
-  if (status.ok()) return loading.Finish();
+      files, spec.path,
+      [&loading](const checkpoint::WeightsFile& file) { return loading.Take(file); });
+  if (status.ok()) {
+    if (filled != nullptr) loading.AddFilled(filled);
+    return loading.Finish();
+  }
   if (absl::IsDataLoss(status) || ExitCodeOf(status) == ExitCode::kConfiguration)
     return absl::IsDataLoss(status) ? Annotate(status, spec.where + ": ") : status;
   return ConfigurationError(
@@ -172,9 +194,10 @@ absl::StatusOr<std::vector<LoadSpec>> LoadsOf(const Job& job, const Replica& rep
   return specs;
 }
 
-absl::Status LoadWeights(checkpoint::FileSystem& files, const Job& job, Replica* replica) {
+absl::Status LoadWeights(checkpoint::FileSystem& files, const Job& job, Replica* replica,
+                         std::set<std::string>* filled) {
   MUSTER_ASSIGN_OR_RETURN(const std::vector<LoadSpec> specs, LoadsOf(job, *replica));
-  for (const LoadSpec& spec : specs) MUSTER_RETURN_IF_ERROR(LoadOne(files, spec, *replica));
+  for (const LoadSpec& spec : specs) MUSTER_RETURN_IF_ERROR(LoadOne(files, spec, *replica, filled));
   return absl::OkStatus();
 }
 

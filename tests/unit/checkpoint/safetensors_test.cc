@@ -117,6 +117,30 @@ TEST(Safetensors, ForeignHeadersAreRead) {
   EXPECT_EQ(set->Find("e")->dtype, DType::kBFloat16);
 }
 
+TEST(Safetensors, TypesOfOthersAreToldWhereTheyAreWanted) {
+  const std::string bytes = File(
+      R"({"q":{"dtype":"U32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F16","shape":[1],)"
+      R"("data_offsets":[8,10]},"h":{"dtype":"F4","shape":[3],"data_offsets":[10,12]}})",
+      12);
+  EXPECT_THAT(std::string(Message(Read(bytes).status())),
+              ::testing::HasSubstr("tensor \"q\" has the type \"U32\", which this version"));
+  MemoryFileSystem files;
+  (void)files.Create("/f").value();
+  ASSERT_TRUE(files.Overwrite("/f", bytes).ok());
+  uint32_t crc = 0;
+  ForeignTensors foreign;
+  const auto set = ReadSafetensors(*files.Open("/f").value(), &crc, &foreign);
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_EQ(foreign, (ForeignTensors{{"q", "U32"}, {"h", "F4"}}));
+  ASSERT_EQ(set->tensors.size(), 1u);
+  EXPECT_EQ(set->tensors[0].name, "a");
+  for (const char* places : {"[8,0]", "[0,9]", "[0,4]", "[0,400]"}) {
+    const std::string header = R"({"q":{"dtype":"U32","shape":[2],"data_offsets":)";
+    const auto bad = ParseSafetensorsHeader(header + places + "}}", 8, /*foreign=*/true);
+    EXPECT_TRUE(absl::IsDataLoss(bad.status())) << places;
+  }
+}
+
 struct Bad {
   const char* header;
   int data_bytes;
