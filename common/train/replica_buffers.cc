@@ -67,25 +67,30 @@ absl::Status DistributeReplicaBuffers(const Replica& replica, Communicator* comm
   const std::vector<NamedBuffer> buffers = replica.replica_buffers();
   if (buffers.empty()) return absl::OkStatus();
   const at::NoGradGuard no_grad;
-  // How many replicas have none, and of how many replicas there are some to take.
-  const bool keeper = communicator->rank() == 0 && !kept.empty();
-  at::Tensor counts =
-      Numbers({has_own ? 0.0 : 1.0, keeper ? static_cast<double>(kept[0].second.size(0)) : 0.0},
-              replica.device());
-  MUSTER_RETURN_IF_ERROR(communicator->AllReduce(BufferOf(counts), ReduceOp::kSum)->Wait());
-  counts = counts.to(at::kCPU);
-  const double* numbers = counts.const_data_ptr<double>();
-  const auto saved = static_cast<int64_t>(numbers[1]);
-  if (numbers[0] == 0 || saved == 0) return absl::OkStatus();
-  MUSTER_RETURN_IF_ERROR(CheckShapes(buffers, replica, communicator));
+  // How many replicas have none; and by buffer, of how many replicas there are some to take.
+  std::vector<double> numbers = {has_own ? 0.0 : 1.0};
+  std::vector<const at::Tensor*> keeps;  // null: nothing is kept of it, or not here
   for (const NamedBuffer& buffer : buffers) {
-    if (buffer.tensor.numel() == 0) continue;
     const auto found = std::find_if(kept.begin(), kept.end(),
                                     [&](const auto& named) { return named.first == buffer.name; });
+    keeps.push_back(communicator->rank() == 0 && found != kept.end() ? &found->second : nullptr);
+    numbers.push_back(keeps.back() == nullptr ? 0.0 : static_cast<double>(found->second.size(0)));
+  }
+  at::Tensor counts = Numbers(numbers, replica.device());
+  MUSTER_RETURN_IF_ERROR(communicator->AllReduce(BufferOf(counts), ReduceOp::kSum)->Wait());
+  counts = counts.to(at::kCPU);
+  const double* saved_of = counts.const_data_ptr<double>() + 1;
+  const bool any = std::any_of(saved_of, saved_of + buffers.size(), [](double n) { return n > 0; });
+  if (saved_of[-1] == 0 || !any) return absl::OkStatus();
+  MUSTER_RETURN_IF_ERROR(CheckShapes(buffers, replica, communicator));
+  for (size_t b = 0; b < buffers.size(); ++b) {
+    const NamedBuffer& buffer = buffers[b];
+    const auto saved = static_cast<int64_t>(saved_of[b]);
+    if (buffer.tensor.numel() == 0) continue;
     // One replica's at a time: all of them may not fit into the device's memory.
     for (int64_t r = 0; r < saved; ++r) {
       at::Tensor value = communicator->rank() == 0
-                             ? found->second[r].to(replica.device()).contiguous().clone()
+                             ? (*keeps[b])[r].to(replica.device()).contiguous().clone()
                              : at::empty(buffer.tensor.sizes(), buffer.tensor.options());
       MUSTER_RETURN_IF_ERROR(communicator->Broadcast(BufferOf(value), 0)->Wait());
       if (!has_own && communicator->rank() % saved == r) buffer.tensor.detach().copy_(value);

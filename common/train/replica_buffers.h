@@ -4,8 +4,8 @@
 //
 // A replica keeps its own as long as its process lives, whatever its number in a new generation.
 // One that has none (its process is new) takes what the chief's process holds for it: that of the
-// newest checkpoint, of replica r modulo the saved ones; without a checkpoint it begins with what
-// build() made.
+// newest checkpoint, of replica r modulo the saved ones; without a checkpoint what a file of
+// weights filled, and of the others what build() made.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +30,7 @@ absl::StatusOr<StackedBuffers> GatherReplicaBuffers(const Replica& replica,
                                                     Communicator* communicator, bool* wanted);
 
 // At the beginning of a generation, by all its replicas: those that have none of their own
-// (`has_own` is false) take what replica 0 has `kept`.
+// (`has_own` is false) take what replica 0 has `kept`, which may be some buffers' only.
 absl::Status DistributeReplicaBuffers(const Replica& replica, Communicator* communicator,
                                       const StackedBuffers& kept, bool has_own);
 

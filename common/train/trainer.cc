@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <thread>
 
 #include "common/base/logging.h"
@@ -125,7 +126,13 @@ absl::Status Trainer::Restore(const checkpoint::Snapshot& snapshot) {
 }
 
 absl::Status Trainer::Load(checkpoint::FileSystem& files) {
-  return LoadWeights(files, options_.job, replicas_[0].get());
+  std::set<std::string> filled;
+  MUSTER_RETURN_IF_ERROR(LoadWeights(files, options_.job, replicas_[0].get(), &filled));
+  // The others are given the state with the first generation, and these of their own here.
+  for (const NamedBuffer& buffer : replicas_[0]->replica_buffers())
+    if (filled.contains(buffer.name))
+      kept_.emplace_back(buffer.name, buffer.tensor.detach().to(at::kCPU).unsqueeze(0).clone());
+  return absl::OkStatus();
 }
 
 void Trainer::TakeOverTrainable(size_t i, const LoopContext& context, Communicator* communicator) {

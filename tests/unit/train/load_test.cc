@@ -3,7 +3,9 @@
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 
 #include "common/checkpoint/memory_file_system.h"
 #include "common/checkpoint/safetensors.h"
@@ -177,6 +179,92 @@ TEST_F(Weights, WhatCannotBeIsRefused) {
   EXPECT_THAT(Refusal({{"net", {{"path", "/w/a.safetensors"}, {"rename", {{"^v$", "w"}}}}}},
                       ExitCode::kConfiguration),
               HasSubstr("become \"w\""));
+}
+
+// A safetensors file of w, count and "q", whose type is `type`, of `bytes` bytes.
+std::string WithForeign(const std::string& type, int bytes) {
+  const std::string header =
+      R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"count":{"dtype":"I64","shape":[],)"
+      R"("data_offsets":[8,16]},"q":{"dtype":")" +
+      type + R"(","shape":[1],"data_offsets":[16,)" + std::to_string(16 + bytes) + "]}}";
+  std::string text(8, '\0');
+  const uint64_t length = header.size();
+  std::memcpy(text.data(), &length, sizeof length);
+  text += header;
+  text.append(static_cast<const char*>(kW.const_data_ptr()), 8);
+  text.append(static_cast<const char*>(kCount.const_data_ptr()), 8);
+  return text + std::string(static_cast<size_t>(bytes), 'q');
+}
+
+TEST_F(Weights, OfTypesOfOthersAreLeftAsideOrNamed) {
+  for (const auto& [type, bytes] : {std::pair{"U16", 2}, {"U32", 4}, {"F8_E4M3", 1}, {"C64", 8}}) {
+    WriteText(files_, "/w/a.safetensors", WithForeign(type, bytes));
+    const absl::Status loose = Load({{"net", {{"path", "/w/a.safetensors"}, {"strict", false}}}});
+    ASSERT_TRUE(loose.ok()) << loose;
+    EXPECT_TRUE(at::equal(W(), kW));
+    EXPECT_EQ(Refusal({{"net", "/w/a.safetensors"}}, ExitCode::kConfiguration),
+              "load.net: /w/a.safetensors has q, which the model has not; rename them, or set "
+              "\"strict\": false");
+    EXPECT_EQ(Refusal({{"net",
+                        {{"path", "/w/a.safetensors"},
+                         {"strict", false},
+                         {"rename", {{"^w$", "x"}, {"^q$", "w"}}}}}},
+                      ExitCode::kConfiguration),
+              std::string("load.net: \"w\" is of type ") + type +
+                  " in /w/a.safetensors, which this version cannot load: save it as another type "
+                  "(F32, I64)");
+  }
+}
+
+TEST_F(Weights, ARenameThatIsTooMuchIsRefused) {
+  Write(files_, "/w/a.safetensors", {{"w", kW}, {std::string(5000, 'a'), kW}, {"count", kCount}});
+  const Json load = {
+      {"net", {{"path", "/w/a.safetensors"}, {"strict", false}, {"rename", {{"(a|b)*", ""}}}}}};
+  EXPECT_THAT(Refusal(load, ExitCode::kConfiguration),
+              HasSubstr("a tensor whose name has 5000 characters, and rename takes names of 1024"));
+}
+
+// What is loaded into a buffer of each replica's own is every replica's.
+TEST(LoadedBuffers, OfEachReplicaAreEveryReplicas) {
+  const std::string path = ::testing::TempDir() + "loaded_buffers.safetensors";
+  {
+    MemoryFileSystem files;
+    Write(files, "/a", {{"w", kW}, {"queue", at::tensor({3.f, 4.f, 5.f})}});
+    const auto bytes = checkpoint::ReadFile(files, "/a");
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    std::ofstream(path, std::ios::binary) << *bytes;
+  }
+  testing::RunOptions options;
+  options.job.program = "test";
+  options.job.global_batch_size = 3;
+  options.job.max_steps = 2;
+  options.job.load = {{"net", {{"path", path}, {"strict", false}}}};
+  options.devices.assign(3, c10::Device(at::kCPU));
+  options.load = true;
+  float built = 100;
+  const auto run = testing::Run(std::move(options), [&](TestProgram& program) {
+    program.on_build = [value = ++built](TestProgram& self, Builder& builder) {
+      self.model->parameter("w", at::zeros({2}));
+      self.model->buffer("queue", at::zeros({3}));
+      self.model->buffer("own", at::full({}, value));
+      builder.model("net", self.model);
+      builder.buffer("net.queue", BufferMode::kPerReplica);
+      builder.buffer("net.own", BufferMode::kPerReplica);
+      self.optimizers["sgd"] = builder.optimizer("sgd", {"net"}, "sgd", 0.1);
+      builder.dataset(Split::kTrain, testing::Tensors2(at::ones({6, 2}), at::ones({6})));
+    };
+    program.on_step = [](TestProgram& self, Step& step, const data::Batch& batch) {
+      step.minimize(self.optimizers["sgd"],
+                    (at::matmul(batch[0], (*self.model)["w"]) - batch[1]).square());
+    };
+  });
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  for (size_t r = 0; r < 3; ++r) {
+    EXPECT_TRUE(at::equal(run.replicas[r].at("queue"), at::tensor({3.f, 4.f, 5.f}))) << r;
+    EXPECT_EQ(run.replicas[r].at("own").item<float>(), 101 + static_cast<float>(r))
+        << "which no file has";
+  }
+  std::remove(path.c_str());
 }
 
 TEST_F(Weights, TheJobsPathIsSeenFromItsFolder) {
