@@ -433,6 +433,8 @@ absl::Status Chief::Direct(const DirectParts& parts) {
   start.validation_examples = parts.validation_examples;
   start.test_examples = parts.test_examples;
   start.restore = parts.restore;
+  start.built_integers = parts.built_integers;
+  start.unloaded = parts.unloaded;
   start.observers = observers();
   start.checkpoints = checkpoints();
   const absl::Status result = director_->Run(start);

@@ -96,7 +96,8 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   const Job& job = options_.job;
   MUSTER_ASSIGN_OR_RETURN(server_options_, ParseParameterServer(job.parameter_server));
   MUSTER_ASSIGN_OR_RETURN(state_, factory_(job, start_));
-  built_integers_ = state_->Integers();
+  unloaded_ = start_.unloaded;
+  built_integers_ = start_.built_integers.value_or(state_->Integers());
   kept_state_ = checkpoint::TrainingState();
   kept_state_.epoch_metric_sums.resize(state_->metric_sums());
   if (start_.restore) {
@@ -223,6 +224,11 @@ absl::Status DirectorImpl::AwaitServers() {
 
 // The servers hold this run's state already: the chief was restarted.
 absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
+  if (!unloaded_.ok()) {
+    // Servers hold no integers, and workers tell those alone that they changed.
+    if (!built_integers_.empty()) return unloaded_;
+    LogWarning("{}; the servers hold the run that began with them", Message(unloaded_));
+  }
   MUSTER_ASSIGN_OR_RETURN(table_, WorkTable::FromRecord(table_options_, record.work));
   placements_ = HeldLocked(record);
   validation_due_ = record.validation_due;

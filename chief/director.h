@@ -29,6 +29,10 @@ struct DirectorStart {
   int64_t train_examples = 0, validation_examples = 0, test_examples = 0;  // 0: no such split
   int64_t test_every = 0;  // epochs; 0: the test pass is made at the end alone
   std::optional<checkpoint::Snapshot> restore;
+  // Without `restore`: integer buffers as build() made them, by name, where weights were loaded
+  // since; and why these could not be, which counts unless the servers hold the run already.
+  std::optional<std::map<std::string, std::string>> built_integers;
+  absl::Status unloaded;
   std::vector<Observer*> observers;
   CheckpointSink* checkpoints = nullptr;  // null: nothing is saved
 };

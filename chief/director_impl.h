@@ -195,7 +195,8 @@ class DirectorImpl final : public Director,
   IntegerBuffers built_integers_;  // as the program builds them
 
   // ---- The thread that directs
-  ShardContents kept_;  // the last state that was filled or read whole
+  ShardContents kept_;     // the last state that was filled or read whole
+  absl::Status unloaded_;  // DirectorStart's, until a later state is kept
   checkpoint::TrainingState kept_state_;
   bool validation_due_ = false, test_due_ = false;
   bool report_start_ = true;  // observers are to be told where it goes on

@@ -165,6 +165,7 @@ absl::Status DirectorImpl::TakeSave() {
     return absl::OkStatus();
   }
   kept_ = std::move(save->contents);
+  unloaded_ = absl::OkStatus();
   kept_state_ = save->state;
   if (save->snapshot) start_.checkpoints->Save(*std::move(save->snapshot));
   if (save->histograms)

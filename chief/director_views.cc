@@ -247,6 +247,8 @@ absl::Status DirectorImpl::RestoreShards() {
     for (const auto& [shard, task] : targets)
       incarnations.push_back(servers_[task]->member.incarnation);
   }
+  // They would begin with what build() made.
+  if (!targets.empty() && !unloaded_.ok()) return unloaded_;
   const absl::Status filled = FillAll(targets);
   Answered answered;
   absl::MutexLock lock(&mu_);

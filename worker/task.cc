@@ -15,6 +15,7 @@
 #include "common/train/data_port.h"
 #include "common/train/devices.h"
 #include "common/train/evaluation.h"
+#include "common/train/integer_buffers.h"
 #include "common/train/job_files.h"
 #include "common/train/program_path.h"
 #include "common/train/replica.h"
@@ -171,8 +172,10 @@ absl::Status Task::PrepareForServers(const StartingPoint& start) {
   MUSTER_ASSIGN_OR_RETURN(directed_, Replica::Make(job_, program, c10::Device(c10::kCPU)));
   if (chief_->checkpoints() != nullptr) MUSTER_RETURN_IF_ERROR(CheckSavable(*directed_));
   MUSTER_RETURN_IF_ERROR(CheckForServers(*directed_));
-  if (!start.restore)
-    MUSTER_RETURN_IF_ERROR(LoadWeights(checkpoint::PosixFileSystem(), job_, directed_.get()));
+  if (!start.restore) {
+    direct_.built_integers = IntegerBuffersOf(*directed_);
+    direct_.unloaded = LoadWeights(checkpoint::PosixFileSystem(), job_, directed_.get());
+  }
   direct_.replica = directed_.get();
   direct_.test_every = directed_->test_every();
   direct_.restore = start.restore;
@@ -204,7 +207,12 @@ absl::Status Task::Prepare(const StartingPoint& start) {
   }
   MUSTER_ASSIGN_OR_RETURN(trainer_, Trainer::Make(std::move(options)));
   if (start.restore) return trainer_->Restore(*start.restore);
-  return chief_ != nullptr ? trainer_->Load(checkpoint::PosixFileSystem()) : absl::OkStatus();
+  if (chief_ == nullptr) return absl::OkStatus();
+  const absl::Status loaded = trainer_->Load(checkpoint::PosixFileSystem());
+  if (alone() || loaded.ok()) return loaded;
+  // In a restarted chief's place: the others may have gone on from these weights long ago.
+  trainer_->EndUnlessTakenOver(loaded);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> Task::Begin() {

@@ -167,6 +167,10 @@ void Trainer::Attach(size_t i, const LoopContext& context, Communicator* communi
 }
 
 absl::Status Trainer::RunGeneration(Generation* generation, Membership* membership) {
+  if (!unloaded_.ok() && states_[0].steps == 0) {
+    if (generation->owner_step == 0) return unloaded_;
+    LogWarning("{}; other processes hold the run that began with them", Message(unloaded_));
+  }
   const Job& job = options_.job;
   const auto& counts = generation->replicas_per_rank;
   const int num_replicas = std::accumulate(counts.begin(), counts.end(), 0);

@@ -51,6 +51,9 @@ class Trainer {
   absl::Status Restore(const checkpoint::Snapshot& snapshot);
   // Likewise, where a run begins: the weights that the job and the program name (weights.h).
   absl::Status Load(checkpoint::FileSystem& files);
+  // After Load failed: Run ends with this unless other processes have a state that is newer than
+  // the run's beginning.
+  void EndUnlessTakenOver(absl::Status unloaded) { unloaded_ = std::move(unloaded); }
   // Trains to the end, one thread a replica. The verdict: OK, Preempted after an agreed stop, or
   // what went wrong; after an end or a stop that could not be saved, a retryable one that says so.
   absl::Status Run(Membership* membership);
@@ -77,6 +80,7 @@ class Trainer {
   std::vector<data::DatasetPtr> named_datasets_;  // by handle
   std::vector<LoopState> states_;                 // one for each replica; equal after each step
   SnapshotTaker snapshots_;
+  absl::Status unloaded_;      // EndUnlessTakenOver's
   StackedBuffers kept_;        // LoopContext::kept
   std::vector<char> has_own_;  // by replica: it has had its own buffers in a generation
 };

@@ -171,6 +171,88 @@ class Buffers(ClusterTest):
         self.assertIn('model "net": 2 tensors from', worker.output())
         self.check_loaded(self.file(1))
 
+    def tables(self):
+        """{pid: {step: [table...]}} of programs without a queue."""
+        found = {}
+        for path in self.where.glob("step-*"):
+            lines = [line.split() for line in path.read_text().splitlines()]
+            found[int(path.name.split("-")[1])] = {int(step): [int(v) for v in rest] for step, *rest in lines}
+        return found
+
+    def start_served(self, workers, job, directory="run"):
+        self.where = self.dir / directory
+        self.where.mkdir(exist_ok=True)
+        self.environment = {"MUSTER_TEST_DIR": str(self.where)}
+        self.members = self.cluster(workers, chief=False, ps=1)
+        processes = [self.start(self.members, f"worker:{i}", job, (), self.environment, WORKER) for i in range(workers)]
+        return processes, self.start(self.members, "ps:0", job, binary="muster-ps")
+
+    def test_integers_that_were_loaded_reach_every_worker_of_servers(self):
+        self.weights(**{"model.table": numpy.array([3, -1, 2]), "model.on": numpy.array(True)})
+        for name, section in ("asynchronous", {}), ("shares", {"max_staleness": 0}):
+            with self.subTest(name):
+                job = self.run_job(load=self.LOAD, program_args={"server": True, "table": True, "sleep_ms": 20}, strategy="parameter_server",
+                                   parameter_server=section, max_steps=20)
+                workers, server = self.start_served(2, job, name)
+                self.finish([*workers, server])
+                seen = self.tables()
+                self.assertEqual(sorted(seen), sorted(worker.popen.pid for worker in workers), "both made steps")
+                for steps in seen.values():
+                    self.assertEqual(set(map(tuple, steps.values())), {(3, -1, 2)})
+                saved = self.file(20)
+                self.assertEqual(saved["table"].tolist(), [3, -1, 2])
+                self.assertTrue(saved["on"])
+                # With a table of zeros, or switched off, no step moves the weights.
+                self.assertGreater(abs(saved["weight"] - [0.5, -1.0, 2.0]).min(), 0.02)
+                shutil.rmtree(self.model_dir)
+
+    # ---- A chief that is replaced before anything was saved
+
+    def test_a_replaced_chief_does_without_the_file_where_others_hold_the_run(self):
+        self.weights()
+        keys = {"load": self.LOAD, "program_args": {"server": True}, "checkpoint": {"every_steps": 100}}
+        want = self.ended(2, "undisturbed", **keys)
+        shutil.rmtree(self.model_dir)
+        job = self.run_job(**keys)
+        (self.dir / "run").mkdir()
+        hold = self.dir / "run" / "hold-6"
+        hold.write_text("")
+        chief, worker = self.start_run(2, job, "run")
+        wait_until("both at step 5", lambda: len(self.tables()) == 2 and all(5 in steps for steps in self.tables().values()))
+        chief.signal(signal.SIGKILL)
+        chief.wait(10)
+        (self.dir / "weights.safetensors").unlink()
+        again = self.start(self.members, "worker:0", job, (), self.environment, WORKER)
+        hold.unlink()
+        self.finish([again, worker])
+        self.assertIn("weights.safetensors': ", again.output())
+        self.assertIn("other processes hold the run that began with them", again.output())
+        self.assertNotIn(1, self.tables()[again.popen.pid], "no step is made again")
+        for name, value in want["model.safetensors"].items():
+            numpy.testing.assert_allclose(self.file(STEPS)[name], value, rtol=1e-6, err_msg=name)
+
+    def test_a_replaced_chief_without_the_file_of_a_run_that_did_not_begin_says_so(self):
+        keys = {"load": self.LOAD, "program_args": {"server": True}}
+        for name, processes in ("members", self.start_run(2, self.run_job(**keys), "missing")), \
+                ("servers", self.start_served(2, self.run_job(**keys, strategy="parameter_server"), "missing-served")[0]):
+            with self.subTest(name):
+                self.finish(processes, code=CONFIGURATION)
+                self.assertIn("load.net: cannot read '", processes[0].output().splitlines()[-1])
+
+    def test_servers_hold_the_run_of_a_chief_that_is_replaced_without_the_file(self):
+        self.weights()
+        job = self.run_job(load=self.LOAD, program_args={"server": True, "sleep_ms": 20}, strategy="parameter_server",
+                           checkpoint={"every_steps": 1000}, max_steps=200)
+        (chief, worker), server = self.start_served(2, job)
+        wait_until("40 steps", lambda: sum(map(len, self.tables().values())) >= 40)
+        chief.signal(signal.SIGKILL)
+        chief.wait(10)
+        (self.dir / "weights.safetensors").unlink()
+        again = self.start(self.members, "worker:0", job, (), self.environment, WORKER)
+        self.finish([again, worker, server])
+        self.assertIn("the servers hold the run that began with them", again.output())
+        self.assertTrue(numpy.isfinite(self.file(200)["weight"]).all())
+
     def test_servers_refuse_buffers_of_each_replica(self):
         cluster = self.cluster(1, chief=False, ps=1)
         job = self.run_job(strategy="parameter_server")
