@@ -253,6 +253,71 @@ class Buffers(ClusterTest):
         self.assertIn("the servers hold the run that began with them", again.output())
         self.assertTrue(numpy.isfinite(self.file(200)["weight"]).all())
 
+    # ---- Buffers of each replica's own where members come and go
+
+    def wait_at(self, step, *replicas):
+        wait_until(f"replicas {replicas} at step {step}",
+                   lambda: all(any(step in steps for steps in self.queues().get(r, {}).values()) for r in replicas))
+
+    def test_a_replaced_chief_takes_its_own_from_the_checkpoint_and_the_others_keep_theirs(self):
+        where = self.dir / "run"
+        where.mkdir()
+        (where / "hold-8").write_text("")
+        job = self.run_job(checkpoint={"every_steps": 6, "keep": 20})
+        chief, worker = self.start_run(2, job, "run")
+        wait_until("step 6 saved", lambda: 6 in checkpoints(self.model_dir))
+        self.wait_at(7, 0, 1)
+        chief.signal(signal.SIGKILL)
+        chief.wait(10)
+        (where / "hold-8").unlink()
+        again = self.start(self.members, "worker:0", job, (), self.environment, WORKER)
+        self.finish([again, worker])
+        saved = self.file(6, "replica_buffers.safetensors")
+        begun = self.queues()[0][again.popen.pid]
+        self.assertIn(min(begun), (7, 8))
+        self.assertEqual(begun[min(begun)][0], saved["seen"][0], "what the checkpoint of step 6 holds of replica 0")
+        numpy.testing.assert_allclose(begun[min(begun)][1:], saved["queue"][0], rtol=1e-6)
+        (kept,) = self.queues()[1].values()
+        # 3 examples a step, whoever was lost: step 8 begins with what 7 steps saw.
+        self.assertEqual([kept[step][0] for step in range(7, STEPS + 1)], [3 * (step - 1) for step in range(7, STEPS + 1)])
+        final = self.file(STEPS, "replica_buffers.safetensors")
+        self.assertEqual(final["seen"][1], 3 * STEPS)
+        self.assertEqual(final["seen"][0], saved["seen"][0] + 3 * (STEPS - min(begun) + 1))
+
+    def test_members_that_leave_take_theirs_along_and_a_newcomer_takes_a_saved_one(self):
+        where = self.dir / "run"
+        where.mkdir()
+        for step in 4, 10:
+            (where / f"hold-{step}").write_text("")
+        job = self.run_job(elastic={"min_workers": 2, "grace": 300}, checkpoint={"every_steps": 8, "keep": 20}, max_steps=15)
+        *others, leaver = self.start_run(3, job, "run")
+        self.wait_at(3, 0, 1, 2)
+        leaver.signal(signal.SIGTERM)
+        others[0].wait_for("worker 2 leaves")
+        (where / "hold-4").unlink()
+        self.finish([leaver], 20, PREEMPTED)
+        self.wait_at(9, 0, 1)
+        wait_until("step 8 saved", lambda: 8 in checkpoints(self.model_dir))
+        shrunk = self.file(8, "replica_buffers.safetensors")
+        self.assertEqual(shrunk["queue"].shape, (2, 4), "two replicas at step 8")
+        newcomer = self.start(self.members, "worker:2", job, (), self.environment, WORKER)
+        others[0].wait_for("taking in worker 2")
+        (where / "hold-10").unlink()
+        self.finish([*others, newcomer])
+        begun = self.queues()[2][newcomer.popen.pid]
+        # It is replica 2 of 3, and two were saved.
+        self.assertEqual(begun[min(begun)][0], shrunk["seen"][0])
+        numpy.testing.assert_allclose(begun[min(begun)][1:], shrunk["queue"][0], rtol=1e-6)
+        for replica in 0, 1:
+            (own,) = self.queues()[replica].values()
+            self.assertEqual(sorted(own), list(range(1, 16)), "in one process throughout")
+            of_three = min(step for step in own if own[step][0] != 2 * (step - 1)) - 2  # steps before it left
+            again = min(begun)  # the first step of three members again
+            want = [2 * min(step - 1, of_three) + 3 * max(0, min(step, again) - 1 - of_three) + 2 * max(0, step - again)
+                    for step in range(1, 16)]
+            self.assertEqual([own[step][0] for step in range(1, 16)], want)
+        self.assertEqual(self.file(15, "replica_buffers.safetensors")["queue"].shape, (3, 4))
+
     def test_servers_refuse_buffers_of_each_replica(self):
         cluster = self.cluster(1, chief=False, ps=1)
         job = self.run_job(strategy="parameter_server")
