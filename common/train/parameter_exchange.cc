@@ -95,6 +95,12 @@ void ParameterExchange::Lay(const Replica& replica) {
     variable.buffer = true;
     variable.before = variable.tensor.clone();
   }
+  for (const NamedBuffer& buffer : replica.buffers()) {
+    if (buffer.mode != BufferMode::kSame || buffer.tensor.numel() == 0) continue;
+    const auto found = by_memory.find(buffer.tensor.data_ptr());
+    if (found != by_memory.end() && served_.specs[found->second].optimizer == served_.rest())
+      variables_[found->second].same = !variables_[found->second].buffer;
+  }
   LayTables();
   for (const NamedOptimizer& optimizer : replica.optimizers()) {
     std::vector<int>& of = variable_of_.emplace_back();
@@ -160,14 +166,34 @@ std::vector<std::unique_ptr<GradientSink>> ParameterExchange::MakeSinks() {
 }
 
 absl::Status ParameterExchange::Pull() {
+  MUSTER_RETURN_IF_ERROR(CheckSameBuffers());
   MUSTER_RETURN_IF_ERROR(client_->Pull());
-  TakeIn();
+  TakeIn(/*rest=*/true);
+  for (Variable& variable : variables_)
+    if (variable.same) variable.before = variable.tensor.clone();
   return absl::OkStatus();
 }
 
-void ParameterExchange::TakeIn() {
+absl::Status ParameterExchange::CheckSameBuffers() const {
+  for (size_t v = 0; v < variables_.size(); ++v) {
+    const Variable& variable = variables_[v];
+    if (!variable.same || !variable.before.defined()) continue;
+    const at::Tensor now = variable.tensor.to(at::kCPU), before = variable.before.to(at::kCPU);
+    // Bit by bit, so that a NaN equals itself.
+    if (std::memcmp(now.const_data_ptr(), before.const_data_ptr(), now.nbytes()) == 0) continue;
+    return ProgramError(fmt::format(
+        "buffer \"{}\" is declared kSame, and the program has changed it: parameter servers do not "
+        "carry what a worker makes of it to the others; declare it kMean, or keep it in integers",
+        served_.specs[v].name));
+  }
+  return absl::OkStatus();
+}
+
+void ParameterExchange::TakeIn(bool rest) {
   const at::NoGradGuard no_grad;
-  for (Variable& variable : variables_) {
+  for (size_t v = 0; v < variables_.size(); ++v) {
+    const Variable& variable = variables_[v];
+    if (!rest && served_.specs[v].optimizer == served_.rest()) continue;
     if (!variable.tensor.is_same(variable.host)) {
       variable.tensor.copy_(variable.host);
     } else {
@@ -184,6 +210,7 @@ void ParameterExchange::BeginStep(const Turn& turn, std::shared_ptr<PrefetchedRo
   outcome_ = {};
   pushes_ = 0;
   rest_done_ = false;
+  refused_ = CheckSameBuffers();
   push_.learning_rates[served_.rest()] = turn.shares > 0 ? 1 : turn.weight;
   for (ChunkPlace& place : chunks_) place.fresh = false;
   for (Variable& variable : variables_)
@@ -249,6 +276,8 @@ bool ParameterExchange::WriteDifference(Variable& variable) {
 
 void ParameterExchange::LaunchRest() {
   rest_done_ = true;
+  // Before the servers' come in with what is launched.
+  if (refused_.ok()) refused_ = CheckSameBuffers();
   const bool shares = turn_.shares > 0;
   for (const int c : rest_) chunks_[c].used = false;
   for (Variable& variable : variables_) {
@@ -273,7 +302,7 @@ void ParameterExchange::LaunchRest() {
 }
 
 absl::Status ParameterExchange::Wait() {
-  if (!open_) return absl::OkStatus();
+  if (!open_) return refused_;
   open_ = false;
   auto outcome = client_->Finish();
   MUSTER_RETURN_IF_ERROR(outcome.status());
@@ -289,8 +318,9 @@ absl::Status ParameterExchange::Wait() {
     uint64_t& oldest = outcome_.views[shard];
     if (view != 0) oldest = oldest == 0 ? view : std::min(oldest, view);
   }
-  if (turn_.shares == 0) TakeIn();
-  return absl::OkStatus();
+  // What a step has made of its buffers goes out with its last push.
+  if (turn_.shares == 0) TakeIn(rest_done_);
+  return refused_;
 }
 
 }  // namespace muster

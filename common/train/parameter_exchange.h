@@ -4,7 +4,8 @@
 // is in the replica's own parameters.
 //
 // What belongs to no optimizer and is floating point (running statistics) travels as the difference
-// that the step made to it, with the step's last push; the servers take each worker's part of it,
+// that the step made to it, with the step's last push, but for buffers declared kSame: a program
+// that changes them is refused; the servers take each worker's part of it,
 // so that the statistics move as far as one worker's own however many there are.
 //
 // Of chunks that have no gradient in a step nothing is pushed: no slot moves and nothing decays, as
@@ -101,6 +102,7 @@ class ParameterExchange : public EmbeddingStore {
     bool buffer = false;      // of the rest, and changed by steps
     at::Tensor before;        // of a buffer: at the step's beginning
     bool floor = false;       // ... it has no negative number, then and now
+    bool same = false;  // of the rest, and declared kSame; `before`: as it was pulled, if ever
   };
   struct ChunkPlace {
     Chunk chunk;
@@ -120,6 +122,8 @@ class ParameterExchange : public EmbeddingStore {
   // Zero rows, or this gradient's.
   void Write(int variable, const at::Tensor& gradient, bool add);
   void Clear(int variable);
+  // A ProgramError names a buffer declared kSame that is not as it was pulled: nobody pushes those.
+  absl::Status CheckSameBuffers() const;
   using What = ps::PushPullClient::What;
   void Launch(int chunk, What what = What::kGradient);
   void LaunchRest();
@@ -127,7 +131,8 @@ class ParameterExchange : public EmbeddingStore {
   bool WriteDifference(Variable& variable);
   void Open();
   absl::Status Wait();
-  void TakeIn();  // what came, on devices that are not the host's
+  // What came, on devices that are not the host's; of what belongs to no optimizer if `rest`.
+  void TakeIn(bool rest);
 
   const Layout layout_;
   const ServedVariables served_;
@@ -170,6 +175,7 @@ class ParameterExchange : public EmbeddingStore {
   ps::PushPullClient::Push push_;  // under way
   bool open_ = false;
   bool rest_done_ = false;
+  absl::Status refused_;  // of the step: a buffer that must not change
   uint64_t sequence_ = 0;
   int64_t pushes_ = 0;  // of this step
   ps::PushPullClient::Outcome outcome_;

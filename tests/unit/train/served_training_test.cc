@@ -11,6 +11,7 @@
 namespace muster {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::MakeJob;
 using testing::RunLocally;
 using testing::Servers;
@@ -260,6 +261,48 @@ TEST(ServedTraining, SixteenWorkersInLockstepMoveStatisticsAsOneDoes) {
     testing::Tensors& model = *all[0]->program->model;
     ASSERT_TRUE(at::allclose(model["norm_running_mean"], mean, 1e-4, 1e-5)) << "round " << round;
     ASSERT_TRUE(at::allclose(model["norm_running_var"], var, 1e-4, 1e-5)) << "round " << round;
+  }
+}
+
+// Nobody carries such a buffer to the others, and what is pulled would overwrite it.
+TEST(ServedTraining, ABufferDeclaredTheSameMayNotChange) {
+  const Data data = MakeData();
+  enum class When { kNever, kInAStep, kBetweenSteps };
+  for (const When when : {When::kNever, When::kInAStep, When::kBetweenSteps}) {
+    for (const bool shares : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << static_cast<int>(when) << " shares " << shares);
+      const auto set_up = [&](TestProgram& p) {
+        WithStatistics(p, data);
+        const auto build = p.on_build;
+        p.on_build = [build](TestProgram& self, Builder& builder) {
+          self.model->buffer("table", at::full({3}, 2.f));
+          build(self, builder);
+          builder.buffer("net.table", BufferMode::kSame);
+        };
+        const auto step = p.on_step;
+        p.on_step = [step, when](TestProgram& self, Step& of, const data::Batch& batch) {
+          if (when == When::kInAStep && of.number() == 3) (*self.model)["table"][1] = 7;
+          step(self, of, batch);
+        };
+      };
+      std::unique_ptr<Servers> servers;
+      Worker worker(MakeJob(4, 8, shares), Divided(2, 1 << 20), set_up, &servers, 0);
+      ASSERT_TRUE(worker.exchange().Pull().ok());
+      absl::Status status;
+      for (int64_t step = 1; step <= 4 && status.ok(); ++step) {
+        if (shares && step > 1) status = worker.exchange().Pull();
+        if (!status.ok()) break;
+        status = worker.Step(BatchOf(data, step, 4), step, 0, shares ? 1 : 0).status();
+        if (step == 2 && when == When::kBetweenSteps) (*worker.program->model)["table"][0] = 9;
+      }
+      if (when == When::kNever) {
+        EXPECT_TRUE(status.ok()) << status;
+        continue;
+      }
+      EXPECT_EQ(ExitCodeOf(status), ExitCode::kProgramFailed) << status;
+      EXPECT_THAT(std::string(Message(status)),
+                  HasSubstr("buffer \"net.table\" is declared kSame, and the program has changed"));
+    }
   }
 }
 
