@@ -185,6 +185,18 @@ std::string ValidUtf8(const std::string& text) { return Json::parse(Dump(Json(te
 
 }  // namespace
 
+absl::Status CheckDeterministic(const Job& job) {
+  if (!job.deterministic || job.strategy != StrategyKind::kParameterServer) return absl::OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions options,
+                          ParseParameterServer(job.parameter_server));
+  if (options.max_staleness == 0) return absl::OkStatus();
+  return ConfigurationError(fmt::format(
+      "deterministic is true, but parameter_server.max_staleness is {}, with which updates come in "
+      "another order in each run: set parameter_server.max_staleness to 0, or deterministic to "
+      "false",
+      options.max_staleness ? std::to_string(*options.max_staleness) : "not set"));
+}
+
 absl::Status CheckJob(const Job& job) {
   Checks checks;
   CheckProgram(job, &checks);
@@ -212,6 +224,7 @@ absl::Status CheckJob(const Job& job) {
     checks.Fail("digests", fmt::format("must be an object, is {}", Kind(job.digests)));
   CheckTls(job.tls, &checks);
   MUSTER_RETURN_IF_ERROR(checks.status());
+  MUSTER_RETURN_IF_ERROR(CheckDeterministic(job));
   MUSTER_RETURN_IF_ERROR(ParseLoad(job.load).status());
   const bool restores_path = job.restore != "auto" && job.restore != "never";
   if (restores_path && job.load.is_object() && !job.load.empty()) {

@@ -14,6 +14,8 @@ struct Job;
 
 // Ranges, and keys that exclude each other. The error names the key, its value and what is allowed.
 absl::Status CheckJob(const Job& job);
+// Of a job whose strategy is known: whether it can be `deterministic`.
+absl::Status CheckDeterministic(const Job& job);
 
 // Sets one dotted key, "checkpoint.keep=5", in a job that was read but not yet checked.
 absl::Status ApplyOverride(const std::string& assignment, OrderedJson* job);

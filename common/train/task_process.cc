@@ -10,6 +10,7 @@
 #include "common/base/logging.h"
 #include "common/base/restarts.h"
 #include "common/base/termination_message.h"
+#include "common/train/job_checks.h"
 #include "muster/version.h"
 
 namespace muster {
@@ -94,7 +95,7 @@ absl::Status CheckSupported(const Job& job) {
   if (job.tls.enabled)
     return not_yet("tls.enabled", "would encrypt the control connections but not the gradients");
   if (!job.callbacks.empty()) return not_yet("callbacks", "has none");
-  return absl::OkStatus();
+  return CheckDeterministic(job);
 }
 
 void EndNow(const std::string& line, const std::string& termination_log, ExitCode code) {

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/train/job_checks.h"
+
 namespace muster {
 namespace {
 
@@ -158,6 +160,15 @@ constexpr Mistake kMistakes[] = {
     {R"({"parameter_server": 1})", "parameter_server must be a JSON object, is number"},
     {R"({"parameter_server": {"max_staleness": -1}})",
      "parameter_server.max_staleness must be at least 0, is -1"},
+    {R"({"strategy": "parameter_server", "deterministic": true})",
+     "deterministic is true, but parameter_server.max_staleness is not set, with which updates "
+     "come "
+     "in another order in each run: set parameter_server.max_staleness to 0, or deterministic to "
+     "false"},
+    {R"({"strategy": "parameter_server", "deterministic": true, "parameter_server": {"max_staleness": 2}})",
+     "deterministic is true, but parameter_server.max_staleness is 2, with which updates come in "
+     "another order in each run: set parameter_server.max_staleness to 0, or deterministic to "
+     "false"},
     {R"({"elastic": {"min_workers": 0}})", "elastic.min_workers must be at least 1, is 0"},
     {R"({"timeouts": {"join": 0}})",
      "timeouts.join must be a number of seconds from 0.001 to 31536000 (a year), is 0"},
@@ -177,6 +188,22 @@ TEST(Job, AnAbsentStalenessMayBeSpeltOut) {
   const auto job = JobFromJson(Json::parse(
       R"({"program": "linear", "parameter_server": {"max_staleness": null, "replicas": 2}})"));
   EXPECT_TRUE(job.ok()) << job.status();
+}
+
+TEST(Job, IsDeterministicWhereItsStrategyIs) {
+  for (const char* right :
+       {R"({"deterministic": true})", R"({"deterministic": true, "strategy": "mirrored"})",
+        R"({"deterministic": true, "strategy": "parameter_server",
+            "parameter_server": {"max_staleness": 0}})",
+        R"({"strategy": "parameter_server"})"})
+    EXPECT_TRUE(Parse(Json::parse(right)).program == "fashion_mnist") << right;
+  // A strategy that the cluster decides on.
+  Job job = Parse({{"deterministic", true}});
+  EXPECT_TRUE(CheckDeterministic(job).ok());
+  job.strategy = StrategyKind::kParameterServer;
+  EXPECT_EQ(ExitCodeOf(CheckDeterministic(job)), ExitCode::kConfiguration);
+  job.parameter_server = {{"max_staleness", 0}};
+  EXPECT_TRUE(CheckDeterministic(job).ok());
 }
 
 TEST(Job, SaysWhatIsWrong) {
