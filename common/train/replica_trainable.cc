@@ -140,7 +140,8 @@ absl::Status Replica::FollowProgram(int index) {
       return ProgramError(fmt::format(
           "\"{}\" did not require a gradient after build() and does now: parameter servers keep "
           "slots for what is trainable in build() only; leave it trainable there, and freeze it in "
-          "the first step",
+          "every step before it is to train (step.number() < n): a worker makes some of the steps "
+          "only",
           optimizer.candidate_names[c]));
     }
     new_slots = true;

@@ -233,7 +233,9 @@ TEST(Freezing, ServersRefuseByNameWhatTheyKeepNoSlotsFor) {
   EXPECT_TRUE((*replica)->FollowProgram(0).ok()) << "freezing is fine";
   (*program->model)["base"].set_requires_grad(true);
   EXPECT_THAT(std::string(Message((*replica)->FollowProgram(0))),
-              HasSubstr("\"net.base\" did not require a gradient after build() and does now"));
+              ::testing::AllOf(
+                  HasSubstr("\"net.base\" did not require a gradient after build() and does now"),
+                  HasSubstr("freeze it in every step before it is to train")));
 }
 
 }  // namespace
