@@ -1,6 +1,7 @@
 // The chief or a worker (by the name it is called by) of a small network with all that optimizers
 // and servers treat apart: weights and biases for groups, a parameter that only every third step
-// uses, and with program_args.norm a batch normalisation, whose statistics and counter are buffers.
+// uses, with program_args.norm a batch normalisation, whose statistics and counter are buffers, and
+// with program_args.tied the head's weight under a second name.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/linear.h>
@@ -48,23 +49,24 @@ class Norm : public torch::nn::Module {
 
 class Network : public torch::nn::Module {
  public:
-  explicit Network(bool with_norm) {
+  Network(bool with_norm, bool tied) {
     base = register_module("base", std::make_shared<Layer>(6, 8, 0.1));
     if (with_norm) norm = register_module("norm", std::make_shared<Norm>(8));
     head = register_module("head", std::make_shared<Layer>(8, 1, 0.7));
     rare = register_parameter("rare", Numbers({6}, 0.3, 0.4));
+    if (tied) gate = register_parameter("tied_gate", head->weight);
   }
   std::shared_ptr<Layer> base, head;
   std::shared_ptr<Norm> norm;
-  at::Tensor rare;
+  at::Tensor rare, gate;
 };
 
 class Grouped : public Program {
  public:
   void build(Builder& builder) override {
-    bool norm = false;
-    builder.args().Read("norm", &norm);
-    network_ = std::make_shared<Network>(norm);
+    bool norm = false, tied = false;
+    builder.args().Read("norm", &norm).Read("tied", &tied);
+    network_ = std::make_shared<Network>(norm, tied);
     builder.model("network", network_);
     optimizer_ = builder.optimizer("optimizer", {"network"}, "sgd", 0.1);
     builder.dataset(Split::kTrain, [] {
@@ -80,6 +82,7 @@ class Grouped : public Program {
       hidden = at::batch_norm(hidden, norm->weight, norm->bias, norm->mean, norm->var,
                               /*training=*/true, 0.1, 1e-5, /*cudnn_enabled=*/false);
     }
+    if (network_->gate.defined()) hidden = hidden * at::tanh(network_->gate);
     at::Tensor output =
         at::linear(at::tanh(hidden), network_->head->weight, network_->head->bias).squeeze(1);
     if (step.number() % 3 == 0) output = output + at::matmul(batch[0], network_->rare);

@@ -100,6 +100,22 @@ class GroupsTest(ClusterTest):
                 self.run_job(served, options, **keys)
                 self.check_same(tensors(served, 24), want)
 
+    def test_tied_weights_go_from_servers_to_one_process_and_back(self):
+        keys = {"program_args": {"tied": True}}
+        self.run_job(self.dir / "alone", [], **keys)
+        want = tensors(self.dir / "alone", 24)
+        slots = sorted(name for name in want if name.startswith("optimizer.") and name.endswith(".exp_avg"))
+        tied = [name for name in slots if "head.weight" in name or "tied_gate" in name]
+        self.assertEqual(len(tied), 1, f"one set of slots for both names, of {slots}")
+        numpy.testing.assert_array_equal(want["tied_gate"], want["head.weight"])
+        servers = ["--workers", "1", "--ps", "2"]
+        for name, first, second in ("to-one", servers, []), ("to-servers", [], servers):
+            with self.subTest(name):
+                self.run_job(self.dir / name, first, **keys, max_steps=10)
+                log = self.run_job(self.dir / name, second, **keys)
+                self.assertIn("going on after step 10", log)
+                self.check_same(tensors(self.dir / name, 24), want)
+
     def test_a_group_that_matches_nothing_is_refused(self):
         job = self.job(program="grouped", optimizer={"name": "sgd", "groups": [{"parameters": "base.wieght", "weight_decay": 0}]})
         process = Process("worker", [str(self.bin_dir / "muster-worker"), "--job", str(job)], dict(os.environ), self.dir / "log")
