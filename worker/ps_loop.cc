@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "common/base/logging.h"
@@ -11,6 +12,7 @@
 #include "common/data/single_thread.h"
 #include "common/train/evaluation.h"
 #include "common/train/integer_buffers.h"
+#include "common/train/loop_data.h"
 #include "common/train/precision.h"
 #include "common/train/shown.h"
 
@@ -138,6 +140,7 @@ bool PsLoop::Next(data::Batch* batch, int64_t steps) {
 
 void PsLoop::EvaluateLease() {
   Enter(Phase::kEvaluate);
+  ThrowIfError(context_.replica->CheckNothingRegisteredLate());
   proto::EvaluationDone done;
   done.set_lease(lease_.lease());
   // No more examples at a time than in training.
@@ -189,12 +192,16 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
                   static_cast<double>(std::max<int64_t>(1, lease_.global_examples()));
   }
   context_.exchange->BeginStep(turn, std::move(rows_));
+  std::optional<BatchNormWatch> watch;
+  if (!checked_) watch.emplace();
   Nested results;
   auto result = runner_->Run(
       plan, batch_, Examples(lease_),
       [&](Step& step, const data::Batch& part) { results = Detached(body(step, part)); });
-  if (result.ok() && !std::exchange(checked_, true))
+  if (result.ok() && !std::exchange(checked_, true)) {
+    CheckBatchNorm(*watch);
     ThrowIfError(context_.replica->CheckNothingRegisteredLate());
+  }
   absl::Status status = result.status();
   if (status.ok()) status = context_.exchange->FinishStep();
   if (!status.ok()) {
@@ -206,6 +213,25 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
   TellIntegers();
   context_.leases->Complete(DoneOf(*result));
   return OutcomeOf(*std::move(result), lease_.steps() + 1, std::move(results));
+}
+
+void PsLoop::CheckBatchNorm(const BatchNormWatch& watch) const {
+  if (!watch.needs_several_examples()) return;
+  const Job& job = context_.job;
+  const bool shares = lease_.shares() > 0;
+  const data::Sampler global =
+      TrainSampler(job, *context_.replica, context_.train_examples, lease_.global_batch_size());
+  const data::Sampler sampler =
+      shares ? global : data::Sampler(global.examples_per_epoch(), batch_size_, false);
+  const std::string batch =
+      BatchWithSingleExample(sampler, TotalSteps(job, sampler.batches_per_epoch()),
+                             shares ? lease_.shares() : 1, job.accumulate_steps);
+  if (batch.empty()) return;
+  throw StatusError(ConfigurationError(fmt::format(
+      "{}, leaves a worker a single example, of which the program's batch normalisation over "
+      "[batch, features] has no statistics: set \"drop_remainder\": true or another "
+      "global_batch_size",
+      batch)));
 }
 
 void PsLoop::TellIntegers() {

@@ -14,6 +14,7 @@
 #include "common/train/leased_loop.h"
 #include "common/train/membership.h"
 #include "common/train/parameter_exchange.h"
+#include "common/train/single_example.h"
 #include "worker/lease_client.h"
 
 namespace muster {
@@ -26,6 +27,7 @@ struct PsLoopContext {
   Membership* membership;
   int worker = 0;
   int workers = 1;  // declared
+  int64_t train_examples = 0;
   // Once the chief has told the run's global batch: makes schedules for it. The examples of a
   // lease; with max_staleness 0 the global batch.
   std::function<absl::StatusOr<int64_t>(int64_t global_batch)> begin;
@@ -64,6 +66,8 @@ class PsLoop final : public LeasedLoop {
   // False: the lease is void.
   bool Pull();
   void EvaluateLease();
+  // After the first step, so that it does not end at an epoch's end.
+  void CheckBatchNorm(const BatchNormWatch& watch) const;
   proto::BatchDone DoneOf(const StepResult& result);
   void TellIntegers();
   proto::Shown MessageOf(const SummaryData& shown);
@@ -78,7 +82,7 @@ class PsLoop final : public LeasedLoop {
   bool have_batch_ = false;
   bool done_ = false;     // the chief said that there is no work any more
   bool fresh_ = true;     // what is in the parameters is no server's
-  bool checked_ = false;  // the first step registered nothing
+  bool checked_ = false;  // the first step: it registered nothing, and has statistics
   double input_seconds_ = 0, pull_seconds_ = 0;
   std::set<std::string> said_left_out_;  // tags
   IntegerBuffers integers_;              // as the chief is told

@@ -271,6 +271,7 @@ absl::Status PsWorkerImpl::Work() {
                         peers_.membership,
                         options_.worker,
                         options_.workers,
+                        datasets_.at(Split::kTrain)->size(),
                         [this](int64_t global_batch) { return Begin(global_batch); },
                         [this] { return Recover(); },
                         &steps_};

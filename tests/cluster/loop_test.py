@@ -110,6 +110,89 @@ class Loops(ClusterTest):
             for a, b in zip(tensors(model_dir, self.STEPS)[name], values):
                 self.assertAlmostEqual(float(a), float(b), delta=1e-5, msg=name)
 
+    # ---- On parameter servers
+
+    def run_on_servers(self, job, code=0):
+        """One worker, which is the chief too, and one server; the worker's output."""
+        cluster = self.cluster(1, chief=False, ps=1)
+        worker = self.start(cluster, "worker:0", job, binary=WORKER)
+        server = self.start(cluster, "ps:0", job, binary="muster-ps")
+        self.finish([worker, server], code=code)
+        return worker.output()
+
+    SERVED = {"strategy": "parameter_server", "program": "calls", "global_batch_size": 4, "max_steps": 5}
+    REFUSED = {
+        "next": "next was called for 2 steps over a batch, but workers of a parameter-server job do not meet: "
+                "a lease is one step, so make them within it",
+        "next_of": "next was called for a dataset besides the splits, but workers of a parameter-server job do not meet: "
+                   "the chief leases examples of the splits alone",
+        "step": "step was called without a batch: call next() first",
+        "evaluate": "evaluate was called, but workers of a parameter-server job do not meet: "
+                    "the chief has them evaluate at the end of each epoch",
+        "reduce": "reduce was called, but workers of a parameter-server job do not meet: "
+                  "use report() or a metric, which the chief adds up",
+        "reduce_axis": "reduce was called, but workers",
+        "reduce_sum": "reduce was called, but workers",
+        "gather": "gather was called, but workers of a parameter-server job do not meet: "
+                  "use report() or a metric, which the chief adds up",
+        "finish": "finish was called, but workers of a parameter-server job do not meet: the chief ends the job, as max_steps says",
+        "return": "run() returned before next() was false, but workers of a parameter-server job do not meet: "
+                  "the chief ends a parameter-server job, so go on until it does, or set max_steps",
+    }
+
+    def test_servers_refuse_by_name_what_needs_all_replicas(self):
+        for call, words in self.REFUSED.items():
+            with self.subTest(call):
+                output = self.run_on_servers(self.job(**self.SERVED, program_args={"call": call}), code=1)
+                self.assertIn(words, output.splitlines()[-1])
+        output = self.run_on_servers(self.job(**self.SERVED, program_args={"call": "named"}), code=2)
+        self.assertIn('the program declares the dataset "more" besides its splits', output.splitlines()[-1])
+
+    def test_servers_find_at_a_pass_what_was_registered_late(self):
+        output = self.run_on_servers(self.job(**self.SERVED, program_args={"call": "late"}), code=1)
+        self.assertIn('buffer "net.late" was registered or replaced after build()', output.splitlines()[-1])
+
+    def test_servers_refuse_a_batch_of_one_that_is_normalised_in_the_first_step(self):
+        """Of 12 examples, 11 a batch."""
+        for section in {}, {"max_staleness": 0}:
+            job = self.job(**{**self.SERVED, "global_batch_size": 11}, program_args={"call": "norm"}, parameter_server=section)
+            output = self.run_on_servers(job, code=2)
+            self.assertIn("the last batch of an epoch, 1 example for 1 replica, leaves a worker a single example, of which", output.splitlines()[-1])
+            self.assertNotIn("step 1 loss", output)
+        for keys in {"drop_remainder": True}, {"global_batch_size": 4}:
+            self.run_on_servers(self.job(**{**self.SERVED, "global_batch_size": 11, **keys}, program_args={"call": "norm"}))
+
+    def test_on_servers_a_loop_is_alone_with_its_batch(self):
+        for section in {}, {"max_staleness": 0}:
+            with self.subTest(section):
+                output = self.run_on_servers(self.job(**self.SERVED, parameter_server=section))
+                lines = re.findall(r"^step (\d+) loss \S+ of replica (.*)$", output, re.MULTILINE)
+                self.assertEqual(lines, [(str(n), f"0/1 at cpu with [4] examples, 1 local: [{n}]") for n in range(1, 6)])
+
+    def test_a_test_pass_every_few_epochs_and_what_passes_report_on_servers(self):
+        """As in one process, with shares of global batches and without."""
+        keys = {"program": "tested", "global_batch_size": 3, "max_steps": None, "epochs": 5}
+        curves = {}
+        for name, more in ("alone", {}), ("served", {"strategy": "parameter_server"}), \
+                ("shares", {"strategy": "parameter_server", "parameter_server": {"max_staleness": 0}}):
+            model_dir = self.dir / f"tested-{name}"
+            job = self.job(**keys, **more, model_dir=str(model_dir))
+            if name == "alone":
+                self.finish(self.start_run(["cpu"], job))
+            else:
+                self.run_on_servers(job)
+            curves[name] = {(split, tag): curve(model_dir, split, f"epoch_{tag}")
+                            for split in ("validation", "test") for tag in ("loss", "worst(loss)", "target")}
+            self.assertIn("worst(loss)", result(model_dir)["metrics"]["test"])
+        want = curves["alone"]
+        # 3 steps an epoch, of 7 examples; after epochs 2 and 4, and at the end.
+        self.assertEqual(sorted(want["test", "loss"]), [6, 12, 15])
+        self.assertEqual(sorted(want["validation", "loss"]), [3, 6, 9, 12, 15])
+        for name in "served", "shares":
+            for key, values in want.items():
+                with self.subTest(name, key=key):
+                    self.check_close(curves[name][key], values)
+
     def test_finish_ends_the_job_and_a_restart_says_so(self):
         model_dir = self.dir / "model"
         job = self.job(**{**self.STREAM, "model_dir": str(model_dir), "checkpoint": {"every_steps": 7},

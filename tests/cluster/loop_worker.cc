@@ -3,6 +3,9 @@
 //   values       reduces, gathers and prints values of its replicas
 //   stream       trains on a stream that only its end tells the length of, several steps a batch,
 //                with a second data set; program_args "finish_after": ends its training there
+//   calls        makes the call of its Loop that program_args "call" names, at its third step;
+//                "late": registers a buffer there; "norm": normalises each batch
+//   tested       has a test pass every two epochs, whose steps report values
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <fmt/format.h>
@@ -168,8 +171,102 @@ class Streaming final : public Program {
   const std::shared_ptr<Weights> weights_ = std::make_shared<Weights>();
 };
 
+// What a loop may call on parameter servers, and what is refused there.
+class Calls final : public Program {
+ public:
+  void build(Builder& builder) override {
+    builder.args().Read("call", &call_);
+    builder.model("net", weights_);
+    sgd_ = builder.optimizer("sgd", {"net"}, {{"name", "sgd"}}, 0.1);
+    for (const Split split : {Split::kTrain, Split::kValidation})
+      builder.dataset(split, [] { return data::FromTensors({at::ones({12, 2}), at::ones({12})}); });
+    if (call_ == "named")
+      builder.dataset("more", [] { return data::FromTensors({at::ones({4, 2})}); }, {});
+  }
+  void train_step(Step&, const data::Batch&) override {}
+  void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
+    evaluation.loss(Loss(batch));
+  }
+  void run(Loop& loop) override {
+    data::Batch batch;
+    while (loop.next(&batch)) {
+      const StepOutcome outcome = loop.step([this](Step& step, const data::Batch& part) -> Nested {
+        step.minimize(sgd_, Loss(part));
+        return {{"examples", part[0].size(0)}};
+      });
+      Fine(loop, outcome);
+      if (outcome.number == 3) Call(loop);
+      if (outcome.number == 3 && call_ == "return") return;
+    }
+  }
+
+ private:
+  at::Tensor Loss(const data::Batch& batch) const {
+    at::Tensor x = batch[0];
+    if (call_ == "norm") x = at::batch_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false);
+    return (at::matmul(x, weights_->w) - batch[1]).square();
+  }
+  static void Fine(Loop& loop, const StepOutcome& outcome) {
+    const PerReplica value = loop.run([&]() -> Nested { return {{"a", outcome.number}}; });
+    const std::vector<Nested> local = loop.local_results(value);
+    Print(fmt::format("step {} loss {:.9g} of replica {}/{} at {} with {} examples, {} local: {}",
+                      outcome.number, outcome.loss, loop.replica(), loop.num_replicas(),
+                      loop.device().str(), Text(outcome.results.local()["examples"].tensor()),
+                      local.size(), Text(local.at(0)["a"].tensor())));
+  }
+  void Call(Loop& loop) {
+    data::Batch batch;
+    const PerReplica value(at::ones({2}));
+    if (call_ == "next") (void)loop.next(&batch, 2);
+    if (call_ == "next_of") (void)loop.next(DatasetHandle{0}, &batch);
+    if (call_ == "step") (void)loop.step([](Step&, const data::Batch&) {});
+    if (call_ == "evaluate") (void)loop.evaluate(Split::kValidation);
+    if (call_ == "reduce") (void)loop.reduce(ReduceOp::kSum, value);
+    if (call_ == "reduce_axis") (void)loop.reduce(ReduceOp::kMean, value, 0);
+    if (call_ == "reduce_sum") (void)loop.reduce_sum(at::ones({}));
+    if (call_ == "gather") (void)loop.gather(value);
+    if (call_ == "finish") loop.finish();
+    if (call_ == "late") weights_->register_buffer("late", at::zeros({1}));
+  }
+  std::string call_;
+  OptimizerHandle sgd_;
+  const std::shared_ptr<Weights> weights_ = std::make_shared<Weights>();
+};
+
+class Tested final : public Program {
+ public:
+  void build(Builder& builder) override {
+    builder.model("net", weights_);
+    sgd_ = builder.optimizer("sgd", {"net"}, {{"name", "sgd"}}, 0.1);
+    builder.test_every(2);
+    for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest})
+      builder.dataset(split, [split] {
+        const at::Tensor x = at::arange(14, at::kFloat).reshape({7, 2}) / 14;
+        return data::FromTensors({x, x.sum(1) + static_cast<double>(split)});
+      });
+  }
+  void train_step(Step& step, const data::Batch& batch) override {
+    step.minimize(sgd_, Loss(batch));
+  }
+  void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
+    const at::Tensor loss = Loss(batch);
+    evaluation.loss(loss);
+    evaluation.report("worst(loss)", loss.sqrt());
+    evaluation.report("target", batch[1]);
+  }
+
+ private:
+  at::Tensor Loss(const data::Batch& batch) const {
+    return (at::matmul(batch[0], weights_->w) - batch[1]).square();
+  }
+  OptimizerHandle sgd_;
+  const std::shared_ptr<Weights> weights_ = std::make_shared<Weights>();
+};
+
 absl::StatusOr<ProgramFactory> Find(const Json& program) {
   if (program == "values") return ProgramFactory([] { return std::make_unique<Values>(); });
+  if (program == "calls") return ProgramFactory([] { return std::make_unique<Calls>(); });
+  if (program == "tested") return ProgramFactory([] { return std::make_unique<Tested>(); });
   if (program == "stream") return ProgramFactory([] { return std::make_unique<Streaming>(); });
   MUSTER_ASSIGN_OR_RETURN(const ProgramFactory linear, FindProgram("linear"));
   return ProgramFactory([linear] { return std::make_unique<OwnLinear>(linear()); });
