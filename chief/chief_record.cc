@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <tuple>
 
 namespace muster {
@@ -11,6 +12,27 @@ std::tuple<uint64_t, int64_t, bool> AgeOf(const ChiefRecord& record) {
   const auto completed = record.work.find("completed");
   const bool number = completed != record.work.end() && completed->is_number_integer();
   return {record.view, number ? completed->get<int64_t>() : 0, record.ended.has_value()};
+}
+
+// Two digits a byte: any bytes are valid text then.
+std::string ToHex(const std::string& bytes) {
+  std::string text;
+  text.reserve(2 * bytes.size());
+  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+absl::StatusOr<std::string> FromHex(const std::string& text) {
+  std::string bytes;
+  for (size_t i = 0; i + 1 < text.size(); i += 2) {
+    unsigned char byte = 0;
+    const char* const end = text.data() + i + 2;
+    const auto [read, error] = std::from_chars(text.data() + i, end, byte, 16);
+    if (error != std::errc() || read != end) return DataError("it is not hexadecimal");
+    bytes.push_back(static_cast<char>(byte));
+  }
+  if (text.size() % 2 != 0) return DataError("it has half a byte");
+  return bytes;
 }
 
 }  // namespace
@@ -29,6 +51,10 @@ std::string ToText(const ChiefRecord& record) {
                {"test_due", record.test_due},
                {"epoch_seconds", record.epoch_seconds}};
   if (record.ended) json["ended"] = *record.ended;
+  if (record.integers) {
+    Json& integers = json["integers"] = Json::object();
+    for (const auto& [name, value] : *record.integers) integers[name] = ToHex(value);
+  }
   return Dump(json);
 }
 
@@ -46,6 +72,18 @@ absl::StatusOr<ChiefRecord> ChiefRecordOf(const std::string& text) {
     record.test_due = json.at("test_due");
     record.epoch_seconds = json.at("epoch_seconds");
     if (json.contains("ended")) record.ended = json.at("ended").get<std::string>();
+    if (json.contains("integers")) {
+      record.integers.emplace();
+      for (const auto& [name, value] : json.at("integers").items()) {
+        auto bytes = FromHex(value.get<std::string>());
+        if (!bytes.ok())
+          return DataError(
+              fmt::format("the record of the chief before, on the servers, cannot be "
+                          "read: {}: {}",
+                          name, Message(bytes.status())));
+        (*record.integers)[name] = *std::move(bytes);
+      }
+    }
   } catch (const std::exception& error) {
     return DataError(fmt::format(
         "the record of the chief before, on the servers, cannot be read: {}", error.what()));

@@ -9,10 +9,14 @@
 #include <vector>
 
 #include "chief/view_rules.h"
+#include "common/push_pull/variable_messages.h"
 #include "muster/json.h"
 #include "muster/status.h"
 
 namespace muster {
+
+// Bytes of integer buffers in a record, which travels every second.
+inline constexpr size_t kMostRecordedIntegers = 64 << 10;
 
 struct ChiefRecord {
   uint64_t view = 0;
@@ -21,6 +25,8 @@ struct ChiefRecord {
   Json work;                                      // WorkTable's record
   bool validation_due = false, test_due = false;
   double epoch_seconds = 0;  // since the epoch under way began
+  // Those that are not as build() made them; absent: they have more than kMostRecordedIntegers.
+  std::optional<IntegerBuffers> integers;
   // All is done and saved, and the workers may have been told: nobody comes to work any more. ""
   // where the job was through, else why it ended before.
   std::optional<std::string> ended;

@@ -225,9 +225,17 @@ absl::Status DirectorImpl::AwaitServers() {
 // The servers hold this run's state already: the chief was restarted.
 absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
   if (!unloaded_.ok()) {
-    // Servers hold no integers, and workers tell those alone that they changed.
-    if (!built_integers_.empty()) return unloaded_;
+    // Workers tell of integers those alone that they changed.
+    if (!built_integers_.empty() && !record.integers) return unloaded_;
     LogWarning("{}; the servers hold the run that began with them", Message(unloaded_));
+  }
+  if (record.integers) {
+    integers_.clear();
+    for (const auto& [name, value] : *record.integers) {
+      const auto built = built_integers_.find(name);
+      if (built != built_integers_.end() && built->second.size() == value.size())
+        integers_[name] = value;
+    }
   }
   MUSTER_ASSIGN_OR_RETURN(table_, WorkTable::FromRecord(table_options_, record.work));
   placements_ = HeldLocked(record);

@@ -192,6 +192,9 @@ void DirectorImpl::RecordLocked(Json work) {
   record.test_due = recorded_due_.second;
   record.epoch_seconds = Seconds(Clock::now() - recorded_epoch_start_);
   record.ended = ended_;
+  size_t bytes = 0;
+  for (const auto& [name, value] : integers_) bytes += value.size();
+  if (bytes <= kMostRecordedIntegers) record.integers = integers_;
   record_ = ToText(record);
   ++record_version_;
   for (const auto& server : servers_) server->wake.SignalAll();

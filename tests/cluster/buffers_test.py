@@ -240,8 +240,8 @@ class Buffers(ClusterTest):
                 self.assertIn("load.net: cannot read '", processes[0].output().splitlines()[-1])
 
     def test_servers_hold_the_run_of_a_chief_that_is_replaced_without_the_file(self):
-        self.weights()
-        job = self.run_job(load=self.LOAD, program_args={"server": True, "sleep_ms": 20}, strategy="parameter_server",
+        self.weights(**{"model.table": numpy.array([3, -1, 2]), "model.on": numpy.array(True)})
+        job = self.run_job(load=self.LOAD, program_args={"server": True, "table": True, "sleep_ms": 20}, strategy="parameter_server",
                            checkpoint={"every_steps": 1000}, max_steps=200)
         (chief, worker), server = self.start_served(2, job)
         wait_until("40 steps", lambda: sum(map(len, self.tables().values())) >= 40)
@@ -251,7 +251,9 @@ class Buffers(ClusterTest):
         again = self.start(self.members, "worker:0", job, (), self.environment, WORKER)
         self.finish([again, worker, server])
         self.assertIn("the servers hold the run that began with them", again.output())
-        self.assertTrue(numpy.isfinite(self.file(200)["weight"]).all())
+        self.assertEqual(set(map(tuple, self.tables()[again.popen.pid].values())), {(3, -1, 2)}, "integers are in the chief's record")
+        self.assertEqual(self.file(200)["table"].tolist(), [3, -1, 2])
+        self.assertGreater(abs(self.file(200)["weight"] - [0.5, -1.0, 2.0]).min(), 0.02)
 
     # ---- Buffers of each replica's own where members come and go
 

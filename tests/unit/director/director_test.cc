@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "chief/chief_record.h"
 #include "common/rpc/channel.h"
 #include "tests/unit/director/fake_cluster.h"
 
@@ -570,6 +571,44 @@ TEST(Director, AWorkerThatReplacesAnotherGoesOnWithItsIntegerBuffers) {
   ASSERT_TRUE(cluster.Await().ok());
   absl::MutexLock lock(&cluster.notes().mu);
   EXPECT_EQ(CountOf(cluster.notes().saves.back()), "0060") << "told with each batch";
+}
+
+// The worker that counted is lost together with the chief.
+TEST(Director, ARestartedChiefKnowsIntegerBuffersOfLostWorkers) {
+  Job job = SmallJob();
+  FakeCluster cluster(
+      {.job = job, .workers = 1, .train = 800, .batch_time = std::chrono::milliseconds(20)});
+  cluster.Start();
+  int counted = 0;
+  cluster.AwaitThat([&] {
+    const std::string record = cluster.ps(0).record();
+    const auto known = ChiefRecordOf(record);
+    if (record.empty() || !known.ok() || !known->integers) return false;
+    const auto count = known->integers->find("net.count");
+    counted = count == known->integers->end() ? 0 : std::stoi(count->second);
+    return counted >= 10;
+  });
+  cluster.LoseWorker(0);
+  cluster.RestartChief();
+  cluster.StartWorker(0);
+  ASSERT_TRUE(cluster.Await().ok());
+  absl::MutexLock lock(&cluster.notes().mu);
+  const int saved = std::stoi(CountOf(cluster.notes().saves.back()));
+  EXPECT_GE(saved, 70) << "of 80 batches: what the record told last, and all since";
+  EXPECT_LE(saved, 82);
+}
+
+TEST(ChiefRecord, KeepsIntegersOfAnyBytes) {
+  ChiefRecord record;
+  record.work = Json::object();
+  EXPECT_FALSE(ChiefRecordOf(ToText(record))->integers.has_value());
+  record.integers = {{"net.a", std::string("\0\xff\x10z", 4)}, {"net.b", ""}};
+  EXPECT_EQ(ChiefRecordOf(ToText(record))->integers, record.integers);
+  for (const char* bad : {"0", "0g", "+1"}) {
+    Json json = Json::parse(ToText(record));
+    json["integers"]["net.a"] = bad;
+    EXPECT_TRUE(absl::IsDataLoss(ChiefRecordOf(json.dump()).status())) << bad;
+  }
 }
 
 TEST(Director, RefusesAWorkerOfAnotherLayoutAndAnUnknownOne) {
