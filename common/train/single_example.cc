@@ -6,6 +6,8 @@
 
 #include <cstring>
 
+#include "common/train/step_impl.h"
+
 namespace muster {
 namespace {
 
@@ -19,9 +21,12 @@ std::unique_ptr<at::ObserverContext> OnOperator(const at::RecordFunction& functi
     return nullptr;
   const at::Tensor& input = inputs[kInput].toTensor();
   if (!inputs[kTraining].toBool() || input.dim() < 2 || input.size(1) == 0) return nullptr;
-  int64_t each = 1;
-  for (int64_t d = 2; d < input.dim(); ++d) each *= input.size(d);
-  watching->Saw(each == 1);
+  // [2 x batch, features] or [batch x tokens, features] have several values for each example, and
+  // what has more rows than that, or fewer, says nothing about examples.
+  int64_t values = input.size(0);
+  for (int64_t d = 2; d < input.dim(); ++d) values *= input.size(d);
+  const StepImpl* step = StepImpl::Current();
+  watching->Saw(step != nullptr && values > 0 && values == step->examples());
   return nullptr;
 }
 

@@ -19,12 +19,12 @@ class BatchNormWatch {
   ~BatchNormWatch();
   BatchNormWatch(const BatchNormWatch&) = delete;
   BatchNormWatch& operator=(const BatchNormWatch&) = delete;
-  // One in training mode had one value per channel for each example.
+  // One in training mode had as many values per channel as the micro-batch has examples.
   bool needs_several_examples() const { return needs_several_examples_; }
 
-  void Saw(bool one_value_per_channel) {
-    needs_several_examples_ |= one_value_per_channel;
-    if (outer_ != nullptr) outer_->Saw(one_value_per_channel);
+  void Saw(bool one_value_each) {
+    needs_several_examples_ |= one_value_each;
+    if (outer_ != nullptr) outer_->Saw(one_value_each);
   }
 
  private:

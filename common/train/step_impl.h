@@ -78,6 +78,8 @@ class StepImpl {
   };
   void RefuseRepeated(const char* call) const;
   const std::vector<at::Tensor>& buffers() const { return buffers_.tensors(); }
+  // Of this replica in this micro-batch.
+  int64_t examples() const { return micro_examples_; }
   // Expires with this object, for what a graph may keep longer.
   std::weak_ptr<const int> life() const { return life_; }
   int replica() const { return plan_.num_replicas > 0 ? plan_.replica : options_.replica; }

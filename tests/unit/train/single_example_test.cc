@@ -25,9 +25,9 @@ at::Tensor Normalised(const at::Tensor& input, testing::Tensors& model) {
                         false);
 }
 
-// `examples` of the given shape in batches of `batch`.
+// `examples` of the given shape in batches of `batch`; `views` of each are normalised together.
 RunResult Train(int replicas, int64_t examples, int64_t batch, std::vector<int64_t> shape,
-                std::function<void(Job&)> change = {}) {
+                std::function<void(Job&)> change = {}, int64_t views = 1) {
   Job job;
   job.program = "test";
   job.global_batch_size = batch;
@@ -46,8 +46,9 @@ RunResult Train(int replicas, int64_t examples, int64_t batch, std::vector<int64
       self.optimizers["sgd"] = builder.optimizer("sgd", {"net"}, "sgd", 0.1);
       builder.dataset(Split::kTrain, testing::Tensors2(x, y));
     };
-    p.on_step = [](TestProgram& self, Step& step, const data::Batch& part) {
-      const at::Tensor normal = Normalised(part[0], *self.model);
+    p.on_step = [views](TestProgram& self, Step& step, const data::Batch& part) {
+      const at::Tensor all = at::cat(std::vector<at::Tensor>(views, part[0]));
+      const at::Tensor normal = Normalised(all, *self.model).narrow(0, 0, part[0].size(0));
       const at::Tensor flat = normal.dim() > 2 ? normal.flatten(2).mean(2) : normal;
       step.minimize(self.optimizers["sgd"],
                     (at::matmul(flat, (*self.model)["w"]) - part[1]).square());
@@ -79,6 +80,10 @@ TEST(SingleExample, IsFineWhereItDoesNotComeOrHasStatistics) {
                   .status.ok())
       << "the short batch is never reached";
   EXPECT_TRUE(Train(2, 9, 4, {3, 5}).status.ok()) << "several values per channel";
+  for (const int64_t views : {2, 5}) {
+    const RunResult run = Train(1, 9, 4, {3}, {}, views);
+    EXPECT_TRUE(run.status.ok()) << "several rows for each example: " << run.status;
+  }
 }
 
 TEST(SingleExample, LibTorchsOwnErrorNamesTheMend) {
