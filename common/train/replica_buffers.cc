@@ -52,12 +52,21 @@ absl::StatusOr<StackedBuffers> GatherReplicaBuffers(const Replica& replica,
   MUSTER_RETURN_IF_ERROR(CheckShapes(buffers, replica, communicator));
   for (const NamedBuffer& buffer : buffers) {
     const at::Tensor own = buffer.tensor.detach().contiguous();
-    std::vector<int64_t> shape = own.sizes().vec();
-    shape.insert(shape.begin(), communicator->size());
-    at::Tensor all = at::empty(shape, own.options());
-    if (own.numel() > 0)
-      MUSTER_RETURN_IF_ERROR(communicator->AllGather(BufferOf(own), BufferOf(all))->Wait());
-    if (communicator->rank() == 0) stacked.emplace_back(buffer.name, all.to(at::kCPU));
+    const bool keeps = communicator->rank() == 0;
+    at::Tensor all;
+    if (keeps) {
+      std::vector<int64_t> shape = own.sizes().vec();
+      shape.insert(shape.begin(), communicator->size());
+      all = at::empty(shape, own.options().device(at::kCPU));
+    }
+    // One replica's at a time: all of them may not fit into the device's memory.
+    const at::Tensor others = communicator->size() > 1 ? at::empty_like(own) : own;
+    for (int r = 0; r < communicator->size() && own.numel() > 0; ++r) {
+      const at::Tensor& value = r == communicator->rank() ? own : others;
+      MUSTER_RETURN_IF_ERROR(communicator->Broadcast(BufferOf(value), r)->Wait());
+      if (keeps) all[r].copy_(value);
+    }
+    if (keeps) stacked.emplace_back(buffer.name, std::move(all));
   }
   return stacked;
 }

@@ -1,9 +1,17 @@
 // Buffers across replicas: mean, same, per replica; what is saved of them, and restored.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
 #include "common/base/glob.h"
+#include "common/collective/formation.h"
+#include "common/train/replica_buffers.h"
 #include "common/train/snapshot.h"
 #include "tests/unit/train/kept.h"
 
@@ -242,6 +250,75 @@ TEST(PerReplica, OtherNumbersOfReplicasTakeTheSavedOnesInTurn) {
     ASSERT_TRUE(run.status.ok()) << run.status;
     for (int r = 0; r < replicas; ++r) EXPECT_TRUE(at::equal(begun[r], queues[r % 2])) << r;
   }
+}
+
+// The largest tensor that this thread makes while it lives.
+class Largest {
+ public:
+  Largest() {
+    elements_ = 0;
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(
+            [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+              const auto inputs = function.inputs();
+              const bool makes = std::string_view(function.name()).starts_with("aten::empty");
+              if (!makes || inputs.empty() || !inputs[0].isIntList()) return nullptr;
+              int64_t elements = 1;
+              for (const int64_t size : inputs[0].toIntVector()) elements *= size;
+              elements_ = std::max(elements_, elements);
+              return nullptr;
+            })
+            .needsInputs(true)
+            .scopes({at::RecordScope::FUNCTION}));
+  }
+  ~Largest() { at::removeCallback(handle_); }
+  int64_t elements() const { return elements_; }
+
+ private:
+  static inline thread_local int64_t elements_ = 0;
+  uint64_t handle_ = 0;
+};
+
+TEST(PerReplica, GatheringTakesTheMemoryOfOneReplica) {
+  constexpr int kReplicas = 4;
+  constexpr int64_t kElements = 1000;
+  auto communicators = MakeThreadCommunicators(kReplicas, std::chrono::seconds(10));
+  const Job job = Options(1, 1).job;
+  std::vector<int64_t> largest(kReplicas);
+  StackedBuffers gathered;
+  std::vector<std::thread> threads;
+  for (int r = 0; r < kReplicas; ++r) {
+    auto replica = Replica::Make(
+        job,
+        [&] {
+          auto program = std::make_unique<TestProgram>();
+          Program(
+              [r](TestProgram& self, Builder& builder) {
+                self.model->buffer("pool", at::full({kElements}, r + 1.));
+                builder.buffer("net.pool", BufferMode::kPerReplica);
+              },
+              [](auto&...) {})(*program);
+          return program;
+        },
+        c10::Device(at::kCPU));
+    ASSERT_TRUE(replica.ok()) << replica.status();
+    threads.emplace_back([&, r, replica = std::shared_ptr<Replica>(*std::move(replica))] {
+      const Largest watch;
+      bool wanted = r == 0;
+      auto all = GatherReplicaBuffers(*replica, communicators[r].get(), &wanted);
+      ASSERT_TRUE(all.ok()) << all.status();
+      largest[r] = watch.elements();
+      if (r == 0) gathered = *std::move(all);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int r = 1; r < kReplicas; ++r) {
+    EXPECT_GE(largest[r], 1) << "it is seen";
+    EXPECT_LE(largest[r], kElements);
+  }
+  ASSERT_EQ(gathered.size(), 1u);
+  for (int r = 0; r < kReplicas; ++r)
+    EXPECT_TRUE(at::equal(gathered[0].second[r], at::full({kElements}, r + 1.f))) << r;
 }
 
 TEST(PerReplica, AnotherShapeDoesNotFit) {
