@@ -56,10 +56,11 @@ absl::Status LoopImpl::Run() {
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("taking over the state", [&] { TakeOverState(); }));
   OpenData();
   if (reporter()) ReportStart();
-  // Whoever came to the end may have been lost before it was saved.
-  if (Through()) {
-    MUSTER_RETURN_IF_ERROR(
-        CatchProgramErrors("saving", [&] { Save(/*again=*/state_.saved_step != state_.steps); }));
+  // Whoever came to the end may have been lost before it was saved; and a replica that was lost in
+  // Save has taken this step's with it.
+  if (Through() || state_.steps > 0) {
+    const bool again = Through() && state_.saved_step != state_.steps;
+    MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(again); }));
   }
   epoch_start_ = step_start_ = Clock::now();
   Loop loop(this);
@@ -151,10 +152,12 @@ void LoopImpl::Save(bool again) {
   moment.stopping = stop_;
   const bool must = moment.last || moment.stopping;
   bool wanted = false;
-  if (again && reporter() && context_.checkpoints != nullptr) {
+  const bool due = state_.save_due == state_.steps;
+  if ((again || due) && reporter() && context_.checkpoints != nullptr) {
     if (must) Enter(Phase::kSave);  // Wanted may wait for the save before
     wanted = context_.checkpoints->Wanted(moment);
   }
+  if (wanted) state_.save_due = state_.steps;
   // What each replica has of its own is not rank 0's to save; the others wait for its decision.
   const bool gathers = !replica_->replica_buffers().empty();
   if (gathers) Enter(must ? Phase::kSave : Phase::kReduce);
@@ -168,6 +171,7 @@ void LoopImpl::Save(bool again) {
   Enter(Phase::kSave);
   for (Observer* observer : context_.observers) observer->OnSave(state_.steps);
   auto snapshot = context_.snapshots->Take(*replica_, state_, *own);
+  state_.save_due = -1;
   if (snapshot.ok()) {
     context_.checkpoints->Save(*std::move(snapshot));
     state_.saved_step = state_.steps;

@@ -101,7 +101,7 @@ class LoopImpl final : public LoopBackend {
   void ResetEpoch();
   void CheckReplicasEqual();
   // Hands the state to the sink if it wants it; not `again` where this process knows that it has
-  // done so before. By all replicas.
+  // done so before, but for a save that did not come to its end. By all replicas.
   void Save(bool again = true);
   // Makes the passes that are due, in order, as far as no stop comes.
   void RunDuePasses();

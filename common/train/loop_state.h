@@ -44,6 +44,8 @@ struct LoopState {
   // Of this process, not of the run: the step whose state was handed over to be saved last, or came
   // from a checkpoint; -1: none.
   int64_t saved_step = -1;
+  // Likewise: the step whose state is wanted to be saved and is not handed over yet; -1: none.
+  int64_t save_due = -1;
 
   // The next step is an epoch's first one: the last step, if there was one, ended its epoch.
   bool epoch_begins() const { return position.offset == 0 && extras.batch_steps_done == 0; }

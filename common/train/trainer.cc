@@ -248,9 +248,10 @@ void Trainer::GatherNewest() {
   const std::vector<at::Tensor> from = replicas_[newest]->replicated_state(),
                                 to = replicas_[0]->replicated_state();
   for (size_t i = 0; i < to.size(); ++i) to[i].detach().copy_(from[i]);
-  const int64_t saved_step = states_[0].saved_step;
+  const int64_t saved_step = states_[0].saved_step, save_due = states_[0].save_due;
   states_[0] = states_[newest];
   states_[0].saved_step = saved_step;
+  states_[0].save_due = save_due;
 }
 
 absl::Status Trainer::RunOnce(Membership* membership) {
