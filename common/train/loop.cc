@@ -113,6 +113,7 @@ void LoopImpl::EndRun() {
 void LoopImpl::TakeOverState() {
   BroadcastState(replica_, communicator_, context_.owner_replica, &state_);
   runner_.set_scaler_state(state_.loss_scaler);
+  runner_.Begin();
   for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
   const int64_t size = context_.datasets.at(Split::kTrain)->size();
   // The job's epochs may have become shorter since the state was saved.

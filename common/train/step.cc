@@ -323,6 +323,7 @@ absl::StatusOr<StepResult> StepRunner::Run(const StepPlan& plan, const data::Bat
                                            int64_t local_examples, const Body& body) {
   return impl_->Run(plan, batch, local_examples, body);
 }
+void StepRunner::Begin() { impl_->Begin(); }
 std::vector<double> StepRunner::scaler_state() const { return impl_->scaler_.state(); }
 void StepRunner::set_scaler_state(const std::vector<double>& state) {
   impl_->scaler_.set_state(state);

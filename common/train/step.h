@@ -85,6 +85,10 @@ class StepRunner {
   absl::StatusOr<StepResult> Run(const StepPlan& plan, const data::Batch& batch,
                                  int64_t local_examples, const Body& body);
 
+  // The replica holds the state that the generation begins with: changes of buffers count from here
+  // on. Without this call, from the first step on.
+  void Begin();
+
   // float16's dynamic loss scale, part of the state that a new member is given.
   std::vector<double> scaler_state() const;
   void set_scaler_state(const std::vector<double>& state);

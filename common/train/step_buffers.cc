@@ -10,22 +10,33 @@
 namespace muster {
 namespace {
 
-// Bit by bit, so that a NaN equals itself.
+// Larger ones are compared alone: joining them would copy them.
+constexpr int64_t kJoinedElements = 1 << 16;
+
+// As integers, in one dimension, so that a NaN equals itself.
 at::Tensor Bits(const at::Tensor& tensor) {
-  switch (tensor.element_size()) {
+  const at::Tensor flat = tensor.reshape({-1});
+  switch (flat.element_size()) {
     case 8:
-      return tensor.view(at::kLong);
+      return flat.view(at::kLong);
     case 4:
-      return tensor.view(at::kInt);
+      return flat.view(at::kInt);
+    case 2:
+      return flat.view(at::kShort);
     default:
-      return tensor.view(at::kShort);
+      return flat.view(at::kByte);
   }
 }
 
-at::Tensor Differs(const at::Tensor& a, const at::Tensor& b) {
-  const bool as_bits = a.element_size() > 1 && a.dim() > 0 && a.strides() == b.strides();
-  return (as_bits ? Bits(a).ne(Bits(b)) : a.ne(b)).any().to(at::kFloat).reshape({1});
+at::Tensor BitsOf(const std::vector<at::Tensor>& tensors) {
+  if (tensors.size() == 1) return Bits(tensors[0]);
+  std::vector<at::Tensor> bits;
+  for (const at::Tensor& tensor : tensors) bits.push_back(Bits(tensor));
+  return at::cat(bits);
 }
+
+// float32 [1]
+at::Tensor Flag(const at::Tensor& any) { return any.to(at::kFloat).reshape({1}); }
 
 }  // namespace
 
@@ -40,12 +51,48 @@ StepBuffers::StepBuffers(Replica* replica, Communicator* communicator)
     copies_.push_back(all_.back().clone());
     const bool mean = buffer.mode.value_or(BufferMode::kMean) == BufferMode::kMean;
     if (communicator->size() > 1 && mean && buffer.tensor.is_floating_point())
-      averaged_.push_back({all_.back(), copies_.back(), buffer.averaged, i});
+      averaged_.push_back({all_.back(), buffer.averaged, i, {}});
   }
+}
+
+void StepBuffers::Begin() {
+  const at::NoGradGuard no_grad;
+  begun_ = true;
+  compared_.clear();
+  std::map<int64_t, std::vector<Averaged*>> joined;  // by the size of an element
+  std::vector<std::vector<Averaged*>> groups;
+  for (Averaged& buffer : averaged_) {
+    buffer.seen = at::Tensor();
+    if (buffer.found) continue;
+    if (buffer.tensor.numel() > kJoinedElements)
+      groups.push_back({&buffer});
+    else
+      joined[buffer.tensor.element_size()].push_back(&buffer);
+  }
+  for (auto& [size, group] : joined) groups.push_back(std::move(group));
+  for (const std::vector<Averaged*>& group : groups) {
+    Compared& compared = compared_.emplace_back();
+    for (const Averaged* buffer : group) compared.tensors.push_back(buffer->tensor);
+    compared.seen = BitsOf(compared.tensors).clone();
+    int64_t at = 0;
+    for (Averaged* buffer : group) {
+      buffer->seen = compared.seen.narrow(0, at, buffer->tensor.numel());
+      at += buffer->tensor.numel();
+    }
+  }
+}
+
+at::Tensor StepBuffers::AnyChanged() const {
+  std::vector<at::Tensor> flags;
+  for (const Compared& compared : compared_)
+    flags.push_back(Flag(BitsOf(compared.tensors).ne(compared.seen).any()));
+  if (flags.empty()) return {};
+  return flags.size() == 1 ? flags[0] : at::cat(flags).amax().reshape({1});
 }
 
 void StepBuffers::Keep() {
   const at::NoGradGuard no_grad;
+  if (!begun_) Begin();
   for (size_t i = 0; i < all_.size(); ++i) copies_[i].copy_(all_[i]);
 }
 
@@ -64,13 +111,10 @@ void StepBuffers::AppendTo(std::vector<at::Tensor>* control, double share, bool 
   const at::NoGradGuard no_grad;
   share_ = share;
   has_examples_ = has_examples;
-  std::vector<at::Tensor> changed;
-  for (const Averaged& buffer : averaged_)
-    if (!buffer.found) changed.push_back(Differs(buffer.tensor, buffer.copy));
-  changed_ = changed.empty() ? at::Tensor() : at::cat(changed);
-  control->push_back(changed.empty()
-                         ? at::zeros({1}, averaged_[0].tensor.options().dtype(at::kFloat))
-                         : changed_.sum().reshape({1}));
+  const at::Tensor changed = AnyChanged();
+  control->push_back(changed.defined()
+                         ? changed
+                         : at::zeros({1}, averaged_[0].tensor.options().dtype(at::kFloat)));
   for (const Averaged& buffer : averaged_)
     if (buffer.found && !buffer.wide()) control->push_back(Part(buffer, at::kFloat));
 }
@@ -91,7 +135,7 @@ absl::Status StepBuffers::Apply(const at::Tensor& reduced) {
     at += count;
   }
   MUSTER_RETURN_IF_ERROR(ReduceNow(wide, at::kDouble));
-  return changed_.defined() && reduced[0].item<float>() > 0 ? Include() : absl::OkStatus();
+  return !compared_.empty() && reduced[0].item<float>() > 0 ? Include() : absl::OkStatus();
 }
 
 absl::Status StepBuffers::ReduceNow(const std::vector<Averaged*>& buffers, at::ScalarType type) {
@@ -110,7 +154,10 @@ absl::Status StepBuffers::ReduceNow(const std::vector<Averaged*>& buffers, at::S
 }
 
 absl::Status StepBuffers::Include() {
-  at::Tensor anywhere = changed_.contiguous();
+  std::vector<at::Tensor> changed;
+  for (const Averaged& buffer : averaged_)
+    if (!buffer.found) changed.push_back(Flag(Bits(buffer.tensor).ne(buffer.seen).any()));
+  at::Tensor anywhere = at::cat(changed);
   MUSTER_RETURN_IF_ERROR(communicator_->AllReduce(BufferOf(anywhere), ReduceOp::kSum)->Wait());
   anywhere = anywhere.to(at::kCPU);
   std::vector<Averaged*> narrow, wide;
@@ -124,6 +171,7 @@ absl::Status StepBuffers::Include() {
     if (buffer.found && !buffer.wide()) room += buffer.tensor.numel();
   }
   replica_->set_buffer_room(room);
+  Begin();  // the others are what they were
   MUSTER_RETURN_IF_ERROR(ReduceNow(narrow, at::kFloat));
   return ReduceNow(wide, at::kDouble);
 }

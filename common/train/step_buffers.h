@@ -1,10 +1,14 @@
 // What a step does to the modules' buffers: it keeps a copy until the step commits, and averages
-// over replicas those of floating point that steps change (docs/extending.md, "Buffers").
+// over replicas those of floating point that change (docs/extending.md, "Buffers").
 //
-// Which ones change is found, not declared: a replica compares each with its copy, the number of
-// those that it found for the first time rides in the step's control data, and where it is above 0
-// all replicas agree on which, and average them from that step on, also after a restart
-// (NamedBuffer::averaged). Those that never change are never reduced.
+// Which ones change is found, not declared: at the end of each step a replica compares those that
+// have not changed so far with what they were when the generation began, so that what changes
+// between steps is found by the next one. Whether it found any rides in the step's control data,
+// and where a replica did all agree on which, and average them from that step on, also after a
+// restart (NamedBuffer::averaged). Those that never change are never reduced.
+//
+// A change that is found late is averaged late, and until then N replicas are not one: so every
+// step compares, all small buffers together.
 //
 // One object for each StepRunner, in its thread. All replicas of the generation make the same
 // calls.
@@ -24,6 +28,8 @@ class StepBuffers {
   // Both must outlive it.
   StepBuffers(Replica* replica, Communicator* communicator);
 
+  // Changes count from the values of now on; without this call, from the first Keep on.
+  void Begin();
   // At the step's beginning: keeps the values.
   void Keep();
   // Puts back what Keep saw.
@@ -41,12 +47,19 @@ class StepBuffers {
  private:
   struct Averaged {
     at::Tensor tensor;
-    at::Tensor copy;     // Keep's
     bool found = false;  // is averaged
     size_t index = 0;    // into Replica::buffers()
+    at::Tensor seen;     // until it is found: the bits that it began with
     // Wider than the control data's float32: reduced on its own.
     bool wide() const { return tensor.scalar_type() == at::kDouble; }
   };
+  // Buffers that are compared in one go: not found so far, with elements of one size.
+  struct Compared {
+    std::vector<at::Tensor> tensors;
+    at::Tensor seen;  // the bits of all of them, one behind the other
+  };
+  // 1 where any of them has changed, float32 [1]; undefined where there are none.
+  at::Tensor AnyChanged() const;
   // This replica's part of the mean.
   at::Tensor Part(const Averaged& buffer, at::ScalarType type) const;
   // Reduces these of one type now, and puts the means into the buffers.
@@ -57,7 +70,8 @@ class StepBuffers {
   Communicator* const communicator_;
   std::vector<at::Tensor> all_, copies_;  // of every buffer
   std::vector<Averaged> averaged_;
-  at::Tensor changed_;  // of the step: by undecided buffer, 1 where it changed
+  std::vector<Compared> compared_;
+  bool begun_ = false;
   double share_ = 0;
   bool has_examples_ = false;
 };

@@ -35,6 +35,7 @@ class StepImpl {
 
   absl::StatusOr<StepResult> Run(const StepPlan& plan, const data::Batch& batch,
                                  int64_t local_examples, const StepRunner::Body& body);
+  void Begin() { buffers_.Begin(); }
 
   // What Step forwards.
   void Minimize(const std::vector<Objective>& objectives);

@@ -111,6 +111,121 @@ TEST(Buffers, WhatAStepChangesIsTheMeanOverExamplesFromThatStepOn) {
   }
 }
 
+// Each replica sets a buffer to what it will have seen, between two steps.
+TEST(Buffers, WhatChangesBetweenStepsIsTheMeanFromTheNextStepOn) {
+  for (const bool on_commit : {false, true}) {
+    const auto run = testing::Run(Options(3, 4), [on_commit](TestProgram& p) {
+      Program([](TestProgram& self, Builder&) { self.model->buffer("own", at::zeros({2})); },
+              [on_commit](TestProgram& self, Step& step, const data::Batch&) {
+                const int64_t replica = step.replica();
+                if (on_commit && step.number() == 2)
+                  step.on_commit([&self, replica] { (*self.model)["own"].fill_(replica); });
+              })(p);
+      if (on_commit) return;
+      p.on_run = [](TestProgram& self, Loop& loop) {
+        data::Batch batch;
+        while (loop.next(&batch)) {
+          if (loop.steps() == 2) (*self.model)["own"].fill_(loop.replica());
+          loop.step([&](Step& step, const data::Batch& part) {
+            step.minimize(self.optimizers["sgd"], SquaredError(self, part));
+          });
+        }
+      };
+    });
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    for (const auto& replica : run.replicas)  // of 5 examples: 2, 2, 1
+      EXPECT_TRUE(at::allclose(replica.at("own"), at::full({2}, (0. * 2 + 1 * 2 + 2 * 1) / 5)))
+          << replica.at("own");
+  }
+}
+
+TEST(Buffers, ARestoredRunTakesNoneForChanged) {
+  const at::Tensor table = at::linspace(0, 1, 1000).pow(3) + 1e-3;
+  const auto program = [&](double factor) {
+    return Program(
+        [=](TestProgram& self, Builder&) { self.model->buffer("table", table * factor); },
+        [](TestProgram&, Step&, const data::Batch&) {});
+  };
+  KeptCheckpoints kept;
+  RunOptions first = Options(3, 2);
+  first.checkpoints = &kept;
+  ASSERT_TRUE(testing::Run(std::move(first), program(1)).status.ok());
+  RunOptions second = Options(3, 6);
+  second.restore = &kept.kept.back();
+  // build() makes others, so that each replica's differs from what it is given.
+  const auto run = testing::Run(std::move(second), program(3));
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  for (const auto& replica : run.replicas) EXPECT_TRUE(at::equal(replica.at("table"), table));
+}
+
+// The calls of an operator in all threads while it lives.
+class Calls {
+ public:
+  explicit Calls(const char* name) {
+    name_ = name;
+    count_ = 0;
+    handle_ = at::addGlobalCallback(
+        at::RecordFunctionCallback([](const at::RecordFunction& function)
+                                       -> std::unique_ptr<at::ObserverContext> {
+          if (std::strcmp(function.name(), name_) == 0) ++count_;
+          return nullptr;
+        }).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~Calls() { at::removeCallback(handle_); }
+  int64_t count() const { return count_; }
+
+ private:
+  static inline const char* name_ = nullptr;
+  static inline std::atomic<int64_t> count_ = 0;
+  uint64_t handle_ = 0;
+};
+
+TEST(Buffers, ManyThatNeverChangeAreComparedTogether) {
+  const Calls calls("aten::ne");
+  const auto run =
+      testing::Run(Options(2, 4), Program(
+                                      [](TestProgram& self, Builder&) {
+                                        for (int i = 0; i < 50; ++i)
+                                          self.model->buffer("table" + std::to_string(i),
+                                                             at::full({7}, 0.1 * i));
+                                      },
+                                      [](TestProgram&, Step&, const data::Batch&) {}));
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  EXPECT_LE(calls.count(), 2 * 4);
+  EXPECT_GT(calls.count(), 0);
+}
+
+TEST(Buffers, OneOfManyIsFoundWhateverItsTypeAndSize) {
+  const auto changes = [](const std::string& which) {
+    return testing::Run(
+        Options(2, 4),
+        Program(
+            [](TestProgram& self, Builder&) {
+              for (const at::ScalarType type : {at::kHalf, at::kFloat, at::kDouble, at::kBFloat16})
+                self.model->buffer(c10::toString(type), at::full({5}, 2., type));
+              self.model->buffer("large", at::zeros({1 << 17}));
+              self.model->buffer("scalar", at::full({}, std::nanf("")));
+              self.model->buffer("empty", at::zeros({0}));
+              self.model->buffer("turned", at::ones({3, 4}).t());
+            },
+            [=](TestProgram& self, Step& step, const data::Batch&) {
+              if (step.number() == 3) (*self.model)[which].fill_(step.replica());
+            }));
+  };
+  for (const char* which : {"Half", "Float", "Double", "BFloat16", "large", "scalar", "turned"}) {
+    const RunResult run = changes(which);
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    const at::Tensor mean = run.replicas[0].at(which).to(at::kDouble);
+    EXPECT_TRUE(at::allclose(mean, at::full(mean.sizes(), 0.4, at::kDouble), 1e-2)) << which;
+    EXPECT_TRUE(at::equal(run.replicas[1].at(which), run.replicas[0].at(which))) << which;
+    for (const char* other : {"Half", "Float", "large"}) {
+      if (other == std::string(which)) continue;
+      const double constant = other == std::string("large") ? 0 : 2;
+      EXPECT_TRUE(run.replicas[1].at(other).eq(constant).all().item<bool>()) << other;
+    }
+  }
+}
+
 TEST(Buffers, Float64IsReducedInDouble) {
   for (const int64_t first : {1, 3}) {
     const double alone = MeanOf(1, at::kDouble, first, 3).item<double>();
