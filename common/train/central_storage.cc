@@ -4,6 +4,10 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
+#include <map>
+
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/train/replica.h"
@@ -76,21 +80,88 @@ class Variables {
   absl::Status status_;  // of the published update
 };
 
+// What the replicas of the process share of one optimizer, whatever is trained: the variables of
+// those candidates that are.
+class Central {
+ public:
+  Central(Tensors first, size_t replicas, Duration timeout, bool separate)
+      : first_(std::move(first)),
+        replicas_(replicas),
+        timeout_(timeout),
+        separate_(separate),
+        tensors_(first_.size()) {}
+
+  // The variables of these candidates, which all replicas share that ask for them; the first to ask
+  // makes them by `make`, of the tensors.
+  using Make = std::function<absl::StatusOr<std::unique_ptr<Optimizer>>(Tensors)>;
+  absl::StatusOr<std::shared_ptr<Variables>> Get(const std::vector<size_t>& candidates,
+                                                 const Make& make) {
+    absl::MutexLock lock(&mu_);
+    std::weak_ptr<Variables>& place = variables_[candidates];
+    if (auto there = place.lock()) return there;
+    Tensors tensors;
+    for (const size_t c : candidates) tensors.push_back(TensorLocked(c));
+    MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> rule, make(std::move(tensors)));
+    auto made = std::make_shared<Variables>(std::move(rule), replicas_, timeout_);
+    place = made;
+    return made;
+  }
+
+ private:
+  // Made when the candidate is trained for the first time.
+  const at::Tensor& TensorLocked(size_t c) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const at::Tensor& first = first_[c];
+    at::Tensor& tensor = tensors_[c];
+    if (!tensor.defined())
+      tensor = !first.is_cpu() ? OnCpu(first) : separate_ ? first.detach().clone() : first;
+    return tensor;
+  }
+
+  const Tensors first_;  // the first replica's
+  const size_t replicas_;
+  const Duration timeout_;
+  const bool separate_;
+  absl::Mutex mu_;
+  Tensors tensors_ ABSL_GUARDED_BY(mu_);
+  // Those that a replica uses.
+  std::map<std::vector<size_t>, std::weak_ptr<Variables>> variables_ ABSL_GUARDED_BY(mu_);
+};
+
 class CentralOptimizer : public Optimizer {
  public:
-  CentralOptimizer(std::shared_ptr<Variables> variables, Tensors parameters, bool first)
-      : variables_(std::move(variables)), parameters_(std::move(parameters)), first_(first) {}
+  static absl::StatusOr<std::unique_ptr<Optimizer>> Make(std::shared_ptr<Central> central,
+                                                         std::shared_ptr<const Tensors> candidates,
+                                                         bool first, Tensors parameters,
+                                                         const Central::Make& make) {
+    std::vector<size_t> chosen;
+    for (const at::Tensor& parameter : parameters) {
+      const auto found = std::find_if(candidates->begin(), candidates->end(),
+                                      [&](const auto& c) { return c.is_same(parameter); });
+      TORCH_CHECK(found != candidates->end(), "a parameter that is no candidate");
+      chosen.push_back(static_cast<size_t>(found - candidates->begin()));
+    }
+    MUSTER_ASSIGN_OR_RETURN(std::shared_ptr<Variables> variables, central->Get(chosen, make));
+    return std::unique_ptr<Optimizer>(
+        new CentralOptimizer(std::move(central), std::move(candidates), std::move(variables),
+                             std::move(parameters), first));
+  }
 
   // The parameters may have been set from outside: a checkpoint, another replica's state, what a
   // program changed when a step committed (all replicas alike; the others have long taken the
   // update before).
   void Begin() override {
-    if (first_) CopyInto(variables_->tensors(), parameters_);
+    if (!first_) return;
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < parameters_.size(); ++i) Copy(variables_->tensors()[i], parameters_[i]);
   }
   void Update(const Tensors& gradients, double learning_rate) override {
     const at::NoGradGuard no_grad;
     ++updates_;
-    const auto take = [this] { CopyInto(parameters_, variables_->tensors()); };
+    // What has no gradient the update leaves alone: frozen parameters cost nothing.
+    const auto take = [&] {
+      for (size_t i = 0; i < parameters_.size(); ++i)
+        if (gradients[i].defined()) Copy(parameters_[i], variables_->tensors()[i]);
+    };
     if (!first_) return variables_->Take(updates_, take);
     variables_->Publish(updates_, [&] {
       Tensors on_cpu;
@@ -108,15 +179,29 @@ class CentralOptimizer : public Optimizer {
     return first_ ? variables_->rule().slot_names() : kNone;
   }
   const Tensors& slot(int s) const override { return variables_->rule().slot(s); }
+  absl::StatusOr<std::unique_ptr<Optimizer>> WithParameters(
+      Tensors parameters, std::vector<int> groups) const override {
+    return Make(central_, candidates_, first_, std::move(parameters), [&](Tensors tensors) {
+      return variables_->rule().WithParameters(std::move(tensors), groups);
+    });
+  }
   std::string Describe() const override { return variables_->rule().Describe(); }
 
  private:
-  static void CopyInto(const Tensors& to, const Tensors& from) {
-    const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < to.size(); ++i)
-      if (!to[i].is_same(from[i])) to[i].detach().copy_(from[i]);
+  CentralOptimizer(std::shared_ptr<Central> central, std::shared_ptr<const Tensors> candidates,
+                   std::shared_ptr<Variables> variables, Tensors parameters, bool first)
+      : central_(std::move(central)),
+        candidates_(std::move(candidates)),
+        variables_(std::move(variables)),
+        parameters_(std::move(parameters)),
+        first_(first) {}
+
+  static void Copy(const at::Tensor& to, const at::Tensor& from) {
+    if (!to.is_same(from)) to.detach().copy_(from);
   }
 
+  const std::shared_ptr<Central> central_;
+  const std::shared_ptr<const Tensors> candidates_;  // of this replica
   const std::shared_ptr<Variables> variables_;
   const Tensors parameters_;
   const bool first_;
@@ -126,20 +211,26 @@ class CentralOptimizer : public Optimizer {
 }  // namespace
 
 absl::StatusOr<std::vector<std::unique_ptr<Optimizer>>> MakeCentralOptimizers(
-    const Json& spec, const std::vector<Tensors>& parameters, Duration timeout,
-    std::vector<int> groups, bool separate) {
-  Tensors central;
-  for (const at::Tensor& parameter : parameters.front())
-    central.push_back(!parameter.is_cpu() ? OnCpu(parameter)
-                      : separate          ? parameter.detach().clone()
-                                          : parameter);
-  MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> rule,
-                          MakeOptimizer(spec, std::move(central), std::move(groups)));
-  const auto variables = std::make_shared<Variables>(std::move(rule), parameters.size(), timeout);
+    const Json& spec, const std::vector<Tensors>& candidates, Duration timeout,
+    std::vector<int> groups, const std::vector<bool>& trained, bool separate) {
+  const auto central =
+      std::make_shared<Central>(candidates.front(), candidates.size(), timeout, separate);
+  std::vector<int> of_trained;
+  for (size_t c = 0; c < groups.size(); ++c)
+    if (trained.empty() || trained[c]) of_trained.push_back(groups[c]);
   std::vector<std::unique_ptr<Optimizer>> optimizers;
-  for (size_t r = 0; r < parameters.size(); ++r)
-    optimizers.push_back(
-        std::make_unique<CentralOptimizer>(variables, parameters[r], /*first=*/r == 0));
+  for (size_t r = 0; r < candidates.size(); ++r) {
+    Tensors parameters;
+    for (size_t c = 0; c < candidates[r].size(); ++c)
+      if (trained.empty() || trained[c]) parameters.push_back(candidates[r][c]);
+    MUSTER_ASSIGN_OR_RETURN(
+        auto optimizer,
+        CentralOptimizer::Make(central, std::make_shared<const Tensors>(candidates[r]),
+                               /*first=*/r == 0, std::move(parameters), [&](Tensors tensors) {
+                                 return MakeOptimizer(spec, std::move(tensors), of_trained);
+                               }));
+    optimizers.push_back(std::move(optimizer));
+  }
   return optimizers;
 }
 

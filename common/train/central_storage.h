@@ -13,12 +13,14 @@
 namespace muster {
 
 // One optimizer for each replica, in their order: the first one applies the update, the others wait
-// for it, `timeout` at most, and all take the new parameters. To be used by their replicas' threads
-// side by side; all replicas make the same updates. `parameters` are the replicas', by replica, and
-// `groups` as MakeOptimizer has them. A first replica on the CPU computes with the variables
-// themselves, but where `separate` says no.
+// for it, `timeout` at most, and all take what it changed. To be used by their replicas' threads
+// side by side; all replicas make the same updates, and the same changes of what is trained
+// (WithParameters), with a barrier before each. `candidates` are all that may be trained, by
+// replica, `groups` theirs as MakeOptimizer has them, and `trained` those that are variables now;
+// empty: all are. A first replica on the CPU computes with the variables themselves, but where
+// `separate` says no.
 absl::StatusOr<std::vector<std::unique_ptr<Optimizer>>> MakeCentralOptimizers(
-    const Json& spec, const std::vector<std::vector<at::Tensor>>& parameters, Duration timeout,
-    std::vector<int> groups = {}, bool separate = false);
+    const Json& spec, const std::vector<std::vector<at::Tensor>>& candidates, Duration timeout,
+    std::vector<int> groups = {}, const std::vector<bool>& trained = {}, bool separate = false);
 
 }  // namespace muster

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_like.h>
 #include <fmt/format.h>
 
+#include <map>
 #include <utility>
 
 #include "common/train/update_rules.h"
@@ -63,6 +64,8 @@ class RuleOptimizer : public Optimizer {
   const Tensors& parameters() const override { return parameters_; }
   const std::vector<std::string>& slot_names() const override { return slot_names_; }
   const Tensors& slot(int s) const override { return slots_.at(s); }
+  absl::StatusOr<std::unique_ptr<Optimizer>> WithParameters(Tensors parameters,
+                                                            std::vector<int> groups) const override;
   std::string Describe() const override { return muster::Describe(spec_); }
 
  private:
@@ -119,15 +122,36 @@ absl::Status CheckParameters(const Tensors& parameters) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<RuleOptimizer>> Make(const OptimizerSpec& spec, Tensors parameters,
+                                                    const std::vector<int>& groups) {
+  MUSTER_RETURN_IF_ERROR(CheckParameters(parameters));
+  TORCH_CHECK(groups.empty() || groups.size() == parameters.size(), groups.size(),
+              " groups were given for ", parameters.size(), " parameters");
+  return std::make_unique<RuleOptimizer>(spec, std::move(parameters), groups);
+}
+
+absl::StatusOr<std::unique_ptr<Optimizer>> RuleOptimizer::WithParameters(
+    Tensors parameters, std::vector<int> groups) const {
+  MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<RuleOptimizer> made,
+                          Make(spec_, std::move(parameters), groups));
+  const at::NoGradGuard no_grad;
+  std::map<const at::TensorImpl*, size_t> here;
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    here.try_emplace(parameters_[i].unsafeGetTensorImpl(), i);
+  for (size_t i = 0; i < made->parameters_.size(); ++i) {
+    const auto found = here.find(made->parameters_[i].unsafeGetTensorImpl());
+    if (found == here.end()) continue;
+    for (size_t s = 0; s < slots_.size(); ++s) made->slots_[s][i].copy_(slots_[s][found->second]);
+  }
+  return made;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const Json& json, Tensors parameters,
                                                          std::vector<int> groups) {
   MUSTER_ASSIGN_OR_RETURN(OptimizerSpec spec, ParseOptimizer(json));
-  MUSTER_RETURN_IF_ERROR(CheckParameters(parameters));
-  TORCH_CHECK(groups.empty() || groups.size() == parameters.size(), groups.size(),
-              " groups were given for ", parameters.size(), " parameters");
-  return std::make_unique<RuleOptimizer>(spec, std::move(parameters), groups);
+  return Make(spec, std::move(parameters), groups);
 }
 
 }  // namespace muster

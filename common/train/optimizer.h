@@ -32,6 +32,10 @@ class Optimizer {
   // name and restore them in place.
   virtual const std::vector<std::string>& slot_names() const = 0;
   virtual const std::vector<at::Tensor>& slot(int s) const = 0;
+  // The same for these parameters of the same replica, their groups as MakeOptimizer has them:
+  // slots of those that this one has keep their values, others are new.
+  virtual absl::StatusOr<std::unique_ptr<Optimizer>> WithParameters(
+      std::vector<at::Tensor> parameters, std::vector<int> groups) const = 0;
   virtual std::string Describe() const = 0;  // "adam(beta1=0.9, beta2=0.999, epsilon=1e-07)"
 };
 

@@ -34,19 +34,11 @@ absl::Status Replica::MakeRule(int index, const std::vector<bool>& with_slots) {
     aliases.push_back(optimizer.candidate_aliases[c]);
     groups.push_back(optimizer.candidate_groups[c]);
   }
-  MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> rule,
-                          MakeOptimizer(optimizer.spec, std::move(parameters), groups));
-  if (optimizer.rule != nullptr) {
-    const at::NoGradGuard no_grad;
-    for (size_t s = 0; s < rule->slot_names().size(); ++s) {
-      const auto& from = optimizer.rule->slot(static_cast<int>(s));
-      const auto& to = rule->slot(static_cast<int>(s));
-      for (size_t c = 0; c < place.size(); ++c) {
-        if (place[c] >= 0 && optimizer.place[c] >= 0) to[place[c]].copy_(from[optimizer.place[c]]);
-      }
-    }
-  }
-  optimizer.rule = std::move(rule);
+  auto rule = optimizer.rule == nullptr
+                  ? MakeOptimizer(optimizer.spec, std::move(parameters), groups)
+                  : optimizer.rule->WithParameters(std::move(parameters), groups);
+  if (!rule.ok()) return rule.status();
+  optimizer.rule = *std::move(rule);
   optimizer.parameter_names = std::move(names);
   optimizer.aliases = std::move(aliases);
   optimizer.groups = std::move(groups);

@@ -420,6 +420,32 @@ std::vector<uint8_t> TrainableOf(const checkpoint::Snapshot& snapshot, const Rep
   return flags;
 }
 
+// For parameter servers, which keep slots for what build() leaves trainable only: those of what is
+// frozen are of no use to them. What they would have to train is refused.
+absl::Status DropSlotsOfFrozen(const Replica& replica, checkpoint::Snapshot* snapshot) {
+  const auto& frozen = snapshot->state.frozen;
+  std::set<std::string> dropped;
+  const size_t skip = replica.models().size() == 1 ? replica.models()[0].name.size() + 1 : 0;
+  for (const NamedOptimizer& optimizer : replica.optimizers()) {
+    for (size_t c = 0; c < optimizer.candidates.size(); ++c) {
+      if (optimizer.place[c] >= 0) continue;
+      const std::string& name = optimizer.candidate_names[c];
+      if (frozen && std::find(frozen->begin(), frozen->end(), name) == frozen->end()) {
+        return ConfigurationError(fmt::format(
+            "\"{}\" is trained in the checkpoint of step {} and frozen by build(): parameter "
+            "servers keep slots for what is trainable in build() only; leave it trainable there, "
+            "and freeze it in the steps that do not train it",
+            name, snapshot->state.step));
+      }
+      for (const std::string& slot : optimizer.rule->slot_names())
+        dropped.insert(fmt::format("{}.{}.{}", optimizer.name, name.substr(skip), slot));
+    }
+  }
+  std::erase_if(snapshot->optimizer.tensors,
+                [&dropped](const auto& tensor) { return dropped.contains(tensor.name); });
+  return absl::OkStatus();
+}
+
 // Slots that a checkpoint may lack: nothing has trained the parameter yet.
 std::set<std::string> SlotsOfFrozen(const Replica& replica) {
   std::set<std::string> names;
@@ -484,9 +510,11 @@ absl::Status RestoreReplica(const checkpoint::Snapshot& read, const Job& job, Re
   checkpoint::Snapshot snapshot = read;
   snapshot.optimizer = UntieSlots(read.optimizer, *replica);
   const std::vector<uint8_t> trainable = replica->Trainable();
-  // Servers lay out the slots of what is trainable in build().
-  if (job.strategy != StrategyKind::kParameterServer)
+  if (job.strategy == StrategyKind::kParameterServer) {
+    MUSTER_RETURN_IF_ERROR(DropSlotsOfFrozen(*replica, &snapshot));
+  } else {
     MUSTER_RETURN_IF_ERROR(replica->SetTrainable(TrainableOf(snapshot, *replica)));
+  }
   const absl::Status restored = RestoreTrainable(snapshot, job, replica, state);
   if (!restored.ok()) MUSTER_RETURN_IF_ERROR(replica->SetTrainable(trainable));
   return restored;

@@ -83,22 +83,16 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
 }
 
 absl::Status Trainer::CentralizeVariables() {
-  // Once they are shared they stay as they are: what may be unfrozen has its place from now on.
-  for (const auto& replica : replicas_) {
-    std::vector<uint8_t> all = replica->Trainable();
-    const size_t candidates = all.size() - replica->buffers().size();
-    for (size_t c = 0; c < candidates; ++c) all[c] |= Replica::kHasSlots;
-    MUSTER_RETURN_IF_ERROR(replica->SetTrainable(all));
-  }
   for (size_t o = 0; o < replicas_[0]->optimizers().size(); ++o) {
-    std::vector<std::vector<at::Tensor>> parameters;
-    for (const auto& replica : replicas_)
-      parameters.push_back(replica->optimizers()[o].rule->parameters());
+    std::vector<std::vector<at::Tensor>> candidates;
+    for (const auto& replica : replicas_) candidates.push_back(replica->optimizers()[o].candidates);
     const NamedOptimizer& first = replicas_[0]->optimizers()[o];
+    std::vector<bool> trained;
+    for (const int place : first.place) trained.push_back(place >= 0);
     MUSTER_ASSIGN_OR_RETURN(
         auto central,
-        MakeCentralOptimizers(first.spec, parameters, options_.job.timeouts.collective,
-                              first.groups, options_.separate_variables));
+        MakeCentralOptimizers(first.spec, candidates, options_.job.timeouts.collective,
+                              first.candidate_groups, trained, options_.separate_variables));
     for (size_t r = 0; r < replicas_.size(); ++r)
       replicas_[r]->optimizers()[o].rule = std::move(central[r]);
   }
