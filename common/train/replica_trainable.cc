@@ -2,6 +2,7 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -15,6 +16,24 @@ std::vector<bool> RequiringGrad(const NamedOptimizer& optimizer) {
   for (const at::Tensor& parameter : optimizer.candidates)
     requires_grad.push_back(parameter.requires_grad());
   return requires_grad;
+}
+
+// `unfrozen "net.base" and 3 more`: since the last reduction.
+std::string DescribeChange(const NamedOptimizer& optimizer, const std::vector<bool>& now) {
+  const auto& before = optimizer.differentiated;
+  std::vector<std::string> parts;
+  for (const bool unfrozen : {true, false}) {
+    std::string first;
+    int more = -1;
+    for (size_t c = 0; c < now.size() && c < before.size(); ++c) {
+      if (now[c] == before[c] || now[c] != unfrozen) continue;
+      if (++more == 0) first = optimizer.candidate_names[c];
+    }
+    if (more < 0) continue;
+    parts.push_back(fmt::format("{} \"{}\"{}", unfrozen ? "unfrozen" : "frozen", first,
+                                more > 0 ? fmt::format(" and {} more", more) : ""));
+  }
+  return parts.empty() ? "changed nothing" : fmt::format("{}", fmt::join(parts, " and "));
 }
 
 }  // namespace
@@ -102,7 +121,17 @@ absl::Status Replica::AgreeOnTrainable(const NamedOptimizer& optimizer,
   at::Tensor counts = at::empty({static_cast<int64_t>(now.size())}, at::kFloat);
   std::copy(now.begin(), now.end(), counts.mutable_data_ptr<float>());
   counts = counts.to(device_);
-  MUSTER_RETURN_IF_ERROR(communicator_->AllReduce(BufferOf(counts), ReduceOp::kSum)->Wait());
+  const absl::Status reduced = communicator_->AllReduce(BufferOf(counts), ReduceOp::kSum)->Wait();
+  // Replicas that have changed nothing reduce their gradients instead. Whoever finds that first may
+  // have told the others of it before.
+  const std::string why(Message(reduced));
+  if (ExitCodeOf(reduced) == ExitCode::kProgramFailed || why.find("disagree on") != why.npos) {
+    return ProgramError(
+        fmt::format("{} This one has {} in this step: every replica must freeze and unfreeze the "
+                    "same parameters in the same step",
+                    why, DescribeChange(optimizer, now)));
+  }
+  MUSTER_RETURN_IF_ERROR(reduced);
   counts = counts.to(at::kCPU);
   for (size_t c = 0; c < now.size(); ++c) {
     const float count = counts.const_data_ptr<float>()[c];

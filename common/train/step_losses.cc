@@ -58,6 +58,17 @@ std::vector<at::Tensor> Inputs(const NamedOptimizer& optimizer) {
   return inputs;
 }
 
+// The first micro-batch decides where a step's gradients go.
+void CheckNotUnfrozen(const NamedOptimizer& optimizer) {
+  for (size_t c = 0; c < optimizer.candidates.size(); ++c) {
+    if (!optimizer.candidates[c].requires_grad() || optimizer.differentiated[c]) continue;
+    throw StatusError(ProgramError(
+        fmt::format("\"{}\" was unfrozen after the first micro-batch of a step: with "
+                    "accumulate_steps above 1, unfreeze before the first minimize() of the step",
+                    optimizer.candidate_names[c])));
+  }
+}
+
 }  // namespace
 
 void StepImpl::CheckPerExample(const at::Tensor& value, const std::string& what) const {
@@ -427,7 +438,11 @@ void StepImpl::SwitchToImmediate() {
 void StepImpl::Backward(const Goal& goal, bool keep_graph) {
   NamedOptimizer& optimizer = replica_->optimizers()[goal.optimizer];
   const bool first = micro_batch_ == 0, last = micro_batch_ + 1 == micro_batches_;
-  if (first) ThrowIfError(replica_->FollowProgram(goal.optimizer));
+  if (first) {
+    ThrowIfError(replica_->FollowProgram(goal.optimizer));
+  } else {
+    CheckNotUnfrozen(optimizer);
+  }
   std::vector<at::Tensor> inputs = Inputs(optimizer);
   embeddings_.AddLeaves(&inputs);
   // With one optimizer, the way a program minimizes is that of its first step, but for odd ones.

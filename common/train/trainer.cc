@@ -33,11 +33,14 @@ class Outcome {
     {
       absl::MutexLock lock(&mutex_);
       first_error = !absl::IsCancelled(status) && (status_.ok() || absl::IsCancelled(status_));
-      // What a replica did itself says more than what it heard of the others.
+      // What a replica did itself says more than what it heard of the others; and of two that say
+      // the same, the one that goes on about what it did.
       const bool says_more = ExitCodeOf(status_) == ExitCode::kRetryable &&
                              ExitCodeOf(status) != ExitCode::kRetryable &&
                              !absl::IsCancelled(status);
-      if (status_.ok() || first_error || says_more) status_ = status;
+      const bool goes_on = status.code() == status_.code() &&
+                           Message(status).find(Message(status_)) != std::string_view::npos;
+      if (status_.ok() || first_error || says_more || goes_on) status_ = status;
     }
     if (first_error) wake_(status);
   }
