@@ -569,7 +569,12 @@ absl::Status Replica::AttachSinks(std::vector<std::unique_ptr<GradientSink>> sin
 }
 
 void Replica::Detach() {
-  for (NamedOptimizer& optimizer : optimizers_) optimizer.gradients.reset();
+  KeepRules(false);
+  for (NamedOptimizer& optimizer : optimizers_) {
+    optimizer.gradients.reset();
+    optimizer.idle_gradients.reset();
+    optimizer.differentiated_before.clear();
+  }
   communicator_ = nullptr;
 }
 

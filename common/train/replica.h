@@ -31,27 +31,35 @@ struct NamedModel {
   std::vector<std::pair<std::string, at::Tensor>> buffers;
 };
 
-struct NamedOptimizer {
-  std::string name;
-  // Of the parameters that have been trained, or will be as far as build() knows.
+// Those of an optimizer's parameters that have been trained, or will be as far as build() knows.
+struct TrainedParameters {
   std::unique_ptr<Optimizer> rule;
   // Of the rule's parameters: "<model>.<parameter>", each tensor once; all names of each, that one
   // first; and the group, of AssignGroups.
   std::vector<std::string> parameter_names;
   std::vector<std::vector<std::string>> aliases;
   std::vector<int> groups;
+  std::vector<int> place;  // by candidate: its index among the rule's; -1: it has no slots
+};
+
+struct NamedOptimizer : TrainedParameters {
+  std::string name;
   // All parameters of its models, in their order, the frozen ones too, and the same of them.
   std::vector<at::Tensor> candidates;
   std::vector<std::string> candidate_names;
   std::vector<std::vector<std::string>> candidate_aliases;
   std::vector<int> candidate_groups;
-  std::vector<int> place;  // by candidate: its index among the rule's; -1: it has no slots
   std::vector<bool> differentiated;  // by candidate: what `gradients` was made for
   std::vector<std::string> models;
   Json spec;  // as ParseOptimizer reads it
   Json learning_rate;
   std::unique_ptr<Schedule> schedule;       // once the length of an epoch is known
   std::unique_ptr<GradientSink> gradients;  // of one generation
+  // Of programs that freeze and unfreeze by turns: what the sink before was made for, and the sink
+  // of the other turn with what it was made for.
+  std::vector<bool> differentiated_before, idle_differentiated;
+  std::unique_ptr<GradientSink> idle_gradients;
+  std::optional<TrainedParameters> kept;  // Replica::KeepRules
 };
 
 struct NamedBuffer {
@@ -155,6 +163,14 @@ class Replica {
   // the program has frozen and unfrozen since, and makes room for the step's buffers. An error
   // names a parameter about which replicas differ, or that cannot be trained.
   absl::Status FollowProgram(int optimizer);
+  // From here on FollowProgram keeps the rules that it replaces, with slots that nothing writes to,
+  // until it is called again; PutBackRules makes them the optimizers' once more. By
+  // KeepRules(false) nothing is kept any longer.
+  void KeepRules(bool keep);
+  void PutBackRules();
+  // Of all models' parameters, in a fixed order.
+  std::vector<bool> requires_grad() const;
+  void set_requires_grad(const std::vector<bool>& requires_grad);
   // Elements of buffers that a step's control data will carry from now on.
   void set_buffer_room(int64_t elements) { buffer_room_ = elements; }
 
@@ -180,6 +196,8 @@ class Replica {
   void MakeSink(int optimizer);
   int64_t ControlCapacity(int optimizer) const;
   absl::Status AgreeOnTrainable(const NamedOptimizer& optimizer, const std::vector<bool>& now);
+  // Makes a sink for what requires a gradient now, or takes the idle one.
+  void ChangeSink(int optimizer);
 
   const Job& job_;
   const at::Device device_;
@@ -200,6 +218,7 @@ class Replica {
   std::vector<at::Tensor> float_buffers_;
   std::vector<uint8_t> built_trainable_;  // Trainable() after build()
   int active_ = -1;
+  bool keeps_rules_ = false;
   // Of the generation; null where gradients go to parameter servers.
   Communicator* communicator_ = nullptr;
   CollectiveOptions collective_;

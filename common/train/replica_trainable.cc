@@ -174,10 +174,34 @@ absl::Status Replica::FollowProgram(int index) {
   if (changed) MUSTER_RETURN_IF_ERROR(AgreeOnTrainable(optimizer, now));
   if (new_slots) {
     MUSTER_RETURN_IF_ERROR(MakeRule(index, with_slots));
-    optimizer.rule->Begin();
+    optimizer.differentiated_before.clear();
+    optimizer.idle_gradients.reset();
   }
-  MakeSink(index);
+  // The program may have set what was frozen.
+  if (changed) optimizer.rule->Begin();
+  ChangeSink(index);
   return absl::OkStatus();
+}
+
+void Replica::ChangeSink(int index) {
+  NamedOptimizer& optimizer = optimizers_[index];
+  const std::vector<bool> now = RequiringGrad(optimizer), before = optimizer.differentiated;
+  if (optimizer.idle_gradients != nullptr && optimizer.idle_differentiated == now &&
+      optimizer.idle_gradients->control_capacity() >= ControlCapacity(index)) {
+    std::swap(optimizer.gradients, optimizer.idle_gradients);
+    optimizer.idle_differentiated = before;
+    optimizer.differentiated = now;
+    return;
+  }
+  // Memory that other processes can reach has new addresses each time. So programs that go back and
+  // forth keep both sinks, once they have gone back; who changes for good keeps one.
+  optimizer.idle_gradients.reset();
+  if (now != before && now == optimizer.differentiated_before) {
+    optimizer.idle_gradients = std::move(optimizer.gradients);
+    optimizer.idle_differentiated = before;
+  }
+  optimizer.differentiated_before = before;
+  MakeSink(index);
 }
 
 int64_t Replica::ControlCapacity(int index) const {
