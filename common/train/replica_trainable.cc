@@ -57,6 +57,8 @@ absl::Status Replica::MakeRule(int index, const std::vector<bool>& with_slots) {
                   ? MakeOptimizer(optimizer.spec, std::move(parameters), groups)
                   : optimizer.rule->WithParameters(std::move(parameters), groups);
   if (!rule.ok()) return rule.status();
+  if (keeps_rules_ && !optimizer.kept)
+    optimizer.kept = std::move(static_cast<TrainedParameters&>(optimizer));
   optimizer.rule = *std::move(rule);
   optimizer.parameter_names = std::move(names);
   optimizer.aliases = std::move(aliases);
@@ -95,6 +97,40 @@ absl::Status Replica::SetTrainable(const std::vector<uint8_t>& trainable) {
   }
   for (NamedBuffer& buffer : buffers_) buffer.averaged = trainable.at(at++) != 0;
   return absl::OkStatus();
+}
+
+void Replica::KeepRules(bool keep) {
+  keeps_rules_ = keep;
+  for (NamedOptimizer& optimizer : optimizers_) optimizer.kept.reset();
+}
+
+void Replica::PutBackRules() {
+  for (NamedOptimizer& optimizer : optimizers_) {
+    if (!optimizer.kept) continue;
+    static_cast<TrainedParameters&>(optimizer) = *std::move(optimizer.kept);
+    optimizer.kept.reset();
+    // The sinks are for other parameters: the next backward pass makes one.
+    optimizer.differentiated.clear();
+    optimizer.differentiated_before.clear();
+    optimizer.idle_gradients.reset();
+  }
+}
+
+std::vector<bool> Replica::requires_grad() const {
+  std::vector<bool> all;
+  for (const NamedModel& model : models_)
+    for (const auto& [name, parameter] : model.parameters) all.push_back(parameter.requires_grad());
+  return all;
+}
+
+void Replica::set_requires_grad(const std::vector<bool>& requires_grad) {
+  size_t at = 0;
+  for (NamedModel& model : models_) {
+    for (auto& [name, parameter] : model.parameters) {
+      const bool wanted = requires_grad.at(at++);
+      if (parameter.requires_grad() != wanted) parameter.set_requires_grad(wanted);
+    }
+  }
 }
 
 std::optional<std::vector<std::string>> Replica::ChangedFrozen() const {

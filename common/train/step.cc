@@ -208,6 +208,7 @@ absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch
   micro_batches_ = static_cast<int>(job_.accumulate_steps);
   wait_seconds_ = 0;
   buffers_.Keep();
+  requires_grad_ = replica_->requires_grad();
   StepResult result;
   Reset();
   absl::Status status = RunMicroBatches(batch, body);
@@ -256,6 +257,7 @@ absl::Status StepImpl::Commit(StepResult* result) {
   // From here on every replica commits.
   WarnOfUnused();
   committed_ = settled_ = true;
+  replica_->KeepRules(false);
   if (!embeddings_.Unscale(scaler_)) skipped_ = true;
   if (!skipped_) MUSTER_RETURN_IF_ERROR(Update(deferred_));
   // Update may have found an overflow of its own.
@@ -311,6 +313,10 @@ void StepImpl::RollBack() {
   if (state_saved_) CopyBack(state_undo_, state_);
   buffers_.PutBack();
   state_saved_ = false;
+  // What the step has unfrozen it unfreezes once more when it is made again.
+  replica_->PutBackRules();
+  replica_->KeepRules(false);
+  replica_->set_requires_grad(requires_grad_);
 }
 
 // ---- StepRunner forwards.

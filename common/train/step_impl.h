@@ -173,6 +173,7 @@ class StepImpl {
   StepBuffers buffers_;
   std::vector<at::Tensor> state_, state_undo_;  // Replica::state() in immediate mode, and copies
   bool state_saved_ = false;
+  std::vector<bool> requires_grad_;  // Replica::requires_grad() before the step
 
   at::Generator generator_;        // the replica's own, made when first asked for
   at::Tensor undrawn_;             // the default generator's state right after it was seeded

@@ -416,6 +416,7 @@ void StepImpl::UpdateNow(const std::vector<int>& optimizers) {
     } else {
       CopyBack(state_, state_undo_);
     }
+    replica_->KeepRules(true);  // a rule of more parameters has other slots
     state_saved_ = true;
   }
   at::Tensor none;

@@ -4,6 +4,9 @@
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 
+#include "common/collective/formation.h"
+#include "common/train/snapshot.h"
+#include "common/train/step.h"
 #include "tests/unit/train/kept.h"
 
 namespace muster {
@@ -87,11 +90,97 @@ TEST(Freezing, WhatIsFrozenStaysWithItsSlots) {
 }
 
 TEST(Freezing, CentralStorageDoesTheSame) {
-  for (const int replicas : {1, 3}) {
-    RunOptions options = Options(replicas, 6);
-    options.job.strategy = StrategyKind::kCentralStorage;
-    const RunResult central = testing::Run(options, Program({4}));
-    ExpectSame(central, Train({4}, replicas, 6), 0);
+  Plan back{.unfreeze_at = 5, .freeze_at = 3, .frozen = false};
+  for (const Plan& plan : {Plan{4}, back}) {
+    for (const int replicas : {1, 3}) {
+      for (const bool separate : {false, true}) {
+        RunOptions options = Options(replicas, 7);
+        options.job.strategy = StrategyKind::kCentralStorage;
+        options.separate_variables = separate;
+        ExpectSame(testing::Run(options, Program(plan)), Train(plan, replicas, 7), 0);
+      }
+    }
+  }
+}
+
+// The checkpoints of `strategy` after each step.
+std::vector<checkpoint::Snapshot> Saved(StrategyKind strategy, Plan plan, int replicas,
+                                        int64_t steps) {
+  KeptCheckpoints kept;
+  kept.wanted = [](const SaveMoment&) { return true; };
+  RunOptions options = Options(replicas, steps);
+  options.checkpoints = &kept;
+  options.job.strategy = strategy;
+  options.separate_variables = true;
+  const RunResult run = testing::Run(options, Program(plan));
+  EXPECT_TRUE(run.status.ok()) << run.status;
+  EXPECT_EQ(kept.kept.size(), static_cast<size_t>(steps));
+  return std::move(kept.kept);
+}
+
+TEST(Freezing, CentralStorageHasNoSlotsForWhatWasNeverTrained) {
+  const auto saved = Saved(StrategyKind::kCentralStorage, {3}, 2, 4);
+  EXPECT_NE(saved[1].optimizer.Find("adam.head.exp_avg"), nullptr);
+  EXPECT_EQ(saved[1].optimizer.Find("adam.base.exp_avg"), nullptr);
+  EXPECT_NE(saved[2].optimizer.Find("adam.base.exp_avg"), nullptr);
+  // And it goes on from them.
+  for (const size_t cut : {1u, 2u}) {
+    RunOptions rest = Options(2, 6), whole = Options(2, 6);
+    rest.restore = &saved[cut];
+    rest.job.strategy = whole.job.strategy = StrategyKind::kCentralStorage;
+    rest.separate_variables = true;
+    ExpectSame(testing::Run(rest, Program({3})), testing::Run(whole, Program({3})), 0);
+  }
+}
+
+TEST(Freezing, CentralStorageLeavesToTheProgramWhatIsFrozen) {
+  const auto run = [](StrategyKind strategy) {
+    RunOptions options = Options(2, 6);
+    options.job.strategy = strategy;
+    options.separate_variables = true;
+    return testing::Run(options, [](TestProgram& p) {
+      Program({.unfreeze_at = 5, .freeze_at = 2, .frozen = false})(p);
+      const auto step = p.on_step;
+      p.on_step = [step](TestProgram& self, Step& of, const data::Batch& batch) {
+        if (of.number() == 3) (*self.model)["base"].detach().mul_(0.5);
+        step(self, of, batch);
+      };
+    });
+  };
+  ExpectSame(run(StrategyKind::kCentralStorage), run(StrategyKind::kMirrored), 0);
+}
+
+// ---- From one strategy to parameter servers
+
+absl::Status RestoreForServers(const checkpoint::Snapshot& snapshot, Plan plan) {
+  Job job = Options(1, 1).job;
+  job.strategy = StrategyKind::kParameterServer;
+  auto replica = Replica::Make(
+      job,
+      [&] {
+        auto program = std::make_unique<TestProgram>();
+        Program(plan)(*program);
+        return program;
+      },
+      c10::Device(at::kCPU));
+  EXPECT_TRUE(replica.ok()) << replica.status();
+  LoopState state;
+  return RestoreReplica(snapshot, job, replica->get(), &state);
+}
+
+TEST(Freezing, ServersGoOnWithoutTheSlotsOfWhatBuildFreezes) {
+  // Frozen for good; trained in steps 2 and 3.
+  for (const StrategyKind strategy : {StrategyKind::kCentralStorage, StrategyKind::kMirrored}) {
+    EXPECT_TRUE(RestoreForServers(Saved(strategy, {}, 1, 2).back(), {}).ok());
+    const auto saved = Saved(strategy, {.unfreeze_at = 2, .freeze_at = 4}, 1, 4);
+    EXPECT_NE(saved.back().optimizer.Find("adam.base.exp_avg"), nullptr);
+    const absl::Status frozen = RestoreForServers(saved.back(), {});
+    EXPECT_TRUE(frozen.ok()) << frozen;
+    const absl::Status trained = RestoreForServers(saved[2], {});
+    EXPECT_EQ(ExitCodeOf(trained), ExitCode::kConfiguration);
+    EXPECT_THAT(std::string(Message(trained)),
+                HasSubstr("\"net.base\" is trained in the checkpoint of step 3 and frozen by "
+                          "build()"));
   }
 }
 
@@ -121,11 +210,172 @@ TEST(Freezing, ResumesExactlyBeforeAndAfter) {
 }
 
 TEST(Freezing, ReplicasThatDifferAreToldOfTheParameter) {
-  Plan plan{2};
-  plan.only_replica = 1;
-  const RunResult run = Train(plan, 2, 3);
-  EXPECT_NE(ExitCodeOf(run.status), ExitCode::kDone);
-  EXPECT_NE(ExitCodeOf(run.status), ExitCode::kRetryable) << run.status;
+  for (const bool freezes : {false, true}) {
+    for (const int replica : {0, 1}) {
+      Plan plan{.unfreeze_at = freezes ? 0 : 2, .freeze_at = freezes ? 2 : 0, .frozen = !freezes};
+      plan.only_replica = replica;
+      const RunResult run = Train(plan, 2, 3);
+      EXPECT_EQ(ExitCodeOf(run.status), ExitCode::kProgramFailed) << run.status;
+      EXPECT_THAT(
+          std::string(Message(run.status)),
+          HasSubstr(freezes ? "has frozen \"net.base\" in this step: every replica must"
+                            : "has unfrozen \"net.base\" in this step: every replica must"));
+    }
+  }
+}
+
+TEST(Freezing, UnfreezingBetweenMicroBatchesNamesTheParameter) {
+  for (const bool frozen : {true, false}) {  // without slots and with
+    RunOptions options = Options(2, 5);
+    options.job.accumulate_steps = 2;
+    const auto run = testing::Run(options, [frozen](TestProgram& p) {
+      Program({.freeze_at = 2, .frozen = frozen})(p);
+      const auto step = p.on_step;
+      p.on_step = [step](TestProgram& self, Step& of, const data::Batch& batch) {
+        step(self, of, batch);
+        if (of.number() == 3) (*self.model)["base"].set_requires_grad(true);
+      };
+    });
+    EXPECT_EQ(ExitCodeOf(run.status), ExitCode::kProgramFailed);
+    EXPECT_THAT(std::string(Message(run.status)),
+                HasSubstr("\"net.base\" was unfrozen after the first micro-batch of a step"));
+  }
+}
+
+// ---- One replica, step by step
+
+// Counts what is taken of the memory that other processes can reach.
+class Counting : public Communicator {
+ public:
+  explicit Counting(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+  int allocations = 0;
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::string Describe() const override { return inner_->Describe(); }
+  WorkPtr AllReduce(Buffer buffer, ReduceOp op) override { return inner_->AllReduce(buffer, op); }
+  WorkPtr Broadcast(Buffer buffer, int root) override { return inner_->Broadcast(buffer, root); }
+  WorkPtr AllGather(Buffer send, Buffer receive) override {
+    return inner_->AllGather(send, receive);
+  }
+  WorkPtr ReduceScatter(Buffer send, Buffer receive, ReduceOp op) override {
+    return inner_->ReduceScatter(send, receive, op);
+  }
+  WorkPtr Barrier() override { return inner_->Barrier(); }
+  std::shared_ptr<void> AllocateReducible(int64_t bytes) override {
+    ++allocations;
+    return inner_->AllocateReducible(bytes);
+  }
+  void Abort(absl::Status why) override { inner_->Abort(std::move(why)); }
+  absl::Status status() const override { return inner_->status(); }
+  void set_timeout(Duration timeout) override { inner_->set_timeout(timeout); }
+
+ private:
+  const std::unique_ptr<Communicator> inner_;
+};
+
+class OneReplica : public ::testing::Test {
+ protected:
+  void Make(Plan plan) {
+    communicator_ = std::make_unique<Counting>(
+        std::move(MakeThreadCommunicators(1, std::chrono::seconds(5))[0]));
+    auto replica = Replica::Make(
+        job_,
+        [&] {
+          auto program = std::make_unique<TestProgram>();
+          Program(plan)(*program);
+          program_ = program.get();
+          return program;
+        },
+        c10::Device(at::kCPU));
+    ASSERT_TRUE(replica.ok()) << replica.status();
+    replica_ = *std::move(replica);
+    ASSERT_TRUE(replica_->Attach(communicator_.get(), {4, 4}, job_.collective).ok());
+    runner_ = std::make_unique<StepRunner>(replica_.get(), communicator_.get(), job_,
+                                           StepRunnerOptions{.global_batch_size = 4});
+  }
+  absl::Status Run(const StepRunner::Body& body) {
+    const data::Batch batch = {Inputs().slice(0, 0, 4), Inputs().slice(0, 0, 4).sum(1)};
+    StepPlan plan;
+    plan.steps_done = steps_;
+    plan.global_examples = 4;
+    const auto result = runner_->Run(plan, batch, 4, body);
+    if (result.ok()) ++steps_;
+    return result.status();
+  }
+  at::Tensor base() { return (*program_->model)["base"]; }
+  void Minimize(muster::Step& step, const data::Batch& batch) {
+    const at::Tensor prediction = at::matmul(batch[0] * base(), (*program_->model)["head"]);
+    step.minimize(program_->optimizers["adam"], (prediction - batch[1]).square());
+  }
+  std::vector<at::Tensor> State() {
+    std::vector<at::Tensor> copies;
+    for (const at::Tensor& tensor : replica_->state()) copies.push_back(tensor.detach().clone());
+    return copies;
+  }
+
+  Job job_ = Options(1, 1).job;
+  std::unique_ptr<Counting> communicator_;
+  TestProgram* program_ = nullptr;
+  std::unique_ptr<Replica> replica_;
+  std::unique_ptr<StepRunner> runner_;
+  int64_t steps_ = 0;
+};
+
+TEST_F(OneReplica, AStepThatIsGivenUpTakesItsUnfreezingBack) {
+  Make({});
+  const StepRunner::Body twice = [&](muster::Step& step, const data::Batch& batch) {
+    Minimize(step, batch);
+    Minimize(step, batch);
+  };
+  ASSERT_TRUE(Run(twice).ok());
+  ASSERT_TRUE(Run(twice).ok());
+  const std::vector<at::Tensor> before = State();
+  const auto trainable = replica_->Trainable();
+  bool fails = true;
+  const StepRunner::Body between = [&](muster::Step& step, const data::Batch& batch) {
+    Minimize(step, batch);
+    base().set_requires_grad(true);
+    Minimize(step, batch);
+    if (fails) throw std::runtime_error("given up");
+  };
+  EXPECT_EQ(Message(Run(between)), "train_step failed: given up");
+  const std::vector<at::Tensor> after = State();
+  ASSERT_EQ(after.size(), before.size()) << "base has no slots any more";
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(at::equal(after[i], before[i])) << i;
+  EXPECT_EQ(replica_->Trainable(), trainable);
+  // Made again it is as if it had not been tried.
+  fails = false;
+  ASSERT_TRUE(Run(between).ok());
+  const std::vector<at::Tensor> again = State();
+  Make({});
+  steps_ = 0;
+  for (const auto& body : {twice, twice, between}) ASSERT_TRUE(Run(body).ok());
+  const std::vector<at::Tensor> straight = State();
+  ASSERT_EQ(again.size(), straight.size());
+  EXPECT_GT(again.size(), before.size());
+  for (size_t i = 0; i < again.size(); ++i) EXPECT_TRUE(at::equal(again[i], straight[i])) << i;
+}
+
+TEST_F(OneReplica, GoingBackAndForthUsesTwoSinksAndNoMore) {
+  Make({.frozen = false});
+  for (int i = 0; i < 12; ++i) {
+    base().set_requires_grad(i % 2 == 0);
+    ASSERT_TRUE(
+        Run([&](muster::Step& step, const data::Batch& batch) { Minimize(step, batch); }).ok());
+    if (i == 3) communicator_->allocations = 0;
+  }
+  EXPECT_EQ(communicator_->allocations, 0);
+}
+
+TEST_F(OneReplica, ChangingForGoodKeepsOneSink) {
+  Make({});
+  for (int i = 0; i < 4; ++i) {
+    if (i == 2) base().set_requires_grad(true);
+    ASSERT_TRUE(
+        Run([&](muster::Step& step, const data::Batch& batch) { Minimize(step, batch); }).ok());
+    EXPECT_EQ(replica_->optimizers()[0].idle_gradients, nullptr);
+  }
 }
 
 TEST(Freezing, AnOptimizerWithNothingToTrainDoesNothing) {
