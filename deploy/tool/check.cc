@@ -242,7 +242,7 @@ class CheckCommand : public Command {
     app->add_option("--replicas", replicas_,
                     "Of the job: the replicas of its chief and workers, all together")
         ->type_name("N")
-        ->check(CLI::Range(1, 1 << 20));
+        ->check(CLI::Range(1, 1 << 20).description(""));
     AddSet(app, &overrides_);
     return app;
   }

@@ -68,7 +68,8 @@ class Check(ClusterTest):
         self.assertGreater(abs(loss - other), 0.1)
 
     def test_one_step_is_made_whatever_the_job_says(self):
-        for keys in {"max_steps": 1000, "epochs": None}, {"epochs": 3}, {"max_steps": 1}, {"learning_rate": {"name": "cosine", "initial": 0.1}}:
+        for keys in {"max_steps": 1000, "epochs": None}, {"epochs": 3}, {"max_steps": 1}, {"learning_rate": {"name": "cosine", "initial": 0.1}}, \
+                {"strategy": "central_storage"}:
             with self.subTest(keys=keys):
                 self.assertEqual(re.findall(r"step (\d+):", self.check(self.checked_job(**keys))), ["1"])
 
