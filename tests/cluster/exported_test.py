@@ -120,7 +120,8 @@ class Exported(ExportedTest):
         job = self.write_job("padded")
         alone = self.train(1, job, timeout=120)
         # 8 replicas have empty slices at the end of an epoch, and 2 micro-batches of 3 replicas too.
-        for members, *sets in (3, "accumulate_steps=2"), (1, "devices=cpu:2"), (2, "devices=cpu:4"):
+        for members, *sets in ((3, "accumulate_steps=2"), (1, "devices=cpu:2"), (2, "devices=cpu:4"),
+                               (1, "devices=cpu:2", "strategy=central_storage")):
             with self.subTest(members=members, sets=sets):
                 got = self.train(members, job, sets, timeout=120)
                 for step, loss in alone.items():
