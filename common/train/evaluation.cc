@@ -40,9 +40,11 @@ class EvaluationImpl {
     const at::Tensor w = weights.to(at::kDouble);
     return at::where(w.ne(0), value.detach().to(at::kDouble).mul(w), 0).sum();
   }
-  // What divides the sum of losses.
+  // What divides the sum of losses. By the sums of all replicas: this one may have had no example,
+  // and so not have called loss().
   double Divisor(const double* of_sums) const {
-    return of_sums[weighted.value_or(false) ? sums.numel() - 1 : 1];
+    const double weights = of_sums[sums.numel() - 1];
+    return weights != 0 ? weights : of_sums[1];
   }
   void Report(const std::string& name, const at::Tensor& value, const at::Tensor& weights) {
     const auto& metrics = replica.metrics();

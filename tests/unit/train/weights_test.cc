@@ -152,6 +152,27 @@ TEST_P(Weights, OfReportedValuesCountInTheMeansOfAnEpochAndAPass) {
   }
 }
 
+// Nobody has to call loss() for no example.
+TEST_P(Weights, OfAPassCountWhereAReplicaHasNoExample) {
+  const Sequences s = MakeSequences();
+  const RunResult run = RunLocally(MakeJob(3), GetParam(), [&](TestProgram& p) {
+    Tokens(p, s);
+    p.on_eval = [](TestProgram&, Evaluation& evaluation, const data::Batch& batch) {
+      if (batch[1].size(0) == 0) return;
+      evaluation.loss(batch[1].square(), batch[1].isnan().logical_not());
+    };
+    p.on_build = [inner = p.on_build](TestProgram& self, Builder& builder) {
+      inner(self, builder);
+      const Sequences few = MakeSequences();
+      builder.dataset(Split::kTest, Tensors2(few.x.narrow(0, 1, 2), few.y.narrow(0, 1, 2)));
+    };
+  });
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  const at::Tensor y = s.y.narrow(0, 1, 2).to(at::kDouble);
+  EXPECT_NEAR(run.recorder.Find("test", 0)->metrics.at("loss"),
+              y.index({y.isnan().logical_not()}).square().mean().item<double>(), 1e-6);
+}
+
 TEST(Reported, WeightsAndDictionariesAreChecked) {
   const Sequences s = MakeSequences();
   const auto refused = [&](const std::function<void(Evaluation&, const data::Batch&)>& eval) {
