@@ -174,6 +174,13 @@ absl::Status ParameterExchange::Pull() {
   return absl::OkStatus();
 }
 
+absl::Status ChangedSameBuffer(const std::string& name) {
+  return ProgramError(fmt::format(
+      "buffer \"{}\" is declared kSame, and the program has changed it: parameter servers do not "
+      "carry what a worker makes of it to the others; declare it kMean, or keep it in integers",
+      name));
+}
+
 absl::Status ParameterExchange::CheckSameBuffers() const {
   for (size_t v = 0; v < variables_.size(); ++v) {
     const Variable& variable = variables_[v];
@@ -181,10 +188,7 @@ absl::Status ParameterExchange::CheckSameBuffers() const {
     const at::Tensor now = variable.tensor.to(at::kCPU), before = variable.before.to(at::kCPU);
     // Bit by bit, so that a NaN equals itself.
     if (std::memcmp(now.const_data_ptr(), before.const_data_ptr(), now.nbytes()) == 0) continue;
-    return ProgramError(fmt::format(
-        "buffer \"{}\" is declared kSame, and the program has changed it: parameter servers do not "
-        "carry what a worker makes of it to the others; declare it kMean, or keep it in integers",
-        served_.specs[v].name));
+    return ChangedSameBuffer(served_.specs[v].name);
   }
   return absl::OkStatus();
 }

@@ -181,4 +181,7 @@ class ParameterExchange : public EmbeddingStore {
   ps::PushPullClient::Outcome outcome_;
 };
 
+// Refuses the program that changed this buffer, which it had declared kSame.
+absl::Status ChangedSameBuffer(const std::string& name);
+
 }  // namespace muster

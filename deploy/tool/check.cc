@@ -188,7 +188,10 @@ absl::Status Check::Step() {
     needs_several_examples = watch.needs_several_examples();
   }
   if (observer_.steps() == 0) fmt::print("  run() makes no step\n");
-  PrintChangedBuffers(trainer_->replica(), before);
+  const std::vector<NamedBuffer> changed = ChangedBuffers(trainer_->replica(), before);
+  PrintAveraged(changed);
+  for (const NamedBuffer& buffer : changed)
+    if (for_servers() && buffer.mode == BufferMode::kSame) return ChangedSameBuffer(buffer.name);
   return needs_several_examples ? CheckBatchNorm() : absl::OkStatus();
 }
 

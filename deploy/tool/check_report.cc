@@ -151,16 +151,24 @@ std::vector<at::Tensor> CopyBuffers(const Replica& replica) {
   return copies;
 }
 
-void PrintChangedBuffers(const Replica& replica, const std::vector<at::Tensor>& before) {
-  std::vector<std::string> changed;
+std::vector<NamedBuffer> ChangedBuffers(const Replica& replica,
+                                        const std::vector<at::Tensor>& before) {
+  std::vector<NamedBuffer> changed;
   for (size_t i = 0; i < before.size(); ++i) {
     const NamedBuffer& buffer = replica.buffers()[i];
-    if (!buffer.mode && buffer.tensor.is_floating_point() && !buffer.tensor.equal(before[i]))
-      changed.push_back(buffer.name);
+    if (buffer.tensor.is_floating_point() && !buffer.tensor.equal(before[i]))
+      changed.push_back(buffer);
   }
-  if (!changed.empty())
+  return changed;
+}
+
+void PrintAveraged(const std::vector<NamedBuffer>& changed) {
+  std::vector<std::string> averaged;
+  for (const NamedBuffer& buffer : changed)
+    if (!buffer.mode) averaged.push_back(buffer.name);
+  if (!averaged.empty())
     fmt::print("  buffers that the step changed, averaged over replicas (kMean): {}\n",
-               fmt::join(changed, ", "));
+               fmt::join(averaged, ", "));
 }
 
 void PrintMemory(const Replica& replica) {

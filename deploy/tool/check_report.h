@@ -32,10 +32,12 @@ void PrintProgram(const Replica& replica);
 absl::Status PrintLoads(const Job& job, const Replica& replica, bool are_read);
 // One batch of `batch` examples of each split.
 absl::Status PrintData(const Job& job, const Trainer& trainer, int64_t batch);
-// Copies of the replica's buffers, and which of them are others since, so that replicas average
-// them without a declaration.
+// Copies of the replica's buffers, and those of floating point that are others since.
 std::vector<at::Tensor> CopyBuffers(const Replica& replica);
-void PrintChangedBuffers(const Replica& replica, const std::vector<at::Tensor>& before);
+std::vector<NamedBuffer> ChangedBuffers(const Replica& replica,
+                                        const std::vector<at::Tensor>& before);
+// Which of these replicas average without a declaration.
+void PrintAveraged(const std::vector<NamedBuffer>& changed);
 void PrintMemory(const Replica& replica);
 
 }  // namespace muster

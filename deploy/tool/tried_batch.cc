@@ -8,6 +8,7 @@
 #include "common/exported/archive.h"
 #include "common/exported/model.h"
 #include "common/exported/program.h"
+#include "common/push_pull/options.h"
 #include "common/train/loop_data.h"
 #include "common/train/program_path.h"
 #include "common/train/single_example.h"
@@ -89,6 +90,15 @@ std::string SingleExample(const Job& job, const Replica& replica, int64_t size, 
   const data::Sampler sampler = size >= 0 ? TrainSampler(job, replica, size, batch)
                                           : data::Sampler(batch, batch, /*drop_remainder=*/false);
   if (sampler.batches_per_epoch() == 0) return "";
+  const auto servers = ParseParameterServer(job.parameter_server);  // LoadJob has checked it
+  if (job.strategy == StrategyKind::kParameterServer && servers.ok() &&
+      servers->max_staleness != 0) {
+    // A worker is alone with its lease.
+    const data::Sampler leases(sampler.examples_per_epoch(), (batch + replicas - 1) / replicas,
+                               /*drop_remainder=*/false);
+    return BatchWithSingleExample(leases, TotalSteps(job, leases.batches_per_epoch()), 1,
+                                  job.accumulate_steps);
+  }
   return BatchWithSingleExample(sampler, TotalSteps(job, sampler.batches_per_epoch()), replicas,
                                 job.accumulate_steps);
 }

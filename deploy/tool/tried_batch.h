@@ -35,7 +35,7 @@ absl::Status CheckEpoch(const Job& job, const Replica& replica, int64_t size,
 // Numbers of replicas, of 1 to `most`, which some batch of an epoch leaves a single example.
 std::vector<int> ReplicasWithSingleExample(const Job& job, const Replica& replica, int64_t size,
                                            int most);
-// On so many replicas: BatchWithSingleExample of this job.
+// On so many replicas, or workers of parameter servers: BatchWithSingleExample of this job.
 std::string SingleExample(const Job& job, const Replica& replica, int64_t size, int replicas);
 
 }  // namespace muster

@@ -92,6 +92,7 @@ class Check(ClusterTest):
         servers = {"strategy": "parameter_server"}
         for arguments, code, words, keys in [
                 ({"buffer": "per_replica"}, PROGRAM, ["\"net.seen\" is declared kPerReplica"], {}),
+                ({"buffer": "same", "writes_buffer": True}, PROGRAM, ["\"net.seen\" is declared kSame, and the program has changed it"], {}),
                 ({"named": True}, CONFIGURATION, ["dataset \"more\" besides its splits"], {}),
                 ({"stream": True}, CONFIGURATION, ["'train' does not know its size"], {}),
                 ({"type_double": True}, PROGRAM, ["net.bias is of type Double", "float32 only"], {}),
@@ -103,6 +104,7 @@ class Check(ClusterTest):
                 ({"loop": "finishes"}, PROGRAM, ["finish was called", "do not meet"], {}),
                 ({"loop": "returns"}, PROGRAM, ["run() returned before next() was false"], {}),
                 ({"optimizers": 2}, CONFIGURATION, ["max_staleness is 0", "2 optimizers"], {"parameter_server": {"max_staleness": 0}}),
+                ({}, CONFIGURATION, ["deterministic is true", "max_staleness is not set"], {"deterministic": True}),
                 ({}, CONFIGURATION, ["devices is \"cpu:2\""], {"devices": "cpu:2"})]:
             with self.subTest(arguments=arguments, keys=keys):
                 self.refused(arguments, code, *words, **servers, **keys)
@@ -124,6 +126,12 @@ class Check(ClusterTest):
         self.refused({**norm, "examples": 22}, CONFIGURATION, "4 examples for 3 replicas", global_batch_size=6, options=["--replicas", 3])
         self.check(self.checked_job({**norm, "examples": 22}, global_batch_size=6), "--replicas", 2)
         self.check(self.checked_job({"examples": 22}, global_batch_size=6), "--replicas", 3)
+        # Workers of servers are alone with their leases, of 2 and of 1.
+        servers = {"strategy": "parameter_server", "global_batch_size": 6}
+        self.check(self.checked_job({**norm, "examples": 22}, **servers), "--replicas", 3)
+        self.refused({**norm, "examples": 22}, CONFIGURATION, "a batch, 1 example for 1 replica", options=["--replicas", 6], **servers)
+        self.refused({**norm, "examples": 22}, CONFIGURATION, "4 examples for 3 replicas", options=["--replicas", 3],
+                     parameter_server={"max_staleness": 0}, **servers)
 
     def test_a_schedule_that_wants_the_length_of_a_stream(self):
         cosine = {"learning_rate": {"name": "cosine", "initial": 0.1}}

@@ -9,6 +9,7 @@
 //   frozen       freezes a parameter in build()
 //   load         builder.load of this file
 //   optimizers   how many
+//   writes_buffer   changes its buffer in a step
 //   in_step      calls this in a step: all_reduce or all_gather
 //   loop         a loop of its own: evaluates, reduces, several_steps, finishes, returns, no_step
 //   throws       where it throws: build, run, step or pass
@@ -75,6 +76,7 @@ class Checked final : public Program {
         .Read("frozen", &frozen)
         .Read("load", &load)
         .Read("optimizers", &optimizers)
+        .Read("writes_buffer", &writes_buffer_)
         .Read("in_step", &in_step_)
         .Read("loop", &loop_)
         .Read("throws", &throws_);
@@ -105,6 +107,7 @@ class Checked final : public Program {
 
   void train_step(Step& step, const data::Batch& batch) override {
     Throw("step");
+    if (writes_buffer_) net_->seen.add_(1);
     if (in_step_ == "all_reduce") step.all_reduce(at::ones({1}), ReduceOp::kSum);
     if (in_step_ == "all_gather") step.all_gather(at::ones({1}));
     step.minimize(sgd_, (net_->forward(batch[0]) - batch[1]).square().to(at::kFloat));
@@ -135,6 +138,7 @@ class Checked final : public Program {
   void Throw(const std::string& where) const {
     if (throws_ == where) throw std::runtime_error("no such planet");
   }
+  bool writes_buffer_ = false;
   std::string in_step_, loop_, throws_;
   std::shared_ptr<Net> net_;
   OptimizerHandle sgd_;
