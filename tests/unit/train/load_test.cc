@@ -197,6 +197,7 @@ std::string WithForeign(const std::string& type, int bytes) {
 }
 
 TEST_F(Weights, OfTypesOfOthersAreLeftAsideOrNamed) {
+  ASSERT_TRUE(checkpoint::MakeDirectories(files_, "/w").ok());
   for (const auto& [type, bytes] : {std::pair{"U16", 2}, {"U32", 4}, {"F8_E4M3", 1}, {"C64", 8}}) {
     WriteText(files_, "/w/a.safetensors", WithForeign(type, bytes));
     const absl::Status loose = Load({{"net", {{"path", "/w/a.safetensors"}, {"strict", false}}}});
@@ -208,7 +209,7 @@ TEST_F(Weights, OfTypesOfOthersAreLeftAsideOrNamed) {
     EXPECT_EQ(Refusal({{"net",
                         {{"path", "/w/a.safetensors"},
                          {"strict", false},
-                         {"rename", {{"^w$", "x"}, {"^q$", "w"}}}}}},
+                         {"rename", {{"^(w)$", "x"}, {"^q$", "w"}}}}}},
                       ExitCode::kConfiguration),
               std::string("load.net: \"w\" is of type ") + type +
                   " in /w/a.safetensors, which this version cannot load: save it as another type "
