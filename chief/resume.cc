@@ -236,23 +236,9 @@ absl::Status StartError(const absl::Status& status, const std::string& what) {
   return absl::UnavailableError(text);
 }
 
-absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job& job,
-                                        const std::string& previous_run_id,
-                                        const std::function<absl::Status()>& fence) {
-  if (!job.model_dir.empty()) {
-    const std::string directory = checkpoint::JoinPath(job.model_dir, "checkpoints");
-    MUSTER_RETURN_IF_ERROR(StartError(checkpoint::RemoveStaging(files, directory, fence),
-                                      fmt::format("cannot write to {}", directory)));
-    if (job.restore == "never") {
-      MUSTER_RETURN_IF_ERROR(StartError(MoveAside(files, job.model_dir, previous_run_id, fence),
-                                        fmt::format("cannot move {} aside", directory)));
-    }
-  }
-  return LookForBeginning(files, job, !previous_run_id.empty());
-}
-
-absl::StatusOr<Beginning> LookForBeginning(checkpoint::FileSystem& files, const Job& job,
-                                           bool same_run) {
+namespace {
+// `same_run`: Found's.
+absl::StatusOr<Beginning> Decide(checkpoint::FileSystem& files, const Job& job, bool same_run) {
   Found found;
   absl::StatusOr<std::optional<Snapshot>> own = std::optional<Snapshot>(), elsewhere = own;
   if (!job.model_dir.empty() && job.restore != "never") {
@@ -268,6 +254,37 @@ absl::StatusOr<Beginning> LookForBeginning(checkpoint::FileSystem& files, const 
   if (beginning.decision.kind == StartKind::kRestore) beginning.snapshot = *std::move(own);
   if (beginning.decision.kind == StartKind::kCopy) beginning.snapshot = *std::move(elsewhere);
   if (beginning.snapshot) SetDue(job, beginning.decision, &beginning.snapshot->state);
+  return beginning;
+}
+}  // namespace
+
+absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job& job,
+                                        const std::string& previous_run_id,
+                                        const std::function<absl::Status()>& fence) {
+  if (!job.model_dir.empty()) {
+    const std::string directory = checkpoint::JoinPath(job.model_dir, "checkpoints");
+    MUSTER_RETURN_IF_ERROR(StartError(checkpoint::RemoveStaging(files, directory, fence),
+                                      fmt::format("cannot write to {}", directory)));
+    if (job.restore == "never") {
+      MUSTER_RETURN_IF_ERROR(StartError(MoveAside(files, job.model_dir, previous_run_id, fence),
+                                        fmt::format("cannot move {} aside", directory)));
+    }
+  }
+  return Decide(files, job, !previous_run_id.empty());
+}
+
+absl::StatusOr<JobBeginning> LookForBeginning(const Job& job) {
+  checkpoint::FileSystem& files = checkpoint::PosixFileSystem();
+  bool same_run = false;
+  if (!job.model_dir.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(same_run,
+                            files.Exists(checkpoint::JoinPath(job.model_dir, "owner.json")));
+  }
+  MUSTER_ASSIGN_OR_RETURN(Beginning found, Decide(files, job, same_run));
+  JobBeginning beginning;
+  if (found.decision.kind != StartKind::kFresh) beginning.reason = found.decision.reason;
+  beginning.finished = found.decision.kind == StartKind::kFinished;
+  beginning.snapshot = std::move(found.snapshot);
   return beginning;
 }
 

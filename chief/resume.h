@@ -9,6 +9,7 @@
 
 #include "common/checkpoint/store.h"
 #include "common/train/job.h"
+#include "common/train/job_beginning.h"
 #include "muster/json.h"
 
 namespace muster {
@@ -67,9 +68,8 @@ struct Beginning {
 absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job& job,
                                         const std::string& previous_run_id,
                                         const std::function<absl::Status()>& fence);
-// The same decision, without any of these acts: what a start would do. `same_run`: Found's.
-absl::StatusOr<Beginning> LookForBeginning(checkpoint::FileSystem& files, const Job& job,
-                                           bool same_run);
+// The same decision, without any of these acts: what a start would do.
+absl::StatusOr<JobBeginning> LookForBeginning(const Job& job);
 // An error of the file system at the start, as this process's own: it says what it was about and
 // has the exit code of a configuration that cannot work (no permission), or of a place that may
 // come back.

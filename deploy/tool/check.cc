@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 
-#include "chief/resume.h"
 #include "common/collective/formation.h"
 #include "common/push_pull/options.h"
 #include "common/train/devices.h"
@@ -64,12 +63,13 @@ class OneStep final : public Membership {
 
 class Check {
  public:
-  Check(Job job, int replicas) : job_(std::move(job)), replicas_(replicas) {}
+  Check(Job job, int replicas, JobBeginning beginning)
+      : job_(std::move(job)), replicas_(replicas), beginning_(std::move(beginning)) {}
 
   absl::Status Run(ProgramFactory program) {
     MUSTER_ASSIGN_OR_RETURN(admitted_, AdmittedBatches(job_.program));
     MUSTER_ASSIGN_OR_RETURN(tried_, BatchToTry(job_, replicas_, admitted_));
-    MUSTER_RETURN_IF_ERROR(FindBeginning());
+    if (!beginning_.reason.empty()) fmt::print("{}\n", beginning_.reason);
     MUSTER_RETURN_IF_ERROR(Build(std::move(program)));
     PrintProgram(trainer_->replica());
     if (for_servers()) MUSTER_RETURN_IF_ERROR(CheckServers());
@@ -86,7 +86,6 @@ class Check {
   bool for_servers() const { return job_.strategy == StrategyKind::kParameterServer; }
   int64_t train_size() const { return trainer_->datasets().at(Split::kTrain)->size(); }
 
-  absl::Status FindBeginning();
   absl::Status Build(ProgramFactory program);
   absl::Status CheckServers();
   absl::Status BeginState();
@@ -98,24 +97,10 @@ class Check {
   const int replicas_;  // 0: not given
   std::optional<exported::Range> admitted_;
   TriedBatch tried_;
-  std::optional<Beginning> beginning_;
+  const JobBeginning beginning_;
   CheckObserver observer_;
   std::unique_ptr<Trainer> trainer_;
 };
-
-// As the chief decides it, but nothing is moved or removed.
-absl::Status Check::FindBeginning() {
-  checkpoint::FileSystem& files = checkpoint::PosixFileSystem();
-  bool same_run = false;
-  if (!job_.model_dir.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(same_run,
-                            files.Exists(checkpoint::JoinPath(job_.model_dir, "owner.json")));
-  }
-  MUSTER_ASSIGN_OR_RETURN(beginning_, LookForBeginning(files, job_, same_run));
-  if (beginning_->decision.kind != StartKind::kFresh)
-    fmt::print("{}\n", beginning_->decision.reason);
-  return absl::OkStatus();
-}
 
 absl::Status Check::Build(ProgramFactory program) {
   Job job = job_;
@@ -162,15 +147,15 @@ absl::Status Check::CheckServers() {
 }
 
 absl::Status Check::BeginState() {
-  const bool restores = beginning_->snapshot.has_value();
-  const bool begins = !restores && beginning_->decision.kind != StartKind::kFinished;
+  const bool restores = beginning_.snapshot.has_value();
+  const bool begins = !restores && !beginning_.finished;
   MUSTER_RETURN_IF_ERROR(PrintLoads(job_, trainer_->replica(), begins));
   if (begins) return trainer_->Load(checkpoint::PosixFileSystem());
   if (!restores) return absl::OkStatus();
   // The tensors alone: the step is tried on the first batch, wherever the run is in its data.
-  MUSTER_RETURN_IF_ERROR(RestoreStacked(*beginning_->snapshot, trainer_->replica()).status());
+  MUSTER_RETURN_IF_ERROR(RestoreStacked(*beginning_.snapshot, trainer_->replica()).status());
   LoopState state = InitialLoopState(job_, trainer_->replica());
-  return RestoreReplica(*beginning_->snapshot, job_, &trainer_->replica(), &state);
+  return RestoreReplica(*beginning_.snapshot, job_, &trainer_->replica(), &state);
 }
 
 absl::Status Check::Step() {
@@ -235,8 +220,7 @@ absl::Status Check::MakePasses() {
 
 class CheckCommand : public Command {
  public:
-  explicit CheckCommand(std::function<absl::StatusOr<ProgramFactory>(const Json&)> find_program)
-      : find_program_(std::move(find_program)) {}
+  explicit CheckCommand(CheckSources sources) : sources_(std::move(sources)) {}
 
   CLI::App* Register(CLI::App& muster) override {
     CLI::App* app = muster.add_subcommand(
@@ -264,11 +248,12 @@ class CheckCommand : public Command {
     MUSTER_RETURN_IF_ERROR(CheckSupported(job));
     MUSTER_RETURN_IF_ERROR(AddProgramDigest(job.program, &job.digests));
     PrintJob(job);
-    MUSTER_ASSIGN_OR_RETURN(ProgramFactory program, find_program_(job.program));
-    return Check(std::move(job), replicas_).Run(std::move(program));
+    MUSTER_ASSIGN_OR_RETURN(ProgramFactory program, sources_.find_program(job.program));
+    MUSTER_ASSIGN_OR_RETURN(JobBeginning beginning, sources_.find_beginning(job));
+    return Check(std::move(job), replicas_, std::move(beginning)).Run(std::move(program));
   }
 
-  const std::function<absl::StatusOr<ProgramFactory>(const Json&)> find_program_;
+  const CheckSources sources_;
   std::string job_;
   int replicas_ = 0;
   std::vector<std::string> overrides_;
@@ -276,9 +261,8 @@ class CheckCommand : public Command {
 
 }  // namespace
 
-std::unique_ptr<Command> MakeCheckCommand(
-    std::function<absl::StatusOr<ProgramFactory>(const Json&)> find_program) {
-  return std::make_unique<CheckCommand>(std::move(find_program));
+std::unique_ptr<Command> MakeCheckCommand(CheckSources sources) {
+  return std::make_unique<CheckCommand>(std::move(sources));
 }
 
 }  // namespace muster

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "chief/resume.h"
 #include "common/base/logging.h"
 #include "common/train/task_process.h"
 #include "deploy/command.h"
@@ -20,7 +21,7 @@ namespace {
 
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
-  commands.push_back(MakeCheckCommand(FindProgram));
+  commands.push_back(MakeCheckCommand({FindProgram, LookForBeginning}));
   commands.push_back(MakeExportCommand());
   return commands;
 }

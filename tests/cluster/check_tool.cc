@@ -21,6 +21,7 @@
 #include <CLI/CLI.hpp>
 #include <stdexcept>
 
+#include "chief/resume.h"
 #include "common/base/logging.h"
 #include "common/train/task_process.h"
 #include "deploy/tool/check.h"
@@ -150,9 +151,11 @@ class Checked final : public Program {
 int main(int argc, char** argv) {
   muster::InitLogging("");
   CLI::App app;
-  const auto command = muster::MakeCheckCommand([](const muster::Json&) {
-    return muster::ProgramFactory([] { return std::make_unique<muster::Checked>(); });
-  });
+  const auto command = muster::MakeCheckCommand(
+      {[](const muster::Json&) {
+         return muster::ProgramFactory([] { return std::make_unique<muster::Checked>(); });
+       },
+       muster::LookForBeginning});
   command->Register(app);
   CLI11_PARSE(app, argc, argv);
   muster::LeaveProcess(muster::ExitCodeFromInt(command->Run()));

@@ -1,5 +1,5 @@
 // The class that MUSTER_PROGRAM wants, around what examples/builtin.h makes.
-#include "builtin.h"
+#include <builtin.h>
 
 namespace {
 
