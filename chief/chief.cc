@@ -363,7 +363,7 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
     if (std::find(own.begin(), own.end(), step) != own.end())
       Announce(step, name, options_.job.model_dir + "/checkpoints/" + name, last);
   }
-  return StartingPoint{.restore = std::move(beginning.snapshot)};
+  return StartingPoint{.restore = std::move(beginning.snapshot), .may_be_held = !previous.empty()};
 }
 
 void Chief::OnStart(const StartReport& report) {

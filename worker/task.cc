@@ -175,6 +175,10 @@ absl::Status Task::PrepareForServers(const StartingPoint& start) {
   if (!start.restore) {
     direct_.built_integers = IntegerBuffersOf(*directed_);
     direct_.unloaded = LoadWeights(checkpoint::PosixFileSystem(), job_, directed_.get());
+    if (!direct_.unloaded.ok()) {
+      if (!start.may_be_held) return direct_.unloaded;
+      LogWarning("{}; it counts unless the servers hold the run", Message(direct_.unloaded));
+    }
   }
   direct_.replica = directed_.get();
   direct_.test_every = directed_->test_every();
@@ -209,7 +213,8 @@ absl::Status Task::Prepare(const StartingPoint& start) {
   if (start.restore) return trainer_->Restore(*start.restore);
   if (chief_ == nullptr) return absl::OkStatus();
   const absl::Status loaded = trainer_->Load(checkpoint::PosixFileSystem());
-  if (alone() || loaded.ok()) return loaded;
+  if (alone() || loaded.ok() || !start.may_be_held) return loaded;
+  LogWarning("{}; it counts unless other processes hold the run", Message(loaded));
   // In a restarted chief's place: the others may have gone on from these weights long ago.
   trainer_->EndUnlessTakenOver(loaded);
   return absl::OkStatus();

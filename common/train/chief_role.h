@@ -30,6 +30,8 @@ struct StartingPoint {
   // The job had been trained to its end before: nothing is left to do, and everybody is told so.
   bool finished = false;
   std::optional<checkpoint::Snapshot> restore;  // to go on from; none: from the program's own start
+  // Another chief of this job has been at work: its members may hold a newer state.
+  bool may_be_held = false;
 };
 
 class Replica;

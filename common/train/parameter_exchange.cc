@@ -14,6 +14,10 @@
 namespace muster {
 namespace {
 
+at::Tensor BytesOf(const at::Tensor& tensor) {
+  return tensor.detach().contiguous().reshape({-1}).view(at::kByte);
+}
+
 bool Clips(const ClipOptions& clip) {
   return clip.clipvalue > 0 || clip.clipnorm > 0 || clip.global_clipnorm > 0;
 }
@@ -170,7 +174,10 @@ absl::Status ParameterExchange::Pull() {
   MUSTER_RETURN_IF_ERROR(client_->Pull());
   TakeIn(/*rest=*/true);
   for (Variable& variable : variables_)
-    if (variable.same) variable.before = variable.tensor.clone();
+    if (variable.same) {
+      if (!variable.before.defined()) variable.before = at::empty_like(variable.tensor);
+      variable.before.copy_(variable.tensor);
+    }
   return absl::OkStatus();
 }
 
@@ -185,9 +192,8 @@ absl::Status ParameterExchange::CheckSameBuffers() const {
   for (size_t v = 0; v < variables_.size(); ++v) {
     const Variable& variable = variables_[v];
     if (!variable.same || !variable.before.defined()) continue;
-    const at::Tensor now = variable.tensor.to(at::kCPU), before = variable.before.to(at::kCPU);
     // Bit by bit, so that a NaN equals itself.
-    if (std::memcmp(now.const_data_ptr(), before.const_data_ptr(), now.nbytes()) == 0) continue;
+    if (at::equal(BytesOf(variable.tensor), BytesOf(variable.before))) continue;
     return ChangedSameBuffer(served_.specs[v].name);
   }
   return absl::OkStatus();

@@ -161,7 +161,7 @@ absl::Status Replica::AgreeOnTrainable(const NamedOptimizer& optimizer,
   // Replicas that have changed nothing reduce their gradients instead. Whoever finds that first may
   // have told the others of it before.
   const std::string why(Message(reduced));
-  if (ExitCodeOf(reduced) == ExitCode::kProgramFailed || why.find("disagree on") != why.npos) {
+  if (why.find("disagree on") != why.npos) {
     return ProgramError(
         fmt::format("{} This one has {} in this step: every replica must freeze and unfreeze the "
                     "same parameters in the same step",

@@ -16,6 +16,7 @@
 #include <set>
 
 #include "absl/synchronization/mutex.h"
+#include "common/base/logging.h"
 #include "common/train/embedding_state.h"
 #include "common/train/tied_slots.h"
 
@@ -441,8 +442,11 @@ absl::Status DropSlotsOfFrozen(const Replica& replica, checkpoint::Snapshot* sna
         dropped.insert(fmt::format("{}.{}.{}", optimizer.name, name.substr(skip), slot));
     }
   }
-  std::erase_if(snapshot->optimizer.tensors,
-                [&dropped](const auto& tensor) { return dropped.contains(tensor.name); });
+  const size_t left_aside =
+      std::erase_if(snapshot->optimizer.tensors,
+                    [&dropped](const auto& tensor) { return dropped.contains(tensor.name); });
+  if (left_aside > 0)
+    LogInfo("{} slots of parameters that build() freezes are left aside", left_aside);
   return absl::OkStatus();
 }
 

@@ -313,10 +313,12 @@ void StepImpl::RollBack() {
   if (state_saved_) CopyBack(state_undo_, state_);
   buffers_.PutBack();
   state_saved_ = false;
-  // What the step has unfrozen it unfreezes once more when it is made again.
+  // What a step has unfrozen that is given up it unfreezes once more when it is made again. One
+  // that is only begun again, in the same call, may have decided by what it has not got a second
+  // time.
   replica_->PutBackRules();
   replica_->KeepRules(false);
-  replica_->set_requires_grad(requires_grad_);
+  if (!start_again_) replica_->set_requires_grad(requires_grad_);
 }
 
 // ---- StepRunner forwards.

@@ -162,6 +162,12 @@ absl::Status Check::Step() {
   if (tried_.examples != tried_.global) {
     fmt::print("  tried with {} of the {} examples of a batch, as {} replicas have them\n",
                tried_.examples, tried_.global, tried_.replicas);
+    constexpr size_t kShown = 8;
+    const std::vector<int>& all = tried_.fitting;
+    const std::vector<int> shown(all.begin(), all.begin() + std::min(all.size(), kShown));
+    if (!all.empty())
+      fmt::print("  numbers of replicas that the file's batch fits: {}{}; others are refused\n",
+                 fmt::join(shown, ", "), all.size() > kShown ? ", ..." : "");
   }
   const std::vector<at::Tensor> before = CopyBuffers(trainer_->replica());
   OneStep membership(job_.timeouts.collective);

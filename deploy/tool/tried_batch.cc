@@ -58,11 +58,9 @@ absl::StatusOr<TriedBatch> BatchToTry(const Job& job, int replicas,
   // The file's batch may be a replica's part of the job's.
   constexpr int64_t kMost = 4096;
   const int64_t most = replicas > 0 || !job.global_batch_size ? 0 : std::min(tried.global, kMost);
-  for (int n = 1; n <= most; ++n) {
-    if (NotAdmitted(job, tried.global, n, *admitted)) continue;
-    tried.replicas = n;
-    break;
-  }
+  for (int n = 1; n <= most; ++n)
+    if (!NotAdmitted(job, tried.global, n, *admitted)) tried.fitting.push_back(n);
+  if (!tried.fitting.empty()) tried.replicas = tried.fitting.front();
   if (NotAdmitted(job, tried.global, 1, *admitted))
     tried.examples = data::ReplicaSlice(0, tried.global, 0, tried.replicas).size();
   return tried;

@@ -17,6 +17,7 @@ struct TriedBatch {
   int64_t global = 1;    // the job's batch, on `replicas`
   int64_t examples = 1;  // what is tried: all of it where one replica may have it
   int replicas = 1;
+  std::vector<int> fitting;  // numbers of replicas whose parts are admitted, where not all are
 };
 
 // The numbers of examples that an exported program admits; nullopt: any. An error is one of the

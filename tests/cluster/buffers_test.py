@@ -192,14 +192,14 @@ class Buffers(ClusterTest):
         for name, section in ("asynchronous", {}), ("shares", {"max_staleness": 0}):
             with self.subTest(name):
                 job = self.run_job(load=self.LOAD, program_args={"server": True, "table": True, "sleep_ms": 20}, strategy="parameter_server",
-                                   parameter_server=section, max_steps=20)
+                                   parameter_server=section, max_steps=200)
                 workers, server = self.start_served(2, job, name)
                 self.finish([*workers, server])
                 seen = self.tables()
                 self.assertEqual(sorted(seen), sorted(worker.popen.pid for worker in workers), "both made steps")
                 for steps in seen.values():
                     self.assertEqual(set(map(tuple, steps.values())), {(3, -1, 2)})
-                saved = self.file(20)
+                saved = self.file(200)
                 self.assertEqual(saved["table"].tolist(), [3, -1, 2])
                 self.assertTrue(saved["on"])
                 # With a table of zeros, or switched off, no step moves the weights.

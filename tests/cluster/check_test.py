@@ -160,6 +160,7 @@ class Check(ClusterTest):
         job = self.exported_job(8, fixed=True)
         printed = self.check(job, command=MUSTER)
         self.assertIn("tried with 4 of the 8 examples of a batch, as 2 replicas have them", printed)
+        self.assertIn("numbers of replicas that the file's batch fits: 2; others are refused", printed)
         self.assertRegex(printed, r"  step 1: loss \d")
         self.assertRegex(printed, r"  test: loss \S+ over 4 examples")
         self.check(job, "--replicas", 2, command=MUSTER)

@@ -586,7 +586,7 @@ TEST(Director, ARestartedChiefKnowsIntegerBuffersOfLostWorkers) {
     if (record.empty() || !known.ok() || !known->integers) return false;
     const auto count = known->integers->find("net.count");
     counted = count == known->integers->end() ? 0 : std::stoi(count->second);
-    return counted >= 10;
+    return counted >= 40;
   });
   cluster.LoseWorker(0);
   cluster.RestartChief();
@@ -594,7 +594,7 @@ TEST(Director, ARestartedChiefKnowsIntegerBuffersOfLostWorkers) {
   ASSERT_TRUE(cluster.Await().ok());
   absl::MutexLock lock(&cluster.notes().mu);
   const int saved = std::stoi(CountOf(cluster.notes().saves.back()));
-  EXPECT_GE(saved, 70) << "of 80 batches: what the record told last, and all since";
+  EXPECT_GE(saved, 50) << "of 80 batches: what the record told last, and all since; without it 40";
   EXPECT_LE(saved, 82);
 }
 

@@ -66,6 +66,9 @@ class Crew {
   proto::BatchDone& LastDone(int worker) {
     return *requests_[worker].mutable_done(requests_[worker].done_size() - 1);
   }
+  proto::EvaluationDone& LastEvaluated(int worker) {
+    return *requests_[worker].mutable_evaluated(requests_[worker].evaluated_size() - 1);
+  }
   void Forget(int worker) { requests_[worker].clear_held(); }
   const proto::NextRequest& request(int worker) { return requests_[worker]; }
 
@@ -145,6 +148,26 @@ TEST(WorkTable, AnEpochsMeanOfWhatWorkersReportCountsWeightsOrExamples) {
   ASSERT_EQ(steps.size(), 3u);
   EXPECT_DOUBLE_EQ(steps[2].epoch_values.at("by examples").mean(), (10 + 2 * 5) / 25.0);
   EXPECT_DOUBLE_EQ(steps[2].epoch_values.at("by weights").mean(), 2 / 5.0);
+}
+
+TEST(WorkTable, ALossOfAPassWithWeightsIsDividedByThemWhereAPartHasNone) {
+  WorkTable table(Asynchronous(10, 10), {});
+  Crew crew(&table, 1);
+  crew.Finish(0, crew.Next(0));
+  crew.Next(0);
+  table.StartPass(1, 20, 5);
+  bool first = true;
+  for (;;) {
+    const Reply part = crew.Next(0);
+    if (part.kind() != Reply::EVALUATE) break;
+    crew.Finish(0, part);
+    if (!first) crew.LastEvaluated(0).set_loss_weights(2);
+    first = false;
+  }
+  ASSERT_TRUE(table.pass());
+  ASSERT_GT(table.pass()->total, 1);
+  EXPECT_EQ(table.pass()->done, table.pass()->total);
+  EXPECT_EQ(table.pass()->loss_divisor, 2 * static_cast<double>(table.pass()->total - 1));
 }
 
 TEST(WorkTable, WhatIsToldTwiceCountsOnce) {
