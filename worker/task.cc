@@ -175,10 +175,8 @@ absl::Status Task::PrepareForServers(const StartingPoint& start) {
   if (!start.restore) {
     direct_.built_integers = IntegerBuffersOf(*directed_);
     direct_.unloaded = LoadWeights(checkpoint::PosixFileSystem(), job_, directed_.get());
-    if (!direct_.unloaded.ok()) {
-      if (!start.may_be_held) return direct_.unloaded;
+    if (!direct_.unloaded.ok())
       LogWarning("{}; it counts unless the servers hold the run", Message(direct_.unloaded));
-    }
   }
   direct_.replica = directed_.get();
   direct_.test_every = directed_->test_every();
