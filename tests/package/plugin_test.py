@@ -125,11 +125,15 @@ class Plugin(OutsideTest):
         cluster = self.cluster(1, ps=1)
         self.finish(self.start_all(cluster, self.plugin_job(max_steps=8, model_dir=str(self.dir / "ps"))))
         job = self.plugin_job(model_dir=str(self.dir / "run"))
-        log = self.run_command(BIN / "muster", "launch", "--workers", 1, "--evaluator", "--job", job)
+        # The evaluator is there before training begins: it is over in a moment.
+        cluster = self.cluster(1)
+        chief, evaluator = (self.start(cluster, task, job) for task in ("chief:0", "evaluator:0"))
+        evaluator.wait_for("following the checkpoints")
+        self.finish([chief, self.start(cluster, "worker:0", job), evaluator])
         result = json.loads((self.dir / "run" / "result.json").read_text())
         self.assertEqual(result["steps"], 4)
         # The evaluator measured the last checkpoint with the plugin's own eval_step: what the members' pass measured.
-        self.assertRegex(log, r"evaluator 0\].* step-00000004, the final one: loss \S+ \(40 examples in ")
+        self.assertRegex(evaluator.output(), r"step-00000004, the final one: loss \S+ \(40 examples in ")
         self.assertEqual(result["metrics"]["eval"].keys(), {"loss"})
         self.assertAlmostEqual(result["metrics"]["eval"]["loss"], result["metrics"]["validation"]["loss"], places=6)
         self.assertGreater(result["metrics"]["eval"]["loss"], 0)
