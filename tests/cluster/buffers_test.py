@@ -233,11 +233,16 @@ class Buffers(ClusterTest):
 
     def test_a_replaced_chief_without_the_file_of_a_run_that_did_not_begin_says_so(self):
         keys = {"load": self.LOAD, "program_args": {"server": True}}
-        for name, processes in ("members", self.start_run(2, self.run_job(**keys), "missing")), \
-                ("servers", self.start_served(2, self.run_job(**keys, strategy="parameter_server"), "missing-served")[0]):
-            with self.subTest(name):
-                self.finish(processes, code=CONFIGURATION)
-                self.assertIn("load.net: cannot read '", processes[0].output().splitlines()[-1])
+
+        def ends(processes):
+            self.finish(processes, code=CONFIGURATION)
+            self.assertIn("load.net: cannot read '", processes[0].output().splitlines()[-1])
+
+        with self.subTest("members"):
+            ends(self.start_run(2, self.run_job(**keys), "missing"))
+        shutil.rmtree(self.model_dir)
+        with self.subTest("servers"):
+            ends(self.start_served(2, self.run_job(**keys, strategy="parameter_server"), "missing-served")[0])
 
     def test_servers_hold_the_run_of_a_chief_that_is_replaced_without_the_file(self):
         self.weights(**{"model.table": numpy.array([3, -1, 2]), "model.on": numpy.array(True)})

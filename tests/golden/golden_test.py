@@ -62,19 +62,18 @@ class Runs:
         (self.dir / name / "job.json").write_text(json.dumps({"model_dir": "model_dir", **job}))
         return self.dir / name / "job.json"
 
-    def completed(self):
-        """The evaluator is there before training begins, so that it evaluates the end."""
-        model_dir = self.dir / "completed" / "model_dir"
-        if "completed" in self.code:
-            return model_dir
-        job = self.job("completed", RATINGS)
+    def run_tasks(self, name, job, tasks, *arguments):
+        """Runs these tasks of one cluster, each with a termination log of its own, as containers have."""
+        (self.dir / name).mkdir(exist_ok=True)
         chief, worker = (f"127.0.0.1:{port}" for port in free_ports(2))
         processes = []
         try:
-            for task in "chief", "evaluator", "worker":
+            for task in tasks:
                 config = {"cluster": {"chief": [chief], "worker": [worker]}, "task": {"type": task, "index": 0}}
-                processes.append(self.start(f"completed-{task}", f"muster-{task}", "--job", job, environment={"TF_CONFIG": json.dumps(config)},
-                                            folder="completed"))
+                log = self.dir / name / f"terminated-{task}"
+                log.touch()
+                processes.append(self.start(f"{name}-{task}", f"muster-{task}", "--job", job, *arguments, folder=name,
+                                            environment={"TF_CONFIG": json.dumps(config), "MUSTER_TERMINATION_LOG": str(log)}))
                 if task == "evaluator":
                     processes[-1].wait_for("following the checkpoints", 60)
             codes = [process.wait(120) for process in processes]
@@ -82,9 +81,15 @@ class Runs:
             for process in processes:
                 process.popen.kill()
                 process.popen.wait()
-        self.code["completed"] = max(codes)
-        self.output["completed"] = "".join(process.output() for process in processes)
-        return model_dir
+        self.code[name] = max(codes)
+        self.output[name] = "".join(process.output() for process in processes)
+        return self.dir / name
+
+    def completed(self):
+        """The evaluator is there before training begins, so that it evaluates the end."""
+        if "completed" not in self.code:
+            self.run_tasks("completed", self.job("completed", RATINGS), ("chief", "evaluator", "worker"))
+        return self.dir / "completed" / "model_dir"
 
     def servers(self):
         return self.run("servers", "muster", "launch", "--workers", 1, "--ps", 1, "--job", self.job("servers", LINEAR)) / "model_dir"
@@ -99,9 +104,12 @@ class Runs:
 
     def exception(self):
         job = self.job("exception", LINEAR)
-        (self.dir / "exception" / "terminated").touch()
-        return self.run("exception", "muster", "launch", "--workers", 2, "--job", job, "--fault", "exception@worker:0:step=5",
-                        environment={"MUSTER_TERMINATION_LOG": str(self.dir / "exception" / "terminated")}) / "model_dir"
+        return self.run("exception", "muster", "launch", "--workers", 2, "--job", job, "--fault", "exception@worker:0:step=5") / "model_dir"
+
+    def apart(self):
+        if "apart" not in self.code:
+            self.run_tasks("apart", self.job("apart", LINEAR), ("chief", "worker"), "--fault", "exception@worker:0:step=5")
+        return self.dir / "apart"
 
     def lost(self):
         return self.run("lost", "muster", "launch", "--workers", 1, "--job", self.job("lost", LINEAR), "--fault", "kill@worker:0:step=5") / "model_dir"
@@ -354,7 +362,8 @@ class ExitCodesAndLines(GoldenTest):
                  "exception follower": (RUNS.exception() / "logs" / "worker-1.log").read_text(),
                  "exception launch": RUNS.output["exception"],
                  "exception cause": result(RUNS.exception())["cause"],
-                 "exception terminated": (RUNS.dir / "exception" / "terminated").read_text(),
+                 "apart terminated chief": (RUNS.apart() / "terminated-chief").read_text(),
+                 "apart terminated worker": (RUNS.apart() / "terminated-worker").read_text(),
                  "lost chief": (RUNS.lost() / "logs" / "chief-0.log").read_text(),
                  "lost launch": RUNS.output["lost"],
                  "unknown_key worker": RUNS.output["unknown_key"]}
