@@ -21,12 +21,17 @@ function(muster_binary name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin ENABLE_EXPORTS ON
                                            MUSTER_LINKS_SHARED ${MUSTER_SHARED} INSTALL_RPATH "${MUSTER_BIN_RPATH}")
   _muster_link(${name} ${ARG_DEPENDS})
+  muster_allocator(${name})
+  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
+endfunction()
+
+# muster_allocator(TARGET): the memory allocator of our programs.
+function(muster_allocator target)
   if(MUSTER_TCMALLOC AND NOT MUSTER_SANITIZE)
     # glibc returns big blocks to the kernel at each step; tcmalloc keeps its pages. One option: CMake drops a repeated
     # -Wl,--pop-state, and abseil brings its own.
-    target_link_libraries(${name} PRIVATE -Wl,--push-state,--no-as-needed,${MUSTER_TCMALLOC},--pop-state)
+    target_link_libraries(${target} PRIVATE -Wl,--push-state,--no-as-needed,${MUSTER_TCMALLOC},--pop-state)
   endif()
-  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
 endfunction()
 
 # muster_test(NAME SOURCES... DEPENDS... [LABELS ...] [TIMEOUT s]): a GoogleTest binary, one ctest entry for each TEST.
