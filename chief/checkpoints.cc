@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <thread>
@@ -65,6 +66,7 @@ struct Shared {
   std::deque<Task> tasks ABSL_GUARDED_BY(mu);
   bool busy ABSL_GUARDED_BY(mu) = false;
   bool saving ABSL_GUARDED_BY(mu) = false;  // a save is in `tasks`, or being written
+  int64_t saving_step ABSL_GUARDED_BY(mu) = -1;
   bool exiting ABSL_GUARDED_BY(mu) = false;
   bool left ABSL_GUARDED_BY(mu) = false;  // nobody wants to hear of anything any more
   bool failing ABSL_GUARDED_BY(mu) = false;
@@ -157,20 +159,30 @@ class CheckpointsImpl final : public Checkpoints {
   CheckpointRecord Record() const override;
 
  private:
+  // A validation pass whose step has no checkpoint.
+  struct Candidate {
+    int64_t step;
+    double value;
+  };
+
   absl::Status NotInTime() const;
-  void Consider(int64_t step, const std::map<std::string, double>& metrics,
-                std::string_view source);
+  // checkpoint.best among the metrics; null, and said once, where it is not.
+  const double* Monitored(const std::map<std::string, double>& metrics, std::string_view source);
+  void Mark(int64_t step, double value);
+  bool Holds(int64_t step) const;  // written, or about to be
+  bool IsBest(const Candidate& candidate) const;
+  bool Evaluates() const;  // an evaluator decides which one is the best
   void TellDropped(int64_t step, bool writing);
 
   const std::shared_ptr<Shared> shared_;
   std::thread thread_;
   // The loop's thread alone.
   bool next_is_final_ = false, next_must_ = false, started_ = false;
-  std::optional<EpochReport> validated_;  // OnStart's, until the checkpoint of its step is written
+  std::optional<Candidate> candidate_;  // of the newest validation
   std::optional<MonotonicTime> told_dropped_;
   int64_t dropped_since_ = 0;
 
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   bool evaluated_ ABSL_GUARDED_BY(mu_) = false;
   bool told_missing_ ABSL_GUARDED_BY(mu_) = false;
 };
@@ -222,10 +234,14 @@ void CheckpointsImpl::TellDropped(int64_t step, bool writing) {
 }
 
 bool CheckpointsImpl::Wanted(const SaveMoment& moment) {
-  if (shared_->store == nullptr || !SaveDue(shared_->options.checkpoint, moment)) return false;
+  if (shared_->store == nullptr) return false;
   const bool must = moment.last || moment.stopping;
+  const bool best = !must && moment.validated;
+  if (best ? !candidate_ || candidate_->step != moment.step || !IsBest(*candidate_)
+           : !SaveDue(shared_->options.checkpoint, moment))
+    return false;
   absl::MutexLock lock(&shared_->mu);
-  if (!must && (shared_->saving || moment.busy)) {
+  if (!must && ((shared_->saving && !best) || moment.busy)) {
     ++shared_->record.dropped;
     TellDropped(moment.step, shared_->saving);
     return false;
@@ -234,8 +250,8 @@ bool CheckpointsImpl::Wanted(const SaveMoment& moment) {
   next_must_ = must;
   if (!shared_->mu.AwaitWithTimeout(absl::Condition(shared_.get(), &Shared::NotSaving),
                                     absl::FromChrono(shared_->options.deadline))) {
-    shared_->missed = NotInTime();
-    shared_->FailedLocked(shared_->missed, /*must=*/true);
+    if (must) shared_->missed = NotInTime();
+    shared_->FailedLocked(NotInTime(), must);
     return false;
   }
   return true;
@@ -250,10 +266,11 @@ void CheckpointsImpl::Save(checkpoint::Snapshot snapshot) {
   {
     absl::MutexLock lock(&shared_->mu);
     shared_->saving = true;
+    shared_->saving_step = step;
     shared_->tasks.push_back({std::move(snapshot), next_is_final_, next_must_, 0, 0});
   }
-  if (validated_ && validated_->step == step) OnEpoch(*validated_);
-  validated_.reset();
+  if (candidate_ && candidate_->step == step) Mark(step, candidate_->value);
+  candidate_.reset();
 }
 
 absl::Status CheckpointsImpl::Drain() {
@@ -266,39 +283,64 @@ absl::Status CheckpointsImpl::Drain() {
   return shared_->last;
 }
 
-void CheckpointsImpl::Consider(int64_t step, const std::map<std::string, double>& metrics,
-                               std::string_view source) {
+const double* CheckpointsImpl::Monitored(const std::map<std::string, double>& metrics,
+                                         std::string_view source) {
   const std::string& name = shared_->options.checkpoint.best;
   const auto metric = metrics.find(name);
-  if (metric != metrics.end()) {
-    absl::MutexLock lock(&shared_->mu);
-    return shared_->tasks.push_back({std::nullopt, false, false, step, metric->second});
-  }
+  if (metric != metrics.end()) return &metric->second;
   absl::MutexLock lock(&mu_);
-  if (told_missing_) return;
+  if (told_missing_) return nullptr;
   told_missing_ = true;
   std::string known;
   for (const auto& [have, value] : metrics) known += (known.empty() ? "" : ", ") + have;
   LogWarning("no checkpoint is marked as the best: checkpoint.best is {}, and {} gives {}", name,
-             source, known);
+             source, known.empty() ? "no metric" : known);
+  return nullptr;
+}
+
+void CheckpointsImpl::Mark(int64_t step, double value) {
+  absl::MutexLock lock(&shared_->mu);
+  shared_->tasks.push_back({std::nullopt, false, false, step, value});
+}
+
+bool CheckpointsImpl::Holds(int64_t step) const {
+  {
+    absl::MutexLock lock(&shared_->mu);
+    if (shared_->saving && shared_->saving_step == step) return true;
+  }
+  const std::vector<int64_t> steps = shared_->store->steps();
+  return std::find(steps.begin(), steps.end(), step) != steps.end();
+}
+
+bool CheckpointsImpl::IsBest(const Candidate& candidate) const {
+  const CheckpointOptions& options = shared_->options.checkpoint;
+  const bool larger = LargerIsBetter(options);
+  if (!shared_->store->IsBetter(candidate.step, options.best, candidate.value, larger))
+    return false;
+  absl::MutexLock lock(&shared_->mu);
+  return std::none_of(shared_->tasks.begin(), shared_->tasks.end(), [&](const Task& task) {
+    if (task.snapshot) return false;
+    return larger ? task.value >= candidate.value : task.value <= candidate.value;
+  });
+}
+
+bool CheckpointsImpl::Evaluates() const {
+  absl::MutexLock lock(&mu_);
+  return evaluated_;
 }
 
 // A chief that was lost may have left the marking to this one, and its checkpoint too.
 void CheckpointsImpl::OnStart(const StartReport& report) {
   if (std::exchange(started_, true)) return;
-  for (const EpochReport& pass : report.passes) {
-    OnEpoch(pass);
-    if (pass.split == "validation") validated_ = pass;
-  }
+  for (const EpochReport& pass : report.passes) OnEpoch(pass);
 }
 
 void CheckpointsImpl::OnEpoch(const EpochReport& report) {
-  if (shared_->store == nullptr || report.split != "validation") return;
-  {
-    absl::MutexLock lock(&mu_);
-    if (evaluated_) return;
-  }
-  Consider(report.step, report.metrics, "validation");
+  if (shared_->store == nullptr || report.split != "validation" || Evaluates()) return;
+  const double* value = Monitored(report.metrics, "validation");
+  if (value == nullptr) return;
+  if (Holds(report.step)) return Mark(report.step, *value);
+  candidate_ = {report.step, *value};
 }
 
 void CheckpointsImpl::Evaluated(int64_t step, const std::map<std::string, double>& metrics) {
@@ -307,7 +349,7 @@ void CheckpointsImpl::Evaluated(int64_t step, const std::map<std::string, double
     absl::MutexLock lock(&mu_);
     evaluated_ = true;
   }
-  Consider(step, metrics, "the evaluator");
+  if (const double* value = Monitored(metrics, "the evaluator")) Mark(step, *value);
 }
 
 CheckpointRecord CheckpointsImpl::Record() const {

@@ -1,6 +1,7 @@
 // The chief's CheckpointSink: when a checkpoint is due, the thread that writes them, and which one
-// is the best. Training never waits for the disk, except for the last checkpoint. What cannot be
-// written is said in the log, once until it works again, and counted for result.json.
+// is the best. Training waits for the disk before the last checkpoint and one that validation found
+// to be the best, no other. What cannot be written is said in the log, once until it works again,
+// and counted for result.json.
 #pragma once
 
 #include <functional>

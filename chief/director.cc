@@ -549,9 +549,17 @@ absl::Status DirectorImpl::AdvancePass(bool* busy) {
   const std::vector<double>& sums = pass->sums;
   auto metrics = state_->Metrics({sums.begin() + 2, sums.end()});
   for (const auto& [name, value] : pass->values) metrics.emplace(name, value.mean());
-  metrics["loss"] = pass->loss_divisor > 0 ? sums[0] / pass->loss_divisor : 0;
+  if (pass->loss_divisor > 0) metrics["loss"] = sums[0] / pass->loss_divisor;
   ReportEpoch(split, epoch, step, static_cast<int64_t>(sums[1]),
               Seconds(Clock::now() - pass_start_), std::move(metrics));
+  if (split == 1 && start_.checkpoints != nullptr && !save_wanted_) {
+    SaveMoment moment;
+    moment.step = step;
+    moment.epoch = epoch;
+    moment.epoch_end = true;
+    moment.validated = true;
+    save_wanted_ = start_.checkpoints->Wanted(moment);
+  }
   (split == 1 ? validation_due_ : test_due_) = false;
   epoch_start_ = step_time_ = Clock::now();
   absl::MutexLock lock(&mu_);

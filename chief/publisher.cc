@@ -98,7 +98,9 @@ void Publisher::CatchUpLocked(const StartReport& report) {
       folders_->LastStepOf("train", "epoch_loss") < step)
     SummarizePassLocked("train", step, report.train_metrics);
   for (const EpochReport& pass : report.passes) {
-    if (folders_->LastStepOf(pass.split, "epoch_loss") < pass.step)
+    if (pass.metrics.empty()) continue;
+    const std::string tag = "epoch_" + pass.metrics.begin()->first;
+    if (folders_->LastStepOf(pass.split, tag) < pass.step)
       SummarizePassLocked(pass.split, pass.step, pass.metrics);
   }
 }

@@ -243,7 +243,8 @@ void WorkTable::TakeEvaluated(const proto::EvaluationDone& done) {
   part->holder = -1;
   ++pass_->done;
   for (size_t i = 0; i < pass_->sums.size(); ++i) pass_->sums[i] += done.sums(static_cast<int>(i));
-  pass_->loss_weights += done.loss_weights();
+  if (done.has_loss_weights())
+    pass_->loss_weights = pass_->loss_weights.value_or(0) + done.loss_weights();
   for (const auto& [name, value] : done.values()) {
     pass_->values[name].sum += value.sum();
     pass_->values[name].weight += value.weight();
@@ -545,8 +546,7 @@ proto::Shown WorkTable::TakeShownInPass() { return std::move(pass_->shown); }
 
 std::optional<WorkTable::PassResult> WorkTable::pass() const {
   if (!pass_) return std::nullopt;
-  // Not every part of a pass with weights needs to have an example with one.
-  const double divisor = pass_->loss_weights != 0 ? pass_->loss_weights : pass_->sums[1];
+  const double divisor = pass_->loss_weights.value_or(pass_->sums[1]);
   return PassResult{pass_->done, static_cast<int64_t>(pass_->parts.size()), pass_->sums, divisor,
                     pass_->values};
 }

@@ -128,7 +128,7 @@ class WorkTable {
   struct PassResult {
     int64_t done = 0, total = 0;                            // parts
     std::vector<double> sums;                               // loss, examples, metrics
-    double loss_divisor = 0;                                // examples, or weights of the losses
+    double loss_divisor = 0;                                // of the losses' sum; 0: there are none
     std::map<std::string, checkpoint::ReportedSum> values;  // that programs reported
   };
   std::optional<PassResult> pass() const;

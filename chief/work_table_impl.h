@@ -19,7 +19,7 @@ struct WorkTable::Pass {
   std::vector<Part> parts;
   int64_t done = 0;
   std::vector<double> sums;
-  double loss_weights = 0;
+  std::optional<double> loss_weights;
   std::map<std::string, checkpoint::ReportedSum> values;
   proto::Shown shown;
 

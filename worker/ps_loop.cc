@@ -158,8 +158,7 @@ void PsLoop::EvaluateLease() {
     while (done.sums_size() < static_cast<int>(sums.size())) done.add_sums(0);
     for (size_t i = 0; i < sums.size(); ++i)
       done.set_sums(static_cast<int>(i), done.sums(static_cast<int>(i)) + sums[i]);
-    if (part_sums->loss_weights)
-      done.set_loss_weights(done.loss_weights() + *part_sums->loss_weights);
+    done.set_loss_weights(done.loss_weights() + part_sums->loss_divisor);
     for (const auto& [name, value] : part_sums->values) {
       proto::EvaluationDone::Value& all = (*done.mutable_values())[name];
       all.set_sum(all.sum() + value.sum);

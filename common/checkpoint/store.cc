@@ -119,13 +119,19 @@ class StoreImpl : public Store {
     return PathOf(step);
   }
 
+  bool IsBetter(int64_t step, const std::string& metric, double value,
+                bool larger_is_better) const override {
+    const absl::MutexLock lock(&mutex_);
+    return IsBetterLocked({step, metric, value}, larger_is_better);
+  }
+
   absl::StatusOr<bool> MarkBest(int64_t step, const std::string& metric, double value,
                                 bool larger_is_better) override {
     const absl::MutexLock marking(&marking_);
     BestMark mark{step, metric, value};
     {
       const absl::MutexLock lock(&mutex_);
-      if (!IsBetterLocked(mark, larger_is_better)) return false;
+      if (!steps_.contains(step) || !IsBetterLocked(mark, larger_is_better)) return false;
       ++pins_[step];  // it must not go while it is being marked
     }
     const absl::Status status = WriteBest(mark);
@@ -281,7 +287,7 @@ class StoreImpl : public Store {
 
   bool IsBetterLocked(const BestMark& mark, bool larger_is_better) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (!steps_.contains(mark.step) || std::isnan(mark.value)) return false;
+    if (std::isnan(mark.value)) return false;
     if (!best_ || best_->step == mark.step || best_->metric != mark.metric) return true;
     if (!steps_.contains(best_->step) || std::isnan(best_->value)) return true;
     return larger_is_better ? mark.value > best_->value : mark.value < best_->value;

@@ -98,9 +98,12 @@ class Store {
   // path. Errors: the file system's codes (see there), Superseded, and what the fence says; the
   // message is a sentence, "could not save checkpoint step-00000500: ...".
   virtual absl::StatusOr<std::string> Write(const Snapshot& snapshot) = 0;
-  // It becomes `best`, which is never deleted, where it is better than the one before; an absent
-  // one, or one by another metric, is always worse, NaN never better. True: it is the best now. A
-  // step whose checkpoint is gone is no error: false.
+  // Whether a checkpoint of `step` with that value is better than `best` is now: an absent one, or
+  // one by another metric, is always worse, NaN never better.
+  virtual bool IsBetter(int64_t step, const std::string& metric, double value,
+                        bool larger_is_better) const = 0;
+  // It becomes `best`, which is never deleted, where it is better than the one before. True: it is
+  // the best now. A step whose checkpoint is gone is no error: false.
   virtual absl::StatusOr<bool> MarkBest(int64_t step, const std::string& metric, double value,
                                         bool larger_is_better) = 0;
   // Until Unpin, that one is not deleted (it is being evaluated or streamed). False: it is gone.

@@ -15,13 +15,15 @@ struct SaveMoment {
   bool last = false;       // of the job: a final checkpoint, whatever the intervals say
   bool stopping = false;   // an agreed stop: likewise
   bool busy = false;       // the state before is still being read: this one cannot be taken
+  bool validated = false;  // the validation pass at this step is over: wanted if it is the best
 };
 
 class CheckpointSink {
  public:
   virtual ~CheckpointSink() = default;
-  // After each committed step; cheap. False also where the save before is still being made
-  // (unless `last` or `stopping`: then it waits for that one, within its deadline).
+  // After each committed step, and again after its validation pass where the step is not saved;
+  // cheap. False also where the save before is still being made, unless `last`, `stopping` or the
+  // best so far: then it waits for that one, within its deadline.
   virtual bool Wanted(const SaveMoment& moment) = 0;
   // Takes the snapshot over (its run_id, job and versions are filled in here) and returns; it is
   // written on a thread of the sink's. What cannot be written is the sink's to tell.

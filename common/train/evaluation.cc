@@ -19,7 +19,7 @@ namespace muster {
 class EvaluationImpl {
  public:
   EvaluationImpl(Replica* of, Split split) : replica(*of), split(split), rows(of) {
-    int64_t width = 3;  // loss, examples; then metrics; last, the weights of the loss
+    int64_t width = 3;  // loss, examples; then metrics; last, what divides the loss
     for (const NamedMetric& metric : replica.metrics()) width += metric.metric->width();
     sums = at::zeros({width}, at::TensorOptions().dtype(at::kDouble).device(replica.device()));
   }
@@ -40,12 +40,8 @@ class EvaluationImpl {
     const at::Tensor w = weights.to(at::kDouble);
     return at::where(w.ne(0), value.detach().to(at::kDouble).mul(w), 0).sum();
   }
-  // What divides the sum of losses. By the sums of all replicas: this one may have had no example,
-  // and so not have called loss().
-  double Divisor(const double* of_sums) const {
-    const double weights = of_sums[sums.numel() - 1];
-    return weights != 0 ? weights : of_sums[1];
-  }
+  // Of the losses' sum: the examples or weights that loss() was called with. 0: it was not.
+  double Divisor(const double* of_sums) const { return of_sums[sums.numel() - 1]; }
   void Report(const std::string& name, const at::Tensor& value, const at::Tensor& weights) {
     const auto& metrics = replica.metrics();
     if (name.empty() || name == "loss" ||
@@ -114,6 +110,7 @@ void EvaluationImpl::AddLoss(const at::Tensor& loss, const at::Tensor& weights) 
         "the loss of eval_step needs one value for each example, shape [{}]", examples)));
   }
   sums[0].add_(loss.detach().sum(at::kDouble));
+  sums[sums.numel() - 1].add_(static_cast<double>(examples));
 }
 
 Split Evaluation::split() const { return impl_->split; }
@@ -266,7 +263,7 @@ absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicato
     for (const auto& [name, value] : MetricResults(*replica, sums + 2))
       result.metrics[name] = value;
     const double divisor = evaluation.Divisor(sums);
-    result.metrics["loss"] = divisor > 0 ? sums[0] / divisor : 0;
+    if (divisor > 0) result.metrics["loss"] = sums[0] / divisor;
     result.examples = static_cast<int64_t>(sums[1]);
     result.summary = std::move(evaluation.summary);
   });
@@ -285,7 +282,7 @@ absl::StatusOr<PartSums> EvaluatePart(const Job& job, Replica* replica, Split sp
     ThrowIfError(RunBatch(job, replica, std::move(batch), examples, &evaluation));
     const at::Tensor host = evaluation.sums.to(at::kCPU);
     part.sums.assign(host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel());
-    if (evaluation.weighted.value_or(false)) part.loss_weights = part.sums.back();
+    part.loss_divisor = part.sums.back();
     part.sums.pop_back();
     for (const auto& [name, totals] : evaluation.values) part.values[name] = SumOf(totals);
     if (shown != nullptr) *shown = std::move(evaluation.summary);

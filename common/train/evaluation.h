@@ -29,7 +29,8 @@ struct PassOptions {
 
 struct PassResult {
   bool stopped = false;  // given up: there is nothing else in here
-  // "loss", the program's metrics, and the means of what it reported, over all replicas.
+  // The program's metrics, the means of what it reported, and "loss" where it gave one, over all
+  // replicas.
   std::map<std::string, double> metrics;
   int64_t examples = 0;
   SummaryData summary;
@@ -43,7 +44,7 @@ absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicato
 // What a pass adds up.
 struct PartSums {
   std::vector<double> sums;                               // loss, examples, then all metrics' sums
-  std::optional<double> loss_weights;                     // where the losses have some: their sum
+  double loss_divisor = 0;                                // of the losses' sum; 0: there were none
   std::map<std::string, checkpoint::ReportedSum> values;  // what the program reported
 };
 

@@ -56,10 +56,11 @@ absl::Status LoopImpl::Run() {
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("taking over the state", [&] { TakeOverState(); }));
   OpenData();
   if (reporter()) ReportStart();
-  // Whoever came to the end may have been lost before it was saved; and a replica that was lost in
-  // Save has taken this step's with it.
+  // Whoever came to the end, or to a validation, may have been lost before it was saved; and a
+  // replica that was lost in Save has taken this step's with it.
   if (Through() || state_.steps > 0) {
-    const bool again = Through() && state_.saved_step != state_.steps;
+    const bool asked = Through() || state_.last_passes.contains(SplitName(Split::kValidation));
+    const bool again = asked && state_.saved_step != state_.steps;
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(again); }));
   }
   epoch_start_ = step_start_ = Clock::now();
@@ -151,6 +152,7 @@ void LoopImpl::Save(bool again) {
   moment.epoch_end = state_.epoch_begins();
   moment.last = Through();
   moment.stopping = stop_;
+  moment.validated = state_.last_passes.contains(SplitName(Split::kValidation));
   const bool must = moment.last || moment.stopping;
   bool wanted = false;
   const bool due = state_.save_due == state_.steps;
@@ -453,6 +455,11 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
   if (reporter()) {
     ReportSummary(split, pass->summary);
     ReportEpoch(split, last_epoch(), pass->examples, Seconds(Clock::now() - start), pass->metrics);
+  }
+  // The best one so far is saved whatever the intervals say.
+  if (split == Split::kValidation && state_.steps > 0) {
+    state_.validation_due = false;
+    Save(state_.saved_step != state_.steps);
   }
   Enter(Phase::kForward);
   epoch_start_ = step_start_ = Clock::now();

@@ -97,6 +97,28 @@ class Evaluator(ClusterTest):
                 best = min(errors, key=errors.get)
                 self.assertEqual(got["best_checkpoint"], f"checkpoints/step-{best:08}")
 
+    def test_without_one_the_best_validation_is_saved_whatever_the_intervals_say(self):
+        servers = {"strategy": "parameter_server", "parameter_server": {"max_staleness": 0}}
+        for name, keys in ("alone", {}), ("members", {}), ("servers", servers):
+            for rate, improves in (0.02, True), (1.5, False):
+                with self.subTest(name, rate=rate):
+                    self.model_dir = self.dir / f"model-{name}-{rate}"
+                    job = self.job(checkpoint={"every_steps": 1000, "keep": 10}, optimizer="sgd", learning_rate=rate, **keys)
+                    if name == "servers":
+                        cluster = self.cluster(1, chief=False, ps=1)
+                        processes = [self.start(cluster, "worker:0", job, binary=ROLE), self.start(cluster, "ps:0", job, binary="muster-ps")]
+                    else:
+                        processes = self.members(self.cluster(1 if name == "members" else 0), job)
+                    self.finish(processes)
+                    losses = curves(self.model_dir, "validation")["epoch_loss"]
+                    best = min(losses, key=losses.get)
+                    self.assertEqual(sorted(losses), [5, 10, 15, 20])
+                    self.assertEqual(best == 20, improves, losses)
+                    better = [step for step in losses if all(losses[step] < losses[before] for before in losses if before < step)]
+                    saved = sorted(int(p.name.split("-")[1]) for p in (self.model_dir / "checkpoints").glob("step-*"))
+                    self.assertEqual(saved, sorted({*better, 20}), "those that were better than all before, and the last")
+                    self.assertEqual(result(self.model_dir)["best_checkpoint"], f"checkpoints/step-{best:08}")
+
     def test_falling_behind_it_takes_the_newest_and_the_final_one(self):
         cluster = self.cluster(1)
         job = self.job(gates={2: "start", 13: "late"}, checkpoint={"every_steps": 2, "keep": 2})

@@ -82,6 +82,24 @@ TEST(Director, LeadsAJobFromItsStartToItsEnd) {
   EXPECT_EQ(ToJson(record)["staleness"]["mean"], 1.0);
 }
 
+TEST(Director, SavesWhatValidationFindsTheBest) {
+  for (const char* section : {R"({})", R"({"max_staleness": 0})"}) {
+    FakeCluster cluster({.job = SmallJob(Json::parse(section)), .train = 200, .validation = 95});
+    cluster.notes().saves_validated = true;
+    cluster.Start();
+    ASSERT_TRUE(cluster.Await().ok());
+    ExpectConsistentSaves(cluster.notes());
+    Notes& notes = cluster.notes();
+    absl::MutexLock lock(&notes.mu);
+    ASSERT_EQ(notes.saves.size(), 2u) << section;
+    const checkpoint::TrainingState& middle = notes.saves[0].state;
+    EXPECT_EQ(middle.step, notes.saves[1].state.step / 2) << "of the first epoch";
+    EXPECT_EQ(middle.offset, 0);
+    EXPECT_FALSE(middle.validation_due) << "it is made";
+    EXPECT_EQ(cluster.evaluated(1), std::vector<int>(95, 2));
+  }
+}
+
 // One batch in each summary.every_steps, whoever has it, and each pass once.
 TEST(Director, ShowsWhatProgramsShow) {
   for (const char* section : {R"({})", R"({"max_staleness": 0})"}) {

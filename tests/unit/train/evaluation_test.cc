@@ -117,6 +117,25 @@ TEST_P(Passes, GiveTheSameNumbersByTheLoopAndByTheEvaluator) {
   for (int64_t i = 0; i < 13; ++i) EXPECT_EQ(seen_again[i], i < validation ? 1 : 0);
 }
 
+// Not a loss of 0, which would be the best one for ever.
+TEST_P(Passes, WithoutALossHaveNone) {
+  for (const bool weighted : {false, true}) {
+    const Data data = MakeData();
+    const auto run = testing::Run(Options(std::get<0>(GetParam()), nullptr), [&](TestProgram& p) {
+      Fill(p, data, 4, nullptr);
+      p.on_eval = [=](TestProgram& self, Evaluation& evaluation, const data::Batch& batch) {
+        evaluation.update(self.metrics["near"], batch[1]);
+        if (weighted) evaluation.loss(batch[1], at::zeros_like(batch[1]));
+      };
+    });
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    const EpochReport* pass = run.recorder.Find("validation", 0);
+    ASSERT_NE(pass, nullptr);
+    EXPECT_FALSE(pass->metrics.contains("loss"));
+    EXPECT_TRUE(pass->metrics.contains("near"));
+  }
+}
+
 TEST(CheckpointEvaluator, TakesTheTestSplitWhereThereIsNoValidationAndNeedsOneOfThem) {
   const Data data = MakeData();
   const auto with = [&](std::optional<Split> split) {

@@ -81,6 +81,22 @@ TEST_P(Saving, AsksAfterEachStepAndSavesBeforeThePassesThatAreDue) {
   EXPECT_EQ(kept.drains, 1);
 }
 
+TEST_P(Saving, AsksAgainAfterAValidationWhoseStepIsNotSaved) {
+  KeptCheckpoints kept;
+  kept.wanted = [](const SaveMoment& moment) { return moment.validated; };
+  const auto run = testing::Run(Options(GetParam(), &kept), Fill);
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  std::vector<int64_t> asked, after;
+  for (const SaveMoment& moment : kept.moments)
+    (moment.validated ? after : asked).push_back(moment.step);
+  EXPECT_THAT(asked, ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(after, ElementsAre(3)) << "step 6 is saved as the last one";
+  ASSERT_EQ(kept.kept.size(), 2u);
+  EXPECT_EQ(kept.kept[0].state.step, 3);
+  EXPECT_FALSE(kept.kept[0].state.validation_due) << "it is made";
+  EXPECT_THAT(run.recorder.saves, ElementsAre(3, 6));
+}
+
 TEST_P(Saving, AStopWithinAPassIsSavedWithThePassStillDue) {
   KeptCheckpoints kept;
   RunOptions options = Options(GetParam(), &kept);
