@@ -317,13 +317,14 @@ TEST_P(Objectives, BackwardRunsOutsideOfAutocast) {
     return RunLocally(job, GetParam(), [&](TestProgram& p) {
       LeastSquares(p, x, y);
       p.on_step = [](TestProgram& self, Step& step, const data::Batch& batch) {
+        const bool mixed = at::autocast::is_autocast_enabled(at::kCPU);
         at::autocast::set_autocast_enabled(at::kCPU, false);
         const at::Tensor prediction =
             at::matmul(batch[0], (*self.model)["w"].unsqueeze(1)).squeeze(1);
         const at::Tensor loss = (prediction - batch[1]).square();
-        at::autocast::set_autocast_enabled(at::kCPU, true);
+        at::autocast::set_autocast_enabled(at::kCPU, mixed);
         step.minimize(self.optimizers["sgd"], loss);
-        at::autocast::set_autocast_enabled(at::kCPU, false);
+        EXPECT_EQ(at::autocast::is_autocast_enabled(at::kCPU), mixed) << "as it was";
       };
     });
   };
