@@ -233,6 +233,38 @@ TEST(Buffers, Float64IsReducedInDouble) {
   }
 }
 
+// The optimizer that ends a step takes them along, and no other has room for them.
+TEST(Buffers, OneOptimizerOfSeveralHasRoomForThem) {
+  constexpr int64_t kElements = 5000;
+  const Job job = Options(1, 1).job;
+  auto replica = Replica::Make(
+      job,
+      [] {
+        auto program = std::make_unique<TestProgram>();
+        Program(
+            [](TestProgram& self, Builder& builder) {
+              self.model->buffer("running", at::zeros({kElements}));
+              builder.optimizer("second", {"net"}, "sgd", 0.1);
+            },
+            [](auto&...) {})(*program);
+        return program;
+      },
+      c10::Device(at::kCPU));
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  const auto communicators = MakeThreadCommunicators(1, std::chrono::seconds(10));
+  const auto room = [&](int optimizer) {
+    return (*replica)->optimizers()[optimizer].gradients->control_capacity();
+  };
+  // As at a start, when nothing has changed yet, and in a generation that begins later.
+  ASSERT_TRUE((*replica)->Attach(communicators[0].get(), {4, 4}, job.collective).ok());
+  EXPECT_LT(room(0), kElements);
+  EXPECT_LT(room(1), kElements);
+  (*replica)->MarkAveraged((*replica)->buffers().size() - 1);
+  ASSERT_TRUE((*replica)->Attach(communicators[0].get(), {4, 4}, job.collective).ok());
+  EXPECT_LT(room(0), kElements);
+  EXPECT_GE(room(1), kElements);
+}
+
 TEST(Buffers, SameOnesAreNotReducedAndAreCompared) {
   const auto run_with = [](bool alike) {
     return testing::Run(Options(3, 2),
