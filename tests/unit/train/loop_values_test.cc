@@ -334,5 +334,16 @@ TEST(BroadcastState, TravelsInPiecesAndIsWholeOrNotThere) {
   }
 }
 
+// What nobody else needs is not copied.
+TEST(BroadcastState, StaysWhereItIsInOneReplicaAlone) {
+  Counting alone(std::move(MakeThreadCommunicators(1, std::chrono::seconds(20))[0]));
+  const auto replica = MakeReplica(7);
+  LoopState state = InitialLoopState(MakeJob(), *replica);
+  state.steps = 12;
+  BroadcastState(replica.get(), &alone, 0, &state);
+  EXPECT_EQ(alone.most, 0);
+  EXPECT_EQ(state.steps, 12);
+}
+
 }  // namespace
 }  // namespace muster
