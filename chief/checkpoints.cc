@@ -53,6 +53,7 @@ struct Shared {
   void Run();
   void SaveLocked(Task task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void MarkLocked(const Task& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void RecordBestLocked(const checkpoint::BestMark& best) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // `must`: training does not go on after it.
   void FailedLocked(const absl::Status& status, bool must) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return tasks.empty() && !busy; }
@@ -136,10 +137,16 @@ void Shared::MarkLocked(const Task& task) {
   if (!best.ok()) {
     LogWarning("{}", Message(best.status()));
   } else if (*best) {
-    record.best = "checkpoints/" + checkpoint::CheckpointName(task.step);
+    RecordBestLocked({task.step, options.checkpoint.best, task.value});
     LogInfo("the best checkpoint so far is step {} ({} {:.6g})", task.step, options.checkpoint.best,
             task.value);
   }
+}
+
+void Shared::RecordBestLocked(const checkpoint::BestMark& best) {
+  record.best = "checkpoints/" + checkpoint::CheckpointName(best.step);
+  record.best_metric = best.metric;
+  record.best_value = best.value;
 }
 
 class CheckpointsImpl final : public Checkpoints {
@@ -148,7 +155,8 @@ class CheckpointsImpl final : public Checkpoints {
       : shared_(std::make_shared<Shared>(std::move(options))) {}
   ~CheckpointsImpl() override;
 
-  void Open(std::shared_ptr<checkpoint::Store> store, const std::string& best) override;
+  void Open(std::shared_ptr<checkpoint::Store> store,
+            const std::optional<checkpoint::BestMark>& best) override;
   std::shared_ptr<checkpoint::Store> store() const override { return shared_->store; }
   bool Wanted(const SaveMoment& moment) override;
   void Save(checkpoint::Snapshot snapshot) override;
@@ -203,13 +211,14 @@ CheckpointsImpl::~CheckpointsImpl() {
   }
 }
 
-void CheckpointsImpl::Open(std::shared_ptr<checkpoint::Store> store, const std::string& best) {
+void CheckpointsImpl::Open(std::shared_ptr<checkpoint::Store> store,
+                           const std::optional<checkpoint::BestMark>& best) {
   const std::vector<int64_t> steps = store->steps();
   {
     absl::MutexLock lock(&shared_->mu);
     if (!steps.empty())
       shared_->record.newest = "checkpoints/" + checkpoint::CheckpointName(steps.back());
-    if (!best.empty()) shared_->record.best = "checkpoints/" + best;
+    if (best) shared_->RecordBestLocked(*best);
   }
   shared_->store = std::move(store);
   thread_ = std::thread([shared = shared_] { shared->Run(); });

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "chief/result.h"
@@ -40,9 +41,10 @@ class Checkpoints : public CheckpointSink, public Observer {
   static std::unique_ptr<Checkpoints> Make(CheckpointsOptions options);
   // ~Checkpoints leaves a write that does not end to itself: the store lives until that is over.
 
-  // From now on checkpoints are written; before, none is wanted. Once. `best`: the name of the one
-  // that is marked so far; "" for none.
-  virtual void Open(std::shared_ptr<checkpoint::Store> store, const std::string& best) = 0;
+  // From now on checkpoints are written; before, none is wanted. Once. `best`: the one that is
+  // marked so far.
+  virtual void Open(std::shared_ptr<checkpoint::Store> store,
+                    const std::optional<checkpoint::BestMark>& best) = 0;
   // Null before Open.
   virtual std::shared_ptr<checkpoint::Store> store() const = 0;
 

@@ -329,8 +329,7 @@ absl::Status Chief::OpenStore(int64_t restored_step) {
     return StartError(store.status(),
                       fmt::format("model_dir '{}' is not writable", options_.job.model_dir));
   }
-  const auto best = checkpoint::ReadBest(files_, options.directory);
-  checkpoints_->Open(*std::move(store), best ? checkpoint::CheckpointName(best->step) : "");
+  checkpoints_->Open(*std::move(store), checkpoint::ReadBest(files_, options.directory));
   return absl::OkStatus();
 }
 

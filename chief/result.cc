@@ -62,6 +62,11 @@ std::string_view StatusName(const absl::Status& verdict) {
 
 Json OrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
+Json BestOf(const CheckpointRecord& checkpoints) {
+  if (checkpoints.best.empty() || checkpoints.best_metric.empty()) return nullptr;
+  return {{"metric", checkpoints.best_metric}, {"value", checkpoints.best_value}};
+}
+
 constexpr const char* kSplits[] = {"train", "validation", "test", "eval"};
 
 }  // namespace
@@ -195,6 +200,7 @@ Json RunRecord::Result(const Ending& ending) const {
       {"metric_steps", metric_steps},
       {"checkpoint", OrNull(checkpoints.newest)},
       {"best_checkpoint", OrNull(checkpoints.best)},
+      {"best", BestOf(checkpoints)},
       {"saves",
        {{"written", checkpoints.written},
         {"dropped", checkpoints.dropped},

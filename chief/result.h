@@ -41,6 +41,8 @@ struct CheckpointRecord {
   // Of the newest one that was published and of the best, relative to model_dir
   // ("checkpoints/step-00000500"); empty: none.
   std::string newest, best;
+  std::string best_metric;  // by which it is the best, and what it has there; "": not known
+  double best_value = 0;
   // Saves of this process: published, left out because the one before was still being written, and
   // not published because of an error, of which the last one is kept.
   int64_t written = 0, dropped = 0, failed = 0;

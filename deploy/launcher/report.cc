@@ -24,7 +24,16 @@ std::string Metrics(const Json& result) {
   return text;
 }
 
-// "checkpoint runs/a/checkpoints/step-00000500, the best one runs/a/checkpoints/step-00000400"
+// "loss 0.2500"
+std::string BestValue(const Json& result) {
+  const Json best = result.value("best", Json());
+  if (!best.is_object() || !best.contains("metric") || !best.contains("value")) return "";
+  if (!best["metric"].is_string() || !best["value"].is_number()) return "";
+  return fmt::format("{} {:.4f}", best["metric"].get<std::string>(), best["value"].get<double>());
+}
+
+// "checkpoint runs/a/checkpoints/step-00000500, the best one runs/a/checkpoints/step-00000400 (loss
+// 0.2500)"
 std::string Checkpoints(const Json& result, const std::string& model_dir) {
   const auto path = [&](const char* key) {
     const auto value = result.find(key);
@@ -34,10 +43,28 @@ std::string Checkpoints(const Json& result, const std::string& model_dir) {
   };
   const std::string newest = path("checkpoint"), best = path("best_checkpoint");
   if (newest.empty()) return "";
-  return fmt::format("checkpoint {}{}", newest,
+  const std::string by = BestValue(result);
+  return fmt::format("checkpoint {}{}{}", newest,
                      best.empty()     ? ""
                      : best == newest ? ", the best one"
-                                      : ", the best one " + best);
+                                      : ", the best one " + best,
+                     best.empty() || by.empty() ? "" : fmt::format(" ({})", by));
+}
+
+// "41,230 examples/s; a step computes for 1.31 ms, waits for others 0.22 ms and for data 0.00 ms"
+std::string Speed(const Json& result) {
+  const auto number = [](const Json& object, const char* key) {
+    const auto value = object.find(key);
+    return value != object.end() && value->is_number() ? value->get<double>() : 0;
+  };
+  const double rate = number(result, "examples_per_second");
+  const auto step = result.find("step_seconds");
+  if (rate <= 0 || step == result.end() || !step->is_object()) return "";
+  const auto ms = [&](const char* key) { return number(*step, key) * 1e3; };
+  return fmt::format(
+      "{} examples/s; a step computes for {:.2f} ms, waits for others {:.2f} ms and for data "
+      "{:.2f} ms",
+      FormatGrouped(static_cast<int64_t>(rate)), ms("compute"), ms("wait"), ms("input"));
 }
 
 std::string Status(const LaunchVerdict& verdict) {
@@ -80,6 +107,7 @@ std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& o
     if (const std::string metrics = Metrics(outcome.result); !metrics.empty()) {
       lines.push_back(metrics);
     }
+    if (const std::string speed = Speed(outcome.result); !speed.empty()) lines.push_back(speed);
   }
   if (!outcome.model_dir.empty()) {
     if (outcome.result.is_object()) {

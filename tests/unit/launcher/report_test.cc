@@ -40,6 +40,26 @@ TEST(Report, SaysWhereTheCheckpointsAre) {
   EXPECT_EQ(said(), "checkpoint runs/a/checkpoints/step-00000400, the best one");
 }
 
+TEST(Report, SaysHowGoodTheBestOneIsAndWhatTheTimeWentTo) {
+  const LaunchState state = State({0}, {0});
+  LaunchOutcome outcome = {.verdict = VerdictOf(state), .model_dir = "runs/a"};
+  outcome.result = {{"checkpoint", "checkpoints/step-00000500"},
+                    {"best_checkpoint", "checkpoints/step-00000400"},
+                    {"best", {{"metric", "loss"}, {"value", 0.25}}},
+                    {"examples_per_second", 41230.7},
+                    {"step_seconds", {{"compute", 0.00131}, {"wait", 0.00022}, {"input", 0.0}}}};
+  EXPECT_THAT(Report(state, outcome),
+              ElementsAre("completed in 0:00, exit code 0",
+                          "41,230 examples/s; a step computes for 1.31 ms, waits for others 0.22 "
+                          "ms and for data 0.00 ms",
+                          "checkpoint runs/a/checkpoints/step-00000500, the best one "
+                          "runs/a/checkpoints/step-00000400 (loss 0.2500)",
+                          "result in runs/a/result.json, logs in runs/a/logs"));
+  outcome.result["best"] = nullptr;
+  outcome.result["step_seconds"] = nullptr;
+  EXPECT_EQ(Report(state, outcome).size(), 3u);
+}
+
 TEST(Report, RepeatsTheRootCause) {
   const LaunchState state = State({138}, {137, 9});
   LaunchOutcome outcome = {.verdict = VerdictOf(state), .elapsed = std::chrono::seconds(2)};

@@ -135,7 +135,7 @@ class CheckpointsTest : public ::testing::Test {
   }
   void Make() {
     checkpoints_ = Checkpoints::Make(options_);
-    checkpoints_->Open(store_, "");
+    checkpoints_->Open(store_, std::nullopt);
   }
   static Snapshot At(int64_t step) {
     Snapshot snapshot;
@@ -314,6 +314,8 @@ TEST_F(CheckpointsTest, AValidationThatIsTheBestIsSavedWhateverTheIntervalsSay) 
   EXPECT_TRUE(Step({.step = 9, .validated = true}));
   ASSERT_TRUE(checkpoints_->Drain().ok());
   EXPECT_EQ(checkpoints_->Record().best, "checkpoints/step-00000009");
+  EXPECT_EQ(checkpoints_->Record().best_metric, "loss");
+  EXPECT_EQ(checkpoints_->Record().best_value, 0.4);
   EXPECT_THAT(store_->saved, ElementsAre(3, 9));
   EXPECT_EQ(checkpoints_->Record().dropped, 0);
 }
