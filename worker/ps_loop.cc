@@ -144,8 +144,9 @@ void PsLoop::EvaluateLease() {
   proto::EvaluationDone done;
   done.set_lease(lease_.lease());
   // No more examples at a time than in training.
-  for (int64_t begin = 0; begin < Examples(lease_); begin += batch_size_) {
-    const int64_t count = std::min(batch_size_, Examples(lease_) - begin);
+  const int64_t most = PassBatchSize(context_.job, batch_size_, /*num_replicas=*/1);
+  for (int64_t begin = 0; begin < Examples(lease_); begin += most) {
+    const int64_t count = std::min(most, Examples(lease_) - begin);
     data::Batch part = batch_;
     for (at::Tensor& t : part) t = t.narrow(0, begin, count);
     SummaryData shown;

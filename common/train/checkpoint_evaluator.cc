@@ -1,17 +1,12 @@
 #include "common/train/checkpoint_evaluator.h"
 
-#include <ATen/Parallel.h>
-#include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <algorithm>
-#include <thread>
-
-#include "common/base/logging.h"
+#include "common/train/checkpoint_replicas.h"
 #include "common/train/devices.h"
 #include "common/train/evaluation.h"
 #include "common/train/membership.h"
-#include "common/train/snapshot.h"
 
 namespace muster {
 namespace {
@@ -28,83 +23,67 @@ class CheckpointEvaluatorImpl : public CheckpointEvaluator {
                                                 const Hooks& hooks) override;
 
  private:
-  int64_t BatchSize(const checkpoint::Snapshot& snapshot) const;
+  absl::Status ChooseSplit();
 
   const CheckpointEvaluatorOptions options_;
-  std::vector<std::unique_ptr<Replica>> replicas_;
+  std::optional<CheckpointReplicas> replicas_;
   Split split_ = Split::kValidation;
   data::DatasetPtr dataset_;
 };
 
-absl::Status CheckpointEvaluatorImpl::Build() {
-  for (const c10::Device& device : options_.devices) {
-    const Replica* first = replicas_.empty() ? nullptr : replicas_[0].get();
-    MUSTER_ASSIGN_OR_RETURN(auto replica,
-                            Replica::Make(options_.job, options_.factory, device, first));
-    if (!replicas_.empty()) replica->ShareTables(*replicas_[0]);
-    replicas_.push_back(std::move(replica));
+absl::Status CheckpointEvaluatorImpl::ChooseSplit() {
+  const auto& declared = (*replicas_)[0].datasets();
+  if (options_.split) {
+    split_ = *options_.split;
+    if (declared.contains(split_)) return absl::OkStatus();
+    std::vector<std::string> names;
+    for (const auto& [split, declaration] : declared) names.emplace_back(SplitName(split));
+    return absl::NotFoundError(fmt::format(
+        "there is no {} dataset: the program, or the job's data, has {}", SplitName(split_),
+        names.empty() ? "none" : fmt::to_string(fmt::join(names, ", "))));
   }
-  const auto& declared = replicas_.at(0)->datasets();
   if (!declared.contains(split_)) split_ = Split::kTest;
-  if (!declared.contains(split_)) {
-    return absl::NotFoundError(
-        "the program declares neither a validation nor a test dataset: there is nothing to "
-        "evaluate");
-  }
-  MUSTER_ASSIGN_OR_RETURN(dataset_, MakeDataset(*replicas_[0], split_));
-  return absl::OkStatus();
+  if (declared.contains(split_)) return absl::OkStatus();
+  return absl::NotFoundError(
+      "the program declares neither a validation nor a test dataset: there is nothing to evaluate");
 }
 
-// How the pass is divided does not change its numbers. The batch of the whole job may not fit on
-// fewer devices, but the job says so only with a batch size for each replica.
-int64_t CheckpointEvaluatorImpl::BatchSize(const checkpoint::Snapshot& snapshot) const {
-  const Job& job = options_.job;
-  if (job.per_replica_batch_size)
-    return *job.per_replica_batch_size * static_cast<int64_t>(replicas_.size());
-  if (snapshot.state.global_batch_size > 0) return snapshot.state.global_batch_size;
-  return job.global_batch_size.value_or(1);
+absl::Status CheckpointEvaluatorImpl::Build() {
+  MUSTER_ASSIGN_OR_RETURN(
+      replicas_, CheckpointReplicas::Make(options_.job, options_.factory, options_.devices));
+  MUSTER_RETURN_IF_ERROR(ChooseSplit());
+  MUSTER_ASSIGN_OR_RETURN(dataset_, MakeDataset((*replicas_)[0], split_));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<CheckpointEvaluation> CheckpointEvaluatorImpl::Evaluate(
     const checkpoint::Snapshot& snapshot, const Hooks& hooks) {
   const MonotonicTime start = Clock::now();
-  for (auto& replica : replicas_) MUSTER_RETURN_IF_ERROR(RestoreModels(snapshot, replica.get()));
-  const int count = static_cast<int>(replicas_.size());
+  MUSTER_RETURN_IF_ERROR(replicas_->Restore(snapshot));
+  const int count = replicas_->size();
   const auto membership =
       MakeLocalMembership(count, options_.job.timeouts.collective, CudaIndices(options_.devices));
   MUSTER_ASSIGN_OR_RETURN(Generation generation, membership->NextGeneration(0));
-
-  static const int allowed = at::get_num_threads();
-  const int threads = std::clamp(AvailableCores() / count, 1, std::max(1, allowed));
-  std::vector<absl::StatusOr<PassResult>> results(count, absl::UnknownError(""));
-  const auto run = [&](int i) {
-    at::set_num_threads(threads);
-    const c10::DeviceGuard device(replicas_[i]->device());
-    PassOptions options;
-    options.split = split_;
-    options.dataset = dataset_;
-    options.batch_size = BatchSize(snapshot);
-    options.stop = hooks.cancelled;
-    if (i == 0) options.progress = hooks.progress;
-    results[i] = RunPass(options_.job, replicas_[i].get(), generation.replicas[i].get(), options);
-    if (results[i].ok()) return;
-    // The others wait for this one.
-    for (auto& communicator : generation.replicas)
-      communicator->Abort(PeerLost(Message(results[i].status())));
+  PassOptions pass_options;
+  pass_options.split = split_;
+  pass_options.dataset = dataset_;
+  pass_options.batch_size =
+      BatchSizeAfterTraining(options_.job, snapshot.state.global_batch_size, count);
+  pass_options.stop = hooks.cancelled;
+  std::vector<PassResult> passes(count);
+  const auto run = [&](int i) -> absl::Status {
+    PassOptions own = pass_options;
+    if (i == 0) own.progress = hooks.progress;
+    MUSTER_ASSIGN_OR_RETURN(
+        passes[i], RunPass(options_.job, &(*replicas_)[i], generation.replicas[i].get(), own));
+    return absl::OkStatus();
   };
-  std::vector<std::thread> others;
-  for (int i = 1; i < count; ++i) others.emplace_back(run, i);
-  run(0);
-  for (std::thread& thread : others) thread.join();
-
-  // What a replica did itself says more than what it heard of the others.
-  absl::Status failure;
-  for (const auto& result : results) {
-    if (!result.ok() && (failure.ok() || ExitCodeOf(failure) == ExitCode::kRetryable))
-      failure = result.status();
-  }
-  if (!failure.ok()) return failure;
-  PassResult& pass = *results[0];
+  // The others wait for the one that failed.
+  const auto wake = [&](const absl::Status& failure) {
+    for (auto& communicator : generation.replicas) communicator->Abort(PeerLost(Message(failure)));
+  };
+  MUSTER_RETURN_IF_ERROR(replicas_->Run(run, wake));
+  PassResult& pass = passes[0];
   if (pass.stopped)
     return Preempted(fmt::format("the evaluation of step {} was cancelled", snapshot.state.step));
   return CheckpointEvaluation{snapshot.state.step, split_, std::move(pass.metrics), pass.examples,
@@ -112,6 +91,19 @@ absl::StatusOr<CheckpointEvaluation> CheckpointEvaluatorImpl::Evaluate(
 }
 
 }  // namespace
+
+int64_t BatchSizeAfterTraining(const Job& job, int64_t global_batch_size, int replicas) {
+  constexpr int64_t kUnknown = 32;  // what Keras takes
+  int64_t batch = kUnknown;
+  if (job.per_replica_batch_size) {
+    batch = *job.per_replica_batch_size * replicas;
+  } else if (global_batch_size > 0) {
+    batch = global_batch_size;
+  } else if (job.global_batch_size) {
+    batch = *job.global_batch_size;
+  }
+  return PassBatchSize(job, batch, replicas);
+}
 
 absl::StatusOr<std::unique_ptr<CheckpointEvaluator>> CheckpointEvaluator::Make(
     CheckpointEvaluatorOptions options) {

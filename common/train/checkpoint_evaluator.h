@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,12 +29,18 @@ struct CheckpointEvaluatorOptions {
   Job job;
   ProgramFactory factory;
   std::vector<c10::Device> devices;  // one replica each
+  // Absent: validation, or where the program declares none, test.
+  std::optional<Split> split = std::nullopt;
 };
+
+// How many examples so many replicas take at once, all together, with a checkpoint of a run whose
+// global batch had that size (0: not known). The batch of the whole job may not fit on fewer
+// devices, but the job says so only with a batch size for each replica, or evaluate.batch_size.
+int64_t BatchSizeAfterTraining(const Job& job, int64_t global_batch_size, int replicas);
 
 class CheckpointEvaluator {
  public:
-  // Builds the replicas and the dataset: validation, or where the program declares none, test.
-  // kNotFound where it declares neither.
+  // Builds the replicas and the dataset. kNotFound where the program does not declare it.
   static absl::StatusOr<std::unique_ptr<CheckpointEvaluator>> Make(
       CheckpointEvaluatorOptions options);
   virtual ~CheckpointEvaluator() = default;

@@ -36,6 +36,11 @@ struct PassResult {
   SummaryData summary;
 };
 
+// How many examples the replicas of a pass take at once, all together: evaluate.batch_size each, or
+// what they have of `global_batch_size` in a micro-batch of training. It does not change what comes
+// of the pass.
+int64_t PassBatchSize(const Job& job, int64_t global_batch_size, int num_replicas);
+
 // Called by every replica, in its own thread. All modules are in evaluation mode during the pass,
 // and as they were before when it returns.
 absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicator* communicator,

@@ -56,6 +56,11 @@ void Fields(Archive& a, CheckpointOptions& o) {
 }
 
 template <typename Archive>
+void Fields(Archive& a, EvaluateOptions& o) {
+  a("batch_size", o.batch_size);
+}
+
+template <typename Archive>
 void Fields(Archive& a, CollectiveOptions& o) {
   a("backend", o.backend);
   a("interface", o.interface);
@@ -129,6 +134,7 @@ void Fields(Archive& a, Job& job) {
   a("learning_rate", job.learning_rate);
   a.Object("checkpoint", job.checkpoint);
   a.Object("summary", job.summary);
+  a.Object("evaluate", job.evaluate);
   a("callbacks", job.callbacks);
   a.Object("collective", job.collective);
   a("parameter_server", job.parameter_server);

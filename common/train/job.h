@@ -37,6 +37,11 @@ struct SummaryOptions {
   int64_t histograms_every_epochs = 0;  // of every parameter; 0: never
 };
 
+struct EvaluateOptions {
+  // Examples that a replica takes at once in a pass. Absent: as many as in training.
+  std::optional<int64_t> batch_size;
+};
+
 struct CollectiveOptions {
   std::string backend = "auto";  // auto | nccl | tcp | shared_memory | hierarchical
   std::string interface;  // name of a network interface; empty: the one of the control connection
@@ -102,6 +107,7 @@ struct Job {
   Json optimizer, learning_rate;  // null: the program's default
   CheckpointOptions checkpoint;
   SummaryOptions summary;
+  EvaluateOptions evaluate;
   Json callbacks = Json::array();
   CollectiveOptions collective;
   Json parameter_server = Json::object();

@@ -211,6 +211,7 @@ absl::Status CheckJob(const Job& job) {
   checks.AtLeast(1, "max_steps", job.max_steps);
   checks.AtLeast(1, "steps_per_epoch", job.steps_per_epoch);
   checks.AtLeast(1, "accumulate_steps", job.accumulate_steps);
+  checks.AtLeast(1, "evaluate.batch_size", job.evaluate.batch_size);
   if (job.restore.empty()) checks.Fail("restore", "is empty: set it to auto, never or a path");
   CheckDevices(job, &checks);
   if (!job.optimizer.is_null() && !job.optimizer.is_string() && !job.optimizer.is_object()) {

@@ -432,7 +432,7 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
   PassOptions options;
   options.split = split;
   options.dataset = context_.datasets.at(split);
-  options.batch_size = state_.global_batch_size;
+  options.batch_size = PassBatchSize(context_.job, state_.global_batch_size, context_.num_replicas);
   options.summary = reporter() && !context_.observers.empty();
   options.stop = [this] { return first_local() && context_.membership->StopRequested(); };
   if (reporter()) {

@@ -212,7 +212,7 @@ absl::Status Check::MakePasses() {
     PassOptions options;
     options.split = split;
     options.dataset = dataset;
-    options.batch_size = tried_.examples;
+    options.batch_size = PassBatchSize(job_, tried_.examples, /*num_replicas=*/1);
     MUSTER_ASSIGN_OR_RETURN(const PassResult pass,
                             RunPass(job_, &trainer_->replica(), alone[0].get(), options));
     EpochReport report;

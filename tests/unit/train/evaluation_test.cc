@@ -1,5 +1,7 @@
 // Passes over validation and test data: each example once, the same numbers however many replicas
 // make them, by the loop or by the evaluator; and what programs show.
+#include "common/train/evaluation.h"
+
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
@@ -152,6 +154,46 @@ TEST(CheckpointEvaluator, TakesTheTestSplitWhereThereIsNoValidationAndNeedsOneOf
   const auto none = with(std::nullopt);
   EXPECT_TRUE(absl::IsNotFound(none.status()));
   EXPECT_THAT(std::string(Message(none.status())), HasSubstr("nothing to evaluate"));
+}
+
+TEST(CheckpointEvaluator, TakesTheSplitThatIsAskedFor) {
+  const Data data = MakeData();
+  const auto with = [&](Split split) {
+    CheckpointEvaluatorOptions options;
+    options.job = Options(1, nullptr).job;
+    options.devices = {c10::Device(at::kCPU)};
+    options.split = split;
+    options.factory = [&] {
+      auto program = std::make_unique<TestProgram>();
+      Fill(*program, data, 13, nullptr);
+      return program;
+    };
+    return CheckpointEvaluator::Make(std::move(options));
+  };
+  EXPECT_EQ((*with(Split::kTrain))->split(), Split::kTrain);
+  EXPECT_EQ((*with(Split::kValidation))->split(), Split::kValidation);
+  const auto none = with(Split::kTest);
+  EXPECT_TRUE(absl::IsNotFound(none.status()));
+  EXPECT_THAT(std::string(Message(none.status())), HasSubstr("no test dataset"));
+  EXPECT_THAT(std::string(Message(none.status())), HasSubstr("train, validation"));
+}
+
+TEST(PassBatchSize, IsAMicroBatchOrWhatTheJobSays) {
+  Job job;
+  EXPECT_EQ(PassBatchSize(job, 100, 4), 100);
+  job.accumulate_steps = 3;
+  EXPECT_EQ(PassBatchSize(job, 100, 4), 4 * 9);
+  EXPECT_EQ(PassBatchSize(job, 100, 1), 34);
+  EXPECT_EQ(PassBatchSize(job, 2, 4), 2) << "never more than the batch";
+  job.evaluate.batch_size = 7;
+  EXPECT_EQ(PassBatchSize(job, 100, 4), 28);
+  EXPECT_EQ(BatchSizeAfterTraining(job, 100, 2), 14);
+  job.evaluate.batch_size.reset();
+  job.accumulate_steps = 1;
+  EXPECT_EQ(BatchSizeAfterTraining(job, 100, 2), 100);
+  EXPECT_EQ(BatchSizeAfterTraining(job, 0, 2), 32) << "weights that others wrote";
+  job.per_replica_batch_size = 8;
+  EXPECT_EQ(BatchSizeAfterTraining(job, 100, 2), 16);
 }
 
 TEST(CheckpointEvaluator, IsCancelledFailsAndGoesOn) {
