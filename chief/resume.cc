@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/logging.h"
+#include "common/checkpoint/export_file.h"
 #include "common/data/job_data.h"
 #include "common/train/program_path.h"
 
@@ -193,7 +194,24 @@ absl::Status MoveAside(FileSystem& files, const std::string& model_dir,
   return files.SyncDirectory(model_dir);
 }
 
+// What `muster export --optimizer` wrote.
+absl::StatusOr<std::optional<Snapshot>> ReadExported(FileSystem& files, const std::string& path) {
+  absl::StatusOr<checkpoint::Export> read = checkpoint::ReadExport(files, path);
+  if (absl::IsNotFound(read.status())) return std::optional<Snapshot>();
+  if (!read.ok() && !absl::IsDataLoss(read.status()))
+    return StartError(read.status(), fmt::format("cannot read {}", path));
+  MUSTER_RETURN_IF_ERROR(read.status());
+  if (!read->slots) {
+    return ConfigurationError(fmt::format(
+        "restore is '{}', which has weights and no state of the optimizers: write it with `muster "
+        "export --optimizer`, or begin with its weights by \"load\"",
+        path));
+  }
+  return std::optional<Snapshot>(std::move(read->snapshot));
+}
+
 absl::StatusOr<std::optional<Snapshot>> ReadSnapshot(FileSystem& files, const std::string& path) {
+  if (checkpoint::NamesExport(path)) return ReadExported(files, path);
   std::vector<std::string> damaged;
   auto snapshot = checkpoint::ReadNewest(files, path, &damaged);
   for (const std::string& sentence : damaged) LogWarning("{}", sentence);

@@ -30,9 +30,10 @@ std::vector<std::unique_ptr<Command>> Commands() {
       "check", "Run one batch of each split of a job on the CPU, before a cluster is started"));
   commands.push_back(MakeCheckpointCommand());
   commands.push_back(MakeClusterCommand());
+  commands.push_back(MakeToolCommand("evaluate", "Print the metrics of a checkpoint"));
   commands.push_back(MakeExplainCommand());
   commands.push_back(MakeToolCommand(
-      "export", "Write a trained program that Python exported back, for torch.export.load"));
+      "export", "Write a checkpoint as one file: weights, or a trained exported program"));
   commands.push_back(MakeLaunchCommand());
   commands.push_back(MakeNewCommand());
   commands.push_back(MakePreflightCommand());

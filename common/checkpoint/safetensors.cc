@@ -215,9 +215,13 @@ absl::Status CheckPlaces(const SafetensorsHeader& header, int64_t data_bytes) {
 }
 
 // The file's header with its length, as it is written.
-absl::StatusOr<std::string> EncodeHeader(const TensorSet& set, const std::vector<int64_t>& begins) {
+absl::StatusOr<std::string> EncodeHeader(const TensorSet& set, const std::vector<int64_t>& begins,
+                                         const Metadata& more) {
   std::unordered_set<std::string_view> names;
-  std::string json = fmt::format(R"({{"{}":{{"format":"pt"}})", kMetadata);
+  std::string json = fmt::format(R"({{"{}":{{"format":"pt")", kMetadata);
+  for (const auto& [name, value] : more)
+    json += fmt::format(",{}:{}", Quoted(name), Dump(Json(value)));
+  json += '}';
   for (size_t i = 0; i < set.tensors.size(); ++i) {
     const Tensor& tensor = set.tensors[i];
     if (tensor.name.empty() || tensor.name == kMetadata || !names.insert(tensor.name).second) {
@@ -298,10 +302,11 @@ absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const ReadableFile& file
 }
 
 absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* crc,
-                                          ForeignTensors* foreign) {
+                                          ForeignTensors* foreign, Metadata* metadata) {
   MUSTER_ASSIGN_OR_RETURN(const std::string head, ReadHead(file));
   MUSTER_ASSIGN_OR_RETURN(SafetensorsHeader header,
                           ParseHead(head, file.size(), foreign != nullptr));
+  if (metadata != nullptr) *metadata = header.metadata;
   const int64_t bytes = file.size() - header.data_offset;
   char* const data = static_cast<char*>(std::aligned_alloc(64, (bytes + 64) / 64 * 64));
   if (data == nullptr) {
@@ -325,7 +330,7 @@ absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* cr
   return set;
 }
 
-absl::Status WriteSafetensors(const TensorSet& set, ChecksummedFile& out) {
+absl::Status WriteSafetensors(const TensorSet& set, ChecksummedFile& out, const Metadata& more) {
   // Wide types first, so that each tensor is aligned to its own: there may be no holes.
   std::vector<size_t> order(set.tensors.size());
   std::iota(order.begin(), order.end(), 0);
@@ -341,7 +346,7 @@ absl::Status WriteSafetensors(const TensorSet& set, ChecksummedFile& out) {
     begins[i] = end;
     end += static_cast<int64_t>(set.tensors[i].bytes());
   }
-  MUSTER_ASSIGN_OR_RETURN(const std::string head, EncodeHeader(set, begins));
+  MUSTER_ASSIGN_OR_RETURN(const std::string head, EncodeHeader(set, begins, more));
   MUSTER_RETURN_IF_ERROR(out.Append(head));
   for (const size_t i : order) {
     MUSTER_RETURN_IF_ERROR(out.Append({set.tensors[i].data, set.tensors[i].bytes()}));

@@ -34,13 +34,16 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, 
 
 // The whole file, with one copy of its data in memory; and the CRC-32C of all its bytes. A tensor
 // of a foreign file need not be aligned to its type. `foreign`: takes those whose type this version
-// does not know, by name, with that; null: they are an error.
+// does not know, by name, with that; null: they are an error. `metadata`, if any, gets the file's.
 using ForeignTensors = std::map<std::string, std::string>;
+using Metadata = std::map<std::string, std::string>;
 absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* crc,
-                                          ForeignTensors* foreign = nullptr);
+                                          ForeignTensors* foreign = nullptr,
+                                          Metadata* metadata = nullptr);
 
-// Metadata is {"format": "pt"}, as Python's libraries expect it. InvalidArgument where names are
-// empty, not unique or not UTF-8, or a shape is negative.
-absl::Status WriteSafetensors(const TensorSet& set, ChecksummedFile& out);
+// Metadata is {"format": "pt"}, as Python's libraries expect it, and `more`. InvalidArgument where
+// names are empty, not unique or not UTF-8, or a shape is negative.
+absl::Status WriteSafetensors(const TensorSet& set, ChecksummedFile& out,
+                              const Metadata& more = {});
 
 }  // namespace muster::checkpoint

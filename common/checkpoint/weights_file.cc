@@ -6,6 +6,7 @@
 #include <set>
 #include <string_view>
 
+#include "common/checkpoint/export_file.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/safetensors.h"
 #include "muster/json.h"
@@ -19,10 +20,12 @@ absl::StatusOr<WeightsFile> ReadFileOfTensors(FileSystem& files, const std::stri
   MUSTER_ASSIGN_OR_RETURN(const auto file, files.Open(path));
   uint32_t crc = 0;
   WeightsFile read;
-  absl::StatusOr<TensorSet> set = ReadSafetensors(*file, &crc, &read.foreign);
+  Metadata metadata;
+  absl::StatusOr<TensorSet> set = ReadSafetensors(*file, &crc, &read.foreign, &metadata);
   if (absl::IsDataLoss(set.status())) return Annotate(set.status(), path + ": ");
   MUSTER_RETURN_IF_ERROR(set.status());
   read.set = *std::move(set);
+  if (IsExport(metadata)) KeepModels(&read.set);
   return read;
 }
 

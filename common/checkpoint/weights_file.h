@@ -20,7 +20,8 @@ struct WeightsFile {
 // Hands over the tensors of `path`, one file after the other, whose memory goes with it: a
 // safetensors file; an index ("...safetensors.index.json": {"weight_map": {tensor: file}}), of
 // which each file gives the tensors that are its own; or a folder that holds "model.safetensors" or
-// "model.safetensors.index.json". The first error that `take` returns ends it.
+// "model.safetensors.index.json". Of an exported checkpoint (export_file.h) the models alone. The
+// first error that `take` returns ends it.
 //
 // kNotFound: there is no such file. DataError: one is damaged. Others are the file system's.
 absl::Status ReadWeights(FileSystem& files, const std::string& path,

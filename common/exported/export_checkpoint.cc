@@ -4,10 +4,7 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <optional>
-#include <vector>
 
-#include "common/checkpoint/store.h"
 #include "common/exported/archive_writer.h"
 #include "common/exported/program.h"
 
@@ -54,31 +51,22 @@ std::map<std::string, at::Tensor> WeightsOf(const checkpoint::Snapshot& snapshot
 
 }  // namespace
 
-absl::StatusOr<std::string> ExportCheckpoint(const std::string& checkpoint, Json program,
-                                             const std::string& output) {
-  checkpoint::FileSystem& files = checkpoint::PosixFileSystem();
-  std::vector<std::string> damaged;
-  MUSTER_ASSIGN_OR_RETURN(const std::optional<checkpoint::Snapshot> snapshot,
-                          checkpoint::ReadNewest(files, checkpoint, &damaged));
-  if (!snapshot) {
-    return ConfigurationError(fmt::format(
-        "{} holds no checkpoint: name a model_dir, its checkpoints folder, or one checkpoint",
-        checkpoint));
-  }
-  if (program.is_null() && snapshot->state.job.is_object()) {
-    program = snapshot->state.job.value("program", Json());
+absl::Status ExportCheckpoint(const checkpoint::Snapshot& snapshot, Json program,
+                              const std::string& output) {
+  if (program.is_null() && snapshot.state.job.is_object()) {
+    program = snapshot.state.job.value("program", Json());
   }
   if (!IsExported(program)) {
     return ConfigurationError(
         fmt::format("the checkpoint's program is {}, and only one with \"exported\", a file of "
-                    "torch.export.save, can be written back as such",
+                    "torch.export.save, can be written back as such: for its weights alone, write "
+                    "to a file that ends in .safetensors",
                     Dump(program)));
   }
   MUSTER_ASSIGN_OR_RETURN(
       const Archive archive,
       ReadArchive(program.at("exported").get<std::string>(), program.value("model", "")));
-  MUSTER_RETURN_IF_ERROR(WriteTrained(archive, WeightsOf(*snapshot), output));
-  return checkpoint::CheckpointName(snapshot->state.step);
+  return WriteTrained(archive, WeightsOf(snapshot), output);
 }
 
 }  // namespace muster::exported

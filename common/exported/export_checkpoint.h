@@ -3,15 +3,14 @@
 
 #include <string>
 
+#include "common/checkpoint/checkpoint.h"
 #include "muster/json.h"
 #include "muster/status.h"
 
 namespace muster::exported {
 
-// `checkpoint` is a model_dir, its checkpoints folder (the newest whole one is taken), or one
-// checkpoint. `program` is the job's "program"; null: that of the job that the checkpoint was
-// written by. Returns the path of the checkpoint that was taken.
-absl::StatusOr<std::string> ExportCheckpoint(const std::string& checkpoint, Json program,
-                                             const std::string& output);
+// `program` is the job's "program"; null: that of the job that the checkpoint was written by.
+absl::Status ExportCheckpoint(const checkpoint::Snapshot& snapshot, Json program,
+                              const std::string& output);
 
 }  // namespace muster::exported

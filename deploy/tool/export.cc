@@ -5,8 +5,10 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "common/checkpoint/export_file.h"
 #include "common/exported/export_checkpoint.h"
 #include "common/train/job.h"
+#include "deploy/tool/chosen_checkpoint.h"
 
 namespace muster {
 namespace {
@@ -15,18 +17,24 @@ class ExportCommand : public Command {
  public:
   CLI::App* Register(CLI::App& muster) override {
     CLI::App* app = muster.add_subcommand(
-        "export", "Write a trained exported program back, for torch.export.load");
+        "export", "Write a checkpoint as one file: weights, or a trained exported program");
     app->add_option("--checkpoint", checkpoint_,
-                    "A model_dir, its checkpoints folder, or one checkpoint")
+                    "A model_dir, its checkpoints folder, or one checkpoint; with --job also best "
+                    "or latest of its model_dir")
         ->required()
         ->type_name("DIR");
     app->add_option("--job", job_,
                     "The job file, where the exported program has moved since (default: as the "
                     "checkpoint has it)")
         ->type_name("FILE");
-    app->add_option("--output", output_, "The file to write: model.pt2")
+    app->add_option("--output", output_,
+                    "The file to write: weights.safetensors with all models, or model.pt2, for "
+                    "torch.export.load")
         ->required()
         ->type_name("FILE");
+    app->add_flag("--optimizer", optimizer_,
+                  "Also the optimizers' slots, so that training can go on from the file "
+                  "(safetensors only)");
     return app;
   }
 
@@ -39,15 +47,41 @@ class ExportCommand : public Command {
 
  private:
   absl::StatusOr<std::string> Export() const {
-    Json program;
+    Job job;
     if (!job_.empty()) {
-      MUSTER_ASSIGN_OR_RETURN(const Job job, LoadJob(job_, {}));
-      program = job.program;
+      MUSTER_ASSIGN_OR_RETURN(job, LoadJob(job_, {}));
     }
-    return exported::ExportCheckpoint(checkpoint_, program, output_);
+    const bool weights = checkpoint::NamesExport(output_);
+    if (optimizer_ && !weights) {
+      return ConfigurationError(fmt::format(
+          "--optimizer goes with an --output that ends in .safetensors, which {} does not",
+          output_));
+    }
+    MUSTER_ASSIGN_OR_RETURN(const ChosenCheckpoint chosen,
+                            ChooseCheckpoint(checkpoint_, job.model_dir));
+    if (weights) {
+      MUSTER_RETURN_IF_ERROR(Write(chosen));
+    } else {
+      MUSTER_RETURN_IF_ERROR(exported::ExportCheckpoint(chosen.snapshot, job.program, output_));
+    }
+    return checkpoint::CheckpointName(chosen.snapshot.state.step);
+  }
+
+  absl::Status Write(const ChosenCheckpoint& chosen) const {
+    if (optimizer_ && !chosen.whole) {
+      return ConfigurationError(
+          fmt::format("{} has no slots: export the checkpoint that it was made from, or leave "
+                      "--optimizer out",
+                      chosen.path));
+    }
+    const absl::Status written = checkpoint::WriteExport(checkpoint::PosixFileSystem(),
+                                                         chosen.snapshot, optimizer_, output_);
+    if (written.ok()) return written;
+    return ConfigurationError(fmt::format("cannot write {}: {}", output_, Message(written)));
   }
 
   std::string checkpoint_, job_, output_;
+  bool optimizer_ = false;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// `muster export`: a trained program as a file for Python.
+// `muster export`: a checkpoint as one file: weights to load, or a trained program for Python.
 #pragma once
 
 #include <memory>

@@ -12,6 +12,7 @@
 #include "common/train/task_process.h"
 #include "deploy/command.h"
 #include "deploy/tool/check.h"
+#include "deploy/tool/evaluate.h"
 #include "deploy/tool/export.h"
 #include "examples/programs.h"
 #include "muster/version.h"
@@ -22,6 +23,7 @@ namespace {
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
   commands.push_back(MakeCheckCommand({FindProgram, LookForBeginning}));
+  commands.push_back(MakeEvaluateCommand(FindProgram));
   commands.push_back(MakeExportCommand());
   return commands;
 }

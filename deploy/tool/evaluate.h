@@ -1,0 +1,18 @@
+// `muster evaluate`: the metrics of a checkpoint, without a cluster.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "deploy/command.h"
+#include "muster/json.h"
+#include "muster/program.h"
+
+namespace muster {
+
+// The job's "program" by name or path.
+using FindProgramFunction = std::function<absl::StatusOr<ProgramFactory>(const Json& program)>;
+
+std::unique_ptr<Command> MakeEvaluateCommand(FindProgramFunction find_program);
+
+}  // namespace muster
