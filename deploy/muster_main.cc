@@ -36,6 +36,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
       "export", "Write a checkpoint as one file: weights, or a trained exported program"));
   commands.push_back(MakeLaunchCommand());
   commands.push_back(MakeNewCommand());
+  commands.push_back(MakeToolCommand("predict", "Write the outputs of a checkpoint for an input"));
   commands.push_back(MakePreflightCommand());
   return commands;
 }

@@ -10,6 +10,7 @@
 
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 
 #include "builtin.h"
 #include "models.h"
@@ -151,6 +152,16 @@ class FashionMnist : public Program {
     evaluation.loss(Loss(logits, batch[1]));
     evaluation.image("input", batch[0]);
     evaluation.update(accuracy_, logits, batch[1]);
+  }
+
+  // Images, [n, 28, 28] or [n, 1, 28, 28] of values from 0 to 255, to logits [n, 10].
+  at::Tensor predict(Prediction&, const data::Batch& batch) override {
+    const at::Tensor images = batch[0].dim() == 3 ? batch[0].unsqueeze(1) : batch[0];
+    if (images.dim() != 4 || images.sizes().slice(1) != at::IntArrayRef({1, 28, 28})) {
+      throw std::invalid_argument(fmt::format(
+          "images must be [n, 28, 28] or [n, 1, 28, 28], are {}", c10::str(batch[0].sizes())));
+    }
+    return model_->forward(Pixels(images));
   }
 
  private:

@@ -110,6 +110,7 @@ class Linear : public Program {
       options.features = columns.empty() ? examples->x.size(1) : FeaturesOf(columns);
       options.kernel = KernelFor(options.features, arguments, builder.args());
     }
+    features_ = options.features;
     unit_ = nn::MakeLinearUnit(options);
     builder.model("unit", unit_->module());
     sgd_ = builder.optimizer("sgd", {"unit"}, {{"name", "sgd"}}, 0.01);
@@ -130,17 +131,31 @@ class Linear : public Program {
     evaluation.loss(Loss(batch));
   }
 
+  // x to logits, [n].
+  at::Tensor predict(Prediction&, const data::Batch& batch) override {
+    const at::Tensor& x = batch[0];
+    if (x.dim() > 2 || (x.dim() == 1 ? 1 : x.size(1)) != features_) {
+      throw std::invalid_argument(
+          fmt::format("x must be [n, {}], as the model has so many features, is {}", features_,
+                      c10::str(x.sizes())));
+    }
+    return Logits(x);
+  }
+
  private:
+  at::Tensor Logits(const at::Tensor& x) {
+    return unit_->forward((x.dim() == 1 ? x.unsqueeze(1) : x).to(at::kFloat));
+  }
   // From logits: a sigmoid and its logarithm, one after the other, would lose small values. The
   // job's own data may be [n] and [n, 1], of any type.
   at::Tensor Loss(const data::Batch& batch) {
-    const at::Tensor& x = batch[0];
-    const at::Tensor logits = unit_->forward((x.dim() == 1 ? x.unsqueeze(1) : x).to(at::kFloat));
+    const at::Tensor logits = Logits(batch[0]);
     const at::Tensor labels = batch[1].to(at::kFloat).view_as(logits);
     return at::binary_cross_entropy_with_logits(logits, labels, /*weight=*/{}, /*pos_weight=*/{},
                                                 at::Reduction::None);
   }
 
+  int64_t features_ = 1;
   std::unique_ptr<nn::LinearUnit> unit_;
   OptimizerHandle sgd_;
 };

@@ -16,6 +16,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <stdexcept>
 
 #include "builtin.h"
 #include "models.h"
@@ -165,7 +166,28 @@ class MatrixFactorization : public Program {
     evaluation.update(rmse_, prediction, batch[2]);
   }
 
+  // Integers, [n, 2] of a user and an item or the columns users and items, to ratings [n].
+  at::Tensor predict(Prediction& prediction, const data::Batch& batch) override {
+    data::Batch keys = {Column(prediction, batch, "users"), Column(prediction, batch, "items")};
+    if (batch.size() == 1 && batch[0].dim() == 2 && batch[0].size(1) == 2)
+      keys = {batch[0].select(1, 0), batch[0].select(1, 1)};
+    for (const at::Tensor& key : keys) {
+      if (key.defined() && key.dim() == 1 && at::isIntegralType(key.scalar_type(), false)) continue;
+      throw std::invalid_argument(
+          "the input must be integers, [n, 2] of a user and an item, or a folder with users.npy "
+          "and items.npy, [n] each");
+    }
+    return Predict(prediction, keys);
+  }
+
  private:
+  // Undefined where there is none of that name.
+  static at::Tensor Column(const Prediction& prediction, const data::Batch& batch,
+                           const char* name) {
+    for (size_t c = 0; c < batch.size(); ++c)
+      if (prediction.columns()[c] == name) return batch[c];
+    return {};
+  }
   template <typename Context>
   at::Tensor Predict(Context& context, const data::Batch& batch) {
     const at::Tensor user = context.lookup(users_, batch[0]);

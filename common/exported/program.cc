@@ -2,9 +2,12 @@
 
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,7 +78,32 @@ class ExportedProgram : public Program {
     Count(evaluation, output, columns.target, weights);
   }
 
+  // By the names of forward()'s arguments; one input may have any name.
+  at::Tensor predict(Prediction& prediction, const data::Batch& batch) override {
+    const Shapes& shapes = model_->shapes();
+    const std::vector<std::string>& names = prediction.columns();
+    std::vector<at::Tensor> inputs;
+    for (size_t i = 0; i < shapes.inputs().size(); ++i) {
+      const auto found = std::find(names.begin(), names.end(), shapes.inputs()[i].name);
+      const bool any = found == names.end() && shapes.inputs().size() == 1;
+      if (found == names.end() && !any)
+        throw std::invalid_argument(Missing(shapes.inputs()[i].name, names));
+      inputs.push_back(batch.at(any ? 0 : found - names.begin()));
+      std::vector<int64_t> sizes = inputs.back().sizes().vec();
+      if (!sizes.empty()) sizes[0] = 0;  // any number of examples
+      const absl::Status fits = shapes.Check(i, sizes, inputs.back().scalar_type());
+      if (!fits.ok()) throw StatusError(Annotate(fits, fmt::format("{}: ", model_->path())));
+    }
+    return model_->Predict(inputs, spec_->output);
+  }
+
  private:
+  std::string Missing(const std::string& name, const std::vector<std::string>& names) const {
+    return fmt::format(
+        "{} takes {}, and the input has {}: name the files of a folder as the arguments of "
+        "forward()",
+        model_->path(), name, fmt::join(names, ", "));
+  }
   struct Columns {
     std::vector<at::Tensor> inputs;  // as forward() takes them
     at::Tensor target;

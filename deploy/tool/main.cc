@@ -14,6 +14,7 @@
 #include "deploy/tool/check.h"
 #include "deploy/tool/evaluate.h"
 #include "deploy/tool/export.h"
+#include "deploy/tool/predict.h"
 #include "examples/programs.h"
 #include "muster/version.h"
 
@@ -25,6 +26,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
   commands.push_back(MakeCheckCommand({FindProgram, LookForBeginning}));
   commands.push_back(MakeEvaluateCommand(FindProgram));
   commands.push_back(MakeExportCommand());
+  commands.push_back(MakePredictCommand(FindProgram));
   return commands;
 }
 

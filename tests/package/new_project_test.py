@@ -9,6 +9,7 @@ import sys
 import time
 import unittest
 
+import numpy
 import torch
 from safetensors.torch import load_file
 
@@ -58,7 +59,7 @@ class NewProject(OutsideTest):
     def test_three_commands_from_the_build_folder(self):
         project = self.dir / "two_spirals"
         printed = self.run_command(BIN / "muster", "new", project)
-        build, train, look, load = readme(project)
+        build, train, look, after, load = readme(project)
         # What the command says is what README.md says.
         for command in build, train:
             self.assertIn(command.strip(), printed)
@@ -85,6 +86,14 @@ class NewProject(OutsideTest):
         angle = (labels / 3 + radius) * 2 * torch.pi
         points = torch.stack([radius * angle.cos(), radius * angle.sin()], 1)
         self.assertGreater((net(points).argmax(1) == labels).float().mean().item(), 0.95)
+        # The program's own predictions are Python's, and its evaluation is training's.
+        numpy.save(project / "points.npy", points.numpy())
+        printed = self.shell(project, after)
+        self.assertIn("test: 2,000 examples", printed)
+        best = project / "run" / "checkpoints" / (project / "run" / "checkpoints" / "best").read_text().split("\n")[0]
+        net.load_state_dict({re.sub(r"^\w+", lambda m: {"first": "0", "second": "2", "output": "4"}[m[0]], n): t
+                             for n, t in load_file(best / "model.safetensors").items()})
+        torch.testing.assert_close(torch.from_numpy(numpy.load(project / "logits.npy")), net(points).detach(), rtol=1e-4, atol=1e-5)
         # The same job again has nothing left to do.
         self.assertIn("trained to its end", self.shell(project, train))
         self.check_a_moved_prefix(project)

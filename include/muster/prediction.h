@@ -1,0 +1,31 @@
+// What a program calls while it predicts: see Program::predict.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "muster/handles.h"
+
+namespace muster {
+
+class PredictionImpl;
+
+// One batch of an input on one replica; it is never empty.
+class Prediction {
+ public:
+  explicit Prediction(PredictionImpl* impl) : impl_(impl) {}
+  at::Device device() const;
+  // The names of the batch's components: the files of a folder without ".npy", in the order of the
+  // job's data or else of the alphabet; of a single file, or a prompt, "x" or the job's name for
+  // its first column.
+  const std::vector<std::string>& columns() const;
+  // As Step's. A key that was never trained has a row as new ones begin.
+  at::Tensor lookup(EmbeddingHandle table, const at::Tensor& keys);
+
+ private:
+  PredictionImpl* impl_;
+};
+
+}  // namespace muster

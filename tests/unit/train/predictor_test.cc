@@ -1,0 +1,139 @@
+// What `muster predict` asks of a program: rows in the input's order whatever the replicas, and who
+// is to blame where it fails.
+#include "common/train/predictor.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "tests/unit/train/kept.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::KeptCheckpoints;
+using testing::LeastSquares;
+using testing::TestProgram;
+
+class Predicting : public TestProgram {
+ public:
+  std::function<at::Tensor(TestProgram&, Prediction&, const data::Batch&)> on_predict;
+  at::Tensor predict(Prediction& prediction, const data::Batch& batch) override {
+    return on_predict ? on_predict(*this, prediction, batch) : Program::predict(prediction, batch);
+  }
+};
+
+at::Tensor Outputs(TestProgram& p, Prediction&, const data::Batch& batch) {
+  EXPECT_FALSE(at::GradMode::is_enabled());
+  EXPECT_FALSE(p.model->is_training());
+  EXPECT_GT(batch[0].size(0), 0);
+  return at::matmul(batch[0], (*p.model)["w"]) + (*p.model)["b"];
+}
+
+data::OpenSplit Input(const at::Tensor& x) {
+  data::OpenSplit input;
+  input.dataset = data::FromTensors({x}).value();
+  input.columns = {{"x", x.scalar_type(), x.sizes().slice(1).vec()}};
+  return input;
+}
+
+class Predicts : public ::testing::Test {
+ protected:
+  Predicts() {
+    at::manual_seed(5);
+    x_ = at::randn({13, 2});
+    y_ = at::matmul(x_, at::tensor({1.f, -2.f}));
+    job_.program = "test";
+    job_.global_batch_size = 5;
+    job_.epochs = 1;
+    testing::RunOptions options;
+    options.job = job_;
+    options.checkpoints = &kept_;
+    EXPECT_TRUE(
+        testing::Run(options, [&](TestProgram& p) { LeastSquares(p, x_, y_); }).status.ok());
+  }
+
+  absl::StatusOr<at::Tensor> Predict(
+      std::function<at::Tensor(TestProgram&, Prediction&, const data::Batch&)> predict,
+      const at::Tensor& x, int replicas = 1, int64_t batch = 5) {
+    PredictorOptions options;
+    options.job = job_;
+    options.devices.assign(replicas, c10::Device(at::kCPU));
+    options.factory = [this, predict] {
+      auto program = std::make_unique<Predicting>();
+      LeastSquares(*program, x_, y_);
+      program->on_predict = predict;
+      return program;
+    };
+    MUSTER_ASSIGN_OR_RETURN(const auto predictor, Predictor::Make(std::move(options)));
+    MUSTER_RETURN_IF_ERROR(predictor->Restore(kept_.kept.back()));
+    return predictor->Predict(Input(x), batch, nullptr);
+  }
+
+  absl::Status Fails(
+      std::function<at::Tensor(TestProgram&, Prediction&, const data::Batch&)> predict,
+      const at::Tensor& x) {
+    return Predict(std::move(predict), x).status();
+  }
+
+  Job job_;
+  at::Tensor x_, y_;
+  KeptCheckpoints kept_;
+};
+
+TEST_F(Predicts, ARowForEachExampleInOrder) {
+  const auto tensor = [&](const char* name) {
+    return ViewOf(*kept_.kept.back().model.Find(name)).clone();
+  };
+  const at::Tensor want = at::matmul(x_, tensor("w")) + tensor("b");
+  for (const int replicas : {1, 2, 4})
+    for (const int64_t batch : {1, 5, 100}) {
+      const auto got = Predict(Outputs, x_, replicas, batch);
+      ASSERT_TRUE(got.ok()) << got.status();
+      EXPECT_TRUE(at::allclose(*got, want, 1e-5, 1e-6)) << replicas << " " << batch;
+    }
+}
+
+TEST_F(Predicts, AnInputThatIsNoneOfTheProgramsIsTheCommandLines) {
+  const auto refuses = [](TestProgram&, Prediction&, const data::Batch&) -> at::Tensor {
+    throw std::invalid_argument("not mine");
+  };
+  absl::Status status = Fails(refuses, x_);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kConfiguration);
+  EXPECT_EQ(std::string(Message(status)), "not mine");
+  status = Fails(Outputs, at::randn({4, 3}));
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kConfiguration) << status;
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("the input's x has shape [3]"));
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("train data [2]"));
+  status = Fails(Outputs, at::randn({0, 2}));
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kConfiguration) << status;
+  status = Fails(nullptr, x_);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kConfiguration) << status;
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("override Program::predict"));
+}
+
+TEST_F(Predicts, AnyOtherFailureIsTheProgramsOwn) {
+  const auto fails = [](TestProgram&, Prediction&, const data::Batch&) -> at::Tensor {
+    throw std::runtime_error("a bug");
+  };
+  absl::Status status = Fails(fails, x_);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kProgramFailed);
+  EXPECT_EQ(std::string(Message(status)), "predict failed: a bug");
+  const auto sums = [](TestProgram&, Prediction&, const data::Batch& batch) {
+    return batch[0].sum(0);
+  };
+  status = Fails(sums, x_);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kProgramFailed);
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("one row for each of the 5 examples"));
+  const auto widens = [](TestProgram&, Prediction&, const data::Batch& batch) {
+    return at::zeros({batch[0].size(0), batch[0].size(0)});
+  };
+  status = Fails(widens, x_);
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("[5, 5] for one batch and [3, 3]"));
+}
+
+}  // namespace
+}  // namespace muster
