@@ -78,7 +78,9 @@ absl::Status EvaluatorTask::Prepare(const std::string& text) {
   DigestFiles(&job);
   if (const std::string key = FirstDifferingFile(JobToJson(job), json); !key.empty())
     return ConfigurationError(OtherFile(cluster_.task->ToString(), key));
-  if (const std::string key = FirstDifference(JobToJson(own_), json); !key.empty())
+  // How many examples fit here at once is for this task to say.
+  if (own_.evaluate.batch_size) job.evaluate = own_.evaluate;
+  if (const std::string key = FirstDifference(JobToJson(own_), JobToJson(job)); !key.empty())
     LogInfo("the chief's job goes before this task's, which differs in {}", key);
   job.devices = own_.devices;
   job.tls = own_.tls;

@@ -89,6 +89,7 @@ class AfterTraining(ClusterTest):
         for split, size in ("validation", 17), ("test", 23):
             for more in (), ("--checkpoint", file), ("--set", "devices=cpu:3", "--set", "evaluate.batch_size=2"):
                 got = self.evaluate(job, "--split", split, *more)
+                self.assertEqual(set(got), {"checkpoint", "step", "split", "examples", "seconds", "metrics"})
                 self.close(got["metrics"], metrics[split])
                 self.assertEqual((got["split"], got["examples"], got["step"]), (split, size, 10))
 

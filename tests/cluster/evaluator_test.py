@@ -78,7 +78,8 @@ class Evaluator(ClusterTest):
                 # The second epoch waits until the first one's checkpoint is evaluated, so that there is more than the last.
                 job = self.job(gates={STEPS_PER_EPOCH + 1: f"first-{workers}"}, checkpoint={"best": "absolute_error"})
                 processes = self.members(cluster, job)
-                evaluator = self.evaluator(cluster, job)
+                # However many examples it takes at once.
+                evaluator = self.evaluator(cluster, job, ["evaluate.batch_size=7"] if workers == 2 else ())
                 evaluator.wait_for("step-00000005: ")
                 processes[0].wait_for("step-00000005 evaluated")
                 self.open(f"first-{workers}")
