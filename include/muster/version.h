@@ -5,4 +5,4 @@
 
 // What a plugin is compiled against: goes up whenever a class or function of include/muster/
 // changes in a way that a plugin built before would not notice.
-#define MUSTER_PROGRAM_INTERFACE 1
+#define MUSTER_PROGRAM_INTERFACE 2

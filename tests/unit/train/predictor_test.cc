@@ -6,8 +6,6 @@
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 
-#include <set>
-
 #include "tests/unit/train/kept.h"
 
 namespace muster {
@@ -133,6 +131,55 @@ TEST_F(Predicts, AnyOtherFailureIsTheProgramsOwn) {
   };
   status = Fails(widens, x_);
   EXPECT_THAT(std::string(Message(status)), HasSubstr("[5, 5] for one batch and [3, 3]"));
+}
+
+// Takes a text of two numbers.
+class Reading : public TestProgram {
+ public:
+  data::Batch encode(const std::string& prompt) override {
+    if (prompt.empty()) throw std::invalid_argument("an empty prompt");
+    if (prompt == "many") return {at::zeros({3, 2})};
+    return {
+        at::tensor({std::stof(prompt), std::stof(prompt.substr(prompt.find(' ')))}).view({1, 2})};
+  }
+  at::Tensor predict(Prediction& prediction, const data::Batch& batch) override {
+    EXPECT_EQ(prediction.columns(), std::vector<std::string>{"x"});
+    return batch[0].sum(1);
+  }
+  std::string decode(const at::Tensor& outputs) override {
+    return std::to_string(static_cast<int>(outputs.item<float>()));
+  }
+};
+
+TEST_F(Predicts, APromptIsABatchOfOneExample) {
+  const auto make = [&](bool reads) {
+    PredictorOptions options;
+    options.job = job_;
+    options.devices = {c10::Device(at::kCPU)};
+    options.factory = [this, reads]() -> std::unique_ptr<Program> {
+      std::unique_ptr<TestProgram> program;
+      if (reads)
+        program = std::make_unique<Reading>();
+      else
+        program = std::make_unique<TestProgram>();
+      LeastSquares(*program, x_, y_);
+      return program;
+    };
+    return *Predictor::Make(std::move(options));
+  };
+  const auto predictor = make(true);
+  const auto input = predictor->Encode("3 4");
+  ASSERT_TRUE(input.ok()) << input.status();
+  const auto outputs = predictor->Predict(*input, 5, nullptr);
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_EQ(outputs->item<float>(), 7);
+  EXPECT_EQ(*predictor->Decode(*outputs), "7");
+  EXPECT_EQ(predictor->Encode("").status(), ConfigurationError("an empty prompt"));
+  EXPECT_THAT(std::string(Message(predictor->Encode("many").status())),
+              HasSubstr("a batch of one example"));
+  const auto none = make(false)->Encode("3 4").status();
+  EXPECT_EQ(ExitCodeOf(none), ExitCode::kConfiguration);
+  EXPECT_THAT(std::string(Message(none)), HasSubstr("override Program::encode"));
 }
 
 }  // namespace
