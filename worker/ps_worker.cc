@@ -157,6 +157,7 @@ absl::Status PsWorkerImpl::MakeSchedules(int64_t global_batch) {
                     examples, global_batch));
   }
   schedule.total_steps = TotalSteps(job(), schedule.steps_per_epoch);
+  schedule.num_replicas = options_.workers;
   if (!shares() && options_.workers > 1) {
     LogInfo(
         "a step is one worker's batch of {} examples: {} steps an epoch, where synchronous "

@@ -59,6 +59,7 @@ void AddExtras(const Extras& extras, Json* json) {
   if (extras.stream) (*json)["stream"] = PlaceToJson(*extras.stream);
   if (extras.batch_steps > 0)
     (*json)["batch_steps"] = {{"of", extras.batch_steps}, {"done", extras.batch_steps_done}};
+  if (extras.replicas > 0) (*json)["replicas"] = extras.replicas;
   if (extras.finished) (*json)["finished"] = true;
 }
 
@@ -78,6 +79,12 @@ absl::StatusOr<Extras> TakeExtras(Json* json) {
     const absl::Status read =
         Fields(*it).Read("of", &extras.batch_steps).Read("done", &extras.batch_steps_done).Finish();
     if (!read.ok()) return Annotate(read, "its field \"batch_steps\": ");
+    json->erase(it);
+  }
+  if (const auto it = json->find("replicas"); it != json->end()) {
+    if (!it->is_number_integer() || *it < 1)
+      return DataError("its field \"replicas\" must be an integer above 0");
+    extras.replicas = it->get<int64_t>();
     json->erase(it);
   }
   if (const auto it = json->find("finished"); it != json->end()) {

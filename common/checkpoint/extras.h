@@ -41,6 +41,8 @@ struct Extras {
   // "batch_steps": how many steps the batch at epoch and offset is for, of which `done` are made.
   // 0: none is begun.
   int64_t batch_steps = 0, batch_steps_done = 0;
+  // "replicas": those of the first start, where learning rates scale with them; 0: they do not.
+  int64_t replicas = 0;
   // "finished": the program ended its training here.
   bool finished = false;
   friend bool operator==(const Extras&, const Extras&) = default;

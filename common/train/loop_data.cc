@@ -115,8 +115,9 @@ int64_t TotalSteps(const Job& job, int64_t steps_per_epoch) {
 }
 
 absl::StatusOr<ScheduleContext> ScheduleOf(const Job& job, const Replica& replica, int64_t examples,
-                                           int64_t global_batch_size) {
+                                           int64_t global_batch_size, int64_t num_replicas) {
   ScheduleContext schedule;
+  schedule.num_replicas = num_replicas;
   schedule.steps_per_epoch = StepsPerEpoch(job, replica, examples, global_batch_size);
   if (examples >= 0 && schedule.steps_per_epoch == 0) {
     return ConfigurationError(

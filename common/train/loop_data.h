@@ -71,8 +71,9 @@ int64_t StepsPerEpoch(const Job& job, const Replica& replica, int64_t examples,
                       int64_t global_batch_size);
 // How many steps the job makes; without epochs and max_steps it is one epoch. 0: not known.
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch);
-// What schedules count by; a ConfigurationError where an epoch would have no step.
+// What schedules count by; a ConfigurationError where an epoch would have no step. `num_replicas`
+// are those of the run's first start.
 absl::StatusOr<ScheduleContext> ScheduleOf(const Job& job, const Replica& replica, int64_t examples,
-                                           int64_t global_batch_size);
+                                           int64_t global_batch_size, int64_t num_replicas);
 
 }  // namespace muster

@@ -154,9 +154,11 @@ LoopState InitialLoopState(const Job& job, const Replica& replica) {
 
 void BroadcastBatchSize(c10::Device device, Communicator* communicator, int owner,
                         LoopState* state) {
-  const at::Tensor size = at::full({1}, state->global_batch_size, at::kLong);
-  Broadcast({size}, device, communicator, owner, kBroadcastPiece);
-  state->global_batch_size = *size.const_data_ptr<int64_t>();
+  const at::Tensor sizes =
+      at::tensor({state->global_batch_size, state->extras.replicas}, at::kLong);
+  Broadcast({sizes}, device, communicator, owner, kBroadcastPiece);
+  state->global_batch_size = sizes.const_data_ptr<int64_t>()[0];
+  state->extras.replicas = sizes.const_data_ptr<int64_t>()[1];
 }
 
 void BroadcastState(Replica* replica, Communicator* communicator, int owner, LoopState* state,

@@ -56,6 +56,7 @@ LoopState InitialLoopState(const Job& job, const Replica& replica);
 
 // Each of these is called by all replicas of a generation, and gives all of them what `owner`
 // holds. They throw StatusError.
+// The global batch and the replicas that the rate is scaled for.
 void BroadcastBatchSize(c10::Device device, Communicator* communicator, int owner,
                         LoopState* state);
 // The replica's parameters, buffers, slots and tables, and the whole LoopState. They travel in

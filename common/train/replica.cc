@@ -278,6 +278,14 @@ class BuilderImpl {
     return open->columns;
   }
 
+  void AddSchedule(const std::string& name, ScheduleFactory make) {
+    CheckName("schedule", name);
+    if (IsBuiltInSchedule(name))
+      Fail(fmt::format("the schedule name \"{}\" is a built-in one's", name));
+    if (!make) Fail(fmt::format("schedule \"{}\" is null", name));
+    replica->schedules_[name] = std::move(make);
+  }
+
   MetricHandle AddMetric(const std::string& name, std::shared_ptr<const Metric> metric) {
     CheckName("metric", name);
     if (name == "loss") Fail("the metric name \"loss\" is the loop's own");
@@ -318,6 +326,9 @@ EmbeddingHandle Builder::embedding(const std::string& name, EmbeddingOptions opt
 }
 MetricHandle Builder::metric(const std::string& name, std::shared_ptr<const Metric> metric) {
   return impl_->AddMetric(name, std::move(metric));
+}
+void Builder::schedule(const std::string& name, ScheduleFactory make) {
+  impl_->AddSchedule(name, std::move(make));
 }
 
 // ---- Replica
@@ -555,17 +566,30 @@ absl::Status Replica::Attach(std::vector<std::unique_ptr<GradientSink>> sinks,
 absl::Status Replica::AttachSinks(std::vector<std::unique_ptr<GradientSink>> sinks,
                                   const ScheduleContext& context) {
   for (size_t o = 0; o < optimizers_.size(); ++o) {
-    auto schedule = MakeSchedule(optimizers_[o].learning_rate, context);
-    if (!schedule.ok()) return schedule.status();
-    optimizers_[o].schedule = *std::move(schedule);
+    MUSTER_RETURN_IF_ERROR(
+        MakeScheduleOf(optimizers_[o].learning_rate, context, &optimizers_[o].schedule));
     optimizers_[o].gradients = std::move(sinks.at(o));
   }
   for (NamedEmbedding& table : embeddings_) {
-    auto schedule = MakeSchedule(table.learning_rate, context);
-    if (!schedule.ok()) return schedule.status();
-    table.schedule = *std::move(schedule);
+    MUSTER_RETURN_IF_ERROR(MakeScheduleOf(table.learning_rate, context, &table.schedule));
   }
   return absl::OkStatus();
+}
+
+absl::Status Replica::MakeScheduleOf(const Json& learning_rate, const ScheduleContext& context,
+                                     std::unique_ptr<Schedule>* schedule) const {
+  // A program's own is its code.
+  return CatchProgramErrors("making the learning rate's schedule", [&] {
+    auto made = MakeSchedule(learning_rate, context, schedules_);
+    ThrowIfError(made.status());
+    *schedule = *std::move(made);
+  });
+}
+
+bool Replica::scales_with_replicas() const {
+  const auto scales = [](const auto& named) { return ScalesWithReplicas(named.learning_rate); };
+  return std::any_of(optimizers_.begin(), optimizers_.end(), scales) ||
+         std::any_of(embeddings_.begin(), embeddings_.end(), scales);
 }
 
 void Replica::Detach() {

@@ -111,6 +111,8 @@ class Replica {
   std::vector<NamedOptimizer>& optimizers() { return optimizers_; }
   const std::vector<NamedOptimizer>& optimizers() const { return optimizers_; }
   const std::vector<NamedMetric>& metrics() const { return metrics_; }
+  // Some learning rate depends on the number of replicas.
+  bool scales_with_replicas() const;
   const std::vector<NamedEmbedding>& embeddings() const { return embeddings_; }
   // The tables of this process, in the order of embeddings().
   LocalEmbeddings& tables() { return *tables_; }
@@ -194,6 +196,8 @@ class Replica {
   absl::Status AttachSinks(std::vector<std::unique_ptr<GradientSink>> sinks,
                            const ScheduleContext& context);
   void MakeSink(int optimizer);
+  absl::Status MakeScheduleOf(const Json& learning_rate, const ScheduleContext& context,
+                              std::unique_ptr<Schedule>* schedule) const;
   int64_t ControlCapacity(int optimizer) const;
   absl::Status AgreeOnTrainable(const NamedOptimizer& optimizer, const std::vector<bool>& now);
   // Makes a sink for what requires a gradient now, or takes the idle one.
@@ -213,6 +217,7 @@ class Replica {
   std::map<Split, DatasetDeclaration> datasets_;
   std::vector<NamedDataset> named_datasets_;
   int64_t test_every_ = 0;
+  NamedSchedules schedules_;  // the program's own
   std::vector<LoadSpec> loads_;
   std::vector<NamedBuffer> buffers_;
   std::vector<at::Tensor> float_buffers_;

@@ -1,38 +1,47 @@
-// Learning-rate schedules: a function of the number of steps done, so that a restart continues
-// exactly. Immutable, thread-safe.
+// Learning-rate schedules by name.
 #pragma once
 
-#include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "muster/json.h"
+#include "muster/schedule.h"
 
 namespace muster {
 
-class Schedule {
- public:
-  virtual ~Schedule() = default;
-  // The rate for the update after `steps` steps are done: At(0) is the first step's.
-  virtual double At(int64_t steps) const = 0;
-};
+// A program's own schedules.
+using NamedSchedules = std::map<std::string, ScheduleFactory>;
 
-// What relative lengths in a schedule refer to.
-struct ScheduleContext {
-  int64_t steps_per_epoch = 1;  // 0: not known; lengths in epochs are refused
-  int64_t total_steps =
-      0;  // 0: not known; a schedule that needs it and has no decay_steps of its own is refused
-};
-
-// A number (constant), or an object; formulas are Keras's (ExponentialDecay, CosineDecay,
-// PiecewiseConstantDecay), and every length may be given in steps or in epochs ("..._epochs"):
+// A number (constant), or an object. Formulas are those of Keras (ExponentialDecay, CosineDecay,
+// CosineDecayRestarts, PolynomialDecay, PiecewiseConstantDecay) and torch (StepLR, LinearLR,
+// OneCycleLR), and every length may be given in steps or in epochs ("..._epochs"). Lengths that are
+// said to be optional are all steps that are left after the warm-up.
 //   {"name": "constant", "initial"}
 //   {"name": "step", "initial", "gamma": 0.1, "every_steps"}
 //   {"name": "piecewise", "boundary_steps": [...], "values": [... one more]}
-//   {"name": "exponential", "initial", "decay_rate", "decay_steps", "staircase": false}
-//   {"name": "cosine", "initial", "alpha": 0, "decay_steps": all that are left after the warm-up}
-// Each takes "warmup_steps" too: linear from "warmup_from" (default 0) to the initial rate. Decay
-// begins after it; boundaries count from the start of training.
+//   {"name": "exponential", "initial", "decay_rate", "decay_steps", "staircase": false, "floor": 0}
+//   {"name": "linear", "initial", "end": 0, "decay_steps": optional}
+//   {"name": "polynomial", "initial", "end": 1e-4, "power": 1, "decay_steps": optional,
+//    "cycle": false}
+//   {"name": "cosine", "initial", "alpha": 0, "decay_steps": optional}
+//   {"name": "cosine_restarts", "initial", "first_decay_steps", "t_mul": 2, "m_mul": 1, "alpha": 0}
+//   {"name": "inverse_sqrt", "initial", "timescale_steps": the warm-up's, else 10000}
+//   {"name": "one_cycle", "max", "total_steps": optional, "pct_start": 0.3, "div_factor": 25,
+//    "final_div_factor": 1e4, "anneal_strategy": "cos" | "linear", "three_phase": false}
+//   {"name": "ramp_hold_decay", "start": 0, "peak", "floor": 0, "ramp_epochs": 0, "hold_epochs": 0,
+//    "decay_rate"}
+// or one of the program's own with its keys. Each takes "warmup_steps" too: linear from
+// "warmup_from" (default 0) to the initial rate, but for the last two built-in ones, which rise by
+// themselves. Decay begins after it; boundaries count from the start of training. With
+// "scale_with_replicas": true the rate is multiplied by context.num_replicas, "warmup_from" too; of
+// "ramp_hold_decay" the peak alone is.
 absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const Json& spec,
-                                                       const ScheduleContext& context);
+                                                       const ScheduleContext& context,
+                                                       const NamedSchedules& of_program = {});
+
+bool IsBuiltInSchedule(const std::string& name);
+// Whether its rate depends on the number of replicas.
+bool ScalesWithReplicas(const Json& spec);
 
 }  // namespace muster

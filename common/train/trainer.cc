@@ -153,9 +153,12 @@ void Trainer::Attach(size_t i, const LoopContext& context, Communicator* communi
                                   ? *job.global_batch_size
                                   : *job.per_replica_batch_size * context.num_replicas;
   }
+  // Elastic membership changes neither the batch nor the rate that goes with it.
+  int64_t& scaled_for = state.extras.replicas;
+  if (scaled_for == 0 && replicas_[i]->scales_with_replicas()) scaled_for = context.num_replicas;
   BroadcastBatchSize(replicas_[i]->device(), communicator, context.owner_replica, &state);
-  const auto schedule =
-      ScheduleOf(job, *replicas_[i], datasets_.at(Split::kTrain)->size(), state.global_batch_size);
+  const auto schedule = ScheduleOf(job, *replicas_[i], datasets_.at(Split::kTrain)->size(),
+                                   state.global_batch_size, std::max<int64_t>(1, scaled_for));
   ThrowIfError(schedule.status());
   TakeOverTrainable(i, context, communicator);
   ThrowIfError(DistributeReplicaBuffers(*replicas_[i], communicator, kept_, has_own_[i] != 0));

@@ -68,7 +68,7 @@ absl::StatusOr<TriedBatch> BatchToTry(const Job& job, int replicas,
 
 absl::Status CheckEpoch(const Job& job, const Replica& replica, int64_t size,
                         const TriedBatch& tried, const std::optional<exported::Range>& admitted) {
-  MUSTER_RETURN_IF_ERROR(ScheduleOf(job, replica, size, tried.global).status());
+  MUSTER_RETURN_IF_ERROR(ScheduleOf(job, replica, size, tried.global, tried.replicas).status());
   if (size < 0 || !admitted) return absl::OkStatus();
   const data::Sampler sampler = TrainSampler(job, replica, size, tried.global);
   const int64_t last = sampler.examples_per_epoch() % tried.global;

@@ -13,6 +13,7 @@
 #include "muster/handles.h"
 #include "muster/json.h"
 #include "muster/metrics.h"
+#include "muster/schedule.h"
 
 namespace torch::nn {
 class Module;
@@ -124,6 +125,10 @@ class Builder {
   // training.
   void test_every(int64_t epochs);
   MetricHandle metric(const std::string& name, std::shared_ptr<const Metric> metric);
+  // A schedule of the program's own, by which the job and this program's optimizers and tables may
+  // name their learning rates: {"name": name, ...}. Warm-up and "scale_with_replicas" go with it as
+  // with any.
+  void schedule(const std::string& name, ScheduleFactory make);
 
  private:
   BuilderImpl* impl_;

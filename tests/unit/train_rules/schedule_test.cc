@@ -1,5 +1,6 @@
 #include "common/train/schedule.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -133,6 +134,104 @@ TEST(Schedule, AWarmUpLongerThanTheJob) {
   EXPECT_DOUBLE_EQ(schedule->At(100), 0.5);
 }
 
+TEST(Schedule, LengthsThatAreNotGivenAreTheRestOfTheJob) {
+  for (const char* spec :
+       {R"({"name": "linear", "initial": 1, "warmup_steps": 20})",
+        R"({"name": "polynomial", "initial": 1, "end": 0, "warmup_epochs": 2})"}) {
+    const auto schedule = Make(spec);
+    EXPECT_DOUBLE_EQ(schedule->At(20), 1) << spec;
+    EXPECT_DOUBLE_EQ(schedule->At(60), 0.5) << spec;
+    EXPECT_DOUBLE_EQ(schedule->At(100), 0) << spec;
+    EXPECT_DOUBLE_EQ(schedule->At(1000), 0) << spec;
+  }
+  const auto cycle = Make(R"({"name": "one_cycle", "max": 1})");
+  EXPECT_NEAR(cycle->At(0), 0.04, 1e-15);
+  EXPECT_DOUBLE_EQ(cycle->At(29), 1);
+  EXPECT_NEAR(cycle->At(99), 0.04 / 1e4, 1e-15);
+  EXPECT_NEAR(cycle->At(1'000'000), 0.04 / 1e4, 1e-15);  // torch refuses what is beyond
+}
+
+TEST(Schedule, OneCycleWithLegsOfNoLength) {
+  for (const char* pct : {"0", "0.01", "0.5", "1"}) {
+    for (const char* three : {"false", "true"}) {
+      if (std::string(pct) == "1" && std::string(three) == "true") continue;
+      const auto schedule = Make(fmt::format(R"({{"name": "one_cycle", "max": 1, "pct_start": {},
+                                                  "three_phase": {}}})",
+                                             pct, three)
+                                     .c_str());
+      double most = 0;
+      for (int64_t step = 0; step <= 100; ++step) {
+        EXPECT_TRUE(schedule->At(step) >= 0 && schedule->At(step) <= 1) << pct << " " << step;
+        most = std::max(most, schedule->At(step));
+      }
+      // With a first leg of no length three phases begin with the third, as in torch.
+      if (std::string(pct) != "0" || std::string(three) == "false") {
+        EXPECT_GT(most, 0.95) << pct;
+      }
+    }
+  }
+}
+
+TEST(Schedule, RampHoldDecayGoesByWholeEpochs) {
+  const auto schedule = Make(R"({"name": "ramp_hold_decay", "start": 0.1, "peak": 0.5, "floor": 0.1,
+      "ramp_epochs": 2, "hold_epochs": 1, "decay_rate": 0.5})");
+  const std::vector<double> by_epoch = {0.1, 0.3, 0.5, 0.5, 0.3, 0.2, 0.15};
+  for (size_t epoch = 0; epoch < by_epoch.size(); ++epoch)
+    for (const int64_t step : {0, 9})
+      EXPECT_DOUBLE_EQ(schedule->At(static_cast<int64_t>(epoch) * 10 + step), by_epoch[epoch]);
+}
+
+// Of a program's own.
+class Falling : public Schedule {
+ public:
+  explicit Falling(double by) : by_(by) {}
+  double At(int64_t steps) const override { return 1 - by_ * static_cast<double>(steps); }
+
+ private:
+  const double by_;
+};
+
+NamedSchedules OfProgram() {
+  return {{"falling", [](JsonObject& keys, const ScheduleContext& context) {
+             double by = 1 / static_cast<double>(context.steps_per_epoch);
+             keys.Read("by", &by);
+             if (by > 1) keys.Fail("by", "must not be above 1");
+             return std::make_unique<Falling>(by);
+           }}};
+}
+
+TEST(Schedule, OfAProgram) {
+  const auto make = [](const char* spec) {
+    auto made =
+        MakeSchedule(Json::parse(spec), {.steps_per_epoch = 10, .num_replicas = 3}, OfProgram());
+    if (!made.ok()) throw std::runtime_error(std::string(Message(made.status())));
+    return *std::move(made);
+  };
+  EXPECT_DOUBLE_EQ(make(R"({"name": "falling"})")->At(5), 0.5);
+  EXPECT_DOUBLE_EQ(make(R"({"name": "falling", "by": 0.01})")->At(5), 0.95);
+  EXPECT_DOUBLE_EQ(make(R"({"name": "falling", "scale_with_replicas": true})")->At(5), 1.5);
+  const auto warmed = make(R"({"name": "falling", "warmup_steps": 4})");
+  EXPECT_DOUBLE_EQ(warmed->At(2), 0.5);
+  EXPECT_DOUBLE_EQ(warmed->At(4), 1);
+  EXPECT_DOUBLE_EQ(warmed->At(9), 0.5);
+  EXPECT_THROW(make(R"({"name": "falling"})")->At(20), std::domain_error);
+  for (const auto& [spec, sentence] : std::vector<std::pair<const char*, const char*>>{
+           {R"({"name": "faling"})", "did you mean \"falling\""},
+           {R"({"name": "falling", "bi": 1})", "did you mean \"by\""},
+           {R"({"name": "falling", "by": 2})", "learning_rate.by must not be above 1"}}) {
+    const auto made = MakeSchedule(Json::parse(spec), kContext, OfProgram());
+    EXPECT_EQ(ExitCodeOf(made.status()), ExitCode::kConfiguration);
+    EXPECT_THAT(std::string(Message(made.status())), HasSubstr(sentence));
+  }
+}
+
+TEST(Schedule, WhichScaleWithReplicas) {
+  EXPECT_TRUE(ScalesWithReplicas(Json::parse(R"({"name": "x", "scale_with_replicas": true})")));
+  EXPECT_FALSE(ScalesWithReplicas(Json::parse(R"({"name": "x", "scale_with_replicas": false})")));
+  EXPECT_FALSE(ScalesWithReplicas(Json::parse(R"({"name": "x"})")));
+  EXPECT_FALSE(ScalesWithReplicas(0.1));
+}
+
 TEST(Schedule, Refusals) {
   const std::vector<std::pair<const char*, const char*>> refusals = {
       {R"("cosine")", "learning_rate must be a number or an object"},
@@ -153,6 +252,29 @@ TEST(Schedule, Refusals) {
       {R"({"name": "piecewise", "boundary_steps": [5], "values": [1, -1]})", "not be below 0"},
       {R"({"name": "constant", "initial": 1, "warmup_steps": -1})",
        "warmup_steps must not be below 0, is -1"},
+      {R"({"name": "constant", "initial": 1, "scale_with_replicas": 2})",
+       "learning_rate.scale_with_replicas"},
+      {R"({"name": "exponential", "initial": 1, "decay_rate": 0.5, "decay_steps": 1, "floor": 2})",
+       "floor must not be above initial, 1, and is 2"},
+      {R"({"name": "linear", "initial": 1, "end": -1})", "end must not be below 0, is -1"},
+      {R"({"name": "polinomial", "initial": 1})", "did you mean \"polynomial\""},
+      {R"({"name": "polynomial", "initial": 1, "power": 0})", "power must be above 0, is 0"},
+      {R"({"name": "cosine_restarts", "initial": 1})", "first_decay_steps is missing"},
+      {R"({"name": "cosine_restarts", "initial": 1, "first_decay_steps": 5, "t_mul": 0.5})",
+       "t_mul must not be below 1, is 0.5"},
+      {R"({"name": "one_cycle"})", "learning_rate.max is missing: the highest rate"},
+      {R"({"name": "one_cycle", "max": 1, "pct_start": 2})", "must be between 0 and 1, is 2"},
+      {R"({"name": "one_cycle", "max": 1, "div_factor": 0})", "div_factor must be above 0, is 0"},
+      {R"({"name": "one_cycle", "max": 1, "anneal_strategy": "sin"})",
+       "must be cos or linear, is \"sin\""},
+      {R"({"name": "one_cycle", "max": 1, "warmup_steps": 5})",
+       "warmup_steps does not go with one_cycle, which rises"},
+      {R"({"name": "inverse_sqrt", "initial": 1, "timescale_steps": 0})",
+       "timescale_steps must be above 0, is 0"},
+      {R"({"name": "ramp_hold_decay", "decay_rate": 0.5})", "learning_rate.peak is missing"},
+      {R"({"name": "ramp_hold_decay", "peak": 1})", "learning_rate.decay_rate is missing"},
+      {R"({"name": "ramp_hold_decay", "peak": 1, "decay_rate": 1, "hold_epochs": -1})",
+       "hold_epochs must not be below 0, is -1"},
       {R"({"name": "constant", "initial": 1, "warmup_from": -1})", "warmup_from must not be"},
   };
   for (const auto& [spec, sentence] : refusals) {
@@ -164,6 +286,10 @@ TEST(Schedule, Refusals) {
   const auto unknown_length = MakeSchedule(Json::parse(R"({"name": "cosine", "initial": 1})"),
                                            {.steps_per_epoch = 10, .total_steps = 0});
   EXPECT_THAT(std::string(Message(unknown_length.status())), HasSubstr("decay_steps is missing"));
+  const auto no_epochs =
+      MakeSchedule(Json::parse(R"({"name": "ramp_hold_decay", "peak": 1, "decay_rate": 0.5})"),
+                   {.steps_per_epoch = 0});
+  EXPECT_THAT(std::string(Message(no_epochs.status())), HasSubstr("set steps_per_epoch"));
 }
 
 }  // namespace
