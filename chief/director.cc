@@ -548,6 +548,7 @@ absl::Status DirectorImpl::AdvancePass(bool* busy) {
   ReportShown(split, step, shown);
   const std::vector<double>& sums = pass->sums;
   auto metrics = state_->Metrics({sums.begin() + 2, sums.end()});
+  ReportMetricImages(split, step, {sums.begin() + 2, sums.end()});
   for (const auto& [name, value] : pass->values) metrics.emplace(name, value.mean());
   if (pass->loss_divisor > 0) metrics["loss"] = sums[0] / pass->loss_divisor;
   ReportEpoch(split, epoch, step, static_cast<int64_t>(sums[1]),

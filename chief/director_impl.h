@@ -155,6 +155,7 @@ class DirectorImpl final : public Director,
   void ReportStep(const CompletedStep& step, double seconds);
   void ReportStaleness(const CompletedStep& step);
   void ReportShown(int split, int64_t step, const proto::Shown& shown);
+  void ReportMetricImages(int split, int64_t step, const std::vector<double>& sums);
   void ReportEpoch(int split, int64_t epoch, int64_t step, int64_t examples, double seconds,
                    std::map<std::string, double> metrics);
   std::map<std::string, double> TrainMetrics(

@@ -77,6 +77,7 @@ void DirectorImpl::ReportSteps(Json* record) {
       ReportEpoch(0, step.epoch, step.step, step.epoch_examples, Seconds(now - epoch_start_),
                   TrainMetrics(step.epoch_metric_sums, step.epoch_loss_sum, step.epoch_examples,
                                step.epoch_values));
+      ReportMetricImages(0, step.step, step.epoch_metric_sums);
       validation_due_ = start_.validation_examples > 0;
       test_due_ =
           start_.test_examples > 0 && (step.through || (step.epoch_end && start_.test_every > 0 &&
@@ -123,6 +124,14 @@ void DirectorImpl::ReportStep(const CompletedStep& step, double seconds) {
   Tell([&](Observer* observer) { observer->OnStep(report); });
   ReportShown(0, step.step, step.shown);
   ReportStaleness(step);
+}
+
+void DirectorImpl::ReportMetricImages(int split, int64_t step, const std::vector<double>& sums) {
+  if (start_.observers.empty()) return;
+  for (ImageReport& image : state_->MetricImages(sums)) {
+    image.step = step;
+    Tell([&](Observer* observer) { observer->OnImages(kSplitNames[split], image); });
+  }
 }
 
 // What the program showed.

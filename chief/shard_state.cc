@@ -113,6 +113,9 @@ class ReplicaState final : public ShardState {
   std::map<std::string, double> Metrics(const std::vector<double>& sums) const override {
     return MetricResults(*replica_, sums.data());
   }
+  std::vector<ImageReport> MetricImages(const std::vector<double>& sums) const override {
+    return muster::MetricImages(*replica_, sums.data());
+  }
   void Describe(StartReport* report) const override;
   std::vector<HistogramReport> Parameters() const override {
     std::vector<HistogramReport> all;

@@ -50,6 +50,10 @@ class ShardState {
   virtual absl::Status SetIntegers(const IntegerBuffers& values) = 0;
 
   virtual std::map<std::string, double> Metrics(const std::vector<double>& sums) const = 0;
+  // What metrics show of them, without the step.
+  virtual std::vector<ImageReport> MetricImages(const std::vector<double>& /*sums*/) const {
+    return {};
+  }
   // Fills in the program's name and parameters.
   virtual void Describe(StartReport* report) const = 0;
   virtual std::vector<HistogramReport> Parameters() const = 0;

@@ -274,6 +274,9 @@ absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicato
     if (divisor > 0) result.metrics["loss"] = sums[0] / divisor;
     result.examples = static_cast<int64_t>(sums[1]);
     result.summary = std::move(evaluation.summary);
+    if (!options.summary) return;
+    for (ImageReport& image : MetricImages(*replica, sums + 2))
+      result.summary.images.push_back(std::move(image));
   });
   if (!status.ok()) return status;
   return result;
@@ -305,6 +308,24 @@ std::map<std::string, double> MetricResults(const Replica& replica, const double
     sums += metric.metric->width();
   }
   return results;
+}
+
+std::vector<ImageReport> MetricImages(const Replica& replica, const double* sums) {
+  std::vector<ImageReport> images;
+  for (const NamedMetric& metric : replica.metrics()) {
+    auto image = metric.metric->Image({sums, sums + metric.metric->width()});
+    sums += metric.metric->width();
+    if (!image || image->pixels.empty()) continue;
+    ImageReport report;
+    report.tag = metric.name;
+    report.count = 1;
+    report.height = image->height;
+    report.width = image->width;
+    report.channels = 3;
+    report.pixels = std::move(image->pixels);
+    images.push_back(std::move(report));
+  }
+  return images;
 }
 
 absl::StatusOr<data::DatasetPtr> MakeDataset(const Replica& replica, Split split,

@@ -61,6 +61,9 @@ absl::StatusOr<PartSums> EvaluatePart(const Job& job, Replica* replica, Split sp
 // The values of the program's metrics, from all their sums in order of declaration.
 std::map<std::string, double> MetricResults(const Replica& replica, const double* sums);
 
+// What they show of these sums, under their names.
+std::vector<ImageReport> MetricImages(const Replica& replica, const double* sums);
+
 // The dataset that the program declared for `split`, made; a null or failing one is refused, and
 // one of unknown size unless `may_be_unsized`.
 absl::StatusOr<data::DatasetPtr> MakeDataset(const Replica& replica, Split split,

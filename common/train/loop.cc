@@ -381,6 +381,10 @@ void LoopImpl::EndEpoch() {
   if (reporter()) {
     ReportEpoch(Split::kTrain, last_epoch(), state_.epoch_examples,
                 Seconds(Clock::now() - epoch_start_), TrainMetrics());
+    SummaryData shown;
+    if (!context_.observers.empty())
+      shown.images = MetricImages(*replica_, state_.epoch_metric_sums.data());
+    ReportSummary(Split::kTrain, shown);
     ReportParameters();
   }
   state_.validation_due = fitting_ && Has(Split::kValidation);

@@ -9,6 +9,7 @@
 #include <ATen/ops/gather.h>
 #include <ATen/ops/gt.h>
 #include <ATen/ops/isnan.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/lt.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/square.h>
@@ -18,14 +19,35 @@
 #include <ATen/ops/where.h>
 
 #include <cmath>
+#include <limits>
+
+#include "common/train/metric_sums.h"
 
 namespace muster {
-namespace {
+namespace metric_sums {
 
-// Sums are float32, but for float64 values.
 at::ScalarType SumType(const at::Tensor& values) {
   return values.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
+
+at::Tensor ExpandWeights(const at::Tensor& values, const at::Tensor& weights) {
+  bool fits = weights.dim() <= values.dim();
+  for (int64_t d = 0; fits && d < weights.dim(); ++d) fits = weights.size(d) == values.size(d);
+  TORCH_CHECK(fits && weights.dim() > 0, "the weights of a metric must have the shape ",
+              values.sizes(), " of its values, or the first dimensions of it, have ",
+              weights.sizes());
+  std::vector<int64_t> shape = weights.sizes().vec();
+  shape.resize(values.dim(), 1);
+  return weights.to(SumType(values)).reshape(shape).expand_as(values);
+}
+
+}  // namespace metric_sums
+
+namespace {
+
+using metric_sums::ExpandWeights;
+using metric_sums::Ratio;
+using metric_sums::SumType;
 
 // {sum of values, how many}: the count is known on the host, so the device is not asked.
 at::Tensor SumAndCount(const at::Tensor& values) {
@@ -35,26 +57,10 @@ at::Tensor SumAndCount(const at::Tensor& values) {
 
 // Likewise of weights: one for each value, or for all values of what its dimensions name.
 at::Tensor WeightedSums(const at::Tensor& values, const at::Tensor& weights) {
-  bool fits = weights.dim() <= values.dim();
-  for (int64_t d = 0; fits && d < weights.dim(); ++d) fits = weights.size(d) == values.size(d);
-  TORCH_CHECK(fits && weights.dim() > 0, "the weights of a metric must have the shape ",
-              values.sizes(), " of its values, or the first dimensions of it, have ",
-              weights.sizes());
-  std::vector<int64_t> shape = weights.sizes().vec();
-  shape.resize(values.dim(), 1);
-  const at::ScalarType type = SumType(values);
-  const at::Tensor each = weights.to(type).reshape(shape).expand_as(values);
-  const at::Tensor counted = at::where(each.ne(0), values.to(type).mul(each), 0);
+  const at::Tensor each = ExpandWeights(values, weights);
+  const at::Tensor counted = at::where(each.ne(0), values.to(SumType(values)).mul(each), 0);
   return at::stack({counted.sum(), each.sum()});
 }
-
-class Ratio : public Metric {
- public:
-  int width() const override { return 2; }
-  double Result(const std::vector<double>& sums) const override {
-    return sums.at(1) == 0 ? 0 : sums[0] / sums[1];
-  }
-};
 
 // A mean of one value for each example, element, ...
 class Average : public Ratio {
@@ -199,7 +205,45 @@ class MeanAbsoluteError : public Average {
   }
 };
 
+class CosineSimilarity : public Average {
+ public:
+  at::Tensor Values(const at::Tensor& output, const at::Tensor& target) const override {
+    CheckSameShape(output, target, "cosine similarity");
+    TORCH_CHECK(output.dim() > 1, "metric cosine similarity: the output must be vectors ",
+                "[batch, features], is ", output.sizes());
+    const at::ScalarType type = SumType(output);
+    const at::Tensor x = output.to(type), y = target.to(type);
+    const at::Tensor lengths = x.square().sum(-1).sqrt_().mul_(y.square().sum(-1).sqrt_());
+    return at::where(lengths.gt(0), x.mul(y).sum(-1).div(lengths), 0);
+  }
+};
+
+class Perplexity : public Average {
+ public:
+  at::Tensor Values(const at::Tensor& output, const at::Tensor& target) const override {
+    TORCH_CHECK(
+        output.dim() > 1 && output.size(-1) > 0 && target.defined() &&
+            target.sizes() == output.sizes().slice(0, output.dim() - 1) &&
+            at::isIntegralType(target.scalar_type(), /*includeBool=*/false),
+        "metric perplexity: the output must be logits [..., classes] and the target class "
+        "numbers [...], are ",
+        output.sizes(), " and ",
+        target.defined() ? c10::str(target.sizes(), " of type ", target.scalar_type()) : "missing");
+    const at::Tensor classes = target.to(at::kLong);
+    const at::Tensor index = classes.clamp(0, output.size(-1) - 1);
+    const at::Tensor each =
+        output.to(SumType(output)).log_softmax(-1).gather(-1, index.unsqueeze(-1)).squeeze(-1);
+    // A class number that is none has no probability; weights of 0 hide it.
+    return at::where(index.eq(classes), each.neg(), std::numeric_limits<double>::quiet_NaN());
+  }
+  double Result(const std::vector<double>& sums) const override {
+    return sums.at(1) == 0 ? 0 : std::exp(sums[0] / sums[1]);
+  }
+};
+
 }  // namespace
+
+std::optional<MetricImage> Metric::Image(const std::vector<double>&) const { return std::nullopt; }
 
 at::Tensor Metric::WeightedIncrement(const at::Tensor&, const at::Tensor&,
                                      const at::Tensor&) const {
@@ -224,5 +268,10 @@ std::shared_ptr<const Metric> MakeRootMeanSquaredError() {
 std::shared_ptr<const Metric> MakeMeanAbsoluteError() {
   return std::make_shared<MeanAbsoluteError>();
 }
+
+std::shared_ptr<const Metric> MakeCosineSimilarity() {
+  return std::make_shared<CosineSimilarity>();
+}
+std::shared_ptr<const Metric> MakePerplexity() { return std::make_shared<Perplexity>(); }
 
 }  // namespace muster

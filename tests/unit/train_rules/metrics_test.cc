@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 namespace muster {
@@ -134,6 +135,95 @@ TEST(Metrics, ShapesThatCannotBeRight) {
     EXPECT_THAT(Refusal(*metric, at::ones({4}), {}), HasSubstr("missing"));
   }
   EXPECT_THROW(MakeTopKAccuracy(0), c10::Error);
+}
+
+// ---- Decisions; their values are compared with scikit-learn's in tests/reference.
+
+TEST(Metrics, WhatWeighsNothingIsHiddenWhateverItIs) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const at::Tensor weights = at::tensor({1.0, 0.0, 2.0}).to(at::kFloat);
+  const at::Tensor scores = at::tensor({0.9, nan, 0.2}).to(at::kFloat);
+  const auto sums = [&](const Metric& metric, const at::Tensor& output, const at::Tensor& target) {
+    const at::Tensor increment =
+        metric.WeightedIncrement(output, target, weights).to(at::kDouble).contiguous();
+    return std::vector<double>(increment.data_ptr<double>(),
+                               increment.data_ptr<double>() + increment.numel());
+  };
+  EXPECT_EQ(sums(*MakePrecision(), scores, Labels({1, 1, 1})), (std::vector<double>{1, 1}));
+  EXPECT_EQ(sums(*MakeRecall(), scores, Labels({1, 1, 1})), (std::vector<double>{1, 3}));
+  EXPECT_EQ(sums(*MakeAuc({.num_thresholds = 3}), scores, Labels({1, 0, 0})),
+            (std::vector<double>{0, 1, 0, 2, 0, 0}));
+  const at::Tensor logits = at::tensor({2.0, 0.0, nan, nan, 0.0, 2.0}).reshape({3, 2});
+  EXPECT_EQ(sums(*MakeConfusionMatrix(2), logits, Labels({0, 1, 0})),
+            (std::vector<double>{1, 2, 0, 0}));
+  // Class numbers that are none, too.
+  EXPECT_EQ(sums(*MakeConfusionMatrix(2), logits, Labels({0, -100, 5})),
+            (std::vector<double>{1, 0, 0, 0}));
+  const std::vector<double> nats = sums(*MakePerplexity(), logits, Labels({0, -100, 1}));
+  EXPECT_NEAR(MakePerplexity()->Result(nats), 1 + std::exp(-2), 1e-6);
+}
+
+TEST(Metrics, PerplexityOfAClassThatIsNoneIsNone) {
+  EXPECT_TRUE(std::isnan(Value(*MakePerplexity(), at::ones({1, 2}), Labels({2}))));
+}
+
+TEST(Metrics, CountsAreExactBeyondFloat32) {
+  const double many = 1 << 25;
+  EXPECT_DOUBLE_EQ(MakePrecision()->Result({many + 1, many + 3}), (many + 1) / (many + 3));
+  EXPECT_DOUBLE_EQ(MakeConfusionMatrix(2)->Result({many, 1, 1, many + 1}),
+                   (2 * many + 1) / (2 * many + 3));
+  EXPECT_DOUBLE_EQ(MakeFScore()->Result({many + 1, many + 2, many + 4}),
+                   2 * (many + 1) / (2 * many + 6));
+}
+
+TEST(Metrics, AConfusionMatrixIsAPicture) {
+  EXPECT_FALSE(MakeAccuracy()->Image({1, 2}).has_value());
+  for (const int classes : {2, 20, 21, kMostConfusionClasses}) {
+    const auto metric = MakeConfusionMatrix(classes);
+    std::vector<double> sums(metric->width());
+    for (int c = 0; c < classes; ++c) sums[c * classes + c] = 12345.6 * c;
+    const auto image = metric->Image(sums);
+    ASSERT_TRUE(image.has_value());
+    EXPECT_EQ(image->height, image->width);
+    EXPECT_LE(image->height, 1024);
+    ASSERT_EQ(image->pixels.size(), static_cast<size_t>(image->height) * image->width * 3);
+    // The corner of the last cell is dark, of the cell before it in its row white; and so is the
+    // first row, of which there are no examples.
+    const int line = classes > 128 ? 0 : 1, cell = (image->width - line) / classes - line;
+    const auto red = [&](int row, int column) {
+      return image
+          ->pixels[((line + row * (cell + line)) * image->width + line + column * (cell + line)) *
+                   3];
+    };
+    EXPECT_EQ(red(classes - 1, classes - 1), 8) << classes;
+    EXPECT_EQ(red(classes - 1, classes - 2), 255) << classes;
+    EXPECT_EQ(red(0, 0), 255) << classes;
+  }
+}
+
+TEST(Metrics, DecisionsThatCannotBeTaken) {
+  const at::Tensor scores = at::ones({4, 3}), labels = Labels({0, 1, 2, 0});
+  for (const auto& metric : {MakePrecision(), MakeRecall(), MakeAuc(), MakeFScore()}) {
+    EXPECT_THAT(Refusal(*metric, scores, {}), HasSubstr("missing"));
+    EXPECT_THAT(Refusal(*metric, scores, Labels({1})), HasSubstr("the shape of the output"));
+    EXPECT_THAT(Refusal(*metric, scores, at::ones({4})), HasSubstr("the shape of the output"));
+  }
+  EXPECT_THAT(Refusal(*MakePrecision({.class_id = 3}), scores, labels),
+              HasSubstr("counts class 3"));
+  EXPECT_THAT(Refusal(*MakeFScore({.class_id = 3}), scores, labels), HasSubstr("counts class 3"));
+  EXPECT_THAT(Refusal(*MakeFScore(), at::ones({4}), labels),
+              HasSubstr("give the metric a threshold"));
+  EXPECT_THAT(Refusal(*MakeFScore({.average = ClassAverage::kMacro, .classes = 4}), scores, labels),
+              HasSubstr("of 4 classes"));
+  EXPECT_THAT(Refusal(*MakeConfusionMatrix(4), scores, labels), HasSubstr("scores [batch, 4]"));
+  EXPECT_THAT(Refusal(*MakeConfusionMatrix(3), scores, at::ones({4})), HasSubstr("class numbers"));
+  EXPECT_THAT(Refusal(*MakePerplexity(), scores, Labels({1})), HasSubstr("class numbers [...]"));
+  EXPECT_THAT(Refusal(*MakeCosineSimilarity(), at::ones({4}), at::ones({4})), HasSubstr("vectors"));
+  EXPECT_THROW(MakePrecision({.top_k = -1}), c10::Error);
+  EXPECT_THROW(MakeFScore({.beta = 0}), c10::Error);
+  EXPECT_THROW(MakeAuc({.num_thresholds = 1}), c10::Error);
+  EXPECT_THROW(MakeConfusionMatrix(1), c10::Error);
+  EXPECT_THROW(MakeConfusionMatrix(kMostConfusionClasses + 1), c10::Error);
 }
 
 }  // namespace
