@@ -19,8 +19,9 @@ struct NamedMetricSpec {
   bool classes = false;
 };
 
-// `json` is a name or an object with "name" and the metric's own keys ("k", "threshold"). With
-// `logits` the default threshold of binary_accuracy is 0, else 0.5.
+// `json` is a name or an object with "name", perhaps "as" (the name to show it by) and the metric's
+// own keys. With `logits` outputs are logits of single decisions: default thresholds are 0 instead
+// of 0.5, and "auc" takes the sigmoid.
 absl::StatusOr<NamedMetricSpec> MakeNamedMetric(const Json& json, const std::string& place,
                                                 bool logits);
 

@@ -196,6 +196,13 @@ absl::StatusOr<std::shared_ptr<const Spec>> ReadSpec(const Json& program) {
     MUSTER_ASSIGN_OR_RETURN(NamedMetricSpec metric,
                             MakeNamedMetric(metrics[i], fmt::format("program.metrics[{}]", i),
                                             loss_name == "binary_cross_entropy"));
+    for (const NamedMetricSpec& other : spec->metrics) {
+      if (other.name != metric.name) continue;
+      return ConfigurationError(fmt::format(
+          "program.metrics[{}] is another \"{}\": show it by another name, as in {{\"name\": ..., "
+          "\"as\": \"{}_2\"}}",
+          i, metric.name, metric.name));
+    }
     spec->metrics.push_back(std::move(metric));
   }
   MUSTER_ASSIGN_OR_RETURN(spec->archive, ReadArchive(path, model));

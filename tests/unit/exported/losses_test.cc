@@ -94,6 +94,40 @@ TEST(ExportedMetric, ByName) {
   EXPECT_FALSE(MakeNamedMetric({{"name", "top_k_accuracy"}, {"k", 0}}, "m", false).ok());
 }
 
+TEST(ExportedMetric, Refusals) {
+  const std::vector<std::pair<Json, const char*>> refusals = {
+      {3, "must name a metric"},
+      {{{"name", 3}}, "must name a metric"},
+      {"precison", "did you mean \"precision\""},
+      {{{"name", "recall"}, {"treshold", 1}}, "did you mean \"threshold\""},
+      {{{"name", "precision"}, {"top_k", 0}}, "m.top_k must not be below 1, is 0"},
+      {{{"name", "precision"}, {"class_id", -1}}, "m.class_id must not be below 0, is -1"},
+      {{{"name", "f1_score"}, {"average", "makro"}}, "must be one of micro, macro, weighted"},
+      {{{"name", "f1_score"}, {"average", "macro"}}, "m.classes is missing"},
+      {{{"name", "f1_score"}, {"beta", 2}}, "beta"},
+      {{{"name", "fbeta_score"}, {"beta", 0}}, "m.beta must be above 0, is 0"},
+      {{{"name", "auc"}, {"curve", "roc"}}, "must be one of ROC, PR, is \"roc\""},
+      {{{"name", "auc"}, {"num_thresholds", 1}}, "must not be below 2, is 1"},
+      {{{"name", "confusion_matrix"}}, "m.classes is missing"},
+      {{{"name", "confusion_matrix"}, {"classes", 1000}}, "must be from 2 to 256, is 1000"},
+      {{{"name", "auc"}, {"as", "a b"}}, "must be made of letters"},
+      {{{"name", "auc"}, {"as", "loss"}}, "and not be loss"},
+  };
+  for (const auto& [json, sentence] : refusals) {
+    const absl::Status status = MakeNamedMetric(json, "m", false).status();
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kConfiguration) << json;
+    EXPECT_THAT(std::string(Message(status)), HasSubstr(sentence)) << json;
+  }
+}
+
+TEST(ExportedMetric, IsShownByAnotherName) {
+  const auto area =
+      MakeNamedMetric({{"name", "auc"}, {"curve", "PR"}, {"as", "auc_pr"}}, "m", true);
+  ASSERT_TRUE(area.ok()) << area.status();
+  EXPECT_EQ(area->name, "auc_pr");
+  EXPECT_EQ(area->metric->width(), 400);
+}
+
 // A metric counts what the loss counts.
 TEST(ExportedMetric, IgnoredTokensDoNotCount) {
   const Loss loss = Make({{"name", "cross_entropy"}, {"class_dim", 1}});
@@ -107,6 +141,8 @@ TEST(ExportedMetric, IgnoredTokensDoNotCount) {
     return metric->metric->WeightedIncrement(a.output, a.target, a.weights);
   };
   ExpectNear(sums("accuracy", scores, -1), {2, 4});
+  ExpectNear(sums("f1_score", scores, -1), {2, 4, 4});
+  ExpectNear(sums("f1_score", scores.movedim(-1, 1), 1), {2, 4, 4});
   ExpectNear(sums("mean", scores, -1), {12, 8});
   ExpectNear(sums("sum", scores, -1), {12});
   // The classes come second: the same numbers in another order.
