@@ -106,7 +106,7 @@ class Notes : public Observer, public CheckpointSink {
 
   int64_t steps() const;  // told so far
   int64_t every_steps = 0;
-  bool saves_validated = false;  // as if each validation found the best
+  bool saves_validated = false;       // as if each validation found the best
   Duration flush = Duration::zero();  // what the log takes to be kept
   mutable absl::Mutex mu;
   std::vector<StartReport> starts ABSL_GUARDED_BY(mu);
