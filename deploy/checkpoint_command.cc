@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/checkpoint/fields.h"
+#include "common/checkpoint/manifest.h"
 #include "common/checkpoint/store.h"
 #include "common/telemetry/progress.h"
 
@@ -122,6 +123,8 @@ OrderedJson ToJson(const Findings& findings) {
       json["optimizer"] = TensorsJson(one.contents->optimizer);
       if (!one.contents->replica_buffers.empty())
         json["replica_buffers"] = TensorsJson(one.contents->replica_buffers);
+      for (const auto& [callback, tensors] : one.contents->kept)
+        json["weights"][callback] = TensorsJson(tensors);
     }
     list.push_back(std::move(json));
   }
@@ -152,7 +155,7 @@ void PrintList(const Findings& findings, bool verified) {
   }
 }
 
-void PrintTensors(const char* file, const std::vector<TensorInfo>& tensors) {
+void PrintTensors(const std::string& file, const std::vector<TensorInfo>& tensors) {
   size_t name = 0, shape = 0;
   size_t bytes = 0;
   const auto text = [](const TensorInfo& tensor) {
@@ -194,6 +197,8 @@ void PrintContents(const Inspected& one, bool verified) {
   PrintTensors("optimizer.safetensors", one.contents->optimizer);
   if (!one.contents->replica_buffers.empty())
     PrintTensors("replica_buffers.safetensors", one.contents->replica_buffers);
+  for (const auto& [callback, tensors] : one.contents->kept)
+    PrintTensors(checkpoint::KeptFile(callback).c_str(), tensors);
 }
 
 class CheckpointCommand : public Command {

@@ -6,6 +6,8 @@
 //                   replica_buffers.safetensors  only where the program has buffers that each
 //                                          replica has of its own: as in the model, those of all
 //                                          replicas stacked
+//                   weights.<callback>.safetensors  only where a callback remembers weights: the
+//                                          moving average, the best ones; named as in the model
 //                   state.json             TrainingState
 //                   manifest.json          sizes and checksums of the others; written last
 //
@@ -59,7 +61,10 @@ absl::StatusOr<TrainingState> TrainingStateFromJson(const Json& json);
 struct Snapshot {
   TrainingState state;
   TensorSet model, optimizer;
-  TensorSet replica_buffers;  // may have no tensors: then there is no such file
+  TensorSet replica_buffers;              // may have no tensors: then there is no such file
+  std::map<std::string, TensorSet> kept;  // weights that callbacks remember, by callback
+  // It replaces one of the same step: what callbacks did at the end of training changed the state.
+  bool replaces = false;
 };
 
 // "step-00000500", and back; -1 where the name is none of a checkpoint.

@@ -61,6 +61,7 @@ void AddExtras(const Extras& extras, Json* json) {
     (*json)["batch_steps"] = {{"of", extras.batch_steps}, {"done", extras.batch_steps_done}};
   if (extras.replicas > 0) (*json)["replicas"] = extras.replicas;
   if (extras.finished) (*json)["finished"] = true;
+  if (extras.callbacks) (*json)["callbacks"] = ToJson(*extras.callbacks);
 }
 
 absl::StatusOr<Extras> TakeExtras(Json* json) {
@@ -90,6 +91,12 @@ absl::StatusOr<Extras> TakeExtras(Json* json) {
   if (const auto it = json->find("finished"); it != json->end()) {
     if (!it->is_boolean()) return DataError("its field \"finished\" must be true or false");
     extras.finished = it->get<bool>();
+    json->erase(it);
+  }
+  if (const auto it = json->find("callbacks"); it != json->end()) {
+    auto record = CallbackRecordFromJson(*it);
+    if (!record.ok()) return Annotate(record.status(), "its field \"callbacks\": ");
+    extras.callbacks = *std::move(record);
     json->erase(it);
   }
   return extras;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "common/checkpoint/callback_record.h"
 #include "muster/json.h"
 #include "muster/status.h"
 
@@ -45,6 +46,8 @@ struct Extras {
   int64_t replicas = 0;
   // "finished": the program ended its training here.
   bool finished = false;
+  // "callbacks": absent where the run has none.
+  std::optional<CallbackRecord> callbacks;
   friend bool operator==(const Extras&, const Extras&) = default;
 };
 

@@ -2,11 +2,29 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 
 #include "common/checkpoint/fields.h"
 
 namespace muster::checkpoint {
+
+std::string KeptFile(const std::string& callback) {
+  return fmt::format("weights.{}.safetensors", callback);
+}
+
+std::string CallbackOfFile(const std::string& file) {
+  constexpr std::string_view kBegin = "weights.", kEnd = ".safetensors";
+  if (!file.starts_with(kBegin) || !file.ends_with(kEnd)) return "";
+  if (file.size() <= kBegin.size() + kEnd.size()) return "";
+  const std::string name = file.substr(kBegin.size(), file.size() - kBegin.size() - kEnd.size());
+  const bool good = std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-';
+  });
+  return good ? name : "";
+}
+
 namespace {
 
 constexpr int64_t kFormatVersion = 1;
@@ -32,7 +50,10 @@ absl::Status ReadFiles(const Json& files, Manifest* manifest) {
     if (!manifest->files.contains(name))
       return DataError(fmt::format("it says nothing of {}", name));
   }
-  const size_t known = 3 + manifest->files.count(kReplicaBuffersFile);
+  const auto kept =
+      std::count_if(manifest->files.begin(), manifest->files.end(),
+                    [](const auto& file) { return !CallbackOfFile(file.first).empty(); });
+  const size_t known = 3 + manifest->files.count(kReplicaBuffersFile) + static_cast<size_t>(kept);
   if (manifest->files.size() != known)
     return DataError("it names other files than a checkpoint has");
   return absl::OkStatus();

@@ -14,6 +14,9 @@ inline constexpr char kModelFile[] = "model.safetensors";
 inline constexpr char kOptimizerFile[] = "optimizer.safetensors";
 // Only in checkpoints of programs that have such buffers.
 inline constexpr char kReplicaBuffersFile[] = "replica_buffers.safetensors";
+// "weights.<callback>.safetensors": what a callback remembers. Back: "" of any other file.
+std::string KeptFile(const std::string& callback);
+std::string CallbackOfFile(const std::string& file);
 inline constexpr char kStateFile[] = "state.json";
 inline constexpr char kManifestFile[] = "manifest.json";
 

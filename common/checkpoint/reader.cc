@@ -108,6 +108,11 @@ absl::StatusOr<Snapshot> ReadWhole(FileSystem& files, const std::string& path) {
     MUSTER_ASSIGN_OR_RETURN(snapshot.replica_buffers,
                             ReadTensors(files, path, kReplicaBuffersFile, manifest));
   }
+  for (const auto& [name, file] : manifest.files) {
+    const std::string callback = CallbackOfFile(name);
+    if (callback.empty()) continue;
+    MUSTER_ASSIGN_OR_RETURN(snapshot.kept[callback], ReadTensors(files, path, name, manifest));
+  }
   return snapshot;
 }
 
@@ -242,11 +247,15 @@ absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path
     MUSTER_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(files, path));
     Contents contents;
     MUSTER_ASSIGN_OR_RETURN(contents.state, ReadState(files, path, manifest));
-    for (const auto& [name, out] :
-         {std::pair<const char*, std::vector<TensorInfo>*>(kModelFile, &contents.model),
-          {kOptimizerFile, &contents.optimizer},
-          {kReplicaBuffersFile, &contents.replica_buffers}}) {
-      if (name == std::string_view(kReplicaBuffersFile) && !manifest.files.contains(name)) continue;
+    std::vector<std::pair<std::string, std::vector<TensorInfo>*>> wanted = {
+        {kModelFile, &contents.model}, {kOptimizerFile, &contents.optimizer}};
+    if (manifest.files.contains(kReplicaBuffersFile))
+      wanted.emplace_back(kReplicaBuffersFile, &contents.replica_buffers);
+    for (const auto& [name, file] : manifest.files) {
+      const std::string callback = CallbackOfFile(name);
+      if (!callback.empty()) wanted.emplace_back(name, &contents.kept[callback]);
+    }
+    for (const auto& [name, out] : wanted) {
       MUSTER_ASSIGN_OR_RETURN(const auto file, OpenFile(files, path, name, manifest));
       const absl::StatusOr<SafetensorsHeader> header = ReadSafetensorsHeader(*file);
       if (!header.ok()) return OfFile(name, header.status());

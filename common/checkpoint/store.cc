@@ -52,7 +52,9 @@ absl::Status WriteFiles(FileSystem& files, const std::string& path, const Snapsh
   std::vector<const char*> names = {kModelFile, kOptimizerFile, kStateFile};
   const bool of_replicas = !snapshot.replica_buffers.tensors.empty();
   if (of_replicas) names.push_back(kReplicaBuffersFile);
-  for (const char* name : names) {
+  std::vector<std::string> all(names.begin(), names.end());
+  for (const auto& [callback, set] : snapshot.kept) all.push_back(KeptFile(callback));
+  for (const std::string& name : all) {
     MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files.Create(JoinPath(path, name)));
     written.try_emplace(name, std::move(file));
   }
@@ -62,6 +64,8 @@ absl::Status WriteFiles(FileSystem& files, const std::string& path, const Snapsh
     MUSTER_RETURN_IF_ERROR(
         WriteSafetensors(snapshot.replica_buffers, written.at(kReplicaBuffersFile)));
   }
+  for (const auto& [callback, set] : snapshot.kept)
+    MUSTER_RETURN_IF_ERROR(WriteSafetensors(set, written.at(KeptFile(callback))));
   MUSTER_RETURN_IF_ERROR(written.at(kStateFile).Append(state));
   for (auto& [name, file] : written) {
     MUSTER_ASSIGN_OR_RETURN(manifest.files[name], Finished(file));
@@ -98,7 +102,7 @@ class StoreImpl : public Store {
   absl::StatusOr<std::string> Write(const Snapshot& snapshot) override {
     const int64_t step = snapshot.state.step;
     const std::string name = CheckpointName(step);
-    if (Holds(step)) {
+    if (Holds(step) && !snapshot.replaces) {
       // An earlier Write may have failed behind the rename.
       MUSTER_RETURN_IF_ERROR(
           Explained(MendLatest(), fmt::format("could not mark {} as the latest", name)));
@@ -115,6 +119,7 @@ class StoreImpl : public Store {
       RemoveLeftovers();
       return status;
     }
+    if (snapshot.replaces) RemoveLeftovers();
     Prune();
     return PathOf(step);
   }
@@ -217,6 +222,10 @@ class StoreImpl : public Store {
 
   absl::Status Publish(int64_t step, const std::string& name) {
     MUSTER_RETURN_IF_ERROR(Fence());
+    // One that this one replaces goes first; who dies in between goes on from the one before.
+    if (Holds(step)) {
+      MUSTER_RETURN_IF_ERROR(files_.Rename(PathOf(step), Staged(kDeleted + name)));
+    }
     MUSTER_RETURN_IF_ERROR(files_.Rename(Staged(name), PathOf(step)));
     {
       const absl::MutexLock lock(&mutex_);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +50,7 @@ absl::StatusOr<Snapshot> ReadCheckpoint(FileSystem& files, const std::string& pa
 struct Contents {
   TrainingState state;
   std::vector<TensorInfo> model, optimizer, replica_buffers;
+  std::map<std::string, std::vector<TensorInfo>> kept;  // by callback
 };
 absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path);
 // `path` is a checkpoint, a `checkpoints` folder or a model_dir; of the latter two the newest whole
@@ -94,9 +96,10 @@ class Store {
 
   // Writes, publishes, moves `latest`, and deletes the oldest ones above `keep`. On an error all
   // older checkpoints are there as before; a staging folder may be left, which the next Write
-  // removes. A checkpoint of that step that is there already is left as it is (OK). Returns its
-  // path. Errors: the file system's codes (see there), Superseded, and what the fence says; the
-  // message is a sentence, "could not save checkpoint step-00000500: ...".
+  // removes. A checkpoint of that step that is there already is left as it is (OK), unless the
+  // snapshot `replaces` it. Returns its path. Errors: the file system's codes (see there),
+  // Superseded, and what the fence says; the message is a sentence, "could not save checkpoint
+  // step-00000500: ...".
   virtual absl::StatusOr<std::string> Write(const Snapshot& snapshot) = 0;
   // Whether a checkpoint of `step` with that value is better than `best` is now: an absent one, or
   // one by another metric, is always worse, NaN never better.
