@@ -368,7 +368,7 @@ CheckpointRecord CheckpointsImpl::Record() const {
 }  // namespace
 
 bool SaveDue(const CheckpointOptions& options, const SaveMoment& moment) {
-  if (moment.last || moment.stopping) return true;
+  if (moment.last || moment.stopping || moment.requested) return true;
   if (options.every_steps && moment.step % *options.every_steps == 0) return true;
   if (!moment.epoch_end) return false;
   if (options.every_epochs) return (moment.epoch + 1) % *options.every_epochs == 0;

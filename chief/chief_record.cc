@@ -51,6 +51,7 @@ std::string ToText(const ChiefRecord& record) {
                {"test_due", record.test_due},
                {"epoch_seconds", record.epoch_seconds}};
   if (record.ended) json["ended"] = *record.ended;
+  if (!record.callbacks.is_null()) json["callbacks"] = record.callbacks;
   if (record.integers) {
     Json& integers = json["integers"] = Json::object();
     for (const auto& [name, value] : *record.integers) integers[name] = ToHex(value);
@@ -72,6 +73,7 @@ absl::StatusOr<ChiefRecord> ChiefRecordOf(const std::string& text) {
     record.test_due = json.at("test_due");
     record.epoch_seconds = json.at("epoch_seconds");
     if (json.contains("ended")) record.ended = json.at("ended").get<std::string>();
+    if (json.contains("callbacks")) record.callbacks = json.at("callbacks");
     if (json.contains("integers")) {
       record.integers.emplace();
       for (const auto& [name, value] : json.at("integers").items()) {

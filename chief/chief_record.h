@@ -27,6 +27,7 @@ struct ChiefRecord {
   double epoch_seconds = 0;  // since the epoch under way began
   // Those that are not as build() made them; absent: they have more than kMostRecordedIntegers.
   std::optional<IntegerBuffers> integers;
+  Json callbacks;  // checkpoint::CallbackRecord's; null: there are none
   // All is done and saved, and the workers may have been told: nobody comes to work any more. ""
   // where the job was through, else why it ended before.
   std::optional<std::string> ended;

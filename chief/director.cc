@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "chief/director_impl.h"
@@ -276,7 +277,16 @@ absl::Status DirectorImpl::Begin() {
     MUSTER_RETURN_IF_ERROR(failed_);
     // The job may have become longer, or shorter, since.
     const checkpoint::TrainingState at = table_->state();
-    if (!Through(at)) {
+    std::optional<checkpoint::CallbackRecord> callbacks = kept_state_.extras.callbacks;
+    bool finished = kept_state_.extras.finished;
+    if (record) {
+      callbacks.reset();
+      if (!record->callbacks.is_null()) {
+        MUSTER_ASSIGN_OR_RETURN(callbacks, checkpoint::CallbackRecordFromJson(record->callbacks));
+      }
+      finished = callbacks && !callbacks->stop.empty();
+    }
+    if (!Through(at) && !finished) {
       test_due_ = test_due_ && start_.test_every > 0 && at.offset == 0 && at.epoch > 0 &&
                   at.epoch % start_.test_every == 0;
       if (at.offset != 0) validation_due_ = false;
@@ -284,6 +294,12 @@ absl::Status DirectorImpl::Begin() {
     validation_due_ = validation_due_ && start_.validation_examples > 0;
     test_due_ = test_due_ && start_.test_examples > 0;
     recorded_due_ = {validation_due_, test_due_};
+    weights_step_ = record ? -1 : kept_state_.step;
+    TakeOverCallbacks(at, std::move(callbacks), finished);
+    if (callbacks_) {
+      recorded_callbacks_ = checkpoint::ToJson(*callbacks_);
+      epochs_open_ = callbacks_->epochs_begun;
+    }
     UpdateGateLocked();
     NewWorkersLocked();
     for (const auto& [index, member] : workers_) worker_since_[index] = workers_version_;
@@ -439,6 +455,8 @@ absl::StatusOr<bool> DirectorImpl::Turn() {
     ReportStart();
     ReportSteps();
   }
+  MUSTER_RETURN_IF_ERROR(callback_failed_);
+  if (!callbacks_begun_) MUSTER_RETURN_IF_ERROR(BeginCallbacks());
   bool through = false;
   MUSTER_RETURN_IF_ERROR(Advance(&through));
   Answered answered;
@@ -451,12 +469,13 @@ absl::StatusOr<bool> DirectorImpl::Turn() {
 void DirectorImpl::UpdateGateLocked() {
   LeaseTable::Gate gate;
   const checkpoint::TrainingState at = table_->state();
-  const bool wanted = save_wanted_ || cut_for_histograms_;
+  const bool wanted = save_wanted_ || cut_for_histograms_ || cut_for_callbacks_;
   gate.closed = stop_ || (wanted && save_ == nullptr);
   // An epoch's end is looked at before the next one's first lease.
   gate.last_epoch = at.epoch;
   if (!table_->between_steps() || table_->has_completed() || validation_due_ || test_due_)
     gate.last_epoch = table_->gate().last_epoch.value_or(at.epoch);
+  GateCallbacksLocked(&gate);
   if (start_.checkpoints != nullptr && options_.job.checkpoint.every_steps) {
     const int64_t every = *options_.job.checkpoint.every_steps;
     gate.steps = (at.step / every + 1) * every;
@@ -475,10 +494,11 @@ absl::Status DirectorImpl::Advance(bool* through) {
     if (stop && table_->pass()) table_->CancelPass();
     UpdateGateLocked();
     quiet = QuietLocked();
-    all_done = table_->through();
+    all_done = table_->through() || Stopping();
     out = table_->WhoIsOut();
   }
-  if (stop || all_done) {
+  if (!stop) MUSTER_RETURN_IF_ERROR(AdvanceCallbacks());
+  if (stop || (all_done && (!callbacks_ || callbacks_->ended))) {
     int64_t step;
     {
       absl::MutexLock lock(&mu_);
@@ -486,7 +506,17 @@ absl::Status DirectorImpl::Advance(bool* through) {
     }
     save_wanted_ = start_.checkpoints != nullptr && saved_step_ != step;
   }
-  if ((save_wanted_ || cut_for_histograms_) && save_ == nullptr) {
+  if (std::exchange(save_requested_, false) && start_.checkpoints != nullptr && !all_done) {
+    SaveMoment moment;
+    {
+      absl::MutexLock lock(&mu_);
+      moment.step = table_->steps();
+    }
+    moment.requested = true;
+    moment.busy = save_ != nullptr;
+    save_wanted_ = save_wanted_ || start_.checkpoints->Wanted(moment);
+  }
+  if ((save_wanted_ || cut_for_histograms_ || cut_for_callbacks_) && save_ == nullptr) {
     if (!cut_wanted_at_) cut_wanted_at_ = Clock::now();
     if (!quiet) {
       SayWaiting(fmt::format("{} before the state is saved", out));
@@ -501,11 +531,27 @@ absl::Status DirectorImpl::Advance(bool* through) {
   }
   bool busy = false;
   MUSTER_RETURN_IF_ERROR(AdvancePass(&busy));
+  // Before anything is recorded: the validation's metrics are known here alone.
+  MUSTER_RETURN_IF_ERROR(AdvanceCallbacks());
   absl::MutexLock lock(&mu_);
-  *through = !busy && QuietLocked() && table_->through() && save_ == nullptr && !save_wanted_ &&
-             !cut_for_histograms_;
+  const bool done = table_->through() || Stopping();
+  *through = !busy && QuietLocked() && done && save_ == nullptr && !save_wanted_ &&
+             !cut_for_histograms_ && !cut_for_callbacks_ && !CallbacksPending(table_->state()) &&
+             !(validation_due_ || test_due_) &&
+             (start_.checkpoints == nullptr || !callbacks_ || saved_step_ == table_->steps());
   UpdateGateLocked();
   return absl::OkStatus();
+}
+
+// The best state so far is saved whatever the intervals say.
+void DirectorImpl::AskForBest(int64_t step, int64_t epoch) {
+  if (start_.checkpoints == nullptr || save_wanted_) return;
+  SaveMoment moment;
+  moment.step = step;
+  moment.epoch = epoch;
+  moment.epoch_end = true;
+  moment.validated = true;
+  save_wanted_ = start_.checkpoints->Wanted(moment);
 }
 
 // Passes that are due, one after the other. Busy: there is one, or one to come.
@@ -520,7 +566,9 @@ absl::Status DirectorImpl::AdvancePass(bool* busy) {
     absl::MutexLock lock(&mu_);
     pass = table_->pass();
     if (!pass) {
-      if (!QuietLocked() || save_wanted_) return absl::OkStatus();
+      if (!QuietLocked() || save_wanted_ || cut_for_callbacks_) return absl::OkStatus();
+      // The test's comes after what callbacks do at the end.
+      if (split == 2 && CallbacksPending(table_->state())) return absl::OkStatus();
       table_->StartPass(split, examples, table_options_.leases.batch);
       pass_start_ = Clock::now();
       parts_told_ = -1;
@@ -551,16 +599,20 @@ absl::Status DirectorImpl::AdvancePass(bool* busy) {
   ReportMetricImages(split, step, {sums.begin() + 2, sums.end()});
   for (const auto& [name, value] : pass->values) metrics.emplace(name, value.mean());
   if (pass->loss_divisor > 0) metrics["loss"] = sums[0] / pass->loss_divisor;
-  ReportEpoch(split, epoch, step, static_cast<int64_t>(sums[1]),
-              Seconds(Clock::now() - pass_start_), std::move(metrics));
-  if (split == 1 && start_.checkpoints != nullptr && !save_wanted_) {
-    SaveMoment moment;
+  if (callbacks_) {
+    CallbackMoment moment;
     moment.step = step;
     moment.epoch = epoch;
-    moment.epoch_end = true;
-    moment.validated = true;
-    save_wanted_ = start_.checkpoints->Wanted(moment);
+    moment.split = static_cast<Split>(split);
+    moment.metrics = metrics;
+    MUSTER_RETURN_IF_ERROR(state_->Fire(Hook::kPassBegin, {step, epoch, moment.split, 0, {}}));
+    MUSTER_RETURN_IF_ERROR(state_->Fire(Hook::kPassEnd, std::move(moment)));
+    if (split == 1) validation_metrics_ = metrics;
   }
+  ReportEpoch(split, epoch, step, static_cast<int64_t>(sums[1]),
+              Seconds(Clock::now() - pass_start_), std::move(metrics));
+  // With callbacks once these have seen the metrics.
+  if (split == 1 && !callbacks_) AskForBest(step, epoch);
   (split == 1 ? validation_due_ : test_due_) = false;
   epoch_start_ = step_time_ = Clock::now();
   absl::MutexLock lock(&mu_);

@@ -4,6 +4,7 @@
 //   director_views.cc  members, views, and shards that are restored
 //   director_saves.cc  checkpoints as cuts
 //   director_steps.cc  what observers are told
+//   director_callbacks.cc  callbacks
 //   lease_service.cc   proto::Leases
 #pragma once
 
@@ -87,6 +88,8 @@ class DirectorImpl final : public Director,
     ShardContents contents;
     std::optional<checkpoint::Snapshot> snapshot;
     double seconds = 0;
+    std::string put_back;  // WeightsPutBack
+    bool replaces = false;
     IntegerBuffers integers;  // as they were at the cut
   };
 
@@ -105,6 +108,7 @@ class DirectorImpl final : public Director,
   void RecordEnd(const absl::Status& outcome);
   absl::Status Advance(bool* through);
   absl::Status AdvancePass(bool* busy);
+  void AskForBest(int64_t step, int64_t epoch);
   bool Through(const checkpoint::TrainingState& state) const;
   void UpdateGateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status End(const absl::Status& outcome);
@@ -166,6 +170,20 @@ class DirectorImpl final : public Director,
     for (Observer* observer : start_.observers) call(observer);
   }
 
+  // ---- director_callbacks.cc
+  bool Stopping() const { return callbacks_ && !callbacks_->stop.empty(); }
+  bool CallbacksPending(const checkpoint::TrainingState& at) const;
+  // `finished`: training had been stopped there.
+  void TakeOverCallbacks(const checkpoint::TrainingState& at,
+                         std::optional<checkpoint::CallbackRecord> record, bool finished);
+  absl::Status BeginCallbacks();
+  absl::Status AdvanceCallbacks();
+  absl::Status Decide();
+  void RecordCallbacks();
+  std::map<std::string, double> EpochMetrics(const checkpoint::TrainingState& at) const;
+  std::string WeightsPutBack() const;
+  void GateCallbacksLocked(LeaseTable::Gate* gate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   // ---- lease_service.cc
   void OnCall(NextCall::Ptr call) override;
   void OnBroken(NextCall::Ptr call) override;
@@ -212,6 +230,14 @@ class DirectorImpl final : public Director,
   int64_t parts_told_ = -1;
   // Since the last summary, by worker: the means of its pushes, and the largest of all.
   std::map<int, std::pair<std::vector<double>, int64_t>> staleness_;
+  // Callbacks; absent: there are none.
+  std::optional<checkpoint::CallbackRecord> callbacks_;
+  bool callbacks_begun_ = false, cut_for_callbacks_ = false, save_requested_ = false;
+  absl::Status callback_failed_;
+  int64_t weights_step_ = -1;  // of the replica's weights
+  int64_t epochs_open_ = 0;    // may be leased as far as callbacks are concerned
+  std::map<std::string, double> last_rates_, validation_metrics_;
+  double last_rate_ = 0, last_loss_ = 0;
 
   mutable absl::Mutex mu_;
   absl::CondVar wake_;
@@ -245,6 +271,8 @@ class DirectorImpl final : public Director,
   std::pair<bool, bool> recorded_due_ ABSL_GUARDED_BY(mu_);
   MonotonicTime recorded_epoch_start_ ABSL_GUARDED_BY(mu_) = Clock::now();
   std::optional<std::string> ended_ ABSL_GUARDED_BY(mu_);  // the record's
+  Json recorded_callbacks_ ABSL_GUARDED_BY(mu_);           // likewise
+  uint64_t callbacks_version_ ABSL_GUARDED_BY(mu_) = 0;    // of the record that has them
 
   // The servers began anew under this chief: whoever worked before has something else under way.
   bool anew_ ABSL_GUARDED_BY(mu_) = false;

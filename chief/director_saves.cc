@@ -52,12 +52,17 @@ absl::Status DirectorImpl::TryCut() {
     save->state = table_->state();
     table_->ledger().Keep(save->state.step);
     for (const ShardPlacement& shard : placements_) save->primaries.push_back(shard.primary);
-    save->must = stop_ || table_->through();
+    const bool over = table_->through() || Stopping();
+    save->must = (stop_ || over) && (!callbacks_ || save_wanted_);
+    save->replaces = over && callbacks_ && callbacks_->ended;
     save->integers = integers_;
   }
   save->state.validation_due = validation_due_;
   save->state.test_due = test_due_;
   save->state.global_batch_size = global_batch_size_;
+  save->state.extras.callbacks = callbacks_;
+  save->state.extras.finished = Stopping() && callbacks_->ended;
+  save->put_back = WeightsPutBack();
   save->histograms = cut_for_histograms_;
   save->write = save_wanted_;
   const int64_t step = save->state.step;
@@ -66,7 +71,7 @@ absl::Status DirectorImpl::TryCut() {
     moment.step = step;
     moment.epoch = std::max<int64_t>(0, save->state.epoch - (save->state.offset == 0 ? 1 : 0));
     moment.epoch_end = save->state.offset == 0;
-    moment.last = Through(save->state);
+    moment.last = (Through(save->state) || Stopping()) && (!callbacks_ || callbacks_->ended);
     moment.stopping = stopping;
     // May wait for the save before, within its deadline; what is not wanted is Drain's to tell.
     save->write = start_.checkpoints->Wanted(moment);
@@ -77,7 +82,7 @@ absl::Status DirectorImpl::TryCut() {
   if (save->write) Tell([&](Observer* observer) { observer->OnSave(step); });
   LogDebug("a cut of {} shards after step {} took {:.3f} s", save->primaries.size(), step,
            Seconds(Clock::now() - start));
-  save_wanted_ = cut_for_histograms_ = false;
+  save_wanted_ = cut_for_histograms_ = cut_for_callbacks_ = false;
   if (save->must) saved_step_ = step;
   save_ = std::move(save);
   {
@@ -101,7 +106,7 @@ absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
   const absl::Status failed = NotSaved(table_->steps(), why);
   if (stop_ || table_->through()) return failed;
   LogWarning("{}; training goes on", Message(failed));
-  save_wanted_ = cut_for_histograms_ = false;
+  save_wanted_ = cut_for_histograms_ = cut_for_callbacks_ = false;
   cut_wanted_at_.reset();
   return absl::OkStatus();
 }
@@ -131,10 +136,12 @@ void DirectorImpl::RunSave() {
     if (!result.ok()) save.status = result;
   if (save.status.ok()) save.status = state_->Decode(layout_, save.contents);
   if (save.status.ok()) save.status = state_->SetIntegers(save.integers);
+  if (save.status.ok() && !save.put_back.empty()) state_->PutBackWeights(save.put_back);
   if (save.status.ok() && save.write) {
     auto snapshot = state_->Take(save.state);
     save.status = snapshot.status();
     if (snapshot.ok()) save.snapshot = *std::move(snapshot);
+    if (save.snapshot) save.snapshot->replaces = save.replaces;
   }
   for (ShardClient* client : std::set<ShardClient*>(clients.begin(), clients.end()))
     (void)client->Drop(name);  // a lost one has nothing to forget
@@ -167,6 +174,7 @@ absl::Status DirectorImpl::TakeSave() {
   kept_ = std::move(save->contents);
   unloaded_ = absl::OkStatus();
   kept_state_ = save->state;
+  weights_step_ = save->state.step;
   if (save->snapshot) start_.checkpoints->Save(*std::move(save->snapshot));
   if (save->histograms)
     for (HistogramReport& report : state_->Parameters()) {

@@ -43,6 +43,7 @@ void DirectorImpl::ReportStart() {
   report.start_examples = at.examples;
   report.validation_due = validation_due_;
   report.test_due = test_due_;
+  report.finished = Stopping();
   if (at.epoch_examples > 0 && (at.offset == 0 || Through(at)))
     report.train_metrics = TrainMetrics(at.epoch_metric_sums, at.epoch_loss_sum, at.epoch_examples,
                                         at.extras.epoch_values);
@@ -73,6 +74,16 @@ void DirectorImpl::ReportSteps(Json* record) {
   for (const CompletedStep& step : steps) {
     ReportStep(step, seconds);
     validation_due_ = test_due_ = false;
+    last_loss_ = step.loss;
+    last_rate_ = step.learning_rate;
+    last_rates_ = step.learning_rates;
+    validation_metrics_.clear();
+    if (callbacks_ && callbacks_begun_ && callback_failed_.ok()) {
+      callback_failed_ =
+          state_->Fire(Hook::kStepEnd, {step.step, step.epoch, Split::kTrain, step.loss,
+                                        TrainMetrics(step.epoch_metric_sums, step.epoch_loss_sum,
+                                                     step.epoch_examples, step.epoch_values)});
+    }
     if (step.epoch_end || step.through) {
       ReportEpoch(0, step.epoch, step.step, step.epoch_examples, Seconds(now - epoch_start_),
                   TrainMetrics(step.epoch_metric_sums, step.epoch_loss_sum, step.epoch_examples,

@@ -192,6 +192,7 @@ void DirectorImpl::RecordLocked(Json work) {
   record.test_due = recorded_due_.second;
   record.epoch_seconds = Seconds(Clock::now() - recorded_epoch_start_);
   record.ended = ended_;
+  record.callbacks = recorded_callbacks_;
   size_t bytes = 0;
   for (const auto& [name, value] : integers_) bytes += value.size();
   if (bytes <= kMostRecordedIntegers) record.integers = integers_;
@@ -298,7 +299,9 @@ void DirectorImpl::RestoredLocked(const std::vector<std::pair<int, int>>& target
       table_->GoBack(kept_state_);
       validation_due_ = kept_state_.validation_due;
       test_due_ = kept_state_.test_due;
-      save_wanted_ = false;
+      save_wanted_ = cut_for_callbacks_ = false;
+      weights_step_ = -1;
+      TakeOverCallbacks(kept_state_, kept_state_.extras.callbacks, kept_state_.extras.finished);
       if (save_ != nullptr) save_->discard = true;  // of steps that are to come again
       if (saved_step_ > kept_state_.step) saved_step_ = -1;
       report_start_ = true;

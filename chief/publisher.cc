@@ -213,6 +213,18 @@ void Publisher::SummarizePassLocked(const std::string& folder, int64_t step,
   SayOnceLocked(writer->Flush());
 }
 
+void Publisher::OnText(int64_t step, const std::string& tag, const std::string& text) {
+  absl::MutexLock lock(&mu_);
+  if (finished_) return;
+  if (summary::EventWriter* writer = WriterLocked("train", step))
+    SayOnceLocked(writer->Text(step, tag, text));
+}
+
+void Publisher::OnCallback(const std::string& name, const Json& note) {
+  absl::MutexLock lock(&mu_);
+  record_.OnCallback(name, note);
+}
+
 void Publisher::OnEvaluateProgress(const std::string& split, int64_t done, int64_t total) {
   absl::MutexLock lock(&mu_);
   if (finished_ || options_.progress == nullptr) return;

@@ -209,6 +209,7 @@ Json RunRecord::Result(const Ending& ending) const {
       {"hardware", ending.hardware},
       {"versions", ending.versions}};
   if (finished_ && ending.verdict.ok()) result["finished"] = true;
+  if (!callbacks_.empty()) result["callbacks"] = callbacks_;
   if (!ending.parameter_server.is_null()) result["parameter_server"] = ending.parameter_server;
   result.update(Speed());
   return result;

@@ -61,6 +61,8 @@ class RunRecord {
   void OnEpoch(const EpochReport& report);
   // The program ended its training before the job's own end.
   void OnFinish() { finished_ = true; }
+  // What a callback has to say.
+  void OnCallback(const std::string& name, const Json& note) { callbacks_[name] = note; }
   // By the evaluator, of the checkpoint of that step.
   void OnEvaluation(int64_t step, const std::map<std::string, double>& metrics);
 
@@ -86,6 +88,7 @@ class RunRecord {
   bool finished_ = false;
   Json speed_;  // the earlier one; gone with the first step of this process
   SteadySeries rate_, compute_, wait_, input_;
+  std::map<std::string, Json> callbacks_;
   std::map<std::string, Pass> passes_;  // the last one over each split
 };
 

@@ -7,13 +7,19 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 #include <span>
 #include <tuple>
 
+#include "common/base/logging.h"
 #include "common/push_pull/packed_rows.h"
+#include "common/train/callbacks/callback_host.h"
+#include "common/train/callbacks/callbacks.h"
+#include "common/train/callbacks/kept_weights.h"
 #include "common/train/evaluation.h"
 #include "common/train/integer_buffers.h"
 #include "common/train/loop.h"
+#include "common/train/model_file.h"
 #include "common/train/parameter_groups.h"
 #include "common/train/replica.h"
 #include "common/train/snapshot.h"
@@ -100,6 +106,8 @@ class ReplicaState final : public ShardState {
     MUSTER_RETURN_IF_ERROR(RestoreReplica(snapshot, job_, replica_, &state));
     checkpoint::TrainingState restored = snapshot.state;
     restored.epoch_metric_sums = state.epoch_metric_sums;
+    if (restored.extras.callbacks) kept_steps_ = restored.extras.callbacks->kept;
+    restored_step_ = restored.step;
     return restored;
   }
   ShardContents Encode(const Layout& layout, int64_t steps) const override;
@@ -117,6 +125,17 @@ class ReplicaState final : public ShardState {
     return muster::MetricImages(*replica_, sums.data());
   }
   void Describe(StartReport* report) const override;
+  bool has_callbacks() const override { return !replica_->callbacks().callbacks.empty(); }
+  absl::Status BeginCallbacks(const CallbackParts& parts, bool begun,
+                              checkpoint::CallbackRecord* record) override;
+  absl::Status Fire(Hook hook, CallbackMoment moment) override {
+    return CatchProgramErrors("a callback", [&] { host_->Fire(hook, std::move(moment)); });
+  }
+  absl::StatusOr<std::optional<CallbackDecision>> Decide() override;
+  void Adopt(const checkpoint::CallbackRecord& record) override { host_->Adopt(record); }
+  void PutBackWeights(const std::string& callback) override {
+    if (replica_->kept().Has(callback)) replica_->kept().PutBack(callback);
+  }
   std::vector<HistogramReport> Parameters() const override {
     std::vector<HistogramReport> all;
     for (const auto& [name, parameter] : NamedParameters(*replica_))
@@ -161,7 +180,84 @@ class ReplicaState final : public ShardState {
   std::vector<Place> places_;
   int first_table_ = 0;  // of the variables
   SnapshotTaker taker_;
+  std::unique_ptr<CallbackHost> host_;
+  // Of the weights that the replica keeps for callbacks; the step of its own, where it was
+  // restored.
+  std::map<std::string, int64_t> kept_steps_;
+  int64_t restored_step_ = -1;
 };
+
+absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun,
+                                          checkpoint::CallbackRecord* record) {
+  const auto& callbacks = replica_->callbacks().callbacks;
+  const auto gone = [&](const auto& item) {
+    return std::none_of(callbacks.begin(), callbacks.end(),
+                        [&](const NamedCallback& one) { return one.name == item.first; });
+  };
+  std::erase_if(record->states, gone);
+  std::erase_if(record->notes, gone);
+  std::erase_if(record->kept, gone);
+  // A chief before this one may have kept others, and not have saved since.
+  std::set<std::string> kept;
+  for (auto it = record->kept.begin(); it != record->kept.end();) {
+    const auto& [name, step] = *it;
+    if (step == restored_step_) {
+      replica_->kept().Keep(name);
+      kept_steps_[name] = step;
+    }
+    const auto known = kept_steps_.find(name);
+    if (replica_->kept().Has(name) && known != kept_steps_.end() && known->second == step) {
+      kept.insert(name);
+      ++it;
+      continue;
+    }
+    LogWarning("the weights after step {}, which callback \"{}\" remembers, were lost with a chief",
+               step, name);
+    it = record->kept.erase(it);
+  }
+  replica_->kept().Only(kept);
+  restored_step_ = -1;  // another state comes from the servers
+  CallbackHostOptions options;
+  options.callbacks = callbacks;
+  std::map<std::string, double> constant;
+  for (const NamedOptimizer& optimizer : replica_->optimizers()) {
+    const Json& rate = optimizer.learning_rate;
+    options.rates.push_back({optimizer.name, rate});
+    if (rate.is_number()) constant[optimizer.name] = rate.get<double>();
+    if (rate.is_object()) constant[optimizer.name] = rate.value("initial", 0.0);
+  }
+  options.observers = parts.observers;
+  if (parts.writes) options.model_dir = job_.model_dir;
+  options.num_replicas = parts.workers;
+  options.rate = [constant, told = parts.rate](const std::string& name) {
+    const auto found = constant.find(name);
+    return told(name).value_or(found == constant.end() ? 0 : found->second);
+  };
+  options.save_model = [this](const std::string& path, bool with_optimizer) -> absl::Status {
+    MUSTER_ASSIGN_OR_RETURN(const checkpoint::Snapshot snapshot,
+                            taker_.Take(*replica_, InitialLoopState(job_, *replica_)));
+    return WriteModelFile(checkpoint::PosixFileSystem(), path, snapshot, with_optimizer);
+  };
+  host_ = std::make_unique<CallbackHost>(std::move(options));
+  return CatchProgramErrors("a callback", [&] { host_->Begin(*record, begun); });
+}
+
+absl::StatusOr<std::optional<CallbackDecision>> ReplicaState::Decide() {
+  CallbackDecision decision;
+  bool decided = false;
+  MUSTER_RETURN_IF_ERROR(
+      CatchProgramErrors("a callback", [&] { decided = host_->TakeDecision(&decision); }));
+  if (!decided) return std::optional<CallbackDecision>();
+  for (const auto& [what, callback] : decision.weights) {
+    if (what == "keep") {
+      replica_->kept().Keep(callback);
+      kept_steps_[callback] = decision.record.kept.at(callback);
+    } else {
+      replica_->kept().PutBack(callback);
+    }
+  }
+  return decision;
+}
 
 ReplicaState::Place ReplicaState::PlaceOf(size_t variable) const {
   const VariableSpec& spec = served_.specs[variable];

@@ -14,6 +14,7 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/push_pull/layout.h"
 #include "common/push_pull/variable_messages.h"
+#include "common/train/callbacks/callback_decision.h"
 #include "muster/status.h"
 #include "proto/parameter_server.pb.h"
 
@@ -57,6 +58,30 @@ class ShardState {
   // Fills in the program's name and parameters.
   virtual void Describe(StartReport* report) const = 0;
   virtual std::vector<HistogramReport> Parameters() const = 0;
+
+  // ---- Callbacks, of programs and jobs that have some.
+  virtual bool has_callbacks() const { return false; }
+  // Training begins, or goes on (or goes back) with this record, whose weights are kept as far as
+  // they are known. `rate`: of an optimizer's last step.
+  struct CallbackParts {
+    std::vector<Observer*> observers;
+    bool writes = false;
+    int workers = 1;
+    std::function<std::optional<double>(const std::string& optimizer)> rate;
+  };
+  virtual absl::Status BeginCallbacks(const CallbackParts& /*parts*/, bool /*begun*/,
+                                      checkpoint::CallbackRecord* /*record*/) {
+    return absl::OkStatus();
+  }
+  virtual absl::Status Fire(Hook /*hook*/, CallbackMoment /*moment*/) { return absl::OkStatus(); }
+  // nullopt: nothing was decided. What the callbacks remember of weights is done: the replica's are
+  // kept, or put back.
+  virtual absl::StatusOr<std::optional<CallbackDecision>> Decide() {
+    return std::optional<CallbackDecision>();
+  }
+  virtual void Adopt(const checkpoint::CallbackRecord& /*record*/) {}
+  // The weights of this callback in the place of the replica's.
+  virtual void PutBackWeights(const std::string& /*callback*/) {}
 };
 
 absl::StatusOr<std::unique_ptr<ShardState>> MakeShardState(const Job& job, Replica* replica);

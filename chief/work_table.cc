@@ -398,6 +398,8 @@ void WorkTable::Offer(int worker, const Lease& lease, proto::NextReply* reply) {
   workers_[worker].pull = false;
   const int64_t every = options_.summary_every_steps;
   reply->set_summary(every > 0 && leases_.StepOf(lease) % every == 0);
+  reply->mutable_learning_rates()->clear();
+  reply->mutable_learning_rates()->insert(rates_.begin(), rates_.end());
 }
 
 bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply* reply) {

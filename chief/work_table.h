@@ -102,6 +102,8 @@ class WorkTable {
   // nothing of it.
   bool between_steps() const;
   std::string WhoIsOut() const;  // "worker 1 and worker 2"
+  // With every lease from now on: what callbacks have set, by optimizer.
+  void SetRates(std::map<std::string, double> rates) { rates_ = std::move(rates); }
   void SetDone() { done_ = true; }
   // Every worker pulls with its next lease.
   void PullAll();
@@ -197,6 +199,7 @@ class WorkTable {
   std::unique_ptr<Pass> pass_;
   std::deque<CompletedStep> completed_;
   bool done_ = false;
+  std::map<std::string, double> rates_;
   // From a record: what workers told of shares before all were heard, by lease.
   bool from_record_ = false;
   std::map<int64_t, std::map<int, std::pair<int, proto::BatchDone>>> told_shares_;

@@ -174,6 +174,7 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
     throw StatusError(ProgramError("step was called without a batch: call next() first"));
   have_batch_ = false;
   const bool shares = lease_.shares() > 0;
+  SetRates();
   StepPlan plan;
   plan.steps_done = lease_.steps();
   plan.epoch = lease_.epoch();
@@ -213,6 +214,17 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
   TellIntegers();
   context_.leases->Complete(DoneOf(*result));
   return OutcomeOf(*std::move(result), lease_.steps() + 1, std::move(results));
+}
+
+// What the chief's callbacks have set.
+void PsLoop::SetRates() {
+  for (NamedOptimizer& optimizer : context_.replica->optimizers()) {
+    const auto rate = lease_.learning_rates().find(optimizer.name);
+    if (rate == lease_.learning_rates().end()) continue;
+    auto schedule = MakeSchedule(rate->second, {});
+    ThrowIfError(schedule.status());
+    optimizer.schedule = *std::move(schedule);
+  }
 }
 
 void PsLoop::CheckBatchNorm(const BatchNormWatch& watch) const {

@@ -67,6 +67,7 @@ class PsLoop final : public LeasedLoop {
   bool Pull();
   void EvaluateLease();
   // After the first step, so that it does not end at an epoch's end.
+  void SetRates();
   void CheckBatchNorm(const BatchNormWatch& watch) const;
   proto::BatchDone DoneOf(const StepResult& result);
   void TellIntegers();

@@ -14,6 +14,7 @@ struct SaveMoment {
   bool epoch_end = false;  // that was the epoch's last one
   bool last = false;       // of the job: a final checkpoint, whatever the intervals say
   bool stopping = false;   // an agreed stop: likewise
+  bool requested = false;  // a callback asked for it
   bool busy = false;       // the state before is still being read: this one cannot be taken
   bool validated = false;  // the validation pass at this step is over: wanted if it is the best
 };

@@ -9,6 +9,7 @@
 #include "common/base/files.h"
 #include "common/data/job_data.h"
 #include "common/push_pull/options.h"
+#include "common/train/job_callbacks.h"
 #include "common/train/job_checks.h"
 #include "common/train/program_path.h"
 
@@ -257,6 +258,7 @@ absl::StatusOr<Job> JobFromJson(const Json& json) {
   Fields(reader, job);
   MUSTER_RETURN_IF_ERROR(reader.Finish());
   MUSTER_RETURN_IF_ERROR(CheckJob(job));
+  MUSTER_RETURN_IF_ERROR(ApplyCallbacks(&job));
   return job;
 }
 

@@ -10,6 +10,7 @@
 #include "common/data/job_data.h"
 #include "common/push_pull/options.h"
 #include "common/train/job.h"
+#include "common/train/job_callbacks.h"
 #include "common/train/load_spec.h"
 #include "common/train/program_path.h"
 
@@ -226,6 +227,7 @@ absl::Status CheckJob(const Job& job) {
   CheckTls(job.tls, &checks);
   MUSTER_RETURN_IF_ERROR(checks.status());
   MUSTER_RETURN_IF_ERROR(CheckDeterministic(job));
+  MUSTER_RETURN_IF_ERROR(CheckCallbackNames(job.callbacks));
   MUSTER_RETURN_IF_ERROR(ParseLoad(job.load).status());
   const bool restores_path = job.restore != "auto" && job.restore != "never";
   if (restores_path && job.load.is_object() && !job.load.empty()) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/logging.h"
 #include "common/train/evaluation.h"
@@ -56,11 +57,13 @@ absl::Status LoopImpl::Run() {
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("taking over the state", [&] { TakeOverState(); }));
   OpenData();
   if (reporter()) ReportStart();
+  MUSTER_RETURN_IF_ERROR(CatchProgramErrors("beginning", [&] { BeginCallbacks(); }));
   // Whoever came to the end, or to a validation, may have been lost before it was saved; and a
-  // replica that was lost in Save has taken this step's with it.
-  if (Through() || state_.steps > 0) {
+  // replica that was lost in Save has taken this step's with it. With callbacks SaveEnd saves the
+  // end.
+  if (HasCallbacks() ? state_.steps > 0 && !Through() : Through() || state_.steps > 0) {
     const bool asked = Through() || state_.last_passes.contains(SplitName(Split::kValidation));
-    const bool again = asked && state_.saved_step != state_.steps;
+    const bool again = asked && !EpochEndPending() && state_.saved_step != state_.steps;
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(again); }));
   }
   epoch_start_ = step_start_ = Clock::now();
@@ -70,6 +73,11 @@ absl::Status LoopImpl::Run() {
   if (absl::IsCancelled(ran) && Through()) ran = absl::OkStatus();
   if (ran.ok() && !stop_ && !Through())
     ran = CatchProgramErrors("ending the run", [&] { EndRun(); });
+  if (ran.ok() && !stop_)
+    ran = CatchProgramErrors("ending the run", [&] {
+      Settle();
+      SaveEnd();
+    });
   const bool stopped = ran.ok() || absl::IsCancelled(ran) ? stop_ : false;
   if (!ran.ok() && !stopped) return ran;
   if (stopped) return Preempted(fmt::format("stopped on request after step {}", state_.steps));
@@ -133,9 +141,10 @@ void LoopImpl::TakeOverState() {
   }
   // The job may also have become longer: what was its end is none any more.
   state_.test_due = state_.test_due && TestDue();
-  if (!Through() && !state_.epoch_begins()) state_.validation_due = false;
+  if (!Through() && !Stopping() && !state_.epoch_begins()) state_.validation_due = false;
   state_.validation_due = state_.validation_due && Has(Split::kValidation);
   state_.test_due = state_.test_due && Has(Split::kTest);
+  TakeOverCallbacks();
 }
 
 void LoopImpl::ResetEpoch() {
@@ -150,9 +159,11 @@ void LoopImpl::Save(bool again) {
   moment.step = state_.steps;
   moment.epoch = last_epoch();
   moment.epoch_end = state_.epoch_begins();
-  moment.last = Through();
+  moment.last = Through() && (!HasCallbacks() || record().ended);
   moment.stopping = stop_;
-  moment.validated = state_.last_passes.contains(SplitName(Split::kValidation));
+  moment.requested = std::exchange(save_requested_, false);
+  moment.validated =
+      !moment.requested && state_.last_passes.contains(SplitName(Split::kValidation));
   const bool must = moment.last || moment.stopping;
   bool wanted = false;
   const bool due = state_.save_due == state_.steps;
@@ -176,6 +187,7 @@ void LoopImpl::Save(bool again) {
   auto snapshot = context_.snapshots->Take(*replica_, state_, *own);
   state_.save_due = -1;
   if (snapshot.ok()) {
+    snapshot->replaces = std::exchange(unsaved_, false) && moment.last;
     context_.checkpoints->Save(*std::move(snapshot));
     state_.saved_step = state_.steps;
     *context_.kept = *std::move(own);
@@ -221,6 +233,8 @@ bool LoopImpl::Next(data::Batch* batch, int64_t steps) {
   if (steps < 1)
     throw StatusError(
         ProgramError(fmt::format("next(&batch, {}): a batch is for at least 1 step", steps)));
+  Settle();
+  SaveEnd();
   if (stop_ || Through()) return false;
   if (have_batch_ && begun_batch_)
     throw StatusError(ProgramError(fmt::format(
@@ -260,6 +274,7 @@ int64_t LoopImpl::steps_left() const {
 }
 
 StepOutcome LoopImpl::RunStep(const LoopBody& body) {
+  if (have_batch_ && Stopping()) Settle();
   if (have_batch_ && (stop_ || Through())) throw StatusError(Preempted("the job is over"));
   if (!have_batch_)
     throw StatusError(ProgramError(
@@ -269,6 +284,7 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
                           "call next() first, or say next(&batch, {})",
                           batch_steps_ == 1 ? "one step" : fmt::format("{} steps", batch_steps_),
                           batch_steps_ + 1)));
+  BeforeStep();
   StepPlan plan;
   plan.steps_done = state_.steps;
   plan.epoch = state_.position.epoch;
@@ -352,10 +368,13 @@ void LoopImpl::Commit(const StepResult& result) {
   state_.loss_scaler = runner_.scaler_state();
   state_.validation_due = state_.test_due = false;
   stop_ = stop_ || result.stop;
+  AverageWeights();
   if (reporter()) ReportStep(result);
   const bool ended = state_.epoch_begins() || Through();
   if (ended) EndEpoch();
-  Save();
+  if (HasCallbacks()) AfterStep();
+  // What callbacks do at the end belongs to the last checkpoint.
+  if (!HasCallbacks() || !(Through() || Stopping()) || stop_) Save();
   // Last, for it may fail with a peer that is lost, when the step has long been committed.
   if (ended) CheckReplicasEqual();
 }
@@ -372,6 +391,10 @@ void LoopImpl::Finish() {
   if (state_.steps == 0) return;  // there is nothing to save
   // A state that was saved already is the same; result.json says that it is the final one.
   if (!state_.epoch_begins()) EndEpoch();
+  if (HasCallbacks()) {
+    Settle();
+    return SaveEnd();
+  }
   Save(/*again=*/state_.saved_step != state_.steps);
   CheckReplicasEqual();
 }
@@ -417,7 +440,9 @@ void LoopImpl::Fit() {
 
 void LoopImpl::RunDuePasses() {
   if (state_.validation_due && Pass(Split::kValidation)) state_.validation_due = false;
+  Settle();
   if (state_.test_due && Pass(Split::kTest)) state_.test_due = false;
+  SaveEnd();
 }
 
 std::map<std::string, double> LoopImpl::Evaluate(Split split) {
@@ -445,9 +470,10 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
         observer->OnEvaluateProgress(SplitName(split), done, total);
     };
   }
+  if (HasCallbacks()) Fire(Hook::kPassBegin, split);
   auto pass = RunPass(context_.job, replica_, communicator_, options);
   if (!pass.ok()) throw StatusError(pass.status());
-  if (pass->stopped) {
+  if (pass->stopped || !PassOfAverage(options, &pass->metrics)) {
     stop_ = true;
     Save();
     return std::nullopt;
@@ -460,10 +486,15 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
     ReportSummary(split, pass->summary);
     ReportEpoch(split, last_epoch(), pass->examples, Seconds(Clock::now() - start), pass->metrics);
   }
-  // The best one so far is saved whatever the intervals say.
+  if (HasCallbacks()) {
+    Fire(Hook::kPassEnd, split, pass->metrics);
+    ExchangeDecisions();
+  }
+  // The best one so far is saved whatever the intervals say; an epoch's after its callbacks, which
+  // have seen these metrics then.
   if (split == Split::kValidation && state_.steps > 0) {
     state_.validation_due = false;
-    Save(state_.saved_step != state_.steps);
+    if (!EpochEndPending()) Save(state_.saved_step != state_.steps);
   }
   Enter(Phase::kForward);
   epoch_start_ = step_start_ = Clock::now();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/data/pipeline.h"
+#include "common/train/callbacks/callbacks.h"
 #include "common/train/checkpointing.h"
 #include "common/train/evaluation.h"
 #include "common/train/local_exchange.h"
@@ -110,6 +111,34 @@ class LoopImpl final : public LoopBackend {
   bool Through() const;  // no step is left to do
   bool Has(Split split) const { return context_.datasets.contains(split); }
 
+  // ---- Callbacks (loop_callbacks.cc)
+  bool HasCallbacks() const;
+  checkpoint::CallbackRecord& record() { return *state_.extras.callbacks; }
+  const checkpoint::CallbackRecord& record() const { return *state_.extras.callbacks; }
+  // One of them asked for the end, after which training is finished.
+  bool Stopping() const {
+    return HasCallbacks() && state_.extras.callbacks && !record().stop.empty();
+  }
+  bool EpochEndPending() const;
+  // Of the state that was taken over.
+  void TakeOverCallbacks();
+  void ApplyRates();
+  void BeginCallbacks();
+  void Fire(Hook hook, Split split = Split::kTrain, std::map<std::string, double> metrics = {});
+  // Tells all replicas what hooks asked for, which counts from then on.
+  void ExchangeDecisions();
+  void BeforeStep();
+  void AfterStep();
+  // The moving average, which needs nobody else.
+  void AverageWeights();
+  // Calls the hooks that are due between two steps: of an epoch's end and of training's.
+  void Settle();
+  void SaveEnd();
+  // The validation's too, by their names there.
+  std::map<std::string, double> EpochMetrics() const;
+  // "ema_<name>": the pass with the moving average of the weights; false: it was given up.
+  bool PassOfAverage(PassOptions options, std::map<std::string, double>* metrics);
+
   // Of the epoch's steps so far.
   std::map<std::string, double> TrainMetrics() const;
   void ReportStart();
@@ -135,7 +164,11 @@ class LoopImpl final : public LoopBackend {
   bool begun_batch_ = false;                        // by this object
   bool watched_ = false;                            // the first step's batch normalisations
   bool stop_ = false;
-  bool fitting_ = false;  // the built-in loop: passes belong to the ends of epochs
+  bool fitting_ = false;                // the built-in loop: passes belong to the ends of epochs
+  std::unique_ptr<CallbackHost> host_;  // where hooks run
+  bool save_requested_ = false;         // by a callback
+  bool unsaved_ = false;                // a callback changed the state since it was saved
+  bool end_saved_ = false;
   double input_seconds_ = 0;
   MonotonicTime epoch_start_, step_start_;
 };

@@ -4,8 +4,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <set>
 
 #include "common/checkpoint/fields.h"
+#include "common/train/callbacks/kept_weights.h"
 #include "common/train/embedding_state.h"
 #include "common/train/precision.h"
 #include "muster/json.h"
@@ -79,18 +81,22 @@ void Broadcast(const std::vector<at::Tensor>& tensors, c10::Device device,
   }
 }
 
-// What the owner holds as text: only it knows how long that is.
+}  // namespace
+
 std::string BroadcastText(const std::string& mine, c10::Device device, Communicator* communicator,
                           int owner) {
   at::Tensor size = at::full({1}, static_cast<int64_t>(mine.size()), at::kLong);
   Broadcast({size}, device, communicator, owner, kBroadcastPiece);
   const int64_t length = *size.const_data_ptr<int64_t>();
+  if (length == 0) return "";
   at::Tensor bytes = at::zeros({length}, at::kByte);
   auto* data = static_cast<char*>(bytes.mutable_data_ptr());
   std::copy_n(mine.data(), std::min<int64_t>(length, static_cast<int64_t>(mine.size())), data);
   Broadcast({bytes}, device, communicator, owner, kBroadcastPiece);
   return {data, static_cast<size_t>(length)};
 }
+
+namespace {
 
 // What has names, as text: only the owner knows how many there are.
 Json NamedToJson(const LoopState& state) {
@@ -181,8 +187,16 @@ void BroadcastState(Replica* replica, Communicator* communicator, int owner, Loo
                 &next);
   // Who holds the same step holds the same bits, and who holds none has nothing to lose: only an
   // older state must stay whole until the newer one is, for its owner may be lost meanwhile.
-  const std::vector<at::Tensor> own = replica->replicated_state();
-  const bool keeps = state->steps > 0 && state->steps < next.steps;
+  // With callbacks the same step may have two states: before what its epoch's end decided, and
+  // after.
+  std::set<std::string> kept;
+  if (next.extras.callbacks)
+    for (const auto& [callback, step] : next.extras.callbacks->kept) kept.insert(callback);
+  const bool keeps = state->steps > 0 && (state->steps < next.steps ||
+                                          state->extras.callbacks != next.extras.callbacks);
+  std::vector<at::Tensor> own = replica->replicated_state();
+  const std::vector<at::Tensor> of_callbacks = replica->kept().Of(kept);
+  own.insert(own.end(), of_callbacks.begin(), of_callbacks.end());
   std::vector<at::Tensor> received;
   for (const at::Tensor& t : own) received.push_back(keeps ? at::empty_like(t.detach()) : t);
   Broadcast(received, device, communicator, owner, piece_bytes);
@@ -190,6 +204,7 @@ void BroadcastState(Replica* replica, Communicator* communicator, int owner, Loo
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < own.size(); ++i) own[i].detach().copy_(received[i]);
   }
+  replica->kept().Only(kept);
   *state = std::move(next);
   BroadcastTables(replica, communicator, owner, state->steps);
 }

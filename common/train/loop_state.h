@@ -54,6 +54,10 @@ struct LoopState {
 // That of a replica that has trained nothing.
 LoopState InitialLoopState(const Job& job, const Replica& replica);
 
+// A text of the owner's, on all replicas. Throws StatusError.
+std::string BroadcastText(const std::string& mine, c10::Device device, Communicator* communicator,
+                          int owner);
+
 // Each of these is called by all replicas of a generation, and gives all of them what `owner`
 // holds. They throw StatusError.
 // The global batch and the replicas that the rate is scaled for.

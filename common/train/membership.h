@@ -12,6 +12,7 @@
 #include "common/base/phase.h"
 #include "common/collective/communicator.h"
 #include "common/summary/histogram.h"
+#include "muster/json.h"
 
 namespace muster {
 
@@ -155,6 +156,9 @@ class Observer {
   virtual void OnImages(const std::string& /*split*/, const ImageReport&) {}
   virtual void OnHistogram(const std::string& /*split*/, const HistogramReport&) {}
   virtual void OnScalars(const std::string& /*split*/, const ScalarReport&) {}
+  // Of callbacks: a text for TensorBoard's folder train, and what result.json says of one of them.
+  virtual void OnText(int64_t /*step*/, const std::string& /*tag*/, const std::string& /*text*/) {}
+  virtual void OnCallback(const std::string& /*name*/, const Json& /*note*/) {}
   // During validation and test passes: done and total batches.
   virtual void OnEvaluateProgress(const std::string& /*split*/, int64_t /*done*/,
                                   int64_t /*total*/) {}

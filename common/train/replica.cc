@@ -13,6 +13,8 @@
 
 #include "common/base/glob.h"
 #include "common/base/hash.h"
+#include "common/train/callbacks/callbacks.h"
+#include "common/train/callbacks/kept_weights.h"
 #include "common/train/parameter_groups.h"
 #include "common/train/single_example.h"
 #include "common/train/step.h"
@@ -100,6 +102,7 @@ class BuilderImpl {
   JsonObject args;
   std::set<std::string> names;
   std::vector<std::pair<std::string, BufferMode>> buffer_modes;  // by pattern
+  std::vector<RegisteredCallback> callbacks;
 
   void AddModel(const std::string& name, std::shared_ptr<torch::nn::Module> module) {
     CheckName("model", name);
@@ -286,6 +289,13 @@ class BuilderImpl {
     replica->schedules_[name] = std::move(make);
   }
 
+  void AddCallback(RegisteredCallback callback) {
+    CheckName("callback", callback.name);
+    if (callback.callback == nullptr && !callback.make)
+      Fail(fmt::format("the callback \"{}\" is null", callback.name));
+    callbacks.push_back(std::move(callback));
+  }
+
   MetricHandle AddMetric(const std::string& name, std::shared_ptr<const Metric> metric) {
     CheckName("metric", name);
     if (name == "loss") Fail("the metric name \"loss\" is the loop's own");
@@ -324,6 +334,13 @@ void Builder::test_every(int64_t epochs) { impl_->SetTestEvery(epochs); }
 EmbeddingHandle Builder::embedding(const std::string& name, EmbeddingOptions options) {
   return impl_->AddEmbedding(name, options);
 }
+void Builder::callback(const std::string& name, std::shared_ptr<Callback> callback) {
+  impl_->AddCallback({name, std::move(callback), {}});
+}
+void Builder::callback(const std::string& name,
+                       std::function<std::shared_ptr<Callback>(JsonObject& keys)> make) {
+  impl_->AddCallback({name, nullptr, std::move(make)});
+}
 MetricHandle Builder::metric(const std::string& name, std::shared_ptr<const Metric> metric) {
   return impl_->AddMetric(name, std::move(metric));
 }
@@ -343,6 +360,32 @@ class GradientHook : public torch::autograd::PostAccumulateGradHook {
   const std::function<void()> action_;
 };
 }  // namespace
+
+Replica::Replica(const Job& job, at::Device device)
+    : job_(job), device_(device), callbacks_(std::make_unique<CallbackList>()) {}
+
+absl::Status Replica::AddCallbacks(const std::vector<RegisteredCallback>& registered) {
+  KeptWeights::NamedTensors own;
+  size_t buffer = 0;
+  for (const NamedModel& model : models_) {
+    const std::string prefix = models_.size() == 1 ? "" : model.name + ".";
+    for (const auto& [name, parameter] : model.parameters)
+      own.emplace_back(prefix + name, parameter);
+    for (const auto& [name, tensor] : model.buffers)
+      if (buffers_[buffer++].mode != BufferMode::kPerReplica)
+        own.emplace_back(prefix + name, tensor);
+  }
+  kept_ = std::make_unique<KeptWeights>(std::move(own));
+  CallbackFacts facts;
+  facts.strategy = job_.strategy.value_or(StrategyKind::kMirrored);
+  facts.validates = datasets_.contains(Split::kValidation);
+  facts.writes = !job_.model_dir.empty();
+  facts.embeddings = !embeddings_.empty();
+  for (const NamedOptimizer& optimizer : optimizers_)
+    facts.rates.push_back({optimizer.name, optimizer.learning_rate});
+  MUSTER_ASSIGN_OR_RETURN(*callbacks_, MakeCallbacks(job_.callbacks, registered, facts));
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
                                                        const ProgramFactory& factory,
@@ -382,6 +425,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
           key, item.key(), nearest.empty() ? "" : fmt::format(", did you mean \"{}\"", nearest)));
     }
   }
+  MUSTER_RETURN_IF_ERROR(replica->AddCallbacks(impl.callbacks));
   MUSTER_RETURN_IF_ERROR(MakeRules(replica.get()));
   replica->built_trainable_ = replica->Trainable();
   replica->AddHooks();

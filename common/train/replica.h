@@ -24,6 +24,10 @@
 
 namespace muster {
 
+struct CallbackList;
+class KeptWeights;
+struct RegisteredCallback;
+
 struct NamedModel {
   std::string name;
   std::shared_ptr<torch::nn::Module> module;
@@ -127,6 +131,11 @@ class Replica {
   const std::map<Split, DatasetDeclaration>& datasets() const { return datasets_; }
   // Those besides the splits, by handle.
   const std::vector<NamedDataset>& named_datasets() const { return named_datasets_; }
+  // Of the program and the job; equal on all replicas.
+  const CallbackList& callbacks() const { return *callbacks_; }
+  // What they remember.
+  KeptWeights& kept() { return *kept_; }
+  const KeptWeights& kept() const { return *kept_; }
   int64_t test_every() const { return test_every_; }  // epochs; 0: at the end alone
   // What the program asked to begin with.
   const std::vector<LoadSpec>& loads() const { return loads_; }
@@ -140,7 +149,8 @@ class Replica {
   // them; in a fixed order.
   const std::vector<at::Tensor>& float_buffers() const { return float_buffers_; }
   // Everything a new member must be given but tables: parameters, buffers but those of each
-  // replica's own, optimizer slots; in a fixed order.
+  // replica's own, optimizer slots; in a fixed order. What callbacks
+  // remember is in kept().
   std::vector<at::Tensor> state() const;
   // The part of it that each replica has of its own: without the slots of central variables.
   std::vector<at::Tensor> replicated_state() const;
@@ -189,7 +199,8 @@ class Replica {
 
  private:
   friend class BuilderImpl;
-  Replica(const Job& job, at::Device device) : job_(job), device_(device) {}
+  Replica(const Job& job, at::Device device);
+  absl::Status AddCallbacks(const std::vector<RegisteredCallback>& registered);
   void AddHooks();
   // The job's data goes before the program's.
   absl::Status ReplaceDatasets();
@@ -219,6 +230,8 @@ class Replica {
   int64_t test_every_ = 0;
   NamedSchedules schedules_;  // the program's own
   std::vector<LoadSpec> loads_;
+  std::unique_ptr<CallbackList> callbacks_;
+  std::unique_ptr<KeptWeights> kept_;
   std::vector<NamedBuffer> buffers_;
   std::vector<at::Tensor> float_buffers_;
   std::vector<uint8_t> built_trainable_;  // Trainable() after build()

@@ -17,6 +17,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
+#include "common/train/callbacks/kept_weights.h"
 #include "common/train/embedding_state.h"
 #include "common/train/tied_slots.h"
 
@@ -280,6 +281,9 @@ absl::StatusOr<checkpoint::Snapshot> SnapshotTaker::Take(const Replica& replica,
   Lay(tables.optimizer(), &bytes, &snapshot.optimizer, &optimizer_places);
   std::vector<size_t> stacked_places;
   Lay(stacked, &bytes, &snapshot.replica_buffers, &stacked_places);
+  std::map<std::string, std::vector<size_t>> kept_places;
+  for (const std::string& callback : replica.kept().callbacks())
+    Lay(replica.kept().Of(callback), &bytes, &snapshot.kept[callback], &kept_places[callback]);
   const bool cpu = replica.device().is_cpu();
   const auto memory = Pool::Get(pool_, std::max(bytes, kAlignment), !cpu);
   if (memory == nullptr) {
@@ -299,6 +303,12 @@ absl::StatusOr<checkpoint::Snapshot> SnapshotTaker::Take(const Replica& replica,
   for (size_t i = 0; i < stacked_places.size(); ++i)
     snapshot.replica_buffers.tensors[i].data = memory->data() + stacked_places[i];
   std::vector<Copy> copies;
+  for (auto& [callback, set] : snapshot.kept) {
+    set.memory = memory;
+    for (size_t i = 0; i < set.tensors.size(); ++i)
+      set.tensors[i].data = memory->data() + kept_places[callback][i];
+    CopyOut(replica.kept().Of(callback), set, cpu, &copies);
+  }
   CopyOut(stacked, snapshot.replica_buffers, /*cpu=*/true, &copies);
   CopyOut(model, snapshot.model, cpu, &copies);
   CopyOut(optimizer, snapshot.optimizer, cpu, &copies);
@@ -526,6 +536,14 @@ absl::Status RestoreReplica(const checkpoint::Snapshot& read, const Job& job, Re
 
 namespace {
 
+// What callbacks remember, as far as this run's do.
+absl::Status CheckKept(const checkpoint::Snapshot& snapshot, const Replica& replica) {
+  for (const auto& [callback, set] : snapshot.kept) {
+    MUSTER_RETURN_IF_ERROR(CheckFits(snapshot, set, replica.kept().own(), TableRestore()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RestoreTrainable(const checkpoint::Snapshot& snapshot, const Job& job,
                               Replica* replica, LoopState* state) {
   const checkpoint::TrainingState& saved = snapshot.state;
@@ -545,9 +563,14 @@ absl::Status RestoreTrainable(const checkpoint::Snapshot& snapshot, const Job& j
         "program has changed since",
         saved.step));
   }
+  MUSTER_RETURN_IF_ERROR(CheckKept(snapshot, *replica));
   MUSTER_RETURN_IF_ERROR(CopyIn(snapshot.model, model));
   MUSTER_RETURN_IF_ERROR(CopyIn(snapshot.optimizer, optimizer));
   MUSTER_RETURN_IF_ERROR(tables.Apply(saved.step, replica));
+  for (const auto& [callback, set] : snapshot.kept) {
+    replica->kept().Keep(callback);
+    MUSTER_RETURN_IF_ERROR(CopyIn(set, std::as_const(*replica).kept().Of(callback)));
+  }
   next.steps = saved.step;
   next.position = {saved.epoch, saved.offset};
   next.examples = saved.examples;

@@ -94,7 +94,6 @@ absl::Status CheckSupported(const Job& job) {
   };
   if (job.tls.enabled)
     return not_yet("tls.enabled", "would encrypt the control connections but not the gradients");
-  if (!job.callbacks.empty()) return not_yet("callbacks", "has none");
   return CheckDeterministic(job);
 }
 

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "common/base/logging.h"
+#include "common/train/callbacks/kept_weights.h"
 #include "common/train/central_storage.h"
 #include "common/train/devices.h"
 #include "common/train/evaluation.h"
@@ -245,8 +246,14 @@ void Trainer::GatherNewest() {
   const at::NoGradGuard no_grad;
   const absl::Status same = replicas_[0]->SetTrainable(replicas_[newest]->Trainable());
   if (!same.ok()) return LogWarning("{}", Message(same));  // replica 0 goes on from its own
-  const std::vector<at::Tensor> from = replicas_[newest]->replicated_state(),
-                                to = replicas_[0]->replicated_state();
+  std::vector<at::Tensor> from = replicas_[newest]->replicated_state(),
+                          to = replicas_[0]->replicated_state();
+  const std::set<std::string> kept = replicas_[newest]->kept().callbacks();
+  for (const auto& [all, replica] : {std::pair(&from, newest), std::pair(&to, size_t{0})}) {
+    const std::vector<at::Tensor> of_callbacks = replicas_[replica]->kept().Of(kept);
+    all->insert(all->end(), of_callbacks.begin(), of_callbacks.end());
+  }
+  replicas_[0]->kept().Only(kept);
   for (size_t i = 0; i < to.size(); ++i) to[i].detach().copy_(from[i]);
   const int64_t saved_step = states_[0].saved_step, save_due = states_[0].save_due;
   states_[0] = states_[newest];

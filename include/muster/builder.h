@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "muster/callback.h"
 #include "muster/data.h"
 #include "muster/handles.h"
 #include "muster/json.h"
@@ -129,6 +130,13 @@ class Builder {
   // name their learning rates: {"name": name, ...}. Warm-up and "scale_with_replicas" go with it as
   // with any.
   void schedule(const std::string& name, ScheduleFactory make);
+  // Looks at training and steers it. It takes the place in the job's "callbacks" where these name
+  // it, and comes before all of them where they do not; one with the name of a built-in callback
+  // replaces that.
+  void callback(const std::string& name, std::shared_ptr<Callback> callback);
+  // One that the job's "callbacks" may name: made then, from the keys that it reads.
+  void callback(const std::string& name,
+                std::function<std::shared_ptr<Callback>(JsonObject& keys)> make);
 
  private:
   BuilderImpl* impl_;

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "muster/builder.h"
+#include "muster/callback.h"
 #include "muster/data.h"
 #include "muster/loop.h"
 #include "muster/metrics.h"

@@ -48,6 +48,31 @@ class Plugin(OutsideTest):
         self.finish([self.start(None, None, self.plugin_job(), environment={"MUSTER_TEST_LOADED": str(self.loaded)})])
         self.assertTrue(self.loaded.exists())
 
+    def callback_job(self, **keys):
+        self.model_dir = self.dir / f"model-{len(self.processes)}"
+        return self.plugin_job(**{"max_steps": 40, "model_dir": str(self.model_dir), "checkpoint": {"every_steps": 2},
+                                  "callbacks": [{"name": "stop_after", "steps": 11}], **keys})
+
+    def check_stopped(self):
+        told = json.loads((self.model_dir / "result.json").read_text())
+        self.assertEqual((told["status"], told["steps"], told["finished"]), ("completed", 11, True))
+        self.assertEqual(told["callbacks"]["stop_after"]["counted"], 11)
+
+    def test_a_callback_of_its_own_stops_all_members_at_one_step(self):
+        self.finish(self.start_all(self.cluster(2), self.callback_job()))
+        self.check_stopped()
+
+    def test_a_callback_of_its_own_goes_on_where_it_was(self):
+        self.finish([self.start(None, None, self.callback_job(max_steps=5))])
+        process = self.start(None, None, self.plugin_job(max_steps=40, model_dir=str(self.model_dir), callbacks=[{"name": "stop_after", "steps": 11}]))
+        self.finish([process])
+        self.assertIn("going on after step 5", process.output())
+        self.check_stopped()
+
+    def test_keys_of_a_callback_of_its_own(self):
+        self.ends(2, 'unknown key "callbacks[0].stesp", did you mean "steps"?', job=self.callback_job(callbacks=[{"name": "stop_after", "stesp": 1}]))
+        self.ends(2, 'callbacks[0].name is "stop_aftr", did you mean "stop_after"?', job=self.callback_job(callbacks=[{"name": "stop_aftr"}]))
+
     def test_another_stamp(self):
         self.patch(b"Muster 0.", b"Muster 9.")
         line = self.ends(2, "was built for \"Muster 9.", "this is \"Muster 0.", "build it again")

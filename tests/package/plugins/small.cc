@@ -1,5 +1,6 @@
 // A program that says when its code runs: it makes the file that MUSTER_TEST_LOADED names. With
-// MUSTER_TEST_THROW its constructor throws that.
+// MUSTER_TEST_THROW its constructor throws that. A job may name its callback "stop_after" with the
+// number of steps after which the one replica that counts them stops training.
 #include <ATen/ops/square.h>
 #include <ATen/ops/zeros.h>
 #include <muster/program.h>
@@ -8,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <stdexcept>
+#include <string>
 
 namespace {
 
@@ -21,6 +23,21 @@ struct Scale : torch::nn::Module {
   at::Tensor weight;
 };
 
+class StopAfter : public muster::Callback {
+ public:
+  explicit StopAfter(int64_t steps) : steps_(steps) {}
+  void step_end(muster::CallbackContext& context) override {
+    if (++counted_ == steps_) context.stop("counted " + std::to_string(counted_));
+    context.record("counted", counted_);
+  }
+  muster::Json state() const override { return counted_; }
+  void set_state(const muster::Json& state) override { counted_ = state.get<int64_t>(); }
+
+ private:
+  const int64_t steps_;
+  int64_t counted_ = 0;
+};
+
 class Small : public muster::Program {
  public:
   Small() {
@@ -30,6 +47,12 @@ class Small : public muster::Program {
     scale_ = std::make_shared<Scale>();
     builder.model("scale", scale_);
     sgd_ = builder.optimizer("sgd", {"scale"}, "sgd", 0.1);
+    builder.callback("stop_after",
+                     [](muster::JsonObject& keys) -> std::shared_ptr<muster::Callback> {
+                       int64_t steps = 0;
+                       keys.Read("steps", &steps);
+                       return std::make_shared<StopAfter>(steps);
+                     });
     for (const auto split : {muster::Split::kTrain, muster::Split::kValidation}) {
       builder.dataset(split, [] {
         return muster::data::FromTensors({at::zeros({40, 1}) + 1, at::zeros({40}) + 2});

@@ -1,0 +1,140 @@
+#include "common/train/callbacks/builtin.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "common/base/logging.h"
+#include "common/train/replica.h"
+
+namespace muster {
+namespace {
+
+class PrintLr final : public Callback {
+ public:
+  void epoch_end(CallbackContext& context) override {
+    const auto rate = context.metrics().find("learning_rate");
+    if (rate != context.metrics().end())
+      LogInfo("epoch {}: learning rate {:.6g}", context.epoch() + 1, rate->second);
+  }
+  bool decides_in_steps() const override { return false; }
+};
+
+class TerminateOnNan final : public Callback {
+ public:
+  void step_end(CallbackContext& context) override {
+    if (std::isfinite(context.loss())) return;
+    context.record("step", context.step());
+    throw StatusError(ProgramError(fmt::format(
+        "the loss is {} in step {} (epoch {}), and terminate_on_nan ends training: lower the "
+        "learning rate, or look at the data of that step",
+        context.loss(), context.step(), context.epoch() + 1)));
+  }
+  bool decides_in_steps() const override { return false; }
+};
+
+absl::StatusOr<BuiltCallback> MakePrintLr(const std::string&, JsonObject&, const CallbackFacts&) {
+  return BuiltCallback{std::make_shared<PrintLr>(), {}};
+}
+
+absl::StatusOr<BuiltCallback> MakeTerminateOnNan(const std::string&, JsonObject&,
+                                                 const CallbackFacts&) {
+  return BuiltCallback{std::make_shared<TerminateOnNan>(), {}};
+}
+
+absl::StatusOr<BuiltCallback> MakeEma(const std::string& place, JsonObject& keys,
+                                      const CallbackFacts& facts) {
+  AverageOptions average;
+  keys.Read("decay", &average.decay).Read("every_steps", &average.every_steps);
+  if (!(average.decay >= 0 && average.decay < 1))
+    keys.Fail("decay", fmt::format("must be from 0 to below 1, is {}", average.decay));
+  if (average.every_steps < 1) keys.Fail("every_steps", "must be above 0");
+  if (facts.strategy == StrategyKind::kParameterServer) {
+    return ConfigurationError(
+        fmt::format("{} is ema, but the strategy is parameter_server, where nobody holds all "
+                    "weights after each "
+                    "step: use multi_worker_mirrored, or leave it out",
+                    place));
+  }
+  if (facts.embeddings) {
+    return ConfigurationError(
+        fmt::format("{} is ema, but the program has embedding tables, whose rows are not averaged: "
+                    "leave it out",
+                    place));
+  }
+  return BuiltCallback{std::make_shared<Callback>(), average};
+}
+
+// Their keys are the job's: job_callbacks.h reads them.
+absl::StatusOr<BuiltCallback> MakeTensorboard(const std::string&, JsonObject& keys,
+                                              const CallbackFacts&) {
+  Json value;
+  keys.Read("update_freq", &value).Read("histogram_freq", &value);
+  return BuiltCallback{};
+}
+absl::StatusOr<BuiltCallback> MakeBackup(const std::string&, JsonObject& keys,
+                                         const CallbackFacts&) {
+  Json value;
+  keys.Read("save_freq", &value);
+  return BuiltCallback{};
+}
+
+const std::map<std::string, CallbackMaker>& Makers() {
+  static const std::map<std::string, CallbackMaker> makers = {
+      {"backup_and_restore", MakeBackup},
+      {"csv_logger", MakeCsvLogger},
+      {"early_stopping", MakeEarlyStopping},
+      {"ema", MakeEma},
+      {"learning_rate_scheduler", MakeScheduler},
+      {"model_checkpoint", MakeModelCheckpoint},
+      {"print_lr", MakePrintLr},
+      {"reduce_lr_on_plateau", MakeReduceLrOnPlateau},
+      {"tensorboard", MakeTensorboard},
+      {"terminate_on_nan", MakeTerminateOnNan}};
+  return makers;
+}
+
+}  // namespace
+
+const std::vector<std::string>& BuiltinCallbackNames() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const auto& [name, maker] : Makers()) all.push_back(name);
+    return all;
+  }();
+  return names;
+}
+
+absl::StatusOr<BuiltCallback> MakeBuiltinCallback(const std::string& name, const std::string& place,
+                                                  JsonObject& keys, const CallbackFacts& facts) {
+  auto built = Makers().at(name)(place, keys, facts);
+  MUSTER_RETURN_IF_ERROR(keys.Finish());
+  return built;
+}
+
+absl::Status CheckSettable(const std::string& place, const std::string& name,
+                           const CallbackFacts& facts) {
+  for (const auto& rate : facts.rates) {
+    if (IsSettable(rate.learning_rate)) continue;
+    return ConfigurationError(fmt::format(
+        "{} is {}, which sets the learning rate, but that of optimizer \"{}\" follows the schedule "
+        "{}: give a number as learning_rate, or leave the callback out",
+        place, name, rate.optimizer,
+        rate.learning_rate.is_object() ? rate.learning_rate.value("name", Json()).dump()
+                                       : rate.learning_rate.dump()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckWrites(const std::string& place, const std::string& name, const std::string& path,
+                         const CallbackFacts& facts) {
+  if (facts.writes) return absl::OkStatus();
+  return ConfigurationError(
+      fmt::format("{} is {}, which writes {} into model_dir, and model_dir is not set: set it, or "
+                  "leave the callback out",
+                  place, name, path.empty() ? "a file" : path));
+}
+
+}  // namespace muster

@@ -1,0 +1,41 @@
+// Between whoever calls callbacks and whoever does what they ask for. Needs no LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/checkpoint/callback_record.h"
+#include "muster/handles.h"
+
+namespace muster {
+
+// What hooks asked for since the last time.
+struct CallbackDecision {
+  checkpoint::CallbackRecord record;
+  // In order: "keep" or "restore", and whose weights.
+  std::vector<std::pair<std::string, std::string>> weights;
+  bool save = false;
+};
+
+enum class Hook {
+  kTrainBegin,
+  kTrainEnd,
+  kEpochBegin,
+  kEpochEnd,
+  kStepBegin,
+  kStepEnd,
+  kPassBegin,
+  kPassEnd
+};
+
+struct CallbackMoment {
+  int64_t step = 0, epoch = 0;
+  Split split = Split::kTrain;
+  double loss = 0;
+  std::map<std::string, double> metrics;
+};
+
+}  // namespace muster

@@ -1,0 +1,114 @@
+// Keras' CSVLogger: a line for each epoch.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "common/base/files.h"
+#include "common/base/logging.h"
+#include "common/train/callbacks/builtin.h"
+
+namespace muster {
+namespace {
+
+class CsvLogger final : public Callback {
+ public:
+  CsvLogger(std::string filename, std::string separator, bool append)
+      : filename_(std::move(filename)), separator_(std::move(separator)), append_(append) {}
+
+  // What was written after the state that training goes on with is written again.
+  void train_begin(CallbackContext& context) override {
+    if (context.model_dir().empty()) return;
+    path_ = PathFrom(context.model_dir(), filename_);
+    std::error_code error;
+    std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
+    const auto size = static_cast<int64_t>(std::filesystem::file_size(path_, error));
+    const bool there = !error;
+    if (bytes_ < 0) {  // the run begins
+      bytes_ = there && append_ ? size : 0;
+      header_ = bytes_ == 0;
+    } else if (!there || size < bytes_) {
+      LogWarning("csv_logger: {} has lost what was written to it; it begins anew", path_);
+      bytes_ = 0;
+      header_ = true;
+    }
+    if (there && size > bytes_ && truncate(path_.c_str(), bytes_) != 0) Failed(errno);
+  }
+
+  void epoch_end(CallbackContext& context) override {
+    if (path_.empty()) return;
+    if (columns_.empty()) {
+      for (const auto& [name, value] : context.metrics())
+        if (name != "learning_rate") columns_.push_back(name);
+    }
+    std::string text;
+    if (header_) text = Line("epoch", "learning_rate", columns_);
+    header_ = false;
+    const auto value = [&](const std::string& name) {
+      const auto found = context.metrics().find(name);
+      return found == context.metrics().end() ? "NA" : fmt::format("{}", found->second);
+    };
+    std::vector<std::string> values;
+    for (const std::string& name : columns_) values.push_back(value(name));
+    Append(text + Line(std::to_string(context.epoch()), value("learning_rate"), values));
+  }
+
+  Json state() const override {
+    return {{"bytes", bytes_}, {"columns", columns_}, {"header", header_}};
+  }
+  void set_state(const Json& state) override {
+    bytes_ = state.at("bytes").get<int64_t>();
+    columns_ = state.at("columns").get<std::vector<std::string>>();
+    header_ = state.at("header").get<bool>();
+  }
+  bool decides_in_steps() const override { return false; }
+
+ private:
+  // A field with a separator, a quote or a line's end in it stands in quotes.
+  std::string Field(const std::string& text) const {
+    if (text.find_first_of("\"\r\n" + separator_) == std::string::npos) return text;
+    std::string quoted = "\"";
+    for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+    return quoted + "\"";
+  }
+  std::string Line(const std::string& epoch, const std::string& rate,
+                   const std::vector<std::string>& fields) const {
+    std::string line = epoch + separator_ + rate;
+    for (const std::string& field : fields) line += separator_ + Field(field);
+    return line + "\r\n";
+  }
+  void Append(const std::string& text) {
+    std::ofstream file(path_, std::ios::app | std::ios::binary);
+    file << text << std::flush;
+    if (!file) return Failed(errno);
+    bytes_ += static_cast<int64_t>(text.size());
+  }
+  void Failed(int error) {
+    LogWarning("csv_logger: cannot write {}: {}; training goes on", path_, std::strerror(error));
+  }
+
+  const std::string filename_, separator_;
+  const bool append_;
+  std::string path_;
+  std::vector<std::string> columns_;
+  int64_t bytes_ = -1;  // of the file; -1: the run has not begun
+  bool header_ = true;  // is still to be written
+};
+
+}  // namespace
+
+absl::StatusOr<BuiltCallback> MakeCsvLogger(const std::string& place, JsonObject& keys,
+                                            const CallbackFacts& facts) {
+  std::string filename, separator = ",";
+  bool append = false;
+  keys.Read("filename", &filename).Read("separator", &separator).Read("append", &append);
+  if (filename.empty()) keys.Fail("filename", "is missing: name a file, such as \"log.csv\"");
+  if (separator.size() != 1) keys.Fail("separator", "must be one character");
+  MUSTER_RETURN_IF_ERROR(CheckWrites(place, "csv_logger", filename, facts));
+  return BuiltCallback{std::make_shared<CsvLogger>(filename, separator, append), {}};
+}
+
+}  // namespace muster

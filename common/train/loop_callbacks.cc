@@ -1,0 +1,255 @@
+// When the loop calls the hooks of callbacks, and how what they decide comes to all replicas. Hooks
+// run on rank 0's first replica alone. Everything that they see, remember and decide is in the
+// state, so that a hook that was lost with its process is called again with the state before it,
+// and one whose decision is known is not.
+#include <fmt/format.h>
+
+#include "common/base/logging.h"
+#include "common/checkpoint/callback_place.h"
+#include "common/train/callbacks/kept_weights.h"
+#include "common/train/loop.h"
+#include "common/train/model_file.h"
+
+namespace muster {
+
+bool LoopImpl::HasCallbacks() const { return !replica_->callbacks().callbacks.empty(); }
+
+// ---- The state
+
+void LoopImpl::TakeOverCallbacks() {
+  std::optional<checkpoint::CallbackRecord>& record = state_.extras.callbacks;
+  if (!HasCallbacks()) {
+    record.reset();
+    return replica_->kept().Only({});
+  }
+  checkpoint::TakeOver({state_.steps, last_epoch(), state_.epoch_begins() || Through(), Through(),
+                        state_.validation_due, state_.test_due},
+                       &record);
+  // Callbacks and optimizers may be others now.
+  std::set<std::string> names, optimizers;
+  for (const NamedCallback& named : replica_->callbacks().callbacks) names.insert(named.name);
+  for (const NamedOptimizer& optimizer : replica_->optimizers()) optimizers.insert(optimizer.name);
+  const auto gone = [&](const auto& item) { return !names.contains(item.first); };
+  std::erase_if(record->states, gone);
+  std::erase_if(record->notes, gone);
+  std::erase_if(record->kept,
+                [&](const auto& item) { return gone(item) || !replica_->kept().Has(item.first); });
+  std::erase_if(record->rates, [&](const auto& item) { return !optimizers.contains(item.first); });
+  std::set<std::string> kept;
+  for (const auto& [name, step] : record->kept) kept.insert(name);
+  replica_->kept().Only(kept);
+  ApplyRates();
+}
+
+void LoopImpl::ApplyRates() {
+  for (NamedOptimizer& optimizer : replica_->optimizers()) {
+    const auto rate = record().rates.find(optimizer.name);
+    // A job may have got a schedule since.
+    if (rate == record().rates.end() || !IsSettable(optimizer.learning_rate)) continue;
+    auto schedule = MakeSchedule(rate->second, {});
+    ThrowIfError(schedule.status());
+    optimizer.schedule = *std::move(schedule);
+  }
+}
+
+void LoopImpl::BeginCallbacks() {
+  if (!HasCallbacks() || (Through() && record().ended)) return;
+  if (reporter()) {
+    CallbackHostOptions options;
+    options.callbacks = replica_->callbacks().callbacks;
+    for (const NamedOptimizer& optimizer : replica_->optimizers())
+      options.rates.push_back({optimizer.name, optimizer.learning_rate});
+    options.observers = context_.observers;
+    if (context_.checkpoints != nullptr) options.model_dir = context_.job.model_dir;
+    options.num_replicas = context_.num_replicas;
+    options.rate = [this](const std::string& name) {
+      for (const NamedOptimizer& optimizer : replica_->optimizers())
+        if (optimizer.name == name) return optimizer.schedule->At(state_.steps);
+      return 0.0;
+    };
+    options.save_model = [this](const std::string& path, bool with_optimizer) {
+      Enter(Phase::kSave);
+      const absl::Status saved =
+          WriteModelFile(checkpoint::PosixFileSystem(), path, *context_.snapshots, *replica_,
+                         state_, with_optimizer);
+      Enter(Phase::kForward);
+      return saved;
+    };
+    host_ = std::make_unique<CallbackHost>(std::move(options));
+    host_->Begin(record(), state_.steps > 0);
+  }
+  Fire(Hook::kTrainBegin);
+  ExchangeDecisions();
+}
+
+// ---- Hooks
+
+std::map<std::string, double> LoopImpl::EpochMetrics() const {
+  std::map<std::string, double> metrics = TrainMetrics();
+  const auto validation = state_.last_passes.find(SplitName(Split::kValidation));
+  if (validation != state_.last_passes.end())
+    for (const auto& [name, value] : validation->second) metrics["val_" + name] = value;
+  if (!replica_->optimizers().empty())
+    metrics["learning_rate"] =
+        replica_->optimizers()[0].schedule->At(std::max<int64_t>(0, state_.steps - 1));
+  return metrics;
+}
+
+void LoopImpl::Fire(Hook hook, Split split, std::map<std::string, double> metrics) {
+  if (host_ == nullptr) return;
+  CallbackMoment moment;
+  const bool begins = hook == Hook::kEpochBegin || hook == Hook::kStepBegin;
+  moment.step = state_.steps + (hook == Hook::kStepBegin ? 1 : 0);
+  moment.epoch = begins ? state_.position.epoch : last_epoch();
+  moment.split = split;
+  moment.loss = state_.last_loss;
+  moment.metrics = std::move(metrics);
+  host_->Fire(hook, std::move(moment));
+}
+
+void LoopImpl::ExchangeDecisions() {
+  std::string text;
+  CallbackDecision decision;
+  if (host_ != nullptr && host_->TakeDecision(&decision)) text = ToText(decision);
+  if (communicator_->size() > 1) {
+    Enter(Phase::kReduce);
+    text = BroadcastText(text, replica_->device(), communicator_, 0);
+    Enter(Phase::kForward);
+  }
+  if (text.empty()) return;
+  auto told = DecisionFromText(text);
+  ThrowIfError(told.status());
+  // From here on nothing waits for anybody.
+  checkpoint::CallbackRecord& next = told->record;
+  next.epochs_begun = record().epochs_begun;
+  next.epochs_ended = record().epochs_ended;
+  next.steps_begun = record().steps_begun;
+  next.steps_ended = record().steps_ended;
+  next.ended = record().ended;
+  // Nor does the moving average wait for a decision.
+  if (const std::optional<AverageOptions>& average = replica_->callbacks().average) {
+    const auto kept = record().kept.find(average->name);
+    if (kept != record().kept.end()) next.kept.insert(*kept);
+  }
+  for (const auto& [what, callback] : told->weights) {
+    if (what == "keep") {
+      replica_->kept().Keep(callback);
+      continue;
+    }
+    replica_->kept().PutBack(callback);
+    for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
+  }
+  record() = std::move(next);
+  unsaved_ = true;
+  save_requested_ = save_requested_ || told->save;
+  ApplyRates();
+  if (host_ != nullptr) host_->Adopt(record());
+}
+
+void LoopImpl::BeforeStep() {
+  if (!HasCallbacks()) return;
+  const bool epoch = state_.epoch_begins() && record().epochs_begun <= state_.position.epoch;
+  const bool step = record().steps_begun <= state_.steps;
+  if (epoch) Fire(Hook::kEpochBegin);
+  if (step) Fire(Hook::kStepBegin);
+  if (epoch || (step && replica_->callbacks().decides_in_steps)) ExchangeDecisions();
+  record().epochs_begun = std::max(record().epochs_begun, state_.position.epoch + 1);
+  record().steps_begun = state_.steps + 1;
+}
+
+void LoopImpl::AfterStep() {
+  Fire(Hook::kStepEnd, Split::kTrain,
+       host_ == nullptr ? std::map<std::string, double>() : TrainMetrics());
+  if (replica_->callbacks().decides_in_steps) ExchangeDecisions();
+  record().steps_ended = state_.steps;
+  // In the middle of an epoch, which is over with that.
+  if (Stopping() && !state_.epoch_begins() && !Through()) EndEpoch();
+}
+
+void LoopImpl::AverageWeights() {
+  const std::optional<AverageOptions>& average = replica_->callbacks().average;
+  if (!average || state_.steps % average->every_steps != 0) return;
+  replica_->kept().Average(average->name, average->decay);
+  record().kept.emplace(average->name, state_.steps);
+}
+
+namespace {
+
+// The moving average in the place of the weights, also where a pass ends by an exception.
+class AverageInPlace {
+ public:
+  AverageInPlace(KeptWeights* kept, const std::string& name) : kept_(kept), name_(name) {
+    kept_->Swap(name_);
+  }
+  ~AverageInPlace() { kept_->Swap(name_); }
+  AverageInPlace(const AverageInPlace&) = delete;
+  AverageInPlace& operator=(const AverageInPlace&) = delete;
+
+ private:
+  KeptWeights* const kept_;
+  const std::string name_;
+};
+
+}  // namespace
+
+bool LoopImpl::PassOfAverage(PassOptions options, std::map<std::string, double>* metrics) {
+  const std::optional<AverageOptions>& average = replica_->callbacks().average;
+  if (!average || !replica_->kept().Has(average->name)) return true;
+  options.summary = false;
+  const AverageInPlace in_place(&replica_->kept(), average->name);
+  auto pass = RunPass(context_.job, replica_, communicator_, options);
+  if (!pass.ok()) throw StatusError(pass.status());
+  for (const auto& [name, value] : pass->metrics) metrics->emplace("ema_" + name, value);
+  return !pass->stopped;
+}
+
+// ---- The ends
+
+bool LoopImpl::EpochEndPending() const {
+  const bool over = state_.epoch_begins() || Through() || Stopping();
+  return HasCallbacks() && state_.steps > 0 && over && record().epochs_ended <= last_epoch();
+}
+
+void LoopImpl::Settle() {
+  if (!HasCallbacks() || stop_ || state_.steps == 0) return;
+  // A replica that was lost in the middle of this has taken the hook with it.
+  if (record().steps_ended < state_.steps) AfterStep();
+  if (fitting_ && state_.validation_due) return;  // its metrics belong to the epoch's
+  bool asks_for_best = false;
+  if (EpochEndPending()) {
+    Fire(Hook::kEpochEnd, Split::kTrain,
+         host_ == nullptr ? std::map<std::string, double>() : EpochMetrics());
+    ExchangeDecisions();
+    record().epochs_ended = last_epoch() + 1;
+    asks_for_best = state_.last_passes.contains(SplitName(Split::kValidation));
+  }
+  if (Stopping() && !state_.extras.finished) {
+    state_.extras.finished = true;
+    state_.test_due = fitting_ && Has(Split::kTest);
+    if (reporter()) {
+      LogInfo("training stops after step {} (epoch {}): {}", state_.steps, last_epoch() + 1,
+              record().stop);
+      for (Observer* observer : context_.observers) observer->OnFinish(state_.steps);
+    }
+  }
+  if (Through() && !record().ended) {
+    Fire(Hook::kTrainEnd);
+    ExchangeDecisions();
+    record().ended = unsaved_ = true;
+    if (reporter() && record().weights_of > 0)
+      LogInfo("the weights after step {} are put back", record().weights_of);
+  }
+  if (!Through() && (save_requested_ || asks_for_best))
+    Save(save_requested_ || state_.saved_step != state_.steps);
+}
+
+void LoopImpl::SaveEnd() {
+  if (!HasCallbacks() || stop_ || end_saved_ || state_.steps == 0) return;
+  if (!Through() || !record().ended || (fitting_ && (state_.validation_due || state_.test_due)))
+    return;
+  end_saved_ = true;
+  Save(/*again=*/unsaved_ || state_.saved_step != state_.steps);
+  CheckReplicasEqual();
+}
+
+}  // namespace muster

@@ -1,0 +1,238 @@
+// Callbacks of a program's own: what they decide on one replica is obeyed by all of them at the
+// same step, and a run that is cut goes on as if it had not been.
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gmock/gmock.h>
+
+#include "muster/callback.h"
+#include "tests/unit/train/kept.h"
+
+namespace muster {
+namespace {
+
+using testing::KeptCheckpoints;
+using testing::RunOptions;
+using testing::RunResult;
+using testing::TestProgram;
+
+// 12 examples in batches of 4: three steps an epoch.
+constexpr int64_t kEpochs = 4;
+
+at::Tensor X() { return at::arange(24, at::kFloat).reshape({12, 2}).sin(); }
+at::Tensor Y() { return at::matmul(X(), at::tensor({1.f, -2.f})) + 0.5; }
+
+// Writes down what it is called with, and does what the test says.
+class Recording : public Callback {
+ public:
+  using Hook = std::function<void(CallbackContext&)>;
+  std::function<void(const std::string& hook, CallbackContext&)> act;
+  std::vector<std::string>* heard = nullptr;
+
+  void train_begin(CallbackContext& c) override { Hear("train_begin", c); }
+  void train_end(CallbackContext& c) override { Hear("train_end", c); }
+  void epoch_begin(CallbackContext& c) override { Hear("epoch_begin", c); }
+  void epoch_end(CallbackContext& c) override { Hear("epoch_end", c); }
+  void step_begin(CallbackContext& c) override { Hear("step_begin", c); }
+  void step_end(CallbackContext& c) override {
+    ++steps_;
+    Hear("step_end", c);
+  }
+  void pass_begin(CallbackContext& c) override { Hear("pass_begin", c); }
+  void pass_end(CallbackContext& c) override { Hear("pass_end", c); }
+  Json state() const override { return steps_; }
+  void set_state(const Json& state) override { steps_ = state.get<int64_t>(); }
+
+ private:
+  void Hear(const std::string& hook, CallbackContext& context) {
+    if (heard != nullptr) heard->push_back(fmt::format("{} {}", hook, context.step()));
+    if (act) act(hook, context);
+  }
+  int64_t steps_ = 0;
+};
+
+Job TheJob() {
+  Job job;
+  job.global_batch_size = 4;
+  job.epochs = kEpochs;
+  return job;
+}
+
+struct Runs {
+  std::vector<std::string> heard;
+  std::function<void(const std::string& hook, CallbackContext&)> act;
+  KeptCheckpoints kept;
+  bool validates = true;
+
+  RunResult Run(int replicas, RunOptions options = {.job = TheJob()}) {
+    options.devices.assign(replicas, c10::Device(at::kCPU));
+    options.checkpoints = &kept;
+    return testing::Run(options, [this](TestProgram& program) {
+      LeastSquares(program, X(), Y());
+      const auto build = program.on_build;
+      program.on_build = [this, build](TestProgram& self, Builder& builder) {
+        build(self, builder);
+        if (validates) builder.dataset(Split::kValidation, testing::Tensors2(X(), Y()));
+        auto recording = std::make_shared<Recording>();
+        recording->heard = &heard;
+        recording->act = act;
+        builder.callback("recording", recording);
+      };
+      program.on_eval = [](TestProgram& self, Evaluation& evaluation, const data::Batch& batch) {
+        evaluation.loss(SquaredError(self, batch));
+      };
+    });
+  }
+};
+
+TEST(Callbacks, AreCalledInKerasOrder) {
+  Runs runs;
+  Job job = TheJob();
+  job.max_steps = 4;
+  const RunResult result = runs.Run(2, {.job = job});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_THAT(runs.heard,
+              ::testing::ElementsAre("train_begin 0", "epoch_begin 0", "step_begin 1", "step_end 1",
+                                     "step_begin 2", "step_end 2", "step_begin 3", "step_end 3",
+                                     "pass_begin 3", "pass_end 3", "epoch_end 3", "epoch_begin 3",
+                                     "step_begin 4", "step_end 4", "pass_begin 4", "pass_end 4",
+                                     "epoch_end 4", "train_end 4"));
+}
+
+// One replica alone looks at what the others do not see.
+TEST(Callbacks, AStopInAStepIsObeyedByAllReplicasAtThatStep) {
+  for (const int replicas : {1, 3}) {
+    Runs runs;
+    int looks = 0;
+    runs.act = [&](const std::string& hook, CallbackContext& context) {
+      if (hook == "step_end" && ++looks == 5) context.stop("the clock");
+    };
+    const RunResult result = runs.Run(replicas);
+    ASSERT_TRUE(result.status.ok()) << result.status;
+    EXPECT_EQ(result.recorder.steps.size(), 5u);
+    EXPECT_EQ(result.recorder.finished, 5);
+    EXPECT_EQ(runs.heard.back(), "train_end 5");
+    // The epoch that it ends has its validation.
+    ASSERT_NE(result.recorder.Find("validation", 1), nullptr);
+    ASSERT_EQ(runs.kept.kept.back().state.step, 5);
+    EXPECT_TRUE(runs.kept.kept.back().state.extras.finished);
+    for (const auto& replica : result.replicas)
+      EXPECT_TRUE(at::equal(replica.at("w"), result.replicas[0].at("w")));
+  }
+}
+
+TEST(Callbacks, RatesThatAreSetCountFromTheNextStepOn) {
+  std::vector<double> losses;
+  for (const int replicas : {1, 3}) {
+    Runs runs;
+    runs.act = [](const std::string& hook, CallbackContext& context) {
+      if (hook == "step_begin" && context.step() == 3) context.set_learning_rate(0.01);
+      if (hook == "epoch_end") context.set_learning_rate(context.learning_rate() * 0.5);
+    };
+    const RunResult result = runs.Run(replicas);
+    ASSERT_TRUE(result.status.ok()) << result.status;
+    std::vector<double> rates;
+    for (const StepReport& step : result.recorder.steps) rates.push_back(step.learning_rate);
+    const double first = 0.1;
+    EXPECT_THAT(rates, ::testing::ElementsAre(first, first, 0.01, 0.005, 0.005, 0.005, 0.0025,
+                                              0.0025, 0.0025, 0.00125, 0.00125, 0.00125));
+    if (replicas == 1) losses = result.recorder.losses();
+    EXPECT_THAT(result.recorder.losses(),
+                ::testing::Pointwise(::testing::DoubleNear(1e-5), losses));
+  }
+}
+
+// Cut after every step in turn, and after the passes: the rest is as it would have been.
+TEST(Callbacks, ARunThatIsCutGoesOnAsIfItHadNotBeen) {
+  const auto act = [](const std::string& hook, CallbackContext& context) {
+    if (hook == "epoch_end" && context.epoch() == 1) context.keep_weights();
+    if (hook == "epoch_end")
+      context.set_learning_rate(context.learning_rate() / (1 + context.metrics().at("val_loss")));
+    if (hook == "epoch_end" && context.epoch() == 2) context.stop("enough");
+    if (hook == "train_end") context.restore_weights();
+  };
+  Job job = TheJob();
+  job.callbacks = Json::array({{{"name", "ema"}, {"decay", 0.7}}});
+  Runs whole;
+  whole.act = act;
+  const RunResult undisturbed = whole.Run(2, {.job = job});
+  ASSERT_TRUE(undisturbed.status.ok()) << undisturbed.status;
+  ASSERT_EQ(undisturbed.recorder.steps.size(), 9u);
+  for (int64_t cut = 1; cut <= 9; ++cut) {
+    Runs runs;
+    runs.act = act;
+    const RunResult before = runs.Run(2, {.job = job, .stop_at_step = cut});
+    ASSERT_EQ(ExitCodeOf(before.status), ExitCode::kPreempted) << before.status;
+    const checkpoint::Snapshot saved = runs.kept.kept.back();
+    runs.heard.clear();
+    const RunResult after = runs.Run(2, {.job = job, .restore = &saved});
+    ASSERT_TRUE(after.status.ok()) << after.status;
+    EXPECT_EQ(runs.heard.back(), "train_end 9");
+    const checkpoint::Snapshot &got = runs.kept.kept.back(), &want = whole.kept.kept.back();
+    EXPECT_EQ(got.state.extras, want.state.extras) << "cut after step " << cut;
+    EXPECT_EQ(got.state.extras.callbacks->states.at("recording"), Json(9));
+    EXPECT_EQ(got.state.extras.callbacks->weights_of, 6);
+    for (size_t i = 0; i < want.model.tensors.size(); ++i) {
+      EXPECT_TRUE(at::equal(ViewOf(got.model.tensors[i]), ViewOf(want.model.tensors[i])))
+          << "cut after step " << cut;
+      EXPECT_TRUE(
+          at::equal(ViewOf(got.kept.at("ema").tensors[i]), ViewOf(want.kept.at("ema").tensors[i])))
+          << "cut after step " << cut;
+    }
+  }
+}
+
+TEST(Callbacks, TheMovingAverageIsKerasAndBesideTheWeights) {
+  for (const int replicas : {1, 3}) {
+    Runs runs;
+    std::map<std::string, double> metrics;
+    at::Tensor average;
+    runs.act = [&](const std::string& hook, CallbackContext& context) {
+      if (hook == "epoch_end") metrics = context.metrics();
+    };
+    Job job = TheJob();
+    job.callbacks = Json::array({{{"name", "ema"}, {"decay", 0.8}, {"every_steps", 2}}});
+    runs.kept.wanted = [](const SaveMoment&) { return true; };
+    const RunResult result = runs.Run(replicas, {.job = job});
+    ASSERT_TRUE(result.status.ok()) << result.status;
+    // By the checkpoints of every step but the last of all, which comes once more at the end.
+    for (const checkpoint::Snapshot& snapshot : runs.kept.kept) {
+      if (snapshot.state.step % 2 != 0) continue;
+      const at::Tensor w = ViewOf(*snapshot.model.Find("w")).clone();
+      average = average.defined() ? 0.8 * average + 0.2 * w : w;
+      EXPECT_TRUE(at::allclose(ViewOf(*snapshot.kept.at("ema").Find("w")), average, 1e-5, 1e-6))
+          << "after step " << snapshot.state.step;
+    }
+    ASSERT_TRUE(average.defined());
+    EXPECT_TRUE(metrics.contains("val_ema_loss"));
+    EXPECT_NE(metrics.at("val_ema_loss"), metrics.at("val_loss"));
+    EXPECT_EQ(runs.kept.kept.back().state.step, 12);
+  }
+}
+
+TEST(Callbacks, WhatAHookThrowsEndsTheJobWithItsName) {
+  Runs runs;
+  runs.act = [](const std::string& hook, CallbackContext&) {
+    if (hook == "epoch_begin") throw std::runtime_error("no luck");
+  };
+  const RunResult result = runs.Run(1);
+  EXPECT_EQ(ExitCodeOf(result.status), ExitCode::kProgramFailed);
+  EXPECT_EQ(Message(result.status), "callback \"recording\" in epoch_begin failed: no luck");
+}
+
+TEST(Callbacks, ACheckpointWithoutTheirStateBeginsThemAnew) {
+  Runs runs;
+  // The stop is obeyed with the next step.
+  const RunResult before = runs.Run(1, {.job = TheJob(), .stop_at_step = 4});
+  ASSERT_EQ(ExitCodeOf(before.status), ExitCode::kPreempted);
+  checkpoint::Snapshot saved = runs.kept.kept.back();
+  saved.state.extras.callbacks.reset();
+  runs.heard.clear();
+  const RunResult after = runs.Run(1, {.job = TheJob(), .restore = &saved});
+  ASSERT_TRUE(after.status.ok()) << after.status;
+  EXPECT_EQ(runs.heard[0], "train_begin 5");
+  EXPECT_EQ(runs.heard[1], "step_begin 6");
+  EXPECT_EQ(runs.kept.kept.back().state.extras.callbacks->states.at("recording"), Json(7));
+}
+
+}  // namespace
+}  // namespace muster
