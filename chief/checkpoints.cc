@@ -37,13 +37,18 @@ std::string RateText(size_t bytes, double seconds) {
       seconds, seconds > 0 ? size / 1e6 / seconds : 0);
 }
 
+// A step that may be the best: its checkpoint.best, and all else that was measured with it.
+struct Candidate {
+  int64_t step = 0;
+  double value = 0;
+  std::map<std::string, double> metrics;
+};
+
 struct Task {
   std::optional<checkpoint::Snapshot> snapshot;
   bool final = false;
-  bool must = false;  // the last one, or that of a stop: no other one follows
-  // Without a snapshot: a candidate for the best.
-  int64_t step = 0;
-  double value = 0;
+  bool must = false;    // the last one, or that of a stop: no other one follows
+  Candidate candidate;  // without a snapshot
 };
 
 // What the thread and its owner share; the thread may be left with it.
@@ -53,7 +58,9 @@ struct Shared {
   void Run();
   void SaveLocked(Task task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void MarkLocked(const Task& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void RecordBestLocked(const checkpoint::BestMark& best) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void RecordBestLocked(const checkpoint::BestMark& best,
+                        const std::map<std::string, double>& metrics)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // `must`: training does not go on after it.
   void FailedLocked(const absl::Status& status, bool must) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return tasks.empty() && !busy; }
@@ -131,22 +138,25 @@ void Shared::FailedLocked(const absl::Status& status, bool must) {
 
 void Shared::MarkLocked(const Task& task) {
   mu.Unlock();
-  const absl::StatusOr<bool> best = store->MarkBest(task.step, options.checkpoint.best, task.value,
-                                                    LargerIsBetter(options.checkpoint));
+  const auto& [step, value, metrics] = task.candidate;
+  const std::string& metric = options.checkpoint.best;
+  const absl::StatusOr<bool> best =
+      store->MarkBest(step, metric, value, LargerIsBetter(options.checkpoint));
   mu.Lock();
   if (!best.ok()) {
     LogWarning("{}", Message(best.status()));
   } else if (*best) {
-    RecordBestLocked({task.step, options.checkpoint.best, task.value});
-    LogInfo("the best checkpoint so far is step {} ({} {:.6g})", task.step, options.checkpoint.best,
-            task.value);
+    RecordBestLocked({step, metric, value}, metrics);
+    LogInfo("the best checkpoint so far is step {} ({} {:.6g})", step, metric, value);
   }
 }
 
-void Shared::RecordBestLocked(const checkpoint::BestMark& best) {
+void Shared::RecordBestLocked(const checkpoint::BestMark& best,
+                              const std::map<std::string, double>& metrics) {
   record.best = "checkpoints/" + checkpoint::CheckpointName(best.step);
   record.best_metric = best.metric;
   record.best_value = best.value;
+  record.best_metrics = metrics;
 }
 
 class CheckpointsImpl final : public Checkpoints {
@@ -167,16 +177,10 @@ class CheckpointsImpl final : public Checkpoints {
   CheckpointRecord Record() const override;
 
  private:
-  // A validation pass whose step has no checkpoint.
-  struct Candidate {
-    int64_t step;
-    double value;
-  };
-
   absl::Status NotInTime() const;
   // checkpoint.best among the metrics; null, and said once, where it is not.
   const double* Monitored(const std::map<std::string, double>& metrics, std::string_view source);
-  void Mark(int64_t step, double value);
+  void Mark(Candidate candidate);
   bool Holds(int64_t step) const;   // written, or about to be
   bool IsBest(int64_t step) const;  // by validation, and not saved
   bool Evaluates() const;           // an evaluator decides which one is the best
@@ -186,7 +190,7 @@ class CheckpointsImpl final : public Checkpoints {
   std::thread thread_;
   // The loop's thread alone.
   bool next_is_final_ = false, next_must_ = false, started_ = false;
-  std::optional<Candidate> candidate_;  // of the newest validation
+  std::optional<Candidate> candidate_;  // the newest validation, if its step has no checkpoint
   std::optional<MonotonicTime> told_dropped_;
   int64_t dropped_since_ = 0;
 
@@ -218,7 +222,7 @@ void CheckpointsImpl::Open(std::shared_ptr<checkpoint::Store> store,
     absl::MutexLock lock(&shared_->mu);
     if (!steps.empty())
       shared_->record.newest = "checkpoints/" + checkpoint::CheckpointName(steps.back());
-    if (best) shared_->RecordBestLocked(*best);
+    if (best) shared_->RecordBestLocked(*best, {});
   }
   shared_->store = std::move(store);
   thread_ = std::thread([shared = shared_] { shared->Run(); });
@@ -274,9 +278,9 @@ void CheckpointsImpl::Save(checkpoint::Snapshot snapshot) {
     absl::MutexLock lock(&shared_->mu);
     shared_->saving = true;
     shared_->saving_step = step;
-    shared_->tasks.push_back({std::move(snapshot), next_is_final_, next_must_, 0, 0});
+    shared_->tasks.push_back({std::move(snapshot), next_is_final_, next_must_, {}});
   }
-  if (candidate_ && candidate_->step == step) Mark(step, candidate_->value);
+  if (candidate_ && candidate_->step == step) Mark(*std::move(candidate_));
   candidate_.reset();
 }
 
@@ -305,9 +309,9 @@ const double* CheckpointsImpl::Monitored(const std::map<std::string, double>& me
   return nullptr;
 }
 
-void CheckpointsImpl::Mark(int64_t step, double value) {
+void CheckpointsImpl::Mark(Candidate candidate) {
   absl::MutexLock lock(&shared_->mu);
-  shared_->tasks.push_back({std::nullopt, false, false, step, value});
+  shared_->tasks.push_back({std::nullopt, false, false, std::move(candidate)});
 }
 
 bool CheckpointsImpl::Holds(int64_t step) const {
@@ -328,7 +332,7 @@ bool CheckpointsImpl::IsBest(int64_t step) const {
   absl::MutexLock lock(&shared_->mu);
   return std::none_of(shared_->tasks.begin(), shared_->tasks.end(), [&](const Task& task) {
     if (task.snapshot) return false;
-    return larger ? task.value >= value : task.value <= value;
+    return larger ? task.candidate.value >= value : task.candidate.value <= value;
   });
 }
 
@@ -347,8 +351,9 @@ void CheckpointsImpl::OnEpoch(const EpochReport& report) {
   if (shared_->store == nullptr || report.split != "validation" || Evaluates()) return;
   const double* value = Monitored(report.metrics, "validation");
   if (value == nullptr) return;
-  if (Holds(report.step)) return Mark(report.step, *value);
-  candidate_ = {report.step, *value};
+  Candidate candidate = {report.step, *value, report.metrics};
+  if (Holds(report.step)) return Mark(std::move(candidate));
+  candidate_ = std::move(candidate);
 }
 
 void CheckpointsImpl::Evaluated(int64_t step, const std::map<std::string, double>& metrics) {
@@ -357,7 +362,7 @@ void CheckpointsImpl::Evaluated(int64_t step, const std::map<std::string, double
     absl::MutexLock lock(&mu_);
     evaluated_ = true;
   }
-  if (const double* value = Monitored(metrics, "the evaluator")) Mark(step, *value);
+  if (const double* value = Monitored(metrics, "the evaluator")) Mark({step, *value, metrics});
 }
 
 CheckpointRecord CheckpointsImpl::Record() const {

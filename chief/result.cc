@@ -62,11 +62,6 @@ std::string_view StatusName(const absl::Status& verdict) {
 
 Json OrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
-Json BestOf(const CheckpointRecord& checkpoints) {
-  if (checkpoints.best.empty() || checkpoints.best_metric.empty()) return nullptr;
-  return {{"metric", checkpoints.best_metric}, {"value", checkpoints.best_value}};
-}
-
 constexpr const char* kSplits[] = {"train", "validation", "test", "eval"};
 
 }  // namespace
@@ -120,6 +115,10 @@ double SteadySeries::Median() const {
 
 void RunRecord::Continue(const Json& earlier) {
   try {
+    if (earlier.contains("best") && earlier["best"].is_object()) {
+      earlier_best_ = earlier["best"];
+      earlier_best_["checkpoint"] = earlier.at("best_checkpoint");
+    }
     for (const char* split : kSplits) {
       const Json& step = earlier.at("metric_steps").at(split);
       if (!step.is_null()) passes_[split] = {step.get<int64_t>(), earlier.at("metrics").at(split)};
@@ -128,6 +127,7 @@ void RunRecord::Continue(const Json& earlier) {
               {"step_seconds", earlier.at("step_seconds")}};
   } catch (const Json::exception&) {
     passes_.clear();  // another version's, or damaged
+    earlier_best_ = nullptr;
   }
 }
 
@@ -178,6 +178,18 @@ Json RunRecord::Speed() const {
            {{"compute", compute_.Median()}, {"wait", wait_.Median()}, {"input", input_.Median()}}}};
 }
 
+Json RunRecord::Best(const CheckpointRecord& checkpoints) const {
+  if (checkpoints.best.empty() || checkpoints.best_metric.empty()) return nullptr;
+  Json best = {{"metric", checkpoints.best_metric}, {"value", checkpoints.best_value}};
+  if (!checkpoints.best_metrics.empty()) {
+    best["metrics"] = checkpoints.best_metrics;
+  } else if (earlier_best_.is_object() && earlier_best_["checkpoint"] == checkpoints.best &&
+             earlier_best_.contains("metrics")) {
+    best["metrics"] = earlier_best_["metrics"];
+  }
+  return best;
+}
+
 Json RunRecord::Result(const Ending& ending) const {
   Json metrics, metric_steps;
   for (const char* split : kSplits) {
@@ -200,7 +212,7 @@ Json RunRecord::Result(const Ending& ending) const {
       {"metric_steps", metric_steps},
       {"checkpoint", OrNull(checkpoints.newest)},
       {"best_checkpoint", OrNull(checkpoints.best)},
-      {"best", BestOf(checkpoints)},
+      {"best", Best(checkpoints)},
       {"saves",
        {{"written", checkpoints.written},
         {"dropped", checkpoints.dropped},

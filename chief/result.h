@@ -43,6 +43,8 @@ struct CheckpointRecord {
   std::string newest, best;
   std::string best_metric;  // by which it is the best, and what it has there; "": not known
   double best_value = 0;
+  // All that was measured with it; empty: by an earlier process.
+  std::map<std::string, double> best_metrics;
   // Saves of this process: published, left out because the one before was still being written, and
   // not published because of an error, of which the last one is kept.
   int64_t written = 0, dropped = 0, failed = 0;
@@ -82,11 +84,13 @@ class RunRecord {
     Json metrics;
   };
   Json Speed() const;
+  Json Best(const CheckpointRecord& checkpoints) const;
 
   int world_size_ = 0, num_replicas_ = 0;
   int64_t steps_ = 0, epochs_ = 0, examples_ = 0;
   bool finished_ = false;
   Json speed_;  // the earlier one; gone with the first step of this process
+  Json earlier_best_;
   SteadySeries rate_, compute_, wait_, input_;
   std::map<std::string, Json> callbacks_;
   std::map<std::string, Pass> passes_;  // the last one over each split

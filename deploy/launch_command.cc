@@ -1,5 +1,6 @@
 #include "deploy/launch_command.h"
 
+#include <errno.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -113,9 +114,10 @@ class LaunchCommand : public Command {
     if (bin_dir_.empty()) {
       MUSTER_ASSIGN_OR_RETURN(request.bin_dir, OwnFolder());
     }
-    request.arguments = {"--job", job_};
+    request.program = program_invocation_name;
+    request.job = {"--job", job_};
     for (const std::string& override : overrides_) {
-      request.arguments.insert(request.arguments.end(), {"--set", override});
+      request.job.insert(request.job.end(), {"--set", override});
     }
     for (const std::string& fault : faults_) {
       request.arguments.insert(request.arguments.end(), {"--fault", fault});

@@ -134,8 +134,8 @@ absl::StatusOr<Child> Launcher::StartChild(size_t index) const {
   const PlannedTask& task = plan_[index];
   ChildOptions options;
   options.arguments = {request_.bin_dir + "/" + task.Binary()};
-  options.arguments.insert(options.arguments.end(), request_.arguments.begin(),
-                           request_.arguments.end());
+  for (const std::vector<std::string>* more : {&request_.job, &request_.arguments})
+    options.arguments.insert(options.arguments.end(), more->begin(), more->end());
   options.environment["TF_CONFIG"] = TfConfigFor(plan_, task);
   if (index < state_.tasks.size())
     options.environment[kRestartsVariable] = std::to_string(state_.tasks[index].restarts);
@@ -429,7 +429,13 @@ void Launcher::SignalAll(int signal) {
 void Launcher::Say(std::string_view line) { console_.Line(Stream::kErr, "muster: ", -1, line); }
 
 void Launcher::Conclude(const LaunchVerdict& verdict) {
-  LaunchOutcome outcome = {verdict, Clock::now() - started_, request_.model_dir, root_cause_};
+  LaunchOutcome outcome = {.verdict = verdict,
+                           .elapsed = Clock::now() - started_,
+                           .model_dir = request_.model_dir,
+                           .root_cause = root_cause_,
+                           .result = {},
+                           .program = request_.program,
+                           .job = request_.job};
   if (!request_.model_dir.empty()) {
     const std::string path = request_.model_dir + "/result.json";
     std::error_code error;

@@ -16,7 +16,9 @@ namespace muster {
 struct LaunchRequest {
   ClusterSize size;
   std::string bin_dir;                 // where muster-chief, muster-worker, ... are
-  std::vector<std::string> arguments;  // of every task: --job FILE --set ...
+  std::vector<std::string> job;        // --job FILE --set ...
+  std::vector<std::string> arguments;  // of every task beside these
+  std::string program = "muster";      // how this program was called
   std::string model_dir;  // the job's; its logs/ gets a file for each task. Empty: no files
   LaunchOptions options;
   // Tells the chief at `address` that `task` ("worker:1") has ended and is not started again, so

@@ -1,5 +1,6 @@
 #include "deploy/launcher/report.h"
 
+#include <absl/strings/str_replace.h>
 #include <fmt/format.h>
 
 #include "common/telemetry/progress.h"
@@ -67,6 +68,72 @@ std::string Speed(const Json& result) {
       FormatGrouped(static_cast<int64_t>(rate)), ms("compute"), ms("wait"), ms("input"));
 }
 
+// "the best one: accuracy 0.9101, loss 0.2500"; "" where the line of the checkpoints says it all.
+std::string BestMetrics(const Json& result) {
+  const Json best = result.value("best", Json());
+  if (!best.is_object() || !best.contains("metrics") || !best["metrics"].is_object()) return "";
+  std::string text;
+  int shown = 0;
+  for (const auto& [name, value] : best["metrics"].items()) {
+    if (!value.is_number()) continue;
+    text += fmt::format("{}{} {:.4f}", text.empty() ? "" : ", ", name, value.get<double>());
+    ++shown;
+  }
+  return shown > 1 ? fmt::format("the best one: {}", text) : "";
+}
+
+// As a POSIX shell reads it back as one word.
+std::string ShellWord(const std::string& word) {
+  constexpr char kPlain[] =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./=,:@%+-";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  return fmt::format("'{}'", absl::StrReplaceAll(word, {{"'", "'\\''"}}));
+}
+
+std::string Command(const std::string& program, const std::vector<std::string>& words) {
+  std::string line = ShellWord(program);
+  for (const std::string& word : words) line += fmt::format(" {}", ShellWord(word));
+  return line;
+}
+
+// What to type next, a command a line.
+std::vector<std::string> Next(const LaunchOutcome& outcome) {
+  const Json& result = outcome.result;
+  const auto has = [&](const char* key) {
+    return result.is_object() && result.contains(key) && result[key].is_string();
+  };
+  const int code = outcome.verdict.code;
+  if (outcome.model_dir.empty()) return {};
+  if (code != static_cast<int>(ExitCode::kDone)) {
+    std::vector<std::string> lines;
+    if (has("checkpoint") && code >= static_cast<int>(ExitCode::kRetryable)) {
+      lines.push_back(
+          fmt::format("the same command goes on from {}", result["checkpoint"].get<std::string>()));
+    }
+    if (code == static_cast<int>(ExitCode::kRetryable))
+      lines.push_back(Command(outcome.program, {"explain", outcome.model_dir}));
+    return lines;
+  }
+  if (!has("checkpoint")) return {};
+  const bool best = has("best_checkpoint");
+  const Json metrics = result.value("metrics", Json::object());
+  const auto measured = [&](const char* split) {
+    return metrics.contains(split) && metrics[split].is_object();
+  };
+  std::vector<std::string> lines;
+  if (measured("validation") || measured("test")) {
+    std::vector<std::string> evaluate = {"evaluate"};
+    evaluate.insert(evaluate.end(), outcome.job.begin(), outcome.job.end());
+    if (best) evaluate.insert(evaluate.end(), {"--checkpoint", "best"});
+    lines.push_back(Command(outcome.program, evaluate));
+  }
+  const std::string checkpoint = result[best ? "best_checkpoint" : "checkpoint"];
+  lines.push_back(
+      Command(outcome.program, {"export", "--checkpoint", outcome.model_dir + "/" + checkpoint,
+                                "--output", "weights.safetensors"}));
+  return lines;
+}
+
 std::string Status(const LaunchVerdict& verdict) {
   if (verdict.code == static_cast<int>(ExitCode::kDone)) return "completed in";
   if (verdict.code == static_cast<int>(ExitCode::kPreempted)) return "preempted after";
@@ -107,6 +174,7 @@ std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& o
     if (const std::string metrics = Metrics(outcome.result); !metrics.empty()) {
       lines.push_back(metrics);
     }
+    if (const std::string best = BestMetrics(outcome.result); !best.empty()) lines.push_back(best);
     if (const std::string speed = Speed(outcome.result); !speed.empty()) lines.push_back(speed);
   }
   if (!outcome.model_dir.empty()) {
@@ -120,6 +188,9 @@ std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& o
                                     : "",
                                 outcome.model_dir));
   }
+  const std::vector<std::string> next = Next(outcome);
+  for (size_t i = 0; i < next.size(); ++i)
+    lines.push_back((i == 0 ? "next: " : "      ") + next[i]);
   return lines;
 }
 

@@ -30,7 +30,7 @@ TEST(Report, SaysWhereTheCheckpointsAre) {
   const LaunchState state = State({0}, {0});
   LaunchOutcome outcome = {.verdict = VerdictOf(state), .model_dir = "runs/a"};
   outcome.result = {{"checkpoint", "checkpoints/step-00000500"}, {"best_checkpoint", nullptr}};
-  const auto said = [&] { return Report(state, outcome).at(1); };
+  const auto said = [&] { return Report(state, outcome).at(1); };  // what is next comes later
   EXPECT_EQ(said(), "checkpoint runs/a/checkpoints/step-00000500");
   outcome.result["best_checkpoint"] = "checkpoints/step-00000400";
   EXPECT_EQ(said(),
@@ -54,10 +54,52 @@ TEST(Report, SaysHowGoodTheBestOneIsAndWhatTheTimeWentTo) {
                           "ms and for data 0.00 ms",
                           "checkpoint runs/a/checkpoints/step-00000500, the best one "
                           "runs/a/checkpoints/step-00000400 (loss 0.2500)",
-                          "result in runs/a/result.json, logs in runs/a/logs"));
+                          "result in runs/a/result.json, logs in runs/a/logs",
+                          "next: muster export --checkpoint "
+                          "runs/a/checkpoints/step-00000400 --output weights.safetensors"));
   outcome.result["best"] = nullptr;
   outcome.result["step_seconds"] = nullptr;
-  EXPECT_EQ(Report(state, outcome).size(), 3u);
+  EXPECT_EQ(Report(state, outcome).size(), 4u);
+}
+
+TEST(Report, SaysWhatTheBestOneMeasured) {
+  const LaunchState state = State({0}, {0});
+  LaunchOutcome outcome = {.verdict = VerdictOf(state), .model_dir = "runs/a"};
+  outcome.result = {
+      {"best", {{"metric", "loss"}, {"value", 0.25}, {"metrics", {{"loss", 0.25}, {"f1", 0.5}}}}}};
+  EXPECT_EQ(Report(state, outcome).at(1), "the best one: f1 0.5000, loss 0.2500");
+  outcome.result["best"]["metrics"].erase("f1");  // the line of the checkpoints says it all
+  EXPECT_EQ(Report(state, outcome).at(1), "result in runs/a/result.json, logs in runs/a/logs");
+}
+
+TEST(Report, SaysWhatToTypeNext) {
+  const LaunchState done = State({0}, {0});
+  LaunchOutcome outcome = {.verdict = VerdictOf(done), .model_dir = "runs/a b"};
+  outcome.program = "build/bin/muster";
+  outcome.job = {"--job", "it's.json", "--set", "data.train={\"x\": 1}"};
+  outcome.result = {{"checkpoint", "checkpoints/step-00000500"},
+                    {"best_checkpoint", nullptr},
+                    {"metrics", {{"validation", {{"loss", 0.25}}}}}};
+  const auto last = [&](const LaunchState& state) {
+    const auto lines = Report(state, outcome);
+    return std::vector<std::string>(lines.end() - 2, lines.end());
+  };
+  EXPECT_THAT(last(done), ElementsAre("next: build/bin/muster evaluate --job 'it'\\''s.json' --set "
+                                      "'data.train={\"x\": 1}'",
+                                      "      build/bin/muster export --checkpoint 'runs/a "
+                                      "b/checkpoints/step-00000500' --output weights.safetensors"));
+  outcome.result["best_checkpoint"] = "checkpoints/step-00000400";
+  EXPECT_THAT(last(done)[0], testing::EndsWith(" --checkpoint best"));
+  EXPECT_THAT(last(done)[1], testing::HasSubstr("step-00000400"));
+
+  const LaunchState lost = State({138}, {137, 9});
+  outcome.verdict = VerdictOf(lost);
+  EXPECT_THAT(last(lost),
+              ElementsAre("next: the same command goes on from checkpoints/step-00000500",
+                          "      build/bin/muster explain 'runs/a b'"));
+  const LaunchState failed = State({2}, {2});
+  outcome.verdict = VerdictOf(failed);
+  EXPECT_THAT(last(failed)[1], testing::StartsWith("result in"));  // no command helps
 }
 
 TEST(Report, RepeatsTheRootCause) {

@@ -132,6 +132,21 @@ TEST(RunRecord, KeepsTheSpeedWhereNothingWasLeftToDo) {
   }
 }
 
+TEST(RunRecord, KeepsWhatTheBestOneMeasured) {
+  CheckpointRecord best = {
+      .best = "checkpoints/step-00000004", .best_metric = "loss", .best_value = 0.5};
+  best.best_metrics = {{"loss", 0.5}, {"f1", 0.75}};
+  const Json earlier = RunRecord().Result({.checkpoints = best});
+  EXPECT_EQ(earlier["best"]["metrics"], Json({{"loss", 0.5}, {"f1", 0.75}}));
+  best.best_metrics.clear();  // what a mark alone tells, after a restart
+  RunRecord record;
+  EXPECT_FALSE(record.Result({.checkpoints = best})["best"].contains("metrics"));
+  record.Continue(earlier);
+  EXPECT_EQ(record.Result({.checkpoints = best})["best"]["metrics"]["f1"], 0.75);
+  best.best = "checkpoints/step-00000008";  // another one
+  EXPECT_FALSE(record.Result({.checkpoints = best})["best"].contains("metrics"));
+}
+
 TEST(RunRecord, NamesTheCauseOfAFailure) {
   const RunRecord record;
   const Json failed = record.Result({.verdict = PeerLost("worker 1 was lost")});

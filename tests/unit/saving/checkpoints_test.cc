@@ -316,6 +316,7 @@ TEST_F(CheckpointsTest, AValidationThatIsTheBestIsSavedWhateverTheIntervalsSay) 
   EXPECT_EQ(checkpoints_->Record().best, "checkpoints/step-00000009");
   EXPECT_EQ(checkpoints_->Record().best_metric, "loss");
   EXPECT_EQ(checkpoints_->Record().best_value, 0.4);
+  EXPECT_EQ(checkpoints_->Record().best_metrics.at("loss"), 0.4);
   EXPECT_THAT(store_->saved, ElementsAre(3, 9));
   EXPECT_EQ(checkpoints_->Record().dropped, 0);
 }
