@@ -170,6 +170,9 @@ class CheckpointsImpl final : public Checkpoints {
   std::shared_ptr<checkpoint::Store> store() const override { return shared_->store; }
   bool Wanted(const SaveMoment& moment) override;
   void Save(checkpoint::Snapshot snapshot) override;
+  absl::Status CheckOwner() const override {
+    return shared_->options.check_owner ? shared_->options.check_owner() : absl::OkStatus();
+  }
   absl::Status Drain() override;
   void OnStart(const StartReport& report) override;
   void OnEpoch(const EpochReport& report) override;
@@ -182,7 +185,7 @@ class CheckpointsImpl final : public Checkpoints {
   const double* Monitored(const std::map<std::string, double>& metrics, std::string_view source);
   void Mark(Candidate candidate);
   bool Holds(int64_t step) const;   // written, or about to be
-  bool IsBest(int64_t step) const;  // by validation, and not saved
+  bool IsBest(int64_t step) const;  // of what was measured, and not saved
   bool Evaluates() const;           // an evaluator decides which one is the best
   void TellDropped(int64_t step, bool writing);
 
@@ -190,7 +193,7 @@ class CheckpointsImpl final : public Checkpoints {
   std::thread thread_;
   // The loop's thread alone.
   bool next_is_final_ = false, next_must_ = false, started_ = false;
-  std::optional<Candidate> candidate_;  // the newest validation, if its step has no checkpoint
+  std::optional<Candidate> candidate_;  // the newest one, if its step has no checkpoint
   std::optional<MonotonicTime> told_dropped_;
   int64_t dropped_since_ = 0;
 
@@ -345,11 +348,19 @@ bool CheckpointsImpl::Evaluates() const {
 void CheckpointsImpl::OnStart(const StartReport& report) {
   if (std::exchange(started_, true)) return;
   for (const EpochReport& pass : report.passes) OnEpoch(pass);
+  if (!report.train_metrics.empty()) {
+    EpochReport epoch;
+    epoch.split = "train";
+    epoch.step = report.start_step;
+    epoch.metrics = report.train_metrics;
+    OnEpoch(epoch);
+  }
 }
 
 void CheckpointsImpl::OnEpoch(const EpochReport& report) {
-  if (shared_->store == nullptr || report.split != "validation" || Evaluates()) return;
-  const double* value = Monitored(report.metrics, "validation");
+  const std::string split = shared_->options.checkpoint.best_of_training ? "train" : "validation";
+  if (shared_->store == nullptr || report.split != split || Evaluates()) return;
+  const double* value = Monitored(report.metrics, split == "train" ? "the epoch" : "validation");
   if (value == nullptr) return;
   Candidate candidate = {report.step, *value, report.metrics};
   if (Holds(report.step)) return Mark(std::move(candidate));

@@ -30,6 +30,7 @@ struct CheckpointsOptions {
   std::function<std::string()> run_id;  // may change until the first generation
   Json job;                             // resolved
   std::map<std::string, std::string> versions;
+  std::function<absl::Status()> check_owner;  // CheckpointSink::CheckOwner; may be null
   // After a checkpoint was published, on the thread that writes; `final`: the last one of the job.
   std::function<void(int64_t step, const std::string& name, const std::string& path, bool final)>
       on_published;

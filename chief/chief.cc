@@ -267,6 +267,7 @@ CheckpointsOptions Chief::OptionsOfCheckpoints() {
   options.run_id = [this] { return RunId(); };
   options.job = JobToJson(job);
   options.versions = options_.versions;
+  options.check_owner = [owner = owner_] { return owner->Check(); };
   options.on_published = [this](int64_t step, const std::string& name, const std::string& path,
                                 bool final) { Announce(step, name, path, final); };
   return options;

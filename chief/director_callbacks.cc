@@ -52,7 +52,7 @@ absl::Status DirectorImpl::BeginCallbacks() {
   if (callbacks_->ended) return absl::OkStatus();
   ShardState::CallbackParts parts;
   parts.observers = start_.observers;
-  parts.writes = start_.checkpoints != nullptr;
+  parts.checkpoints = start_.checkpoints;
   parts.workers = options_.workers;
   parts.rate = [this](const std::string& optimizer) -> std::optional<double> {
     const auto rate = last_rates_.find(optimizer);
@@ -131,7 +131,8 @@ absl::Status DirectorImpl::AdvanceCallbacks() {
       Tell([&](Observer* observer) { observer->OnFinish(at.step); });
       test_due_ = start_.test_examples > 0;
     }
-    if (!validation_metrics_.empty() && !Through(at) && !Stopping()) AskForBest(at.step, last);
+    const bool measured = options_.job.checkpoint.best_of_training || !validation_metrics_.empty();
+    if (measured && !Through(at) && !Stopping()) AskForBest(at.step, last);
     moment = {};
     moment.step = at.step;
     moment.epoch = last;

@@ -227,7 +227,10 @@ absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun
     if (rate.is_object()) constant[optimizer.name] = rate.value("initial", 0.0);
   }
   options.observers = parts.observers;
-  if (parts.writes) options.model_dir = job_.model_dir;
+  if (parts.checkpoints != nullptr) {
+    options.model_dir = job_.model_dir;
+    options.may_write = [sink = parts.checkpoints] { return sink->CheckOwner(); };
+  }
   options.num_replicas = parts.workers;
   options.rate = [constant, told = parts.rate](const std::string& name) {
     const auto found = constant.find(name);

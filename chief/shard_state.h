@@ -65,7 +65,7 @@ class ShardState {
   // they are known. `rate`: of an optimizer's last step.
   struct CallbackParts {
     std::vector<Observer*> observers;
-    bool writes = false;
+    CheckpointSink* checkpoints = nullptr;  // null: nothing is written
     int workers = 1;
     std::function<std::optional<double>(const std::string& optimizer)> rate;
   };

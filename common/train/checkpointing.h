@@ -16,7 +16,7 @@ struct SaveMoment {
   bool stopping = false;   // an agreed stop: likewise
   bool requested = false;  // a callback asked for it
   bool busy = false;       // the state before is still being read: this one cannot be taken
-  bool validated = false;  // the validation pass at this step is over: wanted if it is the best
+  bool validated = false;  // what the best goes by is known at this step: wanted if it is better
 };
 
 class CheckpointSink {
@@ -29,6 +29,8 @@ class CheckpointSink {
   // Takes the snapshot over (its run_id, job and versions are filled in here) and returns; it is
   // written on a thread of the sink's. What cannot be written is the sink's to tell.
   virtual void Save(checkpoint::Snapshot snapshot) = 0;
+  // Superseded: another process owns model_dir, and this one must write nothing there any more.
+  virtual absl::Status CheckOwner() const { return absl::OkStatus(); }
   // Until all that was handed over is published or has failed: the status of the last save.
   virtual absl::Status Drain() = 0;
 };

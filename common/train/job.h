@@ -30,6 +30,8 @@ struct CheckpointOptions {
   int keep = 3;                    // the newest ones
   std::string best = "loss";       // the metric of evaluation (or validation) that decides
   std::string best_mode = "auto";  // min | max | auto: min for losses and errors, else max
+  // By the epoch's own metrics instead: a model_checkpoint monitors one without "val_".
+  bool best_of_training = false;
 };
 
 struct SummaryOptions {

@@ -81,8 +81,8 @@ absl::Status ApplyCallbacks(Job* job) {
       continue;
     const std::string metric = *monitor;
     best = true;
-    if (!metric.starts_with("val_")) continue;
-    job->checkpoint.best = metric.substr(4);
+    job->checkpoint.best_of_training = !metric.starts_with("val_");
+    job->checkpoint.best = job->checkpoint.best_of_training ? metric : metric.substr(4);
     const auto mode = entry.find("mode");
     if (mode != entry.end() && (*mode == "min" || *mode == "max" || *mode == "auto"))
       job->checkpoint.best_mode = *mode;

@@ -58,13 +58,14 @@ absl::Status LoopImpl::Run() {
   OpenData();
   if (reporter()) ReportStart();
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("beginning", [&] { BeginCallbacks(); }));
-  // Whoever came to the end, or to a validation, may have been lost before it was saved; and a
-  // replica that was lost in Save has taken this step's with it. With callbacks SaveEnd saves the
-  // end.
+  // A process may have been lost between the end, or a validation, and the save; and a replica that
+  // was lost in Save has taken this step's with it. With callbacks SaveEnd saves the end.
   if (HasCallbacks() ? state_.steps > 0 && !Through() : Through() || state_.steps > 0) {
-    const bool asked = Through() || state_.last_passes.contains(SplitName(Split::kValidation));
+    const bool best = state_.epoch_begins() && context_.job.checkpoint.best_of_training;
+    const bool asked =
+        best || Through() || state_.last_passes.contains(SplitName(Split::kValidation));
     const bool again = asked && !EpochEndPending() && state_.saved_step != state_.steps;
-    MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(again); }));
+    MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(again, best); }));
   }
   epoch_start_ = step_start_ = Clock::now();
   Loop loop(this);
@@ -154,7 +155,7 @@ void LoopImpl::ResetEpoch() {
   state_.extras.epoch_values.clear();
 }
 
-void LoopImpl::Save(bool again) {
+void LoopImpl::Save(bool again, bool best) {
   SaveMoment moment;
   moment.step = state_.steps;
   moment.epoch = last_epoch();
@@ -163,7 +164,7 @@ void LoopImpl::Save(bool again) {
   moment.stopping = stop_;
   moment.requested = std::exchange(save_requested_, false);
   moment.validated =
-      !moment.requested && state_.last_passes.contains(SplitName(Split::kValidation));
+      !moment.requested && (best || state_.last_passes.contains(SplitName(Split::kValidation)));
   const bool must = moment.last || moment.stopping;
   bool wanted = false;
   const bool due = state_.save_due == state_.steps;

@@ -103,7 +103,8 @@ class LoopImpl final : public LoopBackend {
   void CheckReplicasEqual();
   // Hands the state to the sink if it wants it; not `again` where this process knows that it has
   // done so before, but for a save that did not come to its end. By all replicas.
-  void Save(bool again = true);
+  // `best`: the epoch's own metrics are known, by which this may be the best step.
+  void Save(bool again = true, bool best = false);
   // Makes the passes that are due, in order, as far as no stop comes.
   void RunDuePasses();
   // nullopt: a stop was asked for.

@@ -60,7 +60,10 @@ void LoopImpl::BeginCallbacks() {
     for (const NamedOptimizer& optimizer : replica_->optimizers())
       options.rates.push_back({optimizer.name, optimizer.learning_rate});
     options.observers = context_.observers;
-    if (context_.checkpoints != nullptr) options.model_dir = context_.job.model_dir;
+    if (context_.checkpoints != nullptr) {
+      options.model_dir = context_.job.model_dir;
+      options.may_write = [this] { return context_.checkpoints->CheckOwner(); };
+    }
     options.num_replicas = context_.num_replicas;
     options.rate = [this](const std::string& name) {
       for (const NamedOptimizer& optimizer : replica_->optimizers())
@@ -221,7 +224,8 @@ void LoopImpl::Settle() {
          host_ == nullptr ? std::map<std::string, double>() : EpochMetrics());
     ExchangeDecisions();
     record().epochs_ended = last_epoch() + 1;
-    asks_for_best = state_.last_passes.contains(SplitName(Split::kValidation));
+    asks_for_best = context_.job.checkpoint.best_of_training ||
+                    state_.last_passes.contains(SplitName(Split::kValidation));
   }
   if (Stopping() && !state_.extras.finished) {
     state_.extras.finished = true;
@@ -240,7 +244,7 @@ void LoopImpl::Settle() {
       LogInfo("the weights after step {} are put back", record().weights_of);
   }
   if (!Through() && (save_requested_ || asks_for_best))
-    Save(save_requested_ || state_.saved_step != state_.steps);
+    Save(save_requested_ || state_.saved_step != state_.steps, asks_for_best);
 }
 
 void LoopImpl::SaveEnd() {

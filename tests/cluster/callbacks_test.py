@@ -207,6 +207,20 @@ class Callbacks(ClusterTest):
                 self.assertIn("was killed by SIGKILL", told)
                 self.check(name)
 
+    def test_the_best_goes_by_the_loss_of_training(self):
+        callbacks = [{"name": "model_checkpoint", "filepath": "m.safetensors", "monitor": "loss"},
+                     {"name": "learning_rate_scheduler", "values": {"0": RATE, "3": 40.0}}]
+        for options in ("--workers", 1), ("--workers", 1, "--ps", 1):
+            with self.subTest(options):
+                self.launch(self.fit_job(callbacks, checkpoint={"every_epochs": 100, "keep": 100}), *options)
+                losses = curve(self.model_dir, "train", "epoch_loss")
+                best = min(losses, key=losses.get)
+                self.assertLess(best, max(losses))
+                told = result(self.model_dir)
+                self.assertEqual(told["best_checkpoint"], f"checkpoints/step-{best:08d}", losses)
+                self.assertAlmostEqual(told["best"]["value"], losses[best], places=5)
+                self.assertEqual(told["best"]["metrics"]["loss"], told["best"]["value"])
+
     def test_what_is_wrong_is_said_in_one_sentence(self):
         for callbacks, sets, said in [
                 ([{"name": "early_stoping"}], [], 'callbacks[0].name is "early_stoping", did you mean "early_stopping"?'),

@@ -81,6 +81,9 @@ void CallbackHost::Begin(const checkpoint::CallbackRecord& record, bool begun) {
 
 void CallbackHost::Fire(Hook hook, CallbackMoment moment) {
   moment_ = std::move(moment);
+  // Hooks may write files; those of a step do so by save_model.
+  const bool step = hook == Hook::kStepBegin || hook == Hook::kStepEnd;
+  if (!step && options_.may_write) ThrowIfError(options_.may_write());
   for (const NamedCallback& named : options_.callbacks) {
     running_ = named.name;
     ThrowIfError(CatchProgramErrors(
@@ -168,6 +171,7 @@ void CallbackHost::restore_weights() {
 }
 
 void CallbackHost::save_model(const std::string& path, bool with_optimizer) {
+  if (options_.may_write) ThrowIfError(options_.may_write());
   ThrowIfError(options_.save_model(path, with_optimizer));
 }
 

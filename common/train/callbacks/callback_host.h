@@ -33,7 +33,8 @@ struct CallbackHostOptions {
   };
   std::vector<Rate> rates;
   std::vector<Observer*> observers;
-  std::string model_dir;  // empty: nothing is written
+  std::string model_dir;                    // empty: nothing is written
+  std::function<absl::Status()> may_write;  // null, or whether model_dir is still this process's
   int num_replicas = 1;
   // The rate of an optimizer's next step where no callback set one.
   std::function<double(const std::string& optimizer)> rate;

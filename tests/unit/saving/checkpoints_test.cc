@@ -321,6 +321,28 @@ TEST_F(CheckpointsTest, AValidationThatIsTheBestIsSavedWhateverTheIntervalsSay) 
   EXPECT_EQ(checkpoints_->Record().dropped, 0);
 }
 
+TEST_F(CheckpointsTest, TheBestMayGoByTheEpochItself) {
+  options_.checkpoint.best_of_training = true;
+  Make();
+  Validated(3, 0.1);
+  EXPECT_FALSE(Step({.step = 3, .validated = true})) << "validation does not count";
+  EpochReport epoch = {.split = "train", .step = 4, .metrics = {{"loss", 0.5}}};
+  checkpoints_->OnEpoch(epoch);
+  EXPECT_TRUE(Step({.step = 4, .validated = true}));
+  epoch.step = 6;
+  epoch.metrics["loss"] = 0.6;
+  checkpoints_->OnEpoch(epoch);
+  EXPECT_FALSE(Step({.step = 6, .validated = true})) << "worse";
+  ASSERT_TRUE(checkpoints_->Drain().ok());
+  EXPECT_EQ(checkpoints_->Record().best, "checkpoints/step-00000004");
+}
+
+TEST_F(CheckpointsTest, AnotherOwnerIsNoticed) {
+  options_.check_owner = [] { return Superseded("another chief owns the folder"); };
+  Make();
+  EXPECT_TRUE(absl::IsAborted(checkpoints_->CheckOwner()));
+}
+
 TEST_F(CheckpointsTest, TheBestValidationWaitsForTheSaveBefore) {
   Make();
   store_->Hold(true);

@@ -98,6 +98,17 @@ TEST(Callbacks, AreCalledInKerasOrder) {
                                      "epoch_end 4", "train_end 4"));
 }
 
+TEST(Callbacks, AreNotCalledWhereAnotherProcessOwnsTheFolder) {
+  Runs runs;
+  runs.act = [&](const std::string& hook, CallbackContext& context) {
+    if (hook == "epoch_begin" && context.step() == 3)
+      runs.kept.owner = Superseded("another owns it");
+  };
+  const RunResult result = runs.Run(2);
+  EXPECT_TRUE(absl::IsAborted(result.status)) << result.status;
+  EXPECT_EQ(runs.heard.back(), "step_end 6") << "a hook might have written a file";
+}
+
 // One replica alone looks at what the others do not see.
 TEST(Callbacks, AStopInAStepIsObeyedByAllReplicasAtThatStep) {
   for (const int replicas : {1, 3}) {

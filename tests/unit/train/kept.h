@@ -17,12 +17,14 @@ class KeptCheckpoints : public CheckpointSink {
   // Which moments it wants besides the last and stopping ones; null: none.
   std::function<bool(const SaveMoment&)> wanted;
   absl::Status drained;  // what Drain returns
+  absl::Status owner;    // what CheckOwner returns
 
   bool Wanted(const SaveMoment& moment) override {
     moments.push_back(moment);
     return moment.last || moment.stopping || (wanted && wanted(moment));
   }
   void Save(checkpoint::Snapshot snapshot) override { kept.push_back(std::move(snapshot)); }
+  absl::Status CheckOwner() const override { return owner; }
   absl::Status Drain() override {
     ++drains;
     return drained;
