@@ -72,6 +72,7 @@ struct Shared {
 
   mutable absl::Mutex mu;
   std::deque<Task> tasks ABSL_GUARDED_BY(mu);
+  std::optional<double> marking ABSL_GUARDED_BY(mu);  // of the candidate that is being marked
   bool busy ABSL_GUARDED_BY(mu) = false;
   bool saving ABSL_GUARDED_BY(mu) = false;  // a save is in `tasks`, or being written
   int64_t saving_step ABSL_GUARDED_BY(mu) = -1;
@@ -137,12 +138,14 @@ void Shared::FailedLocked(const absl::Status& status, bool must) {
 }
 
 void Shared::MarkLocked(const Task& task) {
+  marking = task.candidate.value;
   mu.Unlock();
   const auto& [step, value, metrics] = task.candidate;
   const std::string& metric = options.checkpoint.best;
   const absl::StatusOr<bool> best =
       store->MarkBest(step, metric, value, LargerIsBetter(options.checkpoint));
   mu.Lock();
+  marking.reset();
   if (!best.ok()) {
     LogWarning("{}", Message(best.status()));
   } else if (*best) {
@@ -331,12 +334,15 @@ bool CheckpointsImpl::IsBest(int64_t step) const {
   const double value = candidate_->value;
   const CheckpointOptions& options = shared_->options.checkpoint;
   const bool larger = LargerIsBetter(options);
-  if (!shared_->store->IsBetter(step, options.best, value, larger)) return false;
-  absl::MutexLock lock(&shared_->mu);
-  return std::none_of(shared_->tasks.begin(), shared_->tasks.end(), [&](const Task& task) {
-    if (task.snapshot) return false;
-    return larger ? task.candidate.value >= value : task.candidate.value <= value;
-  });
+  const auto no_better = [&](double other) { return larger ? other >= value : other <= value; };
+  {
+    // First those that are to be marked: once they are, the store knows them.
+    absl::MutexLock lock(&shared_->mu);
+    if (shared_->marking && no_better(*shared_->marking)) return false;
+    for (const Task& task : shared_->tasks)
+      if (!task.snapshot && no_better(task.candidate.value)) return false;
+  }
+  return shared_->store->IsBetter(step, options.best, value, larger);
 }
 
 bool CheckpointsImpl::Evaluates() const {

@@ -76,6 +76,8 @@ class FakeStore : public checkpoint::Store {
                                 bool larger_is_better) override {
     absl::MutexLock lock(&mu);
     marked.push_back({step, metric, value, larger_is_better});
+    const auto may = [this]() { return !held_marks; };
+    mu.Await(absl::Condition(&may));
     if (!saved.contains(step)) return false;
     const bool better = IsBetterLocked(value, larger_is_better);
     if (better) best = value;
@@ -98,6 +100,15 @@ class FakeStore : public checkpoint::Store {
     absl::MutexLock lock(&mu);
     held = on;
   }
+  void HoldMarks(bool on) {
+    absl::MutexLock lock(&mu);
+    held_marks = on;
+  }
+  void AwaitMarks(size_t count) {
+    absl::MutexLock lock(&mu);
+    const auto there = [&] { return marked.size() >= count; };
+    EXPECT_TRUE(mu.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(20)));
+  }
   void Fail(absl::Status with) {
     absl::MutexLock lock(&mu);
     status = std::move(with);
@@ -115,7 +126,7 @@ class FakeStore : public checkpoint::Store {
     bool larger;
   };
   mutable absl::Mutex mu;
-  bool held = false;
+  bool held = false, held_marks = false;
   int begun = 0;
   absl::Status status;
   checkpoint::TrainingState last;
@@ -319,6 +330,19 @@ TEST_F(CheckpointsTest, AValidationThatIsTheBestIsSavedWhateverTheIntervalsSay) 
   EXPECT_EQ(checkpoints_->Record().best_metrics.at("loss"), 0.4);
   EXPECT_THAT(store_->saved, ElementsAre(3, 9));
   EXPECT_EQ(checkpoints_->Record().dropped, 0);
+}
+
+TEST_F(CheckpointsTest, WhatIsBeingMarkedCountsAlready) {
+  Make();
+  store_->HoldMarks(true);
+  Validated(3, 0.4);
+  EXPECT_TRUE(Step({.step = 3, .validated = true}));
+  store_->AwaitMarks(1);
+  Validated(5, 0.5);
+  EXPECT_FALSE(Step({.step = 5, .validated = true})) << "worse than what is being marked";
+  store_->HoldMarks(false);
+  ASSERT_TRUE(checkpoints_->Drain().ok());
+  EXPECT_THAT(store_->saved, ElementsAre(3));
 }
 
 TEST_F(CheckpointsTest, TheBestMayGoByTheEpochItself) {
