@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/logging.h"
+#include "common/train/metric_direction.h"
 
 namespace muster {
 namespace {
@@ -399,8 +400,7 @@ bool SaveDue(const CheckpointOptions& options, const SaveMoment& moment) {
 
 bool LargerIsBetter(const CheckpointOptions& options) {
   if (options.best_mode != "auto") return options.best_mode == "max";
-  return options.best.find("loss") == std::string::npos &&
-         options.best.find("error") == std::string::npos;
+  return LargerIsBetterByName(options.best).value_or(true);
 }
 
 std::unique_ptr<Checkpoints> Checkpoints::Make(CheckpointsOptions options) {

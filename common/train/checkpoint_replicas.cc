@@ -29,10 +29,13 @@ std::string OtherProgram(const checkpoint::Snapshot& snapshot, const Job& job) {
 
 absl::StatusOr<CheckpointReplicas> CheckpointReplicas::Make(
     const Job& job, const ProgramFactory& factory, const std::vector<c10::Device>& devices) {
+  // Callbacks look at training, of which there is none.
+  Job without_callbacks = job;
+  without_callbacks.callbacks = Json::array();
   CheckpointReplicas all(job);
   for (const c10::Device& device : devices) {
     const Replica* first = all.replicas_.empty() ? nullptr : all.replicas_[0].get();
-    MUSTER_ASSIGN_OR_RETURN(auto replica, Replica::Make(job, factory, device, first));
+    MUSTER_ASSIGN_OR_RETURN(auto replica, Replica::Make(without_callbacks, factory, device, first));
     if (first != nullptr) replica->ShareTables(*first);
     all.replicas_.push_back(std::move(replica));
   }

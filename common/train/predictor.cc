@@ -90,15 +90,15 @@ absl::StatusOr<at::Tensor> PredictorImpl::PredictBatch(Replica* replica,
   std::vector<int64_t> indices(end - begin);
   std::iota(indices.begin(), indices.end(), begin);
   MUSTER_ASSIGN_OR_RETURN(data::Batch batch, input.dataset->GetBatch(indices, {}));
-  for (at::Tensor& t : batch) t = t.to(replica->device());
   std::vector<std::string> names;
   for (const data::Column& column : input.columns) names.push_back(column.name);
   const at::NoGradGuard no_grad;
-  const EvaluationModes modes(replica);
   PredictionImpl impl(replica, std::move(names));
   Prediction prediction(&impl);
   at::Tensor outputs;
   MUSTER_RETURN_IF_ERROR(CatchRefusal("predict", [&] {
+    for (at::Tensor& t : batch) t = t.to(replica->device());
+    const EvaluationModes modes(replica);
     const AutocastScope autocast(options_.job.precision, replica->device());
     outputs = replica->program().predict(prediction, batch);
     ThrowIfError(CheckOutputs(outputs, end - begin));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <optional>
 #include <vector>
 
@@ -80,7 +81,9 @@ absl::StatusOr<ChosenCheckpoint> ChooseCheckpoint(const std::string& wanted,
   if (checkpoint::NamesExport(wanted)) return ReadFileOfTensors(files, wanted);
   const std::string word = wanted.empty() ? kLatest : checkpoint::BaseName(wanted);
   const bool alone = wanted.empty() || wanted == word;
-  if (word != kBest && word != kLatest) return ReadNewestOf(files, wanted);
+  std::error_code error;
+  const bool folder_of_that_name = !alone && std::filesystem::is_directory(wanted, error);
+  if ((word != kBest && word != kLatest) || folder_of_that_name) return ReadNewestOf(files, wanted);
   if (alone && model_dir.empty()) {
     return ConfigurationError(fmt::format(
         "no job names the model_dir whose {} checkpoint is meant: set model_dir in the job, or "

@@ -339,6 +339,10 @@ class AfterTraining(ClusterTest):
         self.refused("cannot write no/out.npy", "predict", "--job", job, "--input", x, "--output", "no/out.npy")
         self.refused("must end in .npy", "predict", "--job", job, "--input", x, "--output", "out.txt")
         no_best = self.train_linear_without_validation()
+        (self.dir / "latest").symlink_to(self.model_dir)
+        # A folder of that name, and callbacks, which look at training alone.
+        self.muster("evaluate", "--job", no_best, "--checkpoint", self.dir / "latest", "--split", "train", "--set", "model_dir=",
+                    "--set", 'callbacks=[{"name": "csv_logger", "filename": "log.csv"}, {"name": "early_stopping", "monitor": "val_loss"}]')
         self.refused("has no best checkpoint", "evaluate", "--job", no_best, "--checkpoint", "best", "--split", "train")
         (self.dir / "short.safetensors").write_bytes(b"\x10\0\0\0")
         self.refused("short.safetensors: ", "evaluate", "--job", job, "--checkpoint", "short.safetensors", code=DAMAGED)

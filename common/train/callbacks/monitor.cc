@@ -3,34 +3,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cctype>
 #include <cmath>
 
 #include "common/base/logging.h"
 #include "common/checkpoint/fields.h"
+#include "common/train/metric_direction.h"
 
 namespace muster {
 namespace {
 
-constexpr std::string_view kValidation = "val_", kAverage = "ema_";
-
-// Absent: the name does not tell.
-std::optional<bool> LargerIsBetter(std::string name) {
-  for (const std::string_view prefix : {kValidation, kAverage})
-    if (name.starts_with(prefix)) name = name.substr(prefix.size());
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const auto has = [&](std::initializer_list<const char*> parts) {
-    return std::any_of(parts.begin(), parts.end(),
-                       [&](const char* part) { return name.find(part) != std::string::npos; });
-  };
-  if (has({"loss", "error", "mae", "mse", "rmse", "mape", "perplexity", "entropy", "hinge"}))
-    return false;
-  if (has({"acc", "auc", "precision", "recall", "f1", "iou", "top", "r2", "similarity"}))
-    return true;
-  return std::nullopt;
-}
+constexpr std::string_view kValidation = "val_";
 
 }  // namespace
 
@@ -56,7 +38,7 @@ absl::StatusOr<Monitor> Monitor::Read(const std::string& place, JsonObject& keys
         fmt::format("{}.mode must be auto, min or max, is \"{}\"", place, mode));
   }
   const std::optional<bool> larger =
-      mode == "auto" ? LargerIsBetter(monitor.name_) : std::optional<bool>(mode == "max");
+      mode == "auto" ? LargerIsBetterByName(monitor.name_) : std::optional<bool>(mode == "max");
   if (!larger) {
     return ConfigurationError(
         fmt::format("{}.mode is auto, and the name \"{}\" does not tell whether larger values are "

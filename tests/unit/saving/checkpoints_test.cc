@@ -54,7 +54,10 @@ TEST(LargerIsBetter, AsTheNameOrTheModeSays) {
   };
   EXPECT_FALSE(larger("loss", "auto"));
   EXPECT_FALSE(larger("mean_squared_error", "auto"));
+  EXPECT_FALSE(larger("rmse", "auto"));
+  EXPECT_FALSE(larger("ema_perplexity", "auto"));
   EXPECT_TRUE(larger("accuracy", "auto"));
+  EXPECT_TRUE(larger("kappa", "auto")) << "the name does not tell";
   EXPECT_TRUE(larger("loss", "max"));
   EXPECT_FALSE(larger("accuracy", "min"));
 }
