@@ -99,7 +99,7 @@ class PodsTest(ClusterTest):
         processes["muster-chief-0"].wait_for("evaluator 0 on host")
         return {**processes, last: self.start_pod(last)}
 
-    def ended(self, processes, timeout=60):
+    def ended(self, processes, timeout=150):  # four thousand steps on a busy machine, too
         """{hostname: exit code of its container}, once all of them have ended."""
         deadline = time.monotonic() + timeout
         for p in processes.values():
