@@ -41,6 +41,8 @@ void DirectorImpl::ReportStart() {
   report.total_steps = state_->TotalSteps(report.steps_per_epoch);
   report.start_step = at.step;
   report.start_examples = at.examples;
+  // Whose scale it would be the first step tells.
+  if (job.precision == Precision::kFloat16) report.loss_scale = {0, at.extras.skipped.total, false};
   report.validation_due = validation_due_;
   report.test_due = test_due_;
   report.finished = Stopping();
@@ -127,6 +129,7 @@ void DirectorImpl::ReportStep(const CompletedStep& step, double seconds) {
   report.gradient_norms = step.gradient_norms;
   report.examples = step.examples;
   report.values = step.values;
+  report.loss_scale = step.loss_scale;
   report.metrics = state_->Metrics(step.epoch_metric_sums);
   report.compute_seconds = step.compute_seconds;
   report.wait_seconds = step.wait_seconds;

@@ -77,6 +77,7 @@ void Publisher::OnStart(const StartReport& report) {
   absl::MutexLock lock(&mu_);
   if (finished_) return;
   start_ = report;
+  if (report.start_step != last_step_) steps_in_epoch_ = skipped_in_epoch_ = 0;
   last_step_ = report.start_step;
   record_.OnStart(report);
   if (folders_ != nullptr) SayOnceLocked(folders_->OnStart(report));
@@ -121,6 +122,7 @@ void Publisher::OnStep(const StepReport& report) {
   recent_.Add(report.examples, report.total_seconds, report.wait_seconds);
   epoch_ = report.epoch;
   last_step_ = report.step;
+  if (report.loss_scale) SaySkippedLocked(report);
   if (options_.progress != nullptr) ShowLocked(report);
   examples_since_summary_ += report.examples;
   seconds_since_summary_ += report.total_seconds;
@@ -134,6 +136,39 @@ void Publisher::OnStep(const StepReport& report) {
     if (summary::EventWriter* writer = WriterLocked("train", report.step))
       SayOnceLocked(writer->Scalars(report.step, norms));
   }
+}
+
+void Publisher::SaySkippedLocked(const StepReport& report) {
+  const auto& [scale, all, skipped] = *report.loss_scale;
+  const double before = std::exchange(loss_scale_, scale);
+  ++steps_in_epoch_;
+  if (!skipped) return;
+  ++skipped_in_epoch_;
+  if (scale <= kLeastLossScale && before != scale) {
+    LogWarning(
+        "step {} is skipped, for its float16 gradients are not finite, and the loss scale is at "
+        "its "
+        "least, {}: {} skipped steps in a row end the job",
+        report.step, kLeastLossScale, kMostSkippedSteps);
+    return;
+  }
+  // The first, the tenth, the hundredth.
+  int64_t power = 1;
+  while (power < all) power *= 10;
+  if (power != all) return;
+  LogInfo(
+      "step {} is skipped, for its float16 gradients are not finite{}; the loss scale is {} now",
+      report.step,
+      all == 1 ? ", as the first steps of a run often are until the loss scale fits"
+               : fmt::format(" ({} steps by now)", all),
+      scale);
+}
+
+void Publisher::SaySkippedInEpochLocked(const EpochReport& report) {
+  if (skipped_in_epoch_ > 0)
+    LogInfo("epoch {}: {} of {} steps were skipped (float16); the loss scale is {}",
+            report.epoch + 1, skipped_in_epoch_, steps_in_epoch_, loss_scale_);
+  steps_in_epoch_ = skipped_in_epoch_ = 0;
 }
 
 void Publisher::ShowLocked(const StepReport& report) {
@@ -166,6 +201,10 @@ void Publisher::SummarizeLocked(const StepReport& report) {
   }
   for (const auto& [optimizer, rate] : report.learning_rates)
     values.emplace_back("learning_rate/" + optimizer, rate);
+  if (report.loss_scale) {
+    values.emplace_back("loss_scale", report.loss_scale->scale);
+    values.emplace_back("skipped_steps", static_cast<double>(report.loss_scale->skipped_steps));
+  }
   values.insert(values.end(), report.values.begin(), report.values.end());
   examples_since_summary_ = 0;
   seconds_since_summary_ = 0;
@@ -179,6 +218,7 @@ void Publisher::OnEpoch(const EpochReport& report) {
   absl::MutexLock lock(&mu_);
   if (finished_) return;
   record_.OnEpoch(report);
+  if (report.split == "train") SaySkippedInEpochLocked(report);
   SummarizePassLocked(report.split, report.step, report.metrics);
   if (options_.progress != nullptr) ShowEpochLocked(report);
 }

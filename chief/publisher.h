@@ -71,6 +71,9 @@ class Publisher final : public Observer {
 
  private:
   explicit Publisher(PublisherOptions options);
+  // float16: not of every skipped step, which would be many.
+  void SaySkippedLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SaySkippedInEpochLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ShowLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SummarizeLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ShowEpochLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -98,6 +101,9 @@ class Publisher final : public Observer {
   std::unique_ptr<RunFolders> folders_ ABSL_GUARDED_BY(mu_);  // null: no summaries
   int64_t examples_since_summary_ ABSL_GUARDED_BY(mu_) = 0;
   double seconds_since_summary_ ABSL_GUARDED_BY(mu_) = 0;
+  // float16, of the epoch that is under way: what this process has heard of.
+  int64_t steps_in_epoch_ ABSL_GUARDED_BY(mu_) = 0, skipped_in_epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  double loss_scale_ ABSL_GUARDED_BY(mu_) = 0;  // after the last step
   // Evaluations that came before training had begun.
   std::map<int64_t, std::map<std::string, double>> early_ ABSL_GUARDED_BY(mu_);
   bool summaries_fail_ ABSL_GUARDED_BY(mu_) = false;

@@ -138,6 +138,9 @@ void RunRecord::OnStart(const StartReport& report) {
   examples_ = report.start_examples;
   epochs_ = 0;
   finished_ = report.finished;
+  const double scale = loss_scale_ ? loss_scale_->scale : 0;
+  loss_scale_ = report.loss_scale;
+  if (loss_scale_ && loss_scale_->scale == 0) loss_scale_->scale = scale;
   if (report.epochs_begun >= 0) {
     epochs_ = report.epochs_begun;
   } else if (report.steps_per_epoch > 0) {
@@ -153,6 +156,7 @@ void RunRecord::OnStep(const StepReport& report) {
   steps_ = report.step;
   epochs_ = report.epoch + 1;
   examples_ += report.examples;
+  loss_scale_ = report.loss_scale;
   speed_ = nullptr;
   if (report.total_seconds > 0) {
     rate_.Add(static_cast<double>(report.examples) / report.total_seconds);
@@ -221,6 +225,11 @@ Json RunRecord::Result(const Ending& ending) const {
       {"hardware", ending.hardware},
       {"versions", ending.versions}};
   if (finished_ && ending.verdict.ok()) result["finished"] = true;
+  if (loss_scale_) {
+    const auto& [scale, skipped_steps, skipped] = *loss_scale_;
+    result["float16"] = {{"loss_scale", scale > 0 ? Json(scale) : Json()},
+                         {"skipped_steps", skipped_steps}};
+  }
   if (!callbacks_.empty()) result["callbacks"] = callbacks_;
   if (!ending.parameter_server.is_null()) result["parameter_server"] = ending.parameter_server;
   result.update(Speed());

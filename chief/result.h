@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -89,6 +90,7 @@ class RunRecord {
   int world_size_ = 0, num_replicas_ = 0;
   int64_t steps_ = 0, epochs_ = 0, examples_ = 0;
   bool finished_ = false;
+  std::optional<LossScaleReport> loss_scale_;
   Json speed_;  // the earlier one; gone with the first step of this process
   Json earlier_best_;
   SteadySeries rate_, compute_, wait_, input_;

@@ -143,6 +143,7 @@ Json WorkTable::ToRecord() const {
                  {"ledger", ledger_.ToRecord()}};
   checkpoint::Extras extras;
   extras.epoch_values = epoch_values_;
+  extras.skipped.total = skipped_steps_;
   AddExtras(extras, &record);
   return record;
 }
@@ -178,6 +179,7 @@ absl::StatusOr<std::unique_ptr<WorkTable>> WorkTable::FromRecord(const Options& 
     auto extras = checkpoint::TakeExtras(&named);
     MUSTER_RETURN_IF_ERROR(extras.status());
     table->epoch_values_ = extras->epoch_values;
+    table->skipped_steps_ = extras->skipped.total;
     table->epoch_over_ = json.at("epoch_over");
     for (const auto& [worker, numbers] : json.at("staleness").items())
       table->staleness_[std::stoi(worker)] = {numbers.at(0), numbers.at(1),

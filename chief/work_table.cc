@@ -56,6 +56,7 @@ void WorkTable::SetState(const checkpoint::TrainingState& state) {
   epoch_metric_sums_ = state.epoch_metric_sums;
   epoch_metric_sums_.resize(options_.metric_sums);
   epoch_values_ = state.extras.epoch_values;
+  skipped_steps_ = state.extras.skipped.total;
   const LeaseTable::Record at = leases_.ToRecord();
   epoch_over_ = at.offset == 0;
   epoch_steps_ = at.offset / options_.leases.batch;
@@ -275,6 +276,9 @@ void WorkTable::Account(const Lease& lease,
     for (const auto& [name, weight] : done.value_weights()) value_weights[name] += weight;
     step.gradient_norms.insert(done.gradient_norms().begin(), done.gradient_norms().end());
     step.shown.MergeFrom(done.shown());
+    skipped_steps_ += done.skipped() ? 1 : 0;
+    if (done.loss_scale() > 0)
+      step.loss_scale = {done.loss_scale(), skipped_steps_, done.skipped()};
     for (size_t i = 0; i < epoch_metric_sums_.size(); ++i)
       epoch_metric_sums_[i] += done.metric_sums(static_cast<int>(i));
     step.compute_seconds = std::max(step.compute_seconds, done.compute_seconds());
@@ -522,6 +526,7 @@ checkpoint::TrainingState WorkTable::state() const {
   state.epoch_examples = epoch_examples_;
   state.epoch_metric_sums = epoch_metric_sums_;
   state.extras.epoch_values = epoch_values_;
+  state.extras.skipped.total = skipped_steps_;
   return state;
 }
 

@@ -23,6 +23,7 @@
 #include "chief/lease_table.h"
 #include "chief/shard_ledger.h"
 #include "common/checkpoint/checkpoint.h"
+#include "common/train/loss_scale.h"
 #include "muster/json.h"
 #include "proto/parameter_server.pb.h"
 
@@ -48,6 +49,7 @@ struct CompletedStep {
   int64_t examples = 0;
   std::map<std::string, double> learning_rates, gradient_norms;  // by optimizer
   std::map<std::string, double> values;
+  std::optional<LossScaleReport> loss_scale;  // float16
   proto::Shown shown;
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
   std::vector<std::pair<int, std::pair<int64_t, double>>> staleness;  // by worker: max and mean
@@ -212,6 +214,7 @@ class WorkTable {
   std::map<std::string, checkpoint::ReportedSum> epoch_values_;
   bool epoch_over_ = true;       // the next step is another epoch's first
   int64_t repeated_shares_ = 0;  // examples
+  int64_t skipped_steps_ = 0;    // float16
   std::map<int, StalenessRecord> staleness_;
 };
 

@@ -211,6 +211,10 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
     fresh_ = true;
     return {};  // as if it had not been leased
   }
+  // Its own steps: the scale is each worker's own.
+  skipped_.Add(result->skipped);
+  if (result->skipped)
+    ThrowIfError(CheckLossScale(result->loss_scale, skipped_.in_a_row, lease_.steps() + 1));
   TellIntegers();
   context_.leases->Complete(DoneOf(*result));
   return OutcomeOf(*std::move(result), lease_.steps() + 1, std::move(results));
@@ -281,6 +285,8 @@ proto::BatchDone PsLoop::DoneOf(const StepResult& result) {
   done.mutable_learning_rates()->insert(result.learning_rates.begin(), result.learning_rates.end());
   done.mutable_gradient_norms()->insert(result.gradient_norms.begin(), result.gradient_norms.end());
   done.set_examples(result.examples);
+  done.set_loss_scale(result.loss_scale);
+  done.set_skipped(result.skipped);
   for (const double sum : result.metric_increments) done.add_metric_sums(sum);
   for (const auto& [name, value] : result.values) (*done.mutable_values())[name] = value;
   done.mutable_value_weights()->insert(result.value_weights.begin(), result.value_weights.end());

@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 
+#include "common/checkpoint/extras.h"
 #include "common/collective/communicator.h"
 #include "common/train/leased_loop.h"
 #include "common/train/membership.h"
@@ -87,6 +88,7 @@ class PsLoop final : public LeasedLoop {
   double input_seconds_ = 0, pull_seconds_ = 0;
   std::set<std::string> said_left_out_;  // tags
   IntegerBuffers integers_;              // as the chief is told
+  checkpoint::SkippedSteps skipped_;     // of this worker's steps
 };
 
 }  // namespace muster

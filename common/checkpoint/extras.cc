@@ -61,6 +61,9 @@ void AddExtras(const Extras& extras, Json* json) {
     (*json)["batch_steps"] = {{"of", extras.batch_steps}, {"done", extras.batch_steps_done}};
   if (extras.replicas > 0) (*json)["replicas"] = extras.replicas;
   if (extras.finished) (*json)["finished"] = true;
+  if (extras.skipped.total > 0)
+    (*json)["skipped_steps"] = {{"total", extras.skipped.total},
+                                {"in_a_row", extras.skipped.in_a_row}};
   if (extras.callbacks) (*json)["callbacks"] = ToJson(*extras.callbacks);
 }
 
@@ -91,6 +94,14 @@ absl::StatusOr<Extras> TakeExtras(Json* json) {
   if (const auto it = json->find("finished"); it != json->end()) {
     if (!it->is_boolean()) return DataError("its field \"finished\" must be true or false");
     extras.finished = it->get<bool>();
+    json->erase(it);
+  }
+  if (const auto it = json->find("skipped_steps"); it != json->end()) {
+    const absl::Status read = Fields(*it)
+                                  .Read("total", &extras.skipped.total)
+                                  .Read("in_a_row", &extras.skipped.in_a_row)
+                                  .Finish();
+    if (!read.ok()) return Annotate(read, "its field \"skipped_steps\": ");
     json->erase(it);
   }
   if (const auto it = json->find("callbacks"); it != json->end()) {

@@ -31,6 +31,16 @@ struct DataPlace {
   friend bool operator==(const DataPlace&, const DataPlace&) = default;
 };
 
+// Steps of a run in float16 that updated nothing, for gradients were not finite.
+struct SkippedSteps {
+  int64_t total = 0, in_a_row = 0;  // in_a_row: up to the last step
+  void Add(bool skipped) {
+    total += skipped ? 1 : 0;
+    in_a_row = skipped ? in_a_row + 1 : 0;
+  }
+  friend bool operator==(const SkippedSteps&, const SkippedSteps&) = default;
+};
+
 struct Extras {
   // "epoch_values": of what steps reported, in the epoch of the last step.
   std::map<std::string, ReportedSum> epoch_values;
@@ -46,6 +56,8 @@ struct Extras {
   int64_t replicas = 0;
   // "finished": the program ended its training here.
   bool finished = false;
+  // "skipped_steps"
+  SkippedSteps skipped;
   // "callbacks": absent where the run has none.
   std::optional<CallbackRecord> callbacks;
   friend bool operator==(const Extras&, const Extras&) = default;

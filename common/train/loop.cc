@@ -8,6 +8,7 @@
 
 #include "common/base/logging.h"
 #include "common/train/evaluation.h"
+#include "common/train/precision.h"
 #include "common/train/replica_values.h"
 #include "common/train/step_buffers.h"
 
@@ -333,6 +334,7 @@ void LoopImpl::Account(const StepResult& result) {
   state_.last_passes.clear();
   state_.epoch_loss_sum += result.loss * static_cast<double>(result.examples);
   state_.epoch_examples += result.examples;
+  if (result.loss_scale > 0) state_.extras.skipped.Add(result.skipped);
   for (size_t i = 0; i < state_.epoch_metric_sums.size(); ++i)
     state_.epoch_metric_sums[i] += result.metric_increments[i];
   for (const auto& [name, value] : result.values) {
@@ -371,6 +373,8 @@ void LoopImpl::Commit(const StepResult& result) {
   stop_ = stop_ || result.stop;
   AverageWeights();
   if (reporter()) ReportStep(result);
+  if (result.skipped)
+    ThrowIfError(CheckLossScale(result.loss_scale, state_.extras.skipped.in_a_row, state_.steps));
   const bool ended = state_.epoch_begins() || Through();
   if (ended) EndEpoch();
   if (HasCallbacks()) AfterStep();

@@ -142,6 +142,8 @@ class LoopImpl final : public LoopBackend {
 
   // Of the epoch's steps so far.
   std::map<std::string, double> TrainMetrics() const;
+  // Of a run in float16. `skipped`: the last step was.
+  std::optional<LossScaleReport> LossScale(bool skipped) const;
   void ReportStart();
   void ReportStep(const StepResult& result);
   void ReportEpoch(Split split, int64_t epoch, int64_t examples, double seconds,

@@ -14,6 +14,11 @@ std::map<std::string, double> LoopImpl::TrainMetrics() const {
   return metrics;
 }
 
+std::optional<LossScaleReport> LoopImpl::LossScale(bool skipped) const {
+  if (context_.job.precision != Precision::kFloat16) return std::nullopt;
+  return LossScaleReport{state_.loss_scaler.at(0), state_.extras.skipped.total, skipped};
+}
+
 void LoopImpl::ReportStart() {
   StartReport report;
   const Job& job = context_.job;
@@ -28,6 +33,7 @@ void LoopImpl::ReportStart() {
   report.total_steps = TotalSteps(job, report.steps_per_epoch);
   report.start_step = state_.steps;
   report.start_examples = state_.examples;
+  report.loss_scale = LossScale(/*skipped=*/false);
   if (state_.last_examples > 0) {
     StepReport& last = report.last_step.emplace();
     last.step = state_.steps;
@@ -38,6 +44,7 @@ void LoopImpl::ReportStart() {
       last.learning_rates[optimizer.name] = optimizer.schedule->At(state_.steps - 1);
     last.examples = state_.last_examples;
     last.values = state_.last_values;
+    last.loss_scale = report.loss_scale;
   }
   for (const auto& [split, metrics] : state_.last_passes) {
     EpochReport& pass = report.passes.emplace_back();
@@ -79,6 +86,7 @@ void LoopImpl::ReportStep(const StepResult& result) {
   report.examples = result.examples;
   report.values = result.values;
   report.metrics = MetricResults(*replica_, state_.epoch_metric_sums.data());
+  report.loss_scale = LossScale(result.skipped);
   report.compute_seconds = result.compute_seconds;
   report.wait_seconds = result.wait_seconds;
   report.input_seconds = input_seconds_;

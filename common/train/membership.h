@@ -12,6 +12,7 @@
 #include "common/base/phase.h"
 #include "common/collective/communicator.h"
 #include "common/summary/histogram.h"
+#include "common/train/loss_scale.h"
 #include "muster/json.h"
 
 namespace muster {
@@ -77,6 +78,8 @@ struct StepReport {
   int64_t examples = 0;                   // of this step
   std::map<std::string, double> values;   // the program's own, reduced like losses ("d_loss")
   std::map<std::string, double> metrics;  // running example-weighted means of this epoch
+  // Of a run in float16; with parameter servers the scale of the worker whose batch this was.
+  std::optional<LossScaleReport> loss_scale;
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0, total_seconds = 0;
 };
 
@@ -112,7 +115,8 @@ struct StartReport {
   std::vector<EpochReport> passes;
   // Of start_step; -1: as the steps of an epoch tell.
   int64_t epochs_begun = -1;
-  bool finished = false;  // the program had ended its training there
+  bool finished = false;                      // the program had ended its training there
+  std::optional<LossScaleReport> loss_scale;  // of a run in float16, at start_step
   std::vector<std::pair<std::string, int64_t>> split_sizes;       // "train" -> examples
   std::vector<std::pair<std::string, int64_t>> parameter_counts;  // model -> parameters
   std::vector<ParameterReport> parameters;                        // of all models, in their order

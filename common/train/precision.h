@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/train/job.h"
+#include "common/train/loss_scale.h"
 
 namespace muster {
 
@@ -40,13 +41,14 @@ class AutocastOff {
   const bool was_enabled_;
 };
 
-// The scale grows by 2 after 2,000 good steps and halves on an overflow (PyTorch's GradScaler
-// defaults). Scale 1 for other precisions. All replicas see the same reduced gradients, so their
-// scalers stay equal without talking.
+// The scale grows by 2 after 2,000 good steps and halves on an overflow, down to kLeastLossScale
+// (PyTorch's GradScaler defaults, but for the least). Scale 1 for other precisions. All replicas
+// see the same reduced gradients, so their scalers stay equal without talking.
 class LossScaler {
  public:
   explicit LossScaler(Precision precision)
       : active_(precision == Precision::kFloat16), scale_(active_ ? 65536.0 : 1.0) {}
+  bool active() const { return active_; }
   double scale() const { return scale_; }
   // Divides the gradients by the scale; false if one is not finite: no update then. Undefined
   // gradients are left alone.
@@ -64,5 +66,9 @@ class LossScaler {
   double scale_;
   double good_steps_ = 0;
 };
+
+// A ProgramError where float16 learns nothing any more: the scale cannot go lower, and `in_a_row`
+// steps, of which `step` is the last, were skipped.
+absl::Status CheckLossScale(double scale, int64_t in_a_row, int64_t step);
 
 }  // namespace muster

@@ -586,6 +586,7 @@ absl::Status RestoreTrainable(const checkpoint::Snapshot& snapshot, const Job& j
   const bool same = !saved.job.is_object() || saved.job.value("precision", precision) == precision;
   if (same && saved.loss_scaler.size() == next.loss_scaler.size())
     next.loss_scaler = saved.loss_scaler;
+  if (!same) next.extras.skipped.in_a_row = 0;
   *state = std::move(next);
   return absl::OkStatus();
 }

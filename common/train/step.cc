@@ -265,6 +265,7 @@ absl::Status StepImpl::Commit(StepResult* result) {
   result->skipped = skipped_;
   result->summary = std::move(summary_);
   scaler_.Advance(skipped_);
+  if (scaler_.active()) result->loss_scale = scaler_.scale();
   for (const NamedOptimizer& optimizer : replica_->optimizers())
     result->learning_rates[optimizer.name] = optimizer.schedule->At(plan_.steps_done);
   if (!replica_->optimizers().empty()) result->learning_rate = result->learning_rates[NameOf(0)];

@@ -55,6 +55,7 @@ struct StepResult {
   std::vector<double> metric_increments;  // all metrics' sums, in order of declaration
   bool stop = false;                      // somebody asked for a stop: after this step
   bool skipped = false;                   // float16: gradients overflowed, no update
+  double loss_scale = 0;                  // float16's, of the next step; 0: another precision
   double compute_seconds = 0, wait_seconds = 0;
   SummaryData summary;
 };

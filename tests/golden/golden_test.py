@@ -102,6 +102,9 @@ class Runs:
         job = {"program": "recording", "program_args": {"examples": 8}, "global_batch_size": 4, "epochs": 1, "summary": {"every_steps": 1}}
         return self.run("reported", "../tests/recording_worker", "--job", self.job("reported", job)) / "model_dir"
 
+    def float16(self):
+        return self.run("float16", "muster-worker", "--job", self.job("float16", {**LINEAR, "max_steps": 1, "precision": "float16"})) / "model_dir"
+
     def exception(self):
         job = self.job("exception", LINEAR)
         return self.run("exception", "muster", "launch", "--workers", 2, "--job", job, "--fault", "exception@worker:0:step=5") / "model_dir"
@@ -225,7 +228,8 @@ class Comparing(GoldenTest):
 class JsonFiles(GoldenTest):
     def test_result(self):
         completed, servers = result(RUNS.completed()), result(RUNS.servers())
-        self.check(Golden("result.txt", "result.json"), [completed, servers, result(RUNS.exception()), result(RUNS.terminated())])
+        self.check(Golden("result.txt", "result.json"), [completed, servers, result(RUNS.exception()), result(RUNS.terminated()),
+                                                         result(RUNS.float16())])
         # What they mean.
         want = {"status": "completed", "cause": None, "steps": 20, "epochs": 2, "examples": 400, "world_size": 2, "num_replicas": 2,
                 "generations": 1, "checkpoint": "checkpoints/step-00000020"}
@@ -246,15 +250,11 @@ class JsonFiles(GoldenTest):
         manifest, state = Golden("manifest.txt", "manifest.json"), Golden("state.txt", "state.json")
         # LossScaler's numbers are there with float16 alone.
         self.check(manifest, [read(path / "manifest.json") for path in folders])
-        self.check(state, [read(path / "state.json") for path in folders] + [self.float16()])
+        self.check(state, [read(path / "state.json") for path in folders] + [read(RUNS.float16() / "checkpoints" / "step-00000001" / "state.json")])
         last = read(RUNS.completed() / "checkpoints" / "step-00000020" / "state.json")
         want = {"format_version": 1, "step": 20, "epoch": 2, "offset": 0, "examples": 400, "epoch_examples": 200, "global_batch_size": 20}
         self.assertEqual({key: last[key] for key in want}, want)
         self.assertEqual(read(RUNS.completed() / "checkpoints" / "step-00000020" / "manifest.json")["format_version"], 1)
-
-    def float16(self):
-        job = RUNS.job("float16", {**LINEAR, "max_steps": 1, "precision": "float16"})
-        return read(RUNS.run("float16", "muster-worker", "--job", job) / "model_dir" / "checkpoints" / "step-00000001" / "state.json")
 
     def test_owner(self):
         self.check(Golden("owner.txt", "owner.json"), [read(RUNS.completed() / "owner.json"), read(RUNS.servers() / "owner.json")])
@@ -331,7 +331,7 @@ class Tags(GoldenTest):
 
     def test_tags(self):
         found = {}  # (run, tag): kind
-        for model_dir in RUNS.completed(), RUNS.servers(), RUNS.fashion(), RUNS.reported():
+        for model_dir in RUNS.completed(), RUNS.servers(), RUNS.fashion(), RUNS.reported(), RUNS.float16():
             for run in "train", "validation", "test", "eval":
                 for event in events(model_dir / run):
                     for value in event.summary.value:

@@ -44,7 +44,8 @@ TEST(TrainingState, EveryFieldComesBack) {
 
 TEST(TrainingState, WhatOnlySomeRunsHaveIsThereOnlyWhereTheyHaveIt) {
   const Json plain = ToJson(MakeSnapshot(77).state);
-  for (const char* key : {"epoch_values", "datasets", "stream", "batch_steps", "finished"})
+  for (const char* key :
+       {"epoch_values", "datasets", "stream", "batch_steps", "finished", "skipped_steps"})
     EXPECT_FALSE(plain.contains(key)) << key << ": files of before are read, and written";
   TrainingState state = MakeSnapshot(77).state;
   state.extras.epoch_values["MAE(X, F(G(X)))"] = {1.0 / 3, 12};
@@ -54,10 +55,12 @@ TEST(TrainingState, WhatOnlySomeRunsHaveIsThereOnlyWhereTheyHaveIt) {
   state.extras.batch_steps = 6;
   state.extras.batch_steps_done = 5;
   state.extras.finished = true;
+  state.extras.skipped = {17, 3};
   EXPECT_EQ(ThereAndBack(state).extras, state.extras);
-  for (const char* wrong : {R"({"epoch_values": {"x": [1]}})", R"({"epoch_values": []})",
-                            R"({"datasets": {"x": 3}})", R"({"stream": {"epoch": 1}})",
-                            R"({"batch_steps": {"of": -1, "done": 0}})", R"({"finished": 1})"}) {
+  for (const char* wrong :
+       {R"({"epoch_values": {"x": [1]}})", R"({"epoch_values": []})", R"({"datasets": {"x": 3}})",
+        R"({"stream": {"epoch": 1}})", R"({"batch_steps": {"of": -1, "done": 0}})",
+        R"({"finished": 1})", R"({"skipped_steps": 3})", R"({"skipped_steps": {"total": -1}})"}) {
     Json json = plain;
     json.update(Json::parse(wrong));
     const auto read = TrainingStateFromJson(json);

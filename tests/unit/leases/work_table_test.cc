@@ -150,6 +150,34 @@ TEST(WorkTable, AnEpochsMeanOfWhatWorkersReportCountsWeightsOrExamples) {
   EXPECT_DOUBLE_EQ(steps[2].epoch_values.at("by weights").mean(), 2 / 5.0);
 }
 
+TEST(WorkTable, SkippedStepsOfAllWorkersAreCountedAndSurviveARestart) {
+  const WorkTable::Options options = Asynchronous(100, 10);
+  checkpoint::TrainingState start;
+  start.extras.skipped.total = 5;
+  WorkTable table(options, start);
+  Crew crew(&table, 2);
+  for (int i = 0; i < 4; ++i) {
+    const int worker = i % 2;
+    crew.Finish(worker, crew.Next(worker));
+    crew.LastDone(worker).set_loss_scale(worker == 0 ? 64 : 32);
+    crew.LastDone(worker).set_skipped(i != 2);
+    crew.Next(worker);
+  }
+  const auto steps = table.TakeCompleted();
+  ASSERT_EQ(steps.size(), 4u);
+  const int64_t counts[] = {6, 7, 7, 8};
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(steps[i].loss_scale.has_value());
+    EXPECT_EQ(steps[i].loss_scale->skipped_steps, counts[i]);
+    EXPECT_EQ(steps[i].loss_scale->skipped, i != 2);
+    EXPECT_EQ(steps[i].loss_scale->scale, i % 2 == 0 ? 64 : 32);
+  }
+  EXPECT_EQ(table.state().extras.skipped.total, 8);
+  const auto after = WorkTable::FromRecord(options, Json::parse(table.ToRecord().dump()));
+  ASSERT_TRUE(after.ok()) << Message(after.status());
+  EXPECT_EQ((*after)->state().extras.skipped.total, 8);
+}
+
 TEST(WorkTable, ALossOfAPassWithWeightsIsDividedByThemWhereAPartHasNone) {
   WorkTable table(Asynchronous(10, 10), {});
   Crew crew(&table, 1);

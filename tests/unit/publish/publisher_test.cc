@@ -2,12 +2,14 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
 
+#include "common/base/logging.h"
 #include "proto/event.pb.h"
 
 namespace muster {
@@ -135,6 +137,43 @@ TEST_F(Publishing, WritesAllOfARun) {
   EXPECT_EQ(result["generations"], 1);
   EXPECT_EQ(result["examples"], 25 * 64);
   EXPECT_TRUE(result["hardware"].contains("cpu"));
+}
+
+// Every step of the second epoch is skipped, from its second one on; it has 20.
+TEST_F(Publishing, SaysRarelyThatStepsAreSkippedInFloat16) {
+  const auto publisher = Begun();
+  InitLogging("");
+  ::testing::internal::CaptureStderr();
+  publisher->OnStart({.num_replicas = 1, .loss_scale = LossScaleReport{65536, 0, false}});
+  LossScaleReport told{65536, 0, false};
+  for (int64_t step = 1; step <= 45; ++step) {
+    told.skipped = step > 21 && step <= 40;
+    if (told.skipped) {
+      ++told.skipped_steps;
+      told.scale = std::max(1.0, told.scale / 2);
+    }
+    StepReport report = Step(step);
+    report.loss_scale = told;
+    publisher->OnStep(report);
+    if (step % 20 == 0)
+      publisher->OnEpoch({.split = "train", .epoch = step / 20 - 1, .step = step});
+  }
+  publisher->OnEpoch({.split = "train", .epoch = 2, .step = 45});
+  ASSERT_TRUE(publisher->Finish(absl::OkStatus(), 1).ok());
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("step 22 is skipped, for its float16 gradients are not finite, as the "
+                             "first steps of a run often are"));
+  EXPECT_THAT(log, HasSubstr("step 31 is skipped, for its float16 gradients are not finite (10 "
+                             "steps by now); the loss scale is 64 now"));
+  EXPECT_THAT(log, HasSubstr("step 37 is skipped, for its float16 gradients are not finite, and "
+                             "the loss scale is at its least, 1: 20 skipped steps in a row end "
+                             "the job"));
+  EXPECT_THAT(log, HasSubstr("epoch 2: 19 of 20 steps were skipped (float16); the loss scale is "
+                             "1"));
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 4) << log;
+  EXPECT_THAT(Summaries(), ::testing::Contains(Pair("loss_scale", ElementsAre(10, 20, 30, 40))));
+  EXPECT_THAT(Summaries(), ::testing::Contains(Pair("skipped_steps", ElementsAre(10, 20, 30, 40))));
+  EXPECT_EQ(ReadJson("result.json")["float16"], Json({{"loss_scale", 1.0}, {"skipped_steps", 19}}));
 }
 
 // A chief that was lost after it had committed step 20, and logged less than that or all of it.

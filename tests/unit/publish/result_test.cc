@@ -75,6 +75,20 @@ TEST(RunRecord, TellsHowARunEnded) {
   EXPECT_TRUE(result.contains("hardware") && result.contains("versions"));
 }
 
+TEST(RunRecord, TellsOfTheLossScaleInFloat16Alone) {
+  RunRecord record;
+  record.OnStart({.num_replicas = 1});
+  record.OnStep({.step = 1});
+  EXPECT_FALSE(record.Result({}).contains("float16"));
+  record.OnStart({.num_replicas = 1, .loss_scale = LossScaleReport{0, 3, false}});
+  EXPECT_EQ(record.Result({})["float16"], Json({{"loss_scale", nullptr}, {"skipped_steps", 3}}));
+  record.OnStep({.step = 2, .loss_scale = LossScaleReport{512, 4, true}});
+  EXPECT_EQ(record.Result({})["float16"], Json({{"loss_scale", 512.0}, {"skipped_steps", 4}}));
+  // Gone on with, where nobody knows the scale.
+  record.OnStart({.num_replicas = 1, .loss_scale = LossScaleReport{0, 4, false}});
+  EXPECT_EQ(record.Result({})["float16"], Json({{"loss_scale", 512.0}, {"skipped_steps", 4}}));
+}
+
 TEST(RunRecord, TellsOfCheckpoints) {
   const Json result = RunRecord().Result({.checkpoints = {.newest = "checkpoints/step-00000040",
                                                           .best = "checkpoints/step-00000020",

@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "tests/unit/train/kept.h"
@@ -299,6 +300,8 @@ TEST_P(Resume, GoesOnAsIfItHadNeverStopped) {
     ExpectSameTensors(second_kept.kept.back().optimizer, whole_kept.kept.back().optimizer,
                       tolerance);
     EXPECT_EQ(second_kept.kept.back().state.loss_scaler, whole_kept.kept.back().state.loss_scaler);
+    EXPECT_EQ(second_kept.kept.back().state.extras.skipped,
+              whole_kept.kept.back().state.extras.skipped);
     EXPECT_EQ(second_kept.kept.back().state.examples, kEpochs * kExamples);
   }
 }
@@ -307,8 +310,24 @@ TEST(ResumeOf, Float16HasAScaleThatMoved) {
   KeptCheckpoints kept;
   const Case c = Cases().back();
   ASSERT_EQ(c.name, "Float16");
-  ASSERT_TRUE(testing::Run(Options(c, 1, &kept), c.set_up).status.ok());
-  EXPECT_LT(kept.kept.back().state.loss_scaler.at(0), 65536);
+  const RunResult run = testing::Run(Options(c, 1, &kept), c.set_up);
+  ASSERT_TRUE(run.status.ok());
+  const checkpoint::TrainingState& state = kept.kept.back().state;
+  EXPECT_LT(state.loss_scaler.at(0), 65536);
+  // Each halves it, and is told of with its step.
+  EXPECT_EQ(state.extras.skipped.total, std::log2(65536 / state.loss_scaler.at(0)));
+  EXPECT_EQ(state.extras.skipped.in_a_row, 0);
+  int64_t skipped = 0;
+  double scale = 65536;
+  for (const StepReport& step : run.recorder.steps) {
+    ASSERT_TRUE(step.loss_scale.has_value());
+    skipped += step.loss_scale->skipped ? 1 : 0;
+    scale /= step.loss_scale->skipped ? 2 : 1;
+    EXPECT_EQ(step.loss_scale->skipped_steps, skipped);
+    EXPECT_EQ(step.loss_scale->scale, scale);
+  }
+  EXPECT_EQ(skipped, state.extras.skipped.total);
+  EXPECT_GT(skipped, 0);
 }
 
 TEST(ResumeOf, APerReplicaBatchSizeStaysWhatItWas) {

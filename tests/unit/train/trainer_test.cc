@@ -163,6 +163,67 @@ TEST(Precision, Float16SkipsAnOverflowAndHalvesTheScale) {
   EXPECT_EQ(scaler.scale(), scale / 2);
   for (int i = 0; i < 2000; ++i) scaler.Advance(false);
   EXPECT_EQ(scaler.scale(), scale);
+  for (int i = 0; i < 100; ++i) scaler.Advance(true);
+  EXPECT_EQ(scaler.scale(), kLeastLossScale);
+}
+
+TEST(Precision, SkippedStepsInARowAtTheLeastLossScaleAreABrokenRun) {
+  EXPECT_TRUE(CheckLossScale(2, 1000, 1000).ok());
+  EXPECT_TRUE(CheckLossScale(1, kMostSkippedSteps - 1, 50).ok());
+  const absl::Status broken = CheckLossScale(1, kMostSkippedSteps, 50);
+  EXPECT_EQ(ExitCodeOf(broken), ExitCode::kProgramFailed);
+  EXPECT_EQ(
+      std::string(Message(broken)),
+      "the float16 gradients of 20 steps in a row, up to step 50, were not finite, and the loss "
+      "scale is 1, its least, so that nothing is learned any more: set \"precision\" to "
+      "\"bfloat16\" or \"float32\", lower the learning rate, or look at the data of these "
+      "steps");
+}
+
+// From step `from` on, the gradients of one replica are not finite; before, and in step `good`,
+// those of all are.
+testing::RunResult Overflows(int replicas, int64_t from, int64_t good = 0, bool twice = false) {
+  Job job = MakeJob();
+  job.precision = Precision::kFloat16;
+  job.max_steps = 60;
+  job.epochs = 100;
+  return RunLocally(job, replicas, [=](TestProgram& p) {
+    Small(p);
+    p.on_step = [=](TestProgram& self, Step& step, const data::Batch& batch) {
+      const bool bad =
+          step.number() >= from && step.number() != good && step.replica() + 1 == replicas;
+      const double factor = bad ? std::numeric_limits<double>::infinity() : 0.1;
+      const auto loss = [&] { return SquaredError(self, batch).to(at::kFloat) * factor; };
+      step.minimize(self.optimizers["sgd"], loss());
+      if (twice) step.minimize(self.optimizers["sgd"], loss());
+    };
+  });
+}
+
+TEST(Precision, ABrokenFloat16RunEndsOnAllReplicasAtTheSameStep) {
+  for (const int replicas : {1, 3}) {
+    for (const bool twice : {false, true}) {
+      const auto run = Overflows(replicas, 5, 0, twice);
+      SCOPED_TRACE(::testing::Message() << replicas << (twice ? " twice" : ""));
+      EXPECT_EQ(ExitCodeOf(run.status), ExitCode::kProgramFailed) << run.status;
+      EXPECT_THAT(std::string(Message(run.status)), HasSubstr("20 steps in a row, up to step 24"));
+      ASSERT_EQ(run.recorder.steps.size(), 24u) << "the last one is told of too";
+      ASSERT_TRUE(run.recorder.steps.back().loss_scale.has_value());
+      EXPECT_EQ(run.recorder.steps.back().loss_scale->skipped_steps, 20);
+      EXPECT_EQ(run.recorder.steps.back().loss_scale->scale, 1);
+      for (const auto& replica : run.replicas)
+        EXPECT_TRUE(replica.at("w").isfinite().all().item<bool>());
+    }
+  }
+}
+
+TEST(Precision, AGoodStepInBetweenIsNoBrokenRun) {
+  // 19 in a row, and after step 24 as many again as are wanted.
+  const auto run = Overflows(2, 5, 24);
+  EXPECT_THAT(std::string(Message(run.status)), HasSubstr("20 steps in a row, up to step 44"));
+  Job job = MakeJob();
+  ASSERT_TRUE(RunLocally(job, 1, Small).status.ok());
+  EXPECT_FALSE(RunLocally(job, 1, Small).recorder.steps[0].loss_scale.has_value());
 }
 
 }  // namespace

@@ -1,0 +1,127 @@
+"""Runs in float16: what is said of the loss scale and of skipped steps, that both go on after a loss, and that a broken run ends."""
+import unittest
+
+import numpy
+
+import parameter_server_test
+from harness import curve, result
+
+BATCH, EXAMPLES = 5, 40
+STEPS_PER_EPOCH = EXAMPLES // BATCH
+# `linear` computes in float32 even so, but its gradients are multiplied by the scale: that many times LARGE is not finite with the first
+# scales, INFINITE with all of them.
+LARGE, INFINITE = 3e35, float("inf")
+CAUSE = "steps in a row, up to step {}, were not finite, and the loss scale is 1, its least"
+
+
+class Float16(parameter_server_test.ParameterServerTest):
+    def float16_job(self, scale, epochs=4, **keys):
+        """`scale` of the only feature: gradients are as large, and change nothing."""
+        numpy.save(self.dir / "x.npy", numpy.full((EXAMPLES, 1), scale, numpy.float32))
+        numpy.save(self.dir / "y.npy", (numpy.arange(EXAMPLES) % 2).astype(numpy.float32))
+        return self.job(**{"precision": "float16", "global_batch_size": BATCH, "max_steps": None, "epochs": epochs, "learning_rate": 0,
+                           "program_args": {"x": str(self.dir / "x.npy"), "y": str(self.dir / "y.npy"), "kernel_init": 0.0},
+                           "model_dir": str(self.model_dir), **keys})
+
+    def told(self):
+        """(loss scale, skipped steps) after each step, as TensorBoard has them."""
+        scales, skipped = (curve(self.model_dir, tag=tag) for tag in ("loss_scale", "skipped_steps"))
+        self.assertEqual(sorted(scales), sorted(skipped))
+        return {step: (scales[step], skipped[step]) for step in scales}
+
+    def run_alone(self, job, code=0):
+        process = self.start(None, None, job, [f"model_dir={self.model_dir}"])
+        self.finish([process], code=code)
+        return process.output()
+
+    def test_skipped_steps_and_the_scale_are_told(self):
+        log = self.run_alone(self.float16_job(LARGE))
+        told = self.told()
+        self.assertEqual(sorted(told), list(range(1, 4 * STEPS_PER_EPOCH + 1)))
+        # Each of the first steps is skipped and halves the scale, until it fits.
+        skipped = int(told[max(told)][1])
+        self.assertGreater(skipped, 1)
+        self.assertLess(skipped, STEPS_PER_EPOCH)
+        self.assertEqual([told[step] for step in sorted(told)], [(65536 / 2**min(step, skipped), min(step, skipped)) for step in sorted(told)])
+        self.assertEqual(result(self.model_dir)["float16"], {"loss_scale": 65536 / 2**skipped, "skipped_steps": skipped})
+        self.assertEqual(log.count(" is skipped"), 1, log)
+        self.assertIn("step 1 is skipped, for its float16 gradients are not finite", log)
+        self.assertIn(f"epoch 1: {skipped} of {STEPS_PER_EPOCH} steps were skipped (float16); the loss scale is {65536 // 2**skipped}", log)
+        self.assertEqual(log.count("steps were skipped"), 1, log)
+
+    def launch_three(self, job, fault=None, code=0):
+        """How many steps overflow depends on how a batch is divided: all of these are of three members."""
+        self.model_dir = self.dir / f"model-{len(self.processes)}"
+        launch = self.launch(job, 2, 0, options=["--set", f"model_dir={self.model_dir}", *(["--fault", fault] if fault else [])])
+        self.finish([launch], 120, code=code)
+        if fault:
+            self.assertIn("was killed by SIGKILL", launch.output())
+        return launch.output()
+
+    def test_a_run_that_loses_a_member_counts_on(self):
+        job = self.float16_job(LARGE)
+        self.launch_three(job)
+        want, undisturbed = self.told(), result(self.model_dir)["float16"]
+        self.assertGreater(undisturbed["skipped_steps"], 2)
+        for fault in "kill@worker:1:step=3", "kill@chief:0:step=3", "kill@chief:0:step=12":
+            with self.subTest(fault):
+                self.launch_three(job, fault)
+                self.assertEqual(self.told(), want)
+                self.assertEqual(result(self.model_dir)["float16"], undisturbed)
+
+    def test_a_broken_run_that_loses_a_member_ends_at_the_same_step(self):
+        for fault in "kill@worker:1:step=9", "kill@chief:0:step=18":
+            with self.subTest(fault):
+                log = self.launch_three(self.float16_job(INFINITE), fault, code=1)
+                self.assertEqual(self.check_broken(log)["float16"]["skipped_steps"], 20)
+
+    def test_a_broken_run_ends(self):
+        for members in 1, 2:
+            with self.subTest(members=members):
+                self.model_dir = self.dir / f"model-{members}"
+                job, sets = self.float16_job(INFINITE), [f"model_dir={self.model_dir}"]
+                processes = [self.start(None, None, job, sets)] if members == 1 else self.start_all(self.cluster(members - 1), job, sets)
+                self.finish(processes, code=1)
+                self.check_broken(processes[0].output())
+
+    def check_broken(self, log, step=20):
+        told = result(self.model_dir)
+        self.assertEqual(told["status"], "failed")
+        self.assertIn("the float16 gradients of 20 " + CAUSE.format(step), told["cause"])
+        self.assertIn('set "precision" to "bfloat16" or "float32"', told["cause"])
+        self.assertIn(told["cause"], log)
+        self.assertEqual(told["float16"]["loss_scale"], 1)
+        self.assertIn("20 skipped steps in a row end the job", log)
+        return told
+
+    def test_each_worker_of_parameter_servers_has_its_own_scale(self):
+        job = self.float16_job(LARGE, strategy="parameter_server")
+        self.finish([self.launch(job, 2, 1)], 120)
+        told = self.told()
+        skipped = [told[step][1] for step in sorted(told)]
+        self.assertEqual(skipped, sorted(skipped))
+        self.assertEqual(result(self.model_dir)["float16"], {"loss_scale": told[max(told)][0], "skipped_steps": skipped[-1]})
+        # Whoever made more steps has come down to what fits.
+        most = numpy.log2(65536 / min(scale for scale, _ in told.values()))
+        self.assertGreater(most, 1)
+        self.assertTrue(most <= skipped[-1] <= 2 * most, told)
+
+    def test_a_broken_worker_of_parameter_servers_ends_the_job(self):
+        for workers in 1, 2:
+            with self.subTest(workers=workers):
+                self.model_dir = self.dir / f"model-ps-{workers}"
+                launch = self.launch(self.float16_job(INFINITE, epochs=40, strategy="parameter_server"), workers, 1)
+                self.finish([launch], 120, code=1)
+                told = result(self.model_dir)
+                self.assertIn("the float16 gradients of 20 steps in a row", told["cause"])
+                # The last ones may not have been told before the worker ended.
+                self.assertGreater(told["float16"]["skipped_steps"], 15)
+
+    def test_no_staleness_refuses_it(self):
+        launch = self.launch(self.float16_job(1, strategy="parameter_server", parameter_server={"max_staleness": 0}), 1, 1)
+        self.finish([launch], 60, code=2)
+        self.assertIn("precision is float16", launch.output())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
