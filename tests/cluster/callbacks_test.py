@@ -15,7 +15,7 @@ import unittest
 
 import numpy
 
-from harness import BIN, ClusterTest, checkpoints, curve, result, tensors
+from harness import BIN, ClusterTest, checkpoints, curve, events, result, tensors
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOOLS = os.environ.get("MUSTER_TOOLS_VENV")
@@ -249,7 +249,24 @@ class Callbacks(ClusterTest):
         told = result(self.model_dir)
         self.assertEqual(told["status"], "failed")
         self.assertIn("terminate_on_nan ends training", told["cause"])
-        self.assertEqual(told["callbacks"]["terminate_on_nan"]["step"], told["steps"])
+        noted = told["callbacks"]["terminate_on_nan"]
+        self.assertEqual((noted["step"], noted["epoch"] + 1), (told["steps"], told["epochs"]))
+        self.assertIn(noted["loss"], ("nan", "inf", "-inf"))
+        (text,) = [(event.step, value.tensor.string_val[0].decode()) for event in events(self.model_dir / "train")
+                   for value in event.summary.value if value.tag == "terminate_on_nan"]
+        self.assertEqual(text, (told["steps"], told["cause"]))
+        self.assertIn(told["cause"], process.output())
+
+    def test_the_moving_average_is_told_of(self):
+        for members in 1, 3:
+            with self.subTest(members=members):
+                self.fit(members, self.fit_job([{"name": "ema", "decay": 0.9, "every_steps": 4}], epochs=3))
+                told = result(self.model_dir)
+                self.assertEqual(told["callbacks"]["ema"], {"decay": 0.9, "every_steps": 4, "last_step": 16})
+                self.assertNotEqual(told["metrics"]["validation"]["ema_loss"], told["metrics"]["validation"]["loss"])
+                log = self.processes[-members].output()
+                self.assertIn("ema: each pass is made with the moving average of the parameters too (decay 0.9, every 4 steps)", log)
+                self.assertIn("ema: the moving average of the parameters includes those after step 16", log)
 
 
 if __name__ == "__main__":

@@ -117,6 +117,15 @@ class Float16(parameter_server_test.ParameterServerTest):
                 # The last ones may not have been told before the worker ended.
                 self.assertGreater(told["float16"]["skipped_steps"], 15)
 
+    def test_terminate_on_nan_goes_by_the_loss(self):
+        """Not by gradients that the scale alone makes too large."""
+        callbacks = [{"name": "terminate_on_nan"}]
+        self.run_alone(self.float16_job(LARGE, callbacks=callbacks))
+        self.assertGreater(result(self.model_dir)["float16"]["skipped_steps"], 1)
+        self.model_dir = self.dir / "model-2"
+        log = self.run_alone(self.float16_job(INFINITE, callbacks=callbacks), code=1)
+        self.assertIn("the loss is nan in step 1 (epoch 1), and terminate_on_nan ends training", log)
+
     def test_no_staleness_refuses_it(self):
         launch = self.launch(self.float16_job(1, strategy="parameter_server", parameter_server={"max_staleness": 0}), 1, 1)
         self.finish([launch], 60, code=2)

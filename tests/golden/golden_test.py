@@ -105,6 +105,11 @@ class Runs:
     def float16(self):
         return self.run("float16", "muster-worker", "--job", self.job("float16", {**LINEAR, "max_steps": 1, "precision": "float16"})) / "model_dir"
 
+    def not_a_number(self):
+        """Ended by a callback."""
+        job = {**LINEAR, "learning_rate": 1e38, "callbacks": [{"name": "terminate_on_nan"}, {"name": "ema"}]}
+        return self.run("not_a_number", "muster-worker", "--job", self.job("not_a_number", job)) / "model_dir"
+
     def exception(self):
         job = self.job("exception", LINEAR)
         return self.run("exception", "muster", "launch", "--workers", 2, "--job", job, "--fault", "exception@worker:0:step=5") / "model_dir"
@@ -331,7 +336,7 @@ class Tags(GoldenTest):
 
     def test_tags(self):
         found = {}  # (run, tag): kind
-        for model_dir in RUNS.completed(), RUNS.servers(), RUNS.fashion(), RUNS.reported(), RUNS.float16():
+        for model_dir in RUNS.completed(), RUNS.servers(), RUNS.fashion(), RUNS.reported(), RUNS.float16(), RUNS.not_a_number():
             for run in "train", "validation", "test", "eval":
                 for event in events(model_dir / run):
                     for value in event.summary.value:

@@ -26,13 +26,43 @@ class TerminateOnNan final : public Callback {
  public:
   void step_end(CallbackContext& context) override {
     if (std::isfinite(context.loss())) return;
-    context.record("step", context.step());
-    throw StatusError(ProgramError(fmt::format(
+    // JSON has no such numbers; a NaN's sign says nothing.
+    const std::string loss = std::isnan(context.loss()) ? "nan" : fmt::format("{}", context.loss());
+    const std::string why = fmt::format(
         "the loss is {} in step {} (epoch {}), and terminate_on_nan ends training: lower the "
         "learning rate, or look at the data of that step",
-        context.loss(), context.step(), context.epoch() + 1)));
+        loss, context.step(), context.epoch() + 1);
+    context.record("step", context.step());
+    context.record("epoch", context.epoch());
+    context.record("loss", loss);
+    context.text("terminate_on_nan", why);
+    throw StatusError(ProgramError(why));
   }
   bool decides_in_steps() const override { return false; }
+};
+
+// Says what the loop does (AverageOptions).
+class Ema final : public Callback {
+ public:
+  explicit Ema(AverageOptions options) : options_(std::move(options)) {}
+  void train_begin(CallbackContext& context) override {
+    LogInfo(
+        "ema: each pass is made with the moving average of the parameters too (decay {}, every {})",
+        options_.decay,
+        options_.every_steps == 1 ? "step" : fmt::format("{} steps", options_.every_steps));
+    context.record("decay", options_.decay);
+    context.record("every_steps", options_.every_steps);
+  }
+  void train_end(CallbackContext& context) override {
+    const int64_t last = context.step() / options_.every_steps * options_.every_steps;
+    context.record("last_step", last);
+    if (last > 0)
+      LogInfo("ema: the moving average of the parameters includes those after step {}", last);
+  }
+  bool decides_in_steps() const override { return false; }
+
+ private:
+  const AverageOptions options_;
 };
 
 absl::StatusOr<BuiltCallback> MakePrintLr(const std::string&, JsonObject&, const CallbackFacts&) {
@@ -64,7 +94,7 @@ absl::StatusOr<BuiltCallback> MakeEma(const std::string& place, JsonObject& keys
                     "leave it out",
                     place));
   }
-  return BuiltCallback{std::make_shared<Callback>(), average};
+  return BuiltCallback{std::make_shared<Ema>(average), average};
 }
 
 // Their keys are the job's: job_callbacks.h reads them.
