@@ -58,6 +58,8 @@ absl::Status DirectorImpl::BeginCallbacks() {
     const auto rate = last_rates_.find(optimizer);
     return rate == last_rates_.end() ? std::nullopt : std::optional<double>(rate->second);
   };
+  // What is being saved has the replica to itself.
+  parts.has_weights = [this](int64_t step) { return save_ == nullptr && weights_step_ == step; };
   MUSTER_RETURN_IF_ERROR(state_->BeginCallbacks(parts, steps > 0, &*callbacks_));
   CallbackMoment moment;
   moment.step = steps;

@@ -21,6 +21,7 @@
 #include "common/train/loop.h"
 #include "common/train/model_file.h"
 #include "common/train/parameter_groups.h"
+#include "common/train/predictor.h"
 #include "common/train/replica.h"
 #include "common/train/snapshot.h"
 #include "common/train/summary_data.h"
@@ -129,6 +130,7 @@ class ReplicaState final : public ShardState {
   absl::Status BeginCallbacks(const CallbackParts& parts, bool begun,
                               checkpoint::CallbackRecord* record) override;
   absl::Status Fire(Hook hook, CallbackMoment moment) override {
+    fired_step_ = moment.step;
     return CatchProgramErrors("a callback", [&] { host_->Fire(hook, std::move(moment)); });
   }
   absl::StatusOr<std::optional<CallbackDecision>> Decide() override;
@@ -185,6 +187,7 @@ class ReplicaState final : public ShardState {
   // restored.
   std::map<std::string, int64_t> kept_steps_;
   int64_t restored_step_ = -1;
+  int64_t fired_step_ = 0;  // of the hook that runs
 };
 
 absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun,
@@ -240,6 +243,15 @@ absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun
     MUSTER_ASSIGN_OR_RETURN(const checkpoint::Snapshot snapshot,
                             taker_.Take(*replica_, InitialLoopState(job_, *replica_)));
     return WriteModelFile(checkpoint::PosixFileSystem(), path, snapshot, with_optimizer);
+  };
+  options.predict = [this, has_weights = parts.has_weights](
+                        const data::Batch& batch,
+                        const std::vector<std::string>& columns) -> absl::StatusOr<at::Tensor> {
+    if (!has_weights(fired_step_))
+      return ConfigurationError(
+          "with parameter servers the chief has their weights at the ends of epochs alone: predict "
+          "in epoch_end or train_end");
+    return PredictForHook(replica_, job_.precision, batch, columns);
   };
   host_ = std::make_unique<CallbackHost>(std::move(options));
   return CatchProgramErrors("a callback", [&] { host_->Begin(*record, begun); });

@@ -68,6 +68,8 @@ class ShardState {
     CheckpointSink* checkpoints = nullptr;  // null: nothing is written
     int workers = 1;
     std::function<std::optional<double>(const std::string& optimizer)> rate;
+    // Whether the replica has the servers' weights after this step.
+    std::function<bool(int64_t step)> has_weights;
   };
   virtual absl::Status BeginCallbacks(const CallbackParts& /*parts*/, bool /*begun*/,
                                       checkpoint::CallbackRecord* /*record*/) {

@@ -9,6 +9,7 @@
 #include "common/train/callbacks/kept_weights.h"
 #include "common/train/loop.h"
 #include "common/train/model_file.h"
+#include "common/train/predictor.h"
 
 namespace muster {
 
@@ -77,6 +78,12 @@ void LoopImpl::BeginCallbacks() {
                          state_, with_optimizer);
       Enter(Phase::kForward);
       return saved;
+    };
+    options.predict = [this](const data::Batch& batch, const std::vector<std::string>& columns) {
+      Enter(Phase::kEvaluate);
+      auto outputs = PredictForHook(replica_, context_.job.precision, batch, columns);
+      Enter(Phase::kForward);
+      return outputs;
     };
     host_ = std::make_unique<CallbackHost>(std::move(options));
     host_->Begin(record(), state_.steps > 0);

@@ -57,6 +57,47 @@ absl::Status CheckOutputs(const at::Tensor& outputs, int64_t examples) {
       outputs.defined() ? "a tensor of shape " + Shape(outputs.sizes()) : "an undefined tensor"));
 }
 
+// Where nobody gives names.
+std::string ColumnName(size_t column, size_t columns) {
+  return columns == 1 ? "x" : fmt::format("{}", column);
+}
+
+}  // namespace
+
+absl::StatusOr<at::Tensor> PredictBatch(Replica* replica, Precision precision, data::Batch batch,
+                                        std::vector<std::string> columns) {
+  const int64_t examples =
+      batch.empty() || !batch[0].defined() || batch[0].dim() == 0 ? 0 : batch[0].size(0);
+  if (examples == 0) return ConfigurationError("the batch has no examples");
+  if (columns.size() != batch.size())
+    return ConfigurationError(
+        fmt::format("the batch has {} components, and names for {}", batch.size(), columns.size()));
+  const at::NoGradGuard no_grad;
+  PredictionImpl impl(replica, std::move(columns));
+  Prediction prediction(&impl);
+  at::Tensor outputs;
+  MUSTER_RETURN_IF_ERROR(CatchRefusal("predict", [&] {
+    for (at::Tensor& t : batch) t = t.to(replica->device());
+    const EvaluationModes modes(replica);
+    const AutocastScope autocast(precision, replica->device());
+    outputs = replica->program().predict(prediction, batch);
+    ThrowIfError(CheckOutputs(outputs, examples));
+    outputs = outputs.detach().to(at::kCPU);
+  }));
+  return outputs;
+}
+
+absl::StatusOr<at::Tensor> PredictForHook(Replica* replica, Precision precision,
+                                          const data::Batch& batch,
+                                          const std::vector<std::string>& columns) {
+  std::vector<std::string> names = columns;
+  if (names.empty())
+    for (size_t c = 0; c < batch.size(); ++c) names.push_back(ColumnName(c, batch.size()));
+  return PredictBatch(replica, precision, batch, std::move(names));
+}
+
+namespace {
+
 class PredictorImpl : public Predictor {
  public:
   explicit PredictorImpl(PredictorOptions options) : options_(std::move(options)) {}
@@ -76,35 +117,23 @@ class PredictorImpl : public Predictor {
   absl::StatusOr<std::string> Decode(const at::Tensor& outputs) override;
 
  private:
-  absl::StatusOr<at::Tensor> PredictBatch(Replica* replica, const data::OpenSplit& input,
-                                          int64_t begin, int64_t end);
+  absl::StatusOr<at::Tensor> PredictPart(Replica* replica, const data::OpenSplit& input,
+                                         int64_t begin, int64_t end);
   absl::Status Explain(const absl::Status& failure, const data::OpenSplit& input) const;
 
   const PredictorOptions options_;
   std::optional<CheckpointReplicas> replicas_;
 };
 
-absl::StatusOr<at::Tensor> PredictorImpl::PredictBatch(Replica* replica,
-                                                       const data::OpenSplit& input, int64_t begin,
-                                                       int64_t end) {
+absl::StatusOr<at::Tensor> PredictorImpl::PredictPart(Replica* replica,
+                                                      const data::OpenSplit& input, int64_t begin,
+                                                      int64_t end) {
   std::vector<int64_t> indices(end - begin);
   std::iota(indices.begin(), indices.end(), begin);
   MUSTER_ASSIGN_OR_RETURN(data::Batch batch, input.dataset->GetBatch(indices, {}));
   std::vector<std::string> names;
   for (const data::Column& column : input.columns) names.push_back(column.name);
-  const at::NoGradGuard no_grad;
-  PredictionImpl impl(replica, std::move(names));
-  Prediction prediction(&impl);
-  at::Tensor outputs;
-  MUSTER_RETURN_IF_ERROR(CatchRefusal("predict", [&] {
-    for (at::Tensor& t : batch) t = t.to(replica->device());
-    const EvaluationModes modes(replica);
-    const AutocastScope autocast(options_.job.precision, replica->device());
-    outputs = replica->program().predict(prediction, batch);
-    ThrowIfError(CheckOutputs(outputs, end - begin));
-    outputs = outputs.detach().to(at::kCPU);
-  }));
-  return outputs;
+  return PredictBatch(replica, options_.job.precision, std::move(batch), std::move(names));
 }
 
 absl::StatusOr<at::Tensor> PredictorImpl::Predict(
@@ -119,8 +148,8 @@ absl::StatusOr<at::Tensor> PredictorImpl::Predict(
   std::atomic<bool> stop = false;
   const auto work = [&](int r) -> absl::Status {
     for (int64_t b = r; b < batches && !stop; b += count) {
-      MUSTER_ASSIGN_OR_RETURN(outputs[b], PredictBatch(&(*replicas_)[r], input, b * each,
-                                                       std::min(size, (b + 1) * each)));
+      MUSTER_ASSIGN_OR_RETURN(outputs[b], PredictPart(&(*replicas_)[r], input, b * each,
+                                                      std::min(size, (b + 1) * each)));
       ++done;
       if (r == 0 && progress) progress(done, batches);
     }
@@ -179,8 +208,8 @@ absl::StatusOr<data::OpenSplit> PredictorImpl::Encode(const std::string& prompt)
           "encode() must return a batch of one example, and returned a component {}",
           tensor.defined() ? "of shape " + Shape(tensor.sizes()) : "that is undefined"));
     }
-    input.columns.push_back({batch.size() == 1 ? "x" : fmt::format("{}", input.columns.size()),
-                             tensor.scalar_type(), tensor.sizes().slice(1).vec()});
+    input.columns.push_back({ColumnName(input.columns.size(), batch.size()), tensor.scalar_type(),
+                             tensor.sizes().slice(1).vec()});
   }
   if (batch.empty()) return ProgramError("encode() returned a batch without components");
   MUSTER_ASSIGN_OR_RETURN(input.dataset, data::FromTensors(std::move(batch)));

@@ -12,9 +12,23 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/data/formats.h"
 #include "common/train/job.h"
+#include "muster/data.h"
 #include "muster/program.h"
 
 namespace muster {
+
+class Replica;
+
+// What the program's predict() makes of a batch, which is moved to the replica's device: one row
+// for each example, on the CPU. `columns`: Prediction's. By the replica's thread, with models in
+// evaluation mode meanwhile. A ConfigurationError where the program refuses the input,
+// ProgramError where it fails.
+absl::StatusOr<at::Tensor> PredictBatch(Replica* replica, Precision precision, data::Batch batch,
+                                        std::vector<std::string> columns);
+// Likewise, without columns as CallbackContext::predict says.
+absl::StatusOr<at::Tensor> PredictForHook(Replica* replica, Precision precision,
+                                          const data::Batch& batch,
+                                          const std::vector<std::string>& columns);
 
 struct PredictorOptions {
   Job job;

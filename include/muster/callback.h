@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "muster/data.h"
 #include "muster/handles.h"
 #include "muster/json.h"
 
@@ -58,6 +59,13 @@ class CallbackContext {
   // Writes the models' tensors, and with_optimizer the optimizers', to one safetensors file, which
   // appears whole. Throws what keeps it from being written.
   virtual void save_model(const std::string& path, bool with_optimizer) = 0;
+  // What the program's predict() makes of the batch with the weights of now, on this replica alone:
+  // one row for each example, on the CPU. `columns` names the batch's components, as
+  // Prediction::columns; without them one is "x", several are "0", "1", ... On parameter servers in
+  // epoch_end and train_end alone, where the chief has their weights. Throws what keeps it from
+  // that.
+  virtual at::Tensor predict(const data::Batch& batch,
+                             const std::vector<std::string>& columns = {}) = 0;
 
   // For TensorBoard, in the folder train.
   virtual void scalar(const std::string& tag, double value) = 0;

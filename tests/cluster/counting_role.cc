@@ -6,8 +6,10 @@
 // It shows, reports and measures one thing of each kind, as TensorBoard gets it.
 //
 // program_args: "examples" (64), "rows" (1000) of the large parameter with 300 columns, "sleep_ms"
-// for each batch.
+// for each batch; "predicts": "epoch_end" or "step_end", where a callback predicts, and shows what
+// it has got.
 #include <ATen/ops/arange.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
@@ -35,11 +37,45 @@ class Counters : public torch::nn::Module {
   at::Tensor large, small, scalar;
 };
 
+// From the weights: how many updates they hold, and how often each example was used. Both are there
+// as an image, as a text and in result.json.
+class Predicts : public Callback {
+ public:
+  Predicts(std::string hook, int64_t examples) : hook_(std::move(hook)), examples_(examples) {}
+  void epoch_end(CallbackContext& context) override {
+    if (hook_ == "epoch_end") Predict(context);
+  }
+  void step_end(CallbackContext& context) override {
+    if (hook_ == "step_end") Predict(context);
+  }
+  bool decides_in_steps() const override { return false; }
+
+ private:
+  void Predict(CallbackContext& context) const {
+    const at::Tensor out = context.predict({at::arange(examples_, at::kFloat)});
+    const auto updates = static_cast<int64_t>(out[0][0].item<float>());
+    context.image("seen", (out.select(1, 1) / 255).reshape({1, 1, examples_, 1}));
+    context.text("prediction", fmt::format("{} updates", updates));
+    context.record(fmt::format("updates_{}", context.step()), updates);
+    std::vector<int64_t> seen;
+    for (int64_t i = 0; i < examples_; ++i)
+      seen.push_back(static_cast<int64_t>(out[i][1].item<float>()));
+    context.record("seen", seen);
+  }
+
+  const std::string hook_;
+  const int64_t examples_;
+};
+
 class Counting : public Program {
  public:
   void build(Builder& builder) override {
     int64_t examples = 64, rows = 1000;
+    std::string predicts;
     builder.args().Read("examples", &examples).Read("rows", &rows).Read("sleep_ms", &sleep_ms_);
+    builder.args().Read("predicts", &predicts);
+    if (!predicts.empty())
+      builder.callback("predicts", std::make_shared<Predicts>(predicts, examples));
     counters_ = std::make_shared<Counters>(rows);
     builder.model("counters", counters_);
     sgd_ = builder.optimizer("sgd", {"counters"}, {{"name", "sgd"}}, 1.0);
@@ -69,6 +105,11 @@ class Counting : public Program {
       if (folder == nullptr) return;
       std::ofstream(fmt::format("{}/used-{}", folder, getpid()), std::ios::app) << line;
     });
+  }
+  // Of each example: the updates, and how often it was used.
+  at::Tensor predict(Prediction& prediction, const data::Batch& batch) override {
+    const at::Tensor used = prediction.lookup(seen_, batch[0].to(at::kLong)).select(-1, 0);
+    return -at::stack({counters_->scalar.expand({batch[0].size(0)}), used}, 1);
   }
   // The largest deviation of an element from the first one: whoever pulls a snapshot in which all
   // pushes are whole sees none.

@@ -4,7 +4,7 @@ import os
 import unittest
 
 import parameter_server_test
-from harness import BIN, events
+from harness import BIN, events, result
 
 EVERY, BATCH, EXAMPLES, EPOCHS = 4, 4, 64, 2
 STEPS = EPOCHS * EXAMPLES // BATCH
@@ -37,7 +37,7 @@ def shown(model_dir):
 class Summaries(parameter_server_test.ParameterServerTest):
     maxDiff = None
 
-    def run_counting(self, name, workers=1, ps=1, **keys):
+    def run_counting(self, name, workers=1, ps=1, code=0, **keys):
         bin_dir = self.dir / "bin"
         if not bin_dir.exists():
             bin_dir.mkdir()
@@ -48,7 +48,7 @@ class Summaries(parameter_server_test.ParameterServerTest):
         job = {"program": "counting", "program_args": {"examples": EXAMPLES}, "global_batch_size": BATCH * workers, "epochs": EPOCHS,
                "max_steps": None, "summary": {"every_steps": EVERY, "histograms_every_epochs": 1}, **keys}
         job = self.ps_job(**job) if ps else self.job(**{**job, "model_dir": str(self.model_dir)})
-        self.finish([self.launch(job, workers, ps, options=[] if ps else ["--no-chief"], bin_dir=bin_dir)])
+        self.finish([self.launch(job, workers, ps, options=[] if ps else ["--no-chief"], bin_dir=bin_dir)], code=code)
         return shown(self.model_dir)
 
     def test_all_that_synchronous_training_shows_and_staleness(self):
@@ -83,6 +83,28 @@ class Summaries(parameter_server_test.ParameterServerTest):
         for points in got["train", "epoch_number"], got["validation", "epoch_number"]:
             for value in points.values():
                 self.assertAlmostEqual(value, (EXAMPLES - 1) / 2)
+
+    def test_a_hook_shows_what_it_predicts_with_the_weights_of_the_moment(self):
+        for name, ps, section in ("synchronous", 0, {}), ("asynchronous", 2, {}), ("no-staleness", 1, {"max_staleness": 0}):
+            with self.subTest(name):
+                got = self.run_counting(name, workers=2, ps=ps, program_args={"examples": EXAMPLES, "predicts": "epoch_end"},
+                                        **({"parameter_server": section} if ps else {}))
+                told = result(self.model_dir)
+                ends = [told["steps"] // 2, told["steps"]]
+                self.assertEqual(sorted(got["train", "seen"]), ends)
+                self.assertEqual(got["train", "prediction"], {step: [f"{step} updates".encode()] for step in ends})
+                # Every push up to there, and none after it; each example once an epoch.
+                self.assertEqual(told["callbacks"]["predicts"], {**{f"updates_{step}": step for step in ends}, "seen": [EPOCHS] * EXAMPLES})
+
+    def test_in_a_step_a_hook_predicts_but_on_parameter_servers(self):
+        arguments = {"examples": EXAMPLES, "predicts": "step_end"}
+        self.run_counting("synchronous", workers=2, ps=0, program_args=arguments)
+        told = result(self.model_dir)
+        self.assertEqual({key: value for key, value in told["callbacks"]["predicts"].items() if key != "seen"},
+                         {f"updates_{step}": step for step in range(1, told["steps"] + 1)})
+        self.run_counting("servers", ps=1, code=1, program_args=arguments)
+        self.assertIn('callback "predicts" in predict: with parameter servers the chief has their weights at the ends of epochs alone',
+                      result(self.model_dir)["cause"])
 
 
 if __name__ == "__main__":

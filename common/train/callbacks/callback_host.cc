@@ -175,6 +175,16 @@ void CallbackHost::save_model(const std::string& path, bool with_optimizer) {
   ThrowIfError(options_.save_model(path, with_optimizer));
 }
 
+at::Tensor CallbackHost::predict(const data::Batch& batch,
+                                 const std::vector<std::string>& columns) {
+  absl::StatusOr<at::Tensor> outputs = options_.predict(batch, columns);
+  // The batch is the program's own, and so is a mistake in it.
+  if (!outputs.ok())
+    throw StatusError(ProgramError(
+        fmt::format("callback \"{}\" in predict: {}", running_, Message(outputs.status()))));
+  return *std::move(outputs);
+}
+
 void CallbackHost::scalar(const std::string& tag, double value) {
   ScalarReport report;
   report.step = moment_.step;

@@ -39,6 +39,10 @@ struct CallbackHostOptions {
   // The rate of an optimizer's next step where no callback set one.
   std::function<double(const std::string& optimizer)> rate;
   std::function<absl::Status(const std::string& path, bool with_optimizer)> save_model;
+  // As CallbackContext's.
+  std::function<absl::StatusOr<at::Tensor>(const data::Batch& batch,
+                                           const std::vector<std::string>& columns)>
+      predict;
 };
 
 // For one thread.
@@ -73,6 +77,7 @@ class CallbackHost : private CallbackContext {
   void restore_weights() override;
   bool has_weights() const override { return decision_.record.kept.contains(running_); }
   void save_model(const std::string& path, bool with_optimizer) override;
+  at::Tensor predict(const data::Batch& batch, const std::vector<std::string>& columns) override;
   void scalar(const std::string& tag, double value) override;
   void text(const std::string& tag, const std::string& markdown) override;
   void image(const std::string& tag, const at::Tensor& images) override;

@@ -62,12 +62,14 @@ struct Runs {
   std::function<void(const std::string& hook, CallbackContext&)> act;
   KeptCheckpoints kept;
   bool validates = true;
+  std::function<at::Tensor(TestProgram&, Prediction&, const data::Batch&)> predict;
 
   RunResult Run(int replicas, RunOptions options = {.job = TheJob()}) {
     options.devices.assign(replicas, c10::Device(at::kCPU));
     options.checkpoints = &kept;
     return testing::Run(options, [this](TestProgram& program) {
       LeastSquares(program, X(), Y());
+      program.on_predict = predict;
       const auto build = program.on_build;
       program.on_build = [this, build](TestProgram& self, Builder& builder) {
         build(self, builder);
@@ -218,6 +220,75 @@ TEST(Callbacks, TheMovingAverageIsKerasAndBesideTheWeights) {
     EXPECT_NE(metrics.at("val_ema_loss"), metrics.at("val_loss"));
     EXPECT_EQ(runs.kept.kept.back().state.step, 12);
   }
+}
+
+// On every hook, with the weights of that moment, and nothing of training is another than without.
+TEST(Callbacks, AHookPredictsWithTheWeightsOfNow) {
+  for (const int replicas : {1, 3}) {
+    Runs plain;
+    const RunResult want = plain.Run(replicas);
+    Runs runs;
+    at::Tensor w = at::zeros({2});
+    runs.predict = [&](TestProgram& self, Prediction& prediction, const data::Batch& batch) {
+      EXPECT_FALSE(at::GradMode::is_enabled());
+      EXPECT_FALSE(self.model->is_training());
+      EXPECT_EQ(prediction.columns(), std::vector<std::string>{"x"});
+      at::rand({3});
+      w = (*self.model)["w"].detach().clone();
+      return at::matmul(batch[0], (*self.model)["w"]) + (*self.model)["b"];
+    };
+    std::map<std::string, at::Tensor> predicted;
+    runs.act = [&](const std::string& hook, CallbackContext& context) {
+      const at::Tensor outputs = context.predict({X()});
+      EXPECT_EQ(outputs.sizes(), at::IntArrayRef({12}));
+      EXPECT_FALSE(outputs.requires_grad());
+      EXPECT_TRUE(at::GradMode::is_enabled());
+      predicted[fmt::format("{} {}", hook, context.step())] = outputs;
+      if (hook == "epoch_end")
+        context.record(fmt::format("{}", context.epoch()), w[0].item<float>());
+    };
+    runs.kept.wanted = [](const SaveMoment&) { return true; };
+    const RunResult result = runs.Run(replicas);
+    ASSERT_TRUE(result.status.ok()) << result.status;
+    EXPECT_EQ(predicted.size(), runs.heard.size());
+    EXPECT_EQ(result.recorder.losses(), want.recorder.losses());
+    for (const checkpoint::Snapshot& snapshot : runs.kept.kept) {
+      const auto tensor = [&](const char* name) { return ViewOf(*snapshot.model.Find(name)); };
+      const at::Tensor of_checkpoint = at::matmul(X(), tensor("w")) + tensor("b");
+      const auto now = predicted.find(fmt::format("step_end {}", snapshot.state.step));
+      ASSERT_NE(now, predicted.end());
+      EXPECT_TRUE(at::allclose(now->second, of_checkpoint, 1e-5, 1e-6)) << snapshot.state.step;
+    }
+    EXPECT_FALSE(at::allclose(predicted.at("step_begin 2"), predicted.at("step_end 2")));
+    EXPECT_TRUE(at::equal(predicted.at("step_begin 2"), predicted.at("step_end 1")));
+  }
+}
+
+TEST(Callbacks, APredictionThatFailsEndsTheJobWithTheCallbacksName) {
+  const auto fails = [](const data::Batch& batch, const std::vector<std::string>& columns = {}) {
+    Runs runs;
+    runs.predict = [](TestProgram&, Prediction&, const data::Batch& of) {
+      if (of[0].size(1) != 2) throw std::invalid_argument("not mine");
+      return of[0].sum(1);
+    };
+    runs.act = [=](const std::string& hook, CallbackContext& context) {
+      if (hook == "epoch_end") context.predict(batch, columns);
+    };
+    const RunResult result = runs.Run(2);
+    EXPECT_EQ(ExitCodeOf(result.status), ExitCode::kProgramFailed) << result.status;
+    return std::string(Message(result.status));
+  };
+  EXPECT_EQ(fails({at::zeros({4, 3})}), "callback \"recording\" in predict: not mine");
+  EXPECT_EQ(fails({at::zeros({0, 2})}),
+            "callback \"recording\" in predict: the batch has no examples");
+  EXPECT_EQ(fails({at::zeros({1, 2})}, {"a", "b"}),
+            "callback \"recording\" in predict: the batch has 1 components, and names for 2");
+  Runs runs;
+  runs.act = [](const std::string& hook, CallbackContext& context) {
+    if (hook == "train_end") context.predict({X()});
+  };
+  EXPECT_THAT(std::string(Message(runs.Run(1).status)),
+              ::testing::HasSubstr("override Program::predict"));
 }
 
 TEST(Callbacks, WhatAHookThrowsEndsTheJobWithItsName) {

@@ -16,14 +16,6 @@ using testing::KeptCheckpoints;
 using testing::LeastSquares;
 using testing::TestProgram;
 
-class Predicting : public TestProgram {
- public:
-  std::function<at::Tensor(TestProgram&, Prediction&, const data::Batch&)> on_predict;
-  at::Tensor predict(Prediction& prediction, const data::Batch& batch) override {
-    return on_predict ? on_predict(*this, prediction, batch) : Program::predict(prediction, batch);
-  }
-};
-
 at::Tensor Outputs(TestProgram& p, Prediction&, const data::Batch& batch) {
   EXPECT_FALSE(at::GradMode::is_enabled());
   EXPECT_FALSE(p.model->is_training());
@@ -61,7 +53,7 @@ class Predicts : public ::testing::Test {
     options.job = job_;
     options.devices.assign(replicas, c10::Device(at::kCPU));
     options.factory = [this, predict] {
-      auto program = std::make_unique<Predicting>();
+      auto program = std::make_unique<TestProgram>();
       LeastSquares(*program, x_, y_);
       program->on_predict = predict;
       return program;

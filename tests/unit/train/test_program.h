@@ -42,11 +42,15 @@ class TestProgram : public Program {
   std::function<void(TestProgram&, Evaluation&, const data::Batch&)> on_eval;
   std::function<void(TestProgram&, Loop&)> on_run;
   std::function<void(const TestProgram&, Prefetch&, const data::Batch&)> on_prefetch;
+  std::function<at::Tensor(TestProgram&, Prediction&, const data::Batch&)> on_predict;
 
   void build(Builder& builder) override { on_build(*this, builder); }
   void train_step(Step& step, const data::Batch& batch) override { on_step(*this, step, batch); }
   void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
     if (on_eval) on_eval(*this, evaluation, batch);
+  }
+  at::Tensor predict(Prediction& prediction, const data::Batch& batch) override {
+    return on_predict ? on_predict(*this, prediction, batch) : Program::predict(prediction, batch);
   }
   void prefetch(Prefetch& rows, const data::Batch& batch) const override {
     if (on_prefetch) on_prefetch(*this, rows, batch);
