@@ -280,7 +280,8 @@ absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::stri
   const std::string folder = std::filesystem::absolute(path).parent_path().string();
   job->folder = job->folder.empty() ? folder : PathFrom(folder, job->folder);
   job->digests = Json::object();
-  ResolveProgramFile(job->folder, &job->program);
+  // Not job->folder: who keeps the data elsewhere keeps the program beside the job.
+  ResolveProgramFile(folder, &job->program);
   return job;
 }
 

@@ -276,6 +276,15 @@ TEST(LoadJob, KnowsItsFolder) {
   EXPECT_EQ(relative->folder, here);
 }
 
+// `folder` is where the data are; the program stays beside the job.
+TEST(LoadJob, FindsTheProgramBesideTheJob) {
+  const std::string here = std::filesystem::path(testing::TempDir()).parent_path();
+  const JobFile file(R"({"program": "build/net.so", "folder": "/data"})");
+  EXPECT_EQ(LoadJob(file.path(), {})->program, here + "/build/net.so");
+  const JobFile exported(R"({"program": {"exported": "net.pt2"}, "folder": "/data"})");
+  EXPECT_EQ(LoadJob(exported.path(), {})->program["exported"], here + "/net.pt2");
+}
+
 TEST(LoadJob, SaysWhatIsWrong) {
   const JobFile file(R"({"program": "linear"})");
   const std::pair<const char*, std::string> cases[] = {
