@@ -104,7 +104,6 @@ class Check {
 
 absl::Status Check::Build(ProgramFactory program) {
   Job job = job_;
-  job.model_dir.clear();
   job.devices = "cpu";
   if (for_servers()) {
     job.strategy = StrategyKind::kOneDevice;

@@ -41,6 +41,14 @@ class Check(ClusterTest):
 
     # ---- what it says
 
+    def test_callbacks_that_write(self):
+        """They are built as in training, and write nothing."""
+        writing = [{"name": "csv_logger", "filename": "log.csv"}, {"name": "model_checkpoint", "filepath": "{epoch}.safetensors"}]
+        model_dir = self.dir / "unwritten"
+        self.check(self.checked_job(callbacks=writing, model_dir=str(model_dir)))
+        self.assertFalse(model_dir.exists())
+        self.refused(None, CONFIGURATION, "csv_logger, which writes log.csv into model_dir", "set it, or leave the callback out", callbacks=writing)
+
     def test_a_good_job(self):
         folder = self.dir / "weights"
         folder.mkdir()
