@@ -512,13 +512,12 @@ void ReplicaState::Describe(StartReport* report) const {
   report->program =
       job_.program.is_string() ? job_.program.get<std::string>() : job_.program.dump();
   for (const NamedModel& model : replica_->models()) {
-    int64_t count = 0;
     for (const auto& [name, parameter] : model.parameters) {
-      count += parameter.numel();
       report->parameters.push_back(
           {model.name, name, parameter.sizes().vec(), parameter.requires_grad()});
     }
-    report->parameter_counts.emplace_back(model.name, count);
+    const ParameterCount count = CountParameters(model);
+    report->parameter_counts.emplace_back(model.name, count.trained + count.frozen);
   }
   report->groups = DescribeGroups(*replica_);
 }

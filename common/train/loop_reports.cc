@@ -60,13 +60,12 @@ void LoopImpl::ReportStart() {
   for (const auto& [split, dataset] : context_.datasets)
     report.split_sizes.emplace_back(SplitName(split), dataset->size());
   for (const NamedModel& model : replica_->models()) {
-    int64_t count = 0;
     for (const auto& [name, parameter] : model.parameters) {
-      count += parameter.numel();
       report.parameters.push_back(
           {model.name, name, parameter.sizes().vec(), parameter.requires_grad()});
     }
-    report.parameter_counts.emplace_back(model.name, count);
+    const ParameterCount count = CountParameters(model);
+    report.parameter_counts.emplace_back(model.name, count.trained + count.frozen);
   }
   report.groups = DescribeGroups(*replica_);
   for (Observer* observer : context_.observers) observer->OnStart(report);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "common/train/replica.h"
 
@@ -97,6 +98,16 @@ void AddParameters(const NamedModel& model, NamedOptimizer* optimizer) {
     optimizer->candidate_names.push_back(whole);
     optimizer->candidate_aliases.push_back({whole});
   }
+}
+
+ParameterCount CountParameters(const NamedModel& model) {
+  ParameterCount count;
+  std::unordered_set<const void*> seen;
+  for (const auto& [name, parameter] : model.parameters) {
+    if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
+    (parameter.requires_grad() ? count.trained : count.frozen) += parameter.numel();
+  }
+  return count;
 }
 
 Json WithProgramGroups(const Json& of_job, const Json& of_program) {

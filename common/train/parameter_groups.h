@@ -2,6 +2,7 @@
 // names, and in the group that the optimizer's spec puts it into.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,12 @@ struct NamedOptimizer;
 // Adds the model's parameters to the optimizer's candidates, in their order. A tensor that has
 // several names (tied weights) is one parameter: its slots exist once.
 void AddParameters(const NamedModel& model, NamedOptimizer* optimizer);
+
+// The numbers in a model's parameters, those of tied weights once.
+struct ParameterCount {
+  int64_t trained = 0, frozen = 0;
+};
+ParameterCount CountParameters(const NamedModel& model);
 
 // What the job chose, with the groups that the program gave where the job names none.
 // ("groups": [] names none on purpose.)

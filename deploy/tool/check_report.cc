@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <unordered_set>
 
 #include "common/telemetry/progress.h"
 #include "common/train/parameter_groups.h"
@@ -29,11 +30,19 @@ std::string Shape(const at::Tensor& tensor) {
                      fmt::join(tensor.sizes(), ", "));
 }
 
-int64_t Bytes(const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
-  int64_t sum = 0;
-  for (const auto& [name, tensor] : tensors) sum += static_cast<int64_t>(tensor.nbytes());
-  return sum;
-}
+// What is tied counts once.
+class Memory {
+ public:
+  void Add(const at::Tensor& tensor) {
+    if (seen_.insert(tensor.unsafeGetTensorImpl()).second)
+      bytes_ += static_cast<int64_t>(tensor.nbytes());
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::unordered_set<const void*> seen_;
+  int64_t bytes_ = 0;
+};
 
 const char* ModeName(BufferMode mode) {
   constexpr const char* kNames[] = {"kMean", "kSame", "kPerReplica"};
@@ -50,10 +59,13 @@ std::string Rule(Json spec) {
 
 void PrintModel(const NamedModel& model, const Replica& replica) {
   fmt::print("model {}\n", model.name);
-  int64_t count = 0, frozen = 0;
   for (const auto& [name, value] : model.parameters) {
-    fmt::print("  {}: {}{}\n", name, Shape(value), value.requires_grad() ? "" : ", frozen");
-    (value.requires_grad() ? count : frozen) += value.numel();
+    const auto& first =
+        std::find_if(model.parameters.begin(), model.parameters.end(),
+                     [&value = value](const auto& other) { return other.second.is_same(value); })
+            ->first;
+    fmt::print("  {}: {}{}{}\n", name, Shape(value), value.requires_grad() ? "" : ", frozen",
+               first == name ? "" : fmt::format(", tied to {}", first));
   }
   for (const auto& [name, value] : model.buffers) {
     std::string mode;
@@ -62,6 +74,7 @@ void PrintModel(const NamedModel& model, const Replica& replica) {
         mode = fmt::format(", {}", ModeName(*buffer.mode));
     fmt::print("  {}: {}, buffer{}\n", name, Shape(value), mode);
   }
+  const auto [count, frozen] = CountParameters(model);
   fmt::print("  {} parameters{}\n", FormatGrouped(count),
              frozen == 0 ? "" : fmt::format(" are trained, {} frozen", FormatGrouped(frozen)));
 }
@@ -172,15 +185,16 @@ void PrintAveraged(const std::vector<NamedBuffer>& changed) {
 }
 
 void PrintMemory(const Replica& replica) {
-  int64_t weights = 0;
+  Memory weights, state;
   for (const NamedModel& model : replica.models())
-    weights += Bytes(model.parameters) + Bytes(model.buffers);
-  int64_t state = 0;
-  for (const at::Tensor& tensor : replica.state()) state += static_cast<int64_t>(tensor.nbytes());
+    for (const auto* tensors : {&model.parameters, &model.buffers})
+      for (const auto& [name, tensor] : *tensors) weights.Add(tensor);
+  for (const at::Tensor& tensor : replica.state()) state.Add(tensor);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  fmt::print("memory: models {}, optimizers {}, this process at most {}\n", Size(weights),
-             Size(std::max<int64_t>(0, state - weights)), Size(usage.ru_maxrss * 1024));
+  fmt::print("memory: models {}, optimizers {}, this process at most {}\n", Size(weights.bytes()),
+             Size(std::max<int64_t>(0, state.bytes() - weights.bytes())),
+             Size(usage.ru_maxrss * 1024));
 }
 
 }  // namespace muster

@@ -41,6 +41,19 @@ class Check(ClusterTest):
 
     # ---- what it says
 
+    def test_tied_weights_count_once(self):
+        model = models.export("two", self.dir / "two.pt2")
+        columns = {}
+        for name, values in models.data("two").items():
+            numpy.save(self.dir / f"{name}.npy", values)
+            columns[name] = f"{name}.npy"
+        printed = self.check(self.job(program={"exported": "two.pt2", "loss": models.LOSSES["two"]},
+                                      data={"train": {"format": "npy", "columns": columns}}), command=MUSTER)
+        count = sum(parameter.numel() for parameter in model.parameters())  # Python counts them once
+        self.assertEqual(count, 116)
+        self.assertIn(f"\n  {count} parameters\n", printed)
+        self.assertIn("  second.weight: Float [6, 8], tied to first.weight\n", printed)
+
     def test_callbacks_that_write(self):
         """They are built as in training, and write nothing."""
         writing = [{"name": "csv_logger", "filename": "log.csv"}, {"name": "model_checkpoint", "filepath": "{epoch}.safetensors"}]
