@@ -43,7 +43,12 @@ OrderedJson ToJson(const ChosenCheckpoint& chosen, const CheckpointEvaluation& e
 }
 
 void Print(const ChosenCheckpoint& chosen, const CheckpointEvaluation& evaluation) {
-  fmt::print("{}: step {}\n", chosen.path, evaluation.step);
+  // A file of weights alone does not say of which step it is.
+  if (chosen.whole || evaluation.step > 0) {
+    fmt::print("{}: step {}\n", chosen.path, evaluation.step);
+  } else {
+    fmt::print("{}\n", chosen.path);
+  }
   fmt::print("{}: {} examples, {:.1f} s\n", SplitName(evaluation.split),
              FormatGrouped(evaluation.examples), evaluation.seconds);
   size_t width = 0;

@@ -134,6 +134,9 @@ class AfterTraining(ClusterTest):
         want = torch.nn.functional.binary_cross_entropy_with_logits(logits, y).item()
         got = self.evaluate(job, "--checkpoint", self.dir / "python.safetensors", "--split", "test")
         self.assertAlmostEqual(got["metrics"]["loss"], want, delta=1e-6)
+        # Nobody says of which step it is.
+        printed = self.muster("evaluate", "--job", job, "--checkpoint", self.dir / "python.safetensors").splitlines()
+        self.assertEqual(printed[0], f"{self.dir}/python.safetensors")
 
     # ---- export and predict
 
