@@ -277,6 +277,15 @@ at::Tensor Model::Predict(const std::vector<at::Tensor>& inputs, size_t output) 
   return at::cat(pieces);
 }
 
+absl::Status Model::CheckTrained(size_t output) const {
+  for (const int input : graph_->Reaching({static_cast<size_t>(user_outputs_.at(output))}))
+    if (sources_[input].trained) return absl::OkStatus();
+  return Refuse(path_, fmt::format("its output {} depends on no parameter that requires a gradient "
+                                   "(weights can be constants in the file: of a Keras model, "
+                                   "export it with strict=True)",
+                                   output));
+}
+
 at::Tensor Model::Zero(size_t output) const {
   at::Tensor zero;
   for (const int input : graph_->Reaching({static_cast<size_t>(user_outputs_.at(output))})) {

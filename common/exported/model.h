@@ -31,6 +31,8 @@ class Model {
   size_t output_count() const { return user_outputs_.size(); }
   // An error says why that output can take no loss: it is no tensor, or has no dimension.
   absl::Status CheckOutput(size_t output) const;
+  // A ConfigurationError where that output depends on no parameter that is trained.
+  absl::Status CheckTrained(size_t output) const;
 
   // One output. In training, buffers that the program writes are written; in evaluation it writes
   // to copies. Not to be called by several threads at once in training. Throws std::runtime_error

@@ -46,6 +46,8 @@ class ExportedProgram : public Program {
   }
 
   void train_step(Step& step, const data::Batch& batch) override {
+    if (!checked_) ThrowIfError(model_->CheckTrained(spec_->output));
+    checked_ = true;
     const Columns columns = Arrange(batch, Split::kTrain);
     const int64_t examples = columns.target.size(0);
     const at::Tensor weights = spec_->loss.Weights(columns.target);
@@ -144,6 +146,7 @@ class ExportedProgram : public Program {
   OptimizerHandle optimizer_;
   std::vector<MetricHandle> metrics_;
   std::array<std::vector<int>, 3> order_;  // by split: columns of the inputs, then of the target
+  bool checked_ = false;                   // that training has something to train
 };
 
 void ExportedProgram::ReadColumns(Builder& builder) {
