@@ -8,6 +8,7 @@
 namespace muster {
 
 std::unique_ptr<Program> MakeFashionMnist();
+std::unique_ptr<Program> MakeImageClassifier();
 std::unique_ptr<Program> MakeLinear();
 std::unique_ptr<Program> MakeMatrixFactorization();
 

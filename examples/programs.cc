@@ -20,6 +20,7 @@ struct BuiltIn {
 };
 constexpr BuiltIn kBuiltIn[] = {
     {"fashion_mnist", MakeFashionMnist},
+    {"image_classifier", MakeImageClassifier},
     {"linear", MakeLinear},
     {"matrix_factorization", MakeMatrixFactorization},
 };

@@ -265,19 +265,4 @@ uint64_t DigestOfTensor(const at::Tensor& tensor, uint64_t hash);
 // StatusError keeps its own.
 absl::Status CatchProgramErrors(const std::string& where, const std::function<void()>& body);
 
-// Carries a Status through user code as an exception.
-class StatusError : public std::exception {
- public:
-  explicit StatusError(absl::Status status) : status_(std::move(status)), text_(Message(status_)) {}
-  const absl::Status& status() const { return status_; }
-  const char* what() const noexcept override { return text_.c_str(); }
-
- private:
-  absl::Status status_;
-  std::string text_;
-};
-inline void ThrowIfError(const absl::Status& status) {
-  if (!status.ok()) throw StatusError(status);
-}
-
 }  // namespace muster

@@ -1,7 +1,8 @@
 // What a user writes: one class with build, train_step and eval_step. The same program runs under
 // every strategy and knows nothing of ranks, devices or RPC. Its interface is in LibTorch's own
 // snake_case, and errors are exceptions here: whatever a program throws is caught at the edge of
-// its step and ends the job with exit code 1 and its message.
+// its step and ends the job with exit code 1 and its message, or with the code that a StatusError
+// says.
 //
 // One Program object exists for each replica (device); each is used by one thread. Keep models,
 // optimizers and metrics in members. A step is a transaction: see Step.
@@ -15,6 +16,7 @@
 #include "muster/builder.h"
 #include "muster/callback.h"
 #include "muster/data.h"
+#include "muster/error.h"
 #include "muster/loop.h"
 #include "muster/metrics.h"
 #include "muster/prediction.h"

@@ -1,0 +1,153 @@
+// Fine-tunes an image classifier. The job names the images: data.train, and data.validation or
+// data.test where there are some, with an image [3, height, width] (bytes, or floats from 0 to 1)
+// and a label, an integer below `classes`. program_args:
+//   classes         how many
+//   model           "mobilenet_v2" (default), "resnet18" or "resnet50"
+//   weights         safetensors file to begin with: a state_dict of torchvision's model, or of a
+//                   model with other classes, whose last layer is left out
+//   frozen_epochs   so many first epochs train the last layer alone; default 0
+//   dropout         before MobileNetV2's last layer; default 0.2
+//   mean, std       of the channels, from 0 to 1; default ImageNet's, as torchvision's weights want
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <fmt/format.h>
+#include <muster/losses.h>
+#include <muster/vision.h>
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+
+#include "builtin.h"
+
+namespace muster {
+namespace {
+
+using vision::ImageClassifier;
+
+struct Arguments {
+  std::string model = "mobilenet_v2", weights;
+  int64_t classes = 0, frozen_epochs = 0;
+  double dropout = 0.2;
+  std::vector<double> mean = {0.485, 0.456, 0.406}, std = {0.229, 0.224, 0.225};
+};
+
+Arguments Read(JsonObject& args) {
+  Arguments a;
+  args.Read("model", &a.model).Read("weights", &a.weights).Read("classes", &a.classes);
+  args.Read("frozen_epochs", &a.frozen_epochs).Read("dropout", &a.dropout);
+  args.Read("mean", &a.mean).Read("std", &a.std);
+  if (a.classes < 1)
+    args.Fail("classes", fmt::format("must be the number of classes, is {}", a.classes));
+  if (a.frozen_epochs < 0)
+    args.Fail("frozen_epochs", fmt::format("must not be below 0, is {}", a.frozen_epochs));
+  if (!(a.dropout >= 0 && a.dropout < 1))
+    args.Fail("dropout", fmt::format("must be from 0 to below 1, is {}", a.dropout));
+  if (a.mean.size() != 3) args.Fail("mean", "must be 3 numbers, one for each channel");
+  const auto positive = [](double value) { return value > 0; };
+  if (a.std.size() != 3 || !std::all_of(a.std.begin(), a.std.end(), positive))
+    args.Fail("std", "must be 3 numbers above 0, one for each channel");
+  return a;
+}
+
+std::shared_ptr<ImageClassifier> Make(const Arguments& a, JsonObject& args) {
+  const int64_t classes = std::max<int64_t>(1, a.classes);
+  if (a.model == "mobilenet_v2")
+    return vision::MakeMobileNetV2({.classes = classes, .dropout = a.dropout});
+  if (a.model == "resnet18" || a.model == "resnet50")
+    return vision::MakeResNet({.depth = a.model == "resnet18" ? 18 : 50, .classes = classes});
+  args.Fail(
+      "model",
+      fmt::format("must be \"mobilenet_v2\", \"resnet18\" or \"resnet50\", is \"{}\"", a.model));
+  return vision::MakeResNet({.depth = 18, .classes = classes});
+}
+
+// "[3, 224, 224]"
+std::string Shown(const std::vector<int64_t>& shape) { return Json(shape).dump(); }
+
+void CheckColumns(const std::vector<data::Column>& columns, Split split) {
+  if (columns.empty()) {
+    if (split != Split::kTrain) return;
+    throw StatusError(ConfigurationError(
+        "the job has no data.train: name the images there, as in {\"format\": \"image_folder\", "
+        "\"path\": \"images/train\", ...}"));
+  }
+  const auto& image = columns[0].shape;
+  if (columns.size() != 2 || image.size() != 3 || image[0] != 3 || !columns[1].shape.empty()) {
+    std::string found;
+    for (const data::Column& column : columns)
+      found += fmt::format("{}{} {}", found.empty() ? "" : ", ", column.name, Shown(column.shape));
+    throw StatusError(ConfigurationError(fmt::format(
+        "an example of data.{} must be an image [3, height, width] and a label [], is {}",
+        SplitName(split), found)));
+  }
+}
+
+class Classifier : public Program {
+ public:
+  void build(Builder& builder) override {
+    arguments_ = Read(builder.args());
+    net_ = Make(arguments_, builder.args());
+    for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest})
+      CheckColumns(builder.data_columns(split), split);
+    builder.model("net", net_);
+    if (!arguments_.weights.empty()) {
+      // The last layer is new; whatever is under its name in the file goes to nobody.
+      builder.load("net", arguments_.weights,
+                   {.strict = false,
+                    .rename = {{fmt::format("^{}\\.", net_->head()), "left_out_last_layer."}}});
+    }
+    optimizer_ = builder.optimizer("optimizer", {"net"}, "adam", 1e-3);
+    accuracy_ = builder.metric("accuracy", MakeAccuracy());
+    const auto shape = [&](const std::vector<double>& values) {
+      return at::tensor(values, at::kFloat).reshape({1, 3, 1, 1}).to(builder.device());
+    };
+    mean_ = shape(arguments_.mean);
+    std_ = shape(arguments_.std);
+  }
+
+  void train_step(Step& step, const data::Batch& batch) override {
+    const bool frozen = step.epoch() < arguments_.frozen_epochs;
+    if (frozen != frozen_) net_->freeze_base(frozen);
+    frozen_ = frozen;
+    const at::Tensor logits = net_->forward(Normalised(batch[0]));
+    step.minimize(optimizer_, cross_entropy(logits, batch[1].to(at::kLong)));
+    step.update(accuracy_, logits, batch[1]);
+  }
+
+  void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
+    const at::Tensor logits = net_->forward(Normalised(batch[0]));
+    evaluation.loss(cross_entropy(logits, batch[1].to(at::kLong)));
+    evaluation.image("input", batch[0]);
+    evaluation.update(accuracy_, logits, batch[1]);
+  }
+
+  // Images to logits [n, classes].
+  at::Tensor predict(Prediction&, const data::Batch& batch) override {
+    if (batch[0].dim() != 4 || batch[0].size(1) != 3) {
+      throw std::invalid_argument(
+          fmt::format("images must be [n, 3, height, width], are {}", c10::str(batch[0].sizes())));
+    }
+    return net_->forward(Normalised(batch[0]));
+  }
+
+ private:
+  at::Tensor Normalised(const at::Tensor& images) {
+    const at::Tensor pixels =
+        images.is_floating_point() ? images.to(at::kFloat) : images.to(at::kFloat).div_(255);
+    return pixels.sub(mean_).div_(std_);
+  }
+
+  Arguments arguments_;
+  std::shared_ptr<ImageClassifier> net_;
+  OptimizerHandle optimizer_;
+  MetricHandle accuracy_;
+  at::Tensor mean_, std_;
+  std::optional<bool> frozen_;  // absent: a run that goes on begins with what was frozen there
+};
+
+}  // namespace
+
+std::unique_ptr<Program> MakeImageClassifier() { return std::make_unique<Classifier>(); }
+
+}  // namespace muster
