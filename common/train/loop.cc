@@ -189,9 +189,11 @@ void LoopImpl::Save(bool again, bool best) {
   auto snapshot = context_.snapshots->Take(*replica_, state_, *own);
   state_.save_due = -1;
   if (snapshot.ok()) {
-    snapshot->replaces = std::exchange(unsaved_, false) && moment.last;
+    // What was saved of this step before its callbacks' end is not the final state.
+    snapshot->replaces = moment.last && HasCallbacks() && state_.end_saved_step != state_.steps;
     context_.checkpoints->Save(*std::move(snapshot));
     state_.saved_step = state_.steps;
+    if (moment.last && EndIsComplete()) state_.end_saved_step = state_.steps;
     *context_.kept = *std::move(own);
   } else if (must) {
     throw StatusError(CouldNotSave(state_.steps, snapshot.status()));

@@ -132,6 +132,10 @@ class LoopImpl final : public LoopBackend {
   void AfterStep();
   // The moving average, which needs nobody else.
   void AverageWeights();
+  // Training has had its end, and nothing that belongs to it is left to do.
+  bool EndIsComplete() const {
+    return HasCallbacks() && record().ended && !state_.validation_due && !state_.test_due;
+  }
   // Calls the hooks that are due between two steps: of an epoch's end and of training's.
   void Settle();
   void SaveEnd();
@@ -170,8 +174,7 @@ class LoopImpl final : public LoopBackend {
   bool fitting_ = false;                // the built-in loop: passes belong to the ends of epochs
   std::unique_ptr<CallbackHost> host_;  // where hooks run
   bool save_requested_ = false;         // by a callback
-  bool unsaved_ = false;                // a callback changed the state since it was saved
-  bool end_saved_ = false;
+  bool end_saved_ = false;              // SaveEnd was here, in this generation
   double input_seconds_ = 0;
   MonotonicTime epoch_start_, step_start_;
 };

@@ -23,9 +23,14 @@ void LoopImpl::TakeOverCallbacks() {
     record.reset();
     return replica_->kept().Only({});
   }
+  const bool none = !record;
   checkpoint::TakeOver({state_.steps, last_epoch(), state_.epoch_begins() || Through(), Through(),
                         state_.validation_due, state_.test_due},
                        &record);
+  // A run without callbacks that was over has nothing of theirs to save; a job that has become
+  // longer will have another end.
+  if (none && record->ended) state_.end_saved_step = state_.saved_step;
+  if (!record->ended) state_.end_saved_step = -1;
   // Callbacks and optimizers may be others now.
   std::set<std::string> names, optimizers;
   for (const NamedCallback& named : replica_->callbacks().callbacks) names.insert(named.name);
@@ -150,7 +155,6 @@ void LoopImpl::ExchangeDecisions() {
     for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
   }
   record() = std::move(next);
-  unsaved_ = true;
   save_requested_ = save_requested_ || told->save;
   ApplyRates();
   if (host_ != nullptr) host_->Adopt(record());
@@ -246,7 +250,7 @@ void LoopImpl::Settle() {
   if (Through() && !record().ended) {
     Fire(Hook::kTrainEnd);
     ExchangeDecisions();
-    record().ended = unsaved_ = true;
+    record().ended = true;
     if (reporter() && record().weights_of > 0)
       LogInfo("the weights after step {} are put back", record().weights_of);
   }
@@ -259,7 +263,9 @@ void LoopImpl::SaveEnd() {
   if (!Through() || !record().ended || (fitting_ && (state_.validation_due || state_.test_due)))
     return;
   end_saved_ = true;
-  Save(/*again=*/unsaved_ || state_.saved_step != state_.steps);
+  // A member that was lost since may have taken this save with it; what the process that saves
+  // knows of its own tells whether it did.
+  Save(/*again=*/state_.end_saved_step != state_.steps);
   CheckReplicasEqual();
 }
 

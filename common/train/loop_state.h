@@ -44,6 +44,9 @@ struct LoopState {
   // Of this process, not of the run: the step whose state was handed over to be saved last, or came
   // from a checkpoint; -1: none.
   int64_t saved_step = -1;
+  // Likewise: the step whose saved state, or that of the checkpoint, has in it what callbacks did
+  // at the end of training, and the passes after that; -1: none.
+  int64_t end_saved_step = -1;
   // Likewise: the step whose state is wanted to be saved and is not handed over yet; -1: none.
   int64_t save_due = -1;
 

@@ -581,6 +581,9 @@ absl::Status RestoreTrainable(const checkpoint::Snapshot& snapshot, const Job& j
   next.global_batch_size = saved.global_batch_size;
   next.extras = saved.extras;
   next.saved_step = saved.step;
+  if (saved.extras.callbacks && saved.extras.callbacks->ended && !saved.validation_due &&
+      !saved.test_due)
+    next.end_saved_step = saved.step;
   // The scale belongs to the precision, which may be another one now.
   const std::string precision(kPrecisionNames[static_cast<int>(job.precision)]);
   const bool same = !saved.job.is_object() || saved.job.value("precision", precision) == precision;

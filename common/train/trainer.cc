@@ -255,9 +255,11 @@ void Trainer::GatherNewest() {
   }
   replicas_[0]->kept().Only(kept);
   for (size_t i = 0; i < to.size(); ++i) to[i].detach().copy_(from[i]);
-  const int64_t saved_step = states_[0].saved_step, save_due = states_[0].save_due;
+  const int64_t saved_step = states_[0].saved_step, save_due = states_[0].save_due,
+                end_saved_step = states_[0].end_saved_step;
   states_[0] = states_[newest];
   states_[0].saved_step = saved_step;
+  states_[0].end_saved_step = end_saved_step;
   states_[0].save_due = save_due;
 }
 
