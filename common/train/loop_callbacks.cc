@@ -59,7 +59,8 @@ void LoopImpl::ApplyRates() {
 }
 
 void LoopImpl::BeginCallbacks() {
-  if (!HasCallbacks() || (Through() && record().ended)) return;
+  if (!HasCallbacks()) return;
+  const bool over = Through() && record().ended;
   if (reporter()) {
     CallbackHostOptions options;
     options.callbacks = replica_->callbacks().callbacks;
@@ -91,8 +92,11 @@ void LoopImpl::BeginCallbacks() {
       return outputs;
     };
     host_ = std::make_unique<CallbackHost>(std::move(options));
-    host_->Begin(record(), state_.steps > 0);
+    // Also where training has had its end: result.json tells what they recorded, and the passes
+    // that are left have their hooks.
+    host_->Begin(record(), state_.steps > 0 && !over);
   }
+  if (over) return;
   Fire(Hook::kTrainBegin);
   ExchangeDecisions();
 }

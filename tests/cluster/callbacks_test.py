@@ -186,6 +186,25 @@ class Callbacks(ClusterTest):
                     self.assertIn("was killed by SIGKILL", told)
                     self.check(name)
 
+    def test_a_member_is_killed_in_the_test_pass(self):
+        """The best weights have been put back then, and this step was saved before that."""
+        last = len(self.reference(LISTS["early_stopping"])["loss"]) * STEPS
+        for member in "worker:0", "chief:0":
+            with self.subTest(member):
+                job = self.fit_job(LISTS["early_stopping"])
+                test = {"data.test": {"format": "npy", "x": f"{self.data.name}/val_x.npy", "y": f"{self.data.name}/val_y.npy"}}
+                sets = [option for key, value in test.items() for option in ("--set", f"{key}={json.dumps(value)}")]
+                # Moments of evaluation at this step: the validation, its end, the test pass.
+                told = self.launch(job, "--workers", 2, "--restart", "on-failure", "--fault", f"kill@{member}:step={last}:phase=evaluate:nth=3", *sets)
+                self.assertIn("was killed by SIGKILL", told)
+                self.check("early_stopping")
+                state = json.loads((self.model_dir / "checkpoints" / f"step-{last:08d}" / "state.json").read_text())
+                self.assertTrue(state["finished"] and state["callbacks"]["ended"])
+                self.assertFalse(state["test_due"])
+                told = result(self.model_dir)["callbacks"]["early_stopping"]
+                self.assertEqual(told["restored_from_step"], state["callbacks"]["weights_of"])
+                self.assertLess(told["restored_from_step"], last)
+
     def test_a_run_that_was_killed_goes_on_in_the_middle_of_the_patience(self):
         for name in "early_stopping", "plateau":
             with self.subTest(name):

@@ -27,6 +27,7 @@ class Recording : public Callback {
   using Hook = std::function<void(CallbackContext&)>;
   std::function<void(const std::string& hook, CallbackContext&)> act;
   std::vector<std::string>* heard = nullptr;
+  bool decides = true;
 
   void train_begin(CallbackContext& c) override { Hear("train_begin", c); }
   void train_end(CallbackContext& c) override { Hear("train_end", c); }
@@ -41,6 +42,7 @@ class Recording : public Callback {
   void pass_end(CallbackContext& c) override { Hear("pass_end", c); }
   Json state() const override { return steps_; }
   void set_state(const Json& state) override { steps_ = state.get<int64_t>(); }
+  bool decides_in_steps() const override { return decides; }
 
  private:
   void Hear(const std::string& hook, CallbackContext& context) {
@@ -61,7 +63,7 @@ struct Runs {
   std::vector<std::string> heard;
   std::function<void(const std::string& hook, CallbackContext&)> act;
   KeptCheckpoints kept;
-  bool validates = true;
+  bool validates = true, tests = false, decides = true;
   std::function<at::Tensor(TestProgram&, Prediction&, const data::Batch&)> predict;
 
   RunResult Run(int replicas, RunOptions options = {.job = TheJob()}) {
@@ -74,7 +76,9 @@ struct Runs {
       program.on_build = [this, build](TestProgram& self, Builder& builder) {
         build(self, builder);
         if (validates) builder.dataset(Split::kValidation, testing::Tensors2(X(), Y()));
+        if (tests) builder.dataset(Split::kTest, testing::Tensors2(X(), Y()));
         auto recording = std::make_shared<Recording>();
+        recording->decides = decides;
         recording->heard = &heard;
         recording->act = act;
         builder.callback("recording", recording);
@@ -314,6 +318,38 @@ TEST(Callbacks, ACheckpointWithoutTheirStateBeginsThemAnew) {
   EXPECT_EQ(runs.heard[0], "train_begin 5");
   EXPECT_EQ(runs.heard[1], "step_begin 6");
   EXPECT_EQ(runs.kept.kept.back().state.extras.callbacks->states.at("recording"), Json(7));
+}
+
+// A stop in the test pass saves the end as far as it has come; the rest of it belongs to the last
+// checkpoint too, which takes the place of that one.
+TEST(Callbacks, TheLastCheckpointHasAllThatBelongsToTheEnd) {
+  Runs runs;
+  runs.tests = true;
+  runs.act = [](const std::string& hook, CallbackContext& context) {
+    if (hook == "epoch_end" && context.epoch() == 0) context.keep_weights();
+    if (hook == "epoch_end" && context.epoch() == 1) context.stop("enough");
+    if (hook == "train_end") context.restore_weights();
+    if (hook == "pass_end" && context.split() == Split::kTest) context.record("tested", true);
+  };
+  runs.kept.wanted = [](const SaveMoment& moment) { return moment.epoch_end; };
+  const RunResult cut = runs.Run(2, {.job = TheJob(), .stop_in_split = "test"});
+  ASSERT_EQ(ExitCodeOf(cut.status), ExitCode::kPreempted) << cut.status;
+  const checkpoint::Snapshot stopped = runs.kept.kept.back();
+  EXPECT_TRUE(stopped.replaces) << "step 6 was saved before the weights were put back";
+  EXPECT_TRUE(stopped.state.extras.callbacks->ended && stopped.state.test_due);
+  runs.kept.kept.clear();
+  runs.heard.clear();
+  ASSERT_TRUE(runs.Run(2, {.job = TheJob(), .restore = &stopped}).status.ok());
+  EXPECT_THAT(runs.heard, ::testing::ElementsAre("pass_begin 6", "pass_end 6"));
+  ASSERT_EQ(runs.kept.kept.size(), 1u);
+  const checkpoint::Snapshot whole = runs.kept.kept.back();
+  EXPECT_TRUE(whole.replaces);
+  EXPECT_FALSE(whole.state.test_due);
+  EXPECT_EQ(whole.state.extras.callbacks->weights_of, 3);
+  EXPECT_EQ(whole.state.extras.callbacks->notes.at("recording"), (Json{{"tested", true}}));
+  runs.kept.kept.clear();
+  ASSERT_TRUE(runs.Run(2, {.job = TheJob(), .restore = &whole}).status.ok());
+  EXPECT_THAT(runs.kept.kept, ::testing::IsEmpty()) << "nothing is left to save";
 }
 
 }  // namespace
