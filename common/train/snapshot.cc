@@ -515,6 +515,20 @@ absl::Status RestoreModels(const checkpoint::Snapshot& snapshot, Replica* replic
 }
 
 namespace {
+// An export has none of the weights that callbacks remember. No others may pass for them.
+void ForgetMissing(const checkpoint::Snapshot& snapshot, checkpoint::Extras* extras) {
+  if (!extras->callbacks) return;
+  std::erase_if(extras->callbacks->kept, [&](const auto& kept) {
+    const auto& [callback, step] = kept;
+    if (snapshot.kept.contains(callback)) return false;
+    LogWarning(
+        "the weights after step {}, which callback \"{}\" remembers, are not in what training goes "
+        "on from: it has none, until it remembers others",
+        step, callback);
+    return true;
+  });
+}
+
 absl::Status RestoreTrainable(const checkpoint::Snapshot& snapshot, const Job& job,
                               Replica* replica, LoopState* state);
 }  // namespace
@@ -580,6 +594,7 @@ absl::Status RestoreTrainable(const checkpoint::Snapshot& snapshot, const Job& j
   next.test_due = saved.test_due;
   next.global_batch_size = saved.global_batch_size;
   next.extras = saved.extras;
+  ForgetMissing(snapshot, &next.extras);
   next.saved_step = saved.step;
   if (saved.extras.callbacks && saved.extras.callbacks->ended && !saved.validation_due &&
       !saved.test_due)

@@ -352,5 +352,20 @@ TEST(Callbacks, TheLastCheckpointHasAllThatBelongsToTheEnd) {
   EXPECT_THAT(runs.kept.kept, ::testing::IsEmpty()) << "nothing is left to save";
 }
 
+TEST(Callbacks, WeightsThatAnExportLacksAreNotPutBack) {
+  Runs runs;
+  std::optional<bool> has;
+  runs.act = [&](const std::string& hook, CallbackContext& context) {
+    if (hook == "epoch_end" && context.epoch() == 0) context.keep_weights();
+    if (hook == "train_end") has = context.has_weights();
+  };
+  ASSERT_EQ(ExitCodeOf(runs.Run(2, {.job = TheJob(), .stop_at_step = 7}).status),
+            ExitCode::kPreempted);
+  checkpoint::Snapshot saved = runs.kept.kept.back();
+  ASSERT_EQ(saved.kept.erase("recording"), 1u);
+  ASSERT_TRUE(runs.Run(2, {.job = TheJob(), .restore = &saved}).status.ok());
+  EXPECT_EQ(has, false) << "those of step 8 would pass for those of step 3";
+}
+
 }  // namespace
 }  // namespace muster
