@@ -150,11 +150,15 @@ void LoopImpl::ExchangeDecisions() {
     const auto kept = record().kept.find(average->name);
     if (kept != record().kept.end()) next.kept.insert(*kept);
   }
+  // The copy is made here, which may be some steps after the hook that asked for it.
+  next.weights_of = record().weights_of;
   for (const auto& [what, callback] : told->weights) {
     if (what == "keep") {
       replica_->kept().Keep(callback);
+      next.kept[callback] = state_.steps;
       continue;
     }
+    next.weights_of = next.kept.at(callback);
     replica_->kept().PutBack(callback);
     for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
   }
@@ -173,6 +177,7 @@ void LoopImpl::BeforeStep() {
   if (epoch || (step && replica_->callbacks().decides_in_steps)) ExchangeDecisions();
   record().epochs_begun = std::max(record().epochs_begun, state_.position.epoch + 1);
   record().steps_begun = state_.steps + 1;
+  record().weights_of = 0;  // the step changes them
 }
 
 void LoopImpl::AfterStep() {
@@ -239,8 +244,10 @@ void LoopImpl::Settle() {
          host_ == nullptr ? std::map<std::string, double>() : EpochMetrics());
     ExchangeDecisions();
     record().epochs_ended = last_epoch() + 1;
-    asks_for_best = context_.job.checkpoint.best_of_training ||
-                    state_.last_passes.contains(SplitName(Split::kValidation));
+    // Others than those that were measured may have been put back.
+    asks_for_best =
+        record().weights_of == 0 && (context_.job.checkpoint.best_of_training ||
+                                     state_.last_passes.contains(SplitName(Split::kValidation)));
   }
   if (Stopping() && !state_.extras.finished) {
     state_.extras.finished = true;

@@ -28,6 +28,7 @@ void LoopImpl::ReportStart() {
   report.global_batch_size = state_.global_batch_size;
   report.steps_per_epoch = steps_per_epoch_;
   report.finished = state_.extras.finished;
+  if (HasCallbacks()) report.weights_of = record().weights_of;
   report.epochs_begun = state_.position.epoch + (state_.epoch_begins() ? 0 : 1);
   report.epochs = job.epochs.value_or(job.max_steps ? 0 : 1);
   report.total_steps = TotalSteps(job, report.steps_per_epoch);

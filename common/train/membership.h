@@ -115,7 +115,9 @@ struct StartReport {
   std::vector<EpochReport> passes;
   // Of start_step; -1: as the steps of an epoch tell.
   int64_t epochs_begun = -1;
-  bool finished = false;                      // the program had ended its training there
+  bool finished = false;  // the program had ended its training there
+  // The step whose weights callbacks have put back there; 0: they are the step's own.
+  int64_t weights_of = 0;
   std::optional<LossScaleReport> loss_scale;  // of a run in float16, at start_step
   std::vector<std::pair<std::string, int64_t>> split_sizes;       // "train" -> examples
   std::vector<std::pair<std::string, int64_t>> parameter_counts;  // model -> parameters

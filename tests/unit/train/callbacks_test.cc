@@ -367,5 +367,30 @@ TEST(Callbacks, WeightsThatAnExportLacksAreNotPutBack) {
   EXPECT_EQ(has, false) << "those of step 8 would pass for those of step 3";
 }
 
+TEST(Callbacks, KeptWeightsAreOfTheStepWhoseTheyAre) {
+  for (const bool decides : {true, false}) {
+    Runs runs;
+    runs.decides = decides;
+    runs.act = [](const std::string& hook, CallbackContext& context) {
+      if (hook == "step_begin" && context.step() == 5) context.keep_weights();
+      if (hook == "train_end") context.restore_weights();
+    };
+    ASSERT_TRUE(runs.Run(2).status.ok());
+    const checkpoint::CallbackRecord& record = *runs.kept.kept.back().state.extras.callbacks;
+    EXPECT_EQ(record.kept.at("recording"), decides ? 4 : 6);
+    EXPECT_EQ(record.weights_of, decides ? 4 : 6);
+  }
+}
+
+TEST(Callbacks, WeightsThatWerePutBackInTheMiddleAreNotThoseOfTheEnd) {
+  Runs runs;
+  runs.act = [](const std::string& hook, CallbackContext& context) {
+    if (hook == "epoch_end" && context.epoch() == 0) context.keep_weights();
+    if (hook == "epoch_end" && context.epoch() == 1) context.restore_weights();
+  };
+  ASSERT_TRUE(runs.Run(2).status.ok());
+  EXPECT_EQ(runs.kept.kept.back().state.extras.callbacks->weights_of, 0);
+}
+
 }  // namespace
 }  // namespace muster
