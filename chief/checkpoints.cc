@@ -45,6 +45,12 @@ struct Candidate {
   std::map<std::string, double> metrics;
 };
 
+// False: callbacks have put back those of another step, of which nothing was measured at this one.
+bool HasOwnWeights(const checkpoint::TrainingState& state) {
+  const auto& record = state.extras.callbacks;
+  return !record || !record->ended || record->weights_of == 0 || record->weights_of == state.step;
+}
+
 struct Task {
   std::optional<checkpoint::Snapshot> snapshot;
   bool final = false;
@@ -62,6 +68,8 @@ struct Shared {
   void RecordBestLocked(const checkpoint::BestMark& best,
                         const std::map<std::string, double>& metrics)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // The checkpoint of that step has other weights than those that were measured.
+  void ForgetMeasuredLocked(int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // `must`: training does not go on after it.
   void FailedLocked(const absl::Status& status, bool must) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return tasks.empty() && !busy; }
@@ -77,6 +85,9 @@ struct Shared {
   bool busy ABSL_GUARDED_BY(mu) = false;
   bool saving ABSL_GUARDED_BY(mu) = false;  // a save is in `tasks`, or being written
   int64_t saving_step ABSL_GUARDED_BY(mu) = -1;
+  bool saving_own ABSL_GUARDED_BY(mu) = true;  // with the step's own weights
+  // Of those that are held, what the best goes by.
+  std::map<int64_t, Candidate> measured ABSL_GUARDED_BY(mu);
   bool exiting ABSL_GUARDED_BY(mu) = false;
   bool left ABSL_GUARDED_BY(mu) = false;  // nobody wants to hear of anything any more
   bool failing ABSL_GUARDED_BY(mu) = false;
@@ -109,6 +120,7 @@ void Shared::SaveLocked(Task task) {
   const int64_t step = task.snapshot->state.step;
   const size_t bytes = task.snapshot->model.bytes() + task.snapshot->optimizer.bytes() +
                        task.snapshot->replica_buffers.bytes();
+  const bool own = HasOwnWeights(task.snapshot->state);
   mu.Unlock();
   const MonotonicTime start = Clock::now();
   const absl::StatusOr<std::string> path = store->Write(*task.snapshot);
@@ -123,6 +135,7 @@ void Shared::SaveLocked(Task task) {
   const std::string name = checkpoint::CheckpointName(step);
   record.newest = "checkpoints/" + name;
   LogInfo("saved step {}: {}, {}", step, RateText(bytes, seconds), *path);
+  if (!own) ForgetMeasuredLocked(step);
   if (!options.on_published || left) return;
   mu.Unlock();
   options.on_published(step, name, *path, task.final);
@@ -152,6 +165,28 @@ void Shared::MarkLocked(const Task& task) {
   } else if (*best) {
     RecordBestLocked({step, metric, value}, metrics);
     LogInfo("the best checkpoint so far is step {} ({} {:.6g})", step, metric, value);
+  }
+  measured[step] = task.candidate;
+  const std::vector<int64_t> held = store->steps();
+  std::erase_if(measured, [&](const auto& one) {
+    return !std::binary_search(held.begin(), held.end(), one.first);
+  });
+}
+
+// The store has taken the mark off. The best is then the best of the others.
+void Shared::ForgetMeasuredLocked(int64_t step) {
+  measured.erase(step);
+  if (record.best != "checkpoints/" + checkpoint::CheckpointName(step)) return;
+  LogInfo("step {} is not the best checkpoint any more: it has the weights of another step now",
+          step);
+  record.best.clear();
+  record.best_metric.clear();
+  record.best_value = 0;
+  record.best_metrics.clear();
+  for (const auto& [other, candidate] : std::map(measured)) {
+    Task task;
+    task.candidate = candidate;
+    MarkLocked(task);
   }
 }
 
@@ -281,13 +316,15 @@ void CheckpointsImpl::Save(checkpoint::Snapshot snapshot) {
   snapshot.state.job = options.job;
   snapshot.state.versions = options.versions;
   const int64_t step = snapshot.state.step;
+  const bool own = HasOwnWeights(snapshot.state);
   {
     absl::MutexLock lock(&shared_->mu);
     shared_->saving = true;
     shared_->saving_step = step;
+    shared_->saving_own = own;
     shared_->tasks.push_back({std::move(snapshot), next_is_final_, next_must_, {}});
   }
-  if (candidate_ && candidate_->step == step) Mark(*std::move(candidate_));
+  if (candidate_ && candidate_->step == step && own) Mark(*std::move(candidate_));
   candidate_.reset();
 }
 
@@ -354,6 +391,8 @@ bool CheckpointsImpl::Evaluates() const {
 // A chief that was lost may have left the marking to this one, and its checkpoint too.
 void CheckpointsImpl::OnStart(const StartReport& report) {
   if (std::exchange(started_, true)) return;
+  // Then they were measured with other weights than those that the step's last checkpoint has.
+  if (report.weights_of != 0 && report.weights_of != report.start_step) return;
   for (const EpochReport& pass : report.passes) OnEpoch(pass);
   if (!report.train_metrics.empty()) {
     EpochReport epoch;
@@ -379,6 +418,11 @@ void CheckpointsImpl::Evaluated(int64_t step, const std::map<std::string, double
   {
     absl::MutexLock lock(&mu_);
     evaluated_ = true;
+  }
+  {
+    // Of what the checkpoint was before, where other weights are on their way to it.
+    absl::MutexLock lock(&shared_->mu);
+    if (shared_->saving && shared_->saving_step == step && !shared_->saving_own) return;
   }
   if (const double* value = Monitored(metrics, "the evaluator")) Mark({step, *value, metrics});
 }

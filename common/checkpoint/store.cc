@@ -110,6 +110,7 @@ class StoreImpl : public Store {
     }
     RemoveLeftovers();
     absl::Status status = Stage(snapshot, name);
+    if (status.ok() && snapshot.replaces) status = UnmarkReplaced(snapshot.state);
     if (status.ok()) status = Publish(step, name);
     if (!status.ok()) {
       status = Explained(
@@ -222,17 +223,41 @@ class StoreImpl : public Store {
 
   absl::Status Publish(int64_t step, const std::string& name) {
     MUSTER_RETURN_IF_ERROR(Fence());
-    // One that this one replaces goes first; who dies in between goes on from the one before.
-    if (Holds(step)) {
-      MUSTER_RETURN_IF_ERROR(files_.Rename(PathOf(step), Staged(kDeleted + name)));
-    }
-    MUSTER_RETURN_IF_ERROR(files_.Rename(Staged(name), PathOf(step)));
+    MUSTER_RETURN_IF_ERROR(Holds(step) ? Replace(step, name)
+                                       : files_.Rename(Staged(name), PathOf(step)));
     {
       const absl::MutexLock lock(&mutex_);
       steps_.insert(step);
     }
     MUSTER_RETURN_IF_ERROR(files_.SyncDirectory(options_.directory));
     return Commit(kLatest, kLatest);
+  }
+
+  // The one that is there goes first; who dies in between goes on from the one before.
+  absl::Status Replace(int64_t step, const std::string& name) {
+    const std::string old = Staged(kDeleted + name);
+    MUSTER_RETURN_IF_ERROR(files_.Rename(PathOf(step), old));
+    absl::Status status = files_.Rename(Staged(name), PathOf(step));
+    if (status.ok() || files_.Rename(old, PathOf(step)).ok()) return status;
+    const absl::MutexLock lock(&mutex_);
+    steps_.erase(step);
+    return status;
+  }
+
+  // `best` says what was measured, which other weights have nothing to do with.
+  absl::Status UnmarkReplaced(const TrainingState& state) {
+    const std::optional<CallbackRecord>& record = state.extras.callbacks;
+    if (!record || record->weights_of == 0 || record->weights_of == state.step)
+      return absl::OkStatus();
+    const absl::MutexLock marking(&marking_);
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (!best_ || best_->step != state.step) return absl::OkStatus();
+    }
+    MUSTER_RETURN_IF_ERROR(RemoveMark(kBest));
+    const absl::MutexLock lock(&mutex_);
+    best_.reset();
+    return absl::OkStatus();
   }
 
   // `latest` names the newest.

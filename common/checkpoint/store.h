@@ -97,7 +97,8 @@ class Store {
   // Writes, publishes, moves `latest`, and deletes the oldest ones above `keep`. On an error all
   // older checkpoints are there as before; a staging folder may be left, which the next Write
   // removes. A checkpoint of that step that is there already is left as it is (OK), unless the
-  // snapshot `replaces` it. Returns its path. Errors: the file system's codes (see there),
+  // snapshot `replaces` it, also where it is pinned; `best` does not name it any more then, if it
+  // has the weights of another step. Returns its path. Errors: the file system's codes (see there),
   // Superseded, and what the fence says; the message is a sentence, "could not save checkpoint
   // step-00000500: ...".
   virtual absl::StatusOr<std::string> Write(const Snapshot& snapshot) = 0;
@@ -109,7 +110,8 @@ class Store {
   // the best now. A step whose checkpoint is gone is no error: false.
   virtual absl::StatusOr<bool> MarkBest(int64_t step, const std::string& metric, double value,
                                         bool larger_is_better) = 0;
-  // Until Unpin, that one is not deleted (it is being evaluated or streamed). False: it is gone.
+  // Until Unpin, that one is not deleted (it is being evaluated or streamed), though it may be
+  // replaced: its manifest tells. False: it is gone.
   virtual bool Pin(int64_t step) = 0;
   virtual void Unpin(int64_t step) = 0;
   virtual std::vector<int64_t> steps() const = 0;  // published, ascending

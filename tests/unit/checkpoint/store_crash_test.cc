@@ -222,6 +222,35 @@ TEST(StoreFailure, NothingWorksFromEveryOperationOn) {
   ExpectSurvives(absl::InternalError("Input/output error"), [](const Operation&) { return true; });
 }
 
+// Each operation in turn fails once: the step is there, as it was or as it is to be.
+TEST(StoreFailure, AnEndThatCannotTakeItsPlaceLeavesTheOneBefore) {
+  Snapshot end = MakeSnapshot(30);
+  end.state.step = 20;
+  end.replaces = true;
+  for (int64_t operation = 0;; ++operation) {
+    SCOPED_TRACE(fmt::format("operation {} fails", operation));
+    const auto files = NewDisk();
+    const auto store = OpenStore(*files, "first", -1).value();
+    for (const int64_t step : {10, 20}) ASSERT_TRUE(store->Write(MakeSnapshot(step)).ok());
+    const int64_t at = files->operations() + operation;
+    bool failed = false;
+    files->SetBefore([&](const Operation& now) {
+      if (now.number != at) return absl::OkStatus();
+      failed = true;
+      return absl::InternalError("no luck");
+    });
+    const bool written = store->Write(end).ok();
+    files->SetBefore({});
+    const auto there = ReadCheckpoint(*files, std::string(kFolder) + "/step-00000020");
+    ASSERT_TRUE(there.ok()) << there.status();
+    EXPECT_TRUE(Difference(*there, end).empty() ||
+                (!written && Difference(*there, MakeSnapshot(20)).empty()));
+    EXPECT_EQ(store->steps(), (std::vector<int64_t>{10, 20}));
+    ASSERT_TRUE(store->Write(end).ok()) << "the next try";
+    if (!failed) break;
+  }
+}
+
 TEST(StoreFailure, AFullDiskIsCleanedUp) {
   for (int64_t room = 0; room < 3000; room += 101) {
     Failing now;

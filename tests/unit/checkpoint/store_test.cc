@@ -160,6 +160,29 @@ TEST_P(StoreContract, ASavedStepIsLeftAsItIs) {
       "");
 }
 
+// What callbacks did at the end of training.
+TEST_P(StoreContract, TheEndTakesThePlaceOfTheSameStep) {
+  for (const int64_t weights_of : {0, 1}) {
+    const auto store = Open("t", 2, -1);
+    Write(*store, 1);
+    Write(*store, 2);
+    EXPECT_TRUE(store->MarkBest(2, "loss", 0.5, false).value());
+    EXPECT_TRUE(store->Pin(2));
+    Snapshot end = MakeSnapshot(3);
+    end.state.step = 2;
+    end.replaces = true;
+    end.state.extras.callbacks.emplace().weights_of = weights_of;
+    ASSERT_TRUE(store->Write(end).ok());
+    EXPECT_EQ(Difference(ReadCheckpoint(files(), folder() + "/step-00000002").value(), end), "");
+    EXPECT_THAT(store->steps(), ElementsAre(1, 2));
+    EXPECT_EQ(ReadLatest(files(), folder()), 2);
+    EXPECT_EQ(ReadBest(files(), folder()).has_value(), weights_of == 0)
+        << "what was measured is gone";
+    EXPECT_THAT(files().List(folder() + "/.staging/t").value(), IsEmpty());
+    EXPECT_TRUE(store->MarkBest(1, "loss", 0.75, false).value() == (weights_of != 0));
+  }
+}
+
 TEST_P(StoreContract, ReadersMeetTheOwnerAtWork) {
   const auto store = Open("t", 1, -1);
   Write(*store, 1);

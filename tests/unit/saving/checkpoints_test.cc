@@ -73,6 +73,7 @@ class FakeStore : public checkpoint::Store {
     last = snapshot.state;
     if (!status.ok()) return status;
     saved.insert(snapshot.state.step);
+    if (snapshot.replaces) best.reset();  // as if it was that one
     return "there/" + checkpoint::CheckpointName(snapshot.state.step);
   }
   absl::StatusOr<bool> MarkBest(int64_t step, const std::string& metric, double value,
@@ -451,6 +452,49 @@ TEST_F(CheckpointsTest, AMetricThatNobodyGivesMarksNothing) {
   Make();
   EXPECT_TRUE(Step({.step = 2}));
   Validated(2, 0.1);
+  ASSERT_TRUE(checkpoints_->Drain().ok());
+  EXPECT_THAT(store_->marked, IsEmpty());
+}
+
+// Early stopping by another metric: the last step is the best one, and then has the weights of
+// another step.
+TEST_F(CheckpointsTest, TheBestIsNotOneThatHasOtherWeightsThanWereMeasured) {
+  Make();
+  EXPECT_TRUE(Step({.step = 2}));
+  Validated(2, 0.5);
+  EXPECT_TRUE(Step({.step = 4}));
+  Validated(4, 0.6);
+  ASSERT_TRUE(checkpoints_->Drain().ok());
+  EXPECT_TRUE(Step({.step = 6}));
+  Validated(6, 0.25);
+  ASSERT_TRUE(checkpoints_->Drain().ok());
+  EXPECT_EQ(checkpoints_->Record().best, "checkpoints/step-00000006");
+  ASSERT_TRUE(checkpoints_->Wanted({.step = 6, .last = true}));
+  Snapshot end = At(6);
+  end.replaces = true;
+  end.state.extras.callbacks.emplace().ended = true;
+  end.state.extras.callbacks->weights_of = 4;
+  store_->Hold(true);
+  checkpoints_->Save(end);
+  store_->AwaitBegun(4);
+  checkpoints_->Evaluated(6, {{"loss", 0.1}});  // of what it was
+  store_->Hold(false);
+  ASSERT_TRUE(checkpoints_->Drain().ok());
+  EXPECT_EQ(checkpoints_->Record().best, "checkpoints/step-00000002");
+  EXPECT_EQ(checkpoints_->Record().best_value, 0.5);
+  checkpoints_->Evaluated(6, {{"loss", 0.125}});
+  ASSERT_TRUE(checkpoints_->Drain().ok());
+  EXPECT_EQ(checkpoints_->Record().best, "checkpoints/step-00000006") << "of what it is";
+}
+
+TEST_F(CheckpointsTest, WhatWasMeasuredBeforeOtherWeightsCameMarksNothing) {
+  Make();
+  StartReport start;
+  start.start_step = 6;
+  start.weights_of = 4;
+  start.passes = {{.split = "validation", .step = 6, .metrics = {{"loss", 0.5}}}};
+  checkpoints_->OnStart(start);
+  EXPECT_TRUE(Step({.step = 6, .last = true}));
   ASSERT_TRUE(checkpoints_->Drain().ok());
   EXPECT_THAT(store_->marked, IsEmpty());
 }
