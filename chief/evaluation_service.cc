@@ -124,6 +124,7 @@ class ServiceImpl final : public EvaluationService,
   proto::Announcement newest_;            // of state_.newest
   std::map<int64_t, std::string> paths_;  // of all that were announced
   int64_t kept_ = -1;                     // the step that is pinned
+  int64_t outdated_ = -1;                 // the evaluator has in hand what that step was before
   std::vector<CallPtr> held_;
   std::string last_failure_;  // the same one is said once
   std::optional<Verdict> ended_;
@@ -299,6 +300,15 @@ void ServiceImpl::TakeAnnouncement(proto::Announcement announcement) {
     return;
   }
   announcement.set_manifest_checksum(fmt::format("{:08x}", Crc32c(*manifest)));
+  // Another state under the same step, as callbacks leave it at the end of training: what was
+  // measured, or is being, is not of it.
+  if (state_.newest == step && newest_.manifest_checksum() != announcement.manifest_checksum()) {
+    state_.settled.erase(step);
+    if (kept_ == step) {
+      Release();
+      outdated_ = step;
+    }
+  }
   paths_[step] = announcement.path();
   // What is final stays so, though its checkpoint be announced once more.
   state_.final_announced =
@@ -351,6 +361,7 @@ void ServiceImpl::TakeCall(MonotonicTime now, const CallPtr& call) {
     return call->Answer(refusal);
   }
   if (call->report != nullptr) TakeReport(*call->report);
+  if (call->next != nullptr) outdated_ = -1;  // it has nothing in hand
   held_.push_back(call);
 }
 
@@ -409,9 +420,11 @@ bool ServiceImpl::SetEnd(proto::JobEnd* end) const {
 
 void ServiceImpl::TakeReport(const proto::EvaluationReport& report) {
   EvaluatorState& evaluator = state_.evaluator;
-  if (report.done()) {
+  // The answer is then that it is not known: it is given up, and given once more as it is now.
+  const bool outdated = report.step() >= 0 && report.step() == outdated_;
+  if (report.done() && !outdated) {
     TakeResult(report);
-  } else if (report.step() >= 0 && !state_.settled.contains(report.step())) {
+  } else if (report.step() >= 0 && !outdated && !state_.settled.contains(report.step())) {
     evaluator.step = report.step();
     evaluator.batches_done = report.batches_done();
     evaluator.batches_total = report.batches_total();

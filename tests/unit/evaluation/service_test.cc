@@ -193,6 +193,39 @@ TEST_F(Service, WaitsForTheFinalEvaluation) {
   EXPECT_EQ(chief.results().size(), 1u);
 }
 
+// As callbacks leave it at the end of training: other weights under the same step.
+TEST_F(Service, AFinalCheckpointThatTookThePlaceOfOneIsEvaluatedAsItIs) {
+  for (const bool in_hand : {false, true}) {
+    TestChief chief;
+    const auto link = chief.Link();
+    Announce(chief, 10);
+    ASSERT_EQ(Offered(*link, -1), 10);
+    if (!in_hand) {
+      ASSERT_TRUE(link->Tell(Done(10, 0.5)).ok());
+    }
+    std::ofstream(folder_.path() + "/step-10/manifest.json") << "another manifest";
+    chief.service().Announce(10, "step-10", folder_.path() + "/step-10", true);
+    auto waiting = std::async(std::launch::async, [&] { chief.service().AwaitFinal(); });
+    EXPECT_EQ(waiting.wait_for(milliseconds(200)), std::future_status::timeout);
+    if (in_hand) {
+      proto::EvaluationReport under_way;
+      under_way.set_step(10);
+      const auto reply = link->Tell(under_way);
+      EXPECT_TRUE(reply.ok() && !reply->known()) << "it may give that up";
+      EXPECT_FALSE(link->Tell(Done(10, 0.5))->known());
+    }
+    int64_t step = -1;
+    while (step < 0) step = Offered(*link, 10);
+    EXPECT_EQ(step, 10);
+    EXPECT_EQ(waiting.wait_for(milliseconds(200)), std::future_status::timeout);
+    ASSERT_TRUE(link->Tell(Done(10, 0.25)).ok());
+    waiting.get();
+    EXPECT_EQ(chief.results().back().metrics.at("loss"), 0.25);
+    EXPECT_EQ(chief.results().size(), in_hand ? 1u : 2u);
+    std::filesystem::remove_all(folder_.path() + "/step-10");
+  }
+}
+
 TEST_F(Service, WhatIsTheNewestAtTheEndIsFinal) {
   TestChief chief;  // restored at the last step of its job
   const auto link = chief.Link();
