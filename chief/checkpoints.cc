@@ -234,6 +234,7 @@ class CheckpointsImpl final : public Checkpoints {
   bool next_is_final_ = false, next_must_ = false, started_ = false;
   std::optional<Candidate> candidate_;  // the newest one, if its step has no checkpoint
   std::optional<MonotonicTime> told_dropped_;
+  int64_t dropped_step_ = -1;  // the last one
   int64_t dropped_since_ = 0;
 
   mutable absl::Mutex mu_;
@@ -291,10 +292,13 @@ void CheckpointsImpl::TellDropped(int64_t step, bool writing) {
 bool CheckpointsImpl::Wanted(const SaveMoment& moment) {
   if (shared_->store == nullptr) return false;
   const bool must = moment.last || moment.stopping;
-  const bool best = !must && moment.validated;
-  if (!(best ? IsBest(moment.step) : SaveDue(shared_->options.checkpoint, moment))) return false;
+  const bool best = !must && moment.validated && IsBest(moment.step);
+  // One that is there stays as it is, but at the end.
+  const bool due = must || (SaveDue(shared_->options.checkpoint, moment) && !Holds(moment.step));
+  if (!best && !due) return false;
   absl::MutexLock lock(&shared_->mu);
   if (!must && ((shared_->saving && !best) || moment.busy)) {
+    if (std::exchange(dropped_step_, moment.step) == moment.step) return false;
     ++shared_->record.dropped;
     TellDropped(moment.step, shared_->saving);
     return false;

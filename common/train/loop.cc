@@ -164,14 +164,14 @@ void LoopImpl::Save(bool again, bool best) {
   moment.last = Through() && (!HasCallbacks() || record().ended);
   moment.stopping = stop_;
   moment.requested = std::exchange(save_requested_, false);
-  moment.validated =
-      !moment.requested && (best || state_.last_passes.contains(SplitName(Split::kValidation)));
+  moment.validated = best || state_.last_passes.contains(SplitName(Split::kValidation));
   const bool must = moment.last || moment.stopping;
   bool wanted = false;
   const bool due = state_.save_due == state_.steps;
   if ((again || due) && reporter() && context_.checkpoints != nullptr) {
-    if (must) Enter(Phase::kSave);  // Wanted may wait for the save before
+    if (must || moment.validated) Enter(Phase::kSave);  // Wanted may wait for the save before
     wanted = context_.checkpoints->Wanted(moment);
+    if (!wanted && moment.validated) Enter(Phase::kForward);
   }
   if (wanted) state_.save_due = state_.steps;
   // What each replica has of its own is not rank 0's to save; the others wait for its decision.

@@ -499,5 +499,50 @@ TEST_F(CheckpointsTest, WhatWasMeasuredBeforeOtherWeightsCameMarksNothing) {
   EXPECT_THAT(store_->marked, IsEmpty());
 }
 
+TEST_F(CheckpointsTest, WhatIsDueIsWantedAlsoWhereItIsNotTheBest) {
+  Make();
+  Validated(3, 0.5);
+  EXPECT_TRUE(Step({.step = 3, .requested = true, .validated = true}));
+  ASSERT_TRUE(checkpoints_->Drain().ok());
+  Validated(5, 0.6);
+  EXPECT_TRUE(Step({.step = 5, .requested = true, .validated = true})) << "worse, but asked for";
+  ASSERT_TRUE(checkpoints_->Drain().ok());
+  Validated(8, 0.7);
+  EXPECT_TRUE(Step({.step = 8, .validated = true})) << "worse, but due";
+  ASSERT_TRUE(checkpoints_->Drain().ok());
+  EXPECT_FALSE(Step({.step = 8, .requested = true, .validated = true})) << "it is there";
+  EXPECT_EQ(checkpoints_->Record().best, "checkpoints/step-00000003");
+}
+
+TEST_F(CheckpointsTest, TheBestWaitsAlsoWhereACallbackAskedForIt) {
+  Make();
+  store_->Hold(true);
+  EXPECT_TRUE(Step({.step = 2}));
+  store_->AwaitBegun(1);
+  Validated(4, 0.5);
+  std::thread release([&] {
+    absl::SleepFor(absl::Milliseconds(50));
+    store_->Hold(false);
+  });
+  EXPECT_TRUE(Step({.step = 4, .requested = true, .validated = true}));
+  release.join();
+  ASSERT_TRUE(checkpoints_->Drain().ok());
+  EXPECT_EQ(checkpoints_->Record().best, "checkpoints/step-00000004");
+  EXPECT_EQ(checkpoints_->Record().dropped, 0);
+}
+
+// Before its validation, and after.
+TEST_F(CheckpointsTest, AStepIsLeftOutOnce) {
+  Make();
+  store_->Hold(true);
+  EXPECT_TRUE(Step({.step = 2}));
+  store_->AwaitBegun(1);
+  for (const bool validated : {false, true}) {
+    EXPECT_FALSE(Step({.step = 4, .validated = validated}));
+    EXPECT_EQ(checkpoints_->Record().dropped, 1);
+  }
+  store_->Hold(false);
+}
+
 }  // namespace
 }  // namespace muster
