@@ -18,6 +18,7 @@ void TakeOver(const CallbackPlace& place, std::optional<CallbackRecord>* record)
   if ((*record)->ended) {
     (*record)->ended = false;
     (*record)->stop.clear();
+    (*record)->weights_of = 0;
   }
   if ((*record)->stop.empty())
     (*record)->epochs_ended = std::min((*record)->epochs_ended, epochs_over);

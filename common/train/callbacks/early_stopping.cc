@@ -1,6 +1,8 @@
 // Keras' EarlyStopping.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "common/train/callbacks/monitor.h"
 
 namespace muster {
@@ -15,6 +17,14 @@ class EarlyStopping final : public Callback {
   };
   EarlyStopping(Monitor monitor, Options options)
       : monitor_(std::move(monitor)), options_(options) {}
+
+  // An epoch after the end: the job has become longer. Whoever was out of patience has it again.
+  void epoch_begin(CallbackContext& context) override {
+    if (!std::exchange(ended_, false)) return;
+    if (std::exchange(stopped_, false)) wait_ = 0;
+    context.record("stopped_after_epoch", nullptr);
+    context.record("restored_from_step", nullptr);
+  }
 
   void epoch_end(CallbackContext& context) override {
     const int64_t epoch = context.epoch();
@@ -36,12 +46,14 @@ class EarlyStopping final : public Callback {
       return;
     }
     if (wait_ < options_.patience || epoch == 0) return;
+    stopped_ = true;
     context.record("stopped_after_epoch", epoch + 1);
     context.stop(fmt::format("{} was {:.6g} after epoch {}, and has not been better since",
                              monitor_.name(), best_.value_or(*value), best_epoch_ + 1));
   }
 
   void train_end(CallbackContext& context) override {
+    ended_ = true;
     context.record("monitor", monitor_.name());
     context.record("best", NumberOrNull(best_));
     context.record("best_epoch", best_epoch_ < 0 ? Json() : Json(best_epoch_ + 1));
@@ -51,16 +63,16 @@ class EarlyStopping final : public Callback {
   }
 
   Json state() const override {
-    return {{"wait", wait_},
-            {"best", NumberOrNull(best_)},
-            {"best_epoch", best_epoch_},
-            {"best_step", best_step_}};
+    return {{"wait", wait_},           {"best", NumberOrNull(best_)}, {"best_epoch", best_epoch_},
+            {"best_step", best_step_}, {"stopped", stopped_},         {"ended", ended_}};
   }
   void set_state(const Json& state) override {
     wait_ = state.at("wait").get<int64_t>();
     best_ = NumberOrNone(state, "best");
     best_epoch_ = state.at("best_epoch").get<int64_t>();
     best_step_ = state.at("best_step").get<int64_t>();
+    stopped_ = state.value("stopped", false);  // checkpoints of before have neither
+    ended_ = state.value("ended", false);
   }
   bool decides_in_steps() const override { return false; }
 
@@ -69,6 +81,7 @@ class EarlyStopping final : public Callback {
   const Options options_;
   int64_t wait_ = 0, best_epoch_ = -1, best_step_ = 0;
   std::optional<double> best_;
+  bool stopped_ = false, ended_ = false;
 };
 
 }  // namespace

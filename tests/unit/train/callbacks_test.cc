@@ -392,5 +392,36 @@ TEST(Callbacks, WeightsThatWerePutBackInTheMiddleAreNotThoseOfTheEnd) {
   EXPECT_EQ(runs.kept.kept.back().state.extras.callbacks->weights_of, 0);
 }
 
+TEST(Callbacks, AJobThatGrewTellsNothingOfItsEndBefore) {
+  Runs runs;
+  Job job = TheJob();
+  job.epochs = 10;
+  // Nothing is ever better than the first epoch.
+  job.callbacks = Json::array({{{"name", "early_stopping"},
+                                {"monitor", "loss"},
+                                {"min_delta", 1000},
+                                {"patience", 2},
+                                {"restore_best_weights", true}}});
+  ASSERT_TRUE(runs.Run(2, {.job = job}).status.ok());
+  checkpoint::Snapshot saved = runs.kept.kept.back();
+  ASSERT_EQ(saved.state.step, 9);
+  const auto note = [](const checkpoint::Snapshot& snapshot, const char* key) {
+    return snapshot.state.extras.callbacks->notes.at("early_stopping").at(key);
+  };
+  EXPECT_EQ(note(saved, "stopped_after_epoch"), Json(3));
+  EXPECT_EQ(note(saved, "restored_from_step"), Json(3));
+  saved.state.extras.finished = false;  // as SetDue has it where the job grew
+  runs.kept.wanted = [](const SaveMoment& moment) { return moment.step == 10; };
+  runs.kept.kept.clear();
+  ASSERT_TRUE(runs.Run(2, {.job = job, .restore = &saved}).status.ok());
+  ASSERT_EQ(runs.kept.kept.size(), 2u);
+  const checkpoint::Snapshot &under_way = runs.kept.kept[0], &end = runs.kept.kept[1];
+  EXPECT_EQ(under_way.state.extras.callbacks->weights_of, 0);
+  EXPECT_EQ(note(under_way, "stopped_after_epoch"), Json());
+  EXPECT_EQ(note(under_way, "restored_from_step"), Json());
+  EXPECT_EQ(end.state.step, 15) << "it has its patience again";
+  EXPECT_EQ(note(end, "stopped_after_epoch"), Json(5));
+}
+
 }  // namespace
 }  // namespace muster
