@@ -13,6 +13,8 @@ namespace muster::checkpoint {
 struct CallbackRecord {
   std::map<std::string, Json> states;   // Callback::state(), by name
   std::map<std::string, double> rates;  // by optimizer: those that were set
+  // By optimizer: the job's, in whose place such a rate was set; none in files of before.
+  std::map<std::string, Json> rates_of;
   std::map<std::string, int64_t> kept;  // weights that callbacks remember, by name: of which step
   std::map<std::string, Json> notes;    // result.json's "callbacks"
   // How many epochs and steps have had their begin and their end: each of them counts once.

@@ -15,6 +15,17 @@ namespace muster {
 
 bool LoopImpl::HasCallbacks() const { return !replica_->callbacks().callbacks.empty(); }
 
+namespace {
+
+std::vector<CallbackHostOptions::Rate> JobRates(const Replica& replica) {
+  std::vector<CallbackHostOptions::Rate> rates;
+  for (const NamedOptimizer& optimizer : replica.optimizers())
+    rates.push_back({optimizer.name, optimizer.learning_rate});
+  return rates;
+}
+
+}  // namespace
+
 // ---- The state
 
 void LoopImpl::TakeOverCallbacks() {
@@ -40,7 +51,11 @@ void LoopImpl::TakeOverCallbacks() {
   std::erase_if(record->notes, gone);
   std::erase_if(record->kept,
                 [&](const auto& item) { return gone(item) || !replica_->kept().Has(item.first); });
-  std::erase_if(record->rates, [&](const auto& item) { return !optimizers.contains(item.first); });
+  const auto lacks_optimizer = [&](const auto& item) { return !optimizers.contains(item.first); };
+  std::erase_if(record->rates, lacks_optimizer);
+  std::erase_if(record->rates_of, lacks_optimizer);
+  for (const std::string& line : DropReplacedRates(JobRates(*replica_), &*record))
+    if (reporter()) LogInfo("{}", line);
   std::set<std::string> kept;
   for (const auto& [name, step] : record->kept) kept.insert(name);
   replica_->kept().Only(kept);
@@ -64,8 +79,7 @@ void LoopImpl::BeginCallbacks() {
   if (reporter()) {
     CallbackHostOptions options;
     options.callbacks = replica_->callbacks().callbacks;
-    for (const NamedOptimizer& optimizer : replica_->optimizers())
-      options.rates.push_back({optimizer.name, optimizer.learning_rate});
+    options.rates = JobRates(*replica_);
     options.observers = context_.observers;
     if (context_.checkpoints != nullptr) {
       options.model_dir = context_.job.model_dir;

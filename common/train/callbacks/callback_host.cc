@@ -44,6 +44,26 @@ bool IsSettable(const Json& learning_rate) {
                       [](const auto& item) { return item.key().starts_with("warmup"); });
 }
 
+std::vector<std::string> DropReplacedRates(const std::vector<CallbackHostOptions::Rate>& rates,
+                                           checkpoint::CallbackRecord* record) {
+  std::vector<std::string> lines;
+  for (const CallbackHostOptions::Rate& rate : rates) {
+    const auto set = record->rates.find(rate.optimizer);
+    const auto of = record->rates_of.find(rate.optimizer);
+    if (set == record->rates.end() || of == record->rates_of.end() ||
+        of->second == rate.learning_rate)
+      continue;
+    lines.push_back(
+        fmt::format("the learning rate of optimizer \"{}\" is {} now, was {}: the {:.6g} that "
+                    "callbacks had set "
+                    "counts no longer",
+                    rate.optimizer, rate.learning_rate.dump(), of->second.dump(), set->second));
+    record->rates.erase(set);
+    record->rates_of.erase(of);
+  }
+  return lines;
+}
+
 std::string ToText(const CallbackDecision& decision) {
   Json weights = Json::array();
   for (const auto& [what, whose] : decision.weights) weights.push_back({what, whose});
@@ -145,6 +165,7 @@ void CallbackHost::set_learning_rate(double rate, const std::string& optimizer) 
           running_, one.optimizer, one.learning_rate.value("name", Json()).dump())));
     }
     decision_.record.rates[one.optimizer] = rate;
+    decision_.record.rates_of[one.optimizer] = one.learning_rate;
   }
   if (!found && !optimizer.empty())
     throw StatusError(ProgramError(

@@ -45,6 +45,11 @@ struct CallbackHostOptions {
       predict;
 };
 
+// A rate that callbacks set counts in the place of the job's as long as that stays as it was: those
+// of others go. One sentence for each.
+std::vector<std::string> DropReplacedRates(const std::vector<CallbackHostOptions::Rate>& rates,
+                                           checkpoint::CallbackRecord* record);
+
 // For one thread.
 class CallbackHost : private CallbackContext {
  public:

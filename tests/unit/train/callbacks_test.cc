@@ -392,6 +392,28 @@ TEST(Callbacks, WeightsThatWerePutBackInTheMiddleAreNotThoseOfTheEnd) {
   EXPECT_EQ(runs.kept.kept.back().state.extras.callbacks->weights_of, 0);
 }
 
+TEST(Callbacks, ANewLearningRateGoesBeforeOneThatWasSet) {
+  Runs runs;
+  runs.act = [](const std::string& hook, CallbackContext& context) {
+    if (hook == "epoch_end" && context.epoch() == 0) context.set_learning_rate(0.01);
+  };
+  ASSERT_EQ(ExitCodeOf(runs.Run(2, {.job = TheJob(), .stop_at_step = 4}).status),
+            ExitCode::kPreempted);
+  const checkpoint::Snapshot saved = runs.kept.kept.back();
+  const auto rate_after = [&](const Json& rate, bool of_before) {
+    checkpoint::Snapshot restored = saved;
+    if (of_before) restored.state.extras.callbacks->rates_of.clear();
+    Job job = TheJob();
+    job.learning_rate = rate;
+    const RunResult after = runs.Run(2, {.job = job, .restore = &restored});
+    EXPECT_TRUE(after.status.ok()) << after.status;
+    return after.recorder.steps.at(0).learning_rate;
+  };
+  EXPECT_EQ(rate_after(Json(), false), 0.01);
+  EXPECT_EQ(rate_after(0.05, false), 0.05);
+  EXPECT_EQ(rate_after(0.05, true), 0.01) << "a checkpoint of before does not tell";
+}
+
 TEST(Callbacks, AJobThatGrewTellsNothingOfItsEndBefore) {
   Runs runs;
   Job job = TheJob();
