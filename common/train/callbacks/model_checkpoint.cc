@@ -42,7 +42,11 @@ absl::StatusOr<std::string> Formatted(const std::string& pattern, int64_t epoch,
       const auto metric = metrics.find(name);
       if (name == "epoch") {
         text += fmt::format(fmt::runtime(spec), epoch + 1);
-      } else if (name == "batch" || name == "step") {
+      } else if (name == "batch") {
+        return ConfigurationError(
+            "names {batch}, which in Keras is the batch within its epoch: write {step}, the number "
+            "of steps of the whole run");
+      } else if (name == "step") {
         text += fmt::format(fmt::runtime(spec), step);
       } else if (metric != metrics.end()) {
         text += fmt::format(fmt::runtime(spec), metric->second);
@@ -103,7 +107,10 @@ class ModelCheckpoint final : public Callback {
     try {
       context.save_model(path, !options_.save_weights_only);
     } catch (const StatusError& failed) {
-      if (ExitCodeOf(failed.status()) == ExitCode::kProgramFailed) throw;
+      // Nor does a process go on whose folder another one owns.
+      if (ExitCodeOf(failed.status()) == ExitCode::kProgramFailed ||
+          absl::IsAborted(failed.status()))
+        throw;
       LogWarning("model_checkpoint: {}; training goes on", failed.what());
       return;
     }

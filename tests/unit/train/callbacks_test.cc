@@ -3,6 +3,12 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "muster/callback.h"
 #include "tests/unit/train/kept.h"
@@ -443,6 +449,59 @@ TEST(Callbacks, AJobThatGrewTellsNothingOfItsEndBefore) {
   EXPECT_EQ(note(under_way, "restored_from_step"), Json());
   EXPECT_EQ(end.state.step, 15) << "it has its patience again";
   EXPECT_EQ(note(end, "stopped_after_epoch"), Json(5));
+}
+
+// Callbacks that write files.
+class CallbackFiles : public ::testing::Test {
+ protected:
+  CallbackFiles() : folder_(::testing::TempDir() + "callback_files") {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  ~CallbackFiles() override { std::filesystem::remove_all(folder_); }
+  Job With(const Json& callback) const {
+    Job job = TheJob();
+    job.model_dir = folder_;
+    job.callbacks = Json::array({callback});
+    return job;
+  }
+  std::string Read(const std::string& name) const {
+    std::ostringstream text;
+    text << std::ifstream(folder_ + "/" + name).rdbuf();
+    return text.str();
+  }
+  // The first fields.
+  std::vector<std::string> Epochs(const std::string& name) const {
+    std::vector<std::string> epochs;
+    std::istringstream lines(Read(name));
+    for (std::string line; std::getline(lines, line);)
+      epochs.push_back(line.substr(0, line.find(',')));
+    return epochs;
+  }
+
+  const std::string folder_;
+  Runs runs_;
+};
+
+TEST_F(CallbackFiles, TheBatchWithinAnEpochHasNoName) {
+  const RunResult result = runs_.Run(
+      1, {.job = With({{"name", "model_checkpoint"}, {"filepath", "m-{batch}.safetensors"}})});
+  EXPECT_EQ(ExitCodeOf(result.status), ExitCode::kConfiguration);
+  EXPECT_THAT(std::string(Message(result.status)),
+              ::testing::HasSubstr("callbacks[0].filepath names {batch}, which in Keras is the "
+                                   "batch within its epoch: write {step}"));
+}
+
+TEST_F(CallbackFiles, AProcessWhoseFolderAnotherOneOwnsEnds) {
+  runs_.act = [&](const std::string& hook, CallbackContext& context) {
+    if (hook == "step_begin" && context.step() == 4)
+      runs_.kept.owner = Superseded("another owns it");
+  };
+  const RunResult result = runs_.Run(2, {.job = With({{"name", "model_checkpoint"},
+                                                      {"filepath", "m-{step}.safetensors"},
+                                                      {"save_freq", 1}})});
+  EXPECT_TRUE(absl::IsAborted(result.status)) << result.status;
+  EXPECT_EQ(runs_.heard.back(), "step_end 4");
 }
 
 }  // namespace
