@@ -46,20 +46,22 @@ class CsvLogger final : public Callback {
     }
     std::string text;
     if (header_) text = Line("epoch", "learning_rate", columns_);
-    header_ = false;
     const auto value = [&](const std::string& name) {
       const auto found = context.metrics().find(name);
       return found == context.metrics().end() ? "NA" : fmt::format("{}", found->second);
     };
     std::vector<std::string> values;
     for (const std::string& name : columns_) values.push_back(value(name));
-    Append(text + Line(std::to_string(context.epoch()), value("learning_rate"), values));
+    text += Line(std::to_string(context.epoch()), value("learning_rate"), values);
+    if (Append(text)) header_ = false;
   }
 
   Json state() const override {
-    return {{"bytes", bytes_}, {"columns", columns_}, {"header", header_}};
+    return {{"filename", filename_}, {"bytes", bytes_}, {"columns", columns_}, {"header", header_}};
   }
   void set_state(const Json& state) override {
+    // Of another file nothing is known here. Checkpoints of before have no name.
+    if (state.value("filename", filename_) != filename_) return;
     bytes_ = state.at("bytes").get<int64_t>();
     columns_ = state.at("columns").get<std::vector<std::string>>();
     header_ = state.at("header").get<bool>();
@@ -80,22 +82,36 @@ class CsvLogger final : public Callback {
     for (const std::string& field : fields) line += separator_ + Field(field);
     return line + "\r\n";
   }
-  void Append(const std::string& text) {
+  bool Append(const std::string& text) {
+    if (partial_ && !CutBack()) return Failed(errno);
     std::ofstream file(path_, std::ios::app | std::ios::binary);
     file << text << std::flush;
-    if (!file) return Failed(errno);
+    if (!file) {
+      const int error = errno;
+      file.close();  // nothing of it comes later
+      CutBack();
+      return Failed(error);
+    }
     bytes_ += static_cast<int64_t>(text.size());
+    return true;
   }
-  void Failed(int error) {
+  // Of a line that did not fit on the disk a part may be there.
+  bool CutBack() {
+    partial_ = truncate(path_.c_str(), bytes_) != 0;
+    return !partial_;
+  }
+  bool Failed(int error) {
     LogWarning("csv_logger: cannot write {}: {}; training goes on", path_, std::strerror(error));
+    return false;
   }
 
   const std::string filename_, separator_;
   const bool append_;
   std::string path_;
   std::vector<std::string> columns_;
-  int64_t bytes_ = -1;  // of the file; -1: the run has not begun
-  bool header_ = true;  // is still to be written
+  int64_t bytes_ = -1;    // of the file; -1: the run has not begun
+  bool header_ = true;    // is still to be written
+  bool partial_ = false;  // the file may have more than `bytes_`
 };
 
 }  // namespace

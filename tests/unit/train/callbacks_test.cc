@@ -504,5 +504,44 @@ TEST_F(CallbackFiles, AProcessWhoseFolderAnotherOneOwnsEnds) {
   EXPECT_EQ(runs_.heard.back(), "step_end 4");
 }
 
+TEST_F(CallbackFiles, ALineThatDidNotFitLeavesNoPart) {
+  ASSERT_NE(std::signal(SIGXFSZ, SIG_IGN), SIG_ERR);
+  rlimit all = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &all), 0);
+  int64_t whole = 0;
+  runs_.act = [&](const std::string& hook, CallbackContext& context) {
+    if (hook != "epoch_end") return;
+    if (context.epoch() == 2) {
+      EXPECT_EQ(std::filesystem::file_size(folder_ + "/log.csv"), whole);
+    }
+    rlimit now = all;
+    if (context.epoch() == 1) {
+      whole = static_cast<int64_t>(std::filesystem::file_size(folder_ + "/log.csv"));
+      now.rlim_cur = whole + 5;
+    }
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &now), 0);
+  };
+  const RunResult result =
+      runs_.Run(1, {.job = With({{"name", "csv_logger"}, {"filename", "log.csv"}})});
+  setrlimit(RLIMIT_FSIZE, &all);
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_THAT(Epochs("log.csv"), ::testing::ElementsAre("epoch", "0", "2", "3"));
+}
+
+TEST_F(CallbackFiles, ANewFileIsNotCutAtTheOldOnesLength) {
+  const RunResult before = runs_.Run(
+      1, {.job = With({{"name", "csv_logger"}, {"filename", "log.csv"}}), .stop_at_step = 7});
+  ASSERT_EQ(ExitCodeOf(before.status), ExitCode::kPreempted);
+  const checkpoint::Snapshot saved = runs_.kept.kept.back();
+  const std::string other = std::string(1000, 'x') + "\n";
+  std::ofstream(folder_ + "/other.csv") << other;
+  const RunResult after = runs_.Run(
+      1, {.job = With({{"name", "csv_logger"}, {"filename", "other.csv"}, {"append", true}}),
+          .restore = &saved});
+  ASSERT_TRUE(after.status.ok()) << after.status;
+  EXPECT_TRUE(Read("other.csv").starts_with(other));
+  EXPECT_EQ(Epochs("other.csv").size(), 3u);
+}
+
 }  // namespace
 }  // namespace muster
