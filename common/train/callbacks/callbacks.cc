@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "common/train/replica.h"
@@ -49,6 +50,17 @@ absl::StatusOr<BuiltCallback> MakeListed(const std::string& place, const std::st
   return MakeBuiltinCallback(name, place, keys, facts);
 }
 
+// The entry before `index` that is the same object of the program's.
+std::optional<size_t> FirstObject(const Json& listed, size_t index,
+                                  const std::vector<RegisteredCallback>& registered) {
+  const std::string name = listed[index].value("name", std::string());
+  const bool object = std::any_of(registered.begin(), registered.end(),
+                                  [&](const auto& one) { return one.name == name && !one.make; });
+  for (size_t i = 0; object && i < index; ++i)
+    if (listed[i].value("name", "") == name) return i;
+  return std::nullopt;
+}
+
 }  // namespace
 
 absl::StatusOr<CallbackList> MakeCallbacks(const Json& listed,
@@ -75,6 +87,13 @@ absl::StatusOr<CallbackList> MakeCallbacks(const Json& listed,
   for (size_t i = 0; i < listed.size(); ++i) {
     const std::string place = fmt::format("callbacks[{}]", i),
                       name = listed[i].value("name", std::string());
+    // One object cannot keep two states.
+    if (const std::optional<size_t> first = FirstObject(listed, i, registered)) {
+      return ConfigurationError(fmt::format(
+          "{} is \"{}\" once more, as callbacks[{}], but the program has one object of that name: "
+          "list it once, or register a function that makes one",
+          place, name, *first));
+    }
     MUSTER_ASSIGN_OR_RETURN(BuiltCallback built,
                             MakeListed(place, name, listed[i], registered, facts));
     if (built.average && list.average)

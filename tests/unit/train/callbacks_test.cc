@@ -451,6 +451,17 @@ TEST(Callbacks, AJobThatGrewTellsNothingOfItsEndBefore) {
   EXPECT_EQ(note(end, "stopped_after_epoch"), Json(5));
 }
 
+TEST(Callbacks, OneObjectIsListedOnce) {
+  Job job = TheJob();
+  job.callbacks = Json::array({{{"name", "recording"}}, {{"name", "recording"}}});
+  Runs runs;
+  const RunResult result = runs.Run(1, {.job = job});
+  EXPECT_EQ(ExitCodeOf(result.status), ExitCode::kConfiguration) << result.status;
+  EXPECT_EQ(Message(result.status),
+            "callbacks[1] is \"recording\" once more, as callbacks[0], but the program has one "
+            "object of that name: list it once, or register a function that makes one");
+}
+
 // Callbacks that write files.
 class CallbackFiles : public ::testing::Test {
  protected:
