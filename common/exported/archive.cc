@@ -10,8 +10,6 @@
 #include <set>
 #include <utility>
 
-#include "common/exported/zip.h"
-
 namespace muster::exported {
 namespace {
 
@@ -283,7 +281,8 @@ at::Tensor ViewOf(const at::Tensor& storage, const Payload& payload) {
 }
 
 absl::StatusOr<Archive> ReadArchive(const std::string& path, const std::string& model) {
-  MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<ZipReader> zip, ZipReader::Open(path));
+  MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<ZipReader> zip,
+                          ZipReader::Open(path, ArchiveZip()));
   MUSTER_RETURN_IF_ERROR(CheckKind(*zip));
   Archive archive;
   archive.path = path;

@@ -9,10 +9,16 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/zip.h"
 #include "muster/json.h"
 #include "muster/status.h"
 
 namespace muster::exported {
+
+// The archives are zip files of stored members, all in one folder.
+inline ZipOptions ArchiveZip() {
+  return {.without_folder = true, .only_stored = true, .kind = "torch.export.save writes"};
+}
 
 // What torch 2.11 writes: torch/_export/serde/schema.py, SCHEMA_VERSION. A major number is a
 // breaking change there.

@@ -12,8 +12,6 @@
 #include <cstring>
 #include <memory>
 
-#include "common/exported/zip.h"
-
 namespace muster::exported {
 namespace {
 
@@ -99,7 +97,8 @@ absl::Status WriteTrained(const Archive& archive, const std::map<std::string, at
                           const std::string& output) {
   const at::NoGradGuard no_grad;
   MUSTER_RETURN_IF_ERROR(CheckWeights(archive, weights));
-  MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<ZipReader> zip, ZipReader::Open(archive.path));
+  MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<ZipReader> zip,
+                          ZipReader::Open(archive.path, ArchiveZip()));
   std::map<std::string, std::vector<std::string>> names_of;  // by the file of a storage
   for (const auto& [name, payload] : archive.weight_payloads)
     names_of[payload.file].push_back(name);

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <set>
 
-#include "common/summary/record.h"
+#include "common/base/record.h"
 #include "proto/event.pb.h"
 
 namespace muster::summary {

@@ -11,9 +11,9 @@
 #include <cstring>
 #include <filesystem>
 
+#include "common/base/record.h"
 #include "common/summary/histogram.h"
 #include "common/summary/png.h"
-#include "common/summary/record.h"
 #include "proto/event.pb.h"
 
 namespace muster::summary {

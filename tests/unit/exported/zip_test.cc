@@ -1,10 +1,11 @@
-#include "common/exported/zip.h"
+#include "common/base/zip.h"
 
 #include <gmock/gmock.h>
 
 #include <fstream>
 #include <iterator>
 
+#include "common/exported/archive.h"
 #include "tests/unit/exported/test_file.h"
 
 namespace muster::exported {
@@ -30,7 +31,7 @@ TestFile Small() {
 }
 
 TEST(Zip, ReadsWhatLibTorchWrites) {
-  const auto zip = ZipReader::Open(Small().Write());
+  const auto zip = ZipReader::Open(Small().Write(), ArchiveZip());
   ASSERT_TRUE(zip.ok()) << zip.status();
   EXPECT_EQ((*zip)->ReadText("data/weights/weight_0").value(), "twelve bytes");
   EXPECT_EQ((*zip)->Size("data/weights/weight_0"), 12);
@@ -39,14 +40,14 @@ TEST(Zip, ReadsWhatLibTorchWrites) {
 }
 
 TEST(Zip, AMemberThatIsMissingIsNamed) {
-  const auto zip = ZipReader::Open(Small().Write());
+  const auto zip = ZipReader::Open(Small().Write(), ArchiveZip());
   const auto text = (*zip)->ReadText("models/other.json");
   EXPECT_EQ(ExitCodeOf(text.status()), ExitCode::kDataDamaged);
   EXPECT_THAT(text.status().message(), HasSubstr("models/other.json is missing"));
 }
 
 TEST(Zip, AFileThatIsNotThereIsAMistakeInTheJob) {
-  const auto zip = ZipReader::Open(TempPath("none.pt2"));
+  const auto zip = ZipReader::Open(TempPath("none.pt2"), ArchiveZip());
   EXPECT_EQ(ExitCodeOf(zip.status()), ExitCode::kConfiguration);
   EXPECT_THAT(zip.status().message(), HasSubstr("none.pt2"));
 }
@@ -55,7 +56,7 @@ TEST(Zip, AFlippedByteIsFoundByTheChecksum) {
   const std::string path = Small().Write();
   std::string bytes = Bytes(path);
   bytes[bytes.find("twelve")] ^= 1;
-  const auto zip = ZipReader::Open(Put(bytes));
+  const auto zip = ZipReader::Open(Put(bytes), ArchiveZip());
   ASSERT_TRUE(zip.ok()) << zip.status();
   const auto text = (*zip)->ReadText("data/weights/weight_0");
   EXPECT_EQ(ExitCodeOf(text.status()), ExitCode::kDataDamaged);
@@ -67,7 +68,7 @@ TEST(Zip, AFlippedByteIsFoundByTheChecksum) {
 TEST(Zip, DamageOfAnyKindIsAStatus) {
   const std::string whole = Bytes(Small().Write());
   for (size_t size = 0; size < whole.size(); size += 7) {
-    const auto zip = ZipReader::Open(Put(whole.substr(0, size)));
+    const auto zip = ZipReader::Open(Put(whole.substr(0, size)), ArchiveZip());
     ASSERT_FALSE(zip.ok()) << size;
     EXPECT_EQ(ExitCodeOf(zip.status()), ExitCode::kDataDamaged) << size;
   }
@@ -77,7 +78,7 @@ TEST(Zip, DamageOfAnyKindIsAStatus) {
   for (size_t at = directory; at < whole.size(); ++at) {
     std::string bytes = whole;
     bytes[at] = static_cast<char>(bytes[at] ^ 0xff);
-    const auto zip = ZipReader::Open(Put(bytes));
+    const auto zip = ZipReader::Open(Put(bytes), ArchiveZip());
     if (!zip.ok() || !(*zip)->ReadText("data/weights/weight_0").ok()) ++refused;
   }
   EXPECT_GT(refused, 0);

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/base/record.h"
 #include "common/summary/event_writer.h"
-#include "common/summary/record.h"
 
 namespace muster::summary {
 namespace {

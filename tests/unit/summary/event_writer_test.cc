@@ -11,7 +11,7 @@
 #include <fstream>
 
 #include "common/base/crc32c.h"
-#include "common/summary/record.h"
+#include "common/base/record.h"
 #include "proto/event.pb.h"
 
 namespace muster::summary {

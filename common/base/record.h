@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace muster::summary {
+namespace muster {
 
 // Appends `data` as one record to `*file`.
 void AppendRecord(std::string_view data, std::string* file);
@@ -14,4 +14,4 @@ void AppendRecord(std::string_view data, std::string* file);
 // Reads the next record from `*file` to `*data`. False: there is no whole one more.
 bool ReadRecord(std::istream* file, std::string* data);
 
-}  // namespace muster::summary
+}  // namespace muster

@@ -1,4 +1,4 @@
-#include "common/exported/zip.h"
+#include "common/base/zip.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-namespace muster::exported {
+namespace muster {
 namespace {
 
 // Appendix 4.3 of the zip specification (APPNOTE.TXT); all numbers are little-endian.
@@ -19,7 +19,7 @@ constexpr int64_t kEndSize = 22, kLocatorSize = 20, kEnd64Size = 56, kEntrySize 
                   kLocalSize = 30, kMostComment = 65535;
 constexpr uint32_t kEndMark = 0x06054b50, kLocatorMark = 0x07064b50, kEnd64Mark = 0x06064b50,
                    kEntryMark = 0x02014b50, kLocalMark = 0x04034b50;
-constexpr uint16_t kStored = 0, kZip64Field = 1;
+constexpr uint16_t kStored = 0, kDeflated = 8, kZip64Field = 1;
 
 template <typename T>
 T Number(const std::string& bytes, int64_t offset) {
@@ -28,7 +28,6 @@ T Number(const std::string& bytes, int64_t offset) {
   return value;
 }
 
-// LibTorch names all members "<archive>/<name>".
 std::string WithoutFolder(const std::string& name) {
   const size_t slash = name.find('/');
   return slash == std::string::npos ? name : name.substr(slash + 1);
@@ -36,14 +35,16 @@ std::string WithoutFolder(const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ZipReader>> ZipReader::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<ZipReader>> ZipReader::Open(const std::string& path,
+                                                           ZipOptions options) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
     return ConfigurationError(fmt::format("could not open {}: {}", path, std::strerror(errno)));
   }
   struct stat info = {};
   const bool known = fstat(fd, &info) == 0;
-  std::unique_ptr<ZipReader> reader(new ZipReader(path, fd, known ? info.st_size : 0));
+  std::unique_ptr<ZipReader> reader(
+      new ZipReader(path, std::move(options), fd, known ? info.st_size : 0));
   if (!known || !S_ISREG(info.st_mode)) {
     return ConfigurationError(fmt::format("{} is no file", path));
   }
@@ -80,7 +81,7 @@ absl::Status ZipReader::ReadDirectory() {
   while (end >= 0 && Number<uint32_t>(tail, end) != kEndMark) --end;
   if (end < 0) {
     return Damaged(
-        "it is no zip archive, which what torch.export.save writes is, or was cut short");
+        fmt::format("it is no zip archive, which what {} is, or was cut short", options_.kind));
   }
   int64_t count = Number<uint16_t>(tail, end + 10);
   int64_t size = Number<uint32_t>(tail, end + 12), offset = Number<uint32_t>(tail, end + 16);
@@ -115,7 +116,7 @@ absl::Status ZipReader::ReadEntries(const std::string& directory, int64_t count)
     Entry entry;
     entry.method = Number<uint16_t>(directory, at + 10);
     entry.crc = Number<uint32_t>(directory, at + 16);
-    int64_t packed = Number<uint32_t>(directory, at + 20);
+    entry.packed = Number<uint32_t>(directory, at + 20);
     entry.size = Number<uint32_t>(directory, at + 24);
     entry.offset = Number<uint32_t>(directory, at + 42);
     // What does not fit in 32 bits is all ones there, and follows in this order in an extra field.
@@ -124,15 +125,17 @@ absl::Status ZipReader::ReadEntries(const std::string& directory, int64_t count)
       const int64_t field_end = f + 4 + Number<uint16_t>(directory, f + 2);
       if (field_end > extra + extra_size) return Damaged("its directory is not whole");
       int64_t next = f + 4;
-      for (int64_t* value : {&entry.size, &packed, &entry.offset}) {
+      for (int64_t* value : {&entry.size, &entry.packed, &entry.offset}) {
         if (id != kZip64Field || *value != 0xffffffff || next + 8 > field_end) continue;
         *value = Number<int64_t>(directory, next);
         next += 8;
       }
       f = field_end;
     }
-    if (entry.size < 0 || entry.offset < 0) return Damaged("its directory is not whole");
-    const std::string name = WithoutFolder(directory.substr(at + kEntrySize, name_size));
+    if (entry.size < 0 || entry.packed < 0 || entry.offset < 0)
+      return Damaged("its directory is not whole");
+    std::string name = directory.substr(at + kEntrySize, name_size);
+    if (options_.without_folder) name = WithoutFolder(name);
     if (!entries_.emplace(name, entry).second)
       return Damaged(fmt::format("it holds {} twice", name));
     names_.push_back(name);
@@ -141,20 +144,66 @@ absl::Status ZipReader::ReadEntries(const std::string& directory, int64_t count)
   return absl::OkStatus();
 }
 
-absl::Status ZipReader::Read(const std::string& name, void* out) const {
+absl::StatusOr<int64_t> ZipReader::Find(const std::string& name) const {
   const Entry& entry = entries_.at(name);
-  if (entry.method != kStored) {
-    return DataError(fmt::format(
-        "{} was packed anew with compression ({}): use the file that torch.export.save wrote",
-        path_, name));
-  }
   std::string local(kLocalSize, '\0');
   MUSTER_RETURN_IF_ERROR(ReadAt(entry.offset, kLocalSize, local.data()));
   if (Number<uint32_t>(local, 0) != kLocalMark)
     return Damaged(fmt::format("{} is not in place", name));
   const int64_t data =
       entry.offset + kLocalSize + Number<uint16_t>(local, 26) + Number<uint16_t>(local, 28);
-  MUSTER_RETURN_IF_ERROR(ReadAt(data, entry.size, out));
+  const int64_t size = entry.method == kStored ? entry.size : entry.packed;
+  if (data > bytes_ || size > bytes_ - data) return Damaged("a part of it lies behind its end");
+  return data;
+}
+
+absl::StatusOr<int64_t> ZipReader::Offset(const std::string& name) const {
+  if (entries_.at(name).method != kStored) return -1;
+  return Find(name);
+}
+
+absl::Status ZipReader::Inflate(const std::string& name, int64_t from, void* out) const {
+  const Entry& entry = entries_.at(name);
+  std::string packed(std::min<int64_t>(entry.packed, 1 << 20), '\0');
+  z_stream stream{};
+  if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) return DataError("there is no memory for zlib");
+  int64_t left = entry.packed, room = entry.size;
+  stream.next_out = static_cast<Bytef*>(out);
+  int code = Z_OK;
+  absl::Status read;
+  while (code == Z_OK && read.ok()) {
+    if (stream.avail_in == 0 && left > 0) {
+      const int64_t piece = std::min<int64_t>(left, static_cast<int64_t>(packed.size()));
+      read = ReadAt(from + entry.packed - left, piece, packed.data());
+      stream.next_in = reinterpret_cast<Bytef*>(packed.data());
+      stream.avail_in = static_cast<uInt>(piece);
+      left -= piece;
+    }
+    if (stream.avail_out == 0) {
+      stream.avail_out = static_cast<uInt>(std::min<int64_t>(room, 1 << 30));
+      room -= stream.avail_out;
+    }
+    // No output and no input left is Z_BUF_ERROR: it holds more, or less, than it says.
+    if (read.ok()) code = inflate(&stream, Z_NO_FLUSH);
+  }
+  const bool whole = code == Z_STREAM_END && room == 0 && stream.avail_out == 0;
+  inflateEnd(&stream);
+  MUSTER_RETURN_IF_ERROR(read);
+  return whole ? absl::OkStatus() : Damaged(fmt::format("{} cannot be inflated", name));
+}
+
+absl::Status ZipReader::Read(const std::string& name, void* out) const {
+  const Entry& entry = entries_.at(name);
+  if (entry.method != kStored && (options_.only_stored || entry.method != kDeflated)) {
+    return DataError(fmt::format("{} was packed anew with compression ({}): use the file that {}",
+                                 path_, name, options_.kind));
+  }
+  MUSTER_ASSIGN_OR_RETURN(const int64_t data, Find(name));
+  if (entry.method == kStored) {
+    MUSTER_RETURN_IF_ERROR(ReadAt(data, entry.size, out));
+  } else {
+    MUSTER_RETURN_IF_ERROR(Inflate(name, data, out));
+  }
   uLong crc = crc32(0, nullptr, 0);
   const auto* bytes = static_cast<const Bytef*>(out);
   for (int64_t done = 0; done < entry.size;) {
@@ -177,4 +226,4 @@ absl::StatusOr<std::string> ZipReader::ReadText(const std::string& name) const {
   return text;
 }
 
-}  // namespace muster::exported
+}  // namespace muster

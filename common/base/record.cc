@@ -1,10 +1,10 @@
-#include "common/summary/record.h"
+#include "common/base/record.h"
 
 #include <cstdint>
 
 #include "common/base/crc32c.h"
 
-namespace muster::summary {
+namespace muster {
 namespace {
 
 template <typename T>
@@ -47,4 +47,4 @@ void AppendRecord(std::string_view data, std::string* file) {
   AppendLittleEndian(MaskedCrc32c(data), file);
 }
 
-}  // namespace muster::summary
+}  // namespace muster
