@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/base/fd.h"
+#include "common/base/glob.h"
 #include "common/base/hash.h"
 
 namespace muster {
@@ -25,6 +26,14 @@ int64_t StartOf(int64_t b, int64_t size) {
   const int64_t spread = size - kBlock, gaps = kBlocks - 1;
   return spread / gaps * b + spread % gaps * b / gaps;
 }
+
+namespace fs = std::filesystem;
+
+absl::Status Unreadable(const std::string& path, const std::error_code& error) {
+  return DataError(fmt::format("'{}' cannot be read: {}.", path, error.message()));
+}
+
+bool Hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
 }  // namespace
 
@@ -57,6 +66,87 @@ absl::StatusOr<std::string> FileDigest(const std::string& path) {
     }
   }
   return fmt::format("{} bytes, {:016x}", size, hash);
+}
+
+absl::StatusOr<std::vector<std::string>> ListFiles(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  fs::recursive_directory_iterator it(folder, fs::directory_options::follow_directory_symlink,
+                                      error);
+  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
+    if (Hidden(it->path())) {
+      it.disable_recursion_pending();
+    } else if (std::error_code ignored; it->is_regular_file(ignored)) {
+      files.push_back(it->path().lexically_relative(folder).string());
+    }
+  }
+  if (error) return Unreadable(folder, error);
+  const auto key = [](const std::string& file) {
+    const size_t slash = file.rfind('/');
+    const bool below = slash != std::string::npos;
+    return std::pair(below ? file.substr(0, slash) : "", below ? file.substr(slash + 1) : file);
+  };
+  std::sort(files.begin(), files.end(),
+            [&](const std::string& a, const std::string& b) { return key(a) < key(b); });
+  return files;
+}
+
+absl::StatusOr<std::vector<std::string>> ListFolders(const std::string& folder) {
+  std::vector<std::string> folders;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator();
+       it.increment(error)) {
+    std::error_code ignored;
+    if (it->is_directory(ignored) && !Hidden(it->path()))
+      folders.push_back(it->path().filename().string());
+  }
+  if (error) return Unreadable(folder, error);
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+absl::StatusOr<std::vector<std::string>> MatchFiles(const std::string& path) {
+  const fs::path pattern(path);
+  const std::string name = pattern.filename().string();
+  std::error_code error;
+  if (fs::is_directory(pattern, error)) {
+    MUSTER_ASSIGN_OR_RETURN(std::vector<std::string> files, ListFiles(path));
+    for (std::string& file : files) file = PathFrom(path, file);
+    return files;
+  }
+  if (name.find_first_of("*?") == std::string::npos || fs::exists(pattern, error))
+    return std::vector<std::string>{path};
+  std::vector<std::string> files;
+  const std::string folder = pattern.has_parent_path() ? pattern.parent_path().string() : ".";
+  for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator();
+       it.increment(error)) {
+    std::error_code ignored;
+    if (!Hidden(it->path()) && it->is_regular_file(ignored) &&
+        MatchesGlob(name, it->path().filename().string())) {
+      files.push_back((pattern.parent_path() / it->path().filename()).string());
+    }
+  }
+  if (error) return Unreadable(folder, error);
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+absl::StatusOr<std::string> PathDigest(const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> files, MatchFiles(path));
+  if (files.size() == 1 && files[0] == path) return FileDigest(path);
+  std::error_code error;
+  const fs::path folder =
+      fs::is_directory(path, error) ? fs::path(path) : fs::path(path).parent_path();
+  uint64_t hash = kFnvStart;
+  uintmax_t bytes = 0;
+  for (const std::string& file : files) {
+    const uintmax_t size = fs::file_size(file, error);
+    if (error) return Unreadable(file, error);
+    bytes += size;
+    hash = Fnv1a(fmt::format("{} {}\n", fs::path(file).lexically_relative(folder).string(), size),
+                 hash);
+  }
+  return fmt::format("{} files, {} bytes, {:016x}", files.size(), bytes, hash);
 }
 
 }  // namespace muster

@@ -3,8 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/data/byte_source.h"
@@ -28,5 +30,10 @@ absl::StatusOr<at::Tensor> ReadArray(std::unique_ptr<ByteSource> source, const s
 // data at a multiple of the element's size): a page of it is read at its first use, and memory is
 // shared between the processes of a host. The tensor must not be written to.
 absl::StatusOr<at::Tensor> MapNpy(const std::string& path);
+
+// An npy file that is in memory, which `owner` keeps: the tensor is a view of it where its layout
+// allows that, whatever its alignment. The tensor must not be written to.
+absl::StatusOr<at::Tensor> NpyInMemory(std::string_view bytes, std::shared_ptr<const void> owner,
+                                       const std::string& name);
 
 }  // namespace muster::data

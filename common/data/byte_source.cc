@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -10,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 #include <vector>
+
+#include "common/base/fd.h"
 
 namespace muster::data {
 namespace {
@@ -123,7 +126,88 @@ class GzipSource final : public ByteSource {
   bool initialized_ = false, ended_ = false;
 };
 
+class MemorySource final : public ByteSource {
+ public:
+  explicit MemorySource(std::string_view bytes) : bytes_(bytes) {}
+  absl::StatusOr<int64_t> Read(void* to, int64_t count) override {
+    const auto got = std::min<size_t>(count, bytes_.size() - place_);
+    if (got > 0) std::memcpy(to, bytes_.data() + place_, got);
+    place_ += got;
+    return static_cast<int64_t>(got);
+  }
+  bool MayHold(int64_t bytes) const override {
+    return bytes == static_cast<int64_t>(bytes_.size());
+  }
+
+ private:
+  const std::string_view bytes_;
+  size_t place_ = 0;
+};
+
 }  // namespace
+
+std::unique_ptr<ByteSource> MemoryBytes(std::string_view bytes) {
+  return std::make_unique<MemorySource>(bytes);
+}
+
+absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) {
+    return DataError(fmt::format("'{}' cannot be opened: {}.", path, std::strerror(errno)));
+  }
+  struct stat info {};
+  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode))
+    return DataError(fmt::format("'{}' is not a regular file.", path));
+  const auto size = static_cast<size_t>(info.st_size);
+  if (size == 0) return std::shared_ptr<const MappedFile>(new MappedFile({}));
+  void* const mapped = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (mapped == MAP_FAILED) {
+    return DataError(
+        fmt::format("'{}' cannot be mapped into memory: {}.", path, std::strerror(errno)));
+  }
+  return std::shared_ptr<const MappedFile>(
+      new MappedFile({static_cast<const char*>(mapped), size}));
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) munmap(const_cast<char*>(bytes_.data()), bytes_.size());
+}
+
+absl::StatusOr<std::string> InflateAll(std::string_view packed, Deflated kind,
+                                       const std::string& name) {
+  z_stream stream{};
+  if (inflateInit2(&stream, kind == Deflated::kGzip ? MAX_WBITS + 16 : MAX_WBITS) != Z_OK)
+    return DataError(fmt::format("'{}': no memory for zlib.", name));
+  std::string out;
+  size_t size = 0, read = 0;
+  int code = Z_OK;
+  while (code == Z_OK || (code == Z_STREAM_END && read < packed.size())) {
+    if (code == Z_STREAM_END) {
+      if (kind == Deflated::kZlib || packed[read] != '\x1f') break;
+      inflateReset(&stream);
+    }
+    if (size == out.size()) out.resize(std::max<size_t>(2 * size, 64 << 10));
+    const auto given = static_cast<uInt>(std::min<size_t>(packed.size() - read, 1 << 30));
+    const auto room = static_cast<uInt>(std::min<size_t>(out.size() - size, 1 << 30));
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data() + read));
+    stream.avail_in = given;
+    stream.next_out = reinterpret_cast<Bytef*>(out.data() + size);
+    stream.avail_out = room;
+    code = inflate(&stream, Z_NO_FLUSH);
+    read += given - stream.avail_in;
+    size += room - stream.avail_out;
+  }
+  const std::string why = stream.msg != nullptr ? stream.msg : zError(code);
+  inflateEnd(&stream);
+  out.resize(size);
+  if (code == Z_STREAM_END && read == packed.size()) return out;
+  if (code == Z_BUF_ERROR) {
+    return DataError(fmt::format("'{}' is truncated: its compressed data stop at byte {}.", name,
+                                 packed.size()));
+  }
+  return DataError(fmt::format("'{}' is damaged: bad compressed data near byte {} ({}).", name,
+                               read, code == Z_STREAM_END ? "other bytes follow them" : why));
+}
 
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenBytes(const std::string& path, bool gzip_allowed) {
   // O_NONBLOCK: a named pipe is refused below, not waited for.

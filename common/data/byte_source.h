@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "muster/status.h"
 
@@ -25,6 +26,29 @@ class ByteSource {
 
 // REQUIRES of the file: it exists and is a regular one.
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenBytes(const std::string& path, bool gzip_allowed);
+
+// Of bytes in memory, which must outlive it.
+std::unique_ptr<ByteSource> MemoryBytes(std::string_view bytes);
+
+// A file's bytes, for reading: mapped into memory, so that a page is read at its first use and the
+// processes of a host share it. A file that is cut short while it is mapped ends the process.
+class MappedFile {
+ public:
+  static absl::StatusOr<std::shared_ptr<const MappedFile>> Open(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  std::string_view bytes() const { return bytes_; }
+
+ private:
+  explicit MappedFile(std::string_view bytes) : bytes_(bytes) {}
+  const std::string_view bytes_;
+};
+
+// All that a zlib stream holds, or gzip's members one after another. `name` is for messages.
+enum class Deflated { kZlib, kGzip };
+absl::StatusOr<std::string> InflateAll(std::string_view packed, Deflated kind,
+                                       const std::string& name);
 
 // Reads on to the end, keeping nothing: the number of bytes, or `limit` if there are more.
 absl::StatusOr<int64_t> CountRest(ByteSource& source, int64_t limit);

@@ -7,6 +7,7 @@
 
 #include "common/base/files.h"
 #include "common/data/array_file.h"
+#include "common/data/readers/readers.h"
 
 namespace muster::data {
 namespace {
@@ -17,26 +18,13 @@ using ReadArrayFile = absl::StatusOr<at::Tensor> (*)(const std::string& path);
 
 absl::StatusOr<OpenSplit> OpenArrays(const DataSplit& split, const std::string& folder,
                                      ReadArrayFile read) {
-  OpenSplit open;
-  std::vector<at::Tensor> tensors;
+  std::vector<at::Tensor> arrays;
   for (const DataColumn& column : split.columns) {
-    absl::StatusOr<at::Tensor> tensor = read(PathFrom(folder, column.source));
-    if (!tensor.ok()) return Annotate(tensor.status(), column.key + ": ");
-    if (tensor->dim() == 0) {
-      return DataError(fmt::format(
-          "{}: '{}' is a single number: its first dimension must be the number of examples",
-          column.key, column.source));
-    }
-    if (!tensors.empty() && tensor->size(0) != tensors[0].size(0)) {
-      return DataError(fmt::format(
-          "{}: '{}' has {} examples and '{}' has {}: they do not belong together", split.key,
-          split.columns[0].source, tensors[0].size(0), column.source, tensor->size(0)));
-    }
-    open.columns.push_back({column.name, tensor->scalar_type(), tensor->sizes().slice(1).vec()});
-    tensors.push_back(*std::move(tensor));
+    absl::StatusOr<at::Tensor> array = read(PathFrom(folder, column.source));
+    if (!array.ok()) return Annotate(array.status(), column.key + ": ");
+    arrays.push_back(*std::move(array));
   }
-  MUSTER_ASSIGN_OR_RETURN(open.dataset, FromTensors(std::move(tensors)));
-  return open;
+  return FromArrays(split, std::move(arrays));
 }
 
 absl::StatusOr<OpenSplit> OpenNpy(const DataSplit& split, const std::string& folder) {
@@ -149,8 +137,38 @@ absl::StatusOr<Conversion> ConversionOf(const DataColumn& wanted, Column* column
 
 }  // namespace
 
+absl::StatusOr<OpenSplit> FromArrays(const DataSplit& split, std::vector<at::Tensor> arrays) {
+  OpenSplit open;
+  for (size_t c = 0; c < arrays.size(); ++c) {
+    const DataColumn& column = split.columns[c];
+    const at::Tensor& array = arrays[c];
+    if (array.dim() == 0) {
+      return DataError(fmt::format(
+          "{}: '{}' is a single number: its first dimension must be the number of examples",
+          column.key, column.source));
+    }
+    if (array.size(0) != arrays[0].size(0)) {
+      return DataError(fmt::format(
+          "{}: '{}' has {} examples and '{}' has {}: they do not belong together", split.key,
+          split.columns[0].source, arrays[0].size(0), column.source, array.size(0)));
+    }
+    open.columns.push_back({column.name, array.scalar_type(), array.sizes().slice(1).vec()});
+  }
+  MUSTER_ASSIGN_OR_RETURN(open.dataset, FromTensors(std::move(arrays)));
+  return open;
+}
+
 const std::vector<FormatReader>& FormatReaders() {
-  static const std::vector<FormatReader> readers = {{"idx", OpenIdx}, {"npy", OpenNpy}};
+  static const std::vector<FormatReader> readers = {{"csv", OpenCsv},
+                                                    {"idx", OpenIdx},
+                                                    {"image_folder", OpenImageFolder},
+                                                    {"npy", OpenNpy},
+                                                    {"npz", OpenNpz},
+                                                    {"tar", OpenTar},
+                                                    {"text", OpenWindows},
+                                                    {"tfrecord", OpenTfRecord},
+                                                    {"tokens", OpenWindows},
+                                                    {"unpaired_images", OpenUnpairedImages}};
   return readers;
 }
 

@@ -62,13 +62,48 @@ void ReadShape(JsonObject* object, DataColumn* column) {
   column->shape = std::move(shape);
 }
 
-// A path, or an object with it and what is to be done to the values.
-absl::Status ReadColumn(const Json& json, DataColumn* column) {
+std::string ExampleOf(DataFormat::Source source) {
+  return source == DataFormat::Source::kPath
+             ? "a file's path, or an object such as {\"path\": \"x.npy\", \"dtype\": "
+               "\"float32\", \"scale\": \"1/255\"}"
+             : "a name in the split's files, or an object such as {\"from\": \"x\", \"dtype\": "
+               "\"float32\", \"scale\": \"1/255\"}";
+}
+
+// A name, or a number that counts as one, or a list of them.
+bool ReadSource(const Json& json, DataFormat::Source source, DataColumn* column) {
   if (json.is_string()) {
     column->source = json.get<std::string>();
-  } else if (json.is_object()) {
+    return true;
+  }
+  if (source != DataFormat::Source::kParts) return false;
+  if (json.is_number_unsigned()) {
+    column->source = json.dump();
+    return true;
+  }
+  if (!json.is_array() || json.empty()) return false;
+  for (const Json& part : json) {
+    if (!part.is_string() && !part.is_number_unsigned()) return false;
+    column->parts.push_back(part.is_string() ? part.get<std::string>() : part.dump());
+  }
+  column->source = fmt::format("{}", fmt::join(column->parts, ", "));
+  return true;
+}
+
+// What it is made of, or an object with that and what is to be done to the values.
+absl::Status ReadColumn(const Json& json, DataFormat::Source source, DataColumn* column) {
+  if (!json.is_object() && !ReadSource(json, source, column)) {
+    return ConfigurationError(
+        fmt::format("{} must be {}, is {}", column->key, ExampleOf(source), json.dump()));
+  }
+  if (json.is_object()) {
     JsonObject object(json, column->key);
-    object.Read("path", &column->source).Read("dtype", &column->dtype);
+    Json from;
+    const char* key = source == DataFormat::Source::kPath ? "path" : "from";
+    object.Read(key, &from).Read("dtype", &column->dtype);
+    if (!from.is_null() && !ReadSource(from, source, column))
+      object.Fail(key, fmt::format("must be a name, is {}", from.dump()));
+    if (source != DataFormat::Source::kPath) object.Read("decode", &column->decode);
     if (!column->dtype.empty() &&
         std::find(kDtypes.begin(), kDtypes.end(), column->dtype) == kDtypes.end()) {
       object.Fail("dtype", UnknownName(column->dtype, kDtypes));
@@ -76,13 +111,8 @@ absl::Status ReadColumn(const Json& json, DataColumn* column) {
     ReadScale(&object, column);
     ReadShape(&object, column);
     MUSTER_RETURN_IF_ERROR(object.Finish());
-  } else {
-    return ConfigurationError(
-        fmt::format("{} must be a file's path, or an object such as {{\"path\": \"x.npy\", "
-                    "\"dtype\": \"float32\", \"scale\": \"1/255\"}}, is {}",
-                    column->key, json.dump()));
   }
-  if (column->source.empty()) {
+  if (column->source.empty() && source == DataFormat::Source::kPath) {
     return ConfigurationError(fmt::format("{} names no file: give its path", column->key));
   }
   return absl::OkStatus();
@@ -114,7 +144,8 @@ absl::StatusOr<std::vector<std::string>> OrderOf(const Json& columns, const Json
   return ordered;
 }
 
-absl::Status ReadColumns(JsonObject* object, const Json& json, DataSplit* split) {
+absl::Status ReadColumns(JsonObject* object, const Json& json, DataFormat::Source source,
+                         DataSplit* split) {
   Json columns, order;
   object->Read("columns", &columns).Read("order", &order);
   std::vector<std::pair<std::string, const Json*>> found;
@@ -139,7 +170,7 @@ absl::Status ReadColumns(JsonObject* object, const Json& json, DataSplit* split)
     DataColumn column;
     column.name = name;
     column.key = fmt::format("{}.{}{}", split->key, columns.is_null() ? "" : "columns.", name);
-    MUSTER_RETURN_IF_ERROR(ReadColumn(*value, &column));
+    MUSTER_RETURN_IF_ERROR(ReadColumn(*value, source, &column));
     split->columns.push_back(std::move(column));
   }
   return absl::OkStatus();
@@ -204,36 +235,13 @@ absl::Status ReadSplit(const Json& json, Split which, DataSplit* split) {
                 "each example once");
   }
   ReadPart(&object, split);
-  const absl::Status columns = ReadColumns(&object, json, split);
-  if (format != formats.end() && columns.ok()) format->read(&object, split);
-  MUSTER_RETURN_IF_ERROR(object.Finish());
-  return columns;
-}
-
-// ---- Formats: a file for each column.
-
-void ReadArrays(JsonObject* object, DataSplit* split) {
-  const bool only_targets =
-      split->columns.size() == 1 && split->columns[0].key == split->key + ".y";
-  if (!split->columns.empty() && !only_targets) return;
-  object->Fail("x",
-               "is missing: name the file with the examples (and y, the one with their "
-               "targets), or all of them in columns");
-}
-
-std::vector<std::pair<std::string, std::string>> ArrayFiles(const DataSplit& split) {
-  std::vector<std::pair<std::string, std::string>> files;
-  for (const DataColumn& column : split.columns) files.emplace_back(column.key, column.source);
-  return files;
+  if (format == formats.end()) return object.Finish();
+  MUSTER_RETURN_IF_ERROR(ReadColumns(&object, json, format->source, split));
+  format->read(&object, split);
+  return object.Finish();
 }
 
 }  // namespace
-
-const std::vector<DataFormat>& DataFormats() {
-  static const std::vector<DataFormat> formats = {{"idx", ReadArrays, ArrayFiles},
-                                                  {"npy", ReadArrays, ArrayFiles}};
-  return formats;
-}
 
 absl::StatusOr<JobData> ParseJobData(const Json& data) {
   JobData splits;

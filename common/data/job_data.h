@@ -16,10 +16,33 @@ namespace muster::data {
 // One component of a split's examples. `key` is its dotted place in the job, for messages.
 struct DataColumn {
   std::string name, key;
-  std::string source;  // what the format makes of it: a file's path, as the job has it
-  std::string dtype;   // "": as in the file, floating point of 64 bits as 32
-  double multiplied = 1, divided = 1;         // "scale"
+  // What the format makes of it: a file's path, as the job has it, or the part of the split's own
+  // files that the column is made of. `parts` instead, where those are several.
+  std::string source;
+  std::vector<std::string> parts;
+  std::string decode;                  // what bytes are ("image"), for formats that cannot tell
+  std::string dtype;                   // "": as in the file, floating point of 64 bits as 32
+  double multiplied = 1, divided = 1;  // "scale"
   std::optional<std::vector<int64_t>> shape;  // of one example, one -1 allowed
+};
+
+// How pictures become tensors of one shape.
+struct ImageOptions {
+  int channels = 3;               // or 1: grey
+  int64_t height = 0, width = 0;  // 0: as the files have them, which must then be alike
+  int64_t shorter_side = 0;  // resized to that, then cropped in the centre; 0: resized as a whole
+};
+
+struct CsvOptions {
+  bool header = true;
+  char delimiter = ',';
+};
+
+// Windows of a long row of tokens.
+struct WindowOptions {
+  std::string dtype = "uint8";  // of a token in the file: or uint16, uint32
+  int64_t length = 0, stride = 0;
+  bool targets = true;  // y is x, one token further
 };
 
 struct DataSplit {
@@ -28,6 +51,13 @@ struct DataSplit {
   std::string key;  // "data.train"
   std::string format;
   std::vector<DataColumn> columns;  // in the order of a batch's components
+  // Where not the columns are files: those of the split, as the job has them, and what the format's
+  // own keys say.
+  std::vector<std::string> paths;
+  ImageOptions image;
+  CsvOptions csv;
+  WindowOptions windows;
+  int64_t examples = 0;  // of folders that are no pairs; 0: as many as the smaller one has
   bool shuffle = false;
   // Of the files' examples, in their order: those from `skip` on, `take` of them, or else those of
   // this part of the whole.
@@ -42,10 +72,17 @@ inline const DataSplit& SplitOf(const JobData& data, Split split) {
   return data[static_cast<int>(split)];
 }
 
-// A format's half that needs no files. To add one: an entry here, in job_data.cc, and what reads
-// it, in formats.cc.
+// A format's half that needs no files. To add one: an entry here, in data_formats.cc, and what
+// reads it, in formats.cc.
 struct DataFormat {
   std::string_view name;
+  // The key of a column that says what it is made of.
+  enum class Source {
+    kPath,   // "path", which has to be there: each column is a file
+    kFrom,   // "from": a part of the files that the split's own "path" names
+    kParts,  // the same, or a list of several
+  };
+  Source source = Source::kPath;
   // Reads the keys that are the format's own, and completes or refuses the columns.
   void (*read)(JsonObject* object, DataSplit* split);
   // The files of a split as the job has them, by the dotted key that names each.

@@ -19,7 +19,7 @@ class JobDatasets {
   static absl::StatusOr<std::shared_ptr<JobDatasets>> Make(const Json& data, std::string folder);
   const JobData& data() const { return data_; }
   // Opened at the first call; every later one gives the same, an error too. REQUIRES: the split's
-  // kind is kFiles.
+  // kind is kFiles. A DataError where labels of two splits number other classes.
   absl::StatusOr<OpenSplit> Open(Split split);
 
  private:

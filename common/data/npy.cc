@@ -2,9 +2,7 @@
 // (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html): magic, version, length
 // of the header, the header as the text of a Python dictionary, the data.
 #include <ATen/ops/from_blob.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
@@ -12,7 +10,6 @@
 #include <map>
 #include <string_view>
 
-#include "common/base/fd.h"
 #include "common/data/array_file.h"
 #include "muster/data.h"
 
@@ -181,9 +178,9 @@ struct Opened {
   at::ScalarType type = at::kFloat;
 };
 
-absl::StatusOr<Opened> OpenNpy(const std::string& path) {
+absl::StatusOr<Opened> OpenNpy(std::unique_ptr<ByteSource> source, const std::string& path) {
   Opened opened;
-  MUSTER_ASSIGN_OR_RETURN(opened.source, OpenBytes(path, false));
+  opened.source = std::move(source);
   MUSTER_ASSIGN_OR_RETURN(std::string text,
                           ReadHeaderText(*opened.source, path, &opened.header_bytes));
   Header& header = opened.header;
@@ -196,6 +193,19 @@ absl::StatusOr<Opened> OpenNpy(const std::string& path) {
                                  header.shape.size(), kMaxDimensions));
   }
   return opened;
+}
+
+absl::StatusOr<Opened> OpenNpy(const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(auto source, OpenBytes(path, false));
+  return OpenNpy(std::move(source), path);
+}
+
+// Whether the bytes of the file are those of a tensor, and all of them are there.
+bool Mappable(const Opened& opened) {
+  const std::optional<int64_t> bytes =
+      ArrayBytes(opened.header.shape, static_cast<int64_t>(c10::elementSize(opened.type)));
+  return !opened.header.fortran_order && opened.type != at::kBool && bytes.value_or(0) > 0 &&
+         opened.source->MayHold(opened.header_bytes + *bytes);
 }
 
 absl::StatusOr<at::Tensor> Read(Opened opened, const std::string& path) {
@@ -211,6 +221,13 @@ absl::StatusOr<at::Tensor> Read(Opened opened, const std::string& path) {
   return tensor.permute(reversed).contiguous();
 }
 
+// The array in the bytes of a whole file. REQUIRES: Mappable.
+at::Tensor View(const Opened& opened, std::string_view bytes, std::shared_ptr<const void> owner) {
+  return at::from_blob(
+      const_cast<char*>(bytes.data()) + opened.header_bytes, opened.header.shape,
+      [owner = std::move(owner)](void*) {}, at::TensorOptions(opened.type));
+}
+
 }  // namespace
 
 absl::StatusOr<at::Tensor> ReadNpy(const std::string& path) {
@@ -221,20 +238,18 @@ absl::StatusOr<at::Tensor> ReadNpy(const std::string& path) {
 absl::StatusOr<at::Tensor> MapNpy(const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(Opened opened, OpenNpy(path));
   const auto item = static_cast<int64_t>(c10::elementSize(opened.type));
-  const std::optional<int64_t> bytes = ArrayBytes(opened.header.shape, item);
   // What is wrong with its size is said where it is read.
-  if (opened.header.fortran_order || opened.type == at::kBool || opened.header_bytes % item != 0 ||
-      bytes.value_or(0) == 0 || !opened.source->MayHold(opened.header_bytes + *bytes)) {
-    return Read(std::move(opened), path);
-  }
-  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  const size_t length = opened.header_bytes + *bytes;
-  void* const mapped =
-      file ? mmap(nullptr, length, PROT_READ, MAP_PRIVATE, file.get(), 0) : MAP_FAILED;
-  if (mapped == MAP_FAILED) return Read(std::move(opened), path);
-  return at::from_blob(
-      static_cast<char*>(mapped) + opened.header_bytes, opened.header.shape,
-      [mapped, length](void*) { munmap(mapped, length); }, at::TensorOptions(opened.type));
+  if (!Mappable(opened) || opened.header_bytes % item != 0) return Read(std::move(opened), path);
+  const absl::StatusOr<std::shared_ptr<const MappedFile>> file = MappedFile::Open(path);
+  if (!file.ok()) return Read(std::move(opened), path);
+  return View(opened, (*file)->bytes(), *file);
+}
+
+absl::StatusOr<at::Tensor> NpyInMemory(std::string_view bytes, std::shared_ptr<const void> owner,
+                                       const std::string& name) {
+  MUSTER_ASSIGN_OR_RETURN(Opened opened, OpenNpy(MemoryBytes(bytes), name));
+  if (!Mappable(opened)) return Read(std::move(opened), name);
+  return View(opened, bytes, std::move(owner));
 }
 
 }  // namespace muster::data

@@ -18,7 +18,7 @@ class TensorDataset final : public Dataset {
     MUSTER_RETURN_IF_ERROR(CheckIndex(index));
     Example example;
     for (const at::Tensor& component : components_) {
-      example.push_back(component.select(0, index).clone());
+      example.push_back(GatherRows(component, {index}).select(0, 0));
     }
     return example;
   }

@@ -26,7 +26,9 @@ Json WithoutFiles(const Json& job, const DataSplit& split) {
     Json values = {{"name", column.name},
                    {"dtype", column.dtype},
                    {"multiplied", column.multiplied},
-                   {"divided", column.divided}};
+                   {"divided", column.divided},
+                   {"decode", column.decode}};
+    if (!split.paths.empty()) values["from"] = column.source;
     if (column.shape) values["shape"] = *column.shape;
     same["columns"].push_back(std::move(values));
   }
@@ -34,7 +36,7 @@ Json WithoutFiles(const Json& job, const DataSplit& split) {
   const Json train = TrainOf(job);
   for (const auto& [key, value] : train.items()) {
     const bool read = same.contains(key) || key == "x" || key == "y" || key == "columns" ||
-                      key == "order" || key == "take" || key == "fraction";
+                      key == "order" || key == "take" || key == "fraction" || key == "path";
     if (!read && !value.is_null()) same[key] = value;
   }
   return same;

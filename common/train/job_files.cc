@@ -13,7 +13,7 @@ void DigestFiles(Job* job) {
   std::map<std::string, absl::StatusOr<std::string>> found;  // several splits may share a file
   for (const auto& [key, file] : data::FilesOf(*data)) {
     const std::string path = PathFrom(job->folder, file);
-    if (!found.contains(path)) found[path] = FileDigest(path);
+    if (!found.contains(path)) found[path] = PathDigest(path);
     if (found[path].ok()) job->digests[key] = *found[path];
   }
 }

@@ -25,6 +25,8 @@ struct Column {
   std::string name;  // "x", "y", or as the job names it
   at::ScalarType type = at::kFloat;
   std::vector<int64_t> shape;  // of one example
+  // Of labels of an image folder: the names of the classes, label 0 first.
+  std::vector<std::string> classes = {};
 };
 
 // What an example may depend on besides its index. Augmentation is seeded by (seed, epoch, index).

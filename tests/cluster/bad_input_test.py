@@ -121,6 +121,28 @@ class BadInput(ClusterTest):
         images.write_bytes(gzip.compress(struct.pack(">IIII", 0x803, 0xFFFFFFFF, 28, 28)))
         self.refused(self.fashion(folder), DAMAGED, "train-images")
 
+    def test_files_that_the_job_names(self):
+        folder = self.dir / "files"
+        (folder / "photos" / "cats").mkdir(parents=True)
+        (folder / "photos" / "empty").mkdir()
+        (folder / "texts" / "cats").mkdir(parents=True)
+        (folder / "texts" / "cats" / "1.jpg").write_text("This is no picture.")
+        (folder / "cut.tfrecord").write_bytes(struct.pack("<Q", 100) + b"1234")
+        (folder / "tokens.bin").write_bytes(b"odd")
+        (folder / "table.csv").write_text("a,b\n1,one\n")
+        for split, words in [
+            ({"format": "image_folder", "path": "photos"}, ["data.train.path", "class folder", "photos/cats"]),
+            ({"format": "image_folder", "path": "texts"}, ["data.train.path", "texts/cats/1.jpg' is no JPEG and no PNG file"]),
+            ({"format": "image_folder", "path": "nowhere"}, ["data.train.path", "nowhere", "No such file or directory"]),
+            ({"format": "tfrecord", "path": "cut.tfrecord", "x": "x"}, ["data.train.path", "cut.tfrecord' is"]),
+            ({"format": "tokens", "path": "tokens.bin", "dtype": "uint16", "length": 1}, ["data.train.path", "tokens.bin' has 3 bytes"]),
+            ({"format": "csv", "path": "table.csv"}, ["data.train.path", "table.csv', line 2, column 2 (b): is 'one'"]),
+            ({"format": "tar", "path": "cut.tfrecord"}, ["data.train.path", "cut.tfrecord' is truncated"]),
+        ]:
+            with self.subTest(split=split):
+                self.refused(self.alone(self.job(data={"train": split}, folder=str(folder), model_dir=str(self.dir / "model"))), DAMAGED, *words)
+                self.assertEqual(list(self.dir.glob("model/checkpoints/step-*")), [])
+
     def test_missing_and_damaged_npy_files(self):
         x, y = self.dir / "x.npy", self.dir / "y.npy"
         numpy.save(y, numpy.ones(4, numpy.float32))

@@ -5,6 +5,7 @@ import signal
 import unittest
 
 import numpy
+from PIL import Image
 
 from harness import BIN, ClusterTest, losses, result
 from linear_test import recurrence
@@ -81,6 +82,40 @@ class Data(ClusterTest):
         process = self.start(None, None, moved, ["max_steps=20"])
         self.finish([process], 30, CONFIGURATION)
         self.assertRegex(process.output(), r"was trained with another data.train.x: 232 bytes, \w{16} there, 232 bytes, \w{16} here; it can only")
+
+    def pictures(self, name, classes=3, each=5):
+        """A folder of grey 28 x 28 pictures, some JPEG and some PNG, which a class is told by."""
+        generator = numpy.random.default_rng(12)
+        for label in range(classes):
+            folder = self.dir / name / "photos" / f"class {label}"
+            folder.mkdir(parents=True)
+            for i in range(each):
+                pixels = numpy.clip(generator.normal(60 + 60 * label, 25, (28, 28)), 0, 255).astype("u1")
+                Image.fromarray(pixels).save(folder / f"{i}.{'jpg' if i % 2 else 'png'}")
+        return self.dir / name
+
+    PICTURES = {"format": "image_folder", "path": "photos", "size": 28, "channels": 1, "x": {"scale": "1/255"}}
+
+    def test_pictures_train_to_the_same_losses_on_any_number_of_members(self):
+        folder = self.pictures("host")
+        job = self.job_in(folder, {"train": {**self.PICTURES, "fraction": [0, 0.8]}, "validation": {**self.PICTURES, "fraction": [0.8, 1]}},
+                          program="fashion_mnist", program_args={"hidden": 8}, epochs=3, max_steps=None)
+        alone, two = self.train(1, job), self.train(2, job)
+        self.assertEqual(sorted(alone), list(range(1, 10)))  # 12 examples in batches of 5
+        for step, loss in alone.items():
+            self.assertAlmostEqual(loss, two[step], delta=1e-5)
+        resolved = json.loads((self.dir / "model-0" / "job.json").read_text())
+        self.assertRegex(resolved["digests"]["data.train.path"], r"^15 files, \d+ bytes, \w{16}$")
+
+    def test_a_worker_with_another_picture_is_refused(self):
+        here, there = (self.job_in(self.pictures(name), {"train": self.PICTURES}, program="fashion_mnist", program_args={"hidden": 8}) for name in "ab")
+        with open(self.dir / "b" / "photos" / "class 1" / "0.png", "ab") as file:
+            file.write(b"one byte more")
+        cluster = self.cluster(1)
+        processes = [self.start(cluster, "chief:0", here), self.start(cluster, "worker:0", there)]
+        self.finish(processes, 60, CONFIGURATION)
+        for process in processes:
+            self.assertIn("worker 0 has another file for 'data.train.path' than the chief", process.output())
 
     # ---- members whose files differ
 

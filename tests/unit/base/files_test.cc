@@ -64,5 +64,42 @@ TEST_F(Files, DigestNamesWhatItCannotRead) {
   EXPECT_EQ(ExitCodeOf(FileDigest(path_).status()), ExitCode::kDataDamaged);
 }
 
+TEST(Folders, AreListedAndDigestedByNamesAndSizes) {
+  namespace fs = std::filesystem;
+  const fs::path top = fs::path(testing::TempDir()) / "files_test_folder";
+  fs::remove_all(top);
+  const auto put = [&](const std::string& name, const std::string& content) {
+    fs::create_directories((top / name).parent_path());
+    std::ofstream(top / name) << content;
+  };
+  for (const char* name : {"b/2", "b/10", "a", "b/c/1", "b-c/1", ".git/x", "b/.hidden"})
+    put(name, "1");
+  EXPECT_THAT(ListFiles(top.string()).value(),
+              testing::ElementsAre("a", "b/10", "b/2", "b-c/1", "b/c/1"));
+  EXPECT_THAT(ListFolders(top.string()).value(), testing::ElementsAre("b", "b-c"));
+  const std::string digest = PathDigest(top.string()).value();
+  EXPECT_THAT(digest, testing::StartsWith("5 files, 5 bytes, "));
+  put("b/.hidden", "2");
+  EXPECT_EQ(PathDigest(top.string()).value(), digest);
+  put("b/10", "longer");
+  EXPECT_THAT(PathDigest(top.string()).value(), testing::StartsWith("5 files, 10 bytes, "));
+  put("b/10", "1");
+  EXPECT_EQ(PathDigest(top.string()).value(), digest);
+  fs::rename(top / "b/10", top / "b/11");
+  EXPECT_NE(PathDigest(top.string()).value(), digest);
+  EXPECT_EQ(PathDigest((top / "a").string()).value(), FileDigest((top / "a").string()).value());
+  EXPECT_THAT(MatchFiles((top / "b/1?").string()).value(),
+              testing::ElementsAre((top / "b/11").string()));
+  EXPECT_THAT(MatchFiles((top / "b/*").string()).value(),
+              testing::ElementsAre((top / "b/11").string(), (top / "b/2").string()));
+  EXPECT_THAT(PathDigest((top / "b/*").string()).value(), testing::StartsWith("2 files, 2 bytes"));
+  EXPECT_THAT(MatchFiles((top / "none").string()).value(),
+              testing::ElementsAre((top / "none").string()));
+  fs::remove_all(top);
+  EXPECT_THAT(std::string(Message(ListFiles(top.string()).status())),
+              testing::EndsWith("files_test_folder' cannot be read: No such file or directory."));
+  EXPECT_FALSE(ListFolders(top.string()).ok());
+}
+
 }  // namespace
 }  // namespace muster

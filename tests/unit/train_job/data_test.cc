@@ -124,11 +124,15 @@ constexpr Mistake kMistakes[] = {
     {R"({"train": "programm"})",
      "data.train must be an object such as {\"format\": \"npy\", \"x\": \"x.npy\", \"y\": "
      "\"y.npy\"}, or \"program\", is \"programm\""},
-    {R"({"train": {"x": "x.npy"}})", "data.train.format is missing: name one of idx, npy"},
+    {R"({"train": {"x": "x.npy"}})",
+     "data.train.format is missing: name one of csv, idx, image_folder, npy, npz, tar, text, "
+     "tfrecord, tokens, unpaired_images"},
     {R"({"train": {"format": "nyp", "x": "x.npy"}})",
      "data.train.format is \"nyp\", did you mean \"npy\"?"},
-    {R"({"train": {"format": "tfrecords", "x": "x.npy"}})",
-     "data.train.format is \"tfrecords\", must be one of idx, npy"},
+    {R"({"train": {"format": "parquet", "x": "x.npy"}})",
+     "data.train.format is \"parquet\", must be one of csv, idx, image_folder, npy, npz, tar, "
+     "text, "
+     "tfrecord, tokens, unpaired_images"},
     {R"({"train": {"format": "npy"}})",
      "data.train.x is missing: name the file with the examples (and y, the one with their "
      "targets), or all of them in columns"},

@@ -1,0 +1,182 @@
+// One folder of pictures for each class, as torchvision's ImageFolder takes it: classes are
+// numbered in the order of their names, examples follow by class, folder and name.
+#include "common/data/readers/image_folder.h"
+
+#include <ATen/ops/scalar_tensor.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "common/base/files.h"
+#include "common/base/hash.h"
+#include "common/data/image/image.h"
+#include "common/data/readers/image_tensor.h"
+#include "common/data/readers/readers.h"
+
+namespace muster::data {
+namespace {
+
+class ImageFolderDataset final : public ReadDataset {
+ public:
+  using File = ImageFolderFiles::File;
+  ImageFolderDataset(std::string folder, std::vector<File> files, const ImageOptions& options)
+      : folder_(std::move(folder)), files_(std::move(files)), options_(options) {}
+
+  // What pictures look like: as the job says, or as the first one does.
+  absl::Status Look(std::vector<std::string> classes) {
+    std::vector<int64_t> shape = {options_.channels, options_.height, options_.width};
+    if (options_.height == 0) {
+      MUSTER_ASSIGN_OR_RETURN(const Example first, Get(0, {}));
+      shape = first[0].sizes().vec();
+    }
+    columns_ = {{"image", at::kByte, shape}, {"label", at::kLong, {}, std::move(classes)}};
+    return absl::OkStatus();
+  }
+
+  int64_t size() const override { return static_cast<int64_t>(files_.size()); }
+
+  absl::StatusOr<Example> Get(int64_t index, const Context&) const override {
+    const File& file = files_[index];
+    const std::string path = PathFrom(folder_, file.path);
+    MUSTER_ASSIGN_OR_RETURN(const std::string bytes, ReadWhole(path));
+    MUSTER_ASSIGN_OR_RETURN(at::Tensor image, DecodeToTensor(bytes, path, options_));
+    return Example{std::move(image), at::scalar_tensor(file.label, at::TensorOptions(at::kLong))};
+  }
+
+ private:
+  std::string NameOf(int64_t index) const override {
+    return fmt::format("'{}'", PathFrom(folder_, files_[index].path));
+  }
+
+  const std::string folder_;
+  const std::vector<File> files_;
+  const ImageOptions options_;
+};
+
+// Parts of the files' order hold all classes where that is one of the names' hashes; it is the same
+// on every host, and for every split of the folder.
+void Mix(std::vector<ImageFolderFiles::File>* files) {
+  for (ImageFolderFiles::File& file : *files) file.hash = SplitMix64(Fnv1a(file.path));
+  std::sort(files->begin(), files->end(), [](const auto& a, const auto& b) {
+    return std::tie(a.hash, a.path) < std::tie(b.hash, b.path);
+  });
+}
+
+absl::Status OtherKind(const std::string& path) {
+  return DataError(fmt::format(
+      "'{}' is a picture of a kind that is not read: convert it to JPEG or PNG, or remove it",
+      path));
+}
+
+}  // namespace
+
+OpenSplit ChooseColumns(const DataSplit& split, DatasetPtr dataset,
+                        const std::vector<Column>& components) {
+  OpenSplit open;
+  std::vector<size_t> chosen;
+  bool all = split.columns.size() == components.size();
+  for (const DataColumn& wanted : split.columns) {
+    size_t c = 0;
+    while (components[c].name != wanted.source) ++c;
+    all &= c == chosen.size();
+    chosen.push_back(c);
+    open.columns.push_back(components[c]);
+    open.columns.back().name = wanted.name;
+  }
+  open.dataset = std::move(dataset);
+  if (!all) {
+    open.dataset = MapBatch(std::move(open.dataset), [chosen](const Batch& batch, const Context&,
+                                                              const std::vector<int64_t>&) {
+      Batch some;
+      for (const size_t c : chosen) some.push_back(batch[c]);
+      return some;
+    });
+  }
+  return open;
+}
+
+absl::StatusOr<ImageFolderFiles> ListImageFolder(const std::string& path, bool mixed) {
+  ImageFolderFiles found;
+  MUSTER_ASSIGN_OR_RETURN(found.classes, ListFolders(path));
+  if (found.classes.empty()) {
+    return DataError(
+        fmt::format("'{}' holds no folders: an image folder has one for each class", path));
+  }
+  for (size_t label = 0; label < found.classes.size(); ++label) {
+    const size_t before = found.files.size();
+    const std::string of_class = PathFrom(path, found.classes[label]);
+    MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFiles(of_class));
+    for (const std::string& name : names) {
+      if (HasOtherImageExtension(name)) return OtherKind(PathFrom(of_class, name));
+      if (!HasImageExtension(name)) continue;
+      found.files.push_back({PathFrom(found.classes[label], name), static_cast<int64_t>(label)});
+    }
+    if (found.files.size() == before) {
+      return DataError(
+          fmt::format("the class folder '{}' holds no JPEG or PNG file: add some, or "
+                      "remove the folder",
+                      of_class));
+    }
+  }
+  if (mixed) Mix(&found.files);
+  return found;
+}
+
+absl::StatusOr<OpenSplit> OpenImageFolder(const DataSplit& split, const std::string& folder) {
+  const std::string key = split.key + ".path: ", path = PathFrom(folder, split.paths[0]);
+  auto found = ListImageFolder(path, split.skip > 0 || split.take || split.fraction);
+  if (!found.ok()) return Annotate(found.status(), key);
+  auto dataset = std::make_shared<ImageFolderDataset>(path, std::move(found->files), split.image);
+  const absl::Status looked = dataset->Look(std::move(found->classes));
+  if (!looked.ok()) return Annotate(looked, key);
+  const std::vector<Column> columns = dataset->columns();
+  return ChooseColumns(split, std::move(dataset), columns);
+}
+
+// ---- Two folders whose pictures are no pairs
+
+namespace {
+
+absl::StatusOr<DatasetPtr> OpenSide(const DataSplit& split, const DataColumn& column,
+                                    const std::string& folder, uint64_t salt, OpenSplit* open) {
+  const std::string path = PathFrom(folder, column.source), key = column.key + ": ";
+  const absl::StatusOr<std::vector<std::string>> found = ListFiles(path);
+  if (!found.ok()) return Annotate(found.status(), key);
+  std::vector<ImageFolderFiles::File> files;
+  for (const std::string& name : *found) {
+    if (HasOtherImageExtension(name)) return Annotate(OtherKind(PathFrom(path, name)), key);
+    if (HasImageExtension(name)) files.push_back({name, 0});
+  }
+  if (files.empty()) return DataError(fmt::format("{}'{}' holds no JPEG or PNG file", key, path));
+  const auto size = static_cast<int64_t>(files.size());
+  auto dataset = std::make_shared<ImageFolderDataset>(path, std::move(files), split.image);
+  const absl::Status looked = dataset->Look({});
+  if (!looked.ok()) return Annotate(looked, key);
+  open->columns.push_back(dataset->columns()[0]);
+  open->columns.back().name = column.name;
+  DatasetPtr side =
+      MapBatch(std::move(dataset), [](const Batch& batch, const Context&,
+                                      const std::vector<int64_t>&) { return Batch{batch[0]}; });
+  // Each side in an order of its own, so that other pictures meet in each epoch.
+  if (split.shuffle) side = Shuffle(std::move(side), salt);
+  const int64_t times = split.examples == 0 ? 1 : (split.examples + size - 1) / size;
+  if (times > 1) side = Repeat(std::move(side), times);
+  return split.examples == 0 ? side : Take(std::move(side), split.examples);
+}
+
+}  // namespace
+
+absl::StatusOr<OpenSplit> OpenUnpairedImages(const DataSplit& split, const std::string& folder) {
+  OpenSplit open;
+  std::vector<DatasetPtr> sides;
+  for (size_t i = 0; i < split.columns.size(); ++i) {
+    MUSTER_ASSIGN_OR_RETURN(DatasetPtr side,
+                            OpenSide(split, split.columns[i], folder, i + 1, &open));
+    sides.push_back(std::move(side));
+  }
+  MUSTER_ASSIGN_OR_RETURN(open.dataset, Zip(std::move(sides)));
+  return open;
+}
+
+}  // namespace muster::data
