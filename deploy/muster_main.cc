@@ -30,6 +30,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
       "check", "Run one batch of each split of a job on the CPU, before a cluster is started"));
   commands.push_back(MakeCheckpointCommand());
   commands.push_back(MakeClusterCommand());
+  commands.push_back(MakeToolCommand("data", "Write files of examples in another format"));
   commands.push_back(MakeToolCommand("evaluate", "Print the metrics of a checkpoint"));
   commands.push_back(MakeExplainCommand());
   commands.push_back(MakeToolCommand(

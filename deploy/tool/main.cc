@@ -12,6 +12,7 @@
 #include "common/train/task_process.h"
 #include "deploy/command.h"
 #include "deploy/tool/check.h"
+#include "deploy/tool/data.h"
 #include "deploy/tool/evaluate.h"
 #include "deploy/tool/export.h"
 #include "deploy/tool/predict.h"
@@ -24,6 +25,7 @@ namespace {
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
   commands.push_back(MakeCheckCommand({FindProgram, LookForBeginning}));
+  commands.push_back(MakeDataCommand());
   commands.push_back(MakeEvaluateCommand(FindProgram));
   commands.push_back(MakeExportCommand());
   commands.push_back(MakePredictCommand(FindProgram));

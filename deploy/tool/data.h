@@ -1,0 +1,12 @@
+// `muster data`: files of examples in another format.
+#pragma once
+
+#include <memory>
+
+#include "deploy/command.h"
+
+namespace muster {
+
+std::unique_ptr<Command> MakeDataCommand();
+
+}  // namespace muster

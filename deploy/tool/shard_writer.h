@@ -1,0 +1,51 @@
+// Files of TFRecord records that appear together: all of them, or none.
+#pragma once
+
+#include <zlib.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/checkpoint/file_system.h"
+#include "muster/status.h"
+
+namespace muster {
+
+enum class Compression { kNone, kGzip, kZlib };
+
+// For one thread. What is not finished is removed.
+class ShardWriter {
+ public:
+  // `output` where there is one shard, else `output`-00000-of-00003 and so on, each with its part
+  // of `records`, the first ones with one more.
+  ShardWriter(std::string output, int shards, int64_t records, Compression compression);
+  ~ShardWriter();
+  ShardWriter(const ShardWriter&) = delete;
+  ShardWriter& operator=(const ShardWriter&) = delete;
+
+  absl::Status Write(std::string_view record);
+  // REQUIRES: as many records as were announced have been written.
+  absl::Status Finish();
+
+ private:
+  std::string NameOf(int shard) const;
+  absl::Status BeginShard();
+  absl::Status EndShard();
+  absl::Status Put(std::string_view bytes, bool last);
+
+  const std::string output_;
+  const int shards_;
+  const int64_t records_;
+  const Compression compression_;
+  int shard_ = 0;          // of the next record
+  int64_t written_ = 0;    // records, in all shards
+  int64_t shard_end_ = 0;  // of the one that is open, in records of all
+  std::unique_ptr<checkpoint::WritableFile> file_;
+  z_stream stream_{};
+  std::string pending_;
+  int finished_ = 0;  // shards that have their own names
+};
+
+}  // namespace muster
