@@ -9,6 +9,7 @@ namespace muster {
 
 std::unique_ptr<Program> MakeFashionMnist();
 std::unique_ptr<Program> MakeImageClassifier();
+std::unique_ptr<Program> MakeLanguageModel();
 std::unique_ptr<Program> MakeLinear();
 std::unique_ptr<Program> MakeMatrixFactorization();
 

@@ -21,6 +21,7 @@ struct BuiltIn {
 constexpr BuiltIn kBuiltIn[] = {
     {"fashion_mnist", MakeFashionMnist},
     {"image_classifier", MakeImageClassifier},
+    {"language_model", MakeLanguageModel},
     {"linear", MakeLinear},
     {"matrix_factorization", MakeMatrixFactorization},
 };
