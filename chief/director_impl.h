@@ -80,7 +80,7 @@ class DirectorImpl final : public Director,
   // A checkpoint on its way from the servers.
   struct Save {
     checkpoint::TrainingState state;
-    bool write = false, must = false, histograms = false;
+    bool write = false, must = false, histograms = false, for_callbacks = false;
     bool discard = false;        // the servers went back behind it meanwhile
     std::vector<int> primaries;  // by shard
     // What the thread brought.

@@ -54,6 +54,7 @@ absl::Status DirectorImpl::TryCut() {
     for (const ShardPlacement& shard : placements_) save->primaries.push_back(shard.primary);
     const bool over = table_->through() || Stopping();
     save->must = (stop_ || over) && (!callbacks_ || save_wanted_);
+    save->for_callbacks = cut_for_callbacks_;
     save->replaces = over && callbacks_ && callbacks_->ended;
     save->integers = integers_;
   }
@@ -104,9 +105,10 @@ absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
   }
   absl::MutexLock lock(&mu_);
   const absl::Status failed = NotSaved(table_->steps(), why);
-  if (stop_ || table_->through()) return failed;
+  // Nor do callbacks go on without it: they would ask for the next one.
+  if (stop_ || table_->through() || Stopping() || cut_for_callbacks_) return failed;
   LogWarning("{}; training goes on", Message(failed));
-  save_wanted_ = cut_for_histograms_ = cut_for_callbacks_ = false;
+  save_wanted_ = cut_for_histograms_ = false;
   cut_wanted_at_.reset();
   return absl::OkStatus();
 }
@@ -159,15 +161,17 @@ absl::Status DirectorImpl::TakeSave() {
   }
   saver_.join();
   const std::unique_ptr<Save> save = std::move(save_);
-  if (!save->discard && save->must && ShardClient::MayRetry(save->status)) {
+  const bool needed = save->must || save->for_callbacks;
+  if (!save->discard && needed && ShardClient::MayRetry(save->status)) {
     save_wanted_ = save->write;
-    saved_step_ = -1;
+    cut_for_callbacks_ = save->for_callbacks;
+    if (save->must) saved_step_ = -1;
     return GiveUpCut(save->status);
   }
   cut_wanted_at_.reset();
   if (save->discard) return absl::OkStatus();
   if (!save->status.ok()) {
-    if (save->must) return NotSaved(save->state.step, save->status);
+    if (needed) return NotSaved(save->state.step, save->status);
     LogWarning("{}; training goes on", Message(NotSaved(save->state.step, save->status)));
     return absl::OkStatus();
   }
