@@ -220,13 +220,21 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
   return OutcomeOf(*std::move(result), lease_.steps() + 1, std::move(results));
 }
 
-// What the chief's callbacks have set.
+// What the chief's callbacks have set, or, where the servers went back behind that, have not.
 void PsLoop::SetRates() {
   for (NamedOptimizer& optimizer : context_.replica->optimizers()) {
     const auto rate = lease_.learning_rates().find(optimizer.name);
-    if (rate == lease_.learning_rates().end()) continue;
+    const auto own = own_schedules_.find(optimizer.name);
+    if (rate == lease_.learning_rates().end()) {
+      if (own == own_schedules_.end()) continue;
+      optimizer.schedule = std::move(own->second);
+      own_schedules_.erase(own);
+      continue;
+    }
     auto schedule = MakeSchedule(rate->second, {});
     ThrowIfError(schedule.status());
+    if (own == own_schedules_.end())
+      own_schedules_.emplace(optimizer.name, std::move(optimizer.schedule));
     optimizer.schedule = *std::move(schedule);
   }
 }

@@ -87,8 +87,10 @@ class PsLoop final : public LeasedLoop {
   bool checked_ = false;  // the first step: it registered nothing, and has statistics
   double input_seconds_ = 0, pull_seconds_ = 0;
   std::set<std::string> said_left_out_;  // tags
-  IntegerBuffers integers_;              // as the chief is told
-  checkpoint::SkippedSteps skipped_;     // of this worker's steps
+  // The job's, of optimizers whose rate a callback has set.
+  std::map<std::string, std::unique_ptr<Schedule>> own_schedules_;
+  IntegerBuffers integers_;           // as the chief is told
+  checkpoint::SkippedSteps skipped_;  // of this worker's steps
 };
 
 }  // namespace muster
