@@ -104,7 +104,8 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   if (start_.restore) {
     MUSTER_ASSIGN_OR_RETURN(kept_state_, state_->Restore(*start_.restore));
     start_.restore.reset();  // its memory
-    saved_step_ = kept_state_.step;
+    const auto& callbacks = kept_state_.extras.callbacks;
+    saved_ = {kept_state_.step, !callbacks || callbacks->ended};
   }
   if (!job.global_batch_size && !job.per_replica_batch_size)
     return ConfigurationError(
@@ -340,7 +341,7 @@ absl::Status DirectorImpl::Run(const DirectorStart& start) {
     auto turn = Turn();
     status = turn.status();
     if (!turn.ok() || *turn) break;
-    if (Clock::now() < next_record) continue;
+    if (!callbacks_begun_ || Clock::now() < next_record) continue;
     next_record = Clock::now() + kRecord;
     RecordProgress();
   }
@@ -448,15 +449,14 @@ absl::StatusOr<bool> DirectorImpl::Turn() {
     GiveUpSilentLocked();
     AnswerHeldLocked(Clock::now(), &answered);
   }
-  if (!report_start_) ReportSteps();
+  if (!report_start_ && callbacks_begun_) ReportSteps();
   MUSTER_RETURN_IF_ERROR(TakeSave());
   MUSTER_RETURN_IF_ERROR(RestoreShards());
-  if (report_start_) {
-    ReportStart();
-    ReportSteps();
-  }
-  MUSTER_RETURN_IF_ERROR(callback_failed_);
+  if (report_start_) ReportStart();
+  // Before the steps that callbacks are to see.
   if (!callbacks_begun_) MUSTER_RETURN_IF_ERROR(BeginCallbacks());
+  if (callbacks_begun_) ReportSteps();
+  MUSTER_RETURN_IF_ERROR(callback_failed_);
   bool through = false;
   MUSTER_RETURN_IF_ERROR(Advance(&through));
   Answered answered;
@@ -498,13 +498,13 @@ absl::Status DirectorImpl::Advance(bool* through) {
     out = table_->WhoIsOut();
   }
   if (!stop) MUSTER_RETURN_IF_ERROR(AdvanceCallbacks());
-  if (stop || (all_done && (!callbacks_ || callbacks_->ended))) {
+  if (callbacks_begun_ && (stop || (all_done && (!callbacks_ || callbacks_->ended)))) {
     int64_t step;
     {
       absl::MutexLock lock(&mu_);
       step = table_->steps();
     }
-    save_wanted_ = start_.checkpoints != nullptr && saved_step_ != step;
+    save_wanted_ = start_.checkpoints != nullptr && !IsSaved(step);
   }
   if (std::exchange(save_requested_, false) && start_.checkpoints != nullptr && !all_done) {
     SaveMoment moment;
@@ -525,7 +525,7 @@ absl::Status DirectorImpl::Advance(bool* through) {
     MUSTER_RETURN_IF_ERROR(TryCut());
   }
   if (stop) {
-    if (!quiet || save_ != nullptr || save_wanted_) return absl::OkStatus();
+    if (!callbacks_begun_ || !quiet || save_ != nullptr || save_wanted_) return absl::OkStatus();
     absl::MutexLock lock(&mu_);
     return Preempted(fmt::format("stopped on request after step {}", table_->steps()));
   }
@@ -535,10 +535,10 @@ absl::Status DirectorImpl::Advance(bool* through) {
   MUSTER_RETURN_IF_ERROR(AdvanceCallbacks());
   absl::MutexLock lock(&mu_);
   const bool done = table_->through() || Stopping();
-  *through = !busy && QuietLocked() && done && save_ == nullptr && !save_wanted_ &&
-             !cut_for_histograms_ && !cut_for_callbacks_ && !CallbacksPending(table_->state()) &&
-             !(validation_due_ || test_due_) &&
-             (start_.checkpoints == nullptr || !callbacks_ || saved_step_ == table_->steps());
+  *through = callbacks_begun_ && !busy && QuietLocked() && done && save_ == nullptr &&
+             !save_wanted_ && !cut_for_histograms_ && !cut_for_callbacks_ &&
+             !CallbacksPending(table_->state()) && !(validation_due_ || test_due_) &&
+             (start_.checkpoints == nullptr || !callbacks_ || IsSaved(table_->steps()));
   UpdateGateLocked();
   return absl::OkStatus();
 }

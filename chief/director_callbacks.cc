@@ -40,31 +40,74 @@ void DirectorImpl::TakeOverCallbacks(const checkpoint::TrainingState& at,
   callbacks_begun_ = false;
 }
 
+// Whether the replica has the servers' weights of now, and nobody else works with it. Where it has
+// not, they are asked for.
+bool DirectorImpl::HasWeights(int64_t step) {
+  if (save_ != nullptr) return false;
+  if (weights_step_ != step) cut_for_callbacks_ = true;
+  return weights_step_ == step;
+}
+
 absl::Status DirectorImpl::BeginCallbacks() {
-  callbacks_begun_ = true;
-  if (!callbacks_) return absl::OkStatus();
   int64_t steps;
+  ShardState::CallbackParts parts;
   {
     absl::MutexLock lock(&mu_);
     steps = table_->steps();
-    table_->SetRates(callbacks_->rates);
+    parts.steps_per_epoch = table_->batches_per_epoch();
   }
-  if (callbacks_->ended) return absl::OkStatus();
-  ShardState::CallbackParts parts;
+  if (callbacks_) {
+    // What a chief before this one kept in this very step, the servers have.
+    const auto of_now = [&](const auto& item) { return item.second == steps; };
+    const auto& kept = callbacks_->kept;
+    if (save_ != nullptr) return absl::OkStatus();
+    if (steps > 0 && std::any_of(kept.begin(), kept.end(), of_now) && !HasWeights(steps))
+      return absl::OkStatus();
+  }
+  callbacks_begun_ = true;
+  if (!callbacks_) return absl::OkStatus();
   parts.observers = start_.observers;
   parts.checkpoints = start_.checkpoints;
   parts.workers = options_.workers;
-  parts.rate = [this](const std::string& optimizer) -> std::optional<double> {
-    const auto rate = last_rates_.find(optimizer);
-    return rate == last_rates_.end() ? std::nullopt : std::optional<double>(rate->second);
+  parts.weights_step = weights_step_;
+  parts.steps = [this] {
+    absl::MutexLock lock(&mu_);
+    return table_->steps();
   };
   // What is being saved has the replica to itself.
   parts.has_weights = [this](int64_t step) { return save_ == nullptr && weights_step_ == step; };
-  MUSTER_RETURN_IF_ERROR(state_->BeginCallbacks(parts, steps > 0, &*callbacks_));
+  // Also where training has had its end: passes that are left have their hooks.
+  MUSTER_RETURN_IF_ERROR(
+      state_->BeginCallbacks(parts, steps > 0 && !callbacks_->ended, &*callbacks_));
+  {
+    absl::MutexLock lock(&mu_);
+    table_->SetRates(callbacks_->rates);
+  }
+  if (callbacks_->ended) {
+    CheckWeightsPutBack(steps);
+    return absl::OkStatus();
+  }
   CallbackMoment moment;
   moment.step = steps;
   MUSTER_RETURN_IF_ERROR(state_->Fire(Hook::kTrainBegin, moment));
   return Decide();
+}
+
+// Weights that are to be in the last checkpoint may have been lost with the chief that had them.
+void DirectorImpl::CheckWeightsPutBack(int64_t steps) {
+  if (callbacks_->weights_of == 0 || !WeightsPutBack().empty() || IsSaved(steps)) return;
+  LogWarning(
+      "the weights after step {} cannot be put back: the last checkpoint holds those after "
+      "step {}",
+      callbacks_->weights_of, steps);
+  for (auto& [name, note] : callbacks_->notes) {
+    if (!note.is_object() || note.value("restored_from_step", Json()) != callbacks_->weights_of)
+      continue;
+    note.erase("restored_from_step");
+    Tell([&, &name = name, &note = note](Observer* observer) { observer->OnCallback(name, note); });
+  }
+  callbacks_->weights_of = 0;
+  state_->Adopt(*callbacks_);
 }
 
 absl::Status DirectorImpl::Decide() {
@@ -100,7 +143,7 @@ std::map<std::string, double> DirectorImpl::EpochMetrics(
   std::map<std::string, double> metrics = TrainMetrics(at.epoch_metric_sums, at.epoch_loss_sum,
                                                        at.epoch_examples, at.extras.epoch_values);
   for (const auto& [name, value] : validation_metrics_) metrics["val_" + name] = value;
-  metrics["learning_rate"] = last_rate_;
+  metrics["learning_rate"] = state_->LearningRate(*callbacks_, at.step - 1);
   return metrics;
 }
 
@@ -113,51 +156,53 @@ absl::Status DirectorImpl::AdvanceCallbacks() {
     if (!QuietLocked()) return absl::OkStatus();
     at = table_->state();
   }
-  const int64_t last = LastEpoch(at);
-  CallbackMoment moment;
-  moment.step = at.step;
-  moment.epoch = last;
-  moment.loss = last_loss_;
-  if (at.step > 0 && (at.offset == 0 || Through(at)) && callbacks_->epochs_ended <= last) {
-    // They may remember, and save, the weights of now, which the servers have.
-    if (weights_step_ != at.step && save_ == nullptr) cut_for_callbacks_ = true;
-    if (weights_step_ != at.step || validation_due_ || save_ != nullptr || save_wanted_ ||
-        cut_for_callbacks_)
-      return absl::OkStatus();
-    moment.metrics = EpochMetrics(at);
-    MUSTER_RETURN_IF_ERROR(state_->Fire(Hook::kEpochEnd, std::move(moment)));
-    MUSTER_RETURN_IF_ERROR(Decide());
-    callbacks_->epochs_ended = last + 1;
-    if (Stopping() && !Through(at)) {
-      LogInfo("training stops after step {} (epoch {}): {}", at.step, last + 1, callbacks_->stop);
-      Tell([&](Observer* observer) { observer->OnFinish(at.step); });
-      test_due_ = start_.test_examples > 0;
-    }
-    const bool measured = options_.job.checkpoint.best_of_training || !validation_metrics_.empty();
-    if (measured && !Through(at) && !Stopping()) AskForBest(at.step, last);
-    moment = {};
-    moment.step = at.step;
-    moment.epoch = last;
-    RecordCallbacks();
-  }
-  if (Through(at) || Stopping()) {
-    if (callbacks_->ended) return absl::OkStatus();
-    MUSTER_RETURN_IF_ERROR(state_->Fire(Hook::kTrainEnd, std::move(moment)));
-    MUSTER_RETURN_IF_ERROR(Decide());
-    callbacks_->ended = true;
-    saved_step_ = -1;  // the state is another one than that which may have been saved
-    if (callbacks_->weights_of > 0)
-      LogInfo("the weights after step {} are put back", callbacks_->weights_of);
-    RecordCallbacks();
+  const auto epoch_is_over = [&] {
+    return at.step > 0 && (at.offset == 0 || Through(at)) &&
+           callbacks_->epochs_ended <= LastEpoch(at);
+  };
+  const auto is_over = [&] { return Through(at) || Stopping(); };
+  // They may remember, and save, the weights of now, which the servers have.
+  if ((epoch_is_over() || (is_over() && !callbacks_->ended)) && !HasWeights(at.step))
     return absl::OkStatus();
+  if (epoch_is_over()) {
+    if (validation_due_ || save_wanted_ || cut_for_callbacks_) return absl::OkStatus();
+    MUSTER_RETURN_IF_ERROR(EndEpoch(at));
   }
-  if (callbacks_->epochs_begun <= at.epoch) {
-    moment.epoch = at.epoch;
-    MUSTER_RETURN_IF_ERROR(state_->Fire(Hook::kEpochBegin, std::move(moment)));
-    MUSTER_RETURN_IF_ERROR(Decide());
-    callbacks_->epochs_begun = at.epoch + 1;
-    RecordCallbacks();
+  if (is_over()) return callbacks_->ended ? absl::OkStatus() : EndTraining(at);
+  if (callbacks_->epochs_begun > at.epoch || save_ != nullptr) return absl::OkStatus();
+  MUSTER_RETURN_IF_ERROR(
+      state_->Fire(Hook::kEpochBegin, {at.step, at.epoch, Split::kTrain, 0, {}}));
+  MUSTER_RETURN_IF_ERROR(Decide());
+  callbacks_->epochs_begun = at.epoch + 1;
+  RecordCallbacks();
+  return absl::OkStatus();
+}
+
+absl::Status DirectorImpl::EndEpoch(const checkpoint::TrainingState& at) {
+  const int64_t last = LastEpoch(at);
+  MUSTER_RETURN_IF_ERROR(
+      state_->Fire(Hook::kEpochEnd, {at.step, last, Split::kTrain, last_loss_, EpochMetrics(at)}));
+  MUSTER_RETURN_IF_ERROR(Decide());
+  callbacks_->epochs_ended = last + 1;
+  if (Stopping() && !Through(at)) {
+    LogInfo("training stops after step {} (epoch {}): {}", at.step, last + 1, callbacks_->stop);
+    Tell([&](Observer* observer) { observer->OnFinish(at.step); });
+    test_due_ = start_.test_examples > 0;
   }
+  const bool measured = options_.job.checkpoint.best_of_training || !validation_metrics_.empty();
+  if (measured && !Through(at) && !Stopping()) AskForBest(at.step, last);
+  RecordCallbacks();
+  return absl::OkStatus();
+}
+
+absl::Status DirectorImpl::EndTraining(const checkpoint::TrainingState& at) {
+  MUSTER_RETURN_IF_ERROR(
+      state_->Fire(Hook::kTrainEnd, {at.step, LastEpoch(at), Split::kTrain, last_loss_, {}}));
+  MUSTER_RETURN_IF_ERROR(Decide());
+  callbacks_->ended = true;
+  if (callbacks_->weights_of > 0)
+    LogInfo("the weights after step {} are put back", callbacks_->weights_of);
+  RecordCallbacks();
   return absl::OkStatus();
 }
 
@@ -171,6 +216,7 @@ std::string DirectorImpl::WeightsPutBack() const {
 
 void DirectorImpl::GateCallbacksLocked(LeaseTable::Gate* gate) {
   if (!callbacks_) return;
+  gate->closed = gate->closed || !callbacks_begun_;
   const auto keeps = [&](const auto& server) {
     mu_.AssertHeld();
     return server->present() && server->record >= callbacks_version_;

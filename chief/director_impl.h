@@ -152,6 +152,9 @@ class DirectorImpl final : public Director,
   void RunSave();
   absl::Status TakeSave();
   absl::Status GiveUpCut(const absl::Status& why);
+  bool IsSaved(int64_t step) const {
+    return saved_.step == step && (saved_.ended || !callbacks_ || !callbacks_->ended);
+  }
 
   // ---- director_steps.cc
   void ReportStart();
@@ -176,8 +179,12 @@ class DirectorImpl final : public Director,
   // `finished`: training had been stopped there.
   void TakeOverCallbacks(const checkpoint::TrainingState& at,
                          std::optional<checkpoint::CallbackRecord> record, bool finished);
-  absl::Status BeginCallbacks();
+  absl::Status BeginCallbacks();  // once the replica is free
+  void CheckWeightsPutBack(int64_t steps);
+  bool HasWeights(int64_t step);
   absl::Status AdvanceCallbacks();
+  absl::Status EndEpoch(const checkpoint::TrainingState& at);
+  absl::Status EndTraining(const checkpoint::TrainingState& at);
   absl::Status Decide();
   void RecordCallbacks();
   std::map<std::string, double> EpochMetrics(const checkpoint::TrainingState& at) const;
@@ -223,7 +230,11 @@ class DirectorImpl final : public Director,
   bool save_wanted_ = false, cut_for_histograms_ = false;
   std::unique_ptr<Save> save_;  // under way
   std::thread saver_;
-  int64_t saved_step_ = -1;
+  // The step that was saved, or begun with, last; and whether its state has training's end in it.
+  struct Saved {
+    int64_t step = -1;
+    bool ended = false;
+  } saved_;
   // Since when the state is to be saved; until it was read whole, or was given up.
   std::optional<MonotonicTime> cut_wanted_at_;
   MonotonicTime epoch_start_, step_time_, pass_start_, next_line_;
@@ -236,8 +247,8 @@ class DirectorImpl final : public Director,
   absl::Status callback_failed_;
   int64_t weights_step_ = -1;  // of the replica's weights
   int64_t epochs_open_ = 0;    // may be leased as far as callbacks are concerned
-  std::map<std::string, double> last_rates_, validation_metrics_;
-  double last_rate_ = 0, last_loss_ = 0;
+  std::map<std::string, double> validation_metrics_;
+  double last_loss_ = 0;
 
   mutable absl::Mutex mu_;
   absl::CondVar wake_;

@@ -62,8 +62,11 @@ absl::Status DirectorImpl::TryCut() {
   save->state.test_due = test_due_;
   save->state.global_batch_size = global_batch_size_;
   save->state.extras.callbacks = callbacks_;
+  // As of a loop that calls all hooks of a step: such a one may go on with it.
+  if (auto& callbacks = save->state.extras.callbacks)
+    callbacks->steps_begun = callbacks->steps_ended = save->state.step;
   save->state.extras.finished = Stopping() && callbacks_->ended;
-  save->put_back = WeightsPutBack();
+  if (save_wanted_) save->put_back = WeightsPutBack();
   save->histograms = cut_for_histograms_;
   save->write = save_wanted_;
   const int64_t step = save->state.step;
@@ -84,7 +87,7 @@ absl::Status DirectorImpl::TryCut() {
   LogDebug("a cut of {} shards after step {} took {:.3f} s", save->primaries.size(), step,
            Seconds(Clock::now() - start));
   save_wanted_ = cut_for_histograms_ = cut_for_callbacks_ = false;
-  if (save->must) saved_step_ = step;
+  if (save->must) saved_ = {step, !callbacks_ || callbacks_->ended};
   save_ = std::move(save);
   {
     absl::MutexLock lock(&mu_);
@@ -165,7 +168,7 @@ absl::Status DirectorImpl::TakeSave() {
   if (!save->discard && needed && ShardClient::MayRetry(save->status)) {
     save_wanted_ = save->write;
     cut_for_callbacks_ = save->for_callbacks;
-    if (save->must) saved_step_ = -1;
+    if (save->must) saved_ = {};
     return GiveUpCut(save->status);
   }
   cut_wanted_at_.reset();

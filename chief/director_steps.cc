@@ -77,8 +77,6 @@ void DirectorImpl::ReportSteps(Json* record) {
     ReportStep(step, seconds);
     validation_due_ = test_due_ = false;
     last_loss_ = step.loss;
-    last_rate_ = step.learning_rate;
-    last_rates_ = step.learning_rates;
     validation_metrics_.clear();
     if (callbacks_ && callbacks_begun_ && callback_failed_.ok()) {
       callback_failed_ =

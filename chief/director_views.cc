@@ -303,8 +303,10 @@ void DirectorImpl::RestoredLocked(const std::vector<std::pair<int, int>>& target
       weights_step_ = -1;
       TakeOverCallbacks(kept_state_, kept_state_.extras.callbacks, kept_state_.extras.finished);
       if (save_ != nullptr) save_->discard = true;  // of steps that are to come again
-      if (saved_step_ > kept_state_.step) saved_step_ = -1;
+      if (saved_.step > kept_state_.step || (save_ != nullptr && save_->must)) saved_ = {};
+      last_loss_ = 0;
       report_start_ = true;
+      UpdateGateLocked();
     }
   }
   NewViewLocked();

@@ -131,10 +131,18 @@ class ReplicaState final : public ShardState {
                               checkpoint::CallbackRecord* record) override;
   absl::Status Fire(Hook hook, CallbackMoment moment) override {
     fired_step_ = moment.step;
+    hook_ = hook;
     return CatchProgramErrors("a callback", [&] { host_->Fire(hook, std::move(moment)); });
   }
   absl::StatusOr<std::optional<CallbackDecision>> Decide() override;
   void Adopt(const checkpoint::CallbackRecord& record) override { host_->Adopt(record); }
+  double LearningRate(const checkpoint::CallbackRecord& record, int64_t steps) const override {
+    if (replica_->optimizers().empty()) return 0;
+    const NamedOptimizer& first = replica_->optimizers()[0];
+    const auto set = record.rates.find(first.name);
+    return set != record.rates.end() ? set->second
+                                     : first.schedule->At(std::max<int64_t>(0, steps));
+  }
   void PutBackWeights(const std::string& callback) override {
     if (replica_->kept().Has(callback)) replica_->kept().PutBack(callback);
   }
@@ -183,6 +191,7 @@ class ReplicaState final : public ShardState {
   int first_table_ = 0;  // of the variables
   SnapshotTaker taker_;
   std::unique_ptr<CallbackHost> host_;
+  Hook hook_ = Hook::kTrainBegin;  // that runs, or ran last
   // Of the weights that the replica keeps for callbacks; the step of its own, where it was
   // restored.
   std::map<std::string, int64_t> kept_steps_;
@@ -204,12 +213,14 @@ absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun
   std::set<std::string> kept;
   for (auto it = record->kept.begin(); it != record->kept.end();) {
     const auto& [name, step] = *it;
-    if (step == restored_step_) {
+    const auto known = kept_steps_.find(name);
+    bool has = replica_->kept().Has(name) && known != kept_steps_.end() && known->second == step;
+    if (!has && (step == restored_step_ || step == parts.weights_step)) {
       replica_->kept().Keep(name);
       kept_steps_[name] = step;
+      has = true;
     }
-    const auto known = kept_steps_.find(name);
-    if (replica_->kept().Has(name) && known != kept_steps_.end() && known->second == step) {
+    if (has) {
       kept.insert(name);
       ++it;
       continue;
@@ -219,27 +230,31 @@ absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun
     it = record->kept.erase(it);
   }
   replica_->kept().Only(kept);
-  restored_step_ = -1;  // another state comes from the servers
   CallbackHostOptions options;
   options.callbacks = callbacks;
-  std::map<std::string, double> constant;
-  for (const NamedOptimizer& optimizer : replica_->optimizers()) {
-    const Json& rate = optimizer.learning_rate;
-    options.rates.push_back({optimizer.name, rate});
-    if (rate.is_number()) constant[optimizer.name] = rate.get<double>();
-    if (rate.is_object()) constant[optimizer.name] = rate.value("initial", 0.0);
-  }
+  // As workers have them.
+  const ScheduleContext schedule = {parts.steps_per_epoch, TotalSteps(parts.steps_per_epoch),
+                                    parts.workers};
+  MUSTER_RETURN_IF_ERROR(replica_->Attach(
+      std::vector<std::unique_ptr<GradientSink>>(replica_->optimizers().size()), schedule));
+  for (const NamedOptimizer& optimizer : replica_->optimizers())
+    options.rates.push_back({optimizer.name, optimizer.learning_rate});
   options.observers = parts.observers;
   if (parts.checkpoints != nullptr) {
     options.model_dir = job_.model_dir;
     options.may_write = [sink = parts.checkpoints] { return sink->CheckOwner(); };
   }
   options.num_replicas = parts.workers;
-  options.rate = [constant, told = parts.rate](const std::string& name) {
-    const auto found = constant.find(name);
-    return told(name).value_or(found == constant.end() ? 0 : found->second);
+  options.rate = [this, steps = parts.steps](const std::string& name) {
+    for (const NamedOptimizer& optimizer : replica_->optimizers())
+      if (optimizer.name == name) return optimizer.schedule->At(steps());
+    return 0.0;
   };
   options.save_model = [this](const std::string& path, bool with_optimizer) -> absl::Status {
+    if (hook_ != Hook::kEpochEnd && hook_ != Hook::kTrainEnd)
+      return ProgramError(
+          "a callback calls save_model in the middle of an epoch, where with parameter servers "
+          "nobody holds all weights of one step: call it in epoch_end or train_end");
     MUSTER_ASSIGN_OR_RETURN(const checkpoint::Snapshot snapshot,
                             taker_.Take(*replica_, InitialLoopState(job_, *replica_)));
     return WriteModelFile(checkpoint::PosixFileSystem(), path, snapshot, with_optimizer);
@@ -452,6 +467,7 @@ absl::Status ReplicaState::DecodeRows(const Chunk& chunk, const proto::ChunkCont
 }
 
 absl::Status ReplicaState::Decode(const Layout& layout, const ShardContents& contents) {
+  restored_step_ = -1;
   const at::NoGradGuard no_grad;
   for (int t = 0; t < replica_->tables().size(); ++t) replica_->tables().Reset(t);
   const std::vector<Spans> parameters = ShardSpans(layout, served_.specs, served_.tensors);

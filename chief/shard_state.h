@@ -62,12 +62,14 @@ class ShardState {
   // ---- Callbacks, of programs and jobs that have some.
   virtual bool has_callbacks() const { return false; }
   // Training begins, or goes on (or goes back) with this record, whose weights are kept as far as
-  // they are known. `rate`: of an optimizer's last step.
+  // they are known.
   struct CallbackParts {
     std::vector<Observer*> observers;
     CheckpointSink* checkpoints = nullptr;  // null: nothing is written
     int workers = 1;
-    std::function<std::optional<double>(const std::string& optimizer)> rate;
+    int64_t steps_per_epoch = 0;
+    int64_t weights_step = -1;       // of the replica's weights; -1: of none that is known
+    std::function<int64_t()> steps;  // that are done
     // Whether the replica has the servers' weights after this step.
     std::function<bool(int64_t step)> has_weights;
   };
@@ -82,6 +84,11 @@ class ShardState {
     return std::optional<CallbackDecision>();
   }
   virtual void Adopt(const checkpoint::CallbackRecord& /*record*/) {}
+  // The first optimizer's rate in the step after so many.
+  virtual double LearningRate(const checkpoint::CallbackRecord& /*record*/,
+                              int64_t /*steps*/) const {
+    return 0;
+  }
   // The weights of this callback in the place of the replica's.
   virtual void PutBackWeights(const std::string& /*callback*/) {}
 };

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "common/rpc/channel.h"
 #include "common/train/shown.h"
@@ -27,9 +29,32 @@ double ValueOf(const std::string& bytes) {
   return element;
 }
 
+checkpoint::TensorSet SetOf(const std::vector<double>& values) {
+  checkpoint::TensorSet set;
+  const auto memory = std::make_shared<std::vector<double>>(values);
+  set.memory = memory;
+  for (const double& value : *memory) {
+    checkpoint::Tensor& tensor = set.tensors.emplace_back();
+    tensor.dtype = checkpoint::DType::kFloat64;
+    tensor.data = reinterpret_cast<const char*>(&value);
+  }
+  return set;
+}
+
+std::vector<double> ValuesIn(const checkpoint::TensorSet& set) {
+  std::vector<double> values;
+  for (const checkpoint::Tensor& tensor : set.tensors) {
+    double value = 0;
+    std::memcpy(&value, tensor.data, sizeof value);
+    values.push_back(value);
+  }
+  return values;
+}
+
 class FakeState final : public ShardState {
  public:
-  FakeState(const Job& job, int variables) : job_(job) {
+  FakeState(const Job& job, int variables, std::shared_ptr<FakeCallbacks> callbacks)
+      : job_(job), callbacks_(std::move(callbacks)) {
     for (int v = 0; v < variables; ++v)
       specs_.push_back({fmt::format("net.v{}", v), {kElements}, 0, {}});
     values_.resize(variables);
@@ -44,6 +69,9 @@ class FakeState final : public ShardState {
   absl::StatusOr<checkpoint::TrainingState> Restore(const checkpoint::Snapshot& snapshot) override {
     values_ = ValuesOf(snapshot);
     count_ = CountOf(snapshot);
+    if (snapshot.state.extras.callbacks)
+      for (const auto& [name, step] : snapshot.state.extras.callbacks->kept)
+        kept_[name] = {step, ValuesIn(snapshot.kept.at(name))};
     return snapshot.state;
   }
   ShardContents Encode(const Layout& layout, int64_t steps) const override {
@@ -65,13 +93,8 @@ class FakeState final : public ShardState {
   absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) override {
     checkpoint::Snapshot snapshot;
     snapshot.state = state;
-    const auto memory = std::make_shared<std::vector<double>>(values_);
-    snapshot.model.memory = memory;
-    for (const double& value : *memory) {
-      checkpoint::Tensor& tensor = snapshot.model.tensors.emplace_back();
-      tensor.dtype = checkpoint::DType::kFloat64;
-      tensor.data = reinterpret_cast<const char*>(&value);
-    }
+    snapshot.model = SetOf(values_);
+    for (const auto& [name, kept] : kept_) snapshot.kept[name] = SetOf(kept.second);
     const auto count = std::make_shared<std::string>(count_);
     snapshot.optimizer.memory = count;
     snapshot.optimizer.tensors.emplace_back().data = count->data();
@@ -88,8 +111,42 @@ class FakeState final : public ShardState {
   void Describe(StartReport* report) const override { report->program = "fake"; }
   std::vector<HistogramReport> Parameters() const override { return {}; }
 
+  bool has_callbacks() const override { return callbacks_ != nullptr; }
+  absl::Status BeginCallbacks(const CallbackParts& parts, bool,
+                              checkpoint::CallbackRecord* record) override {
+    if (callbacks_->on_begin) callbacks_->on_begin();
+    for (const auto& [name, step] : record->kept)
+      if (step == parts.weights_step) kept_[name] = {step, values_};
+    std::erase_if(record->kept, [&](const auto& item) {
+      const auto known = kept_.find(item.first);
+      return known == kept_.end() || known->second.first != item.second;
+    });
+    decision_ = {*record, {}, false};
+    for (const auto& [name, note] : record->notes)
+      for (Observer* observer : parts.observers) observer->OnCallback(name, note);
+    return absl::OkStatus();
+  }
+  absl::Status Fire(Hook hook, CallbackMoment moment) override {
+    if (callbacks_->on_hook) callbacks_->on_hook(hook, moment, &decision_);
+    absl::MutexLock lock(&callbacks_->mu);
+    callbacks_->fired.emplace_back(hook, std::move(moment));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::optional<CallbackDecision>> Decide() override {
+    for (const auto& [what, callback] : decision_.weights)
+      if (what == "keep") kept_[callback] = {decision_.record.kept.at(callback), values_};
+    return std::optional(std::exchange(decision_, {decision_.record, {}, false}));
+  }
+  void Adopt(const checkpoint::CallbackRecord& record) override { decision_.record = record; }
+  void PutBackWeights(const std::string& callback) override {
+    if (kept_.contains(callback)) values_ = kept_.at(callback).second;
+  }
+
  private:
   const Job job_;
+  const std::shared_ptr<FakeCallbacks> callbacks_;
+  CallbackDecision decision_;
+  std::map<std::string, std::pair<int64_t, std::vector<double>>> kept_;  // and of which step
   std::vector<VariableSpec> specs_;
   std::vector<double> values_;
   std::string count_ = "0000";  // an integer buffer
@@ -97,9 +154,10 @@ class FakeState final : public ShardState {
 
 }  // namespace
 
-ShardStateFactory FakeStates(int variables) {
-  return [variables](const Job& job, const DirectorStart&) {
-    return absl::StatusOr<std::unique_ptr<ShardState>>(std::make_unique<FakeState>(job, variables));
+ShardStateFactory FakeStates(int variables, std::shared_ptr<FakeCallbacks> callbacks) {
+  return [variables, callbacks](const Job& job, const DirectorStart&) {
+    return absl::StatusOr<std::unique_ptr<ShardState>>(
+        std::make_unique<FakeState>(job, variables, callbacks));
   };
 }
 
@@ -108,13 +166,13 @@ std::string CountOf(const checkpoint::Snapshot& snapshot) {
 }
 
 std::vector<double> ValuesOf(const checkpoint::Snapshot& snapshot) {
-  std::vector<double> values;
-  for (const checkpoint::Tensor& tensor : snapshot.model.tensors) {
-    double value = 0;
-    std::memcpy(&value, tensor.data, sizeof value);
-    values.push_back(value);
-  }
-  return values;
+  return ValuesIn(snapshot.model);
+}
+
+int64_t FakeCallbacks::Count(Hook hook) const {
+  absl::MutexLock lock(&mu);
+  return std::count_if(fired.begin(), fired.end(),
+                       [&](const auto& item) { return item.first == hook; });
 }
 
 // ---- ps
@@ -358,6 +416,10 @@ void Notes::OnEpoch(const EpochReport& report) {
   epochs.push_back(report);
 }
 void Notes::OnSave(int64_t) { std::this_thread::sleep_for(flush); }
+void Notes::OnCallback(const std::string& name, const Json& note) {
+  absl::MutexLock lock(&mu);
+  callbacks[name] = note;
+}
 void Notes::OnScalars(const std::string&, const ScalarReport& report) {
   absl::MutexLock lock(&mu);
   scalars.push_back(report);
@@ -452,7 +514,7 @@ void FakeCluster::Start(uint32_t epoch, std::optional<checkpoint::Snapshot> rest
   for (const auto& ps : ps_) options.servers.push_back(ps->address());
   options.epoch = [epoch] { return epoch; };
   options.run_id = [] { return std::string("run"); };
-  director_ = MakeDirector(std::move(options), FakeStates(options_.servers));
+  director_ = MakeDirector(std::move(options), FakeStates(options_.servers, options_.callbacks));
   auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {director_->service()});
   ASSERT_TRUE(server.ok()) << Message(server.status());
   server_ = *std::move(server);

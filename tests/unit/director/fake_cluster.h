@@ -97,6 +97,7 @@ class Notes : public Observer, public CheckpointSink {
   void OnStep(const StepReport& report) override;
   void OnEpoch(const EpochReport& report) override;
   void OnSave(int64_t step) override;
+  void OnCallback(const std::string& name, const Json& note) override;
   void OnScalars(const std::string& split, const ScalarReport& report) override;
   void OnImages(const std::string& split, const ImageReport& report) override;
   void OnHistogram(const std::string& split, const HistogramReport& report) override;
@@ -116,6 +117,17 @@ class Notes : public Observer, public CheckpointSink {
   std::vector<std::pair<std::string, ImageReport>> images ABSL_GUARDED_BY(mu);
   std::vector<std::pair<std::string, HistogramReport>> histograms ABSL_GUARDED_BY(mu);
   std::vector<checkpoint::Snapshot> saves ABSL_GUARDED_BY(mu);
+  std::map<std::string, Json> callbacks ABSL_GUARDED_BY(mu);  // what they noted last
+};
+
+// The callbacks of a fake job: one, "one".
+struct FakeCallbacks {
+  // What it asks for in a hook; may be null. On the thread that directs.
+  std::function<void(Hook hook, const CallbackMoment& moment, CallbackDecision* decision)> on_hook;
+  std::function<void()> on_begin;  // training begins, or goes on; may be null
+  int64_t Count(Hook hook) const;
+  mutable absl::Mutex mu;
+  std::vector<std::pair<Hook, CallbackMoment>> fired ABSL_GUARDED_BY(mu);
 };
 
 class FakeCluster {
@@ -126,6 +138,7 @@ class FakeCluster {
     int64_t global_batch_size = 20;  // of the run, as leases are to tell it
     int64_t train = 200, validation = 0, test = 0;
     Duration batch_time = std::chrono::milliseconds(1);
+    std::shared_ptr<FakeCallbacks> callbacks = {};  // null: none
   };
   explicit FakeCluster(Options options);
   ~FakeCluster();
@@ -187,7 +200,7 @@ class FakeCluster {
 };
 
 // Two variables, so that two servers hold one shard each.
-ShardStateFactory FakeStates(int variables);
+ShardStateFactory FakeStates(int variables, std::shared_ptr<FakeCallbacks> callbacks = {});
 // The elements of each shard in a snapshot that a fake state took.
 std::vector<double> ValuesOf(const checkpoint::Snapshot& snapshot);
 // Its integer buffer "net.count", four digits: each fake worker counts its batches there.

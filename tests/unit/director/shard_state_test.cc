@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include "chief/work_table.h"
+#include "common/checkpoint/callback_record.h"
 #include "common/data/pipeline.h"
 #include "common/train/replica.h"
 #include "common/train/snapshot.h"
+#include "muster/callback.h"
 #include "tests/unit/train/test_program.h"
 
 namespace muster::testing {
@@ -165,6 +167,109 @@ TEST(ShardState, RefusesChunksThatDoNotFit) {
   EXPECT_TRUE(absl::IsDataLoss(state->Decode(layout, contents)));
   contents = state->Encode(layout, 0);
   EXPECT_EQ(contents[0][0].slots_size(), 0) << "as the rule begins";
+}
+
+// A callback made of a closure, which sees what rates there are.
+class Probe final : public Callback {
+ public:
+  std::function<void(CallbackContext&)> in_step, in_epoch;
+  void step_end(CallbackContext& context) override {
+    if (in_step) in_step(context);
+  }
+  void epoch_end(CallbackContext& context) override {
+    if (in_epoch) in_epoch(context);
+  }
+};
+
+std::unique_ptr<Replica> MakeProbed(const Job& job, const Json& rate,
+                                    const std::shared_ptr<Probe>& probe) {
+  const ProgramFactory factory = [rate, probe] {
+    auto program = std::make_unique<TestProgram>();
+    program->on_build = [rate, probe](TestProgram& self, Builder& builder) {
+      self.model->parameter("w", at::full({3}, 1.0));
+      builder.model("net", self.model);
+      builder.optimizer("a", {"net"}, {{"name", "sgd"}}, rate);
+      builder.callback("probe", probe);
+      builder.dataset(Split::kTrain, Tensors2(at::zeros({10, 1}), at::zeros({10})));
+    };
+    return program;
+  };
+  auto replica = Replica::Make(job, factory, at::kCPU);
+  EXPECT_TRUE(replica.ok()) << Message(replica.status());
+  return *std::move(replica);
+}
+
+TEST(ShardState, CallbacksSeeTheRatesOfWorkers) {
+  const Job job = TestJob();
+  const std::pair<Json, double> cases[] = {
+      {0.1, 0.1},
+      {{{"name", "constant"}, {"initial", 0.1}, {"scale_with_replicas", true}}, 0.4},
+      {{{"name", "piecewise"}, {"boundary_steps", {5}}, {"values", {0.5, 0.05}}}, 0.05}};
+  for (const auto& [rate, expected] : cases) {
+    const auto probe = std::make_shared<Probe>();
+    double seen = -1;
+    probe->in_epoch = [&](CallbackContext& context) { seen = context.learning_rate(); };
+    const auto replica = MakeProbed(job, rate, probe);
+    auto state = *MakeShardState(job, replica.get());
+    checkpoint::CallbackRecord record;
+    ShardState::CallbackParts parts;
+    parts.workers = 4;
+    parts.steps_per_epoch = 3;
+    parts.steps = [] { return 9; };
+    // Such a rate is the record's alone: where it is gone, so is the rate.
+    record.rates["a"] = 0.3;
+    ASSERT_TRUE(state->BeginCallbacks(parts, true, &record).ok());
+    ASSERT_TRUE(state->Fire(Hook::kEpochEnd, {}).ok());
+    EXPECT_EQ(seen, 0.3);
+    EXPECT_EQ(state->LearningRate(record, 8), 0.3);
+    record.rates.clear();
+    ASSERT_TRUE(state->BeginCallbacks(parts, true, &record).ok());
+    ASSERT_TRUE(state->Fire(Hook::kEpochEnd, {}).ok());
+    EXPECT_DOUBLE_EQ(seen, expected) << rate;
+    EXPECT_DOUBLE_EQ(state->LearningRate(record, 8), expected) << rate;
+  }
+}
+
+TEST(ShardState, SavesTheModelWhereTheChiefHasItsWeights) {
+  const Job job = TestJob();
+  const auto probe = std::make_shared<Probe>();
+  const std::string path = ::testing::TempDir() + "probe.safetensors";
+  probe->in_step =
+      probe->in_epoch = [&](CallbackContext& context) { context.save_model(path, false); };
+  const auto replica = MakeProbed(job, 0.1, probe);
+  auto state = *MakeShardState(job, replica.get());
+  checkpoint::CallbackRecord record;
+  ShardState::CallbackParts parts;
+  parts.steps_per_epoch = 3;
+  parts.steps = [] { return 1; };
+  ASSERT_TRUE(state->BeginCallbacks(parts, false, &record).ok());
+  const absl::Status refused = state->Fire(Hook::kStepEnd, {});
+  EXPECT_EQ(ExitCodeOf(refused), ExitCode::kProgramFailed);
+  EXPECT_NE(Message(refused).find("call it in epoch_end or train_end"), std::string::npos)
+      << Message(refused);
+  const absl::Status saved = state->Fire(Hook::kEpochEnd, {});
+  EXPECT_TRUE(saved.ok()) << Message(saved);
+  std::remove(path.c_str());
+}
+
+TEST(ShardState, KeepsWhatTheRecordSaysOrNothing) {
+  const Job job = TestJob();
+  const auto replica = MakeProbed(job, 0.1, std::make_shared<Probe>());
+  auto state = *MakeShardState(job, replica.get());
+  ShardState::CallbackParts parts;
+  parts.steps_per_epoch = 3;
+  parts.steps = [] { return 6; };
+  checkpoint::CallbackRecord record;
+  const auto kept_after_begin = [&](int64_t kept, int64_t weights_step) {
+    record.kept["probe"] = kept;
+    parts.weights_step = weights_step;
+    EXPECT_TRUE(state->BeginCallbacks(parts, true, &record).ok());
+    return record.kept.contains("probe");
+  };
+  EXPECT_FALSE(kept_after_begin(3, -1)) << "with the chief before";
+  EXPECT_TRUE(kept_after_begin(6, 6)) << "the servers have them";
+  EXPECT_TRUE(kept_after_begin(6, -1)) << "since then";
+  EXPECT_FALSE(kept_after_begin(3, -1)) << "others";
 }
 
 }  // namespace
