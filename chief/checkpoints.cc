@@ -208,6 +208,10 @@ class CheckpointsImpl final : public Checkpoints {
             const std::optional<checkpoint::BestMark>& best) override;
   std::shared_ptr<checkpoint::Store> store() const override { return shared_->store; }
   bool Wanted(const SaveMoment& moment) override;
+  bool IsSaving() const override {
+    absl::MutexLock lock(&shared_->mu);
+    return shared_->saving;
+  }
   void Save(checkpoint::Snapshot snapshot) override;
   absl::Status CheckOwner() const override {
     return shared_->options.check_owner ? shared_->options.check_owner() : absl::OkStatus();

@@ -470,7 +470,7 @@ void DirectorImpl::UpdateGateLocked() {
   LeaseTable::Gate gate;
   const checkpoint::TrainingState at = table_->state();
   const bool wanted = save_wanted_ || cut_for_histograms_ || cut_for_callbacks_;
-  gate.closed = stop_ || (wanted && save_ == nullptr);
+  gate.closed = stop_ || best_asked_ || (wanted && save_ == nullptr);
   // An epoch's end is looked at before the next one's first lease.
   gate.last_epoch = at.epoch;
   if (!table_->between_steps() || table_->has_completed() || validation_due_ || test_due_)
@@ -497,6 +497,8 @@ absl::Status DirectorImpl::Advance(bool* through) {
     all_done = table_->through() || Stopping();
     out = table_->WhoIsOut();
   }
+  if (stop) best_asked_.reset();  // all is saved then
+  AdvanceBest();
   if (!stop) MUSTER_RETURN_IF_ERROR(AdvanceCallbacks());
   if (callbacks_begun_ && (stop || (all_done && (!callbacks_ || callbacks_->ended)))) {
     int64_t step;
@@ -535,8 +537,8 @@ absl::Status DirectorImpl::Advance(bool* through) {
   MUSTER_RETURN_IF_ERROR(AdvanceCallbacks());
   absl::MutexLock lock(&mu_);
   const bool done = table_->through() || Stopping();
-  *through = callbacks_begun_ && !busy && QuietLocked() && done && save_ == nullptr &&
-             !save_wanted_ && !cut_for_histograms_ && !cut_for_callbacks_ &&
+  *through = callbacks_begun_ && !busy && !best_asked_ && QuietLocked() && done &&
+             save_ == nullptr && !save_wanted_ && !cut_for_histograms_ && !cut_for_callbacks_ &&
              !CallbacksPending(table_->state()) && !(validation_due_ || test_due_) &&
              (start_.checkpoints == nullptr || !callbacks_ || IsSaved(table_->steps()));
   UpdateGateLocked();
@@ -551,7 +553,20 @@ void DirectorImpl::AskForBest(int64_t step, int64_t epoch) {
   moment.epoch = epoch;
   moment.epoch_end = true;
   moment.validated = true;
-  save_wanted_ = start_.checkpoints->Wanted(moment);
+  best_asked_ = {moment, Clock::now()};
+  AdvanceBest();
+}
+
+// A checkpoint that is being written is waited for here, where servers and workers are looked after
+// meanwhile; after timeouts.phase.save the best is left out.
+void DirectorImpl::AdvanceBest() {
+  if (!best_asked_) return;
+  auto& [moment, since] = *best_asked_;
+  const bool saving = start_.checkpoints->IsSaving();
+  moment.busy = Clock::now() - since >= SaveDeadline();
+  if (saving && !moment.busy) return;
+  save_wanted_ = start_.checkpoints->Wanted(moment) || save_wanted_;
+  best_asked_.reset();
 }
 
 // Passes that are due, one after the other. Busy: there is one, or one to come.

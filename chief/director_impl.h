@@ -109,6 +109,10 @@ class DirectorImpl final : public Director,
   absl::Status Advance(bool* through);
   absl::Status AdvancePass(bool* busy);
   void AskForBest(int64_t step, int64_t epoch);
+  void AdvanceBest();
+  Duration SaveDeadline() const {
+    return options_.job.timeouts.phase[static_cast<int>(Phase::kSave)];
+  }
   bool Through(const checkpoint::TrainingState& state) const;
   void UpdateGateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status End(const absl::Status& outcome);
@@ -228,7 +232,8 @@ class DirectorImpl final : public Director,
   bool report_start_ = true;  // observers are to be told where it goes on
   std::optional<CompletedStep> last_step_;
   bool save_wanted_ = false, cut_for_histograms_ = false;
-  std::unique_ptr<Save> save_;  // under way
+  std::optional<std::pair<SaveMoment, MonotonicTime>> best_asked_;  // AskForBest's, and since when
+  std::unique_ptr<Save> save_;                                      // under way
   std::thread saver_;
   // The step that was saved, or begun with, last; and whether its state has training's end in it.
   struct Saved {

@@ -101,8 +101,7 @@ absl::Status DirectorImpl::TryCut() {
 // is what is not served at all. REQUIRES: cut_wanted_at_.
 absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
   if (!ShardClient::MayRetry(why)) return why;
-  const Duration deadline = options_.job.timeouts.phase[static_cast<int>(Phase::kSave)];
-  if (Clock::now() - *cut_wanted_at_ < deadline) {
+  if (Clock::now() - *cut_wanted_at_ < SaveDeadline()) {
     SayWaiting(fmt::format("a copy of all shards ({})", Message(why)));
     return absl::OkStatus();
   }

@@ -300,6 +300,7 @@ void DirectorImpl::RestoredLocked(const std::vector<std::pair<int, int>>& target
       validation_due_ = kept_state_.validation_due;
       test_due_ = kept_state_.test_due;
       save_wanted_ = cut_for_callbacks_ = false;
+      best_asked_.reset();
       weights_step_ = -1;
       TakeOverCallbacks(kept_state_, kept_state_.extras.callbacks, kept_state_.extras.finished);
       if (save_ != nullptr) save_->discard = true;  // of steps that are to come again

@@ -26,6 +26,8 @@ class CheckpointSink {
   // cheap. False also where the save before is still being made, unless `last`, `stopping` or the
   // best so far: then it waits for that one, within its deadline.
   virtual bool Wanted(const SaveMoment& moment) = 0;
+  // Whether Wanted may have to wait now: the save before is still being made.
+  virtual bool IsSaving() const { return false; }
   // Takes the snapshot over (its run_id, job and versions are filled in here) and returns; it is
   // written on a thread of the sink's. What cannot be written is the sink's to tell.
   virtual void Save(checkpoint::Snapshot snapshot) = 0;

@@ -100,6 +100,41 @@ TEST(Director, SavesWhatValidationFindsTheBest) {
   }
 }
 
+// While a checkpoint is written servers come and go.
+TEST(Director, DirectsWhileTheBestWaitsForTheDisk) {
+  Job job = SmallJob();
+  FakeCluster cluster({.job = job, .train = 200, .validation = 95});
+  cluster.notes().saves_validated = true;
+  cluster.notes().saving = true;
+  cluster.Start();
+  cluster.AwaitThat([&] {
+    absl::MutexLock lock(&cluster.notes().mu);
+    return cluster.notes().epochs.size() == 2;
+  });
+  cluster.LosePs(1);
+  cluster.ReturnPs(1);
+  cluster.AwaitThat([&] { return cluster.ps(1).serves(1); });
+  EXPECT_EQ(cluster.notes().steps(), 20) << "nothing is leased meanwhile";
+  cluster.notes().saving = false;
+  ASSERT_TRUE(cluster.Await().ok());
+  absl::MutexLock lock(&cluster.notes().mu);
+  ASSERT_EQ(cluster.notes().saves.size(), 2u);
+  EXPECT_EQ(cluster.notes().saves[0].state.step, 20);
+}
+
+TEST(Director, LeavesTheBestOutWhereTheDiskIsTooSlow) {
+  Job job = SmallJob();
+  job.timeouts.phase[static_cast<int>(Phase::kSave)] = std::chrono::milliseconds(300);
+  FakeCluster cluster({.job = job, .train = 200, .validation = 95});
+  cluster.notes().saves_validated = true;
+  cluster.notes().saving = true;
+  cluster.Start();
+  ASSERT_TRUE(cluster.Await().ok());
+  absl::MutexLock lock(&cluster.notes().mu);
+  ASSERT_EQ(cluster.notes().saves.size(), 1u);
+  EXPECT_EQ(cluster.notes().saves[0].state.step, 40);
+}
+
 // One batch in each summary.every_steps, whoever has it, and each pass once.
 TEST(Director, ShowsWhatProgramsShow) {
   for (const char* section : {R"({})", R"({"max_staleness": 0})"}) {

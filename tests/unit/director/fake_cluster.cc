@@ -435,7 +435,7 @@ void Notes::OnHistogram(const std::string& split, const HistogramReport& report)
 }
 bool Notes::Wanted(const SaveMoment& moment) {
   if (moment.last || moment.stopping) return true;
-  if (moment.validated) return saves_validated;
+  if (moment.validated) return saves_validated && !moment.busy;
   return !moment.busy && (every_steps > 0 && moment.step % every_steps == 0);
 }
 void Notes::Save(checkpoint::Snapshot snapshot) {

@@ -102,12 +102,14 @@ class Notes : public Observer, public CheckpointSink {
   void OnImages(const std::string& split, const ImageReport& report) override;
   void OnHistogram(const std::string& split, const HistogramReport& report) override;
   bool Wanted(const SaveMoment& moment) override;
+  bool IsSaving() const override { return saving; }
   void Save(checkpoint::Snapshot snapshot) override;
   absl::Status Drain() override { return absl::OkStatus(); }
 
   int64_t steps() const;  // told so far
   int64_t every_steps = 0;
   bool saves_validated = false;       // as if each validation found the best
+  std::atomic<bool> saving = false;   // as if one was being written
   Duration flush = Duration::zero();  // what the log takes to be kept
   mutable absl::Mutex mu;
   std::vector<StartReport> starts ABSL_GUARDED_BY(mu);
