@@ -287,6 +287,28 @@ class Callbacks(ClusterTest):
                 self.assertIn("ema: each pass is made with the moving average of the parameters too (decay 0.9, every 4 steps)", log)
                 self.assertIn("ema: the moving average of the parameters includes those after step 16", log)
 
+    def test_a_chief_of_servers_is_killed_while_it_saves_the_end(self):
+        # With an interval the best epoch is saved, and then the end alone; without one most likely the last epoch too, before its callbacks.
+        name = "early_stopping"
+        last = STEPS * len(self.reference(LISTS[name])["loss"])
+        for checkpoint, nth in ({"every_epochs": 100}, 1), ({"every_epochs": 100}, 4), ({}, 2):
+            with self.subTest(checkpoint, nth=nth):
+                told = self.launch(self.fit_job(LISTS[name], checkpoint={"keep": 100, **checkpoint}), "--workers", 1, "--ps", 1, "--restart", "on-failure",
+                                   "--fault", f"kill@chief:0:step={last}:phase=save:nth={nth}")
+                self.assertIn("was killed by SIGKILL", told)
+                self.check(name)
+
+    def test_servers_that_go_back_reduce_a_rate_once(self):
+        # The rate is lower from the epoch on whose first steps are made again.
+        name = "plateau_alone"
+        rates = self.reference(LISTS[name])["rates"]
+        lower = next(epoch for epoch in range(1, len(rates)) if rates[epoch] < rates[epoch - 1])
+        told = self.launch(self.fit_job(LISTS[name], parameter_server={"max_staleness": 0}), "--workers", 1, "--ps", 1, "--restart", "on-failure",
+                           "--fault", f"kill@ps:0:step={STEPS * lower + 3}")
+        self.assertIn("was killed by SIGKILL", told)
+        self.assertIn("all servers go back", told)
+        self.check(name)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
