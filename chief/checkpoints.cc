@@ -297,8 +297,9 @@ bool CheckpointsImpl::Wanted(const SaveMoment& moment) {
   if (shared_->store == nullptr) return false;
   const bool must = moment.last || moment.stopping;
   const bool best = !must && moment.validated && IsBest(moment.step);
-  // One that is there stays as it is, but at the end.
-  const bool due = must || (SaveDue(shared_->options.checkpoint, moment) && !Holds(moment.step));
+  // What was saved before its validation stays as it is.
+  const bool due = SaveDue(shared_->options.checkpoint, moment) &&
+                   (must || !moment.validated || !Holds(moment.step));
   if (!best && !due) return false;
   absl::MutexLock lock(&shared_->mu);
   if (!must && ((shared_->saving && !best) || moment.busy)) {

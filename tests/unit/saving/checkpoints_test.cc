@@ -462,6 +462,7 @@ TEST_F(CheckpointsTest, TheBestIsNotOneThatHasOtherWeightsThanWereMeasured) {
   Make();
   EXPECT_TRUE(Step({.step = 2}));
   Validated(2, 0.5);
+  ASSERT_TRUE(checkpoints_->Drain().ok());
   EXPECT_TRUE(Step({.step = 4}));
   Validated(4, 0.6);
   ASSERT_TRUE(checkpoints_->Drain().ok());
