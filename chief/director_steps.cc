@@ -46,6 +46,7 @@ void DirectorImpl::ReportStart() {
   report.validation_due = validation_due_;
   report.test_due = test_due_;
   report.finished = Stopping();
+  if (callbacks_) report.weights_of = callbacks_->weights_of;
   if (at.epoch_examples > 0 && (at.offset == 0 || Through(at)))
     report.train_metrics = TrainMetrics(at.epoch_metric_sums, at.epoch_loss_sum, at.epoch_examples,
                                         at.extras.epoch_values);

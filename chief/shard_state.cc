@@ -239,6 +239,7 @@ absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun
       std::vector<std::unique_ptr<GradientSink>>(replica_->optimizers().size()), schedule));
   for (const NamedOptimizer& optimizer : replica_->optimizers())
     options.rates.push_back({optimizer.name, optimizer.learning_rate});
+  for (const std::string& line : DropReplacedRates(options.rates, record)) LogInfo("{}", line);
   options.observers = parts.observers;
   if (parts.checkpoints != nullptr) {
     options.model_dir = job_.model_dir;

@@ -1,5 +1,5 @@
-// What a run in float16 tells of its dynamic loss scale, and when it is given up. Needs no LibTorch;
-// the scale itself is in precision.h.
+// What a run in float16 tells of its dynamic loss scale, and when it is given up. Needs no
+// LibTorch; the scale itself is in precision.h.
 #pragma once
 
 #include <cstdint>

@@ -118,8 +118,8 @@ struct StartReport {
   bool finished = false;  // the program had ended its training there
   // The step whose weights callbacks have put back there; 0: they are the step's own.
   int64_t weights_of = 0;
-  std::optional<LossScaleReport> loss_scale;  // of a run in float16, at start_step
-  std::vector<std::pair<std::string, int64_t>> split_sizes;       // "train" -> examples
+  std::optional<LossScaleReport> loss_scale;                 // of a run in float16, at start_step
+  std::vector<std::pair<std::string, int64_t>> split_sizes;  // "train" -> examples
   std::vector<std::pair<std::string, int64_t>> parameter_counts;  // model -> parameters
   std::vector<ParameterReport> parameters;                        // of all models, in their order
   std::vector<std::string> groups;                                // of optimizers: DescribeGroups

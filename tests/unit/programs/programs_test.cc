@@ -364,7 +364,9 @@ TEST(FindProgram, KnowsTheBuiltInOnesAndTheirJobFiles) {
 TEST(FindProgram, Refusals) {
   const std::vector<std::pair<Json, const char*>> refusals = {
       {"fashion-mnist", "did you mean \"fashion_mnist\"?"},
-      {"imagenet", "built-in programs: fashion_mnist, image_classifier, language_model, linear, matrix_factorization"},
+      {"imagenet",
+       "built-in programs: fashion_mnist, image_classifier, language_model, linear, "
+       "matrix_factorization"},
       {"plugins/mine.so", "program 'plugins/mine.so' cannot be read: No such file or directory"},
       {{{"torchscript", "model.pt"}}, "write the model with torch.export.save"},
       {{{"exported", "no-such-file.pt2"}, {"loss", "cross_entropy"}}, "no-such-file.pt2"},
