@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import signal
+import struct
 import unittest
 
 from outside import BIN, BUILD, OutsideTest
@@ -68,6 +69,25 @@ class Plugin(OutsideTest):
         self.finish([process])
         self.assertIn("going on after step 5", process.output())
         self.check_stopped()
+
+    def test_a_callback_and_a_schedule_of_its_own_survive_a_kill(self):
+        weights = []
+        for fault in None, "kill@worker:0:step=7", "kill@chief:0:step=8":
+            with self.subTest(fault=fault):
+                job = self.callback_job(learning_rate={"name": "sawtooth", "top": 0.1, "length": 4})
+                self.model_dir = self.dir / f"killed-{len(weights)}"
+                printed = self.run_command(BIN / "muster", "launch", "--workers", 1, "--restart", "on-failure", "--job", job,
+                                           *(["--fault", fault] if fault else []), "--set", f"model_dir={self.model_dir}")
+                self.assertEqual("was killed by SIGKILL" in printed, fault is not None)
+                self.check_stopped()
+                weights.append((self.model_dir / "checkpoints" / "step-00000011" / "model.safetensors").read_bytes())
+                self.assertEqual(weights[-1], weights[0])
+        # After a step at 0.1, 0.075, 0.05, 0.025 and again: w begins at 0, the loss is (w - 2)^2.
+        want = 0.0
+        for step in range(11):
+            want -= 0.1 * (1 - step % 4 / 4) * 2 * (want - 2)
+        (value,) = struct.unpack("<f", weights[0][-4:])
+        self.assertAlmostEqual(value, want, places=5)
 
     def test_keys_of_a_callback_of_its_own(self):
         self.ends(2, 'unknown key "callbacks[0].stesp", did you mean "steps"?', job=self.callback_job(callbacks=[{"name": "stop_after", "stesp": 1}]))

@@ -1,6 +1,7 @@
 // A program that says when its code runs: it makes the file that MUSTER_TEST_LOADED names. With
 // MUSTER_TEST_THROW its constructor throws that. A job may name its callback "stop_after" with the
-// number of steps after which the one replica that counts them stops training.
+// number of steps after which the one replica that counts them stops training, and its schedule
+// "sawtooth".
 #include <ATen/ops/square.h>
 #include <ATen/ops/zeros.h>
 #include <muster/program.h>
@@ -38,6 +39,19 @@ class StopAfter : public muster::Callback {
   int64_t counted_ = 0;
 };
 
+// Falls from `top` to 0 in `length` steps, and begins again.
+class Sawtooth : public muster::Schedule {
+ public:
+  Sawtooth(double top, int64_t length) : top_(top), length_(length) {}
+  double At(int64_t steps) const override {
+    return top_ * (1 - static_cast<double>(steps % length_) / static_cast<double>(length_));
+  }
+
+ private:
+  const double top_;
+  const int64_t length_;
+};
+
 class Small : public muster::Program {
  public:
   Small() {
@@ -47,6 +61,12 @@ class Small : public muster::Program {
     scale_ = std::make_shared<Scale>();
     builder.model("scale", scale_);
     sgd_ = builder.optimizer("sgd", {"scale"}, "sgd", 0.1);
+    builder.schedule("sawtooth", [](muster::JsonObject& keys, const muster::ScheduleContext&) {
+      double top = 0;
+      int64_t length = 1;
+      keys.Read("top", &top).Read("length", &length);
+      return std::make_unique<Sawtooth>(top, length);
+    });
     builder.callback("stop_after",
                      [](muster::JsonObject& keys) -> std::shared_ptr<muster::Callback> {
                        int64_t steps = 0;
