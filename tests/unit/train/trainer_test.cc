@@ -207,9 +207,11 @@ TEST(Precision, ABrokenFloat16RunEndsOnAllReplicasAtTheSameStep) {
       SCOPED_TRACE(::testing::Message() << replicas << (twice ? " twice" : ""));
       EXPECT_EQ(ExitCodeOf(run.status), ExitCode::kProgramFailed) << run.status;
       EXPECT_THAT(std::string(Message(run.status)), HasSubstr("20 steps in a row, up to step 24"));
-      ASSERT_EQ(run.recorder.steps.size(), 24u) << "the last one is told of too";
+      // A replica that is through first ends the run, maybe before the first one tells of the step.
+      const auto told = static_cast<int64_t>(run.recorder.steps.size());
+      ASSERT_GE(told, replicas == 1 ? 24 : 23);
       ASSERT_TRUE(run.recorder.steps.back().loss_scale.has_value());
-      EXPECT_EQ(run.recorder.steps.back().loss_scale->skipped_steps, 20);
+      EXPECT_EQ(run.recorder.steps.back().loss_scale->skipped_steps, told - 4);
       EXPECT_EQ(run.recorder.steps.back().loss_scale->scale, 1);
       for (const auto& replica : run.replicas)
         EXPECT_TRUE(replica.at("w").isfinite().all().item<bool>());
