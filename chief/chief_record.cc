@@ -8,10 +8,21 @@
 namespace muster {
 namespace {
 
-std::tuple<uint64_t, int64_t, bool> AgeOf(const ChiefRecord& record) {
-  const auto completed = record.work.find("completed");
-  const bool number = completed != record.work.end() && completed->is_number_integer();
-  return {record.view, number ? completed->get<int64_t>() : 0, record.ended.has_value()};
+int64_t NumberOf(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+}
+
+// Between two steps callbacks have their hooks: an epoch's end, the next one's begin, the end.
+using Age = std::tuple<uint64_t, int64_t, int64_t, int64_t, bool, bool>;
+Age AgeOf(const ChiefRecord& record) {
+  const auto ended = record.callbacks.find("ended");
+  return {record.view,
+          NumberOf(record.work, "completed"),
+          NumberOf(record.callbacks, "epochs_ended"),
+          NumberOf(record.callbacks, "epochs_begun"),
+          ended != record.callbacks.end() && *ended == true,
+          record.ended.has_value()};
 }
 
 // Two digits a byte: any bytes are valid text then.

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "chief/chief_record.h"
+#include "common/checkpoint/callback_record.h"
 
 namespace muster {
 namespace {
@@ -603,6 +604,23 @@ TEST(ChiefRecord, ANewerViewCountsForMoreThanMoreSteps) {
   ended.ended = "";
   EXPECT_TRUE(IsNewer(ended, older));
   EXPECT_FALSE(IsNewer(older, ended));
+}
+
+TEST(ChiefRecord, WhatCallbacksDecidedBetweenTwoStepsCounts) {
+  std::vector<ChiefRecord> records(5, ChiefRecord{.view = 1, .work = {{"completed", 9}}});
+  checkpoint::CallbackRecord callbacks;
+  callbacks.epochs_begun = 1;
+  records[1].callbacks = checkpoint::ToJson(callbacks);
+  callbacks.epochs_ended = 1;
+  records[2].callbacks = checkpoint::ToJson(callbacks);
+  callbacks.epochs_begun = 2;
+  records[3].callbacks = checkpoint::ToJson(callbacks);
+  callbacks.ended = true;
+  records[4].callbacks = checkpoint::ToJson(callbacks);
+  for (size_t older = 0; older < records.size(); ++older) {
+    for (size_t newer = 0; newer < records.size(); ++newer)
+      EXPECT_EQ(IsNewer(records[newer], records[older]), newer > older) << newer << " " << older;
+  }
 }
 
 // Whoever told nothing of what it holds for so long that others got it begins again.
