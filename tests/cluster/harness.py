@@ -181,9 +181,10 @@ def task_pids(launch):
         if not entry.isdigit():
             continue
         try:
-            with open(f"/proc/{entry}/stat") as file:
+            # Processes of others may have names and environments of any bytes.
+            with open(f"/proc/{entry}/stat", errors="replace") as file:
                 parent = int(file.read().rsplit(")", 1)[1].split()[1])
-            with open(f"/proc/{entry}/environ") as file:
+            with open(f"/proc/{entry}/environ", errors="replace") as file:
                 config = re.search(r"TF_CONFIG=([^\0]*)", file.read())
         except OSError:
             continue
