@@ -256,9 +256,10 @@ absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun
       return ProgramError(
           "a callback calls save_model in the middle of an epoch, where with parameter servers "
           "nobody holds all weights of one step: call it in epoch_end or train_end");
-    MUSTER_ASSIGN_OR_RETURN(const checkpoint::Snapshot snapshot,
+    MUSTER_ASSIGN_OR_RETURN(checkpoint::Snapshot snapshot,
                             taker_.Take(*replica_, InitialLoopState(job_, *replica_)));
-    return WriteModelFile(checkpoint::PosixFileSystem(), path, snapshot, with_optimizer);
+    return WriteModelFile(checkpoint::PosixFileSystem(), path, std::move(snapshot), job_,
+                          with_optimizer);
   };
   options.predict = [this, has_weights = parts.has_weights](
                         const data::Batch& batch,

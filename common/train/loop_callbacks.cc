@@ -93,9 +93,11 @@ void LoopImpl::BeginCallbacks() {
     };
     options.save_model = [this](const std::string& path, bool with_optimizer) {
       Enter(Phase::kSave);
+      auto snapshot = context_.snapshots->Take(*replica_, state_);
       const absl::Status saved =
-          WriteModelFile(checkpoint::PosixFileSystem(), path, *context_.snapshots, *replica_,
-                         state_, with_optimizer);
+          snapshot.ok() ? WriteModelFile(checkpoint::PosixFileSystem(), path, *std::move(snapshot),
+                                         context_.job, with_optimizer)
+                        : snapshot.status();
       Enter(Phase::kForward);
       return saved;
     };

@@ -240,6 +240,20 @@ class Callbacks(ClusterTest):
                 self.assertAlmostEqual(told["best"]["value"], losses[best], places=5)
                 self.assertEqual(told["best"]["metrics"]["loss"], told["best"]["value"])
 
+    def test_a_model_file_is_evaluated_and_gone_on_from(self):
+        job = self.fit_job([{"name": "model_checkpoint", "filepath": "m-{epoch}.safetensors"}], optimizer={"name": "sgd", "momentum": 0.9}, epochs=5)
+        model_dir = self.fit(2, job)
+        file = model_dir / "m-3.safetensors"
+        command = [BIN / "muster", "evaluate", "--job", job, "--set", "model_dir=", "--json", "--checkpoint", file]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        told = json.loads(done.stdout)
+        self.assertEqual(told["step"], 3 * STEPS)
+        self.assertAlmostEqual(told["metrics"]["loss"], curve(model_dir, "validation", "epoch_loss")[3 * STEPS], places=6)
+        self.fit(2, job, [f"restore={file}"])
+        for name, values in tensors(model_dir, 5 * STEPS).items():
+            self.assertEqual(values.tobytes(), tensors(self.model_dir, 5 * STEPS)[name].tobytes(), name)
+
     def test_what_is_wrong_is_said_in_one_sentence(self):
         for callbacks, sets, said in [
                 ([{"name": "early_stoping"}], [], 'callbacks[0].name is "early_stoping", did you mean "early_stopping"?'),

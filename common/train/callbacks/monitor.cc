@@ -55,7 +55,7 @@ std::optional<double> Monitor::Value(const CallbackContext& context, const char*
   if (!std::exchange(told_, true)) {
     std::vector<std::string> known;
     for (const auto& [name, value] : context.metrics()) known.push_back(name);
-    LogWarning("{} monitors \"{}\", which epoch {} does not have, and does nothing; it has {}",
+    LogWarning("{} monitors \"{}\", which epoch {} does not have, and goes by nothing; it has {}",
                callback, name_, context.epoch() + 1, fmt::join(known, ", "));
   }
   return std::nullopt;
