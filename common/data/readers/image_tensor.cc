@@ -108,11 +108,16 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path) {
   }
 }
 
-absl::Status ReadDataset::LookAtFirst(const std::vector<DataColumn>& columns) {
-  MUSTER_ASSIGN_OR_RETURN(const Example first, Get(0, {}));
+absl::StatusOr<OpenSplit> ReadDataset::Open(std::shared_ptr<ReadDataset> dataset,
+                                            const std::vector<DataColumn>& columns) {
+  MUSTER_ASSIGN_OR_RETURN(const Example first, dataset->Get(0, {}));
+  std::vector<Column>& found = dataset->columns_;
   for (size_t c = 0; c < first.size(); ++c)
-    columns_.push_back({columns[c].name, first[c].scalar_type(), first[c].sizes().vec()});
-  return absl::OkStatus();
+    found.push_back({columns[c].name, first[c].scalar_type(), first[c].sizes().vec()});
+  OpenSplit open;
+  open.columns = found;
+  open.dataset = std::move(dataset);
+  return open;
 }
 
 absl::StatusOr<Batch> ReadDataset::GetBatch(const std::vector<int64_t>& indices,

@@ -4,10 +4,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/data/formats.h"
 #include "common/data/job_data.h"
 #include "muster/data.h"
 
@@ -31,9 +33,10 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path);
 class ReadDataset : public Dataset {
  public:
   const std::vector<Column>& columns() const { return columns_; }
-  // The columns that the first example has, so that all others must be like it. A DataError where
-  // it cannot be read. REQUIRES: there is one.
-  absl::Status LookAtFirst(const std::vector<DataColumn>& columns);
+  // The dataset with the columns that its first example has, so that all others must be like it. A
+  // DataError where it cannot be read. REQUIRES: there is one.
+  static absl::StatusOr<OpenSplit> Open(std::shared_ptr<ReadDataset> dataset,
+                                        const std::vector<DataColumn>& columns);
   absl::StatusOr<Batch> GetBatch(const std::vector<int64_t>& indices,
                                  const Context& context) const override;
 

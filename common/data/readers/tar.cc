@@ -152,11 +152,7 @@ absl::StatusOr<OpenSplit> OpenTar(const DataSplit& split, const std::string& fol
   if (samples.empty())
     return DataError(fmt::format("{}.path: '{}' holds no samples", split.key, paths[0]));
   auto dataset = std::make_shared<TarDataset>(split, std::move(files), std::move(samples));
-  MUSTER_RETURN_IF_ERROR(dataset->LookAtFirst(split.columns));
-  OpenSplit open;
-  open.columns = dataset->columns();
-  open.dataset = std::move(dataset);
-  return open;
+  return ReadDataset::Open(std::move(dataset), split.columns);
 }
 
 }  // namespace muster::data

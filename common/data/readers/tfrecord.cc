@@ -125,11 +125,7 @@ absl::StatusOr<OpenSplit> OpenTfRecord(const DataSplit& split, const std::string
   auto dataset = std::make_shared<TfRecordDataset>(split, std::move(files));
   if (dataset->size() == 0)
     return DataError(fmt::format("{}.path: '{}' holds no records", split.key, paths[0]));
-  MUSTER_RETURN_IF_ERROR(dataset->LookAtFirst(split.columns));
-  OpenSplit open;
-  open.columns = dataset->columns();
-  open.dataset = std::move(dataset);
-  return open;
+  return ReadDataset::Open(std::move(dataset), split.columns);
 }
 
 }  // namespace muster::data
