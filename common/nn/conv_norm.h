@@ -26,6 +26,21 @@ class Layer : public torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& input) = 0;
 };
 
+// Convolution "0", normalisation "1".
+class ConvNorm : public Layer {
+ public:
+  explicit ConvNorm(const ConvOptions& options)
+      : conv_(register_module("0", MakeConv(options))),
+        norm_(register_module("1", MakeNorm(options.out))) {}
+  at::Tensor forward(const at::Tensor& input) override {
+    return norm_->forward(conv_->forward(input));
+  }
+
+ private:
+  torch::nn::Conv2d conv_;
+  torch::nn::BatchNorm2d norm_;
+};
+
 // Layers one after the other, registered as "0", "1", ...
 class Chain : public Layer {
  public:

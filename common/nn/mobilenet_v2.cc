@@ -18,20 +18,13 @@ int64_t Rounded(double channels) {
   return static_cast<double>(rounded) < 0.9 * channels ? rounded + 8 : rounded;
 }
 
-// Convolution "0", normalisation "1", ReLU6.
-class ConvNormReLU6 : public Layer {
+class ConvNormReLU6 : public ConvNorm {
  public:
-  explicit ConvNormReLU6(const ConvOptions& options)
-      : conv_(register_module("0", MakeConv(options))),
-        norm_(register_module("1", MakeNorm(options.out))) {}
+  using ConvNorm::ConvNorm;
   at::Tensor forward(const at::Tensor& input) override {
-    at::Tensor x = norm_->forward(conv_->forward(input));
+    at::Tensor x = ConvNorm::forward(input);
     return at::hardtanh_(x, 0, 6);
   }
-
- private:
-  torch::nn::Conv2d conv_;
-  torch::nn::BatchNorm2d norm_;
 };
 
 // The layers in "conv": widen (unless by 1), filter each channel, narrow without activation.

@@ -8,22 +8,6 @@
 namespace muster::vision {
 namespace {
 
-// What is added to a block's output where its shape is not the input's: convolution "0",
-// normalisation "1".
-class Downsample : public Layer {
- public:
-  explicit Downsample(const ConvOptions& options)
-      : conv_(register_module("0", MakeConv(options))),
-        norm_(register_module("1", MakeNorm(options.out))) {}
-  at::Tensor forward(const at::Tensor& input) override {
-    return norm_->forward(conv_->forward(input));
-  }
-
- private:
-  torch::nn::Conv2d conv_;
-  torch::nn::BatchNorm2d norm_;
-};
-
 // Convolutions "conv1", "conv2", ... with their "bn1", ..., ReLU between them and behind the sum.
 class Block : public Layer {
  public:
@@ -35,8 +19,8 @@ class Block : public Layer {
     }
     const int64_t out = convolutions.back().out;
     if (stride == 1 && in == out) return;
-    downsample_ = register_module("downsample",
-                                  std::make_shared<Downsample>(ConvOptions{in, out, 1, stride}));
+    downsample_ =
+        register_module("downsample", std::make_shared<ConvNorm>(ConvOptions{in, out, 1, stride}));
   }
   at::Tensor forward(const at::Tensor& input) override {
     at::Tensor x = input;
@@ -50,7 +34,7 @@ class Block : public Layer {
  private:
   std::vector<torch::nn::Conv2d> convs_;
   std::vector<torch::nn::BatchNorm2d> norms_;
-  std::shared_ptr<Downsample> downsample_;
+  std::shared_ptr<ConvNorm> downsample_;  // of the input, where the output has another shape
 };
 
 std::vector<ConvOptions> Convolutions(bool bottleneck, int64_t in, int64_t width, int64_t stride) {
