@@ -72,6 +72,11 @@ Batch EmptyBatch(const Example& example) {
   return batch;
 }
 
+Example OnlyExample(Batch batch) {
+  for (at::Tensor& component : batch) component = component.select(0, 0);
+  return batch;
+}
+
 absl::StatusOr<Batch> ConcatBatches(const std::vector<Batch>& batches) {
   if (batches.size() == 1) return batches[0];
   try {

@@ -15,6 +15,8 @@ absl::StatusOr<Batch> StackExamples(const std::vector<Example>& examples,
                                     const std::vector<int64_t>& indices);
 // A batch of no examples that look like this one.
 Batch EmptyBatch(const Example& example);
+// The one example of a batch of one; its tensors are views.
+Example OnlyExample(Batch batch);
 // Batches one after another; REQUIRES: at least one.
 absl::StatusOr<Batch> ConcatBatches(const std::vector<Batch>& batches);
 // Rows of `source`, copied, in one pass. REQUIRES: contiguous, indices are in range.

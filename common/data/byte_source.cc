@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/base/fd.h"
+#include "common/data/damage.h"
 
 namespace muster::data {
 namespace {
@@ -37,9 +38,7 @@ class FileSource final : public ByteSource {
     while (done < count) {
       const ssize_t got = pread(fd_, static_cast<char*>(to) + done, count - done, place + done);
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) {
-        return DataError(fmt::format("'{}' cannot be read: {}.", path_, std::strerror(errno)));
-      }
+      if (got < 0) return FileError(path_, "read", errno);
       if (got == 0) break;
       done += got;
     }
@@ -152,19 +151,14 @@ std::unique_ptr<ByteSource> MemoryBytes(std::string_view bytes) {
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) {
-    return DataError(fmt::format("'{}' cannot be opened: {}.", path, std::strerror(errno)));
-  }
+  if (!file) return FileError(path, "opened", errno);
   struct stat info {};
   if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode))
     return DataError(fmt::format("'{}' is not a regular file.", path));
   const auto size = static_cast<size_t>(info.st_size);
   if (size == 0) return std::shared_ptr<const MappedFile>(new MappedFile({}));
   void* const mapped = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (mapped == MAP_FAILED) {
-    return DataError(
-        fmt::format("'{}' cannot be mapped into memory: {}.", path, std::strerror(errno)));
-  }
+  if (mapped == MAP_FAILED) return FileError(path, "mapped into memory", errno);
   return std::shared_ptr<const MappedFile>(
       new MappedFile({static_cast<const char*>(mapped), size}));
 }
@@ -209,16 +203,39 @@ absl::StatusOr<std::string> InflateAll(std::string_view packed, Deflated kind,
                                read, code == Z_STREAM_END ? "other bytes follow them" : why));
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> OpenBytes(const std::string& path, bool gzip_allowed) {
+namespace {
+
+absl::StatusOr<std::unique_ptr<FileSource>> OpenFile(const std::string& path) {
   // O_NONBLOCK: a named pipe is refused below, not waited for.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
-    return DataError(fmt::format("'{}' cannot be opened: {}.", path, std::strerror(errno)));
-  }
+  if (fd < 0) return FileError(path, "opened", errno);
   struct stat info {};
   const bool regular = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
   auto file = std::make_unique<FileSource>(path, fd, info.st_size);
   if (!regular) return DataError(fmt::format("'{}' is not a regular file.", path));
+  return file;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadAll(const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(const auto file, OpenFile(path));
+  // One byte more, which shows that the file has not grown.
+  std::string bytes(file->size() + 1, '\0');
+  for (size_t done = 0;;) {
+    MUSTER_ASSIGN_OR_RETURN(const int64_t got,
+                            file->Read(bytes.data() + done, bytes.size() - done));
+    done += got;
+    if (done < bytes.size()) {
+      bytes.resize(done);
+      return bytes;
+    }
+    bytes.resize(2 * bytes.size());
+  }
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> OpenBytes(const std::string& path, bool gzip_allowed) {
+  MUSTER_ASSIGN_OR_RETURN(auto file, OpenFile(path));
   uint8_t magic[2] = {}, last[4] = {};
   if (gzip_allowed && file->size() >= 4) {
     MUSTER_RETURN_IF_ERROR(file->ReadAt(0, magic, sizeof(magic)).status());

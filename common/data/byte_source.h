@@ -27,6 +27,9 @@ class ByteSource {
 // REQUIRES of the file: it exists and is a regular one.
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenBytes(const std::string& path, bool gzip_allowed);
 
+// All bytes of a file, as they are.
+absl::StatusOr<std::string> ReadAll(const std::string& path);
+
 // Of bytes in memory, which must outlive it.
 std::unique_ptr<ByteSource> MemoryBytes(std::string_view bytes);
 

@@ -9,6 +9,10 @@ namespace {
 
 // Keeps each example at its first use. Two threads that miss the same one at once both load it, and
 // the first to finish is kept.
+//
+// What Get and GetBatch of the input accept need not be the same: a picture of another size is an
+// example, which transforms make like the others, but no row of a batch. So each is loaded as it is
+// asked for, and an example that Get has given is loaded again before it becomes part of a batch.
 class CacheDataset final : public Dataset {
  public:
   explicit CacheDataset(DatasetPtr input) : input_(std::move(input)) {
@@ -18,7 +22,7 @@ class CacheDataset final : public Dataset {
 
   absl::StatusOr<Example> Get(int64_t index, const Context& context) const override {
     MUSTER_RETURN_IF_ERROR(CheckSized(*input_, "cache"));
-    MUSTER_ASSIGN_OR_RETURN(std::vector<Example> found, Find({index}, context));
+    MUSTER_ASSIGN_OR_RETURN(std::vector<Example> found, Find({index}, /*as_batch=*/false, context));
     for (at::Tensor& component : found[0]) component = component.clone();
     return std::move(found[0]);
   }
@@ -27,40 +31,50 @@ class CacheDataset final : public Dataset {
                                  const Context& context) const override {
     MUSTER_RETURN_IF_ERROR(CheckSized(*input_, "cache"));
     if (indices.empty()) return input_->GetBatch(indices, context);
-    MUSTER_ASSIGN_OR_RETURN(std::vector<Example> found, Find(indices, context));
+    MUSTER_ASSIGN_OR_RETURN(std::vector<Example> found, Find(indices, /*as_batch=*/true, context));
     return StackExamples(found, indices);
   }
 
  private:
+  struct Kept {
+    Example example;  // empty: not yet loaded
+    bool as_batch = false;
+  };
+
   // The kept tensors themselves: not to be written to.
-  absl::StatusOr<std::vector<Example>> Find(const std::vector<int64_t>& indices,
+  absl::StatusOr<std::vector<Example>> Find(const std::vector<int64_t>& indices, bool as_batch,
                                             const Context& context) const {
     std::vector<Example> found(indices.size());
     std::vector<size_t> missing;
     {
       absl::MutexLock lock(&mutex_);
       for (size_t i = 0; i < indices.size(); ++i) {
-        found[i] = examples_[indices[i]];
-        if (found[i].empty()) missing.push_back(i);
+        const Kept& kept = examples_[indices[i]];
+        if (kept.example.empty() || (as_batch && !kept.as_batch)) {
+          missing.push_back(i);
+        } else {
+          found[i] = kept.example;
+        }
       }
     }
     if (missing.empty()) return found;
     std::vector<int64_t> wanted;
     for (size_t i : missing) wanted.push_back(indices[i]);
-    MUSTER_ASSIGN_OR_RETURN(std::vector<Example> loaded, Load(wanted, context));
+    MUSTER_ASSIGN_OR_RETURN(std::vector<Example> loaded, Load(wanted, as_batch, context));
     absl::MutexLock lock(&mutex_);
     for (size_t i = 0; i < missing.size(); ++i) {
-      Example& kept = examples_[wanted[i]];
-      if (kept.empty()) kept = std::move(loaded[i]);
-      found[missing[i]] = kept;
+      Kept& kept = examples_[wanted[i]];
+      if (kept.example.empty() || (as_batch && !kept.as_batch))
+        kept = {std::move(loaded[i]), as_batch};
+      found[missing[i]] = kept.example;
     }
     return found;
   }
 
-  absl::StatusOr<std::vector<Example>> Load(const std::vector<int64_t>& wanted,
+  absl::StatusOr<std::vector<Example>> Load(const std::vector<int64_t>& wanted, bool as_batch,
                                             const Context& context) const {
     std::vector<Example> loaded;
-    if (wanted.size() == 1) {
+    if (!as_batch) {
       MUSTER_ASSIGN_OR_RETURN(Example example, input_->Get(wanted[0], context));
       loaded.push_back(std::move(example));
       return loaded;
@@ -79,7 +93,7 @@ class CacheDataset final : public Dataset {
 
   const DatasetPtr input_;
   mutable absl::Mutex mutex_;
-  mutable std::vector<Example> examples_ ABSL_GUARDED_BY(mutex_);  // empty: not yet loaded
+  mutable std::vector<Kept> examples_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

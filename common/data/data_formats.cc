@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "common/data/job_data.h"
 
@@ -117,6 +118,7 @@ void ReadImageFolder(JsonObject* object, DataSplit* split) {
   ReadPath(object, "the folder that has one folder of images for each class", split);
   ReadImageOptions(object, &split->image);
   CompleteColumns(object, {{"x", "image"}, {"y", "label"}}, split);
+  for (DataColumn& column : split->columns) column.picture = column.source == "image";
 }
 
 // A path, or a list of them.
@@ -224,8 +226,9 @@ void ReadTokens(JsonObject* object, DataSplit* split) {
 void ReadDecode(JsonObject* object, DataSplit* split) {
   static const std::vector<std::string> known = {"image", "float16", "float32", "float64", "int8",
                                                  "int16", "int32",   "int64",   "uint8"};
-  for (const DataColumn& column : split->columns) {
+  for (DataColumn& column : split->columns) {
     if (column.decode.empty()) continue;
+    column.picture = column.decode == "image";
     if (std::find(known.begin(), known.end(), column.decode) == known.end()) {
       object->Fail(column.key.substr(split->key.size() + 1),
                    fmt::format("has a decode that {}", UnknownName(column.decode, known)));
@@ -238,6 +241,19 @@ void ReadTfRecord(JsonObject* object, DataSplit* split) {
   ReadPaths(object, "a TFRecord file, a folder of them, or a pattern such as \"train-*\"", split);
   RequireColumns(object, "the feature of the examples", split);
   ReadDecode(object, split);
+}
+
+// Of "jpg;png": whether an extension is a picture's.
+bool HoldsPictures(std::string source) {
+  std::transform(source.begin(), source.end(), source.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (size_t at = 0; at <= source.size();) {
+    const size_t end = std::min(source.find(';', at), source.size());
+    const std::string one = source.substr(at, end - at), last = one.substr(one.rfind('.') + 1);
+    if (last == "jpg" || last == "jpeg" || last == "png") return true;
+    at = end + 1;
+  }
+  return false;
 }
 
 void ReadTar(JsonObject* object, DataSplit* split) {
@@ -255,12 +271,15 @@ void ReadTar(JsonObject* object, DataSplit* split) {
       if (column.source.empty() && column.name == name) column.source = source;
     }
     if (column.source.empty()) column.source = column.name;
+    // Without "decode" the extension says it.
+    column.picture = HoldsPictures(column.source);
   }
   ReadDecode(object, split);
 }
 
 void ReadUnpaired(JsonObject* object, DataSplit* split) {
   ReadImageOptions(object, &split->image);
+  for (DataColumn& column : split->columns) column.picture = true;
   object->Read("examples", &split->examples);
   if (object->Has("examples") && split->examples < 1)
     object->Fail("examples", fmt::format("must be at least 1, is {}", split->examples));
@@ -274,6 +293,8 @@ void ReadUnpaired(JsonObject* object, DataSplit* split) {
 }
 
 }  // namespace
+
+bool ShardsByFile(std::string_view format) { return format == "tar" || format == "tfrecord"; }
 
 const std::vector<DataFormat>& DataFormats() {
   static const std::vector<DataFormat> formats = {

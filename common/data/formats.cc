@@ -1,12 +1,17 @@
 #include "common/data/formats.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 
 #include "common/base/files.h"
+#include "common/base/hash.h"
 #include "common/data/array_file.h"
+#include "common/data/mix_up.h"
 #include "common/data/readers/readers.h"
 
 namespace muster::data {
@@ -35,6 +40,47 @@ absl::StatusOr<OpenSplit> OpenIdx(const DataSplit& split, const std::string& fol
 }
 
 // ---- What every format has: a part of the examples, conversions
+
+// What an example of the split's files depends on, as a text. Without the part: all splits of the
+// same files then have one cache.
+absl::StatusOr<std::string> StampOf(const DataSplit& split, const std::string& folder,
+                                    const std::string& key, bool with_part) {
+  Json settings = {
+      {"key", key},
+      {"format", split.format},
+      {"channels", split.image.channels},
+      {"size", {split.image.height, split.image.width, split.image.shorter_side}},
+      {"header", split.csv.header},
+      {"delimiter", std::string(1, split.csv.delimiter)},
+      {"dtype", split.windows.dtype},
+      {"windows", {split.windows.length, split.windows.stride, split.windows.targets}}};
+  if (with_part) {
+    settings["part"] = {split.skip, split.take.value_or(-1)};
+    if (split.fraction) settings["fraction"] = {split.fraction->first, split.fraction->second};
+  } else {
+    settings["mixed"] = split.is_part();  // the order of a folder
+  }
+  for (const DataColumn& column : split.columns)
+    settings["columns"].push_back({column.source, column.parts, column.decode});
+  std::string stamp = settings.dump() + '\n';
+  std::vector<std::string> paths = split.paths;
+  if (paths.empty())
+    for (const DataColumn& column : split.columns) paths.push_back(column.source);
+  for (const std::string& path : paths) {
+    MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> files,
+                            MatchFiles(PathFrom(folder, path)));
+    for (const std::string& file : files) {
+      struct stat info = {};
+      if (stat(file.c_str(), &info) != 0)
+        return DataError(fmt::format("'{}' cannot be looked at: {}", file, std::strerror(errno)));
+      stamp += fmt::format("{} {} {}.{:09}\n", file, static_cast<int64_t>(info.st_size),
+                           static_cast<int64_t>(info.st_mtim.tv_sec),
+                           static_cast<int64_t>(info.st_mtim.tv_nsec));
+    }
+  }
+  // A header has room for a page, not for a million names.
+  return fmt::format("{}\n{} bytes, {:016x}", settings.dump(), stamp.size(), Fnv1a(stamp));
+}
 
 absl::StatusOr<DatasetPtr> PartOf(const DataSplit& split, DatasetPtr dataset) {
   const int64_t size = dataset->size();
@@ -135,6 +181,36 @@ absl::StatusOr<Conversion> ConversionOf(const DataColumn& wanted, Column* column
   return conversion;
 }
 
+// Above the shuffle: whom an example is mixed with is another one each epoch.
+absl::Status AddMixUp(const DataSplit& split, OpenSplit* open) {
+  const std::string place = fmt::format("{}.transforms[{}]", split.key, split.transforms.size());
+  MixUpOptions options = *split.mixup;
+  MixUpColumns columns;
+  for (size_t c = 0; c < open->columns.size(); ++c) {
+    if (split.columns[c].picture) {
+      columns.pictures.push_back(c);
+      continue;
+    }
+    columns.labels = c;
+    Column& labels = open->columns[c];
+    if (!labels.shape.empty() || !at::isIntegralType(labels.type, /*includeBool=*/false)) {
+      return ConfigurationError(fmt::format(
+          "{} is mixup, whose labels are one integer for each picture, and {} is {} of shape {}",
+          place, split.columns[c].key, toString(labels.type), Json(labels.shape).dump()));
+    }
+    const auto known = static_cast<int64_t>(labels.classes.size());
+    if (options.classes == 0) options.classes = known;
+    if (options.classes < known) {
+      return ConfigurationError(fmt::format("{}.classes is {}, and the folder has {} classes",
+                                            place, options.classes, known));
+    }
+    labels.type = at::kFloat;
+    labels.shape = {options.classes};
+  }
+  open->dataset = MixUpOf(std::move(open->dataset), columns, options);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<OpenSplit> FromArrays(const DataSplit& split, std::vector<at::Tensor> arrays) {
@@ -172,6 +248,34 @@ const std::vector<FormatReader>& FormatReaders() {
   return readers;
 }
 
+absl::StatusOr<DatasetPtr> Cached(const DataSplit& split, const std::string& folder,
+                                  const std::string& key, CacheOf of, DatasetPtr dataset) {
+  if (split.cache.kind == CacheOptions::Kind::kNone) return dataset;
+  if (split.cache.kind == CacheOptions::Kind::kMemory) return Cache(std::move(dataset));
+  MUSTER_ASSIGN_OR_RETURN(const std::string stamp,
+                          StampOf(split, folder, key, of == CacheOf::kPart));
+  auto cached = Cache(std::move(dataset), PathFrom(folder, split.cache.folder), stamp);
+  if (!cached.ok()) return Annotate(cached.status(), split.key + ".cache: ");
+  return cached;
+}
+
+absl::StatusOr<DataSplit> ShareOf(const DataSplit& split, const std::string& folder, int share,
+                                  int shares) {
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesOfPaths(split, folder));
+  if (static_cast<int>(files.size()) < shares) {
+    return ConfigurationError(
+        fmt::format("data.auto_shard is \"file\", and {}.path means {} file{} for {} replicas: "
+                    "each needs one of "
+                    "its own; write more files, or use \"data\"",
+                    split.key, files.size(), files.size() == 1 ? "" : "s", shares));
+  }
+  DataSplit part = split;
+  part.paths.clear();
+  for (size_t k = static_cast<size_t>(share); k < files.size(); k += static_cast<size_t>(shares))
+    part.paths.push_back(files[k]);
+  return part;
+}
+
 absl::StatusOr<OpenSplit> OpenJobSplit(const DataSplit& split, const std::string& folder) {
   OpenSplit open;
   for (const FormatReader& reader : FormatReaders()) {
@@ -181,7 +285,13 @@ absl::StatusOr<OpenSplit> OpenJobSplit(const DataSplit& split, const std::string
   if (open.dataset == nullptr)
     return ConfigurationError(fmt::format("{}.format {} has no reader", split.key, split.format));
   MUSTER_ASSIGN_OR_RETURN(open.dataset, PartOf(split, std::move(open.dataset)));
+  // That format's own shuffles lie below, and its caches below them; so do those of transforms.
+  if (split.format != "unpaired_images" && split.transforms.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(
+        open.dataset, Cached(split, folder, "examples", CacheOf::kPart, std::move(open.dataset)));
+  }
   if (split.shuffle) open.dataset = Shuffle(std::move(open.dataset));
+  if (split.mixup) MUSTER_RETURN_IF_ERROR(AddMixUp(split, &open));
   std::vector<Conversion> conversions;
   bool any = false;
   for (size_t c = 0; c < open.columns.size(); ++c) {

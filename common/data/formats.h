@@ -22,6 +22,11 @@ struct FormatReader {
 };
 const std::vector<FormatReader>& FormatReaders();
 
+// The split with those of its files alone whose number k has k mod `shares` == `share`, by name. A
+// ConfigurationError where there are fewer files than shares. REQUIRES: ShardsByFile(split.format).
+absl::StatusOr<DataSplit> ShareOf(const DataSplit& split, const std::string& folder, int share,
+                                  int shares);
+
 // A dataset as the job's data describes it: its part of the files' examples, shuffled where it is
 // to be, values and shapes converted; with the columns as they are then. REQUIRES: split.kind is
 // kFiles.

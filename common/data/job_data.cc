@@ -7,6 +7,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "common/data/transform_keys.h"
+
 namespace muster::data {
 namespace {
 
@@ -198,6 +200,69 @@ void ReadPart(JsonObject* object, DataSplit* split) {
   split->fraction = {part[0], part[1]};
 }
 
+// "memory", or {"disk": a folder}.
+void ReadCache(JsonObject* object, DataSplit* split) {
+  Json cache;
+  object->Read("cache", &cache);
+  const bool disk = cache.is_object() && cache.size() == 1 && cache.contains("disk") &&
+                    cache["disk"].is_string() && cache["disk"] != "";
+  if (cache == "memory") {
+    split->cache.kind = CacheOptions::Kind::kMemory;
+  } else if (disk) {
+    split->cache = {CacheOptions::Kind::kDisk, cache["disk"].get<std::string>()};
+  } else if (!cache.is_null()) {
+    object->Fail("cache",
+                 fmt::format("must be \"memory\", or {{\"disk\": a folder}}, is {}", cache.dump()));
+  }
+}
+
+// "auto", or a number of at least `least`.
+std::optional<int> ReadAutoOr(JsonObject* object, const char* key, int least, const char* what) {
+  Json value;
+  object->Read(key, &value);
+  constexpr int kMost = 1024;
+  if (value.is_null() || value == "auto") return std::nullopt;
+  if (value.is_number_integer() && value >= least && value <= kMost) return value.get<int>();
+  object->Fail(key, fmt::format("must be \"auto\" or a number of {} from {} to {}, is {}", what,
+                                least, kMost, value.dump()));
+  return std::nullopt;
+}
+
+DataOptions ReadOptions(JsonObject* object) {
+  DataOptions options;
+  options.threads = ReadAutoOr(object, "threads", 1, "threads");
+  options.prefetch = ReadAutoOr(object, "prefetch", 0, "batches");
+  std::string on_error = "fail", auto_shard = "data";
+  object->Read("on_error", &on_error).Read("auto_shard", &auto_shard);
+  options.skip_damaged = on_error == "skip";
+  if (!options.skip_damaged && on_error != "fail")
+    object->Fail("on_error", UnknownName(on_error, {"fail", "skip"}));
+  const std::vector<std::string> shards(std::begin(kAutoShardNames), std::end(kAutoShardNames));
+  const auto found = std::find(shards.begin(), shards.end(), auto_shard);
+  if (found == shards.end()) {
+    object->Fail("auto_shard", UnknownName(auto_shard, shards));
+  } else {
+    options.auto_shard = static_cast<AutoShard>(found - shards.begin());
+  }
+  return options;
+}
+
+// What auto_shard "file" needs of the training split.
+absl::Status CheckFiles(const DataSplit& split) {
+  if (split.kind == DataSplit::Kind::kFiles && ShardsByFile(split.format)) {
+    if (split.skip == 0 && !split.take && !split.fraction) return absl::OkStatus();
+    return ConfigurationError(
+        fmt::format("data.auto_shard is \"file\", and {} takes a part of its examples, which is "
+                    "counted over all "
+                    "files: leave out skip, take and fraction, or use \"data\"",
+                    split.key));
+  }
+  return ConfigurationError(fmt::format(
+      "data.auto_shard is \"file\", which is for tfrecord and tar files, and data.train is {}: use "
+      "\"data\"",
+      split.kind == DataSplit::Kind::kFiles ? split.format : "the program's own"));
+}
+
 std::vector<std::string> FormatNames() {
   std::vector<std::string> names;
   for (const DataFormat& format : DataFormats()) names.emplace_back(format.name);
@@ -235,9 +300,11 @@ absl::Status ReadSplit(const Json& json, Split which, DataSplit* split) {
                 "each example once");
   }
   ReadPart(&object, split);
+  ReadCache(&object, split);
   if (format == formats.end()) return object.Finish();
   MUSTER_RETURN_IF_ERROR(ReadColumns(&object, json, format->source, split));
   format->read(&object, split);
+  MUSTER_RETURN_IF_ERROR(ReadTransforms(&object, which, split));
   return object.Finish();
 }
 
@@ -248,23 +315,45 @@ absl::StatusOr<JobData> ParseJobData(const Json& data) {
   for (DataSplit& split : splits) split.kind = DataSplit::Kind::kProgram;
   if (data.is_null()) return splits;
   JsonObject object(data, "data");
-  for (int i = 0; i < 3; ++i) {
+  bool any = false;
+  for (const char* split : kSplits) {
     Json ignored;
-    object.Read(kSplits[i], &ignored);
+    object.Read(split, &ignored);
+    any |= object.Has(split);
   }
+  const DataOptions options = ReadOptions(&object);
   MUSTER_RETURN_IF_ERROR(object.Finish());
+  // Options alone are for the program's own data.
+  if (!any && !data.empty()) {
+    if (options.auto_shard == AutoShard::kFile) return CheckFiles(splits[0]);
+    return splits;
+  }
   for (int i = 0; i < 3; ++i) {
     splits[i] = {};
     splits[i].key = fmt::format("data.{}", kSplits[i]);
     if (!object.Has(kSplits[i])) continue;
     MUSTER_RETURN_IF_ERROR(ReadSplit(data.at(kSplits[i]), static_cast<Split>(i), &splits[i]));
+    splits[i].skip_damaged = options.skip_damaged;
   }
+  if (options.auto_shard == AutoShard::kFile) MUSTER_RETURN_IF_ERROR(CheckFiles(splits[0]));
   if (splits[0].kind == DataSplit::Kind::kNone) {
     return ConfigurationError(
         "data.train is missing: name the files to train on, or set it to \"program\" to keep the "
         "program's own");
   }
   return splits;
+}
+
+absl::StatusOr<DataOptions> ParseDataOptions(const Json& data) {
+  if (data.is_null()) return DataOptions();
+  JsonObject object(data, "data");
+  for (const char* split : kSplits) {
+    Json ignored;
+    object.Read(split, &ignored);
+  }
+  const DataOptions options = ReadOptions(&object);
+  MUSTER_RETURN_IF_ERROR(object.Finish());
+  return options;
 }
 
 std::vector<std::pair<std::string, std::string>> FilesOf(const JobData& data) {

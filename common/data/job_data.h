@@ -10,6 +10,7 @@
 
 #include "common/base/ordered_json.h"
 #include "muster/handles.h"
+#include "muster/transform_steps.h"
 
 namespace muster::data {
 
@@ -24,6 +25,7 @@ struct DataColumn {
   std::string dtype;                   // "": as in the file, floating point of 64 bits as 32
   double multiplied = 1, divided = 1;  // "scale"
   std::optional<std::vector<int64_t>> shape;  // of one example, one -1 allowed
+  bool picture = false;                       // decoded from an image file
 };
 
 // How pictures become tensors of one shape.
@@ -45,6 +47,14 @@ struct WindowOptions {
   bool targets = true;  // y is x, one token further
 };
 
+// Where the examples of a split are kept once they are read, before they are shuffled and
+// converted.
+struct CacheOptions {
+  enum class Kind { kNone, kMemory, kDisk };
+  Kind kind = Kind::kNone;
+  std::string folder;  // kDisk: as the job has it
+};
+
 struct DataSplit {
   enum class Kind { kNone, kProgram, kFiles };
   Kind kind = Kind::kNone;
@@ -55,6 +65,8 @@ struct DataSplit {
   // own keys say.
   std::vector<std::string> paths;
   ImageOptions image;
+  std::vector<Transform> transforms;  // of the columns that are pictures
+  std::optional<MixUpOptions> mixup;  // after them; `classes` 0: as many as the files have
   CsvOptions csv;
   WindowOptions windows;
   int64_t examples = 0;  // of folders that are no pairs; 0: as many as the smaller one has
@@ -64,6 +76,20 @@ struct DataSplit {
   int64_t skip = 0;
   std::optional<int64_t> take;
   std::optional<std::pair<double, double>> fraction;
+  bool is_part() const { return skip > 0 || take || fraction; }
+  CacheOptions cache;
+  bool skip_damaged = false;  // DataOptions'
+};
+
+// Which replica reads what of the training split (docs/data.md, "Sharding").
+enum class AutoShard { kData, kFile, kOff };
+inline constexpr std::string_view kAutoShardNames[] = {"data", "file", "off"};
+
+// What "data" says besides its splits: how examples are loaded, the program's own too.
+struct DataOptions {
+  std::optional<int> threads, prefetch;  // absent: "auto"
+  bool skip_damaged = false;             // on_error: "skip"
+  AutoShard auto_shard = AutoShard::kData;
 };
 
 // A split for each Split. kProgram for all of them where the job has no data.
@@ -89,9 +115,13 @@ struct DataFormat {
   std::vector<std::pair<std::string, std::string>> (*files)(const DataSplit& split);
 };
 const std::vector<DataFormat>& DataFormats();
+// Whether a split of this format can have several files with several examples each.
+bool ShardsByFile(std::string_view format);
 
 // Errors are ConfigurationErrors that name the key, dotted.
 absl::StatusOr<JobData> ParseJobData(const Json& data);
+// Of the same; the defaults where the job has no data.
+absl::StatusOr<DataOptions> ParseDataOptions(const Json& data);
 // All files of all splits, by key, paths as the job has them.
 std::vector<std::pair<std::string, std::string>> FilesOf(const JobData& data);
 

@@ -43,8 +43,7 @@ class MapBatchDataset final : public Dataset {
 
   absl::StatusOr<Example> Get(int64_t index, const Context& context) const override {
     MUSTER_ASSIGN_OR_RETURN(Batch batch, GetBatch({index}, context));
-    for (at::Tensor& component : batch) component = component.select(0, 0);
-    return batch;
+    return OnlyExample(std::move(batch));
   }
 
   absl::StatusOr<Batch> GetBatch(const std::vector<int64_t>& indices,

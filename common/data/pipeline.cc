@@ -3,17 +3,21 @@
 #include <absl/base/thread_annotations.h>
 #include <absl/synchronization/mutex.h>
 #include <absl/time/time.h>
-#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <pthread.h>
+#include <sys/sysinfo.h>
 
 #include <algorithm>
 #include <deque>
-#include <numeric>
 #include <thread>
 
+#include "common/base/clock.h"
+#include "common/base/cores.h"
 #include "common/base/logging.h"
+#include "common/base/wait.h"
 #include "common/data/batches.h"
+#include "common/data/load_examples.h"
+#include "common/data/loader_tuner.h"
 #include "common/data/single_thread.h"
 
 namespace muster::data {
@@ -49,18 +53,17 @@ class Loader {
     LoadedBatch plan;
     plan.position = *position;
     plan.global = {position->offset, sampler_.BatchEnd(*position)};
-    plan.local = ReplicaSlice(plan.global.begin, plan.global.end, first_replica_ + local_replica,
-                              num_replicas_);
+    plan.local = sampler_.Local(*position, first_replica_ + local_replica, num_replicas_);
+    plan.local_examples = plan.local.size();
+    plan.global_examples = sampler_.Examples(*position);
     *position = sampler_.Next(*position);
     plan.next = plan.next_data = *position;
     return plan;
   }
 
   absl::Status Load(LoadedBatch* plan) const {
-    MUSTER_ASSIGN_OR_RETURN(
-        plan->batch,
-        LoadExamples(*dataset_, plan->local, Context{options_.seed, plan->position.epoch}));
-    return absl::OkStatus();
+    return LoadInto(*dataset_, plan->local, Context{options_.seed, plan->position.epoch}, options_,
+                    plan);
   }
 
  private:
@@ -72,6 +75,30 @@ class Loader {
   const int first_replica_, num_replicas_;
   const PipelineOptions options_;
 };
+
+int64_t BytesOf(const Batch& batch) {
+  int64_t bytes = 0;
+  for (const at::Tensor& component : batch) bytes += static_cast<int64_t>(component.nbytes());
+  return bytes;
+}
+
+// A small part of the host's memory, for all batches that are ready.
+int64_t BytesAhead() {
+  struct sysinfo memory = {};
+  if (sysinfo(&memory) != 0) return int64_t{256} << 20;
+  return std::min<int64_t>(static_cast<int64_t>(memory.totalram / 32) * memory.mem_unit,
+                           int64_t{1} << 30);
+}
+
+LoaderLimits LimitsOf(const PipelineOptions& options, int local_replicas) {
+  LoaderLimits limits;
+  if (options.threads != PipelineOptions::kAuto) limits.threads = options.threads;
+  if (options.prefetch != PipelineOptions::kAuto) limits.prefetch = options.prefetch;
+  limits.cores = options.cores > 0 ? options.cores : AvailableCores();
+  limits.replicas = local_replicas;
+  limits.bytes = BytesAhead();
+  return limits;
+}
 
 absl::Status NoSuchReplica(int local_replica, size_t replicas) {
   return ProgramError(fmt::format("The input pipeline was asked for local replica {} of {}.",
@@ -102,6 +129,8 @@ class DirectPipeline final : public Pipeline {
     return batch;
   }
 
+  Setting setting() const override { return {}; }
+
   void Stop(absl::Status why) override {
     absl::MutexLock lock(&mutex_);
     for (absl::Status& error : errors_) error.Update(why);
@@ -115,26 +144,27 @@ class DirectPipeline final : public Pipeline {
 };
 
 // Worker threads load the batches of all local replicas, the earliest first; each replica's wait in
-// a queue of their order, whichever is loaded first.
+// a queue of their order, whichever is loaded first. How many threads there are, and how long the
+// queues, follows what the replicas had to wait, and changes nothing of what comes out.
 class ThreadedPipeline final : public Pipeline {
  public:
-  ThreadedPipeline(Loader loader, int local_replicas, PipelineOptions options)
-      : loader_(std::move(loader)), prefetch_(options.prefetch), replicas_(local_replicas) {
+  ThreadedPipeline(Loader loader, int local_replicas, const PipelineOptions& options)
+      : loader_(std::move(loader)),
+        tuner_(LimitsOf(options, local_replicas)),
+        replicas_(local_replicas) {
+    absl::MutexLock lock(&mutex_);
     for (Replica& replica : replicas_) replica.place = loader_.start();
-    // More threads than batches under way would never have work.
-    const int64_t most = int64_t{prefetch_} * local_replicas;
-    for (int i = 0; i < std::min<int64_t>(options.threads, most); ++i) {
-      threads_.emplace_back([this, i] {
-        pthread_setname_np(pthread_self(), fmt::format("data-{}", i).c_str());
-        UseOneIntraOpThread();
-        Work();
-      });
-    }
+    StartThreadsLocked();
   }
 
   ~ThreadedPipeline() override {
     Stop(absl::CancelledError("The input pipeline was closed."));
-    for (std::thread& thread : threads_) thread.join();
+    std::vector<std::thread> threads;
+    {
+      absl::MutexLock lock(&mutex_);
+      threads = std::move(threads_);
+    }
+    for (std::thread& thread : threads) thread.join();
   }
 
   absl::StatusOr<LoadedBatch> Next(int local_replica) override {
@@ -143,8 +173,10 @@ class ThreadedPipeline final : public Pipeline {
     }
     Replica& replica = replicas_[local_replica];
     absl::MutexLock lock(&mutex_);
+    const bool full = IsFullLocked(replica);
+    const MonotonicTime asked = Clock::now();
     while (replica.error.ok() && (replica.queue.empty() || !replica.queue.front().done)) {
-      if (replica.ready.WaitWithTimeout(&mutex_, absl::Seconds(10))) WarnLocked(replica);
+      if (replica.ready.WaitFor(&mutex_, std::chrono::seconds(10))) WarnLocked(replica);
     }
     MUSTER_RETURN_IF_ERROR(replica.error);
     Entry entry = std::move(replica.queue.front());
@@ -152,13 +184,20 @@ class ThreadedPipeline final : public Pipeline {
     replica.error = entry.status;
     work_.Signal();
     MUSTER_RETURN_IF_ERROR(entry.status);
+    if (!tuner_.fixed()) TuneLocked(asked, full);
     return std::move(entry.batch);
+  }
+
+  Setting setting() const override {
+    absl::MutexLock lock(&mutex_);
+    return {tuner_.setting().threads, tuner_.setting().prefetch};
   }
 
   void Stop(absl::Status why) override {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
     work_.SignalAll();
+    parked_.SignalAll();
     for (Replica& replica : replicas_) {
       replica.error.Update(why);
       replica.ready.SignalAll();
@@ -177,12 +216,59 @@ class ThreadedPipeline final : public Pipeline {
     bool at_end = false;      // nothing more to begin with: the end, or an error
     std::deque<Entry> queue;  // begun, not yet taken; entries stay where they are in memory
     absl::Status error;       // taken, and sticks
-    absl::CondVar ready;
+    CondVar ready;
   };
 
-  void Work() {
+  // As many as there are to be; those that are too many for now are kept.
+  void StartThreadsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    while (static_cast<int>(threads_.size()) < tuner_.setting().threads) {
+      threads_.emplace_back([this, i = static_cast<int>(threads_.size())] {
+        pthread_setname_np(pthread_self(), fmt::format("data-{}", i).c_str());
+        UseOneIntraOpThread();
+        Work(i);
+      });
+    }
+    parked_.SignalAll();
+    work_.SignalAll();
+  }
+
+  bool IsFullLocked(const Replica& replica) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return static_cast<int>(replica.queue.size()) >= tuner_.setting().prefetch &&
+           std::all_of(replica.queue.begin(), replica.queue.end(),
+                       [](const Entry& entry) { return entry.done; });
+  }
+
+  // A batch was taken that was asked for at `asked`.
+  void TuneLocked(MonotonicTime asked, bool full) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const MonotonicTime now = Clock::now();
+    // At the start nothing is ready, whatever the setting.
+    if (taken_ < 2 * static_cast<int64_t>(replicas_.size())) {
+      ++taken_;
+      window_start_ = now;
+      return;
+    }
+    ++window_.batches;
+    window_.full += full ? 1 : 0;
+    window_.wait_seconds += Seconds(now - asked) / static_cast<double>(replicas_.size());
+    window_.seconds = Seconds(now - window_start_);
+    window_.batch_bytes = largest_batch_;
+    if (!tuner_.Complete(window_)) return;
+    const std::string why = tuner_.Decide(window_);
+    window_ = {};
+    window_start_ = now;
+    if (why.empty()) return;
+    LogInfo("the input pipeline loads with {}", why);
+    StartThreadsLocked();
+  }
+
+  // Thread `number` of the pool.
+  void Work(int number) {
     absl::MutexLock lock(&mutex_);
     while (!stopping_) {
+      if (number >= tuner_.setting().threads) {
+        parked_.Wait(&mutex_);
+        continue;
+      }
       Replica* replica = ChooseLocked();
       if (replica == nullptr) {
         work_.Wait(&mutex_);
@@ -196,7 +282,8 @@ class ThreadedPipeline final : public Pipeline {
   Replica* ChooseLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     Replica* chosen = nullptr;
     for (Replica& replica : replicas_) {
-      if (replica.at_end || static_cast<int>(replica.queue.size()) >= prefetch_) continue;
+      if (replica.at_end || static_cast<int>(replica.queue.size()) >= tuner_.setting().prefetch)
+        continue;
       if (chosen == nullptr || replica.begun < chosen->begun) chosen = &replica;
     }
     return chosen;
@@ -215,6 +302,11 @@ class ThreadedPipeline final : public Pipeline {
       absl::Status status = loader_.Load(&entry.batch);
       mutex_.Lock();
       entry.status = std::move(status);
+      if (const int64_t bytes = BytesOf(entry.batch.batch); bytes > largest_batch_) {
+        largest_batch_ = bytes;
+        const std::string why = tuner_.Fit(bytes);
+        if (!why.empty()) LogInfo("the input pipeline loads with {}", why);
+      }
     }
     entry.done = true;
     if (!entry.status.ok()) replica.at_end = true;
@@ -229,38 +321,26 @@ class ThreadedPipeline final : public Pipeline {
   }
 
   const Loader loader_;
-  const int prefetch_;
-  absl::Mutex mutex_;
-  absl::CondVar work_;
+  mutable absl::Mutex mutex_;
+  CondVar work_, parked_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  LoaderTuner tuner_ ABSL_GUARDED_BY(mutex_);
+  LoaderWindow window_ ABSL_GUARDED_BY(mutex_);
+  MonotonicTime window_start_ ABSL_GUARDED_BY(mutex_);
+  int64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;  // as far as that matters
+  int64_t largest_batch_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Replica> replicas_;  // the elements are guarded by mutex_, the vector is const
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
-
-absl::StatusOr<Batch> LoadExamples(const Dataset& dataset, Slice slice, const Context& context) {
-  std::vector<int64_t> indices(slice.size());
-  std::iota(indices.begin(), indices.end(), slice.begin);
-  c10::AutoGradMode no_gradients(false);
-  absl::StatusOr<Batch> batch;
-  try {
-    batch = dataset.GetBatch(indices, context);
-  } catch (...) {
-    return CaughtException(
-        fmt::format("The dataset, at epoch {}, example {},", context.epoch, slice.begin));
-  }
-  MUSTER_RETURN_IF_ERROR(batch.status());
-  MUSTER_RETURN_IF_ERROR(CheckRows(*batch, slice.size(), "The dataset"));
-  return batch;
-}
 
 std::unique_ptr<Pipeline> Pipeline::Make(DatasetPtr dataset, Sampler sampler, Position start,
                                          int first_replica, int local_replicas, int num_replicas,
                                          PipelineOptions options) {
   Loader loader(NotNull(std::move(dataset), "Pipeline"), sampler, start, first_replica,
                 num_replicas, options);
-  if (options.prefetch <= 0 || options.threads <= 0) {
+  if (options.prefetch == 0 || options.threads == 0) {
     return std::make_unique<DirectPipeline>(std::move(loader), local_replicas);
   }
   return std::make_unique<ThreadedPipeline>(std::move(loader), local_replicas, options);

@@ -1,4 +1,6 @@
-// The input pipeline over data of unknown size: a thread has the next batches ready.
+// The input pipeline over data of unknown size: a thread has the next batches ready. More than one
+// would not read a stream faster, and how far it may be ahead is bounded by what StreamDataset
+// keeps for the other replicas of the process.
 #include <absl/base/thread_annotations.h>
 #include <absl/synchronization/mutex.h>
 #include <c10/core/GradMode.h>
@@ -10,7 +12,9 @@
 #include <thread>
 
 #include "common/base/logging.h"
+#include "common/base/wait.h"
 #include "common/data/batches.h"
+#include "common/data/load_examples.h"
 #include "common/data/pipeline.h"
 #include "common/data/single_thread.h"
 
@@ -27,22 +31,25 @@ class StreamPipeline final : public Pipeline {
         num_replicas_(num_replicas),
         options_(options),
         position_(plan.start),
-        data_(plan.start_data),
-        thread_([this] {
-          pthread_setname_np(pthread_self(), "data-stream");
-          UseOneIntraOpThread();
-          Work();
-        }) {}
+        data_(plan.start_data) {
+    if (direct()) return;
+    thread_ = std::thread([this] {
+      pthread_setname_np(pthread_self(), "data-stream");
+      UseOneIntraOpThread();
+      Work();
+    });
+  }
 
   ~StreamPipeline() override {
     Stop(absl::CancelledError("The input pipeline was closed."));
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
   absl::StatusOr<LoadedBatch> Next(int /*local_replica*/) override {
+    if (direct()) return LoadNow();
     absl::MutexLock lock(&mutex_);
     while (error_.ok() && queue_.empty()) {
-      if (ready_.WaitWithTimeout(&mutex_, absl::Seconds(10)))
+      if (ready_.WaitFor(&mutex_, std::chrono::seconds(10)))
         LogWarning("still waiting for the next examples of the stream");
     }
     MUSTER_RETURN_IF_ERROR(error_);
@@ -53,6 +60,8 @@ class StreamPipeline final : public Pipeline {
     return batch;
   }
 
+  Setting setting() const override { return {direct() ? 0 : 1, ahead()}; }
+
   void Stop(absl::Status why) override {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
@@ -62,8 +71,27 @@ class StreamPipeline final : public Pipeline {
   }
 
  private:
+  static constexpr int kMostAhead = 4;  // below StreamDataset's kKept
+  int ahead() const {
+    return options_.prefetch == PipelineOptions::kAuto ? 2
+                                                       : std::min(options_.prefetch, kMostAhead);
+  }
+  bool direct() const { return ahead() == 0; }
+
+  absl::StatusOr<LoadedBatch> LoadNow() {
+    {
+      absl::MutexLock lock(&mutex_);
+      MUSTER_RETURN_IF_ERROR(error_);
+    }
+    absl::StatusOr<LoadedBatch> batch = Load();
+    absl::MutexLock lock(&mutex_);
+    error_.Update(batch.status());
+    MUSTER_RETURN_IF_ERROR(error_);
+    return batch;
+  }
+
   void Work() {
-    const auto most = static_cast<size_t>(std::max(1, options_.prefetch));
+    const auto most = static_cast<size_t>(ahead());
     for (bool good = true; good;) {
       {
         absl::MutexLock lock(&mutex_);
@@ -108,7 +136,8 @@ class StreamPipeline final : public Pipeline {
     loaded.position = position_;
     loaded.global = {position_.offset, position_.offset + count};
     loaded.local = ReplicaSlice(loaded.global.begin, loaded.global.end, replica_, num_replicas_);
-    MUSTER_ASSIGN_OR_RETURN(loaded.batch, LoadSlice(loaded.local));
+    loaded.global_examples = count;
+    MUSTER_RETURN_IF_ERROR(LoadSlice(&loaded));
     position_ = epoch_ends ? Position{position_.epoch + 1, 0}
                            : Position{position_.epoch, loaded.global.end};
     data_ = pass_ends ? Position{data_.epoch + 1, 0} : Position{data_.epoch, data_.offset + count};
@@ -117,15 +146,15 @@ class StreamPipeline final : public Pipeline {
     return loaded;
   }
 
-  absl::StatusOr<Batch> LoadSlice(Slice slice) const {
+  absl::Status LoadSlice(LoadedBatch* loaded) const {
     const int64_t shift = data_.offset - position_.offset;
-    const Slice own{slice.begin + shift, slice.end + shift};
-    if (own.size() > 0) return LoadExamples(*dataset_, own, ContextOfPass());
+    const Slice own{loaded->local.begin + shift, loaded->local.end + shift};
+    if (own.size() > 0) return LoadInto(*dataset_, own, ContextOfPass(), options_, loaded);
     // What an example looks like, the batch's first one tells.
     MUSTER_ASSIGN_OR_RETURN(
-        Batch batch, LoadExamples(*dataset_, {data_.offset, data_.offset + 1}, ContextOfPass()));
-    for (at::Tensor& component : batch) component = component.narrow(0, 0, 0).clone();
-    return batch;
+        loaded->batch, LoadExamples(*dataset_, {data_.offset, data_.offset + 1}, ContextOfPass()));
+    for (at::Tensor& component : loaded->batch) component = component.narrow(0, 0, 0).clone();
+    return options_.prepare ? options_.prepare(loaded) : absl::OkStatus();
   }
 
   Context ContextOfPass() const { return {options_.seed, data_.epoch}; }
@@ -137,11 +166,11 @@ class StreamPipeline final : public Pipeline {
   Position position_, data_;  // the thread's
 
   absl::Mutex mutex_;
-  absl::CondVar work_, ready_;
+  CondVar work_, ready_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<absl::StatusOr<LoadedBatch>> queue_ ABSL_GUARDED_BY(mutex_);
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;  // last: it uses all the others
+  std::thread thread_;  // none: batches are loaded in Next
 };
 
 }  // namespace

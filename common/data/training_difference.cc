@@ -32,11 +32,12 @@ Json WithoutFiles(const Json& job, const DataSplit& split) {
     if (column.shape) values["shape"] = *column.shape;
     same["columns"].push_back(std::move(values));
   }
-  // Formats have keys of their own.
+  // Formats have keys of their own; a cache changes no example.
   const Json train = TrainOf(job);
   for (const auto& [key, value] : train.items()) {
     const bool read = same.contains(key) || key == "x" || key == "y" || key == "columns" ||
-                      key == "order" || key == "take" || key == "fraction" || key == "path";
+                      key == "order" || key == "take" || key == "fraction" || key == "path" ||
+                      key == "cache";
     if (!read && !value.is_null()) same[key] = value;
   }
   return same;
@@ -47,6 +48,12 @@ std::string Text(const Json& json) { return json.is_null() ? "the program's own"
 }  // namespace
 
 std::optional<TrainingDifference> DifferenceInTraining(const Json& before, const Json& now) {
+  const auto shard = [](const Json& job) {
+    const Json& value = At(At(job, "data"), "auto_shard");
+    return value.is_string() ? value.get<std::string>() : std::string(kAutoShardNames[0]);
+  };
+  if (shard(before) != shard(now))
+    return TrainingDifference{"data.auto_shard", shard(before), shard(now)};
   const Json old_train = TrainOf(before), new_train = TrainOf(now);
   const TrainingDifference whole = {"data.train", Text(old_train), Text(new_train)};
   if (old_train.is_null() || new_train.is_null()) {

@@ -118,6 +118,9 @@ class Builder {
   // columns, in the order of a batch's components. Empty where it has none. Reads no more of the
   // files than their headers, where the format allows it; throws what is wrong with them.
   std::vector<data::Column> data_columns(Split split);
+  // The first `count` examples of that data (all, where there are fewer) as a batch in host memory:
+  // a few to show how training goes. Empty where the job has none for this split.
+  data::Batch data_examples(Split split, int64_t count);
   // Another data set, which the program's own loop reads (synchronous training alone).
   DatasetHandle dataset(const std::string& name,
                         std::function<absl::StatusOr<data::DatasetPtr>()> make,

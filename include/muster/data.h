@@ -124,6 +124,14 @@ DatasetPtr Shuffle(DatasetPtr input, uint64_t salt = 0, bool reshuffle_each_iter
 DatasetPtr BatchExamples(DatasetPtr input, int64_t batch_size, bool drop_remainder = false);
 DatasetPtr Cache(DatasetPtr input);  // in memory, filled on first touch; what lies below must not
                                      // depend on the epoch
+// On disk: in a file in `folder` with room for every example, which keeps each from its first use
+// on, for all processes of the host and for later runs. The examples must have one shape and type.
+// The file is another one where the size, the shapes or the types are others, or `stamp`, which
+// has to say what else the examples depend on (names and times of files, settings): what it
+// leaves out is taken for the same. A ConfigurationError where the folder cannot be written, or
+// the disk has not enough room for all.
+absl::StatusOr<DatasetPtr> Cache(DatasetPtr input, const std::string& folder,
+                                 const std::string& stamp = "");
 
 // OK, or the ConfigurationError that refuses a dataset of unknown size. `name` is what the user
 // knows it by ("train").

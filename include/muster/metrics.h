@@ -43,7 +43,7 @@ std::shared_ptr<const Metric>
 MakeMean();  // of output [batch] (or any shape: mean over all elements)
 std::shared_ptr<const Metric> MakeSum();       // of output
 std::shared_ptr<const Metric> MakeAccuracy();  // output [batch, classes] scores, target [batch]
-                                               // integers; of equal scores the first
+                                               // integers, or probabilities; ties: the first
 std::shared_ptr<const Metric> MakeTopKAccuracy(
     int k);  // likewise; classes that tie at the edge are all among the top k
 std::shared_ptr<const Metric> MakeBinaryAccuracy(

@@ -50,11 +50,11 @@ class DataTest(unittest.TestCase):
         assert line, "print_data has ended: its message is above"
         return json.loads(line)
 
-    def read(self, which="train", epoch=0, batch=4, threads=0, **split):
+    def read(self, which="train", epoch=0, batch=4, threads=0, replicas=1, **split):
         """In the files' order unless `shuffle` says otherwise."""
         if which == "train":
             split = {"shuffle": False, **split}
-        answer = self.ask(split, which, epoch=epoch, batch=batch, threads=threads)
+        answer = self.ask(split, which, epoch=epoch, batch=batch, threads=threads, replicas=replicas)
         self.assertNotIn("error", answer)
         return Columns(answer["columns"])
 

@@ -1,6 +1,6 @@
 // Reads lines {"data": a job's data, "split": "train", "folder": ..., "epoch": e, "batch": b,
-// "threads": t} and prints, for each, the split's columns with all examples in their order, read in
-// batches of b by so many threads:
+// "threads": t, "replicas": r} and prints, for each, the split's columns with all examples in their
+// order, read in batches of b by so many threads, each batch in parts for so many replicas:
 // {"columns": [{"name", "dtype", "shape", "classes", "bytes": hexadecimal}]}, or {"error", "code"}.
 #include <fmt/format.h>
 
@@ -20,7 +20,7 @@ absl::StatusOr<Json> Examples(const Json& asked) {
   std::string folder, split = "train";
   std::vector<std::string> before;  // splits that are opened first
   int64_t epoch = 0, size = 4;
-  int threads = 0;
+  int threads = 0, replicas = 1;
   JsonObject object(asked, "");
   object.Read("data", &data)
       .Read("folder", &folder)
@@ -28,6 +28,7 @@ absl::StatusOr<Json> Examples(const Json& asked) {
       .Read("epoch", &epoch)
       .Read("batch", &size)
       .Read("threads", &threads)
+      .Read("replicas", &replicas)
       .Read("open", &before);
   MUSTER_RETURN_IF_ERROR(object.Finish());
   MUSTER_ASSIGN_OR_RETURN(const auto datasets, data::JobDatasets::Make(data, folder));
@@ -47,10 +48,11 @@ absl::StatusOr<Json> Examples(const Json& asked) {
   }
   const int64_t count = open.dataset->size();
   const auto pipeline = data::Pipeline::Make(
-      open.dataset, data::Sampler(count, size, /*drop_remainder=*/false), {epoch, 0}, 0, 1, 1,
-      {.threads = threads, .prefetch = 2 * threads, .seed = 7, .repeat = false});
-  for (;;) {
-    const absl::StatusOr<data::LoadedBatch> loaded = pipeline->Next(0);
+      open.dataset, data::Sampler(count, size, /*drop_remainder=*/false), {epoch, 0}, 0, replicas,
+      replicas, {.threads = threads, .prefetch = 2 * threads, .seed = 7, .repeat = false});
+  for (int64_t part = 0;; ++part) {
+    const absl::StatusOr<data::LoadedBatch> loaded =
+        pipeline->Next(static_cast<int>(part % replicas));
     if (absl::IsOutOfRange(loaded.status())) break;
     MUSTER_RETURN_IF_ERROR(loaded.status());
     const data::Batch& batch = loaded->batch;

@@ -13,6 +13,8 @@ struct Decoded {
 };
 
 absl::StatusOr<Decoded> DecodeJpeg(std::string_view bytes, const std::string& name);
+absl::StatusOr<bool> DecodeJpegPlanes(std::string_view bytes, const std::string& name,
+                                      int64_t height, int64_t width, uint8_t* planes);
 absl::StatusOr<Decoded> DecodePng(std::string_view bytes, const std::string& name);
 
 // EXIF's orientation, 1 to 8, from a TIFF header and its first directory; 1 where that says nothing

@@ -120,6 +120,12 @@ absl::StatusOr<Image> DecodeImage(std::string_view bytes, const std::string& nam
   return image;
 }
 
+absl::StatusOr<bool> DecodePlanes(std::string_view bytes, const std::string& name, int64_t height,
+                                  int64_t width, uint8_t* planes) {
+  if (!bytes.starts_with("\xff\xd8")) return false;
+  return DecodeJpegPlanes(bytes, name, height, width, planes);
+}
+
 bool HasImageExtension(std::string_view name) {
   const std::string extension = ExtensionOf(name);
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png";

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "common/data/image/codecs.h"
+#include "common/data/image/pixels.h"
 
 namespace muster::data {
 namespace {
@@ -56,6 +57,30 @@ class JpegReader {
         this);
   }
 
+  // The same to planes of image_height x image_width bytes, by way of a few rows.
+  bool ReadPlanes(uint8_t* planes) {
+    pixels_ = planes;
+    rows_.resize(kRows * jpeg_.image_width * 3);
+    return Guarded(
+        [](JpegReader* self) {
+          jpeg_decompress_struct& jpeg = self->jpeg_;
+          jpeg_start_decompress(&jpeg);
+          const int64_t width = jpeg.output_width, stride = width * 3;
+          while (jpeg.output_scanline < jpeg.output_height) {
+            const int64_t first = jpeg.output_scanline;
+            const auto last = static_cast<JDIMENSION>(first + kRows);
+            while (jpeg.output_scanline < jpeg.output_height && jpeg.output_scanline < last) {
+              JSAMPROW row = self->rows_.data() + (jpeg.output_scanline - first) * stride;
+              jpeg_read_scanlines(&jpeg, &row, 1);
+            }
+            CopyPlanes({self->rows_.data(), jpeg.output_scanline - first, width, 3, stride},
+                       /*flip=*/false, self->pixels_ + first * width, width * jpeg.output_height);
+          }
+          jpeg_finish_decompress(&jpeg);
+        },
+        this);
+  }
+
   jpeg_decompress_struct& jpeg() { return jpeg_; }
   bool truncated() const { return errors_.truncated; }
   const char* message() const { return errors_.message; }
@@ -74,6 +99,8 @@ class JpegReader {
   }
 
  private:
+  static constexpr int64_t kRows = 8;
+
   struct Errors {
     jpeg_error_mgr base;  // first: the library's pointer to it is one to the whole
     jmp_buf leave;
@@ -116,6 +143,7 @@ class JpegReader {
 
   const std::string_view bytes_;
   uint8_t* pixels_ = nullptr;
+  Pixels rows_;
   Errors errors_;
   jpeg_decompress_struct jpeg_{};
 };
@@ -132,7 +160,7 @@ absl::Status Broken(const JpegReader& reader, const std::string& name) {
 }
 
 // Programs store CMYK inverted, as Adobe's do; Pillow takes all of them for that.
-void CmykToRgb(const std::vector<uint8_t>& cmyk, std::vector<uint8_t>* rgb) {
+void CmykToRgb(const Pixels& cmyk, Pixels* rgb) {
   for (size_t pixel = 0; pixel < cmyk.size() / 4; ++pixel) {
     const int light = cmyk[4 * pixel + 3];  // without any ink but black's
     for (size_t c = 0; c < 3; ++c) {
@@ -143,25 +171,46 @@ void CmykToRgb(const std::vector<uint8_t>& cmyk, std::vector<uint8_t>* rgb) {
   }
 }
 
+// Reads the header and chooses RGB, or CMYK where the file has it.
+absl::Status Begin(JpegReader* reader, const std::string& name) {
+  if (!reader->ReadHeader()) return Broken(*reader, name);
+  jpeg_decompress_struct& jpeg = reader->jpeg();
+  MUSTER_RETURN_IF_ERROR(CheckPixels(jpeg.image_height, jpeg.image_width, name));
+  const bool cmyk = jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK;
+  jpeg.out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Decoded> DecodeJpeg(std::string_view bytes, const std::string& name) {
   JpegReader reader(bytes);
-  if (!reader.ReadHeader()) return Broken(reader, name);
+  MUSTER_RETURN_IF_ERROR(Begin(&reader, name));
   jpeg_decompress_struct& jpeg = reader.jpeg();
-  MUSTER_RETURN_IF_ERROR(CheckPixels(jpeg.image_height, jpeg.image_width, name));
-  const bool cmyk = jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK;
-  jpeg.out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
+  const bool cmyk = jpeg.out_color_space == JCS_CMYK;
   Decoded decoded;
   decoded.orientation = reader.Orientation();
   Image& image = decoded.image;
   image.height = jpeg.image_height;
   image.width = jpeg.image_width;
   image.pixels.resize(image.height * image.width * 3);
-  std::vector<uint8_t> inks(cmyk ? image.height * image.width * 4 : 0);
+  Pixels inks(cmyk ? image.height * image.width * 4 : 0);
   if (!reader.ReadPixels(cmyk ? inks.data() : image.pixels.data())) return Broken(reader, name);
   if (cmyk) CmykToRgb(inks, &image.pixels);
   return decoded;
+}
+
+absl::StatusOr<bool> DecodeJpegPlanes(std::string_view bytes, const std::string& name,
+                                      int64_t height, int64_t width, uint8_t* planes) {
+  JpegReader reader(bytes);
+  MUSTER_RETURN_IF_ERROR(Begin(&reader, name));
+  jpeg_decompress_struct& jpeg = reader.jpeg();
+  if (jpeg.image_height != height || jpeg.image_width != width ||
+      jpeg.out_color_space == JCS_CMYK || reader.Orientation() != 1) {
+    return false;
+  }
+  if (!reader.ReadPlanes(planes)) return Broken(reader, name);
+  return true;
 }
 
 }  // namespace muster::data

@@ -10,9 +10,11 @@
 
 #include "common/base/files.h"
 #include "common/base/hash.h"
+#include "common/data/byte_source.h"
 #include "common/data/image/image.h"
 #include "common/data/readers/image_tensor.h"
 #include "common/data/readers/readers.h"
+#include "common/data/readers/transformed.h"
 
 namespace muster::data {
 namespace {
@@ -24,10 +26,10 @@ class ImageFolderDataset final : public ReadDataset {
       : folder_(std::move(folder)), files_(std::move(files)), options_(options) {}
 
   // What pictures look like: as the job says, or as the first one does.
-  absl::Status Look(std::vector<std::string> classes) {
+  absl::Status Look(const DataSplit& split, std::vector<std::string> classes) {
     std::vector<int64_t> shape = {options_.channels, options_.height, options_.width};
     if (options_.height == 0) {
-      MUSTER_ASSIGN_OR_RETURN(const Example first, Get(0, {}));
+      MUSTER_ASSIGN_OR_RETURN(const Example first, FirstExample(*this, split));
       shape = first[0].sizes().vec();
     }
     columns_ = {{"image", at::kByte, shape}, {"label", at::kLong, {}, std::move(classes)}};
@@ -39,12 +41,30 @@ class ImageFolderDataset final : public ReadDataset {
   absl::StatusOr<Example> Get(int64_t index, const Context&) const override {
     const File& file = files_[index];
     const std::string path = PathFrom(folder_, file.path);
-    MUSTER_ASSIGN_OR_RETURN(const std::string bytes, ReadWhole(path));
+    MUSTER_ASSIGN_OR_RETURN(const std::string bytes, ReadAll(path));
     MUSTER_ASSIGN_OR_RETURN(at::Tensor image, DecodeToTensor(bytes, path, options_));
     return Example{std::move(image), at::scalar_tensor(file.label, at::TensorOptions(at::kLong))};
   }
 
  private:
+  absl::Status GetInto(int64_t index, const Context&, Example* rows) const override {
+    const File& file = files_[index];
+    const std::string path = PathFrom(folder_, file.path);
+    MUSTER_ASSIGN_OR_RETURN(const std::string bytes, ReadAll(path));
+    const at::Tensor& row = (*rows)[0];
+    (*rows)[1].fill_(file.label);
+    // What is of the right size already goes straight to its place.
+    if (options_.channels == 3 && options_.shorter_side == 0) {
+      MUSTER_ASSIGN_OR_RETURN(const bool done, DecodePlanes(bytes, path, row.size(1), row.size(2),
+                                                            row.mutable_data_ptr<uint8_t>()));
+      if (done) return absl::OkStatus();
+    }
+    MUSTER_ASSIGN_OR_RETURN(const at::Tensor image, DecodeToTensor(bytes, path, options_));
+    MUSTER_RETURN_IF_ERROR(CheckAlike(index, 0, image));
+    CopyInto(image, row);
+    return absl::OkStatus();
+  }
+
   std::string NameOf(int64_t index) const override {
     return fmt::format("'{}'", PathFrom(folder_, files_[index].path));
   }
@@ -125,13 +145,14 @@ absl::StatusOr<ImageFolderFiles> ListImageFolder(const std::string& path, bool m
 
 absl::StatusOr<OpenSplit> OpenImageFolder(const DataSplit& split, const std::string& folder) {
   const std::string key = split.key + ".path: ", path = PathFrom(folder, split.paths[0]);
-  auto found = ListImageFolder(path, split.skip > 0 || split.take || split.fraction);
+  auto found = ListImageFolder(path, split.is_part());
   if (!found.ok()) return Annotate(found.status(), key);
   auto dataset = std::make_shared<ImageFolderDataset>(path, std::move(found->files), split.image);
-  const absl::Status looked = dataset->Look(std::move(found->classes));
+  const absl::Status looked = dataset->Look(split, std::move(found->classes));
   if (!looked.ok()) return Annotate(looked, key);
-  const std::vector<Column> columns = dataset->columns();
-  return ChooseColumns(split, std::move(dataset), columns);
+  MUSTER_ASSIGN_OR_RETURN(const std::shared_ptr<ReadDataset> transformed,
+                          Transformed(std::move(dataset), split, folder, {{0, 0}}));
+  return ChooseColumns(split, transformed, transformed->columns());
 }
 
 // ---- Two folders whose pictures are no pairs
@@ -151,13 +172,20 @@ absl::StatusOr<DatasetPtr> OpenSide(const DataSplit& split, const DataColumn& co
   if (files.empty()) return DataError(fmt::format("{}'{}' holds no JPEG or PNG file", key, path));
   const auto size = static_cast<int64_t>(files.size());
   auto dataset = std::make_shared<ImageFolderDataset>(path, std::move(files), split.image);
-  const absl::Status looked = dataset->Look({});
+  const absl::Status looked = dataset->Look(split, {});
   if (!looked.ok()) return Annotate(looked, key);
-  open->columns.push_back(dataset->columns()[0]);
+  MUSTER_ASSIGN_OR_RETURN(std::shared_ptr<ReadDataset> transformed,
+                          Transformed(std::move(dataset), split, folder, {{0, salt}}));
+  open->columns.push_back(transformed->columns()[0]);
   open->columns.back().name = column.name;
   DatasetPtr side =
-      MapBatch(std::move(dataset), [](const Batch& batch, const Context&,
-                                      const std::vector<int64_t>&) { return Batch{batch[0]}; });
+      MapBatch(std::move(transformed), [](const Batch& batch, const Context&,
+                                          const std::vector<int64_t>&) { return Batch{batch[0]}; });
+  // Transforms have it below them.
+  if (split.transforms.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(side,
+                            Cached(split, folder, column.name, CacheOf::kPart, std::move(side)));
+  }
   // Each side in an order of its own, so that other pictures meet in each epoch.
   if (split.shuffle) side = Shuffle(std::move(side), salt);
   const int64_t times = split.examples == 0 ? 1 : (split.examples + size - 1) / size;

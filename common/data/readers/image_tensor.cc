@@ -7,24 +7,27 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <map>
 
 #include "common/data/batches.h"
 #include "common/data/byte_source.h"
+#include "common/data/damage.h"
 #include "common/data/image/image.h"
+#include "common/data/picture_steps.h"
+#include "common/data/readers/transformed.h"
 
 namespace muster::data {
 namespace {
 
-// [1, channels, height, width] over the pixels, which lie channel by channel within a pixel.
-at::Tensor View(const Image& image) {
-  return at::from_blob(const_cast<uint8_t*>(image.pixels.data()),
-                       {1, image.channels, image.height, image.width},
-                       {image.height * image.width * image.channels, 1,
-                        image.width * image.channels, image.channels},
-                       at::TensorOptions(at::kByte));
+// [1, channels, height, width] over the pixels, whose channels lie side by side.
+at::Tensor View(Image image) {
+  auto* pixels = new Pixels(std::move(image.pixels));
+  return at::from_blob(
+      pixels->data(), {1, image.channels, image.height, image.width},
+      {image.height * image.width * image.channels, 1, image.width * image.channels,
+       image.channels},
+      [pixels](void*) { delete pixels; }, at::TensorOptions(at::kByte));
 }
 
 at::Tensor Resize(const at::Tensor& picture, int64_t height, int64_t width) {
@@ -32,18 +35,15 @@ at::Tensor Resize(const at::Tensor& picture, int64_t height, int64_t width) {
   return at::_upsample_bilinear2d_aa(picture, {height, width}, /*align_corners=*/false);
 }
 
-// The margin on one side; Python's round, as torchvision computes it.
-int64_t Margin(int64_t whole, int64_t part) {
-  return static_cast<int64_t>(std::nearbyint(static_cast<double>(whole - part) / 2));
-}
-
-at::Tensor Fit(const at::Tensor& picture, const ImageOptions& options) {
+absl::StatusOr<at::Tensor> Fit(const at::Tensor& picture, const std::string& name,
+                               const ImageOptions& options) {
   if (options.height == 0) return picture;
   if (options.shorter_side == 0) return Resize(picture, options.height, options.width);
-  const int64_t height = picture.size(2), width = picture.size(3);
-  const int64_t side = options.shorter_side;
-  const at::Tensor resized = width <= height ? Resize(picture, side * height / width, side)
-                                             : Resize(picture, side, side * width / height);
+  const PictureSize size =
+      Resized({.shorter_side = options.shorter_side}, picture.size(2), picture.size(3));
+  const std::string wrong = TooManyPixels({picture.size(2), picture.size(3), 0}, size);
+  if (!wrong.empty()) return DataError(fmt::format("'{}': shorter_side {}", name, wrong));
+  const at::Tensor resized = Resize(picture, size.height, size.width);
   return resized.narrow(2, Margin(resized.size(2), options.height), options.height)
       .narrow(3, Margin(resized.size(3), options.width), options.width);
 }
@@ -56,15 +56,10 @@ const char* TypeName(at::ScalarType type) {
 
 absl::StatusOr<at::Tensor> DecodeToTensor(std::string_view bytes, const std::string& name,
                                           const ImageOptions& options) {
-  MUSTER_ASSIGN_OR_RETURN(const Image image, DecodeImage(bytes, name, options.channels));
+  MUSTER_ASSIGN_OR_RETURN(Image image, DecodeImage(bytes, name, options.channels));
   try {
-    // A copy: what is returned owns its memory, one channel after the other.
-    at::Tensor result =
-        at::empty({options.channels, options.height == 0 ? image.height : options.height,
-                   options.height == 0 ? image.width : options.width},
-                  at::TensorOptions(at::kByte));
-    result.copy_(Fit(View(image), options).select(0, 0));
-    return result;
+    MUSTER_ASSIGN_OR_RETURN(const at::Tensor picture, Fit(View(std::move(image)), name, options));
+    return picture.select(0, 0);
   } catch (...) {
     return CaughtException(fmt::format("Resizing '{}'", name));
   }
@@ -95,27 +90,29 @@ absl::StatusOr<at::Tensor> DecodeBytes(std::string_view bytes, const std::string
   return values;
 }
 
-absl::StatusOr<std::string> ReadWhole(const std::string& path) {
-  MUSTER_ASSIGN_OR_RETURN(const auto source, OpenBytes(path, /*gzip_allowed=*/false));
-  std::string bytes;
-  constexpr int64_t kPiece = 1 << 20;
-  for (int64_t piece = 64 << 10;; piece = kPiece) {
-    const size_t before = bytes.size();
-    bytes.resize(before + piece);
-    MUSTER_ASSIGN_OR_RETURN(const int64_t got, source->Read(bytes.data() + before, piece));
-    bytes.resize(before + got);
-    if (got < piece) return bytes;
-  }
+absl::StatusOr<Example> FirstExample(const Dataset& dataset, const DataSplit& split) {
+  absl::StatusOr<Example> first = dataset.Get(0, {});
+  const absl::Status damage = first.status();
+  if (!split.skip_damaged) return first;
+  for (int64_t i = 1; i < dataset.size() && IsDamage(first.status()); ++i)
+    first = dataset.Get(i, {});
+  if (IsDamage(first.status()))
+    return Annotate(damage, "none of the examples is readable; the first one: ");
+  return first;
 }
 
 absl::StatusOr<OpenSplit> ReadDataset::Open(std::shared_ptr<ReadDataset> dataset,
-                                            const std::vector<DataColumn>& columns) {
-  MUSTER_ASSIGN_OR_RETURN(const Example first, dataset->Get(0, {}));
-  std::vector<Column>& found = dataset->columns_;
-  for (size_t c = 0; c < first.size(); ++c)
-    found.push_back({columns[c].name, first[c].scalar_type(), first[c].sizes().vec()});
+                                            const DataSplit& split, const std::string& folder) {
+  MUSTER_ASSIGN_OR_RETURN(const Example first, FirstExample(*dataset, split));
+  std::vector<TransformedColumn> pictures;
+  for (size_t c = 0; c < first.size(); ++c) {
+    const DataColumn& column = split.columns[c];
+    dataset->columns_.push_back({column.name, first[c].scalar_type(), first[c].sizes().vec()});
+    if (column.picture) pictures.push_back({c, c});
+  }
+  MUSTER_ASSIGN_OR_RETURN(dataset, Transformed(std::move(dataset), split, folder, pictures));
   OpenSplit open;
-  open.columns = found;
+  open.columns = dataset->columns();
   open.dataset = std::move(dataset);
   return open;
 }
@@ -128,23 +125,42 @@ absl::StatusOr<Batch> ReadDataset::GetBatch(const std::vector<int64_t>& indices,
     shape.insert(shape.begin(), static_cast<int64_t>(indices.size()));
     batch.push_back(at::empty(shape, at::TensorOptions(column.type)));
   }
+  Example rows(batch.size());
   for (size_t i = 0; i < indices.size(); ++i) {
-    MUSTER_ASSIGN_OR_RETURN(const Example example, Get(indices[i], context));
-    for (size_t c = 0; c < columns_.size(); ++c) {
-      at::Tensor row = batch[c].select(0, static_cast<int64_t>(i));
-      if (example[c].sizes() != row.sizes() || example[c].scalar_type() != columns_[c].type) {
-        return DataError(
-            fmt::format("{} gives {} of shape [{}], and the first example's is {} of shape [{}]: "
-                        "the examples of "
-                        "a batch must be alike (\"size\" makes pictures so).",
-                        NameOf(indices[i]), TypeName(example[c].scalar_type()),
-                        fmt::join(example[c].sizes(), ", "), TypeName(columns_[c].type),
-                        fmt::join(row.sizes(), ", ")));
-      }
-      row.copy_(example[c]);
-    }
+    for (size_t c = 0; c < rows.size(); ++c) rows[c] = batch[c].select(0, static_cast<int64_t>(i));
+    MUSTER_RETURN_IF_ERROR(GetInto(indices[i], context, &rows));
   }
   return batch;
+}
+
+absl::Status ReadDataset::GetInto(int64_t index, const Context& context, Example* rows) const {
+  MUSTER_ASSIGN_OR_RETURN(const Example example, Get(index, context));
+  for (size_t c = 0; c < rows->size(); ++c) {
+    MUSTER_RETURN_IF_ERROR(CheckAlike(index, c, example[c]));
+    CopyInto(example[c], (*rows)[c]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadDataset::CheckAlike(int64_t index, size_t c, const at::Tensor& value) const {
+  const Column& column = columns_[c];
+  if (value.sizes() == at::IntArrayRef(column.shape) && value.scalar_type() == column.type)
+    return absl::OkStatus();
+  return DataError(
+      fmt::format("{} gives {} of shape [{}], and the first example's is {} of shape [{}]: "
+                  "the examples of "
+                  "a batch must be alike (\"size\" makes pictures so).",
+                  NameOf(index), TypeName(value.scalar_type()), fmt::join(value.sizes(), ", "),
+                  TypeName(column.type), fmt::join(column.shape, ", ")));
+}
+
+void CopyInto(const at::Tensor& value, const at::Tensor& row) {
+  if (const auto pixels = RowsOf(value)) {
+    CopyPlanes(*pixels, /*flip=*/false, row.mutable_data_ptr<uint8_t>(),
+               pixels->height * pixels->width);
+  } else {
+    row.copy_(value);
+  }
 }
 
 }  // namespace muster::data

@@ -17,6 +17,16 @@ absl::StatusOr<OpenSplit> OpenWindows(const DataSplit& split, const std::string&
 absl::StatusOr<std::vector<std::string>> FilesOfPaths(const DataSplit& split,
                                                       const std::string& folder);
 
+enum class CacheOf {
+  kPart,  // that of the files' examples which the split takes
+  kAll,   // all of them
+};
+// The dataset behind the split's cache, where the job has one. `key` names what it holds among what
+// is made of the same split; all else that it depends on are the split's settings, and the names,
+// sizes and times of its files. Belongs below whatever depends on the epoch.
+absl::StatusOr<DatasetPtr> Cached(const DataSplit& split, const std::string& folder,
+                                  const std::string& key, CacheOf of, DatasetPtr dataset);
+
 // An array for each column, with an example in each row. A DataError where their lengths differ.
 absl::StatusOr<OpenSplit> FromArrays(const DataSplit& split, std::vector<at::Tensor> arrays);
 

@@ -152,7 +152,7 @@ absl::StatusOr<OpenSplit> OpenTar(const DataSplit& split, const std::string& fol
   if (samples.empty())
     return DataError(fmt::format("{}.path: '{}' holds no samples", split.key, paths[0]));
   auto dataset = std::make_shared<TarDataset>(split, std::move(files), std::move(samples));
-  return ReadDataset::Open(std::move(dataset), split.columns);
+  return ReadDataset::Open(std::move(dataset), split, folder);
 }
 
 }  // namespace muster::data

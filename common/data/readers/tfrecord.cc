@@ -125,7 +125,7 @@ absl::StatusOr<OpenSplit> OpenTfRecord(const DataSplit& split, const std::string
   auto dataset = std::make_shared<TfRecordDataset>(split, std::move(files));
   if (dataset->size() == 0)
     return DataError(fmt::format("{}.path: '{}' holds no records", split.key, paths[0]));
-  return ReadDataset::Open(std::move(dataset), split.columns);
+  return ReadDataset::Open(std::move(dataset), split, folder);
 }
 
 }  // namespace muster::data

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/base/files.h"
+#include "common/data/batches.h"
 #include "common/data/byte_source.h"
 #include "common/data/readers/readers.h"
 #include "muster/data.h"
@@ -33,8 +34,7 @@ class WindowDataset final : public Dataset {
 
   absl::StatusOr<Example> Get(int64_t index, const Context& context) const override {
     MUSTER_ASSIGN_OR_RETURN(Batch batch, GetBatch({index}, context));
-    for (at::Tensor& component : batch) component = component.select(0, 0);
-    return batch;
+    return OnlyExample(std::move(batch));
   }
 
   absl::StatusOr<Batch> GetBatch(const std::vector<int64_t>& indices,

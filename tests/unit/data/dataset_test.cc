@@ -254,6 +254,36 @@ TEST(DatasetTest, CacheLoadsEachExampleOnce) {
   EXPECT_EQ(cached->GetBatch({}, {})->at(1).sizes(), (at::IntArrayRef{0, 3}));
 }
 
+// As pictures of a folder: each is an example, and one of another size is no row of a batch.
+class OneOfAnotherShape final : public Dataset {
+ public:
+  int64_t size() const override { return 4; }
+  absl::StatusOr<Example> Get(int64_t index, const Context&) const override {
+    return Example{at::full({index == 2 ? 5 : 3}, index, at::kLong)};
+  }
+  absl::StatusOr<Batch> GetBatch(const std::vector<int64_t>& indices,
+                                 const Context& context) const override {
+    for (const int64_t index : indices) {
+      if (index == 2) return DataError("'2.png' is of another size");
+    }
+    return Dataset::GetBatch(indices, context);
+  }
+};
+
+TEST(DatasetTest, CacheGivesWhatItsInputGivesAlsoOfOtherShapes) {
+  for (const bool get_first : {false, true}) {
+    const DatasetPtr cached = Cache(std::make_shared<OneOfAnotherShape>());
+    if (get_first) {
+      for (int64_t i = 0; i < 4; ++i) EXPECT_TRUE(cached->Get(i, {}).ok());
+    }
+    for (const std::vector<int64_t>& batch : {std::vector<int64_t>{1, 2}, {2}, {0, 1, 2, 3}})
+      EXPECT_EQ(ExitCodeOf(cached->GetBatch(batch, {}).status()), ExitCode::kDataDamaged);
+    EXPECT_EQ(cached->GetBatch({0, 1, 3}, {})->at(0).sizes(), (at::IntArrayRef{3, 3}));
+    EXPECT_EQ(cached->Get(2, {})->at(0).sizes(), (at::IntArrayRef{5}));
+    EXPECT_EQ(cached->Get(1, {})->at(0).sizes(), (at::IntArrayRef{3}));
+  }
+}
+
 TEST(DatasetTest, CacheIsFilledByManyThreads) {
   const DatasetPtr cached = Cache(Range(500));
   std::vector<std::thread> threads;

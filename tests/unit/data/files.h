@@ -53,6 +53,31 @@ inline std::string BigEndian(uint32_t word) {
           static_cast<char>(word >> 8), static_cast<char>(word)};
 }
 
+// A PNG file's bytes: one grey value everywhere.
+inline std::string Png(uint32_t height, uint32_t width, uint8_t value) {
+  const auto chunk = [](const std::string& type, const std::string& data) {
+    const std::string body = type + data;
+    const uLong sum = crc32(0, reinterpret_cast<const Bytef*>(body.data()), body.size());
+    std::string whole = BigEndian(static_cast<uint32_t>(data.size()));
+    whole.append(body).append(BigEndian(static_cast<uint32_t>(sum)));
+    return whole;
+  };
+  std::string rows;
+  for (uint32_t y = 0; y < height; ++y)
+    rows.append(1, '\0').append(width, static_cast<char>(value));
+  std::string packed(compressBound(rows.size()), '\0');
+  uLongf size = packed.size();
+  EXPECT_EQ(compress(reinterpret_cast<Bytef*>(packed.data()), &size,
+                     reinterpret_cast<const Bytef*>(rows.data()), rows.size()),
+            Z_OK);
+  packed.resize(size);
+  std::string header = BigEndian(width);
+  header.append(BigEndian(height)).append({8, 0, 0, 0, 0});  // 8 bits, grey
+  std::string bytes = "\x89PNG\r\n\x1a\n";
+  bytes.append(chunk("IHDR", header)).append(chunk("IDAT", packed)).append(chunk("IEND", ""));
+  return bytes;
+}
+
 // An IDX file's bytes: header and data as given.
 inline std::string Idx(uint8_t type, const std::vector<uint32_t>& shape, const std::string& data) {
   std::string bytes = {0, 0, static_cast<char>(type), static_cast<char>(shape.size())};

@@ -9,7 +9,9 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include "common/data/pipeline.h"
 #include "tests/unit/data/files.h"
 
 namespace muster::data {
@@ -244,6 +246,123 @@ TEST_F(JobDatasetsTest, OpensASplitOnceAProcess) {
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(datasets->Open(Split::kTrain)->dataset, first->dataset);
   EXPECT_FALSE(datasets->Open(Split::kTest).ok());
+}
+
+// ---- Pictures
+
+TEST_F(JobDatasetsTest, PicturesThatResizingMakesEnormousAreDamage) {
+  std::filesystem::create_directories(folder_ / "photos/0");
+  WriteBytes(folder_ / "photos/0/thin.png", Png(60000, 1, 7));
+  for (
+      const std::string keys :
+      {R"("size": 8, "shorter_side": 2000)",
+       R"("transforms": [{"name": "resize", "size": 2000}, {"name": "center_crop", "size": 8}])"}) {
+    const auto open = Open(R"({"format": "image_folder", "path": "photos", )" + keys + "}");
+    ASSERT_TRUE(open.ok()) << open.status();
+    const absl::Status status = open->dataset->GetBatch({0}, {}).status();
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kDataDamaged) << status;
+    EXPECT_THAT(
+        std::string(Message(status)),
+        testing::AllOf(HasSubstr("thin.png'"),
+                       HasSubstr("makes 120000000 x 2000 pixels of the picture's 60000 x 1; "
+                                 "at most 178956970 are made")));
+  }
+}
+
+TEST_F(JobDatasetsTest, SizesAreNamedAsTheyAreWritten) {
+  const std::string large = "9223372036854775808";  // 2^63
+  for (const std::string& step :
+       {R"({"name": "resize", "size": )" + large + "}",
+        R"({"name": "center_crop", "size": [8, )" + large + "]}",
+        R"({"name": "random_crop", "size": 8, "padding": )" + large + "}"}) {
+    const std::string refusal =
+        Refusal(R"({"format": "image_folder", "path": "photos", "transforms": [)" + step + "]}",
+                ExitCode::kConfiguration);
+    EXPECT_THAT(refusal, testing::AllOf(HasSubstr(large), testing::Not(HasSubstr("-"))));
+  }
+}
+
+// A limit of the process is no damage of a picture: each one after it would be left out as well.
+TEST_F(JobDatasetsTest, APictureThatTheProcessMayNotOpenIsNotLeftOut) {
+  std::filesystem::create_directories(folder_ / "photos/0");
+  for (int i = 0; i < 3; ++i)
+    WriteBytes(fmt::format("{}/{}.png", folder_ / "photos/0", i), Png(4, 4, 7));
+  const auto open =
+      Open(R"({"format": "image_folder", "path": "photos", "shuffle": false, "transforms": [
+               {"name": "resize", "size": [2, 2]}]})");
+  ASSERT_TRUE(open.ok()) << open.status();
+  rlimit files = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+  rlimit none = files;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status status = LoadPresentExamples(*open->dataset, {0, 3}, {}).status();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kDataDamaged) << status;
+  EXPECT_THAT(std::string(Message(status)),
+              testing::AllOf(HasSubstr("photos/0/0.png' cannot be opened: Too many open files"),
+                             HasSubstr("ulimit -n")));
+  // What is gone is.
+  std::filesystem::remove(folder_ / "photos/0/1.png");
+  const auto rest = LoadPresentExamples(*open->dataset, {0, 3}, {});
+  ASSERT_TRUE(rest.ok()) << rest.status();
+  EXPECT_EQ(rest->count, 2);
+}
+
+// ---- Caches below transforms
+
+class CachedPictures : public JobDatasetsTest {
+ protected:
+  // 12 pictures of 8 x 8 pixels in two classes, but for one.
+  void WritePictures(uint32_t height_of_one) {
+    for (int i = 0; i < 12; ++i) {
+      const std::string of_class = folder_ / fmt::format("photos/{}", i % 2);
+      std::filesystem::create_directories(of_class);
+      WriteBytes(fmt::format("{}/{:02}.png", of_class, i),
+                 Png(i == 5 ? height_of_one : 8, 8, static_cast<uint8_t>(i)));
+    }
+  }
+  static std::string Pictures(const std::string& more) {
+    return R"({"format": "image_folder", "path": "photos", "channels": 1, "shuffle": false, )" +
+           more + R"(, "transforms": [{"name": "resize", "size": [4, 4]}]})";
+  }
+  size_t CacheFiles() const {
+    size_t count = 0;
+    for (const auto& file : std::filesystem::directory_iterator(folder_ / "cache"))
+      count += file.is_regular_file();
+    return count;
+  }
+};
+
+TEST_F(CachedPictures, OnDiskPicturesOfOtherSizesRefuseTheJobAndNotThePicture) {
+  WritePictures(9);
+  const auto open = Open(Pictures(R"("cache": {"disk": "cache"})"));
+  ASSERT_TRUE(open.ok()) << open.status();
+  const absl::Status refused = open->dataset->GetBatch({7, 8}, {}).status();
+  EXPECT_EQ(ExitCodeOf(refused), ExitCode::kConfiguration);  // no DataError, which may be skipped
+  EXPECT_THAT(std::string(Message(refused)),
+              testing::AllOf(HasSubstr("data.train.cache: "), HasSubstr("1/05.png"),
+                             HasSubstr("make pictures alike by \"size\", or keep them by "
+                                       "\"cache\": \"memory\"")));
+  EXPECT_EQ(All(Pictures(R"("cache": "memory")"))[0].sizes(), at::IntArrayRef({12, 1, 4, 4}));
+  EXPECT_EQ(All(Pictures(R"("size": [8, 8], "cache": {"disk": "cache"})"))[0].size(0), 12);
+}
+
+TEST_F(CachedPictures, PartsOfAFolderShareOneFileOnDisk) {
+  WritePictures(8);
+  const std::string disk = R"("cache": {"disk": "cache"})";
+  const auto part = [&](const std::string& cache, const std::string& range) {
+    return All(Pictures(R"("fraction": )" + range + cache));
+  };
+  for (const std::string range : {"[0, 0.75]", "[0.75, 1]"}) {
+    const Batch kept = part(", " + disk, range), plain = part("", range);
+    EXPECT_TRUE(at::equal(kept[0], plain[0])) << range;
+    EXPECT_TRUE(at::equal(kept[1], plain[1])) << range;
+  }
+  EXPECT_EQ(CacheFiles(), 1u);
+  // The whole folder is in another order.
+  EXPECT_TRUE(at::equal(All(Pictures(disk))[0], All(Pictures(R"("cache": null)"))[0]));
+  EXPECT_EQ(CacheFiles(), 2u);
 }
 
 }  // namespace

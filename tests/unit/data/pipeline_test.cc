@@ -5,11 +5,14 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <set>
 #include <stdexcept>
@@ -290,6 +293,179 @@ TEST(PipelineTest, RefusesAReplicaThatIsNotThere) {
     auto pipeline = Pipeline::Make(Numbers(8), Sampler(8, 4, false), {}, 0, 2, 2, {1, prefetch});
     EXPECT_EQ(ExitCodeOf(pipeline->Next(2).status()), ExitCode::kProgramFailed);
     EXPECT_EQ(ExitCodeOf(pipeline->Next(-1).status()), ExitCode::kProgramFailed);
+  }
+}
+
+// ---- kAuto
+
+TEST(PipelineTest, AutomaticSettingsGiveTheSameAsFixedOnes) {
+  const Sampler sampler(100, 7, false);
+  constexpr int kAuto = PipelineOptions::kAuto;
+  for (const auto& [threads, prefetch] : {std::pair(kAuto, kAuto), {kAuto, 3}, {2, kAuto}}) {
+    auto pipeline = Pipeline::Make(Numbers(100), sampler, {}, 0, 2, 2, {threads, prefetch, 42});
+    auto direct = Pipeline::Make(Numbers(100), sampler, {}, 0, 2, 2, {0, 0, 42});
+    for (int step = 0; step < 40; ++step)
+      for (int replica : {0, 1}) EXPECT_EQ(Take(*pipeline, replica), Take(*direct, replica));
+  }
+}
+
+// Loading sleeps, so that threads do it side by side whatever the number of cores.
+TEST(PipelineTest, AutomaticThreadsGrowWithSlowLoadsAndChangeNoBatch) {
+  DatasetPtr slow = Shuffle(FromFunction(64, [](int64_t index, const Context& context) -> Example {
+    std::this_thread::sleep_for(std::chrono::milliseconds(4));
+    return {at::full({}, index, at::kLong), at::full({2}, index * 10 + context.epoch, at::kLong)};
+  }));
+  const Sampler sampler(64, 8, false);
+  PipelineOptions options;
+  options.seed = 42;
+  options.cores = 8;
+  auto pipeline = Pipeline::Make(slow, sampler, {}, 0, 1, 1, options);
+  auto reference = Pipeline::Make(Numbers(64), sampler, {}, 0, 1, 1, {0, 0, 42});
+  EXPECT_EQ(pipeline->setting().threads, 1);
+  int most = 0;
+  // A step takes no time, so that there is always a wait, and another thread is tried. Whether it
+  // helped, and stays, is up to the machine; loader_tuner_test has that for machines that it makes.
+  for (int step = 0; step < 400 && most < 4; ++step) {
+    EXPECT_EQ(Take(*pipeline, 0), Take(*reference, 0));
+    most = std::max(most, pipeline->setting().threads);
+  }
+  EXPECT_GE(most, 2);
+}
+
+TEST(PipelineTest, FixedSettingsStay) {
+  auto pipeline = Pipeline::Make(Numbers(100), Sampler(100, 7, false), {}, 0, 1, 1, {3, 5});
+  EXPECT_EQ(pipeline->setting().threads, 3);
+  EXPECT_EQ(pipeline->setting().prefetch, 5);
+  auto direct = Pipeline::Make(Numbers(100), Sampler(100, 7, false), {}, 0, 1, 1, {3, 0});
+  EXPECT_EQ(direct->setting().threads, 0);
+}
+
+TEST(PipelineTest, FixedThreadsLoadNoMoreAheadThanMemoryHolds) {
+  // Views of one value, which take no memory.
+  const DatasetPtr large = MapBatch(Numbers(100), [](const Batch& batch, const Context&, auto&) {
+    return Batch{at::zeros({1, 1}, at::kByte).expand({batch[0].size(0), int64_t{1} << 32})};
+  });
+  auto pipeline =
+      Pipeline::Make(large, Sampler(100, 10, false), {}, 0, 1, 1, {.threads = 8, .prefetch = -1});
+  ASSERT_TRUE(pipeline->Next(0).ok());
+  EXPECT_EQ(pipeline->setting().threads, 8);
+  EXPECT_EQ(pipeline->setting().prefetch, 2);
+}
+
+// ---- Damaged examples
+
+// Examples {i}, of which those that `bad` says are damaged.
+DatasetPtr Damaged(int64_t size, std::function<bool(int64_t)> bad) {
+  return FromFunction(size, [bad](int64_t index, const Context&) -> absl::StatusOr<Example> {
+    if (bad(index)) return DataError(fmt::format("'{}.jpg' is truncated", index));
+    return Example{at::full({}, index, at::kLong), at::full({2}, index, at::kLong)};
+  });
+}
+
+TEST(PipelineTest, SkipsDamagedExamplesAndNamesThem) {
+  const auto dataset = Damaged(10, [](int64_t i) { return i == 1 || i == 2 || i >= 8; });
+  for (const int prefetch : {0, 2}) {
+    PipelineOptions options{1, prefetch};
+    options.skip_damaged = true;
+    auto pipeline = Pipeline::Make(dataset, Sampler(10, 4, false), {}, 0, 1, 1, options);
+    std::vector<std::vector<int64_t>> got;
+    std::vector<std::string> damaged;
+    for (int step = 0; step < 3; ++step) {
+      const auto batch = pipeline->Next(0);
+      ASSERT_TRUE(batch.ok()) << batch.status();
+      got.push_back(Values(batch->batch[0]));
+      EXPECT_EQ(batch->batch[1].sizes(), (at::IntArrayRef{batch->local_examples, 2}));
+      EXPECT_EQ(batch->local_examples + static_cast<int64_t>(batch->damaged.size()),
+                batch->local.size());
+      EXPECT_EQ(batch->global_examples, batch->global.size());
+      damaged.insert(damaged.end(), batch->damaged.begin(), batch->damaged.end());
+    }
+    // The last batch has lost all of its examples.
+    EXPECT_THAT(got, testing::ElementsAre(testing::ElementsAre(0, 3),
+                                          testing::ElementsAre(4, 5, 6, 7), testing::IsEmpty()));
+    EXPECT_THAT(damaged, testing::ElementsAre("'1.jpg' is truncated", "'2.jpg' is truncated",
+                                              "'8.jpg' is truncated", "'9.jpg' is truncated"));
+  }
+}
+
+TEST(PipelineTest, SkipsWhereTheFirstExampleIsDamaged) {
+  const auto dataset = Damaged(6, [](int64_t i) { return i < 3; });
+  const auto present = LoadPresentExamples(*dataset, {0, 3}, {});
+  ASSERT_TRUE(present.ok()) << present.status();
+  EXPECT_EQ(present->count, 0);
+  EXPECT_EQ(present->batch[1].sizes(), (at::IntArrayRef{0, 2}));
+  EXPECT_EQ(present->damaged.size(), 3u);
+}
+
+TEST(PipelineTest, SkippingForgivesNothingElse) {
+  const auto none = Damaged(3, [](int64_t) { return true; });
+  const auto unreadable = LoadPresentExamples(*none, {0, 3}, {});
+  EXPECT_EQ(ExitCodeOf(unreadable.status()), ExitCode::kDataDamaged);
+  EXPECT_THAT(unreadable.status().message(),
+              HasSubstr("none of the examples is readable; the first one: '0.jpg' is truncated"));
+  // A program's mistake is none of the data's.
+  const auto wrong = FromFunction(3, [](int64_t index, const Context&) -> absl::StatusOr<Example> {
+    if (index == 1) return ProgramError("no");
+    return Example{at::full({}, index, at::kLong)};
+  });
+  EXPECT_EQ(ExitCodeOf(LoadPresentExamples(*wrong, {0, 3}, {}).status()), ExitCode::kProgramFailed);
+  // Without the option damage is an error, as ever.
+  auto pipeline = Pipeline::Make(Damaged(4, [](int64_t i) { return i == 3; }), Sampler(4, 2, false),
+                                 {}, 0, 1, 1, {1, 2});
+  ASSERT_TRUE(pipeline->Next(0).ok());
+  EXPECT_EQ(ExitCodeOf(pipeline->Next(0).status()), ExitCode::kDataDamaged);
+}
+
+TEST(PipelineTest, WhatIsSkippedDoesNotDependOnTheWorld) {
+  const auto dataset = Shuffle(Damaged(23, [](int64_t i) { return i % 5 == 1; }));
+  PipelineOptions options{2, 2, 7};
+  options.skip_damaged = true;
+  auto one = Pipeline::Make(dataset, Sampler(23, 6, false), {}, 0, 1, 1, options);
+  auto three = Pipeline::Make(dataset, Sampler(23, 6, false), {}, 0, 3, 3, options);
+  for (int step = 0; step < 8; ++step) {
+    std::vector<int64_t> together;
+    for (int r = 0; r < 3; ++r) {
+      const auto part = three->Next(r);
+      ASSERT_TRUE(part.ok());
+      const auto values = Values(part->batch[0]);
+      together.insert(together.end(), values.begin(), values.end());
+    }
+    const auto whole = one->Next(0);
+    ASSERT_TRUE(whole.ok());
+    EXPECT_EQ(together, Values(whole->batch[0]));
+  }
+}
+
+// ---- Replicas with examples of their own
+
+TEST(PipelineTest, SharesComeWholeOnceAnEpoch) {
+  const std::vector<int64_t> shares = {7, 3, 5};
+  const Sampler sampler = Sampler::OfShares(shares, 6, false);  // two each
+  ASSERT_EQ(sampler.batches_per_epoch(), 4);
+  std::vector<std::vector<int64_t>> seen(3);
+  std::vector<int64_t> sizes;
+  std::vector<std::unique_ptr<Pipeline>> pipelines;
+  for (int r = 0; r < 3; ++r)
+    pipelines.push_back(Pipeline::Make(Numbers(shares[r]), sampler, {}, r, 1, 3, {1, 2, 42}));
+  for (int step = 0; step < 4; ++step) {
+    int64_t together = 0, told = 0;
+    for (int r = 0; r < 3; ++r) {
+      const auto batch = pipelines[r]->Next(0);
+      ASSERT_TRUE(batch.ok()) << batch.status();
+      for (int64_t value : Values(batch->batch[0])) seen[r].push_back(value);
+      together += batch->local_examples;
+      told = batch->global_examples;
+      EXPECT_EQ(batch->next == (Position{1, 0}), step == 3);
+    }
+    EXPECT_EQ(together, told);
+    sizes.push_back(told);
+  }
+  EXPECT_THAT(sizes, testing::ElementsAre(6, 5, 3, 1));
+  for (int r = 0; r < 3; ++r) {
+    std::sort(seen[r].begin(), seen[r].end());
+    std::vector<int64_t> all(static_cast<size_t>(shares[r]));
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
+    EXPECT_EQ(seen[r], all);
   }
 }
 

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -59,6 +60,34 @@ TEST(ReplicaSliceTest, IsContiguousAndTheFirstGetOneMore) {
       EXPECT_EQ(at, 100 + size);
     }
   }
+}
+
+TEST(SamplerTest, SharesLastUntilTheSlowestIsThrough) {
+  // Parts of 2, 2 and 1: replica 2 takes 5 batches for its 5 examples.
+  const Sampler sampler = Sampler::OfShares({4, 10, 5}, 5, false);
+  EXPECT_EQ(sampler.batches_per_epoch(), 5);
+  EXPECT_EQ(sampler.examples_per_epoch(), 25);
+  Position position;
+  std::vector<int64_t> examples;
+  for (int step = 0; step < 5; ++step) {
+    examples.push_back(sampler.Examples(position));
+    EXPECT_EQ(sampler.Local(position, 0, 3).size(), step < 2 ? 2 : 0);
+    EXPECT_EQ(sampler.Local(position, 1, 3).begin, 2 * step);
+    EXPECT_EQ(sampler.Local(position, 2, 3).size(), 1);
+    position = sampler.Next(position);
+  }
+  EXPECT_EQ(position, (Position{1, 0}));
+  EXPECT_THAT(examples, testing::ElementsAre(5, 5, 3, 3, 3));
+}
+
+TEST(SamplerTest, SharesThatAreDroppedEndWithTheFirstWholePartThatIsMissing) {
+  EXPECT_EQ(Sampler::OfShares({4, 10, 5}, 5, true).batches_per_epoch(), 2);
+  EXPECT_EQ(Sampler::OfShares({4, 1, 5}, 5, true).batches_per_epoch(), 0);
+  EXPECT_EQ(Sampler::OfShares({4, 10, 5}, 5, false, 3).batches_per_epoch(), 3);
+  // A global batch that is smaller than the number of replicas leaves some without a part at all.
+  const Sampler few = Sampler::OfShares({3, 3, 3}, 2, false);
+  EXPECT_EQ(few.batches_per_epoch(), 3);
+  EXPECT_EQ(few.Local({0, 2}, 2, 3).size(), 0);
 }
 
 }  // namespace

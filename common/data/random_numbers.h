@@ -1,0 +1,39 @@
+// Random numbers of one example: a function of (seed, epoch, index) and a salt. Internal to
+// common/data; tests/reference/transforms_test.py has the same in Python.
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/hash.h"
+#include "muster/data.h"
+
+namespace muster::data {
+
+// SplitMix64 from a key. For one thread.
+class RandomNumbers {
+ public:
+  RandomNumbers(const Context& context, int64_t index, uint64_t salt) : state_(context.seed) {
+    for (const uint64_t more : {uint64_t{0x61756774} /* "augt" */, salt,
+                                static_cast<uint64_t>(context.epoch), static_cast<uint64_t>(index)})
+      state_ = SplitMix64(state_) ^ more;
+    state_ = SplitMix64(state_);
+  }
+
+  uint64_t Word() {
+    const uint64_t word = SplitMix64(state_);
+    state_ += kSplitMixStep;
+    return word;
+  }
+  // In [0, 1), and in [low, high].
+  double Uniform() { return static_cast<double>(Word() >> 11) * 0x1p-53; }
+  double Uniform(double low, double high) { return low + (high - low) * Uniform(); }
+  // In [0, count), evenly but for 1 part in 2^53 / count. REQUIRES: count is above 0.
+  int64_t Below(int64_t count) {
+    return static_cast<int64_t>(Uniform() * static_cast<double>(count));
+  }
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace muster::data

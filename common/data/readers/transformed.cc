@@ -1,0 +1,138 @@
+#include "common/data/readers/transformed.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "common/data/batches.h"
+#include "common/data/picture_steps.h"
+#include "common/data/readers/readers.h"
+
+namespace muster::data {
+namespace {
+
+class TransformedDataset final : public ReadDataset {
+ public:
+  // `input`: `read`, or the cache of it.
+  TransformedDataset(DatasetPtr input, std::shared_ptr<ReadDataset> read, const DataSplit& split,
+                     const std::vector<TransformedColumn>& pictures)
+      : input_(std::move(input)),
+        read_(std::move(read)),
+        key_(split.key),
+        steps_(split.transforms) {
+    columns_ = read_->columns();
+    pictures_.resize(columns_.size());
+    for (const TransformedColumn& picture : pictures) pictures_[picture.component] = picture.salt;
+  }
+
+  // The columns after the transforms, whose sizes depend on no random number.
+  absl::Status Look(const std::vector<Transform>& transforms) {
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      if (!pictures_[c]) continue;
+      std::vector<int64_t>& shape = columns_[c].shape;
+      if (columns_[c].type != at::kByte || shape.size() != 3 || (shape[0] != 1 && shape[0] != 3))
+        return NoPicture(0, c);
+      // The size is that of the first picture only where the transforms do not say it.
+      PictureSize size;
+      (void)FindTooLarge(transforms, &size);
+      if (size.height == 0) {
+        size = {shape[1], shape[2], 0};
+        if (const auto wrong = FindTooLarge(transforms, &size)) return Refused(0, *wrong);
+      }
+      shape = {shape[0], size.height, size.width};
+      columns_[c].type = steps_.type();
+    }
+    return absl::OkStatus();
+  }
+
+  int64_t size() const override { return input_->size(); }
+  absl::StatusOr<int64_t> Available(int64_t begin, int64_t end,
+                                    const Context& context) const override {
+    return input_->Available(begin, end, context);
+  }
+
+  absl::StatusOr<Example> Get(int64_t index, const Context& context) const override {
+    MUSTER_ASSIGN_OR_RETURN(Example example, Before(index, context));
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      if (!pictures_[c]) continue;
+      at::Tensor out;
+      MUSTER_RETURN_IF_ERROR(Apply(index, context, c, example[c], &out));
+      example[c] = std::move(out);
+    }
+    return example;
+  }
+
+  std::string NameOf(int64_t index) const override { return read_->NameOf(index); }
+
+ private:
+  // An example of the input. What refuses the job and not the example is its cache.
+  absl::StatusOr<Example> Before(int64_t index, const Context& context) const {
+    absl::StatusOr<Example> example = input_->Get(index, context);
+    if (example.ok() || ExitCodeOf(example.status()) != ExitCode::kConfiguration) return example;
+    return Annotate(example.status(), fmt::format("{}.cache: {}: ", key_, NameOf(index)));
+  }
+
+  absl::Status GetInto(int64_t index, const Context& context, Example* rows) const override {
+    MUSTER_ASSIGN_OR_RETURN(const Example example, Before(index, context));
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      if (!pictures_[c]) {
+        MUSTER_RETURN_IF_ERROR(CheckAlike(index, c, example[c]));
+        CopyInto(example[c], (*rows)[c]);
+        continue;
+      }
+      at::Tensor out = (*rows)[c];
+      MUSTER_RETURN_IF_ERROR(Apply(index, context, c, example[c], &out));
+      if (!out.is_same((*rows)[c])) MUSTER_RETURN_IF_ERROR(CheckAlike(index, c, out));
+    }
+    return absl::OkStatus();
+  }
+
+  // What comes out goes into *out where that is like it.
+  absl::Status Apply(int64_t index, const Context& context, size_t c, const at::Tensor& picture,
+                     at::Tensor* out) const {
+    if (picture.scalar_type() != at::kByte || picture.dim() != 3 ||
+        picture.size(0) != columns_[c].shape[0]) {
+      return NoPicture(index, c);
+    }
+    const RandomNumbers random(context, index, *pictures_[c]);
+    try {
+      const auto wrong = steps_.Apply(picture, random, out);
+      return wrong ? Refused(index, *wrong) : absl::OkStatus();
+    } catch (...) {
+      return CaughtException(fmt::format("Transforming {}", NameOf(index)));
+    }
+  }
+
+  absl::Status NoPicture(int64_t index, size_t c) const {
+    return DataError(fmt::format("{}.transforms are for pictures, and {} is none in column '{}'",
+                                 key_, NameOf(index), columns_[c].name));
+  }
+  absl::Status Refused(int64_t index, const WrongStep& wrong) const {
+    return DataError(fmt::format("{}.transforms[{}].{}, for {}, {}", key_, wrong.step, wrong.key,
+                                 NameOf(index), wrong.what));
+  }
+
+  const DatasetPtr input_;
+  const std::shared_ptr<ReadDataset> read_;
+  const std::string key_;
+  const PictureSteps steps_;
+  std::vector<std::optional<uint64_t>> pictures_;  // by component: the salt of a picture's numbers
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<ReadDataset>> Transformed(
+    std::shared_ptr<ReadDataset> dataset, const DataSplit& split, const std::string& folder,
+    const std::vector<TransformedColumn>& pictures) {
+  if (split.transforms.empty()) return dataset;
+  // Pictures that are augmented are others each epoch, so it is those before that are kept.
+  std::string key = "pictures";
+  for (const TransformedColumn& picture : pictures) key += fmt::format(" {}", picture.salt);
+  MUSTER_ASSIGN_OR_RETURN(DatasetPtr input, Cached(split, folder, key, CacheOf::kAll, dataset));
+  auto transformed =
+      std::make_shared<TransformedDataset>(std::move(input), std::move(dataset), split, pictures);
+  MUSTER_RETURN_IF_ERROR(transformed->Look(split.transforms));
+  return transformed;
+}
+
+}  // namespace muster::data
