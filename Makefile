@@ -3,9 +3,11 @@ PRESET ?= release
 BUILD := $(if $(filter release,$(PRESET)),build,build-$(PRESET))
 JOBS ?= $(shell nproc)
 BOOTSTRAP_FLAGS ?=
+NOW = $(shell date +%Y%m%d-%H%M%S)
+PICTURES = $$(deploy/bootstrap --prefix)/bin/python examples/pictures.py
 SOURCES = $(shell git ls-files '*.h' '*.cc' '*.cu')
 
-.PHONY: build train tensorboard test soak format format-check clean bootstrap
+.PHONY: build programs train classifier cyclegan language_model tensorboard test soak format format-check clean bootstrap
 
 bootstrap:
 	@deploy/bootstrap $(BOOTSTRAP_FLAGS)
@@ -17,12 +19,47 @@ $(BUILD)/build.ninja: | bootstrap
 build: bootstrap $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS)
 
-# A chief, a worker and an evaluator on this host, in a fresh folder. Builds the programs alone, not the tests.
-train: RUN := runs/fashion_mnist-$(shell date +%Y%m%d-%H%M%S)
-train: bootstrap $(BUILD)/build.ninja
+# The programs alone, not the tests.
+programs: bootstrap $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS) --target muster muster-chief muster-worker muster-ps muster-evaluator muster-tool
-	@$(BUILD)/bin/muster launch --workers 1 --evaluator --job examples/fashion_mnist.json --set model_dir=$(RUN)
+
+# One member on each GPU of this host, or a chief and a worker on its CPU; and an evaluator. In a fresh folder.
+train: RUN := runs/fashion_mnist-$(NOW)
+train: programs
+	@$(BUILD)/bin/muster launch --workers auto --evaluator --job examples/fashion_mnist.json --set model_dir=$(RUN)
 	@echo "curves of all runs in TensorBoard: make tensorboard, then open http://localhost:6006"
+
+# The other examples, a chief and a worker each. What they train on is made where it is missing.
+classifier: RUN := runs/image_classifier-$(NOW)
+classifier: programs runs/pictures/photos runs/image_classifier_base/weights.safetensors
+	@$(BUILD)/bin/muster launch --workers 1 --job examples/image_classifier.json --set model_dir=$(RUN)
+
+cyclegan: RUN := runs/cyclegan-$(NOW)
+cyclegan: programs runs/pictures/domains
+	@$(BUILD)/bin/muster launch --workers 1 --job examples/cyclegan.json --set model_dir=$(RUN)
+
+language_model: RUN := runs/language_model-$(NOW)
+language_model: programs
+	@$(BUILD)/bin/muster launch --workers 1 --job examples/language_model.json --set model_dir=$(RUN)
+	@$(BUILD)/bin/muster predict --job examples/language_model.json --set model_dir=$(RUN) --checkpoint best --prompt "The return statement" \
+	  --output $(RUN)/text.npy
+
+runs/pictures/photos: | bootstrap
+	@mkdir -p runs/pictures
+	@$(PICTURES) photos $@.part && mv $@.part $@
+
+runs/pictures/base: | bootstrap
+	@mkdir -p runs/pictures
+	@$(PICTURES) photos $@.part --classes boats,houses,mushrooms,trees && mv $@.part $@
+
+runs/pictures/domains: | bootstrap
+	@mkdir -p runs/pictures
+	@$(PICTURES) domains $@.part && mv $@.part $@
+
+# An interrupted run goes on where it was.
+runs/image_classifier_base/weights.safetensors: | programs runs/pictures/base
+	@$(BUILD)/bin/muster launch --workers 1 --job examples/image_classifier_base.json
+	@$(BUILD)/bin/muster export --checkpoint runs/image_classifier_base/checkpoints/best --output $@
 
 tensorboard: bootstrap
 	@exec $$(deploy/bootstrap --prefix)/bin/tensorboard --logdir runs --port 6006
@@ -30,9 +67,11 @@ tensorboard: bootstrap
 test: build
 	@ctest --test-dir $(BUILD) --output-on-failure
 
-# A hundred random faults in one run of each of two programs: some twenty minutes. SEED=... repeats one.
+# A hundred random faults in one run of each of three programs, the same under muster launch, and forty of an elastic job: some twenty
+# minutes. SEED=... repeats one.
 soak: build
-	@MUSTER_BIN_DIR=$(abspath $(BUILD))/bin $$(deploy/bootstrap --prefix)/bin/python tests/soak/soak.py $(if $(SEED),--seed $(SEED))
+	@for kind in "" --launched --elastic; do MUSTER_BIN_DIR=$(abspath $(BUILD))/bin $$(deploy/bootstrap --prefix)/bin/python tests/soak/soak.py $$kind \
+	  $(if $(SEED),--seed $(SEED)) || exit 1; done
 
 format:
 	@clang-format -i $(SOURCES)

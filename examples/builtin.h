@@ -7,6 +7,7 @@
 
 namespace muster {
 
+std::unique_ptr<Program> MakeCycleGan();
 std::unique_ptr<Program> MakeFashionMnist();
 std::unique_ptr<Program> MakeImageClassifier();
 std::unique_ptr<Program> MakeLanguageModel();

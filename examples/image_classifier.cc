@@ -1,6 +1,7 @@
 // Fine-tunes an image classifier. The job names the images: data.train, and data.validation or
 // data.test where there are some, with an image [3, height, width] (bytes, or floats from 0 to 1)
-// and a label, an integer below `classes`. program_args:
+// and a label, an integer below `classes` or, as MixUp makes them, probabilities [classes].
+// program_args:
 //   classes         how many
 //   model           "mobilenet_v2" (default), "resnet18" or "resnet50"
 //   weights         safetensors file to begin with: a state_dict of torchvision's model, or of a
@@ -19,6 +20,7 @@
 #include <stdexcept>
 
 #include "builtin.h"
+#include "columns.h"
 
 namespace muster {
 namespace {
@@ -62,10 +64,7 @@ std::shared_ptr<ImageClassifier> Make(const Arguments& a, JsonObject& args) {
   return vision::MakeResNet({.depth = 18, .classes = classes});
 }
 
-// "[3, 224, 224]"
-std::string Shown(const std::vector<int64_t>& shape) { return Json(shape).dump(); }
-
-void CheckColumns(const std::vector<data::Column>& columns, Split split) {
+void CheckColumns(const std::vector<data::Column>& columns, int64_t classes, Split split) {
   if (columns.empty()) {
     if (split != Split::kTrain) return;
     throw StatusError(ConfigurationError(
@@ -73,13 +72,18 @@ void CheckColumns(const std::vector<data::Column>& columns, Split split) {
         "\"path\": \"images/train\", ...}"));
   }
   const auto& image = columns[0].shape;
-  if (columns.size() != 2 || image.size() != 3 || image[0] != 3 || !columns[1].shape.empty()) {
-    std::string found;
-    for (const data::Column& column : columns)
-      found += fmt::format("{}{} {}", found.empty() ? "" : ", ", column.name, Shown(column.shape));
+  const bool pictures = columns.size() == 2 && image.size() == 3 && image[0] == 3;
+  if (pictures && at::isFloatingType(columns[1].type) && columns[1].shape.size() == 1) {
+    if (columns[1].shape[0] == classes) return;
+    throw StatusError(ConfigurationError(fmt::format(
+        "program_args.classes is {}, and labels of data.{} are probabilities {}: mixup's classes "
+        "must be as many",
+        classes, SplitName(split), Json(columns[1].shape).dump())));
+  }
+  if (!pictures || !columns[1].shape.empty()) {
     throw StatusError(ConfigurationError(fmt::format(
         "an example of data.{} must be an image [3, height, width] and a label [], is {}",
-        SplitName(split), found)));
+        SplitName(split), Shown(columns))));
   }
 }
 
@@ -89,7 +93,7 @@ class Classifier : public Program {
     arguments_ = Read(builder.args());
     net_ = Make(arguments_, builder.args());
     for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest})
-      CheckColumns(builder.data_columns(split), split);
+      CheckColumns(builder.data_columns(split), arguments_.classes, split);
     builder.model("net", net_);
     if (!arguments_.weights.empty()) {
       // The last layer is new; whatever is under its name in the file goes to nobody.
@@ -111,15 +115,15 @@ class Classifier : public Program {
     if (frozen != frozen_) net_->freeze_base(frozen);
     frozen_ = frozen;
     const at::Tensor logits = net_->forward(Normalised(batch[0]));
-    step.minimize(optimizer_, cross_entropy(logits, batch[1].to(at::kLong)));
-    step.update(accuracy_, logits, batch[1]);
+    step.minimize(optimizer_, cross_entropy(logits, Labels(batch)));
+    step.update(accuracy_, logits, Labels(batch));
   }
 
   void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
     const at::Tensor logits = net_->forward(Normalised(batch[0]));
-    evaluation.loss(cross_entropy(logits, batch[1].to(at::kLong)));
+    evaluation.loss(cross_entropy(logits, Labels(batch)));
     evaluation.image("input", batch[0]);
-    evaluation.update(accuracy_, logits, batch[1]);
+    evaluation.update(accuracy_, logits, Labels(batch));
   }
 
   // Images to logits [n, classes].
@@ -132,6 +136,11 @@ class Classifier : public Program {
   }
 
  private:
+  // Class numbers, or probabilities of the classes.
+  static at::Tensor Labels(const data::Batch& batch) {
+    return batch[1].is_floating_point() ? batch[1] : batch[1].to(at::kLong);
+  }
+
   at::Tensor Normalised(const at::Tensor& images) {
     const at::Tensor pixels =
         images.is_floating_point() ? images.to(at::kFloat) : images.to(at::kFloat).div_(255);

@@ -3,10 +3,12 @@
 // program_args:
 //   layers, heads, width   4, 4 and 128; GPT-2 small has 12, 12 and 768
 //   vocabulary             256, which bytes need
-//   context                tokens that the model looks back on; default the training windows'
-//   length dropout                default 0 bias                   of linear layers and
-//   normalisation; default true activation_checkpoint  false; true: less memory, a third more time
-//   generate               how many tokens `muster predict` adds, 200
+//   context                tokens that the model looks back on; default: the length of the training
+//                          windows
+//   dropout                default 0
+//   bias                   of linear layers and normalisation; default true
+//   activation_checkpoint  default false; true: less memory, a third more time
+//   generate               how many tokens `muster predict` adds: 200
 //   temperature, top_k     how it draws them: 0.8 (0: the likeliest), 0 (all tokens)
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
@@ -15,6 +17,7 @@
 #include <muster/losses.h>
 
 #include "builtin.h"
+#include "columns.h"
 #include "gpt.h"
 
 namespace muster {
@@ -72,13 +75,9 @@ int64_t LengthOf(const std::vector<data::Column>& columns) {
   }
   if (columns.size() == 2 && columns[0].shape.size() == 1 && columns[0].shape == columns[1].shape)
     return columns[0].shape[0];
-  std::string found;
-  for (const data::Column& column : columns)
-    found +=
-        fmt::format("{}{} {}", found.empty() ? "" : ", ", column.name, Json(column.shape).dump());
   throw StatusError(ConfigurationError(fmt::format(
       "an example of data.train must be tokens [length] and those that follow, [length], is {}",
-      found)));
+      Shown(columns))));
 }
 
 class LanguageModel : public Program {

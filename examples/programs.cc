@@ -19,6 +19,7 @@ struct BuiltIn {
   std::unique_ptr<Program> (*make)();
 };
 constexpr BuiltIn kBuiltIn[] = {
+    {"cyclegan", MakeCycleGan},
     {"fashion_mnist", MakeFashionMnist},
     {"image_classifier", MakeImageClassifier},
     {"language_model", MakeLanguageModel},

@@ -107,6 +107,21 @@ class Language(unittest.TestCase):
                     for name, tensor in want.items():
                         numpy.testing.assert_allclose(got[name].numpy(), tensor.numpy(), atol=1e-4 * step, err_msg=f"{name} after step {step}")
 
+    def test_an_exported_one_trains_alike(self):
+        """PyTorch's as a file of torch.export, on two members, beside the program with the same weights: AdamW with groups, clipping."""
+        batch = torch.export.Dim("batch", min=1)
+        torch.export.save(torch.export.export(self.net.train(), (self.x,), dynamic_shapes=({0: batch},)), self.dir / "model.pt2")
+        optimizer = {"name": "adamw", "beta2": 0.95, "weight_decay": 0.1, "epsilon": 1e-7, "global_clipnorm": 1.0,
+                     "groups": [{"parameters": ["*.bias", "*ln_*"], "weight_decay": 0}]}
+        losses = {}
+        for name, keys in ("program", {}), ("exported", {
+                "program": {"exported": str(self.dir / "model.pt2"), "loss": "cross_entropy"}, "program_args": {}, "load": {}}):
+            job = self.job(model_dir=str(self.dir / name), epochs=4, optimizer=optimizer, callbacks=[{"name": "csv_logger", "filename": "log.csv"}], **keys)
+            self.run_program("muster", "launch", "--workers", 1, "--job", job)
+            losses[name] = numpy.genfromtxt(self.dir / name / "log.csv", delimiter=",", names=True)["loss"]
+        self.assertLess(losses["program"][3], losses["program"][0])
+        numpy.testing.assert_allclose(losses["exported"], losses["program"], rtol=1e-4)
+
     def test_the_likeliest_text(self):
         job = self.job({"temperature": 0, "generate": 24})
         prompt = "a text that is longer than the context"

@@ -93,6 +93,39 @@ class Vision(unittest.TestCase):
                     moved += not torch.equal(tensor, before[name])
                 self.assertGreater(moved, 0.9 * len(want))
 
+    def test_an_exported_one_trains_alike(self):
+        """torchvision's MobileNetV2 as a file of torch.export, on two members, beside the program with the same weights.
+
+        Small steps on 16 images each: with fewer images batch normalisation makes of a rounding error more than that within four
+        steps, in PyTorch with channels first and last as well.
+        """
+        net = self.reference("mobilenet_v2")
+
+        class Normalised(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = net
+                self.register_buffer("mean", MEAN, persistent=False)
+                self.register_buffer("std", STD, persistent=False)
+
+            def forward(self, images):
+                return self.net((images - self.mean) / self.std)
+
+        numpy.save(self.dir / "x.npy", numpy.random.default_rng(4).random((32, 3, 80, 96), numpy.float32))
+        numpy.save(self.dir / "y.npy", numpy.arange(32) % CLASSES)
+        batch = torch.export.Dim("batch", min=1)
+        torch.export.save(torch.export.export(Normalised().train(), (torch.rand(4, 3, 80, 96),), dynamic_shapes=({0: batch},)), self.dir / "model.pt2")
+        losses = {}
+        for name, keys in ("program", {"load": {"net": str(self.dir / "w.safetensors")}}), (
+                "exported", {"program": {"exported": str(self.dir / "model.pt2"), "loss": "cross_entropy"}, "program_args": {}}):
+            job = self.job("mobilenet_v2", model_dir=str(self.dir / name), epochs=4, global_batch_size=32, optimizer="sgd",
+                           learning_rate=1e-5, callbacks=[{"name": "csv_logger", "filename": "log.csv"}], **keys)
+            self.run_program("muster", "launch", "--workers", 1, "--job", job)
+            losses[name] = numpy.genfromtxt(self.dir / name / "log.csv", delimiter=",", names=True)["loss"]
+        self.assertEqual(len(losses["program"]), 4)
+        self.assertLess(losses["program"][3], losses["program"][0] - 0.01, "it learns, by far more than the tolerance")
+        numpy.testing.assert_allclose(losses["exported"], losses["program"], rtol=1e-4)
+
     def test_a_frozen_base_keeps_its_bits_and_the_last_layer_is_new(self):
         self.reference("resnet18")
         weights = load_file(self.dir / "w.safetensors")

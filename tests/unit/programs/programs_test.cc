@@ -1,6 +1,7 @@
 // The built-in programs under the real training loop, on replicas of one process.
 #include "examples/programs.h"
 
+#include <ATen/Functions.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "common/train/job.h"
 #include "common/train/membership.h"
@@ -17,6 +19,7 @@ namespace muster {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
 
 // A folder of this test's own.
 class Programs : public ::testing::Test {
@@ -194,6 +197,81 @@ TEST_F(Programs, LinearFollowsTheRecurrenceOnTheJobsData) {
             "data.test is \"program\", but the program declares no test dataset: name files");
 }
 
+// Looks at its data in build(), and goes no further.
+class Looks : public Program {
+ public:
+  explicit Looks(std::vector<data::Batch>* seen) : seen_(*seen) {}
+  void build(Builder& builder) override {
+    for (const int64_t count : {0, 2, 9})
+      seen_.push_back(builder.data_examples(Split::kTest, count));
+    seen_.push_back(builder.data_examples(Split::kValidation, 2));
+    throw std::runtime_error("has seen enough");
+  }
+  void train_step(Step&, const data::Batch&) override {}
+  void eval_step(Evaluation&, const data::Batch&) override {}
+
+ private:
+  std::vector<data::Batch>& seen_;
+};
+
+absl::Status LookAt(const Json& job, std::vector<data::Batch>* seen) {
+  TrainerOptions options;
+  options.job = *JobFromJson(job);
+  options.factory = [seen] { return std::make_unique<Looks>(seen); };
+  options.devices = {c10::Device(at::kCPU)};
+  return Trainer::Make(std::move(options)).status();
+}
+
+TEST_F(Programs, SeeTheFirstExamplesOfTheJobsData) {
+  WriteNpy("x.npy", "4, 2", {0, 1, 2, 3, 4, 5, 6, 7});
+  std::vector<data::Batch> seen;
+  Json job = {{"program", "linear"}, {"global_batch_size", 4}, {"folder", folder_}};
+  const Json x = {{"path", "x.npy"}, {"scale", 0.5}};
+  job["data"] = {{"train", {{"format", "npy"}, {"x", x}}},
+                 {"test", {{"format", "npy"}, {"x", x}, {"skip", 1}}}};
+  const auto build = [&] { return LookAt(job, &seen); };
+  EXPECT_THAT(std::string(Message(build())), HasSubstr("has seen enough"));
+  ASSERT_EQ(seen.size(), 4U);
+  const at::Tensor all = at::tensor({1.0, 1.5, 2.0, 2.5, 3.0, 3.5}, at::kFloat).view({3, 2});
+  for (size_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(seen[i].size(), 1U);
+    EXPECT_TRUE(at::equal(seen[i][0], all.narrow(0, 0, i == 0 ? 0 : i + 1)));
+  }
+  EXPECT_TRUE(seen[3].empty());
+  // What is wrong with the files is said in build(), with the exit code that it has anywhere.
+  std::filesystem::remove(folder_ + "/x.npy");
+  EXPECT_EQ(ExitCodeOf(build()), ExitCode::kDataDamaged);
+}
+
+TEST_F(Programs, SeeTheFirstExamplesThatAreNotDamaged) {
+  // A grey pixel of 51.
+  const std::string png(
+      "\x89\x50\x4e\x47\x0d\x0a\x1a\x0a\x00\x00\x00\x0d\x49\x48\x44\x52\x00\x00\x00\x01"
+      "\x00\x00\x00\x01\x08\x00\x00\x00\x00\x3a\x7e\x9b\x55\x00\x00\x00\x0a\x49\x44\x41"
+      "\x54\x78\x9c\x63\x30\x06\x00\x00\x35\x00\x34\xca\xb4\x99\xed\x00\x00\x00\x00\x49"
+      "\x45\x4e\x44\xae\x42\x60\x82",
+      67);
+  std::filesystem::create_directories(folder_ + "/photos/one");
+  for (int i = 0; i < 9; ++i)
+    std::ofstream(folder_ + "/photos/one/" + std::to_string(i) + ".png", std::ios::binary)
+        << (i < 5 || i == 7 ? png.substr(0, 50) : png);
+  std::vector<data::Batch> seen;
+  Json job = {{"program", "linear"}, {"global_batch_size", 4}, {"folder", folder_}};
+  const Json photos = {
+      {"format", "image_folder"}, {"path", "photos"}, {"channels", 1}, {"size", 1}};
+  job["data"] = {{"train", photos}, {"test", photos}, {"on_error", "skip"}};
+  const auto build = [&] { return LookAt(job, &seen); };
+  EXPECT_THAT(std::string(Message(build())), HasSubstr("has seen enough"));
+  ASSERT_EQ(seen.size(), 4U);
+  for (const auto& [i, count] : {std::pair{0, 0}, {1, 2}, {2, 3}}) {  // of 0, 2 and 9
+    ASSERT_EQ(seen[i].size(), 2U);
+    EXPECT_EQ(seen[i][0].size(0), count);
+    EXPECT_EQ(seen[i][0].to(at::kFloat).sum().item<float>(), 51.f * static_cast<float>(count));
+  }
+  job["data"]["on_error"] = "fail";
+  EXPECT_EQ(ExitCodeOf(build()), ExitCode::kDataDamaged);
+}
+
 TEST_F(Programs, LinearRefusals) {
   const std::string x = WriteNpy("x.npy", "4, 2", std::vector<double>(8, 1)),
                     y = WriteNpy("y.npy", "4,", std::vector<double>(4, 1)),
@@ -350,22 +428,26 @@ TEST_F(Programs, MatrixFactorizationRefusals) {
               HasSubstr("program_args.noise must not be below 0"));
 }
 
-TEST(FindProgram, KnowsTheBuiltInOnesAndTheirJobFiles) {
-  for (const char* name : {"fashion_mnist", "linear", "matrix_factorization"}) {
-    const auto job = LoadJob(std::string(MUSTER_SOURCE_DIR "/examples/") + name + ".json", {});
+TEST(FindProgram, KnowsThoseOfAllJobsInExamples) {
+  std::set<std::string> programs;
+  for (const auto& file : std::filesystem::directory_iterator(MUSTER_SOURCE_DIR "/examples")) {
+    if (file.path().extension() != ".json") continue;
+    const auto job = LoadJob(file.path(), {});
     ASSERT_TRUE(job.ok()) << job.status();
-    EXPECT_EQ(job->program, name);
     const auto factory = FindProgram(job->program);
-    ASSERT_TRUE(factory.ok()) << factory.status();
+    ASSERT_TRUE(factory.ok()) << file.path() << ": " << factory.status();
     EXPECT_NE((*factory)(), nullptr);
+    programs.insert(job->program);
   }
+  EXPECT_THAT(programs, IsSupersetOf({"cyclegan", "fashion_mnist", "image_classifier",
+                                      "language_model", "linear", "matrix_factorization"}));
 }
 
 TEST(FindProgram, Refusals) {
   const std::vector<std::pair<Json, const char*>> refusals = {
       {"fashion-mnist", "did you mean \"fashion_mnist\"?"},
       {"imagenet",
-       "built-in programs: fashion_mnist, image_classifier, language_model, linear, "
+       "built-in programs: cyclegan, fashion_mnist, image_classifier, language_model, linear, "
        "matrix_factorization"},
       {"plugins/mine.so", "program 'plugins/mine.so' cannot be read: No such file or directory"},
       {{{"torchscript", "model.pt"}}, "write the model with torch.export.save"},
