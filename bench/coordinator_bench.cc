@@ -77,12 +77,12 @@ bool ReadFrom(int fd, T* value) {
 int RunCoordinator(int members, int in, int out) {
   CoordinatorOptions options;
   options.server.address = "127.0.0.1:0";
-  for (int i = 0; i < members; ++i) options.members.push_back({TaskOf(i), AddressOf(i)});
+  for (int i = 0; i < members; ++i)
+    options.members.push_back({*ParseTaskId(TaskOf(i)), AddressOf(i)});
   options.admission.run_id = "bench";
   options.admission.cluster_digest = "digest";
   options.admission.cluster = ClusterText(members);
   options.admission.job = JobText();
-  options.decision.recover = true;
   auto coordinator = Coordinator::Start(std::move(options));
   if (!coordinator.ok()) {
     LogError("{}", Message(coordinator.status()));
