@@ -1,6 +1,7 @@
 #include "common/base/fatal.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -14,9 +15,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/time.h"
+#include "common/base/log_writer.h"
 #include "common/base/logging.h"
+#include "common/base/wait.h"
 #include "muster/status.h"
 
 namespace muster {
@@ -41,7 +42,10 @@ struct sigaction g_before[kNumFatal];
 void OnFatal(int signal) {
   for (size_t i = 0; i < kNumFatal; ++i) {
     if (kFatal[i].signal != signal) continue;
-    (void)!write(STDERR_FILENO, g_lines[i], std::strlen(g_lines[i]));
+    FlushLogInHandler();
+    // Not where it would wait for a reader for ever.
+    pollfd ready{STDERR_FILENO, POLLOUT, 0};
+    if (poll(&ready, 1, 1000) > 0) (void)!write(STDERR_FILENO, g_lines[i], std::strlen(g_lines[i]));
     sigaction(signal, &g_before[i], nullptr);  // a sanitizer's, or the default
   }
   raise(signal);
@@ -75,7 +79,7 @@ std::string Sentence() {
   // Of several threads the first one has the word; it ends the process.
   if (entered.exchange(true)) std::this_thread::sleep_for(std::chrono::hours(1));
   const auto why = std::make_shared<std::string>(Sentence());
-  const auto done = std::make_shared<absl::Notification>();
+  const auto done = std::make_shared<Notification>();
   // This thread may hold whatever lock: the telling is another's.
   std::thread([why, done] {
     Uncaught& uncaught = TheUncaught();
@@ -83,8 +87,9 @@ std::string Sentence() {
     if (uncaught.tell) uncaught.tell(*why);
     done->Notify();
   }).detach();
-  done->WaitForNotificationWithTimeout(absl::FromChrono(TheUncaught().limit.load()));
+  done->WaitFor(TheUncaught().limit);
   LogError("ROOT CAUSE: {}", *why);
+  FlushLog();
   _exit(static_cast<int>(ExitCode::kProgramFailed));
 }
 

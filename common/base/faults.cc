@@ -13,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/log_writer.h"
 #include "common/base/logging.h"
 
 namespace muster {
@@ -160,7 +161,7 @@ void Faults::At(Phase phase, int64_t step) {
   }
   LogWarning("fault {}: {} at step {}, phase {} ({} so far in this process)", due->number,
              due->Describe(), step, PhaseName(phase), fired);
-  spdlog::default_logger()->flush();
+  FlushLog();
   switch (due->kind) {
     case FaultKind::kKill:
       return state_->acts.kill();

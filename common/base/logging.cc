@@ -1,38 +1,67 @@
 #include "common/base/logging.h"
 
+#include <fmt/format.h>
+#include <spdlog/details/log_msg_buffer.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
+#include <ctime>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string_view>
+#include <thread>
 #include <utility>
+#include <variant>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/log_writer.h"
 
 namespace muster {
 namespace {
 
-// The sink of the default logger; hooks run under its lock.
-class HookedSink final : public spdlog::sinks::sink {
+constexpr Duration kPatience = std::chrono::milliseconds(500), kLongest = std::chrono::seconds(5);
+
+// What formats a line and writes it to stderr; for the writer's thread once it is in use.
+using Printer = std::shared_ptr<spdlog::sinks::stderr_color_sink_st>;
+
+void WriteStderr(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno != EINTR) return;
+    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+// Something is not written yet. Apart from the writer, for a signal handler.
+std::atomic<bool> g_pending = false;
+
+// The lines on their way to stderr, and the thread that writes them. It never ends and may hang in
+// a write: the object lives as long as the process.
+class Writer {
  public:
-  void log(const spdlog::details::log_msg& message) override {
-    absl::MutexLock lock(&mutex_);
-    if (before_) before_();
-    below_.log(message);
-    below_.flush();
-    if (after_) after_();
+  static Writer& Get() {
+    static auto* const writer = new Writer;
+    return *writer;
   }
-  void flush() override {
+
+  // A line, or what is written as it is.
+  using Item = std::pair<Printer, std::variant<spdlog::details::log_msg_buffer, std::string>>;
+  void Add(Item item) {
     absl::MutexLock lock(&mutex_);
-    below_.flush();
-  }
-  void set_pattern(const std::string& pattern) override {
-    absl::MutexLock lock(&mutex_);
-    below_.set_pattern(pattern);
-  }
-  void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override {
-    absl::MutexLock lock(&mutex_);
-    below_.set_formatter(std::move(formatter));
+    if (items_.size() == kLogLines) {
+      items_.pop_front();
+      ++missing_;
+    }
+    items_.push_back(std::move(item));
+    g_pending = true;
   }
   void SetHooks(std::function<void()> before, std::function<void()> after) {
     absl::MutexLock lock(&mutex_);
@@ -40,29 +69,113 @@ class HookedSink final : public spdlog::sinks::sink {
     after_ = std::move(after);
   }
 
+  bool Flush() {
+    MonotonicTime last = Clock::now();
+    const MonotonicTime end = last + kLongest;
+    uint64_t written = written_;
+    while (g_pending) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const uint64_t now = written_;
+      if (now != written) {
+        written = now;
+        last = Clock::now();
+      } else if (Clock::now() - last > kPatience) {
+        return false;
+      }
+      if (Clock::now() > end) return false;
+    }
+    return true;
+  }
+
  private:
+  Writer() {
+    // Signals are for other threads, whatever is blocked by now.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread([this] { Run(); }).detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  bool HasWorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !items_.empty(); }
+
+  [[noreturn]] void Run() {
+    while (true) {
+      std::optional<Item> item;
+      std::function<void()> before, after;
+      uint64_t missing = 0;
+      {
+        absl::MutexLock lock(&mutex_);
+        if (!HasWorkLocked()) g_pending = false;
+        mutex_.Await(absl::Condition(this, &Writer::HasWorkLocked));
+        // One after the other, so that those behind one that hangs can still be dropped.
+        item = std::move(items_.front());
+        items_.pop_front();
+        missing = std::exchange(missing_, 0);
+        before = before_;
+        after = after_;
+      }
+      if (before) before();
+      if (missing > 0)
+        WriteStderr(fmt::format("({} lines are missing: nobody read them)\n", missing));
+      Write(*item);
+      if (after) after();
+      ++written_;
+    }
+  }
+  static void Write(const Item& item) {
+    if (const auto* text = std::get_if<std::string>(&item.second)) return WriteStderr(*text);
+    item.first->log(std::get<spdlog::details::log_msg_buffer>(item.second));
+  }
+
   absl::Mutex mutex_;
-  spdlog::sinks::stderr_color_sink_st below_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Item> items_ ABSL_GUARDED_BY(mutex_);
+  uint64_t missing_ ABSL_GUARDED_BY(mutex_) = 0;  // dropped before the first one
   std::function<void()> before_ ABSL_GUARDED_BY(mutex_), after_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<uint64_t> written_ = 0;  // turns of the thread
+};
+
+// The sink of the default logger.
+class QueuedSink final : public spdlog::sinks::sink {
+ public:
+  ~QueuedSink() override { Writer::Get().Flush(); }
+  void log(const spdlog::details::log_msg& message) override {
+    Writer::Get().Add({printer_, spdlog::details::log_msg_buffer(message)});
+  }
+  void flush() override { Writer::Get().Flush(); }
+  // Before the first line.
+  void set_pattern(const std::string& pattern) override { printer_->set_pattern(pattern); }
+  void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override {
+    printer_->set_formatter(std::move(formatter));
+  }
+
+ private:
+  const Printer printer_ = std::make_shared<spdlog::sinks::stderr_color_sink_st>();
 };
 
 }  // namespace
 
 void InitLogging(const std::string& who) {
-  auto logger = std::make_shared<spdlog::logger>("muster", std::make_shared<HookedSink>());
+  auto logger = std::make_shared<spdlog::logger>("muster", std::make_shared<QueuedSink>());
   const char* name_task = std::getenv(kLogTaskVariable);
   const bool bare = who.empty() || (name_task != nullptr && std::string_view(name_task) == "0");
   logger->set_pattern(bare ? "%H:%M:%S.%e %^%L%$ | %v" : "%H:%M:%S.%e %^%L%$ " + who + " | %v");
-  logger->flush_on(spdlog::level::info);
   if (const char* level = std::getenv("MUSTER_LOG_LEVEL"))
     logger->set_level(spdlog::level::from_str(level));
   spdlog::set_default_logger(std::move(logger));
 }
 
+bool FlushLog() { return Writer::Get().Flush(); }
+
+void FlushLogInHandler() {
+  const timespec pause{0, 1'000'000};
+  for (int i = 0; i < 1000 && g_pending; ++i) nanosleep(&pause, nullptr);
+}
+
+void WriteByLog(std::string text) { Writer::Get().Add({nullptr, std::move(text)}); }
+
 void SetLogHooks(std::function<void()> before, std::function<void()> after) {
-  for (const spdlog::sink_ptr& sink : spdlog::default_logger()->sinks()) {
-    if (auto* hooked = dynamic_cast<HookedSink*>(sink.get())) hooked->SetHooks(before, after);
-  }
+  Writer::Get().SetHooks(std::move(before), std::move(after));
 }
 
 }  // namespace muster

@@ -2,19 +2,23 @@
 
 #include <fmt/format.h>
 
+#include "common/base/utf8.h"
+
 namespace muster {
 
-absl::Status ProgramError(std::string_view m) { return absl::UnknownError({m.data(), m.size()}); }
+// Messages travel as protobuf text and JSON, and quote what programs, paths and hosts hold: any
+// bytes.
+absl::Status ProgramError(std::string_view m) { return absl::UnknownError(ValidUtf8(m)); }
 absl::Status ConfigurationError(std::string_view m) {
-  return absl::InvalidArgumentError({m.data(), m.size()});
+  return absl::InvalidArgumentError(ValidUtf8(m));
 }
-absl::Status DataError(std::string_view m) { return absl::DataLossError({m.data(), m.size()}); }
-absl::Status PeerLost(std::string_view m) { return absl::UnavailableError({m.data(), m.size()}); }
+absl::Status DataError(std::string_view m) { return absl::DataLossError(ValidUtf8(m)); }
+absl::Status PeerLost(std::string_view m) { return absl::UnavailableError(ValidUtf8(m)); }
 absl::Status DeadlinePassed(std::string_view m) {
-  return absl::DeadlineExceededError({m.data(), m.size()});
+  return absl::DeadlineExceededError(ValidUtf8(m));
 }
-absl::Status Superseded(std::string_view m) { return absl::AbortedError({m.data(), m.size()}); }
-absl::Status Preempted(std::string_view m) { return absl::CancelledError({m.data(), m.size()}); }
+absl::Status Superseded(std::string_view m) { return absl::AbortedError(ValidUtf8(m)); }
+absl::Status Preempted(std::string_view m) { return absl::CancelledError(ValidUtf8(m)); }
 
 ExitCode ExitCodeOf(const absl::Status& status) {
   switch (status.code()) {
@@ -68,7 +72,11 @@ ExitCode ExitCodeFromInt(int code) {
 
 absl::Status Annotate(const absl::Status& status, std::string_view prefix) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), fmt::format("{}{}", prefix, Message(status)));
+  absl::Status annotated(status.code(), ValidUtf8(fmt::format("{}{}", prefix, Message(status))));
+  status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
+    annotated.SetPayload(type, payload);
+  });
+  return annotated;
 }
 
 }  // namespace muster

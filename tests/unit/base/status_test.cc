@@ -26,6 +26,19 @@ TEST(ExitCode, SurvivesTheWire) {
   EXPECT_EQ(ExitCodeFromInt(77), ExitCode::kRetryable);
 }
 
+// What a program throws, or a path that an error quotes, may have any bytes; protobuf and JSON take
+// text alone.
+TEST(Status, MessagesAreText) {
+  const std::string bytes = "no luck with \xff in caf\xe9";
+  const std::string text = "no luck with \ufffd in caf\ufffd";
+  for (const absl::Status& status :
+       {ProgramError(bytes), ConfigurationError(bytes), DataError(bytes), PeerLost(bytes),
+        DeadlinePassed(bytes), Superseded(bytes), Preempted(bytes),
+        StatusFor(ExitCode::kProgramFailed, bytes), Annotate(absl::InternalError(bytes), "")})
+    EXPECT_EQ(Message(status), text) << status;
+  EXPECT_EQ(Message(ProgramError("caf\u00e9")), "caf\u00e9");
+}
+
 absl::StatusOr<int> Twice(absl::StatusOr<int> input) {
   MUSTER_ASSIGN_OR_RETURN(const int value, std::move(input));
   return 2 * value;

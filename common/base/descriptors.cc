@@ -1,0 +1,39 @@
+#include "common/base/descriptors.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace muster {
+namespace {
+
+// Files of the model folder, the data pipeline, libraries, gRPC's own.
+constexpr int64_t kOfOneProcess = 200;
+
+}  // namespace
+
+int64_t RaiseDescriptorLimit() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return std::numeric_limits<int64_t>::max();
+  const rlimit raised{files.rlim_max, files.rlim_max};
+  if (files.rlim_cur < files.rlim_max && setrlimit(RLIMIT_NOFILE, &raised) == 0) files = raised;
+  return static_cast<int64_t>(
+      std::min<rlim_t>(files.rlim_cur, std::numeric_limits<int64_t>::max()));
+}
+
+int64_t DescriptorsNeeded(int members, bool is_chief) {
+  return kOfOneProcess + int64_t{members} * (is_chief ? 2 : 1);
+}
+
+std::string DescriptorWarning(int64_t limit, int members, bool is_chief) {
+  const int64_t needed = DescriptorsNeeded(members, is_chief);
+  if (limit >= needed) return "";
+  return fmt::format(
+      "this process may open {} files, and a cluster of {} members may need {}: raise the limit "
+      "(ulimit -n, LimitNOFILE= of systemd)",
+      limit, members, needed);
+}
+
+}  // namespace muster

@@ -1,0 +1,20 @@
+// The limit on open files. A member of a large cluster holds a connection to each of the others,
+// and the chief one more for each.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace muster {
+
+// Raises this process's soft limit (RLIMIT_NOFILE) to the hard one, as any process may; programs
+// started from it inherit that. Returns the limit that holds now. Call from main.
+int64_t RaiseDescriptorLimit();
+
+// What a member of a cluster of `members` needs at most, by a generous count.
+int64_t DescriptorsNeeded(int members, bool is_chief);
+
+// The sentence to log where `limit` is less than that; "" where it is enough.
+std::string DescriptorWarning(int64_t limit, int members, bool is_chief);
+
+}  // namespace muster

@@ -1,0 +1,30 @@
+#include "common/base/descriptors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+namespace muster {
+namespace {
+
+TEST(DescriptorsTest, TheSoftLimitIsRaisedToTheHardOne) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low{64, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  EXPECT_EQ(RaiseDescriptorLimit(), static_cast<int64_t>(before.rlim_max));
+  rlimit after{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &after), 0);
+  EXPECT_EQ(after.rlim_cur, before.rlim_max);
+}
+
+TEST(DescriptorsTest, ALimitThatIsTooLowIsNamedWithWhatIsNeeded) {
+  EXPECT_EQ(DescriptorWarning(1024, 300, /*is_chief=*/true), "");
+  EXPECT_THAT(DescriptorWarning(1024, 505, /*is_chief=*/true),
+              testing::AllOf(testing::HasSubstr("1024 files"), testing::HasSubstr("505 members"),
+                             testing::HasSubstr("1210")));
+  EXPECT_EQ(DescriptorWarning(1024, 505, /*is_chief=*/false), "");
+}
+
+}  // namespace
+}  // namespace muster
