@@ -2,15 +2,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/cluster/decision_parts.h"
+#include "common/cluster/membership_policy.h"
 
 namespace muster {
 namespace {
 
-bool IsServer(const MemberState& m) { return m.task.starts_with("ps:"); }
+bool IsServer(const MemberState& m) { return m.declared.task.type == TaskType::kPs; }
 
-MonotonicTime MissingSince(const MemberState& m, const JobState& s) {
+PausingTime MissingSince(const MemberState& m, const JobState& s) {
   return std::max(s.stage_since, m.missing_since.value_or(s.stage_since));
 }
 
@@ -27,22 +29,25 @@ bool ServerMissing(const JobState& s) {
 }
 
 // A member that is there and heard, but does not get on.
-std::optional<Decision> PhaseDeadline(MonotonicTime now, const JobState& s,
-                                      const DecisionOptions& o) {
+std::optional<Decision> PhaseDeadline(PausingTime now, const JobState& s,
+                                      const MembershipOptions& o) {
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
-    const Duration limit = o.phase[static_cast<int>(m.phase)];
-    if (!m.joined || m.waiting || m.finished || limit == Duration::zero()) continue;
+    const Duration limit = o.phase[static_cast<int>(m.report.phase)];
+    if (!m.process.joined || m.report.waiting || m.report.finished || limit == Duration::zero())
+      continue;
     // What a server does, it does for as long as it is asked to.
-    if (IsServer(m) && m.phase != Phase::kStarting && m.phase != Phase::kForming) continue;
-    MonotonicTime since = m.phase_since;
-    if (m.phase == Phase::kReduce) {  // it waits for servers, perhaps for one that is not there
+    if (IsServer(m) && m.report.phase != Phase::kStarting && m.report.phase != Phase::kForming)
+      continue;
+    PausingTime since = m.report.phase_since;
+    if (m.report.phase ==
+        Phase::kReduce) {  // it waits for servers, perhaps for one that is not there
       if (ServerMissing(s)) continue;
       since = std::max(since, s.servers_since);
     }
     const Duration age = now - since;
     if (age < limit) continue;
-    const std::string_view name = PhaseName(m.phase);
+    const std::string_view name = PhaseName(m.report.phase);
     Verdict verdict = About(m, ExitCode::kRetryable,
                             fmt::format("in phase '{}' for {:.1f} s; timeouts.phase.{} is {:g} s",
                                         name, Seconds(age), name, Seconds(limit)));
@@ -55,35 +60,36 @@ std::optional<Decision> PhaseDeadline(MonotonicTime now, const JobState& s,
 // A member of its own generation asks for another one: it had lost touch with the chief, or with
 // whatever it was doing.
 bool AsksAgain(const MemberState& m) {
-  return m.in_generation && m.formed_generation == m.generation;
+  return m.in_generation && m.report.formed_generation == m.process.generation;
 }
 
-bool Admissible(MonotonicTime now, const MemberState& m, bool all_ready, const JobState& s,
-                const DecisionOptions& o) {
+bool Admissible(PausingTime now, const MemberState& m, bool all_ready, const JobState& s,
+                const MembershipOptions& o) {
   if (!Ready(m) || (m.in_generation && !AsksAgain(m))) return false;
-  if (s.stage == Stage::kJoining) return all_ready || m.again;
-  if (m.again || m.in_generation || all_ready || s.adopted_size == 0) return true;
+  if (s.stage == Stage::kJoining) return all_ready || m.process.again;
+  if (m.process.again || m.in_generation || all_ready || s.adopted_size == 0) return true;
   return now - s.stage_since >= o.newcomers;
 }
 
-std::optional<Decision> Admission(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
+std::optional<Decision> Admission(PausingTime now, const JobState& s, const MembershipOptions& o) {
   const bool all_ready = std::all_of(s.members.begin(), s.members.end(), [](const MemberState& m) {
     return Ready(m) || m.in_generation;
   });
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
-    if (m.in_generation && m.formation_error && m.formation_error->generation == m.generation) {
-      Verdict verdict = About(m, m.formation_error->code, m.formation_error->message);
+    if (m.in_generation && m.report.formation_error &&
+        m.report.formation_error->generation == m.process.generation) {
+      Verdict verdict = About(m, m.report.formation_error->code, m.report.formation_error->message);
       return verdict.code == ExitCode::kRetryable ? GiveUp(i, std::move(verdict))
                                                   : End(i, std::move(verdict));
     }
     if (Admissible(now, m, all_ready, s, o))
-      return Make(Action::kForm, TaskText(m.task) + " is ready", i);
+      return Make(Action::kForm, m.declared.task.Spoken() + " is ready", i);
   }
   return std::nullopt;
 }
 
-std::optional<Decision> Needed(MonotonicTime now, const JobState& s, const DecisionOptions& o,
+std::optional<Decision> Needed(PausingTime now, const JobState& s, const MembershipOptions& o,
                                std::vector<int> missing, size_t spare) {
   if (missing.size() <= spare) return std::nullopt;
   std::sort(missing.begin(), missing.end(), [&](int a, int b) {
@@ -108,13 +114,13 @@ std::optional<Decision> Needed(MonotonicTime now, const JobState& s, const Decis
 }
 
 // Those without whom the job cannot go on, and who stay away.
-std::optional<Decision> Missed(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
+std::optional<Decision> Missed(PausingTime now, const JobState& s, const MembershipOptions& o) {
   std::vector<int> servers, workers;
   int declared_workers = 0;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
     if (!IsServer(m)) ++declared_workers;
-    if (!m.joined) (IsServer(m) ? servers : workers).push_back(i);
+    if (!m.process.joined) (IsServer(m) ? servers : workers).push_back(i);
   }
   if (auto end = Needed(now, s, o, std::move(servers), static_cast<size_t>(o.spare_servers)))
     return end;
@@ -122,9 +128,68 @@ std::optional<Decision> Missed(MonotonicTime now, const JobState& s, const Decis
                 static_cast<size_t>(std::max(0, declared_workers - 1)));
 }
 
-}  // namespace
+class Independent final : public MembershipPolicy {
+ public:
+  explicit Independent(const MembershipOptions& options) : MembershipPolicy(options) {}
 
-Decision DecideIndependent(MonotonicTime now, const JobState& s, const DecisionOptions& o) {
+  // Of it alone.
+  NewGeneration Form(PausingTime now, uint64_t id, int member, JobState* s) const override {
+    MemberState& m = s->members[member];
+    const bool again = m.process.again || m.in_generation;
+    if (s->stage == Stage::kJoining) {
+      s->stage = Stage::kRunning;
+      s->stage_since = now;
+    }
+    m.process.generation = s->generation = id;
+    m.in_generation = true;
+    m.report.waiting = m.report.finished = false;
+    m.report.phase = Phase::kForming;  // until it reports
+    m.report.phase_since = now;
+    m.admitted = m.process.incarnation;
+    if (IsServer(m)) s->servers_since = now;
+    return {.id = id, .members = {member}, .newest = member, .started = true, .again = again};
+  }
+  uint64_t GenerationOf(const JobState&, const MemberState& m) const override {
+    return m.process.generation;
+  }
+  bool IsHeldUp(const JobState& s) const override {
+    if (s.stage == Stage::kJoining) return true;
+    return s.stage == Stage::kRunning &&
+           std::any_of(s.members.begin(), s.members.end(), [](const MemberState& m) {
+             return IsServer(m) && !m.in_generation && m.abandoned.empty();
+           });
+  }
+
+  MemberState Absent(PausingTime now, const JobState& s, const MemberState& lost) const override {
+    MemberState absent = muster::Absent(now, s, lost, options_);
+    absent.in_generation = false;
+    return absent;
+  }
+  std::string Replace(int member, JobState* s) const override {
+    MemberState& m = s->members[member];
+    if (std::exchange(m.admitted, 0) != 0) m.in_generation = false;
+    return "";
+  }
+  std::string Return(const ReturningProcess& process, int member, JobState* s) const override {
+    if (process.generation != 0) return "";
+    // It had given the chief up, and comes again with all that it holds.
+    s->members[member].in_generation = false;
+    s->members[member].process.again = process.holds_state;
+    return "";
+  }
+  bool GoesOnWithout(int member, const std::string& why, JobState* s) const override {
+    if (Fresh(*s)) return false;
+    s->members[member].abandoned = why;
+    return true;
+  }
+  bool WaitsForRestart(const MemberState&) const override { return true; }
+
+ private:
+  Decision DecideNext(PausingTime now, const JobState& s) const override;
+};
+
+Decision Independent::DecideNext(PausingTime now, const JobState& s) const {
+  const MembershipOptions& o = options_;
   if (auto decision = OwnFailure(s)) return *std::move(decision);
   // The others do not miss it.
   if (auto lost = FirstLost(now, s, o, /*suspected=*/false))
@@ -141,6 +206,12 @@ Decision DecideIndependent(MonotonicTime now, const JobState& s, const DecisionO
   }
   if (auto decision = Missed(now, s, o)) return *std::move(decision);
   return Wait();
+}
+
+}  // namespace
+
+std::unique_ptr<MembershipPolicy> IndependentMembership(const MembershipOptions& options) {
+  return std::make_unique<Independent>(options);
 }
 
 }  // namespace muster

@@ -18,45 +18,50 @@ std::string List(const std::vector<std::string>& texts) {
 }
 
 std::string WhereText(const MemberState& m) {
-  std::string where = m.host.empty() ? "" : "host " + m.host;
-  if (m.pid != 0) where += fmt::format("{}pid {}", where.empty() ? "" : ", ", m.pid);
+  std::string where = m.process.host.empty() ? "" : "host " + m.process.host;
+  if (m.process.pid != 0)
+    where += fmt::format("{}pid {}", where.empty() ? "" : ", ", m.process.pid);
   return where.empty() ? where : where + ", ";
 }
 
 }  // namespace
 
 std::optional<bool> HasComeTo(const MemberState& waiter, const MemberState& m) {
-  if (waiter.collective_sequence == 0) return std::nullopt;
-  return std::max(m.collective_sequence, m.collectives_done) >= waiter.collective_sequence;
+  if (waiter.report.collective_sequence == 0) return std::nullopt;
+  return std::max(m.report.collective_sequence, m.report.collectives_done) >=
+         waiter.report.collective_sequence;
 }
 
-std::string Standings(MonotonicTime now, const JobState& s) {
+std::string Standings(PausingTime now, const JobState& s) {
   const MemberState* front = nullptr;
   for (const MemberState& m : s.members) {
-    if (!m.in_generation || m.collective_sequence == 0) continue;
-    if (front == nullptr || m.collective_sequence > front->collective_sequence) front = &m;
+    if (!m.in_generation || m.report.collective_sequence == 0) continue;
+    if (front == nullptr || m.report.collective_sequence > front->report.collective_sequence)
+      front = &m;
   }
   if (front == nullptr) return "";
   std::vector<std::string> in, out;
   for (const MemberState& m : s.members) {
     if (!m.in_generation) continue;
-    const std::string who = TaskText(m.task);
-    if (m.collective_sequence == front->collective_sequence) {
-      const std::string other = m.collective == front->collective ? "" : "in " + m.collective + " ";
+    const std::string who = m.declared.task.Spoken();
+    if (m.report.collective_sequence == front->report.collective_sequence) {
+      const std::string other =
+          m.report.collective == front->report.collective ? "" : "in " + m.report.collective + " ";
       in.push_back(fmt::format("{} ({}{}for {:.1f} s)", who, WhereText(m), other,
-                               Seconds(now - m.collective_since)));
+                               Seconds(now - m.report.collective_since)));
     } else if (!*HasComeTo(*front, m)) {
-      const std::string frozen =
-          now - m.last_heard >= std::chrono::seconds(3)
-              ? fmt::format(" when last heard of, {:.1f} s ago", Seconds(now - m.last_heard))
-              : "";
+      const std::string frozen = now - m.process.last_heard >= std::chrono::seconds(3)
+                                     ? fmt::format(" when last heard of, {:.1f} s ago",
+                                                   Seconds(now - m.process.last_heard))
+                                     : "";
       out.push_back(fmt::format(
-          "{} ({}step {}, {} for {:.1f} s{})", who, WhereText(m), m.step, PhaseName(m.phase),
-          Seconds((frozen.empty() ? now : m.last_heard) - m.phase_since), frozen));
+          "{} ({}step {}, {} for {:.1f} s{})", who, WhereText(m), m.report.step,
+          PhaseName(m.report.phase),
+          Seconds((frozen.empty() ? now : m.process.last_heard) - m.report.phase_since), frozen));
     }
   }
   const std::string what =
-      fmt::format("collective {}, {}", front->collective_sequence, front->collective);
+      fmt::format("collective {}, {}", front->report.collective_sequence, front->report.collective);
   if (out.empty()) return fmt::format("{}: in it {}", what, List(in));
   return fmt::format("{}: in it {}; not in it {}", what, List(in), List(out));
 }

@@ -14,21 +14,21 @@ constexpr int kWorker0 = 0, kWorker1 = 1, kPs0 = 2, kPs1 = 3;
 class IndependentTest : public ::testing::Test {
  protected:
   IndependentTest() {
-    options_.recover = options_.independent = true;
+    options_.independent = true;
     options_.rejoin = seconds(60);
-    state_.started = state_.stage_since = state_.decided_at = now_;
+    state_.started = state_.stage_since = now_;
     for (const char* task : {"worker:0", "worker:1", "ps:0", "ps:1"}) {
       MemberState m;
-      m.task = task;
-      m.address = std::string(task) + ".example:2222";
+      m.declared.task = *ParseTaskId(task);
+      m.declared.address = std::string(task) + ".example:2222";
       state_.members.push_back(m);
     }
   }
   void Join(int i, bool again = false) {
     MemberState& m = state_.members[i];
-    m.joined = m.connected = m.waiting = true;
-    m.again = again;
-    m.last_heard = m.phase_since = now_;
+    m.process.joined = m.process.connected = m.report.waiting = true;
+    m.process.again = again;
+    m.process.last_heard = m.report.phase_since = now_;
     if (again) state_.adopted_size = 1;
   }
   // As the coordinator does.
@@ -36,15 +36,15 @@ class IndependentTest : public ::testing::Test {
     MemberState& m = state_.members[i];
     if (state_.stage == Stage::kJoining) state_.stage_since = now_;
     state_.stage = Stage::kRunning;
-    m.generation = m.formed_generation = ++state_.generation;
+    m.process.generation = m.report.formed_generation = ++state_.generation;
     m.in_generation = true;
-    m.waiting = false;
-    m.phase = Phase::kForward;
+    m.report.waiting = false;
+    m.report.phase = Phase::kForward;
     if (i >= kPs0) state_.servers_since = now_;
   }
   void Drop(int i) {
     MemberState absent;
-    absent.task = state_.members[i].task;
+    absent.declared.task = state_.members[i].declared.task;
     absent.abandoned = state_.members[i].abandoned;
     absent.why_missing = "lost: gone";
     absent.missing_since = now_;
@@ -57,7 +57,7 @@ class IndependentTest : public ::testing::Test {
   void Pass(Duration d, int silent = -1) {
     now_ += d;
     for (int i = 0; i < 4; ++i)
-      if (i != silent) state_.members[i].last_heard = now_;
+      if (i != silent) state_.members[i].process.last_heard = now_;
   }
   Decision Now() { return Decide(now_, state_, options_); }
   void ExpectForm(int member) {
@@ -66,9 +66,9 @@ class IndependentTest : public ::testing::Test {
     EXPECT_EQ(decision.member, member);
   }
 
-  MonotonicTime now_ = MonotonicTime() + std::chrono::hours(1);
+  PausingTime now_{std::chrono::hours(1)};
   JobState state_;
-  DecisionOptions options_;
+  MembershipOptions options_;
 };
 
 TEST_F(IndependentTest, NobodyIsInBeforeAllHaveCome) {
@@ -88,7 +88,7 @@ TEST_F(IndependentTest, NobodyIsInBeforeAllHaveCome) {
 TEST_F(IndependentTest, WhoDoesNotComeInTimeEndsTheJob) {
   Join(kWorker0);
   now_ += options_.join;
-  state_.members[kWorker0].last_heard = now_;
+  state_.members[kWorker0].process.last_heard = now_;
   const Decision decision = Now();
   EXPECT_EQ(decision.action, Action::kEndJob);
   EXPECT_THAT(decision.verdict.message, HasSubstr("timeouts.join"));
@@ -111,8 +111,8 @@ TEST_F(IndependentTest, ALostMemberIsDroppedAndNobodyElseDisturbed) {
 TEST_F(IndependentTest, AMemberThatDoesNotGetOnIsToldToGo) {
   options_.phase[static_cast<int>(Phase::kForward)] = seconds(5);
   RunAll();
-  for (MemberState& m : state_.members) m.phase = Phase::kData;
-  state_.members[kWorker1].phase = Phase::kForward;
+  for (MemberState& m : state_.members) m.report.phase = Phase::kData;
+  state_.members[kWorker1].report.phase = Phase::kForward;
   Pass(seconds(5));
   const Decision decision = Now();
   EXPECT_EQ(decision.action, Action::kDrop);
@@ -124,13 +124,13 @@ TEST_F(IndependentTest, AMemberThatDoesNotGetOnIsToldToGo) {
 TEST_F(IndependentTest, WhoWaitsForAServerThatIsNotThereIsNotBlamed) {
   options_.phase[static_cast<int>(Phase::kReduce)] = seconds(5);
   RunAll();
-  state_.members[kWorker0].phase = Phase::kReduce;
+  state_.members[kWorker0].report.phase = Phase::kReduce;
   Drop(kPs1);
   Pass(seconds(10));
   EXPECT_EQ(Now().action, Action::kWait);
   Join(kPs1);
   Admit(kPs1);
-  state_.members[kPs1].phase = Phase::kData;
+  state_.members[kPs1].report.phase = Phase::kData;
   EXPECT_EQ(Now().action, Action::kWait);
   Pass(seconds(5));
   EXPECT_EQ(Now().member, kWorker0);
@@ -192,12 +192,12 @@ TEST_F(IndependentTest, ARestartedChiefTakesInWhoHoldsStateAtOnceAndNewOnesALitt
 
 TEST_F(IndependentTest, AMemberMayAskForAnotherGeneration) {
   RunAll();
-  state_.members[kWorker1].waiting = true;
+  state_.members[kWorker1].report.waiting = true;
   ExpectForm(kWorker1);
   Admit(kWorker1);
   // A report from before it heard of that.
-  state_.members[kWorker1].waiting = true;
-  state_.members[kWorker1].formed_generation = 2;
+  state_.members[kWorker1].report.waiting = true;
+  state_.members[kWorker1].report.formed_generation = 2;
   EXPECT_EQ(Now().action, Action::kWait);
 }
 

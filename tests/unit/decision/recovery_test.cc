@@ -14,28 +14,27 @@ using ::testing::HasSubstr;
 class RecoveryTest : public ::testing::Test {
  protected:
   RecoveryTest() {
-    options_.recover = true;
-    state_.started = state_.stage_since = state_.decided_at = now_;
+    state_.started = state_.stage_since = now_;
     state_.stage = Stage::kRunning;
     state_.generation = 1;
     for (const char* task : {"chief:0", "worker:0", "worker:1", "worker:2"}) {
       MemberState m;
-      m.task = task;
-      m.address = std::string(task) + ".example:2222";
-      m.joined = m.connected = m.in_generation = true;
-      m.last_heard = m.phase_since = now_;
-      m.formed_generation = 1;
-      m.step = 5;
-      m.last_step = 4;
-      m.phase = Phase::kForward;
+      m.declared.task = *ParseTaskId(task);
+      m.declared.address = std::string(task) + ".example:2222";
+      m.process.joined = m.process.connected = m.in_generation = true;
+      m.process.last_heard = m.report.phase_since = now_;
+      m.report.formed_generation = 1;
+      m.report.step = 5;
+      m.report.last_step = 4;
+      m.report.phase = Phase::kForward;
       state_.members.push_back(m);
     }
   }
   // As the coordinator does at kDrop and kAbortGeneration.
   void Drop(int i, const char* why) {
     MemberState absent;
-    absent.task = state_.members[i].task;
-    absent.address = state_.members[i].address;
+    absent.declared.task = state_.members[i].declared.task;
+    absent.declared.address = state_.members[i].declared.address;
     absent.in_generation = state_.members[i].in_generation;
     absent.why_missing = why;
     absent.missing_since = now_;
@@ -47,23 +46,23 @@ class RecoveryTest : public ::testing::Test {
   }
   void Wait(int i) {
     MemberState& m = state_.members[i];
-    m.joined = m.connected = m.waiting = true;
-    m.last_heard = now_;
+    m.process.joined = m.process.connected = m.report.waiting = true;
+    m.process.last_heard = now_;
   }
   void Pass(Duration d) {
     now_ += d;
-    for (MemberState& m : state_.members) m.last_heard = now_;
+    for (MemberState& m : state_.members) m.process.last_heard = now_;
   }
   Decision Now() { return Decide(now_, state_, options_); }
 
-  MonotonicTime now_ = MonotonicTime() + std::chrono::hours(1);
+  PausingTime now_{std::chrono::hours(1)};
   JobState state_;
-  DecisionOptions options_;
+  MembershipOptions options_;
 };
 
 TEST_F(RecoveryTest, ALossEndsTheGenerationOnly) {
-  state_.members[2].connected = false;
-  state_.members[2].gone = true;
+  state_.members[2].process.connected = false;
+  state_.members[2].process.gone = true;
   const Decision d = Now();
   EXPECT_EQ(d.action, Action::kAbortGeneration);
   EXPECT_EQ(d.member, 2);
@@ -98,8 +97,8 @@ TEST_F(RecoveryTest, ALossWhileMembersAreAwaitedIsAwaitedToo) {
   Drop(2, "lost");
   Abort();
   for (int i : {0, 1, 3}) Wait(i);
-  state_.members[3].connected = false;
-  state_.members[3].gone = true;
+  state_.members[3].process.connected = false;
+  state_.members[3].process.gone = true;
   const Decision d = Now();
   EXPECT_EQ(d.action, Action::kDrop);
   EXPECT_EQ(d.member, 3);
@@ -107,7 +106,7 @@ TEST_F(RecoveryTest, ALossWhileMembersAreAwaitedIsAwaitedToo) {
 
 TEST_F(RecoveryTest, AMemberThatHangsIsGivenUpAndTold) {
   options_.phase[static_cast<int>(Phase::kReduce)] = seconds(60);
-  for (int i : {0, 1, 3}) state_.members[i].phase = Phase::kReduce;
+  for (int i : {0, 1, 3}) state_.members[i].report.phase = Phase::kReduce;
   Pass(seconds(60));
   const Decision d = Now();
   EXPECT_EQ(d.action, Action::kAbortGeneration);
@@ -118,7 +117,7 @@ TEST_F(RecoveryTest, AMemberThatHangsIsGivenUpAndTold) {
 
 TEST_F(RecoveryTest, WhoComesBackFromAnAbortedGenerationHasAPhaseLongForIt) {
   options_.phase[static_cast<int>(Phase::kReduce)] = seconds(60);
-  for (MemberState& m : state_.members) m.phase = Phase::kReduce;
+  for (MemberState& m : state_.members) m.report.phase = Phase::kReduce;
   Pass(seconds(59));
   Drop(2, "lost");
   Abort();
@@ -130,7 +129,8 @@ TEST_F(RecoveryTest, WhoComesBackFromAnAbortedGenerationHasAPhaseLongForIt) {
 }
 
 TEST_F(RecoveryTest, ACollectiveErrorWithoutARootCauseDropsNobody) {
-  state_.members[1].collective_error = ReportedError{1, "worker:0 <-> worker:1: reset", now_};
+  state_.members[1].report.collective_error =
+      ReportedError{1, "worker:0 <-> worker:1: reset", now_};
   EXPECT_EQ(Now().action, Action::kWait);
   Pass(options_.blame);
   const Decision d = Now();
@@ -172,7 +172,7 @@ TEST_F(RecoveryTest, ElasticNeedsTheChiefTheLeastAndMoreThanHalf) {
   options_.min_members = 4;
   EXPECT_EQ(Now().action, Action::kWait);
   options_.min_members = 2;
-  state_.members[0].waiting = false;
+  state_.members[0].report.waiting = false;
   EXPECT_EQ(Now().action, Action::kWait);  // the chief is on its way
 }
 
@@ -184,14 +184,14 @@ TEST_F(RecoveryTest, ANewcomerIsTakenIn) {
   EXPECT_EQ(Now().action, Action::kAbortGeneration);
   EXPECT_EQ(Now().member, -1);
   // At the end there is nothing left to do for it.
-  state_.members[0].finished = true;
+  state_.members[0].report.finished = true;
   EXPECT_EQ(Now().action, Action::kWait);
 }
 
 TEST_F(RecoveryTest, ANewcomerThatIsLostIsMissedByNobody) {
   state_.members[2].in_generation = false;
-  state_.members[2].connected = false;
-  state_.members[2].gone = true;
+  state_.members[2].process.connected = false;
+  state_.members[2].process.gone = true;
   EXPECT_EQ(Now().action, Action::kDrop);
 }
 
@@ -200,8 +200,8 @@ TEST_F(RecoveryTest, ANewcomerThatHangsIsToldAndTheOthersGoOn) {
   options_.phase[static_cast<int>(Phase::kStarting)] = seconds(60);
   Drop(2, "lost");
   state_.members[2].in_generation = false;
-  state_.members[2].joined = state_.members[2].connected = true;
-  state_.members[2].phase_since = now_;
+  state_.members[2].process.joined = state_.members[2].process.connected = true;
+  state_.members[2].report.phase_since = now_;
   Pass(seconds(60));
   const Decision d = Now();
   EXPECT_EQ(d.action, Action::kDrop);
@@ -228,7 +228,7 @@ TEST_F(RecoveryTest, AChiefThatFindsTheLastStepDoneEndsTheJobWithoutThoseThatHav
 
 TEST_F(RecoveryTest, ElasticAMemberThatIsAskedToStopLeavesAlone) {
   options_.min_members = 2;
-  state_.members[2].leaving = true;
+  state_.members[2].report.leaving = true;
   Decision d = Now();
   EXPECT_EQ(d.action, Action::kAbortGeneration);
   EXPECT_EQ(d.member, 2);
@@ -244,13 +244,13 @@ TEST_F(RecoveryTest, ElasticAMemberThatIsAskedToStopLeavesAlone) {
 }
 
 TEST_F(RecoveryTest, WithoutElasticNobodyLeavesAlone) {
-  state_.members[2].leaving = true;
+  state_.members[2].report.leaving = true;
   EXPECT_EQ(Now().action, Action::kWait);
 }
 
 TEST_F(RecoveryTest, ElasticTheChiefsLeaveStopsAll) {
   options_.min_members = 2;
-  state_.members[0].leaving = true;
+  state_.members[0].report.leaving = true;
   EXPECT_EQ(Now().action, Action::kStop);
   state_.stop_requested = true;
   EXPECT_EQ(Now().action, Action::kWait);
@@ -258,7 +258,7 @@ TEST_F(RecoveryTest, ElasticTheChiefsLeaveStopsAll) {
 
 TEST_F(RecoveryTest, ElasticALeaveThatLeavesTooFewStopsAll) {
   options_.min_members = 4;
-  state_.members[2].leaving = true;
+  state_.members[2].report.leaving = true;
   EXPECT_EQ(Now().action, Action::kStop);
   // Two remain of a generation of three: enough. One of two: no majority.
   options_.min_members = 1;
@@ -272,7 +272,7 @@ TEST_F(RecoveryTest, ElasticWhoIsNotInTheGenerationLeavesWithoutANotice) {
   options_.min_members = 3;
   state_.members[2].in_generation = false;
   Wait(2);
-  state_.members[2].leaving = true;
+  state_.members[2].report.leaving = true;
   const Decision d = Now();
   EXPECT_EQ(d.action, Action::kDrop);  // not taken in
   EXPECT_EQ(d.member, 2);
@@ -284,21 +284,21 @@ TEST_F(RecoveryTest, ElasticALeaveBeforeTheFirstGenerationStopsAll) {
   state_.generation = 0;
   state_.stage = Stage::kJoining;
   for (MemberState& m : state_.members) m.in_generation = false;
-  state_.members[2].leaving = true;
+  state_.members[2].report.leaving = true;
   EXPECT_EQ(Now().action, Action::kStop);
 }
 
 TEST_F(RecoveryTest, ElasticNobodyLeavesAtTheEnd) {
   options_.min_members = 2;
-  state_.members[0].finished = true;
-  state_.members[2].leaving = true;
+  state_.members[0].report.finished = true;
+  state_.members[2].report.leaving = true;
   EXPECT_EQ(Now().action, Action::kWait);
 }
 
 TEST_F(RecoveryTest, ElasticAllWhoLeaveDoSoOneByOneUntilTooFewRemain) {
   options_.min_members = 2;
-  for (MemberState& m : state_.members) m.leaving = true;
-  state_.members[0].leaving = false;
+  for (MemberState& m : state_.members) m.report.leaving = true;
+  state_.members[0].report.leaving = false;
   EXPECT_EQ(Now().member, 1);
   EXPECT_EQ(Now().action, Action::kAbortGeneration);
   Drop(1, "left");
@@ -312,7 +312,7 @@ TEST_F(RecoveryTest, ElasticNobodyCountsOnALostMemberToComeAgain) {
   options_.min_members = 3;
   Drop(1, "lost: its process is gone");
   Abort();
-  state_.members[2].leaving = true;
+  state_.members[2].report.leaving = true;
   EXPECT_EQ(Now().action, Action::kStop);
 }
 
@@ -340,8 +340,8 @@ class SuccessorTest : public RecoveryTest {
     state_.generation = 0;
     state_.adopted_size = 3;
     for (MemberState& m : state_.members) {
-      m.in_generation = m.joined = m.connected = false;
-      m.formed_generation = 0;
+      m.in_generation = m.process.joined = m.process.connected = false;
+      m.report.formed_generation = 0;
     }
   }
 };
@@ -369,16 +369,29 @@ TEST_F(SuccessorTest, WaitsLikeAfterALossNotLikeAtTheStart) {
   EXPECT_THAT(d.verdict.message, HasSubstr("2/4 joined, missing worker 0"));
 }
 
-TEST_F(SuccessorTest, StopsAtAStepThatTheMembersHoldAsStateIsThere) {
-  state_.stop_requested = true;
-  for (int i : {0, 2}) Wait(i);
+TEST_F(SuccessorTest, AShortGraceIsNotShorterThanTheWayOfThoseWhoHoldState) {
+  options_.grace = milliseconds(500);
+  for (int i : {0, 2, 3}) Wait(i);
+  Pass(options_.survivors - milliseconds(1));
+  EXPECT_EQ(Now().action, Action::kWait);
+  Pass(milliseconds(1));
   EXPECT_EQ(Now().action, Action::kForm);
 }
 
-TEST_F(SuccessorTest, WithoutAnyStateAStopEndsTheJobAtOnce) {
+TEST_F(SuccessorTest, StopsAfterAStepThatTheMembersHoldAsStateIsThere) {
+  state_.stop_requested = true;
+  for (int i : {0, 2}) Wait(i);
+  EXPECT_EQ(Now().action, Action::kWait) << "those who have not come yet may hold a newer one";
+  Pass(options_.survivors);
+  EXPECT_EQ(Now().action, Action::kForm);
+}
+
+TEST_F(SuccessorTest, WithoutAnyStateAStopEndsTheJob) {
   state_.adopted_size = 0;
   state_.stop_requested = true;
   for (int i : {0, 2}) Wait(i);
+  EXPECT_EQ(Now().action, Action::kWait) << "those who have not come yet may hold state";
+  Pass(options_.survivors);
   const Decision d = Now();
   EXPECT_EQ(d.action, Action::kEndJob);
   EXPECT_EQ(d.verdict.code, ExitCode::kPreempted);

@@ -19,29 +19,29 @@ class StandingsTest : public ::testing::Test {
     state_.generation = 1;
     for (int i = 0; i < n; ++i) {
       MemberState m;
-      m.task = i == 0 ? "chief:0" : fmt::format("worker:{}", i - 1);
-      m.in_generation = m.joined = m.connected = true;
-      m.host = fmt::format("node-{}", i);
-      m.pid = 100 + i;
-      m.step = 41;
-      m.phase = Phase::kForward;
-      m.phase_since = now_ - milliseconds(2500);
-      m.last_heard = now_;
-      m.collectives_done = 412;
+      m.declared.task = i == 0 ? TaskId{} : TaskId{TaskType::kWorker, i - 1};
+      m.in_generation = m.process.joined = m.process.connected = true;
+      m.process.host = fmt::format("node-{}", i);
+      m.process.pid = 100 + i;
+      m.report.step = 41;
+      m.report.phase = Phase::kForward;
+      m.report.phase_since = now_ - milliseconds(2500);
+      m.process.last_heard = now_;
+      m.report.collectives_done = 412;
       state_.members.push_back(m);
     }
   }
   void Enter(int i, uint64_t sequence, Duration ago, std::string what = kAllReduce) {
     MemberState& m = state_.members[i];
-    m.phase = Phase::kReduce;
-    m.collective = std::move(what);
-    m.collective_sequence = sequence;
-    m.collective_since = m.phase_since = now_ - ago;
+    m.report.phase = Phase::kReduce;
+    m.report.collective = std::move(what);
+    m.report.collective_sequence = sequence;
+    m.report.collective_since = m.report.phase_since = now_ - ago;
   }
   std::string Line() const { return Standings(now_, state_); }
 
   static constexpr char kAllReduce[] = "all_reduce(float32 x 100, sum)";
-  const MonotonicTime now_ = MonotonicTime() + std::chrono::hours(1);
+  const PausingTime now_{std::chrono::hours(1)};
   JobState state_;
 };
 
@@ -65,7 +65,7 @@ TEST_F(StandingsTest, SaysWhoIsInItAndWhoIsNotAndWhatThoseDo) {
 TEST_F(StandingsTest, WhoIsThroughIsNeitherInItNorOut) {
   Members(3);
   Enter(0, 413, seconds(1));
-  state_.members[1].collectives_done = 413;
+  state_.members[1].report.collectives_done = 413;
   EXPECT_THAT(Line(), Not(HasSubstr("worker 0")));
   EXPECT_THAT(Line(), HasSubstr("not in it worker 1"));
 }
@@ -73,8 +73,8 @@ TEST_F(StandingsTest, WhoIsThroughIsNeitherInItNorOut) {
 TEST_F(StandingsTest, AFrozenMembersAgesEndWhereItWasHeardOfLast) {
   Members(2);
   Enter(0, 413, seconds(10));
-  state_.members[1].last_heard = now_ - milliseconds(10200);
-  state_.members[1].phase_since = now_ - milliseconds(10700);
+  state_.members[1].process.last_heard = now_ - milliseconds(10200);
+  state_.members[1].report.phase_since = now_ - milliseconds(10700);
   EXPECT_THAT(Line(), HasSubstr("forward for 0.5 s when last heard of, 10.2 s ago"));
 }
 
@@ -104,15 +104,16 @@ TEST_F(StandingsTest, WhoIsNoMemberOfTheGenerationDoesNotCount) {
 
 TEST_F(StandingsTest, APhaseDeadlineNamesWhoHasNotComeAndTheOperation) {
   Members(3);
-  DecisionOptions options;
+  MembershipOptions options;
   options.phase[static_cast<int>(Phase::kReduce)] = seconds(60);
   Enter(0, 413, seconds(61));
   Enter(1, 413, seconds(10));
   // In 'reduce' too, of the same step, but in an earlier operation.
   Enter(2, 412, seconds(20));
-  state_.members[2].collectives_done = 411;
+  state_.members[2].report.collectives_done = 411;
   const Decision d = Decide(now_, state_, options);
-  EXPECT_EQ(d.action, Action::kEndJob);
+  EXPECT_EQ(d.action, Action::kAbortGeneration);
+  EXPECT_TRUE(d.expel);
   EXPECT_EQ(d.verdict.task, "worker:1");
   EXPECT_THAT(d.verdict.message, HasSubstr("while chief 0 waits for it in 'reduce'"));
   EXPECT_THAT(d.verdict.message, HasSubstr("collective 413"));
@@ -123,14 +124,14 @@ TEST_F(StandingsTest, AFailedCollectiveAndAFrozenMemberSayTheSame) {
   Members(3);
   Enter(0, 413, seconds(11));
   Enter(1, 413, seconds(11));
-  state_.members[0].collective_error = ReportedError{1, "worker 1 did not come", now_ - seconds(4)};
-  DecisionOptions options;
-  options.recover = true;
+  state_.members[0].report.collective_error =
+      ReportedError{1, "worker 1 did not come", now_ - seconds(4)};
+  MembershipOptions options;
   Decision d = Decide(now_, state_, options);
   EXPECT_EQ(d.action, Action::kAbortGeneration);
   EXPECT_THAT(d.reason, HasSubstr("did not come; collective 413"));
-  state_.members[0].collective_error.reset();
-  state_.members[2].last_heard = now_ - seconds(11);
+  state_.members[0].report.collective_error.reset();
+  state_.members[2].process.last_heard = now_ - seconds(11);
   d = Decide(now_, state_, options);
   EXPECT_EQ(d.action, Action::kAbortGeneration);
   EXPECT_EQ(d.member, 2);
@@ -140,12 +141,12 @@ TEST_F(StandingsTest, AFailedCollectiveAndAFrozenMemberSayTheSame) {
 
 TEST_F(StandingsTest, ALostMembersStepIsTheNewestThatAnybodyKnows) {
   Members(3);
-  state_.members[1].step = 57;
+  state_.members[1].report.step = 57;
   MemberState& lost = state_.members[2];
-  lost.connected = false;
-  lost.gone = true;
-  lost.broken_at = now_;
-  lost.last_heard = now_ - milliseconds(700);
+  lost.process.connected = false;
+  lost.process.gone = true;
+  lost.process.broken_at = now_;
+  lost.process.last_heard = now_ - milliseconds(700);
   const Decision d = Decide(now_, state_, {});
   EXPECT_EQ(d.verdict.step, 57);
   EXPECT_THAT(d.verdict.message, HasSubstr("last heard of in step 41"));
