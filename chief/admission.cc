@@ -8,6 +8,16 @@
 namespace muster {
 namespace {
 
+// A process that trained for this run under another job file or cluster, or another version: what
+// it was started with is out of date. That is no fault of the job, and a restart mends it.
+std::optional<Refusal> OfAnEarlierStart(const proto::Hello& hello, const std::string& why) {
+  if (hello.run_id().empty()) return std::nullopt;
+  return Refusal{
+      ExitCode::kRetryable,
+      fmt::format("{}; it was started before the chief was, and has to be started again", why),
+      false};
+}
+
 std::optional<Refusal> CheckCluster(const proto::Hello& hello, const JobState& state, bool vacant,
                                     const AdmissionOptions& o) {
   const int member = FindMember(state, hello.task());
@@ -15,11 +25,12 @@ std::optional<Refusal> CheckCluster(const proto::Hello& hello, const JobState& s
     std::string field =
         o.differing_cluster_field ? o.differing_cluster_field(o.cluster, hello.cluster()) : "";
     if (field.empty()) field = "its digest";
-    return Refusal{ExitCode::kConfiguration,
-                   fmt::format("{} was started with another cluster than the chief: they differ "
-                               "in {}; give all tasks the same TF_CONFIG cluster",
-                               TaskText(hello.task()), field),
-                   member >= 0 && vacant};
+    const std::string why = fmt::format(
+        "{} was started with another cluster than the chief: they differ in {}; give all tasks the "
+        "same TF_CONFIG cluster",
+        TaskText(hello.task()), field);
+    if (auto earlier = OfAnEarlierStart(hello, why)) return earlier;
+    return Refusal{ExitCode::kConfiguration, why, member >= 0 && vacant};
   }
   if (member < 0)
     return Refusal{
@@ -31,22 +42,24 @@ std::optional<Refusal> CheckCluster(const proto::Hello& hello, const JobState& s
   return std::nullopt;
 }
 
-std::optional<Refusal> CheckNamesake(MonotonicTime now, const proto::Hello& hello,
+std::optional<Refusal> CheckNamesake(PausingTime now, const proto::Hello& hello,
                                      const MemberState& m, const AdmissionOptions& o) {
-  if (!m.joined || m.incarnation == hello.incarnation()) return std::nullopt;
-  if (!m.connected || now - m.last_heard >= o.suspect) return std::nullopt;  // it takes its place
+  if (!m.process.joined || m.process.incarnation == hello.incarnation()) return std::nullopt;
+  if (!m.process.connected || now - m.process.last_heard >= o.suspect)
+    return std::nullopt;  // it takes its place
   // A process with state of the run was a member, was given up and replaced.
   if (!hello.run_id().empty())
     return Refusal{ExitCode::kRetryable,
                    fmt::format("{} was lost and replaced by another process, on host {}: this one "
                                "is superseded",
-                               TaskText(m.task), m.host),
+                               m.declared.task.Spoken(), m.process.host),
                    false};
-  return Refusal{ExitCode::kConfiguration,
-                 fmt::format("another process is {} already, on host {}: two processes were "
-                             "given the same task",
-                             TaskText(m.task), m.host),
-                 false};
+  // One that saves before it ends and its successor, or two that were given the same task.
+  return Refusal{ExitCode::kRetryable,
+                 fmt::format("another process is {} already, on host {} (pid {}): this one waits "
+                             "until that one has left",
+                             m.declared.task.Spoken(), m.process.host, m.process.pid),
+                 false, /*tries_again=*/true};
 }
 
 // `key` as FirstDifference gives it.
@@ -60,24 +73,27 @@ std::string DifferingJob(const std::string& task, const std::string& key) {
 
 }  // namespace
 
-int FindMember(const JobState& state, const std::string& task) {
+int FindMember(const JobState& state, std::string_view name) {
+  const std::optional<TaskId> task = ParseTaskId(name);
+  if (!task || task->ToString() != name) return -1;  // on the wire there is one spelling
   for (int i = 0; i < static_cast<int>(state.members.size()); ++i) {
-    if (state.members[i].task == task) return i;
+    if (state.members[i].declared.task == *task) return i;
   }
   return -1;
 }
 
-std::optional<Refusal> Admit(MonotonicTime now, const proto::Hello& hello, const JobState& state,
+std::optional<Refusal> Admit(PausingTime now, const proto::Hello& hello, const JobState& state,
                              const AdmissionOptions& o) {
   const int member = FindMember(state, hello.task());
   // Nobody else holds the place: what refuses this one keeps the job from starting.
-  const bool vacant = member >= 0 && !state.members[member].joined && state.generation == 0;
-  if (hello.protocol() != kControlProtocol)
-    return Refusal{ExitCode::kConfiguration,
-                   fmt::format("{} speaks control protocol {}, the chief {}: start all tasks from "
-                               "one version of Muster",
-                               TaskText(hello.task()), hello.protocol(), kControlProtocol),
-                   vacant};
+  const bool vacant = member >= 0 && !state.members[member].process.joined && state.generation == 0;
+  if (hello.protocol() != kControlProtocol) {
+    const std::string why = fmt::format(
+        "{} speaks control protocol {}, the chief {}: start all tasks from one version of Muster",
+        TaskText(hello.task()), hello.protocol(), kControlProtocol);
+    if (auto earlier = OfAnEarlierStart(hello, why)) return earlier;
+    return Refusal{ExitCode::kConfiguration, why, vacant};
+  }
   if (auto refusal = CheckCluster(hello, state, vacant, o)) return refusal;
   if (auto refusal = CheckNamesake(now, hello, state.members[member], o)) return refusal;
   if (!hello.run_id().empty() && hello.run_id() != o.run_id)
@@ -87,10 +103,24 @@ std::optional<Refusal> Admit(MonotonicTime now, const proto::Hello& hello, const
                    false};
   if (hello.job() != o.job && o.differing_job_key) {
     const std::string key = o.differing_job_key(o.job, hello.job());
-    if (!key.empty())
-      return Refusal{ExitCode::kConfiguration, DifferingJob(hello.task(), key), vacant};
+    if (key.empty()) return std::nullopt;
+    const std::string why = DifferingJob(hello.task(), key);
+    if (auto earlier = OfAnEarlierStart(hello, why)) return earlier;
+    return Refusal{ExitCode::kConfiguration, why, vacant};
   }
   return std::nullopt;
+}
+
+std::optional<Refusal> CheckDevices(const proto::Hello& hello, std::vector<MemberDevices> members) {
+  if (!hello.has_held()) return std::nullopt;
+  members.push_back(DevicesOf(hello.task(), hello.held()));
+  const absl::Status clash = CheckDeviceClash(members);
+  if (clash.ok()) return std::nullopt;
+  return Refusal{
+      ExitCode::kRetryable,
+      fmt::format("{}; the job goes on without this process, another one can take its place",
+                  Message(clash)),
+      false};
 }
 
 }  // namespace muster

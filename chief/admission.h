@@ -6,8 +6,11 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "common/cluster/decision.h"
+#include "common/cluster/device_clash.h"
 #include "proto/coordinator.pb.h"
 
 namespace muster {
@@ -29,12 +32,19 @@ struct Refusal {
   std::string message;  // one sentence, for the refused task's last line
   // The job cannot start without this task, and it will never be admitted as it is.
   bool ends_job = false;
+  // It is not told to end: its place may become free, so it tries again, until its timeouts.join.
+  bool tries_again = false;
 };
 
 // nullopt: welcome.
-std::optional<Refusal> Admit(MonotonicTime now, const proto::Hello& hello, const JobState& state,
+std::optional<Refusal> Admit(PausingTime now, const proto::Hello& hello, const JobState& state,
                              const AdmissionOptions& options);
-// The member's index in `state`, -1 if it is none of the declared ones.
-int FindMember(const JobState& state, const std::string& task);
+// Of one that would join a run: its devices do not go with those of `members`. It is refused alone,
+// so that a replacement on the wrong host does not end the job. At the first formation the members
+// find that themselves, and the job ends.
+std::optional<Refusal> CheckDevices(const proto::Hello& hello, std::vector<MemberDevices> members);
+// The index in `state` of who calls itself that ("worker:1"), -1 if it is none of the declared
+// ones.
+int FindMember(const JobState& state, std::string_view name);
 
 }  // namespace muster

@@ -14,9 +14,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/logging.h"
+#include "common/base/wait.h"
 #include "common/train/metric_direction.h"
 
 namespace muster {
@@ -74,12 +74,16 @@ struct Shared {
   void FailedLocked(const absl::Status& status, bool must) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return tasks.empty() && !busy; }
   bool NotSaving() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return !saving; }
+  // Whether it came true within `limit`.
+  bool WaitLocked(bool (Shared::*condition)() const, Duration limit)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return !tasks.empty() || exiting; }
 
   const CheckpointsOptions options;
   std::shared_ptr<checkpoint::Store> store;  // written before the thread starts
 
   mutable absl::Mutex mu;
+  CondVar done;  // something of `tasks`
   std::deque<Task> tasks ABSL_GUARDED_BY(mu);
   std::optional<double> marking ABSL_GUARDED_BY(mu);  // of the candidate that is being marked
   bool busy ABSL_GUARDED_BY(mu) = false;
@@ -113,7 +117,15 @@ void Shared::Run() {
       MarkLocked(task);
     }
     busy = false;
+    done.SignalAll();
   }
+}
+
+bool Shared::WaitLocked(bool (Shared::*condition)() const, Duration limit) {
+  const MonotonicTime until = Clock::now() + limit;
+  while (!(this->*condition)())
+    if (done.WaitUntil(&mu, until)) return (this->*condition)();
+  return true;
 }
 
 void Shared::SaveLocked(Task task) {
@@ -252,8 +264,7 @@ CheckpointsImpl::~CheckpointsImpl() {
   {
     absl::MutexLock lock(&shared_->mu);
     shared_->exiting = shared_->left = true;
-    idle = shared_->mu.AwaitWithTimeout(absl::Condition(shared_.get(), &Shared::Idle),
-                                        absl::FromChrono(kLastMoment));
+    idle = shared_->WaitLocked(&Shared::Idle, kLastMoment);
   }
   if (idle) {
     thread_.join();
@@ -310,8 +321,7 @@ bool CheckpointsImpl::Wanted(const SaveMoment& moment) {
   }
   next_is_final_ = moment.last;
   next_must_ = must;
-  if (!shared_->mu.AwaitWithTimeout(absl::Condition(shared_.get(), &Shared::NotSaving),
-                                    absl::FromChrono(shared_->options.deadline))) {
+  if (!shared_->WaitLocked(&Shared::NotSaving, shared_->options.deadline)) {
     if (must) shared_->missed = NotInTime();
     shared_->FailedLocked(NotInTime(), must);
     return false;
@@ -341,9 +351,7 @@ absl::Status CheckpointsImpl::Drain() {
   absl::MutexLock lock(&shared_->mu);
   // Whatever becomes of the write that was in the way: what was to be saved is not.
   if (!shared_->missed.ok()) return shared_->missed;
-  if (!shared_->mu.AwaitWithTimeout(absl::Condition(shared_.get(), &Shared::Idle),
-                                    absl::FromChrono(shared_->options.deadline)))
-    return NotInTime();
+  if (!shared_->WaitLocked(&Shared::Idle, shared_->options.deadline)) return NotInTime();
   return shared_->last;
 }
 

@@ -19,10 +19,14 @@
 #include "chief/owner.h"
 #include "chief/publisher.h"
 #include "chief/resume.h"
+#include "common/base/log_writer.h"
 #include "common/base/logging.h"
 #include "common/checkpoint/faulty_file_system.h"
 #include "common/rpc/host.h"
 #include "common/telemetry/supervisor.h"
+#include "common/train/cuda_presence.h"
+#include "common/train/finished_run.h"
+#include "common/train/program_path.h"
 
 namespace muster {
 namespace {
@@ -30,6 +34,15 @@ namespace {
 constexpr Duration kFlightDrain = std::chrono::seconds(5);  // a slow disk's
 // A member that was told to end may take this long before its supervisor ends it.
 constexpr Duration kToldGrace = std::chrono::seconds(5);
+
+// Since the file was written last; below 0: it is not there.
+double SecondsSince(const std::string& path) {
+  std::error_code error;
+  const auto written = std::filesystem::last_write_time(path, error);
+  if (error) return -1;
+  const auto age = std::filesystem::file_time_type::clock::now() - written;
+  return std::max(0.0, std::chrono::duration<double>(age).count());
+}
 
 bool HasServers(const Job& job) { return job.strategy == StrategyKind::kParameterServer; }
 
@@ -39,7 +52,7 @@ std::vector<DeclaredMember> DeclaredMembers(const ClusterSpec& cluster, const Jo
   for (const TaskId& task : cluster.Tasks()) {
     if (task.type == TaskType::kEvaluator) continue;
     if (HasServers(job) && task.type == TaskType::kChief) continue;
-    members.push_back({task.ToString(), cluster.AddressOf(task).ToString()});
+    members.push_back({task, cluster.AddressOf(task).ToString()});
   }
   return members;
 }
@@ -61,10 +74,9 @@ std::string DifferingKey(const std::string& mine, const std::string& theirs) {
   return first.ok() && second.ok() ? FirstDifference(*first, *second) : "the job";
 }
 
-DecisionOptions Deadlines(const Job& job) {
+MembershipOptions Deadlines(const Job& job) {
   const Timeouts& timeouts = job.timeouts;
-  DecisionOptions options;
-  options.recover = true;
+  MembershipOptions options;
   options.independent = HasServers(job);
   if (options.independent) {
     const auto section = ParseParameterServer(job.parameter_server);  // LoadJob has checked it
@@ -78,8 +90,8 @@ DecisionOptions Deadlines(const Job& job) {
   options.resume = timeouts.resume;
   options.heartbeat = timeouts.heartbeat;
   options.end = timeouts.end;
-  options.formation =
-      timeouts.formation + std::chrono::seconds(5);  // members give up first, and say why
+  options.formation = FormationTimeout(timeouts.formation, MayUseCuda(job.devices)) +
+                      std::chrono::seconds(5);  // members give up first, and say why
   std::copy(std::begin(timeouts.phase), std::end(timeouts.phase), std::begin(options.phase));
   return options;
 }
@@ -124,6 +136,9 @@ class Chief : public ChiefRole, private Observer {
   // `restore: never` is about the first start of a job, not about what takes a lost chief's place.
   bool NewRun() const { return options_.job.restore == "never" && !options_.restarted; }
   std::string RunId();
+  // Equal for two starts of one job, also where workers were added, the job file was edited, or the
+  // chief has another address: a launcher takes new ports, and Slurm other hosts.
+  std::string Identity() const;
   CoordinatorOptions OptionsOfCoordinator();
   DirectorOptions OptionsOfDirector();
   CheckpointsOptions OptionsOfCheckpoints();
@@ -143,7 +158,6 @@ class Chief : public ChiefRole, private Observer {
   const std::string self_;
   const std::shared_ptr<ForOwner> self_for_owner_ = std::make_shared<ForOwner>();
   const std::unique_ptr<Supervisor> supervisor_ = MakeSupervisor();
-  int64_t generations_ = 0;
   std::atomic<uint32_t> epoch_ = 1;
   std::shared_ptr<Owner> owner_;  // none without a model_dir
   std::unique_ptr<Publisher> publisher_;
@@ -168,6 +182,11 @@ std::string Chief::RunId() {
   return run_id_;
 }
 
+std::string Chief::Identity() const {
+  return fmt::format("{}, program {}", options_.cluster.local() ? "alone" : self_,
+                     Dump(PortableProgram(options_.job.program)));
+}
+
 CoordinatorOptions Chief::OptionsOfCoordinator() {
   const ClusterSpec& cluster = options_.cluster.cluster;
   const Job& job = options_.job;
@@ -180,7 +199,7 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
   if (director_ != nullptr) {
     options.services.push_back(director_->service());
     options.events = director_.get();
-    options.own_member = self_ == options.members[0].task ? 0 : -1;
+    options.own_member = self_ == options.members[0].task.ToString() ? 0 : -1;
   }
   options.admission.cluster_digest = cluster.Digest();
   options.admission.cluster = cluster.ToJson().dump();
@@ -193,14 +212,17 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
     if (owner_ != nullptr) return owner_->AdoptRun(id);
     absl::MutexLock lock(&mu_);
     run_id_ = id;
+    return absl::OkStatus();
   };
   options.epoch = epoch_;
   options.on_epoch = [this](uint32_t epoch) {
     epoch_ = epoch;
     if (owner_ != nullptr) owner_->RaiseEpoch(epoch);
   };
-  options.on_lost = [supervisor = supervisor_.get()](const LostMember& lost) {
-    supervisor->Lost({lost.task, lost.pid, lost.why, lost.told ? kToldGrace : Duration::zero()});
+  options.on_lost = [this](const LostMember& lost) {
+    if (lost.missed) publisher_->OnLost(lost.task.ToString(), lost.why);
+    supervisor_->Lost(
+        {lost.task.ToString(), lost.pid, lost.why, lost.told ? kToldGrace : Duration::zero()});
   };
   options.versions = options_.versions;
   options.decision = Deadlines(job);
@@ -222,10 +244,15 @@ DirectorOptions Chief::OptionsOfDirector() {
 
 absl::Status Chief::Start() {
   const Job& job = options_.job;
+  PublisherOptions publisher;
   if (!job.model_dir.empty()) {
+    publisher.silent_seconds = SecondsSince(job.model_dir + "/owner.json");
     OwnerOptions owner;
     owner.model_dir = job.model_dir;
     owner.new_run = NewRun();
+    owner.identity = Identity();
+    owner.wait = job.timeouts.join;
+    owner.give_up = options_.asked_to_stop;
     {
       absl::MutexLock lock(&self_for_owner_->mu);
       self_for_owner_->chief = this;
@@ -237,13 +264,16 @@ absl::Status Chief::Start() {
     MUSTER_ASSIGN_OR_RETURN(owner_, Owner::Take(std::move(owner)));
     checkpoints_ = Checkpoints::Make(OptionsOfCheckpoints());
   }
-  PublisherOptions publisher;
   publisher.model_dir = job.model_dir;
+  publisher.independent = HasServers(job);
   publisher.summary_every_steps = job.summary.every_steps;
   publisher.job = JobToJson(job);
   publisher.versions = options_.versions;
   publisher.progress = MakeProgressSink();
-  if (owner_ != nullptr) publisher.fence = [owner = owner_] { return owner->Check(); };
+  if (owner_ != nullptr) {
+    publisher.fence = [owner = owner_] { return owner->Check(); };
+    publisher.term = owner_->epoch();
+  }
   if (options_.faults != nullptr)
     publisher.check_disk = [faults = options_.faults] { return faults->CheckDisk("summaries"); };
   publisher_ = Publisher::Open(std::move(publisher));
@@ -300,7 +330,7 @@ FlightServiceOptions Chief::OptionsOfFlight() {
   options.cluster_digest = options_.cluster.cluster.Digest();
   options.run_id = [this] { return RunId(); };
   for (const DeclaredMember& member : DeclaredMembers(options_.cluster.cluster, options_.job))
-    options.tasks.insert(member.task);
+    options.tasks.insert(member.task.ToString());
   if (owner_ != nullptr) options.fence = [owner = owner_] { return owner->Check(); };
   options.files = &files_;
   return options;
@@ -367,7 +397,6 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
 }
 
 void Chief::OnStart(const StartReport& report) {
-  ++generations_;
   std::vector<std::string> splits, models;
   for (const auto& [name, size] : report.split_sizes)
     splits.push_back(fmt::format("{} {}", name, size < 0 ? "unknown" : FormatGrouped(size)));
@@ -417,6 +446,7 @@ void Chief::OnSuperseded(const absl::Status& superseded) {
   }
   // Alone there is nobody to tell; what matters is that nothing more is written.
   LogError("{}", Message(superseded));
+  FlushLog();
   _exit(static_cast<int>(ExitCodeOf(superseded)));
 }
 
@@ -474,7 +504,7 @@ absl::Status Chief::End(const absl::Status& result) {
   if (director_ != nullptr) publisher_->SetParameterServer(ToJson(director_->record()));
   const CheckpointRecord record =
       checkpoints_ != nullptr ? checkpoints_->Record() : CheckpointRecord();
-  if (const absl::Status written = publisher_->Finish(status, generations_, record);
+  if (const absl::Status written = publisher_->Finish(status, record);
       absl::IsAborted(written) && status.ok())
     status = written;  // what this process calls done, another one goes on with
   else if (!written.ok())

@@ -1,10 +1,12 @@
 #include "chief/convert.h"
 
+#include "common/base/utf8.h"
+
 namespace muster {
 namespace {
 
 // Reports repeat what they said before: only what is new gets a time.
-bool ApplyError(const proto::GenerationError& error, bool present, MonotonicTime now,
+bool ApplyError(const proto::GenerationError& error, bool present, PausingTime now,
                 std::optional<ReportedError>* out) {
   if (!present || (out->has_value() && (*out)->generation >= error.generation())) return false;
   *out = ReportedError{
@@ -33,52 +35,67 @@ proto::Verdict VerdictToProto(const Verdict& verdict) {
   out.set_host(verdict.host);
   out.set_step(verdict.step);
   out.set_phase(static_cast<uint32_t>(verdict.phase));
-  out.set_message(verdict.message);
+  out.set_message(ValidUtf8(verdict.message));
   return out;
 }
 
-bool ApplyReport(const proto::Report& report, MonotonicTime now, MemberState* m) {
-  m->last_heard = now;
-  m->phase = PhaseFromWire(report.phase());
-  m->phase_since = now - std::chrono::milliseconds(report.phase_age_ms());
-  m->step = report.step();
-  m->collective = report.collective();
-  m->collective_sequence = report.collective_sequence();
-  m->collective_since = now - std::chrono::milliseconds(report.collective_age_ms());
-  m->collectives_done = report.collectives_done();
-  m->last_step = report.last_step();
-  m->outcome = ExitCodeFromInt(report.outcome());
-  m->outcome_message = report.outcome_message();
-  bool news = Set(report.waiting(), &m->waiting);
-  news |= Set<uint64_t>(report.formed_generation(), &m->formed_generation);
-  news |= Set(report.acknowledged(), &m->acknowledged);
-  if (Set(report.finished(), &m->finished)) {
-    if (m->finished) m->finished_at = now;
+MemberProcess ProcessOf(const proto::Hello& hello, PausingTime now) {
+  MemberProcess process;
+  process.joined = process.connected = true;
+  process.last_heard = now;
+  process.incarnation = hello.incarnation();
+  process.host = hello.host();
+  process.devices = hello.devices();
+  process.pid = hello.pid();
+  process.num_replicas = hello.num_replicas();
+  process.again = process.settled = !hello.run_id().empty();
+  return process;
+}
+
+bool ApplyReport(const proto::Report& report, PausingTime now, MemberState* m) {
+  m->process.last_heard = now;
+  m->report.phase = PhaseFromWire(report.phase());
+  m->report.phase_since = now - std::chrono::milliseconds(report.phase_age_ms());
+  m->report.step = report.step();
+  m->report.collective = report.collective();
+  m->report.collective_sequence = report.collective_sequence();
+  m->report.collective_since = now - std::chrono::milliseconds(report.collective_age_ms());
+  m->report.collectives_done = report.collectives_done();
+  m->report.last_step = report.last_step();
+  m->report.outcome = ExitCodeFromInt(report.outcome());
+  m->report.outcome_message = report.outcome_message();
+  m->process.settled =
+      m->process.settled || (m->in_generation && m->report.step > m->process.first_step);
+  bool news = Set(report.waiting(), &m->report.waiting);
+  if (news && m->report.waiting) m->report.waiting_since = now;
+  news |= Set<uint64_t>(report.formed_generation(), &m->report.formed_generation);
+  news |= Set(report.acknowledged(), &m->report.acknowledged);
+  if (Set(report.finished(), &m->report.finished)) {
+    if (m->report.finished) m->report.finished_at = now;
     news = true;
   }
-  news |=
-      ApplyError(report.formation_error(), report.has_formation_error(), now, &m->formation_error);
+  news |= ApplyError(report.formation_error(), report.has_formation_error(), now,
+                     &m->report.formation_error);
   news |= ApplyError(report.collective_error(), report.has_collective_error(), now,
-                     &m->collective_error);
+                     &m->report.collective_error);
   return news;
 }
 
-proto::MemberStatus StatusOfMember(const MemberState& m, const proto::Hello& hello,
-                                   MonotonicTime now) {
+proto::MemberStatus StatusOfMember(const MemberState& m, PausingTime now) {
   proto::MemberStatus out;
-  out.set_task(m.task);
-  out.set_address(m.address);
-  out.set_joined(m.joined);
-  out.set_connected(m.connected);
-  if (!m.joined) return out;
-  out.set_host(m.host);
-  out.set_pid(hello.pid());
-  out.set_phase(std::string(PhaseName(m.phase)));
-  out.set_phase_age_seconds(Seconds(now - m.phase_since));
-  out.set_step(m.step);
-  out.set_num_replicas(hello.num_replicas());
-  out.set_devices(hello.devices());
-  out.set_silence_seconds(Seconds(now - m.last_heard));
+  out.set_task(m.declared.task.ToString());
+  out.set_address(m.declared.address);
+  out.set_joined(m.process.joined);
+  out.set_connected(m.process.connected);
+  if (!m.process.joined) return out;
+  out.set_host(m.process.host);
+  out.set_pid(m.process.pid);
+  out.set_phase(std::string(PhaseName(m.report.phase)));
+  out.set_phase_age_seconds(Seconds(now - m.report.phase_since));
+  out.set_step(m.report.step);
+  out.set_num_replicas(m.process.num_replicas);
+  out.set_devices(m.process.devices);
+  out.set_silence_seconds(Seconds(now - m.process.last_heard));
   return out;
 }
 

@@ -18,16 +18,12 @@
 
 namespace muster {
 
-struct DeclaredMember {
-  std::string task;     // "chief:0"
-  std::string address;  // of the cluster spec, for messages
-};
-
 struct LostMember {
-  std::string task;
+  TaskId task;
   int64_t pid = 0;
   std::string why;
-  bool told = false;  // it is there, hangs, and was told to end
+  bool told = false;   // it is there, hangs, and was told to end
+  bool missed = true;  // by a generation, which it was in
 };
 
 struct CoordinatorOptions {
@@ -38,19 +34,21 @@ struct CoordinatorOptions {
   uint32_t epoch = 1;                    // of this chief, from owner.json
   // A member has seen a higher epoch: this is the one taken now, to be kept in owner.json.
   std::function<void(uint32_t epoch)> on_epoch;
-  // AdmissionOptions::fresh_run, and a member holds state of this run: it goes on.
-  std::function<void(const std::string& run_id)> on_run_id;
+  // AdmissionOptions::fresh_run, and a member holds state of this run: it goes on once this has
+  // returned OK, having put it on the disk. Called without locks, on the coordinator's thread.
+  std::function<absl::Status(const std::string& run_id)> on_run_id;
   // A member that had joined is lost, and another process may take its place. Called with the
   // coordinator's lock held: it must not block.
   std::function<void(const LostMember& lost)> on_lost;
   std::map<std::string, std::string> versions;  // a member's other ones are worth a warning
-  DecisionOptions decision;
+  MembershipOptions decision;
   // Told of single members where they are independent (chief/member_events.h); outlives this.
   MemberEvents* events = nullptr;
   // The member that is of this process, an index of `members`; -1: none is.
   int own_member = 0;
   Duration roster_interval = std::chrono::seconds(10);
   Duration tick = std::chrono::milliseconds(100);  // between decisions when nothing happens
+  Duration hello = std::chrono::seconds(5);        // from a session's opening to its Hello
 };
 
 // All methods may be called from any thread.
@@ -62,7 +60,7 @@ class Coordinator {
 
   virtual int port() const = 0;
   // Blocks until the job has ended and its members have acknowledged that, or did not within their
-  // deadline. Every wait inside is bounded by DecisionOptions.
+  // deadline. Every wait inside is bounded by MembershipOptions.
   virtual Verdict Wait() = 0;
   // Blocks until the job has ended, whoever has heard of it.
   virtual Verdict WaitForEnd() = 0;
@@ -70,11 +68,11 @@ class Coordinator {
   // out besides its Member: superseded, model_dir gone.
   virtual void End(Verdict verdict) = 0;
   // Ends a job that was finished before it began, with `message` for everybody: whoever comes is
-  // told, and Wait() returns once all declared members have been, or after DecisionOptions::end.
+  // told, and Wait() returns once all declared members have been, or after MembershipOptions::end.
   // The chief's own process is told by its caller.
   virtual void EndFinished(const std::string& message) = 0;
   // What training goes on with is the state after the job's last step: whoever does not come has
-  // its verdict, and after DecisionOptions::end the rest of the work is done without.
+  // its verdict, and after MembershipOptions::end the rest of the work is done without.
   virtual void GoOnWithLastStep() = 0;
   // As if a member had received SIGTERM: all are told to stop at an agreed step.
   virtual void RequestStop() = 0;

@@ -7,7 +7,6 @@
 #include <limits>
 #include <utility>
 
-#include "absl/time/time.h"
 #include "chief/director_impl.h"
 #include "common/base/logging.h"
 
@@ -214,7 +213,7 @@ absl::Status DirectorImpl::AwaitServers() {
           missing += fmt::format("{}ps {} ({})", missing.empty() ? "" : ", ", task,
                                  options_.servers[task]);
       if (missing.empty()) return absl::OkStatus();
-      if (!woken_) wake_.WaitWithTimeout(&mu_, absl::FromChrono(kTick));
+      if (!woken_) wake_.WaitFor(&mu_, kTick);
       woken_ = false;
     }
     SayWaiting(missing);
@@ -375,7 +374,7 @@ void DirectorImpl::RecordEnd(const absl::Status& outcome) {
   while (failed_.ok() && Clock::now() < deadline) {
     const auto keeps = [&](const auto& server) { return server->record >= version; };
     if (PresentLocked().empty() || std::any_of(servers_.begin(), servers_.end(), keeps)) return;
-    wake_.WaitWithTimeout(&mu_, absl::FromChrono(kTick));
+    wake_.WaitFor(&mu_, kTick);
   }
 }
 
@@ -442,7 +441,7 @@ absl::StatusOr<bool> DirectorImpl::Turn() {
   {
     Answered answered;
     absl::MutexLock lock(&mu_);
-    if (!woken_) wake_.WaitWithTimeout(&mu_, absl::FromChrono(kTick));
+    if (!woken_) wake_.WaitFor(&mu_, kTick);
     woken_ = false;
     if (!failed_.ok()) return failed_;
     GiveUpAbsentLocked();
@@ -456,6 +455,7 @@ absl::StatusOr<bool> DirectorImpl::Turn() {
   // Before the steps that callbacks are to see.
   if (!callbacks_begun_) MUSTER_RETURN_IF_ERROR(BeginCallbacks());
   if (callbacks_begun_) ReportSteps();
+  MUSTER_RETURN_IF_ERROR(steps_failed_);
   MUSTER_RETURN_IF_ERROR(callback_failed_);
   bool through = false;
   MUSTER_RETURN_IF_ERROR(Advance(&through));
@@ -609,7 +609,12 @@ absl::Status DirectorImpl::AdvancePass(bool* busy) {
     table_->CancelPass();
   }
   ReportShown(split, step, shown);
+  ReportLeftOut(split, pass->left_out);
   const std::vector<double>& sums = pass->sums;
+  if (sums[1] == 0 && pass->left_out.examples() > 0)
+    return DataError(
+        fmt::format("all of the {} data is damaged, and on_error \"skip\" leaves that out",
+                    split == 1 ? "validation" : "test"));
   auto metrics = state_->Metrics({sums.begin() + 2, sums.end()});
   ReportMetricImages(split, step, {sums.begin() + 2, sums.end()});
   for (const auto& [name, value] : pass->values) metrics.emplace(name, value.mean());

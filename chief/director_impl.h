@@ -26,6 +26,7 @@
 #include "chief/shard_state.h"
 #include "chief/view_rules.h"
 #include "chief/work_table.h"
+#include "common/base/wait.h"
 #include "common/rpc/retry.h"
 
 namespace muster {
@@ -46,7 +47,7 @@ class DirectorImpl final : public Director,
 
   // MemberEvents
   void OnAdmitted(const AdmittedMember& member) override;
-  void OnLost(const std::string& task, uint64_t incarnation, const std::string& why) override;
+  void OnLost(const TaskId& task, uint64_t incarnation, const std::string& why) override;
   void OnStopRequested() override { RequestStop(); }
 
   // proto::Leases
@@ -62,7 +63,7 @@ class DirectorImpl final : public Director,
   struct Server {
     std::unique_ptr<ShardClient> client;
     std::thread thread;
-    absl::CondVar wake;
+    CondVar wake;
     AdmittedMember member;  // incarnation 0: nobody is there
     bool created = false;
     proto::CreateReply holds;  // as Create told
@@ -165,6 +166,7 @@ class DirectorImpl final : public Director,
   void ReportSteps(Json* record = nullptr);  // of the work up to there, if it is wanted
   void ReportStep(const CompletedStep& step, double seconds);
   void ReportStaleness(const CompletedStep& step);
+  void ReportLeftOut(int split, const proto::LeftOut& left_out);
   void ReportShown(int split, int64_t step, const proto::Shown& shown);
   void ReportMetricImages(int split, int64_t step, const std::vector<double>& sums);
   void ReportEpoch(int split, int64_t epoch, int64_t step, int64_t examples, double seconds,
@@ -249,14 +251,14 @@ class DirectorImpl final : public Director,
   // Callbacks; absent: there are none.
   std::optional<checkpoint::CallbackRecord> callbacks_;
   bool callbacks_begun_ = false, cut_for_callbacks_ = false, save_requested_ = false;
-  absl::Status callback_failed_;
+  absl::Status callback_failed_, steps_failed_;
   int64_t weights_step_ = -1;  // of the replica's weights
   int64_t epochs_open_ = 0;    // may be leased as far as callbacks are concerned
   std::map<std::string, double> validation_metrics_;
   double last_loss_ = 0;
 
   mutable absl::Mutex mu_;
-  absl::CondVar wake_;
+  CondVar wake_;
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
   bool running_ ABSL_GUARDED_BY(mu_) = false;  // the table and the rest are there
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;

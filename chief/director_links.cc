@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "absl/time/time.h"
 #include "chief/director_impl.h"
 #include "common/base/logging.h"
 #include "common/push_pull/variable_messages.h"
@@ -103,7 +102,7 @@ bool DirectorImpl::LinkStep(int task) {
       until = server.next_beat;
     }
     if (what == What::kNothing) {
-      server.wake.WaitWithTimeout(&mu_, absl::FromChrono(until - now));
+      server.wake.WaitUntil(&mu_, until);
       return true;
     }
     workers_version = workers_version_;

@@ -64,8 +64,10 @@ void DirectorImpl::ReportStart() {
 
 void DirectorImpl::ReportSteps(Json* record) {
   std::vector<CompletedStep> steps;
+  int64_t batches_per_epoch = 0;
   {
     absl::MutexLock lock(&mu_);
+    batches_per_epoch = table_->batches_per_epoch();
     steps = table_->TakeCompleted();
     if (record != nullptr) *record = table_->ToRecord();
   }
@@ -85,6 +87,13 @@ void DirectorImpl::ReportSteps(Json* record) {
                                         TrainMetrics(step.epoch_metric_sums, step.epoch_loss_sum,
                                                      step.epoch_examples, step.epoch_values)});
     }
+    // Late steps of the epoch before may count in this one, and its own in the next.
+    if (step.epoch_end && step.epoch_examples == 0 && step.left_out.examples() > 0 &&
+        step.step_in_epoch >= batches_per_epoch)
+      steps_failed_ = DataError(fmt::format(
+          "epoch {} had no example to train on: all of its examples are damaged, and on_error "
+          "\"skip\" leaves them out",
+          step.epoch + 1));
     if (step.epoch_end || step.through) {
       ReportEpoch(0, step.epoch, step.step, step.epoch_examples, Seconds(now - epoch_start_),
                   TrainMetrics(step.epoch_metric_sums, step.epoch_loss_sum, step.epoch_examples,
@@ -134,7 +143,9 @@ void DirectorImpl::ReportStep(const CompletedStep& step, double seconds) {
   report.wait_seconds = step.wait_seconds;
   report.input_seconds = step.input_seconds;
   report.total_seconds = seconds;
+  report.step_seconds = step.compute_seconds + step.wait_seconds + step.input_seconds;
   Tell([&](Observer* observer) { observer->OnStep(report); });
+  ReportLeftOut(0, step.left_out);
   ReportShown(0, step.step, step.shown);
   ReportStaleness(step);
 }
@@ -145,6 +156,14 @@ void DirectorImpl::ReportMetricImages(int split, int64_t step, const std::vector
     image.step = step;
     Tell([&](Observer* observer) { observer->OnImages(kSplitNames[split], image); });
   }
+}
+
+void DirectorImpl::ReportLeftOut(int split, const proto::LeftOut& left_out) {
+  if (left_out.examples() == 0) return;
+  const std::vector<std::string> names(left_out.names().begin(), left_out.names().end());
+  Tell([&](Observer* observer) {
+    observer->OnLeftOut(kSplitNames[split], left_out.examples(), names);
+  });
 }
 
 // What the program showed.

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <random>
 
 #include "chief/director_impl.h"
@@ -10,13 +9,6 @@
 
 namespace muster {
 namespace {
-
-// "ps:1" -> ("ps", 1); index -1 where it is no such thing.
-std::pair<std::string, int> TaskOf(const std::string& task) {
-  const size_t colon = task.find(':');
-  if (colon == std::string::npos) return {task, -1};
-  return {task.substr(0, colon), std::atoi(task.c_str() + colon + 1)};
-}
 
 std::string NewTicket() {
   std::random_device random;
@@ -42,8 +34,8 @@ void DirectorImpl::SetWorkerLocked(int index, const AdmittedMember& member) {
 }
 
 void DirectorImpl::TakeMemberLocked(const AdmittedMember& member) {
-  const auto [role, index] = TaskOf(member.task);
-  if (role == "worker" && index >= 0) {
+  const auto [type, index] = member.task;
+  if (type == TaskType::kWorker) {
     workers_[index] = member;
     if (table_ == nullptr) return;
     SetWorkerLocked(index, member);
@@ -51,7 +43,7 @@ void DirectorImpl::TakeMemberLocked(const AdmittedMember& member) {
     worker_since_[index] = workers_version_;
     return;
   }
-  if (role != "ps" || index < 0 || index >= static_cast<int>(servers_.size())) return;
+  if (type != TaskType::kPs || index >= static_cast<int>(servers_.size())) return;
   Server& server = *servers_[index];
   // Its session was interrupted for a while; what it holds was not.
   if (server.member.incarnation == member.incarnation) {
@@ -65,11 +57,11 @@ void DirectorImpl::TakeMemberLocked(const AdmittedMember& member) {
   server.wake.SignalAll();
 }
 
-void DirectorImpl::OnLost(const std::string& task, uint64_t incarnation, const std::string& why) {
+void DirectorImpl::OnLost(const TaskId& task, uint64_t incarnation, const std::string& why) {
   Answered answered;
   absl::MutexLock lock(&mu_);
-  const auto [role, index] = TaskOf(task);
-  if (role == "worker") {
+  const auto [type, index] = task;
+  if (type == TaskType::kWorker) {
     const auto found = workers_.find(index);
     if (found == workers_.end() || found->second.incarnation != incarnation) return;
     workers_.erase(found);
@@ -78,7 +70,7 @@ void DirectorImpl::OnLost(const std::string& task, uint64_t incarnation, const s
       table_->LoseWorker(index);
       NewWorkersLocked();
     }
-  } else if (role == "ps" && index >= 0 && index < static_cast<int>(servers_.size()) &&
+  } else if (type == TaskType::kPs && index < static_cast<int>(servers_.size()) &&
              servers_[index]->member.incarnation == incarnation) {
     LoseServerLocked(index, why);
   }

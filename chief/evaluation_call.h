@@ -7,7 +7,7 @@
 #include <atomic>
 #include <memory>
 
-#include "common/base/clock.h"
+#include "common/base/pausing_clock.h"
 #include "proto/evaluation.grpc.pb.h"
 
 namespace muster {
@@ -59,7 +59,7 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
     self_.reset();
   }
 
-  const MonotonicTime arrived = Clock::now();
+  PausingTime taken;  // the service's
   // One pair of the two.
   const proto::NextCheckpointRequest* next = nullptr;
   proto::NextCheckpointReply* next_reply = nullptr;

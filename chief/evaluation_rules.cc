@@ -11,7 +11,7 @@ bool OffersNewest(const EvaluationState& state, int64_t after_step) {
   return *state.newest > after_step || state.final_announced;
 }
 
-std::string WhyLost(MonotonicTime now, const EvaluatorState& evaluator,
+std::string WhyLost(PausingTime now, const EvaluatorState& evaluator,
                     const EvaluationRules& rules) {
   if (!evaluator.present) return "";
   if (evaluator.broken_at && now - *evaluator.broken_at >= rules.resume)
@@ -22,11 +22,11 @@ std::string WhyLost(MonotonicTime now, const EvaluatorState& evaluator,
   return "";
 }
 
-bool IsVacant(MonotonicTime now, const EvaluatorState& evaluator, const EvaluationRules& rules) {
+bool IsVacant(PausingTime now, const EvaluatorState& evaluator, const EvaluationRules& rules) {
   return !evaluator.present || evaluator.broken_at || now - evaluator.last_heard >= rules.suspect;
 }
 
-FinalWait DecideFinalWait(MonotonicTime now, const EvaluationState& state,
+FinalWait DecideFinalWait(PausingTime now, const EvaluationState& state,
                           const EvaluationRules& rules) {
   if (!state.waiting_since || !state.newest || state.settled.contains(*state.newest)) return {true};
   if (!state.evaluator.present) return {true};  // none came, or its loss was told already
@@ -35,15 +35,6 @@ FinalWait DecideFinalWait(MonotonicTime now, const EvaluationState& state,
                               "(timeouts.evaluate): the job ends without its metrics",
                               TaskText(state.evaluator.task), Seconds(rules.evaluate))};
   return {};
-}
-
-void AllowForLateness(MonotonicTime now, EvaluationState* state, const EvaluationRules& rules) {
-  const Duration gap = now - state->decided_at;
-  state->decided_at = now;
-  if (gap < rules.late) return;
-  state->evaluator.last_heard += gap;
-  if (state->evaluator.broken_at) *state->evaluator.broken_at += gap;
-  if (state->waiting_since) *state->waiting_since += gap;
 }
 
 }  // namespace muster

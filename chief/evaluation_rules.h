@@ -1,5 +1,6 @@
 // What the chief knows of its evaluator, and what it decides from that: pure functions of (now,
-// state, options), so that tests move time by argument. Monotonic clocks only.
+// state, options), so that tests move time by argument. Only the clock of the chief's evaluation,
+// which pauses while the chief is held up.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "common/base/clock.h"
+#include "common/base/pausing_clock.h"
 
 namespace muster {
 
@@ -17,7 +18,6 @@ struct EvaluationRules {
   Duration evaluate = std::chrono::minutes(10);   // for the final evaluation
   // Silence after which another process may take the evaluator's place.
   Duration suspect = std::chrono::milliseconds(2500);
-  Duration late = std::chrono::seconds(1);  // a decider that comes so much later was itself stopped
 };
 
 struct EvaluatorState {
@@ -25,19 +25,18 @@ struct EvaluatorState {
   std::string task, host;
   int64_t pid = 0;
   uint64_t incarnation = 0;
-  MonotonicTime last_heard;
-  std::optional<MonotonicTime> broken_at;  // its connection broke, and it has not called since
-  int64_t step = -1;                       // of the checkpoint it is evaluating
+  PausingTime last_heard;
+  std::optional<PausingTime> broken_at;  // its connection broke, and it has not called since
+  int64_t step = -1;                     // of the checkpoint it is evaluating
   int64_t batches_done = 0, batches_total = 0;
 };
 
 struct EvaluationState {
   EvaluatorState evaluator;
-  std::optional<int64_t> newest;               // step of the newest checkpoint that was announced
-  bool final_announced = false;                // and it is the job's last one
-  std::set<int64_t> settled;                   // steps that were evaluated, or cannot be
-  std::optional<MonotonicTime> waiting_since;  // the job is through, and waits for the evaluator
-  MonotonicTime decided_at;
+  std::optional<int64_t> newest;             // step of the newest checkpoint that was announced
+  bool final_announced = false;              // and it is the job's last one
+  std::set<int64_t> settled;                 // steps that were evaluated, or cannot be
+  std::optional<PausingTime> waiting_since;  // the job is through, and waits for the evaluator
 };
 
 // Whether `evaluator`, which has checkpoints up to `after_step` behind it, is to be given the
@@ -46,22 +45,17 @@ struct EvaluationState {
 bool OffersNewest(const EvaluationState& state, int64_t after_step);
 
 // Why the evaluator has to be given up, "" while there is none or it is alive.
-std::string WhyLost(MonotonicTime now, const EvaluatorState& evaluator,
-                    const EvaluationRules& rules);
+std::string WhyLost(PausingTime now, const EvaluatorState& evaluator, const EvaluationRules& rules);
 
 // Whether another process may be the evaluator now.
-bool IsVacant(MonotonicTime now, const EvaluatorState& evaluator, const EvaluationRules& rules);
+bool IsVacant(PausingTime now, const EvaluatorState& evaluator, const EvaluationRules& rules);
 
 struct FinalWait {
   bool over = false;
   std::string reason;  // for the log, where it is over without the final evaluation
 };
 // The wait of a job that is through with its training.
-FinalWait DecideFinalWait(MonotonicTime now, const EvaluationState& state,
+FinalWait DecideFinalWait(PausingTime now, const EvaluationState& state,
                           const EvaluationRules& rules);
-
-// To be called before each decision: if the decider itself was late (stopped, an overloaded host),
-// all deadlines move by that. Sets decided_at.
-void AllowForLateness(MonotonicTime now, EvaluationState* state, const EvaluationRules& rules);
 
 }  // namespace muster

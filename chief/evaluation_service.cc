@@ -10,11 +10,11 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "chief/checkpoint_stream.h"
 #include "chief/evaluation_call.h"
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
+#include "common/base/wait.h"
 #include "common/cluster/protocol.h"
 #include "common/rpc/server.h"
 
@@ -97,18 +97,18 @@ class ServiceImpl final : public EvaluationService,
   void Run();
   Work TakeWork();
   void TakeAnnouncement(proto::Announcement announcement);
-  void TakeCall(MonotonicTime now, const CallPtr& call);
-  grpc::Status Admit(MonotonicTime now, const proto::EvaluatorIdentity& who);
-  bool TryAnswer(MonotonicTime now, EvaluationCall& call);
-  bool TryAnswerNext(MonotonicTime now, EvaluationCall& call);
-  bool TryAnswerReport(MonotonicTime now, EvaluationCall& call);
+  void TakeCall(PausingTime now, const CallPtr& call);
+  grpc::Status Admit(PausingTime now, const proto::EvaluatorIdentity& who);
+  bool TryAnswer(PausingTime now, EvaluationCall& call);
+  bool TryAnswerNext(PausingTime now, EvaluationCall& call);
+  bool TryAnswerReport(PausingTime now, EvaluationCall& call);
   void TakeReport(const proto::EvaluationReport& report);
   void TakeResult(const proto::EvaluationReport& report);
   bool Keep(int64_t step);
   void Release();
   void Leave();
-  void Judge(MonotonicTime now);
-  void SayWaiting(MonotonicTime now);
+  void Judge(PausingTime now);
+  void SayWaiting(PausingTime now);
   bool SetEnd(proto::JobEnd* end) const;
   std::string Who() const;
 
@@ -120,6 +120,7 @@ class ServiceImpl final : public EvaluationService,
   const EvaluationServiceOptions options_;
   const uint64_t incarnation_;
 
+  PausingClock clock_;  // the thread's, as all that follows
   EvaluationState state_;
   proto::Announcement newest_;            // of state_.newest
   std::map<int64_t, std::string> paths_;  // of all that were announced
@@ -129,10 +130,10 @@ class ServiceImpl final : public EvaluationService,
   std::string last_failure_;  // the same one is said once
   std::optional<Verdict> ended_;
   bool stop_waiting_ = false;
-  MonotonicTime next_line_;
+  PausingTime next_line_;
 
   absl::Mutex mu_;
-  absl::CondVar wake_, changed_;
+  CondVar wake_, changed_;
   Work work_ ABSL_GUARDED_BY(mu_);
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
@@ -175,12 +176,12 @@ void ServiceImpl::StopWaiting() {
 }
 
 void ServiceImpl::End(const Verdict& verdict) {
-  const absl::Time until = absl::Now() + absl::FromChrono(kTellEnd);
+  const MonotonicTime until = Clock::now() + kTellEnd;
   absl::MutexLock lock(&mu_);
   work_.end = verdict;
   WakeLocked();
   while (!exiting_ && !(end_heard_ && (told_ || present_ == 0)))
-    if (changed_.WaitWithDeadline(&mu_, until)) return;
+    if (changed_.WaitUntil(&mu_, until)) return;
 }
 
 void ServiceImpl::OnCall(CallPtr call) {
@@ -248,7 +249,7 @@ grpc::ServerWriteReactor<proto::FetchChunk>* ServiceImpl::Fetch(
 
 ServiceImpl::Work ServiceImpl::TakeWork() {
   absl::MutexLock lock(&mu_);
-  if (!woken_) wake_.WaitWithTimeout(&mu_, absl::FromChrono(options_.tick));
+  if (!woken_) wake_.WaitFor(&mu_, options_.tick);
   woken_ = false;
   Work work = std::move(work_);
   work_ = Work();
@@ -257,11 +258,9 @@ ServiceImpl::Work ServiceImpl::TakeWork() {
 }
 
 void ServiceImpl::Run() {
-  state_.decided_at = Clock::now();
   while (true) {
     Work work = TakeWork();
-    const MonotonicTime now = Clock::now();
-    AllowForLateness(now, &state_, options_.rules);
+    const PausingTime now = clock_.Now();
     for (proto::Announcement& announcement : work.announced)
       TakeAnnouncement(std::move(announcement));
     if (work.end) ended_ = std::move(work.end);
@@ -318,7 +317,7 @@ void ServiceImpl::TakeAnnouncement(proto::Announcement announcement) {
   newest_ = std::move(announcement);
 }
 
-grpc::Status ServiceImpl::Admit(MonotonicTime now, const proto::EvaluatorIdentity& who) {
+grpc::Status ServiceImpl::Admit(PausingTime now, const proto::EvaluatorIdentity& who) {
   const auto refuse = [](const std::string& why) {
     return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, why);
   };
@@ -353,7 +352,7 @@ grpc::Status ServiceImpl::Admit(MonotonicTime now, const proto::EvaluatorIdentit
   return grpc::Status::OK;
 }
 
-void ServiceImpl::TakeCall(MonotonicTime now, const CallPtr& call) {
+void ServiceImpl::TakeCall(PausingTime now, const CallPtr& call) {
   if (const grpc::Status refusal = Admit(now, call->who()); !refusal.ok()) {
     if (refusal.error_code() == grpc::StatusCode::INVALID_ARGUMENT)
       LogWarning("refused {} on host {}: {}", TaskText(call->who().task()), call->who().host(),
@@ -362,11 +361,12 @@ void ServiceImpl::TakeCall(MonotonicTime now, const CallPtr& call) {
   }
   if (call->report != nullptr) TakeReport(*call->report);
   if (call->next != nullptr) outdated_ = -1;  // it has nothing in hand
+  call->taken = now;
   held_.push_back(call);
 }
 
 // True: it is answered.
-bool ServiceImpl::TryAnswer(MonotonicTime now, EvaluationCall& call) {
+bool ServiceImpl::TryAnswer(PausingTime now, EvaluationCall& call) {
   if (call.broken()) {
     call.Answer(grpc::Status::CANCELLED);
     return true;
@@ -374,7 +374,7 @@ bool ServiceImpl::TryAnswer(MonotonicTime now, EvaluationCall& call) {
   return call.next != nullptr ? TryAnswerNext(now, call) : TryAnswerReport(now, call);
 }
 
-bool ServiceImpl::TryAnswerNext(MonotonicTime now, EvaluationCall& call) {
+bool ServiceImpl::TryAnswerNext(PausingTime now, EvaluationCall& call) {
   proto::NextCheckpointReply& reply = *call.next_reply;
   reply.set_run_id(options_.run_id());
   reply.set_chief_incarnation(incarnation_);
@@ -392,13 +392,13 @@ bool ServiceImpl::TryAnswerNext(MonotonicTime now, EvaluationCall& call) {
     }
   }
   const bool said = ended || call.next->want_job() || reply.has_checkpoint();
-  if (!said && now - call.arrived < options_.hold) return false;
+  if (!said && now - call.taken < options_.hold) return false;
   if (!reply.has_checkpoint()) Release();  // it has nothing in hand, or it would not ask
   call.Answer(grpc::Status::OK, ended);
   return true;
 }
 
-bool ServiceImpl::TryAnswerReport(MonotonicTime now, EvaluationCall& call) {
+bool ServiceImpl::TryAnswerReport(PausingTime now, EvaluationCall& call) {
   proto::EvaluationReply& reply = *call.report_reply;
   const proto::EvaluationReport& report = *call.report;
   const int64_t step = report.step();
@@ -406,7 +406,7 @@ bool ServiceImpl::TryAnswerReport(MonotonicTime now, EvaluationCall& call) {
   const bool ended = SetEnd(reply.mutable_end());
   if (!ended) reply.clear_end();
   const bool said = ended || !reply.known() || report.done() || !report.leaving().empty();
-  if (!said && now - call.arrived < options_.hold) return false;
+  if (!said && now - call.taken < options_.hold) return false;
   call.Answer(grpc::Status::OK, ended);
   return true;
 }
@@ -495,7 +495,7 @@ std::string ServiceImpl::Who() const {
   return fmt::format("{} on host {}", TaskText(state_.evaluator.task), state_.evaluator.host);
 }
 
-void ServiceImpl::Judge(MonotonicTime now) {
+void ServiceImpl::Judge(PausingTime now) {
   if (const std::string lost = WhyLost(now, state_.evaluator, options_.rules); !lost.empty()) {
     if (!ended_) LogWarning("lost {}, the job goes on without it: {}", Who(), lost);
     Leave();
@@ -513,7 +513,7 @@ void ServiceImpl::Judge(MonotonicTime now) {
   if (over || ended_) changed_.SignalAll();
 }
 
-void ServiceImpl::SayWaiting(MonotonicTime now) {
+void ServiceImpl::SayWaiting(PausingTime now) {
   if (now < next_line_) return;
   next_line_ = now + kWaitingLine;
   const EvaluatorState& e = state_.evaluator;

@@ -10,9 +10,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "common/base/logging.h"
+#include "common/base/wait.h"
 #include "common/cluster/flight_record.h"
 #include "common/rpc/server.h"
 #include "proto/flight.grpc.pb.h"
@@ -52,10 +51,10 @@ class FlightServiceImpl final : public FlightService, public proto::Flight::Call
   grpc::Service* service() override { return this; }
 
   void Drain(Duration limit) override {
-    const absl::Time until = absl::Now() + absl::FromChrono(limit);
+    const MonotonicTime until = Clock::now() + limit;
     absl::MutexLock lock(&mu_);
     while (!queue_.empty() || writing_)
-      if (changed_.WaitWithDeadline(&mu_, until)) return;
+      if (changed_.WaitUntil(&mu_, until)) return;
   }
 
   grpc::ServerUnaryReactor* Keep(grpc::CallbackServerContext* context,
@@ -157,7 +156,7 @@ class FlightServiceImpl final : public FlightService, public proto::Flight::Call
   const std::string folder_;
   uint64_t newest_ = 0;  // the thread's
   absl::Mutex mu_;
-  absl::CondVar changed_;
+  CondVar changed_;
   std::deque<Taken> queue_ ABSL_GUARDED_BY(mu_);
   size_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,15 +1,17 @@
 // What a coordinator tells of single members where they are independent of each other
-// (DecisionOptions::independent): in a parameter-server job the loss of one changes nothing for the
-// others.
+// (MembershipOptions::independent): in a parameter-server job the loss of one changes nothing for
+// the others.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "common/cluster/task.h"
+
 namespace muster {
 
 struct AdmittedMember {
-  std::string task;  // "worker:1", "ps:0"
+  TaskId task;
   uint64_t incarnation = 0;
   std::string data_address;  // host:port of its data listener
   std::string host_id, host;
@@ -26,7 +28,7 @@ class MemberEvents {
   // OnLost between, where its session was interrupted: it holds what it held.
   virtual void OnAdmitted(const AdmittedMember& member) = 0;
   // It is gone, or was given up; another process, or the same one, may be admitted later.
-  virtual void OnLost(const std::string& task, uint64_t incarnation, const std::string& why) = 0;
+  virtual void OnLost(const TaskId& task, uint64_t incarnation, const std::string& why) = 0;
   // SIGTERM or SIGINT at some member: finish what is under way, save, and end.
   virtual void OnStopRequested() = 0;
 };

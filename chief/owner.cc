@@ -20,9 +20,9 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "common/base/fd.h"
 #include "common/base/logging.h"
+#include "common/base/wait.h"
 #include "common/rpc/host.h"
 #include "muster/json.h"
 
@@ -68,7 +68,7 @@ std::string StartOf(int64_t pid) {
 }
 
 struct Record {
-  std::string run_id, host, place, process_start, token;
+  std::string run_id, host, place, process_start, token, identity;
   uint32_t epoch = 0;
   int64_t pid = 0;
   uint64_t beat = 0;
@@ -87,6 +87,7 @@ std::optional<Record> Parse(const std::string& text) {
     r.process_start = json.value("process_start", "");
     r.place = json.value("place", "");
     r.token = json.value("token", "");
+    r.identity = json.value("identity", "");
     r.beat = json.value("beat", uint64_t{0});
     r.left = json.value("left", false);
   } catch (const Json::exception&) {
@@ -97,9 +98,10 @@ std::optional<Record> Parse(const std::string& text) {
 
 std::string Text(const Record& r) {
   std::string text =
-      Json{{"run_id", r.run_id}, {"epoch", r.epoch}, {"host", r.host},
-           {"pid", r.pid},       {"place", r.place}, {"process_start", r.process_start},
-           {"token", r.token},   {"beat", r.beat},   {"left", r.left}}
+      Json{{"run_id", r.run_id},    {"epoch", r.epoch}, {"host", r.host},
+           {"pid", r.pid},          {"place", r.place}, {"process_start", r.process_start},
+           {"token", r.token},      {"beat", r.beat},   {"left", r.left},
+           {"identity", r.identity}}
           .dump(2);
   text.resize(std::max(text.size() + 1, kRecordBytes) - 1, ' ');
   return text + '\n';
@@ -154,7 +156,7 @@ class OwnerImpl final : public Owner {
     return mine_.epoch;
   }
   void RaiseEpoch(uint32_t epoch) override;
-  void AdoptRun(const std::string& run_id) override;
+  absl::Status AdoptRun(const std::string& run_id) override;
   absl::Status Check() override;
 
  private:
@@ -162,7 +164,12 @@ class OwnerImpl final : public Owner {
   absl::StatusOr<Fd> Lock() const;
   // Watches the file until it changes: true, its owner lives.
   bool SeenAlive(const Record& other) const;
-  absl::Status RefuseIfAlive(const Record& other) const;
+  // Whether `other` lives, and therefore keeps the directory.
+  bool Alive(const Record& other) const;
+  // Of an owner that lives. OK: it is waited for, until `end`.
+  absl::Status WaitFor(const Record& other, MonotonicTime end, MonotonicTime* next_line) const;
+  // Takes the directory, or returns the owner that has it.
+  absl::StatusOr<std::optional<Record>> TryToTake();
   Record NewRecord(const std::optional<Record>& before) const;
   // Makes `record` the file's content: a new file, whole and on the disk, since the run's identity
   // must survive the host. With `first`, only where
@@ -172,15 +179,17 @@ class OwnerImpl final : public Owner {
   absl::Status MakeDirectory() const;
   absl::Status NotWritable(int error) const;
   // In place, to the file that this owner published, whatever its name is now.
-  absl::Status Rewrite(const Record& record) const;
+  absl::Status Rewrite(const Record& record) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
   void Refresh();
+  absl::Status Beat();
 
   const OwnerOptions options_;
   const std::string path_;
   std::string previous_run_id_, token_;
   Fd file_;
+  absl::Mutex writing_;  // before mu_: what is written last is the newest
   mutable absl::Mutex mu_;
-  absl::CondVar wake_;
+  CondVar wake_;
   Record mine_ ABSL_GUARDED_BY(mu_);
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;
@@ -232,9 +241,9 @@ absl::StatusOr<Fd> OwnerImpl::Lock() const {
       return file;
     }
     if (Clock::now() >= end) {
-      return ConfigurationError(
+      return PeerLost(
           fmt::format("model_dir '{}' is being taken by another chief, which has locked {} for "
-                      "{:g} s: give this job a model_dir of its own",
+                      "{:g} s",
                       options_.model_dir, path, Seconds(2 * options_.watch)));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -253,25 +262,49 @@ bool OwnerImpl::SeenAlive(const Record& other) const {
   return false;
 }
 
-absl::Status OwnerImpl::RefuseIfAlive(const Record& other) const {
-  if (other.left) return absl::OkStatus();
+bool OwnerImpl::Alive(const Record& other) const {
+  if (other.left) return false;
   if (other.place == Place() && StartOf(other.pid) != other.process_start) {
     LogInfo("model_dir '{}': its last owner (pid {}) is gone", options_.model_dir, other.pid);
-    return absl::OkStatus();
+    return false;
   }
-  LogInfo("model_dir '{}' has an owner (host {}, pid {}); watching for {:g} s whether it lives",
-          options_.model_dir, other.host, other.pid, Seconds(options_.watch));
-  if (!SeenAlive(other)) {
-    LogWarning(
-        "model_dir '{}': its owner (host {}, pid {}) gave no sign of life for {:g} s and "
-        "loses it",
-        options_.model_dir, other.host, other.pid, Seconds(options_.watch));
-    return absl::OkStatus();
+  LogDebug("model_dir '{}' has an owner (host {}, pid {}); watching for {:g} s whether it lives",
+           options_.model_dir, other.host, other.pid, Seconds(options_.watch));
+  if (SeenAlive(other)) return true;
+  LogWarning(
+      "model_dir '{}': its owner (host {}, pid {}) gave no sign of life for {:g} s and loses it",
+      options_.model_dir, other.host, other.pid, Seconds(options_.watch));
+  return false;
+}
+
+absl::Status OwnerImpl::WaitFor(const Record& other, MonotonicTime end,
+                                MonotonicTime* next_line) const {
+  const std::string who =
+      fmt::format("run {}, chief on host {}, pid {}", other.run_id, other.host, other.pid);
+  if (other.identity != options_.identity)
+    return ConfigurationError(
+        fmt::format("model_dir '{}' belongs to a running job ({}): give this job a model_dir of "
+                    "its own, or end that one",
+                    options_.model_dir, who));
+  const auto given_up = [this] { return options_.give_up && options_.give_up(); };
+  if (Clock::now() >= end)
+    return PeerLost(
+        fmt::format("model_dir '{}' still belongs to another process of this job ({}), which did "
+                    "not leave it within {:g} s (timeouts.join); if that one is another job, give "
+                    "this one a model_dir of its own",
+                    options_.model_dir, who, Seconds(options_.wait)));
+  if (Clock::now() >= *next_line) {
+    LogInfo("model_dir '{}': waiting for another process of this job to leave it ({})",
+            options_.model_dir, who);
+    *next_line = Clock::now() + std::chrono::seconds(10);
   }
-  return ConfigurationError(fmt::format(
-      "model_dir '{}' belongs to a running job (run {}, chief on host {}, pid {}): give "
-      "this job a model_dir of its own, or end that one",
-      options_.model_dir, other.run_id, other.host, other.pid));
+  const MonotonicTime next_look = std::min(end, Clock::now() + options_.refresh);
+  while (Clock::now() < next_look && !given_up())
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  if (!given_up()) return absl::OkStatus();
+  return Preempted(
+      fmt::format("stopped as asked, while model_dir '{}' belonged to another process of this job",
+                  options_.model_dir));
 }
 
 absl::Status OwnerImpl::WriteTemporary(const std::string& path, const Record& record,
@@ -329,15 +362,27 @@ Record OwnerImpl::NewRecord(const std::optional<Record>& before) const {
   mine.place = Place();
   mine.process_start = StartOf(host.pid);
   mine.token = RandomHex();
+  mine.identity = options_.identity;
   return mine;
 }
 
 absl::Status OwnerImpl::Acquire() {
   MUSTER_RETURN_IF_ERROR(MakeDirectory());
+  const MonotonicTime end = Clock::now() + options_.wait;
+  MonotonicTime next_line;
+  while (true) {
+    // The lock is held for each try alone: others wait too.
+    MUSTER_ASSIGN_OR_RETURN(const std::optional<Record> other, TryToTake());
+    if (!other) return absl::OkStatus();
+    MUSTER_RETURN_IF_ERROR(WaitFor(*other, end, &next_line));
+  }
+}
+
+absl::StatusOr<std::optional<Record>> OwnerImpl::TryToTake() {
   MUSTER_ASSIGN_OR_RETURN(const Fd lock, Lock());
   for (int attempt = 0; attempt < 5; ++attempt) {
     const Look before = LookAt(path_);
-    if (before.record) MUSTER_RETURN_IF_ERROR(RefuseIfAlive(*before.record));
+    if (before.record && Alive(*before.record)) return before.record;
     if (before.error != 0 && !Missing(before.error)) return NotWritable(before.error);
     if (before.error == 0 && !before.record)
       LogWarning("{} is damaged: it starts a new run", path_);
@@ -351,10 +396,10 @@ absl::Status OwnerImpl::Acquire() {
     absl::MutexLock guard(&mu_);
     mine_ = std::move(mine);
     thread_ = std::thread([this] { Refresh(); });
-    return absl::OkStatus();
+    return std::optional<Record>();
   }
-  return ConfigurationError(fmt::format(
-      "model_dir '{}': several jobs try to take it; give each one its own", options_.model_dir));
+  return PeerLost(fmt::format("model_dir '{}': several jobs try to take it; give each one its own",
+                              options_.model_dir));
 }
 
 absl::Status OwnerImpl::Check() {
@@ -378,33 +423,49 @@ void OwnerImpl::RaiseEpoch(uint32_t epoch) {
   wake_.Signal();
 }
 
-void OwnerImpl::AdoptRun(const std::string& run_id) {
-  absl::MutexLock lock(&mu_);
-  mine_.run_id = run_id;
-  wake_.Signal();
+absl::Status OwnerImpl::AdoptRun(const std::string& run_id) {
+  absl::MutexLock writing(&writing_);
+  Record record;
+  {
+    absl::MutexLock lock(&mu_);
+    mine_.run_id = run_id;
+    ++mine_.beat;
+    record = mine_;
+  }
+  MUSTER_RETURN_IF_ERROR(Check());
+  MUSTER_RETURN_IF_ERROR(Rewrite(record));
+  return fsync(file_.get()) == 0 ? absl::OkStatus() : NotWritable(errno);
 }
 
 void OwnerImpl::Refresh() {
   pthread_setname_np(pthread_self(), "owner");
   bool warned = false;
   while (true) {
-    Record record;
     {
       absl::MutexLock lock(&mu_);
-      if (!exiting_) wake_.WaitWithTimeout(&mu_, absl::FromChrono(options_.refresh));
+      if (!exiting_) wake_.WaitFor(&mu_, options_.refresh);
       if (exiting_) return;
-      ++mine_.beat;
-      record = mine_;
     }
-    absl::Status status = Check();
+    const absl::Status status = Beat();
     if (absl::IsAborted(status)) {
       if (options_.on_superseded) options_.on_superseded(status);
       return;
     }
-    if (status.ok()) status = Rewrite(record);
     if (!status.ok() && !warned) LogWarning("{}", Message(status));
     warned = !status.ok();
   }
+}
+
+absl::Status OwnerImpl::Beat() {
+  absl::MutexLock writing(&writing_);
+  Record record;
+  {
+    absl::MutexLock lock(&mu_);
+    ++mine_.beat;
+    record = mine_;
+  }
+  MUSTER_RETURN_IF_ERROR(Check());
+  return Rewrite(record);
 }
 
 OwnerImpl::~OwnerImpl() {
@@ -417,6 +478,7 @@ OwnerImpl::~OwnerImpl() {
   }
   if (!thread_.joinable()) return;  // never acquired
   thread_.join();
+  absl::MutexLock writing(&writing_);
   record.left = true;
   (void)Rewrite(record);
 }

@@ -29,13 +29,20 @@ struct OwnerOptions {
   Duration watch = std::chrono::seconds(4);  // several refreshes: a live owner is seen to live
   // Told once, on a thread of the Owner's, when another process has taken the directory.
   std::function<void(const absl::Status& superseded)> on_superseded;
+  // What is started here, and where: "chief:0 at node-a:2222, program gpt". An owner that lives and
+  // is the same is the process that this one comes to replace (a pod that still saves, a requeued
+  // job): it is waited for, for `wait`, and `give_up` ends the wait.
+  std::string identity;
+  Duration wait = std::chrono::seconds(0);
+  std::function<bool()> give_up;
 };
 
 // All methods may be called from any thread.
 class Owner {
  public:
-  // ConfigurationError where another process owns the directory and lives, or it is not writable;
-  // kUnavailable where its disk is full or does not answer.
+  // ConfigurationError where another job owns the directory and lives, or it is not writable;
+  // PeerLost where the same job's owner has not left it within OwnerOptions::wait, or its disk is
+  // full or does not answer; Preempted after OwnerOptions::give_up.
   static absl::StatusOr<std::unique_ptr<Owner>> Take(OwnerOptions options);
   virtual ~Owner() = default;  // Leaves the directory to the next one; the run's identity stays.
 
@@ -50,8 +57,8 @@ class Owner {
   // A member has seen a higher one. Written with the next refresh at the latest.
   virtual void RaiseEpoch(uint32_t epoch) = 0;
   // The directory had no record of a run, and members hold the state of this one: it goes on.
-  // Written with the next refresh at the latest.
-  virtual void AdoptRun(const std::string& run_id) = 0;
+  // On the disk when it returns OK: nobody may go on with a run that a crash would forget.
+  virtual absl::Status AdoptRun(const std::string& run_id) = 0;
   // Reads the file again: OK, or Superseded where another process has taken it or the directory is
   // gone (then the message says which), or kUnavailable where it cannot be read just now. Before
   // each publish of a checkpoint.

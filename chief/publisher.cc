@@ -13,6 +13,8 @@ namespace {
 
 using Kind = ProgressState::Kind;
 
+constexpr const char* kHistory = "/recovery.json";
+
 // The resolved job, as Markdown.
 std::string JobText(const Json& job) { return fmt::format("```json\n{}\n```\n", Dump(job, 2)); }
 
@@ -41,7 +43,10 @@ std::string ModelText(const StartReport& report) {
 
 }  // namespace
 
-Publisher::Publisher(PublisherOptions options) : options_(std::move(options)) {
+Publisher::Publisher(PublisherOptions options)
+    : options_(std::move(options)),
+      files_(options_.fence, options_.term),
+      history_(options_.independent) {
   if (!options_.model_dir.empty() && options_.summary_every_steps > 0)
     folders_ = std::make_unique<RunFolders>(RunFolders::Options{.model_dir = options_.model_dir,
                                                                 .fence = options_.fence,
@@ -63,12 +68,29 @@ absl::Status Publisher::Begin(bool goes_on) {
     return ConfigurationError(
         fmt::format("cannot make model_dir {}: {}", options_.model_dir, error.message()));
   }
-  if (options_.fence) MUSTER_RETURN_IF_ERROR(options_.fence());
+  MUSTER_RETURN_IF_ERROR(files_.Check());
   if (goes_on) {
-    if (const auto earlier = ReadJsonFile(verdict); earlier.ok()) record_.Continue(*earlier);
+    const auto earlier = ReadJsonFile(verdict);
+    if (earlier.ok()) record_.Continue(*earlier);
+    const auto history = ReadJsonFile(options_.model_dir + kHistory);
+    if (history.ok())
+      history_.Continue(*history, /*killed=*/!earlier.ok(), options_.silent_seconds, Clock::now());
   }
-  std::filesystem::remove(verdict, error);
-  return WriteJsonFile(options_.model_dir + "/job.json", options_.job);
+  MUSTER_RETURN_IF_ERROR(files_.Remove(verdict));
+  MUSTER_RETURN_IF_ERROR(files_.Write(options_.model_dir + "/job.json", options_.job));
+  KeepHistoryLocked();
+  return absl::OkStatus();
+}
+
+void Publisher::OnLost(const std::string& task, const std::string& why) {
+  history_.OnLost(task, why, Clock::now());
+}
+
+// What cannot be written is told at the end all the same, unless this chief is lost.
+void Publisher::KeepHistoryLocked() {
+  if (options_.model_dir.empty() || !begun_) return;
+  const absl::Status kept = files_.Write(options_.model_dir + kHistory, history_.ToJson());
+  if (!kept.ok() && !absl::IsAborted(kept)) LogDebug("{}", Message(kept));
 }
 
 // ---- Training
@@ -77,7 +99,12 @@ void Publisher::OnStart(const StartReport& report) {
   absl::MutexLock lock(&mu_);
   if (finished_) return;
   start_ = report;
-  if (report.start_step != last_step_) steps_in_epoch_ = skipped_in_epoch_ = 0;
+  history_.OnStart(report.start_step, Clock::now());
+  KeepHistoryLocked();
+  if (report.start_step != last_step_) {
+    steps_in_epoch_ = skipped_in_epoch_ = 0;
+    epoch_input_ = InputWait();
+  }
   last_step_ = report.start_step;
   record_.OnStart(report);
   if (folders_ != nullptr) SayOnceLocked(folders_->OnStart(report));
@@ -119,6 +146,7 @@ void Publisher::OnStep(const StepReport& report) {
   absl::MutexLock lock(&mu_);
   if (finished_) return;
   record_.OnStep(report);
+  if (history_.OnStep(report.step, Clock::now())) KeepHistoryLocked();
   recent_.Add(report.examples, report.total_seconds, report.wait_seconds);
   epoch_ = report.epoch;
   last_step_ = report.step;
@@ -126,6 +154,9 @@ void Publisher::OnStep(const StepReport& report) {
   if (options_.progress != nullptr) ShowLocked(report);
   examples_since_summary_ += report.examples;
   seconds_since_summary_ += report.total_seconds;
+  input_since_summary_ += report.input_seconds;
+  steps_since_summary_ += report.step_seconds;
+  epoch_input_.Add(report);
   if (folders_ != nullptr && report.step % options_.summary_every_steps == 0)
     SummarizeLocked(report);
   // With parameter servers not those steps: what a batch shows is of the step that it becomes.
@@ -199,6 +230,8 @@ void Publisher::SummarizeLocked(const StepReport& report) {
     values.emplace_back("examples_per_second",
                         static_cast<double>(examples_since_summary_) / seconds_since_summary_);
   }
+  if (steps_since_summary_ > 0)
+    values.emplace_back("input_wait_share", input_since_summary_ / steps_since_summary_);
   for (const auto& [optimizer, rate] : report.learning_rates)
     values.emplace_back("learning_rate/" + optimizer, rate);
   if (report.loss_scale) {
@@ -208,6 +241,7 @@ void Publisher::SummarizeLocked(const StepReport& report) {
   values.insert(values.end(), report.values.begin(), report.values.end());
   examples_since_summary_ = 0;
   seconds_since_summary_ = 0;
+  input_since_summary_ = steps_since_summary_ = 0;
   if (summary::EventWriter* writer = WriterLocked("train", report.step))
     SayOnceLocked(writer->Scalars(report.step, values));
 }
@@ -218,9 +252,24 @@ void Publisher::OnEpoch(const EpochReport& report) {
   absl::MutexLock lock(&mu_);
   if (finished_) return;
   record_.OnEpoch(report);
+  history_.OnProgress(Clock::now());
   if (report.split == "train") SaySkippedInEpochLocked(report);
   SummarizePassLocked(report.split, report.step, report.metrics);
-  if (options_.progress != nullptr) ShowEpochLocked(report);
+  const double input_share = InputShareLocked(report);
+  if (options_.progress != nullptr) ShowEpochLocked(report, input_share);
+}
+
+double Publisher::InputShareLocked(const EpochReport& report) {
+  if (report.split != "train") return -1;
+  const InputWait epoch = std::exchange(epoch_input_, InputWait(0));
+  if (!epoch.any()) return -1;
+  const double share = epoch.Share();
+  // Of a run of a second nobody cares.
+  if (share >= kMuchInputWait && epoch.Seconds() >= 1 && !std::exchange(said_input_, true)) {
+    const auto data = options_.job.is_object() ? options_.job.value("data", Json()) : Json();
+    LogWarning("epoch {}: {}", report.epoch + 1, InputWaitHint(share, data));
+  }
+  return share;
 }
 
 void Publisher::OnFinish(int64_t /*step*/) {
@@ -228,7 +277,7 @@ void Publisher::OnFinish(int64_t /*step*/) {
   record_.OnFinish();
 }
 
-void Publisher::ShowEpochLocked(const EpochReport& report) {
+void Publisher::ShowEpochLocked(const EpochReport& report, double input_share) {
   ProgressState state;
   state.kind = Kind::kEpoch;
   state.split = report.split;
@@ -237,6 +286,7 @@ void Publisher::ShowEpochLocked(const EpochReport& report) {
   state.step = report.step;
   state.metrics = report.metrics;
   state.seconds = report.seconds;
+  state.input_share = input_share;
   if (report.seconds > 0) {
     state.examples_per_second = static_cast<double>(report.examples) / report.seconds;
   }
@@ -265,8 +315,15 @@ void Publisher::OnCallback(const std::string& name, const Json& note) {
   record_.OnCallback(name, note);
 }
 
+void Publisher::OnLeftOut(const std::string& split, int64_t examples,
+                          const std::vector<std::string>& names) {
+  absl::MutexLock lock(&mu_);
+  record_.OnLeftOut(split, examples, names);
+}
+
 void Publisher::OnEvaluateProgress(const std::string& split, int64_t done, int64_t total) {
   absl::MutexLock lock(&mu_);
+  history_.OnProgress(Clock::now());
   if (finished_ || options_.progress == nullptr) return;
   ProgressState state;
   state.kind = Kind::kEvaluate;
@@ -291,9 +348,13 @@ void Publisher::OnEvaluation(int64_t step, const std::map<std::string, double>& 
 void Publisher::SummarizeEvaluationLocked(int64_t step,
                                           const std::map<std::string, double>& metrics) {
   record_.OnEvaluation(step, metrics);
-  // An evaluator that was started again repeats itself.
-  if (folders_ != nullptr && step > folders_->last_step("eval"))
-    SummarizePassLocked("eval", step, metrics);
+  if (folders_ == nullptr) return;
+  // An evaluator that was started again repeats itself, and one that meets another chief begins
+  // with the checkpoint that this one has gone on from.
+  int64_t last = folders_->last_step("eval");
+  if (last < 0 && !metrics.empty())
+    last = folders_->LastStepOf("eval", "epoch_" + metrics.begin()->first);
+  if (step > last) SummarizePassLocked("eval", step, metrics);
 }
 
 // ---- What programs show
@@ -346,24 +407,24 @@ void Publisher::SayOnceLocked(const absl::Status& status) {
   summaries_fail_ = true;
 }
 
-absl::Status Publisher::Finish(const absl::Status& verdict, int64_t generations,
-                               const CheckpointRecord& checkpoints) {
+absl::Status Publisher::Finish(const absl::Status& verdict, const CheckpointRecord& checkpoints) {
   absl::MutexLock lock(&mu_);
   if (std::exchange(finished_, true)) return absl::OkStatus();
   if (options_.progress != nullptr) options_.progress->Show({.kind = Kind::kEnd});
   if (options_.model_dir.empty()) return absl::OkStatus();
-  if (options_.fence) MUSTER_RETURN_IF_ERROR(options_.fence());
+  MUSTER_RETURN_IF_ERROR(files_.Check());
   if (folders_ != nullptr) SayOnceLocked(folders_->Sync());
   const std::string path = options_.model_dir + "/result.json";
   std::error_code error;
   if (!begun_ && std::filesystem::exists(path, error)) return absl::OkStatus();
-  return WriteJsonFile(path, record_.Result({.verdict = verdict,
-                                             .generations = generations,
-                                             .wall_seconds = Seconds(Clock::now() - started_),
-                                             .checkpoints = checkpoints,
-                                             .parameter_server = parameter_server_,
-                                             .hardware = options_.hardware,
-                                             .versions = options_.versions}));
+  return files_.Write(path, record_.Result({.verdict = verdict,
+                                            .generations = history_.generations(),
+                                            .recovery = history_.ToJson(),
+                                            .wall_seconds = Seconds(Clock::now() - started_),
+                                            .checkpoints = checkpoints,
+                                            .parameter_server = parameter_server_,
+                                            .hardware = options_.hardware,
+                                            .versions = options_.versions}));
 }
 
 }  // namespace muster

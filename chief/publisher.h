@@ -12,8 +12,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "chief/fenced_files.h"
 #include "chief/result.h"
 #include "chief/run_folders.h"
+#include "chief/run_history.h"
 #include "common/base/clock.h"
 #include "common/telemetry/progress.h"
 #include "common/train/membership.h"
@@ -30,6 +32,9 @@ struct PublisherOptions {
   // Asked before anything is written: an error (this chief was superseded) keeps it from being
   // written, and everything after it. Empty: nobody can take the folder.
   std::function<absl::Status()> fence;
+  bool independent = false;    // RunHistory's
+  uint32_t term = 0;           // of the owner whose the fence is
+  double silent_seconds = -1;  // since the last sign of life of the owner before; below 0: none
   std::function<absl::Status()> check_disk;  // summary::EventWriter's
 };
 
@@ -56,6 +61,8 @@ class Publisher final : public Observer {
   void OnScalars(const std::string& split, const ScalarReport& report) override;
   void OnText(int64_t step, const std::string& tag, const std::string& text) override;
   void OnCallback(const std::string& name, const Json& note) override;
+  void OnLeftOut(const std::string& split, int64_t examples,
+                 const std::vector<std::string>& names) override;
   void OnEvaluateProgress(const std::string& split, int64_t done, int64_t total) override;
 
   // The evaluator's metrics of the checkpoint of `step`.
@@ -64,10 +71,12 @@ class Publisher final : public Observer {
   // What result.json tells as "parameter_server".
   void SetParameterServer(Json counts);
 
-  // The end, whatever it is: writes result.json, and nothing after it. `generations`: how many
-  // there were. Without Begin() it leaves a verdict that is there.
-  absl::Status Finish(const absl::Status& verdict, int64_t generations,
-                      const CheckpointRecord& checkpoints = {});
+  // A member was lost; waits for nobody.
+  void OnLost(const std::string& task, const std::string& why);
+
+  // The end, whatever it is: writes result.json, and nothing after it. Without Begin() it leaves a
+  // verdict that is there.
+  absl::Status Finish(const absl::Status& verdict, const CheckpointRecord& checkpoints = {});
 
  private:
   explicit Publisher(PublisherOptions options);
@@ -75,8 +84,11 @@ class Publisher final : public Observer {
   void SaySkippedLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SaySkippedInEpochLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ShowLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of the epoch that has ended, or -1; says once what to do about much of it.
+  double InputShareLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SummarizeLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ShowEpochLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ShowEpochLocked(const EpochReport& report, double input_share)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CatchUpLocked(const StartReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DescribeLocked(const StartReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SummarizePassLocked(const std::string& folder, int64_t step,
@@ -89,8 +101,12 @@ class Publisher final : public Observer {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SayOnceLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  void KeepHistoryLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   absl::Mutex mu_;
   PublisherOptions options_ ABSL_GUARDED_BY(mu_);
+  const FencedFiles files_;
+  RunHistory history_;  // has a lock of its own
   const MonotonicTime started_ = Clock::now();
   RunRecord record_ ABSL_GUARDED_BY(mu_);
   Json parameter_server_ ABSL_GUARDED_BY(mu_);
@@ -101,6 +117,11 @@ class Publisher final : public Observer {
   std::unique_ptr<RunFolders> folders_ ABSL_GUARDED_BY(mu_);  // null: no summaries
   int64_t examples_since_summary_ ABSL_GUARDED_BY(mu_) = 0;
   double seconds_since_summary_ ABSL_GUARDED_BY(mu_) = 0;
+  // Of the steps since the last summary, and of those of the epoch that is under way.
+  double input_since_summary_ ABSL_GUARDED_BY(mu_) = 0, steps_since_summary_
+                                                        ABSL_GUARDED_BY(mu_) = 0;
+  InputWait epoch_input_ ABSL_GUARDED_BY(mu_);
+  bool said_input_ ABSL_GUARDED_BY(mu_) = false;
   // float16, of the epoch that is under way: what this process has heard of.
   int64_t steps_in_epoch_ ABSL_GUARDED_BY(mu_) = 0, skipped_in_epoch_ ABSL_GUARDED_BY(mu_) = 0;
   double loss_scale_ ABSL_GUARDED_BY(mu_) = 0;  // after the last step

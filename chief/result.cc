@@ -1,42 +1,18 @@
 #include "chief/result.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sched.h>
+#include <fmt/ranges.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 
+#include "common/base/cores.h"
 #include "muster/version.h"
 
 namespace muster {
 namespace {
-
-absl::Status NotWritten(const std::string& path, int error) {
-  const std::string text = fmt::format("cannot write {}: {}", path, std::strerror(error));
-  return error == ENOSPC || error == EDQUOT || error == EIO || error == ESTALE
-             ? absl::UnavailableError(text)  // a restart can help
-             : ConfigurationError(text);
-}
-
-absl::Status WriteWhole(const std::string& path, const std::string& text) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  bool good = fd >= 0;
-  for (size_t done = 0; good && done < text.size();) {
-    const ssize_t written = write(fd, text.data() + done, text.size() - done);
-    good = written >= 0 || errno == EINTR;
-    if (written > 0) done += static_cast<size_t>(written);
-  }
-  good = good && fsync(fd) == 0;
-  const int error = errno;
-  if (fd >= 0) close(fd);
-  if (good) return absl::OkStatus();
-  return NotWritten(path, error);
-}
 
 std::string CpuModel() {
   std::ifstream file("/proc/cpuinfo");
@@ -46,13 +22,6 @@ std::string CpuModel() {
     if (colon != std::string::npos) return line.substr(colon + 2);
   }
   return "unknown";
-}
-
-int UsableCores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores)
-                                                         : static_cast<int>(get_nprocs());
 }
 
 std::string_view StatusName(const absl::Status& verdict) {
@@ -66,17 +35,6 @@ constexpr const char* kSplits[] = {"train", "validation", "test", "eval"};
 
 }  // namespace
 
-absl::Status WriteJsonFile(const std::string& path, const Json& json) {
-  const std::string part = fmt::format("{}.{}.part", path, getpid());
-  const std::string text = Dump(json, 2) + '\n';
-  absl::Status status = WriteWhole(part, text);
-  if (status.ok() && rename(part.c_str(), path.c_str()) != 0) {
-    status = NotWritten(path, errno);
-  }
-  if (!status.ok()) unlink(part.c_str());
-  return status;
-}
-
 Json HardwareOfThisHost() {
   char host[256] = {};
   if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
@@ -84,7 +42,7 @@ Json HardwareOfThisHost() {
   sysinfo(&memory);
   return {{"host", host},
           {"cpu", CpuModel()},
-          {"cores", UsableCores()},
+          {"cores", AvailableCores()},
           {"memory_bytes", static_cast<uint64_t>(memory.totalram) * memory.mem_unit}};
 }
 
@@ -113,8 +71,51 @@ double SteadySeries::Median() const {
   return (*middle + *std::max_element(steady.begin(), middle)) / 2;
 }
 
+void InputWait::Add(const StepReport& report) {
+  if (steps_++ < warm_up_steps_) {
+    warm_up_input_ += report.input_seconds;
+    warm_up_seconds_ += report.step_seconds;
+  } else {
+    input_ += report.input_seconds;
+    seconds_ += report.step_seconds;
+  }
+}
+
+double InputWait::Seconds() const { return input_ + (all() ? warm_up_input_ : 0); }
+
+double InputWait::Share() const {
+  const double seconds = seconds_ + (all() ? warm_up_seconds_ : 0);
+  return seconds > 0 ? std::clamp(Seconds() / seconds, 0.0, 1.0) : 0;
+}
+
+std::string InputWaitHint(double share, const Json& data) {
+  const auto key = [](const Json& json, const char* name) {
+    return json.is_object() && json.contains(name) ? json[name] : Json();
+  };
+  std::vector<std::string> raise;
+  for (const char* name : {"threads", "prefetch"}) {
+    if (const Json value = key(data, name); value.is_number())
+      raise.push_back(
+          fmt::format("raise data.{} from {} or set it to \"auto\"", name, value.dump()));
+  }
+  const Json train = key(data, "train");
+  if (train.is_object() && key(train, "cache").is_null())
+    raise.emplace_back("set data.train.cache to \"memory\" or {\"disk\": a folder}");
+  if (raise.empty()) {
+    raise.emplace_back(
+        "give the loader more cores (data.threads is \"auto\"), or make an example cheaper to load "
+        "(cache it, or store it smaller)");
+  }
+  return fmt::format("{:.0f} % of the time of steps is spent waiting for input: {} (docs/data.md)",
+                     100 * share, fmt::join(raise, ", or "));
+}
+
 void RunRecord::Continue(const Json& earlier) {
   try {
+    if (earlier.contains("left_out")) {
+      left_out_ = earlier["left_out"].at("examples").get<std::map<std::string, int64_t>>();
+      damaged_ = earlier["left_out"].at("damaged").get<std::vector<std::string>>();
+    }
     if (earlier.contains("best") && earlier["best"].is_object()) {
       earlier_best_ = earlier["best"];
       earlier_best_["checkpoint"] = earlier.at("best_checkpoint");
@@ -124,7 +125,8 @@ void RunRecord::Continue(const Json& earlier) {
       if (!step.is_null()) passes_[split] = {step.get<int64_t>(), earlier.at("metrics").at(split)};
     }
     speed_ = {{"examples_per_second", earlier.at("examples_per_second").get<double>()},
-              {"step_seconds", earlier.at("step_seconds")}};
+              {"step_seconds", earlier.at("step_seconds")},
+              {"input_wait_share", earlier.value("input_wait_share", 0.0)}};
   } catch (const Json::exception&) {
     passes_.clear();  // another version's, or damaged
     earlier_best_ = nullptr;
@@ -164,10 +166,21 @@ void RunRecord::OnStep(const StepReport& report) {
   compute_.Add(report.compute_seconds);
   wait_.Add(report.wait_seconds);
   input_.Add(report.input_seconds);
+  input_wait_.Add(report);
 }
 
 void RunRecord::OnEpoch(const EpochReport& report) {
   passes_[report.split] = {report.step, report.metrics};
+}
+
+void RunRecord::OnLeftOut(const std::string& split, int64_t examples,
+                          const std::vector<std::string>& names) {
+  left_out_[split] += examples;
+  for (const std::string& name : names) {
+    if (damaged_.size() < kMostDamaged &&
+        std::find(damaged_.begin(), damaged_.end(), name) == damaged_.end())
+      damaged_.push_back(name);
+  }
 }
 
 void RunRecord::OnEvaluation(int64_t step, const std::map<std::string, double>& metrics) {
@@ -179,7 +192,8 @@ Json RunRecord::Speed() const {
   if (!speed_.is_null()) return speed_;
   return {{"examples_per_second", rate_.Median()},
           {"step_seconds",
-           {{"compute", compute_.Median()}, {"wait", wait_.Median()}, {"input", input_.Median()}}}};
+           {{"compute", compute_.Median()}, {"wait", wait_.Median()}, {"input", input_.Median()}}},
+          {"input_wait_share", input_wait_.Share()}};
 }
 
 Json RunRecord::Best(const CheckpointRecord& checkpoints) const {
@@ -211,6 +225,7 @@ Json RunRecord::Result(const Ending& ending) const {
       {"world_size", world_size_},
       {"num_replicas", num_replicas_},
       {"generations", ending.generations},
+      {"recovery", ending.recovery},
       {"wall_seconds", ending.wall_seconds},
       {"metrics", metrics},
       {"metric_steps", metric_steps},
@@ -231,6 +246,7 @@ Json RunRecord::Result(const Ending& ending) const {
                          {"skipped_steps", skipped_steps}};
   }
   if (!callbacks_.empty()) result["callbacks"] = callbacks_;
+  if (!left_out_.empty()) result["left_out"] = {{"examples", left_out_}, {"damaged", damaged_}};
   if (!ending.parameter_server.is_null()) result["parameter_server"] = ending.parameter_server;
   result.update(Speed());
   return result;

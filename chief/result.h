@@ -1,5 +1,4 @@
-// result.json: how a run ended, for scripts (docs/model_dir.md lists its fields). And the files
-// around it: JSON that appears whole or not at all.
+// result.json: how a run ended, for scripts (docs/model_dir.md lists its fields).
 #pragma once
 
 #include <map>
@@ -7,15 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "common/telemetry/input_wait.h"
 #include "common/train/membership.h"
 #include "muster/json.h"
 #include "muster/status.h"
 
 namespace muster {
-
-// Writes `json` beside `path` and renames it there. Errors name the path: ConfigurationErrors,
-// or kUnavailable where the disk is full or does not answer.
-absl::Status WriteJsonFile(const std::string& path, const Json& json);
 
 // {"host", "cpu", "cores", "memory_bytes"} of this host. Cores are those that this process may use.
 Json HardwareOfThisHost();
@@ -36,6 +32,29 @@ class SteadySeries {
   std::vector<double> values_;
   int64_t seen_ = 0, stride_ = 1;
 };
+
+// How much of the steps' time goes to waiting for input: of all steps together, not of the typical
+// one, for waits may come in bursts. The first steps of a process, which fill the pipeline and warm
+// caches up, do not count where there are as many others.
+class InputWait {
+ public:
+  static constexpr int64_t kWarmUpSteps = 10;
+  explicit InputWait(int64_t warm_up_steps = kWarmUpSteps) : warm_up_steps_(warm_up_steps) {}
+  void Add(const StepReport& report);
+  bool any() const { return steps_ > 0; }
+  double Share() const;    // 0 where there are no steps
+  double Seconds() const;  // that were waited
+
+ private:
+  bool all() const { return steps_ < 2 * warm_up_steps_; }
+
+  int64_t warm_up_steps_, steps_ = 0;
+  double input_ = 0, seconds_ = 0, warm_up_input_ = 0, warm_up_seconds_ = 0;
+};
+
+// What a job can raise, by what its "data" (as the job has it) says so far. REQUIRES: share >=
+// kMuchInputWait.
+std::string InputWaitHint(double share, const Json& data);
 
 // What became of a run's checkpoints. The chief fills it in.
 struct CheckpointRecord {
@@ -64,6 +83,8 @@ class RunRecord {
   void OnEpoch(const EpochReport& report);
   // The program ended its training before the job's own end.
   void OnFinish() { finished_ = true; }
+  // Damaged examples that were left out, each time they were, and what is wrong with them.
+  void OnLeftOut(const std::string& split, int64_t examples, const std::vector<std::string>& names);
   // What a callback has to say.
   void OnCallback(const std::string& name, const Json& note) { callbacks_[name] = note; }
   // By the evaluator, of the checkpoint of that step.
@@ -71,7 +92,8 @@ class RunRecord {
 
   struct Ending {
     absl::Status verdict;
-    int64_t generations = 0;
+    int64_t generations = 0;         // in the whole run
+    Json recovery = Json::object();  // RunHistory's
     double wall_seconds = 0;
     CheckpointRecord checkpoints;
     Json parameter_server;  // null: there is none
@@ -80,6 +102,7 @@ class RunRecord {
   Json Result(const Ending& ending) const;
 
  private:
+  static constexpr size_t kMostDamaged = 20;
   struct Pass {
     int64_t step = 0;
     Json metrics;
@@ -94,6 +117,9 @@ class RunRecord {
   Json speed_;  // the earlier one; gone with the first step of this process
   Json earlier_best_;
   SteadySeries rate_, compute_, wait_, input_;
+  InputWait input_wait_;
+  std::map<std::string, int64_t> left_out_;  // by split
+  std::vector<std::string> damaged_;         // the first ones
   std::map<std::string, Json> callbacks_;
   std::map<std::string, Pass> passes_;  // the last one over each split
 };

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "common/base/logging.h"
 #include "common/checkpoint/export_file.h"
 #include "common/data/job_data.h"
+#include "common/train/finished_run.h"
 #include "common/train/program_path.h"
 
 namespace muster {
@@ -71,11 +71,7 @@ std::string Position(const TrainingState& state) {
 // The job is to train further than it was when the state was saved.
 bool Grew(const Job& job, const TrainingState& state) {
   const absl::StatusOr<Job> before = JobFromJson(state.job);
-  if (!before.ok()) return false;
-  constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
-  const auto epochs = [](const Job& of) { return of.epochs.value_or(of.max_steps ? kNoEnd : 1); };
-  return epochs(job) > epochs(*before) ||
-         job.max_steps.value_or(kNoEnd) > before->max_steps.value_or(kNoEnd);
+  return before.ok() && TrainsFurther(job, *before);
 }
 
 // result.json says that this very run was completed; as far as the checkpoint knows, or, where that
@@ -118,12 +114,6 @@ StartDecision Fresh(const Job& job, bool completed, bool same_run) {
 }
 
 }  // namespace
-
-bool TrainedToItsEnd(const Job& job, int64_t steps, int64_t epochs) {
-  if (job.max_steps && steps >= *job.max_steps) return true;
-  if (!job.epochs && job.max_steps) return false;
-  return epochs >= job.epochs.value_or(1);
-}
 
 bool RestoresPath(const Job& job) { return job.restore != "auto" && job.restore != "never"; }
 

@@ -48,8 +48,6 @@ struct StartDecision {
 // it was, or what kept the checkpoints from being read.
 absl::StatusOr<StartDecision> DecideStart(const Job& job, const Found& found);
 
-// Whether a job is through after so many steps, and epochs.
-bool TrainedToItsEnd(const Job& job, int64_t steps, int64_t epochs);
 // The passes that are due of a step are due again, unless they were done or their time has not
 // come; and those of an end that came by itself, because the job has become shorter.
 void SetDue(const Job& job, const StartDecision& decision, checkpoint::TrainingState* state);

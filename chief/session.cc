@@ -1,12 +1,22 @@
 #include "chief/session.h"
 
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+#include <grpcpp/support/proto_buffer_writer.h>
+
 namespace muster {
 
-Session* Session::Open(Handler* handler, grpc::CallbackServerContext* context) {
+std::shared_ptr<Session> Session::Make(Handler* handler, grpc::CallbackServerContext* context) {
   auto session = std::shared_ptr<Session>(new Session(handler, context));
   session->self_ = session;
-  session->StartRead(&session->incoming_);
-  return session.get();
+  return session;
+}
+
+Session::Message Session::Encode(const proto::CoordinatorMessage& message) {
+  auto bytes = std::make_shared<grpc::ByteBuffer>();
+  bool own = false;
+  (void)grpc::SerializationTraits<proto::CoordinatorMessage>::Serialize(message, bytes.get(), &own);
+  return bytes;
 }
 
 void Session::WriteNextLocked() {
@@ -16,11 +26,11 @@ void Session::WriteNextLocked() {
   StartWrite(outgoing_.get());
 }
 
-bool Session::ShouldFinishLocked() {
-  if (finished_ || writing_ || !(read_ended_ || (closing_ && queue_.empty()))) return false;
+std::optional<grpc::Status> Session::ToFinishLocked() {
+  if (finished_ || writing_ || !(read_ended_ || (closing_ && queue_.empty()))) return std::nullopt;
   finished_ = true;
   context_ = nullptr;
-  return true;
+  return status_;
 }
 
 void Session::Send(Message message) {
@@ -37,14 +47,15 @@ void Session::SendIfIdle(Message message) {
   WriteNextLocked();
 }
 
-void Session::Close() {
-  bool finish;
+void Session::Close(const grpc::Status& status) {
+  std::optional<grpc::Status> finish;
   {
     absl::MutexLock lock(&mu_);
+    if (!closing_) status_ = status;
     closing_ = true;
-    finish = ShouldFinishLocked();
+    finish = ToFinishLocked();
   }
-  if (finish) Finish(grpc::Status::OK);
+  if (finish) Finish(*finish);
 }
 
 void Session::Kill() {
@@ -53,32 +64,37 @@ void Session::Kill() {
 }
 
 void Session::OnReadDone(bool ok) {
-  if (ok) {
-    handler_->OnMessage(self_, incoming_);
+  proto::MemberMessage message;
+  grpc::Status parsed;
+  if (ok)
+    parsed = grpc::SerializationTraits<proto::MemberMessage>::Deserialize(&incoming_, &message);
+  if (ok && parsed.ok()) {
+    handler_->OnMessage(self_, message);
     StartRead(&incoming_);
     return;
   }
   handler_->OnBroken(self_);
-  bool finish;
+  std::optional<grpc::Status> finish;
   {
     absl::MutexLock lock(&mu_);
     read_ended_ = true;
-    finish = ShouldFinishLocked();
+    if (!parsed.ok()) status_ = parsed;
+    finish = ToFinishLocked();
   }
-  if (finish) Finish(grpc::Status::OK);
+  if (finish) Finish(*finish);
 }
 
 void Session::OnWriteDone(bool ok) {
-  bool finish;
+  std::optional<grpc::Status> finish;
   {
     absl::MutexLock lock(&mu_);
     writing_ = false;
     outgoing_.reset();
     if (!ok) queue_.clear();
     if (!queue_.empty() && !read_ended_) WriteNextLocked();
-    finish = ShouldFinishLocked();
+    finish = ToFinishLocked();
   }
-  if (finish) Finish(grpc::Status::OK);
+  if (finish) Finish(*finish);
 }
 
 void Session::OnDone() { self_.reset(); }

@@ -2,10 +2,12 @@
 // each message in. Costs no thread.
 #pragma once
 
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -14,8 +16,7 @@
 
 namespace muster {
 
-class Session final
-    : public grpc::ServerBidiReactor<proto::MemberMessage, proto::CoordinatorMessage> {
+class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   // Called on gRPC's threads, one at a time for one session; may call Send and the like. Must
   // outlive the server.
@@ -29,19 +30,23 @@ class Session final
   };
 
   // The session lives as long as its stream, or as long as anybody holds it.
-  static Session* Open(Handler* handler, grpc::CallbackServerContext* context);
+  static std::shared_ptr<Session> Make(Handler* handler, grpc::CallbackServerContext* context);
+  // From here on the handler is called. Once, before the reactor is handed to gRPC.
+  void Begin() { StartRead(&incoming_); }
 
-  using Message = std::shared_ptr<const proto::CoordinatorMessage>;  // many sessions may share one
+  // Encoded: many sessions share one, and none of them encodes it again.
+  using Message = std::shared_ptr<const grpc::ByteBuffer>;
+  static Message Encode(const proto::CoordinatorMessage& message);
 
   // Any thread. No effect on a session that has ended.
   void Send(Message message);
-  void Send(proto::CoordinatorMessage message) {
-    Send(std::make_shared<proto::CoordinatorMessage>(std::move(message)));
-  }
+  void Send(const proto::CoordinatorMessage& message) { Send(Encode(message)); }
   // Sends only if nothing else waits to be sent: for pulses.
   void SendIfIdle(Message message);
   // Ends the stream after what was sent before.
-  void Close();
+  void Close() { Close(grpc::Status::OK); }
+  // The same with an error, of which the client's end of the stream learns.
+  void Close(const grpc::Status& status);
   // Ends it now.
   void Kill();
 
@@ -55,12 +60,12 @@ class Session final
   Session(Handler* handler, grpc::CallbackServerContext* context)
       : handler_(handler), context_(context) {}
   void WriteNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether the caller has to call Finish, without mu_.
-  bool ShouldFinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The status with which the caller has to call Finish, without mu_; unset: not yet.
+  std::optional<grpc::Status> ToFinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Handler* const handler_;
   std::shared_ptr<Session> self_;  // until OnDone
-  proto::MemberMessage incoming_;  // of the read under way
+  grpc::ByteBuffer incoming_;      // of the read under way
 
   absl::Mutex mu_;
   grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mu_);  // null once finished
@@ -70,6 +75,7 @@ class Session final
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
   bool read_ended_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  grpc::Status status_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace muster

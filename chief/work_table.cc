@@ -13,6 +13,11 @@
 namespace muster {
 namespace {
 
+void AddTo(proto::LeftOut* all, const proto::LeftOut& more) {
+  all->set_examples(all->examples() + more.examples());
+  all->mutable_names()->MergeFrom(more.names());
+}
+
 // A lease and the one that is fetched while it is worked on.
 constexpr size_t kMostHeld = 2;
 // Batches of a pass that one lease covers at the most; fewer where workers would have few leases.
@@ -251,6 +256,7 @@ void WorkTable::TakeEvaluated(const proto::EvaluationDone& done) {
     pass_->values[name].weight += value.weight();
   }
   pass_->shown.MergeFrom(done.shown());
+  AddTo(&pass_->left_out, done.left_out());
 }
 
 void WorkTable::Account(const Lease& lease,
@@ -276,6 +282,7 @@ void WorkTable::Account(const Lease& lease,
     for (const auto& [name, weight] : done.value_weights()) value_weights[name] += weight;
     step.gradient_norms.insert(done.gradient_norms().begin(), done.gradient_norms().end());
     step.shown.MergeFrom(done.shown());
+    AddTo(&step.left_out, done.left_out());
     skipped_steps_ += done.skipped() ? 1 : 0;
     if (done.loss_scale() > 0)
       step.loss_scale = {done.loss_scale(), skipped_steps_, done.skipped()};
@@ -554,8 +561,9 @@ proto::Shown WorkTable::TakeShownInPass() { return std::move(pass_->shown); }
 std::optional<WorkTable::PassResult> WorkTable::pass() const {
   if (!pass_) return std::nullopt;
   const double divisor = pass_->loss_weights.value_or(pass_->sums[1]);
-  return PassResult{pass_->done, static_cast<int64_t>(pass_->parts.size()), pass_->sums, divisor,
-                    pass_->values};
+  return PassResult{pass_->done,   static_cast<int64_t>(pass_->parts.size()),
+                    pass_->sums,   divisor,
+                    pass_->values, pass_->left_out};
 }
 
 }  // namespace muster

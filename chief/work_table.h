@@ -51,6 +51,7 @@ struct CompletedStep {
   std::map<std::string, double> values;
   std::optional<LossScaleReport> loss_scale;  // float16
   proto::Shown shown;
+  proto::LeftOut left_out;
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
   std::vector<std::pair<int, std::pair<int64_t, double>>> staleness;  // by worker: max and mean
   // Of the epoch so far, this one included.
@@ -134,6 +135,7 @@ class WorkTable {
     std::vector<double> sums;                               // loss, examples, metrics
     double loss_divisor = 0;                                // of the losses' sum; 0: there are none
     std::map<std::string, checkpoint::ReportedSum> values;  // that programs reported
+    proto::LeftOut left_out;
   };
   std::optional<PassResult> pass() const;
   proto::Shown TakeShownInPass();  // REQUIRES: pass()

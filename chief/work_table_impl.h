@@ -22,6 +22,7 @@ struct WorkTable::Pass {
   std::optional<double> loss_weights;
   std::map<std::string, checkpoint::ReportedSum> values;
   proto::Shown shown;
+  proto::LeftOut left_out;
 
   Part* Find(int64_t id) {
     const int64_t index = id - first_id;

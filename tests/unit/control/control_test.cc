@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "absl/synchronization/notification.h"
 #include "common/rpc/channel.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "tests/unit/control/harness.h"
@@ -77,7 +78,7 @@ TEST(Control, AMemberThatNeverReachesTheChiefSaysWhy) {
 
 TEST(Control, MissingMembersAreNamedWhenTheJoinDeadlinePasses) {
   TestTimes times;
-  times.join = std::chrono::milliseconds(700);
+  times.join = std::chrono::seconds(3);  // in which the two others come
   TestCluster cluster(2, times);
   cluster.StartChief();
   Crew crew;
@@ -142,22 +143,78 @@ TEST(Control, ATaskThatIsNoMemberIsRefusedAndHarmsNobody) {
   EXPECT_EQ(cluster.coordinator().Wait().code, ExitCode::kDone);
 }
 
-TEST(Control, TheSameTaskTwiceIsRefusedAndHarmsNobody) {
+TEST(Control, TheSameTaskTwiceWaitsAndHarmsNobody) {
   TestCluster cluster(1);
   cluster.StartChief();
-  auto first = Member::Make(cluster.member_options(1));
+  MemberOptions options = cluster.member_options(1);
+  options.host.pid = 4711;
+  auto first = Member::Make(std::move(options));
   ASSERT_TRUE(first->Join().ok());
-  auto second = Member::Make(cluster.member_options(1));
+  options = cluster.member_options(1);
+  options.timeouts.join = std::chrono::milliseconds(700);
+  auto second = Member::Make(std::move(options));
   const auto refused = second->Join();
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(ExitCodeOf(refused.status()), ExitCode::kConfiguration);
+  EXPECT_EQ(ExitCodeOf(refused.status()), ExitCode::kRetryable);
   EXPECT_THAT(std::string(Message(refused.status())),
-              HasSubstr("another process is worker 0 already, on host host1"));
+              HasSubstr("for 0.7 s (timeouts.join): another process is worker 0 already, on host "
+                        "host1 (pid 4711)"));
   Crew crew;
   crew.Add(cluster.member_options(0), FinishAt7);
   const auto generation = first->NextGeneration(0);
   ASSERT_TRUE(generation.ok()) << Message(generation.status());
   EXPECT_TRUE(first->Finish(7, absl::OkStatus()).ok());
+}
+
+// What a pod that ends in order and its successor do.
+TEST(Control, ANewProcessWaitsForTheOldOneToLeaveAndTakesItsPlace) {
+  TestCluster cluster(1);
+  cluster.StartChief();
+  auto old = Member::Make(cluster.member_options(1));
+  ASSERT_TRUE(old->Join().ok());
+  Crew crew;
+  for (int rank : {0, 1}) crew.Add(cluster.member_options(rank), FinishAt7);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_FALSE(crew.member(1).verdict()) << crew.member(1).verdict()->message;
+  cluster.data_port(1).Close();
+  old.reset();
+  crew.Join();
+  EXPECT_TRUE(crew.result(1).ok()) << Message(crew.result(1));
+  EXPECT_EQ(cluster.coordinator().Wait().code, ExitCode::kDone);
+}
+
+// It holds its place in a job that is being stopped; the next start's process is not told of it.
+TEST(Control, AProcessOfTheNextStartDoesNotTakeTheEndOfAStopForItsOwn) {
+  TestCluster cluster(1);
+  cluster.StartChief();
+  absl::Notification come, stopped;
+  auto stop = [&](Member& member, Generation& generation) {
+    if (generation.rank == 1) stopped.WaitForNotification();
+    return member.Finish(9, Preempted("stopped after step 9, as asked"));
+  };
+  Crew crew;
+  for (int rank : {0, 1}) crew.Add(cluster.member_options(rank), stop);
+  while (!crew.member(1).JobEnded() && !come.HasBeenNotified()) {
+    const auto stub = proto::Coordinator::NewStub(*rpc::MakeChannel(cluster.address()));
+    proto::StatusReply reply;
+    ASSERT_TRUE(stub->Status(rpc::WithDeadline(std::chrono::seconds(5)).get(), {}, &reply).ok());
+    if (reply.stage() == "running") come.Notify();
+  }
+  Crew next;
+  next.Add(cluster.member_options(1), FinishAt7);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  stopped.Notify();
+  crew.Join();
+  EXPECT_EQ(cluster.coordinator().Wait().code, ExitCode::kPreempted);
+  cluster.StopChief();
+  EXPECT_FALSE(next.member(0).verdict()) << next.member(0).verdict()->message;
+  CoordinatorOptions successor = cluster.coordinator_options();
+  successor.epoch = 2;
+  ASSERT_TRUE(cluster.StartChief(std::move(successor)).ok());
+  next.Add(cluster.member_options(0), FinishAt7);
+  next.Join();
+  EXPECT_TRUE(next.result(0).ok()) << Message(next.result(0));
+  EXPECT_EQ(cluster.coordinator().Wait().code, ExitCode::kDone);
 }
 
 TEST(Control, ARestartedTaskTakesItsPlaceBeforeTheFirstGeneration) {
@@ -300,6 +357,21 @@ TEST(Control, StatusShowsWhoDoesWhat) {
   const auto refused = stub->Status(&without_deadline, {}, &reply);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(refused.error_message(), HasSubstr("without a deadline"));
+}
+
+TEST(Control, ASessionWithoutAHelloEnds) {
+  TestCluster cluster(1);
+  CoordinatorOptions options = cluster.coordinator_options();
+  options.hello = std::chrono::milliseconds(200);
+  ASSERT_TRUE(cluster.StartChief(std::move(options)).ok());
+  const auto stub = proto::Coordinator::NewStub(*rpc::MakeChannel(cluster.address()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  const auto stream = stub->Session(&context);
+  proto::CoordinatorMessage message;
+  EXPECT_FALSE(stream->Read(&message));
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_message(), "a session without a Hello for 0.2 s");
 }
 
 TEST(Control, ASecondCoordinatorOnThePortIsAConfigurationError) {

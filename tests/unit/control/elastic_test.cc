@@ -13,14 +13,12 @@ class Elastic : public ::testing::Test {
  protected:
   void Start(int min_members) {
     CoordinatorOptions options = cluster_.coordinator_options();
-    options.decision.recover = true;
     options.decision.min_members = min_members;
     options.decision.grace = std::chrono::seconds(20);  // nobody waits for one that leaves
     ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
   }
   MemberOptions member_options(int rank) {
     MemberOptions options = cluster_.member_options(rank);
-    options.recover = true;
     options.may_leave = rank != 0;
     options.timeouts.report = std::chrono::milliseconds(500);
     return options;

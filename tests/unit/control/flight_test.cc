@@ -45,14 +45,12 @@ class Flight : public ::testing::Test {
   }
   CoordinatorOptions coordinator_options() {
     CoordinatorOptions options = cluster_.coordinator_options();
-    options.decision.recover = true;
     options.decision.rejoin = std::chrono::seconds(20);
     options.services = {service_->service()};
     return options;
   }
   MemberOptions member_options(int rank) {
     MemberOptions options = cluster_.member_options(rank);
-    options.recover = true;
     options.timeouts.rejoin = std::chrono::seconds(20);
     options.flight_folder = aside_;
     return options;
@@ -206,17 +204,15 @@ TEST_F(Flight, WithoutAModelDirNothingIsWritten) {
   none.model_dir.clear();
   service_ = FlightService::Make(std::move(none));
   CoordinatorOptions options = coordinator_options();
-  options.decision.recover = false;
+  options.decision.rejoin = std::chrono::milliseconds(500);
   ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
   const MonotonicTime start = Clock::now();
   {
     Crew crew;
     for (int rank : {0, 1}) {
-      MemberOptions member = member_options(rank);
-      member.recover = false;
-      crew.Add(std::move(member), [this](Member& m, Generation& generation) {
+      crew.Add(member_options(rank), [this](Member& m, Generation& generation) {
         training_.DecrementCount();
-        return WaitInBarrier(m, generation);
+        return WaitForTheEnd(m, generation);
       });
     }
     auto victim = Member::Make(member_options(2));
@@ -238,7 +234,7 @@ TEST_F(Flight, OnlyTheNewestGenerationsStay) {
   service_ = FlightService::Make(std::move(options));
   ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
   FlightCourierOptions courier;
-  courier.channel = *rpc::MakeChannel(cluster_.address(), {});
+  courier.channel = [channel = *rpc::MakeChannel(cluster_.address(), {})] { return channel; };
   courier.cluster_digest = "digest-a";
   courier.fallback_folder = aside_;
   FlightCourier bringer(std::move(courier));
@@ -277,7 +273,7 @@ TEST_F(Flight, NobodyWaitsForASlowDiskAtTheEnd) {
   ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
   {
     FlightCourierOptions courier;
-    courier.channel = *rpc::MakeChannel(cluster_.address(), {});
+    courier.channel = [channel = *rpc::MakeChannel(cluster_.address(), {})] { return channel; };
     courier.cluster_digest = "digest-a";
     courier.fallback_folder = aside_;
     FlightCourier bringer(std::move(courier));

@@ -12,14 +12,21 @@
 namespace muster::testing {
 namespace {
 
-int Listen(int* port) {
+// A socket that is bound to `port`; 0: to one that the kernel picks, which `port` is then. With
+// SO_REUSEADDR after the fact: nobody else has the port, and who sets it too may listen there.
+int Bind(int* port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  if (*port != 0) {
+    EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+  }
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(*port));
   socklen_t length = sizeof address;
   EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
-  EXPECT_EQ(listen(fd, 64), 0);
+  EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
   EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
   *port = ntohs(address.sin_port);
   return fd;
@@ -61,7 +68,15 @@ absl::Status FakeCommunicator::status() const {
   return state_->status;
 }
 
-FakePort::FakePort() { fd_ = Listen(&port_); }
+FakePort::FakePort() {
+  kept_ = Bind(&port_);
+  fd_ = Bind(&port_);
+  EXPECT_EQ(listen(fd_, 64), 0);
+}
+FakePort::~FakePort() {
+  Close();
+  close(kept_);
+}
 void FakePort::Close() {
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
@@ -70,7 +85,7 @@ std::string FakePort::address() const { return fmt::format("127.0.0.1:{}", port_
 
 int FreePort() {
   int port = 0;
-  close(Listen(&port));
+  Bind(&port);
   return port;
 }
 
@@ -96,7 +111,8 @@ CoordinatorOptions TestCluster::coordinator_options() {
   options.server.address = address();
   options.server.bind_timeout = std::chrono::seconds(2);
   for (int i = 0; i < size(); ++i)
-    options.members.push_back({TaskOf(i), i == 0 ? address() : fmt::format("host{}:2222", i)});
+    options.members.push_back(
+        {*ParseTaskId(TaskOf(i)), i == 0 ? address() : fmt::format("host{}:2222", i)});
   options.admission.run_id = "run-a";
   options.admission.cluster_digest = "digest-a";
   options.admission.cluster = "cluster-a";
@@ -111,6 +127,7 @@ CoordinatorOptions TestCluster::coordinator_options() {
   options.decision.heartbeat = times_.heartbeat;
   options.decision.resume = times_.resume;
   options.decision.end = times_.end;
+  options.decision.rejoin = times_.rejoin;
   options.tick = std::chrono::milliseconds(20);
   return options;
 }
@@ -131,6 +148,7 @@ MemberOptions TestCluster::member_options(int rank) {
   options.timeouts.heartbeat = times_.heartbeat;
   options.timeouts.heartbeat_interval = std::chrono::milliseconds(100);
   options.timeouts.resume = times_.resume;
+  options.timeouts.rejoin = times_.rejoin;
   options.form = FakeForm;
   return options;
 }
@@ -173,6 +191,27 @@ absl::Status WaitInBarrier(Member& member, Generation& generation) {
   member.SetPhase(Phase::kReduce, 12);
   const absl::Status status = generation.replicas[0]->Barrier()->Wait();
   return member.Explain(status);
+}
+
+absl::Status WaitForTheEnd(Member& member, Generation& generation) {
+  while (true) {
+    const absl::Status over = WaitInBarrier(member, generation);
+    if (member.JobEnded()) return over;
+    generation.replicas.clear();
+    auto next = member.NextGeneration(11);
+    if (!next.ok() || next->job_done) return next.status();
+    generation = *std::move(next);
+  }
+}
+
+Crew::Body FinishAfter(std::string why) {
+  return [why = std::move(why)](Member& member, Generation& generation) {
+    const absl::Status over = WaitInBarrier(member, generation);
+    EXPECT_NE(Message(over).find(why), std::string::npos) << Message(over);
+    generation.replicas.clear();
+    auto next = member.NextGeneration(11);
+    return next.ok() ? FinishAt7(member, *next) : next.status();
+  };
 }
 
 absl::Status FinishAt7(Member& member, Generation&) {

@@ -47,16 +47,17 @@ class FakeCommunicator final : public Communicator {
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// A TCP port of this process that can be closed, as that of a process that dies.
+// A TCP port of this process that can be closed, as that of a process that dies: then it refuses
+// connections, and nobody else takes it.
 class FakePort {
  public:
   FakePort();
-  ~FakePort() { Close(); }
+  ~FakePort();
   void Close();
   std::string address() const;
 
  private:
-  int fd_ = -1;
+  int kept_ = -1, fd_ = -1;
   int port_ = 0;
 };
 
@@ -66,6 +67,7 @@ struct TestTimes {
   Duration heartbeat = std::chrono::seconds(10);
   Duration resume = std::chrono::milliseconds(500);
   Duration end = std::chrono::seconds(10);
+  Duration rejoin = std::chrono::seconds(20);
 };
 
 class TestCluster {
@@ -120,10 +122,14 @@ class Crew {
 
 // The loop of a member that waits for peers until something happens.
 absl::Status WaitInBarrier(Member& member, Generation& generation);
+// The same from generation to generation, until the job has ended.
+absl::Status WaitForTheEnd(Member& member, Generation& generation);
+// Waits in one generation, which ends for a reason that has `why` in it; finishes in the next one.
+Crew::Body FinishAfter(std::string why);
 // The loop of a member that is through.
 absl::Status FinishAt7(Member& member, Generation& generation);
 
-// A port on which nobody listens.
+// A port on which nobody listens, and which stays this process's.
 int FreePort();
 
 }  // namespace muster::testing

@@ -21,9 +21,11 @@ constexpr Duration kPatience = std::chrono::seconds(20);
 // What was told, in order: "in worker:0", "again ps:0", "lost worker:1", "stop".
 class Told final : public MemberEvents {
  public:
-  void OnAdmitted(const AdmittedMember& m) override { Add((m.again ? "again " : "in ") + m.task); }
-  void OnLost(const std::string& task, uint64_t, const std::string&) override {
-    Add("lost " + task);
+  void OnAdmitted(const AdmittedMember& m) override {
+    Add((m.again ? "again " : "in ") + m.task.ToString());
+  }
+  void OnLost(const TaskId& task, uint64_t, const std::string&) override {
+    Add("lost " + task.ToString());
   }
   void OnStopRequested() override { Add("stop"); }
 
@@ -59,8 +61,8 @@ class IndependentControlTest : public ::testing::Test {
 
   CoordinatorOptions Options() {
     CoordinatorOptions options = cluster_.coordinator_options();
-    for (int i = 0; i < 3; ++i) options.members[i].task = TaskOf(i);
-    options.decision.recover = options.decision.independent = true;
+    for (int i = 0; i < 3; ++i) options.members[i].task = *ParseTaskId(TaskOf(i));
+    options.decision.independent = true;
     options.events = &told_;
     options.own_member = -1;
     return options;
@@ -70,7 +72,6 @@ class IndependentControlTest : public ::testing::Test {
     MemberOptions options = cluster_.member_options(i);
     options.task = TaskOf(i);
     options.is_chief = false;
-    options.recover = true;
     return options;
   }
   // Stays until the job's end.

@@ -79,7 +79,6 @@ class Leaks : public ::testing::Test {
     EXPECT_TRUE(listener.ok()) << Message(listener.status());
     process.listener = *std::move(listener);
     MemberOptions options = cluster_.member_options(rank);
-    options.recover = true;
     options.data_address = process.listener->address();
     options.form = [to = process.listener.get()](const GroupSpec& spec,
                                                  const std::vector<int>& replicas_per_rank,
@@ -149,7 +148,6 @@ class Leaks : public ::testing::Test {
 
 TEST_F(Leaks, FiftyGenerationsHoldWhatFiveHeld) {
   CoordinatorOptions options = cluster_.coordinator_options();
-  options.decision.recover = true;
   options.decision.blame = std::chrono::milliseconds(1);
   ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
   std::thread first([&] { Survive(0); }), second([&] { Survive(1); });

@@ -1,5 +1,7 @@
 #include "chief/director.h"
 
+#include <gmock/gmock.h>
+
 #include <numeric>
 
 #include "chief/chief_record.h"
@@ -163,6 +165,20 @@ TEST(Director, ShowsWhatProgramsShow) {
         EXPECT_EQ(images.pixels.at(0), 0) << "of the first share";
       }
     }
+  }
+}
+
+TEST(Director, EndsTheJobWhereNothingIsLeftOfAnEpochOrAPass) {
+  for (const auto& [split, sentence] :
+       {std::pair{Split::kTrain, "epoch 1 had no example to train on"},
+        std::pair{Split::kValidation, "all of the validation data is damaged"},
+        std::pair{Split::kTest, "all of the test data is damaged"}}) {
+    FakeCluster cluster(
+        {.job = SmallJob(), .train = 200, .validation = 95, .test = 50, .damaged = {split}});
+    cluster.Start();
+    const absl::Status status = cluster.Await();
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kDataDamaged) << status;
+    EXPECT_THAT(std::string(Message(status)), ::testing::HasSubstr(sentence));
   }
 }
 

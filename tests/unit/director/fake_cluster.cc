@@ -498,7 +498,7 @@ FakeCluster::~FakeCluster() {
 
 void FakeCluster::Admit(const std::string& task, uint64_t incarnation, bool again) {
   AdmittedMember member;
-  member.task = task;
+  member.task = *ParseTaskId(task);
   member.incarnation = incarnation;
   member.data_address = "127.0.0.1:1";
   member.host_id = "host";
@@ -577,7 +577,7 @@ void FakeCluster::AwaitThat(const std::function<bool()>& condition) {
 void FakeCluster::LosePs(int task) {
   absent_ps_.insert(task);
   ps_[task]->Replace();
-  director_->OnLost(fmt::format("ps:{}", task), ps_incarnations_[task], "connection refused");
+  director_->OnLost({TaskType::kPs, task}, ps_incarnations_[task], "connection refused");
 }
 
 void FakeCluster::ReturnPs(int task) {
@@ -601,7 +601,7 @@ void FakeCluster::Mute(int worker) {
 void FakeCluster::LoseWorker(int worker) {
   workers_.at(worker)->dead = true;
   if (workers_.at(worker)->thread.joinable()) workers_.at(worker)->thread.join();
-  director_->OnLost(fmt::format("worker:{}", worker), workers_.at(worker)->incarnation, "killed");
+  director_->OnLost({TaskType::kWorker, worker}, workers_.at(worker)->incarnation, "killed");
 }
 
 void FakeCluster::StartWorker(int index, bool again) {
@@ -710,7 +710,11 @@ void FakeCluster::RunWorker(Worker* worker) {
     if (reply.kind() == proto::NextReply::EVALUATE) {
       proto::EvaluationDone& done = *worker->next.add_evaluated();
       done.set_lease(reply.lease());
-      const auto examples = static_cast<double>(reply.end() - reply.begin());
+      auto examples = static_cast<double>(reply.end() - reply.begin());
+      if (options_.damaged.contains(static_cast<Split>(reply.split()))) {
+        done.mutable_left_out()->set_examples(reply.end() - reply.begin());
+        examples = 0;
+      }
       for (const double sum : {examples * 0.25, examples, examples}) done.add_sums(sum);
       if (reply.summary()) *done.mutable_shown() = ShownBy(worker->index);
       absl::MutexLock lock(&mu_);
@@ -726,6 +730,10 @@ void FakeCluster::RunWorker(Worker* worker) {
     proto::BatchDone done;
     done.set_lease(reply.lease());
     done.set_examples(reply.end() - reply.begin());
+    if (options_.damaged.contains(Split::kTrain)) {
+      done.mutable_left_out()->set_examples(done.examples());
+      done.set_examples(0);
+    }
     done.set_loss(1);
     done.set_learning_rate(0.5);
     done.mutable_views()->Assign(worker->views.begin(), worker->views.end());

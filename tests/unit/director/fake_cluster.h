@@ -140,6 +140,7 @@ class FakeCluster {
     int64_t global_batch_size = 20;  // of the run, as leases are to tell it
     int64_t train = 200, validation = 0, test = 0;
     Duration batch_time = std::chrono::milliseconds(1);
+    std::set<Split> damaged = {};                   // workers leave all examples of these out
     std::shared_ptr<FakeCallbacks> callbacks = {};  // null: none
   };
   explicit FakeCluster(Options options);

@@ -11,11 +11,10 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-const MonotonicTime kStart = MonotonicTime() + std::chrono::hours(1);
+const PausingTime kStart{std::chrono::hours(1)};
 
 EvaluationState WithEvaluator() {
   EvaluationState state;
-  state.decided_at = kStart;
   state.evaluator.present = true;
   state.evaluator.task = "evaluator:0";
   state.evaluator.incarnation = 7;
@@ -106,14 +105,17 @@ TEST(EvaluationRules, TheFinalWaitHasADeadline) {
 
 TEST(EvaluationRules, ADeciderThatWasStoppedJudgesNobodyForIt) {
   const EvaluationRules rules;
+  MonotonicTime world{std::chrono::hours(1)};
+  PausingClock clock(seconds(1), world);
   EvaluationState state = WithEvaluator();
-  state.waiting_since = kStart;
-  const MonotonicTime late = kStart + std::chrono::minutes(30);
-  AllowForLateness(late, &state, rules);
-  EXPECT_EQ(WhyLost(late, state.evaluator, rules), "");
-  EXPECT_EQ(*state.waiting_since, late);
-  AllowForLateness(late + rules.heartbeat - milliseconds(1), &state, {.late = seconds(60)});
-  EXPECT_EQ(state.evaluator.last_heard, late) << "an ordinary turn moves nothing";
+  state.newest = 500;
+  state.waiting_since = state.evaluator.last_heard = clock.At(world);
+  PausingTime now = clock.At(world += std::chrono::minutes(30));
+  EXPECT_EQ(WhyLost(now, state.evaluator, rules), "");
+  EXPECT_FALSE(DecideFinalWait(now, state, rules).over);
+  // From there on its silence counts as ever.
+  for (int i = 0; i < 100; ++i) now = clock.At(world += rules.heartbeat / 100);
+  EXPECT_NE(WhyLost(now, state.evaluator, rules), "");
 }
 
 proto::NextCheckpointReply FromChief(uint64_t chief, const std::string& run,

@@ -177,7 +177,7 @@ TEST_F(Service, NobodyIsWaitedForWhereNoEvaluatorCame) {
   const MonotonicTime start = Clock::now();
   chief.service().AwaitFinal();
   chief.service().End(Verdict());
-  EXPECT_LT(Clock::now() - start, seconds(4));
+  EXPECT_LT(Clock::now() - start, seconds(9)) << "a silence is 10 s";
 }
 
 TEST_F(Service, WaitsForTheFinalEvaluation) {
@@ -241,7 +241,7 @@ TEST_F(Service, WhatIsTheNewestAtTheEndIsFinal) {
 
 TEST_F(Service, StopsWaitingForAnEvaluatorThatDies) {
   EvaluationRules rules;
-  rules.resume = milliseconds(200);
+  rules.resume = seconds(2);  // above what may lie between two of its heartbeats
   TestChief chief(rules);
   auto link = chief.Link();
   Announce(chief, 10, true);
@@ -254,7 +254,7 @@ TEST_F(Service, StopsWaitingForAnEvaluatorThatDies) {
     while (link->Beat(report, &reply).ok()) {
     }
   });
-  EXPECT_EQ(waiting.wait_for(milliseconds(500)), std::future_status::timeout);
+  EXPECT_EQ(waiting.wait_for(seconds(3)), std::future_status::timeout);
   link->Stop();
   beat.get();
   ASSERT_EQ(waiting.wait_for(evaluation::kPatience), std::future_status::ready);
@@ -307,7 +307,7 @@ TEST_F(Service, TellsTheEnd) {
   }
   const MonotonicTime told = Clock::now();
   ending.get();
-  EXPECT_LT(Clock::now() - told, seconds(2)) << "it leaves as soon as the evaluator knows";
+  EXPECT_LT(Clock::now() - told, seconds(9)) << "it leaves as soon as the evaluator knows";
   EXPECT_EQ(end.end().exit_code(), 138);
   EXPECT_EQ(end.end().message(), "stopped because of worker 1: its process is gone");
 }

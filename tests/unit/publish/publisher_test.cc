@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 
+#include "common/base/log_writer.h"
 #include "common/base/logging.h"
 #include "proto/event.pb.h"
 
@@ -17,6 +18,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::Pair;
 using Kind = ProgressState::Kind;
 
@@ -64,7 +66,9 @@ class Publishing : public testing::Test {
             .values = {{"d_loss", 2.0}},
             .metrics = {{"accuracy", 0.5}},
             .wait_seconds = 0.02,
-            .total_seconds = 0.1};
+            .input_seconds = 0.025,
+            .total_seconds = 0.1,
+            .step_seconds = 0.1};
   }
   static void ForEachEvent(const std::string& folder,
                            const std::function<void(const summary::Event&)>& see) {
@@ -119,13 +123,14 @@ TEST_F(Publishing, WritesAllOfARun) {
                       .parameters = {{"linear", "weight", {1, 1}}}});
   for (int64_t step = 1; step <= 25; ++step) publisher->OnStep(Step(step));
   publisher->OnEpoch({.split = "train", .epoch = 0, .step = 20, .metrics = {{"loss", 0.5}}});
-  ASSERT_TRUE(publisher->Finish(absl::OkStatus(), 1).ok());
+  ASSERT_TRUE(publisher->Finish(absl::OkStatus()).ok());
   EXPECT_THAT(Summaries(),
               ElementsAre(Pair("START", ElementsAre(1)), Pair("d_loss", ElementsAre(10, 20)),
                           Pair("epoch_loss", ElementsAre(20)),
                           Pair("examples_per_second", ElementsAre(10, 20)),
-                          Pair("gradient_norm/adam", ElementsAre(12)), Pair("job", ElementsAre(0)),
-                          Pair("learning_rate", ElementsAre(10, 20)),
+                          Pair("gradient_norm/adam", ElementsAre(12)),
+                          Pair("input_wait_share", ElementsAre(10, 20)),
+                          Pair("job", ElementsAre(0)), Pair("learning_rate", ElementsAre(10, 20)),
                           Pair("learning_rate/adam", ElementsAre(10, 20)),
                           Pair("learning_rate/sgd", ElementsAre(10, 20)),
                           Pair("loss", ElementsAre(10, 20)), Pair("model", ElementsAre(0))));
@@ -159,7 +164,8 @@ TEST_F(Publishing, SaysRarelyThatStepsAreSkippedInFloat16) {
       publisher->OnEpoch({.split = "train", .epoch = step / 20 - 1, .step = step});
   }
   publisher->OnEpoch({.split = "train", .epoch = 2, .step = 45});
-  ASSERT_TRUE(publisher->Finish(absl::OkStatus(), 1).ok());
+  ASSERT_TRUE(publisher->Finish(absl::OkStatus()).ok());
+  FlushLog();
   const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, HasSubstr("step 22 is skipped, for its float16 gradients are not finite, as the "
                              "first steps of a run often are"));
@@ -193,7 +199,7 @@ TEST_F(Publishing, ASuccessorLogsTheStepThatTheLostChiefDidNot) {
     successor->OnStart(start);
     successor->OnStart(start);  // the next generation, from the same state
     for (int64_t step = 21; step <= 30; ++step) successor->OnStep(Step(step));
-    ASSERT_TRUE(successor->Finish(absl::OkStatus(), 2).ok());
+    ASSERT_TRUE(successor->Finish(absl::OkStatus()).ok());
     const auto found = Summaries();
     EXPECT_THAT(found.at("loss"), ElementsAre(10, 20, 30)) << "logged: " << logged;
     EXPECT_THAT(found.at("epoch_loss"), ElementsAre(20)) << "logged: " << logged;
@@ -220,7 +226,7 @@ TEST_F(Publishing, ASuccessorLogsThePassesThatTheLostChiefDidNot) {
     start.passes = {validation, test};
     successor->OnStart(start);
     successor->OnStart(start);  // the next generation, from the same state
-    ASSERT_TRUE(successor->Finish(absl::OkStatus(), 2).ok());
+    ASSERT_TRUE(successor->Finish(absl::OkStatus()).ok());
     EXPECT_THAT(Summaries("validation").at("epoch_loss"), ElementsAre(10, 20)) << logged;
     EXPECT_THAT(Summaries("test").at("epoch_loss"), ElementsAre(20)) << logged;
     EXPECT_EQ(ReadJson("result.json")["metrics"]["validation"]["loss"], 0.25);
@@ -239,7 +245,7 @@ TEST_F(Publishing, ASuccessorFillsInNothingThatNobodyTells) {
   StartReport start{.epochs = 3, .start_step = 25};
   start.last_step = Step(25);
   successor->OnStart(start);
-  ASSERT_TRUE(successor->Finish(absl::OkStatus(), 2).ok());
+  ASSERT_TRUE(successor->Finish(absl::OkStatus()).ok());
   EXPECT_FALSE(Summaries().contains("loss"));
   EXPECT_FALSE(Summaries().contains("epoch_loss"));
 }
@@ -254,7 +260,7 @@ TEST_F(Publishing, ShowsProgress) {
                       .examples = 100,
                       .metrics = {{"loss", 0.5}},
                       .seconds = 2});
-  ASSERT_TRUE(publisher->Finish(absl::OkStatus(), 1).ok());
+  ASSERT_TRUE(publisher->Finish(absl::OkStatus()).ok());
   ASSERT_EQ(states_.size(), 4u);
   const ProgressState& step = states_[0];
   EXPECT_EQ(step.kind, Kind::kStep);
@@ -275,6 +281,32 @@ TEST_F(Publishing, ShowsProgress) {
   EXPECT_EQ(states_[3].kind, Kind::kEnd);
 }
 
+TEST_F(Publishing, ShowsWhatOfAnEpochWasWaitingForInput) {
+  std::string logged;
+  const auto publisher = Begun();
+  InitLogging("");
+  publisher->OnStart({.num_replicas = 1, .epochs = 3});
+  for (int64_t step = 1; step <= 60; ++step) {
+    StepReport report = Step(step);
+    if (step > 20) report.input_seconds = step <= 40 ? 0.09 : 0;
+    publisher->OnStep(report);
+    if (step % 20 != 0) continue;
+    testing::internal::CaptureStderr();
+    publisher->OnEpoch({.split = "train", .epoch = step / 20 - 1, .step = step});
+    FlushLog();
+    logged += testing::internal::GetCapturedStderr();
+  }
+  publisher->OnEpoch({.split = "validation", .epoch = 2, .step = 60});
+  std::vector<double> shares;
+  for (const ProgressState& state : states_)
+    if (state.kind == Kind::kEpoch) shares.push_back(state.input_share);
+  EXPECT_THAT(shares, ElementsAre(testing::DoubleNear(0.25, 1e-9), testing::DoubleNear(0.9, 1e-9),
+                                  testing::DoubleNear(0, 1e-9), -1));
+  // 0.25 s in the first epoch are not worth a word; the second epoch is the first to be named.
+  EXPECT_THAT(logged, HasSubstr("epoch 2: 90 % of the time of steps is spent waiting for input"));
+  EXPECT_THAT(logged, Not(HasSubstr("epoch 1:")));
+}
+
 TEST_F(Publishing, VoidsTheStepsThatAreDoneAgain) {
   const auto publisher = Begun();
   publisher->OnStart({});
@@ -283,7 +315,7 @@ TEST_F(Publishing, VoidsTheStepsThatAreDoneAgain) {
   for (int64_t step = 21; step <= 30; ++step) publisher->OnStep(Step(step));
   publisher->OnStart({.start_step = 15});
   for (int64_t step = 16; step <= 20; ++step) publisher->OnStep(Step(step));
-  ASSERT_TRUE(publisher->Finish(PeerLost("worker 1 was lost"), 3).ok());
+  ASSERT_TRUE(publisher->Finish(PeerLost("worker 1 was lost")).ok());
   const auto summaries = Summaries();
   EXPECT_THAT(summaries.at("START"), ElementsAre(1, 16));
   EXPECT_THAT(summaries.at("loss"), ElementsAre(10, 20, 20, 30));
@@ -328,6 +360,23 @@ TEST_F(Publishing, WritesEachPassToItsFolder) {
               ElementsAre(Pair("START", ElementsAre(1)), Pair("epoch_accuracy", ElementsAre(20))));
   EXPECT_THAT(Summaries("train").at("weights"), ElementsAre(20));
   EXPECT_THAT(Summaries("train").at("weights/not_finite"), ElementsAre(20));
+}
+
+// The checkpoint that a chief goes on from is announced again, and evaluated again.
+TEST_F(Publishing, TellsOnceOfAnEvaluationThatTheChiefBeforeTold) {
+  {
+    const auto publisher = Begun();
+    publisher->OnStart({});
+    for (const int64_t step : {20, 30}) publisher->OnEvaluation(step, {{"loss", 1}});
+  }
+  const auto publisher = Begun(/*goes_on=*/true);
+  publisher->OnEvaluation(20, {{"loss", 1}});  // before the members are there
+  publisher->OnStart({.start_step = 20});
+  publisher->OnEvaluation(20, {{"loss", 1}});
+  EXPECT_THAT(Summaries("eval").at("epoch_loss"), ElementsAre(20, 30));
+  publisher->OnEvaluation(30, {{"loss", 1}});  // what was told of this step is void
+  EXPECT_THAT(Summaries("eval").at("epoch_loss"), ElementsAre(20, 30, 30));
+  EXPECT_THAT(Summaries("eval").at("START"), ElementsAre(1, 21));
 }
 
 // The steps from which on each folder voids what an earlier process wrote.
@@ -378,7 +427,7 @@ TEST_F(Publishing, GoesOnWithoutSummaries) {
   const auto publisher = Begun();
   publisher->OnStart({});
   for (int64_t step = 1; step <= 20; ++step) publisher->OnStep(Step(step));
-  EXPECT_TRUE(publisher->Finish(absl::OkStatus(), 1).ok());
+  EXPECT_TRUE(publisher->Finish(absl::OkStatus()).ok());
   EXPECT_EQ(ReadJson("result.json")["steps"], 20);
 }
 
@@ -392,18 +441,18 @@ TEST_F(Publishing, WritesNothingWithoutAModelDir) {
   publisher->OnStep(Step(10));
   publisher->OnEpoch({});
   publisher->OnEvaluateProgress("test", 1, 2);
-  EXPECT_TRUE(publisher->Finish(absl::OkStatus(), 1).ok());
+  EXPECT_TRUE(publisher->Finish(absl::OkStatus()).ok());
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/run"));
 }
 
 TEST_F(Publishing, LeavesAnEarlierVerdictUntilTrainingBegins) {
-  ASSERT_TRUE(Begun()->Finish(absl::OkStatus(), 1).ok());
+  ASSERT_TRUE(Begun()->Finish(absl::OkStatus()).ok());
   ASSERT_EQ(ReadJson("result.json")["status"], "completed");
 
   PublisherOptions options = Options();
   options.job = {{"program", "another"}};
   const auto refused = Publisher::Open(std::move(options));
-  EXPECT_TRUE(refused->Finish(ConfigurationError("program differs"), 0).ok());
+  EXPECT_TRUE(refused->Finish(ConfigurationError("program differs")).ok());
   EXPECT_EQ(ReadJson("result.json")["status"], "completed");
   EXPECT_EQ(ReadJson("job.json")["program"], "linear");
 
@@ -414,7 +463,7 @@ TEST_F(Publishing, LeavesAnEarlierVerdictUntilTrainingBegins) {
 TEST_F(Publishing, WritesTheVerdictOfAJobThatNeverBegan) {
   std::filesystem::create_directory(folder_ + "/run");
   const auto publisher = Publisher::Open(Options());
-  EXPECT_TRUE(publisher->Finish(PeerLost("worker 1 did not join"), 0).ok());
+  EXPECT_TRUE(publisher->Finish(PeerLost("worker 1 did not join")).ok());
   EXPECT_EQ(ReadJson("result.json")["cause"], "worker 1 did not join");
 }
 
@@ -425,13 +474,13 @@ TEST_F(Publishing, AddsToTheNumbersOfAnInterruptedRun) {
     for (int64_t step = 1; step <= 25; ++step) publisher->OnStep(Step(step));
     publisher->OnEpoch({.split = "train", .epoch = 0, .step = 20, .metrics = {{"loss", 0.5}}});
     publisher->OnEpoch({.split = "validation", .step = 20, .metrics = {{"loss", 0.75}}});
-    ASSERT_TRUE(publisher->Finish(Preempted("SIGTERM"), 1).ok());
+    ASSERT_TRUE(publisher->Finish(Preempted("SIGTERM")).ok());
   }
   const auto publisher = Begun(/*goes_on=*/true);
   publisher->OnStart({.steps_per_epoch = 20, .start_step = 25, .start_examples = 25 * 64});
   for (int64_t step = 26; step <= 30; ++step) publisher->OnStep(Step(step));
   publisher->OnEpoch({.split = "validation", .step = 30, .metrics = {{"loss", 0.25}}});
-  ASSERT_TRUE(publisher->Finish(absl::OkStatus(), 1).ok());
+  ASSERT_TRUE(publisher->Finish(absl::OkStatus()).ok());
   const Json result = ReadJson("result.json");
   EXPECT_EQ(result["steps"], 30);
   EXPECT_EQ(result["examples"], 30 * 64);
@@ -448,7 +497,7 @@ TEST_F(Publishing, WritesNothingOnceSuperseded) {
   ASSERT_TRUE(publisher->Begin(/*goes_on=*/false).ok());
   publisher->OnStart({});
   owned = Superseded("taken by another chief");
-  EXPECT_EQ(publisher->Finish(PeerLost("worker 1 was lost"), 1), owned);
+  EXPECT_EQ(publisher->Finish(PeerLost("worker 1 was lost")), owned);
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/run/result.json"));
 }
 

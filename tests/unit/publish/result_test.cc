@@ -49,7 +49,8 @@ TEST(RunRecord, TellsHowARunEnded) {
                    .compute_seconds = 0.06,
                    .wait_seconds = 0.03,
                    .input_seconds = 0.01,
-                   .total_seconds = 0.1});
+                   .total_seconds = 0.1,
+                   .step_seconds = 0.1});
   }
   record.OnEpoch({.split = "train", .epoch = 0, .metrics = {{"loss", 0.5}}});
   record.OnEpoch({.split = "train", .epoch = 1, .metrics = {{"loss", 0.25}}});
@@ -68,6 +69,7 @@ TEST(RunRecord, TellsHowARunEnded) {
   EXPECT_DOUBLE_EQ(result["step_seconds"]["compute"], 0.06);
   EXPECT_DOUBLE_EQ(result["step_seconds"]["wait"], 0.03);
   EXPECT_DOUBLE_EQ(result["step_seconds"]["input"], 0.01);
+  EXPECT_NEAR(result["input_wait_share"], 0.1, 1e-9);
   EXPECT_EQ(result["metrics"]["train"]["loss"], 0.25);
   EXPECT_TRUE(result["metrics"]["validation"].is_null());
   EXPECT_EQ(result["metrics"]["test"]["accuracy"], 0.9);
@@ -170,37 +172,52 @@ TEST(RunRecord, NamesTheCauseOfAFailure) {
   EXPECT_EQ(record.Result({.verdict = Preempted("SIGTERM")})["status"], "preempted");
 }
 
-TEST(WriteJsonFile, AppearsWholeOrNotAtAll) {
-  std::string name = std::filesystem::temp_directory_path() / "muster-result-XXXXXX";
-  const std::string folder = mkdtemp(name.data());
-  const std::string path = folder + "/result.json";
-  ASSERT_TRUE(WriteJsonFile(path, {{"loss", std::nan("")}, {"name", "\xff not UTF-8"}}).ok());
-  ASSERT_TRUE(WriteJsonFile(path, {{"steps", 2}, {"loss", std::nan("")}}).ok());
-  const auto json = ReadJsonFile(path);
-  ASSERT_TRUE(json.ok()) << json.status();
-  EXPECT_EQ((*json)["steps"], 2);
-  EXPECT_TRUE((*json)["loss"].is_null());
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
-
-  const absl::Status refused = WriteJsonFile(folder + "/no/such/folder.json", 1);
-  EXPECT_EQ(ExitCodeOf(refused), ExitCode::kConfiguration);
-  EXPECT_THAT(Message(refused), HasSubstr("/no/such/folder.json"));
-  // A full disk is no wrong configuration.
-  std::filesystem::create_symlink("/dev/full", fmt::format("{}.{}.part", path, getpid()));
-  EXPECT_EQ(ExitCodeOf(WriteJsonFile(path, 1)), ExitCode::kRetryable);
-  // A folder in the way: the part file is gone again.
-  std::filesystem::create_directory(folder + "/taken");
-  EXPECT_FALSE(WriteJsonFile(folder + "/taken", 1).ok());
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 2);
-  std::filesystem::remove_all(folder);
-}
-
 TEST(Hardware, IsThatOfThisHost) {
   const Json hardware = HardwareOfThisHost();
   EXPECT_FALSE(hardware["host"].get<std::string>().empty());
   EXPECT_GE(hardware["cores"], 1);
   EXPECT_GT(hardware["memory_bytes"], 1 << 20);
   EXPECT_THAT(OwnVersions()["muster"].get<std::string>(), HasSubstr("."));
+}
+
+TEST(InputWait, IsThatOfAllStepsTogetherButTheFirst) {
+  InputWait wait;
+  EXPECT_FALSE(wait.any());
+  EXPECT_EQ(wait.Share(), 0);
+  // The pipeline is filled; of a short run that is all there is.
+  for (int i = 0; i < 10; ++i) wait.Add({.input_seconds = 0.9, .step_seconds = 1});
+  EXPECT_NEAR(wait.Share(), 0.9, 1e-9);
+  // A burst every tenth step: no median shows it.
+  for (int i = 0; i < 100; ++i)
+    wait.Add({.input_seconds = i % 10 == 0 ? 1.0 : 0.0, .step_seconds = i % 10 == 0 ? 1.1 : 0.1});
+  EXPECT_NEAR(wait.Share(), 0.5, 1e-9);
+  EXPECT_NEAR(wait.Seconds(), 10, 1e-9);
+}
+
+TEST(InputWait, IsNotLostWhereARunGoesOn) {
+  RunRecord first;
+  first.OnStep({.step = 1, .input_seconds = 0.25, .total_seconds = 1, .step_seconds = 1});
+  RunRecord second;
+  second.Continue(first.Result({}));
+  EXPECT_EQ(second.Result({})["input_wait_share"], 0.25);
+  // Of a version that did not tell.
+  Json earlier = first.Result({});
+  earlier.erase("input_wait_share");
+  RunRecord third;
+  third.Continue(earlier);
+  EXPECT_EQ(third.Result({})["input_wait_share"], 0);
+}
+
+TEST(InputWait, HintNamesWhatTheJobCanRaise) {
+  EXPECT_THAT(InputWaitHint(0.34, nullptr),
+              AllOf(HasSubstr("34 % of the time of steps is spent waiting for input"),
+                    HasSubstr("give the loader more cores")));
+  const Json data = {{"threads", 2}, {"prefetch", 0}, {"train", {{"format", "npy"}}}};
+  EXPECT_THAT(InputWaitHint(0.5, data),
+              AllOf(HasSubstr("raise data.threads from 2 or set it to \"auto\""),
+                    HasSubstr("raise data.prefetch from 0"), HasSubstr("set data.train.cache")));
+  EXPECT_THAT(InputWaitHint(0.5, {{"train", {{"cache", "memory"}}}}),
+              HasSubstr("give the loader more cores"));
 }
 
 }  // namespace

@@ -1,0 +1,53 @@
+// All that a coordinator knows, guarded by its mutex; what the classes around it work on.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "chief/coordinator.h"
+#include "chief/session.h"
+#include "common/base/pausing_clock.h"
+#include "common/base/wait.h"
+#include "common/cluster/membership_policy.h"
+
+namespace muster {
+
+// What belongs to a member beside JobState: its session, and what was said over it.
+struct MemberSlot {
+  std::shared_ptr<Session> session;  // null: none stands
+  proto::Hello hello;                // the last accepted one
+  Session::Message formation;        // of the generation that it is, or was last, in
+  uint64_t lost = 0;                 // the incarnation that was lost before
+  uint64_t wait_logged = 0;          // the incarnation whose wait for this place was logged
+};
+
+// REQUIRES, of all methods: the coordinator's mutex.
+struct CoordinatorState {
+  explicit CoordinatorState(const CoordinatorOptions& coordinator_options);
+
+  void SendAll(const proto::CoordinatorMessage& message);
+  // There is something to decide.
+  void Wake() {
+    event = true;
+    wake.Signal();
+  }
+  // Takes a report of a task's failure, or of its death, which nobody can mend. Why it does not
+  // count, "" if it does. `try_again`: FailureReply's.
+  std::string TakeFailure(const proto::FailureReport& report, bool* try_again);
+  std::string TakeDeath(const proto::FailureReport& report, int member);
+
+  const CoordinatorOptions& options;
+  const std::unique_ptr<MembershipPolicy> policy;
+  PausingClock clock;
+  JobState job;
+  std::vector<MemberSlot> slots;  // by rank
+  AdmissionOptions admission;
+  uint32_t epoch, counter = 0;  // of the generations
+  std::string abort_reason;     // of the last one
+  bool event = false;
+  bool closed = false;  // all have the verdict
+  CondVar wake, ended;  // on an event; when the job has ended, and when it is closed
+};
+
+}  // namespace muster
