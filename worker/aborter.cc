@@ -7,6 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/wait.h"
 
 namespace muster {
 
@@ -14,11 +15,10 @@ struct Aborter::State {
   using Work = std::vector<std::pair<std::shared_ptr<Communicator>, absl::Status>>;
 
   absl::Mutex mu;
+  CondVar changed;
   Work queue ABSL_GUARDED_BY(mu);
   bool exiting ABSL_GUARDED_BY(mu) = false;
   bool exited ABSL_GUARDED_BY(mu) = false;
-
-  bool Wanted() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return exiting || !queue.empty(); }
 };
 
 Aborter::Aborter() : state_(std::make_shared<State>()) {
@@ -28,13 +28,17 @@ Aborter::Aborter() : state_(std::make_shared<State>()) {
 Aborter::~Aborter() {
   absl::MutexLock lock(&state_->mu);
   state_->exiting = true;
-  state_->mu.AwaitWithTimeout(absl::Condition(&state_->exited), absl::FromChrono(kPatience));
+  state_->changed.SignalAll();
+  const MonotonicTime until = Clock::now() + kPatience;
+  while (!state_->exited)
+    if (state_->changed.WaitUntil(&state_->mu, until)) break;
 }
 
 void Aborter::Abort(std::vector<std::shared_ptr<Communicator>> communicators,
                     const absl::Status& why) {
   absl::MutexLock lock(&state_->mu);
   for (auto& communicator : communicators) state_->queue.emplace_back(std::move(communicator), why);
+  state_->changed.SignalAll();
 }
 
 void Aborter::Run(const std::shared_ptr<State>& state) {
@@ -43,10 +47,11 @@ void Aborter::Run(const std::shared_ptr<State>& state) {
     State::Work work;
     {
       absl::MutexLock lock(&state->mu);
-      state->mu.Await(absl::Condition(state.get(), &State::Wanted));
+      while (!state->exiting && state->queue.empty()) state->changed.Wait(&state->mu);
       work.swap(state->queue);
       if (work.empty()) {
         state->exited = true;
+        state->changed.SignalAll();
         return;
       }
     }

@@ -2,24 +2,19 @@
 // may judge it by. Pure.
 #pragma once
 
-#include <algorithm>
 #include <optional>
 
-#include "common/base/clock.h"
+#include "common/base/pausing_clock.h"
 
 namespace muster {
 
 class ChiefSilence {
  public:
   explicit ChiefSilence(Duration deadline) : deadline_(deadline) {}
-  void Heard(MonotonicTime now) { heard_ = now; }
-  // This process itself was held up: nobody is judged for that gap.
-  void Allow(MonotonicTime now, Duration gap) {
-    if (heard_) heard_ = std::min(now, *heard_ + gap);
-  }
+  void Heard(PausingTime now) { heard_ = now; }
   // For how long, once when the deadline has passed; zero once it was heard again after that;
   // nullopt: nothing new. A chief that was never heard is not silent.
-  std::optional<Duration> News(MonotonicTime now) {
+  std::optional<Duration> News(PausingTime now) {
     if (!heard_) return std::nullopt;
     const Duration silence = now - *heard_;
     if ((silence >= deadline_) == told_) return std::nullopt;
@@ -28,8 +23,8 @@ class ChiefSilence {
   }
 
  private:
-  const Duration deadline_;
-  std::optional<MonotonicTime> heard_;
+  Duration deadline_;
+  std::optional<PausingTime> heard_;
   bool told_ = false;
 };
 

@@ -1,5 +1,7 @@
 #include "worker/faulty_membership.h"
 
+#include <algorithm>
+
 #include "common/transport/data_listener.h"
 
 namespace muster {
@@ -10,7 +12,7 @@ class FaultyMembership final : public Membership {
   FaultyMembership(Membership* membership, Faults* faults) : to_(*membership), faults_(*faults) {}
 
   absl::StatusOr<Generation> NextGeneration(int64_t last_step) override {
-    faults_.At(Phase::kStarting, last_step + 1);
+    faults_.At(Phase::kStarting, std::max<int64_t>(last_step, 0) + 1);
     return to_.NextGeneration(last_step);
   }
   void SetPhase(Phase phase, int64_t step) override {

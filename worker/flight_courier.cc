@@ -6,8 +6,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "common/base/logging.h"
 #include "common/rpc/channel.h"
 #include "proto/flight.grpc.pb.h"
@@ -52,10 +50,10 @@ bool FlightCourier::busy() const {
 }
 
 void FlightCourier::WaitIdle(Duration limit) {
-  const absl::Time until = absl::Now() + absl::FromChrono(limit);
+  const MonotonicTime until = Clock::now() + limit;
   absl::MutexLock lock(&mu_);
   while (working_ || !queue_.empty())
-    if (changed_.WaitWithDeadline(&mu_, until)) return;
+    if (changed_.WaitUntil(&mu_, until)) return;
 }
 
 void FlightCourier::Run() {
@@ -63,9 +61,9 @@ void FlightCourier::Run() {
   for (;;) {
     while (queue_.empty() && !exiting_) changed_.Wait(&mu_);
     if (queue_.empty()) return;
-    const absl::Time again = absl::Now() + absl::FromChrono(options_.retry);
+    const MonotonicTime again = Clock::now() + options_.retry;
     while (wait_ && !last_ && !exiting_)
-      if (changed_.WaitWithDeadline(&mu_, again)) break;
+      if (changed_.WaitUntil(&mu_, again)) break;
     Parcel parcel = std::move(queue_.front());
     queue_.pop_front();
     working_ = true;
@@ -103,7 +101,7 @@ bool FlightCourier::Deliver(const Parcel& parcel) {
   proto::FlightKeepReply reply;
   const auto context = rpc::WithDeadline(options_.deadline);
   const grpc::Status status =
-      proto::Flight::NewStub(options_.channel)->Keep(context.get(), request, &reply);
+      proto::Flight::NewStub(options_.channel())->Keep(context.get(), request, &reply);
   if (!status.ok()) {
     LogDebug("the flight record has not reached the chief: {}", status.error_message());
     // A chief of another version does not know of records.

@@ -17,12 +17,13 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/wait.h"
 #include "common/cluster/flight_record.h"
 
 namespace muster {
 
 struct FlightCourierOptions {
-  std::shared_ptr<grpc::Channel> channel;  // to the chief
+  std::function<std::shared_ptr<grpc::Channel>()> channel;  // to the chief, at each attempt
   std::string cluster_digest;
   std::string fallback_folder;  // empty: the system's temporary folder
   Duration deadline = std::chrono::seconds(2);
@@ -59,7 +60,7 @@ class FlightCourier {
 
   const FlightCourierOptions options_;
   mutable absl::Mutex mu_;
-  absl::CondVar changed_;
+  CondVar changed_;
   std::deque<Parcel> queue_ ABSL_GUARDED_BY(mu_);
   bool working_ ABSL_GUARDED_BY(mu_) = false;
   bool wait_ ABSL_GUARDED_BY(mu_) = false;  // the last attempt failed

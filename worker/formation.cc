@@ -1,5 +1,6 @@
 #include "worker/formation.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -22,7 +23,8 @@ Backend BackendOf(const std::string& name) {
 }  // namespace
 
 Formation FormationOver(transport::DataListener* listener, std::vector<c10::Device> devices,
-                        const CollectiveOptions& options, Duration timeout) {
+                        const CollectiveOptions& options, Duration timeout,
+                        std::function<absl::Status(const absl::Status&)> judge) {
   NcclOptions nccl{.timeout = timeout};
   for (const c10::Device& device : devices) {
     if (device.is_cuda()) nccl.devices.push_back(device.index());
@@ -30,14 +32,18 @@ Formation FormationOver(transport::DataListener* listener, std::vector<c10::Devi
   return [=](const GroupSpec& wanted, const std::vector<int>& replicas_per_rank,
              const std::function<bool()>& aborted)
              -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
+    const MonotonicTime deadline = Clock::now() + wanted.formation_timeout;
     GroupSpec spec = wanted;
     spec.backend = BackendOf(options.backend);
     MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> group,
                             FormGroup(spec, *listener, aborted));
     if (!nccl.devices.empty()) {
       NcclOptions options_now = nccl;
-      options_now.formation_timeout = spec.formation_timeout;
-      return MakeNcclCommunicators(std::move(group), replicas_per_rank, options_now, aborted);
+      options_now.formation_timeout =
+          std::max<Duration>(deadline - Clock::now(), std::chrono::seconds(1));
+      auto made = MakeNcclCommunicators(std::move(group), replicas_per_rank, options_now, aborted);
+      if (!made.ok()) return judge(made.status());
+      return made;
     }
     return MakeReplicaCommunicators(std::move(group), replicas_per_rank, timeout);
   };

@@ -19,8 +19,10 @@ using Formation = std::function<absl::StatusOr<std::vector<std::unique_ptr<Commu
     const std::function<bool()>& aborted)>;
 
 // The listener must outlive what is returned. CPU replicas reduce over shared memory and TCP, CUDA
-// ones by NCCL.
+// ones by NCCL; spec.formation_timeout bounds all of it. `judge` sees each failure first: one of
+// this process's device is not to be tried again.
 Formation FormationOver(transport::DataListener* listener, std::vector<c10::Device> devices,
-                        const CollectiveOptions& options, Duration timeout);
+                        const CollectiveOptions& options, Duration timeout,
+                        std::function<absl::Status(const absl::Status&)> judge);
 
 }  // namespace muster

@@ -12,8 +12,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "common/base/logging.h"
+#include "common/base/wait.h"
 #include "common/push_pull/variable_messages.h"
 #include "common/rpc/retry.h"
 #include "common/train/shown.h"
@@ -105,7 +105,7 @@ class LeaseClientImpl final : public LeaseClient {
   const std::unique_ptr<proto::Leases::Stub> stub_;
 
   absl::Mutex mu_;
-  absl::CondVar changed_;
+  CondVar changed_;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
   bool asking_ ABSL_GUARDED_BY(mu_) = false;    // a question for work is out
@@ -202,9 +202,9 @@ absl::Status LeaseClientImpl::UnansweredLocked(const grpc::Status& status, Patie
                                       options_.chief_address, Seconds(options_.patience),
                                       rpc::WhyUnreachable(status)));
   }
-  const absl::Time until = absl::Now() + absl::FromChrono(patience->backoff.Next());
+  const MonotonicTime until = Clock::now() + patience->backoff.Next();
   while (error_.ok() && !finished_)
-    if (changed_.WaitWithDeadline(&mu_, until)) break;
+    if (changed_.WaitUntil(&mu_, until)) break;
   return error_;
 }
 
@@ -287,7 +287,7 @@ void LeaseClientImpl::Run() {
     if (telling_ || (!WantsLocked() && !ToTellLocked())) {
       changed_.Wait(&mu_);
     } else if (!AskLocked(&patience) && error_.ok()) {
-      changed_.WaitWithTimeout(&mu_, absl::FromChrono(kBetween));
+      changed_.WaitFor(&mu_, kBetween);
     }
   }
 }
@@ -397,7 +397,7 @@ absl::StatusOr<proto::View> LeaseClientImpl::NextView(uint64_t newer_than, bool*
                     [](const proto::ShardPlace& place) { return place.primary() >= 0; });
     if (reply.view().number() > newer_than && complete) return reply.view();
     request.set_newer_than(std::max(newer_than, reply.view().number()));
-    if (Clock::now() - start < kBetween) changed_.WaitWithTimeout(&mu_, absl::FromChrono(kBetween));
+    if (Clock::now() - start < kBetween) changed_.WaitFor(&mu_, kBetween);
   }
   return error_;
 }

@@ -1,7 +1,8 @@
 // A training member: one process's membership in a job, over its session with the coordinator.
 //
-// A Member owns one thread that keeps the session up, sends heartbeats, watches the chief and
-// aborts communicators when the coordinator, or the chief's silence, ends their generation. The
+// A Member is a state machine (worker/member_state.h) and one thread that keeps the session up,
+// sends heartbeats, watches the chief and aborts communicators when the coordinator, or the chief's
+// silence, ends their generation: not the job, whose next generation NextGeneration joins. The
 // training loop calls Membership's methods. Every status that Member returns for a job that ended
 // has this process's last line for a message (common/cluster/verdict.h): main prints it and exits
 // with ExitCodeOf(status).
@@ -14,29 +15,15 @@
 #include <string>
 #include <vector>
 
+#include "common/cluster/device_clash.h"
 #include "common/cluster/verdict.h"
 #include "common/collective/formation.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/host.h"
 #include "common/train/membership.h"
+#include "worker/member_state.h"
 
 namespace muster {
-
-struct MemberTimeouts {
-  Duration join = std::chrono::minutes(10);       // to reach the chief for the first time
-  Duration rejoin = std::chrono::minutes(10);     // to reach it again after it was lost
-  Duration resume = std::chrono::seconds(1);      // to reach it again after a break
-  Duration heartbeat = std::chrono::seconds(10);  // of the chief's silence: it is lost
-  Duration heartbeat_interval = std::chrono::seconds(1);
-  Duration explain = std::chrono::seconds(5);  // for a verdict after a collective failed
-  // To tell the chief of an own failure, or, once asked to stop, for a lost chief to come back.
-  Duration report = std::chrono::seconds(10);
-  // From the end of a generation to the loop's return from it. A process that does not come back
-  // hangs, and is ended (MemberOptions::on_stuck).
-  Duration abort = std::chrono::minutes(1);
-  Duration formation = std::chrono::seconds(20);
-  Duration collective = std::chrono::minutes(10);
-};
 
 // What a planned fault (--fault) does to the session with the chief.
 enum class SessionFault { kNone, kSilent, kBroken };
@@ -45,9 +32,6 @@ struct MemberOptions {
   std::string task;           // "worker:1"
   std::string chief_task;     // "chief:0", or "worker:0" in a cluster without a chief
   std::string chief_address;  // of the cluster spec
-  // The end of a generation, or of the chief, is not the end of the job: NextGeneration joins the
-  // next one.
-  bool recover = false;
   // Elastic: a request to stop is one of this member alone, unless the coordinator says otherwise.
   bool may_leave = false;
   bool is_chief = false;  // this process runs the coordinator, which prints the roster itself
@@ -56,6 +40,7 @@ struct MemberOptions {
   std::map<std::string, std::string> versions;
   int num_replicas = 1;
   std::string devices;       // for people
+  MemberDevices held;        // compared at formation (task is not read)
   std::string data_address;  // ip:port where peers reach this process's DataListener
   Backend backend = Backend::kAuto;
   rpc::HostIdentity host = rpc::ThisHost();
@@ -89,11 +74,7 @@ class Member : public Membership {
   static std::unique_ptr<Member> Make(MemberOptions options);
   // ~Member leaves the session; a Member whose job has not ended is lost for the others.
 
-  struct Welcome {
-    std::string run_id;
-    uint32_t epoch = 0;
-    std::string job;  // the chief's resolved job: the truth
-  };
+  using Welcome = membership::Welcome;
   // Reaches the chief (any start order: names that do not resolve yet and refused connections are
   // tried again) and returns what it says. NextGeneration calls it too.
   virtual absl::StatusOr<Welcome> Join() = 0;
@@ -110,18 +91,9 @@ class Member : public Membership {
   virtual std::string FinalLine(const absl::Status& result) const = 0;
 };
 
-// Whether replicas on this host may spin while they wait, and whether a core is free for a progress
-// thread: from the cores that the processes of a host may use together.
-struct CoreShare {
-  int replicas_on_host = 1;
-  bool spin = false;
-  bool progress_thread = false;
-};
-CoreShare ShareCores(const std::vector<std::vector<int>>& cpus_of_processes, int replicas_on_host);
-
 // For a process that fails before it has a Member (bad job file, unreadable data): tells the chief,
 // so that the job's verdict names it. Tries again while the chief is not up, for `timeout`. OK: the
-// chief has it.
+// chief has it. `try_again`: true where the job goes on and waits for another process instead.
 struct EarlyFailure {
   std::string task, chief_address, cluster_digest;
   absl::Status failure;
@@ -131,6 +103,7 @@ struct EarlyFailure {
   rpc::ChannelOptions channel;
 };
 absl::Status ReportFailureTo(const EarlyFailure& report, Duration timeout,
-                             const std::function<bool()>& give_up = nullptr);
+                             const std::function<bool()>& give_up = nullptr,
+                             bool* try_again = nullptr);
 
 }  // namespace muster

@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <iterator>
 
 #include "common/base/logging.h"
+#include "common/train/finished_run.h"
+#include "worker/late_start.h"
 
 namespace muster {
 namespace {
@@ -30,7 +34,6 @@ MemberOptions MemberOptionsOf(const ClusterConfig& cluster, const Job& job) {
   options.task = cluster.task->ToString();
   options.chief_task = cluster.chief()->ToString();
   options.chief_address = ChiefAddress(cluster);
-  options.recover = true;
   options.is_chief = cluster.role() == TaskType::kChief;
   options.cluster_digest = cluster.cluster.Digest();
   options.cluster = cluster.cluster.ToJson().dump();
@@ -46,6 +49,7 @@ MemberOptions MemberOptionsOf(const ClusterConfig& cluster, const Job& job) {
       std::min<Duration>(options.timeouts.heartbeat_interval, timeouts.heartbeat / 4);
   options.timeouts.formation = timeouts.formation;
   options.timeouts.collective = timeouts.collective;
+  std::copy(std::begin(timeouts.phase), std::end(timeouts.phase), options.timeouts.phase);
   return options;
 }
 
@@ -58,9 +62,11 @@ void TellOfSilentChief(Supervisor* supervisor, MemberOptions* options) {
   };
 }
 
-absl::Status FailEarly(const ClusterConfig& cluster, const Job& job, const absl::Status& failure) {
+absl::Status FailEarly(const ClusterConfig& cluster, const Job& job, const absl::Status& failure,
+                       const std::function<bool()>& give_up) {
   const std::string self = cluster.local() ? "" : cluster.task->ToString();
   const bool is_chief = cluster.role() == TaskType::kChief;
+  bool try_again = false;
   if (!is_chief && cluster.chief()) {
     // The chief waits for this task: it has to know, so that the job's verdict names the reason.
     EarlyFailure report;
@@ -69,15 +75,49 @@ absl::Status FailEarly(const ClusterConfig& cluster, const Job& job, const absl:
     report.cluster_digest = cluster.cluster.Digest();
     report.failure = failure;
     report.channel.tls = TlsOf(job);
-    if (const absl::Status told = ReportFailureTo(report, kTellChief); !told.ok())
+    const absl::Status told = ReportFailureTo(report, kTellChief, give_up, &try_again);
+    if (try_again) {
+      LogInfo("told the chief: {}", Message(told));
+    } else if (!told.ok()) {
       LogWarning("could not tell the chief: {}", Message(told));
+    }
   }
   Verdict verdict;
-  verdict.code = ExitCodeOf(failure);
+  verdict.code = try_again ? ExitCode::kRetryable : ExitCodeOf(failure);
   verdict.task = self;
   verdict.host = rpc::ThisHost().name;
   verdict.message = Message(failure);
   return StatusOf(verdict, self, is_chief);
+}
+
+absl::StatusOr<bool> FinishedWithoutChief(const ClusterConfig& cluster, const Job& job,
+                                          const std::function<bool()>& give_up) {
+  const std::string self = cluster.task->ToString();
+  LateStart start;
+  start.chief_task = cluster.chief()->ToString();
+  start.chief_address = ChiefAddress(cluster);
+  start.join = job.timeouts.join;
+  start.give_up = give_up;
+  if (!job.model_dir.empty()) {
+    start.finished = [&job] { return FinishedRun(job); };
+    start.owner = [file = job.model_dir + "/owner.json"] {
+      std::error_code error;
+      const auto written = std::filesystem::last_write_time(file, error);
+      return error ? int64_t{0} : static_cast<int64_t>(written.time_since_epoch().count());
+    };
+  }
+  const absl::StatusOr<std::string> finished = AwaitChief(start);
+  if (absl::IsCancelled(finished.status())) return finished.status();
+  if (!finished.ok()) {
+    Verdict verdict;
+    verdict.code = ExitCodeOf(finished.status());
+    verdict.task = self;
+    verdict.host = rpc::ThisHost().name;
+    verdict.message = Message(finished.status());
+    return StatusOf(verdict, self, /*is_chief=*/false);
+  }
+  if (!finished->empty()) LogInfo("{}", *finished);
+  return !finished->empty();
 }
 
 }  // namespace muster

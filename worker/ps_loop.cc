@@ -21,16 +21,24 @@ namespace {
 
 int64_t Examples(const proto::NextReply& lease) { return lease.end() - lease.begin(); }
 
+proto::LeftOut LeftOutOf(const DamagedExamples::Report& left_out) {
+  proto::LeftOut message;
+  message.set_examples(left_out.count);
+  message.mutable_names()->Assign(left_out.names.begin(), left_out.names.end());
+  return message;
+}
+
 struct LoadedLease {
-  data::Batch batch;
+  data::PresentExamples examples;
   std::shared_ptr<PrefetchedRows> rows;
 };
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::DatasetPtr>& datasets,
-                                                uint64_t seed, const proto::NextReply& lease,
-                                                Replica* replica, ParameterExchange* exchange) {
+                                                const data::PipelineOptions& options,
+                                                const proto::NextReply& lease, Replica* replica,
+                                                ParameterExchange* exchange) {
   thread_local const bool one_thread = (data::UseOneIntraOpThread(), true);
   (void)one_thread;
   const bool pass = lease.kind() == proto::NextReply::EVALUATE;
@@ -44,14 +52,20 @@ absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::Data
                     lease.begin(), lease.end(), SplitName(split),
                     found == datasets.end() ? 0 : found->second->size()));
   }
-  MUSTER_ASSIGN_OR_RETURN(data::Batch batch,
-                          data::LoadExamples(*found->second, {lease.begin(), lease.end()},
-                                             data::Context{seed, pass ? 0 : lease.epoch()}));
+  const data::Slice slice{lease.begin(), lease.end()};
+  const data::Context context{options.seed, pass ? 0 : lease.epoch()};
   auto loaded = std::make_shared<LoadedLease>();
-  if (exchange != nullptr && !pass) {
-    MUSTER_ASSIGN_OR_RETURN(loaded->rows, exchange->Prefetch(replica, batch));
+  if (options.skip_damaged) {
+    MUSTER_ASSIGN_OR_RETURN(loaded->examples,
+                            data::LoadPresentExamples(*found->second, slice, context));
+  } else {
+    MUSTER_ASSIGN_OR_RETURN(loaded->examples.batch,
+                            data::LoadExamples(*found->second, slice, context));
+    loaded->examples.count = slice.size();
   }
-  loaded->batch = std::move(batch);
+  if (exchange != nullptr && !pass) {
+    MUSTER_ASSIGN_OR_RETURN(loaded->rows, exchange->Prefetch(replica, loaded->examples.batch));
+  }
   return loaded;
 }
 
@@ -122,7 +136,11 @@ bool PsLoop::Next(data::Batch* batch, int64_t steps) {
     }
     *context_.steps = lease_.steps();
     auto& loaded = *static_cast<LoadedLease*>(work->examples.get());
-    batch_ = std::move(loaded.batch);
+    batch_ = std::move(loaded.examples.batch);
+    examples_ = loaded.examples.count;
+    auto left_out = damaged_.Exchange(loaded.examples.damaged);
+    if (!left_out.ok()) throw StatusError(left_out.status());
+    left_out_ = *std::move(left_out);
     rows_ = std::move(loaded.rows);
     input_seconds_ = Seconds(Clock::now() - start);
     pull_seconds_ = 0;
@@ -145,8 +163,10 @@ void PsLoop::EvaluateLease() {
   done.set_lease(lease_.lease());
   // No more examples at a time than in training.
   const int64_t most = PassBatchSize(context_.job, batch_size_, /*num_replicas=*/1);
-  for (int64_t begin = 0; begin < Examples(lease_); begin += most) {
-    const int64_t count = std::min(most, Examples(lease_) - begin);
+  if (left_out_.count > 0) *done.mutable_left_out() = LeftOutOf(left_out_);
+  // Of a part that is damaged as a whole the chief is told too.
+  for (int64_t begin = 0; begin == 0 || begin < examples_; begin += most) {
+    const int64_t count = std::min(most, examples_ - begin);
     data::Batch part = batch_;
     for (at::Tensor& t : part) t = t.narrow(0, begin, count);
     SummaryData shown;
@@ -178,7 +198,7 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
   StepPlan plan;
   plan.steps_done = lease_.steps();
   plan.epoch = lease_.epoch();
-  plan.global_examples = shares ? lease_.global_examples() : Examples(lease_);
+  plan.global_examples = shares ? lease_.global_examples() : examples_;
   plan.summary = lease_.summary();
   plan.replica = lease_.share();
   plan.num_replicas = lease_.shares();
@@ -196,14 +216,14 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
   std::optional<BatchNormWatch> watch;
   if (!checked_) watch.emplace();
   Nested results;
-  auto result = runner_->Run(
-      plan, batch_, Examples(lease_),
-      [&](Step& step, const data::Batch& part) { results = Detached(body(step, part)); });
+  auto result = runner_->Run(plan, batch_, examples_, [&](Step& step, const data::Batch& part) {
+    results = Detached(body(step, part));
+  });
   if (result.ok() && !std::exchange(checked_, true)) {
     CheckBatchNorm(*watch);
     ThrowIfError(context_.replica->CheckNothingRegisteredLate());
   }
-  absl::Status status = result.status();
+  absl::Status status = NameLeftOut(result.status(), left_out_.count);
   if (status.ok()) status = context_.exchange->FinishStep();
   if (!status.ok()) {
     if (ExitCodeOf(status) != ExitCode::kRetryable || !context_.recover())
@@ -293,6 +313,7 @@ proto::BatchDone PsLoop::DoneOf(const StepResult& result) {
   done.mutable_learning_rates()->insert(result.learning_rates.begin(), result.learning_rates.end());
   done.mutable_gradient_norms()->insert(result.gradient_norms.begin(), result.gradient_norms.end());
   done.set_examples(result.examples);
+  if (left_out_.count > 0) *done.mutable_left_out() = LeftOutOf(left_out_);
   done.set_loss_scale(result.loss_scale);
   done.set_skipped(result.skipped);
   for (const double sum : result.metric_increments) done.add_metric_sums(sum);

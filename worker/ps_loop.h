@@ -12,6 +12,8 @@
 
 #include "common/checkpoint/extras.h"
 #include "common/collective/communicator.h"
+#include "common/data/pipeline.h"
+#include "common/train/damaged_examples.h"
 #include "common/train/leased_loop.h"
 #include "common/train/membership.h"
 #include "common/train/parameter_exchange.h"
@@ -40,8 +42,9 @@ struct PsLoopContext {
 // What LeaseClientOptions::load makes: a batch, and the rows that it will want, if any are on their
 // way. `exchange` null: none are.
 absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::DatasetPtr>& datasets,
-                                                uint64_t seed, const proto::NextReply& lease,
-                                                Replica* replica, ParameterExchange* exchange);
+                                                const data::PipelineOptions& options,
+                                                const proto::NextReply& lease, Replica* replica,
+                                                ParameterExchange* exchange);
 
 class PsLoop final : public LeasedLoop {
  public:
@@ -80,6 +83,9 @@ class PsLoop final : public LeasedLoop {
   std::unique_ptr<StepRunner> runner_;  // since then
   proto::NextReply lease_;              // the last one that was taken
   data::Batch batch_;
+  int64_t examples_ = 0;  // in the batch: fewer than leased where damaged ones are left out
+  DamagedExamples damaged_{"leased", nullptr, at::kCPU};
+  DamagedExamples::Report left_out_;      // of the batch
   std::shared_ptr<PrefetchedRows> rows_;  // of the batch
   bool have_batch_ = false;
   bool done_ = false;     // the chief said that there is no work any more

@@ -10,13 +10,17 @@
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
+#include "common/base/cores.h"
 #include "common/base/logging.h"
+#include "common/base/process_fault.h"
+#include "common/base/wait.h"
 #include "common/push_pull/client.h"
 #include "common/push_pull/options.h"
 #include "common/rpc/host.h"
 #include "common/train/devices.h"
 #include "common/train/evaluation.h"
 #include "common/train/loop.h"
+#include "common/train/loop_data.h"
 #include "worker/lease_client.h"
 #include "worker/ps_loop.h"
 
@@ -63,6 +67,7 @@ class PsWorkerImpl final : public PsWorker {
   bool Recover();
   // The program's loop, on a thread of its own.
   absl::Status Work();
+  absl::Status WorkOnDevice();
   void StopWork(const absl::Status& why);
   void FinishWork();
   absl::Status RunToVerdict();
@@ -114,7 +119,7 @@ absl::Status PsWorkerImpl::Build() {
   MUSTER_ASSIGN_OR_RETURN(servers_, ParseParameterServer(job().parameter_server));
   MUSTER_ASSIGN_OR_RETURN(replica_,
                           Replica::Make(job(), options_.program, options_.devices.front()));
-  MUSTER_RETURN_IF_ERROR(CheckForServers(*replica_));
+  MUSTER_RETURN_IF_ERROR(CheckForServers(job(), *replica_));
   for (const auto& [split, declaration] : replica_->datasets()) {
     MUSTER_ASSIGN_OR_RETURN(datasets_[split], MakeDataset(*replica_, split));
     if (split == Split::kTrain && datasets_[split]->size() == 0)
@@ -181,7 +186,7 @@ absl::Status PsWorkerImpl::Connect() {
   options.patience = job().timeouts.rejoin;
   options.load = [this](const proto::NextReply& lease) {
     // With a bound nothing is leased ahead.
-    return LoadLease(datasets_, job().seed, lease, replica_.get(),
+    return LoadLease(datasets_, PipelineOptionsOf(job()), lease, replica_.get(),
                      servers_.max_staleness ? nullptr : exchange_.get());
   };
   MUSTER_ASSIGN_OR_RETURN(leases_, LeaseClient::Make(std::move(options)));
@@ -241,18 +246,21 @@ class PsWorkerImpl::Labour {
           absl::Status ended = work();
           absl::MutexLock lock(&mutex_);
           ended_ = std::move(ended);
+          changed_.SignalAll();
         }) {}
   ~Labour() { thread_.join(); }
   // What it ended with, if within `limit`.
   std::optional<absl::Status> Wait(Duration limit) {
     absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithTimeout(absl::Condition(this, &Labour::EndedLocked), absl::FromChrono(limit));
+    const MonotonicTime until = Clock::now() + limit;
+    while (!ended_)
+      if (changed_.WaitUntil(&mutex_, until)) break;
     return ended_;
   }
 
  private:
-  bool EndedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ended_.has_value(); }
   absl::Mutex mutex_;
+  CondVar changed_;
   std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
@@ -263,7 +271,13 @@ absl::Status PsWorkerImpl::Work() {
   at::set_num_threads(std::clamp(AvailableCores() / std::max(1, options_.workers_on_host), 1,
                                  std::max(1, allowed)));
   LogInfo("worker on {}, {} intra-op threads", replica_->device().str(), at::get_num_threads());
-  const c10::DeviceGuard device(replica_->device());
+  return CatchProgramErrors("training", [&] {
+    const c10::DeviceGuard device(replica_->device());
+    ThrowIfError(WorkOnDevice());
+  });
+}
+
+absl::Status PsWorkerImpl::WorkOnDevice() {
   MUSTER_RETURN_IF_ERROR(MakeClient());
   PsLoopContext context{job(),
                         replica_.get(),
@@ -306,6 +320,7 @@ absl::Status PsWorkerImpl::Join() {
 
 std::optional<absl::Status> PsWorkerImpl::Ended(const absl::Status& outcome) {
   Membership* const membership = peers_.membership;
+  if (IsProcessFault(outcome)) return outcome;  // this process ends, and the job does not
   if (outcome.ok()) {
     absl::Status verdict = membership->Finish(steps_, outcome);
     // The chief was lost meanwhile: its successor is told the same.

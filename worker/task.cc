@@ -9,13 +9,18 @@
 
 #include "common/base/fatal.h"
 #include "common/base/logging.h"
+#include "common/base/process_fault.h"
 #include "common/base/restarts.h"
 #include "common/cluster/verdict.h"
+#include "common/collective/nccl.h"
+#include "common/rpc/host.h"
 #include "common/telemetry/supervisor.h"
+#include "common/train/cuda_presence.h"
 #include "common/train/data_port.h"
 #include "common/train/devices.h"
 #include "common/train/evaluation.h"
 #include "common/train/integer_buffers.h"
+#include "common/train/job_checks.h"
 #include "common/train/job_files.h"
 #include "common/train/program_path.h"
 #include "common/train/replica.h"
@@ -82,7 +87,11 @@ class Task {
   absl::Status Work(Membership* membership, const PsWorkerPeers& peers = {});
   absl::Status TrainAsMember();
   absl::StatusOr<std::unique_ptr<transport::DataListener>> Listen();
+  absl::StatusOr<MemberDevices> DevicesHeld() const;
   MemberOptions OptionsOfMember(transport::DataListener* listener);
+  // Ends this process where its device or host has failed: the job goes on, and another process
+  // can take this one's place.
+  absl::Status EndIfFaulty(const absl::Status& result) const;
   // A failure of this process's own, before it had a Member to tell: tells the chief, and words the
   // last line.
   absl::Status FailEarly(const absl::Status& failure);
@@ -114,11 +123,13 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
   OnUncaught(nullptr, Duration::zero());
   signals_->Start();  // after InitLogging, which replaces the logger that it uses
   for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
+  WarnOfFewDescriptors(cluster_);
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, parts_.binary));
   MUSTER_ASSIGN_OR_RETURN(job_, LoadJob(arguments.job, arguments.overrides));
   MUSTER_RETURN_IF_ERROR(AddProgramDigest(job_.program, &job_.digests));
   MUSTER_ASSIGN_OR_RETURN(job_.strategy, StrategyFor(job_, cluster_));
   if (job_.deterministic) ComputeDeterministically();
+  UseInterface(job_.collective.interface);
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
   if (faults_ != nullptr) faulty_member_ = std::make_unique<FaultyMember>(faults_.get());
   DigestFiles(&job_);
@@ -131,13 +142,7 @@ absl::Status Task::CheckSupported() const {
     LogWarning(
         "model_dir is not set: nothing is saved, and what is trained is lost when the job ends");
   }
-  const int members = cluster_.world_size().value_or(0);
-  if (const auto least = job_.elastic.min_workers; !alone() && least && *least > members) {
-    return ConfigurationError(
-        fmt::format("elastic.min_workers is {}, but the cluster has {} members (chief and workers)",
-                    *least, members));
-  }
-  return absl::OkStatus();
+  return alone() ? absl::OkStatus() : CheckMembers(job_, cluster_.world_size().value_or(0));
 }
 
 absl::Status Task::CheckBackend() const {
@@ -171,7 +176,7 @@ absl::Status Task::PrepareForServers(const StartingPoint& start) {
   if (chief_ == nullptr) return absl::OkStatus();
   MUSTER_ASSIGN_OR_RETURN(directed_, Replica::Make(job_, program, c10::Device(c10::kCPU)));
   if (chief_->checkpoints() != nullptr) MUSTER_RETURN_IF_ERROR(CheckSavable(*directed_));
-  MUSTER_RETURN_IF_ERROR(CheckForServers(*directed_));
+  MUSTER_RETURN_IF_ERROR(CheckForServers(job_, *directed_));
   if (!start.restore) {
     direct_.built_integers = IntegerBuffersOf(*directed_);
     direct_.unloaded = LoadWeights(checkpoint::PosixFileSystem(), job_, directed_.get());
@@ -203,10 +208,16 @@ absl::Status Task::Prepare(const StartingPoint& start) {
   }
   MUSTER_ASSIGN_OR_RETURN(ProgramFactory program, parts_.find_program(job_.program));
   TrainerOptions options{job_, std::move(program), devices_, {}, nullptr};
+  options.begins_run = alone() || chief_ != nullptr;
   if (chief_ != nullptr) {
     options.observers = chief_->observers();
     options.checkpoints = chief_->checkpoints();
+    options.on_state_lost = [log = parts_.termination_log](const std::string& why) {
+      EndNow(why + "; this process ends, and the next one goes on from the last checkpoint", log,
+             ExitCode::kRetryable);
+    };
   }
+  options.restarts = Restarts();
   MUSTER_ASSIGN_OR_RETURN(trainer_, Trainer::Make(std::move(options)));
   if (start.restore) return trainer_->Restore(*start.restore);
   if (chief_ == nullptr) return absl::OkStatus();
@@ -231,7 +242,7 @@ absl::StatusOr<bool> Task::Begin() {
 absl::Status Task::FailEarly(const absl::Status& failure) {
   if (alone() || chief_ != nullptr || absl::IsCancelled(failure))
     return failure;  // the chief's half words it
-  return muster::FailEarly(cluster_, job_, failure);
+  return muster::FailEarly(cluster_, job_, failure, [this] { return signals_->asked(); });
 }
 
 absl::StatusOr<std::unique_ptr<transport::DataListener>> Task::Listen() {
@@ -241,6 +252,18 @@ absl::StatusOr<std::unique_ptr<transport::DataListener>> Task::Listen() {
   return transport::DataListener::Create(options);
 }
 
+absl::StatusOr<MemberDevices> Task::DevicesHeld() const {
+  MemberDevices held;
+  if (has_servers()) return held;  // each worker computes by itself
+  const std::vector<int> cuda = CudaIndices(devices_);
+  held.kind = cuda.empty() ? "cpu" : "cuda";
+  held.driver = DriverVersionHere();
+  if (!cuda.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(held.uuids, CudaUuids(cuda));
+  }
+  return held;
+}
+
 MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
   MemberOptions options = MemberOptionsOf(cluster_, job_);
   options.may_leave = job_.elastic.min_workers.has_value() && !is_chief() && !has_servers();
@@ -248,7 +271,10 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
   options.num_replicas = has_servers() ? 1 : trainer_->num_replicas();
   options.devices = job_.devices;
   options.data_address = listener->address();
-  options.form = FormationOver(listener, devices_, job_.collective, job_.timeouts.collective);
+  options.form = FormationOver(listener, devices_, job_.collective, job_.timeouts.collective,
+                               [this](const absl::Status& why) { return EndIfFaulty(why); });
+  options.timeouts.formation =
+      FormationTimeout(job_.timeouts.formation, !CudaIndices(devices_).empty());
   options.on_verdict = [self = self(), chief = chief_.get(), back = back_,
                         log = parts_.termination_log](const Verdict& verdict) {
     if (verdict.code != ExitCode::kDone) EndSoon(verdict, self, chief, back, log);
@@ -269,20 +295,40 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
   return options;
 }
 
+absl::Status Task::EndIfFaulty(const absl::Status& result) const {
+  const absl::Status judged = JudgeFault(result, Restarts());
+  // As if it had been killed: to end in order would end the job, were this the chief.
+  if (!alone() && IsProcessFault(judged)) {
+    EndNow(fmt::format("{}; ending this process, another one can take its place", Message(judged)),
+           parts_.termination_log, ExitCode::kRetryable);
+  }
+  return judged;
+}
+
 absl::Status Task::Work(Membership* membership, const PsWorkerPeers& peers) {
   std::unique_ptr<Membership> faulty;
   if (faults_ != nullptr) {
     faulty = MakeFaultyMembership(membership, faults_.get());
     membership = faulty.get();
   }
-  if (trainer_ != nullptr) return trainer_->Run(membership);
-  return ps_worker_->Run({membership, peers.incarnation, peers.listener});
+  if (trainer_ != nullptr) return EndIfFaulty(trainer_->Run(membership));
+  return EndIfFaulty(ps_worker_->Run({membership, peers.incarnation, peers.listener}));
 }
 
 absl::Status Task::TrainAsMember() {
   absl::StatusOr<std::unique_ptr<transport::DataListener>> listener = Listen();
   if (!listener.ok()) return FailEarly(listener.status());
-  const std::unique_ptr<Member> member = Member::Make(OptionsOfMember(listener->get()));
+  if (!is_chief()) {
+    MUSTER_ASSIGN_OR_RETURN(const bool finished, FinishedWithoutChief(cluster_, job_, [this] {
+                              return signals_->asked();
+                            }));
+    if (finished) return absl::OkStatus();
+  }
+  absl::StatusOr<MemberDevices> held = DevicesHeld();
+  if (!held.ok()) return FailEarly(EndIfFaulty(held.status()));
+  MemberOptions options = OptionsOfMember(listener->get());
+  options.held = *std::move(held);
+  const std::unique_ptr<Member> member = Member::Make(std::move(options));
   signals_->PassTo([to = member.get()] { to->RequestStop(); });
   OnUncaught(
       [to = member.get()](const std::string& why) {
@@ -335,14 +381,15 @@ absl::Status Task::Train() {
 absl::Status Task::Run(const TaskArguments& arguments) {
   absl::Status result = ReadConfiguration(arguments);
   if (result.ok() && is_chief()) {
-    auto chief = parts_.start_chief({cluster_, job_, Versions(), Restarts() > 0, faults_.get()});
+    auto chief = parts_.start_chief({cluster_, job_, Versions(), Restarts() > 0, faults_.get(),
+                                     [this] { return signals_->asked(); }});
     if (chief.ok()) chief_ = *std::move(chief);
     result = chief.status();
   }
   bool train = false;
   if (result.ok()) {
     const absl::StatusOr<bool> begun = Begin();
-    result = begun.status();
+    result = EndIfFaulty(begun.status());
     train = begun.ok() && *begun;
   }
   if (train) {
@@ -364,7 +411,7 @@ int RunTask(int argc, char** argv, const TaskParts& parts) {
   main.about =
       fmt::format("{}: trains a job as the task that TF_CONFIG names, alone where it names none.",
                   BinaryName(parts.binary));
-  main.on_signal = "stopping at the next step; a second one ends this process at once";
+  main.on_signal = "stopping at the next step; a second SIGINT ends this process at once";
   main.termination_log = parts.termination_log;
   return RunTaskMain(argc, argv, main, [&](const TaskArguments& arguments, StopSignals* signals) {
     return Task(parts, signals).Run(arguments);

@@ -1,0 +1,214 @@
+// What happens to a member, and what it does about that: the words of its state machine
+// (worker/member_state.h). Plain data, without threads and gRPC.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/flight_recorder.h"
+#include "common/base/phase.h"
+#include "common/cluster/device_clash.h"
+#include "common/cluster/verdict.h"
+
+namespace muster::membership {
+
+struct Welcome {
+  std::string run_id;
+  uint32_t epoch = 0;
+  std::string job;  // the chief's resolved job: the truth
+};
+
+// A generation as the coordinator offers it.
+struct RosterMember {
+  std::string task, host_id, data_address;
+  int num_replicas = 0;
+  std::vector<int> cpus;
+  MemberDevices held;
+};
+struct Roster {
+  uint64_t generation = 0;
+  std::string ticket;
+  std::vector<RosterMember> members;  // by rank
+  int newest_rank = 0;                // of the member that holds the newest state
+  int64_t newest_step = 0;
+};
+
+// ---- Events. kName: as docs/control_plane.md has it.
+
+// Of the loop's calls.
+struct JoinAsked {
+  static constexpr std::string_view kName = "JoinAsked";
+};
+struct GenerationAsked {
+  static constexpr std::string_view kName = "GenerationAsked";
+  int64_t last_step = 0;
+};
+struct LinksMade {  // the communicators of a generation stand
+  static constexpr std::string_view kName = "LinksMade";
+  uint64_t generation = 0;
+  std::string description;
+};
+struct LinksFailed {
+  static constexpr std::string_view kName = "LinksFailed";
+  uint64_t generation = 0;
+  std::string message;
+  ExitCode code = ExitCode::kRetryable;
+};
+struct PhaseEntered {
+  static constexpr std::string_view kName = "PhaseEntered";
+  Phase phase = Phase::kStarting;
+  int64_t step = 0;
+};
+struct CollectiveFailed {
+  static constexpr std::string_view kName = "CollectiveFailed";
+  std::string message;
+};
+struct LoopFailed {  // the program, or its data
+  static constexpr std::string_view kName = "LoopFailed";
+  std::string message;
+};
+struct FailureNotTold {  // the chief could not be told of it
+  static constexpr std::string_view kName = "FailureNotTold";
+  std::string failure, why;
+};
+struct LoopFinished {
+  static constexpr std::string_view kName = "LoopFinished";
+  int64_t last_step = 0;
+  ExitCode outcome = ExitCode::kDone;
+  std::string message;
+};
+struct LoopReturned {  // from a generation that is over
+  static constexpr std::string_view kName = "LoopReturned";
+};
+struct StopAsked {  // of this process
+  static constexpr std::string_view kName = "StopAsked";
+};
+
+// Of the session with the coordinator.
+struct Welcomed {
+  static constexpr std::string_view kName = "Welcomed";
+  Welcome welcome;
+  int64_t chief_pid = 0;
+};
+struct Refused {
+  static constexpr std::string_view kName = "Refused";
+  Verdict verdict;
+};
+struct JobEnded {
+  static constexpr std::string_view kName = "JobEnded";
+  Verdict verdict;
+};
+struct Pulse {
+  static constexpr std::string_view kName = "Pulse";
+  bool stop_requested = false;
+};
+struct RosterTold {  // a line about who is missing
+  static constexpr std::string_view kName = "RosterTold";
+  std::string line;
+};
+struct GenerationOffered {
+  static constexpr std::string_view kName = "GenerationOffered";
+  std::shared_ptr<const Roster> roster;
+};
+struct GenerationStarted {
+  static constexpr std::string_view kName = "GenerationStarted";
+  uint64_t generation = 0;
+};
+struct GenerationAborted {
+  static constexpr std::string_view kName = "GenerationAborted";
+  uint64_t generation = 0;
+  std::string reason;
+};
+struct SessionClosed {
+  static constexpr std::string_view kName = "SessionClosed";
+  bool no_chief = false;  // who answered is no Muster chief
+  std::string why;
+  Duration retry = Duration::zero();  // what the back-off says
+};
+
+// Of this process.
+struct SessionCut {  // by a planned fault
+  static constexpr std::string_view kName = "SessionCut";
+};
+struct RecordsKept {  // the chief has the flight records, or will not have them
+  static constexpr std::string_view kName = "RecordsKept";
+};
+struct Tick {
+  static constexpr std::string_view kName = "Tick";
+  bool muted = false;    // by a planned fault: nothing may be sent
+  bool leaving = false;  // the member is being destroyed
+};
+
+using MemberEvent =
+    std::variant<JoinAsked, GenerationAsked, LinksMade, LinksFailed, PhaseEntered, CollectiveFailed,
+                 LoopFailed, FailureNotTold, LoopFinished, LoopReturned, StopAsked, Welcomed,
+                 Refused, JobEnded, Pulse, RosterTold, GenerationOffered, GenerationStarted,
+                 GenerationAborted, SessionClosed, SessionCut, RecordsKept, Tick>;
+
+// ---- Actions, in the order in which they are to be done.
+
+struct OpenSession {
+  static constexpr std::string_view kName = "OpenSession";
+};
+struct CancelSession {
+  static constexpr std::string_view kName = "CancelSession";
+};
+struct SendReport {
+  static constexpr std::string_view kName = "SendReport";
+};
+struct AbortCommunicators {
+  static constexpr std::string_view kName = "AbortCommunicators";
+  absl::Status why;
+};
+struct KeepRecord {  // of the flight recorder
+  static constexpr std::string_view kName = "KeepRecord";
+  std::shared_ptr<const Roster> roster;  // of the generation that it is about
+  std::string reason;
+  bool last = false;  // this process ends soon
+};
+struct ChiefReached {  // the back-off begins again, and records are tried again
+  static constexpr std::string_view kName = "ChiefReached";
+};
+// To the flight recorder.
+struct NoteGeneration {
+  static constexpr std::string_view kName = "NoteGeneration";
+};
+struct NotePhase {
+  static constexpr std::string_view kName = "NotePhase";
+};
+struct Note {
+  static constexpr std::string_view kName = "Note";
+  FlightKind kind = FlightKind::kPhase;
+  std::string detail;
+};
+struct Log {
+  static constexpr std::string_view kName = "Log";
+  bool warning = false;
+  std::string line;
+};
+// To main, on the Member's thread.
+struct TellVerdict {
+  static constexpr std::string_view kName = "TellVerdict";
+  Verdict verdict;
+  bool given_up = false;  // it is about this process alone: the job goes on
+};
+struct TellStuck {
+  static constexpr std::string_view kName = "TellStuck";
+  std::string why;
+};
+struct TellSilence {
+  static constexpr std::string_view kName = "TellSilence";
+  int64_t chief_pid = 0;
+  Duration silence = Duration::zero();  // zero: it is heard again
+};
+
+using MemberAction = std::variant<OpenSession, CancelSession, SendReport, AbortCommunicators,
+                                  KeepRecord, ChiefReached, NoteGeneration, NotePhase, Note, Log,
+                                  TellVerdict, TellStuck, TellSilence>;
+
+}  // namespace muster::membership

@@ -1,0 +1,29 @@
+// From the roster of a generation to what forms it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "worker/member.h"
+
+namespace muster {
+
+struct GroupPlan {
+  GroupSpec spec;
+  // Without run_id and replicas.
+  Generation generation;
+  std::vector<MemberDevices> held;  // by rank
+};
+GroupPlan PlanGroup(const membership::Roster& roster, const MemberOptions& options,
+                    const std::shared_ptr<FlightRecorder>& recorder);
+
+// Whether replicas on this host may spin while they wait, and whether a core is free for a progress
+// thread: from the cores that the processes of a host may use together.
+struct CoreShare {
+  int replicas_on_host = 1;
+  bool spin = false;
+  bool progress_thread = false;
+};
+CoreShare ShareCores(const std::vector<std::vector<int>>& cpus_of_processes, int replicas_on_host);
+
+}  // namespace muster
