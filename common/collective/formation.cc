@@ -9,9 +9,8 @@
 #include <optional>
 #include <thread>
 
-#include "absl/synchronization/notification.h"
-#include "absl/time/time.h"
 #include "common/base/logging.h"
+#include "common/base/wait.h"
 #include "common/collective/engine.h"
 #include "common/collective/host_team.h"
 #include "common/collective/mesh.h"
@@ -53,7 +52,7 @@ class AbortWatch {
   AbortWatch(const std::function<bool()>& aborted, transport::AbortSignal* signal) {
     if (!aborted) return;
     thread_ = std::thread([this, &aborted, signal] {
-      while (!over_.WaitForNotificationWithTimeout(absl::FromChrono(kLook))) {
+      while (!over_.WaitFor(kLook)) {
         if (aborted()) return signal->Set();
       }
     });
@@ -64,7 +63,7 @@ class AbortWatch {
   }
 
  private:
-  absl::Notification over_;
+  Notification over_;
   std::thread thread_;
 };
 

@@ -6,6 +6,8 @@
 //   calling thread's current CUDA stream, and runs on a stream of the communicator's own.
 // - Wait() blocks the host until the device is done, so any stream may use the result then.
 // - What the ranks issued is compared over the host group, while the device works.
+// - The destructor of one that is well lets what is under way to other ranks arrive (some seconds
+//   at the most).
 // - An aborted NCCL operation completes on its stream as if it were done. Its Wait() never says
 //   OK: enqueue an update only after Wait() has. After Abort() no kernel of this communicator runs
 //   any more.
@@ -14,6 +16,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/collective/communicator.h"
@@ -26,15 +29,19 @@ struct NcclOptions {
   Duration timeout = std::chrono::seconds(60);  // of an operation
 };
 
+// The UUIDs of CUDA devices, "GPU-8932f937-...".
+absl::StatusOr<std::vector<std::string>> CudaUuids(const std::vector<int>& devices);
+
 // Communicators for the local replicas, replica-ranked over the whole group, as
 // MakeReplicaCommunicators makes them for CPUs. `group` (made by FormGroup) carries NCCL's unique
-// id and later the comparisons. `aborted` is polled; true ends the formation with Superseded.
+// id and later the comparisons. A first reduction is part of the formation, which has
+// `formation_timeout` for all; `aborted` is polled, and true ends it with Superseded.
 // ConfigurationError when this build or this host has no NCCL or no such device.
 absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> MakeNcclCommunicators(
     std::unique_ptr<Communicator> group, const std::vector<int>& replicas_per_rank,
     const NcclOptions& options, const std::function<bool()>& aborted);
 
-// What the module exports, as `MusterMakeNcclCommunicators`. Internal.
+// What the module exports, as `MusterMakeNcclCommunicators` and `MusterCudaUuids`. Internal.
 struct NcclRequest {
   std::unique_ptr<Communicator> group;
   const std::vector<int>& replicas_per_rank;
@@ -43,5 +50,10 @@ struct NcclRequest {
   absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> result;
 };
 using NcclFactory = void (*)(NcclRequest* request);
+struct CudaUuidsRequest {
+  const std::vector<int>& devices;
+  absl::StatusOr<std::vector<std::string>> result;
+};
+using CudaUuidsReader = void (*)(CudaUuidsRequest* request);
 
 }  // namespace muster

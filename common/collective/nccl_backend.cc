@@ -1,42 +1,49 @@
-// The module behind nccl.h.
-#include <ATen/cuda/CUDAContext.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-#include <fmt/format.h>
-#include <nccl.h>
+#include "common/collective/nccl_backend.h"
 
-#include <array>
-#include <cstdlib>
-#include <cstring>
-#include <numeric>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
+#include "common/base/process_fault.h"
+#include "common/collective/cuda_streams.h"
 #include "common/collective/engine.h"
 #include "common/collective/failed_work.h"
 #include "common/collective/formation.h"
-#include "common/collective/nccl.h"
 
-namespace muster {
+namespace muster::collective {
 namespace {
-
-using collective::Signature;
-using collective::Verb;
-
 constexpr Duration kDrainFor = std::chrono::seconds(10);
+constexpr Duration kFinalizeFor = std::chrono::seconds(5);
 constexpr Duration kBusyFor = std::chrono::microseconds(200);  // then sleep between looks
+}  // namespace
 
-absl::Status CudaError(const char* what, cudaError_t error) {
-  return ProgramError(fmt::format("CUDA: {}: {}", what, cudaGetErrorString(error)));
-}
-absl::Status NcclError(const char* what, ncclResult_t result) {
-  return PeerLost(fmt::format("NCCL: {}: {}", what, ncclGetErrorString(result)));
+absl::Status CudaError(std::string_view what, cudaError_t error) {
+  return FaultStatus(FaultOfCuda(error),
+                     fmt::format("CUDA: {}: {} (error {})", what, cudaGetErrorString(error),
+                                 static_cast<int>(error)));
 }
 
-// Between two looks at something that another thread or device changes.
+absl::Status NcclError(std::string_view what, ncclResult_t result, ncclComm_t comm) {
+  const char* last = ncclGetLastError(comm);
+  const std::string_view more = last == nullptr ? "" : last;
+  FaultCause kind = FaultOfNccl(result, more);
+  // What CUDA said to NCCL, where it is still there to be read.
+  const cudaError_t cuda = result == ncclUnhandledCudaError ? cudaPeekAtLastError() : cudaSuccess;
+  if (cuda != cudaSuccess && FaultOfCuda(cuda) != FaultCause::kNone) kind = FaultOfCuda(cuda);
+  return FaultStatus(
+      kind, fmt::format("NCCL: {}: {}{}{}{}{}", what, ncclGetErrorString(result),
+                        cuda == cudaSuccess ? "" : ", ",
+                        cuda == cudaSuccess ? "" : cudaGetErrorString(cuda),
+                        more.empty() ? "" : ": ", more.substr(0, more.find_last_not_of("\n") + 1)));
+}
+
 void Pause(MonotonicTime since) {
   if (Clock::now() - since < kBusyFor) {
     std::this_thread::yield();
@@ -44,6 +51,11 @@ void Pause(MonotonicTime since) {
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 }
+
+namespace {
+
+using collective::Signature;
+using collective::Verb;
 
 ncclDataType_t TypeOf(DataType type) {
   switch (type) {
@@ -101,15 +113,18 @@ class NcclWork : public Work {
 class NcclCommunicator : public Communicator {
  public:
   // `shadow`: the same ranks on the host.
-  NcclCommunicator(std::unique_ptr<Communicator> shadow, ncclComm_t comm, int device,
-                   Duration timeout, std::shared_ptr<FlightRecorder> recorder)
+  NcclCommunicator(std::unique_ptr<Communicator> shadow, const NcclDevice& device, Duration timeout,
+                   std::shared_ptr<FlightRecorder> recorder)
       : shadow_(std::move(shadow)),
         recorder_(std::move(recorder)),
-        device_(device),
-        stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device)),
-        comm_(comm),
+        device_(device.device),
+        stream_(device.stream),
+        comm_(device.comm),
         timeout_(timeout) {}
-  ~NcclCommunicator() override { Abort(Superseded("The communicator was destroyed.")); }
+  ~NcclCommunicator() override {
+    Finalize();
+    Abort(Superseded("The communicator was destroyed."));
+  }
 
   int rank() const override { return shadow_->rank(); }
   int size() const override { return shadow_->size(); }
@@ -162,16 +177,16 @@ class NcclCommunicator : public Communicator {
 
   void Abort(absl::Status why) override {
     Poison(why);
-    // Wakes whoever waits in the comparison, here and on the other ranks.
-    shadow_->Abort(why);
+    // Wakes whoever waits in the comparison, here and on the other ranks, to which a fault of this
+    // process is a lost peer.
+    shadow_->Abort(IsProcessFault(why) ? PeerLost(Message(why)) : why);
     {
       absl::MutexLock lock(&mutex_);
-      // Frees what NCCL holds and ends its kernels; never destroyed in the ordinary way, which
-      // could wait for peers that are gone.
+      // Frees what NCCL holds and ends its kernels.
       if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
     }
     const MonotonicTime start = Clock::now();
-    while (cudaStreamQuery(stream_.stream()) == cudaErrorNotReady) {
+    while (cudaStreamQuery(stream_) == cudaErrorNotReady) {
       if (Clock::now() - start > kDrainFor) {
         LogWarning("The NCCL stream of cuda:{} has not drained after an abort.", device_);
         return;
@@ -241,17 +256,17 @@ class NcclCommunicator : public Communicator {
 
   template <typename Enqueue>
   absl::Status Start(NcclWork& work, Enqueue enqueue) {
-    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device_));
+    const DeviceScope scope(device_);
     if (auto e = cudaEventCreateWithFlags(&work.event, cudaEventDisableTiming); e != cudaSuccess) {
       return CudaError("creating an event", e);
     }
     // Behind what the caller has enqueued, ahead of nothing of the caller's.
-    const cudaStream_t caller = c10::cuda::getCurrentCUDAStream(device_).stream();
+    const cudaStream_t caller = CurrentStream(device_);
     cudaError_t error = cudaEventRecord(work.event, caller);
-    if (error == cudaSuccess) error = cudaStreamWaitEvent(stream_.stream(), work.event, 0);
+    if (error == cudaSuccess) error = cudaStreamWaitEvent(stream_, work.event, 0);
     if (error != cudaSuccess) return CudaError("waiting for the caller's stream", error);
     MUSTER_RETURN_IF_ERROR(Enqueued(enqueue));
-    error = cudaEventRecord(work.event, stream_.stream());
+    error = cudaEventRecord(work.event, stream_);
     if (error != cudaSuccess) return CudaError("recording an event", error);
     absl::MutexLock lock(&mutex_);
     work.deadline = Clock::now() + timeout_;
@@ -266,7 +281,7 @@ class NcclCommunicator : public Communicator {
     {
       absl::MutexLock lock(&mutex_);
       if (comm_ == nullptr) return poison_;
-      result = enqueue(comm_, stream_.stream());
+      result = enqueue(comm_, stream_);
     }
     while (result == ncclInProgress) {
       Pause(start);
@@ -278,7 +293,9 @@ class NcclCommunicator : public Communicator {
       const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
       if (asked != ncclSuccess) result = asked;
     }
-    return result == ncclSuccess ? absl::OkStatus() : NcclError("enqueuing", result);
+    if (result == ncclSuccess) return absl::OkStatus();
+    absl::MutexLock lock(&mutex_);
+    return NcclError("enqueuing", result, comm_);
   }
 
   absl::Status Compare(NcclWork& work) {
@@ -296,18 +313,8 @@ class NcclCommunicator : public Communicator {
     const MonotonicTime start = Clock::now();
     for (;;) {
       const cudaError_t event = cudaEventQuery(work.event);
-      {
-        absl::MutexLock lock(&mutex_);
-        if (!poison_.ok()) return poison_;
-        ncclResult_t result = ncclSuccess;
-        const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
-        if (asked != ncclSuccess) result = asked;
-        if (result != ncclSuccess && result != ncclInProgress) {
-          return NcclError(work.signature.Text().c_str(), result);
-        }
-      }
+      MUSTER_RETURN_IF_ERROR(StateOf(work, event));
       if (event == cudaSuccess) return absl::OkStatus();
-      if (event != cudaErrorNotReady) return CudaError("an operation failed", event);
       if (Clock::now() > work.deadline) {
         return DeadlinePassed(
             fmt::format("All ranks came to {} (operation {}), but the devices did not finish it.",
@@ -315,6 +322,42 @@ class NcclCommunicator : public Communicator {
       }
       Pause(start);
     }
+  }
+
+  // What is wrong, if anything, when the work's event is `event`.
+  absl::Status StateOf(const NcclWork& work, cudaError_t event) {
+    absl::MutexLock lock(&mutex_);
+    if (!poison_.ok()) return poison_;
+    // CUDA's word goes before NCCL's, which only says that there was one.
+    if (event != cudaSuccess && event != cudaErrorNotReady)
+      return CudaError(work.signature.Text(), event);
+    ncclResult_t result = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
+    if (asked != ncclSuccess) result = asked;
+    if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
+    return NcclError(work.signature.Text(), result, comm_);
+  }
+
+  // The ordinary end: what is under way to slower ranks arrives, which an abort would cut off. Not
+  // of a communicator that has failed: its peers may be gone.
+  void Finalize() {
+    const MonotonicTime start = Clock::now();
+    absl::MutexLock lock(&mutex_);
+    if (comm_ == nullptr || !poison_.ok()) return;
+    const Duration limit = std::min(timeout_, kFinalizeFor);
+    const DeviceScope scope(device_);
+    ncclResult_t result = ncclCommFinalize(comm_);
+    while (result == ncclInProgress && Clock::now() - start < limit) {
+      Pause(start);
+      const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
+      if (asked != ncclSuccess) result = asked;
+    }
+    if (result != ncclSuccess) {
+      LogWarning("The NCCL communicator of cuda:{} did not end in order within {:g} s: {}.",
+                 device_, Seconds(limit), ncclGetErrorString(result));
+      return;  // the abort frees it
+    }
+    ncclCommDestroy(std::exchange(comm_, nullptr));
   }
 
   void Poison(const absl::Status& why) {
@@ -325,7 +368,7 @@ class NcclCommunicator : public Communicator {
   const std::unique_ptr<Communicator> shadow_;
   const std::shared_ptr<FlightRecorder> recorder_;
   const int device_;
-  const c10::cuda::CUDAStream stream_;
+  const cudaStream_t stream_;
   uint64_t sequence_ = 0;  // issuing is for one thread at a time
   mutable absl::Mutex mutex_;
   ncclComm_t comm_ ABSL_GUARDED_BY(mutex_);
@@ -341,110 +384,13 @@ absl::Status NcclWork::Wait() {
   return status;
 }
 
-// The communicators of this process under construction; aborts them unless handed over.
-struct Comms {
-  std::vector<ncclComm_t> list;
-  ~Comms() {
-    for (const ncclComm_t comm : list) {
-      if (comm != nullptr) ncclCommAbort(comm);
-    }
-  }
-};
-
-absl::Status CheckDevices(const std::vector<int>& devices, int expected) {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
-  if (static_cast<int>(devices.size()) != expected) {
-    return ConfigurationError(
-        fmt::format("{} CUDA devices were given for {} replicas.", devices.size(), expected));
-  }
-  for (const int device : devices) {
-    if (device >= 0 && device < count) continue;
-    return ConfigurationError(
-        fmt::format("There is no device cuda:{}: this process sees {}.", device, count));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<ncclUniqueId> ShareUniqueId(Communicator& group) {
-  ncclUniqueId id{};
-  if (group.rank() == 0) {
-    if (const ncclResult_t r = ncclGetUniqueId(&id); r != ncclSuccess) {
-      const absl::Status why = NcclError("making a unique id", r);
-      group.Abort(why);
-      return why;
-    }
-  }
-  MUSTER_RETURN_IF_ERROR(group.Broadcast({&id, sizeof id, DataType::kByte}, 0)->Wait());
-  return id;
-}
-
-absl::Status InitAll(Comms& comms, const ncclUniqueId& id, int first, int total,
-                     const NcclOptions& options, const std::function<bool()>& aborted) {
-  if (std::getenv("NCCL_COMM_BLOCKING") != nullptr) {
-    LogWarning("NCCL_COMM_BLOCKING is set: NCCL may block where it could be aborted. Unset it.");
-  }
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  config.splitShare = 0;  // else one abort could ruin a family of communicators
-  comms.list.resize(options.devices.size(), nullptr);
-  ncclResult_t result = ncclGroupStart();
-  for (size_t i = 0; i < options.devices.size() && result == ncclSuccess; ++i) {
-    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(options.devices[i]));
-    const ncclResult_t r =
-        ncclCommInitRankConfig(&comms.list[i], total, id, first + static_cast<int>(i), &config);
-    if (r != ncclInProgress) result = r;
-  }
-  const ncclResult_t ended = ncclGroupEnd();
-  if (result == ncclSuccess) result = ended;
-  const MonotonicTime start = Clock::now();
-  for (const ncclComm_t comm : comms.list) {
-    if (result != ncclSuccess && result != ncclInProgress) break;
-    do {
-      const ncclResult_t asked = ncclCommGetAsyncError(comm, &result);
-      if (asked != ncclSuccess) result = asked;
-      if (result != ncclInProgress) break;
-      if (aborted && aborted()) return Superseded("The formation was given up.");
-      if (Clock::now() - start > options.formation_timeout) {
-        return DeadlinePassed(fmt::format("NCCL did not connect {} ranks within {:.3g} s.", total,
-                                          Seconds(options.formation_timeout)));
-      }
-      Pause(start);
-    } while (true);
-  }
-  return result == ncclSuccess ? absl::OkStatus() : NcclError("connecting the ranks", result);
-}
-
-absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> Make(NcclRequest& request) {
-  const std::vector<int>& per_rank = request.replicas_per_rank;
-  const NcclOptions& options = request.options;
-  const int rank = request.group->rank();
-  // What is recorded is the devices' operations, not the comparisons beside them.
-  const auto recorder = collective::TakeRecorder(*request.group);
-  MUSTER_RETURN_IF_ERROR(CheckDevices(options.devices, per_rank[rank]));
-  MUSTER_ASSIGN_OR_RETURN(const ncclUniqueId id, ShareUniqueId(*request.group));
-  const int first = std::accumulate(per_rank.begin(), per_rank.begin() + rank, 0);
-  const int total = std::accumulate(per_rank.begin(), per_rank.end(), 0);
-  Comms comms;
-  MUSTER_RETURN_IF_ERROR(InitAll(comms, id, first, total, options, request.aborted));
-  auto shadows = MakeReplicaCommunicators(std::move(request.group), per_rank, options.timeout);
-  std::vector<std::unique_ptr<Communicator>> result;
-  for (size_t i = 0; i < shadows.size(); ++i) {
-    result.push_back(std::make_unique<NcclCommunicator>(
-        std::move(shadows[i]), std::exchange(comms.list[i], nullptr), options.devices[i],
-        options.timeout, recorder));
-  }
-  return result;
-}
-
 }  // namespace
-}  // namespace muster
 
-extern "C" __attribute__((visibility("default"))) void MusterMakeNcclCommunicators(
-    muster::NcclRequest* request) {
-  try {  // LibTorch's exceptions end here
-    request->result = muster::Make(*request);
-  } catch (const std::exception& e) {
-    request->result = muster::ProgramError(fmt::format("CUDA: {}", e.what()));
-  }
+std::unique_ptr<Communicator> MakeNcclCommunicator(std::unique_ptr<Communicator> shadow,
+                                                   const NcclDevice& device, Duration timeout,
+                                                   std::shared_ptr<FlightRecorder> recorder) {
+  return std::make_unique<NcclCommunicator>(std::move(shadow), device, timeout,
+                                            std::move(recorder));
 }
+
+}  // namespace muster::collective

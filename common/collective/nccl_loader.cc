@@ -11,7 +11,12 @@ namespace muster {
 namespace {
 
 // The module lies in the library folder beside the program's own folder.
-absl::StatusOr<NcclFactory> LoadFactory() {
+struct Module {
+  NcclFactory make = nullptr;
+  CudaUuidsReader uuids = nullptr;
+};
+
+absl::StatusOr<Module> Load() {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
   std::string why = "no such file";
@@ -19,9 +24,11 @@ absl::StatusOr<NcclFactory> LoadFactory() {
     const std::string path = (program.parent_path() / folder / "muster_nccl.so").string();
     if (!std::filesystem::exists(path, error)) continue;
     if (void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); module != nullptr) {
-      if (void* symbol = dlsym(module, "MusterMakeNcclCommunicators"); symbol != nullptr) {
-        return reinterpret_cast<NcclFactory>(symbol);
-      }
+      void* const make = dlsym(module, "MusterMakeNcclCommunicators");
+      void* const uuids = dlsym(module, "MusterCudaUuids");
+      if (make != nullptr && uuids != nullptr)
+        return Module{reinterpret_cast<NcclFactory>(make),
+                      reinterpret_cast<CudaUuidsReader>(uuids)};
     }
     why = dlerror();
     break;
@@ -32,16 +39,27 @@ absl::StatusOr<NcclFactory> LoadFactory() {
       why));
 }
 
+const absl::StatusOr<Module>& Loaded() {
+  static const absl::StatusOr<Module> module = Load();
+  return module;
+}
+
 }  // namespace
+
+absl::StatusOr<std::vector<std::string>> CudaUuids(const std::vector<int>& devices) {
+  MUSTER_RETURN_IF_ERROR(Loaded().status());
+  CudaUuidsRequest request{devices, absl::UnknownError("")};
+  Loaded()->uuids(&request);
+  return std::move(request.result);
+}
 
 absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> MakeNcclCommunicators(
     std::unique_ptr<Communicator> group, const std::vector<int>& replicas_per_rank,
     const NcclOptions& options, const std::function<bool()>& aborted) {
-  static const absl::StatusOr<NcclFactory> factory = LoadFactory();
-  if (!factory.ok()) return factory.status();
+  MUSTER_RETURN_IF_ERROR(Loaded().status());
   NcclRequest request{std::move(group), replicas_per_rank, options, aborted,
                       absl::UnknownError("")};
-  (*factory)(&request);
+  Loaded()->make(&request);
   return std::move(request.result);
 }
 

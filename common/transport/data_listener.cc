@@ -12,8 +12,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "common/base/logging.h"
+#include "common/base/wait.h"
 #include "common/transport/address.h"
 
 namespace muster::transport {
@@ -22,6 +22,8 @@ namespace {
 using asio::ip::tcp;
 using Key = std::pair<int, uint32_t>;  // from, channel
 
+constexpr Duration kFirstRetry = std::chrono::milliseconds(20);
+constexpr Duration kLongestRetry = std::chrono::milliseconds(500);
 constexpr size_t kMaxPerKey = 4;  // connections of one (from, channel) that nobody has taken yet
 
 std::string Remote(const tcp::socket& socket) {
@@ -113,7 +115,7 @@ class Hall {
 
   void WaitForChange(uint64_t* seen, Duration limit) {
     absl::MutexLock lock(&mutex_);
-    if (changes_ == *seen) changed_.WaitWithTimeout(&mutex_, absl::FromChrono(limit));
+    if (changes_ == *seen) changed_.WaitFor(&mutex_, limit);
     *seen = changes_;
   }
 
@@ -199,7 +201,7 @@ class Hall {
   const Duration hold_timeout_;
   const decltype(ListenerOptions::wrap) wrap_;
   absl::Mutex mutex_;
-  absl::CondVar changed_;
+  CondVar changed_;
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t newest_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t refused_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -295,20 +297,29 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
   using Result = absl::StatusOr<std::unique_ptr<DataConnection>>;
 
   DialingState(asio::io_context& io, std::shared_ptr<Hall> hall, const DialRequest& request)
-      : socket_(io), resolver_(io), timer_(io), hall_(std::move(hall)), request_(request) {}
+      : socket_(io),
+        resolver_(io),
+        timer_(io),
+        retry_(io),
+        hall_(std::move(hall)),
+        request_(request) {}
 
   void Start() {
     absl::StatusOr<Endpoint> target = ParseEndpoint(request_.address);
     if (!target.ok()) return End(target.status());
     timer_.expires_at(request_.deadline);
     timer_.async_wait([self = shared_from_this()](std::error_code error) {
-      if (!error) self->End(DeadlinePassed(fmt::format("{} in time", self->waiting_for_)));
+      if (error) return;
+      self->End(DeadlinePassed(fmt::format(
+          "{} in time{}", self->waiting_for_,
+          self->last_refusal_.empty() ? "" : fmt::format(" (last: {})", self->last_refusal_))));
     });
     resolver_.async_resolve(
         target->host, std::to_string(target->port), tcp::resolver::numeric_service,
         [self = shared_from_this()](std::error_code error, tcp::resolver::results_type found) {
           if (error) return self->End(PeerLost(fmt::format("cannot resolve: {}", error.message())));
-          self->Connect(found);
+          self->found_ = std::move(found);
+          self->Connect();
         });
   }
 
@@ -320,9 +331,9 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
   }
 
  private:
-  void Connect(const tcp::resolver::results_type& found) {
+  void Connect() {
     waiting_for_ = "no connection";
-    asio::async_connect(socket_, found,
+    asio::async_connect(socket_, found_,
                         [self = shared_from_this()](std::error_code error, const tcp::endpoint&) {
                           if (error) return self->End(PeerLost(error.message()));
                           self->waiting_for_ = "it did not accept the connection";
@@ -342,14 +353,15 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
           if (!self->socket_.is_open()) return;  // given up while this was waiting for its turn
           const Hello& hello = self->request_.hello;
           if (error == asio::error::eof || error == asio::error::connection_reset) {
-            return self->End(PeerLost("it closed the connection without an answer"));
+            return self->DialAgain("it closed the connection without an answer");
           }
           if (error) return self->End(PeerLost(error.message()));
           absl::StatusOr<Verdict> verdict = DecodeAnswer(self->answer_, hello.generation);
           if (!verdict.ok()) return self->End(PeerLost(Message(verdict.status())));
           if (*verdict != Verdict::kAccepted) {
-            return self->End(
-                PeerLost(fmt::format("refused the connection: {}", VerdictText(*verdict))));
+            std::string why = fmt::format("refused the connection: {}", VerdictText(*verdict));
+            if (*verdict == Verdict::kBusy) return self->DialAgain(std::move(why));
+            return self->End(PeerLost(why));
           }
           auto stream = self->hall_->MakeStream(self->socket_.release());
           self->End(std::make_unique<DataConnection>(
@@ -358,11 +370,30 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
         });
   }
 
+  // The other side is there and has no room just now: many members dial it at once.
+  void DialAgain(std::string why) {
+    last_refusal_ = std::move(why);
+    std::error_code ignored;
+    socket_.close(ignored);
+    waiting_for_ = "no room";
+    retry_.expires_after(wait_);
+    wait_ = std::min<Duration>(2 * wait_, kLongestRetry);
+    retry_.async_wait([self = shared_from_this()](std::error_code error) {
+      if (!error && !self->ended()) self->Connect();
+    });
+  }
+
+  bool ended() {
+    absl::MutexLock lock(&mutex_);
+    return ended_;
+  }
+
   void End(Result result) {
     std::error_code ignored;
     socket_.close(ignored);
     resolver_.cancel();
     timer_.cancel();
+    retry_.cancel();
     {
       absl::MutexLock lock(&mutex_);
       if (std::exchange(ended_, true)) return;
@@ -373,10 +404,12 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
 
   tcp::socket socket_;
   tcp::resolver resolver_;
-  asio::steady_timer timer_;
+  asio::steady_timer timer_, retry_;
   const std::shared_ptr<Hall> hall_;
   const DialRequest request_;
-  std::string waiting_for_ = "no address";
+  tcp::resolver::results_type found_;
+  std::string waiting_for_ = "no address", last_refusal_;
+  Duration wait_ = kFirstRetry;
   std::array<std::byte, kHelloBytes> hello_{};
   std::array<std::byte, kAnswerBytes> answer_{};
 

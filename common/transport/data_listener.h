@@ -71,7 +71,8 @@ class DataListener {
   virtual std::unique_ptr<Admission> Admit(uint64_t generation, int to,
                                            const std::string& ticket) = 0;
   // Connects, says hello and waits for the answer. PeerLost when refused or unreachable, with the
-  // reason.
+  // reason. Where the other side is there and only has no room for one more connection, dials
+  // again until the deadline.
   virtual std::unique_ptr<Dialing> Dial(const DialRequest& request) = 0;
 
   // Sleeps until a connection came in or a dial ended since `*seen` (updated), or `limit` passed.

@@ -12,6 +12,7 @@
 
 #include "common/collective/formation.h"
 #include "common/collective/tensor.h"
+#include "tests/gpu/gpu.h"
 
 namespace muster {
 namespace {
@@ -35,7 +36,7 @@ TEST(Nccl, ADeviceThatIsNotThereIsAConfigurationError) {
 class NcclOnGpu : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (at::cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device on this host";
+    MUSTER_NEEDS_GPU(at::cuda::device_count() == 0, "no CUDA device on this host");
     auto made = MakeOne(0);
     ASSERT_TRUE(made.ok()) << made.status();
     communicator_ = *std::move(made);

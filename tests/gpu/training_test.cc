@@ -4,7 +4,9 @@
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 
+#include "common/train/copy_ahead.h"
 #include "common/train/devices.h"
+#include "tests/gpu/gpu.h"
 #include "tests/unit/train/test_program.h"
 
 namespace muster {
@@ -18,7 +20,7 @@ class TrainingOnGpu : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto devices = ParseDevices("cuda:0");
-    if (!devices.ok()) GTEST_SKIP() << Message(devices.status());
+    MUSTER_NEEDS_GPU(!devices.ok(), Message(devices.status()));
     options_.devices = *devices;
     options_.job.program = "test";
     options_.job.global_batch_size = 7;
@@ -40,6 +42,66 @@ TEST_F(TrainingOnGpu, EqualsTheCpu) {
   ASSERT_EQ(gpu.recorder.losses().size(), 12u);
   for (size_t i = 0; i < 12; ++i)
     EXPECT_NEAR(gpu.recorder.losses()[i], cpu.recorder.losses()[i], 1e-5);
+}
+
+// Many buckets, from hooks: the first step of a process issues them after its backward pass.
+TEST_F(TrainingOnGpu, TinyBucketsGiveTheSame) {
+  const auto set_up = [&](TestProgram& p) { LeastSquares(p, x_, y_); };
+  const auto one = testing::Run(options_, set_up);
+  ASSERT_TRUE(one.status.ok()) << one.status;
+  options_.job.collective.bucket_bytes = options_.job.collective.first_bucket_bytes = 4;
+  const auto many = testing::Run(options_, set_up);
+  ASSERT_TRUE(many.status.ok()) << many.status;
+  EXPECT_EQ(many.recorder.losses(), one.recorder.losses());
+}
+
+class Rules : public TrainingOnGpu, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, Rules,
+                         ::testing::Values(R"({"name": "sgd", "momentum": 0.9, "nesterov": true})",
+                                           R"({"name": "adam"})", R"({"name": "adamw"})",
+                                           R"({"name": "rmsprop"})", R"({"name": "adagrad"})",
+                                           R"({"name": "ftrl"})",
+                                           R"({"name": "sgd", "clipnorm": 0.1})",
+                                           R"({"name": "sgd", "clipvalue": 0.01})",
+                                           R"({"name": "adam", "global_clipnorm": 0.1})"));
+
+TEST_P(Rules, UpdateAsOnTheCpu) {
+  const auto spec = ParseJson(GetParam(), "optimizer");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  options_.job.optimizer = *spec;
+  const auto set_up = [&](TestProgram& p) { LeastSquares(p, x_, y_); };
+  const auto cpu = testing::RunLocally(options_.job, 1, set_up);
+  ASSERT_TRUE(cpu.status.ok()) << cpu.status;
+  const auto gpu = testing::Run(options_, set_up);
+  ASSERT_TRUE(gpu.status.ok()) << gpu.status;
+  for (const auto& [name, value] : cpu.replicas[0])
+    EXPECT_TRUE(at::allclose(gpu.replicas[0].at(name).cpu(), value, 1e-4, 1e-6)) << name;
+}
+
+// By the loader's threads, into pinned memory and on a stream of their own, or where a step asks.
+TEST_F(TrainingOnGpu, CopiesAheadGiveTheSameAsCopiesWithinTheStep) {
+  const auto set_up = [&](TestProgram& p) { LeastSquares(p, x_, y_); };
+  options_.job.data = {{"prefetch", 0}};
+  const auto within = testing::Run(options_, set_up);
+  ASSERT_TRUE(within.status.ok()) << within.status;
+  for (const int ahead : {1, 4}) {
+    options_.job.data = {{"threads", 2}, {"prefetch", ahead}};
+    const auto run = testing::Run(options_, set_up);
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    EXPECT_EQ(run.recorder.losses(), within.recorder.losses());
+  }
+}
+
+TEST_F(TrainingOnGpu, ACopyIsOfPinnedMemoryAndSeenByTheStepsStream) {
+  const CopyAhead copies(options_.devices.front());
+  for (int i = 0; i < 50; ++i) {
+    data::LoadedBatch batch;
+    batch.batch = {at::full({1 << 20}, i, at::kInt)};
+    ASSERT_TRUE(copies.Start(&batch).ok());
+    EXPECT_TRUE(batch.batch[0].is_cuda());
+    ASSERT_TRUE(copies.Finish(&batch).ok());
+    EXPECT_EQ(batch.batch[0].sum().item<int64_t>(), int64_t{i} << 20);
+  }
 }
 
 class Mixed : public TrainingOnGpu, public ::testing::WithParamInterface<Precision> {};

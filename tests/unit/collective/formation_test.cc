@@ -58,7 +58,7 @@ TEST(Formation, ARefusedLinkIsNamed) {
 TEST(Formation, TheLinksToAMemberThatDoesNotComeAreNamed) {
   const auto listeners = MakeListeners(4);
   GroupSpec spec = MakeSpec(listeners);
-  spec.formation_timeout = std::chrono::milliseconds(300);
+  spec.formation_timeout = std::chrono::seconds(2);  // enough for the links of the others
   const Formed formed = FormEach(listeners, [&](int) { return spec; }, {0, 1, 3});
   for (const int rank : {0, 1, 3}) {
     const std::string message(Message(formed[rank].status()));
@@ -81,7 +81,7 @@ TEST(Formation, AnAbortEndsItAtOnce) {
       listeners, [&](int) { return MakeSpec(listeners); }, {0}, [&] { return !!abort; });
   order.join();
   EXPECT_TRUE(absl::IsAborted(formed[0].status())) << formed[0].status();
-  EXPECT_LT(Seconds(Clock::now() - start), 2.0);
+  EXPECT_LT(Seconds(Clock::now() - start), 10.0) << "not by the deadline of 20 s";
 }
 
 TEST(Formation, MembersThatDisagreeAreToldWhichLink) {
@@ -104,7 +104,7 @@ TEST(Formation, AWrongTicketIsRefused) {
   const auto listeners = MakeListeners(2);
   auto spec = [&](int rank) {
     GroupSpec mine = MakeSpec(listeners);
-    mine.formation_timeout = std::chrono::seconds(1);
+    mine.formation_timeout = std::chrono::seconds(3);
     if (rank == 1) mine.ticket = "another";
     return mine;
   };

@@ -10,77 +10,13 @@
 #include <functional>
 
 #include "tests/unit/collective/group_fixture.h"
+#include "tests/unit/collective/processes.h"
 
 namespace muster {
 namespace {
 
-using Addresses = std::vector<std::string>;
-
-// Forked children, each with a listener; all learn all addresses. Killed at the end whatever
-// happened.
-class Processes {
- public:
-  using Body = std::function<int(int rank, transport::DataListener&, const Addresses&, int report)>;
-
-  Processes(int count, const Body& body) {
-    std::vector<std::array<int, 2>> up(count), down(count), report(count);
-    for (int i = 0; i < count; ++i) {
-      for (auto* p : {&up[i], &down[i], &report[i]}) EXPECT_EQ(pipe(p->data()), 0);
-    }
-    for (int rank = 0; rank < count; ++rank) {
-      const pid_t pid = fork();
-      if (pid != 0) {
-        pids_.push_back(pid);
-        continue;
-      }
-      auto listener = testing::MakeListener();
-      char mine[32] = "";
-      std::strncpy(mine, listener->address().c_str(), sizeof mine - 1);
-      Addresses all;
-      bool ok = write(up[rank][1], mine, sizeof mine) == sizeof mine;
-      for (int i = 0; ok && i < count; ++i) {
-        char one[32];
-        ok = read(down[rank][0], one, sizeof one) == sizeof one;
-        all.emplace_back(one);
-      }
-      std::_Exit(ok ? body(rank, *listener, all, report[rank][1]) : 99);
-    }
-    for (int from = 0; from < count; ++from) {
-      char one[32];
-      EXPECT_EQ(read(up[from][0], one, sizeof one), ssize_t{sizeof one});
-      for (int to = 0; to < count; ++to) {
-        EXPECT_EQ(write(down[to][1], one, sizeof one), ssize_t{sizeof one});
-      }
-    }
-    for (int i = 0; i < count; ++i) {
-      for (auto* p : {&up[i], &down[i]}) close((*p)[0]), close((*p)[1]);
-      close(report[i][1]);
-      reports_.push_back(report[i][0]);
-    }
-  }
-  ~Processes() {
-    for (size_t i = 0; i < pids_.size(); ++i) {
-      if (pids_[i] > 0) kill(pids_[i], SIGKILL), waitpid(pids_[i], nullptr, 0);
-      close(reports_[i]);
-    }
-  }
-
-  void Signal(int rank, int signal) { kill(pids_[rank], signal); }
-  // Blocks until the child has written a byte to its report.
-  void AwaitReport(int rank) {
-    char byte;
-    EXPECT_EQ(read(reports_[rank], &byte, 1), 1);
-  }
-  int Join(int rank) {
-    int status = 0;
-    waitpid(std::exchange(pids_[rank], -1), &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-  }
-
- private:
-  std::vector<pid_t> pids_;
-  std::vector<int> reports_;
-};
+using testing::Addresses;
+using testing::Processes;
 
 absl::StatusOr<std::unique_ptr<Communicator>> Form(transport::DataListener& listener,
                                                    const Addresses& addresses,
@@ -143,14 +79,14 @@ TEST_P(ProcessTest, AKilledRankIsNamedAtOnceByTheOthers) {
   processes.Signal(1, SIGKILL);
   EXPECT_EQ(processes.Join(0), 0);
   EXPECT_EQ(processes.Join(2), 0);
-  EXPECT_LT(Seconds(Clock::now() - killed), 5.0) << "not by the deadline of 30 s";
+  EXPECT_LT(Seconds(Clock::now() - killed), 20.0) << "not by the deadline of 30 s";
 }
 
 TEST_P(ProcessTest, AFrozenRankThatWakesAfterTheOthersHaveReformedHarmsNobody) {
   const Backend backend = GetParam();
   Processes processes(3, [=](int rank, auto& listener, const Addresses& addresses, int report) {
     if (rank < 2) {  // generation 1: tasks 0 and 1, until one of them hears no more
-      auto group = Form(listener, addresses, {0, 1}, rank, 1, backend, std::chrono::seconds(1));
+      auto group = Form(listener, addresses, {0, 1}, rank, 1, backend, std::chrono::seconds(3));
       if (!group.ok()) return 10;
       absl::Status status;
       for (int i = 0;; ++i) {

@@ -109,8 +109,8 @@ TEST_F(NeighboursTest, WhoeverIsThroughWaitsForThoseWhoStillCall) {
 
 TEST_F(NeighboursTest, WhoeverDoesNotComeIsNamed) {
   auto first = Start(0), second = Start(1);
-  std::thread other([&] { second->Wait(milliseconds(500)); });
-  const Found found = first->Wait(milliseconds(500));
+  std::thread other([&] { second->Wait(seconds(3)); });
+  const Found found = first->Wait(seconds(3));
   other.join();
   EXPECT_FALSE(found.complete);
   EXPECT_TRUE(found.neighbours.at("worker:1").reached);
@@ -126,7 +126,7 @@ TEST_F(NeighboursTest, ANameThatDoesNotResolveIsSaid) {
   options.addresses["worker:1"] = "no-such-host.invalid:1";
   auto neighbours = Neighbours::Start(options);
   ASSERT_TRUE(neighbours.ok()) << neighbours.status();
-  const Found found = (*neighbours)->Wait(milliseconds(300));
+  const Found found = (*neighbours)->Wait(seconds(3));
   EXPECT_FALSE(found.neighbours.at("worker:1").resolved);
   EXPECT_THAT(found.neighbours.at("worker:1").why, HasSubstr("cannot resolve"));
 }
@@ -138,7 +138,7 @@ TEST_F(NeighboursTest, SomebodyElseOnThePortIsNoNeighbour) {
   options.addresses["worker:1"] = stranger.address();
   auto neighbours = Neighbours::Start(options);
   ASSERT_TRUE(neighbours.ok()) << neighbours.status();
-  const Found found = (*neighbours)->Wait(milliseconds(1500));
+  const Found found = (*neighbours)->Wait(seconds(5));
   EXPECT_FALSE(found.neighbours.at("worker:1").reached);
   EXPECT_THAT(found.neighbours.at("worker:1").why, HasSubstr("no muster preflight"));
 }

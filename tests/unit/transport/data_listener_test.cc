@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -100,19 +101,24 @@ TEST(DataListenerTest, AnAbortEndsAWaitWithinMilliseconds) {
   const auto dialing = b->Dial(To(*a, {1, 1, 0, 0, "ticket"}));
   Result there = Await(*b, *dialing);
   ASSERT_TRUE(there.ok());
-  AbortSignal abort;
-  MonotonicTime aborted;
-  std::thread order([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    aborted = Clock::now();
-    abort.Set();
-  });
   std::byte byte;
-  const absl::Status status = (*there)->Exchange({}, {&byte, 1}, Clock::now() + kLong, abort);
-  const MonotonicTime woken = Clock::now();
-  order.join();
-  EXPECT_TRUE(absl::IsAborted(status)) << status;
-  EXPECT_LT(Seconds(woken - aborted), 0.2);
+  // The least of several: a machine that stalls makes one of them late, a wait that polls each.
+  double least = Seconds(kLong);
+  for (int i = 0; i < 10; ++i) {
+    AbortSignal abort;
+    MonotonicTime aborted;
+    std::thread order([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      aborted = Clock::now();
+      abort.Set();
+    });
+    const absl::Status status = (*there)->Exchange({}, {&byte, 1}, Clock::now() + kLong, abort);
+    const MonotonicTime woken = Clock::now();
+    order.join();
+    EXPECT_TRUE(absl::IsAborted(status)) << status;
+    least = std::min(least, Seconds(woken - aborted));
+  }
+  EXPECT_LT(least, 0.2);
   const absl::Status late = (*there)->Exchange(
       {}, {&byte, 1}, Clock::now() + std::chrono::milliseconds(20), AbortSignal());
   EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
@@ -197,7 +203,7 @@ TEST(DataListenerTest, PastGenerationsWrongTicketsAndWrongRanksAreRefused) {
 }
 
 TEST(DataListenerTest, GarbageOversizedAndSilentPeersAreClosedAndHarmNothing) {
-  const auto a = Listen({.hello_timeout = std::chrono::milliseconds(200)});
+  const auto a = Listen({.hello_timeout = std::chrono::seconds(1)});
   const auto admission = a->Admit(1, 0, "ticket");
   const int garbage = RawConnect(*a), oversized = RawConnect(*a), silent = RawConnect(*a),
             slow = RawConnect(*a);
@@ -208,7 +214,7 @@ TEST(DataListenerTest, GarbageOversizedAndSilentPeersAreClosedAndHarmNothing) {
   hello[15] = std::byte{0x7f};                                // a length of 2 GB
   EXPECT_GT(send(oversized, hello.data(), hello.size(), MSG_NOSIGNAL), 0);
   for (const int fd : {garbage, oversized, silent, slow}) {
-    EXPECT_TRUE(IsClosed(fd, 5000));
+    EXPECT_TRUE(IsClosed(fd, 20'000));
     close(fd);
   }
   const auto b = Listen();
@@ -221,8 +227,8 @@ TEST(DataListenerTest, SilentPeersAreBoundedInNumberAndTheOldestGivesWay) {
   const auto admission = a->Admit(1, 0, "ticket");
   std::vector<int> silent;
   for (int i = 0; i < 6; ++i) silent.push_back(RawConnect(*a));
-  EXPECT_TRUE(IsClosed(silent[0], 2000));
-  EXPECT_TRUE(IsClosed(silent[1], 2000));
+  EXPECT_TRUE(IsClosed(silent[0], 20'000));
+  EXPECT_TRUE(IsClosed(silent[1], 20'000));
   EXPECT_FALSE(IsClosed(silent[5], 50));
   const auto b = Listen();
   const auto dialing = b->Dial(To(*a, {1, 1, 0, 0, "ticket"}));
@@ -230,22 +236,34 @@ TEST(DataListenerTest, SilentPeersAreBoundedInNumberAndTheOldestGivesWay) {
   for (const int fd : silent) close(fd);
 }
 
-TEST(DataListenerTest, HeldConnectionsAreBoundedInNumber) {
+TEST(DataListenerTest, HeldConnectionsAreBoundedInNumberAndTheOthersDialAgain) {
   const auto a = Listen({.max_held = 2}), b = Listen();
   std::vector<std::unique_ptr<Dialing>> early;
-  for (int i = 0; i < 3; ++i) early.push_back(b->Dial(To(*a, {9, i + 1, 0, 0, "ticket"})));
-  int refused = 0;
-  const MonotonicTime until = Clock::now() + kLong;
-  for (uint64_t seen = 0; refused == 0 && Clock::now() < until;
-       b->WaitForChange(&seen, std::chrono::milliseconds(20))) {
-    for (const auto& dialing : early) {
-      if (auto result = dialing->TakeResult()) {
-        EXPECT_THAT(std::string(Message(result->status())), HasSubstr("too many"));
-        ++refused;
-      }
-    }
+  for (int i = 0; i < 5; ++i) early.push_back(b->Dial(To(*a, {9, i + 1, 0, 0, "ticket"})));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // three find no room
+  for (const auto& dialing : early) EXPECT_FALSE(dialing->TakeResult());
+  const auto admission = a->Admit(9, 0, "ticket");
+  for (const auto& dialing : early) EXPECT_TRUE(Await(*b, *dialing).ok());
+}
+
+TEST(DataListenerTest, OneThatFindsNoRoomSaysSoAtItsDeadline) {
+  const auto a = Listen({.max_held = 0}), b = Listen();
+  const auto dialing =
+      b->Dial({a->address(), {9, 1, 0, 0, "ticket"}, Clock::now() + std::chrono::seconds(2)});
+  const absl::Status status = Await(*b, *dialing).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("it holds too many connections"));
+}
+
+TEST(DataListenerTest, ManyMoreDialsThanRoomForTheSilentAllComeThrough) {
+  const auto a = Listen({.max_silent = 4}), b = Listen();
+  const auto admission = a->Admit(1, 0, "ticket");
+  std::vector<std::unique_ptr<Dialing>> dials;
+  for (int i = 0; i < 300; ++i) dials.push_back(b->Dial(To(*a, {1, i + 1, 0, 0, "ticket"})));
+  for (const auto& dialing : dials) {
+    const auto result = Await(*b, *dialing);
+    EXPECT_TRUE(result.ok()) << result.status();
   }
-  EXPECT_EQ(refused, 1);
 }
 
 TEST(DataListenerTest, DialingNobodySaysWhy) {
