@@ -5,7 +5,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +17,8 @@
 #include "common/cluster/protocol.h"
 #include "common/rpc/channel.h"
 #include "common/train/job.h"
+#include "common/train/job_checks.h"
+#include "deploy/launcher/gpus.h"
 #include "deploy/launcher/launcher.h"
 #include "deploy/own_folder.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -21,20 +26,26 @@
 namespace muster {
 namespace {
 
-// What every task would say: a strategy that has no use for this cluster is one sentence here.
-absl::StatusOr<StrategyKind> StrategyOn(const Job& job, const ClusterSize& size) {
+// The tasks, on any ports.
+std::vector<PlannedTask> PlanOf(const ClusterSize& size) {
   std::vector<int> ports(size.processes());
-  std::iota(ports.begin(), ports.end(), 1);  // any: only the tasks count
-  const std::vector<PlannedTask> plan = PlanCluster(size, ports);
+  std::iota(ports.begin(), ports.end(), 1);
+  return PlanCluster(size, ports);
+}
+
+// What every task would say of this cluster is one sentence here.
+absl::StatusOr<StrategyKind> StrategyOn(const Job& job, const ClusterSize& size) {
+  const std::vector<PlannedTask> plan = PlanOf(size);
   MUSTER_ASSIGN_OR_RETURN(const ClusterConfig config, ParseTfConfig(TfConfigFor(plan, plan[0])));
-  return StrategyFor(job, config);
+  MUSTER_ASSIGN_OR_RETURN(const StrategyKind strategy, StrategyFor(job, config));
+  MUSTER_RETURN_IF_ERROR(CheckMembers(job, config.world_size().value_or(0)));
+  return strategy;
 }
 
 absl::Status CheckFaults(const std::vector<std::string>& texts, const ClusterSize& size) {
   MUSTER_ASSIGN_OR_RETURN(std::vector<Fault> faults, ParseFaults(texts));
   std::vector<std::string> tasks;
-  for (const PlannedTask& task : PlanCluster(size, std::vector<int>(size.processes(), 1)))
-    tasks.push_back(task.Id());
+  for (const PlannedTask& task : PlanOf(size)) tasks.push_back(task.Id());
   return FaultsOf("", std::move(faults), tasks).status();
 }
 
@@ -57,12 +68,30 @@ void TellChief(const std::string& address, const std::string& task, const std::s
       rpc::WithDeadline(std::chrono::seconds(2)).get(), report, &reply);
 }
 
+// The GPUs that tasks of this host may use; none for a job on the CPU.
+absl::StatusOr<std::vector<std::string>> GpusFor(const Job& job) {
+  if (job.devices.starts_with("cpu")) return std::vector<std::string>();
+  MUSTER_ASSIGN_OR_RETURN(const GpuInventory inventory, ReadGpus());
+  const char* variable = std::getenv("CUDA_VISIBLE_DEVICES");
+  return VisibleGpus(inventory,
+                     variable == nullptr ? std::nullopt : std::optional<std::string>(variable));
+}
+
+absl::StatusOr<int> ParseWorkers(const std::string& text) {
+  int workers = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), workers);
+  if (error == std::errc() && end == text.data() + text.size()) return workers;
+  return ConfigurationError(fmt::format(
+      "--workers is \"{}\": give the number of workers, or auto for one member on each GPU", text));
+}
+
 class LaunchCommand : public Command {
  public:
   CLI::App* Register(CLI::App& muster) override {
     CLI::App* app = muster.add_subcommand(
         "launch", "Run a job on a cluster of processes on this host; exits with the job's verdict");
-    app->add_option("--workers", size_.workers, "Number of worker tasks; a chief is added")
+    app->add_option("--workers", workers_,
+                    "Number of worker tasks, a chief is added; auto: one member for each GPU")
         ->required()
         ->type_name("N");
     app->add_option("--ps", size_.ps, "Number of parameter servers")->type_name("N");
@@ -104,11 +133,22 @@ class LaunchCommand : public Command {
  private:
   absl::StatusOr<int> Launch() {
     LaunchRequest request;
-    request.size = size_;
-    request.size.chief = !no_chief_;
-    MUSTER_RETURN_IF_ERROR(Check(request.size));
+    size_.chief = !no_chief_;
+    if (workers_ != "auto") {
+      MUSTER_ASSIGN_OR_RETURN(size_.workers, ParseWorkers(workers_));
+      MUSTER_RETURN_IF_ERROR(Check(size_));
+    }
     MUSTER_ASSIGN_OR_RETURN(const Job job, LoadJob(job_, overrides_));
+    MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> gpus, GpusFor(job));
+    if (workers_ == "auto") {
+      size_.workers = WorkersFor(static_cast<int>(gpus.size()), size_);
+      MUSTER_RETURN_IF_ERROR(Check(size_));
+    }
+    request.size = size_;
     MUSTER_ASSIGN_OR_RETURN(const StrategyKind strategy, StrategyOn(job, request.size));
+    const GpuUse use{job.devices, strategy == StrategyKind::kParameterServer,
+                     strategy == StrategyKind::kOneDevice};
+    MUSTER_ASSIGN_OR_RETURN(request.gpus, AssignGpus(gpus, PlanOf(request.size), use));
     request.model_dir = job.model_dir;
     request.bin_dir = bin_dir_;
     if (bin_dir_.empty()) {
@@ -138,7 +178,7 @@ class LaunchCommand : public Command {
 
   ClusterSize size_;
   bool no_chief_ = false;
-  std::string job_, bin_dir_;
+  std::string workers_, job_, bin_dir_;
   std::vector<std::string> overrides_, faults_;
   std::string restart_ = RestartPolicies()[static_cast<int>(LaunchOptions().restart)];
   int max_restarts_ = LaunchOptions().max_restarts;

@@ -121,6 +121,7 @@ absl::Status Launcher::Start() {
               : fmt::format("cannot start {}: {}: {}", task.Name(), binary, std::strerror(errno)));
     }
   }
+  if (!request_.gpus.note.empty()) Say(request_.gpus.note);
   for (size_t i = 0; i < plan_.size(); ++i) {
     if (absl::Status status = StartTask(i); !status.ok()) {
       StopAll();
@@ -139,6 +140,8 @@ absl::StatusOr<Child> Launcher::StartChild(size_t index) const {
   options.environment["TF_CONFIG"] = TfConfigFor(plan_, task);
   if (index < state_.tasks.size())
     options.environment[kRestartsVariable] = std::to_string(state_.tasks[index].restarts);
+  if (index < request_.gpus.visible.size() && request_.gpus.visible[index])
+    options.environment["CUDA_VISIBLE_DEVICES"] = *request_.gpus.visible[index];
   options.environment.emplace(kLogTaskVariable, "0");  // each line gets the task's name here
   options.progress_variable = kProgressFdVariable;
   return Child::Start(options);
@@ -326,11 +329,13 @@ void Launcher::HandleSignals() {
   while (const std::optional<int> signal = signals_.Next()) {
     switch (*signal) {
       case SIGINT:
-      case SIGTERM:
-        RequestStop(*signal, fmt::format("SIG{}", sigabbrev_np(*signal)));
+        RequestStop(SIGINT, "SIGINT");
         break;
+      case SIGTERM:
       case SIGHUP:
-        RequestStop(SIGTERM, "SIGHUP");
+        // Slurm and container runtimes send them again while the tasks save.
+        if (state_.stop_requests == 0)
+          RequestStop(SIGTERM, fmt::format("SIG{}", sigabbrev_np(*signal)));
         break;
       case SIGTSTP:
         Suspend();
@@ -344,7 +349,8 @@ void Launcher::HandleSignals() {
 void Launcher::RequestStop(int signal, std::string_view why) {
   ++state_.stop_requests;
   if (state_.stop_requests > 1) return;  // Decide's to answer
-  Say(fmt::format("{}: asked all tasks to stop; once more ends them at once", why));
+  Say(fmt::format("{}: asked all tasks to stop; {} ends them at once", why,
+                  signal == SIGINT ? "once more" : "SIGINT"));
   SignalAll(signal);
 }
 
@@ -403,6 +409,10 @@ bool Launcher::Act(const LaunchDecision& decision) {
       return false;
     case LaunchAction::kTerminate:
       state_.terminated_at = Clock::now();
+      SignalAll(SIGTERM);
+      return false;
+    case LaunchAction::kAskToEnd:
+      state_.asked_to_end = true;
       SignalAll(SIGTERM);
       return false;
     case LaunchAction::kKill:

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "deploy/launcher/gpus.h"
 #include "deploy/launcher/plan.h"
 #include "deploy/launcher/verdict.h"
 #include "muster/status.h"
@@ -20,6 +21,7 @@ struct LaunchRequest {
   std::vector<std::string> arguments;  // of every task beside these
   std::string program = "muster";      // how this program was called
   std::string model_dir;  // the job's; its logs/ gets a file for each task. Empty: no files
+  GpuPlan gpus;  // by task, as PlanCluster orders them; empty: all see what the launcher sees
   LaunchOptions options;
   // Tells the chief at `address` that `task` ("worker:1") has ended and is not started again, so
   // that it waits for nobody in vain. Null: nobody tells it.

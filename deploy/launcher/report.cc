@@ -3,6 +3,7 @@
 #include <absl/strings/str_replace.h>
 #include <fmt/format.h>
 
+#include "common/telemetry/input_wait.h"
 #include "common/telemetry/progress.h"
 #include "muster/status.h"
 
@@ -66,6 +67,19 @@ std::string Speed(const Json& result) {
       "{} examples/s; a step computes for {:.2f} ms, waits for others {:.2f} ms and for data "
       "{:.2f} ms",
       FormatGrouped(static_cast<int64_t>(rate)), ms("compute"), ms("wait"), ms("input"));
+}
+
+// "34 % of the time of steps went to waiting for input, ..."; "" where it is little.
+std::string InputWait(const Json& result) {
+  const auto share = result.find("input_wait_share");
+  if (share == result.end() || !share->is_number()) return "";
+  const double wall_seconds = result.value("wall_seconds", 0.0);
+  if (share->get<double>() < kMuchInputWait || share->get<double>() * wall_seconds < 1) return "";
+  return fmt::format(
+      "{:.0f} % of the time of steps went to waiting for input: see data.threads, data.prefetch "
+      "and "
+      "cache in docs/data.md",
+      100 * share->get<double>());
 }
 
 // "the best one: accuracy 0.9101, loss 0.2500"; "" where the line of the checkpoints says it all.
@@ -176,6 +190,7 @@ std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& o
     }
     if (const std::string best = BestMetrics(outcome.result); !best.empty()) lines.push_back(best);
     if (const std::string speed = Speed(outcome.result); !speed.empty()) lines.push_back(speed);
+    if (const std::string input = InputWait(outcome.result); !input.empty()) lines.push_back(input);
   }
   if (!outcome.model_dir.empty()) {
     if (outcome.result.is_object()) {

@@ -197,11 +197,13 @@ LaunchDecision DecideForAll(MonotonicTime now, const LaunchState& state,
             fmt::format("asked twice to stop: killing {} at once", NamesOfTheLiving(state))};
   }
   const TaskState& lead = Lead(state);
-  std::optional<MonotonicTime> last_call;
+  std::optional<MonotonicTime> last_call, ask;
   std::string since;
   if (lead.ended) {
     last_call = lead.ended_at + options.end_grace;
     since = lead.task.Name() + " ended";
+    const bool for_good = lead.report.signal == 0 && lead.report.code > 0 && lead.report.code < 128;
+    if (for_good && !state.asked_to_end) ask = lead.ended_at + options.ask_grace;
   }
   if (state.terminated_at &&
       (!last_call || *state.terminated_at + options.end_grace < *last_call)) {
@@ -209,7 +211,9 @@ LaunchDecision DecideForAll(MonotonicTime now, const LaunchState& state,
     since = "SIGTERM";
   }
   if (last_call) {
-    if (now < *last_call) return {LaunchAction::kWait, "", last_call};
+    if (ask && now >= *ask && now < *last_call) return {LaunchAction::kAskToEnd};
+    if (now < *last_call)
+      return {LaunchAction::kWait, "", std::min(*last_call, ask.value_or(*last_call))};
     return {LaunchAction::kKill,
             fmt::format("still running {:.3g} s after {}, killed: {}", Seconds(options.end_grace),
                         since, NamesOfTheLiving(state))};

@@ -35,6 +35,9 @@ struct LaunchOptions {
   Duration restart_delay = std::chrono::seconds(1);
   // After the lead's end the others may take this long to end by themselves.
   Duration end_grace = std::chrono::seconds(10);
+  // After a lead that failed for good (below 128) the others are asked to end so much later: they
+  // may be trying to tell it of their own failure, which is the same.
+  Duration ask_grace = std::chrono::seconds(1);
   // After a task has failed the lead may take this long to reach its verdict.
   Duration verdict_timeout = std::chrono::seconds(30);
   // A killed process is gone after this long, unless the kernel holds it.
@@ -55,14 +58,16 @@ struct TaskState {
 
 struct LaunchState {
   std::vector<TaskState> tasks;
-  int stop_requests = 0;                       // Ctrl-C, SIGTERM, ... received so far
+  int stop_requests = 0;  // the first SIGINT, SIGTERM, ..., and each SIGINT after it
   std::optional<MonotonicTime> terminated_at;  // when the launcher itself asked all to stop
+  bool asked_to_end = false;                   // kAskToEnd is done
   std::optional<MonotonicTime> killed_at;      // when the launcher killed what was left
 };
 
 enum class LaunchAction {
   kWait,
   kTerminate,  // SIGTERM to all that are left
+  kAskToEnd,   // the same after the verdict, which it does not change
   kKill,       // SIGKILL to all that are left
   kKillTask,   // SIGKILL to `task`, which is lost to its job, so that it can be started again
   kRestart,    // start `task` again

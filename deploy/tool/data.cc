@@ -13,6 +13,7 @@
 #include "common/base/files.h"
 #include "common/base/ordered_json.h"
 #include "common/data/array_file.h"
+#include "common/data/byte_source.h"
 #include "common/data/readers/image_folder.h"
 #include "common/data/readers/image_tensor.h"
 #include "deploy/tool/shard_writer.h"
@@ -40,7 +41,7 @@ absl::StatusOr<Source> OfImages(const std::string& path) {
   source.size = static_cast<int64_t>(found.files.size());
   source.get = [path, found = std::move(found)](int64_t index) -> absl::StatusOr<tf::Example> {
     const auto& file = found.files[index];
-    MUSTER_ASSIGN_OR_RETURN(std::string bytes, data::ReadWhole(PathFrom(path, file.path)));
+    MUSTER_ASSIGN_OR_RETURN(std::string bytes, data::ReadAll(PathFrom(path, file.path)));
     // What cannot be read now cannot be read then.
     MUSTER_RETURN_IF_ERROR(data::DecodeToTensor(bytes, PathFrom(path, file.path), {}).status());
     tf::Example example;

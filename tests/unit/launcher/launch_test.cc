@@ -56,6 +56,7 @@ class Launch : public testing::Test {
     options.arguments = {MUSTER_BIN_DIR "/muster", "launch",    "--job",
                          folder_ + "/job.json",    "--bin-dir", folder_ + "/bin"};
     options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
+    options.environment = environment_;
     options.environment["FAKE_SCRIPTS"] = folder_;
     auto child = Child::Start(options);
     ASSERT_TRUE(child.ok()) << child.status();
@@ -126,7 +127,14 @@ class Launch : public testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
+  // Makes the launcher see these GPUs (fake_nvml.cc).
+  void SetGpus(const std::string& gpus) {
+    environment_["FAKE_GPUS"] = gpus;
+    environment_["LD_LIBRARY_PATH"] = std::filesystem::path(FAKE_NVML).parent_path();
+  }
+
   std::string folder_;
+  std::map<std::string, std::string> environment_;
   std::unique_ptr<Child> launcher_;
   LineSplitter out_splitter_, err_splitter_;
   std::vector<std::string> out_, err_;
@@ -189,6 +197,43 @@ TEST_F(Launch, GivesEachTaskItsTfConfig) {
     }
   }
   EXPECT_EQ(addresses.size(), 5u);
+}
+
+TEST_F(Launch, DividesTheGpusAmongTheMembers) {
+  for (const char* task : {"chief-0", "worker-0", "evaluator-0"})
+    Script(task, "env CUDA_VISIBLE_DEVICES");
+  SetGpus("GPU-1 GPU-2");
+  Start({"--workers", "1", "--evaluator"});
+  EXPECT_EQ(Finish(), 0) << Text();
+  EXPECT_THAT(out_, Contains("[chief 0] CUDA_VISIBLE_DEVICES=GPU-1"));
+  EXPECT_THAT(out_, Contains("[worker 0] CUDA_VISIBLE_DEVICES=GPU-2"));
+  EXPECT_THAT(out_, Contains("[evaluator 0] CUDA_VISIBLE_DEVICES="));
+}
+
+TEST_F(Launch, KeepsToTheGpusThatItIsShown) {
+  for (const char* task : {"chief-0", "worker-0"}) Script(task, "env CUDA_VISIBLE_DEVICES");
+  SetGpus("GPU-1 GPU-2 GPU-3");
+  environment_["CUDA_VISIBLE_DEVICES"] = "2,GPU-1";
+  Start({"--workers", "auto"});
+  EXPECT_EQ(Finish(), 0) << Text();
+  EXPECT_THAT(out_, Contains("[chief 0] CUDA_VISIBLE_DEVICES=2"));
+  EXPECT_THAT(out_, Contains("[worker 0] CUDA_VISIBLE_DEVICES=GPU-1"));
+}
+
+TEST_F(Launch, StartsOneMemberForEachGpu) {
+  Script("chief-0", "env CUDA_VISIBLE_DEVICES");
+  SetGpus("GPU-1");
+  Start({"--workers", "auto"});
+  EXPECT_EQ(Finish(), 0) << Text();
+  EXPECT_THAT(out_, Contains("[chief 0] CUDA_VISIBLE_DEVICES=GPU-1"));
+  EXPECT_THAT(Text(), Not(HasSubstr("worker")));
+}
+
+TEST_F(Launch, RefusesADriverThatDoesNotWork) {
+  SetGpus("init:18");
+  Start({"--workers", "1"});
+  EXPECT_EQ(Finish(), 2);
+  EXPECT_THAT(Text(), HasSubstr("Driver/library version mismatch"));
 }
 
 TEST_F(Launch, FollowsWorkerZeroWithoutAChief) {
@@ -258,10 +303,23 @@ TEST_F(Launch, KillsAtTheSecondSignal) {
   kill(launcher_->pid(), SIGINT);
   AwaitLine("muster: SIGINT: asked all tasks to stop; once more ends them at once");
   EXPECT_FALSE(chief.ended());
-  kill(launcher_->pid(), SIGTERM);
+  kill(launcher_->pid(), SIGINT);
   EXPECT_EQ(Finish(), 137);
   EXPECT_TRUE(chief.ended());
   EXPECT_TRUE(worker.ended());
+}
+
+// As Slurm and container runtimes send it, while the tasks save.
+TEST_F(Launch, LetsTheTasksSaveWhateverSignalComesAgain) {
+  for (const char* task : {"chief-0", "worker-0"}) Script(task, "ignore 2\non 15 143\npid\nwait");
+  Start({"--workers", "1"});
+  const pid_t chief = PidOf("[chief 0]"), worker = PidOf("[worker 0]");
+  kill(launcher_->pid(), SIGINT);
+  AwaitLine("muster: SIGINT: asked all tasks to stop; once more ends them at once");
+  for (const int signal : {SIGTERM, SIGHUP, SIGTERM}) kill(launcher_->pid(), signal);
+  for (const pid_t task : {worker, chief}) kill(task, SIGTERM);  // they have saved
+  EXPECT_EQ(Finish(), 143);
+  EXPECT_THAT(err_, Not(Contains(HasSubstr("killing"))));
 }
 
 TEST_F(Launch, KillsAndNamesWhoIgnoresTheEnd) {
@@ -354,7 +412,7 @@ TEST_F(Launch, StopsWhenNobodyReadsAnyMore) {
   launcher_->out.Reset();
   EXPECT_EQ(Finish(), 143);
   EXPECT_THAT(err_, Contains("muster: nobody reads this output any more: asked all tasks to stop; "
-                             "once more ends them at once"));
+                             "SIGINT ends them at once"));
 }
 
 TEST_F(Launch, RefusesWhatCannotStart) {

@@ -133,5 +133,19 @@ TEST(Report, SaysWhoWasLostOnTheWayToAGoodEnd) {
   EXPECT_EQ(lines[1], "lost on the way: worker 0 was killed by SIGKILL");
 }
 
+TEST(Report, SaysWhereInputHoldsTrainingUp) {
+  const LaunchState state = State({0}, {0});
+  LaunchOutcome outcome = {.verdict = VerdictOf(state)};
+  outcome.result = {{"input_wait_share", 0.34}, {"wall_seconds", 60.0}};
+  EXPECT_THAT(Report(state, outcome),
+              ElementsAre("completed in 0:00, exit code 0",
+                          "34 % of the time of steps went to waiting for input: see data.threads, "
+                          "data.prefetch and cache in docs/data.md"));
+  outcome.result["wall_seconds"] = 2.0;
+  EXPECT_THAT(Report(state, outcome), testing::SizeIs(1));
+  outcome.result = {{"input_wait_share", 0.09}, {"wall_seconds", 60.0}};
+  EXPECT_THAT(Report(state, outcome), testing::SizeIs(1));
+}
+
 }  // namespace
 }  // namespace muster

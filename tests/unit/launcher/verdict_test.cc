@@ -99,6 +99,24 @@ TEST_F(Verdict, GivesTheOthersATimeToEnd) {
   EXPECT_THAT(over.reason, HasSubstr("10 s after chief 0 ended"));
 }
 
+// They may be trying to tell the chief of what it has found itself.
+TEST_F(Verdict, AsksTheOthersToEndAfterAChiefThatFailedForGood) {
+  End(kWorker0, {2}, 1);
+  End(kChief, {2}, 3);
+  EXPECT_EQ(At(3).action, LaunchAction::kWait);
+  EXPECT_EQ(At(3).until, start_ + seconds(4));
+  EXPECT_EQ(At(4).action, LaunchAction::kAskToEnd);
+  state_.asked_to_end = true;
+  EXPECT_EQ(At(4).action, LaunchAction::kWait);
+  EXPECT_EQ(At(4).until, start_ + seconds(13));
+  EXPECT_EQ(VerdictOf(state_).code, 2);
+  state_.asked_to_end = false;
+  for (const ExitReport report : {ExitReport{0}, ExitReport{138}, ExitReport{143}, kKilled}) {
+    state_.tasks[kChief].report = report;
+    EXPECT_EQ(At(4).action, LaunchAction::kWait) << report.code;
+  }
+}
+
 TEST_F(Verdict, StopsAClusterWhoseChiefReachesNone) {
   End(kWorker1, {139, SIGSEGV}, 10);
   EXPECT_EQ(At(39).until, start_ + seconds(40));
@@ -181,6 +199,7 @@ TEST_F(Verdict, RestartsTheChiefBeforeItTakesItsEndForTheVerdict) {
   // Its verdict is final: those whom it takes along are not started again.
   End(kChief, {1}, 1);
   End(kWorker0, {138}, 2);
+  state_.asked_to_end = true;
   EXPECT_EQ(At(2).action, LaunchAction::kWait);
 }
 

@@ -1,0 +1,310 @@
+#include "deploy/launcher/gpus.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "common/base/fd.h"
+
+namespace muster {
+namespace {
+
+// ---- The driver's library. Its header is not needed to build: these are all that is called.
+
+constexpr Duration kReap = std::chrono::seconds(1);
+constexpr int kSuccess = 0, kNoPermission = 4, kDriverNotLoaded = 9;
+
+struct Nvml {
+  using Device = void*;
+  int (*init)();
+  int (*shutdown)();
+  const char* (*text)(int);
+  int (*count)(unsigned*);
+  int (*device)(unsigned, Device*);
+  int (*uuid)(Device, char*, unsigned);
+  int (*mig_mode)(Device, unsigned* current, unsigned* pending);
+  int (*most_instances)(Device, unsigned*);
+  int (*instance)(Device, unsigned, Device*);
+};
+
+template <typename Function>
+bool Find(void* library, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(library, name));
+  return *function != nullptr;
+}
+
+bool FindAll(void* library, Nvml* nvml) {
+  return Find(library, "nvmlInit_v2", &nvml->init) &&
+         Find(library, "nvmlShutdown", &nvml->shutdown) &&
+         Find(library, "nvmlErrorString", &nvml->text) &&
+         Find(library, "nvmlDeviceGetCount_v2", &nvml->count) &&
+         Find(library, "nvmlDeviceGetHandleByIndex_v2", &nvml->device) &&
+         Find(library, "nvmlDeviceGetUUID", &nvml->uuid) &&
+         Find(library, "nvmlDeviceGetMigMode", &nvml->mig_mode) &&
+         Find(library, "nvmlDeviceGetMaxMigDeviceCount", &nvml->most_instances) &&
+         Find(library, "nvmlDeviceGetMigDeviceHandleByIndex", &nvml->instance);
+}
+
+absl::Status DriverError(std::string_view what, std::string_view why) {
+  return ConfigurationError(
+      fmt::format("the NVIDIA driver of this host does not work: {}: {}; see what nvidia-smi says, "
+                  "or train on the CPU (--set devices=cpu)",
+                  what, why));
+}
+
+absl::Status AddGpu(const Nvml& nvml, unsigned index, GpuInventory* inventory) {
+  Nvml::Device device = nullptr;
+  if (const int error = nvml.device(index, &device); error != kSuccess) {
+    if (error == kNoPermission) return absl::OkStatus();  // another container's
+    return DriverError(fmt::format("GPU {}", index), nvml.text(error));
+  }
+  ++inventory->physical;
+  char uuid[128] = {};
+  unsigned mode = 0, pending = 0, most = 0;
+  const bool divided = nvml.mig_mode(device, &mode, &pending) == kSuccess && mode == 1 &&
+                       nvml.most_instances(device, &most) == kSuccess;
+  if (!divided) {
+    if (const int error = nvml.uuid(device, uuid, sizeof uuid); error != kSuccess)
+      return DriverError(fmt::format("GPU {}", index), nvml.text(error));
+    inventory->gpus.push_back({uuid});
+    return absl::OkStatus();
+  }
+  for (unsigned i = 0; i < most; ++i) {
+    Nvml::Device instance = nullptr;
+    if (nvml.instance(device, i, &instance) != kSuccess) continue;  // not made, or another's
+    if (nvml.uuid(instance, uuid, sizeof uuid) == kSuccess) inventory->gpus.push_back({uuid});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GpuInventory> Ask(const Nvml& nvml) {
+  if (const int error = nvml.init(); error != kSuccess) {
+    if (error == kDriverNotLoaded) return GpuInventory();
+    return DriverError("nvmlInit", nvml.text(error));
+  }
+  GpuInventory inventory;
+  absl::Status status;
+  unsigned count = 0;
+  if (const int error = nvml.count(&count); error != kSuccess)
+    status = DriverError("nvmlDeviceGetCount", nvml.text(error));
+  for (unsigned i = 0; i < count && status.ok(); ++i) status = AddGpu(nvml, i, &inventory);
+  nvml.shutdown();
+  if (!status.ok()) return status;
+  return inventory;
+}
+
+// ---- Over a pipe: a line for each GPU, "physical N", or "error TEXT".
+
+std::string Encode(const absl::StatusOr<GpuInventory>& inventory) {
+  if (!inventory.ok()) return fmt::format("error {}\n", Message(inventory.status()));
+  std::string text = fmt::format("physical {}\n", inventory->physical);
+  for (const GpuInventory::Gpu& gpu : inventory->gpus) text += fmt::format("gpu {}\n", gpu.id);
+  return text + "end\n";
+}
+
+absl::StatusOr<GpuInventory> Decode(std::string_view text) {
+  GpuInventory inventory;
+  for (size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1)) {
+    const std::string_view line = text.substr(0, end);
+    const std::string value(line.substr(std::min(line.find(' '), line.size() - 1) + 1));
+    if (line == "end") return inventory;
+    if (line.starts_with("error ")) return ConfigurationError(value);
+    if (line.starts_with("physical ")) inventory.physical = std::atoi(value.c_str());
+    if (line.starts_with("gpu ")) inventory.gpus.push_back({value});
+  }
+  return DriverError("reading the list of GPUs", "the process that reads it died");
+}
+
+// ---- CUDA_VISIBLE_DEVICES
+
+std::string Trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return "";
+  return std::string(text.substr(first, text.find_last_not_of(" \t") - first + 1));
+}
+
+// The index that the whole text is; nullopt: it is none.
+std::optional<int> IndexIn(const std::string& text) {
+  int index = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return index;
+}
+
+// The GPU that `entry` names; an error where none is, or several are.
+absl::StatusOr<std::string> GpuNamed(const GpuInventory& inventory, const std::string& variable,
+                                     const std::string& entry) {
+  if (const auto index = IndexIn(entry)) {
+    if (*index < inventory.physical) return std::to_string(*index);
+    return ConfigurationError(fmt::format(
+        "CUDA_VISIBLE_DEVICES is \"{}\", but this host has {} GPU(s): there is no GPU {}", variable,
+        inventory.physical, entry));
+  }
+  std::vector<std::string> found;
+  for (const GpuInventory::Gpu& gpu : inventory.gpus)
+    if (gpu.id.starts_with(entry)) found.push_back(gpu.id);
+  if (found.size() == 1) return found[0];
+  // The older form of an instance, MIG-GPU-<uuid>/<gpu instance>/<compute instance>, is listed
+  // nowhere; and where the GPUs are counted only, no uuid is.
+  const bool listed = std::any_of(inventory.gpus.begin(), inventory.gpus.end(),
+                                  [](const auto& gpu) { return !IndexIn(gpu.id); });
+  if (found.empty() && (!listed || entry.starts_with("MIG-GPU-"))) return entry;
+  return ConfigurationError(fmt::format("CUDA_VISIBLE_DEVICES is \"{}\", but {} of this host is {}",
+                                        variable, found.empty() ? "no GPU" : "more than one GPU",
+                                        entry));
+}
+
+std::string NamesOf(const std::vector<std::string>& names) {
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+// How many `devices` of the job names, or rather up to which number: "cuda:0,3" needs four.
+int NeededEach(const std::string& devices) {
+  int needed = 1;
+  if (!devices.starts_with("cuda")) return needed;
+  for (size_t at = devices.find(':'); at != std::string::npos; at = devices.find(',', at + 1))
+    needed = std::max(needed, std::atoi(devices.c_str() + at + 1) + 1);
+  return needed;
+}
+
+}  // namespace
+
+absl::StatusOr<GpuInventory> ReadGpusHere(const char* library, const char* folder) {
+  Nvml nvml{};
+  if (void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL); handle != nullptr) {
+    if (FindAll(handle, &nvml)) return Ask(nvml);
+  }
+  GpuInventory inventory;
+  std::error_code error;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder, error))
+    inventory.gpus.push_back({std::to_string(inventory.physical++)});
+  return inventory;
+}
+
+absl::StatusOr<GpuInventory> ReadGpus(Duration timeout) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return DriverError("reading the list of GPUs", "no pipe");
+  Fd from(ends[0]), to(ends[1]);
+  const pid_t child = fork();
+  if (child < 0) return DriverError("reading the list of GPUs", "no process can be started");
+  if (child == 0) {
+    const std::string text = Encode(ReadGpusHere());
+    for (size_t done = 0; done < text.size();) {
+      const ssize_t written = write(to.get(), text.data() + done, text.size() - done);
+      if (written <= 0) break;
+      done += static_cast<size_t>(written);
+    }
+    _exit(0);
+  }
+  to.Reset();
+  std::string text;
+  bool late = false;
+  for (const MonotonicTime end = Clock::now() + timeout; !late;) {
+    pollfd polled{from.get(), POLLIN, 0};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
+    const int ready = poll(&polled, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
+    if (ready < 0 && errno == EINTR) continue;
+    late = ready <= 0;
+    char bytes[4096];
+    const ssize_t size = late ? 0 : read(from.get(), bytes, sizeof bytes);
+    if (size <= 0) break;
+    text.append(bytes, static_cast<size_t>(size));
+  }
+  kill(child, SIGKILL);
+  // One that hangs in the driver cannot be reaped, and is left to the kernel.
+  const MonotonicTime given_up = Clock::now() + kReap;
+  while (waitpid(child, nullptr, WNOHANG) == 0 && Clock::now() < given_up)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (late) {
+    return DriverError("reading the list of GPUs",
+                       fmt::format("no answer within {:g} s", Seconds(timeout)));
+  }
+  return Decode(text);
+}
+
+absl::StatusOr<std::vector<std::string>> VisibleGpus(const GpuInventory& inventory,
+                                                     const std::optional<std::string>& variable) {
+  std::vector<std::string> visible;
+  if (!variable) {
+    for (const GpuInventory::Gpu& gpu : inventory.gpus) visible.push_back(gpu.id);
+    return visible;
+  }
+  std::set<std::string> seen;
+  for (std::string_view rest = *variable; !rest.empty();) {
+    const size_t comma = std::min(rest.find(','), rest.size());
+    const std::string entry = Trimmed(rest.substr(0, comma));
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    const auto index = IndexIn(entry);
+    const bool named = entry.starts_with("GPU-") || entry.starts_with("MIG-");
+    if (!named && (!index || *index < 0)) break;  // to CUDA the list ends here: "-1", "none"
+    MUSTER_ASSIGN_OR_RETURN(const std::string gpu, GpuNamed(inventory, *variable, entry));
+    if (!seen.insert(gpu).second) {
+      return ConfigurationError(
+          fmt::format("CUDA_VISIBLE_DEVICES is \"{}\": it names GPU {} twice", *variable, entry));
+    }
+    visible.push_back(gpu);
+  }
+  return visible;
+}
+
+absl::StatusOr<GpuPlan> AssignGpus(const std::vector<std::string>& gpus,
+                                   const std::vector<PlannedTask>& tasks, const GpuUse& use) {
+  GpuPlan plan;
+  plan.visible.resize(tasks.size());
+  if (gpus.empty() || use.devices.starts_with("cpu")) return plan;
+  std::vector<size_t> members;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    plan.visible[i] = "";
+    if (tasks[i].type != "worker" && (use.servers || tasks[i].type != "chief")) continue;
+    members.push_back(i);
+    names.push_back(tasks[i].Name());
+  }
+  const size_t per_member = members.empty() ? 0 : gpus.size() / members.size();
+  const auto needed = static_cast<size_t>(NeededEach(use.devices));
+  if (per_member < needed) {
+    const std::string short_of =
+        fmt::format("{} GPU{} for {} member{} ({})", gpus.size(), gpus.size() == 1 ? "" : "s",
+                    members.size(), members.size() == 1 ? "" : "s", NamesOf(names));
+    if (use.devices != "auto") {
+      return ConfigurationError(
+          fmt::format("devices is \"{}\", which takes {} of each member, but there {} {}: start "
+                      "fewer workers, or set devices to cpu",
+                      use.devices, needed, gpus.size() == 1 ? "is" : "are", short_of));
+    }
+    plan.note =
+        short_of + ": all of them train on the CPU; --workers auto starts one member for each GPU";
+    return plan;
+  }
+  std::vector<std::string> shares;
+  for (size_t m = 0, at = 0; m < members.size(); ++m) {
+    const size_t fair = per_member + (m < gpus.size() % members.size() ? 1 : 0);
+    const size_t count = use.servers || use.one_device ? 1 : fair;
+    plan.visible[members[m]] =
+        fmt::format("{}", fmt::join(gpus.begin() + static_cast<ptrdiff_t>(at),
+                                    gpus.begin() + static_cast<ptrdiff_t>(at + count), ","));
+    shares.push_back(fmt::format("{} has {}", names[m], *plan.visible[members[m]]));
+    at += count;
+  }
+  plan.note = "GPUs: " + NamesOf(shares);
+  return plan;
+}
+
+int WorkersFor(int gpus, const ClusterSize& size) {
+  const bool chief_trains = size.chief && size.ps == 0;
+  if (gpus == 0) return 1;
+  return chief_trains ? gpus - 1 : gpus;
+}
+
+}  // namespace muster
