@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <random>
 
-#include "absl/time/time.h"
 #include "common/base/logging.h"
 #include "common/cluster/protocol.h"
 #include "common/cluster/verdict.h"
@@ -17,6 +16,7 @@ namespace {
 // Well above the time for which the chief holds a call.
 constexpr Duration kCall = std::chrono::seconds(5);
 constexpr Duration kLeave = std::chrono::seconds(1);
+constexpr Duration kProbe = std::chrono::seconds(1);
 constexpr Duration kLine = std::chrono::seconds(10);
 
 uint64_t RandomNumber() {
@@ -37,15 +37,16 @@ ChiefLink::ChiefLink(ChiefLinkOptions options) : options_(std::move(options)) {
 }
 
 absl::StatusOr<std::unique_ptr<ChiefLink>> ChiefLink::Make(ChiefLinkOptions options) {
-  MUSTER_ASSIGN_OR_RETURN(auto channel, rpc::MakeChannel(options.chief_address, options.channel));
   std::unique_ptr<ChiefLink> link(new ChiefLink(std::move(options)));
-  link->stub_ = proto::Evaluation::NewStub(channel);
+  MUSTER_ASSIGN_OR_RETURN(link->channel_, rpc::RenewableChannel::Make(link->options_.chief_address,
+                                                                      link->options_.channel));
   return link;
 }
 
 void ChiefLink::Stop() {
   absl::MutexLock lock(&mu_);
   stopped_ = true;
+  changed_.SignalAll();
   for (grpc::ClientContext* call : calls_) call->TryCancel();
 }
 
@@ -56,7 +57,9 @@ bool ChiefLink::stopped() const {
 
 void ChiefLink::Sleep(Duration duration) const {
   absl::MutexLock lock(&mu_);
-  mu_.AwaitWithTimeout(absl::Condition(&stopped_), absl::FromChrono(duration));
+  const MonotonicTime until = Clock::now() + duration;
+  while (!stopped_)
+    if (changed_.WaitUntil(&mu_, until)) return;
 }
 
 grpc::Status ChiefLink::Once(Duration timeout,
@@ -73,11 +76,19 @@ grpc::Status ChiefLink::Once(Duration timeout,
   return status;
 }
 
+std::string ChiefLink::WhyFinished() const {
+  if (!options_.finished) return "";
+  // A host that does not answer may have a chief that does.
+  return rpc::ProbeNamedPort(options_.chief_address, kProbe) == rpc::PortState::kRefused
+             ? options_.finished()
+             : "";
+}
+
 absl::Status ChiefLink::UntilAnswered(const std::function<grpc::Status()>& call) {
   const std::string chief =
       fmt::format("the chief {} ({})", options_.chief_task, options_.chief_address);
   const MonotonicTime start = Clock::now();
-  MonotonicTime next_line = start + kLine;
+  MonotonicTime next_line = start + kLine, next_look = start + options_.look;
   rpc::Backoff backoff(options_.channel.retry, identity_.incarnation());
   while (true) {
     const grpc::Status status = call();
@@ -85,6 +96,10 @@ absl::Status ChiefLink::UntilAnswered(const std::function<grpc::Status()>& call)
     if (stopped()) return Preempted("stopped as asked; training is not concerned");
     if (!rpc::IsUnreachable(status)) return rpc::FromGrpc(status, chief);
     const MonotonicTime now = Clock::now();
+    if (now >= next_look) {
+      if (const std::string why = WhyFinished(); !why.empty()) return absl::AlreadyExistsError(why);
+      next_look = now + options_.look;
+    }
     if (now - start >= options_.patience)
       return PeerLost(fmt::format("cannot reach {}: {} (tried for {:.3g} s)", chief,
                                   rpc::WhyUnreachable(status), Seconds(now - start)));
@@ -93,6 +108,7 @@ absl::Status ChiefLink::UntilAnswered(const std::function<grpc::Status()>& call)
       next_line = now + kLine;
     }
     Sleep(std::min(backoff.Next(), start + options_.patience - now));
+    channel_->Renew();
   }
 }
 
@@ -103,8 +119,9 @@ absl::StatusOr<proto::NextCheckpointReply> ChiefLink::Ask(int64_t after_step, bo
   request.set_want_job(want_job);
   proto::NextCheckpointReply reply;
   MUSTER_RETURN_IF_ERROR(UntilAnswered([&] {
-    return Once(
-        kCall, [&](grpc::ClientContext* context) { return stub_->Next(context, request, &reply); });
+    return Once(kCall, [&](grpc::ClientContext* context) {
+      return stub()->Next(context, request, &reply);
+    });
   }));
   return reply;
 }
@@ -112,8 +129,8 @@ absl::StatusOr<proto::NextCheckpointReply> ChiefLink::Ask(int64_t after_step, bo
 grpc::Status ChiefLink::Beat(const proto::EvaluationReport& report, proto::EvaluationReply* reply) {
   proto::EvaluationReport request = report;
   *request.mutable_evaluator() = identity_;
-  return Once(kCall,
-              [&](grpc::ClientContext* context) { return stub_->Report(context, request, reply); });
+  return Once(
+      kCall, [&](grpc::ClientContext* context) { return stub()->Report(context, request, reply); });
 }
 
 absl::StatusOr<proto::EvaluationReply> ChiefLink::Tell(const proto::EvaluationReport& report) {
@@ -129,7 +146,7 @@ void ChiefLink::SayLeaving(const std::string& reason) {
   request.set_leaving(reason);
   proto::EvaluationReply reply;
   const auto context = rpc::WithDeadline(kLeave);
-  const grpc::Status status = stub_->Report(context.get(), request, &reply);
+  const grpc::Status status = stub()->Report(context.get(), request, &reply);
   if (!status.ok()) LogDebug("could not tell the chief: {}", rpc::WhyUnreachable(status));
 }
 
@@ -141,7 +158,7 @@ absl::Status ChiefLink::Fetch(int64_t step, const std::string& file,
   request.set_file(file);
   absl::Status taken;
   const grpc::Status status = Once(options_.fetch, [&](grpc::ClientContext* context) {
-    const auto reader = stub_->Fetch(context, request);
+    const auto reader = stub()->Fetch(context, request);
     proto::FetchChunk chunk;
     while (taken.ok() && reader->Read(&chunk)) taken = on_data(chunk.data());
     if (!taken.ok()) context->TryCancel();

@@ -10,7 +10,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/rpc/channel.h"
+#include "common/base/wait.h"
+#include "common/rpc/renewable_channel.h"
 #include "muster/status.h"
 #include "proto/evaluation.grpc.pb.h"
 
@@ -23,6 +24,11 @@ struct ChiefLinkOptions {
   std::string cluster_digest;
   Duration patience = std::chrono::minutes(10);
   Duration fetch = std::chrono::minutes(30);  // of one file
+  // Asked once a chief's host has refused connections for `look`, and after as long again: a
+  // sentence where model_dir says that the run was trained to its end, else "". Null: it cannot be
+  // known.
+  std::function<std::string()> finished;
+  Duration look = std::chrono::seconds(5);
   rpc::ChannelOptions channel;
 };
 
@@ -31,7 +37,7 @@ class ChiefLink {
   static absl::StatusOr<std::unique_ptr<ChiefLink>> Make(ChiefLinkOptions options);
 
   // Until the chief answers. Errors: refused (ConfigurationError), out of patience (PeerLost),
-  // stopped (Preempted).
+  // stopped (Preempted), the chief gone from a finished run (AlreadyExists, with the sentence).
   absl::StatusOr<proto::NextCheckpointReply> Ask(int64_t after_step, bool want_job);
   absl::StatusOr<proto::EvaluationReply> Tell(const proto::EvaluationReport& report);
   // One try of a heartbeat.
@@ -50,14 +56,21 @@ class ChiefLink {
 
  private:
   explicit ChiefLink(ChiefLinkOptions options);
+  // For one call.
+  std::unique_ptr<proto::Evaluation::Stub> stub() const {
+    return proto::Evaluation::NewStub(channel_->Get());
+  }
   grpc::Status Once(Duration timeout,
                     const std::function<grpc::Status(grpc::ClientContext*)>& call);
   absl::Status UntilAnswered(const std::function<grpc::Status()>& call);
+  // Why there is nothing to follow any more; "" where there may be.
+  std::string WhyFinished() const;
 
   const ChiefLinkOptions options_;
+  std::shared_ptr<rpc::RenewableChannel> channel_;
   proto::EvaluatorIdentity identity_;
-  std::unique_ptr<proto::Evaluation::Stub> stub_;
   mutable absl::Mutex mu_;
+  mutable CondVar changed_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);  // under way
 };

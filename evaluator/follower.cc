@@ -64,11 +64,18 @@ absl::Status Follower::Run() {
   return status;
 }
 
+// The chief has ended, and did not have to wait for this process: it came late, or was frozen.
+absl::Status Follower::Finished(const absl::Status& why) const {
+  LogInfo("{}", Message(why));
+  return absl::OkStatus();
+}
+
 // Returns when there is nothing more to follow.
 absl::Status Follower::Follow() {
   bool want_job = true;
   while (true) {
     auto reply = link_->Ask(state_.after_step, want_job);
+    if (absl::IsAlreadyExists(reply.status())) return Finished(reply.status());
     if (!reply.ok()) return OwnFailure(reply.status());
     want_job = false;
     absl::Status failure;
@@ -88,6 +95,7 @@ absl::Status Follower::Follow() {
         break;
     }
     if (link_->stopped() || heartbeat_->end()) return absl::OkStatus();  // Run says why
+    if (absl::IsAlreadyExists(failure)) return Finished(failure);
     if (!failure.ok()) {
       link_->SayLeaving(std::string(Message(failure)));
       // All that goes wrong from here on must not fail a job.

@@ -57,6 +57,7 @@ class Follower {
   absl::Status Evaluate(const proto::Announcement& announced);
   absl::StatusOr<checkpoint::Snapshot> Read(const proto::Announcement& announced);
   absl::Status Tell(const proto::EvaluationReport& report, const std::string& name);
+  absl::Status Finished(const absl::Status& why) const;
   // A restarted chief may know the checkpoint in hand later, and has no metrics of it.
   void NotDone() { state_.after_step = step_ - 1; }
   // The last line of a failure of this process's own.

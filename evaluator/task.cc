@@ -12,6 +12,7 @@
 #include "common/rpc/host.h"
 #include "common/train/checkpoint_evaluator.h"
 #include "common/train/devices.h"
+#include "common/train/finished_run.h"
 #include "common/train/job.h"
 #include "common/train/job_files.h"
 #include "common/train/program_path.h"
@@ -54,6 +55,7 @@ absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
   InitLogging(cluster_.local() ? "evaluator" : cluster_.Who());
   signals_->Start();  // after InitLogging, which replaces the logger that it uses
   for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
+  WarnOfFewDescriptors(cluster_);
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, TaskType::kEvaluator));
   if (cluster_.task->index != 0)
     return ConfigurationError(fmt::format(
@@ -120,6 +122,7 @@ FollowerOptions EvaluatorTask::OptionsOfFollower() {
   options.link.patience = own_.timeouts.join;
   options.link.channel.tls = {own_.tls.enabled, own_.tls.certificate, own_.tls.key,
                               own_.tls.authority};
+  options.link.finished = [this] { return FinishedRun(own_); };
   // It must not miss the chief of a short job.
   options.link.channel.retry.max = std::chrono::milliseconds(250);
   options.files = &checkpoint::PosixFileSystem();

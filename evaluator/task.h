@@ -16,8 +16,8 @@ struct EvaluatorParts {
   std::string termination_log;  // gets the last line of a process that fails
 };
 
-// Returns the process's exit code. SIGTERM and SIGINT end it soon, whatever it does; a second one
-// at once.
+// Returns the process's exit code. SIGTERM and SIGINT end it soon, whatever it does; a second
+// SIGINT at once.
 int RunEvaluator(int argc, char** argv, const EvaluatorParts& parts);
 
 }  // namespace muster

@@ -7,8 +7,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "common/base/crc32c.h"
+#include "common/base/wait.h"
 #include "common/push_pull/wire.h"
 #include "common/transport/wait.h"
 #include "ps/replication.h"
@@ -25,7 +25,7 @@ constexpr uint64_t kMaxPayloadBytes = 4ull << 30;
 
 struct Lane {
   absl::Mutex mu;
-  absl::CondVar changed;
+  CondVar changed;
   uint32_t handover ABSL_GUARDED_BY(mu) = 0;  // of the state that is here
 };
 
@@ -195,7 +195,7 @@ absl::StatusOr<bool> BackupShardImpl::Update(const ReplicaFrame& frame,
       return DeadlinePassed(
           fmt::format("update {} of chunk {} waited {:g} s for what comes before it", head.number,
                       chunk, Seconds(options_.stall)));
-    lane.changed.WaitWithTimeout(&lane.mu, absl::FromChrono(left));
+    lane.changed.WaitFor(&lane.mu, left);
   }
   MUSTER_RETURN_IF_ERROR(store_->Replay(chunk, push, head.number).status());
   lane.changed.SignalAll();

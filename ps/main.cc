@@ -70,6 +70,7 @@ int main(int argc, char** argv) {
     return std::make_unique<PsMember>(options, faults.get());
   };
   parts.fail_early = FailEarly;
+  parts.finished_without_chief = FinishedWithoutChief;
   parts.adapt = [&faults](Faults* planned, transport::ListenerOptions* options) {
     faults = std::make_unique<FaultyMember>(planned);
     faults->Adapt(options);

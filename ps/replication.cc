@@ -9,8 +9,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "common/base/logging.h"
+#include "common/base/wait.h"
 #include "ps/replication_link.h"
 
 namespace muster::ps {
@@ -25,7 +25,7 @@ constexpr double kLeastBytesPerSecond = 50e6;
 // is forwarded under it, is what the backup holds.
 struct Lane {
   absl::Mutex mu;  // before the local store's locks, and the store's mu_
-  absl::CondVar changed;
+  CondVar changed;
   bool handed ABSL_GUARDED_BY(mu) = false;      // updates are forwarded
   uint32_t handover ABSL_GUARDED_BY(mu) = 0;    // of the newest state that left
   size_t bytes ABSL_GUARDED_BY(mu) = 0;         // of that state
@@ -124,7 +124,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   std::atomic<bool> closed_ = false;
 
   mutable absl::Mutex mu_;  // after any lane's
-  absl::CondVar woken_;
+  CondVar woken_;
   int unsettled_ ABSL_GUARDED_BY(mu_);
   std::set<int> queue_ ABSL_GUARDED_BY(mu_);   // chunks to be handed over
   std::set<int> failed_ ABSL_GUARDED_BY(mu_);  // tasks, the last time; what trouble_ is about
@@ -146,7 +146,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
 absl::Status ReplicatedStoreImpl::WaitLocked(Lane& lane, MonotonicTime deadline) {
   const Duration left = deadline - Clock::now();
   if (closed_) return Superseded("the view has changed");
-  if (left > Duration::zero()) lane.changed.WaitWithTimeout(&lane.mu, absl::FromChrono(left));
+  if (left > Duration::zero()) lane.changed.WaitFor(&lane.mu, left);
   if (closed_) return Superseded("the view has changed");
   if (Clock::now() < deadline) return absl::OkStatus();
   return PeerLost(
@@ -341,8 +341,8 @@ void ReplicatedStoreImpl::Note(const absl::Status& status, int task) {
   trouble_ = trouble;
   if (task != kTellSynced) queue_.insert(task);
   const MonotonicTime until = Clock::now() + kRetry;
-  while (!closed_ && Clock::now() < until)
-    woken_.WaitWithTimeout(&mu_, absl::FromChrono(until - Clock::now()));
+  while (!closed_)
+    if (woken_.WaitUntil(&mu_, until)) break;
 }
 
 absl::Status ReplicatedStoreImpl::Reach() {

@@ -4,9 +4,9 @@
 
 #include <thread>
 
-#include "absl/synchronization/notification.h"
 #include "common/base/fatal.h"
 #include "common/base/logging.h"
+#include "common/base/wait.h"
 #include "common/rpc/server.h"
 #include "common/train/data_port.h"
 #include "common/train/task_process.h"
@@ -16,7 +16,9 @@ namespace muster {
 namespace {
 
 // How long the servers of a process may take to close once the job has ended.
-constexpr Duration kGraceAfterVerdict = std::chrono::seconds(5);
+constexpr Duration kGraceAfterFailure = std::chrono::seconds(5);
+// Nothing is left to be told after a good end.
+constexpr Duration kGraceAfterEnd = std::chrono::seconds(1);
 // How often the number of updates is told, and looked at where a fault is planned.
 constexpr Duration kTellUpdates = std::chrono::seconds(1);
 constexpr Duration kLookForFaults = std::chrono::milliseconds(5);
@@ -35,7 +37,7 @@ class UpdateTeller {
   void Run(const PsService* service, Faults* faults, PsMembership* membership) {
     const Duration interval = faults == nullptr ? kTellUpdates : kLookForFaults;
     int64_t told = 0;
-    while (!end_.WaitForNotificationWithTimeout(absl::FromChrono(interval))) {
+    while (!end_.WaitFor(interval)) {
       const int64_t updates = service->status().updates;
       if (updates == told) continue;
       membership->SetUpdates(told = updates);
@@ -48,7 +50,7 @@ class UpdateTeller {
     }
   }
 
-  absl::Notification end_;
+  Notification end_;
   std::thread thread_;
 };
 
@@ -83,6 +85,7 @@ absl::Status PsTask::ReadConfiguration(const TaskArguments& arguments) {
   OnUncaught(nullptr, Duration::zero());
   signals_->Start();  // after InitLogging, which replaces the logger that it uses
   for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
+  WarnOfFewDescriptors(cluster_);
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, TaskType::kPs));
   MUSTER_ASSIGN_OR_RETURN(job_, LoadJob(arguments.job, arguments.overrides));
   MUSTER_ASSIGN_OR_RETURN(job_.strategy, StrategyFor(job_, cluster_));
@@ -117,9 +120,10 @@ PsMembershipOptions PsTask::OptionsOfMembership() {
   options.versions = {{"muster", MUSTER_VERSION}};
   options.on_verdict = [log = parts_.termination_log](const absl::Status& result) {
     std::thread([=] {
-      std::this_thread::sleep_for(kGraceAfterVerdict);
+      const Duration grace = result.ok() ? kGraceAfterEnd : kGraceAfterFailure;
+      std::this_thread::sleep_for(grace);
       LogWarning("did not close all connections within {} s of the verdict: ending this process",
-                 Seconds(kGraceAfterVerdict));
+                 Seconds(grace));
       SayLast(result, log);
       _exit(static_cast<int>(ExitCodeOf(result)));
     }).detach();
@@ -129,6 +133,10 @@ PsMembershipOptions PsTask::OptionsOfMembership() {
 }
 
 absl::Status PsTask::Serve() {
+  MUSTER_ASSIGN_OR_RETURN(
+      const bool finished,
+      parts_.finished_without_chief(cluster_, job_, [this] { return signals_->asked(); }));
+  if (finished) return absl::OkStatus();
   const std::unique_ptr<PsMembership> membership = parts_.join(OptionsOfMembership());
   signals_->PassTo([to = membership.get()] { to->RequestStop(); });
   absl::Status result;
@@ -147,7 +155,7 @@ absl::Status PsTask::Run(const TaskArguments& arguments) {
   if (ready.ok()) ready = OpenPorts();
   if (ready.ok()) return Serve();
   if (absl::IsCancelled(ready)) return ready;
-  return parts_.fail_early(cluster_, job_, ready);
+  return parts_.fail_early(cluster_, job_, ready, [this] { return signals_->asked(); });
 }
 
 }  // namespace
@@ -155,7 +163,7 @@ absl::Status PsTask::Run(const TaskArguments& arguments) {
 int RunPs(int argc, char** argv, const PsParts& parts) {
   TaskMain main;
   main.about = "muster-ps: serves parameters to the workers of the job that TF_CONFIG names.";
-  main.on_signal = "asking the chief to end the job; a second one ends this process at once";
+  main.on_signal = "asking the chief to end the job; a second SIGINT ends this process at once";
   main.termination_log = parts.termination_log;
   return RunTaskMain(argc, argv, main, [&](const TaskArguments& arguments, StopSignals* signals) {
     return PsTask(parts, signals).Run(arguments);

@@ -43,9 +43,15 @@ struct PsMembershipOptions {
 
 struct PsParts {
   std::function<std::unique_ptr<PsMembership>(const PsMembershipOptions&)> join;
-  // Tells the chief of a failure before there is a membership, and words the last line.
-  std::function<absl::Status(const ClusterConfig&, const Job&, const absl::Status& failure)>
+  // Tells the chief of a failure before there is a membership, unless it is to give up, and words
+  // the last line.
+  std::function<absl::Status(const ClusterConfig&, const Job&, const absl::Status& failure,
+                             const std::function<bool()>& give_up)>
       fail_early;
+  // Waits for a chief that is not there; true: there is no run to join any more.
+  std::function<absl::StatusOr<bool>(const ClusterConfig&, const Job&,
+                                     const std::function<bool()>& give_up)>
+      finished_without_chief;
   // What --fault does to data connections and to the session; called before either is there.
   std::function<void(Faults*, transport::ListenerOptions*)> adapt;
   std::string termination_log;

@@ -19,6 +19,7 @@
 
 #include "common/base/fd.h"
 #include "common/base/logging.h"
+#include "common/base/utf8.h"
 #include "common/rpc/retry.h"
 
 namespace muster::rpc {
@@ -59,7 +60,7 @@ HostIdentity ThisHost() {
   HostIdentity identity;
   char name[256] = "";
   gethostname(name, sizeof name - 1);
-  identity.name = name;
+  identity.name = ValidUtf8(name);
   identity.pid = getpid();
   struct stat shm {};
   stat("/dev/shm", &shm);
@@ -140,25 +141,91 @@ absl::StatusOr<std::string> WaitForLocalAddressTowards(const std::string& addres
   }
 }
 
-PortState ProbePort(const std::string& address, Duration timeout) {
+namespace {
+
+// A connection that is being made, without blocking.
+struct Attempt {
+  Fd socket;
+  PortState state = PortState::kUnknown;
+  bool pending = false;
+};
+
+Attempt Begin(const addrinfo& a) {
+  Attempt attempt;
+  attempt.socket = Fd(::socket(a.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (attempt.socket.get() < 0) return attempt;
+  if (connect(attempt.socket.get(), a.ai_addr, a.ai_addrlen) == 0) {
+    attempt.state = PortState::kOpen;
+  } else if (errno == ECONNREFUSED) {
+    attempt.state = PortState::kRefused;
+  } else {
+    attempt.pending = errno == EINPROGRESS;
+  }
+  return attempt;
+}
+
+// Until all have an answer, or `timeout` is over.
+void Await(std::vector<Attempt>* attempts, Duration timeout) {
+  const MonotonicTime end = Clock::now() + timeout;
+  while (true) {
+    std::vector<pollfd> polled;
+    std::vector<Attempt*> of;
+    for (Attempt& attempt : *attempts) {
+      if (!attempt.pending) continue;
+      polled.push_back({attempt.socket.get(), POLLOUT, 0});
+      of.push_back(&attempt);
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+    if (polled.empty() || left <= 0 ||
+        poll(polled.data(), polled.size(), static_cast<int>(left)) <= 0)
+      return;
+    for (size_t i = 0; i < polled.size(); ++i) {
+      if (polled[i].revents == 0) continue;
+      int error = 0;
+      socklen_t length = sizeof error;
+      getsockopt(polled[i].fd, SOL_SOCKET, SO_ERROR, &error, &length);
+      of[i]->pending = false;
+      if (error == 0) of[i]->state = PortState::kOpen;
+      if (error == ECONNREFUSED) of[i]->state = PortState::kRefused;
+    }
+  }
+}
+
+PortState Probe(const std::string& address, int flags, Duration timeout) {
   const absl::StatusOr<HostPort> where = SplitHostPort(address);
   if (!where.ok()) return PortState::kUnknown;
-  const absl::StatusOr<AddressList> list = Resolve(*where, SOCK_STREAM, AI_NUMERICHOST);
+  const absl::StatusOr<AddressList> list = Resolve(*where, SOCK_STREAM, flags);
   if (!list.ok()) return PortState::kUnknown;
-  const addrinfo* a = list->get();
-  Fd socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (socket.get() < 0) return PortState::kUnknown;
-  if (connect(socket.get(), a->ai_addr, a->ai_addrlen) == 0) return PortState::kOpen;
-  if (errno == ECONNREFUSED) return PortState::kRefused;
-  if (errno != EINPROGRESS) return PortState::kUnknown;
-  pollfd wait{socket.get(), POLLOUT, 0};
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count();
-  if (poll(&wait, 1, static_cast<int>(ms)) != 1) return PortState::kUnknown;
-  int error = 0;
-  socklen_t length = sizeof error;
-  getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-  if (error == 0) return PortState::kOpen;
-  return error == ECONNREFUSED ? PortState::kRefused : PortState::kUnknown;
+  std::vector<Attempt> attempts;
+  for (const addrinfo* a = list->get(); a != nullptr; a = a->ai_next) attempts.push_back(Begin(*a));
+  Await(&attempts, timeout);
+  for (const Attempt& attempt : attempts)
+    if (attempt.state != PortState::kRefused) return attempt.state;
+  return PortState::kRefused;
+}
+
+}  // namespace
+
+PortState ProbePort(const std::string& address, Duration timeout) {
+  return Probe(address, AI_NUMERICHOST, timeout);
+}
+
+std::vector<PortState> ProbePorts(const std::vector<std::string>& addresses, Duration timeout) {
+  std::vector<Attempt> attempts(addresses.size());
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const absl::StatusOr<HostPort> where = SplitHostPort(addresses[i]);
+    if (!where.ok()) continue;
+    const absl::StatusOr<AddressList> list = Resolve(*where, SOCK_STREAM, AI_NUMERICHOST);
+    if (list.ok()) attempts[i] = Begin(**list);
+  }
+  Await(&attempts, timeout);
+  std::vector<PortState> states;
+  for (const Attempt& attempt : attempts) states.push_back(attempt.state);
+  return states;
+}
+
+PortState ProbeNamedPort(const std::string& address, Duration timeout) {
+  return Probe(address, 0, timeout);
 }
 
 }  // namespace muster::rpc

@@ -42,5 +42,10 @@ absl::StatusOr<std::string> WaitForLocalAddressTowards(
 enum class PortState { kOpen, kRefused, kUnknown };
 // Tries to connect to the numeric "ip:port". kRefused: the host answered that nobody listens.
 PortState ProbePort(const std::string& address, Duration timeout);
+// Of many at a time, within one `timeout`.
+std::vector<PortState> ProbePorts(const std::vector<std::string>& addresses, Duration timeout);
+// The same with a host name. kRefused: each of its addresses refuses. kUnknown where it does not
+// resolve.
+PortState ProbeNamedPort(const std::string& address, Duration timeout);
 
 }  // namespace muster::rpc

@@ -30,6 +30,7 @@ Json ProgressToJson(const ProgressState& state) {
           {"examples_per_second", state.examples_per_second},
           {"seconds_left", state.seconds_left},
           {"wait_share", state.wait_share},
+          {"input_share", state.input_share},
           {"seconds", state.seconds},
           {"metrics", metrics}};
 }
@@ -50,6 +51,7 @@ absl::StatusOr<ProgressState> ProgressFromJson(const Json& json) {
       .Read("examples_per_second", &state.examples_per_second)
       .Read("seconds_left", &state.seconds_left)
       .Read("wait_share", &state.wait_share)
+      .Read("input_share", &state.input_share)
       .Read("seconds", &state.seconds)
       .Read("metrics", &metrics);
   MUSTER_RETURN_IF_ERROR(object.Finish());

@@ -32,6 +32,7 @@ struct ProgressState {
   double examples_per_second = 0;     // 0: not known
   double seconds_left = -1;           // below 0: not known
   double wait_share = -1;             // of the time, spent waiting for peers; below 0: not known
+  double input_share = -1;            // of the time, spent waiting for input; below 0: not known
   double seconds = 0;                 // kEpoch: what the pass took
   std::map<std::string, double> metrics;  // "loss", "accuracy", ...; loss is shown first
 };

@@ -62,6 +62,12 @@ std::string Wait(const ProgressState& state) {
                                : "";
 }
 
+std::string Input(const ProgressState& state) {
+  return state.input_share >= 0
+             ? fmt::format("input {:.0f} %", 100 * std::min(1.0, state.input_share))
+             : "";
+}
+
 std::string Bar(double fraction, int columns, bool unicode) {
   fraction = std::clamp(fraction, 0.0, 1.0);
   std::string bar;
@@ -171,6 +177,7 @@ std::string RenderProgressLine(const ProgressState& state) {
     case ProgressState::Kind::kEpoch:
       if (state.split == "validation") line += " validation";
       facts.push_back(Rate(state));
+      facts.push_back(Input(state));
       if (state.seconds > 0) facts.push_back(fmt::format("{:.1f} s", state.seconds));
       break;
     case ProgressState::Kind::kEnd:

@@ -8,9 +8,13 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <memory>
+#include <string_view>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/log_writer.h"
 #include "common/base/logging.h"
 #include "common/telemetry/progress.h"
 
@@ -77,11 +81,12 @@ class LogPrinter final : public ProgressSink {
 class TerminalPrinter final : public ProgressSink {
  public:
   TerminalPrinter() : display_(/*terminal=*/true, LocaleIsUtf8()) {
-    SetLogHooks([this] { BeforeLine(); }, [this] { AfterLine(); });
+    SetLogHooks([] { Put(kClearLine); }, [bar = bar_] { Put(bar->Get()); });
   }
   ~TerminalPrinter() override {
+    FlushLog();  // lines that are on their way are above the bar
     SetLogHooks(nullptr, nullptr);
-    Put("\r\x1b[K");
+    WriteByLog(std::string(kClearLine));
   }
 
   void Show(const ProgressState& state) override {
@@ -89,22 +94,35 @@ class TerminalPrinter final : public ProgressSink {
     const std::vector<std::string> lines = display_.Update(state, now);
     if (IsPassing(state) && now < next_draw_) return;
     next_draw_ = now + kInterval;
-    absl::MutexLock lock(&mutex_);
-    bar_ = display_.Bar(Width() - 1, now);
-    std::string text = "\r\x1b[K";
+    const std::string bar = display_.Bar(Width() - 1, now);
+    bar_->Set(bar);
+    std::string text;
     for (const std::string& line : lines) text += line + '\n';
-    Put(text + bar_);
+    // A short pass may be over before the log's thread draws for the first time.
+    if (!std::exchange(drawn_, true)) text.append(bar).append(kClearLine);
+    WriteByLog(std::move(text));
   }
 
  private:
-  void BeforeLine() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    mutex_.Lock();
-    Put("\r\x1b[K");
-  }
-  void AfterLine() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    Put(bar_);
-    mutex_.Unlock();
-  }
+  static constexpr std::string_view kClearLine = "\r\x1b[K";
+  // What the log's thread draws below its lines.
+  class Bar {
+   public:
+    void Set(std::string bar) {
+      absl::MutexLock lock(&mutex_);
+      bar_ = std::move(bar);
+    }
+    std::string Get() const {
+      absl::MutexLock lock(&mutex_);
+      return bar_;
+    }
+
+   private:
+    mutable absl::Mutex mutex_;
+    std::string bar_ ABSL_GUARDED_BY(mutex_);
+  };
+
+  // On the log's thread.
   static void Put(std::string_view text) {
     while (!text.empty()) {
       const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
@@ -119,8 +137,8 @@ class TerminalPrinter final : public ProgressSink {
 
   ProgressDisplay display_;
   MonotonicTime next_draw_;
-  absl::Mutex mutex_;  // held from before a log line until after it
-  std::string bar_ ABSL_GUARDED_BY(mutex_);
+  bool drawn_ = false;
+  const std::shared_ptr<Bar> bar_ = std::make_shared<Bar>();
 };
 
 }  // namespace

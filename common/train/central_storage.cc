@@ -9,7 +9,7 @@
 #include <map>
 
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
+#include "common/base/wait.h"
 #include "common/train/replica.h"
 
 namespace muster {
@@ -62,9 +62,9 @@ class Variables {
   template <typename Condition>
   void WaitLocked(const Condition& condition, const std::string& otherwise)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const absl::Time deadline = absl::Now() + absl::FromChrono(timeout_);
+    const MonotonicTime deadline = Clock::now() + timeout_;
     while (!condition()) {
-      if (changed_.WaitWithDeadline(&mu_, deadline) && !condition())
+      if (changed_.WaitUntil(&mu_, deadline) && !condition())
         throw StatusError(
             DeadlinePassed(fmt::format("{} within {:g} s", otherwise, Seconds(timeout_))));
     }
@@ -74,7 +74,7 @@ class Variables {
   const int others_;
   const Duration timeout_;
   absl::Mutex mu_;
-  absl::CondVar changed_;
+  CondVar changed_;
   int64_t published_ = 0;  // guarded by mu_, as is taken_
   int taken_ = 0;
   absl::Status status_;  // of the published update

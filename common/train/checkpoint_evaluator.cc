@@ -29,6 +29,7 @@ class CheckpointEvaluatorImpl : public CheckpointEvaluator {
   std::optional<CheckpointReplicas> replicas_;
   Split split_ = Split::kValidation;
   data::DatasetPtr dataset_;
+  DamageLog damage_log_;
 };
 
 absl::Status CheckpointEvaluatorImpl::ChooseSplit() {
@@ -69,6 +70,8 @@ absl::StatusOr<CheckpointEvaluation> CheckpointEvaluatorImpl::Evaluate(
   pass_options.dataset = dataset_;
   pass_options.batch_size =
       BatchSizeAfterTraining(options_.job, snapshot.state.global_batch_size, count);
+  pass_options.replicas_on_host = count;
+  pass_options.damage_log = &damage_log_;
   pass_options.stop = hooks.cancelled;
   std::vector<PassResult> passes(count);
   const auto run = [&](int i) -> absl::Status {

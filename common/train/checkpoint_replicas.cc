@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "common/base/cores.h"
 #include "common/base/logging.h"
-#include "common/train/devices.h"
 #include "common/train/program_path.h"
 #include "common/train/snapshot.h"
 

@@ -23,6 +23,8 @@ struct ChiefRoleOptions {
   std::map<std::string, std::string> versions;
   bool restarted = false;    // in the place of a process of the same job that was lost
   Faults* faults = nullptr;  // planned ones; outlives the role. Null: none
+  // Whether this process was asked to stop, before there is anybody to tell; null: never.
+  std::function<bool()> asked_to_stop = nullptr;
 };
 
 // With what training begins.

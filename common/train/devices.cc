@@ -4,13 +4,12 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <thread>
+
+#include "common/train/cuda_presence.h"
 
 namespace muster {
 namespace {
@@ -22,19 +21,31 @@ bool ParseInt(std::string_view text, int* value) {
 }
 
 // CUDA's half of LibTorch costs every process start-up time and memory, so it is loaded only where
-// there is a driver.
-void LoadCudaSideOfTorch() {
-  static const bool loaded = [] {
-    if (access("/dev/nvidiactl", F_OK) != 0) return false;
-    return dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) != nullptr;
+// there is a driver. Why it was not; empty: it was, or need not be.
+const std::string& LoadCudaSideOfTorch() {
+  static const std::string error = [] {
+    if (!HasCudaDriver() || dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) != nullptr)
+      return std::string();
+    const char* why = dlerror();
+    return std::string(why == nullptr ? "dlopen failed" : why);
   }();
-  (void)loaded;
+  return error;
 }
 
 int VisibleGpus() {
-  LoadCudaSideOfTorch();
+  (void)LoadCudaSideOfTorch();
   const auto& hooks = at::detail::getCUDAHooks();
   return hooks.hasCUDA() ? hooks.getNumGPUs() : 0;
+}
+
+CudaPresence PresenceHere() {
+  CudaPresence presence;
+  presence.devices = VisibleGpus();
+  presence.driver = HasCudaDriver();
+  presence.load_error = LoadCudaSideOfTorch();
+  presence.driver_version = DriverVersionHere();
+  presence.visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return presence;
 }
 
 absl::StatusOr<std::vector<c10::Device>> ParseCuda(std::string_view list, const std::string& text) {
@@ -42,8 +53,8 @@ absl::StatusOr<std::vector<c10::Device>> ParseCuda(std::string_view list, const 
   if (present == 0) {
     return ConfigurationError(
         fmt::format("devices is \"{}\", but this process sees no CUDA device (CUDA_VISIBLE_DEVICES "
-                    "hides them, or there is no driver): use \"cpu\"",
-                    text));
+                    "hides them, or there is no driver{}{}): use \"cpu\"",
+                    text, LoadCudaSideOfTorch().empty() ? "" : ", or: ", LoadCudaSideOfTorch()));
   }
   std::vector<c10::Device> devices;
   if (list.empty()) {
@@ -77,9 +88,11 @@ absl::StatusOr<std::vector<c10::Device>> ParseCuda(std::string_view list, const 
 }  // namespace
 
 absl::StatusOr<std::vector<c10::Device>> ParseDevices(const std::string& text) {
-  if (text == "auto")
-    return VisibleGpus() > 0 ? ParseCuda("", text)
-                             : std::vector<c10::Device>{c10::Device(at::kCPU)};
+  if (text == "auto") {
+    if (VisibleGpus() > 0) return ParseCuda("", text);
+    MUSTER_RETURN_IF_ERROR(CheckFallback(PresenceHere()));
+    return std::vector<c10::Device>{c10::Device(at::kCPU)};
+  }
   if (text == "cpu") return std::vector<c10::Device>{c10::Device(at::kCPU)};
   if (text.rfind("cpu:", 0) == 0) {
     int count = 0;
@@ -123,12 +136,6 @@ void ComputeDeterministically() {
   context.setDeterministicAlgorithms(true, /*warn_only=*/false);
   context.setDeterministicCuDNN(true);
   context.setBenchmarkCuDNN(false);
-}
-
-int AvailableCores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
 }
 
 }  // namespace muster

@@ -12,7 +12,8 @@ namespace muster {
 
 // "auto" (all CUDA devices that CUDA_VISIBLE_DEVICES shows, else one CPU replica), "cpu", "cpu:N"
 // (N replicas), "cuda" (all), "cuda:0,1". Asking for a device that is not there is a
-// ConfigurationError that says what is.
+// ConfigurationError that says what is; so is "auto" where there is a driver, nothing hides its
+// GPUs, and CUDA finds none.
 absl::StatusOr<std::vector<c10::Device>> ParseDevices(const std::string& text);
 
 // An error where a worker of parameter servers would have so many replicas.
@@ -24,8 +25,5 @@ std::vector<int> CudaIndices(const std::vector<c10::Device>& devices);
 // From now on this process computes the same bits from run to run, where LibTorch can; operators
 // that cannot throw. Before the first use of CUDA, and of LibTorch on other threads.
 void ComputeDeterministically();
-
-// Cores this process may use (its affinity mask).
-int AvailableCores();
 
 }  // namespace muster

@@ -94,15 +94,10 @@ void BroadcastRows(const EmbeddingTable& from, int64_t count, bool is_owner, Emb
 
 }  // namespace
 
-void BroadcastTables(Replica* replica, Communicator* communicator, int owner, int64_t step) {
+TableTransfer::TableTransfer(Replica* replica, Communicator* communicator, int owner, bool holds)
+    : replica_(replica), communicator_(communicator), owner_(owner) {
   LocalEmbeddings& tables = replica->tables();
-  if (tables.size() == 0) return;
-  const at::NoGradGuard no_grad;
-  // Before anybody makes a step: the last collective below comes after it on all replicas.
-  if (replica->owns_tables()) tables.set_step(step);
-  if (communicator->size() == 1) return;
-  const c10::Device device = replica->device();
-  const bool is_owner = communicator->rank() == owner;
+  if (tables.size() == 0 || communicator->size() == 1) return;
   at::Tensor told = at::empty({1 + 2 * tables.size()}, at::kLong);
   int64_t* values = told.data_ptr<int64_t>();
   values[0] = static_cast<int64_t>(tables.identity());
@@ -110,20 +105,37 @@ void BroadcastTables(Replica* replica, Communicator* communicator, int owner, in
     values[1 + 2 * t] = tables.table(t).size();
     values[2 + 2 * t] = tables.table(t).updates();
   }
-  told = BroadcastFrom(owner, told, device, communicator);
+  told = BroadcastFrom(owner, told, replica->device(), communicator);
   values = told.data_ptr<int64_t>();
-  const bool others = values[0] != static_cast<int64_t>(tables.identity());
-  if (!AnyOf(others, device, communicator)) return;
-  const bool takes = others && replica->owns_tables();
+  moves_ = values[0] != static_cast<int64_t>(tables.identity()) && !holds;
+  anybody_moves_ = AnyOf(moves_, replica->device(), communicator);
   for (int t = 0; t < tables.size(); ++t) {
-    if (takes) tables.Reset(t);
-    BroadcastRows(tables.table(t), values[1 + 2 * t], is_owner, takes ? &tables.table(t) : nullptr,
-                  [&](at::Tensor rows) {
-                    return BroadcastFrom(owner, std::move(rows), device, communicator);
-                  });
-    if (takes) tables.table(t).set_updates(values[2 + 2 * t]);
+    sizes_.push_back(values[1 + 2 * t]);
+    updates_.push_back(values[2 + 2 * t]);
   }
-  ThrowIfError(communicator->Barrier()->Wait());
+}
+
+void TableTransfer::Run(int64_t step, bool* whole, const std::function<void()>& moment) {
+  LocalEmbeddings& tables = replica_->tables();
+  if (tables.size() == 0) return;
+  const at::NoGradGuard no_grad;
+  const bool takes = moves_ && replica_->owns_tables();
+  if (takes) *whole = false;
+  for (int t = 0; anybody_moves_ && t < tables.size(); ++t) {
+    if (takes) tables.Reset(t);
+    BroadcastRows(tables.table(t), sizes_[t], communicator_->rank() == owner_,
+                  takes ? &tables.table(t) : nullptr, [&](at::Tensor rows) {
+                    rows =
+                        BroadcastFrom(owner_, std::move(rows), replica_->device(), communicator_);
+                    if (moment) moment();
+                    return rows;
+                  });
+    if (takes) tables.table(t).set_updates(updates_[t]);
+  }
+  if (replica_->owns_tables()) tables.set_step(step);
+  if (takes) *whole = true;
+  // Nobody makes a step before its process's tables are there.
+  if (communicator_->size() > 1) ThrowIfError(communicator_->Barrier()->Wait());
 }
 
 // ---- Taking

@@ -19,9 +19,26 @@
 
 namespace muster {
 
-// Gives every process of the generation what `owner` (a replica that owns its process's tables)
-// holds, which is the state after `step`. Called by all replicas. Throws StatusError.
-void BroadcastTables(Replica* replica, Communicator* communicator, int owner, int64_t step);
+// Gives every process of the generation the tables that `owner` (a replica that owns its process's
+// tables) holds. Made and run by all replicas, which exchange in the constructor what there is.
+// Throws StatusError.
+class TableTransfer {
+ public:
+  // `holds`: this replica has the owner's state already, and its process's tables stay.
+  TableTransfer(Replica* replica, Communicator* communicator, int owner, bool holds);
+  // Whether this replica's process is given rows.
+  bool moves() const { return moves_; }
+  // The tables are after `step` then. `*whole` is false while rows come in, and remains so where
+  // that is cut short. `moment` is called after each piece of rows; may be null.
+  void Run(int64_t step, bool* whole, const std::function<void()>& moment);
+
+ private:
+  Replica* const replica_;
+  Communicator* const communicator_;
+  const int owner_;
+  bool moves_ = false, anybody_moves_ = false;
+  std::vector<int64_t> sizes_, updates_;  // of the owner's tables
+};
 
 // A replica's tables as tensors: first their shapes, then their bytes. The tables must not change
 // meanwhile.

@@ -9,8 +9,11 @@
 #include <algorithm>
 #include <optional>
 
+#include "common/base/cores.h"
 #include "common/data/pipeline.h"
+#include "common/push_pull/options.h"
 #include "common/train/embedding_step.h"
+#include "common/train/loop_data.h"
 #include "common/train/precision.h"
 #include "common/train/replica_values.h"
 
@@ -217,27 +220,39 @@ std::map<std::string, checkpoint::ReportedSum> ReduceReported(const EvaluationIm
 
 // All batches; true if the pass was given up.
 absl::StatusOr<bool> RunBatches(const Job& job, Replica* replica, Communicator* communicator,
-                                const PassOptions& options, EvaluationImpl* evaluation) {
+                                const PassOptions& options, EvaluationImpl* evaluation,
+                                DamagedExamples::Report* left_out) {
   const int64_t size = options.dataset->size();
   if (size < 0)
     return ConfigurationError(fmt::format("the {} dataset is a stream: a pass needs a known size",
                                           SplitName(options.split)));
   if (size == 0) return false;
   data::Sampler sampler(size, options.batch_size, /*drop_remainder=*/false);
-  data::PipelineOptions pipeline_options;
-  pipeline_options.seed = job.seed;
+  data::PipelineOptions pipeline_options = PipelineOptionsOf(job);
   pipeline_options.repeat = false;
+  pipeline_options.cores = std::max(1, AvailableCores() / std::max(1, options.replicas_on_host));
   auto pipeline = data::Pipeline::Make(options.dataset, sampler, {}, communicator->rank(), 1,
                                        communicator->size(), pipeline_options);
   StopVote vote(*replica, communicator);
+  DamagedExamples damaged(SplitName(options.split), communicator, replica->device(),
+                          options.damage_log);
+  std::vector<std::string> left_out_here;
   for (int64_t b = 0; b < sampler.batches_per_epoch(); ++b) {
     MUSTER_ASSIGN_OR_RETURN(const bool stop, vote.Ask(b, options.stop));
     if (stop) return true;
     MUSTER_ASSIGN_OR_RETURN(data::LoadedBatch loaded, pipeline->Next(0));
     evaluation->summary_wanted = options.summary && b == 0;
     MUSTER_RETURN_IF_ERROR(
-        RunBatch(job, replica, std::move(loaded.batch), loaded.local.size(), evaluation));
+        RunBatch(job, replica, std::move(loaded.batch), loaded.local_examples, evaluation));
+    left_out_here.insert(left_out_here.end(), loaded.damaged.begin(), loaded.damaged.end());
     if (options.progress) options.progress(b + 1, sampler.batches_per_epoch());
+  }
+  if (pipeline_options.skip_damaged) {
+    MUSTER_ASSIGN_OR_RETURN(*left_out, damaged.Exchange(left_out_here));
+    if (left_out->count == size)
+      return DataError(
+          fmt::format("all of the {} data is damaged, and on_error \"skip\" leaves that out",
+                      SplitName(options.split)));
   }
   return false;
 }
@@ -259,7 +274,7 @@ absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicato
   absl::Status status = CatchProgramErrors("evaluating", [&] {
     const EvaluationModes modes(replica);
     EvaluationImpl evaluation(replica, options.split);
-    auto stopped = RunBatches(job, replica, communicator, options, &evaluation);
+    auto stopped = RunBatches(job, replica, communicator, options, &evaluation, &result.left_out);
     ThrowIfError(stopped.status());
     result.stopped = *stopped;
     if (result.stopped) return;
@@ -328,6 +343,21 @@ std::vector<ImageReport> MetricImages(const Replica& replica, const double* sums
   return images;
 }
 
+namespace {
+
+// Behind damage a stream cannot be gone on with: nobody knows where its next example begins.
+absl::Status CheckSkips(const Replica& replica, const data::Dataset& dataset,
+                        const std::string& name) {
+  if (dataset.size() >= 0 || !replica.job_datasets().options().skip_damaged)
+    return absl::OkStatus();
+  return ConfigurationError(fmt::format(
+      "data.on_error is \"skip\", and the {} dataset does not know its size, so that no example of "
+      "it can be left out: give it one, or use \"fail\"",
+      name));
+}
+
+}  // namespace
+
 absl::StatusOr<data::DatasetPtr> MakeDataset(const Replica& replica, Split split,
                                              bool may_be_unsized) {
   const DatasetDeclaration& declaration = replica.datasets().at(split);
@@ -338,6 +368,7 @@ absl::StatusOr<data::DatasetPtr> MakeDataset(const Replica& replica, Split split
   if (*made == nullptr)
     return ProgramError(fmt::format("the {} dataset is null", SplitName(split)));
   if (!may_be_unsized) MUSTER_RETURN_IF_ERROR(data::CheckSized(**made, SplitName(split)));
+  MUSTER_RETURN_IF_ERROR(CheckSkips(replica, **made, SplitName(split)));
   return *std::move(made);
 }
 
@@ -352,12 +383,31 @@ absl::StatusOr<std::vector<data::DatasetPtr>> MakeNamedDatasets(const Replica& r
       return ProgramError(fmt::format("the dataset \"{}\" is null", named.name));
     if ((*made)->size() == 0)
       return ConfigurationError(fmt::format("the dataset \"{}\" is empty", named.name));
+    MUSTER_RETURN_IF_ERROR(CheckSkips(replica, **made, fmt::format("\"{}\"", named.name)));
     all.push_back(*std::move(made));
   }
   return all;
 }
 
-absl::Status CheckForServers(const Replica& replica) {
+absl::Status CheckForServers(const Job& job, const Replica& replica) {
+  const data::DataOptions& options = replica.job_datasets().options();
+  MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions servers,
+                          ParseParameterServer(job.parameter_server));
+  if (options.skip_damaged && servers.max_staleness == 0) {
+    return ConfigurationError(
+        "data.on_error is \"skip\", and with parameter_server.max_staleness 0 several workers "
+        "share "
+        "a global batch whose examples nobody has counted when its losses are divided: use "
+        "multi_worker_mirrored, or \"fail\"");
+  }
+  const data::AutoShard shard = options.auto_shard;
+  if (shard != data::AutoShard::kData) {
+    return ConfigurationError(fmt::format(
+        "data.auto_shard is \"{}\", and the chief of a parameter-server job leases every example "
+        "by its "
+        "number to whichever worker is next: leave it out, or use multi_worker_mirrored",
+        data::kAutoShardNames[static_cast<int>(shard)]));
+  }
   if (replica.named_datasets().empty()) return absl::OkStatus();
   return ConfigurationError(fmt::format(
       "the program declares the dataset \"{}\" besides its splits, and the chief of a "

@@ -11,6 +11,7 @@
 
 #include "common/checkpoint/extras.h"
 #include "common/collective/communicator.h"
+#include "common/train/damaged_examples.h"
 #include "common/train/replica.h"
 #include "common/train/summary_data.h"
 
@@ -19,8 +20,10 @@ namespace muster {
 struct PassOptions {
   Split split = Split::kValidation;
   data::DatasetPtr dataset;
-  int64_t batch_size = 1;  // of all replicas together
-  bool summary = false;    // what the program shows in the first batch is kept
+  int64_t batch_size = 1;           // of all replicas together
+  int replicas_on_host = 1;         // those that share its cores
+  DamageLog* damage_log = nullptr;  // null: one of the pass alone
+  bool summary = false;             // what the program shows in the first batch is kept
   // This replica wishes to give the pass up. Every replica asks, now and then; where one of them
   // wishes so, all do.
   std::function<bool()> stop;
@@ -33,6 +36,7 @@ struct PassResult {
   // replicas.
   std::map<std::string, double> metrics;
   int64_t examples = 0;
+  DamagedExamples::Report left_out;
   SummaryData summary;
 };
 
@@ -65,12 +69,12 @@ std::map<std::string, double> MetricResults(const Replica& replica, const double
 std::vector<ImageReport> MetricImages(const Replica& replica, const double* sums);
 
 // The dataset that the program declared for `split`, made; a null or failing one is refused, and
-// one of unknown size unless `may_be_unsized`.
+// one of unknown size unless `may_be_unsized`, and the job does not leave damaged examples out.
 absl::StatusOr<data::DatasetPtr> MakeDataset(const Replica& replica, Split split,
                                              bool may_be_unsized = false);
 // Likewise those besides the splits, by handle; of any size but 0.
 absl::StatusOr<std::vector<data::DatasetPtr>> MakeNamedDatasets(const Replica& replica);
 // OK unless the program declares what parameter servers cannot serve.
-absl::Status CheckForServers(const Replica& replica);
+absl::Status CheckForServers(const Job& job, const Replica& replica);
 
 }  // namespace muster

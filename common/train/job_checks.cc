@@ -7,6 +7,7 @@
 #include <charconv>
 #include <set>
 
+#include "common/base/utf8.h"
 #include "common/data/job_data.h"
 #include "common/push_pull/options.h"
 #include "common/train/job.h"
@@ -181,10 +182,15 @@ OrderedJson ParseValue(const std::string& text) {
   return value.is_discarded() ? OrderedJson(text) : value;
 }
 
-// A command line may hold bytes that are no UTF-8; a Json that holds them cannot be printed.
-std::string ValidUtf8(const std::string& text) { return Json::parse(Dump(Json(text))); }
-
 }  // namespace
+
+absl::Status CheckMembers(const Job& job, int members) {
+  const auto least = job.elastic.min_workers;
+  if (!least || *least <= members) return absl::OkStatus();
+  return ConfigurationError(
+      fmt::format("elastic.min_workers is {}, but the cluster has {} members (chief and workers)",
+                  *least, members));
+}
 
 absl::Status CheckDeterministic(const Job& job) {
   if (!job.deterministic || job.strategy != StrategyKind::kParameterServer) return absl::OkStatus();
@@ -240,6 +246,7 @@ absl::Status CheckJob(const Job& job) {
 }
 
 absl::Status ApplyOverride(const std::string& argument, OrderedJson* job) {
+  // A command line may hold bytes that are not UTF-8; a Json that holds them cannot be printed.
   const std::string assignment = ValidUtf8(argument);
   const size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0) {
@@ -286,6 +293,16 @@ std::string FirstDifference(const Json& job, const Json& other) {
     for (Json* one : {&mine, &theirs}) {
       (*one)["program"] = WithProgramFile(one->at("program"), "");
     }
+  }
+  // How a host loads its examples, and where it keeps them, is its own affair.
+  for (Json* one : {&mine, &theirs}) {
+    const auto data = one->find("data");
+    if (data == one->end() || !data->is_object()) continue;
+    for (const char* key : {"threads", "prefetch"}) data->erase(key);
+    for (Json& split : *data)
+      if (split.is_object()) split.erase("cache");
+    // Nothing else was said: the program's own, as without.
+    if (data->empty()) *data = nullptr;
   }
   return Difference(mine, theirs, "");
 }

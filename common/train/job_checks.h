@@ -16,6 +16,8 @@ struct Job;
 absl::Status CheckJob(const Job& job);
 // Of a job whose strategy is known: whether it can be `deterministic`.
 absl::Status CheckDeterministic(const Job& job);
+// Of a job on a cluster with so many members (chief and workers).
+absl::Status CheckMembers(const Job& job, int members);
 
 // Sets one dotted key, "checkpoint.keep=5", in a job that was read but not yet checked.
 absl::Status ApplyOverride(const std::string& assignment, OrderedJson* job);

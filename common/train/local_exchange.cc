@@ -13,14 +13,16 @@ absl::StatusOr<std::vector<Nested>> LocalExchange::Exchange(int replica, const N
     result_ = values_;
     arrived_ = 0;
     ++round_;
+    changed_.SignalAll();
     return result_;
   }
-  auto over = [this, round]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return round_ != round || !status_.ok();
-  };
-  if (!mutex_.AwaitWithTimeout(absl::Condition(&over), absl::FromChrono(timeout_))) {
-    return DeadlinePassed(
-        fmt::format("{} of {} replicas of this process came to local_results", arrived_, size_));
+  const MonotonicTime until = Clock::now() + timeout_;
+  bool late = false;
+  while (round_ == round && status_.ok()) {
+    if (late)
+      return DeadlinePassed(
+          fmt::format("{} of {} replicas of this process came to local_results", arrived_, size_));
+    late = changed_.WaitUntil(&mutex_, until);
   }
   if (round_ == round) return status_;
   return result_;
@@ -29,6 +31,7 @@ absl::StatusOr<std::vector<Nested>> LocalExchange::Exchange(int replica, const N
 void LocalExchange::Abort(absl::Status why) {
   absl::MutexLock lock(&mutex_);
   if (status_.ok()) status_ = std::move(why);
+  changed_.SignalAll();
 }
 
 }  // namespace muster

@@ -6,7 +6,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/base/clock.h"
+#include "common/base/wait.h"
 #include "muster/nested.h"
 #include "muster/status.h"
 
@@ -23,6 +23,7 @@ class LocalExchange {
   const int size_;
   const Duration timeout_;
   absl::Mutex mutex_;
+  CondVar changed_;
   std::vector<Nested> values_ ABSL_GUARDED_BY(mutex_);
   std::vector<Nested> result_ ABSL_GUARDED_BY(mutex_);
   int arrived_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -38,19 +38,18 @@ StepRunnerOptions RunnerOptions(const LoopContext& context, int local_index,
 }  // namespace
 
 LoopImpl::LoopImpl(const LoopContext& context, Replica* replica, Communicator* communicator,
-                   int local_index, LoopState* state)
+                   int local_index, const TrainData& data, LoopState* state)
     : context_(context),
       replica_(replica),
       communicator_(communicator),
       local_index_(local_index),
       global_replica_(context.first_replica + local_index),
+      data_(data),
       state_(*state),
       runner_(replica, communicator, context.job,
               RunnerOptions(context, local_index, state->global_batch_size,
                             [this](Phase phase) { Enter(phase); })),
-      steps_per_epoch_(StepsPerEpoch(context.job, *replica,
-                                     context.datasets.at(Split::kTrain)->size(),
-                                     state->global_batch_size)) {}
+      steps_per_epoch_(data.steps_per_epoch) {}
 
 LoopImpl::~LoopImpl() = default;
 
@@ -68,6 +67,13 @@ absl::Status LoopImpl::Run() {
     const bool again = asked && !EpochEndPending() && state_.saved_step != state_.steps;
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(again, best); }));
   }
+  // Those who are left when somebody is lost form a generation to stop in. Another step would not
+  // be the undisturbed run's: fewer replicas round its sums otherwise.
+  if (state_.stop_asked && state_.steps > 0 && !Through()) {
+    stop_ = true;
+    MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(); }));
+    return Stopped();
+  }
   epoch_start_ = step_start_ = Clock::now();
   Loop loop(this);
   absl::Status ran = CatchProgramErrors("run", [&] { replica_->program().run(loop); });
@@ -82,8 +88,11 @@ absl::Status LoopImpl::Run() {
     });
   const bool stopped = ran.ok() || absl::IsCancelled(ran) ? stop_ : false;
   if (!ran.ok() && !stopped) return ran;
-  if (stopped) return Preempted(fmt::format("stopped on request after step {}", state_.steps));
-  return absl::OkStatus();
+  return stopped ? Stopped() : absl::OkStatus();
+}
+
+absl::Status LoopImpl::Stopped() const {
+  return Preempted(fmt::format("stopped on request after step {}", state_.steps));
 }
 
 void LoopImpl::OpenData() {
@@ -93,17 +102,23 @@ void LoopImpl::OpenData() {
   options.batch_size = state_.global_batch_size;
   options.drop_remainder = DropsRemainder(job, *replica_);
   options.steps_per_epoch = job.steps_per_epoch.value_or(0);
-  options.seed = job.seed;
+  options.sampler = data_.sampler;
+  options.pipeline = PipelineOptionsOf(job);
+  options.pipeline.seed = data_.seed;
   options.start = options.start_data = state_.position;
   if (state_.extras.stream)
     options.start_data = {state_.extras.stream->epoch, state_.extras.stream->offset};
-  feed_ = std::make_unique<Feed>(context_.datasets.at(Split::kTrain), options, communicator_,
-                                 replica_->device());
+  // Replicas with data of their own share no pipeline.
+  const FeedPlace place{context_.pipelines, local_index_, context_.local_replicas,
+                        context_.replicas_on_host, context_.damage_log};
+  FeedPlace own = place;
+  if (data_.auto_shard != data::AutoShard::kData) own.shared = nullptr;
+  feed_ = std::make_unique<Feed>(data_.dataset, options, own, communicator_, replica_->device());
   for (size_t i = 0; i < context_.named_datasets.size(); ++i) {
     const NamedDataset& declared = replica_->named_datasets()[i];
     named_feeds_.push_back(std::make_unique<NamedFeed>(
         context_.named_datasets[i], declared, job, state_.global_batch_size,
-        state_.extras.datasets[declared.name], communicator_, replica_->device()));
+        state_.extras.datasets[declared.name], place, communicator_, replica_->device()));
   }
 }
 
@@ -122,20 +137,20 @@ void LoopImpl::EndRun() {
 // ---- State
 
 void LoopImpl::TakeOverState() {
-  BroadcastState(replica_, communicator_, context_.owner_replica, &state_);
+  TransferOptions options;
+  options.moment = [this] { Enter(Phase::kStarting); };  // each is one of its own, for --fault
+  state_.stop_asked = context_.membership->StopRequested();
+  BroadcastState(replica_, communicator_, context_.owner_replica, &state_, options);
   runner_.set_scaler_state(state_.loss_scaler);
   runner_.Begin();
   for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
-  const int64_t size = context_.datasets.at(Split::kTrain)->size();
   // The job's epochs may have become shorter since the state was saved.
-  const bool beyond =
-      size >= 0 ? state_.position.offset >=
-                      TrainSampler(context_.job, *replica_, size, state_.global_batch_size)
-                          .examples_per_epoch()
-                : steps_per_epoch_ > 0 &&
-                      state_.position.offset >= steps_per_epoch_ * state_.global_batch_size;
+  const bool beyond = data_.sampler
+                          ? state_.position.offset >= data_.sampler->examples_per_epoch()
+                          : steps_per_epoch_ > 0 && state_.position.offset >=
+                                                        steps_per_epoch_ * state_.global_batch_size;
   if (beyond) {
-    if (size < 0 && !state_.extras.stream)
+    if (!data_.sampler && !state_.extras.stream)
       state_.extras.stream = {{state_.position.epoch, state_.position.offset}};
     state_.position = {state_.position.epoch + 1, 0};
     state_.extras.batch_steps = state_.extras.batch_steps_done = 0;
@@ -246,11 +261,11 @@ bool LoopImpl::Next(data::Batch* batch, int64_t steps) {
         batch_steps_done_, batch_steps_)));
   if (!have_batch_) {
     Enter(Phase::kData);
-    const MonotonicTime start = Clock::now();
     auto loaded = feed_->Next();
     if (!loaded.ok()) throw StatusError(loaded.status());
     loaded_ = *std::move(loaded);
-    input_seconds_ = Seconds(Clock::now() - start);
+    left_out_.Add(loaded_.left_out);
+    input_seconds_ += loaded_.wait_seconds;
     have_batch_ = true;
     begun_batch_ = false;
     const bool begun = state_.extras.batch_steps > 0;
@@ -267,8 +282,12 @@ bool LoopImpl::NextOf(DatasetHandle dataset, data::Batch* batch) {
   if (dataset.index < 0 || dataset.index >= static_cast<int>(named_feeds_.size()))
     throw StatusError(ProgramError("next was called with a dataset that build() did not declare"));
   Enter(Phase::kData);
-  auto there = named_feeds_[dataset.index]->Next(batch);
+  FedBatch loaded;
+  auto there = named_feeds_[dataset.index]->Next(&loaded);
   if (!there.ok()) throw StatusError(there.status());
+  if (*there) *batch = std::move(loaded.batch);
+  left_out_.Add(loaded.left_out);
+  input_seconds_ += loaded.wait_seconds;
   Enter(Phase::kForward);
   return *there;
 }
@@ -292,17 +311,18 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
   StepPlan plan;
   plan.steps_done = state_.steps;
   plan.epoch = state_.position.epoch;
-  plan.global_examples = loaded_.global.size();
+  plan.global_examples = loaded_.global_examples;
   plan.summary = reporter() && !context_.observers.empty() &&
                  (state_.steps + 1) % context_.job.summary.every_steps == 0;
   plan.stop_requested = first_local() && context_.membership->StopRequested();
+  plan.input_seconds = std::exchange(input_seconds_, 0);
   std::optional<BatchNormWatch> watch;
   if (!watched_) watch.emplace();
   Nested results;
   auto result = runner_.Run(
-      plan, loaded_.batch, loaded_.local.size(),
+      plan, loaded_.batch, loaded_.local_examples,
       [&](Step& step, const data::Batch& batch) { results = Detached(body(step, batch)); });
-  if (!result.ok()) throw StatusError(result.status());
+  if (!result.ok()) throw StatusError(NameLeftOut(result.status(), loaded_.left_out.count));
   if (watch) CheckBatchNorm(*watch);
   Commit(*result);
   step_start_ = Clock::now();
@@ -314,10 +334,9 @@ void LoopImpl::CheckBatchNorm(const BatchNormWatch& watch) {
   watched_ = true;
   if (!watch.needs_several_examples()) return;
   // Of data of unknown size nobody knows the last batch.
-  const int64_t size = context_.datasets.at(Split::kTrain)->size(),
-                batch_size = state_.global_batch_size;
-  const data::Sampler sampler = size >= 0 ? TrainSampler(context_.job, *replica_, size, batch_size)
-                                          : data::Sampler(batch_size, batch_size, false);
+  const int64_t batch_size = state_.global_batch_size;
+  const data::Sampler sampler =
+      data_.sampler ? *data_.sampler : data::Sampler(batch_size, batch_size, false);
   const std::string batch =
       BatchWithSingleExample(sampler, TotalSteps(context_.job, sampler.batches_per_epoch()),
                              context_.num_replicas, context_.job.accumulate_steps);
@@ -375,6 +394,8 @@ void LoopImpl::Commit(const StepResult& result) {
   stop_ = stop_ || result.stop;
   AverageWeights();
   if (reporter()) ReportStep(result);
+  if (reporter()) ReportLeftOut(Split::kTrain, left_out_);
+  left_out_ = {};
   if (result.skipped)
     ThrowIfError(CheckLossScale(result.loss_scale, state_.extras.skipped.in_a_row, state_.steps));
   const bool ended = state_.epoch_begins() || Through();
@@ -408,6 +429,13 @@ void LoopImpl::Finish() {
 
 // Of an epoch, or of the job in the middle of one.
 void LoopImpl::EndEpoch() {
+  // In the middle of an epoch the rest of the data may be whole.
+  if (state_.epoch_begins() && state_.epoch_examples == 0 &&
+      PipelineOptionsOf(context_.job).skip_damaged)
+    throw StatusError(DataError(fmt::format(
+        "epoch {} had no example to train on: all of its examples are damaged, and on_error "
+        "\"skip\" leaves them out",
+        last_epoch() + 1)));
   if (reporter()) {
     ReportEpoch(Split::kTrain, last_epoch(), state_.epoch_examples,
                 Seconds(Clock::now() - epoch_start_), TrainMetrics());
@@ -456,6 +484,10 @@ std::map<std::string, double> LoopImpl::Evaluate(Split split) {
   if (!Has(split))
     throw StatusError(
         ProgramError(fmt::format("the program declares no dataset for {}", SplitName(split))));
+  if (split == Split::kTrain && data_.auto_shard == data::AutoShard::kFile)
+    throw StatusError(ConfigurationError(
+        "evaluate(train) was called with data.auto_shard \"file\", by which no replica has all "
+        "files: evaluate another split, or use \"data\""));
   auto metrics = Pass(split);
   if (!metrics) throw StatusError(Preempted("stopped on request"));
   return *std::move(metrics);
@@ -469,6 +501,8 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
   options.split = split;
   options.dataset = context_.datasets.at(split);
   options.batch_size = PassBatchSize(context_.job, state_.global_batch_size, context_.num_replicas);
+  options.replicas_on_host = context_.replicas_on_host;
+  options.damage_log = context_.damage_log;
   options.summary = reporter() && !context_.observers.empty();
   options.stop = [this] { return first_local() && context_.membership->StopRequested(); };
   if (reporter()) {
@@ -490,6 +524,7 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
   if (split != Split::kTrain) state_.last_passes[SplitName(split)] = pass->metrics;
   Enter(Phase::kEvaluate);  // the moment in between is one of its own, for --fault
   if (reporter()) {
+    ReportLeftOut(split, pass->left_out);
     ReportSummary(split, pass->summary);
     ReportEpoch(split, last_epoch(), pass->examples, Seconds(Clock::now() - start), pass->metrics);
   }

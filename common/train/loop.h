@@ -44,6 +44,9 @@ struct LoopContext {
   int world_size;
   int local_replicas = 1;    // of this process
   bool for_servers = false;  // StepRunnerOptions'
+  SharedPipelines* pipelines = nullptr;
+  int replicas_on_host = 1;         // of all members
+  DamageLog* damage_log = nullptr;  // of the run
 };
 
 // What a job that must save and cannot ends with: retryable.
@@ -54,7 +57,7 @@ class LoopImpl final : public LoopBackend {
   // `state` has its batch size, and is this replica's alone; it is current after each committed
   // step and each pass, so that a later generation goes on from it.
   LoopImpl(const LoopContext& context, Replica* replica, Communicator* communicator,
-           int local_index, LoopState* state);
+           int local_index, const TrainData& data, LoopState* state);
   ~LoopImpl() override;
 
   // Broadcasts the newest state, then runs the program's own run(), whose return is the end of
@@ -90,6 +93,7 @@ class LoopImpl final : public LoopBackend {
     return std::max<int64_t>(0, state_.position.epoch - (state_.epoch_begins() ? 1 : 0));
   }
   void TakeOverState();
+  absl::Status Stopped() const;
   void OpenData();
   // run() has returned, with nothing wrong.
   void EndRun();
@@ -148,6 +152,7 @@ class LoopImpl final : public LoopBackend {
   std::map<std::string, double> TrainMetrics() const;
   // Of a run in float16. `skipped`: the last step was.
   std::optional<LossScaleReport> LossScale(bool skipped) const;
+  void ReportLeftOut(Split split, const DamagedExamples::Report& left_out);
   void ReportStart();
   void ReportStep(const StepResult& result);
   void ReportEpoch(Split split, int64_t epoch, int64_t examples, double seconds,
@@ -160,12 +165,14 @@ class LoopImpl final : public LoopBackend {
   Communicator* const communicator_;
   const int local_index_;
   const int global_replica_;
+  const TrainData& data_;
   LoopState& state_;
   StepRunner runner_;
   const int64_t steps_per_epoch_;  // 0: not known
   std::unique_ptr<Feed> feed_;
   std::vector<std::unique_ptr<NamedFeed>> named_feeds_;  // by handle
-  data::LoadedBatch loaded_;
+  FedBatch loaded_;
+  DamagedExamples::Report left_out_;  // since the last step
   bool have_batch_ = false;
   int64_t batch_steps_ = 0, batch_steps_done_ = 0;  // over it
   bool begun_batch_ = false;                        // by this object
@@ -175,7 +182,7 @@ class LoopImpl final : public LoopBackend {
   std::unique_ptr<CallbackHost> host_;  // where hooks run
   bool save_requested_ = false;         // by a callback
   bool end_saved_ = false;              // SaveEnd was here, in this generation
-  double input_seconds_ = 0;
+  double input_seconds_ = 0;            // since the last step
   MonotonicTime epoch_start_, step_start_;
 };
 

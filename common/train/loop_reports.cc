@@ -59,7 +59,8 @@ void LoopImpl::ReportStart() {
   if (state_.epoch_examples > 0 && (state_.epoch_begins() || Through()))
     report.train_metrics = TrainMetrics();
   for (const auto& [split, dataset] : context_.datasets)
-    report.split_sizes.emplace_back(SplitName(split), dataset->size());
+    report.split_sizes.emplace_back(SplitName(split),
+                                    split == Split::kTrain ? data_.examples : dataset->size());
   for (const NamedModel& model : replica_->models()) {
     for (const auto& [name, parameter] : model.parameters) {
       report.parameters.push_back(
@@ -89,10 +90,16 @@ void LoopImpl::ReportStep(const StepResult& result) {
   report.loss_scale = LossScale(result.skipped);
   report.compute_seconds = result.compute_seconds;
   report.wait_seconds = result.wait_seconds;
-  report.input_seconds = input_seconds_;
-  report.total_seconds = Seconds(Clock::now() - step_start_);
+  report.total_seconds = report.step_seconds = Seconds(Clock::now() - step_start_);
+  report.input_seconds = std::min(result.input_seconds, report.step_seconds);
   for (Observer* observer : context_.observers) observer->OnStep(report);
   ReportSummary(Split::kTrain, result.summary);
+}
+
+void LoopImpl::ReportLeftOut(Split split, const DamagedExamples::Report& left_out) {
+  if (left_out.count == 0) return;
+  for (Observer* observer : context_.observers)
+    observer->OnLeftOut(SplitName(split), left_out.count, left_out.names);
 }
 
 void LoopImpl::ReportEpoch(Split split, int64_t epoch, int64_t examples, double seconds,

@@ -15,43 +15,63 @@
 namespace muster {
 namespace {
 
-// Small tensors of one type on their way together: each alone would cost a round trip.
-class Joined {
+// Tensors of one type on their way in pieces: small ones together, for each alone would cost a
+// round trip, and large ones cut. A piece is whole before any of it is copied to where it belongs.
+class Pieces {
  public:
-  Joined(c10::Device device, Communicator* communicator, int owner, int64_t piece_bytes)
-      : device_(device), communicator_(communicator), owner_(owner), piece_bytes_(piece_bytes) {}
+  Pieces(c10::Device device, Communicator* communicator, int owner, const TransferOptions& options)
+      : device_(device), communicator_(communicator), owner_(owner), options_(options) {}
 
+  // By its shape alone: all replicas cut a tensor alike, whatever its strides are on each.
   void Add(const at::Tensor& tensor) {
-    if (bytes_ + static_cast<int64_t>(tensor.nbytes()) > piece_bytes_) Send();
-    tensors_.push_back(tensor);
-    bytes_ += static_cast<int64_t>(tensor.nbytes());
+    const auto bytes = static_cast<int64_t>(tensor.nbytes());
+    if (bytes <= options_.piece_bytes || tensor.numel() == 1) return AddPiece(tensor, bytes);
+    const int64_t row = bytes / tensor.size(0);
+    const int64_t rows = std::max<int64_t>(1, options_.piece_bytes / row);
+    for (int64_t begin = 0; begin < tensor.size(0); begin += rows) {
+      const int64_t n = std::min(rows, tensor.size(0) - begin);
+      if (n * row <= options_.piece_bytes || tensor.dim() == 1)
+        AddPiece(tensor.narrow(0, begin, n), n * row);
+      else
+        Add(tensor.select(0, begin));
+    }
   }
   void Send() {
     if (tensors_.empty()) return;
     std::vector<at::Tensor> flat;
     for (const at::Tensor& t : tensors_) flat.push_back(t.reshape({-1}).to(device_));
     const at::Tensor joined = at::cat(flat);
+    flat.clear();
     ThrowIfError(communicator_->Broadcast(BufferOf(joined), owner_)->Wait());
-    int64_t offset = 0;
-    for (const at::Tensor& t : tensors_) {
-      t.copy_(joined.narrow(0, offset, t.numel()).reshape(t.sizes()));
-      offset += t.numel();
+    if (communicator_->rank() != owner_) {
+      int64_t offset = 0;
+      for (const at::Tensor& t : tensors_) {
+        t.copy_(joined.narrow(0, offset, t.numel()).reshape(t.sizes()));
+        offset += t.numel();
+      }
     }
     tensors_.clear();
     bytes_ = 0;
+    if (options_.moment) options_.moment();
   }
 
  private:
+  void AddPiece(const at::Tensor& piece, int64_t bytes) {
+    if (bytes_ + bytes > options_.piece_bytes) Send();
+    tensors_.push_back(piece);
+    bytes_ += bytes;
+  }
+
   const c10::Device device_;
   Communicator* const communicator_;
   const int owner_;
-  const int64_t piece_bytes_;
+  const TransferOptions& options_;
   std::vector<at::Tensor> tensors_;
   int64_t bytes_ = 0;
 };
 
 void Broadcast(const std::vector<at::Tensor>& tensors, c10::Device device,
-               Communicator* communicator, int owner, int64_t piece_bytes) {
+               Communicator* communicator, int owner, const TransferOptions& options = {}) {
   if (communicator->size() == 1) return;
   at::NoGradGuard no_grad;
   std::vector<at::ScalarType> types;
@@ -60,24 +80,10 @@ void Broadcast(const std::vector<at::Tensor>& tensors, c10::Device device,
       types.push_back(t.scalar_type());
   }
   for (at::ScalarType type : types) {
-    Joined joined(device, communicator, owner, piece_bytes);
-    const int64_t piece =
-        std::max<int64_t>(1, piece_bytes / static_cast<int64_t>(c10::elementSize(type)));
-    for (const at::Tensor& t : tensors) {
-      if (t.scalar_type() != type) continue;
-      const at::Tensor value = t.detach();
-      if (value.numel() <= piece) {
-        joined.Add(value);
-        continue;
-      }
-      // All replicas cut a tensor alike, whatever its strides are on each.
-      const at::Tensor flat = value.is_contiguous() ? value.view({-1}) : value.reshape({-1});
-      for (int64_t begin = 0; begin < flat.numel(); begin += piece)
-        joined.Add(flat.narrow(0, begin, std::min(piece, flat.numel() - begin)));
-      joined.Send();
-      if (!value.is_contiguous()) value.copy_(flat.reshape(value.sizes()));
-    }
-    joined.Send();
+    Pieces pieces(device, communicator, owner, options);
+    for (const at::Tensor& t : tensors)
+      if (t.scalar_type() == type) pieces.Add(t.detach());
+    pieces.Send();
   }
 }
 
@@ -86,13 +92,13 @@ void Broadcast(const std::vector<at::Tensor>& tensors, c10::Device device,
 std::string BroadcastText(const std::string& mine, c10::Device device, Communicator* communicator,
                           int owner) {
   at::Tensor size = at::full({1}, static_cast<int64_t>(mine.size()), at::kLong);
-  Broadcast({size}, device, communicator, owner, kBroadcastPiece);
+  Broadcast({size}, device, communicator, owner);
   const int64_t length = *size.const_data_ptr<int64_t>();
   if (length == 0) return "";
   at::Tensor bytes = at::zeros({length}, at::kByte);
   auto* data = static_cast<char*>(bytes.mutable_data_ptr());
   std::copy_n(mine.data(), std::min<int64_t>(length, static_cast<int64_t>(mine.size())), data);
-  Broadcast({bytes}, device, communicator, owner, kBroadcastPiece);
+  Broadcast({bytes}, device, communicator, owner);
   return {data, static_cast<size_t>(length)};
 }
 
@@ -145,6 +151,7 @@ void VisitNumbers(LoopState* state, const Visit& visit) {
   visit(&state->last_loss);
   visit(&state->last_learning_rate);
   integer(&state->last_examples);
+  integer(&state->stop_asked);
 }
 
 }  // namespace
@@ -162,51 +169,75 @@ void BroadcastBatchSize(c10::Device device, Communicator* communicator, int owne
                         LoopState* state) {
   const at::Tensor sizes =
       at::tensor({state->global_batch_size, state->extras.replicas}, at::kLong);
-  Broadcast({sizes}, device, communicator, owner, kBroadcastPiece);
+  Broadcast({sizes}, device, communicator, owner);
   state->global_batch_size = sizes.const_data_ptr<int64_t>()[0];
   state->extras.replicas = sizes.const_data_ptr<int64_t>()[1];
 }
 
-void BroadcastState(Replica* replica, Communicator* communicator, int owner, LoopState* state,
-                    int64_t piece_bytes) {
-  const c10::Device device = replica->device();
-  LoopState next = *state;
+namespace {
+
+// The owner's numbers and texts.
+LoopState BroadcastNumbers(const LoopState& mine, c10::Device device, Communicator* communicator,
+                           int owner) {
+  LoopState next = mine;
   std::vector<double> numbers;
   VisitNumbers(&next, [&numbers](double* number) { numbers.push_back(*number); });
   const at::Tensor host = at::tensor(numbers, at::kDouble);
-  Broadcast({host}, device, communicator, owner, piece_bytes);
+  Broadcast({host}, device, communicator, owner);
   const double* number = host.const_data_ptr<double>();
   VisitNumbers(&next, [&number](double* to) { *to = *number++; });
   Json extras = Json::object();
-  AddExtras(state->extras, &extras);
+  AddExtras(mine.extras, &extras);
   extras = Json::parse(BroadcastText(Dump(extras), device, communicator, owner));
   auto taken = checkpoint::TakeExtras(&extras);
   ThrowIfError(taken.status());
   next.extras = *std::move(taken);
-  NamedFromJson(Json::parse(BroadcastText(Dump(NamedToJson(*state)), device, communicator, owner)),
+  NamedFromJson(Json::parse(BroadcastText(Dump(NamedToJson(mine)), device, communicator, owner)),
                 &next);
-  // Who holds the same step holds the same bits, and who holds none has nothing to lose: only an
-  // older state must stay whole until the newer one is, for its owner may be lost meanwhile.
-  // With callbacks the same step may have two states: before what its epoch's end decided, and
-  // after.
+  return next;
+}
+
+int64_t BytesOf(const std::vector<at::Tensor>& tensors) {
+  int64_t bytes = 0;
+  for (const at::Tensor& t : tensors) bytes += static_cast<int64_t>(t.nbytes());
+  return bytes;
+}
+
+}  // namespace
+
+void BroadcastState(Replica* replica, Communicator* communicator, int owner, LoopState* state,
+                    const TransferOptions& options) {
+  const c10::Device device = replica->device();
+  LoopState next = BroadcastNumbers(*state, device, communicator, owner);
+  // Who holds the same step holds the same bits, and goes on holding them. With callbacks the same
+  // step may have two states: before what its epoch's end decided, and after.
+  const bool holds = communicator->rank() == owner ||
+                     (state->whole && state->steps > 0 && state->steps == next.steps &&
+                      state->extras.callbacks == next.extras.callbacks);
+  TableTransfer tables(replica, communicator, owner, holds);
   std::set<std::string> kept;
   if (next.extras.callbacks)
     for (const auto& [callback, step] : next.extras.callbacks->kept) kept.insert(callback);
-  const bool keeps = state->steps > 0 && (state->steps < next.steps ||
-                                          state->extras.callbacks != next.extras.callbacks);
   std::vector<at::Tensor> own = replica->replicated_state();
   const std::vector<at::Tensor> of_callbacks = replica->kept().Of(kept);
   own.insert(own.end(), of_callbacks.begin(), of_callbacks.end());
+  // An older state is worth keeping, for the newer one's owner may be lost meanwhile; where it is
+  // too large for that, it is none from the first byte that is overwritten to the last one.
+  const bool stages = !holds && state->whole && state->steps > 0 && !tables.moves() &&
+                      BytesOf(own) <= options.staged_bytes;
+  if (!holds && !stages) state->whole = false;
   std::vector<at::Tensor> received;
-  for (const at::Tensor& t : own) received.push_back(keeps ? at::empty_like(t.detach()) : t);
-  Broadcast(received, device, communicator, owner, piece_bytes);
-  if (keeps) {
+  for (const at::Tensor& t : own) received.push_back(stages ? at::empty_like(t.detach()) : t);
+  if (options.moment) options.moment();
+  Broadcast(received, device, communicator, owner, options);
+  tables.Run(next.steps, &state->tables_whole, options.moment);
+  if (stages) {
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < own.size(); ++i) own[i].detach().copy_(received[i]);
   }
   replica->kept().Only(kept);
+  next.whole = next.tables_whole = true;
   *state = std::move(next);
-  BroadcastTables(replica, communicator, owner, state->steps);
 }
 
 }  // namespace muster

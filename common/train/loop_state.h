@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <string>
@@ -19,6 +20,12 @@
 namespace muster {
 
 struct LoopState {
+  // False while the owner's state comes in over this one, and after a transfer that was cut short:
+  // the tensors are of two steps then, and `steps` tells nothing about them. Until another transfer
+  // has come to its end, or a checkpoint was restored, the replica has no state.
+  bool whole = true;
+  // Likewise of the process's tables, in the state of the replica that owns them.
+  bool tables_whole = true;
   int64_t steps = 0;          // done
   data::Position position;    // of the next example
   int64_t examples = 0;       // done in the whole run
@@ -50,6 +57,12 @@ struct LoopState {
   // Likewise: the step whose state is wanted to be saved and is not handed over yet; -1: none.
   int64_t save_due = -1;
 
+  // Of this generation: its owner's process knew as it began that the job stops. All go by that,
+  // and not by what each has heard until then.
+  bool stop_asked = false;
+
+  // The last step whose update the replica holds; -1: it has no state.
+  int64_t last_step() const { return whole ? steps : -1; }
   // The next step is an epoch's first one: the last step, if there was one, ended its epoch.
   bool epoch_begins() const { return position.offset == 0 && extras.batch_steps_done == 0; }
 };
@@ -66,11 +79,17 @@ std::string BroadcastText(const std::string& mine, c10::Device device, Communica
 // The global batch and the replicas that the rate is scaled for.
 void BroadcastBatchSize(c10::Device device, Communicator* communicator, int owner,
                         LoopState* state);
-// The replica's parameters, buffers, slots and tables, and the whole LoopState. They travel in
-// pieces of at most `piece_bytes`, in place; a replica that holds an older state of the run keeps
-// it until all of the newer one is there.
-inline constexpr int64_t kBroadcastPiece = 64 << 20;
+struct TransferOptions {
+  // Tensors travel in pieces of at most this: the memory that a transfer takes beside the state.
+  int64_t piece_bytes = 64 << 20;
+  // An older state of the run is kept until all of the newer one is there if it has at most so many
+  // bytes and no table; a larger one is overwritten.
+  int64_t staged_bytes = 256 << 20;
+  std::function<void()> moment;  // before the first piece and after each; null: nothing
+};
+// The replica's parameters, buffers, slots and tables, and the whole LoopState, of which `steps` is
+// set last: whoever fails in here holds what it held before, or has no state (LoopState::whole).
 void BroadcastState(Replica* replica, Communicator* communicator, int owner, LoopState* state,
-                    int64_t piece_bytes = kBroadcastPiece);
+                    const TransferOptions& options = {});
 
 }  // namespace muster

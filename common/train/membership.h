@@ -80,7 +80,14 @@ struct StepReport {
   std::map<std::string, double> metrics;  // running example-weighted means of this epoch
   // Of a run in float16; with parameter servers the scale of the worker whose batch this was.
   std::optional<LossScaleReport> loss_scale;
-  double compute_seconds = 0, wait_seconds = 0, input_seconds = 0, total_seconds = 0;
+  // compute and wait are of rank 0's first replica; input is of the replica that waited the longest
+  // for its part of the batch. With parameter servers all are of the worker whose batch this was.
+  double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
+  // Since the step before.
+  double total_seconds = 0;
+  // What input_seconds is a part of: total_seconds, but with parameter servers, where the steps of
+  // several workers overlap, what this step took its worker.
+  double step_seconds = 0;
 };
 
 // After a pass over a split (train: the epoch's running metrics), on rank 0 only.
@@ -165,6 +172,10 @@ class Observer {
   // Of callbacks: a text for TensorBoard's folder train, and what result.json says of one of them.
   virtual void OnText(int64_t /*step*/, const std::string& /*tag*/, const std::string& /*text*/) {}
   virtual void OnCallback(const std::string& /*name*/, const Json& /*note*/) {}
+  // Damaged examples that on_error "skip" has left out of a step or pass, on all replicas, and what
+  // is wrong with those that were not named before.
+  virtual void OnLeftOut(const std::string& /*split*/, int64_t /*examples*/,
+                         const std::vector<std::string>& /*names*/) {}
   // During validation and test passes: done and total batches.
   virtual void OnEvaluateProgress(const std::string& /*split*/, int64_t /*done*/,
                                   int64_t /*total*/) {}

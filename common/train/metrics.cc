@@ -2,16 +2,24 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/abs.h>
+#include <ATen/ops/all.h>
+#include <ATen/ops/any.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/gather.h>
+#include <ATen/ops/ge.h>
 #include <ATen/ops/gt.h>
 #include <ATen/ops/isnan.h>
+#include <ATen/ops/le.h>
 #include <ATen/ops/log_softmax.h>
+#include <ATen/ops/logical_and.h>
+#include <ATen/ops/logical_not.h>
 #include <ATen/ops/lt.h>
+#include <ATen/ops/min.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/nonzero.h>
 #include <ATen/ops/square.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sub.h>
@@ -107,22 +115,49 @@ class Sum : public Metric {
   double Result(const std::vector<double>& sums) const override { return sums.at(0); }
 };
 
-void CheckClasses(const at::Tensor& output, const at::Tensor& target, const char* name) {
+// Numbers of another kind have a largest one too, and no class that it stands for.
+void CheckProbabilities(const at::Tensor& target, const char* name) {
+  const double rounding = target.scalar_type() == at::kBFloat16 ? 1e-2 : 1e-3;
+  const at::Tensor values = target.to(SumType(target)), sums = values.sum(1);
+  const at::Tensor wrong =
+      values.ge(0).all(1).logical_and_(sums.sub(1).abs_().le(rounding)).logical_not_();
+  if (!wrong.any().item<bool>()) return;
+  const int64_t row = wrong.nonzero()[0].item<int64_t>();
+  TORCH_CHECK(false, "metric ", name,
+              ": a target of floating-point is probabilities, none below 0 and of sum 1 for each "
+              "example, and those of example ",
+              row, " of the batch have the smallest ", values[row].min().item<double>(),
+              " and the sum ", sums[row].item<double>(), "; class numbers must be integers");
+}
+
+// The class numbers [batch] of a target: itself, or where it has probabilities [batch, classes], as
+// one-hot encoding and MixUp make them, the class with the highest one.
+at::Tensor ClassesOf(const at::Tensor& output, const at::Tensor& target, const char* name) {
   TORCH_CHECK(output.dim() == 2 && output.size(1) > 0, "metric ", name,
               ": the output must be scores [batch, classes], is ", output.sizes());
-  TORCH_CHECK(target.defined() && target.dim() == 1 && target.size(0) == output.size(0), "metric ",
-              name, ": the target must be class numbers [batch] like the output's ", output.sizes(),
-              ", is ", target.defined() ? c10::str(target.sizes()) : "missing");
+  TORCH_CHECK(target.defined(), "metric ", name, ": the target is missing");
+  // With one score, probabilities would all be of class 0.
+  if (target.is_floating_point() && output.size(1) > 1) {
+    TORCH_CHECK(target.sizes() == output.sizes(), "metric ", name,
+                ": a target of floating-point is probabilities and must have the output's shape ",
+                output.sizes(), ", has ", target.sizes(), "; class numbers must be integers");
+    CheckProbabilities(target, name);
+    return target.argmax(1);
+  }
+  TORCH_CHECK(target.dim() == 1 && target.size(0) == output.size(0), "metric ", name,
+              ": the target must be class numbers [batch] like the output's ", output.sizes(),
+              ", is ", target.sizes());
   TORCH_CHECK(at::isIntegralType(target.scalar_type(), /*includeBool=*/false), "metric ", name,
               ": the target must be integer class numbers, is ", target.scalar_type());
+  return target;
 }
 
 // The class with the highest score, the first of them where several are.
 class Accuracy : public Average {
  public:
   at::Tensor Values(const at::Tensor& output, const at::Tensor& target) const override {
-    CheckClasses(output, target, "accuracy");
-    return output.argmax(1).eq(target);
+    const at::Tensor classes = ClassesOf(output, target, "accuracy");
+    return output.argmax(1).eq(classes);
   }
 };
 
@@ -135,10 +170,10 @@ class TopKAccuracy : public Average {
     TORCH_CHECK(k >= 1, "top-k accuracy needs a k of 1 or more, is ", k);
   }
   at::Tensor Values(const at::Tensor& output, const at::Tensor& target) const override {
-    CheckClasses(output, target, "top-k accuracy");
-    const at::Tensor index = target.to(at::kLong).clamp(0, output.size(1) - 1);
+    const at::Tensor classes = ClassesOf(output, target, "top-k accuracy");
+    const at::Tensor index = classes.to(at::kLong).clamp(0, output.size(1) - 1);
     const at::Tensor higher = output.gt(output.gather(1, index.unsqueeze(1))).sum(1);
-    const at::Tensor valid = output.isnan().any(1).logical_not_().logical_and_(index.eq(target));
+    const at::Tensor valid = output.isnan().any(1).logical_not_().logical_and_(index.eq(classes));
     return higher.lt(k_).logical_and_(valid);
   }
 

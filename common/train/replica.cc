@@ -9,10 +9,13 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <new>
 #include <set>
 
 #include "common/base/glob.h"
 #include "common/base/hash.h"
+#include "common/base/process_fault.h"
+#include "common/data/pipeline.h"
 #include "common/train/callbacks/callbacks.h"
 #include "common/train/callbacks/kept_weights.h"
 #include "common/train/parameter_groups.h"
@@ -50,21 +53,33 @@ std::string Reworded(const std::string& what) {
 
 absl::Status CatchProgramErrors(const std::string& where, const std::function<void()>& body) {
   std::string what;
+  FaultCause fault = FaultCause::kNone;
   try {
     body();
     return absl::OkStatus();
   } catch (const StatusError& error) {
     return error.status();
+  } catch (const c10::OutOfMemoryError& error) {
+    what = error.what_without_backtrace();  // of a device: the program's, which asks for too much
+  } catch (const c10::AcceleratorError& error) {
+    what = error.what_without_backtrace();
+    fault = FaultOfCuda(error.get_error_code());
   } catch (const c10::Error& error) {
     what = error.what_without_backtrace();
+    fault = FaultOfText(what);
+  } catch (const std::bad_alloc&) {
+    // The host's memory is others' too.
+    what = "this host has no memory left";
+    fault = FaultCause::kUncertain;
   } catch (const std::exception& error) {
     what = error.what();
+    fault = FaultOfText(what);
   } catch (...) {
     what = "an exception that is no std::exception";
   }
   // One line: the rest of LibTorch's text is its own call stack.
   what = what.substr(0, what.find('\n'));
-  return ProgramError(fmt::format("{} failed: {}", where, Reworded(what)));
+  return FaultStatus(fault, fmt::format("{} failed: {}", where, Reworded(what)));
 }
 
 // ---- Builder
@@ -276,9 +291,43 @@ class BuilderImpl {
   std::vector<data::Column> DataColumns(Split split) const {
     data::JobDatasets& datasets = *replica->job_datasets_;
     if (SplitOf(datasets.data(), split).kind != data::DataSplit::Kind::kFiles) return {};
-    const auto open = datasets.Open(split);
-    if (!open.ok()) throw StatusError(open.status());
-    return open->columns;
+    const auto columns = datasets.Columns(split);
+    if (!columns.ok()) throw StatusError(columns.status());
+    return *columns;
+  }
+
+  data::Batch DataExamples(Split split, int64_t count) const {
+    data::JobDatasets& datasets = *replica->job_datasets_;
+    if (SplitOf(datasets.data(), split).kind != data::DataSplit::Kind::kFiles) return {};
+    // Of files that replicas share among them each host needs the first one alone.
+    const bool shared =
+        split == Split::kTrain && datasets.options().auto_shard == data::AutoShard::kFile;
+    absl::StatusOr<data::DatasetPtr> dataset;
+    if (shared) {
+      dataset = datasets.OpenFirst();
+    } else {
+      const auto open = datasets.Open(split);
+      ThrowIfError(open.status());
+      dataset = open->dataset;
+    }
+    ThrowIfError(dataset.status());
+    auto batch = FirstExamples(**dataset, std::clamp<int64_t>(count, 0, (*dataset)->size()));
+    if (!batch.ok()) throw StatusError(batch.status());
+    return *std::move(batch);
+  }
+
+  absl::StatusOr<data::Batch> FirstExamples(const data::Dataset& dataset, int64_t count) const {
+    const data::Context context{job.seed, 0};
+    if (!replica->job_datasets_->options().skip_damaged)
+      return data::LoadExamples(dataset, {0, count}, context);
+    for (int64_t end = count;; end = std::min(2 * end, dataset.size())) {
+      MUSTER_ASSIGN_OR_RETURN(data::PresentExamples present,
+                              data::LoadPresentExamples(dataset, {0, end}, context));
+      if (present.count < count && end < dataset.size()) continue;
+      for (at::Tensor& component : present.batch)
+        component = component.narrow(0, 0, std::min(count, present.count));
+      return std::move(present.batch);
+    }
   }
 
   void AddSchedule(const std::string& name, ScheduleFactory make) {
@@ -325,6 +374,9 @@ void Builder::dataset(Split split, std::function<absl::StatusOr<data::DatasetPtr
   impl_->AddDataset(split, std::move(make), options);
 }
 std::vector<data::Column> Builder::data_columns(Split split) { return impl_->DataColumns(split); }
+data::Batch Builder::data_examples(Split split, int64_t count) {
+  return impl_->DataExamples(split, count);
+}
 DatasetHandle Builder::dataset(const std::string& name,
                                std::function<absl::StatusOr<data::DatasetPtr>()> make,
                                NamedDatasetOptions options) {

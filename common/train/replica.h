@@ -129,6 +129,8 @@ class Replica {
   EmbeddingStore& embedding_store() { return remote_ != nullptr ? *remote_ : *tables_; }
   void set_embedding_store(EmbeddingStore* store) { remote_ = store; }
   const std::map<Split, DatasetDeclaration>& datasets() const { return datasets_; }
+  // The files of the job's data.
+  data::JobDatasets& job_datasets() const { return *job_datasets_; }
   // Those besides the splits, by handle.
   const std::vector<NamedDataset>& named_datasets() const { return named_datasets_; }
   // Of the program and the job; equal on all replicas.

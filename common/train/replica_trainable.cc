@@ -243,7 +243,7 @@ void Replica::ChangeSink(int index) {
 int64_t Replica::ControlCapacity(int index) const {
   // Room for the loop's own values, the metrics and a fair number of reported values; and for
   // buffers behind the optimizer that ends a step.
-  int64_t capacity = 512;
+  int64_t capacity = 512 + (communicator_ == nullptr ? 1 : communicator_->size());
   for (const NamedMetric& metric : metrics_) capacity += metric.metric->width();
   if (index + 1 == static_cast<int>(optimizers_.size())) capacity += buffer_room_;
   return capacity;

@@ -207,6 +207,35 @@ absl::Status AgreeOn(Communicator* communicator, at::Device device, const std::s
                                                text_of(other), rule));
 }
 
+absl::StatusOr<GatheredTexts> GatherTexts(Communicator* communicator, at::Device device,
+                                          int64_t number, const std::string& text) {
+  GatheredTexts gathered;
+  MUSTER_RETURN_IF_ERROR(CatchProgramErrors("exchanging texts", [&] {
+    const at::NoGradGuard no_grad;
+    const auto told = [&](const at::Tensor& mine) {
+      return AllGather(communicator, mine.to(device)).to(at::kCPU);
+    };
+    const auto length = static_cast<int64_t>(std::min(text.size(), kMostText));
+    const at::Tensor numbers = told(at::tensor({number, length}, at::kLong));
+    const auto of = numbers.accessor<int64_t, 2>();
+    int64_t longest = 0;
+    for (int r = 0; r < communicator->size(); ++r) {
+      gathered.sum += of[r][0];
+      longest = std::max(longest, of[r][1]);
+    }
+    if (longest == 0) return;
+    at::Tensor padded = at::zeros({longest}, at::kByte);
+    std::copy_n(text.data(), length, static_cast<char*>(padded.mutable_data_ptr()));
+    const at::Tensor all = told(padded);
+    for (int r = 0; r < communicator->size(); ++r) {
+      if (of[r][1] == 0) continue;
+      const auto* at = static_cast<const char*>(all.const_data_ptr()) + r * longest;
+      gathered.texts.emplace_back(at, static_cast<size_t>(of[r][1]));
+    }
+  }));
+  return gathered;
+}
+
 namespace {
 
 // All replicas call alike, and rightly.

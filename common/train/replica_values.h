@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/collective/communicator.h"
 #include "muster/nested.h"
@@ -16,6 +17,15 @@ namespace muster {
 // replica 2 <text>: <rule>".
 absl::Status AgreeOn(Communicator* communicator, at::Device device, const std::string& text,
                      const std::string& rule);
+
+// A number's sum over all replicas, and the texts of those that gave one, by replica, cut where
+// they are long. Where nobody has a text it is one small collective.
+struct GatheredTexts {
+  int64_t sum = 0;
+  std::vector<std::string> texts;
+};
+absl::StatusOr<GatheredTexts> GatherTexts(Communicator* communicator, at::Device device,
+                                          int64_t number, const std::string& text);
 
 // As Loop::reduce and Loop::gather say. They throw StatusError.
 Nested ReduceOverReplicas(Communicator* communicator, at::Device device, ReduceOp op,

@@ -69,10 +69,27 @@ std::string BatchWithSingleExample(const data::Sampler& sampler, int64_t total_s
         micro_batches == 1 ? "" : fmt::format(" in {} micro-batches", micro_batches));
   };
   if (LeavesOne(full, num_replicas, micro_batches)) return name("a batch", full);
+  for (int r = 0; r < static_cast<int>(sampler.shares().size()); ++r) {
+    const int64_t part = data::ReplicaSlice(0, full, r, num_replicas).size();
+    const int64_t last = part > 0 ? sampler.shares()[r] % part : 0;
+    if (LeavesOne(last, 1, micro_batches))
+      return fmt::format(
+          "the last batch of replica {}'s share, {} example{}{}", r, last, last == 1 ? "" : "s",
+          micro_batches == 1 ? "" : fmt::format(" in {} micro-batches", micro_batches));
+  }
   if (total_steps < batches) return "";
   const int64_t last = sampler.examples_per_epoch() - (batches - 1) * full;
   return LeavesOne(last, num_replicas, micro_batches) ? name("the last batch of an epoch", last)
                                                       : "";
+}
+
+absl::Status NameLeftOut(const absl::Status& status, int64_t left_out) {
+  if (left_out == 0 || Message(status).find(kSingleExampleMend) == std::string_view::npos)
+    return status;
+  return absl::Status(status.code(),
+                      fmt::format("{}; data.on_error \"skip\" left {} damaged example{} of this "
+                                  "batch out: with a larger batch it leaves more",
+                                  Message(status), left_out, left_out == 1 ? "" : "s"));
 }
 
 absl::Status SingleExampleError(const std::string& batch) {

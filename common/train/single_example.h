@@ -41,6 +41,10 @@ std::string BatchWithSingleExample(const data::Sampler& sampler, int64_t total_s
 // Refuses such a batch.
 absl::Status SingleExampleError(const std::string& batch);
 
+// `status` of a step whose batch had so many damaged examples left out, which may be why a replica
+// has a single one.
+absl::Status NameLeftOut(const absl::Status& status, int64_t left_out);
+
 // What to do about it, behind a sentence that says what is wrong.
 inline constexpr char kSingleExampleMend[] =
     "set \"drop_remainder\": true or another global_batch_size, or normalise over all replicas "

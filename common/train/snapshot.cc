@@ -7,7 +7,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
@@ -19,6 +18,7 @@
 #include "common/base/logging.h"
 #include "common/train/callbacks/kept_weights.h"
 #include "common/train/embedding_state.h"
+#include "common/train/host_memory.h"
 #include "common/train/tied_slots.h"
 
 namespace muster {
@@ -90,43 +90,6 @@ absl::Status CheckTypes(const NamedTensors& tensors) {
 
 constexpr size_t kAlignment = 64;
 
-class HostMemory {
- public:
-  static std::unique_ptr<HostMemory> Make(size_t bytes, bool pinned) {
-    std::unique_ptr<HostMemory> memory(new HostMemory);
-    memory->size_ = bytes;
-    if (pinned) {
-      const absl::Status made = CatchProgramErrors("pinning memory", [&] {
-        memory->pinned_ = at::empty({static_cast<int64_t>(bytes)},
-                                    at::TensorOptions().dtype(at::kByte).pinned_memory(true));
-      });
-      if (!made.ok()) return nullptr;
-      memory->data_ = static_cast<char*>(memory->pinned_.mutable_data_ptr());
-      return memory;
-    }
-    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) return nullptr;
-    (void)madvise(data, bytes, MADV_HUGEPAGE);  // a few hundred faults instead of 100,000
-    memory->data_ = static_cast<char*>(data);
-    return memory;
-  }
-  ~HostMemory() {
-    if (data_ != nullptr && !pinned_.defined()) munmap(data_, size_);
-  }
-  HostMemory(const HostMemory&) = delete;
-  HostMemory& operator=(const HostMemory&) = delete;
-
-  char* data() const { return data_; }
-  size_t size() const { return size_; }
-  bool pinned() const { return pinned_.defined(); }
-
- private:
-  HostMemory() = default;
-  char* data_ = nullptr;
-  size_t size_ = 0;
-  at::Tensor pinned_;
-};
-
 }  // namespace
 
 class SnapshotTaker::Pool {
@@ -147,7 +110,7 @@ class SnapshotTaker::Pool {
   std::unique_ptr<HostMemory> Reuse(size_t bytes, bool pinned) {
     absl::MutexLock lock(&mutex_);
     for (auto it = free_.begin(); it != free_.end(); ++it) {
-      if ((*it)->size() != bytes || (*it)->pinned() != pinned) continue;
+      if ((*it)->size() != bytes || (*it)->wants_pinned() != pinned) continue;
       std::unique_ptr<HostMemory> memory = std::move(*it);
       free_.erase(it);
       return memory;

@@ -9,13 +9,15 @@
 #include <algorithm>
 
 #include "common/base/logging.h"
+#include "common/base/process_fault.h"
 #include "common/data/pipeline.h"
 #include "common/train/step_impl.h"
 
 namespace muster {
 namespace {
 
-// The fixed part of the control data; metric increments, reported values and buffers follow.
+// The fixed part of the control data. What each replica waited for its input follows, by replica,
+// then metric increments, reported values and buffers.
 enum Control { kLoss = 0, kExamples, kStop, kShape, kFixedControls };
 
 // A small number that two replicas which reported other names, or minimized in another order,
@@ -101,6 +103,9 @@ at::Tensor StepImpl::MakeControl() {
                                static_cast<double>(ShapeHash(shape_, communicator_->size()))},
                               at::kFloat)
                        .to(replica_->device()));
+  std::vector<float> input(communicator_->size());
+  input[communicator_->rank()] = static_cast<float>(plan_.input_seconds);
+  pieces.push_back(at::tensor(input).to(replica_->device()));
   for (size_t m = 0; m < replica_->metrics().size(); ++m) {
     const int64_t width = replica_->metrics()[m].metric->width();
     const auto found = increments_.find(static_cast<int>(m));
@@ -116,9 +121,12 @@ at::Tensor StepImpl::MakeControl() {
   }
   // Alone there is nothing to average, and float32 would round what is wider.
   if (communicator_->size() == 1) return at::cat(pieces);
-  const double share = static_cast<double>(local_examples_) /
-                       std::max<double>(1, static_cast<double>(plan_.global_examples));
-  buffers_.AppendTo(&pieces, share, local_examples_ > 0);
+  // Where nobody has an example, for all of the batch is damaged, each did what one alone does.
+  const bool none = plan_.global_examples == 0;
+  const double share =
+      none ? 1.0 / communicator_->size()
+           : static_cast<double>(local_examples_) / static_cast<double>(plan_.global_examples);
+  buffers_.AppendTo(&pieces, share, local_examples_ > 0 || none);
   return at::cat(pieces);
 }
 
@@ -135,7 +143,8 @@ absl::Status StepImpl::ReadControl(const at::Tensor& reduced, StepResult* result
   result->loss = c[kLoss];
   result->examples = static_cast<int64_t>(c[kExamples]);
   result->stop = c[kStop] > 0;
-  int64_t at = kFixedControls;
+  int64_t at = kFixedControls + communicator_->size();
+  result->input_seconds = *std::max_element(c + kFixedControls, c + at);
   int64_t width = 0;
   for (const NamedMetric& metric : replica_->metrics()) width += metric.metric->width();
   result->metric_increments.assign(c + at, c + at + width);
@@ -213,10 +222,10 @@ absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch
   Reset();
   absl::Status status = RunMicroBatches(batch, body);
   if (start_again_) {
-    RollBack();
+    status = CatchProgramErrors("taking the step back", [&] { RollBack(); });
     immediate_ = true;
     Reset();
-    status = RunMicroBatches(batch, body);
+    if (status.ok()) status = RunMicroBatches(batch, body);
   }
   if (status.ok()) status = CatchProgramErrors("the step", [&] { ThrowIfError(Commit(&result)); });
   collectives_->End();
@@ -224,8 +233,7 @@ absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch
     // A peer may never come to the buckets that were launched already: they are aborted, not waited
     // for. Once committed there is nothing to take back.
     if (communicator_->size() > 1) communicator_->Abort(PeerLost(Message(status)));
-    if (!committed_) RollBack();
-    return status;
+    return committed_ ? status : TakeBack(status);
   }
   result.wait_seconds = wait_seconds_;
   result.compute_seconds = Seconds(Clock::now() - start) - wait_seconds_;
@@ -305,6 +313,15 @@ void StepImpl::WarnOfUnused() const {
         names.size() + more, optimizer.parameter_names.size(), optimizer.name,
         fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
   }
+}
+
+// After `why`. A device that has failed for good fails here too, which must not hide why: then what
+// this process holds is worth nothing any more.
+absl::Status StepImpl::TakeBack(const absl::Status& why) {
+  const absl::Status undone = CatchProgramErrors("taking the step back", [&] { RollBack(); });
+  if (undone.ok() || IsProcessFault(why) || ExitCodeOf(why) != ExitCode::kRetryable) return why;
+  return ProcessFault(fmt::format("{}; then {}", Message(why), Message(undone)),
+                      /*uncertain=*/false);
 }
 
 void StepImpl::RollBack() {

@@ -37,6 +37,7 @@ struct StepPlan {
   int64_t global_examples = 0;  // in this global batch
   bool stop_requested = false;  // by this process
   bool summary = false;         // what the program shows is wanted of this replica
+  double input_seconds = 0;     // that this replica waited for its part of the batch
   // Parameter servers, max_staleness 0: which part of the global batch this is, whoever computes
   // it. 0 replicas: as the runner's options say.
   int replica = 0, num_replicas = 0;
@@ -57,6 +58,7 @@ struct StepResult {
   bool skipped = false;                   // float16: gradients overflowed, no update
   double loss_scale = 0;                  // float16's, of the next step; 0: another precision
   double compute_seconds = 0, wait_seconds = 0;
+  double input_seconds = 0;  // of the replica that waited for its input the longest
   SummaryData summary;
 };
 

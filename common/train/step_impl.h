@@ -157,6 +157,7 @@ class StepImpl {
   absl::Status ReadControl(const at::Tensor& control, StepResult* result);
   absl::Status ExchangeEmbeddings();
   absl::Status Commit(StepResult* result);
+  absl::Status TakeBack(const absl::Status& why);
   void RollBack();
   static void Add(at::Tensor* sum, const at::Tensor& value) {
     *sum = sum->defined() ? *sum + value : value;

@@ -130,8 +130,8 @@ void StepImpl::Report(const std::string& name, const at::Tensor& value, const at
   }
   const auto begins_with = [&name](std::string_view prefix) { return name.rfind(prefix, 0) == 0; };
   if (name == "loss" || name == "learning_rate" || name == "examples_per_second" ||
-      name == "loss_scale" || name == "skipped_steps" || begins_with("learning_rate/") ||
-      begins_with("gradient_norm/")) {
+      name == "input_wait_share" || name == "loss_scale" || name == "skipped_steps" ||
+      begins_with("learning_rate/") || begins_with("gradient_norm/")) {
     throw StatusError(
         ProgramError(fmt::format("report(\"{}\"): that name is the loop's own", name)));
   }

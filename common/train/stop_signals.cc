@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "common/base/logging.h"
-#include "muster/status.h"
 
 namespace muster {
 
@@ -32,21 +31,30 @@ void StopSignals::PassTo(std::function<void()> stop) {
   if (asked_ && stop_ != nullptr) stop_();
 }
 
+void StopSignals::Ask() {
+  absl::MutexLock lock(&mutex_);
+  asked_ = true;
+  if (stop_ != nullptr) {
+    stop_();
+  } else if (unheard_ != nullptr) {
+    unheard_();
+  }
+}
+
 void StopSignals::Take() {
-  int signal = 0;
-  sigwait(&signals_, &signal);
-  LogInfo("{} received: {}", signal == SIGTERM ? "SIGTERM" : "SIGINT", what_);
-  {
-    absl::MutexLock lock(&mutex_);
-    asked_ = true;
-    if (stop_ != nullptr) {
-      stop_();
-    } else if (unheard_ != nullptr) {
-      unheard_();
+  int interrupts = 0;
+  for (int taken = 1;; ++taken) {
+    int signal = 0;
+    sigwait(&signals_, &signal);
+    if (signal == SIGINT && ++interrupts > 1) _exit(128 + SIGINT);
+    const char* const name = signal == SIGTERM ? "SIGTERM" : "SIGINT";
+    if (taken == 1) {
+      LogInfo("{} received: {}", name, what_);
+      Ask();
+    } else if (taken == 2) {
+      LogInfo("{} received again: still stopping", name);
     }
   }
-  sigwait(&signals_, &signal);
-  _exit(static_cast<int>(ExitCode::kPreempted));
 }
 
 }  // namespace muster

@@ -1,6 +1,8 @@
 // SIGTERM and SIGINT of a task, taken by one thread so that whatever they do is ordinary code. The
-// first one asks for a stop, the second one ends the process with 143. Make it in main, before any
-// thread exists; lives as long as the process.
+// first one asks for a stop. SIGTERM may come again while the state is saved (Slurm, a container's
+// runtime) and changes nothing; a second SIGINT ends the process at once with 128 + SIGINT, for 143
+// would say that the state is saved. Make it in main, before any thread exists; lives as long as
+// the process.
 #pragma once
 
 #include <signal.h>
@@ -27,6 +29,8 @@ class StopSignals {
 
  private:
   void Take();
+
+  void Ask();
 
   const std::string what_;
   const std::function<void()> unheard_;

@@ -6,7 +6,9 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "common/base/descriptors.h"
 #include "common/base/locks.h"
+#include "common/base/log_writer.h"
 #include "common/base/logging.h"
 #include "common/base/restarts.h"
 #include "common/base/termination_message.h"
@@ -52,6 +54,7 @@ int RunTaskMain(int argc, char** argv, const TaskMain& main,
                 const std::function<absl::Status(const TaskArguments&, StopSignals*)>& body) {
   EndLockCycleSearch();
   InitLogging("");
+  RaiseDescriptorLimit();
   int code = 0;
   const std::optional<TaskArguments> arguments = ParseTaskArguments(argc, argv, main.about, &code);
   if (!arguments) return code;
@@ -78,6 +81,12 @@ absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& argument
   return std::make_unique<Faults>(std::move(mine), Restarts());
 }
 
+void WarnOfFewDescriptors(const ClusterConfig& cluster) {
+  const std::string warning = DescriptorWarning(
+      RaiseDescriptorLimit(), cluster.world_size().value_or(1), cluster.role() == TaskType::kChief);
+  if (!warning.empty()) LogWarning("{}", warning);
+}
+
 void SayLast(const absl::Status& result, const std::string& termination_log) {
   if (absl::IsCancelled(result)) {
     LogInfo("{}", Message(result));
@@ -85,6 +94,7 @@ void SayLast(const absl::Status& result, const std::string& termination_log) {
     LogError("{}", Message(result));
   }
   if (!result.ok()) WriteTerminationMessage(termination_log, Message(result));
+  FlushLog();
 }
 
 absl::Status CheckSupported(const Job& job) {
@@ -100,12 +110,13 @@ absl::Status CheckSupported(const Job& job) {
 void EndNow(const std::string& line, const std::string& termination_log, ExitCode code) {
   LogError("{}", line);
   WriteTerminationMessage(termination_log, line);
+  FlushLog();
   _exit(static_cast<int>(code));  // whatever locks other threads hold
 }
 
 void LeaveProcess(ExitCode code) {
-  spdlog::default_logger()->flush();
-  std::fflush(nullptr);
+  // Where the log cannot be written, what the program has printed may hang too.
+  if (FlushLog()) std::fflush(nullptr);
   _exit(static_cast<int>(code));
 }
 

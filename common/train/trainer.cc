@@ -12,7 +12,9 @@
 #include <set>
 #include <thread>
 
+#include "common/base/cores.h"
 #include "common/base/logging.h"
+#include "common/base/process_fault.h"
 #include "common/train/callbacks/kept_weights.h"
 #include "common/train/central_storage.h"
 #include "common/train/devices.h"
@@ -41,7 +43,11 @@ class Outcome {
                              !absl::IsCancelled(status);
       const bool goes_on = status.code() == status_.code() &&
                            Message(status).find(Message(status_)) != std::string_view::npos;
-      if (status_.ok() || first_error || says_more || goes_on) status_ = status;
+      // Peers hear of a fault of this process without its mark.
+      const bool faulty = ExitCodeOf(status_) == ExitCode::kRetryable && IsProcessFault(status);
+      if (status_.ok() || first_error || says_more || faulty ||
+          (goes_on && !IsProcessFault(status_)))
+        status_ = status;
     }
     if (first_error) wake_(status);
   }
@@ -80,8 +86,10 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
   if (trainer->options_.checkpoints != nullptr)
     MUSTER_RETURN_IF_ERROR(CheckSavable(*trainer->replicas_[0]));
   trainer->has_own_.resize(trainer->replicas_.size());
-  for (const auto& replica : trainer->replicas_)
+  for (const auto& replica : trainer->replicas_) {
     trainer->states_.push_back(InitialLoopState(trainer->options_.job, *replica));
+    trainer->states_.back().whole = trainer->options_.begins_run;
+  }
   MUSTER_RETURN_IF_ERROR(trainer->MakeDatasets());
   return trainer;
 }
@@ -104,7 +112,13 @@ absl::Status Trainer::CentralizeVariables() {
 }
 
 absl::Status Trainer::MakeDatasets() {
+  const bool by_file = replicas_[0]->job_datasets().options().auto_shard == data::AutoShard::kFile;
   for (const auto& [split, declaration] : replicas_[0]->datasets()) {
+    if (split == Split::kTrain && by_file) {
+      // Its files are opened by those who train on them; this stands for what their examples are.
+      MUSTER_ASSIGN_OR_RETURN(datasets_[split], replicas_[0]->job_datasets().OpenFirst());
+      continue;
+    }
     MUSTER_ASSIGN_OR_RETURN(datasets_[split],
                             MakeDataset(*replicas_[0], split,
                                         /*may_be_unsized=*/split == Split::kTrain));
@@ -142,7 +156,11 @@ void Trainer::TakeOverTrainable(size_t i, const LoopContext& context, Communicat
   ThrowIfError(communicator->Broadcast(BufferOf(flags), context.owner_replica)->Wait());
   flags = flags.to(at::kCPU);
   const uint8_t* data = flags.const_data_ptr<uint8_t>();
-  ThrowIfError(replicas_[i]->SetTrainable({data, data + mine.size()}));
+  const std::vector<uint8_t> owners(data, data + mine.size());
+  if (owners == mine) return;
+  // With the slots of another state this one is none.
+  states_[i].whole = false;
+  ThrowIfError(replicas_[i]->SetTrainable(owners));
 }
 
 // In the replica's thread, by all replicas of the generation.
@@ -158,8 +176,12 @@ void Trainer::Attach(size_t i, const LoopContext& context, Communicator* communi
   int64_t& scaled_for = state.extras.replicas;
   if (scaled_for == 0 && replicas_[i]->scales_with_replicas()) scaled_for = context.num_replicas;
   BroadcastBatchSize(replicas_[i]->device(), communicator, context.owner_replica, &state);
-  const auto schedule = ScheduleOf(job, *replicas_[i], datasets_.at(Split::kTrain)->size(),
-                                   state.global_batch_size, std::max<int64_t>(1, scaled_for));
+  auto data = MakeTrainData(job, *replicas_[i], datasets_.at(Split::kTrain),
+                            state.global_batch_size, communicator);
+  ThrowIfError(data.status());
+  train_data_[i] = std::make_shared<const TrainData>(*std::move(data));
+  const auto schedule =
+      ScheduleOf(job, *train_data_[i], state.global_batch_size, std::max<int64_t>(1, scaled_for));
   ThrowIfError(schedule.status());
   TakeOverTrainable(i, context, communicator);
   ThrowIfError(DistributeReplicaBuffers(*replicas_[i], communicator, kept_, has_own_[i] != 0));
@@ -169,7 +191,7 @@ void Trainer::Attach(size_t i, const LoopContext& context, Communicator* communi
 
 absl::Status Trainer::RunGeneration(Generation* generation, Membership* membership) {
   if (!unloaded_.ok() && states_[0].steps == 0) {
-    if (generation->owner_step == 0) return unloaded_;
+    if (generation->owner_step <= 0) return unloaded_;
     LogWarning("{}; other processes hold the run that began with them", Message(unloaded_));
   }
   const Job& job = options_.job;
@@ -188,6 +210,8 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
   }
 
   LocalExchange exchange(static_cast<int>(replicas_.size()), job.timeouts.collective);
+  SharedPipelines pipelines;
+  train_data_.assign(replicas_.size(), {});
   const LoopContext context{job,
                             datasets_,
                             named_datasets_,
@@ -202,7 +226,10 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
                             owner_replica,
                             generation->world_size(),
                             static_cast<int>(replicas_.size()),
-                            options_.for_servers};
+                            options_.for_servers,
+                            &pipelines,
+                            generation->replicas_on_host,
+                            &damage_log_};
   Outcome outcome([&](const absl::Status& status) {
     exchange.Abort(status);
     // The communicators' last words travel to all peers. To them this is a lost peer, whose story
@@ -212,20 +239,21 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
   });
   const auto run = [&](size_t i) {
     at::set_num_threads(threads);
-    const c10::DeviceGuard device(replicas_[i]->device());
     Communicator* communicator = generation->replicas[i].get();
-    absl::Status status =
-        CatchProgramErrors("setting up", [&] { Attach(i, context, communicator); });
-    if (status.ok()) {
-      status = LoopImpl(context, replicas_[i].get(), communicator, static_cast<int>(i), &states_[i])
-                   .Run();
-    }
-    outcome.Set(status);
+    // A device that has failed throws wherever it is touched.
+    outcome.Set(CatchProgramErrors("training", [&] {
+      const c10::DeviceGuard device(replicas_[i]->device());
+      ThrowIfError(CatchProgramErrors("setting up", [&] { Attach(i, context, communicator); }));
+      ThrowIfError(LoopImpl(context, replicas_[i].get(), communicator, static_cast<int>(i),
+                            *train_data_[i], &states_[i])
+                       .Run());
+    }));
   };
   std::vector<std::thread> others;
   for (size_t i = 1; i < replicas_.size(); ++i) others.emplace_back(run, i);
   run(0);
   for (std::thread& thread : others) thread.join();
+  train_data_.clear();
   for (auto& replica : replicas_) replica->Detach();
   return outcome.Get();
 }
@@ -239,9 +267,12 @@ absl::Status Trainer::Drain(Membership* membership) {
 
 // A generation that ends between two replicas' commits leaves them one step apart.
 void Trainer::GatherNewest() {
+  // Tables are the process's: without them no replica has a state.
+  if (!states_[0].tables_whole)
+    for (LoopState& state : states_) state.whole = false;
   size_t newest = 0;
   for (size_t i = 1; i < states_.size(); ++i)
-    if (states_[i].steps > states_[newest].steps) newest = i;
+    if (states_[i].last_step() > states_[newest].last_step()) newest = i;
   if (newest == 0) return;
   const at::NoGradGuard no_grad;
   const absl::Status same = replicas_[0]->SetTrainable(replicas_[newest]->Trainable());
@@ -263,13 +294,40 @@ void Trainer::GatherNewest() {
   states_[0].save_due = save_due;
 }
 
+absl::Status Trainer::StateLost(Membership* membership) {
+  const std::string why =
+      "no process has a whole state of the run: whoever had one was lost while it gave it to the "
+      "others";
+  if (!options_.begins_run)
+    return PeerLost(why + "; waiting for a chief that goes on from the last checkpoint");
+  // A save that has its copy is newer than the checkpoint before it.
+  const absl::Status saved = Drain(membership);
+  if (!saved.ok()) LogWarning("{}", Message(saved));
+  if (options_.on_state_lost) options_.on_state_lost(why);
+  return PeerLost(why);
+}
+
 absl::Status Trainer::RunOnce(Membership* membership) {
-  auto generation = membership->NextGeneration(states_[0].steps);
+  auto generation = membership->NextGeneration(states_[0].last_step());
   if (!generation.ok()) return generation.status();
   if (generation->job_done) return absl::OkStatus();
-  absl::Status status = RunGeneration(&*generation, membership);
+  absl::Status status =
+      generation->owner_step < 0 ? StateLost(membership) : RunGeneration(&*generation, membership);
   generation->replicas.clear();  // nothing of it may live on
-  GatherNewest();
+  for (const LoopState& state : states_)
+    if (state.last_step() > generation->owner_step) has_trained_ = true;
+  status = JudgeFault(status, has_trained_ ? 0 : options_.restarts);
+  if (!IsProcessFault(status)) {
+    const absl::Status gathered =
+        CatchProgramErrors("collecting the newest state", [&] { GatherNewest(); });
+    if (!gathered.ok() && (status.ok() || ExitCodeOf(status) == ExitCode::kRetryable))
+      status = ProcessFault(Message(gathered), /*uncertain=*/false);
+  }
+  if (IsProcessFault(status)) {
+    // What a save under way has copied is whole.
+    if (const absl::Status saved = Drain(membership); !saved.ok()) LogWarning("{}", Message(saved));
+    return status;
+  }
   if (ExitCodeOf(status) == ExitCode::kRetryable) return membership->Explain(status);
   if (status.ok() || ExitCodeOf(status) == ExitCode::kPreempted) {
     // Nothing must count as saved that is not: the others wait for this process until it is.
@@ -285,9 +343,13 @@ absl::Status Trainer::Run(Membership* membership) {
   while (true) {
     absl::Status status = RunOnce(membership);
     // What cannot be tried again ends this process whatever the others do.
-    if (membership->JobEnded() || ExitCodeOf(status) != ExitCode::kRetryable) return status;
-    LogWarning("this generation is over: {}; joining the next one with the state after step {}",
-               Message(status), states_[0].steps);
+    if (IsProcessFault(status) || membership->JobEnded() ||
+        ExitCodeOf(status) != ExitCode::kRetryable)
+      return status;
+    LogWarning("this generation is over: {}; joining the next one {}", Message(status),
+               states_[0].last_step() < 0
+                   ? std::string("without a state")
+                   : fmt::format("with the state after step {}", states_[0].steps));
   }
 }
 

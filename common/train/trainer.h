@@ -2,13 +2,16 @@
 // generation after another.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/checkpoint/file_system.h"
 #include "common/train/checkpointing.h"
+#include "common/train/damaged_examples.h"
 #include "common/train/job.h"
 #include "common/train/loop_state.h"
 #include "common/train/membership.h"
@@ -19,6 +22,7 @@
 namespace muster {
 
 struct LoopContext;
+struct TrainData;
 
 struct TrainerOptions {
   Job job;
@@ -34,6 +38,16 @@ struct TrainerOptions {
   bool separate_variables = false;
   // A step may call nothing that parameter servers refuse; for `muster check`.
   bool for_servers = false;
+  // What this process begins with, built or restored, is the run's state unless another process
+  // holds a newer one. False in every process but the chief's: they begin with nothing.
+  bool begins_run = true;
+  // Of the process that begins the run: its state was lost in an interrupted transfer, and no other
+  // process has one. Does not return: a process that is started in its place goes on from the last
+  // checkpoint. Null: Run ends with the sentence.
+  std::function<void(const std::string& why)> on_state_lost;
+  // How often this process was started again: the cap on faults that may be the program's, which
+  // one that has come through a step is not: it would come back at once.
+  int restarts = 0;
 };
 
 class Trainer {
@@ -71,15 +85,20 @@ class Trainer {
   absl::Status RunGeneration(Generation* generation, Membership* membership);
   // One generation, from joining to its end or the job's.
   absl::Status RunOnce(Membership* membership);
-  // Afterwards replica 0 holds the newest state of this process.
+  // Afterwards replica 0 holds the newest whole state of this process, if there is one.
   void GatherNewest();
+  // Nobody in this generation has a state.
+  absl::Status StateLost(Membership* membership);
 
   const TrainerOptions options_;
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::map<Split, data::DatasetPtr> datasets_;
   std::vector<data::DatasetPtr> named_datasets_;  // by handle
   std::vector<LoopState> states_;                 // one for each replica; equal after each step
+  std::vector<std::shared_ptr<const TrainData>> train_data_;  // likewise, of this generation
   SnapshotTaker snapshots_;
+  DamageLog damage_log_;
+  bool has_trained_ = false;   // this process has come through a step
   absl::Status unloaded_;      // EndUnlessTakenOver's
   StackedBuffers kept_;        // LoopContext::kept
   std::vector<char> has_own_;  // by replica: it has had its own buffers in a generation

@@ -5,8 +5,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <functional>
 #include <sstream>
 
+#include "common/base/log_writer.h"
 #include "common/base/logging.h"
 #include "common/telemetry/progress.h"
 
@@ -100,27 +102,47 @@ TEST(ProgressFd, ComesFromTheEnvironment) {
   unsetenv(kProgressFdVariable);
 }
 
-// Log lines scroll above the bar.
-TEST(ProgressPrinter, TakesTheBarAwayForALogLine) {
+// What a terminal of 60 columns shows.
+std::string Shown(const std::function<void()>& body) {
   winsize size = {24, 60, 0, 0};
   int screen = -1, tty = -1;
-  ASSERT_EQ(openpty(&screen, &tty, nullptr, nullptr, &size), 0);
+  if (openpty(&screen, &tty, nullptr, nullptr, &size) != 0) std::abort();
   const int saved = dup(STDERR_FILENO);
   dup2(tty, STDERR_FILENO);
   InitLogging("");
-  {
-    const auto printer = MakeProgressPrinter();
-    printer->Show({.done = 1, .total = 2});
-    LogInfo("a line");
-    printer->Show({.kind = Kind::kEpoch, .metrics = {{"loss", 1}}});
-  }
-  LogInfo("after");
+  body();
+  FlushLog();
   dup2(saved, STDERR_FILENO);
   close(saved);
   InitLogging("");
-  const std::string text = ReadAll(screen);
+  std::string text = ReadAll(screen);
   close(tty);
   close(screen);
+  return text;
+}
+
+TEST(ProgressPrinter, ShowsTheBarOfAPassThatIsOverAtOnce) {
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_THAT(Shown([] {
+                  const auto printer = MakeProgressPrinter();
+                  printer->Show({.done = 1, .total = 2});
+                  printer->Show({.kind = Kind::kEnd});
+                }),
+                HasSubstr("1/2"));
+  }
+}
+
+// Log lines scroll above the bar.
+TEST(ProgressPrinter, TakesTheBarAwayForALogLine) {
+  const std::string text = Shown([] {
+    {
+      const auto printer = MakeProgressPrinter();
+      printer->Show({.done = 1, .total = 2});
+      LogInfo("a line");
+      printer->Show({.kind = Kind::kEpoch, .metrics = {{"loss", 1}}});
+    }
+    LogInfo("after");
+  });
   const size_t first_bar = text.find("1/2"), line = text.find("a line"),
                second_bar = text.find("1/2", line), epoch = text.find("epoch 1: loss 1.0000"),
                after = text.find("after");

@@ -26,6 +26,7 @@ ProgressState Step() {
           .examples_per_second = 12345.6,
           .seconds_left = 83,
           .wait_share = 0.034,
+          .input_share = 0.021,
           .metrics = {{"accuracy", 0.89306}, {"loss", 0.30123}}};
 }
 
@@ -86,7 +87,7 @@ TEST(ProgressLine, SaysItInPlainText) {
   epoch.kind = Kind::kEpoch;
   epoch.seconds = 4.26;
   EXPECT_EQ(RenderProgressLine(epoch),
-            "epoch 3/10: loss 0.3012, accuracy 0.8931, 12,346 examples/s, 4.3 s");
+            "epoch 3/10: loss 0.3012, accuracy 0.8931, 12,346 examples/s, input 2 %, 4.3 s");
   epoch.split = "validation";
   EXPECT_THAT(RenderProgressLine(epoch), testing::StartsWith("epoch 3/10 validation: loss 0.3012"));
   epoch.split = "test";

@@ -236,7 +236,7 @@ class Worker {
     turn.weight = weight;
     if (shares > 0) turn.weight = static_cast<double>(slice.size()) / static_cast<double>(examples);
     exchange_->BeginStep(turn, std::move(rows));
-    StepPlan plan{step - 1, 0, examples, false, false, share, shares};
+    StepPlan plan{step - 1, 0, examples, false, false, 0.0, share, shares};
     auto result =
         runner_->Run(plan, batch, slice.size(),
                      [this](muster::Step& s, const data::Batch& b) { program->train_step(s, b); });

@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <deque>
 #include <future>
 #include <thread>
@@ -25,7 +26,9 @@ constexpr int64_t kSteps = 6;
 class Scripted : public Membership {
  public:
   std::deque<Generation> generations;
-  absl::StatusOr<Generation> NextGeneration(int64_t) override {
+  std::vector<int64_t> told;  // NextGeneration's last steps
+  absl::StatusOr<Generation> NextGeneration(int64_t last_step) override {
+    told.push_back(last_step);
     if (generations.empty()) return AbortedError();
     Generation next = std::move(generations.front());
     generations.pop_front();
@@ -35,12 +38,13 @@ class Scripted : public Membership {
   absl::Status Explain(const absl::Status& local) override { return local; }
   void ReportFailure(const absl::Status&) override {}
   bool JobEnded() const override { return generations.empty(); }
-  void RequestStop() override {}
-  bool StopRequested() const override { return false; }
+  void RequestStop() override { stop_ = true; }
+  bool StopRequested() const override { return stop_; }
   absl::Status Finish(int64_t, const absl::Status& outcome) override { return outcome; }
 
  private:
   static absl::Status AbortedError() { return PeerLost("no generation is left"); }
+  std::atomic<bool> stop_ = false;
 };
 
 struct Process {
@@ -55,9 +59,8 @@ struct Process {
 using OnStep = std::function<void(Step&)>;  // at the end of a step's body
 
 // "base" is unfrozen in step 2; "seen" counts the steps of each replica.
-std::unique_ptr<Process> MakeProcess(OnStep on_step = {}) {
+std::unique_ptr<Process> MakeProcess(OnStep on_step = {}, TrainerOptions options = {}) {
   auto process = std::make_unique<Process>();
-  TrainerOptions options;
   options.job.program = "test";
   options.job.global_batch_size = 4;
   options.job.max_steps = kSteps;
@@ -157,6 +160,55 @@ TEST(Generations, ANewcomerTrainsWhatTheProgramHasUnfrozenBefore) {
   EXPECT_FALSE(lost->outcome.ok());
   EXPECT_EQ(newcomer->recorder.start.start_step, 3);
   ExpectSame(*newcomer, *Whole());
+}
+
+// Two replicas would round the step's sums otherwise than three.
+TEST(Generations, ThoseWhoAreLeftToStopMakeNoFurtherStep) {
+  std::vector<Communicator*> first;
+  const auto chief = MakeProcess(), survivor = MakeProcess();
+  const auto lost = MakeProcess([&](Step& step) {
+    if (step.number() != 4) return;
+    chief->membership.RequestStop();  // the survivor has not heard of it when it forms
+    first[2]->Abort(PeerLost("worker 2 is gone"));
+  });
+  first = AddGeneration({chief.get(), survivor.get(), lost.get()}, 0);
+  AddGeneration({chief.get(), survivor.get()}, 0);
+  RunAll({chief.get(), survivor.get(), lost.get()});
+  for (const Process* process : {chief.get(), survivor.get()}) {
+    EXPECT_EQ(ExitCodeOf(process->outcome), ExitCode::kPreempted) << process->outcome;
+    EXPECT_THAT(process->membership.told, ::testing::ElementsAre(0, 3));
+  }
+  ASSERT_FALSE(chief->kept.kept.empty());
+  EXPECT_EQ(chief->kept.kept.back().state.step, 3);
+}
+
+TEST(Generations, AProcessThatIsNotTheChiefBeginsWithoutAState) {
+  TrainerOptions of_worker;
+  of_worker.begins_run = false;
+  const auto chief = MakeProcess(), worker = MakeProcess({}, std::move(of_worker));
+  AddGeneration({chief.get(), worker.get()}, 0);
+  RunAll({chief.get(), worker.get()});
+  ASSERT_TRUE(chief->outcome.ok() && worker->outcome.ok()) << chief->outcome << worker->outcome;
+  EXPECT_THAT(chief->membership.told, ::testing::ElementsAre(0));
+  EXPECT_THAT(worker->membership.told, ::testing::ElementsAre(-1));
+  ExpectSame(*chief, *Whole());
+}
+
+TEST(Generations, WhereNobodyHasAStateTheChiefsProcessEndsAndTheOthersWait) {
+  TrainerOptions of_chief, of_worker;
+  std::string why;
+  of_chief.on_state_lost = [&](const std::string& reason) { why = reason; };
+  of_worker.begins_run = false;
+  const auto chief = MakeProcess({}, std::move(of_chief));
+  const auto worker = MakeProcess({}, std::move(of_worker));
+  AddGeneration({chief.get(), worker.get()}, 0);
+  for (Process* process : {chief.get(), worker.get()})
+    process->membership.generations.front().owner_step = -1;
+  RunAll({chief.get(), worker.get()});
+  EXPECT_THAT(why, ::testing::HasSubstr("no process has a whole state of the run"));
+  EXPECT_EQ(chief->kept.drains, 1) << "a save under way is published before";
+  EXPECT_EQ(ExitCodeOf(worker->outcome), ExitCode::kRetryable);
+  EXPECT_THAT(std::string(Message(worker->outcome)), ::testing::HasSubstr("waiting for a chief"));
 }
 
 TEST(Generations, ASaveThatALostPeerCutShortIsMadeInTheNextOne) {

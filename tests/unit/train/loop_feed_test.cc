@@ -7,7 +7,7 @@
 
 #include <mutex>
 
-#include "tests/unit/train/kept.h"
+#include "tests/unit/train/ten_examples.h"
 
 namespace muster {
 namespace {
@@ -15,52 +15,14 @@ namespace {
 using ::testing::HasSubstr;
 using testing::KeptCheckpoints;
 using testing::LeastSquares;
-using testing::RunOptions;
+using testing::MakeJob;
+using testing::Reread;
+using testing::RunIt;
 using testing::RunResult;
+using testing::SetUp;
 using testing::SquaredError;
 using testing::TestProgram;
-
-struct Data {
-  at::Tensor x, y;
-};
-const Data& TheData() {
-  static const Data data = [] {
-    at::manual_seed(3);
-    const at::Tensor x = at::randn({10, 2});
-    return Data{x, at::matmul(x, at::tensor({1.f, -2.f})) + 0.5f};
-  }();
-  return data;
-}
-
-Job MakeJob(int64_t epochs = 2) {
-  Job job;
-  job.program = "test";
-  job.global_batch_size = 4;
-  job.epochs = epochs;
-  return job;
-}
-
-using SetUp = std::function<void(TestProgram&)>;
-
-RunResult RunIt(const Job& job, int replicas, const SetUp& set_up, KeptCheckpoints* kept,
-                const checkpoint::Snapshot* restore = nullptr) {
-  RunOptions options;
-  options.job = job;
-  options.devices.assign(replicas, c10::Device(at::kCPU));
-  options.checkpoints = kept;
-  options.restore = restore;
-  return testing::Run(std::move(options), set_up);
-}
-
-// As it is read back from the disk.
-checkpoint::Snapshot Reread(const checkpoint::Snapshot& snapshot) {
-  checkpoint::Snapshot reread = snapshot;
-  auto state =
-      checkpoint::TrainingStateFromJson(Json::parse(Dump(checkpoint::ToJson(snapshot.state))));
-  EXPECT_TRUE(state.ok()) << state.status();
-  reread.state = *state;
-  return reread;
-}
+using testing::TheData;
 
 // Cuts the run after every step, goes on with each number of replicas, and compares what is left.
 void ExpectGoesOnAfterEveryStep(const Job& job, const SetUp& set_up, size_t steps) {

@@ -5,10 +5,7 @@
 
 #include <cmath>
 #include <mutex>
-#include <thread>
 
-#include "common/collective/formation.h"
-#include "common/train/loop_state.h"
 #include "tests/unit/train/test_program.h"
 
 namespace muster {
@@ -248,101 +245,6 @@ TEST_P(ValuesOverReplicas, AStepTellsWhatItDid) {
     EXPECT_EQ(v[2]["number"].tensor().item<int64_t>(), 2);
     EXPECT_LT(v[2]["loss"].tensor().item<double>(), 1);
   }
-}
-
-// A communicator that counts what is broadcast at once.
-class Counting : public Communicator {
- public:
-  explicit Counting(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  std::string Describe() const override { return inner_->Describe(); }
-  WorkPtr AllReduce(Buffer buffer, ReduceOp op) override { return inner_->AllReduce(buffer, op); }
-  WorkPtr Broadcast(Buffer buffer, int root) override {
-    most = std::max(most, buffer.bytes());
-    if (fails_after-- == 0) inner_->Abort(PeerLost("the owner is gone"));
-    return inner_->Broadcast(buffer, root);
-  }
-  WorkPtr AllGather(Buffer send, Buffer receive) override {
-    return inner_->AllGather(send, receive);
-  }
-  WorkPtr ReduceScatter(Buffer send, Buffer receive, ReduceOp op) override {
-    return inner_->ReduceScatter(send, receive, op);
-  }
-  WorkPtr Barrier() override { return inner_->Barrier(); }
-  void Abort(absl::Status why) override { inner_->Abort(std::move(why)); }
-  absl::Status status() const override { return inner_->status(); }
-  void set_timeout(Duration timeout) override { inner_->set_timeout(timeout); }
-  int64_t most = 0;
-  int fails_after = -1;
-
- private:
-  const std::unique_ptr<Communicator> inner_;
-};
-
-// A program with tensors of several types, a large one and one that is not contiguous.
-std::unique_ptr<Replica> MakeReplica(double value) {
-  static const Job job = MakeJob();  // outlives the replica
-  auto replica = Replica::Make(
-      job,
-      [value] {
-        auto program = std::make_unique<TestProgram>();
-        program->on_build = [value](TestProgram& self, Builder& builder) {
-          self.model->parameter("large", at::full({1000}, value));
-          self.model->parameter("turned",
-                                (at::arange(1200).reshape({30, 40}) * value).t().to(at::kFloat));
-          self.model->buffer("small", at::full({3}, static_cast<int64_t>(value), at::kLong));
-          self.model->buffer("none", at::zeros({0}));
-          builder.model("net", self.model);
-          builder.optimizer("sgd", {"net"}, {{"name", "sgd"}, {"momentum", 0.9}}, 0.1);
-          builder.dataset(Split::kTrain, testing::Tensors2(at::ones({2, 1}), at::ones({2})));
-        };
-        return program;
-      },
-      at::kCPU);
-  EXPECT_TRUE(replica.ok()) << replica.status();
-  return *std::move(replica);
-}
-
-TEST(BroadcastState, TravelsInPiecesAndIsWholeOrNotThere) {
-  for (const int fails_after : {-1, 6}) {
-    auto communicators = MakeThreadCommunicators(2, std::chrono::seconds(20));
-    Counting first(std::move(communicators[0])), second(std::move(communicators[1]));
-    second.fails_after = fails_after;
-    const auto owner = MakeReplica(7), behind = MakeReplica(2), untouched = MakeReplica(2);
-    LoopState newest = InitialLoopState(MakeJob(), *owner);
-    newest.steps = 12;
-    newest.extras.datasets["more"] = {1, 3, true};
-    LoopState old = InitialLoopState(MakeJob(), *behind);
-    old.steps = 11;
-    absl::Status sent, received;
-    std::thread other([&] {
-      received = CatchProgramErrors(
-          "there", [&] { BroadcastState(behind.get(), &second, 0, &old, /*piece_bytes=*/256); });
-    });
-    sent = CatchProgramErrors(
-        "here", [&] { BroadcastState(owner.get(), &first, 0, &newest, /*piece_bytes=*/256); });
-    other.join();
-    EXPECT_LE(first.most, 256);
-    EXPECT_EQ(received.ok(), fails_after < 0) << received;
-    EXPECT_EQ(old.steps, fails_after < 0 ? 12 : 11);
-    EXPECT_EQ(old.extras == newest.extras, fails_after < 0);
-    const auto want = (fails_after < 0 ? *owner : *untouched).replicated_state();
-    const auto got = behind->replicated_state();
-    ASSERT_EQ(got.size(), want.size());
-    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(at::equal(got[i], want[i])) << i;
-  }
-}
-
-// What nobody else needs is not copied.
-TEST(BroadcastState, StaysWhereItIsInOneReplicaAlone) {
-  Counting alone(std::move(MakeThreadCommunicators(1, std::chrono::seconds(20))[0]));
-  const auto replica = MakeReplica(7);
-  LoopState state = InitialLoopState(MakeJob(), *replica);
-  state.steps = 12;
-  BroadcastState(replica.get(), &alone, 0, &state);
-  EXPECT_EQ(alone.most, 0);
-  EXPECT_EQ(state.steps, 12);
 }
 
 }  // namespace

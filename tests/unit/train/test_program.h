@@ -84,6 +84,11 @@ class Recorder : public Observer {
   void OnHistogram(const std::string& split, const HistogramReport& report) override {
     histograms.emplace_back(split, report);
   }
+  void OnLeftOut(const std::string& split, int64_t examples,
+                 const std::vector<std::string>& names) override {
+    left_out[split] += examples;
+    damaged.insert(damaged.end(), names.begin(), names.end());
+  }
   void OnEvaluateProgress(const std::string& split, int64_t done, int64_t) override {
     if (on_evaluate) on_evaluate(split, done);
   }
@@ -97,6 +102,8 @@ class Recorder : public Observer {
   std::vector<int64_t> saves;
   std::vector<std::pair<std::string, ImageReport>> images;
   std::vector<std::pair<std::string, HistogramReport>> histograms;
+  std::map<std::string, int64_t> left_out;  // by split
+  std::vector<std::string> damaged;
 };
 
 // The parameters and buffers of a program by their names in `model`; those of `second` behind
@@ -119,6 +126,7 @@ struct RunOptions {
   const checkpoint::Snapshot* restore = nullptr;
   bool load = false;                // the weights that the job and the program name
   bool separate_variables = false;  // TrainerOptions'
+  int restarts = 0;                 // likewise
   // Which step's report, or which pass over a split (from 1) after its first batch, asks for a
   // stop; 0 and "": none.
   bool stop_before_start = false;

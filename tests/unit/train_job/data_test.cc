@@ -252,5 +252,131 @@ TEST_F(JobFiles, DigestsAreOfTheFilesThatAreThere) {
   EXPECT_EQ(FirstDifference(JobToJson(here), JobToJson(there)), "digests.data.test.columns.only");
 }
 
+// ---- How examples are loaded
+
+data::DataOptions Options(const std::string& json) {
+  auto options = data::ParseDataOptions(*ParseJson(json, "data"));
+  EXPECT_TRUE(options.ok()) << options.status();
+  return options.value_or(data::DataOptions());
+}
+
+TEST(DataOptions, DefaultsAreAutomaticAndStrict) {
+  for (const char* json : {"null", R"({"train": "program"})",
+                           R"({"train": "program", "threads": "auto", "prefetch": "auto",
+                               "on_error": "fail", "auto_shard": "data"})"}) {
+    const data::DataOptions options = Options(json);
+    EXPECT_EQ(options.threads, std::nullopt);
+    EXPECT_EQ(options.prefetch, std::nullopt);
+    EXPECT_FALSE(options.skip_damaged);
+    EXPECT_EQ(options.auto_shard, data::AutoShard::kData);
+  }
+}
+
+TEST(DataOptions, AreObeyed) {
+  const data::DataOptions options =
+      Options(R"({"threads": 8, "prefetch": 0, "on_error": "skip", "auto_shard": "off"})");
+  EXPECT_EQ(options.threads, 8);
+  EXPECT_EQ(options.prefetch, 0);
+  EXPECT_TRUE(options.skip_damaged);
+  EXPECT_EQ(options.auto_shard, data::AutoShard::kOff);
+}
+
+TEST(DataOptions, AloneLeaveTheProgramItsData) {
+  const JobData data = Parse(R"({"threads": 8, "on_error": "skip"})");
+  for (const DataSplit& split : data) {
+    EXPECT_EQ(split.kind, DataSplit::Kind::kProgram);
+    EXPECT_EQ(split.key, "");  // the program need not declare each
+  }
+  // A job with splits must still say what it trains on.
+  EXPECT_THAT(
+      std::string(Message(
+          data::ParseJobData(*ParseJson(R"({"threads": 8, "test": "program"})", "data")).status())),
+      testing::HasSubstr("data.train is missing"));
+}
+
+TEST(DataOptions, SplitsKnowWhetherDamageIsSkipped) {
+  const char* split = R"({"format": "npy", "x": "x.npy"})";
+  EXPECT_TRUE(
+      Train(Parse(fmt::format(R"({{"on_error": "skip", "train": {}}})", split))).skip_damaged);
+  EXPECT_FALSE(Train(Parse(fmt::format(R"({{"train": {}}})", split))).skip_damaged);
+}
+
+TEST(DataOptions, MistakesAreNamed) {
+  const std::string tfrecord = R"("train": {"format": "tfrecord", "path": "a-*", "x": "f"})";
+  const std::string part = R"("train": {"format": "tfrecord", "path": "a-*", "x": "f", "take": 5})";
+  const std::string npy = R"("train": {"format": "npy", "x": "x.npy"})";
+  for (const auto& [json, sentence] : {
+           std::pair<std::string, std::string>(
+               R"({"threads": 0})",
+               "data.threads must be \"auto\" or a number of threads from 1 to 1024, is 0"),
+           {R"({"threads": 1.5})", "data.threads must be"},
+           {R"({"prefetch": -1})",
+            "data.prefetch must be \"auto\" or a number of batches from 0 to 1024, is -1"},
+           {R"({"prefetch": "all"})", "is \"all\""},
+           {R"({"on_error": "skp"})", "data.on_error is \"skp\", did you mean \"skip\"?"},
+           {R"({"auto_shard": "files"})", "data.auto_shard is \"files\", did you mean \"file\"?"},
+           {R"({"auto_shard": "file"})",
+            "is for tfrecord and tar files, and data.train is the program's own: use \"data\""},
+           {"{\"auto_shard\": \"file\", " + npy + "}", "and data.train is npy: use \"data\""},
+           {"{\"auto_shard\": \"file\", " + part + "}", "leave out skip, take and fraction"},
+           {R"({"train": {"format": "npy", "x": "x.npy", "cache": "disk"}})",
+            "data.train.cache must be \"memory\", or {\"disk\": a folder}, is \"disk\""},
+           {R"({"train": {"format": "npy", "x": "x.npy", "cache": {"disk": ""}}})",
+            "data.train.cache must be"},
+       }) {
+    const absl::Status status = data::ParseJobData(*ParseJson(json, "data")).status();
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kConfiguration) << json;
+    EXPECT_THAT(std::string(Message(status)), testing::HasSubstr(sentence)) << json;
+  }
+  EXPECT_TRUE(
+      data::ParseJobData(*ParseJson("{\"auto_shard\": \"file\", " + tfrecord + "}", "data")).ok());
+}
+
+TEST(DataOptions, SplitsNameTheirCache) {
+  const auto cache = [](const std::string& value) {
+    return Train(Parse(R"({"train": {"format": "npy", "x": "x.npy", "cache": )" + value + "}}"))
+        .cache;
+  };
+  EXPECT_EQ(cache("null").kind, data::CacheOptions::Kind::kNone);
+  EXPECT_EQ(cache("\"memory\"").kind, data::CacheOptions::Kind::kMemory);
+  EXPECT_EQ(cache(R"({"disk": "cache"})").kind, data::CacheOptions::Kind::kDisk);
+  EXPECT_EQ(cache(R"({"disk": "cache"})").folder, "cache");
+}
+
+TEST(DataOptions, ARunGoesOnWithOthersButTheSharding) {
+  const auto job = [](const std::string& keys) {
+    return *ParseJson(R"({"data": {"train": {"format": "npy", "x": "x.npy")" + keys, "job");
+  };
+  const Json before = job("}}}");
+  for (const char* keys : {R"(}, "threads": 2, "prefetch": 0, "on_error": "skip"}})",
+                           R"(, "cache": "memory"}}})", R"(}, "auto_shard": "data"}})"})
+    EXPECT_EQ(data::DifferenceInTraining(before, job(keys)), std::nullopt) << keys;
+  const auto difference = data::DifferenceInTraining(before, job(R"(}, "auto_shard": "off"}})"));
+  ASSERT_TRUE(difference);
+  EXPECT_EQ(difference->key, "data.auto_shard");
+  EXPECT_EQ(difference->before, "data");
+  EXPECT_EQ(difference->now, "off");
+  // The program's own data too.
+  EXPECT_TRUE(data::DifferenceInTraining(*ParseJson("{}", "job"),
+                                         *ParseJson(R"({"data": {"auto_shard": "off"}})", "job")));
+}
+
+TEST(DataOptions, MembersMayLoadByOtherNumbersOfThreads) {
+  const Json plain = *ParseJson(R"({"data": null, "seed": 1})", "job");
+  const auto with = [&](const std::string& data) {
+    Json job = plain;
+    job["data"] = *ParseJson(data, "data");
+    return job;
+  };
+  EXPECT_EQ(FirstDifference(plain, with(R"({"threads": 2, "prefetch": 0})")), "");
+  EXPECT_EQ(FirstDifference(with(R"({"threads": 4, "on_error": "skip"})"),
+                            with(R"({"on_error": "skip"})")),
+            "");
+  EXPECT_NE(FirstDifference(plain, with(R"({"on_error": "skip"})")), "");
+  EXPECT_EQ(FirstDifference(with(R"({"train": {"format": "npy", "cache": {"disk": "/a"}}})"),
+                            with(R"({"train": {"format": "npy"}})")),
+            "");
+}
+
 }  // namespace
 }  // namespace muster

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
@@ -71,6 +72,14 @@ TEST(Metrics, TopKOfNaNsAndOfTargetsThatAreNoClassIsWrong) {
   EXPECT_DOUBLE_EQ(Value(*MakeTopKAccuracy(2), at::ones({2, 2}), Labels({-1, 2})), 0);
 }
 
+TEST(Metrics, OfProbabilitiesTheLargestIsTheClass) {
+  const at::Tensor scores = at::tensor({0.1, 0.9, 0.0, 0.5, 0.2, 0.3}).reshape({2, 3});
+  const at::Tensor mixed = at::tensor({0.3, 0.7, 0.0, 0.4, 0.0, 0.6}).reshape({2, 3});
+  EXPECT_DOUBLE_EQ(Value(*MakeAccuracy(), scores, mixed), 0.5);
+  EXPECT_DOUBLE_EQ(Value(*MakeTopKAccuracy(2), scores, mixed), 1);
+  EXPECT_EQ(Sums(*MakeAccuracy(), at::empty({0, 3}), at::empty({0, 3})), std::vector<double>(2, 0));
+}
+
 TEST(Metrics, BinaryAccuracy) {
   const at::Tensor scores = at::tensor({0.2, 0.5, 0.6, 0.9});
   EXPECT_DOUBLE_EQ(Value(*MakeBinaryAccuracy(0.5), scores, Labels({0, 0, 1, 0})), 0.75);
@@ -114,6 +123,26 @@ std::string Refusal(const Metric& metric, const at::Tensor& output, const at::Te
   return "accepted";
 }
 
+TEST(Metrics, TargetsThatAreNoProbabilitiesAreRefused) {
+  const auto accuracy = MakeAccuracy(), top = MakeTopKAccuracy(2);
+  // One score: all would be class 0, and right.
+  const at::Tensor column = at::tensor({0.1, 0.9, 0.4, 0.7}).reshape({4, 1});
+  EXPECT_THAT(Refusal(*accuracy, column, at::ones({4, 1})),
+              HasSubstr("the target must be class numbers [batch] like the output's [4, 1]"));
+  const at::Tensor scores = at::rand({2, 3});
+  const auto rows = [](double a, double b, double c) {
+    return at::tensor({0.2, 0.5, 0.3, a, b, c}).reshape({2, 3});
+  };
+  for (const auto& metric : {accuracy.get(), top.get()}) {
+    EXPECT_THAT(Refusal(*metric, scores, rows(-5.5, 12, 0)), HasSubstr("example 1 of the batch"));
+    EXPECT_THAT(Refusal(*metric, scores, rows(-0.5, 1.5, 0)), HasSubstr("the smallest -0.5"));
+    EXPECT_THAT(Refusal(*metric, scores, rows(0.5, 0.6, 0)), HasSubstr("the sum 1.1"));
+    EXPECT_NE(Refusal(*metric, scores, rows(std::nan(""), 1, 0)), "accepted");
+    EXPECT_EQ(Refusal(*metric, scores, rows(0.4995, 0.5, 0)), "accepted");
+    EXPECT_EQ(Refusal(*metric, scores, rows(0.1, 0.3, 0.6).to(at::kBFloat16)), "accepted");
+  }
+}
+
 TEST(Metrics, ShapesThatCannotBeRight) {
   const at::Tensor scores = at::ones({4, 3}), labels = Labels({0, 1, 2, 0});
   EXPECT_THAT(Refusal(*MakeMean(), scores, labels), HasSubstr("no target"));
@@ -123,8 +152,11 @@ TEST(Metrics, ShapesThatCannotBeRight) {
     EXPECT_THAT(Refusal(*metric, at::ones({4, 0}), labels), HasSubstr("scores [batch, classes]"));
     EXPECT_THAT(Refusal(*metric, scores, {}), HasSubstr("missing"));
     EXPECT_THAT(Refusal(*metric, scores, Labels({1})), HasSubstr("class numbers [batch]"));
-    EXPECT_THAT(Refusal(*metric, scores, scores), HasSubstr("class numbers [batch]"));
-    EXPECT_THAT(Refusal(*metric, scores, at::ones({4})), HasSubstr("integer class numbers"));
+    EXPECT_THAT(Refusal(*metric, scores, Labels({0, 1, 2, 0}).unsqueeze(1)),
+                HasSubstr("class numbers [batch]"));
+    EXPECT_THAT(Refusal(*metric, scores, labels.eq(1)), HasSubstr("integer class numbers"));
+    EXPECT_THAT(Refusal(*metric, scores, at::ones({4})),
+                HasSubstr("must have the output's shape [4, 3], has [4]; class numbers must be"));
   }
   EXPECT_THAT(Refusal(*MakeBinaryAccuracy(0.5), scores, labels),
               HasSubstr("[batch, 1], is [4, 3]"));

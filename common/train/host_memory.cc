@@ -1,0 +1,59 @@
+#include "common/train/host_memory.h"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "common/base/logging.h"
+
+namespace muster {
+namespace {
+
+// A driver may refuse one large block where it takes several.
+constexpr size_t kPiece = size_t{512} << 20;
+
+// CUDA's functions, where CUDA's half of LibTorch is loaded: this library links without them.
+template <typename Function>
+Function Loaded(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+}
+
+}  // namespace
+
+std::unique_ptr<HostMemory> HostMemory::Make(size_t bytes, bool pinned) {
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return nullptr;
+  (void)madvise(data, bytes, MADV_HUGEPAGE);  // a few hundred faults instead of 100,000
+  std::unique_ptr<HostMemory> memory(new HostMemory);
+  memory->data_ = static_cast<char*>(data);
+  memory->size_ = bytes;
+  memory->wants_pinned_ = pinned;
+  if (pinned) memory->Register();
+  return memory;
+}
+
+void HostMemory::Register() {
+  const auto add = Loaded<int (*)(void*, size_t, unsigned)>("cudaHostRegister");
+  while (add != nullptr && registered_ < size_) {
+    const size_t piece = std::min(kPiece, size_ - registered_);
+    if (const int error = add(data_ + registered_, piece, /*portable=*/1); error != 0) {
+      // What CUDA remembers of it is not another call's.
+      if (const auto forget = Loaded<int (*)()>("cudaGetLastError")) (void)forget();
+      LogWarning(
+          "CUDA pins {} of {} bytes for a copy of the state (error {}, see ulimit -l): the rest is "
+          "copied more slowly",
+          registered_, size_, error);
+      return;
+    }
+    registered_ += piece;
+  }
+}
+
+HostMemory::~HostMemory() {
+  const auto remove = Loaded<int (*)(void*)>("cudaHostUnregister");
+  for (size_t at = 0; remove != nullptr && at < registered_; at += kPiece) (void)remove(data_ + at);
+  munmap(data_, size_);
+}
+
+}  // namespace muster

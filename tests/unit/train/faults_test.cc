@@ -1,0 +1,122 @@
+// Faults of a process's own device: what LibTorch throws for them, and a step that cannot be taken
+// back because of one.
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <c10/util/Exception.h>
+#include <gmock/gmock.h>
+
+#include <new>
+
+#include "common/base/process_fault.h"
+#include "tests/unit/train/test_program.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::TestProgram;
+
+absl::Status Caught(const std::function<void()>& body) {
+  return CatchProgramErrors("train_step", body);
+}
+[[noreturn]] void ThrowCuda(int error, const char* what) {
+  throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, error, what);
+}
+
+TEST(Faults, OfADeviceEndTheProcessAndNotTheJob) {
+  for (const int error : {214, 719, 999}) {
+    const absl::Status status = Caught([&] { ThrowCuda(error, "CUDA error: gone"); });
+    EXPECT_TRUE(IsProcessFault(status)) << error;
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kRetryable);
+    EXPECT_EQ(Message(status), "train_step failed: CUDA error: gone");
+  }
+  EXPECT_EQ(ExitCodeOf(Caught([] { ThrowCuda(35, "CUDA error: driver"); })),
+            ExitCode::kConfiguration);
+}
+
+TEST(Faults, OfTheProgramOnADeviceAreTheProgramsStill) {
+  EXPECT_EQ(ExitCodeOf(Caught([] { ThrowCuda(710, "CUDA error: device-side assert triggered"); })),
+            ExitCode::kProgramFailed);
+  EXPECT_EQ(ExitCodeOf(Caught([] {
+              throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__},
+                                          "CUDA out of memory. Tried to allocate 2 GiB");
+            })),
+            ExitCode::kProgramFailed);
+}
+
+TEST(Faults, OfTheHostsMemoryAreTriedAgainByAnotherProcess) {
+  const absl::Status status = Caught([] { throw std::bad_alloc(); });
+  EXPECT_TRUE(IsProcessFault(status)) << status;
+  EXPECT_EQ(ExitCodeOf(JudgeFault(status, kUncertainFaults)), ExitCode::kProgramFailed);
+}
+
+// Every access of a device that has failed throws; here a buffer does, whose memory may no longer
+// be written.
+TEST(Faults, AStepThatCannotBeTakenBackSaysWhyItWasToBe) {
+  testing::RunOptions options;
+  options.job.program = "test";
+  options.job.global_batch_size = 4;
+  options.job.max_steps = 5;
+  options.devices.emplace_back(at::kCPU);
+  const auto run = testing::Run(options, [&](TestProgram& p) {
+    p.on_build = [](TestProgram& self, Builder& builder) {
+      self.model->parameter("w", at::ones({2}));
+      self.model->buffer("seen", at::zeros({2}));
+      builder.model("net", self.model);
+      self.optimizers["sgd"] = builder.optimizer("sgd", {"net"}, "sgd", 0.1);
+      builder.dataset(Split::kTrain, testing::Tensors2(at::ones({8, 2}), at::ones({8})));
+    };
+    p.on_step = [&](TestProgram& self, Step& step, const data::Batch& batch) {
+      step.minimize(self.optimizers["sgd"],
+                    (at::matmul(batch[0], (*self.model)["w"]) - batch[1]).square());
+      if (step.number() != 3 || step.replica() != 0) return;
+      at::Tensor seen = (*self.model)["seen"];
+      const c10::Storage memory = seen.storage();
+      seen.set_data(at::zeros({2}));  // for what the test reads in the end
+      memory.unsafeGetStorageImpl()->set_throw_on_mutable_data_ptr();
+      throw StatusError(PeerLost("worker 7 is gone"));
+    };
+  });
+  EXPECT_TRUE(IsProcessFault(run.status)) << run.status;
+  EXPECT_THAT(std::string(Message(run.status)), HasSubstr("worker 7 is gone"));
+  EXPECT_THAT(std::string(Message(run.status)), HasSubstr("taking the step back failed"));
+}
+
+// Trains on `replicas`; the last of them has no memory in step `at`.
+absl::Status RunOutOfMemory(int replicas, int64_t at, int restarts) {
+  testing::RunOptions options;
+  options.job.program = "test";
+  options.job.global_batch_size = 4;
+  options.job.max_steps = 5;
+  options.devices.assign(replicas, c10::Device(at::kCPU));
+  options.restarts = restarts;
+  return testing::Run(options,
+                      [&](TestProgram& program) {
+                        testing::LeastSquares(program, at::ones({8, 2}), at::ones({8}));
+                        program.on_step = [&, replicas](TestProgram& self, Step& step,
+                                                        const data::Batch& batch) {
+                          if (step.number() == at && step.replica() == replicas - 1)
+                            throw std::bad_alloc();
+                          step.minimize(self.optimizers["sgd"], testing::SquaredError(self, batch));
+                        };
+                      })
+      .status;
+}
+
+// The other replicas hear of it as of a lost peer.
+TEST(Faults, OfOneReplicaAreOfItsProcess) {
+  for (int round = 0; round < 10; ++round) {
+    const absl::Status status = RunOutOfMemory(3, 3, 0);
+    EXPECT_TRUE(IsProcessFault(status)) << status;
+    EXPECT_THAT(std::string(Message(status)), HasSubstr("no memory left"));
+  }
+}
+
+TEST(Faults, ThatMayBeOfTheProgramAreOfTheHostAfterAStep) {
+  EXPECT_TRUE(IsProcessFault(RunOutOfMemory(1, 1, kUncertainFaults - 1)));
+  EXPECT_EQ(ExitCodeOf(RunOutOfMemory(1, 1, kUncertainFaults)), ExitCode::kProgramFailed);
+  EXPECT_TRUE(IsProcessFault(RunOutOfMemory(1, 3, kUncertainFaults)));
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,59 @@
+// Ten examples of a linear function, and a run over them: what tests of the loop's data share.
+#pragma once
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <utility>
+
+#include "tests/unit/train/kept.h"
+
+namespace muster::testing {
+
+struct TenExamples {
+  at::Tensor x, y;
+};
+inline const TenExamples& TheData() {
+  static const TenExamples data = [] {
+    at::manual_seed(3);
+    const at::Tensor x = at::randn({10, 2});
+    return TenExamples{x, at::matmul(x, at::tensor({1.f, -2.f})) + 0.5f};
+  }();
+  return data;
+}
+
+// Batches of 4: the last one of an epoch has 2 examples.
+inline Job MakeJob(int64_t epochs = 2) {
+  Job job;
+  job.program = "test";
+  job.global_batch_size = 4;
+  job.epochs = epochs;
+  return job;
+}
+
+using SetUp = std::function<void(TestProgram&)>;
+
+inline RunResult RunIt(const Job& job, int replicas, const SetUp& set_up,
+                       KeptCheckpoints* kept = nullptr,
+                       const checkpoint::Snapshot* restore = nullptr) {
+  RunOptions options;
+  options.job = job;
+  options.devices.assign(replicas, c10::Device(at::kCPU));
+  options.checkpoints = kept;
+  options.restore = restore;
+  return Run(std::move(options), set_up);
+}
+
+// As it is read back from the disk.
+inline checkpoint::Snapshot Reread(const checkpoint::Snapshot& snapshot) {
+  checkpoint::Snapshot reread = snapshot;
+  auto state =
+      checkpoint::TrainingStateFromJson(Json::parse(Dump(checkpoint::ToJson(snapshot.state))));
+  EXPECT_TRUE(state.ok()) << state.status();
+  reread.state = *state;
+  return reread;
+}
+
+}  // namespace muster::testing
