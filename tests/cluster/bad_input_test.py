@@ -2,21 +2,20 @@
 import gzip
 import json
 import pathlib
-import socket
 import struct
 import time
 import unittest
 
 import numpy
 
-from harness import ClusterTest, free_ports
+from harness import ClusterTest, take_port
 
-CONFIGURATION, DAMAGED = 2, 3
+CONFIGURATION, DAMAGED, RETRYABLE = 2, 3, 138
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
 
 
 class BadInput(ClusterTest):
-    def refused(self, process, code, *words, timeout=20):
+    def refused(self, process, code, *words, timeout=60):
         """Ends by itself with `code`; its error is one line that says all of `words`."""
         self.finish([process], timeout, code)
         errors = [line for line in process.output().splitlines() if " E" in line[:16] or line.startswith(("--", "muster"))]
@@ -83,7 +82,7 @@ class BadInput(ClusterTest):
         chief = self.start(cluster, "chief:0", self.job(seed=1))
         worker = self.start(cluster, "worker:0", self.job(seed=2))
         self.refused(worker, CONFIGURATION, "seed")
-        self.finish([chief], 20, CONFIGURATION)
+        self.finish([chief], code=CONFIGURATION)
         self.assertIn("ROOT CAUSE: worker 0", chief.output())
 
     def test_clusters_that_differ_between_tasks_name_the_field(self):
@@ -159,30 +158,24 @@ class BadInput(ClusterTest):
         numpy.save(x, numpy.array([{}], dtype=object), allow_pickle=True)
         self.refused(run(), DAMAGED, "x.npy")
         numpy.save(x, numpy.ones(5, numpy.float32))  # 5 against 4
-        self.finish([run()], 20, DAMAGED)
+        self.finish([run()], code=DAMAGED)
 
     # ---- Places
 
     def test_a_port_in_use_is_tried_again_and_then_named(self):
         cluster = self.cluster(1)
-        host, port = cluster["chief"][0].split(":")
-        with socket.socket() as taken:
-            taken.bind((host, int(port)))
-            taken.listen()
+        with take_port(cluster["chief"][0]):
             start = time.monotonic()
             self.refused(self.start(cluster, "chief:0", self.job(timeouts={"bind": 2})), CONFIGURATION, cluster["chief"][0])
             self.assertGreater(time.monotonic() - start, 2)
 
     def test_a_port_that_becomes_free_is_taken(self):
         cluster = self.cluster(1)
-        host, port = cluster["chief"][0].split(":")
         job = self.job()
-        with socket.socket() as taken:
-            taken.bind((host, int(port)))
-            taken.listen()
+        with take_port(cluster["chief"][0]):
             processes = self.start_all(cluster, job)
             time.sleep(1)
-        self.finish(processes, 30)
+        self.finish(processes)
 
     def test_a_model_dir_that_cannot_be_written(self):
         (self.dir / "file").write_text("")
@@ -193,8 +186,11 @@ class BadInput(ClusterTest):
         job = self.job(model_dir=str(model_dir), max_steps=10_000_000, epochs=1_000_000)
         first = self.start(self.cluster(1), "chief:0", job)
         first.wait_for("joined")
-        second = self.start(self.cluster(1), "chief:0", job)
-        self.refused(second, CONFIGURATION, str(model_dir))
+        other = self.job(model_dir=str(model_dir), program="matrix_factorization")
+        self.refused(self.start(self.cluster(1), "chief:0", other), CONFIGURATION, str(model_dir), "belongs to a running job")
+        # The same job may have come back under other addresses: the process before it may be about to leave.
+        again = self.job(model_dir=str(model_dir), timeouts={"join": 2})
+        self.refused(self.start(self.cluster(1), "chief:0", again), RETRYABLE, "if that one is another job, give this one a model_dir")
         self.assertIsNone(first.popen.poll(), "the first one goes on")
         first.popen.kill()
         first.popen.wait()

@@ -8,7 +8,7 @@ import unittest
 import numpy
 from safetensors.numpy import load_file, save_file
 
-from harness import ClusterTest, checkpoints
+from harness import ClusterTest, ask_to_stop, checkpoints
 from recording import wait_until
 
 WORKER = "../tests/buffers_worker"
@@ -76,10 +76,9 @@ class Buffers(ClusterTest):
                 processes = self.start_run(members, job, f"first-{members}")
                 wait_until("step 6", lambda: any(6 in steps for of in self.queues().values() for steps in of.values())
                            or any(5 in steps for of in self.queues().values() for steps in of.values()))
-                processes[0].signal(signal.SIGTERM)
-                processes[0].wait_for("SIGTERM received")
+                ask_to_stop(processes[0])
                 hold.unlink()
-                self.finish(processes, 30, PREEMPTED)
+                self.finish(processes, code=PREEMPTED)
                 self.finish(self.start_run(members, job, f"second-{members}"))
                 got = {name: self.file(STEPS, name) for name in want}
                 self.check_equal(got, want)
@@ -248,10 +247,14 @@ class Buffers(ClusterTest):
         self.weights(**{"model.table": numpy.array([3, -1, 2]), "model.on": numpy.array(True)})
         job = self.run_job(load=self.LOAD, program_args={"server": True, "table": True, "sleep_ms": 20}, strategy="parameter_server",
                            checkpoint={"every_steps": 1000}, max_steps=200)
+        hold = self.dir / "run" / "hold-76"  # the first of an epoch, which does not end without it
+        hold.parent.mkdir()
+        hold.write_text("")
         (chief, worker), server = self.start_served(2, job)
         wait_until("40 steps", lambda: sum(map(len, self.tables().values())) >= 40)
         chief.signal(signal.SIGKILL)
         chief.wait(10)
+        hold.unlink()
         (self.dir / "weights.safetensors").unlink()
         again = self.start(self.members, "worker:0", job, (), self.environment, WORKER)
         self.finish([again, worker, server])
@@ -302,7 +305,7 @@ class Buffers(ClusterTest):
         leaver.signal(signal.SIGTERM)
         others[0].wait_for("worker 2 leaves")
         (where / "hold-4").unlink()
-        self.finish([leaver], 20, PREEMPTED)
+        self.finish([leaver], code=PREEMPTED)
         self.wait_at(9, 0, 1)
         wait_until("step 8 saved", lambda: 8 in checkpoints(self.model_dir))
         shrunk = self.file(8, "replica_buffers.safetensors")

@@ -3,6 +3,7 @@
 // pushes they hold, and an element that differs from the others was torn. It also takes 1 from the
 // row of each of its examples in the table "seen", which so tells how often each example was used.
 // Each batch that is pushed is written to $MUSTER_TEST_DIR/used-<pid>, a line of example numbers.
+// As long as $MUSTER_TEST_DIR/hold is there, each process makes only as many batches as it says.
 // It shows, reports and measures one thing of each kind, as TensorBoard gets it.
 //
 // program_args: "examples" (64), "rows" (1000) of the large parameter with 300 columns, "sleep_ms"
@@ -25,6 +26,18 @@
 
 namespace muster {
 namespace {
+
+// Before the n-th batch of this process.
+void Hold(int64_t n) {
+  const char* folder = std::getenv("MUSTER_TEST_DIR");
+  if (folder == nullptr) return;
+  const MonotonicTime end = Clock::now() + std::chrono::seconds(60);
+  while (Clock::now() < end) {
+    int64_t batches = 0;
+    if (!(std::ifstream(fmt::format("{}/hold", folder)) >> batches) || n <= batches) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
 
 class Counters : public torch::nn::Module {
  public:
@@ -93,6 +106,7 @@ class Counting : public Program {
   }
 
   void train_step(Step& step, const data::Batch& batch) override {
+    Hold(++made_);
     if (sleep_ms_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(sleep_ms_));
     step.report("updates", -counters_->scalar.detach().expand({batch[0].size(0)}));
     Show(step, batch);
@@ -134,7 +148,7 @@ class Counting : public Program {
     return line + "\n";
   }
 
-  int64_t sleep_ms_ = 0;
+  int64_t sleep_ms_ = 0, made_ = 0;
   std::shared_ptr<Counters> counters_;
   OptimizerHandle sgd_;
   MetricHandle number_;

@@ -80,7 +80,7 @@ class Data(ClusterTest):
         self.assertEqual(sorted(losses(model_dir)), list(range(1, 16)))
         numpy.save(moved.parent / "x.npy", x + 1)
         process = self.start(None, None, moved, ["max_steps=20"])
-        self.finish([process], 30, CONFIGURATION)
+        self.finish([process], code=CONFIGURATION)
         self.assertRegex(process.output(), r"was trained with another data.train.x: 232 bytes, \w{16} there, 232 bytes, \w{16} here; it can only")
 
     def pictures(self, name, classes=3, each=5):
@@ -106,6 +106,55 @@ class Data(ClusterTest):
             self.assertAlmostEqual(loss, two[step], delta=1e-5)
         resolved = json.loads((self.dir / "model-0" / "job.json").read_text())
         self.assertRegex(resolved["digests"]["data.train.path"], r"^15 files, \d+ bytes, \w{16}$")
+
+    AUGMENT = [{"name": "random_resized_crop", "size": 28, "scale": [0.5, 1]}, {"name": "random_horizontal_flip"},
+               {"name": "color_jitter", "brightness": 0.3, "contrast": 0.3}, {"name": "normalize", "range": [0, 1]}]
+
+    def test_augmented_pictures_are_the_same_on_any_number_of_members_and_after_a_kill(self):
+        folder = self.pictures("host")
+        split = {"format": "image_folder", "path": "photos", "channels": 1, "transforms": self.AUGMENT}
+        job = self.job_in(folder, {"train": split}, program="fashion_mnist", program_args={"hidden": 8}, epochs=4, max_steps=None)
+        alone, two = self.train(1, job), self.train(2, job)
+        self.assertEqual(sorted(alone), list(range(1, 13)))
+        model_dir = self.dir / "killed"
+        launched = subprocess.run(
+            [BIN / "muster", "launch", "--workers", "2", "--job", job, "--set", f"model_dir={model_dir}", "--set", "timeouts.join=60",
+             "--restart", "on-failure", "--fault", "kill@worker:1:step=5"], capture_output=True, text=True, timeout=180)
+        self.assertEqual(launched.returncode, 0, launched.stdout + launched.stderr)
+        self.assertIn("was killed by SIGKILL", launched.stdout + launched.stderr)
+        for other in two, losses(model_dir):
+            for step, loss in alone.items():
+                self.assertAlmostEqual(loss, other[step], delta=1e-5)
+        self.assertNotEqual(self.train(1, job, ["seed=99"])[1], alone[1])
+
+    def test_mixed_labels_train_an_image_classifier(self):
+        folder = self.pictures("host")
+        transforms = [{"name": "resize", "size": [36, 36]}, {"name": "random_crop", "size": 32}, {"name": "normalize", "range": [0, 1]},
+                      {"name": "mixup", "alpha": 0.4}]
+        data = {"train": {"format": "image_folder", "path": "photos", "transforms": transforms},
+                "validation": {"format": "image_folder", "path": "photos", "size": 32}}
+        args = {"classes": 3, "model": "resnet18"}
+        job = self.job_in(folder, data, program="image_classifier", program_args=args, optimizer="adam", learning_rate=1e-3, epochs=6, max_steps=None)
+        self.train(1, job, timeout=120)
+        metrics = result(self.dir / "model-0")["metrics"]
+        self.assertIn("accuracy", metrics["train"])
+        self.assertGreater(metrics["validation"]["accuracy"], 0.5)
+
+        def check(*sets):
+            done = subprocess.run([BIN / "muster", "check", "--job", job, *(word for set in sets for word in ("--set", set))], capture_output=True,
+                                  text=True, timeout=120)
+            return done.returncode, done.stdout + done.stderr
+        code, said = check()
+        self.assertEqual(code, 0, said)
+        self.assertIn("train data: 15 examples, a batch: Float [5, 3, 32, 32], Float [5, 3]", said)
+        for sets, code, sentence in [
+                (["data.train.transforms=" + json.dumps([{"name": "random_crop", "size": 40}])], DAMAGED,
+                 "is 40 x 40, and the picture is 28 x 28 there: a crop must fit into the picture"),
+                (["data.train.transforms=" + json.dumps([{"name": "random_crop"}])], CONFIGURATION, "data.train.transforms[0].size is missing"),
+                (["program_args.classes=4"], CONFIGURATION, "program_args.classes is 4, and labels of data.train are probabilities [3]")]:
+            with self.subTest(sets=sets):
+                self.assertEqual(check(*sets)[0], code, check(*sets)[1])
+                self.assertIn(sentence, check(*sets)[1])
 
     def test_a_worker_with_another_picture_is_refused(self):
         here, there = (self.job_in(self.pictures(name), {"train": self.PICTURES}, program="fashion_mnist", program_args={"hidden": 8}) for name in "ab")
@@ -177,7 +226,7 @@ class Data(ClusterTest):
         ]:
             with self.subTest(split=split):
                 process = self.start(None, None, self.job_in(folder, {"train": split}))
-                self.finish([process], 30, code)
+                self.finish([process], code=code)
                 errors = [line for line in process.output().splitlines() if " E" in line[:16] or line.startswith("muster")]
                 self.assertEqual(len(errors), 1, process.output())
                 for word in words:

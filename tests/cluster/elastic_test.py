@@ -1,10 +1,12 @@
 """elastic.min_workers: members come and go, the others stay, and the maths is that of one process."""
+import os
 import signal
 import time
 import unittest
+import unittest.mock
 
 from harness import curve, result
-from recording import STEPS, RecordingTest
+from recording import STEPS, RecordingTest, wait_until
 
 RETRYABLE, PREEMPTED = 138, 143
 
@@ -44,7 +46,7 @@ class Elastic(RecordingTest):
         self.pass_on(6)
         self.wait_held("step-14")
         for process in others:
-            self.assertEqual(process.output().count("Number of devices: 3"), 1)
+            process.wait_for("Number of devices: 3")
         newcomer = self.start_again(3)
         others[0].wait_for("taking in worker 3")
         self.pass_on(14)
@@ -52,6 +54,8 @@ class Elastic(RecordingTest):
         newcomer.wait_for("Number of devices: 4")
         self.pass_on(20)
         self.finish(others + [newcomer])
+        for process in others:
+            self.assertEqual(process.output().count("Number of devices: 3"), 1)
         got = result(self.model_dir)
         self.assertEqual((got["steps"], got["generations"], got["world_size"]), (STEPS, 3, 4))
         self.check_as_one()
@@ -64,7 +68,7 @@ class Elastic(RecordingTest):
         leaver.signal(signal.SIGTERM)
         others[0].wait_for("worker 3 leaves")
         self.pass_on(6)
-        self.finish([leaver], 10, PREEMPTED)
+        self.finish([leaver], code=PREEMPTED)
         self.wait_held("step-14")
         newcomer = self.start_again(3)
         others[0].wait_for("taking in worker 3")
@@ -81,12 +85,46 @@ class Elastic(RecordingTest):
         self.wait_all_held(14, processes[:3])
         processes[0].signal(signal.SIGKILL)
         processes[0].wait(5)
-        start = time.monotonic()
         chief = self.start_again(0)
         self.pass_on(14)
-        chief.wait_for("Number of devices: 3", 20)
-        self.assertLess(time.monotonic() - start, 20)  # timeouts.rejoin is 600 s
+        chief.wait_for("Number of devices: 3", 60)  # timeouts.rejoin is 600 s
         self.finish([chief] + processes[1:3])
+        self.check_as_one()
+
+    def test_one_that_is_lost_in_its_first_step_again_and_again_does_not_stall_the_others(self):
+        # Nobody waits for it, although others would be waited for so long.
+        holds = (6, 10, 14, 18)
+        with unittest.mock.patch.dict(os.environ, MUSTER_LOG_LEVEL="debug"):  # who joins, though not taken in
+            processes = self.start_elastic(held=holds, grace=300)
+        *others, lost = processes
+        self.wait_all_held(6, processes)
+        lost.signal(signal.SIGTERM)  # leaves, so that no grace runs
+        others[0].wait_for("worker 3 leaves")
+        self.pass_on(6)
+        self.finish([lost], code=PREEMPTED)
+        aside = self.dir / "flapping"
+        aside.mkdir()
+        for step in range(1, STEPS + 1):
+            (aside / f"hold-step-{step}").write_text("")
+        chief = others[0]
+        for count, step in enumerate(holds[1:3], 1):
+            self.wait_all_held(step, others)
+            newcomer = self.start_again(3, MUSTER_TEST_DIR=str(aside))
+            wait_until("it is taken in", lambda: chief.output().count("| taking in worker 3") == count)
+            self.pass_on(step)
+            wait_until("it is in its first step", lambda: list(aside.glob(f"held-*-{newcomer.popen.pid}")))
+            newcomer.signal(signal.SIGKILL)
+            newcomer.wait(5)
+            lost_at = time.monotonic()
+            wait_until("the others go on", lambda: chief.output().count("3 members, 3 replicas") == count + 1)
+        chief.wait_for("worker 3 was lost 2 times in its first step")
+        self.wait_all_held(18, others)
+        newcomer = self.start_again(3)
+        chief.matches(rf"worker 3 joined from host \S+ \(pid {newcomer.popen.pid}\)")
+        self.pass_on(18)
+        self.finish(others + [newcomer])  # it was not let in again, and is told the end
+        if time.monotonic() - lost_at < 10:  # held back for so long (MembershipOptions::backoff); less, but on a machine that stalls
+            self.assertEqual(chief.output().count("| taking in worker 3"), 2)
         self.check_as_one()
 
     def test_half_of_a_generation_is_no_majority(self):
@@ -96,7 +134,7 @@ class Elastic(RecordingTest):
             lost.signal(signal.SIGKILL)
             lost.wait(5)
         self.pass_on(6)
-        self.finish(processes[:2], 20, RETRYABLE)
+        self.finish(processes[:2], code=RETRYABLE)
         self.assertRegex(processes[0].output(), r"ROOT CAUSE: worker [23].*nobody took its place within 2 s \(timeouts.rejoin\)")
 
 

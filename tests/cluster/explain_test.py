@@ -37,7 +37,7 @@ class Explain(ClusterTest):
         time.sleep(0.3)  # into the steps; which one does not matter
         lost.signal(signal.SIGKILL)
         lost.wait(5)
-        self.finish([chief, first], 15, RETRYABLE)
+        self.finish([chief, first], code=RETRYABLE)
         self.assertIn("`muster explain", chief.output())
         text = self.explain()
         self.assertRegex(text, r"Generation 1\.1 of run \w+: 3 members, chief 0, worker 0 and worker 1\.")
@@ -69,11 +69,11 @@ class Explain(ClusterTest):
         self.assertIn("is not there", self.explain(directory=self.dir / "none", code=2))
 
     def test_a_program_that_hangs_is_named_by_the_verdict_and_tells_itself(self):
-        chief, culprit, other = processes = self.faulty("hang", {**ALONE, "phase": {"reduce": 2}})
-        self.finish(processes, 30, RETRYABLE)
+        chief, culprit, other = processes = self.faulty("hang", {**ALONE, "phase": {"reduce": 6}})
+        self.finish(processes, code=RETRYABLE)
         line = re.search(r"ROOT CAUSE: worker 1 .*", culprit.output()).group()
-        self.assertRegex(line, r"in phase 'forward' for \d+\.\d s while worker [02] waits for it in 'reduce' for \d+\.\d s; timeouts.phase.reduce is 2 s; "
-                               r"collective \d+, all_reduce\(float32 x \d+, sum\): in it worker 0 \(host \S+, pid \d+, for \d\.\d s\), worker 2 \(.*\); "
+        self.assertRegex(line, r"in phase 'forward' for \d+\.\d s while worker [02] waits for it in 'reduce' for \d+\.\d s; timeouts.phase.reduce is 6 s; "
+                               r"collective \d+, all_reduce\(float32 x \d+, sum\): in it worker 0 \(host \S+, pid \d+, for \d+\.\d s\), worker 2 \(.*\); "
                                rf"not in it worker 1 \(host \S+, pid {culprit.popen.pid}, step 5, forward for \d+\.\d s\)")
         text = self.explain()
         self.assertRegex(text, r"all members completed collective \d+")
@@ -83,7 +83,7 @@ class Explain(ClusterTest):
 
     def test_a_program_that_diverges_between_ranks_is_named_and_not_tried_again(self):
         processes = self.faulty("diverge")
-        self.finish(processes, 30, 1)
+        self.finish(processes, code=1)
         for process in processes:
             self.assertRegex(process.output(), r"The ranks disagree on collective operation \d+: rank \d \(worker:\d\) issued all_reduce\(float32 x \d+, sum\), "
                                                r"rank \d \(worker:\d\) issued all_reduce\(float32 x \d+, sum\)")
@@ -92,7 +92,7 @@ class Explain(ClusterTest):
 
     def test_an_exception_on_a_thread_of_the_program_ends_the_job_with_1_and_its_message(self):
         chief, culprit, other = processes = self.faulty("thread")
-        self.finish(processes, 40, 1)
+        self.finish(processes, code=1)
         for process in chief, culprit:
             self.assertIn("an exception was not caught on a thread of the program: no luck on this thread", process.output())
         self.assertIn("worker 1: failed: an exception was not caught", self.explain())
@@ -102,7 +102,7 @@ class Explain(ClusterTest):
         culprit.wait(30)
         self.assertEqual(culprit.popen.returncode, -signal.SIGSEGV)
         self.assertRegex(culprit.output(), r"worker 1 \(pid \d+\): killed by SIGSEGV")
-        self.finish([chief, other], 15, RETRYABLE)
+        self.finish([chief, other], code=RETRYABLE)
         self.assertIn("No record of worker 1", self.explain())
 
 

@@ -3,16 +3,23 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
 #include <signal.h>
 #include <torch/nn/module.h>
 
+#include <new>
 #include <thread>
 
 #include "common/base/logging.h"
+#include "common/base/restarts.h"
 #include "tests/cluster/role.h"
 
 namespace muster {
 namespace {
+
+[[noreturn]] void ThrowCuda(int error, const std::string& what) {
+  throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, error, "CUDA error: " + what);
+}
 
 class Weights : public torch::nn::Module {
  public:
@@ -20,9 +27,12 @@ class Weights : public torch::nn::Module {
   at::Tensor w;
 };
 
-// program_args: "replica" and "step" that fail, "how": "throw", "hang", "reduced" (a loss that is
+// program_args: "replica" and "step" that fail, "how": "throw", "bytes" (likewise, with a message
+// that is not UTF-8), "hang", "reduced" (a loss that is
 // not [batch]), "diverge" (one minimize more than the others), "thread" (an exception on a thread
-// of its own), "segv".
+// of its own), "segv", "ecc" (what LibTorch throws when a GPU fails; in a first life alone),
+// "illegal" (when a kernel fails, in every life), "memory" (the host has none left; in a first
+// life).
 class Faulty : public Program {
  public:
   void build(Builder& builder) override {
@@ -47,7 +57,11 @@ class Faulty : public Program {
       std::thread([] { throw std::runtime_error("no luck on this thread"); }).join();
     }
     if (now && how_ == "segv") raise(SIGSEGV);
+    if (now && Restarts() == 0 && how_ == "ecc") ThrowCuda(214, "uncorrectable ECC error");
+    if (now && how_ == "illegal") ThrowCuda(700, "an illegal memory access was encountered");
+    if (now && Restarts() == 0 && how_ == "memory") throw std::bad_alloc();
     if (now && how_ == "throw") throw std::runtime_error("no more luck");
+    if (now && how_ == "bytes") throw std::runtime_error("no luck with \xff\xfe in caf\xe9");
   }
   void eval_step(Evaluation&, const data::Batch&) override {}
 

@@ -22,23 +22,38 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("MUSTER_BIN_DIR", SOURCE / "build" / "bin"))
 
 
+kept_ports = []
+
+
 def free_ports(count):
-    """Ports below the ephemeral range, so that no outgoing connection takes one between the check and the use."""
+    """Ports below the ephemeral range, so that no outgoing connection takes one; they are this process's until it ends.
+
+    A socket that is bound and does not listen keeps others from its port, and who sets SO_REUSEADDR, as the product does, may listen
+    there all the same: the port is the test's before a task listens there, and while a task that was killed is replaced.
+    """
     low = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    ports, held = [], []
+    ports = []
     while len(ports) < count:
-        port = random.randrange(10000, low)
-        with_socket = socket.socket()
+        keeper = socket.socket()
         try:
-            with_socket.bind(("127.0.0.1", port))
+            keeper.bind(("127.0.0.1", random.randrange(10000, low)))  # without SO_REUSEADDR: nobody has or keeps it
         except OSError:
-            with_socket.close()
+            keeper.close()
             continue
-        held.append(with_socket)
-        ports.append(port)
-    for s in held:
-        s.close()
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept_ports.append(keeper)
+        ports.append(keeper.getsockname()[1])
     return ports
+
+
+def take_port(address):
+    """A socket of the test's own that listens where a task of the cluster would."""
+    host, port = address.split(":")
+    taken = socket.socket()
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    taken.bind((host, int(port)))
+    taken.listen()
+    return taken
 
 
 def bad(result):
@@ -47,11 +62,12 @@ def bad(result):
 
 
 class Process:
-    def __init__(self, name, command, environment, log, directory=None):
+    def __init__(self, name, command, environment, log, directory=None, output=None):
+        """`output`: a descriptor that it writes to, not to `log`."""
         self.name, self.log = name, log
         with open(log, "wb") as out:
-            self.popen = subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-                                          cwd=directory)
+            self.popen = subprocess.Popen(command, env=environment, stdout=out if output is None else output, stderr=subprocess.STDOUT,
+                                          start_new_session=True, cwd=directory)
         self.ended_at = None
 
     def output(self):
@@ -59,6 +75,16 @@ class Process:
 
     def signal(self, number):
         self.popen.send_signal(number)
+
+    def matches(self, pattern, timeout=30):
+        """Until the process has printed what `pattern` matches; the match."""
+        deadline = time.monotonic() + timeout
+        while (found := re.search(pattern, self.output())) is None:
+            # What it printed before it ended is there when it has ended.
+            if time.monotonic() > deadline or (self.popen.poll() is not None and not re.search(pattern, self.output())):
+                raise AssertionError(f"{self.name} never printed what {pattern!r} matches; it printed:\n{self.output()}")
+            time.sleep(0.02)
+        return found
 
     def wait(self, timeout):
         code = self.popen.wait(timeout)
@@ -131,7 +157,7 @@ class ClusterTest(unittest.TestCase):
             cluster.setdefault(name, []).append(f"127.0.0.1:{port}")
         return cluster
 
-    def start(self, cluster, task, job, sets=(), environment=None, binary=None):
+    def start(self, cluster, task, job, sets=(), environment=None, binary=None, **how):
         """Starts one task, "worker:1"; None: without any TF_CONFIG."""
         env = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
         # Threads that spin while they wait take the cores from the other tests, whose deadlines run.
@@ -144,7 +170,7 @@ class ClusterTest(unittest.TestCase):
         command = [str(BIN / (binary or f"muster-{kind}")), "--job", str(job)]
         for item in sets:
             command += ["--set", item]
-        process = self.process_class(task or "local", command, env, self.dir / f"log-{len(self.processes)}")
+        process = self.process_class(task or "local", command, env, self.dir / f"log-{len(self.processes)}", **how)
         self.processes.append(process)
         return process
 
@@ -172,6 +198,15 @@ class ClusterTest(unittest.TestCase):
             processes = self.start_all(self.cluster(members - 1), job, sets)
         self.finish(processes, timeout)
         return losses(model_dir)
+
+
+def ask_to_stop(*processes):
+    """SIGTERM to each, until its loop is sure to hear of it: only the next signal is answered after the first one was passed on."""
+    for line in "SIGTERM received: ", "SIGTERM received again":
+        for process in processes:
+            process.signal(signal.SIGTERM)
+        for process in processes:
+            process.wait_for(line)
 
 
 def task_pids(launch):

@@ -6,6 +6,7 @@ import sys
 import unittest
 
 from harness import ClusterTest, Process
+from recording import RecordingTest
 
 
 class Sample(ClusterTest):
@@ -55,6 +56,15 @@ class Harness(unittest.TestCase):
             test, told = self.run_sample(name)
             self.assertFalse(test.dir.exists(), name)
             self.assertEqual(told, "")
+
+
+class Torn(RecordingTest):
+    def test_a_step_that_a_survivor_received_has_no_line_of_it(self):
+        """The one that left finished step 10; a survivor did not, and received its result from a third."""
+        (self.dir / "used-1-0").write_text("8 1\n9 2\n11 3\n")
+        (self.dir / "used-2-1").write_text("8 4\n9 5\n10 6\n")
+        (self.dir / "used-3-2").write_text("8 7\n9 8\n10 9\n11 10\n12 11\n")
+        self.assertEqual(self.torn(self.dir), {10, 11, 12})
 
 
 if __name__ == "__main__":

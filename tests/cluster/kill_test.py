@@ -24,7 +24,7 @@ class Kill(RecordingTest):
         self.assertIn(done.returncode, (0, 2), done.stdout + done.stderr)
 
     def test_killed_again_and_again(self):
-        keys = {"epochs": EPOCHS, "program_args": {"examples": 34, "sleep_ms": 2}}
+        keys = {"epochs": EPOCHS, "program_args": {"examples": 34, "sleep_ms": 5}}
         generator = random.Random(int(os.environ.get("MUSTER_TEST_SEED", SEED)))
         newest = kills = 0
         while True:

@@ -14,12 +14,12 @@ def printed(output):
 
 
 class Loops(ClusterTest):
-    def start_run(self, devices, job, sets=()):
+    def start_run(self, devices, job, sets=(), environment=None):
         """One member for each of `devices`."""
         if len(devices) == 1:
-            return [self.start(None, None, job, [f"devices={devices[0]}", *sets], binary=WORKER)]
+            return [self.start(None, None, job, [f"devices={devices[0]}", *sets], environment, WORKER)]
         cluster = self.cluster(len(devices), chief=False)
-        return [self.start(cluster, f"worker:{i}", job, [f"devices={device}", *sets], binary=WORKER) for i, device in enumerate(devices)]
+        return [self.start(cluster, f"worker:{i}", job, [f"devices={device}", *sets], environment, WORKER) for i, device in enumerate(devices)]
 
     def check_close(self, got, want):
         self.assertEqual(sorted(got), sorted(want))
@@ -93,7 +93,8 @@ class Loops(ClusterTest):
         got = {}
         # Both are killed in the middle of a batch's steps; the second start has another number of replicas.
         for devices, until in (["cpu", "cpu"], 8), (["cpu", "cpu:2"], 20), (["cpu:2"], None):
-            processes = self.start_run(devices, job)
+            # The two go no further: all would be done while the kill is on its way.
+            processes = self.start_run(devices, job, environment=until and {"MUSTER_TEST_HOLD_AFTER": str(until)})
             if until is None:
                 self.finish(processes)
             else:

@@ -2,7 +2,8 @@
 //   own_linear   `linear`, stepped by a loop of its own that prints each step's loss
 //   values       reduces, gathers and prints values of its replicas
 //   stream       trains on a stream that only its end tells the length of, several steps a batch,
-//                with a second data set; program_args "finish_after": ends its training there
+//                with a second data set; program_args "finish_after": ends its training there;
+//                $MUSTER_TEST_HOLD_AFTER: goes no further than that step, and waits to be killed
 //   calls        makes the call of its Loop that program_args "call" names, at its third step;
 //                "late": registers a buffer there; "norm": normalises each batch
 //   tested       has a test pass every two epochs, whose steps report values
@@ -13,6 +14,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 #include "chief/chief.h"
@@ -157,6 +159,7 @@ class Streaming final : public Program {
           Print(fmt::format("step {} loss {:.9g} examples {}", outcome.number, outcome.loss,
                             outcome.examples));
         if (outcome.number == finish_after_) loop.finish();
+        if (outcome.number == hold_after_) std::this_thread::sleep_for(std::chrono::hours(1));
       }
     }
   }
@@ -165,6 +168,12 @@ class Streaming final : public Program {
   at::Tensor Loss(const data::Batch& batch) const {
     return (at::matmul(batch[0], weights_->w) - batch[1]).square();
   }
+  static int64_t HoldAfter() {
+    const char* step = std::getenv("MUSTER_TEST_HOLD_AFTER");
+    return step == nullptr ? -1 : std::atoll(step);
+  }
+
+  const int64_t hold_after_ = HoldAfter();
   int64_t finish_after_ = 0, sleep_ms_ = 0;
   OptimizerHandle sgd_;
   DatasetHandle more_;

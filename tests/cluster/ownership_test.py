@@ -14,21 +14,23 @@ class Ownership(RecordingTest):
     def owner(self):
         return json.loads((self.model_dir / "owner.json").read_text())
 
-    def test_a_second_start_is_refused_while_the_first_lives_and_accepted_when_it_is_dead(self):
+    def test_another_job_is_refused_while_the_first_lives_and_the_same_accepted_when_it_is_dead(self):
         job = self.run_job(**LONG)
         first = self.start_run(1, job)[0]
         self.wait_saved(2)
-        second = self.start_run(1, job)[0]
-        self.finish([second], 20, CONFIGURATION)
+        second = self.start_run(2, job)[0]
+        self.finish([second], code=CONFIGURATION)
         self.assertIn("belongs to a running job", second.output())
+        self.kill_all(self.processes[2:])
         self.assertIsNone(first.popen.poll())
         self.kill_all([first])
         newest = checkpoints(self.model_dir)[-1]
         third = self.start_run(1, job)[0]
-        third.wait_for(f"going on after step {newest} ", 3)  # at once: no watch is needed
+        third.wait_for(f"its last owner (pid {first.popen.pid}) is gone")  # no watch is needed
+        third.wait_for(f"going on after step {newest} ")
         self.assertEqual(self.owner()["epoch"], 2)
         third.signal(signal.SIGTERM)
-        self.finish([third], 20, PREEMPTED)
+        self.finish([third], code=PREEMPTED)
 
     def files(self, besides=()):
         return {path: path.read_bytes() for path in sorted(self.model_dir.rglob("*")) if path.is_file() and path.name not in besides}
@@ -41,26 +43,26 @@ class Ownership(RecordingTest):
         self.wait_held("publish-8")
         first, where = processes[0], self.where
         first.signal(signal.SIGSTOP)
-        self.finish(processes[1:], 30, RETRYABLE)
+        self.finish(processes[1:], code=RETRYABLE)
         self.assertEqual(checkpoints(self.model_dir)[-1], 6)
         self.hold("step-13", "second")
         second = self.start_run(1, job, directory="second", drain=True)[0]
         self.wait_held("step-13")
         self.wait_saved(12)
-        self.assertIn("going on after step 6 ", second.output())
+        second.wait_for("going on after step 6 ")
         wait_until("step 12 is the latest",
                    lambda: (self.model_dir / "checkpoints" / "latest").read_text().strip() == "step-00000012")
         before = self.files(besides=["owner.json"])
         (where / "hold-publish-8").unlink()
         first.signal(signal.SIGCONT)
-        self.finish([first], 20, RETRYABLE)
+        self.finish([first], code=RETRYABLE)
         self.assertRegex(first.output(), rf"taken by another chief \(host \S+, pid {second.popen.pid}, epoch 2\)")
         self.assertEqual(self.files(besides=["owner.json"]), before, "the one that was superseded published something")
         self.assertEqual(self.owner()["pid"], second.popen.pid)
         self.release("step-13")
         self.wait_saved(14)
         second.signal(signal.SIGTERM)
-        self.finish([second], 20, PREEMPTED)
+        self.finish([second], code=PREEMPTED)
         self.assertEqual(result(self.model_dir)["status"], "preempted")
 
     def test_a_frozen_chief_that_wakes_up_publishes_nothing(self):
@@ -77,7 +79,7 @@ class Ownership(RecordingTest):
                 self.wait_saved(2)
                 while self.model_dir.exists():  # it is being written to
                     shutil.rmtree(self.model_dir, ignore_errors=True)
-                self.finish(processes, 20, RETRYABLE)
+                self.finish(processes, code=RETRYABLE)
                 errors = [line for line in processes[0].output().splitlines() if " E " in line[:24]]
                 self.assertEqual(len(errors), 1, processes[0].output())
                 self.assertIn("is gone: model_dir was removed", errors[0])

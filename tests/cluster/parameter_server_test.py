@@ -81,7 +81,8 @@ class Undisturbed(ParameterServerTest):
 class CountingTest(ParameterServerTest):
     EPOCHS = 6
 
-    def start_counting(self, ps=2, workers=2, section=None, restart="on-failure", **keys):
+    def start_counting(self, ps=2, workers=2, section=None, restart="on-failure", held=False, **keys):
+        """`held`: a kill is to come, before which no worker makes more than three of four of its batches."""
         bin_dir = self.dir / "bin"
         if not bin_dir.exists():
             bin_dir.mkdir()
@@ -92,6 +93,8 @@ class CountingTest(ParameterServerTest):
                 "epochs": self.EPOCHS, "max_steps": None, "checkpoint": {"every_steps": 24}, **keys}
         self.epochs = keys["epochs"]
         self.steps = self.epochs * EXAMPLES // BATCH
+        if held:
+            (self.used_dir / "hold").write_text(str(self.steps // workers * 3 // 4))
         return self.launch(self.ps_job(parameter_server={"chunk_bytes": 65536, **(section or {})}, **keys), workers, ps, restart, bin_dir=bin_dir)
 
     def used(self):
@@ -151,9 +154,11 @@ class CountingTest(ParameterServerTest):
         wait_until(f"{count} steps", lambda: sum(self.used().values()) >= count * BATCH or launch.popen.poll() is not None)
         self.assertIsNone(launch.popen.poll(), launch.output())
 
-    def kill(self, launch, task, number=signal.SIGKILL):
+    def kill(self, launch, task, last=True):
         pid = task_pids(launch)[task]
-        os.kill(pid, number)
+        os.kill(pid, signal.SIGKILL)
+        if last:
+            (self.used_dir / "hold").unlink()
         return pid
 
 
@@ -193,7 +198,7 @@ class Counting(CountingTest):
         return got
 
     def test_a_worker_is_killed(self):
-        launch = self.start_counting()
+        launch = self.start_counting(held=True)
         self.wait_steps(launch, 10)
         before = self.kill(launch, "worker:1")
         wait_until("a successor", lambda: task_pids(launch).get("worker:1", before) != before)
@@ -201,14 +206,14 @@ class Counting(CountingTest):
         self.assertLessEqual(got["parameter_server"]["repeated_examples"], 2 * BATCH)
 
     def test_a_worker_is_killed_and_nobody_takes_its_place(self):
-        launch = self.start_counting(restart="never")
+        launch = self.start_counting(restart="never", held=True)
         self.wait_steps(launch, 10)
         self.kill(launch, "worker:1")
         wait_until("the end", lambda: launch.popen.poll() is not None, 90)
         self.assertEqual(result(self.model_dir)["status"], "completed", launch.output())
 
     def test_the_chief_is_killed(self):
-        launch = self.start_counting()
+        launch = self.start_counting(held=True)
         self.wait_steps(launch, 30)
         before = self.kill(launch, "chief:0")
         wait_until("a successor", lambda: task_pids(launch).get("chief:0", before) != before)
@@ -216,7 +221,7 @@ class Counting(CountingTest):
         self.assertEqual(sorted(curve(self.model_dir)), list(range(1, self.steps + 1)))
 
     def test_a_server_with_a_backup_is_killed(self):
-        launch = self.start_counting(section={"replicas": 2})
+        launch = self.start_counting(section={"replicas": 2}, held=True)
         self.wait_steps(launch, 20)
         before = self.kill(launch, "ps:0")
         wait_until("a successor", lambda: task_pids(launch).get("ps:0", before) != before)
@@ -227,18 +232,18 @@ class Counting(CountingTest):
         self.assertEqual(got["parameter_server"]["repeated_examples"], 0)
 
     def test_each_server_in_turn(self):
-        launch = self.start_counting(section={"replicas": 2}, epochs=12)
+        launch = self.start_counting(section={"replicas": 2}, epochs=12, held=True)
         self.wait_steps(launch, 20)
-        self.kill(launch, "ps:0")
+        self.kill(launch, "ps:0", last=False)
         wait_until("ps 0 is the backup of both", lambda: len(re.findall("ps 0 is backup of shard . again", launch.output())) == 2, 60)
         self.kill(launch, "ps:1")
         self.check_after(launch, exact_updates=True)
         self.check_nothing_lost()
 
     def test_a_server_without_a_backup_is_killed(self):
-        launch = self.start_counting()
+        launch = self.start_counting(held=True)
         wait_until("a checkpoint", lambda: checkpoints(self.model_dir) or launch.popen.poll() is not None)
-        self.wait_steps(launch, sum(self.used().values()) // BATCH + 8)
+        self.wait_steps(launch, min(sum(self.used().values()) // BATCH + 8, 40))
         self.kill(launch, "ps:1")
         got = self.check_after(launch, exact_updates=False)
         # One server's part went back to the checkpoint, the other's did not.
@@ -250,16 +255,16 @@ class Counting(CountingTest):
         self.assertEqual(told + late, lost, launch.output())
 
     def test_servers_without_a_backup_are_killed_again_and_again(self):
-        launch = self.start_counting(epochs=16)
+        launch = self.start_counting(epochs=16, held=True)
         for loss, task in enumerate(["ps:0", "ps:1", "ps:1", "ps:0"]):
-            self.wait_steps(launch, 30 * (loss + 1))
-            self.kill(launch, task)
+            self.wait_steps(launch, 27 * (loss + 1))
+            self.kill(launch, task, last=loss == 3)
             wait_until("it is restored", lambda: launch.output().count("is restored as it was") > loss or launch.popen.poll() is not None, 30)
         self.check_after(launch, exact_updates=False)
         self.assertGreater(self.check_lost(), 0)
 
     def test_no_staleness_and_a_server_is_killed(self):
-        launch = self.start_counting(section={"max_staleness": 0})
+        launch = self.start_counting(section={"max_staleness": 0}, held=True)
         wait_until("a checkpoint", lambda: checkpoints(self.model_dir) or launch.popen.poll() is not None)
         self.kill(launch, "ps:1")
         self.steps //= 2  # of global batches
@@ -267,7 +272,7 @@ class Counting(CountingTest):
         self.check_nothing_lost()
 
     def test_no_staleness_and_a_worker_is_killed(self):
-        launch = self.start_counting(section={"max_staleness": 0})
+        launch = self.start_counting(section={"max_staleness": 0}, held=True)
         self.wait_steps(launch, 10)
         self.kill(launch, "worker:0")
         self.steps //= 2

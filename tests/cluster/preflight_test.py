@@ -2,10 +2,10 @@
 import json
 import os
 import socket
-import time
 import unittest
 
 from harness import BIN, ClusterTest
+from recording import wait_until
 
 
 class Preflight(ClusterTest):
@@ -23,7 +23,7 @@ class Preflight(ClusterTest):
         job = self.job(model_dir=str(self.dir / "model"))
         tasks = ["chief:0", "worker:0", "worker:1", "ps:0"]
         processes = [self.preflight(cluster, task, "--job", job) for task in tasks]
-        self.finish(processes, 30)
+        self.finish(processes)
         chief = processes[0].output()
         self.assertIn("is writable", chief)
         self.assertFalse((self.dir / "model").exists())
@@ -38,16 +38,16 @@ class Preflight(ClusterTest):
         cluster = self.cluster(1, ps=1)
         job = self.job(parameter_server={"replicas": 2})
         processes = [self.preflight(cluster, task, "--job", job) for task in ("chief:0", "worker:0", "ps:0")]
-        self.finish(processes, 30, code=2)
+        self.finish(processes, code=2)
         for process in processes:
             self.assertRegex(process.output(), "FAILED +strategy +parameter_server.replicas is 2, but the cluster has 1 ps task: set it to 1")
         # So every task says, before it waits for anybody.
-        self.finish([self.start(cluster, task, job) for task in ("chief:0", "worker:0", "ps:0")], 30, code=2)
+        self.finish([self.start(cluster, task, job) for task in ("chief:0", "worker:0", "ps:0")], code=2)
 
     def test_one_that_does_not_come_is_named_in_time(self):
         cluster = self.cluster(2)
         processes = [self.preflight(cluster, task, "--timeout", 1) for task in ("chief:0", "worker:0")]
-        self.finish(processes, 10, code=138)
+        self.finish(processes, code=138)
         for process in processes:
             self.assertRegex(process.output(), r"FAILED +worker 1 +\S+ was not reached within 1 s: connection refused")
             self.assertRegex(process.output(), r"worker 1 +\? +\? +-")
@@ -55,8 +55,8 @@ class Preflight(ClusterTest):
     def test_another_cluster_is_a_configuration_error(self):
         cluster = self.cluster(1)
         other = {**cluster, "ps": ["127.0.0.1:9"]}
-        processes = [self.preflight(cluster, "chief:0", "--timeout", 5), self.preflight(other, "worker:0", "--timeout", 2, "--json")]
-        self.finish(processes, 20, code=2)
+        processes = [self.preflight(cluster, "chief:0", "--timeout", 10), self.preflight(other, "worker:0", "--timeout", 8, "--json")]
+        self.finish(processes, code=2)
         self.assertIn("worker 0 was started with another cluster", processes[0].output())
         said = json.loads(processes[1].output())
         self.assertEqual(said["exit_code"], 2)
@@ -65,18 +65,16 @@ class Preflight(ClusterTest):
 
     def test_a_taken_port_and_a_bad_job_are_configuration_errors(self):
         cluster = self.cluster(1)
-        first = self.preflight(cluster, "chief:0", "--timeout", 3)
+        first = self.preflight(cluster, "chief:0", "--timeout", 10)
         host, port = cluster["chief"][0].split(":")
-        deadline = time.monotonic() + 10
-        while True:
+
+        def listens():
             with socket.socket() as probe:
-                if probe.connect_ex((host, int(port))) == 0:
-                    break
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
-        self.finish([self.preflight(cluster, "chief:0", "--timeout", 1)], 10, code=2)
-        self.finish([first], 10, code=138)
-        self.finish([self.preflight(cluster, "chief:0", "--job", self.job(epoch=1))], 10, code=2)
+                return probe.connect_ex((host, int(port))) == 0
+        wait_until("the first one listens", listens)
+        self.finish([self.preflight(cluster, "chief:0", "--timeout", 1)], code=2)
+        self.finish([first], code=138)
+        self.finish([self.preflight(cluster, "chief:0", "--job", self.job(epoch=1))], code=2)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """The process of a parameter server by itself: what it refuses, how long it waits, how it stops."""
 import signal
-import socket
 import unittest
 
-from harness import ClusterTest
+from harness import ClusterTest, take_port
 
 CONFIGURATION, RETRYABLE, PREEMPTED = 2, 138, 143
 
@@ -30,10 +29,7 @@ class PsProcess(ClusterTest):
 
     def test_a_port_that_is_taken_is_named(self):
         cluster = self.cluster(1, ps=1)
-        with socket.socket() as other:
-            host, port = cluster["ps"][0].split(":")
-            other.bind((host, int(port)))
-            other.listen()
+        with take_port(cluster["ps"][0]):
             process = self.ps(cluster)
             process.wait(30)
         self.assertNotEqual(process.popen.returncode, 0)

@@ -9,7 +9,7 @@ from harness import BIN, events, result
 EVERY, BATCH, EXAMPLES, EPOCHS = 4, 4, 64, 2
 STEPS = EPOCHS * EXAMPLES // BATCH
 OWN = {"job", "model"}  # text: the job's own folder and strategy are in it
-TIMED = {"examples_per_second"}
+TIMED = {"examples_per_second", "input_wait_share"}
 
 
 def shown(model_dir):
@@ -54,7 +54,7 @@ class Summaries(parameter_server_test.ParameterServerTest):
     def test_all_that_synchronous_training_shows_and_staleness(self):
         want = self.run_counting("synchronous", ps=0)
         self.assertEqual({tag for run, tag in want if run == "train"} - OWN,
-                         {"loss", "learning_rate", "learning_rate/sgd", "gradient_norm/sgd", "examples_per_second", "updates", "epoch_updates", "epoch_loss",
+                         {"loss", "learning_rate", "learning_rate/sgd", "gradient_norm/sgd", "examples_per_second", "input_wait_share", "updates", "epoch_updates", "epoch_loss",
                           "epoch_number", "examples", "large",
                           "parameters/large", "parameters/small", "parameters/scalar"})
         self.assertEqual(sorted(want["train", "examples"]), list(range(EVERY, STEPS + 1, EVERY)))

@@ -46,7 +46,7 @@ class RecordingTest(ClusterTest):
             return [self.start(None, None, job, sets, environment, WORKER)]
         cluster = self.cluster(members, chief=False)
         # For a task whose process was lost.
-        self.start_again = lambda i: self.start(cluster, f"worker:{i}", job, sets, environment, WORKER)
+        self.start_again = lambda i, **more: self.start(cluster, f"worker:{i}", job, sets, {**environment, **more}, WORKER)
         return [self.start_again(i) for i in range(members)]
 
     def hold(self, moment, directory):
@@ -90,9 +90,11 @@ class RecordingTest(ClusterTest):
         return used
 
     def torn(self, where):
-        """The steps that a process may have left, or died, in after their last reduction, and before it wrote down its part."""
-        lasts = [int(file.read_text().splitlines()[-1].split()[0]) for file in pathlib.Path(where).glob("used-*")]
-        return {last + 1 for last in lasts if last < max(lasts)}
+        """The steps that a process may have left, or died, in after their last reduction and before it wrote down its part; or lived
+        through, but took their result from a member that was ahead of it: a gap in its lines."""
+        steps = [{int(line.split()[0]) for line in file.read_text().splitlines()} for file in pathlib.Path(where).glob("used-*")]
+        end = max(max(mine) for mine in steps)
+        return {step for mine in steps for step in range(min(mine), min(max(mine) + 2, end + 1)) if step not in mine}
 
     def undisturbed(self, **keys):
         """The same job in one go, by one member: its curves, examples and final parameters. Run once for all tests of a file."""

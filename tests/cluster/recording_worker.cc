@@ -5,10 +5,13 @@
 //   held-<moment>          and held-<moment>-<pid>; moments: step-<n>, between-<n> (two minimize()
 //   of a step),
 //                          validation-<step>, save-<step> (half written), publish-<step> (whole,
-//                          right before the rename)
+//                          right before the rename), build (of the model), datasets
+//   digests-<pid>          with $MUSTER_TEST_DIGESTS, a line a generation: the step that it begins
+//                          after, then the digest of each replica's parameters
 // With $MUSTER_TEST_DRAIN each step of the chief's waits until the checkpoint before it is written:
 // none is left out, and a test knows which are there.
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -20,9 +23,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "chief/chief.h"
+#include "chief/resume.h"
 #include "worker/task.h"
 
 namespace muster {
@@ -71,22 +76,43 @@ class Normalized : public torch::nn::Module {
 
 // Least squares on distinct examples, shuffled, by an optimizer with slots. program_args:
 // "examples"; "sleep_ms" for each step;
-// "twice": each step updates another model too, one with batch normalization.
+// "twice": each step updates another model too, one with batch normalization; "table": each example
+// has a row of a table too.
 class Recording : public Program {
  public:
   void build(Builder& builder) override {
     int64_t examples = 34;
-    builder.args().Read("examples", &examples).Read("sleep_ms", &sleep_ms_).Read("twice", &twice_);
+    bool table = false;
+    builder.args()
+        .Read("examples", &examples)
+        .Read("sleep_ms", &sleep_ms_)
+        .Read("twice", &twice_)
+        .Read("table", &table);
+    Hold("build");
     builder.model("net", weights_);
     adam_ = builder.optimizer("adam", {"net"}, {{"name", "adam"}}, 0.05);
     if (twice_) {
       builder.model("normalized", normalized_);
       sgd_ = builder.optimizer("sgd", {"normalized"}, {{"name", "sgd"}, {"momentum", 0.5}}, 0.05);
     }
-    builder.dataset(Split::kTrain, [=] { return Examples(examples, /*shuffle=*/true); });
+    if (table) {
+      EmbeddingOptions rows;
+      rows.width = 4;
+      rows.optimizer = "adagrad";
+      rows.learning_rate = 0.1;
+      rows_ = builder.embedding("rows", rows);
+    }
+    builder.dataset(Split::kTrain, [=] {
+      Hold("datasets");
+      return Examples(examples, /*shuffle=*/true);
+    });
     builder.dataset(Split::kValidation, [=] { return Examples(7, /*shuffle=*/false); });
   }
 
+  void run(Loop& loop) override {
+    if (std::getenv("MUSTER_TEST_DIGESTS") != nullptr) WriteDigests(loop);
+    loop.fit();
+  }
   void train_step(Step& step, const data::Batch& batch) override {
     DrainCheckpoints();
     Hold(fmt::format("step-{}", step.number()));
@@ -97,7 +123,7 @@ class Recording : public Program {
           << line;
     });
     step.report("target", batch[1]);
-    step.minimize(adam_, Loss(batch));
+    step.minimize(adam_, Loss(step, batch));
     if (!twice_) return;
     Hold(fmt::format("between-{}", step.number()));
     // Of the weights that the first one has just changed.
@@ -107,7 +133,7 @@ class Recording : public Program {
   }
   void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
     Hold(fmt::format("validation-{}", done_));
-    evaluation.loss(Loss(batch));
+    evaluation.loss(Loss(evaluation, batch));
     evaluation.report("target", batch[1]);
   }
 
@@ -119,8 +145,26 @@ class Recording : public Program {
     auto dataset = data::FromTensors({x, (id * 0.37).cos(), id});
     return shuffle ? data::Shuffle(*std::move(dataset)) : std::move(dataset);
   }
-  at::Tensor Loss(const data::Batch& batch) const {
-    return (at::matmul(batch[0], weights_->w) - batch[1]).square();
+  template <typename Rows>  // Step or Evaluation
+  at::Tensor Loss(Rows& rows, const data::Batch& batch) const {
+    at::Tensor predicted = at::matmul(batch[0], weights_->w);
+    if (rows_) predicted = predicted + rows.lookup(*rows_, batch[2].to(at::kLong)).sum(1);
+    return (predicted - batch[1]).square();
+  }
+  int64_t Digest() const {  // FNV-1a
+    const at::Tensor values = weights_->w.detach().contiguous();
+    const auto* bytes = static_cast<const uint8_t*>(values.const_data_ptr());
+    uint64_t hash = 14695981039346656037ULL;
+    for (size_t i = 0; i < values.nbytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211ULL;
+    return static_cast<int64_t>(hash);
+  }
+  void WriteDigests(Loop& loop) const {
+    const at::Tensor digests = loop.gather(at::full({1}, Digest(), at::kLong));
+    std::string line = fmt::format("{}", loop.steps());
+    for (int64_t i = 0; i < digests.numel(); ++i)
+      line += fmt::format(" {:016x}", static_cast<uint64_t>(digests[i].item<int64_t>()));
+    std::ofstream(fmt::format("{}/digests-{}", TestDirectory(), getpid()), std::ios::app)
+        << line << "\n";
   }
   static std::string Line(const Step& step, const at::Tensor& ids) {
     std::string line = fmt::format("{}", step.number());
@@ -134,6 +178,7 @@ class Recording : public Program {
   std::shared_ptr<Weights> weights_ = std::make_shared<Weights>();
   std::shared_ptr<Normalized> normalized_ = std::make_shared<Normalized>();
   OptimizerHandle adam_, sgd_;
+  std::optional<EmbeddingHandle> rows_;
 };
 
 // The file system, held in the middle of a save and right before it is published.
@@ -184,5 +229,6 @@ int main(int argc, char** argv) {
                           [](const muster::Json&) {
                             return absl::StatusOr<muster::ProgramFactory>(
                                 [] { return std::make_unique<muster::Recording>(); });
-                          }});
+                          },
+                          /*termination_log=*/""});
 }

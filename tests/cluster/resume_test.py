@@ -1,12 +1,10 @@
 """A run that was stopped or killed goes on as if it had never been: the same losses, each example of an epoch once."""
 import json
 import re
-import shutil
-import signal
 import time
 import unittest
 
-from harness import checkpoints, curve, result
+from harness import ask_to_stop, checkpoints, curve, result
 from recording import STEPS, RecordingTest
 
 CONFIGURATION, DAMAGED, PREEMPTED = 2, 3, 143
@@ -28,10 +26,9 @@ class Resume(RecordingTest):
         processes = self.start_run(members, self.run_job(), sets, "first")
         first = self.where
         self.wait_held(moment)
-        processes[-1].signal(signal.SIGTERM)
-        processes[-1].wait_for("SIGTERM received")
+        ask_to_stop(processes[-1])
         self.release(moment)
-        self.finish(processes, 30, PREEMPTED)
+        self.finish(processes, code=PREEMPTED)
         self.assertEqual(result(self.model_dir)["status"], "preempted")
         stopped = max(self.used(first))
         self.assertEqual(checkpoints(self.model_dir)[-1], stopped)
@@ -84,7 +81,7 @@ class Resume(RecordingTest):
         before = (self.model_dir / "result.json").read_bytes()
         curves = curve(self.model_dir)
         processes = self.start_run(2, job)
-        self.finish(processes, 20)
+        self.finish(processes)
         for process in processes:
             self.assertIn(f"was trained to its end before: step {STEPS}, 4 epochs; more epochs or max_steps go on", process.output())
         self.assertEqual((self.model_dir / "result.json").read_bytes(), before)
@@ -98,17 +95,17 @@ class Resume(RecordingTest):
 
     def check_refused(self, key, sets):
         processes = self.start_run(2, self.run_job(), sets)
-        self.finish(processes, 20, CONFIGURATION)
+        self.finish(processes, code=CONFIGURATION)
         self.assertRegex(processes[0].output(), rf"model_dir '.*' was trained with another {re.escape(key)}: ")
         self.assertIn(key, processes[1].output())
 
     def test_a_chief_whose_workers_are_done_ends_by_itself(self):
         cluster = self.cluster(1)
-        job = self.job(model_dir=str(self.model_dir), timeouts={"end": 2})
+        job = self.job(model_dir=str(self.model_dir))
         self.finish(self.start_all(cluster, job))
         start = time.monotonic()
-        chief = self.start(cluster, "chief:0", job)
-        self.finish([chief], 20)
+        chief = self.start(cluster, "chief:0", job, ["timeouts.end=2"])
+        self.finish([chief])
         self.assertGreater(time.monotonic() - start, 2)
         self.assertIn("was trained to its end before", chief.output())
 
@@ -119,7 +116,7 @@ class Resume(RecordingTest):
                           ("program_args.examples", ["program_args.examples=40"])]:
             with self.subTest(key=key):
                 process = self.start_run(1, self.run_job(), sets)[0]
-                self.finish([process], 20, CONFIGURATION)
+                self.finish([process], code=CONFIGURATION)
                 self.assertIn(key.split(".")[0], process.output())
                 self.assertEqual(json.loads((self.model_dir / "job.json").read_text()), job, "nothing is touched")
 
@@ -147,7 +144,7 @@ class Resume(RecordingTest):
         self.assertEqual(min(self.used(self.where)), 15, "its own checkpoints go first")
         self.check_close(curve(self.model_dir), {s: v for s, v in want["loss"].items() if s > 9})
         process = self.start_run(1, self.run_job(model_dir=str(self.dir / "third")), [f"restore={self.dir}/nowhere"])[0]
-        self.finish([process], 20, CONFIGURATION)
+        self.finish([process], code=CONFIGURATION)
         self.assertIn("nowhere", process.output())
 
     def damage(self, step):
@@ -181,7 +178,7 @@ class Resume(RecordingTest):
             self.damage(step)
         for members in 1, 2:
             processes = self.start_run(members, self.run_job())
-            self.finish(processes, 20, DAMAGED)
+            self.finish(processes, code=DAMAGED)
             errors = [line for line in processes[0].output().splitlines() if " E " in line[:24]]
             self.assertEqual(len(errors), 1, processes[0].output())
             self.assertIn("damaged", errors[0])

@@ -4,7 +4,7 @@ import time
 import unittest
 
 from harness import result
-from hosts_test import HEAL, PORT, HostsTest
+from hosts_test import PORT, HostsTest
 
 JOIN = 12  # above the 10 s after which whoever waits says so
 
@@ -18,7 +18,7 @@ class Starts(HostsTest):
                 for i in range(self.HOSTS):
                     self.network.set_hosts(i, {})
                 self.model_dir = self.dir / f"model-{number}"
-                job = self.hosts_job(5, sleep_ms=0)
+                job = self.hosts_job(5, sleep_ms=0, timeouts={"formation": 25})
                 members = []
                 for i in order:
                     members.append(self.member(i, job, self.addresses(self.NAMES)))
@@ -26,9 +26,7 @@ class Starts(HostsTest):
                 for i in reversed(order):  # each host learns the names at another time
                     self.network.set_hosts(i, dict(zip(self.NAMES, self.network.addresses)))
                     time.sleep(0.2)
-                at = time.monotonic()
-                self.finish(members)
-                self.assertLess(time.monotonic() - at, 2 * HEAL)
+                self.finish(members)  # timeouts.join is 30 s: they find the names before
                 # Who is through first, and leaves, disturbs nobody who is not.
                 self.assertEqual(result(self.model_dir)["generations"], 1)
 
@@ -40,7 +38,7 @@ class Starts(HostsTest):
         self.model_dir = self.dir / "model-other"
         other = {"worker": [f"{address}:{PORT + 1}" for address in self.network.addresses]}
         orphan = self.member(1, self.hosts_job(5, timeouts={"join": JOIN}), other)
-        self.finish([*members, orphan], JOIN + 10, code=138)
+        self.finish([*members, orphan], JOIN + 60, code=138)
         self.assertGreaterEqual(time.monotonic() - at, JOIN)
         missing = f"2/3 joined, missing worker 2 ({self.network.addresses[2]}:{PORT}, never connected)"
         for process in members:

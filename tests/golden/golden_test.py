@@ -24,6 +24,8 @@ RATINGS = {"program": "matrix_factorization", "program_args": {"users": 40, "ite
            "global_batch_size": 20, "epochs": 2, "summary": {"every_steps": 1, "histograms_every_epochs": 1}}
 FASHION = {"program": "fashion_mnist", "program_args": {"train_examples": 256, "validation": 128, "hidden": 8}, "global_batch_size": 128,
            "epochs": 1, "summary": {"every_steps": 1}}
+CYCLEGAN = {"program": "cyclegan", "program_args": {"width": 2, "discriminator_width": 2, "blocks": 0, "grid_epochs": 1}, "global_batch_size": 2, "epochs": 1,
+            "data": {split: {"format": "npy", "x": "x.npy", "y": "y.npy"} for split in ("train", "test")}, "summary": {"every_steps": 1}}
 ROLES = "chief", "worker", "ps", "evaluator"
 
 
@@ -96,6 +98,16 @@ class Runs:
 
     def fashion(self):
         return self.run("fashion", "muster-worker", "--job", self.job("fashion", FASHION)) / "model_dir"
+
+    def cyclegan(self):
+        job = self.job("cyclegan", CYCLEGAN)
+        for name in "xy":
+            # 4 pictures, 3 x 24 x 24 bytes, in numpy's format.
+            header = "{'descr': '|u1', 'fortran_order': False, 'shape': (4, 3, 24, 24), }"
+            header = f"{header:117}\n".encode()
+            pixels = bytes(i * i // 7 % 256 for i in range(4 * 3 * 24 * 24))
+            (job.parent / f"{name}.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + pixels)
+        return self.run("cyclegan", "muster-worker", "--job", job) / "model_dir"
 
     def reported(self):
         """A program that reports values of its own, in steps and in passes."""
@@ -336,7 +348,7 @@ class Tags(GoldenTest):
 
     def test_tags(self):
         found = {}  # (run, tag): kind
-        for model_dir in RUNS.completed(), RUNS.servers(), RUNS.fashion(), RUNS.reported(), RUNS.float16(), RUNS.not_a_number():
+        for model_dir in RUNS.completed(), RUNS.servers(), RUNS.fashion(), RUNS.cyclegan(), RUNS.reported(), RUNS.float16(), RUNS.not_a_number():
             for run in "train", "validation", "test", "eval":
                 for event in events(model_dir / run):
                     for value in event.summary.value:
