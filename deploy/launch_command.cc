@@ -54,14 +54,14 @@ std::vector<std::string> RestartPolicies() {
 }
 
 // Best effort: a chief that is not told waits for its own deadlines.
-void TellChief(const std::string& address, const std::string& task, const std::string& why) {
-  const auto channel = rpc::MakeChannel(address);
+void TellChief(const DeathNotice& notice) {
+  const auto channel = rpc::MakeChannel(notice.address);
   if (!channel.ok()) return;
   proto::FailureReport report;
   report.set_protocol(kControlProtocol);
-  report.set_task(task);
+  report.set_task(notice.task);
   report.set_exit_code(static_cast<int>(ExitCode::kRetryable));
-  report.set_message(why);
+  report.set_message(notice.why);
   report.set_gone(true);
   proto::FailureReply reply;
   (void)proto::Coordinator::NewStub(*channel)->ReportFailure(

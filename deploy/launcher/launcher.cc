@@ -38,7 +38,10 @@ struct Running {
 class Launcher {
  public:
   Launcher(const LaunchRequest& request, SignalQueue signals)
-      : request_(request), signals_(std::move(signals)), console_(ConsoleOptions()) {}
+      : request_(request),
+        signals_(std::move(signals)),
+        console_(ConsoleOptions()),
+        notices_(request.tell_chief) {}
 
   absl::Status Start();
   int Run();
@@ -61,7 +64,7 @@ class Launcher {
   void RequestStop(int signal, std::string_view why);
   void Suspend();
   void ReapAll();
-  void TellChief(const TaskState& task) const;
+  void TellChief(const TaskState& task);
   bool Act(const LaunchDecision& decision);
   void SignalAll(int signal);
   void Say(std::string_view line);
@@ -78,6 +81,7 @@ class Launcher {
   MonotonicTime started_;
   std::filesystem::file_time_type started_wall_;  // tells this run's result.json from an older one
   std::string root_cause_;                        // the first line of the lead that names one
+  DeathNotices notices_;
 };
 
 Console::Options Launcher::ConsoleOptions() {
@@ -391,14 +395,14 @@ void Launcher::ReapAll() {
 }
 
 // A task that another process could have replaced. Below 128 it says itself why it ends.
-void Launcher::TellChief(const TaskState& task) const {
-  if (request_.tell_chief == nullptr || (task.report.signal == 0 && task.report.code < 128)) return;
+void Launcher::TellChief(const TaskState& task) {
+  if (task.report.signal == 0 && task.report.code < 128) return;
   if (task.task.lead || task.task.type == "evaluator") return;
   if (Restartable(state_, task, request_.options) || state_.stop_requests > 0) return;
   const TaskState& lead = state_.tasks[0];  // the lead comes first
   if (lead.ended) return;
-  request_.tell_chief(lead.task.address, task.task.Id(),
-                      Describe(task.report) + ", and nobody starts it again");
+  notices_.Add(
+      {lead.task.address, task.task.Id(), Describe(task.report) + ", and is not started again"});
 }
 
 // True: it is over.

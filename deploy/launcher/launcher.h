@@ -1,5 +1,6 @@
 // Runs a local cluster to its end: starts the tasks, passes their output on, forwards signals,
-// collects every exit code. One thread, one poll loop; nothing is left running when it returns.
+// collects every exit code. One poll loop, and a thread that tells the chief of deaths; nothing is
+// left running when it returns.
 #pragma once
 
 #include <functional>
@@ -7,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "deploy/launcher/death_notices.h"
 #include "deploy/launcher/gpus.h"
 #include "deploy/launcher/plan.h"
 #include "deploy/launcher/verdict.h"
@@ -23,10 +25,9 @@ struct LaunchRequest {
   std::string model_dir;  // the job's; its logs/ gets a file for each task. Empty: no files
   GpuPlan gpus;  // by task, as PlanCluster orders them; empty: all see what the launcher sees
   LaunchOptions options;
-  // Tells the chief at `address` that `task` ("worker:1") has ended and is not started again, so
-  // that it waits for nobody in vain. Null: nobody tells it.
-  std::function<void(const std::string& address, const std::string& task, const std::string& why)>
-      tell_chief;
+  // Tells the chief that a task has ended and is not started again, so that it does not wait for
+  // it. Called on another thread (DeathNotices). Null: the chief is not told.
+  std::function<void(const DeathNotice&)> tell_chief;
 };
 
 // Returns the job's exit code, having said on the console how it went. An error is one that kept

@@ -1,0 +1,87 @@
+#include "deploy/launcher/death_notices.h"
+
+#include <gmock/gmock.h>
+
+#include <optional>
+#include <vector>
+
+namespace muster {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr auto kDeadline = std::chrono::seconds(30);
+
+// A chief that answers each notice when the test lets it.
+class HeldChief {
+ public:
+  void Tell(const DeathNotice& notice) {
+    absl::MutexLock lock(&mutex_);
+    told_.push_back(notice.task);
+    ++under_way_;
+    changed_.SignalAll();
+    while (answers_ == 0) {
+      if (changed_.WaitFor(&mutex_, kDeadline)) break;
+    }
+    --answers_;
+    --under_way_;
+  }
+  void Answer() {
+    absl::MutexLock lock(&mutex_);
+    ++answers_;
+    changed_.SignalAll();
+  }
+  bool AwaitTold(size_t count) {
+    absl::MutexLock lock(&mutex_);
+    while (told_.size() < count) {
+      if (changed_.WaitFor(&mutex_, kDeadline)) return false;
+    }
+    return true;
+  }
+  std::vector<std::string> told() {
+    absl::MutexLock lock(&mutex_);
+    return told_;
+  }
+  int under_way() {
+    absl::MutexLock lock(&mutex_);
+    return under_way_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::string> told_ ABSL_GUARDED_BY(mutex_);
+  int answers_ ABSL_GUARDED_BY(mutex_) = 0;
+  int under_way_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+TEST(DeathNotices, WhoAddsDoesNotWaitForTheChief) {
+  HeldChief chief;
+  DeathNotices notices([&](const DeathNotice& notice) { chief.Tell(notice); });
+  for (const char* task : {"worker:0", "worker:1", "worker:2"})
+    notices.Add({"localhost:1", task, "was killed"});  // would wait for the first answer
+  ASSERT_TRUE(chief.AwaitTold(1));
+  EXPECT_THAT(chief.told(), ElementsAre("worker:0"));
+  for (int i = 0; i < 3; ++i) chief.Answer();
+  ASSERT_TRUE(chief.AwaitTold(3));
+  EXPECT_THAT(chief.told(), ElementsAre("worker:0", "worker:1", "worker:2"));
+}
+
+TEST(DeathNotices, TheEndWaitsForTheNoticeUnderWay) {
+  HeldChief chief;
+  std::optional<DeathNotices> notices([&](const DeathNotice& notice) { chief.Tell(notice); });
+  notices->Add({"localhost:1", "worker:0", "was killed"});
+  ASSERT_TRUE(chief.AwaitTold(1));
+  std::thread answer([&] { chief.Answer(); });
+  notices.reset();
+  EXPECT_EQ(chief.under_way(), 0);
+  answer.join();
+}
+
+TEST(DeathNotices, TellsNobodyWhereNobodyListens) {
+  DeathNotices notices(nullptr);
+  notices.Add({"localhost:1", "worker:0", "was killed"});
+}
+
+}  // namespace
+}  // namespace muster
