@@ -29,6 +29,12 @@ bool SharesHost(const ClusterSpec& cluster) {
   });
 }
 
+std::string EvaluatorDevices(const std::string& devices, bool shares_host, const char* visible) {
+  if (!shares_host) return devices;
+  const bool sees_none = visible != nullptr && *visible == '\0';
+  return devices == "auto" || sees_none ? "cpu" : devices;
+}
+
 // On Linux the priority belongs to the thread.
 void LowerPriority() {
   setpriority(PRIO_PROCESS, 0, std::max(getpriority(PRIO_PROCESS, 0), kNice));

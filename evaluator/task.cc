@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <optional>
 #include <thread>
 
@@ -89,7 +90,7 @@ absl::Status EvaluatorTask::Prepare(const std::string& text) {
   if (!ProgramFile(job.program).empty() && !ProgramFile(own_.program).empty())
     job.program = own_.program;  // the same file, wherever it lies here
   const bool shared = SharesHost(cluster_.cluster);
-  if (shared && job.devices == "auto") job.devices = "cpu";  // GPUs are the members'
+  job.devices = EvaluatorDevices(job.devices, shared, std::getenv("CUDA_VISIBLE_DEVICES"));
   MUSTER_ASSIGN_OR_RETURN(auto devices, ParseDevices(job.devices));
   MUSTER_ASSIGN_OR_RETURN(ProgramFactory program, parts_.find_program(job.program));
   if (shared) {
