@@ -417,6 +417,8 @@ absl::Status Publisher::Finish(const absl::Status& verdict, const CheckpointReco
   const std::string path = options_.model_dir + "/result.json";
   std::error_code error;
   if (!begun_ && std::filesystem::exists(path, error)) return absl::OkStatus();
+  history_.OnEnd(Clock::now());
+  KeepHistoryLocked();
   return files_.Write(path, record_.Result({.verdict = verdict,
                                             .generations = history_.generations(),
                                             .recovery = history_.ToJson(),

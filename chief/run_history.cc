@@ -77,6 +77,16 @@ bool RunHistory::OnStep(int64_t step, MonotonicTime now) {
   return true;
 }
 
+void RunHistory::OnEnd(MonotonicTime now) {
+  absl::MutexLock lock(&mu_);
+  if (!open_) return;
+  Loss loss = std::move(open_->loss);
+  loss.step = step_;
+  loss.seconds += Seconds(now - open_->since);
+  open_.reset();
+  AddLocked(std::move(loss));
+}
+
 int64_t RunHistory::generations() const {
   absl::MutexLock lock(&mu_);
   return generations_;

@@ -32,6 +32,8 @@ class RunHistory {
   void OnStart(int64_t step, MonotonicTime now);
   // A step is finished; true: with it a loss is over.
   bool OnStep(int64_t step, MonotonicTime now);
+  // The run's end: a loss that is not over lasted until now.
+  void OnEnd(MonotonicTime now);
   // Something else that training consists of.
   void OnProgress(MonotonicTime now);
 

@@ -83,6 +83,29 @@ TEST_F(RunHistoryTest, TheNextChiefContinuesIt) {
   EXPECT_EQ(third.ToJson()["losses"], 2);
 }
 
+TEST_F(RunHistoryTest, ALossThatEndsTheJobIsTold) {
+  RunHistory history;
+  history.OnStart(0, At(0));
+  history.OnStep(7, At(1000));
+  history.OnLost("worker:1", "its port refuses", At(1500));
+  history.OnEnd(At(4000));
+  history.OnEnd(At(9000));  // there is one end
+  const Json told = history.ToJson();
+  EXPECT_EQ(told["losses"], 1);
+  EXPECT_DOUBLE_EQ(told["seconds_lost"], 3);
+  EXPECT_EQ(
+      told["last_losses"][0],
+      Json({{"step", 7}, {"seconds", 3.0}, {"cause", "worker:1 was lost: its port refuses"}}));
+}
+
+TEST_F(RunHistoryTest, AnEndWithoutALossIsNone) {
+  RunHistory history;
+  history.OnStart(0, At(0));
+  history.OnStep(7, At(1000));
+  history.OnEnd(At(2000));
+  EXPECT_EQ(history.ToJson()["losses"], 0);
+}
+
 TEST_F(RunHistoryTest, WhatIsNoHistoryCountsAsNone) {
   for (const Json& damaged :
        {Json(), Json(3), Json({{"restarts", "many"}}), Json({{"restarts", 4}})}) {
