@@ -202,8 +202,8 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
     options.own_member = self_ == options.members[0].task.ToString() ? 0 : -1;
   }
   options.admission.cluster_digest = cluster.Digest();
-  options.admission.cluster = cluster.ToJson().dump();
-  options.admission.job = JobToJson(job).dump();
+  options.admission.cluster = Dump(cluster.ToJson());
+  options.admission.job = Dump(JobToJson(job));
   options.admission.differing_cluster_field = DifferingField;
   options.admission.differing_job_key = DifferingKey;
   options.admission.run_id = RunId();
@@ -308,7 +308,7 @@ EvaluationServiceOptions Chief::OptionsOfEvaluation() {
   EvaluationServiceOptions options;
   options.cluster_digest = options_.cluster.cluster.Digest();
   options.run_id = [this] { return RunId(); };
-  options.job = JobToJson(job).dump();
+  options.job = Dump(JobToJson(job));
   options.files = &files_;
   // Only what was announced is pinned, so there are checkpoints and their store.
   options.pin = [this](int64_t step) { return checkpoints_->store()->Pin(step); };

@@ -36,8 +36,8 @@ MemberOptions MemberOptionsOf(const ClusterConfig& cluster, const Job& job) {
   options.chief_address = ChiefAddress(cluster);
   options.is_chief = cluster.role() == TaskType::kChief;
   options.cluster_digest = cluster.cluster.Digest();
-  options.cluster = cluster.cluster.ToJson().dump();
-  options.job = JobToJson(job).dump();
+  options.cluster = Dump(cluster.cluster.ToJson());
+  options.job = Dump(JobToJson(job));
   options.channel.tls = TlsOf(job);
   const Timeouts& timeouts = job.timeouts;
   options.timeouts.join = timeouts.join;

@@ -1,5 +1,7 @@
 """The job's `data`: files take the place of a program's datasets, and all members must have the same."""
 import json
+import os
+import pathlib
 import subprocess
 import signal
 import unittest
@@ -57,6 +59,15 @@ class Data(ClusterTest):
         self.assertEqual(sorted(again), list(range(1, 21)))
         for step, loss in again.items():
             self.assertAlmostEqual(loss, got[step], delta=1e-6)
+
+    def test_a_folder_whose_name_is_no_utf8_trains_too(self):
+        x, y = self.examples()
+        folder = self.folder("host", x=x, y=y)
+        odd = os.fsencode(self.dir) + b"/h\xf6st"  # latin-1
+        os.rename(folder, odd)
+        job = self.job_in(pathlib.Path(os.fsdecode(odd)), {"train": self.TRAIN, "test": self.TRAIN}, epochs=1)
+        self.assertEqual(sorted(self.train(1, job)), [1, 2, 3])
+        self.assertEqual(sorted(self.train(2, job)), [1, 2, 3])
 
     def test_shuffled_splits_of_one_file_are_the_same_on_any_number_of_members(self):
         x, y = self.examples()
