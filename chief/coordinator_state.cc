@@ -69,7 +69,8 @@ std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bo
   }
   // What takes a lost member's place, on a host without the right devices or files, is no fault of
   // the job's.
-  if (code == ExitCode::kConfiguration && !m.process.joined && job.generation != 0) {
+  if (code == ExitCode::kConfiguration && job.generation != 0 &&
+      (!m.process.joined || report.incarnation() != m.process.incarnation)) {
     m.why_missing = report.message();
     LogWarning("{} on host {} cannot take its place: {}", who, report.host(), report.message());
     *try_again = true;

@@ -410,6 +410,34 @@ TEST_F(PairRecovery, AReplacementThatCannotTakeThePlaceEndsAloneAndTheJobWaits) 
   EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
 }
 
+// Its host died: the chief has seen the connection break, and still waits for the process to resume.
+TEST_F(PairRecovery, AReplacementThatFailsBeforeTheLossIsCertainEndsAloneToo) {
+  CoordinatorOptions chief = coordinator_options();
+  chief.decision.resume = std::chrono::hours(1);
+  ASSERT_TRUE(cluster_.StartChief(std::move(chief)).ok());
+  Crew crew;
+  crew.Add(member_options(0), FinishAfter("worker 0"));
+  auto victim = Member::Make(member_options(1));
+  ASSERT_TRUE(victim->NextGeneration(0).ok());
+  victim.reset();
+
+  EarlyFailure early;
+  early.task = "worker:0";
+  early.chief_address = cluster_.address();
+  early.cluster_digest = "digest-a";
+  early.failure = ConfigurationError("there is no file train.bin");
+  bool try_again = false;
+  // Until the chief has seen that the connection is broken, another process is worker 0.
+  for (const auto until = Clock::now() + std::chrono::seconds(20);
+       !try_again && Clock::now() < until;)
+    (void)ReportFailureTo(early, std::chrono::seconds(5), nullptr, &try_again);
+  EXPECT_TRUE(try_again);
+
+  crew.Add(member_options(1), FinishAt7);
+  crew.Join();
+  EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
+}
+
 // What comes and goes before anything is trained costs the run nothing.
 TEST_F(PairRecovery, OneThatIsLostBeforeTheFirstGenerationIsMissedByNone) {
   CoordinatorOptions chief = coordinator_options();
