@@ -231,6 +231,7 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
     fresh_ = true;
     return {};  // as if it had not been leased
   }
+  *context_.has_trained = true;
   // Its own steps: the scale is each worker's own.
   skipped_.Add(result->skipped);
   if (result->skipped)

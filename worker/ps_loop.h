@@ -36,7 +36,8 @@ struct PsLoopContext {
   std::function<absl::StatusOr<int64_t>(int64_t global_batch)> begin;
   // After a push or pull failed: whether what was under way is void, and all is ready to go on.
   std::function<bool()> recover;
-  std::atomic<int64_t>* steps;  // the step under way, less one
+  std::atomic<int64_t>* steps;     // the step under way, less one
+  std::atomic<bool>* has_trained;  // becomes true with the first step that is through
 };
 
 // What LeaseClientOptions::load makes: a batch, and the rows that it will want, if any are on their

@@ -54,6 +54,7 @@ class PsWorkerImpl final : public PsWorker {
 
   absl::Status Build();
   absl::Status Run(const PsWorkerPeers& peers) override;
+  bool has_trained() const override { return has_trained_; }
 
  private:
   class Labour;
@@ -98,6 +99,7 @@ class PsWorkerImpl final : public PsWorker {
   std::optional<Generation> generation_;
   std::atomic<int64_t> steps_ = 0;
   std::atomic<bool> abandoned_ = false;
+  std::atomic<bool> has_trained_ = false;
   int64_t global_batch_ = 0;  // that the replica's schedules are made for
   int64_t failed_at_ = -1;    // steps_ when the work had to begin again last
   MonotonicTime failing_since_;
@@ -289,7 +291,8 @@ absl::Status PsWorkerImpl::WorkOnDevice() {
                         datasets_.at(Split::kTrain)->size(),
                         [this](int64_t global_batch) { return Begin(global_batch); },
                         [this] { return Recover(); },
-                        &steps_};
+                        &steps_,
+                        &has_trained_};
   return PsLoop(context).Run();
 }
 

@@ -43,6 +43,8 @@ class PsWorker {
   virtual ~PsWorker() = default;
   // Joins, and works to the end of the job. The verdict, as Trainer::Run's. Once.
   virtual absl::Status Run(const PsWorkerPeers& peers) = 0;
+  // As Trainer's. Any thread.
+  virtual bool has_trained() const = 0;
 };
 
 }  // namespace muster

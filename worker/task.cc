@@ -296,7 +296,10 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
 }
 
 absl::Status Task::EndIfFaulty(const absl::Status& result) const {
-  const absl::Status judged = JudgeFault(result, Restarts());
+  // What has come through a step would not fail in each start.
+  const bool has_trained = (trainer_ != nullptr && trainer_->has_trained()) ||
+                           (ps_worker_ != nullptr && ps_worker_->has_trained());
+  const absl::Status judged = JudgeFault(result, has_trained ? 0 : Restarts());
   // As if it had been killed: to end in order would end the job, were this the chief.
   if (!alone() && IsProcessFault(judged)) {
     EndNow(fmt::format("{}; ending this process, another one can take its place", Message(judged)),

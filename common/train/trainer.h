@@ -2,6 +2,7 @@
 // generation after another.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -71,6 +72,8 @@ class Trainer {
   // Trains to the end, one thread a replica. The verdict: OK, Preempted after an agreed stop, or
   // what went wrong; after an end or a stop that could not be saved, a retryable one that says so.
   absl::Status Run(Membership* membership);
+  // This process has come through a step: its devices and its program work. Any thread.
+  bool has_trained() const { return has_trained_; }
 
  private:
   explicit Trainer(TrainerOptions options) : options_(std::move(options)) {}
@@ -98,7 +101,7 @@ class Trainer {
   std::vector<std::shared_ptr<const TrainData>> train_data_;  // likewise, of this generation
   SnapshotTaker snapshots_;
   DamageLog damage_log_;
-  bool has_trained_ = false;   // this process has come through a step
+  std::atomic<bool> has_trained_ = false;
   absl::Status unloaded_;      // EndUnlessTakenOver's
   StackedBuffers kept_;        // LoopContext::kept
   std::vector<char> has_own_;  // by replica: it has had its own buffers in a generation
