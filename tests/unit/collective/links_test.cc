@@ -89,6 +89,22 @@ TEST_P(LinksOn, CarryEveryOperation) {
   }
 }
 
+// The others may still be at it, and see its connections close.
+TEST_P(LinksOn, CostNobodyItsResultWhenTheFirstOnesLeaveAfterTheLastOperation) {
+  for (const uint64_t round : {1, 2, 3, 4, 5, 6}) {
+    TestGroup group = MakeGroupOn(Hosts(9), backend(), {.generation = round});
+    OnEachRank(9, [&](int rank) {
+      std::vector<float> data = Values(rank, 70'001);
+      const WorkPtr work = round % 2 == 0 ? group[rank].AllReduce(Of(data), ReduceOp::kSum)
+                                          : group[rank].Broadcast(Of(data), 5);
+      const absl::Status status = work->Wait();
+      EXPECT_TRUE(status.ok()) << "rank " << rank << ": " << status;
+      group.ranks[rank].reset();
+      EXPECT_EQ(data[70'000], round % 2 == 0 ? 45 * Value(0, 70'000) : Value(5, 70'000));
+    });
+  }
+}
+
 // Seven are not linked with it, and those that are have it in the middle of a frame.
 TEST_P(LinksOn, ReachAllWithTheReasonOfOneThatGivesUp) {
   TestGroup group = MakeGroupOn(Hosts(9), backend());
