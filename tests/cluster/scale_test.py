@@ -10,8 +10,13 @@ MEMBERS, LOST, STEPS = 64, 10, 8
 
 
 def sockets(process):
-    folder = f"/proc/{process.popen.pid}/fd"
-    return sum(os.readlink(f"{folder}/{name}").startswith("socket:") for name in os.listdir(folder))
+    count, folder = 0, f"/proc/{process.popen.pid}/fd"
+    for name in os.listdir(folder):
+        try:
+            count += os.readlink(f"{folder}/{name}").startswith("socket:")
+        except FileNotFoundError:  # closed meanwhile
+            pass
+    return count
 
 
 class Scale(RecordingTest):

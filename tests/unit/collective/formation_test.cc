@@ -193,7 +193,7 @@ TEST_P(FormationOfMany, OpensTheLinksOfItsTopologyAndNoOthers) {
     // A process that is all of the members maps each host's segment, 64 GiB of addresses for each
     // member, as often as the host has members; sanitizers leave it few TiB.
     const bool by_tcp = backend == Backend::kTcp || GetParam() == "alone";
-    const int size = by_tcp ? 64 : GetParam() == "pairs" ? 24 : 8;
+    const int size = by_tcp ? 64 : GetParam() == "pairs" ? 16 : 6;
     const std::vector<std::string> hosts = testing::HostsOf(GetParam(), size);
     const Counted counted(size);
     GroupSpec spec = MakeSpec(counted.listeners);
