@@ -1,5 +1,5 @@
-// The limit on open files. A member of a large cluster holds a connection to each of the others,
-// and the chief one more for each.
+// The limit on open files. The chief of a large cluster has a connection from each member, and a
+// second one from each that reports a failure; a server of parameters has one from each worker.
 #pragma once
 
 #include <cstdint>

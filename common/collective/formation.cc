@@ -5,15 +5,13 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <numeric>
-#include <optional>
-#include <thread>
+#include <set>
+#include <utility>
 
 #include "common/base/logging.h"
-#include "common/base/wait.h"
 #include "common/collective/engine.h"
 #include "common/collective/host_team.h"
-#include "common/collective/mesh.h"
+#include "common/collective/links.h"
 #include "common/collective/ring.h"
 #include "common/transport/data_listener.h"
 
@@ -28,7 +26,7 @@ using transport::Dialing;
 using transport::FrameHeader;
 
 constexpr Duration kLook = std::chrono::milliseconds(50);
-constexpr uint16_t kProbe = 100;
+constexpr Duration kGrace = std::chrono::seconds(1);
 
 uint64_t Hash(uint64_t seed, std::string_view text) {  // FNV-1a
   for (const char c : text) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -46,27 +44,6 @@ uint64_t SpecHash(const GroupSpec& spec) {
   return hash;
 }
 
-// Passes an abort on to waits that know only a signal.
-class AbortWatch {
- public:
-  AbortWatch(const std::function<bool()>& aborted, transport::AbortSignal* signal) {
-    if (!aborted) return;
-    thread_ = std::thread([this, &aborted, signal] {
-      while (!over_.WaitFor(kLook)) {
-        if (aborted()) return signal->Set();
-      }
-    });
-  }
-  ~AbortWatch() {
-    over_.Notify();
-    if (thread_.joinable()) thread_.join();
-  }
-
- private:
-  Notification over_;
-  std::thread thread_;
-};
-
 class Formation {
  public:
   Formation(const GroupSpec& spec, DataListener& listener, const std::function<bool()>& aborted)
@@ -74,26 +51,33 @@ class Formation {
         listener_(listener),
         aborted_(aborted),
         deadline_(Clock::now() + spec.formation_timeout),
-        size_(static_cast<int>(spec.members.size())) {}
+        size_(static_cast<int>(spec.members.size())),
+        hash_(SpecHash(spec)) {
+    for (const GroupMember& m : spec_.members) labels_.push_back(m.task);
+  }
 
   absl::StatusOr<std::unique_ptr<Communicator>> Run() {
     MUSTER_RETURN_IF_ERROR(Check());
     FrontOptions options{.rank = spec_.rank, .size = size_, .timeout = spec_.operation_timeout};
-    for (const GroupMember& m : spec_.members) options.labels.push_back(m.task);
+    options.labels = labels_;
     options.recorder = spec_.recorder;
     if (size_ == 1) return MakeCommunicator(MakeAloneEngine(), std::move(options));
     options.progress_thread = spec_.progress_thread;
-    MUSTER_RETURN_IF_ERROR(Connect());
-    MUSTER_RETURN_IF_ERROR(TestLinks());
-    auto mesh =
-        std::make_unique<Mesh>(Mesh::Options{spec_.rank, size_, options.labels, spec_.link_timeout},
-                               std::move(connections_));
-    MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, MakeEngine(std::move(mesh)));
-    LogDebug("Generation {:#x} communicates over {}.", spec_.generation, engine->Describe());
-    return MakeCommunicator(std::move(engine), std::move(options));
+    MUSTER_RETURN_IF_ERROR(Choose());
+    absl::StatusOr<std::unique_ptr<Engine>> engine = MakeEngine();
+    if (!engine.ok()) {  // whoever is linked with this rank hears why, and passes it on
+      MakeLinks()->Close(engine.status());
+      return engine.status();
+    }
+    LogDebug("Generation {:#x} communicates over {}; this rank is linked with {} of {} others.",
+             spec_.generation, (*engine)->Describe(), topology_.peers[spec_.rank].size(),
+             size_ - 1);
+    return MakeCommunicator(*std::move(engine), std::move(options));
   }
 
  private:
+  using Wanted = std::pair<int, Channel>;  // a connection to a rank
+
   absl::Status Check() const {
     if (spec_.rank < 0 || spec_.rank >= size_) {
       return ConfigurationError(
@@ -105,46 +89,110 @@ class Formation {
     return absl::OkStatus();
   }
 
-  std::string LinkName(int peer) const {
-    std::vector<std::string> labels;
-    for (const GroupMember& m : spec_.members) labels.push_back(m.task);
-    return fmt::format("{} (to {})", collective::LinkName(labels, spec_.rank, peer),
+  absl::Status Choose() {
+    std::vector<std::string> host_of;
+    for (const GroupMember& m : spec_.members) host_of.push_back(m.host_id);
+    std::vector<std::vector<int>> hosts = RanksByHost(host_of);
+    if (spec_.backend == Backend::kSharedMemory && hosts.size() > 1) {
+      return ConfigurationError(fmt::format(
+          "collective.backend is shared_memory, but the members are on {} hosts.", hosts.size()));
+    }
+    const bool alone_everywhere = static_cast<int>(hosts.size()) == size_;
+    Algorithm algorithm = Algorithm::kHierarchical;
+    if (spec_.backend == Backend::kTcp || alone_everywhere) {
+      algorithm = Algorithm::kRing;
+    } else if (hosts.size() == 1) {
+      algorithm = Algorithm::kSharedMemory;
+    }
+    topology_ = MakeTopology(std::move(hosts), algorithm);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<Engine>> MakeEngine() {
+    const auto admission = listener_.Admit(spec_.generation, spec_.rank, spec_.ticket);
+    MUSTER_RETURN_IF_ERROR(OpenLinks(*admission));
+    std::shared_ptr<Segment> segment;
+    if (topology_.algorithm != Algorithm::kRing) {
+      MUSTER_ASSIGN_OR_RETURN(const bool shared, ShareMemory(&segment));
+      if (!shared) {
+        // Round the same ring, which without shared memory has to carry data.
+        topology_ = MakeTopology(topology_.hosts, Algorithm::kRing);
+        const std::vector<int>& peers = topology_.peers[spec_.rank];
+        std::erase_if(connections_, [&](const auto& connection) {
+          return !std::binary_search(peers.begin(), peers.end(), connection.first.first);
+        });
+        MUSTER_RETURN_IF_ERROR(OpenLinks(*admission));
+      }
+    }
+    switch (topology_.algorithm) {
+      case Algorithm::kRing:
+        break;
+      case Algorithm::kSharedMemory:
+        return MakeSharedMemoryEngine(MakeLinks(), std::move(segment), spec_.spin);
+      case Algorithm::kHierarchical:
+        return MakeHierarchicalEngine(MakeLinks(), std::move(segment), spec_.spin);
+    }
+    return MakeTcpEngine(MakeLinks(), spec_.spin);
+  }
+
+  std::unique_ptr<Links> MakeLinks() {
+    return std::make_unique<Links>(
+        Links::Options{spec_.rank, topology_, labels_, spec_.link_timeout},
+        std::exchange(connections_, {}));
+  }
+
+  std::string LinkText(int peer) const {
+    return fmt::format("{} (to {})", LinkName(labels_, spec_.rank, peer),
                        spec_.members[peer].data_address);
   }
 
-  // The higher rank opens the connection to the lower one.
-  absl::Status Connect() {
-    const auto admission = listener_.Admit(spec_.generation, spec_.rank, spec_.ticket);
-    std::vector<std::unique_ptr<Dialing>> dialing(spec_.rank);
-    for (int peer = 0; peer < spec_.rank; ++peer) {
-      dialing[peer] = listener_.Dial({spec_.members[peer].data_address,
-                                      {spec_.generation, spec_.rank, peer, 0, spec_.ticket},
-                                      deadline_});
+  // Those of the topology that are not open yet; tested, when this returns OK.
+  absl::Status OpenLinks(Admission& admission) {
+    std::vector<Wanted> wanted;
+    for (const int peer : topology_.peers[spec_.rank]) {
+      wanted.emplace_back(peer, Channel::kNotices);
+      if (topology_.data_needs_links()) wanted.emplace_back(peer, Channel::kData);
     }
-    connections_.resize(size_);
+    std::erase_if(wanted, [&](const Wanted& w) { return connections_.contains(w); });
+    MUSTER_RETURN_IF_ERROR(Connect(wanted, admission));
+    return TestConnections(wanted);
+  }
+
+  // The higher rank opens the connection to the lower one.
+  absl::Status Connect(const std::vector<Wanted>& wanted, Admission& admission) {
+    std::map<Wanted, std::unique_ptr<Dialing>> dialing;
+    for (const Wanted& w : wanted) {
+      if (w.first > spec_.rank) continue;
+      dialing[w] = listener_.Dial(
+          {spec_.members[w.first].data_address,
+           {spec_.generation, spec_.rank, w.first, static_cast<uint32_t>(w.second), spec_.ticket},
+           deadline_});
+    }
     for (uint64_t seen = 0;; listener_.WaitForChange(&seen, kLook)) {
-      std::string missing;
-      for (int peer = 0; peer < size_; ++peer) {
-        if (peer == spec_.rank || connections_[peer] != nullptr) continue;
-        if (peer > spec_.rank) {
-          connections_[peer] = admission->Take(peer, 0);
-        } else if (auto result = dialing[peer]->TakeResult()) {
-          if (!result->ok()) {
-            return Annotate(result->status(), LinkName(peer) + ": ");
-          }
-          connections_[peer] = *std::move(*result);
+      std::set<int> missing;
+      for (const Wanted& w : wanted) {
+        if (connections_.contains(w)) continue;
+        std::unique_ptr<DataConnection> connection;
+        if (w.first > spec_.rank) {
+          connection = admission.Take(w.first, static_cast<uint32_t>(w.second));
+        } else if (auto result = dialing[w]->TakeResult()) {
+          if (!result->ok()) return Annotate(result->status(), LinkText(w.first) + ": ");
+          connection = *std::move(*result);
         }
-        if (connections_[peer] != nullptr) {
-          // At once: a link that works is not to be named because another one does not.
-          MUSTER_RETURN_IF_ERROR(SendProbe(peer));
-        } else {
-          missing += (missing.empty() ? "" : ", ") + LinkName(peer);
+        if (connection == nullptr) {
+          missing.insert(w.first);
+          continue;
         }
+        connections_[w] = std::move(connection);
+        // At once: a link that works is not to be named because another one does not.
+        MUSTER_RETURN_IF_ERROR(Send(w, FrameKind::kProbe, Probe{hash_, spec_.rank, size_}));
       }
       if (missing.empty()) return absl::OkStatus();
       if (aborted_ && aborted_()) return Superseded("The formation was given up.");
       if (Clock::now() >= deadline_) {
-        return DeadlinePassed(fmt::format("{}: not connected within {:.3g} s", missing,
+        std::string links;
+        for (const int peer : missing) links += (links.empty() ? "" : ", ") + LinkText(peer);
+        return DeadlinePassed(fmt::format("{}: not connected within {:.3g} s", links,
                                           Seconds(spec_.formation_timeout)));
       }
     }
@@ -155,135 +203,137 @@ class Formation {
     int32_t rank, size;
   };
 
-  absl::Status SendProbe(int peer) {
-    FrameHeader mine;
-    mine.kind = kProbe;
-    const Probe body{SpecHash(spec_), spec_.rank, size_};
-    std::memcpy(mine.body, &body, sizeof body);
-    return Transfer(peer, std::as_bytes(std::span(&mine, 1)), {});
-  }
-
   // Both sides have sent a probe: what is formed is known to work in both directions.
-  absl::Status TestLinks() {
-    const uint64_t hash = SpecHash(spec_);
-    for (int peer = 0; peer < size_; ++peer) {
-      if (peer == spec_.rank) continue;
-      FrameHeader theirs;
-      MUSTER_RETURN_IF_ERROR(Transfer(peer, {}, std::as_writable_bytes(std::span(&theirs, 1))));
+  absl::Status TestConnections(const std::vector<Wanted>& wanted) {
+    for (const Wanted& w : wanted) {
+      MUSTER_ASSIGN_OR_RETURN(const FrameHeader theirs, Receive(w, deadline_));
       Probe other;
       std::memcpy(&other, theirs.body, sizeof other);
-      if (theirs.magic != FrameHeader::kMagic || theirs.kind != kProbe || other.rank != peer ||
-          other.hash != hash || other.size != size_) {
+      if (!IsOf(theirs, FrameKind::kProbe) || other.rank != w.first || other.hash != hash_ ||
+          other.size != size_) {
         return ConfigurationError(fmt::format(
             "{}: the two sides do not agree on the members of generation {:#x} or the backend.",
-            LinkName(peer), spec_.generation));
+            LinkText(w.first), spec_.generation));
       }
     }
     return absl::OkStatus();
   }
 
-  absl::Status Transfer(int peer, std::span<const std::byte> send, std::span<std::byte> receive) {
-    for (;;) {
+  static bool IsOf(const FrameHeader& header, FrameKind kind) {
+    return header.magic == FrameHeader::kMagic && header.kind == static_cast<uint16_t>(kind);
+  }
+
+  template <typename Body>
+  absl::Status Send(const Wanted& to, FrameKind kind, const Body& body) {
+    FrameHeader mine;
+    mine.kind = static_cast<uint16_t>(kind);
+    std::memcpy(mine.body, &body, sizeof body);
+    return Transfer(to, std::as_bytes(std::span(&mine, 1)), {}, deadline_);
+  }
+
+  // The next frame of `from`; where those are its last words, the error.
+  absl::StatusOr<FrameHeader> Receive(const Wanted& from, MonotonicTime deadline) {
+    FrameHeader theirs;
+    MUSTER_RETURN_IF_ERROR(
+        Transfer(from, {}, std::as_writable_bytes(std::span(&theirs, 1)), deadline));
+    if (!IsOf(theirs, FrameKind::kLastWords)) return theirs;
+    uint32_t code = 0;
+    std::memcpy(&code, theirs.body, sizeof code);
+    std::string text(std::min<size_t>(theirs.payload_bytes, kMaxLastWords), '\0');
+    MUSTER_RETURN_IF_ERROR(Transfer(from, {}, std::as_writable_bytes(std::span(text)), deadline));
+    return LastWords(code, text, RankName(labels_, from.first));
+  }
+
+  absl::Status Transfer(const Wanted& with, std::span<const std::byte> send,
+                        std::span<std::byte> receive, MonotonicTime deadline) {
+    while (!send.empty() || !receive.empty()) {
       // In slices, so that an abort is seen. A slice never tears the small block: what has
       // arrived is looked at again from where it stopped.
       const transport::AbortSignal never;
-      DataConnection& connection = *connections_[peer];
+      DataConnection& connection = *connections_.at(with);
       transport::Interest interest{&connection, !receive.empty(), !send.empty()};
-      const MonotonicTime slice = std::min(deadline_, Clock::now() + kLook);
+      const MonotonicTime slice = std::min(deadline, Clock::now() + kLook);
       const auto ready = transport::WaitReady({&interest, 1}, slice, never);
       if (ready == transport::WaitResult::kReady) {
         const iovec part = send.empty() ? iovec{receive.data(), receive.size()}
                                         : iovec{const_cast<std::byte*>(send.data()), send.size()};
         const absl::StatusOr<size_t> n =
             send.empty() ? connection.TryRead({&part, 1}) : connection.TryWrite({&part, 1});
-        if (!n.ok()) return Annotate(n.status(), LinkName(peer) + ": ");
+        if (!n.ok()) return Annotate(n.status(), LinkText(with.first) + ": ");
         if (send.empty()) {
           receive = receive.subspan(*n);
         } else {
           send = send.subspan(*n);
         }
-        if (send.empty() && receive.empty()) return absl::OkStatus();
+        continue;
       }
       if (aborted_ && aborted_()) return Superseded("The formation was given up.");
-      if (Clock::now() >= deadline_) {
-        return DeadlinePassed(fmt::format("{}: connected, but silent for {:.3g} s", LinkName(peer),
-                                          Seconds(spec_.formation_timeout)));
+      if (Clock::now() >= deadline) {
+        return DeadlinePassed(fmt::format("{}: connected, but silent for {:.3g} s",
+                                          LinkText(with.first), Seconds(spec_.formation_timeout)));
       }
     }
+    return absl::OkStatus();
   }
 
-  // Ranks by host, hosts in the order of their first rank.
-  std::vector<std::vector<int>> Hosts() const {
-    std::vector<std::vector<int>> hosts;
-    std::map<std::string, size_t> index;
-    for (int r = 0; r < size_; ++r) {
-      const auto [at, added] = index.emplace(spec_.members[r].host_id, hosts.size());
-      if (added) hosts.emplace_back();
-      hosts[at->second].push_back(r);
-    }
-    return hosts;
-  }
-
-  absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(std::unique_ptr<Mesh> mesh) {
-    const std::vector<std::vector<int>> hosts = Hosts();
-    const bool alone_everywhere = static_cast<int>(hosts.size()) == size_;
-    if (spec_.backend == Backend::kSharedMemory && hosts.size() > 1) {
-      return ConfigurationError(fmt::format(
-          "collective.backend is shared_memory, but the members are on {} hosts.", hosts.size()));
-    }
-    if (spec_.backend == Backend::kTcp || alone_everywhere) {
-      return MakeTcpEngine(std::move(mesh), spec_.spin);
-    }
-    MUSTER_ASSIGN_OR_RETURN(auto share, ShareMemory(*mesh, hosts));
-    if (!share) return MakeTcpEngine(std::move(mesh), spec_.spin);
-    if (hosts.size() == 1) {
-      return MakeSharedMemoryEngine(std::move(mesh), std::move(*share), spec_.spin);
-    }
-    return MakeHierarchicalEngine(std::move(mesh), std::move(*share), hosts, spec_.spin);
-  }
-
-  // A segment for each host with several ranks (null on others); no value when any rank could not
+  // A segment for each host with several ranks (null on others). False when any rank could not
   // have one, which all learn alike.
-  absl::StatusOr<std::optional<std::shared_ptr<Segment>>> ShareMemory(
-      Mesh& mesh, const std::vector<std::vector<int>>& hosts) {
+  absl::StatusOr<bool> ShareMemory(std::shared_ptr<Segment>* shared) {
     size_t host = 0;
-    while (std::find(hosts[host].begin(), hosts[host].end(), spec_.rank) == hosts[host].end()) {
+    while (std::find(topology_.hosts[host].begin(), topology_.hosts[host].end(), spec_.rank) ==
+           topology_.hosts[host].end()) {
       ++host;
     }
-    const int local = static_cast<int>(hosts[host].size());
-    const bool leads = hosts[host][0] == spec_.rank;
-    const std::string name = fmt::format("muster-{:x}-{:016x}-{}", spec_.generation,
-                                         Hash(SpecHash(spec_), spec_.ticket), host);
+    const int local = static_cast<int>(topology_.hosts[host].size());
+    const bool leads = topology_.hosts[host][0] == spec_.rank;
+    const std::string name =
+        fmt::format("muster-{:x}-{:016x}-{}", spec_.generation, Hash(hash_, spec_.ticket), host);
     const SegmentLayout layout = HostLayout(local);
     absl::StatusOr<std::shared_ptr<Segment>> segment = std::shared_ptr<Segment>();
     if (leads && local > 1) segment = Segment::Create(name, layout);
-    MUSTER_ASSIGN_OR_RETURN(bool all, AllSay(mesh, segment.ok()));
-    if (all) {
-      if (!leads) segment = Segment::Open(name, layout);
-      MUSTER_ASSIGN_OR_RETURN(all, AllSay(mesh, segment.ok()));
-    }
+    MUSTER_ASSIGN_OR_RETURN(const bool all, AllSay([&](bool so_far) {
+                              // The first rank of this host comes before this one: it has made the
+                              // segment, or said no.
+                              if (!leads && so_far) segment = Segment::Open(name, layout);
+                              return segment.ok();
+                            }));
     if (segment.ok() && *segment != nullptr) (*segment)->Unlink();
-    if (all) return std::optional(*std::move(segment));
+    if (all) {
+      *shared = *std::move(segment);
+      return true;
+    }
     LogWarning("No shared memory{}: the members of one host talk over TCP, which is slower.",
                segment.ok() ? " (another member has none)"
                             : fmt::format(" ({})", Message(segment.status())));
-    return std::optional<std::shared_ptr<Segment>>();
+    return false;
   }
 
-  // True when every rank says yes.
-  absl::StatusOr<bool> AllSay(Mesh& mesh, bool yes) {
-    const AbortWatch watch(aborted_, &mesh.abort());
-    Ring ring(&mesh, false);
-    std::vector<int> order(size_);
-    std::iota(order.begin(), order.end(), 0);
-    int64_t no = yes ? 0 : 1;
-    const Plan plan = MakeInPlacePlan({&no, 1, DataType::kInt64}, size_, size_,
-                                      {.op = ReduceOp::kMax}, true, true);
-    Signature vote{.count = 1, .verb = Verb::kAllReduce, .type = DataType::kInt64};
-    const absl::Status status = ring.Run(order, plan, vote, deadline_);
-    if (absl::IsAborted(status)) return Superseded("The formation was given up.");
-    MUSTER_RETURN_IF_ERROR(status);
-    return no == 0;
+  // True when every rank says yes. Round the ring goes what all so far have said, which `say` is
+  // told, and round again what all have.
+  absl::StatusOr<bool> AllSay(const std::function<bool(bool so_far)>& say) {
+    const std::vector<int>& ring = topology_.ring;
+    const auto me = std::find(ring.begin(), ring.end(), spec_.rank);
+    const bool first = me == ring.begin(), last = me + 1 == ring.end();
+    const Wanted left{first ? ring.back() : *(me - 1), Channel::kNotices};
+    const Wanted right{last ? ring.front() : *(me + 1), Channel::kNotices};
+    // Whose own links have failed speaks first.
+    const MonotonicTime deadline = deadline_ + kGrace;
+    const auto hear = [&]() -> absl::StatusOr<bool> {
+      MUSTER_ASSIGN_OR_RETURN(const FrameHeader theirs, Receive(left, deadline));
+      if (!IsOf(theirs, FrameKind::kVote)) {
+        return PeerLost(fmt::format("{} sent bytes that are no frame.", LinkText(left.first)));
+      }
+      return theirs.body[0] == 1;
+    };
+    bool all = true;
+    if (!first) {
+      MUSTER_ASSIGN_OR_RETURN(all, hear());
+    }
+    all = say(all) && all;
+    MUSTER_RETURN_IF_ERROR(Send(right, FrameKind::kVote, all));
+    MUSTER_ASSIGN_OR_RETURN(all, hear());
+    if (!last) MUSTER_RETURN_IF_ERROR(Send(right, FrameKind::kVote, all));
+    return all;
   }
 
   const GroupSpec& spec_;
@@ -291,7 +341,10 @@ class Formation {
   const std::function<bool()>& aborted_;
   const MonotonicTime deadline_;
   const int size_;
-  std::vector<std::unique_ptr<DataConnection>> connections_;
+  const uint64_t hash_;
+  std::vector<std::string> labels_;
+  Topology topology_;
+  Links::Connections connections_;
 };
 
 }  // namespace

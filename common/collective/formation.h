@@ -46,8 +46,9 @@ struct GroupSpec {
 };
 
 // A failed formation, with the link that did not come up: "worker 1 <-> worker 2 (to
-// 10.0.0.4:5123): connection refused". Every pair of members is connected and tested by a small
-// exchange. The result has one rank for each process. `aborted` is polled at least every 100 ms;
+// 10.0.0.4:5123): connection refused". The pairs of members that the algorithm links (topology.h)
+// are connected and tested by a small exchange; who fails tells its peers why, and they theirs. The
+// result has one rank for each process. `aborted` is polled at least every 100 ms;
 // true ends the formation with Superseded.
 absl::StatusOr<std::unique_ptr<Communicator>> FormGroup(const GroupSpec& spec,
                                                         transport::DataListener& listener,

@@ -1,16 +1,18 @@
 #include "common/collective/host_team.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
+#include <optional>
 
 namespace muster::collective {
 namespace {
 
 constexpr int64_t kStagingBytes = 1 << 20;  // of each rank: half of a usual L2 cache
 constexpr int64_t kMinSlotBytes = 4096;
+constexpr Duration kReasonWithin = std::chrono::milliseconds(300);
 
 // Elements of chunk `chunk` of a part of `count`.
 int64_t ChunkCount(int64_t count, int64_t chunk, int64_t chunk_elements) {
@@ -28,34 +30,62 @@ SegmentLayout HostLayout(int ranks) {
   return layout;
 }
 
-HostTeam::HostTeam(std::shared_ptr<Segment> segment, std::vector<int> ranks, Mesh* mesh, bool spin)
+HostTeam::HostTeam(std::shared_ptr<Segment> segment, std::vector<int> ranks, Links* links,
+                   bool spin)
     : segment_(std::move(segment)),
-      mesh_(mesh),
-      team_(Options(ranks, spin)),
+      ranks_(std::move(ranks)),
+      links_(links),
+      team_(Options(spin)),
       slot_bytes_(segment_->layout().staging_bytes / (kSlots * segment_->layout().ranks) /
                   kMinSlotBytes * kMinSlotBytes) {}
 
-TeamOptions HostTeam::Options(const std::vector<int>& ranks, bool spin) {
+TeamOptions HostTeam::Options(bool spin) {
   TeamOptions options;
   options.cells = segment_->cells();
   options.spin = spin;
   options.processes = true;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i] == mesh_->rank()) options.rank = static_cast<int>(i);
-    options.names.push_back(mesh_->Name(ranks[i]));
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i] == links_->rank()) options.rank = static_cast<int>(i);
+    options.names.push_back(links_->Name(ranks_[i]));
   }
   options.address = [segment = segment_.get()](int rank, int64_t where) {
     return segment->arena(rank) + where;
   };
-  options.check = [mesh = mesh_, ranks](int rank, const Signature& signature,
-                                        MonotonicTime started) -> absl::Status {
-    if (Clock::now() - started > Mesh::kSayPresentAfter) mesh->SendPresent(signature);
-    MUSTER_RETURN_IF_ERROR(mesh->CheckAll());
-    if (!mesh->link(ranks[rank]).lost) return absl::OkStatus();
-    return PeerLost(
-        fmt::format("Lost {}: it closed its data connection.", mesh->Name(ranks[rank])));
+  options.check = [this](const auto& awaited, const Signature& signature, MonotonicTime started) {
+    return Check(awaited, signature, started);
   };
   return options;
+}
+
+absl::Status HostTeam::Check(const TeamOptions::Awaited& awaited, const Signature& signature,
+                             MonotonicTime started) {
+  for (int i = 0; i < size(); ++i) {
+    if (!awaited(i)) links_->NotePresent(ranks_[i], signature.sequence);
+  }
+  if (Clock::now() - started > Links::kSayPresentAfter) links_->SendPresent(signature);
+  MUSTER_RETURN_IF_ERROR(links_->Hear());
+  for (int i = 0; i < size(); ++i) {
+    // Who has come so far may be through with the last operation, and have left.
+    if (i == rank() || !links_->Closed(ranks_[i]) || !awaited(i)) continue;
+    return PeerLost(
+        fmt::format("Lost {}: it closed its data connection.", links_->Name(ranks_[i])));
+  }
+  return absl::OkStatus();
+}
+
+void HostTeam::Poison(const absl::Status& why) {
+  segment_->GiveReason(rank(), why);
+  team_.Poison();
+}
+
+absl::Status HostTeam::Reason() const {
+  // It is there before the poison; one that is being written may lose its writer.
+  const MonotonicTime until = Clock::now() + kReasonWithin;
+  std::optional<Segment::Reason> reason;
+  while (!(reason = segment_->reason()) && Clock::now() < until) sched_yield();
+  if (!reason) return PeerLost("Another rank of this host gave up.");
+  const size_t rank = std::clamp<size_t>(reason->rank, 0, ranks_.size() - 1);
+  return LastWords(reason->code, reason->text, links_->Name(ranks_[rank]));
 }
 
 std::shared_ptr<void> HostTeam::AllocateReducible(int64_t bytes) {
@@ -160,50 +190,39 @@ namespace {
 
 class SharedMemoryEngine : public Engine {
  public:
-  SharedMemoryEngine(std::unique_ptr<Mesh> mesh, std::shared_ptr<Segment> segment, bool spin)
-      : mesh_(std::move(mesh)), team_(std::move(segment), All(mesh_->size()), mesh_.get(), spin) {}
+  SharedMemoryEngine(std::unique_ptr<Links> links, std::shared_ptr<Segment> segment, bool spin)
+      : links_(std::move(links)),
+        team_(std::move(segment), links_->topology().hosts[0], links_.get(), spin) {}
 
   std::string Describe() const override {
-    return fmt::format("shared memory, {} ranks", mesh_->size());
+    return fmt::format("shared memory, {} ranks", links_->size());
   }
   absl::Status Run(const Operation& operation, MonotonicTime deadline) override {
-    const Plan plan = MakePlan(operation, mesh_->rank(), mesh_->size(), mesh_->size());
+    const Plan plan = MakePlan(operation, links_->rank(), links_->size(), links_->size());
     absl::Status status = team_.Run(plan, operation.signature, deadline);
-    // A lost rank's last words have been looked for already.
-    if (absl::IsAborted(status)) {
-      status = mesh_->Explain(PeerLost("Another rank of this host gave up."), true);
-    }
-    if (!status.ok()) team_.Poison();
+    if (absl::IsAborted(status)) status = team_.Reason();
+    if (!status.ok()) team_.Poison(status);
     return status;
   }
-  void Wake(const absl::Status&) override {
-    mesh_->abort().Set();
-    team_.Poison();
-  }
+  void Wake(const absl::Status& why) override { team_.Poison(why); }
   void Close(const absl::Status& why) override {
-    team_.Poison();
-    mesh_->Close(why);
+    team_.Poison(why);
+    links_->Close(why);
   }
   std::shared_ptr<void> AllocateReducible(int64_t bytes) override {
     return team_.AllocateReducible(bytes);
   }
 
  private:
-  static std::vector<int> All(int size) {
-    std::vector<int> ranks(size);
-    std::iota(ranks.begin(), ranks.end(), 0);
-    return ranks;
-  }
-
-  const std::unique_ptr<Mesh> mesh_;
+  const std::unique_ptr<Links> links_;
   HostTeam team_;
 };
 
 }  // namespace
 
-std::unique_ptr<Engine> MakeSharedMemoryEngine(std::unique_ptr<Mesh> mesh,
+std::unique_ptr<Engine> MakeSharedMemoryEngine(std::unique_ptr<Links> links,
                                                std::shared_ptr<Segment> segment, bool spin) {
-  return std::make_unique<SharedMemoryEngine>(std::move(mesh), std::move(segment), spin);
+  return std::make_unique<SharedMemoryEngine>(std::move(links), std::move(segment), spin);
 }
 
 }  // namespace muster::collective

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/collective/engine.h"
-#include "common/collective/mesh.h"
+#include "common/collective/links.h"
 #include "common/collective/segment.h"
 #include "common/collective/team.h"
 
@@ -19,18 +19,24 @@ SegmentLayout HostLayout(int ranks);
 
 class HostTeam {
  public:
-  // `ranks`: of this host, in the group; `mesh` tells about lost ones.
-  HostTeam(std::shared_ptr<Segment> segment, std::vector<int> ranks, Mesh* mesh, bool spin);
+  // `ranks`: of this host, in the group. `links` tell about lost ones: each rank watches over those
+  // of its host that it is linked with, and its reason reaches the others through the segment.
+  HostTeam(std::shared_ptr<Segment> segment, std::vector<int> ranks, Links* links, bool spin);
 
   int rank() const { return team_.rank(); }
   int size() const { return team_.size(); }
   // parts[i] belongs to the host's i-th rank.
   absl::Status Run(const Plan& plan, const Signature& signature, MonotonicTime deadline);
-  void Poison() { team_.Poison(); }
+  // Ends the operation of every rank of the host; the first one's reason is what all hear.
+  void Poison(const absl::Status& why);
+  // After a Run that ended with Superseded: the reason of the rank that gave up.
+  absl::Status Reason() const;
   std::shared_ptr<void> AllocateReducible(int64_t bytes);
 
  private:
-  TeamOptions Options(const std::vector<int>& ranks, bool spin);
+  TeamOptions Options(bool spin);
+  absl::Status Check(const TeamOptions::Awaited& awaited, const Signature& signature,
+                     MonotonicTime started);
   absl::Status RunStaged(const Plan& plan, MonotonicTime deadline);
   // In the staging area of `owner`: its contribution to `part` (another's), its result.
   std::byte* InSlot(int owner, int64_t chunk, int part) const;
@@ -40,16 +46,16 @@ class HostTeam {
   void CopyOut(const Plan& plan, int64_t chunk);
 
   const std::shared_ptr<Segment> segment_;
-  Mesh* const mesh_;
+  const std::vector<int> ranks_;
+  Links* const links_;
   Team team_;
   const int64_t slot_bytes_;
 };
 
-std::unique_ptr<Engine> MakeSharedMemoryEngine(std::unique_ptr<Mesh> mesh,
+std::unique_ptr<Engine> MakeSharedMemoryEngine(std::unique_ptr<Links> links,
                                                std::shared_ptr<Segment> segment, bool spin);
-// `hosts`: ranks by host. `segment` is null where this rank is alone on its host.
-std::unique_ptr<Engine> MakeHierarchicalEngine(std::unique_ptr<Mesh> mesh,
-                                               std::shared_ptr<Segment> segment,
-                                               std::vector<std::vector<int>> hosts, bool spin);
+// `segment` is null where this rank is alone on its host.
+std::unique_ptr<Engine> MakeHierarchicalEngine(std::unique_ptr<Links> links,
+                                               std::shared_ptr<Segment> segment, bool spin);
 
 }  // namespace muster::collective

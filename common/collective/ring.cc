@@ -4,14 +4,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
+#include <string_view>
+#include <utility>
 
 namespace muster::collective {
 namespace {
 
 using transport::FrameHeader;
 using transport::Interest;
-using transport::WaitReady;
 using transport::WaitResult;
 
 constexpr int64_t kChunk = 1 << 19;     // reduced at a time: stays in the L2 cache
@@ -31,9 +31,9 @@ struct Step {
 // One operation on its way around the ring.
 class Passage {
  public:
-  Passage(Mesh& mesh, const std::vector<int>& order, const Plan& plan, const Signature& signature,
+  Passage(Links& links, const std::vector<int>& order, const Plan& plan, const Signature& signature,
           MonotonicTime deadline, bool spin, std::vector<std::byte>& incoming)
-      : mesh_(mesh),
+      : links_(links),
         order_(order),
         plan_(plan),
         signature_(signature),
@@ -42,30 +42,22 @@ class Passage {
         spin_(spin),
         incoming_(incoming) {
     const int n = static_cast<int>(order.size());
-    me_ = static_cast<int>(std::find(order.begin(), order.end(), mesh.rank()) - order.begin());
+    me_ = static_cast<int>(std::find(order.begin(), order.end(), links.rank()) - order.begin());
     left_ = order[(me_ + n - 1) % n];
     right_ = order[(me_ + 1) % n];
-    look_at_ = started_ + Mesh::kLookAtLinks;
-    present_at_ = started_ + std::min(Mesh::kSayPresentAfter, (deadline - started_) / 4);
+    look_at_ = started_ + Links::kLookAtLinks;
+    present_at_ = started_ + std::min(Links::kSayPresentAfter, (deadline - started_) / 4);
   }
 
   absl::Status Run(std::vector<std::byte>& partial) {
+    MUSTER_ASSIGN_OR_RETURN(from_left_, links_.Data(left_));
+    MUSTER_ASSIGN_OR_RETURN(to_right_, links_.Data(right_));
     Prepare(partial);
-    mesh_.link(right_).sending = true;
-    const absl::Status status = Move();
-    // Between frames other things may be said and heard on these links.
-    if (sent_ == 0 || sent_ == to_send_) mesh_.link(right_).sending = false;
-    if (greeted_ && received_ == to_receive_) mesh_.link(left_).header_bytes = 0;
-    return status;
-  }
-
- private:
-  absl::Status Move() {
     MonotonicTime idle_since{};
     while (sent_ < to_send_ || received_ < to_receive_ || !greeted_) {
       MUSTER_ASSIGN_OR_RETURN(const bool sent, Send());
       MUSTER_ASSIGN_OR_RETURN(const bool received, Receive());
-      if (mesh_.abort().is_set()) return Superseded("aborted");
+      if (links_.abort().is_set()) return Superseded("aborted");
       if (sent || received) {
         idle_since = {};
         continue;
@@ -80,6 +72,7 @@ class Passage {
     return absl::OkStatus();
   }
 
+ private:
   void Prepare(std::vector<std::byte>& partial) {
     const int n = static_cast<int>(order_.size());
     const int64_t element = SizeOf(plan_.type);
@@ -143,9 +136,8 @@ class Passage {
       budget -= static_cast<int64_t>(length);
       offset = 0;
     }
-    absl::StatusOr<size_t> n =
-        mesh_.link(right_).connection->TryWrite({parts, static_cast<size_t>(count)});
-    if (!n.ok()) return Lost(right_, n.status());
+    absl::StatusOr<size_t> n = to_right_->TryWrite({parts, static_cast<size_t>(count)});
+    if (!n.ok()) return Lost(right_, Message(n.status()));
     sent_ += static_cast<int64_t>(*n);
     out_offset_ += *n;
     while (out_at_ < out_.size() && out_offset_ >= out_[out_at_].iov_len) {
@@ -156,10 +148,12 @@ class Passage {
 
   absl::StatusOr<bool> Receive() {
     if (!greeted_) {
-      MUSTER_ASSIGN_OR_RETURN(greeted_, mesh_.ReadHeader(left_));
-      if (!greeted_) return false;
-      MUSTER_RETURN_IF_ERROR(Compare());
-      return true;
+      auto* into = reinterpret_cast<std::byte*>(&theirs_) + theirs_bytes_;
+      MUSTER_ASSIGN_OR_RETURN(const int64_t n, Read(into, sizeof theirs_ - theirs_bytes_));
+      theirs_bytes_ += n;
+      greeted_ = theirs_bytes_ == sizeof theirs_;
+      if (greeted_) MUSTER_RETURN_IF_ERROR(Compare());
+      return n > 0;
     }
     while (at_ < steps_.size() && done_ == steps_[at_].bytes) ++at_, done_ = 0;
     if (at_ == steps_.size()) return false;
@@ -193,76 +187,68 @@ class Passage {
 
   absl::StatusOr<int64_t> Read(std::byte* to, int64_t bytes) {
     const iovec into{to, static_cast<size_t>(bytes)};
-    absl::StatusOr<size_t> n = mesh_.link(left_).connection->TryRead({&into, 1});
-    if (!n.ok()) {
-      mesh_.link(left_).lost = true;
-      return Lost(left_, n.status());
-    }
+    const absl::StatusOr<size_t> n = from_left_->TryRead({&into, 1});
+    if (!n.ok()) return Lost(left_, Message(n.status()));
     return static_cast<int64_t>(*n);
   }
 
-  absl::Status Compare() const {
-    const FrameHeader& header = mesh_.link(left_).header;
-    Signature theirs;
-    std::memcpy(&theirs, header.body, sizeof theirs);
-    if (theirs != signature_) {
-      const std::string mine = mesh_.Name(mesh_.rank()), other = mesh_.Name(left_);
-      return mesh_.rank() < left_ ? MismatchError(mine, signature_, other, theirs)
-                                  : MismatchError(other, theirs, mine, signature_);
+  absl::Status Compare() {
+    if (theirs_.magic != FrameHeader::kMagic ||
+        theirs_.kind != static_cast<uint16_t>(FrameKind::kOperation)) {
+      return PeerLost(fmt::format("{} sent bytes that are no frame.", links_.Name(left_)));
     }
-    if (header.payload_bytes != static_cast<uint64_t>(to_receive_)) {
+    Signature theirs;
+    std::memcpy(&theirs, theirs_.body, sizeof theirs);
+    links_.NotePresent(left_, theirs.sequence);
+    if (theirs != signature_) {
+      const std::string mine = links_.Name(links_.rank()), other = links_.Name(left_);
+      return links_.rank() < left_ ? MismatchError(mine, signature_, other, theirs)
+                                   : MismatchError(other, theirs, mine, signature_);
+    }
+    if (theirs_.payload_bytes != static_cast<uint64_t>(to_receive_)) {
       return ProgramError(fmt::format("{} sends {} bytes for {}, {} were expected.",
-                                      mesh_.Name(left_), header.payload_bytes, theirs.Text(),
+                                      links_.Name(left_), theirs_.payload_bytes, theirs.Text(),
                                       to_receive_));
     }
     return absl::OkStatus();
   }
 
-  absl::Status Lost(int rank, const absl::Status& why) const {
-    return PeerLost(
-        fmt::format("Lost the data connection to {}: {}.", mesh_.Name(rank), Message(why)));
+  absl::Status Lost(int rank, std::string_view why) const {
+    return PeerLost(fmt::format("Lost the data connection to {}: {}.", links_.Name(rank), why));
   }
 
   absl::Status Wait() {
     const bool want_left = !greeted_ || received_ < to_receive_;
     const bool want_right = Available() > 0;
-    Link &left = mesh_.link(left_), &right = mesh_.link(right_);
-    Interest interests[2];
-    size_t count = 1;
-    if (left_ == right_) {
-      interests[0] = {left.connection.get(), want_left, want_right};
-    } else {
-      interests[0] = {left.connection.get(), want_left, false};
-      // Nothing but presence and last words come from the right now.
-      const bool listen = right.header_bytes < sizeof(FrameHeader) && !right.lost;
-      interests[count++] = {right.connection.get(), listen, want_right};
-    }
+    Interest data[2] = {{from_left_, want_left, false}, {to_right_, false, want_right}};
+    if (from_left_ == to_right_) data[0].write = want_right;
+    const size_t count = from_left_ == to_right_ ? 1 : 2;
     const MonotonicTime until = std::min({present_at_, look_at_, deadline_});
-    const WaitResult result = WaitReady({interests, count}, until, mesh_.abort());
-    if (result == WaitResult::kAborted) return Superseded("aborted");
-    if (left_ != right_ && right.header_bytes < sizeof(FrameHeader) && !right.lost) {
-      const absl::Status heard = mesh_.ReadHeader(right_).status();
-      // Who has all of this operation may be through with the last one, and have left.
-      const bool left_well = right.lost && right.last_words.ok() && sent_ == to_send_;
-      if (!heard.ok() && !left_well) return heard;
+    const Links::Ready ready = links_.Wait({data, count}, until);
+    if (ready.result == WaitResult::kAborted) return Superseded("aborted");
+    // Data first: who has sent all of this operation may be through with the last one, and leave.
+    if (ready.data) return absl::OkStatus();
+    if (ready.notices) MUSTER_RETURN_IF_ERROR(links_.Hear());
+    if (links_.Closed(right_) && sent_ < to_send_) {
+      return Lost(right_, "the other side closed the connection");
     }
-    if (result == WaitResult::kDeadline) {
+    if (ready.result == WaitResult::kDeadline) {
       if (until == look_at_ && until != deadline_) {
-        look_at_ = until + Mesh::kLookAtLinks;
-        return mesh_.CheckLinks(until);
+        look_at_ = until + Links::kLookAtLinks;
+        return links_.CheckLinks(until);
       }
       if (until == deadline_) {
-        MUSTER_RETURN_IF_ERROR(mesh_.CheckAll());
+        MUSTER_RETURN_IF_ERROR(links_.Hear());
         // A rank that only passes data on may be through already, and says nothing any more.
-        return mesh_.Late(signature_, want_left ? left_ : right_, plan_.reduce, started_);
+        return links_.Late(signature_, want_left ? left_ : right_, plan_.reduce, started_);
       }
-      mesh_.SendPresent(signature_);
+      links_.SendPresent(signature_);
       present_at_ = MonotonicTime::max();
     }
     return absl::OkStatus();
   }
 
-  Mesh& mesh_;
+  Links& links_;
   const std::vector<int>& order_;
   const Plan& plan_;
   const Signature& signature_;
@@ -270,9 +256,11 @@ class Passage {
   const bool spin_;
   std::vector<std::byte>& incoming_;
   int me_ = 0, left_ = 0, right_ = 0;
+  transport::DataConnection *from_left_ = nullptr, *to_right_ = nullptr;
   MonotonicTime present_at_, look_at_;
 
-  FrameHeader header_;
+  FrameHeader header_, theirs_;
+  int64_t theirs_bytes_ = 0;
   std::vector<Step> steps_;
   std::vector<iovec> out_;
   int64_t first_bytes_ = 0, to_send_ = 0, to_receive_ = 0;
@@ -286,29 +274,26 @@ class Passage {
 
 class TcpEngine : public Engine {
  public:
-  TcpEngine(std::unique_ptr<Mesh> mesh, bool spin)
-      : mesh_(std::move(mesh)), ring_(mesh_.get(), spin), order_(mesh_->size()) {
-    std::iota(order_.begin(), order_.end(), 0);
-  }
+  TcpEngine(std::unique_ptr<Links> links, bool spin)
+      : links_(std::move(links)), ring_(links_.get(), spin) {}
 
-  std::string Describe() const override { return fmt::format("TCP ring, {} ranks", mesh_->size()); }
+  std::string Describe() const override {
+    return fmt::format("TCP ring, {} ranks", links_->size());
+  }
 
   absl::Status Run(const Operation& operation, MonotonicTime deadline) override {
     const Signature& s = operation.signature;
-    absl::Status status =
-        s.verb == Verb::kBarrier
-            ? RingBarrier(ring_, order_, s, deadline)
-            : ring_.Run(order_, MakePlan(operation, mesh_->rank(), mesh_->size(), mesh_->size()), s,
-                        deadline);
-    return absl::IsUnavailable(status) ? mesh_->Explain(status) : status;
+    absl::Status status = s.verb == Verb::kBarrier
+                              ? RingBarrier(ring_, links_->topology().ring, s, deadline)
+                              : RunAroundAll(ring_, *links_, operation, deadline);
+    return absl::IsUnavailable(status) ? links_->Explain(status) : status;
   }
-  void Wake(const absl::Status&) override { mesh_->abort().Set(); }
-  void Close(const absl::Status& why) override { mesh_->Close(why); }
+  void Wake(const absl::Status&) override { links_->abort().Set(); }
+  void Close(const absl::Status& why) override { links_->Close(why); }
 
  private:
-  const std::unique_ptr<Mesh> mesh_;
+  const std::unique_ptr<Links> links_;
   Ring ring_;
-  std::vector<int> order_;
 };
 
 }  // namespace
@@ -328,8 +313,17 @@ absl::Status Ring::Run(const std::vector<int>& order, const Plan& plan, const Si
     return absl::OkStatus();
   }
   if (incoming_.empty()) incoming_.resize(kChunk);
-  Passage passage(*mesh_, order, plan, signature, deadline, spin_, incoming_);
+  Passage passage(*links_, order, plan, signature, deadline, spin_, incoming_);
   return passage.Run(partial_);
+}
+
+absl::Status RunAroundAll(Ring& ring, const Links& links, const Operation& operation,
+                          MonotonicTime deadline) {
+  const std::vector<int>& order = links.topology().ring;
+  Plan plan = MakePlan(operation, links.rank(), links.size(), links.size());
+  std::vector<Part> by_rank = std::exchange(plan.parts, {});
+  for (const int rank : order) plan.parts.push_back(by_rank[rank]);
+  return ring.Run(order, plan, operation.signature, deadline);
 }
 
 absl::Status RingBarrier(Ring& ring, const std::vector<int>& order, const Signature& signature,
@@ -341,8 +335,8 @@ absl::Status RingBarrier(Ring& ring, const std::vector<int>& order, const Signat
   return ring.Run(order, plan, signature, deadline);
 }
 
-std::unique_ptr<Engine> MakeTcpEngine(std::unique_ptr<Mesh> mesh, bool spin) {
-  return std::make_unique<TcpEngine>(std::move(mesh), spin);
+std::unique_ptr<Engine> MakeTcpEngine(std::unique_ptr<Links> links, bool spin) {
+  return std::make_unique<TcpEngine>(std::move(links), spin);
 }
 
 }  // namespace muster::collective

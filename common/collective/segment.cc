@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -30,6 +32,14 @@ absl::Status Failed(const char* what) {
 
 }  // namespace
 
+struct SharedReason {
+  static constexpr uint32_t kNone = 0, kComing = 1, kThere = 2;
+  std::atomic<uint32_t> state{kNone};
+  uint32_t code = 0, bytes = 0;
+  int32_t rank = 0;
+  char text[4096];
+};
+
 Segment::Segment(std::string name, const SegmentLayout& layout, int fd, bool created)
     : name_(std::move(name)), layout_(layout), fd_(fd), linked_(created) {}
 
@@ -39,14 +49,39 @@ Segment::~Segment() {
   close(fd_);
 }
 
+int64_t Segment::StagingOffset() const {
+  return RoundUp(sizeof(SharedReason)) +
+         RoundUp(layout_.ranks * static_cast<int64_t>(sizeof(Cell)));
+}
+
 int64_t Segment::FixedBytes() const {
-  return RoundUp(layout_.ranks * static_cast<int64_t>(sizeof(Cell))) +
-         layout_.ranks * RoundUp(layout_.staging_bytes);
+  return StagingOffset() + layout_.ranks * RoundUp(layout_.staging_bytes);
+}
+
+std::span<Cell> Segment::cells() const {
+  return {reinterpret_cast<Cell*>(base_ + RoundUp(sizeof(SharedReason))), size_t(layout_.ranks)};
 }
 
 std::byte* Segment::staging(int rank) const {
-  return base_ + RoundUp(layout_.ranks * static_cast<int64_t>(sizeof(Cell))) +
-         rank * RoundUp(layout_.staging_bytes);
+  return base_ + StagingOffset() + rank * RoundUp(layout_.staging_bytes);
+}
+
+void Segment::GiveReason(int rank, const absl::Status& why) {
+  SharedReason& to = shared_reason();
+  uint32_t none = SharedReason::kNone;
+  if (!to.state.compare_exchange_strong(none, SharedReason::kComing)) return;
+  to.rank = rank;
+  to.code = static_cast<uint32_t>(why.code());
+  to.bytes = static_cast<uint32_t>(std::min(Message(why).size(), sizeof to.text));
+  std::memcpy(to.text, Message(why).data(), to.bytes);
+  to.state.store(SharedReason::kThere, std::memory_order_release);
+}
+
+std::optional<Segment::Reason> Segment::reason() const {
+  const SharedReason& from = shared_reason();
+  if (from.state.load(std::memory_order_acquire) != SharedReason::kThere) return std::nullopt;
+  const size_t bytes = std::min<size_t>(from.bytes, sizeof from.text);
+  return Reason{from.rank, from.code, std::string(from.text, bytes)};
 }
 
 std::byte* Segment::arena(int rank) const {
@@ -77,6 +112,7 @@ absl::StatusOr<std::shared_ptr<Segment>> Segment::Create(const std::string& name
         fmt::format("/dev/shm has no room for {} KiB", segment->FixedBytes() >> 10).c_str());
   }
   MUSTER_RETURN_IF_ERROR(segment->Map());
+  new (&segment->shared_reason()) SharedReason();
   for (Cell& cell : segment->cells()) new (&cell) Cell();
   return segment;
 }

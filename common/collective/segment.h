@@ -1,11 +1,12 @@
 // A shared-memory segment of the processes of one host and one generation: cells, staging slots
 // for copied data, and for each rank an arena that takes up no memory until parts of it are
-// allocated. Named after generation and ticket, unlinked as soon as all have mapped it; after that
-// nothing is left behind whoever dies. Internal.
+// allocated; and the reason of the first rank that gave up. Named after generation and ticket,
+// unlinked as soon as all have mapped it; after that nothing is left behind whoever dies. Internal.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -19,6 +20,8 @@ struct SegmentLayout {
   int64_t staging_bytes = 3 << 19;         // of each rank
   int64_t arena_bytes = int64_t{1} << 36;  // of each rank, address space only
 };
+
+struct SharedReason;
 
 class Segment {
  public:
@@ -37,9 +40,19 @@ class Segment {
   // Removes what killed processes left behind between creating and unlinking.
   static void SweepAbandoned();
 
-  std::span<Cell> cells() const { return {reinterpret_cast<Cell*>(base_), size_t(layout_.ranks)}; }
+  std::span<Cell> cells() const;
   std::byte* staging(int rank) const;
   const SegmentLayout& layout() const { return layout_; }
+
+  // Why `rank` (of the host) gives up: what the others hear, if it is the first. To be called
+  // before they are woken.
+  void GiveReason(int rank, const absl::Status& why);
+  struct Reason {
+    int rank = 0;  // of the host
+    uint32_t code = 0;
+    std::string text;
+  };
+  std::optional<Reason> reason() const;
 
   // Offsets count from the beginning of the arena of `rank`.
   std::byte* arena(int rank) const;
@@ -51,6 +64,8 @@ class Segment {
   Segment(std::string name, const SegmentLayout& layout, int fd, bool created);
   absl::Status Map();
   int64_t FixedBytes() const;
+  int64_t StagingOffset() const;
+  SharedReason& shared_reason() const { return *reinterpret_cast<SharedReason*>(base_); }
 
   const std::string name_;
   const SegmentLayout layout_;

@@ -105,7 +105,8 @@ absl::Status Team::WaitOne(int rank, uint32_t phase, MonotonicTime deadline) {
     if (after >= check_at) {
       check_at = after + kCheckEvery;
       if (options_.check) {
-        absl::Status status = options_.check(rank, signature_, started_);
+        const auto awaited = [&](int r) { return !Reached(r, phase); };
+        const absl::Status status = options_.check(awaited, signature_, started_);
         // It may have come, and then left, just before it was looked for.
         if (!status.ok()) return Reached(rank, phase) ? absl::OkStatus() : status;
       }

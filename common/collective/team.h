@@ -39,8 +39,10 @@ struct TeamOptions {
   std::vector<std::string> names;  // for messages: "rank 1 (worker:0)"
   bool spin = false;
   bool processes = false;  // the cells are shared between processes
-  // Asked every 20 ms of a wait for a rank; an error ends it. May be null.
-  std::function<absl::Status(int rank, const Signature&, MonotonicTime started)> check;
+  // Asked every 20 ms of a wait, with what tells whether a rank is waited for; an error ends it.
+  // May be null.
+  using Awaited = std::function<bool(int rank)>;
+  std::function<absl::Status(const Awaited&, const Signature&, MonotonicTime started)> check;
   // Translates another rank's Announcement::where to an address here.
   std::function<std::byte*(int rank, int64_t where)> address;
 };

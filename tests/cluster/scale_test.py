@@ -1,4 +1,5 @@
 """Sixty-four processes on one host: they form, train, lose ten at once, and end, as one process would."""
+import os
 import signal
 import unittest
 
@@ -6,6 +7,16 @@ from harness import curve, result, tensors
 from recording import RecordingTest
 
 MEMBERS, LOST, STEPS = 64, 10, 8
+
+
+def sockets(process):
+    count, folder = 0, f"/proc/{process.popen.pid}/fd"
+    for name in os.listdir(folder):
+        try:
+            count += os.readlink(f"{folder}/{name}").startswith("socket:")
+        except FileNotFoundError:  # closed meanwhile
+            pass
+    return count
 
 
 class Scale(RecordingTest):
@@ -20,6 +31,8 @@ class Scale(RecordingTest):
         processes[0].wait_for(f"{MEMBERS} members, {MEMBERS} replicas: generation 1", 300)
         for process in processes[-LOST:]:
             self.wait_held(f"step-3-{process.popen.pid}")
+            # Two links, the listener and the session, with what gRPC has of its own; not one to each of the others.
+            self.assertLessEqual(sockets(process), 12)
         for process in processes[-LOST:]:
             process.signal(signal.SIGKILL)
         for process in processes[-LOST:]:

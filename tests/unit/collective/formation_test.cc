@@ -13,6 +13,7 @@
 #include <fstream>
 #include <thread>
 
+#include "common/collective/topology.h"
 #include "tests/unit/collective/group_fixture.h"
 
 namespace muster {
@@ -63,7 +64,9 @@ TEST(Formation, TheLinksToAMemberThatDoesNotComeAreNamed) {
   for (const int rank : {0, 1, 3}) {
     const std::string message(Message(formed[rank].status()));
     EXPECT_EQ(ExitCodeOf(formed[rank].status()), ExitCode::kRetryable);
-    EXPECT_THAT(message, HasSubstr((rank < 2 ? "<-> worker 2 (to " : "worker 2 <-> worker 3 (to ") +
+    // Worker 0 is not linked with it, and hears of it from worker 3.
+    EXPECT_THAT(message, HasSubstr((rank == 1 ? "worker 1 <-> worker 2 (to "
+                                              : "worker 2 <-> worker 3 (to ") +
                                    spec.members[2].data_address + ")"));
     EXPECT_THAT(message, Not(HasSubstr("worker 0 <-> worker 1")));
   }
@@ -140,11 +143,84 @@ TEST(Formation, WithoutRoomForSharedMemoryAllFallBackToTcp) {
   rlimit small = before;
   small.rlim_cur = 1 << 20;
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  TestGroup group = MakeGroup("shared_memory", 3);
+  TestGroup one_host = MakeGroup("shared_memory", 5), two_hosts = MakeGroup("hierarchical", 5);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   signal(SIGXFSZ, handler);
-  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(group[rank].Describe(), "TCP ring, 3 ranks");
-  OnEachRank(3, [&](int rank) { EXPECT_TRUE(group[rank].Barrier()->Wait().ok()); });
+  for (TestGroup* group : {&one_host, &two_hosts}) {
+    OnEachRank(5, [&](int rank) {
+      EXPECT_EQ((*group)[rank].Describe(), "TCP ring, 5 ranks");
+      EXPECT_TRUE((*group)[rank].Barrier()->Wait().ok());
+      float one = 1;
+      EXPECT_TRUE(
+          (*group)[rank].AllReduce({&one, 1, DataType::kFloat32}, ReduceOp::kSum)->Wait().ok());
+      EXPECT_EQ(one, 5);
+    });
+  }
+}
+
+// Connections by rank, as its listener sees them come and go.
+struct Counted {
+  std::vector<std::unique_ptr<transport::DataListener>> listeners;
+  std::vector<std::unique_ptr<std::atomic<int>>> opened;
+
+  explicit Counted(int size) {
+    for (int rank = 0; rank < size; ++rank) {
+      opened.push_back(std::make_unique<std::atomic<int>>(0));
+      auto listener = transport::DataListener::Create(
+          {.bind_address = "127.0.0.1",
+           .wrap = [count = opened.back().get()](std::unique_ptr<transport::ByteStream> stream) {
+             ++*count;
+             return stream;
+           }});
+      EXPECT_TRUE(listener.ok()) << listener.status();
+      listeners.push_back(*std::move(listener));
+    }
+  }
+  int all() const {  // each has two ends
+    int sum = 0;
+    for (const auto& count : opened) sum += *count;
+    return sum / 2;
+  }
+};
+
+class FormationOfMany : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(All, FormationOfMany, ::testing::ValuesIn(testing::LayoutNames()),
+                         [](const auto& info) { return info.param; });
+
+// Two for each pair that data goes between, one where shared memory carries it, none elsewhere.
+TEST_P(FormationOfMany, OpensTheLinksOfItsTopologyAndNoOthers) {
+  for (const Backend backend : {Backend::kAuto, Backend::kTcp}) {
+    // A process that is all of the members maps each host's segment, 64 GiB of addresses for each
+    // member, as often as the host has members; sanitizers leave it few TiB.
+    const bool by_tcp = backend == Backend::kTcp || GetParam() == "alone";
+    const int size = by_tcp ? 64 : GetParam() == "pairs" ? 16 : 6;
+    const std::vector<std::string> hosts = testing::HostsOf(GetParam(), size);
+    const Counted counted(size);
+    GroupSpec spec = MakeSpec(counted.listeners);
+    spec.backend = backend;
+    for (int i = 0; i < size; ++i) spec.members[i].host_id = hosts[i];
+    const auto formed = testing::Form(spec, counted.listeners);
+    ASSERT_NE(formed[0], nullptr);
+    EXPECT_EQ(by_tcp, formed[0]->Describe() == fmt::format("TCP ring, {} ranks", size));
+    const bool by_memory = backend == Backend::kAuto && GetParam() == "one_host";
+    const collective::Topology topology = collective::MakeTopology(
+        collective::RanksByHost(hosts), by_memory ? collective::Algorithm::kSharedMemory
+                                        : by_tcp  ? collective::Algorithm::kRing
+                                                  : collective::Algorithm::kHierarchical);
+    for (int rank = 0; rank < size; ++rank) {
+      EXPECT_EQ(*counted.opened[rank],
+                static_cast<int>(topology.peers[rank].size()) * (by_memory ? 1 : 2))
+          << formed[rank]->Describe() << ", rank " << rank;
+    }
+    if (by_memory || by_tcp) {
+      EXPECT_EQ(counted.all(), by_memory ? size : 2 * size);
+    }
+    EXPECT_LE(counted.all(), 4 * size) << "a full mesh has " << size * (size - 1) / 2;
+    OnEachRank(size, [&](int rank) { EXPECT_TRUE(formed[rank]->Barrier()->Wait().ok()); });
+    for (int rank = 0; rank < size; ++rank) {
+      EXPECT_LE(*counted.opened[rank], 8) << "an operation opens none";
+    }
+  }
 }
 
 std::vector<float> Ones(int64_t count) { return std::vector<float>(count, 1.f); }

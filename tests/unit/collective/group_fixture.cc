@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
 namespace muster::testing {
@@ -52,21 +53,52 @@ void OnEachRank(int size, const std::function<void(int rank)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-namespace {
-
-std::vector<std::unique_ptr<Communicator>> Form(const GroupSpec& spec, TestGroup& group) {
+std::vector<std::unique_ptr<Communicator>> Form(
+    const GroupSpec& spec, const std::vector<std::unique_ptr<transport::DataListener>>& listeners) {
   std::vector<std::unique_ptr<Communicator>> formed(spec.members.size());
   OnEachRank(static_cast<int>(formed.size()), [&](int rank) {
     GroupSpec mine = spec;
     mine.rank = rank;
-    auto communicator = FormGroup(mine, *group.listeners[rank], nullptr);
+    auto communicator = FormGroup(mine, *listeners[rank], nullptr);
     EXPECT_TRUE(communicator.ok()) << communicator.status();
     if (communicator.ok()) formed[rank] = *std::move(communicator);
   });
   return formed;
 }
 
-}  // namespace
+const std::vector<std::string>& LayoutNames() {
+  static const std::vector<std::string> names = {"one_host",        "alone",       "pairs",
+                                                 "blocks_of_three", "two_in_turn", "three_in_turn",
+                                                 "one_and_all",     "squares"};
+  return names;
+}
+
+std::vector<std::string> HostsOf(const std::string& layout, int size) {
+  std::vector<std::string> hosts;
+  for (int i = 0; i < size; ++i) {
+    int host = 0;
+    if (layout == "alone") host = i;
+    if (layout == "pairs") host = i / 2;
+    if (layout == "blocks_of_three") host = i / 3;
+    if (layout == "two_in_turn") host = i % 2;
+    if (layout == "three_in_turn") host = i % 3;
+    if (layout == "one_and_all") host = std::min(i, 1);
+    if (layout == "squares") host = i * i % 5;
+    hosts.push_back(fmt::format("host {}", host));
+  }
+  return hosts;
+}
+
+TestGroup MakeGroupOn(const std::vector<std::string>& hosts, Backend backend,
+                      GroupOptions options) {
+  TestGroup group;
+  group.listeners = MakeListeners(static_cast<int>(hosts.size()));
+  GroupSpec spec = MakeSpec(group.listeners, options);
+  spec.backend = backend;
+  for (size_t i = 0; i < hosts.size(); ++i) spec.members[i].host_id = hosts[i];
+  group.ranks = Form(spec, group.listeners);
+  return group;
+}
 
 TestGroup MakeGroup(const std::string& backend, int size, GroupOptions options) {
   TestGroup group;
@@ -87,7 +119,7 @@ TestGroup MakeGroup(const std::string& backend, int size, GroupOptions options) 
   } else if (backend == "hierarchical_uneven") {
     for (int i = 0; i < size; ++i) spec.members[i].host_id = fmt::format("host {}", std::min(i, 1));
   }
-  group.ranks = Form(spec, group);
+  group.ranks = Form(spec, group.listeners);
   if (!replicas) return group;
   std::vector<int> per_rank(processes, size / processes);
   per_rank[0] += size % processes;

@@ -29,6 +29,16 @@ struct TestGroup {
 // "shared_memory_spin", "hierarchical", "hierarchical_uneven", "replicas", "replicas_tcp".
 const std::vector<std::string>& BackendNames();
 TestGroup MakeGroup(const std::string& backend, int size, GroupOptions options = {});
+// One process for each of `hosts`, which name where it runs.
+TestGroup MakeGroupOn(const std::vector<std::string>& hosts, Backend backend,
+                      GroupOptions options = {});
+// The rank of each member that forms; what failed is null, and is expected not to.
+std::vector<std::unique_ptr<Communicator>> Form(
+    const GroupSpec& spec, const std::vector<std::unique_ptr<transport::DataListener>>& listeners);
+
+// Ways in which `size` ranks may lie on hosts: all on one, one on each, in blocks, in turn, uneven.
+const std::vector<std::string>& LayoutNames();
+std::vector<std::string> HostsOf(const std::string& layout, int size);
 
 std::unique_ptr<transport::DataListener> MakeListener();
 std::vector<std::unique_ptr<transport::DataListener>> MakeListeners(int count);
