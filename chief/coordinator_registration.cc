@@ -122,7 +122,7 @@ void Registration::Adopted(const std::string& run_id, const absl::Status& writte
 proto::CoordinatorMessage Registration::Welcome() const {
   proto::CoordinatorMessage message;
   message.mutable_welcome()->set_run_id(state_.admission.run_id);
-  message.mutable_welcome()->set_epoch(state_.epoch);
+  message.mutable_welcome()->set_epoch(state_.admission.epoch);
   message.mutable_welcome()->set_job(state_.admission.job);
   message.mutable_welcome()->set_pid(getpid());
   return message;
@@ -167,10 +167,9 @@ void Registration::TakeProcess(PausingTime now, const proto::Hello& hello, int m
 void Registration::RaiseEpoch(uint64_t highest_generation) {
   if (highest_generation <= state_.job.generation) return;
   const uint32_t above = static_cast<uint32_t>(highest_generation >> 32) + 1;
-  if (above <= state_.epoch) return;
-  state_.epoch = above;
+  if (above <= state_.admission.epoch) return;
+  state_.admission.epoch = above;
   state_.counter = 0;
-  if (state_.options.on_epoch) state_.options.on_epoch(state_.epoch);
 }
 
 void Registration::Bind(const std::shared_ptr<Session>& session, const proto::Hello& hello,

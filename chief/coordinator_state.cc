@@ -12,8 +12,7 @@ CoordinatorState::CoordinatorState(const CoordinatorOptions& coordinator_options
     : options(coordinator_options),
       policy(MembershipPolicy::Of(options.decision)),
       slots(options.members.size()),
-      admission(options.admission),
-      epoch(options.epoch) {
+      admission(options.admission) {
   job.started = job.stage_since = clock.Now();
   for (const DeclaredMember& declared : options.members) {
     MemberState member;

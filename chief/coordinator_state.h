@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chief/coordinator.h"
@@ -32,6 +34,9 @@ struct CoordinatorState {
     event = true;
     wake.Signal();
   }
+  bool IdentityKept() const {
+    return kept && kept->first == admission.run_id && kept->second == admission.epoch;
+  }
   // Takes a report of a task's failure, or of its death, which nobody can mend. Why it does not
   // count, "" if it does. `try_again`: FailureReply's.
   std::string TakeFailure(const proto::FailureReport& report, bool* try_again);
@@ -43,8 +48,10 @@ struct CoordinatorState {
   JobState job;
   std::vector<MemberSlot> slots;  // by rank
   AdmissionOptions admission;
-  uint32_t epoch, counter = 0;  // of the generations
-  std::string abort_reason;     // of the last one
+  uint32_t counter = 0;  // of the generations of admission.epoch
+  // On the disk: run id and epoch. Generations have no others.
+  std::optional<std::pair<std::string, uint32_t>> kept;
+  std::string abort_reason;  // of the last one
   bool event = false;
   bool closed = false;  // all have the verdict
   CondVar wake, ended;  // on an event; when the job has ended, and when it is closed

@@ -209,7 +209,7 @@ TEST(Control, AProcessOfTheNextStartDoesNotTakeTheEndOfAStopForItsOwn) {
   cluster.StopChief();
   EXPECT_FALSE(next.member(0).verdict()) << next.member(0).verdict()->message;
   CoordinatorOptions successor = cluster.coordinator_options();
-  successor.epoch = 2;
+  successor.admission.epoch = 2;
   ASSERT_TRUE(cluster.StartChief(std::move(successor)).ok());
   next.Add(cluster.member_options(0), FinishAt7);
   next.Join();
