@@ -108,6 +108,7 @@ void CoordinatorImpl::Run() {
     if (const Duration pause = state_.clock.TakePause(); pause != Duration::zero())
       LogWarning("the coordinator itself was held up for {:.1f} s: all deadlines move by that",
                  Seconds(pause));
+    state_.LookAtDeaths(now);
     // Several that were lost at once are dropped at once.
     Decision decision;
     do {

@@ -146,6 +146,7 @@ void Registration::TakeProcess(PausingTime now, const proto::Hello& hello, int m
   }
   if (slot.lost != 0 && slot.lost != hello.incarnation()) superseded_.insert(slot.lost);
   slot.lost = 0;
+  slot.death.reset();
   const MemberState before = m.process.joined ? state_.policy->Absent(now, state_.job, m) : m;
   MemberState fresh;
   fresh.declared = m.declared;
@@ -193,7 +194,8 @@ void Registration::Bind(const std::shared_ptr<Session>& session, const proto::He
   m.process.gone = false;
   m.process.last_heard = now;
   if (holds_state && state_.job.generation == 0)
-    state_.job.adopted_size = std::max<int>(state_.job.adopted_size, hello.generation_size());
+    state_.job.adopted_size = std::clamp<int>(hello.generation_size(), state_.job.adopted_size,
+                                              static_cast<int>(state_.job.members.size()));
   RaiseEpoch(hello.highest_generation());
   if (auto old = std::move(slot.session)) old->Kill();
   slot.session = session;

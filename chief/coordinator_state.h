@@ -22,6 +22,12 @@ struct MemberSlot {
   Session::Message formation;        // of the generation that it is, or was last, in
   uint64_t lost = 0;                 // the incarnation that was lost before
   uint64_t wait_logged = 0;          // the incarnation whose wait for this place was logged
+  // That its process has ended, and nobody starts it again, was said while its session stood.
+  struct Death {
+    std::string why;
+    PausingTime at;
+  };
+  std::optional<Death> death;
 };
 
 // REQUIRES, of all methods: the coordinator's mutex.
@@ -40,7 +46,15 @@ struct CoordinatorState {
   // Takes a report of a task's failure, or of its death, which nobody can mend. Why it does not
   // count, "" if it does. `try_again`: FailureReply's.
   std::string TakeFailure(const proto::FailureReport& report, bool* try_again);
-  std::string TakeDeath(const proto::FailureReport& report, int member);
+  // A death that was told while the session stood counts once that has broken or is silent, and
+  // no more once the process was heard of later.
+  void LookAtDeaths(PausingTime now);
+
+  bool Lives(PausingTime now, const MemberState& member) const {
+    return member.process.connected && now - member.process.last_heard < options.decision.suspect;
+  }
+  // Whether the job may go on without it.
+  bool TakeDeath(int member, const std::string& message);
 
   const CoordinatorOptions& options;
   const std::unique_ptr<MembershipPolicy> policy;
