@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "common/cluster/chief_epoch.h"
 #include "common/cluster/other_file.h"
 #include "common/cluster/protocol.h"
 
@@ -62,6 +65,17 @@ std::optional<Refusal> CheckNamesake(PausingTime now, const proto::Hello& hello,
                  false, /*tries_again=*/true};
 }
 
+// Going above what it says would leave no room for the generations of later chiefs.
+std::optional<Refusal> CheckGeneration(const proto::Hello& hello, const AdmissionOptions& o) {
+  const uint64_t epoch = std::max(hello.highest_generation(), hello.generation()) >> 32;
+  if (IsPlausibleEpoch(epoch, o.epoch)) return std::nullopt;
+  return Refusal{ExitCode::kRetryable,
+                 fmt::format("{} tells of a generation of the chief's epoch {}, and this is epoch "
+                             "{}: no run has had so many chiefs; restart it",
+                             TaskText(hello.task()), epoch, o.epoch),
+                 false};
+}
+
 // `key` as FirstDifference gives it.
 std::string DifferingJob(const std::string& task, const std::string& key) {
   if (key.starts_with(kDigestsPrefix)) return OtherFile(task, key);
@@ -96,6 +110,7 @@ std::optional<Refusal> Admit(PausingTime now, const proto::Hello& hello, const J
   }
   if (auto refusal = CheckCluster(hello, state, vacant, o)) return refusal;
   if (auto refusal = CheckNamesake(now, hello, state.members[member], o)) return refusal;
+  if (auto refusal = CheckGeneration(hello, o)) return refusal;
   if (!hello.run_id().empty() && hello.run_id() != o.run_id)
     return Refusal{ExitCode::kRetryable,
                    fmt::format("{} holds state of run {}, the chief runs {}: restart it",

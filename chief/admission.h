@@ -20,6 +20,7 @@ using Compare = std::function<std::string(const std::string& mine, const std::st
 
 struct AdmissionOptions {
   std::string run_id, cluster_digest, cluster, job;
+  uint32_t epoch = 1;  // of the generations that the chief forms; at first from owner.json
   // No record of a run was found: run_id was made just now, and gives way to that of the first
   // member that holds state.
   bool fresh_run = false;

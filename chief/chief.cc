@@ -133,8 +133,6 @@ class Chief : public ChiefRole, private Observer {
   void OnStep(const StepReport& report) override;
   void OnSuperseded(const absl::Status& superseded);
   Verdict VerdictOf(const absl::Status& failure) const;
-  // `restore: never` is about the first start of a job, not about what takes a lost chief's place.
-  bool NewRun() const { return options_.job.restore == "never" && !options_.restarted; }
   std::string RunId();
   // Equal for two starts of one job, also where workers were added, the job file was edited, or the
   // chief has another address: a launcher takes new ports, and Slurm other hosts.
@@ -207,17 +205,14 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
   options.admission.differing_cluster_field = DifferingField;
   options.admission.differing_job_key = DifferingKey;
   options.admission.run_id = RunId();
+  options.admission.epoch = epoch_;
   options.admission.fresh_run = owner_ == nullptr || owner_->previous_run_id().empty();
-  options.on_run_id = [this](const std::string& id) {
-    if (owner_ != nullptr) return owner_->AdoptRun(id);
+  options.keep_identity = [this](const std::string& id, uint32_t epoch) {
+    if (owner_ != nullptr) MUSTER_RETURN_IF_ERROR(owner_->Keep(id, epoch));
+    epoch_ = epoch;
     absl::MutexLock lock(&mu_);
     run_id_ = id;
     return absl::OkStatus();
-  };
-  options.epoch = epoch_;
-  options.on_epoch = [this](uint32_t epoch) {
-    epoch_ = epoch;
-    if (owner_ != nullptr) owner_->RaiseEpoch(epoch);
   };
   options.on_lost = [this](const LostMember& lost) {
     if (lost.missed) publisher_->OnLost(lost.task.ToString(), lost.why);
@@ -249,7 +244,8 @@ absl::Status Chief::Start() {
     publisher.silent_seconds = SecondsSince(job.model_dir + "/owner.json");
     OwnerOptions owner;
     owner.model_dir = job.model_dir;
-    owner.new_run = NewRun();
+    if (job.restore == "never")
+      owner.run = options_.restarted ? RunChoice::kResume : RunChoice::kAnew;
     owner.identity = Identity();
     owner.wait = job.timeouts.join;
     owner.give_up = options_.asked_to_stop;
@@ -367,7 +363,8 @@ absl::Status Chief::OpenStore(int64_t restored_step) {
 absl::StatusOr<StartingPoint> Chief::Begin() {
   const std::string previous = owner_ == nullptr ? "" : owner_->previous_run_id();
   Job job = options_.job;
-  if (job.restore == "never" && !NewRun()) job.restore = "auto";
+  // `restore: never` is about the first start of a job, not about what takes a lost chief's place.
+  if (job.restore == "never" && owner_ != nullptr && !owner_->anew()) job.restore = "auto";
   MUSTER_ASSIGN_OR_RETURN(Beginning beginning,
                           ReadBeginning(files_, job, previous, [this] { return owner_->Check(); }));
   const StartDecision& decision = beginning.decision;
@@ -380,6 +377,9 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
     MUSTER_RETURN_IF_ERROR(
         OpenStore(decision.kind == StartKind::kRestore ? beginning.snapshot->state.step : -1));
   }
+  // Alone there is no generation that the run begins with.
+  if (owner_ != nullptr && coordinator_ == nullptr)
+    MUSTER_RETURN_IF_ERROR(owner_->Keep(owner_->run_id(), owner_->epoch()));
   MUSTER_RETURN_IF_ERROR(publisher_->Begin(decision.goes_on));
   begun_ = true;
   if (owner_ != nullptr && beginning.snapshot) {

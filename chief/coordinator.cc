@@ -1,5 +1,7 @@
 #include "chief/coordinator.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "chief/coordinator_impl.h"
@@ -98,7 +100,7 @@ void CoordinatorImpl::Run() {
   }
   while (true) {
     ProbeBroken();
-    AdoptRun();
+    KeepIdentity();
     absl::MutexLock lock(&mu_);
     if (exiting_ || state_.closed) return;
     state_.event = false;
@@ -106,31 +108,51 @@ void CoordinatorImpl::Run() {
     if (const Duration pause = state_.clock.TakePause(); pause != Duration::zero())
       LogWarning("the coordinator itself was held up for {:.1f} s: all deadlines move by that",
                  Seconds(pause));
+    state_.LookAtDeaths(now);
     // Several that were lost at once are dropped at once.
     Decision decision;
     do {
       decision = state_.policy->Decide(now, state_.job);
-      actions_.Act(now, decision);
+      to_form_ = decision.action == Action::kForm && !state_.IdentityKept();
+      if (!to_form_) actions_.Act(now, decision);
     } while (decision.action == Action::kDrop || decision.action == Action::kAbortGeneration);
     EndWithoutHelloLocked(now);
     actions_.SayWhoIsMissing(now);
-    if (decision.action == Action::kWait && !state_.event && !exiting_)
-      state_.wake.WaitFor(&mu_, options_.tick);
+    const bool idle = to_form_ ? !not_kept_.ok() : decision.action == Action::kWait;
+    if (idle && !state_.event && !exiting_) state_.wake.WaitFor(&mu_, options_.tick);
   }
 }
 
-// A member's run, which the chief has to put on the disk before it goes on with it. Without mu_
-// meanwhile.
-void CoordinatorImpl::AdoptRun() {
-  std::string run_id;
+// Without mu_ while the disk is written to: it may be slow.
+void CoordinatorImpl::KeepIdentity() {
+  std::string adopting, run_id;
+  uint32_t epoch = 0;
   {
     absl::MutexLock lock(&mu_);
-    run_id = registration_.adopting();
+    adopting = registration_.adopting();
+    if (adopting.empty() && !to_form_) {
+      not_kept_ = absl::OkStatus();
+      return;
+    }
+    run_id = adopting.empty() ? state_.admission.run_id : adopting;
+    epoch = state_.admission.epoch;
   }
-  if (run_id.empty()) return;
-  const absl::Status written = options_.on_run_id ? options_.on_run_id(run_id) : absl::OkStatus();
+  const absl::Status kept =
+      options_.keep_identity ? options_.keep_identity(run_id, epoch) : absl::OkStatus();
   absl::MutexLock lock(&mu_);
-  registration_.Adopted(run_id, written);
+  if (kept.ok()) state_.kept.emplace(run_id, epoch);
+  if (!adopting.empty()) registration_.Adopted(adopting, kept);
+  const PausingTime now = state_.clock.Now();
+  if (kept.ok() || not_kept_.ok()) not_kept_since_ = now;
+  if (!kept.ok() && kept != not_kept_ && adopting.empty())
+    LogWarning("no generation of run {} can be formed yet: {}", run_id, Message(kept));
+  not_kept_ = kept;
+  if (!kept.ok() && now - not_kept_since_ >= options_.decision.join)
+    actions_.End(now,
+                 {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
+                  fmt::format("no generation could be formed within {:g} s (timeouts.join): {}",
+                              Seconds(options_.decision.join), Message(kept))},
+                 -1);
 }
 
 // Asks the hosts of broken sessions whether the process is still there, all at once, and not more

@@ -30,13 +30,12 @@ struct CoordinatorOptions {
   rpc::ServerOptions server;
   std::vector<grpc::Service*> services;  // more of them on the same port
   std::vector<DeclaredMember> members;   // by rank
-  AdmissionOptions admission;            // run id, cluster and job: the truth for all members
-  uint32_t epoch = 1;                    // of this chief, from owner.json
-  // A member has seen a higher epoch: this is the one taken now, to be kept in owner.json.
-  std::function<void(uint32_t epoch)> on_epoch;
-  // AdmissionOptions::fresh_run, and a member holds state of this run: it goes on once this has
-  // returned OK, having put it on the disk. Called without locks, on the coordinator's thread.
-  std::function<absl::Status(const std::string& run_id)> on_run_id;
+  AdmissionOptions admission;  // run id, epoch, cluster and job: the truth for all members
+  // Puts on the disk what generations are about to have: the run (that of a member which holds
+  // state of it, where AdmissionOptions::fresh_run), and the epoch (above all that members have
+  // seen). None is formed before it has returned OK. Called without locks, on the coordinator's
+  // thread; again after a tick where it fails, and the job ends if that goes on.
+  std::function<absl::Status(const std::string& run_id, uint32_t epoch)> keep_identity;
   // A member that had joined is lost, and another process may take its place. Called with the
   // coordinator's lock held: it must not block.
   std::function<void(const LostMember& lost)> on_lost;

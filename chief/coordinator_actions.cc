@@ -111,7 +111,8 @@ void CoordinatorActions::Form(PausingTime now, int member) {
   const bool joining = state_.job.stage == Stage::kJoining;
   const std::string roster = joining ? RosterLine(now, state_.job) : "";
   const NewGeneration formed = state_.policy->Form(
-      now, (static_cast<uint64_t>(state_.epoch) << 32) | ++state_.counter, member, &state_.job);
+      now, (static_cast<uint64_t>(state_.admission.epoch) << 32) | ++state_.counter, member,
+      &state_.job);
   const MemberState& newest = state_.job.members[formed.newest];
   proto::CoordinatorMessage message, start;
   proto::Formation& formation = *message.mutable_formation();

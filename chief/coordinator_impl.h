@@ -52,7 +52,9 @@ class CoordinatorImpl final : public Coordinator,
  private:
   void Run();
   void ProbeBroken();
-  void AdoptRun();
+  // Calls CoordinatorOptions::keep_identity where a run is to be adopted, or a generation has to
+  // wait for it.
+  void KeepIdentity();
   void EndWithoutHelloLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReportLocked(int member, const proto::Report& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int MemberOfLocked(const muster::Session* session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -61,7 +63,11 @@ class CoordinatorImpl final : public Coordinator,
   const muster::Session::Message pulse_, stop_pulse_;  // one a heartbeat
   std::unique_ptr<rpc::Server> server_;
   std::thread thread_;
-  MonotonicTime next_probe_;  // the thread's own
+  // The thread's own.
+  MonotonicTime next_probe_;
+  bool to_form_ = false;  // a generation, which waits for KeepIdentity
+  absl::Status not_kept_;
+  PausingTime not_kept_since_;
 
   absl::Mutex mu_;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;

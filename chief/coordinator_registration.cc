@@ -122,7 +122,7 @@ void Registration::Adopted(const std::string& run_id, const absl::Status& writte
 proto::CoordinatorMessage Registration::Welcome() const {
   proto::CoordinatorMessage message;
   message.mutable_welcome()->set_run_id(state_.admission.run_id);
-  message.mutable_welcome()->set_epoch(state_.epoch);
+  message.mutable_welcome()->set_epoch(state_.admission.epoch);
   message.mutable_welcome()->set_job(state_.admission.job);
   message.mutable_welcome()->set_pid(getpid());
   return message;
@@ -146,6 +146,7 @@ void Registration::TakeProcess(PausingTime now, const proto::Hello& hello, int m
   }
   if (slot.lost != 0 && slot.lost != hello.incarnation()) superseded_.insert(slot.lost);
   slot.lost = 0;
+  slot.death.reset();
   const MemberState before = m.process.joined ? state_.policy->Absent(now, state_.job, m) : m;
   MemberState fresh;
   fresh.declared = m.declared;
@@ -167,10 +168,9 @@ void Registration::TakeProcess(PausingTime now, const proto::Hello& hello, int m
 void Registration::RaiseEpoch(uint64_t highest_generation) {
   if (highest_generation <= state_.job.generation) return;
   const uint32_t above = static_cast<uint32_t>(highest_generation >> 32) + 1;
-  if (above <= state_.epoch) return;
-  state_.epoch = above;
+  if (above <= state_.admission.epoch) return;
+  state_.admission.epoch = above;
   state_.counter = 0;
-  if (state_.options.on_epoch) state_.options.on_epoch(state_.epoch);
 }
 
 void Registration::Bind(const std::shared_ptr<Session>& session, const proto::Hello& hello,
@@ -194,7 +194,8 @@ void Registration::Bind(const std::shared_ptr<Session>& session, const proto::He
   m.process.gone = false;
   m.process.last_heard = now;
   if (holds_state && state_.job.generation == 0)
-    state_.job.adopted_size = std::max<int>(state_.job.adopted_size, hello.generation_size());
+    state_.job.adopted_size = std::clamp<int>(hello.generation_size(), state_.job.adopted_size,
+                                              static_cast<int>(state_.job.members.size()));
   RaiseEpoch(hello.highest_generation());
   if (auto old = std::move(slot.session)) old->Kill();
   slot.session = session;

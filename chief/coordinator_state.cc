@@ -12,8 +12,7 @@ CoordinatorState::CoordinatorState(const CoordinatorOptions& coordinator_options
     : options(coordinator_options),
       policy(MembershipPolicy::Of(options.decision)),
       slots(options.members.size()),
-      admission(options.admission),
-      epoch(options.epoch) {
+      admission(options.admission) {
   job.started = job.stage_since = clock.Now();
   for (const DeclaredMember& declared : options.members) {
     MemberState member;
@@ -29,7 +28,7 @@ void CoordinatorState::SendAll(const proto::CoordinatorMessage& message) {
 }
 
 // There is no use in waiting for it, unless others may go on without.
-std::string CoordinatorState::TakeDeath(const proto::FailureReport& report, int member) {
+bool CoordinatorState::TakeDeath(int member, const std::string& message) {
   Wake();
   MemberState* m = &job.members[member];
   m->process.gone = true;
@@ -37,14 +36,31 @@ std::string CoordinatorState::TakeDeath(const proto::FailureReport& report, int 
     m->process.connected = false;
     m->process.broken_at = clock.Now();
   }
-  if (policy->GoesOnWithout(member, report.message(), &job)) return "the job may go on without it";
-  if (m->failure) return "";
-  std::string why = report.message();
+  if (policy->GoesOnWithout(member, message, &job)) return true;
+  if (m->failure) return false;
+  std::string why = message;
   // Its last report may be older than its end by an interval.
   if (m->in_generation) why += fmt::format("; last heard of in step {}", m->report.step);
   m->failure = ReportedFailure{ExitCode::kRetryable, why,        "", NewestStep(job, *m),
                                m->report.phase,      clock.Now()};
-  return "";
+  return false;
+}
+
+void CoordinatorState::LookAtDeaths(PausingTime now) {
+  // What it said before it ended may arrive after who tells of its end.
+  constexpr Duration kLate = std::chrono::seconds(1);
+  for (int i = 0; i < static_cast<int>(slots.size()); ++i) {
+    if (!slots[i].death) continue;
+    const MemberState& m = job.members[i];
+    const MemberSlot::Death death = *slots[i].death;
+    if (!Lives(now, m)) {
+      slots[i].death.reset();
+      TakeDeath(i, death.why);
+    } else if (m.process.last_heard - death.at >= kLate) {
+      slots[i].death.reset();
+      LogWarning("{} lives, although it was told that it {}", m.declared.task.Spoken(), death.why);
+    }
+  }
 }
 
 std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bool* try_again) {
@@ -57,7 +73,13 @@ std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bo
     return who + " is not a member: its failure does not end the job";
   }
   MemberState& m = job.members[member];
-  if (report.gone()) return TakeDeath(report, member);
+  if (report.gone()) {
+    if (Lives(clock.Now(), m)) {
+      slots[member].death = MemberSlot::Death{report.message(), clock.Now()};
+      return who + " has a session: its end counts once that has broken";
+    }
+    return TakeDeath(member, report.message()) ? "the job may go on without it" : "";
+  }
   if (m.process.joined && m.process.connected && report.incarnation() != m.process.incarnation)
     return "another process is " + who;
   const ExitCode code = ExitCodeFromInt(report.exit_code());

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chief/coordinator.h"
@@ -20,6 +22,12 @@ struct MemberSlot {
   Session::Message formation;        // of the generation that it is, or was last, in
   uint64_t lost = 0;                 // the incarnation that was lost before
   uint64_t wait_logged = 0;          // the incarnation whose wait for this place was logged
+  // That its process has ended, and nobody starts it again, was said while its session stood.
+  struct Death {
+    std::string why;
+    PausingTime at;
+  };
+  std::optional<Death> death;
 };
 
 // REQUIRES, of all methods: the coordinator's mutex.
@@ -32,10 +40,21 @@ struct CoordinatorState {
     event = true;
     wake.Signal();
   }
+  bool IdentityKept() const {
+    return kept && kept->first == admission.run_id && kept->second == admission.epoch;
+  }
   // Takes a report of a task's failure, or of its death, which nobody can mend. Why it does not
   // count, "" if it does. `try_again`: FailureReply's.
   std::string TakeFailure(const proto::FailureReport& report, bool* try_again);
-  std::string TakeDeath(const proto::FailureReport& report, int member);
+  // A death that was told while the session stood counts once that has broken or is silent, and
+  // no more once the process was heard of later.
+  void LookAtDeaths(PausingTime now);
+
+  bool Lives(PausingTime now, const MemberState& member) const {
+    return member.process.connected && now - member.process.last_heard < options.decision.suspect;
+  }
+  // Whether the job may go on without it.
+  bool TakeDeath(int member, const std::string& message);
 
   const CoordinatorOptions& options;
   const std::unique_ptr<MembershipPolicy> policy;
@@ -43,8 +62,10 @@ struct CoordinatorState {
   JobState job;
   std::vector<MemberSlot> slots;  // by rank
   AdmissionOptions admission;
-  uint32_t epoch, counter = 0;  // of the generations
-  std::string abort_reason;     // of the last one
+  uint32_t counter = 0;  // of the generations of admission.epoch
+  // On the disk: run id and epoch. Generations have no others.
+  std::optional<std::pair<std::string, uint32_t>> kept;
+  std::string abort_reason;  // of the last one
   bool event = false;
   bool closed = false;  // all have the verdict
   CondVar wake, ended;  // on an event; when the job has ended, and when it is closed

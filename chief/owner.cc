@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,124 +11,21 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "chief/owner_record.h"
 #include "common/base/fd.h"
 #include "common/base/logging.h"
 #include "common/base/wait.h"
 #include "common/rpc/host.h"
-#include "muster/json.h"
 
 namespace muster {
 namespace {
 
-std::string RandomHex() {
-  uint64_t number = 0;
-  while (getrandom(&number, sizeof number, 0) != sizeof number) {
-  }
-  return fmt::format("{:016x}", number);
-}
-
-// Of the file: room for what grows, so that it is always replaced as a whole.
-constexpr size_t kRecordBytes = 1024;
-
-std::string FirstLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-// Where a pid means something: the boot of a machine and its pid namespace.
-std::string Place() {
-  char space[128] = "";
-  (void)!readlink("/proc/self/ns/pid", space, sizeof space - 1);
-  return FirstLine("/proc/sys/kernel/random/boot_id") + " " + space;
-}
-
-// When a process began, in ticks since boot; "" if there is none, or only a zombie. A pid alone may
-// be used again.
-std::string StartOf(int64_t pid) {
-  const std::string stat = FirstLine(fmt::format("/proc/{}/stat", pid));
-  const size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos) return "";
-  std::istringstream fields(stat.substr(name_end + 1));
-  std::string field;
-  fields >> field;
-  if (field == "Z" || field == "X") return "";
-  for (int i = 0; i < 19; ++i) fields >> field;  // field 22 of the whole line
-  return field;
-}
-
-struct Record {
-  std::string run_id, host, place, process_start, token, identity;
-  uint32_t epoch = 0;
-  int64_t pid = 0;
-  uint64_t beat = 0;
-  bool left = false;  // its owner went, in good order
-};
-
-std::optional<Record> Parse(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) return std::nullopt;
-  Record r;
-  try {
-    r.run_id = json.at("run_id").get<std::string>();
-    r.epoch = json.at("epoch").get<uint32_t>();
-    r.host = json.value("host", "");
-    r.pid = json.value("pid", int64_t{0});
-    r.process_start = json.value("process_start", "");
-    r.place = json.value("place", "");
-    r.token = json.value("token", "");
-    r.identity = json.value("identity", "");
-    r.beat = json.value("beat", uint64_t{0});
-    r.left = json.value("left", false);
-  } catch (const Json::exception&) {
-    return std::nullopt;
-  }
-  return r;
-}
-
-std::string Text(const Record& r) {
-  std::string text =
-      Json{{"run_id", r.run_id},    {"epoch", r.epoch}, {"host", r.host},
-           {"pid", r.pid},          {"place", r.place}, {"process_start", r.process_start},
-           {"token", r.token},      {"beat", r.beat},   {"left", r.left},
-           {"identity", r.identity}}
-          .dump(2);
-  text.resize(std::max(text.size() + 1, kRecordBytes) - 1, ' ');
-  return text + '\n';
-}
-
-// What `path` holds now.
-struct Look {
-  std::optional<Record> record;
-  int error = 0;  // of the system; 0: read, but damaged where there is no record
-};
-Look LookOnce(const std::string& path) {
-  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return {std::nullopt, errno};
-  std::string text(8 * kRecordBytes, '\0');
-  const ssize_t size = pread(file.get(), text.data(), text.size(), 0);
-  if (size < 0) return {std::nullopt, errno};
-  text.resize(static_cast<size_t>(size));
-  return {Parse(text), 0};
-}
-// Its owner may be writing to it: what cannot be understood is looked at again.
-Look LookAt(const std::string& path) {
-  Look look = LookOnce(path);
-  for (int i = 0; i < 5 && look.error == 0 && !look.record; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    look = LookOnce(path);
-  }
-  return look;
-}
 // Not every file system can say so of a directory.
 void SyncDirectory(const std::string& path) {
   const Fd directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -155,42 +51,44 @@ class OwnerImpl final : public Owner {
     absl::MutexLock lock(&mu_);
     return mine_.epoch;
   }
-  void RaiseEpoch(uint32_t epoch) override;
-  absl::Status AdoptRun(const std::string& run_id) override;
+  bool anew() const override { return anew_; }
+  absl::Status Keep(const std::string& run_id, uint32_t epoch) override;
   absl::Status Check() override;
 
  private:
   // Exclusive among those that want to take the directory; released with the descriptor.
   absl::StatusOr<Fd> Lock() const;
   // Watches the file until it changes: true, its owner lives.
-  bool SeenAlive(const Record& other) const;
+  bool SeenAlive(const OwnerRecord& other) const;
   // Whether `other` lives, and therefore keeps the directory.
-  bool Alive(const Record& other) const;
+  bool Alive(const OwnerRecord& other) const;
   // Of an owner that lives. OK: it is waited for, until `end`.
-  absl::Status WaitFor(const Record& other, MonotonicTime end, MonotonicTime* next_line) const;
+  absl::Status WaitFor(const OwnerRecord& other, MonotonicTime end, MonotonicTime* next_line) const;
   // Takes the directory, or returns the owner that has it.
-  absl::StatusOr<std::optional<Record>> TryToTake();
-  Record NewRecord(const std::optional<Record>& before) const;
+  absl::StatusOr<std::optional<OwnerRecord>> TryToTake();
+  OwnerRecord NewRecord(const std::optional<OwnerRecord>& before) const;
   // Makes `record` the file's content: a new file, whole and on the disk, since the run's identity
   // must survive the host. With `first`, only where
   // there is none: else a descriptor of -1.
-  absl::StatusOr<Fd> Publish(const Record& record, bool first) const;
-  absl::Status WriteTemporary(const std::string& path, const Record& record, Fd* file) const;
+  absl::StatusOr<Fd> Publish(const OwnerRecord& record, bool first) const;
+  absl::Status WriteTemporary(const std::string& path, const OwnerRecord& record, Fd* file) const;
   absl::Status MakeDirectory() const;
   absl::Status NotWritable(int error) const;
   // In place, to the file that this owner published, whatever its name is now.
-  absl::Status Rewrite(const Record& record) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
+  absl::Status Rewrite(const OwnerRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
   void Refresh();
   absl::Status Beat();
 
   const OwnerOptions options_;
   const std::string path_;
   std::string previous_run_id_, token_;
+  bool anew_ = false;
   Fd file_;
   absl::Mutex writing_;  // before mu_: what is written last is the newest
+  size_t file_bytes_ ABSL_GUARDED_BY(writing_) = 0;
   mutable absl::Mutex mu_;
   CondVar wake_;
-  Record mine_ ABSL_GUARDED_BY(mu_);
+  OwnerRecord mine_ ABSL_GUARDED_BY(mu_);
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };
@@ -251,20 +149,20 @@ absl::StatusOr<Fd> OwnerImpl::Lock() const {
   return file;
 }
 
-bool OwnerImpl::SeenAlive(const Record& other) const {
+bool OwnerImpl::SeenAlive(const OwnerRecord& other) const {
   const MonotonicTime end = Clock::now() + options_.watch;
   while (Clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    const std::optional<Record> now = LookAt(path_).record;
+    const std::optional<OwnerRecord> now = LookAtOwner(path_).record;
     if (now && now->left) return false;
     if (now && (now->beat != other.beat || now->token != other.token)) return true;
   }
   return false;
 }
 
-bool OwnerImpl::Alive(const Record& other) const {
+bool OwnerImpl::Alive(const OwnerRecord& other) const {
   if (other.left) return false;
-  if (other.place == Place() && StartOf(other.pid) != other.process_start) {
+  if (other.place == PlaceOfThisProcess() && StartOf(other.pid) != other.process_start) {
     LogInfo("model_dir '{}': its last owner (pid {}) is gone", options_.model_dir, other.pid);
     return false;
   }
@@ -277,7 +175,7 @@ bool OwnerImpl::Alive(const Record& other) const {
   return false;
 }
 
-absl::Status OwnerImpl::WaitFor(const Record& other, MonotonicTime end,
+absl::Status OwnerImpl::WaitFor(const OwnerRecord& other, MonotonicTime end,
                                 MonotonicTime* next_line) const {
   const std::string who =
       fmt::format("run {}, chief on host {}, pid {}", other.run_id, other.host, other.pid);
@@ -307,9 +205,9 @@ absl::Status OwnerImpl::WaitFor(const Record& other, MonotonicTime end,
                   options_.model_dir));
 }
 
-absl::Status OwnerImpl::WriteTemporary(const std::string& path, const Record& record,
+absl::Status OwnerImpl::WriteTemporary(const std::string& path, const OwnerRecord& record,
                                        Fd* file) const {
-  const std::string text = Text(record);
+  const std::string text = Text(record, 0);
   *file = Fd(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (file->get() < 0) return NotWritable(errno);
   errno = 0;
@@ -319,7 +217,7 @@ absl::Status OwnerImpl::WriteTemporary(const std::string& path, const Record& re
   return absl::OkStatus();
 }
 
-absl::StatusOr<Fd> OwnerImpl::Publish(const Record& record, bool first) const {
+absl::StatusOr<Fd> OwnerImpl::Publish(const OwnerRecord& record, bool first) const {
   const std::string temporary = fmt::format("{}.{}", path_, record.token);
   Fd file;
   absl::Status status = WriteTemporary(temporary, record, &file);
@@ -342,8 +240,9 @@ absl::StatusOr<Fd> OwnerImpl::Publish(const Record& record, bool first) const {
   return file;
 }
 
-absl::Status OwnerImpl::Rewrite(const Record& record) const {
-  const std::string text = Text(record);
+absl::Status OwnerImpl::Rewrite(const OwnerRecord& record) {
+  const std::string text = Text(record, file_bytes_);
+  file_bytes_ = text.size();
   errno = 0;
   if (pwrite(file_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
     return NotWritable(errno != 0 ? errno : ENOSPC);
@@ -352,14 +251,12 @@ absl::Status OwnerImpl::Rewrite(const Record& record) const {
   return absl::OkStatus();
 }
 
-Record OwnerImpl::NewRecord(const std::optional<Record>& before) const {
+OwnerRecord OwnerImpl::NewRecord(const std::optional<OwnerRecord>& before) const {
   const rpc::HostIdentity host = rpc::ThisHost();
-  Record mine;
-  mine.run_id = before && !options_.new_run ? before->run_id : RandomHex();
-  mine.epoch = (before ? before->epoch : 0) + 1;
+  OwnerRecord mine = NextRecord(before, options_.run);
   mine.host = host.name;
   mine.pid = host.pid;
-  mine.place = Place();
+  mine.place = PlaceOfThisProcess();
   mine.process_start = StartOf(host.pid);
   mine.token = RandomHex();
   mine.identity = options_.identity;
@@ -372,38 +269,43 @@ absl::Status OwnerImpl::Acquire() {
   MonotonicTime next_line;
   while (true) {
     // The lock is held for each try alone: others wait too.
-    MUSTER_ASSIGN_OR_RETURN(const std::optional<Record> other, TryToTake());
+    MUSTER_ASSIGN_OR_RETURN(const std::optional<OwnerRecord> other, TryToTake());
     if (!other) return absl::OkStatus();
     MUSTER_RETURN_IF_ERROR(WaitFor(*other, end, &next_line));
   }
 }
 
-absl::StatusOr<std::optional<Record>> OwnerImpl::TryToTake() {
+absl::StatusOr<std::optional<OwnerRecord>> OwnerImpl::TryToTake() {
   MUSTER_ASSIGN_OR_RETURN(const Fd lock, Lock());
   for (int attempt = 0; attempt < 5; ++attempt) {
-    const Look before = LookAt(path_);
+    const OwnerLook before = LookAtOwner(path_);
     if (before.record && Alive(*before.record)) return before.record;
     if (before.error != 0 && !Missing(before.error)) return NotWritable(before.error);
     if (before.error == 0 && !before.record)
       LogWarning("{} is damaged: it starts a new run", path_);
-    Record mine = NewRecord(before.record);
+    OwnerRecord mine = NewRecord(before.record);
     MUSTER_ASSIGN_OR_RETURN(Fd file, Publish(mine, before.error != 0));
-    const std::optional<Record> now = LookAt(path_).record;
+    const std::optional<OwnerRecord> now = LookAtOwner(path_).record;
     if (file.get() < 0 || !now || now->token != mine.token) continue;  // another one was quicker
     file_ = std::move(file);
     token_ = mine.token;
-    previous_run_id_ = before.record ? before.record->run_id : "";
+    previous_run_id_ = RunBefore(before.record);
+    anew_ = options_.run == RunChoice::kAnew || !mine.replaces.empty();
+    {
+      absl::MutexLock writing(&writing_);
+      file_bytes_ = Text(mine, 0).size();
+    }
     absl::MutexLock guard(&mu_);
     mine_ = std::move(mine);
     thread_ = std::thread([this] { Refresh(); });
-    return std::optional<Record>();
+    return std::optional<OwnerRecord>();
   }
   return PeerLost(fmt::format("model_dir '{}': several jobs try to take it; give each one its own",
                               options_.model_dir));
 }
 
 absl::Status OwnerImpl::Check() {
-  const Look now = LookAt(path_);
+  const OwnerLook now = LookAtOwner(path_);
   if (now.record && now.record->token == token_) return absl::OkStatus();
   if (Missing(now.error))
     return Superseded(fmt::format("{} is gone: model_dir was removed", path_));
@@ -417,24 +319,26 @@ absl::Status OwnerImpl::Check() {
                                     : ""));
 }
 
-void OwnerImpl::RaiseEpoch(uint32_t epoch) {
-  absl::MutexLock lock(&mu_);
-  mine_.epoch = std::max(mine_.epoch, epoch);
-  wake_.Signal();
-}
-
-absl::Status OwnerImpl::AdoptRun(const std::string& run_id) {
+absl::Status OwnerImpl::Keep(const std::string& run_id, uint32_t epoch) {
   absl::MutexLock writing(&writing_);
-  Record record;
+  OwnerRecord record;
   {
     absl::MutexLock lock(&mu_);
-    mine_.run_id = run_id;
+    if (mine_.begun && mine_.run_id == run_id && mine_.epoch >= epoch) return absl::OkStatus();
     ++mine_.beat;
     record = mine_;
   }
+  record.run_id = run_id;
+  record.epoch = std::max(record.epoch, epoch);
+  record.begun = true;
+  record.replaces.clear();
   MUSTER_RETURN_IF_ERROR(Check());
   MUSTER_RETURN_IF_ERROR(Rewrite(record));
-  return fsync(file_.get()) == 0 ? absl::OkStatus() : NotWritable(errno);
+  if (fsync(file_.get()) != 0) return NotWritable(errno);
+  // Not before: whoever asks for them uses them.
+  absl::MutexLock lock(&mu_);
+  mine_ = std::move(record);
+  return absl::OkStatus();
 }
 
 void OwnerImpl::Refresh() {
@@ -458,7 +362,7 @@ void OwnerImpl::Refresh() {
 
 absl::Status OwnerImpl::Beat() {
   absl::MutexLock writing(&writing_);
-  Record record;
+  OwnerRecord record;
   {
     absl::MutexLock lock(&mu_);
     ++mine_.beat;
@@ -469,7 +373,7 @@ absl::Status OwnerImpl::Beat() {
 }
 
 OwnerImpl::~OwnerImpl() {
-  Record record;
+  OwnerRecord record;
   {
     absl::MutexLock lock(&mu_);
     exiting_ = true;

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "chief/owner_record.h"
 #include "common/base/clock.h"
 #include "muster/status.h"
 
@@ -24,7 +25,7 @@ std::string NewRunId();
 
 struct OwnerOptions {
   std::string model_dir;  // made if missing
-  bool new_run = false;   // do not go on with the run that the directory holds (restore: never)
+  RunChoice run = RunChoice::kGoOn;
   Duration refresh = std::chrono::seconds(1);
   Duration watch = std::chrono::seconds(4);  // several refreshes: a live owner is seen to live
   // Told once, on a thread of the Owner's, when another process has taken the directory.
@@ -48,17 +49,22 @@ class Owner {
 
   // Made at the first start, kept for as long as the directory lives.
   virtual std::string run_id() const = 0;
-  // The run that the directory held before; "" where there was none. Differs with new_run.
+  // The last run of the directory that had begun before; "" where there was none. Another one than
+  // run_id() where this one is new.
   virtual const std::string& previous_run_id() const = 0;
+  // The run takes the place of what the directory holds (restore: never). Also where a chief before
+  // this one was to begin it, and ended before it had.
+  virtual bool anew() const = 0;
   // Of this owner alone; letters and digits.
   virtual const std::string& token() const = 0;
   // Above that of every owner before.
   virtual uint32_t epoch() const = 0;
-  // A member has seen a higher one. Written with the next refresh at the latest.
-  virtual void RaiseEpoch(uint32_t epoch) = 0;
-  // The directory had no record of a run, and members hold the state of this one: it goes on.
-  // On the disk when it returns OK: nobody may go on with a run that a crash would forget.
-  virtual absl::Status AdoptRun(const std::string& run_id) = 0;
+  // The run, from now on with this id and (at least) this epoch, begins: members hold its state.
+  // Before that the directory counts as one without a run of its own, so that a chief that dies
+  // early leaves nothing that would keep its successor from going on with the members' own run. On
+  // the disk when it returns OK; else nothing has changed, and nobody may use either: a crash would
+  // forget them.
+  virtual absl::Status Keep(const std::string& run_id, uint32_t epoch) = 0;
   // Reads the file again: OK, or Superseded where another process has taken it or the directory is
   // gone (then the message says which), or kUnavailable where it cannot be read just now. Before
   // each publish of a checkpoint.

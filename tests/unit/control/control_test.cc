@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "absl/synchronization/notification.h"
+#include "common/cluster/protocol.h"
 #include "common/rpc/channel.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "tests/unit/control/harness.h"
@@ -209,7 +210,7 @@ TEST(Control, AProcessOfTheNextStartDoesNotTakeTheEndOfAStopForItsOwn) {
   cluster.StopChief();
   EXPECT_FALSE(next.member(0).verdict()) << next.member(0).verdict()->message;
   CoordinatorOptions successor = cluster.coordinator_options();
-  successor.epoch = 2;
+  successor.admission.epoch = 2;
   ASSERT_TRUE(cluster.StartChief(std::move(successor)).ok());
   next.Add(cluster.member_options(0), FinishAt7);
   next.Join();
@@ -372,6 +373,51 @@ TEST(Control, ASessionWithoutAHelloEnds) {
   EXPECT_FALSE(stream->Read(&message));
   const grpc::Status status = stream->Finish();
   EXPECT_EQ(status.error_message(), "a session without a Hello for 0.2 s");
+}
+
+// Damaged, or made up: going above it would use up the generations that there are, or wrap.
+TEST(Control, ANumberThatNoRunHasReachedIsRefusedAndHarmsNobody) {
+  TestCluster cluster(2);
+  cluster.StartChief();
+  const auto stub = proto::Coordinator::NewStub(*rpc::MakeChannel(cluster.address()));
+  for (const uint64_t epoch :
+       {uint64_t{0xffffffff}, uint64_t{0xfffffffe}, uint64_t{1} << 31, uint64_t{1'000'002}}) {
+    for (const bool in_it : {false, true}) {
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+      const auto stream = stub->Session(&context);
+      proto::MemberMessage message;
+      proto::Hello& hello = *message.mutable_hello();
+      hello.set_protocol(kControlProtocol);
+      hello.set_task("worker:1");
+      hello.set_incarnation(7);
+      hello.set_run_id("run-a");
+      hello.set_cluster_digest("digest-a");
+      hello.set_job("job-a");
+      in_it ? hello.set_generation(epoch << 32 | 1) : hello.set_highest_generation(epoch << 32 | 1);
+      hello.set_generation_size(0x7fffffff);
+      ASSERT_TRUE(stream->Write(message));
+      proto::CoordinatorMessage answer;
+      ASSERT_TRUE(stream->Read(&answer));
+      ASSERT_TRUE(answer.has_refusal()) << answer.ShortDebugString();
+      EXPECT_EQ(answer.refusal().exit_code(), static_cast<int>(ExitCode::kRetryable));
+      EXPECT_EQ(answer.refusal().message(),
+                fmt::format("worker 1 tells of a generation of the chief's epoch {}, and this is "
+                            "epoch 1: no run has had so many chiefs; restart it",
+                            epoch));
+      EXPECT_TRUE(stream->Finish().ok());
+    }
+  }
+  Crew crew;
+  std::atomic<uint64_t> generation = 0;
+  for (int rank = 0; rank < 3; ++rank)
+    crew.Add(cluster.member_options(rank), [&](Member& member, Generation& formed) {
+      generation = formed.id;
+      return FinishAt7(member, formed);
+    });
+  crew.Join();
+  EXPECT_EQ(cluster.coordinator().Wait().code, ExitCode::kDone);
+  EXPECT_EQ(generation >> 32, 1u);
 }
 
 TEST(Control, ASecondCoordinatorOnThePortIsAConfigurationError) {

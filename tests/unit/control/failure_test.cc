@@ -275,17 +275,7 @@ TEST(Failure, AFailureThatIsNotUtf8IsTheVerdict) {
 }
 
 // As whoever started the process tells it.
-TEST(Failure, ADeathThatNobodyMakesGoodIsTheVerdictAtOnce) {
-  TestCluster cluster(1);
-  cluster.StartChief();
-  Crew crew;
-  std::atomic<int> begun = 0;
-  for (int rank : {0, 1})
-    crew.Add(cluster.member_options(rank), [&begun](Member& member, Generation& generation) {
-      ++begun;
-      return WaitInBarrier(member, generation);
-    });
-  while (begun < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+proto::FailureReply TellDeathOfWorker0(const TestCluster& cluster) {
   proto::FailureReport report;
   report.set_protocol(kControlProtocol);
   report.set_task("worker:0");
@@ -293,17 +283,69 @@ TEST(Failure, ADeathThatNobodyMakesGoodIsTheVerdictAtOnce) {
   report.set_message("was killed by SIGKILL, and nobody starts it again");
   report.set_gone(true);
   proto::FailureReply reply;
-  const auto channel = rpc::MakeChannel(cluster.address());
-  ASSERT_TRUE(channel.ok());
-  ASSERT_TRUE(proto::Coordinator::NewStub(*channel)
-                  ->ReportFailure(rpc::WithDeadline(std::chrono::seconds(5)).get(), report, &reply)
-                  .ok());
-  EXPECT_TRUE(reply.accepted()) << reply.reason();
+  const grpc::Status status =
+      proto::Coordinator::NewStub(*rpc::MakeChannel(cluster.address()))
+          ->ReportFailure(rpc::WithDeadline(std::chrono::seconds(5)).get(), report, &reply);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return reply;
+}
+
+TEST(Failure, ADeathThatNobodyMakesGoodIsTheVerdictAtOnce) {
+  for (const bool told_first : {true, false}) {
+    TestTimes times;
+    times.resume = times.rejoin = std::chrono::minutes(1);  // not what ends the job
+    TestCluster cluster(1, times);
+    cluster.StartChief();
+    Crew crew;
+    crew.Add(cluster.member_options(0), WaitInBarrier);
+    auto victim = Member::Make(cluster.member_options(1));
+    ASSERT_TRUE(victim->NextGeneration(0).ok());
+    // Who tells may be quicker than the news that the session broke.
+    if (told_first) {
+      const proto::FailureReply reply = TellDeathOfWorker0(cluster);
+      EXPECT_FALSE(reply.accepted());
+      EXPECT_EQ(reply.reason(), "worker 0 has a session: its end counts once that has broken");
+    }
+    victim.reset();
+    if (!told_first) (void)TellDeathOfWorker0(cluster);
+    crew.Join();
+    EXPECT_EQ(ExitCodeOf(crew.result(0)), ExitCode::kRetryable);
+    EXPECT_THAT(
+        std::string(Message(crew.result(0))),
+        ContainsRegex(
+            "worker 0 on host host1 .*nobody starts it again; last heard of in step [0-9]+"));
+  }
+}
+
+TEST(Failure, ADeathOfOneThatLivesEndsNothing) {
+  TestCluster cluster(1);
+  cluster.StartChief();
+  enum { kGoOn, kBreak, kBroken };
+  std::atomic<int> link = kGoOn;
+  absl::Notification begun, through;
+  MemberOptions options = cluster.member_options(1);
+  options.session_fault = [&link] {
+    int asked = kBreak;
+    return link.compare_exchange_strong(asked, kBroken) ? SessionFault::kBroken
+                                                        : SessionFault::kNone;
+  };
+  Crew crew;
+  crew.Add(cluster.member_options(0), FinishAt7);
+  crew.Add(std::move(options), [&](Member& member, Generation& generation) {
+    begun.Notify();
+    through.WaitForNotification();
+    return FinishAt7(member, generation);
+  });
+  begun.WaitForNotification();
+  EXPECT_FALSE(TellDeathOfWorker0(cluster).accepted());
+  // Heard of for long enough, it may also lose its session for a moment.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  link = kBreak;
+  while (link != kBroken) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  through.Notify();
   crew.Join();
-  EXPECT_EQ(ExitCodeOf(crew.result(0)), ExitCode::kRetryable);
-  EXPECT_THAT(std::string(Message(crew.result(0))),
-              ContainsRegex(
-                  "worker 0 on host host1 .*nobody starts it again; last heard of in step [0-9]+"));
+  EXPECT_TRUE(crew.result(1).ok()) << Message(crew.result(1));
+  EXPECT_EQ(cluster.coordinator().Wait().code, ExitCode::kDone);
 }
 
 TEST(Failure, AFailureOfSomebodyElseIsNotTheVerdict) {

@@ -162,7 +162,7 @@ TEST_F(Flight, TheSuccessorOfALostChiefGetsTheRecords) {
   }
   service_ = FlightService::Make(flight_options());
   CoordinatorOptions successor = coordinator_options();
-  successor.epoch = 2;
+  successor.admission.epoch = 2;
   ASSERT_TRUE(cluster_.StartChief(std::move(successor)).ok());
   crew.Add(member_options(0), FinishAt7);
   crew.Join();

@@ -47,15 +47,17 @@ TEST_F(OwnerTest, TheRunStaysAndTheEpochGrows) {
     ASSERT_TRUE(owner.ok()) << Message(owner.status());
     run_id = (*owner)->run_id();
     EXPECT_EQ((*owner)->epoch(), 1u);
-    (*owner)->RaiseEpoch(7);
+    ASSERT_TRUE((*owner)->Keep(run_id, 7).ok());
+    EXPECT_EQ((*owner)->epoch(), 7u);
     EXPECT_TRUE((*owner)->Check().ok());
   }
   auto next = Owner::Take(options_);  // it was left: nothing to watch
   ASSERT_TRUE(next.ok()) << Message(next.status());
   EXPECT_EQ((*next)->run_id(), run_id);
   EXPECT_EQ((*next)->epoch(), 8u);
+  EXPECT_EQ((*next)->previous_run_id(), run_id);
   next->reset();
-  options_.new_run = true;
+  options_.run = RunChoice::kAnew;
   auto fresh = Owner::Take(options_);
   ASSERT_TRUE(fresh.ok());
   EXPECT_NE((*fresh)->run_id(), run_id);
@@ -82,13 +84,81 @@ TEST_F(OwnerTest, AnAdoptedRunIsWrittenBeforeItIsUsed) {
   options_.refresh = std::chrono::hours(1);
   auto owner = Owner::Take(options_);
   ASSERT_TRUE(owner.ok());
-  EXPECT_TRUE((*owner)->AdoptRun("run-of-its-members").ok());
+  EXPECT_TRUE((*owner)->Keep("run-of-its-members", 4).ok());
   EXPECT_EQ(ReadFile()["run_id"], "run-of-its-members");
+  EXPECT_EQ(ReadFile()["epoch"], 4);
   EXPECT_EQ((*owner)->run_id(), "run-of-its-members");
   Json record = ReadFile();
   record["token"] = "another";
   WriteFile(record);
-  EXPECT_EQ(ExitCodeOf((*owner)->AdoptRun("run-c")), ExitCode::kRetryable);
+  EXPECT_EQ(ExitCodeOf((*owner)->Keep("run-c", 9)), ExitCode::kRetryable);
+  EXPECT_EQ((*owner)->run_id(), "run-of-its-members") << "what is not on the disk is not used";
+  EXPECT_EQ((*owner)->epoch(), 4u);
+}
+
+// A chief without a record takes the directory and dies before its members, who hold the state of a
+// run, have told it of that: its successor has none either.
+TEST_F(OwnerTest, ARunThatHasNotBegunIsNone) {
+  std::string run_id;
+  for (uint32_t epoch : {1u, 2u}) {
+    auto owner = Owner::Take(options_);
+    ASSERT_TRUE(owner.ok()) << Message(owner.status());
+    if (epoch == 1) run_id = (*owner)->run_id();
+    EXPECT_EQ((*owner)->run_id(), run_id);
+    EXPECT_EQ((*owner)->epoch(), epoch);
+    EXPECT_EQ((*owner)->previous_run_id(), "");
+    EXPECT_FALSE((*owner)->anew());
+    if (epoch == 2) {
+      ASSERT_TRUE((*owner)->Keep("run-of-its-members", 9).ok());
+    }
+  }
+  auto next = Owner::Take(options_);
+  ASSERT_TRUE(next.ok());
+  EXPECT_EQ((*next)->run_id(), "run-of-its-members");
+  EXPECT_EQ((*next)->previous_run_id(), "run-of-its-members");
+  EXPECT_EQ((*next)->epoch(), 10u);
+}
+
+// restore: never, and a chief that dies before its run has begun.
+TEST_F(OwnerTest, WhoTakesItsPlaceBeginsTheNewRunToo) {
+  struct Seen {
+    std::string run_id, before;
+    bool anew = false;
+    bool operator==(const Seen&) const = default;
+  };
+  const auto start = [this](RunChoice run, bool begins) -> Seen {
+    options_.run = run;
+    auto owner = Owner::Take(options_);
+    EXPECT_TRUE(owner.ok()) << Message(owner.status());
+    if (!owner.ok()) return {};
+    if (begins) {
+      EXPECT_TRUE((*owner)->Keep((*owner)->run_id(), (*owner)->epoch()).ok());
+    }
+    return {(*owner)->run_id(), (*owner)->previous_run_id(), (*owner)->anew()};
+  };
+  const Seen old = start(RunChoice::kGoOn, true);
+  const Seen first = start(RunChoice::kAnew, false);
+  EXPECT_NE(first.run_id, old.run_id);
+  EXPECT_EQ(first, (Seen{first.run_id, old.run_id, true}));
+  EXPECT_EQ(start(RunChoice::kResume, false), first);
+  // Another start is to go on after all: with the run that is there.
+  EXPECT_EQ(start(RunChoice::kGoOn, false), (Seen{old.run_id, old.run_id, false}));
+  const Seen second = start(RunChoice::kAnew, true);
+  EXPECT_EQ(second, (Seen{second.run_id, old.run_id, true}));
+  EXPECT_EQ(start(RunChoice::kResume, false), (Seen{second.run_id, second.run_id, false}));
+}
+
+TEST_F(OwnerTest, TheLastEpochIsADamagedFile) {
+  { ASSERT_TRUE(Owner::Take(options_).ok()); }
+  Json record = ReadFile();
+  for (const uint64_t epoch : {uint64_t{0xffffffff}, uint64_t{1} << 32, uint64_t{5} << 40}) {
+    record["epoch"] = epoch;
+    WriteFile(record);
+    const auto owner = Owner::Take(options_);
+    ASSERT_TRUE(owner.ok()) << Message(owner.status());
+    EXPECT_EQ((*owner)->epoch(), 1u);
+    EXPECT_EQ((*owner)->previous_run_id(), "");
+  }
 }
 
 TEST_F(OwnerTest, AnOwnerOfTheSameJobIsWaitedFor) {

@@ -3,16 +3,22 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
+#include "chief/owner.h"
 #include "common/rpc/channel.h"
+#include "muster/json.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "tests/unit/control/harness.h"
 
 namespace muster::testing {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 class Recovery : public ::testing::Test {
  protected:
@@ -162,7 +168,7 @@ TEST_F(Recovery, ARestartedChiefFindsItsMembersAndTheirState) {
   for (int rank : {1, 2}) crew.Add(member_options(rank), LoseOne(12, &next[rank]));
   LoseTheChief();
   CoordinatorOptions successor = coordinator_options();
-  successor.epoch = 2;
+  successor.admission.epoch = 2;
   ASSERT_TRUE(cluster_.StartChief(std::move(successor)).ok());
   crew.Add(member_options(0), [&](Member& member, Generation& generation) {
     next[0] = std::move(generation);
@@ -201,11 +207,11 @@ TEST_F(Recovery, AChiefWithoutARecordGoesOnWithItsMembersRun) {
   CoordinatorOptions successor = coordinator_options();
   successor.admission.run_id = "run-b";
   successor.admission.fresh_run = true;
-  std::string adopted;
+  std::vector<std::pair<std::string, uint32_t>> kept;  // the coordinator's thread's
   absl::Notification asked, written;
-  successor.on_run_id = [&](const std::string& run_id) {
-    adopted = run_id;
-    asked.Notify();
+  successor.keep_identity = [&](const std::string& run_id, uint32_t epoch) {
+    kept.emplace_back(run_id, epoch);
+    if (kept.size() == 1) asked.Notify();
     written.WaitForNotification();
     return absl::OkStatus();
   };
@@ -224,9 +230,80 @@ TEST_F(Recovery, AChiefWithoutARecordGoesOnWithItsMembersRun) {
   });
   crew.Join();
   EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
-  EXPECT_EQ(adopted, "run-a");
+  EXPECT_THAT(kept, ElementsAre(Pair("run-a", 1), Pair("run-a", 2)));
   EXPECT_EQ(next[0].run_id, "run-a");
   EXPECT_GT(next[0].id >> 32, 1u);  // above what the members have seen
+}
+
+// It has lost its record, and dies when it has taken the folder and its members have not come yet.
+TEST_F(Recovery, AChiefThatDiesBeforeItKnowsItsMembersRunLeavesThatToItsSuccessor) {
+  ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
+  Crew crew;
+  Generation next[3];
+  for (int rank : {1, 2}) crew.Add(member_options(rank), LoseOne(12, &next[rank]));
+  LoseTheChief();
+  std::string folder = std::filesystem::temp_directory_path() / "muster-recovery-XXXXXX";
+  OwnerOptions owner;
+  owner.model_dir = mkdtemp(folder.data());
+  { ASSERT_TRUE(Owner::Take(owner).ok()); }
+  auto taken = Owner::Take(owner);
+  ASSERT_TRUE(taken.ok()) << Message(taken.status());
+  CoordinatorOptions successor = coordinator_options();
+  successor.admission.run_id = (*taken)->run_id();
+  successor.admission.epoch = (*taken)->epoch();
+  successor.admission.fresh_run = (*taken)->previous_run_id().empty();
+  successor.keep_identity = [&](const std::string& run_id, uint32_t epoch) {
+    return (*taken)->Keep(run_id, epoch);
+  };
+  ASSERT_TRUE(cluster_.StartChief(std::move(successor)).ok());
+  Json on_disk;
+  crew.Add(member_options(0), [&](Member& member, Generation& generation) {
+    on_disk = *ReadJsonFile(folder + "/owner.json");
+    next[0] = std::move(generation);
+    return FinishAt7(member, next[0]);
+  });
+  crew.Join();
+  EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
+  EXPECT_EQ(next[0].run_id, "run-a");
+  EXPECT_EQ(next[0].id >> 32, 2u);
+  EXPECT_EQ(on_disk["run_id"], "run-a") << "a crash right then would have forgotten it";
+  EXPECT_EQ(on_disk["epoch"], 2);
+  cluster_.StopChief();
+  taken->reset();
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(Recovery, AGenerationWaitsUntilItsRunIsOnTheDisk) {
+  CoordinatorOptions options = coordinator_options();
+  int asked = 0;  // the coordinator's thread's
+  options.keep_identity = [&asked](const std::string&, uint32_t) -> absl::Status {
+    if (++asked < 4) return absl::UnavailableError("no space left");
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
+  Crew crew;
+  for (int rank : {0, 1, 2}) crew.Add(member_options(rank), FinishAt7);
+  crew.Join();
+  EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
+  cluster_.StopChief();
+  EXPECT_EQ(asked, 4);
+}
+
+TEST_F(Recovery, ARunThatCannotBeKeptIsARetryableEnd) {
+  CoordinatorOptions options = coordinator_options();
+  options.decision.join = std::chrono::seconds(2);
+  options.keep_identity = [](const std::string&, uint32_t) -> absl::Status {
+    return absl::UnavailableError("model_dir 'm' cannot be written to: no space left");
+  };
+  Crew crew;
+  for (int rank : {0, 1, 2}) crew.Add(member_options(rank), FinishAt7);
+  ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
+  crew.Join();
+  const Verdict verdict = cluster_.coordinator().Wait();
+  EXPECT_EQ(verdict.code, ExitCode::kRetryable);
+  EXPECT_EQ(verdict.message,
+            "no generation could be formed within 2 s (timeouts.join): model_dir 'm' cannot be "
+            "written to: no space left");
 }
 
 // Its cluster is the same: what was left running of an older job.
@@ -246,9 +323,9 @@ TEST_F(Recovery, WhatIsLeftOfAnotherJobGivesANewOneNeitherItsRunNorAnEnd) {
   other.admission.run_id = "run-b";
   other.admission.fresh_run = true;
   other.admission.job = "job-b";
-  std::string adopted;
-  other.on_run_id = [&adopted](const std::string& run_id) {
-    adopted = run_id;
+  std::string kept;
+  other.keep_identity = [&kept](const std::string& run_id, uint32_t) {
+    kept = run_id;
     return absl::OkStatus();
   };
   ASSERT_TRUE(cluster_.StartChief(std::move(other)).ok());
@@ -265,7 +342,7 @@ TEST_F(Recovery, WhatIsLeftOfAnotherJobGivesANewOneNeitherItsRunNorAnEnd) {
   }
   crew.Join();
   EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
-  EXPECT_EQ(adopted, "");
+  EXPECT_EQ(kept, "run-b");
 }
 
 // The job file was edited between two starts of the chief: what its workers were started with is
@@ -291,7 +368,7 @@ TEST_F(Recovery, WhatIsLeftOfTheSameRunDoesNotEndAnEditedJob) {
       cluster_.StopChief();
     }
     CoordinatorOptions edited = coordinator_options();
-    edited.epoch = 2;
+    edited.admission.epoch = 2;
     (cluster ? edited.admission.cluster_digest : edited.admission.job) = "edited";
     ASSERT_TRUE(cluster_.StartChief(std::move(edited)).ok());
     leftover.Join();

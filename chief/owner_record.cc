@@ -1,0 +1,141 @@
+#include "chief/owner_record.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <thread>
+
+#include "common/base/fd.h"
+#include "muster/json.h"
+
+namespace muster {
+namespace {
+
+// Of the file: room for what grows, so that it is always replaced as a whole.
+constexpr size_t kRecordBytes = 1024;
+
+std::string FirstLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::optional<OwnerRecord> Parse(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  OwnerRecord r;
+  try {
+    r.run_id = json.at("run_id").get<std::string>();
+    const auto epoch = json.at("epoch").get<uint64_t>();
+    if (epoch >= std::numeric_limits<uint32_t>::max()) return std::nullopt;  // there is a next one
+    r.epoch = static_cast<uint32_t>(epoch);
+    r.host = json.value("host", "");
+    r.pid = json.value("pid", int64_t{0});
+    r.process_start = json.value("process_start", "");
+    r.place = json.value("place", "");
+    r.token = json.value("token", "");
+    r.identity = json.value("identity", "");
+    r.beat = json.value("beat", uint64_t{0});
+    r.left = json.value("left", false);
+    r.begun = json.value("begun", true);  // versions before wrote it for runs of any kind
+    r.replaces = json.value("replaces", "");
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+  return r;
+}
+
+OwnerLook LookOnce(const std::string& path) {
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return {std::nullopt, errno};
+  std::string text(8 * kRecordBytes, '\0');
+  const ssize_t size = pread(file.get(), text.data(), text.size(), 0);
+  if (size < 0) return {std::nullopt, errno};
+  text.resize(static_cast<size_t>(size));
+  return {Parse(text), 0};
+}
+}  // namespace
+
+std::string RandomHex() {
+  uint64_t number = 0;
+  while (getrandom(&number, sizeof number, 0) != sizeof number) {
+  }
+  return fmt::format("{:016x}", number);
+}
+
+std::string PlaceOfThisProcess() {
+  char space[128] = "";
+  (void)!readlink("/proc/self/ns/pid", space, sizeof space - 1);
+  return FirstLine("/proc/sys/kernel/random/boot_id") + " " + space;
+}
+
+std::string StartOf(int64_t pid) {
+  const std::string stat = FirstLine(fmt::format("/proc/{}/stat", pid));
+  const size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return "";
+  std::istringstream fields(stat.substr(name_end + 1));
+  std::string field;
+  fields >> field;
+  if (field == "Z" || field == "X") return "";
+  for (int i = 0; i < 19; ++i) fields >> field;  // field 22 of the whole line
+  return field;
+}
+
+std::string Text(const OwnerRecord& r, size_t at_least) {
+  std::string text =
+      Json{{"run_id", r.run_id},     {"epoch", r.epoch}, {"host", r.host},
+           {"pid", r.pid},           {"place", r.place}, {"process_start", r.process_start},
+           {"token", r.token},       {"beat", r.beat},   {"left", r.left},
+           {"identity", r.identity}, {"begun", r.begun}, {"replaces", r.replaces}}
+          .dump(2);
+  text.resize(std::max({text.size() + 1, kRecordBytes, at_least}) - 1, ' ');
+  return text + '\n';
+}
+
+// Its owner may be writing to it: what cannot be understood is looked at again.
+OwnerLook LookAtOwner(const std::string& path) {
+  OwnerLook look = LookOnce(path);
+  for (int i = 0; i < 5 && look.error == 0 && !look.record; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    look = LookOnce(path);
+  }
+  return look;
+}
+
+OwnerRecord NextRecord(const std::optional<OwnerRecord>& before, RunChoice choice) {
+  OwnerRecord next;
+  next.begun = false;
+  next.run_id = RandomHex();
+  if (!before) {
+    next.epoch = 1;
+    return next;
+  }
+  next.epoch = before->epoch + 1;
+  if (choice == RunChoice::kAnew) {
+    next.replaces = RunBefore(before);
+  } else if (!before->begun && !before->replaces.empty() && choice == RunChoice::kGoOn) {
+    // The start that was to put another one in its place did not get that far.
+    next.run_id = before->replaces;
+    next.begun = true;
+  } else {
+    next.run_id = before->run_id;
+    next.begun = before->begun;
+    next.replaces = before->replaces;
+  }
+  return next;
+}
+
+std::string RunBefore(const std::optional<OwnerRecord>& before) {
+  if (!before) return "";
+  return before->begun ? before->run_id : before->replaces;
+}
+
+}  // namespace muster
