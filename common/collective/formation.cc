@@ -26,7 +26,7 @@ using transport::Dialing;
 using transport::FrameHeader;
 
 constexpr Duration kLook = std::chrono::milliseconds(50);
-constexpr Duration kGrace = std::chrono::seconds(1);
+constexpr Duration kGrace = std::chrono::seconds(2);
 
 uint64_t Hash(uint64_t seed, std::string_view text) {  // FNV-1a
   for (const char c : text) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -316,10 +316,12 @@ class Formation {
     const bool first = me == ring.begin(), last = me + 1 == ring.end();
     const Wanted left{first ? ring.back() : *(me - 1), Channel::kNotices};
     const Wanted right{last ? ring.front() : *(me + 1), Channel::kNotices};
-    // Whose own links have failed speaks first.
-    const MonotonicTime deadline = deadline_ + kGrace;
-    const auto hear = [&]() -> absl::StatusOr<bool> {
-      MUSTER_ASSIGN_OR_RETURN(const FrameHeader theirs, Receive(left, deadline));
+    // Whose own links have failed speaks first, then whoever comes behind the one that is silent:
+    // the others wait for that one too, and would blame their neighbours.
+    const auto place = static_cast<double>(me - ring.begin()) / size_;
+    const auto hear = [&](double share_of_grace) -> absl::StatusOr<bool> {
+      const auto grace = std::chrono::duration_cast<Duration>(kGrace * share_of_grace);
+      MUSTER_ASSIGN_OR_RETURN(const FrameHeader theirs, Receive(left, deadline_ + grace));
       if (!IsOf(theirs, FrameKind::kVote)) {
         return PeerLost(fmt::format("{} sent bytes that are no frame.", LinkText(left.first)));
       }
@@ -327,11 +329,11 @@ class Formation {
     };
     bool all = true;
     if (!first) {
-      MUSTER_ASSIGN_OR_RETURN(all, hear());
+      MUSTER_ASSIGN_OR_RETURN(all, hear(place / 2));
     }
     all = say(all) && all;
     MUSTER_RETURN_IF_ERROR(Send(right, FrameKind::kVote, all));
-    MUSTER_ASSIGN_OR_RETURN(all, hear());
+    MUSTER_ASSIGN_OR_RETURN(all, hear(0.5 + place / 2));
     if (!last) MUSTER_RETURN_IF_ERROR(Send(right, FrameKind::kVote, all));
     return all;
   }

@@ -16,7 +16,7 @@
 namespace muster::transport {
 
 // Every message begins with this header of 64 bytes; `payload_bytes` follow. What `kind` and
-// `body` mean is up to the user of the connection (for collectives: common/collective/link.h).
+// `body` mean is up to the user of the connection (for collectives: common/collective/links.h).
 struct FrameHeader {
   static constexpr uint32_t kMagic = 0x314d464d;  // "MFM1"
   uint32_t magic = kMagic;

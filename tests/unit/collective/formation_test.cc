@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <fstream>
 #include <thread>
 
+#include "common/collective/links.h"
 #include "common/collective/topology.h"
 #include "tests/unit/collective/group_fixture.h"
 
@@ -69,6 +71,47 @@ TEST(Formation, TheLinksToAMemberThatDoesNotComeAreNamed) {
                                               : "worker 2 <-> worker 3 (to ") +
                                    spec.members[2].data_address + ")"));
     EXPECT_THAT(message, Not(HasSubstr("worker 0 <-> worker 1")));
+  }
+}
+
+// What a member says about shared memory gets lost, from when it has tested its links.
+class MuteInVotes : public transport::ByteStream {
+ public:
+  explicit MuteInVotes(std::unique_ptr<transport::ByteStream> stream)
+      : stream_(std::move(stream)) {}
+  absl::StatusOr<size_t> Read(std::span<const iovec> into) override { return stream_->Read(into); }
+  absl::StatusOr<size_t> Write(std::span<const iovec> from) override {
+    transport::FrameHeader header;
+    if (from[0].iov_len == sizeof header) {
+      std::memcpy(&header, from[0].iov_base, sizeof header);
+      if (header.kind == static_cast<uint16_t>(collective::FrameKind::kVote)) return sizeof header;
+    }
+    return stream_->Write(from);
+  }
+  short PollEvents(bool read, bool write) const override {
+    return stream_->PollEvents(read, write);
+  }
+  int fd() const override { return stream_->fd(); }
+  void Shutdown() override { stream_->Shutdown(); }
+
+ private:
+  const std::unique_ptr<transport::ByteStream> stream_;
+};
+
+TEST(Formation, AMemberThatFallsSilentWhenAllAreConnectedIsNamedByAll) {
+  auto listeners = MakeListeners(5);
+  auto mute = transport::DataListener::Create(
+      {.bind_address = "127.0.0.1", .wrap = [](std::unique_ptr<transport::ByteStream> stream) {
+         return std::make_unique<MuteInVotes>(std::move(stream));
+       }});
+  ASSERT_TRUE(mute.ok()) << mute.status();
+  listeners[2] = *std::move(mute);
+  GroupSpec spec = MakeSpec(listeners);
+  spec.formation_timeout = std::chrono::seconds(1);
+  for (const auto& result : FormEach(listeners, [&](int) { return spec; }, {0, 1, 2, 3, 4})) {
+    EXPECT_TRUE(absl::IsDeadlineExceeded(result.status())) << result.status();
+    EXPECT_THAT(std::string(Message(result.status())),
+                AllOf(HasSubstr("worker 2 <-> worker 3 (to "), HasSubstr("connected, but silent")));
   }
 }
 
