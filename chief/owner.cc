@@ -243,6 +243,7 @@ absl::StatusOr<Fd> OwnerImpl::Publish(const OwnerRecord& record, bool first) con
 absl::Status OwnerImpl::Rewrite(const OwnerRecord& record) {
   const std::string text = Text(record, file_bytes_);
   file_bytes_ = text.size();
+  if (options_.before_write) options_.before_write();
   errno = 0;
   if (pwrite(file_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
     return NotWritable(errno != 0 ? errno : ENOSPC);

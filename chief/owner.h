@@ -36,6 +36,8 @@ struct OwnerOptions {
   std::string identity;
   Duration wait = std::chrono::seconds(0);
   std::function<bool()> give_up;
+  // Tests: called before each write to the file, as long as the disk takes for it.
+  std::function<void()> before_write;
 };
 
 // All methods may be called from any thread.

@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
+#include "common/cluster/chief_epoch.h"
 #include "common/push_pull/variable_messages.h"
 #include "common/rpc/server.h"
 #include "proto/parameter_server.grpc.pb.h"
@@ -119,6 +120,11 @@ grpc::Status PsServiceImpl::Enter(const grpc::ServerContext& context, const char
     return Refusal(grpc::StatusCode::FAILED_PRECONDITION,
                    fmt::format("{} came from a chief of epoch {}, and one of epoch {} was here: it "
                                "is superseded",
+                               method, epoch, epoch_));
+  if (epoch_ != 0 && !IsPlausibleEpoch(epoch, epoch_))
+    return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
+                   fmt::format("{} came from a chief of epoch {}, and one of epoch {} was here: no "
+                               "run has had so many chiefs",
                                method, epoch, epoch_));
   if (epoch > epoch_) cuts_.clear();  // a chief that is gone will not drop its own
   epoch_ = epoch;

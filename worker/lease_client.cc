@@ -15,6 +15,7 @@
 #include "common/base/logging.h"
 #include "common/base/wait.h"
 #include "common/push_pull/variable_messages.h"
+#include "common/rpc/renewable_channel.h"
 #include "common/rpc/retry.h"
 #include "common/train/shown.h"
 #include "proto/parameter_server.grpc.pb.h"
@@ -36,10 +37,10 @@ void Attach(const std::map<int64_t, proto::Shown>& shown, proto::BatchDone* done
 
 class LeaseClientImpl final : public LeaseClient {
  public:
-  LeaseClientImpl(LeaseClientOptions options, std::shared_ptr<grpc::Channel> channel)
+  LeaseClientImpl(LeaseClientOptions options, std::shared_ptr<rpc::RenewableChannel> channel)
       : options_(std::move(options)),
         channel_(std::move(channel)),
-        stub_(proto::Leases::NewStub(channel_)),
+        stub_(proto::Leases::NewStub(channel_->Get())),
         thread_([this] { Run(); }) {}
   ~LeaseClientImpl() override {
     Stop(absl::CancelledError("the worker is through"));
@@ -84,6 +85,7 @@ class LeaseClientImpl final : public LeaseClient {
     }
   }
   void CompletedLocked(int64_t lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // `call`: what to do with a stub and a context.
   template <typename Call>
   grpc::Status CallLocked(Duration deadline, const Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // OK: it may be tried again after a while, which is waited here.
@@ -101,10 +103,11 @@ class LeaseClientImpl final : public LeaseClient {
   }
 
   const LeaseClientOptions options_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<proto::Leases::Stub> stub_;
+  const std::shared_ptr<rpc::RenewableChannel> channel_;
 
   absl::Mutex mu_;
+  // Of the channel of now. A call under way keeps the one that it began with.
+  std::shared_ptr<proto::Leases::Stub> stub_ ABSL_GUARDED_BY(mu_);
   CondVar changed_;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
@@ -143,8 +146,10 @@ template <typename Call>
 grpc::Status LeaseClientImpl::CallLocked(Duration deadline, const Call& call) {
   const std::unique_ptr<grpc::ClientContext> context = rpc::WithDeadline(deadline);
   calls_.insert(context.get());
+  std::shared_ptr<proto::Leases::Stub> stub = stub_;
   mu_.Unlock();
-  grpc::Status status = call(context.get());
+  grpc::Status status = call(stub.get(), context.get());
+  stub.reset();
   mu_.Lock();
   calls_.erase(context.get());
   return status;
@@ -205,6 +210,10 @@ absl::Status LeaseClientImpl::UnansweredLocked(const grpc::Status& status, Patie
   const MonotonicTime until = Clock::now() + patience->backoff.Next();
   while (error_.ok() && !finished_)
     if (changed_.WaitUntil(&mu_, until)) break;
+  if (error_.ok() && !finished_) {
+    (void)channel_->Renew();
+    stub_ = proto::Leases::NewStub(channel_->Get());
+  }
   return error_;
 }
 
@@ -216,8 +225,9 @@ bool LeaseClientImpl::AskLocked(Patience* patience) {
   asked_done_.assign(request.done().begin(), request.done().end());
   const int put_back = put_back_;
   const MonotonicTime start = Clock::now();
-  const grpc::Status status = CallLocked(
-      kCall, [&](grpc::ClientContext* context) { return stub_->Next(context, request, &reply); });
+  const grpc::Status status = CallLocked(kCall, [&](auto* stub, grpc::ClientContext* context) {
+    return stub->Next(context, request, &reply);
+  });
   asking_ = false;
   asked_done_.clear();
   if (!error_.ok()) return true;
@@ -354,8 +364,9 @@ void LeaseClientImpl::CompletedLocked(int64_t lease) {
   const proto::NextRequest request = RequestLocked(false);
   proto::NextReply reply;
   telling_ = true;
-  const grpc::Status status = CallLocked(
-      kTell, [&](grpc::ClientContext* context) { return stub_->Next(context, request, &reply); });
+  const grpc::Status status = CallLocked(kTell, [&](auto* stub, grpc::ClientContext* context) {
+    return stub->Next(context, request, &reply);
+  });
   telling_ = false;
   status.ok() && !reply.introduce() ? ArrivedLocked(request) : PutBackLocked(request);
   changed_.SignalAll();
@@ -379,8 +390,8 @@ absl::StatusOr<proto::View> LeaseClientImpl::NextView(uint64_t newer_than, bool*
     if (finished_) return absl::CancelledError("the job is done");
     proto::GetViewReply reply;
     const MonotonicTime start = Clock::now();
-    const grpc::Status status = CallLocked(kCall, [&](grpc::ClientContext* context) {
-      return stub_->GetView(context, request, &reply);
+    const grpc::Status status = CallLocked(kCall, [&](auto* stub, grpc::ClientContext* context) {
+      return stub->GetView(context, request, &reply);
     });
     if (!error_.ok()) break;
     if (!status.ok()) {
@@ -420,7 +431,8 @@ void LeaseClientImpl::Stop(absl::Status why) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LeaseClient>> LeaseClient::Make(LeaseClientOptions options) {
-  MUSTER_ASSIGN_OR_RETURN(auto channel, rpc::MakeChannel(options.chief_address, options.channel));
+  MUSTER_ASSIGN_OR_RETURN(auto channel,
+                          rpc::RenewableChannel::Make(options.chief_address, options.channel));
   return std::make_unique<LeaseClientImpl>(std::move(options), std::move(channel));
 }
 

@@ -218,6 +218,7 @@ absl::Status Task::Prepare(const StartingPoint& start) {
     };
   }
   options.restarts = Restarts();
+  if (!alone()) options.declared_members = cluster_.world_size().value_or(1);
   MUSTER_ASSIGN_OR_RETURN(trainer_, Trainer::Make(std::move(options)));
   if (start.restore) return trainer_->Restore(*start.restore);
   if (chief_ == nullptr) return absl::OkStatus();

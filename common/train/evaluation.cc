@@ -259,11 +259,12 @@ absl::StatusOr<bool> RunBatches(const Job& job, Replica* replica, Communicator* 
 
 }  // namespace
 
-int64_t PassBatchSize(const Job& job, int64_t global_batch_size, int num_replicas) {
+int64_t PassBatchSize(const Job& job, int64_t global_batch_size, int num_replicas,
+                      int declared_replicas) {
   if (job.evaluate.batch_size) return *job.evaluate.batch_size * num_replicas;
-  if (job.accumulate_steps == 1) return global_batch_size;
   const auto part = [](int64_t of, int64_t parts) { return (of + parts - 1) / parts; };
-  const int64_t each = part(part(global_batch_size, num_replicas), job.accumulate_steps);
+  const int64_t share = part(global_batch_size, std::max(num_replicas, declared_replicas));
+  const int64_t each = part(share, job.accumulate_steps);
   return std::min(global_batch_size, each * num_replicas);
 }
 

@@ -41,9 +41,11 @@ struct PassResult {
 };
 
 // How many examples the replicas of a pass take at once, all together: evaluate.batch_size each, or
-// what they have of `global_batch_size` in a micro-batch of training. It does not change what comes
+// what they have of `global_batch_size` in a micro-batch of training; where they are fewer than
+// `declared_replicas`, what each of those has, for more may not fit. It does not change what comes
 // of the pass.
-int64_t PassBatchSize(const Job& job, int64_t global_batch_size, int num_replicas);
+int64_t PassBatchSize(const Job& job, int64_t global_batch_size, int num_replicas,
+                      int declared_replicas = 0);
 
 // Called by every replica, in its own thread. All modules are in evaluation mode during the pass,
 // and as they were before when it returns.

@@ -500,7 +500,8 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
   PassOptions options;
   options.split = split;
   options.dataset = context_.datasets.at(split);
-  options.batch_size = PassBatchSize(context_.job, state_.global_batch_size, context_.num_replicas);
+  options.batch_size = PassBatchSize(context_.job, state_.global_batch_size, context_.num_replicas,
+                                     context_.declared_replicas);
   options.replicas_on_host = context_.replicas_on_host;
   options.damage_log = context_.damage_log;
   options.summary = reporter() && !context_.observers.empty();

@@ -229,7 +229,8 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
                             options_.for_servers,
                             &pipelines,
                             generation->replicas_on_host,
-                            &damage_log_};
+                            &damage_log_,
+                            options_.declared_members * static_cast<int>(replicas_.size())};
   Outcome outcome([&](const absl::Status& status) {
     exchange.Abort(status);
     // The communicators' last words travel to all peers. To them this is a lost peer, whose story

@@ -46,6 +46,9 @@ struct TrainerOptions {
   // process has one. Does not return: a process that is started in its place goes on from the last
   // checkpoint. Null: Run ends with the sentence.
   std::function<void(const std::string& why)> on_state_lost;
+  // Of the cluster. After the last step passes may be made by fewer: they take no more examples at
+  // once than training did.
+  int declared_members = 1;
   // How often this process was started again: the cap on faults that may be the program's, which
   // one that has come through a step is not: it would come back at once.
   int restarts = 0;

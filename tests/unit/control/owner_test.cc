@@ -316,6 +316,45 @@ TEST_F(OwnerTest, ASupersededOwnerHearsOfItAndLeavesTheFileAlone) {
   EXPECT_EQ(ReadFile()["token"], "another");
 }
 
+// The process lives, its disk takes nothing: nobody who asks it for the run waits for the disk. To
+// others it gives no sign of life, and what it has begun to write reaches no file of theirs.
+TEST_F(OwnerTest, ADiskThatStallsHoldsUpTheBeatsAlone) {
+  absl::Notification stalled, mended, superseded;
+  std::atomic<bool> stall = false;
+  OwnerOptions slow = options_;
+  slow.before_write = [&] {
+    if (!stall || mended.HasBeenNotified()) return;
+    if (!stalled.HasBeenNotified()) stalled.Notify();
+    mended.WaitForNotification();
+  };
+  slow.on_superseded = [&](const absl::Status& why) {
+    EXPECT_EQ(ExitCodeOf(why), ExitCode::kRetryable);
+    superseded.Notify();
+  };
+  auto owner = Owner::Take(slow);
+  ASSERT_TRUE(owner.ok());
+  const std::string run_id = (*owner)->run_id();
+  ASSERT_TRUE((*owner)->Keep(run_id, 1).ok());
+  stall = true;
+  ASSERT_TRUE(stalled.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  EXPECT_EQ((*owner)->run_id(), run_id);
+  EXPECT_EQ((*owner)->epoch(), 1u);
+  EXPECT_TRUE((*owner)->Check().ok());
+  options_.watch = std::chrono::milliseconds(300);
+  auto next = Owner::Take(options_);
+  ASSERT_TRUE(next.ok()) << Message(next.status());
+  EXPECT_EQ((*next)->run_id(), run_id);
+  EXPECT_EQ((*next)->epoch(), 2u);
+  EXPECT_EQ(ExitCodeOf((*owner)->Check()), ExitCode::kRetryable) << "it publishes nothing more";
+  EXPECT_FALSE(superseded.HasBeenNotified());
+  mended.Notify();
+  ASSERT_TRUE(superseded.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  owner->reset();
+  EXPECT_EQ(ReadFile()["token"], (*next)->token());
+  EXPECT_FALSE(ReadFile()["left"].get<bool>());
+  EXPECT_TRUE((*next)->Check().ok());
+}
+
 TEST_F(OwnerTest, ADirectoryThatCannotBeWrittenIsOneSentence) {
   std::ofstream(dir_ + "/file") << "x";
   options_.model_dir = dir_ + "/file/run";

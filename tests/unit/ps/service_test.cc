@@ -179,6 +179,24 @@ TEST_F(ServiceTest, ASupersededChiefIsRefused) {
   EXPECT_EQ(ps_[0]->Beat("", 3)->view(), kView);
 }
 
+// Going along with it would shut out the chief of now and all that come after it.
+TEST_F(ServiceTest, AnEpochThatNoRunHasReachedIsRefused) {
+  Begin();
+  const auto expect_refused = [](const absl::Status& status) {
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(Text(status), HasSubstr("one of epoch 1 was here: no run has had so many chiefs"));
+  };
+  for (const uint32_t epoch : {0xffffffffu, 0xfffffffeu, 1u << 31, 1'000'002u}) {
+    expect_refused(ps_[0]->Beat("made up", epoch).status());
+    proto::CreateRequest create = job_.Create(0);
+    create.set_epoch(epoch);
+    create.set_run_id("run-2");
+    expect_refused(ps_[0]->Create(create).status());
+  }
+  EXPECT_EQ(ps_[0]->Beat("")->view(), kView) << "the chief of now goes on";
+  EXPECT_TRUE(ps_[0]->Beat("", 1'000'001).ok());
+}
+
 // It was frozen in the middle of a Fill, and wakes.
 TEST_F(ServiceTest, ASupersededChiefFillsNothingMore) {
   Begin();

@@ -86,5 +86,32 @@ TEST(Decisions, AreTheSameOnAnyNumberOfReplicasAndAMatrixIsShown) {
   }
 }
 
+// A chief that comes back after the last step evaluates alone, on a device that holds its share.
+TEST(Decisions, AreTheSameInPassesByFewerMembersWhichTakeNoMoreAtOnceThanTraining) {
+  const Data data = MakeData();
+  const auto run = [&data](int declared, int64_t* most) {
+    RunOptions options = Options(1);
+    options.declared_members = declared;
+    return testing::Run(std::move(options), [&data, most](TestProgram& p) {
+      FillClasses(p, data);
+      p.on_eval = [eval = p.on_eval, most](TestProgram& self, Evaluation& evaluation,
+                                           const data::Batch& batch) {
+        *most = std::max(*most, batch[0].size(0));
+        eval(self, evaluation, batch);
+      };
+    });
+  };
+  int64_t together = 0, alone = 0;
+  const auto one = run(1, &together), of_four = run(4, &alone);
+  ASSERT_TRUE(one.status.ok()) << one.status;
+  ASSERT_TRUE(of_four.status.ok()) << of_four.status;
+  EXPECT_EQ(together, 5);
+  EXPECT_EQ(alone, 2);
+  const auto& got = of_four.recorder.Find("validation", 0)->metrics;
+  for (const auto& [name, want] : one.recorder.Find("validation", 0)->metrics)
+    EXPECT_NEAR(got.at(name), want, 1e-6) << name;
+  EXPECT_EQ(of_four.recorder.losses(), one.recorder.losses()) << "training is as it was";
+}
+
 }  // namespace
 }  // namespace muster

@@ -62,6 +62,7 @@ RunResult Run(RunOptions run, std::function<void(TestProgram&)> set_up) {
   options.checkpoints = run.checkpoints;
   options.separate_variables = run.separate_variables;
   options.restarts = run.restarts;
+  options.declared_members = run.declared_members;
   auto trainer = Trainer::Make(std::move(options));
   if (!trainer.ok()) {
     result.status = trainer.status();

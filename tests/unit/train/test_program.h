@@ -127,6 +127,7 @@ struct RunOptions {
   bool load = false;                // the weights that the job and the program name
   bool separate_variables = false;  // TrainerOptions'
   int restarts = 0;                 // likewise
+  int declared_members = 1;         // likewise
   // Which step's report, or which pass over a split (from 1) after its first batch, asks for a
   // stop; 0 and "": none.
   bool stop_before_start = false;
