@@ -56,7 +56,7 @@ absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
   InitLogging(cluster_.local() ? "evaluator" : cluster_.Who());
   signals_->Start();  // after InitLogging, which replaces the logger that it uses
   for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
-  WarnOfFewDescriptors(cluster_);
+  MUSTER_RETURN_IF_ERROR(CheckDescriptors(cluster_));
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, TaskType::kEvaluator));
   if (cluster_.task->index != 0)
     return ConfigurationError(fmt::format(

@@ -123,7 +123,7 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
   OnUncaught(nullptr, Duration::zero());
   signals_->Start();  // after InitLogging, which replaces the logger that it uses
   for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
-  WarnOfFewDescriptors(cluster_);
+  MUSTER_RETURN_IF_ERROR(CheckDescriptors(cluster_));
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, parts_.binary));
   MUSTER_ASSIGN_OR_RETURN(job_, LoadJob(arguments.job, arguments.overrides));
   MUSTER_RETURN_IF_ERROR(AddProgramDigest(job_.program, &job_.digests));

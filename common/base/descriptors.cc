@@ -11,6 +11,9 @@ namespace {
 
 // Files of the model folder, the data pipeline, libraries, gRPC's own.
 constexpr int64_t kOfOneProcess = 200;
+// A member of a cluster of two has come to its end with 24.
+constexpr int64_t kFewest = 32;
+constexpr const char* kRemedy = "raise the limit (ulimit -n, LimitNOFILE= of systemd)";
 
 }  // namespace
 
@@ -23,6 +26,13 @@ int64_t RaiseDescriptorLimit() {
       std::min<rlim_t>(files.rlim_cur, std::numeric_limits<int64_t>::max()));
 }
 
+absl::Status CheckDescriptorLimit(int64_t limit, int members, bool is_chief) {
+  const int64_t fewest = kFewest + (is_chief ? members : 0);
+  if (limit >= fewest) return absl::OkStatus();
+  return ConfigurationError(fmt::format("this process may open {} files, and needs {} at least: {}",
+                                        limit, fewest, kRemedy));
+}
+
 int64_t DescriptorsNeeded(int members, bool is_chief) {
   return kOfOneProcess + int64_t{members} * (is_chief ? 2 : 1);
 }
@@ -30,10 +40,8 @@ int64_t DescriptorsNeeded(int members, bool is_chief) {
 std::string DescriptorWarning(int64_t limit, int members, bool is_chief) {
   const int64_t needed = DescriptorsNeeded(members, is_chief);
   if (limit >= needed) return "";
-  return fmt::format(
-      "this process may open {} files, and a cluster of {} members may need {}: raise the limit "
-      "(ulimit -n, LimitNOFILE= of systemd)",
-      limit, members, needed);
+  return fmt::format("this process may open {} files, and a cluster of {} members may need {}: {}",
+                     limit, members, needed, kRemedy);
 }
 
 }  // namespace muster

@@ -81,10 +81,14 @@ absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& argument
   return std::make_unique<Faults>(std::move(mine), Restarts());
 }
 
-void WarnOfFewDescriptors(const ClusterConfig& cluster) {
-  const std::string warning = DescriptorWarning(
-      RaiseDescriptorLimit(), cluster.world_size().value_or(1), cluster.role() == TaskType::kChief);
+absl::Status CheckDescriptors(const ClusterConfig& cluster) {
+  const int64_t limit = RaiseDescriptorLimit();
+  const int members = cluster.world_size().value_or(1);
+  const bool is_chief = cluster.role() == TaskType::kChief;
+  MUSTER_RETURN_IF_ERROR(CheckDescriptorLimit(limit, members, is_chief));
+  const std::string warning = DescriptorWarning(limit, members, is_chief);
   if (!warning.empty()) LogWarning("{}", warning);
+  return absl::OkStatus();
 }
 
 void SayLast(const absl::Status& result, const std::string& termination_log) {

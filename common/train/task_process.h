@@ -39,8 +39,9 @@ int RunTaskMain(int argc, char** argv, const TaskMain& main,
 absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& arguments,
                                                    const ClusterConfig& cluster);
 
-// Logs it where this process may open fewer files than its cluster takes.
-void WarnOfFewDescriptors(const ClusterConfig& cluster);
+// Refuses a limit on open files that no process can begin with, and logs it where this one may open
+// fewer than its cluster takes.
+absl::Status CheckDescriptors(const ClusterConfig& cluster);
 
 // The process's last line, in the log and as its container's termination message.
 void SayLast(const absl::Status& result, const std::string& termination_log);

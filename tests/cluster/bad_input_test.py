@@ -1,6 +1,7 @@
 """Bad input of every kind: one clear sentence, the right exit code, no stack of noise, nothing half-written."""
 import gzip
 import json
+import os
 import pathlib
 import struct
 import time
@@ -8,7 +9,7 @@ import unittest
 
 import numpy
 
-from harness import ClusterTest, take_port
+from harness import BIN, ClusterTest, Process, take_port
 
 CONFIGURATION, DAMAGED, RETRYABLE = 2, 3, 138
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
@@ -84,6 +85,25 @@ class BadInput(ClusterTest):
         self.refused(worker, CONFIGURATION, "seed")
         self.finish([chief], code=CONFIGURATION)
         self.assertIn("ROOT CAUSE: worker 0", chief.output())
+
+    def test_more_members_demanded_than_there_are(self):
+        cluster = self.cluster(1)
+        job = self.job(elastic={"min_workers": 3})
+        sentence = "elastic.min_workers is 3, but the cluster has 2 members (chief and workers)"
+        for task in "chief:0", "worker:0":
+            self.refused(self.start(cluster, task, job), CONFIGURATION, sentence)
+        launch = Process("launch", [str(BIN / "muster"), "launch", "--workers", "1", "--job", str(job)], dict(os.environ), self.dir / "log-launch")
+        self.processes.append(launch)
+        self.refused(launch, CONFIGURATION, sentence)
+        self.finish(self.start_all(cluster, self.job(elastic={"min_workers": 2})))
+
+    def test_a_limit_on_open_files_that_nothing_can_begin_with(self):
+        job = self.job()
+        for limit in 11, 14, 31:
+            command = ["prlimit", f"--nofile={limit}:{limit}", str(BIN / "muster-worker"), "--job", str(job)]
+            process = Process(f"limit-{limit}", command, dict(os.environ), self.dir / f"log-{limit}")
+            self.processes.append(process)
+            self.refused(process, CONFIGURATION, f"may open {limit} files")
 
     def test_clusters_that_differ_between_tasks_name_the_field(self):
         cluster = self.cluster(2)

@@ -26,5 +26,13 @@ TEST(DescriptorsTest, ALimitThatIsTooLowIsNamedWithWhatIsNeeded) {
   EXPECT_EQ(DescriptorWarning(1024, 505, /*is_chief=*/false), "");
 }
 
+TEST(DescriptorsTest, ALimitThatNoProcessCanBeginWithIsRefused) {
+  const absl::Status few = CheckDescriptorLimit(31, 2, /*is_chief=*/false);
+  EXPECT_EQ(ExitCodeOf(few), ExitCode::kConfiguration);
+  EXPECT_THAT(std::string(Message(few)), testing::HasSubstr("may open 31 files, and needs 32"));
+  EXPECT_TRUE(CheckDescriptorLimit(32, 500, /*is_chief=*/false).ok());
+  EXPECT_FALSE(CheckDescriptorLimit(500, 500, /*is_chief=*/true).ok());
+}
+
 }  // namespace
 }  // namespace muster
