@@ -123,7 +123,8 @@ class NcclCommunicator : public Communicator {
         timeout_(timeout) {}
   ~NcclCommunicator() override {
     Finalize();
-    Abort(Superseded("The communicator was destroyed."));
+    // To the others, who may be in an operation, it is lost.
+    Abort(PeerLost(fmt::format("rank {} has left the group.", rank())));
   }
 
   int rank() const override { return shadow_->rank(); }
@@ -299,7 +300,13 @@ class NcclCommunicator : public Communicator {
   }
 
   absl::Status Compare(NcclWork& work) {
-    MUSTER_RETURN_IF_ERROR(work.comparison->Wait());
+    const absl::Status compared = work.comparison->Wait();
+    // Who did not come is named with what it did not come to, not with the comparison alone.
+    if (absl::IsDeadlineExceeded(compared))
+      return DeadlinePassed(fmt::format("{}, to be compared before {} (operation {})",
+                                        Message(compared), work.signature.Text(),
+                                        work.signature.sequence));
+    MUSTER_RETURN_IF_ERROR(compared);
     const std::vector<std::string> labels = collective::LabelsOf(*shadow_);
     for (int r = 1; r < size(); ++r) {
       if (work.everybodys[r] == work.everybodys[0]) continue;

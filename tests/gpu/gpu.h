@@ -1,24 +1,25 @@
-// What needs a GPU is skipped, and counted, where there is none; with MUSTER_REQUIRE_GPU=1 it
-// fails.
+// What needs a GPU is skipped, and counted, where there is none. MUSTER_REQUIRE_GPU says how many
+// the host must have: what so many can run fails then instead.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <string_view>
 
 namespace muster::testing {
 
-inline bool GpuRequired() {
+inline int GpusRequired() {
   const char* required = std::getenv("MUSTER_REQUIRE_GPU");
-  return required != nullptr && std::string_view(required) == "1";
+  return required == nullptr ? 0 : std::atoi(required);
 }
 
 }  // namespace muster::testing
 
-// In a test's body or SetUp: leaves it where `missing` (a condition) holds.
-#define MUSTER_NEEDS_GPU(missing, why)                                               \
-  if (missing) {                                                                     \
-    if (::muster::testing::GpuRequired()) FAIL() << "MUSTER_REQUIRE_GPU=1: " << why; \
-    GTEST_SKIP() << why;                                                             \
+// In a test's body or SetUp: leaves it where `missing` (a condition) holds, for the host has fewer
+// than `gpus`.
+#define MUSTER_NEEDS_GPUS(missing, gpus, why)                                                 \
+  if (missing) {                                                                              \
+    if (::muster::testing::GpusRequired() >= (gpus)) FAIL() << "MUSTER_REQUIRE_GPU: " << why; \
+    GTEST_SKIP() << why;                                                                      \
   }
+#define MUSTER_NEEDS_GPU(missing, why) MUSTER_NEEDS_GPUS(missing, 1, why)

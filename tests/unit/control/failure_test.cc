@@ -85,6 +85,48 @@ TEST(Failure, AFrozenMemberIsFoundByItsSilence) {
   EXPECT_EQ(cluster.coordinator().Wait().code, ExitCode::kDone);
 }
 
+MemberDevices Gpus(std::vector<std::string> uuids) {
+  return {.kind = "cuda", .uuids = std::move(uuids), .driver = "580.65"};
+}
+MemberDevices Cpu() { return {.kind = "cpu"}; }
+
+// Chief and worker with these devices do not come to a generation; what both, and the verdict, say.
+void ExpectClash(const MemberDevices& chief, const MemberDevices& worker,
+                 const std::string& sentence) {
+  TestCluster cluster(1);
+  cluster.StartChief();
+  Crew crew;
+  for (const int rank : {0, 1}) {
+    MemberOptions options = cluster.member_options(rank);
+    options.held = rank == 0 ? chief : worker;
+    options.form = [](const GroupSpec&, const std::vector<int>&, const std::function<bool()>&)
+        -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
+      ADD_FAILURE() << "links were made all the same";
+      return ConfigurationError("links were made");
+    };
+    crew.Add(std::move(options), [](Member&, Generation&) -> absl::Status {
+      ADD_FAILURE() << "a generation came up";
+      return absl::OkStatus();
+    });
+  }
+  crew.Join();
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(ExitCodeOf(crew.result(rank)), ExitCode::kConfiguration) << crew.result(rank);
+    EXPECT_THAT(std::string(Message(crew.result(rank))), HasSubstr(sentence));
+  }
+  EXPECT_EQ(cluster.coordinator().Wait().code, ExitCode::kConfiguration);
+}
+
+TEST(Failure, AGpuThatTwoMembersHoldEndsTheJobNamingBoth) {
+  ExpectClash(Gpus({"GPU-1", "GPU-2"}), Gpus({"GPU-2"}),
+              "chief 0 and worker 0 both hold GPU GPU-2");
+}
+
+TEST(Failure, AMemberOnTheCpuBesideOneOnGpusEndsTheJobNamingBoth) {
+  ExpectClash(Cpu(), Gpus({"GPU-1"}),
+              "worker 0 trains on CUDA devices (driver 580.65), but chief 0 on the CPU");
+}
+
 // Holds the coordinator up, with its lock.
 class Stall final : public MemberEvents {
  public:

@@ -16,6 +16,8 @@
 #include <sstream>
 #include <thread>
 
+#include "common/base/float16.h"
+
 namespace {
 
 // One lock and one condition for all: this is about order, not about speed.
@@ -174,24 +176,59 @@ struct Call {
   int root;
 };
 
-// Element i over all ranks. Floats only: the backend hands types through.
-float Reduced(const Meeting& meeting, size_t i, ncclRedOp_t op) {
-  float result = static_cast<const float*>(meeting.sends[0])[i];
-  for (size_t r = 1; r < meeting.sends.size(); ++r) {
-    const float value = static_cast<const float*>(meeting.sends[r])[i];
-    result = op == ncclMax   ? std::max(result, value)
-             : op == ncclMin ? std::min(result, value)
-                             : result + value;
+// Numbers wide enough for an exact sum of what tests give.
+double Read(const void* data, size_t i, ncclDataType_t type) {
+  switch (type) {
+    case ncclFloat64:
+      return static_cast<const double*>(data)[i];
+    case ncclInt64:
+      return static_cast<double>(static_cast<const int64_t*>(data)[i]);
+    case ncclFloat16:
+      return muster::Widen(static_cast<const muster::Float16*>(data)[i]);
+    case ncclBfloat16:
+      return muster::Widen(static_cast<const muster::BFloat16*>(data)[i]);
+    default:
+      return static_cast<const float*>(data)[i];
   }
-  return op == ncclAvg ? result / static_cast<float>(meeting.sends.size()) : result;
+}
+void Write(double value, void* data, size_t i, ncclDataType_t type) {
+  switch (type) {
+    case ncclFloat64:
+      static_cast<double*>(data)[i] = value;
+      return;
+    case ncclInt64:
+      static_cast<int64_t*>(data)[i] = static_cast<int64_t>(value);
+      return;
+    case ncclFloat16:
+      muster::Narrow(static_cast<float>(value), static_cast<muster::Float16*>(data) + i);
+      return;
+    case ncclBfloat16:
+      muster::Narrow(static_cast<float>(value), static_cast<muster::BFloat16*>(data) + i);
+      return;
+    default:
+      static_cast<float*>(data)[i] = static_cast<float>(value);
+  }
+}
+
+// Element i over all ranks.
+double Reduced(const Meeting& meeting, size_t i, const Call& call) {
+  double result = Read(meeting.sends[0], i, call.type);
+  for (size_t r = 1; r < meeting.sends.size(); ++r) {
+    const double value = Read(meeting.sends[r], i, call.type);
+    result = call.op == ncclMax   ? std::max(result, value)
+             : call.op == ncclMin ? std::min(result, value)
+                                  : result + value;
+  }
+  return call.op == ncclAvg ? result / static_cast<double>(meeting.sends.size()) : result;
 }
 
 void CarryOut(const Call& call, const Meeting& meeting) {
   const size_t size = meeting.sends.size(), bytes = call.count * SizeOf(call.type);
   switch (call.verb) {
     case Verb::kAllReduce: {
-      std::vector<float> sum(call.count);
-      for (size_t i = 0; i < call.count; ++i) sum[i] = Reduced(meeting, i, call.op);
+      std::vector<double> sum((bytes + sizeof(double) - 1) / sizeof(double));  // aligned
+      for (size_t i = 0; i < call.count; ++i)
+        Write(Reduced(meeting, i, call), sum.data(), i, call.type);
       for (void* to : meeting.receives) std::memcpy(to, sum.data(), bytes);
       break;
     }
@@ -206,8 +243,7 @@ void CarryOut(const Call& call, const Meeting& meeting) {
     case Verb::kReduceScatter:
       for (size_t r = 0; r < size; ++r)
         for (size_t i = 0; i < call.count; ++i)
-          static_cast<float*>(meeting.receives[r])[i] =
-              Reduced(meeting, r * call.count + i, call.op);
+          Write(Reduced(meeting, r * call.count + i, call), meeting.receives[r], i, call.type);
       break;
   }
 }

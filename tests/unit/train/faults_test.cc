@@ -2,9 +2,12 @@
 // back because of one.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <latch>
 #include <new>
 
 #include "common/base/process_fault.h"
@@ -101,6 +104,68 @@ absl::Status RunOutOfMemory(int replicas, int64_t at, int restarts) {
                         };
                       })
       .status;
+}
+
+// A device that is lost before anything is done with it: what sets it for a replica's thread
+// throws.
+class LostDevice : public c10::impl::NoOpDeviceGuardImpl<at::kCPU> {
+ public:
+  c10::Device getDevice() const override {
+    if (lost.exchange(false)) ThrowCuda(719, "CUDA error: device lost");
+    return {at::kCPU, -1};
+  }
+  mutable std::atomic<bool> lost = false;
+};
+
+TEST(Faults, OfADeviceBeforeAReplicaBeginsAreOfItsProcess) {
+  static const LostDevice* const device = new LostDevice;  // LibTorch forbids its destruction
+  auto& registered = c10::impl::device_guard_impl_registry[static_cast<size_t>(at::kCPU)];
+  const auto* const before = registered.exchange(device);
+  testing::RunOptions options;
+  options.job.program = "test";
+  options.job.global_batch_size = 4;
+  options.job.max_steps = 2;
+  options.devices.assign(2, c10::Device(at::kCPU));
+  options.on_generation = [](Generation&) { device->lost = true; };
+  const auto run = testing::Run(options, [](TestProgram& p) {
+    testing::LeastSquares(p, at::ones({8, 2}), at::ones({8}));
+  });
+  registered = before;
+  EXPECT_TRUE(IsProcessFault(run.status)) << run.status;
+  EXPECT_EQ(Message(run.status), "training failed: CUDA error: device lost");
+}
+
+// Replica 1 has made a step that replica 0 has not come through, and what it holds cannot be copied
+// to replica 0.
+TEST(Faults, AStateThatCannotBeCollectedEndsTheProcess) {
+  testing::RunOptions options;
+  options.job.program = "test";
+  options.job.global_batch_size = 4;
+  options.job.max_steps = 5;
+  options.devices.assign(2, c10::Device(at::kCPU));
+  std::latch both(2);
+  const auto run = testing::Run(options, [&](TestProgram& p) {
+    auto more = std::make_shared<testing::Tensors>();
+    more->parameter("still", at::ones({2})).set_requires_grad(false);
+    testing::LeastSquares(p, at::ones({8, 2}), at::ones({8}));
+    const auto build = p.on_build;
+    p.on_build = [=](TestProgram& self, Builder& builder) {
+      build(self, builder);
+      builder.model("more", more);
+    };
+    p.on_step = [&, more](TestProgram& self, Step& step, const data::Batch& batch) {
+      step.minimize(self.optimizers["sgd"], testing::SquaredError(self, batch));
+      if (step.number() != 3) return;
+      step.on_commit([&, more, replica = step.replica()] {
+        both.arrive_and_wait();  // the last reduction is behind both
+        if (replica != 0) return;
+        (*more)["still"].storage().unsafeGetStorageImpl()->set_throw_on_mutable_data_ptr();
+        throw StatusError(PeerLost("worker 7 is gone"));
+      });
+    };
+  });
+  EXPECT_TRUE(IsProcessFault(run.status)) << run.status;
+  EXPECT_THAT(std::string(Message(run.status)), HasSubstr("collecting the newest state failed"));
 }
 
 // The other replicas hear of it as of a lost peer.

@@ -6,6 +6,7 @@
 
 #include "common/data/pipeline.h"
 #include "tests/unit/train/test_program.h"
+#include "tests/unit/train/watched_communicator.h"
 
 namespace muster {
 namespace {
@@ -342,6 +343,49 @@ TEST_P(StepOverReplicas, AnAbortBeforeTheLastReductionLeavesEverythingAsItWas) {
   const auto two = RunLocally(MakeJob(6, 2), GetParam(), set_up(false));
   for (int r = 0; r < GetParam(); ++r)
     EXPECT_TRUE(at::equal(aborted.replicas[r].at("w"), two.replicas[r].at("w")));
+}
+
+// A process's first kernels are loaded one by one, which waits for the devices: beside a collective
+// that one replica has begun and another one comes to later, neither would end.
+TEST_P(StepOverReplicas, NoBucketGoesFromAHookInTheFirstStep) {
+  testing::RunOptions options{MakeJob(6, 3),
+                              std::vector<c10::Device>(GetParam(), c10::Device(at::kCPU)), nullptr};
+  options.job.collective.bucket_bytes = options.job.collective.first_bucket_bytes = 4;
+  std::vector<testing::WatchedCommunicator*> watched;
+  options.on_generation = [&](Generation& generation) {
+    for (auto& communicator : generation.replicas) {
+      auto watches = std::make_unique<testing::WatchedCommunicator>(std::move(communicator));
+      watched.push_back(watches.get());
+      communicator = std::move(watches);
+    }
+  };
+  std::mutex mutex;
+  std::map<int64_t, std::vector<int>> from_hooks;  // by step, of each replica
+  const auto run = testing::Run(options, [&](TestProgram& p) {
+    p.on_build = [](TestProgram& self, Builder& builder) {
+      for (const char* name : {"a", "b", "c"}) self.model->parameter(name, at::ones({3}));
+      builder.model("net", self.model);
+      self.optimizers["sgd"] = builder.optimizer("sgd", {"net"}, "sgd", 0.1);
+      builder.dataset(Split::kTrain, testing::Tensors2(at::ones({6, 3}), at::ones({6})));
+    };
+    p.on_step = [&](TestProgram& self, Step& step, const data::Batch& batch) {
+      const testing::WatchedCommunicator& mine = *watched.at(step.replica());
+      const int before = mine.all_reduces;
+      const at::Tensor first = batch[0] * (*self.model)["a"];
+      // By then the gradients of c and b are there.
+      first.register_hook([&, before, number = step.number()](const at::Tensor&) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        from_hooks[number].push_back(mine.all_reduces - before);
+      });
+      step.minimize(self.optimizers["sgd"],
+                    (first * (*self.model)["b"] * (*self.model)["c"]).sum(1));
+    };
+  });
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  const auto of_all = [](int buckets) { return std::vector<int>(GetParam(), buckets); };
+  EXPECT_EQ(from_hooks[1], of_all(0));
+  EXPECT_EQ(from_hooks[2], of_all(2)) << "while the backward pass still runs";
+  EXPECT_EQ(from_hooks[3], of_all(2));
 }
 
 TEST(Step, TheGeneratorIsAFunctionOfStepAndReplica) {

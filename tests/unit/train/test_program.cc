@@ -68,8 +68,10 @@ RunResult Run(RunOptions run, std::function<void(TestProgram&)> set_up) {
     result.status = trainer.status();
     return result;
   }
-  Watched membership(MakeLocalMembership(static_cast<int>(run.devices.size()),
-                                         std::chrono::seconds(20), CudaIndices(run.devices)),
+  Watched membership(run.membership
+                         ? run.membership()
+                         : MakeLocalMembership(static_cast<int>(run.devices.size()),
+                                               std::chrono::seconds(20), CudaIndices(run.devices)),
                      run.on_generation);
   result.recorder.on_step = [&](const StepReport& report) {
     if (report.step == run.stop_at_step) membership.RequestStop();

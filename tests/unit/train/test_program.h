@@ -134,6 +134,8 @@ struct RunOptions {
   int64_t stop_at_step = 0;
   std::string stop_in_split;
   int64_t stop_at_pass = 1;
+  // Instead of all of these devices and nobody else.
+  std::function<std::unique_ptr<Membership>()> membership;
 };
 RunResult Run(RunOptions options, std::function<void(TestProgram&)> set_up);
 // On `replicas` CPU replicas.

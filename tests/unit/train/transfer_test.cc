@@ -9,50 +9,13 @@
 #include "common/collective/formation.h"
 #include "common/train/loop_state.h"
 #include "tests/unit/train/test_program.h"
+#include "tests/unit/train/watched_communicator.h"
 
 namespace muster {
 namespace {
 
 using testing::TestProgram;
-
-// Counts what is broadcast at once, and is cut off at a chosen operation.
-class Breaking : public Communicator {
- public:
-  explicit Breaking(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  std::string Describe() const override { return inner_->Describe(); }
-  WorkPtr AllReduce(Buffer buffer, ReduceOp op) override {
-    Count();
-    return inner_->AllReduce(buffer, op);
-  }
-  WorkPtr Broadcast(Buffer buffer, int root) override {
-    most = std::max(most, buffer.bytes());
-    Count();
-    return inner_->Broadcast(buffer, root);
-  }
-  WorkPtr AllGather(Buffer send, Buffer receive) override {
-    return inner_->AllGather(send, receive);
-  }
-  WorkPtr ReduceScatter(Buffer send, Buffer receive, ReduceOp op) override {
-    return inner_->ReduceScatter(send, receive, op);
-  }
-  WorkPtr Barrier() override {
-    Count();
-    return inner_->Barrier();
-  }
-  void Abort(absl::Status why) override { inner_->Abort(std::move(why)); }
-  absl::Status status() const override { return inner_->status(); }
-  void set_timeout(Duration timeout) override { inner_->set_timeout(timeout); }
-  int64_t most = 0;
-  int operations = 0, breaks_at = -1;
-
- private:
-  void Count() {
-    if (operations++ == breaks_at) inner_->Abort(PeerLost("a link is cut"));
-  }
-  const std::unique_ptr<Communicator> inner_;
-};
+using testing::WatchedCommunicator;
 
 Job MakeJob() {
   Job job;
@@ -123,7 +86,7 @@ struct Ends {
 Ends Transfer(Replica* from, LoopState* newest, Replica* to, LoopState* old,
               const TransferOptions& options, int owner_breaks, int receiver_breaks) {
   auto communicators = MakeThreadCommunicators(2, std::chrono::seconds(20));
-  Breaking first(std::move(communicators[0])), second(std::move(communicators[1]));
+  WatchedCommunicator first(std::move(communicators[0])), second(std::move(communicators[1]));
   first.breaks_at = owner_breaks;
   second.breaks_at = receiver_breaks;
   Ends ends;
@@ -253,7 +216,7 @@ TEST(StateTransfer, AReplicaWithoutAStateIsGivenOne) {
 
 // What nobody else needs is not copied.
 TEST(StateTransfer, StaysWhereItIsInOneReplicaAlone) {
-  Breaking alone(std::move(MakeThreadCommunicators(1, std::chrono::seconds(20))[0]));
+  WatchedCommunicator alone(std::move(MakeThreadCommunicators(1, std::chrono::seconds(20))[0]));
   const auto replica = MakeReplica(7);
   LoopState state = StateAfter(*replica, 12);
   BroadcastState(replica.get(), &alone, 0, &state);

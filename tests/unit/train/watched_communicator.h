@@ -1,0 +1,58 @@
+// A communicator whose operations a test sees before they are issued: counts them, and may cut the
+// link at any of them.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "common/collective/communicator.h"
+
+namespace muster::testing {
+
+class WatchedCommunicator : public Communicator {
+ public:
+  explicit WatchedCommunicator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::string Describe() const override { return inner_->Describe(); }
+  WorkPtr AllReduce(Buffer buffer, ReduceOp op) override {
+    ++all_reduces;
+    Count();
+    return inner_->AllReduce(buffer, op);
+  }
+  WorkPtr Broadcast(Buffer buffer, int root) override {
+    most = std::max(most, buffer.bytes());
+    Count();
+    return inner_->Broadcast(buffer, root);
+  }
+  WorkPtr AllGather(Buffer send, Buffer receive) override {
+    return inner_->AllGather(send, receive);
+  }
+  WorkPtr ReduceScatter(Buffer send, Buffer receive, ReduceOp op) override {
+    return inner_->ReduceScatter(send, receive, op);
+  }
+  WorkPtr Barrier() override {
+    Count();
+    return inner_->Barrier();
+  }
+  std::shared_ptr<void> AllocateReducible(int64_t bytes) override {
+    return inner_->AllocateReducible(bytes);
+  }
+  void Abort(absl::Status why) override { inner_->Abort(std::move(why)); }
+  absl::Status status() const override { return inner_->status(); }
+  void set_timeout(Duration timeout) override { inner_->set_timeout(timeout); }
+
+  std::atomic<int> all_reduces = 0;  // autograd issues some from threads of its own
+  int64_t most = 0;                  // bytes that were broadcast at once
+  int operations = 0, breaks_at = -1;
+
+ private:
+  void Count() {
+    if (operations++ == breaks_at) inner_->Abort(PeerLost("a link is cut"));
+  }
+  const std::unique_ptr<Communicator> inner_;
+};
+
+}  // namespace muster::testing
