@@ -487,7 +487,8 @@ TEST_F(PairRecovery, AReplacementThatCannotTakeThePlaceEndsAloneAndTheJobWaits) 
   EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
 }
 
-// Its host died: the chief has seen the connection break, and still waits for the process to resume.
+// Its host died: the chief has seen the connection break, and still waits for the process to
+// resume.
 TEST_F(PairRecovery, AReplacementThatFailsBeforeTheLossIsCertainEndsAloneToo) {
   CoordinatorOptions chief = coordinator_options();
   chief.decision.resume = std::chrono::hours(1);
