@@ -259,10 +259,13 @@ TEST_F(OwnerTest, AFrozenOwnerLosesItsPlaceAndWritesNothingWhenItWakes) {
   EXPECT_EQ(read(ready[0], &byte, 1), 1);
   close(ready[0]);
   ASSERT_EQ(kill(child, SIGSTOP), 0);
+  // All of its threads have stopped: one may still have been in the rename.
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status));
   auto owner = Owner::Take(options_);
   EXPECT_TRUE(owner.ok()) << Message(owner.status());
   ASSERT_EQ(kill(child, SIGCONT), 0);
-  int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 42);
