@@ -380,7 +380,8 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
   // Alone there is no generation that the run begins with.
   if (owner_ != nullptr && coordinator_ == nullptr)
     MUSTER_RETURN_IF_ERROR(owner_->Keep(owner_->run_id(), owner_->epoch()));
-  MUSTER_RETURN_IF_ERROR(publisher_->Begin(decision.goes_on));
+  const bool has_begun = !previous.empty() && previous == RunId();
+  MUSTER_RETURN_IF_ERROR(publisher_->Begin(decision.goes_on, has_begun));
   begun_ = true;
   if (owner_ != nullptr && beginning.snapshot) {
     const checkpoint::TrainingState& state = beginning.snapshot->state;

@@ -57,7 +57,7 @@ std::unique_ptr<Publisher> Publisher::Open(PublisherOptions options) {
   return std::unique_ptr<Publisher>(new Publisher(std::move(options)));
 }
 
-absl::Status Publisher::Begin(bool goes_on) {
+absl::Status Publisher::Begin(bool goes_on, bool has_begun) {
   absl::MutexLock lock(&mu_);
   begun_ = true;
   if (options_.model_dir.empty()) return absl::OkStatus();
@@ -69,9 +69,9 @@ absl::Status Publisher::Begin(bool goes_on) {
         fmt::format("cannot make model_dir {}: {}", options_.model_dir, error.message()));
   }
   MUSTER_RETURN_IF_ERROR(files_.Check());
-  if (goes_on) {
+  if (goes_on || has_begun) {
     const auto earlier = ReadJsonFile(verdict);
-    if (earlier.ok()) record_.Continue(*earlier);
+    if (goes_on && earlier.ok()) record_.Continue(*earlier);
     const auto history = ReadJsonFile(options_.model_dir + kHistory);
     if (history.ok())
       history_.Continue(*history, /*killed=*/!earlier.ok(), options_.silent_seconds, Clock::now());

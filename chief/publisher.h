@@ -44,10 +44,11 @@ class Publisher final : public Observer {
   static std::unique_ptr<Publisher> Open(PublisherOptions options);
 
   // Training is going to begin: writes job.json and removes an earlier verdict; `goes_on` says that
-  // it belongs to this run, whose numbers it then adds to. A model_dir that is not writable is a
+  // it belongs to this run, whose numbers it then adds to; `has_begun` that the run had another
+  // chief's process before, which may have saved nothing. A model_dir that is not writable is a
   // ConfigurationError. A job that was finished before, or is refused, must not come here.
   // REQUIRES: no other run owns model_dir (owner.json).
-  absl::Status Begin(bool goes_on);
+  absl::Status Begin(bool goes_on, bool has_begun = false);
 
   void OnStart(const StartReport& report) override;
   void OnStep(const StepReport& report) override;

@@ -26,7 +26,6 @@ using transport::Dialing;
 using transport::FrameHeader;
 
 constexpr Duration kLook = std::chrono::milliseconds(50);
-constexpr Duration kGrace = std::chrono::seconds(2);
 
 uint64_t Hash(uint64_t seed, std::string_view text) {  // FNV-1a
   for (const char c : text) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -320,7 +319,7 @@ class Formation {
     // the others wait for that one too, and would blame their neighbours.
     const auto place = static_cast<double>(me - ring.begin()) / size_;
     const auto hear = [&](double share_of_grace) -> absl::StatusOr<bool> {
-      const auto grace = std::chrono::duration_cast<Duration>(kGrace * share_of_grace);
+      const auto grace = std::chrono::duration_cast<Duration>(spec_.vote_grace * share_of_grace);
       MUSTER_ASSIGN_OR_RETURN(const FrameHeader theirs, Receive(left, deadline_ + grace));
       if (!IsOf(theirs, FrameKind::kVote)) {
         return PeerLost(fmt::format("{} sent bytes that are no frame.", LinkText(left.first)));

@@ -34,6 +34,9 @@ struct GroupSpec {
       ticket;  // secret of this generation, 16 random bytes: connections without it are refused
   Backend backend = Backend::kAuto;
   Duration formation_timeout = std::chrono::seconds(20);
+  // Beyond it, who waits in the vote on shared memory gives up one after the other, so that the one
+  // next to a silent member is the first to name it.
+  Duration vote_grace = std::chrono::seconds(2);
   Duration operation_timeout = std::chrono::seconds(60);
   // Of a host's silence while something is under way to it: the link is cut.
   Duration link_timeout = std::chrono::seconds(10);

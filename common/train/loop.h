@@ -47,7 +47,7 @@ struct LoopContext {
   SharedPipelines* pipelines = nullptr;
   int replicas_on_host = 1;         // of all members
   DamageLog* damage_log = nullptr;  // of the run
-  int declared_replicas = 0;        // of all members, as far as this one can tell
+  int declared_replicas = 0;        // of the whole cluster; the same in all members
 };
 
 // What a job that must save and cannot ends with: retryable.

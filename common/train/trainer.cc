@@ -189,6 +189,11 @@ void Trainer::Attach(size_t i, const LoopContext& context, Communicator* communi
   ThrowIfError(replicas_[i]->Attach(communicator, *schedule, job.collective));
 }
 
+// From nothing but what all members know alike: each computes the batches of a pass from it.
+int Trainer::DeclaredReplicas(int num_replicas, int world_size) const {
+  return (options_.declared_members * num_replicas + world_size - 1) / world_size;
+}
+
 absl::Status Trainer::RunGeneration(Generation* generation, Membership* membership) {
   if (!unloaded_.ok() && states_[0].steps == 0) {
     if (generation->owner_step <= 0) return unloaded_;
@@ -230,7 +235,7 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
                             &pipelines,
                             generation->replicas_on_host,
                             &damage_log_,
-                            options_.declared_members * static_cast<int>(replicas_.size())};
+                            DeclaredReplicas(num_replicas, generation->world_size())};
   Outcome outcome([&](const absl::Status& status) {
     exchange.Abort(status);
     // The communicators' last words travel to all peers. To them this is a lost peer, whose story

@@ -93,6 +93,8 @@ class Trainer {
   absl::Status RunOnce(Membership* membership);
   // Afterwards replica 0 holds the newest whole state of this process, if there is one.
   void GatherNewest();
+  // How many replicas the whole cluster would have, going by the generation's.
+  int DeclaredReplicas(int num_replicas, int world_size) const;
   // Nobody in this generation has a state.
   absl::Status StateLost(Membership* membership);
 

@@ -17,9 +17,11 @@ HEAL = 15  # seconds at most from the moment that the network is well again to t
 
 class HostsTest(RecordingTest):
     HOSTS = 3
+    SPARE = 0  # hosts without a member
 
     def setUp(self):
-        self.network = Network(self.HOSTS)
+        self.network = Network(self.HOSTS + self.SPARE)
+        self.moved = {}  # the hosts of tasks that are not on their own
         self.addCleanup(self.network.close)
         super().setUp()
         self.where = self.dir / "used"
@@ -28,7 +30,7 @@ class HostsTest(RecordingTest):
 
     def process_class(self, name, command, environment, log):
         if self.on_hosts:
-            command = self.network.command(int(name.split(":")[1]), command)
+            command = self.network.command(self.moved.get(name, int(name.split(":")[1])), command)
         return Process(name, command, environment, log)
 
     def hosts_job(self, steps, sleep_ms=10, **keys):

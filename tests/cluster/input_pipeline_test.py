@@ -83,6 +83,19 @@ class InputPipeline(ClusterTest):
         self.finish(processes, 60)
         self.assert_losses(losses(model_dir), want)
 
+    def test_members_with_other_numbers_of_devices_evaluate_as_one(self):
+        folder, _, _ = self.numbers("host", 60)
+        job = self.job_in(folder, {"train": self.NUMBERS, "validation": self.NUMBERS, "test": self.NUMBERS}, epochs=2, global_batch_size=24)
+        losses_of_one, one = self.run_job(1, job)
+        model_dir = self.dir / "uneven"
+        cluster = self.cluster(1)
+        self.finish([self.start(cluster, task, job, [f"devices={devices}", f"model_dir={model_dir}"])
+                     for task, devices in (("chief:0", "cpu:2"), ("worker:0", "cpu"))])
+        self.assertEqual(sorted(losses(model_dir)), sorted(losses_of_one))
+        for split, metrics in one["metrics"].items():
+            for name, want in metrics.items():
+                self.assertAlmostEqual(result(model_dir)["metrics"][split][name], want, delta=1e-6, msg=f"{split} {name}")
+
     def test_keys_are_for_the_programs_own_data_too(self):
         own = self.job(epochs=2, max_steps=None)
         want = self.train(2, own)

@@ -50,5 +50,42 @@ class Starts(HostsTest):
                       orphan.output().splitlines()[-1])
 
 
+class Moved(HostsTest):
+    """A pod that is started again on another node: its name is the same, its address is not."""
+    SPARE = 1
+    NAMES = Starts.NAMES
+
+    def move(self, index):
+        """The host of that member is dead; its name leads to the spare one."""
+        self.network.link_down(index)
+        for i in range(self.HOSTS + self.SPARE):
+            self.network.set_hosts(i, {**dict(zip(self.NAMES, self.network.addresses)), self.NAMES[index]: self.network.addresses[-1]})
+        self.moved[f"worker:{index}"] = self.HOSTS
+
+    def check_moved(self, index):
+        for i in range(self.HOSTS + self.SPARE):
+            self.network.set_hosts(i, dict(zip(self.NAMES, self.network.addresses)))
+        cluster = self.addresses(self.NAMES)
+        job = self.hosts_job(60)
+        self.hold("step-20", self.where)
+        members = [self.member(i, job, cluster) for i in range(self.HOSTS)]
+        self.wait_held("step-20")
+        members[index].popen.kill()
+        members[index].popen.wait()
+        self.move(index)
+        self.release("step-20")
+        members[index] = self.member(index, job, cluster)
+        self.finish(members)
+        # The others kept their processes and their state.
+        self.assertEqual(result(self.model_dir)["generations"], 2)
+        self.check_as_undisturbed(60)
+
+    def test_a_chief_that_comes_back_under_another_address(self):
+        self.check_moved(0)
+
+    def test_a_worker_that_comes_back_under_another_address(self):
+        self.check_moved(2)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

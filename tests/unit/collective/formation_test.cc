@@ -61,7 +61,7 @@ TEST(Formation, ARefusedLinkIsNamed) {
 TEST(Formation, TheLinksToAMemberThatDoesNotComeAreNamed) {
   const auto listeners = MakeListeners(4);
   GroupSpec spec = MakeSpec(listeners);
-  spec.formation_timeout = std::chrono::seconds(2);  // enough for the links of the others
+  spec.formation_timeout = std::chrono::seconds(5);  // enough for the links of the others
   const Formed formed = FormEach(listeners, [&](int) { return spec; }, {0, 1, 3});
   for (const int rank : {0, 1, 3}) {
     const std::string message(Message(formed[rank].status()));
@@ -107,7 +107,8 @@ TEST(Formation, AMemberThatFallsSilentWhenAllAreConnectedIsNamedByAll) {
   ASSERT_TRUE(mute.ok()) << mute.status();
   listeners[2] = *std::move(mute);
   GroupSpec spec = MakeSpec(listeners);
-  spec.formation_timeout = std::chrono::seconds(1);
+  spec.formation_timeout = std::chrono::seconds(5);
+  spec.vote_grace = std::chrono::seconds(10);  // a second from member to member
   for (const auto& result : FormEach(listeners, [&](int) { return spec; }, {0, 1, 2, 3, 4})) {
     EXPECT_TRUE(absl::IsDeadlineExceeded(result.status())) << result.status();
     EXPECT_THAT(std::string(Message(result.status())),

@@ -27,6 +27,7 @@ class HostTeamTest : public ::testing::Test {
       auto segment = rank == 0 ? Segment::Create(name, HostLayout(kRanks))
                                : Segment::Open(name, HostLayout(kRanks));
       EXPECT_TRUE(segment.ok()) << segment.status();
+      if (rank == 0) segment_ = *segment;
       Links::Connections connections;
       for (int peer = 1; rank == 0 && peer < kRanks; ++peer) {
         std::array<int, 2> ends;
@@ -51,6 +52,7 @@ class HostTeamTest : public ::testing::Test {
     return teams_[rank]->Run(nothing, {.sequence = 1}, Clock::now() + std::chrono::seconds(20));
   }
 
+  std::shared_ptr<Segment> segment_;
   std::array<std::unique_ptr<transport::ByteStream>, kRanks> others_;
   std::array<std::unique_ptr<Links>, kRanks> links_;
   std::array<std::unique_ptr<HostTeam>, kRanks> teams_;
@@ -60,7 +62,8 @@ TEST_F(HostTeamTest, WhoHasComeAndLeftIsNotMissed) {
   absl::Status first, second;
   std::thread waits([&] { first = Come(0); });
   std::thread leaves([&] { second = Come(1); });
-  std::this_thread::sleep_for(kSoon);
+  const MonotonicTime limit = Clock::now() + std::chrono::seconds(20);
+  while (segment_->cells()[1].word == 0 && Clock::now() < limit) std::this_thread::yield();
   others_[1].reset();
   std::this_thread::sleep_for(kSoon);
   EXPECT_TRUE(Come(2).ok());

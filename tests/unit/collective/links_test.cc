@@ -125,11 +125,14 @@ TEST_P(LinksOn, ReachAllWithTheReasonOfOneThatGivesUp) {
 }
 
 TEST_P(LinksOn, NameSeveralThatNeverComeAndNobodyElse) {
-  TestGroup group = MakeGroupOn(Hosts(9), backend(), {.timeout = std::chrono::seconds(1)});
+  TestGroup group = MakeGroupOn(Hosts(9), backend(), {.timeout = std::chrono::seconds(3)});
   const std::set<int> absent = {2, 6};
+  std::atomic<int> ready{0};
   OnEachRank(9, [&](int rank) {
     if (absent.contains(rank)) return;
     std::vector<float> data(1000);
+    ++ready;
+    while (ready < 7) std::this_thread::yield();  // each has the whole limit
     const absl::Status status = group[rank].AllReduce(Of(data), ReduceOp::kSum)->Wait();
     EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
     const std::string message(Message(status));

@@ -134,6 +134,7 @@ class Ending : public ::testing::Test {
     Link link(cluster_.port());
     MemberOptions options = cluster_.member_options(1);
     options.chief_address = link.address();
+    if (back) options.timeouts.rejoin = std::chrono::seconds(20);
     absl::Notification cut;
     crew_.Add(cluster_.member_options(0), [&](Member& member, Generation& generation) {
       cut.WaitForNotification();

@@ -380,8 +380,9 @@ TEST(Failure, ADeathOfOneThatLivesEndsNothing) {
   });
   begun.WaitForNotification();
   EXPECT_FALSE(TellDeathOfWorker0(cluster).accepted());
-  // Heard of for long enough, it may also lose its session for a moment.
-  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  // Heard of for long enough (a second later, however late that is noticed), it may also lose its
+  // session for a moment.
+  std::this_thread::sleep_for(std::chrono::seconds(5));
   link = kBreak;
   while (link != kBroken) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   through.Notify();

@@ -291,18 +291,18 @@ TEST_F(Recovery, AGenerationWaitsUntilItsRunIsOnTheDisk) {
 
 TEST_F(Recovery, ARunThatCannotBeKeptIsARetryableEnd) {
   CoordinatorOptions options = coordinator_options();
-  options.decision.join = std::chrono::seconds(2);
+  options.decision.join = std::chrono::seconds(6);
   options.keep_identity = [](const std::string&, uint32_t) -> absl::Status {
     return absl::UnavailableError("model_dir 'm' cannot be written to: no space left");
   };
+  ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
   Crew crew;
   for (int rank : {0, 1, 2}) crew.Add(member_options(rank), FinishAt7);
-  ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
   crew.Join();
   const Verdict verdict = cluster_.coordinator().Wait();
   EXPECT_EQ(verdict.code, ExitCode::kRetryable);
   EXPECT_EQ(verdict.message,
-            "no generation could be formed within 2 s (timeouts.join): model_dir 'm' cannot be "
+            "no generation could be formed within 6 s (timeouts.join): model_dir 'm' cannot be "
             "written to: no space left");
 }
 
