@@ -67,6 +67,16 @@ std::optional<MemberLoss> FirstLost(PausingTime now, const JobState& s, const Me
   return MemberLoss{first, WhyLost(now, s.members[first], o)};
 }
 
+Duration PhaseLimit(const MemberState& m, const MembershipOptions& o) {
+  if (!m.process.joined || m.report.waiting || m.report.finished) return Duration::zero();
+  return o.phase[static_cast<int>(m.report.phase)];
+}
+
+std::string PhaseTooLong(Phase phase, Duration age, Duration limit) {
+  return fmt::format("in phase '{0}' for {1:.1f} s; timeouts.phase.{0} is {2:g} s",
+                     PhaseName(phase), Seconds(age), Seconds(limit));
+}
+
 std::optional<Decision> OwnFailure(const JobState& s) {
   int first = -1;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {

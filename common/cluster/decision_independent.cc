@@ -33,9 +33,8 @@ std::optional<Decision> PhaseDeadline(PausingTime now, const JobState& s,
                                       const MembershipOptions& o) {
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
-    const Duration limit = o.phase[static_cast<int>(m.report.phase)];
-    if (!m.process.joined || m.report.waiting || m.report.finished || limit == Duration::zero())
-      continue;
+    const Duration limit = PhaseLimit(m, o);
+    if (limit == Duration::zero()) continue;
     // What a server does, it does for as long as it is asked to.
     if (IsServer(m) && m.report.phase != Phase::kStarting && m.report.phase != Phase::kForming)
       continue;
@@ -47,10 +46,7 @@ std::optional<Decision> PhaseDeadline(PausingTime now, const JobState& s,
     }
     const Duration age = now - since;
     if (age < limit) continue;
-    const std::string_view name = PhaseName(m.report.phase);
-    Verdict verdict = About(m, ExitCode::kRetryable,
-                            fmt::format("in phase '{}' for {:.1f} s; timeouts.phase.{} is {:g} s",
-                                        name, Seconds(age), name, Seconds(limit)));
+    Verdict verdict = About(m, ExitCode::kRetryable, PhaseTooLong(m.report.phase, age, limit));
     // A task that never was in is not given another try at what it cannot do.
     return s.generation == 0 ? End(i, std::move(verdict)) : GiveUp(i, std::move(verdict));
   }

@@ -22,6 +22,11 @@ struct MemberLoss {
 // The one that was lost first. `suspected`: others could not reach somebody.
 std::optional<MemberLoss> FirstLost(PausingTime now, const JobState& s, const MembershipOptions& o,
                                     bool suspected);
+// How long a member may be in the phase that it is in; zero: as long as it takes, for it waits for
+// others, is through, or is not there, or the job says so.
+Duration PhaseLimit(const MemberState& m, const MembershipOptions& o);
+// "in phase 'data' for 12.0 s; timeouts.phase.data is 10 s".
+std::string PhaseTooLong(Phase phase, Duration age, Duration limit);
 // The first own failure that anybody reported.
 std::optional<Decision> OwnFailure(const JobState& s);
 // There is no state yet that would be lost.

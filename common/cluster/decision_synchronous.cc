@@ -84,25 +84,21 @@ std::optional<Decision> PhaseDeadline(PausingTime now, const JobState& s,
                                       const MembershipOptions& o) {
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
-    const Duration limit = o.phase[static_cast<int>(m.report.phase)];
-    if (!m.process.joined || m.report.waiting || m.report.finished || limit == Duration::zero())
-      continue;
+    const Duration limit = PhaseLimit(m, o);
+    if (limit == Duration::zero()) continue;
     // From the end of a generation on it has that long again, to come back.
     const Duration age =
         now - (s.stage == Stage::kJoining ? std::max(m.report.phase_since, s.stage_since)
                                           : m.report.phase_since);
     if (age < limit) continue;
-    const std::string_view name = PhaseName(m.report.phase);
     const int culprit = m.report.phase == Phase::kReduce ? HeldUpBy(s, i) : -1;
     if (culprit < 0) {
-      Verdict verdict =
-          About(m, ExitCode::kRetryable,
-                WithStandings(fmt::format("in phase '{}' for {:.1f} s; timeouts.phase.{} is {:g} s",
-                                          name, Seconds(age), name, Seconds(limit)),
-                              now, s));
+      Verdict verdict = About(m, ExitCode::kRetryable,
+                              WithStandings(PhaseTooLong(m.report.phase, age, limit), now, s));
       // A task that never trained is not given another try at what it cannot do.
       return s.generation == 0 ? End(i, std::move(verdict)) : GiveUp(s, i, std::move(verdict));
     }
+    const std::string_view name = PhaseName(m.report.phase);
     const MemberState& c = s.members[culprit];
     return GiveUp(
         s, culprit,
