@@ -25,7 +25,11 @@ CoordinatorImpl::CoordinatorImpl(CoordinatorOptions options)
       stop_pulse_(Pulse(true)),
       state_(options_),
       actions_(state_),
-      registration_(state_, actions_) {}
+      registration_(state_, actions_),
+      keeper_(options_.keep_identity, [this] {
+        absl::MutexLock lock(&mu_);
+        state_.Wake();
+      }) {}
 
 absl::Status CoordinatorImpl::Listen() {
   std::vector<grpc::Service*> services = options_.services;
@@ -100,7 +104,6 @@ void CoordinatorImpl::Run() {
   }
   while (true) {
     ProbeBroken();
-    KeepIdentity();
     absl::MutexLock lock(&mu_);
     if (exiting_ || state_.closed) return;
     state_.event = false;
@@ -109,50 +112,47 @@ void CoordinatorImpl::Run() {
       LogWarning("the coordinator itself was held up for {:.1f} s: all deadlines move by that",
                  Seconds(pause));
     state_.LookAtDeaths(now);
+    if (const auto kept = keeper_.TakeResult()) KeptLocked(*kept);
     // Several that were lost at once are dropped at once.
     Decision decision;
     do {
       decision = state_.policy->Decide(now, state_.job);
-      to_form_ = decision.action == Action::kForm && !state_.IdentityKept();
+      to_form_ = decision.action == Action::kForm &&
+                 (!state_.IdentityKept() || !registration_.adopting().empty());
       if (!to_form_) actions_.Act(now, decision);
     } while (decision.action == Action::kDrop || decision.action == Action::kAbortGeneration);
+    KeepIdentityLocked(now);
     EndWithoutHelloLocked(now);
     actions_.SayWhoIsMissing(now);
-    const bool idle = to_form_ ? !not_kept_.ok() : decision.action == Action::kWait;
+    const bool idle = to_form_ || decision.action == Action::kWait;
     if (idle && !state_.event && !exiting_) state_.wake.WaitFor(&mu_, options_.tick);
   }
 }
 
-// Without mu_ while the disk is written to: it may be slow.
-void CoordinatorImpl::KeepIdentity() {
-  std::string adopting, run_id;
-  uint32_t epoch = 0;
-  {
-    absl::MutexLock lock(&mu_);
-    adopting = registration_.adopting();
-    if (adopting.empty() && !to_form_) {
-      not_kept_ = absl::OkStatus();
-      return;
-    }
-    run_id = adopting.empty() ? state_.admission.run_id : adopting;
-    epoch = state_.admission.epoch;
+void CoordinatorImpl::KeptLocked(const IdentityKeeper::Result& kept) {
+  if (kept.status.ok()) {
+    state_.kept.emplace(kept.run_id, kept.epoch);
+    not_kept_since_.reset();
+  } else if (kept.status != not_kept_) {
+    LogWarning("run {} is not on the disk yet: {}", kept.run_id, Message(kept.status));
   }
-  const absl::Status kept =
-      options_.keep_identity ? options_.keep_identity(run_id, epoch) : absl::OkStatus();
-  absl::MutexLock lock(&mu_);
-  if (kept.ok()) state_.kept.emplace(run_id, epoch);
-  if (!adopting.empty()) registration_.Adopted(adopting, kept);
-  const PausingTime now = state_.clock.Now();
-  if (kept.ok() || not_kept_.ok()) not_kept_since_ = now;
-  if (!kept.ok() && kept != not_kept_ && adopting.empty())
-    LogWarning("no generation of run {} can be formed yet: {}", run_id, Message(kept));
-  not_kept_ = kept;
-  if (!kept.ok() && now - not_kept_since_ >= options_.decision.join)
-    actions_.End(now,
-                 {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
-                  fmt::format("no generation could be formed within {:g} s (timeouts.join): {}",
-                              Seconds(options_.decision.join), Message(kept))},
-                 -1);
+  not_kept_ = kept.status;
+  if (kept.run_id == registration_.adopting()) registration_.Adopted(kept.run_id, kept.status);
+}
+
+void CoordinatorImpl::KeepIdentityLocked(PausingTime now) {
+  const std::string& adopting = registration_.adopting();
+  if (state_.job.stage == Stage::kEnding || (adopting.empty() && !to_form_)) return;
+  if (!not_kept_since_) not_kept_since_ = now;
+  keeper_.Start(adopting.empty() ? state_.admission.run_id : adopting, state_.admission.epoch);
+  if (now - *not_kept_since_ < options_.decision.join) return;
+  actions_.End(now,
+               {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
+                fmt::format("no generation could be formed within {:g} s (timeouts.join): {}",
+                            Seconds(options_.decision.join),
+                            not_kept_.ok() ? "the disk of model_dir does not answer"
+                                           : std::string(Message(not_kept_)))},
+               -1);
 }
 
 // Asks the hosts of broken sessions whether the process is still there, all at once, and not more

@@ -5,11 +5,13 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
 #include "chief/coordinator_actions.h"
 #include "chief/coordinator_registration.h"
+#include "chief/identity_keeper.h"
 
 namespace muster {
 
@@ -52,9 +54,10 @@ class CoordinatorImpl final : public Coordinator,
  private:
   void Run();
   void ProbeBroken();
-  // Calls CoordinatorOptions::keep_identity where a run is to be adopted, or a generation has to
-  // wait for it.
-  void KeepIdentity();
+  // Has the run's identity written where a run is to be adopted, or a generation has to wait for
+  // it; ends the job where that takes longer than timeouts.join.
+  void KeepIdentityLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void KeptLocked(const IdentityKeeper::Result& kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndWithoutHelloLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReportLocked(int member, const proto::Report& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int MemberOfLocked(const muster::Session* session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -65,9 +68,9 @@ class CoordinatorImpl final : public Coordinator,
   std::thread thread_;
   // The thread's own.
   MonotonicTime next_probe_;
-  bool to_form_ = false;  // a generation, which waits for KeepIdentity
-  absl::Status not_kept_;
-  PausingTime not_kept_since_;
+  bool to_form_ = false;   // a generation, which waits for the run's identity to be on the disk
+  absl::Status not_kept_;  // why it is not
+  std::optional<PausingTime> not_kept_since_;
 
   absl::Mutex mu_;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
@@ -76,6 +79,7 @@ class CoordinatorImpl final : public Coordinator,
   Registration registration_ ABSL_GUARDED_BY(mu_);
   // Sessions that have not said Hello, and since when.
   std::map<std::shared_ptr<muster::Session>, PausingTime> greeting_ ABSL_GUARDED_BY(mu_);
+  IdentityKeeper keeper_;  // the thread's; its own thread wakes this one
 };
 
 }  // namespace muster

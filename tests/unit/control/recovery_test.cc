@@ -289,6 +289,26 @@ TEST_F(Recovery, AGenerationWaitsUntilItsRunIsOnTheDisk) {
   EXPECT_EQ(asked, 4);
 }
 
+TEST_F(Recovery, ADiskThatDoesNotAnswerHoldsUpNoDecision) {
+  CoordinatorOptions options = coordinator_options();
+  options.decision.join = std::chrono::seconds(6);
+  absl::Notification answers;
+  options.keep_identity = [&answers](const std::string&, uint32_t) {
+    answers.WaitForNotification();
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
+  Crew crew;
+  for (int rank : {0, 1, 2}) crew.Add(member_options(rank), FinishAt7);
+  crew.Join();
+  const Verdict verdict = cluster_.coordinator().Wait();
+  EXPECT_EQ(verdict.code, ExitCode::kRetryable);
+  EXPECT_EQ(verdict.message,
+            "no generation could be formed within 6 s (timeouts.join): the disk of model_dir does "
+            "not answer");
+  answers.Notify();
+}
+
 TEST_F(Recovery, ARunThatCannotBeKeptIsARetryableEnd) {
   CoordinatorOptions options = coordinator_options();
   options.decision.join = std::chrono::seconds(6);
