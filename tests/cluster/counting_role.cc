@@ -4,6 +4,8 @@
 // row of each of its examples in the table "seen", which so tells how often each example was used.
 // Each batch that is pushed is written to $MUSTER_TEST_DIR/used-<pid>, a line of example numbers.
 // As long as $MUSTER_TEST_DIR/hold is there, each process makes only as many batches as it says.
+// Whoever removes $MUSTER_TEST_DIR/die kills itself, with its push in all servers, before it can
+// report it.
 // It shows, reports and measures one thing of each kind, as TensorBoard gets it.
 //
 // program_args: "examples" (64), "rows" (1000) of the large parameter with 300 columns, "sleep_ms"
@@ -17,6 +19,7 @@
 #include <torch/nn/module.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <string_view>
@@ -118,6 +121,7 @@ class Counting : public Program {
       const char* folder = std::getenv("MUSTER_TEST_DIR");
       if (folder == nullptr) return;
       std::ofstream(fmt::format("{}/used-{}", folder, getpid()), std::ios::app) << line;
+      if (unlink(fmt::format("{}/die", folder).c_str()) == 0) raise(SIGKILL);
     });
   }
   // Of each example: the updates, and how often it was used.
