@@ -3,6 +3,8 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include "common/rpc/library.h"
+
 namespace muster::rpc {
 namespace {
 
@@ -14,6 +16,7 @@ int Milliseconds(Duration d) {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
                                                            const ChannelOptions& options) {
+  KeepGrpc();
   MUSTER_ASSIGN_OR_RETURN(auto credentials, ChannelCredentialsFor(options.tls));
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

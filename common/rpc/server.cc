@@ -12,6 +12,7 @@
 
 #include "common/base/logging.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/library.h"
 #include "common/rpc/listen.h"
 
 namespace muster::rpc {
@@ -54,6 +55,7 @@ class DeadlineInterceptorFactory : public ge::ServerInterceptorFactoryInterface 
 void InitPluginsOnce() {
   static std::once_flag once;
   std::call_once(once, [] {
+    KeepGrpc();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <grpc/grpc.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/impl/rpc_method.h>
 #include <netinet/in.h>
@@ -153,6 +154,12 @@ TEST(Rpc, HealthAndReflectionAnswer) {
     while (queue.Next(&tag, &ok)) {
     }
   }
+}
+
+// Its end would wait for its threads, in whoever lets go of the last channel.
+TEST(Rpc, GrpcStaysUntilTheProcessEnds) {
+  EXPECT_TRUE(MakeChannel("127.0.0.1:1").ok());
+  EXPECT_TRUE(grpc_is_initialized());
 }
 
 TEST(Rpc, TlsFilesThatAreMissingAreNamed) {
