@@ -12,10 +12,11 @@
 
 namespace muster::rpc {
 
+// Who waits for a process that starts again wastes half a delay on average: they grow slowly.
 struct RetryPolicy {
-  Duration initial = std::chrono::milliseconds(100);
+  Duration initial = std::chrono::milliseconds(50);
   Duration max = std::chrono::seconds(1);
-  double multiplier = 1.6;
+  double multiplier = 1.3;
   double jitter = 0.2;  // each delay is multiplied by 1 +- jitter, so that a herd spreads out
 };
 

@@ -88,13 +88,13 @@ TEST(Host, ManySilentPortsAreProbedInTheTimeOfOne) {
 TEST(Retry, DelaysGrowToTheirBound) {
   Backoff backoff;
   Duration last = backoff.Next();
-  EXPECT_GE(last, std::chrono::milliseconds(80));
-  EXPECT_LE(last, std::chrono::milliseconds(120));
+  EXPECT_GE(last, std::chrono::milliseconds(40));
+  EXPECT_LE(last, std::chrono::milliseconds(60));
   for (int i = 0; i < 20; ++i) last = backoff.Next();
   EXPECT_GE(last, std::chrono::milliseconds(800));
   EXPECT_LE(last, std::chrono::milliseconds(1200));
   backoff.Reset();
-  EXPECT_LE(backoff.Next(), std::chrono::milliseconds(120));
+  EXPECT_LE(backoff.Next(), std::chrono::milliseconds(60));
 }
 
 }  // namespace
