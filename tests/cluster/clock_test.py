@@ -47,6 +47,13 @@ class Clock(unittest.TestCase):
             Fault("delay", "worker:1", 60, "delay=12s", ""), Fault("kill", "chief:0", 250, "kill", "")],
             strategy="parameter_server", epochs=8, checkpoint={"every_steps": 20}, parameter_server={"max_staleness": 4})
 
+    def test_a_server_that_is_lost_after_the_chiefs_clock_went_back_is_found_again(self):
+        """The chief calls servers on channels that it keeps; it must not wait an hour to connect again."""
+        self.run_job({"chief": 1, "worker": 2, "ps": 2}, [
+            Fault("clock", "chief:0", 50, "delay=150ms", "", [Act(0, "clock", [], -1)]), Fault("delay", "worker:0", 60, "delay=12s", ""),
+            Fault("delay", "worker:1", 60, "delay=12s", ""), Fault("kill", "ps:1", 250, "kill", "")],
+            strategy="parameter_server", epochs=8, checkpoint={"every_steps": 20}, parameter_server={"max_staleness": 4})
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -174,6 +174,30 @@ class RepeatedSignals(PreemptionTest):
     def test_while_datasets_are_built(self):
         self.while_building("datasets")
 
+    def test_while_a_lost_member_is_awaited(self):
+        self.hold("save-8", "first")
+        processes = self.held_run("step-9", checkpoint={"every_steps": 1000})
+        self.lose(processes[2])
+        self.release("step-9")
+        processes[0].wait_for("worker 2")
+        self.ask(processes[1], 1)
+        self.wait_held("save-8")
+        self.ask(processes[1], 9, first=False)
+        self.ask(processes[0], 10)
+        self.release("save-8")
+        self.assertEqual(self.all_stop(processes[:2]), 8)
+        self.goes_on_to_the_end()
+
+    def test_while_a_lost_chief_is_awaited(self):
+        chief, *others = self.held_run("step-9")
+        self.lose(chief)
+        self.release("step-9")
+        for process in others:
+            process.wait_for("lost the chief")
+            self.ask(process, 10)
+        self.assertEqual(self.all_stop([self.start_again(0)] + others), 8)
+        self.goes_on_to_the_end()
+
     def test_a_second_interrupt_ends_at_once_and_claims_nothing(self):
         processes = self.held_run("save-2", "step-5")
         for name in "SIGINT received:", "":
