@@ -148,7 +148,7 @@ void DirectorImpl::RunSave() {
     if (save.snapshot) save.snapshot->replaces = save.replaces;
   }
   for (ShardClient* client : std::set<ShardClient*>(clients.begin(), clients.end()))
-    (void)client->Drop(name);  // a lost one has nothing to forget
+    (void)client->Drop(name);  // else the next copy takes its place
   save.seconds = Seconds(Clock::now() - start);
   absl::MutexLock lock(&mu_);
   save_done_ = true;

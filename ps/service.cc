@@ -292,7 +292,9 @@ grpc::Status PsServiceImpl::Cut(grpc::ServerContext* context, const proto::CutRe
     return Refusal(grpc::StatusCode::INVALID_ARGUMENT, "a copy needs a name");
   {
     absl::MutexLock lock(&mu_);
-    cuts_.erase(request->name());  // its memory first
+    // The chief makes one copy at a time. One that it could not drop would stay for ever, and its
+    // memory is needed.
+    cuts_.clear();
   }
   absl::StatusOr<muster::Cut> cut = host->CopyPrimaries();
   if (!cut.ok()) return ToGrpc(cut.status());

@@ -109,6 +109,9 @@ TEST_F(ServiceTest, CopiesAreReplacedAndForgotten) {
   ASSERT_TRUE(ps_[0]->Cut("a").ok());
   EXPECT_EQ(ps_[0]->Read("a", 0)->front().parameters(), Content(job_, 0, 2)[0].parameters());
   EXPECT_THAT(Text(ps_[0]->Read("a", 1).status()), HasSubstr("no copy \"a\" of shard 1"));
+  ASSERT_TRUE(ps_[0]->Cut("c").ok());
+  EXPECT_FALSE(ps_[0]->Read("a", 0).ok()) << "the chief could not drop it";
+  ASSERT_TRUE(ps_[0]->Cut("a").ok());
   ASSERT_TRUE(ps_[0]->Drop("a").ok());
   EXPECT_THAT(Text(ps_[0]->Read("a", 0).status()), HasSubstr("no copy \"a\" of shard 0"));
   ASSERT_TRUE(ps_[0]->Cut("b").ok());
