@@ -137,6 +137,8 @@ class DirectorImpl final : public Director,
   void LoseServerLocked(int task, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CreatedLocked(int task, proto::CreateReply reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void BeatLocked(int task, const proto::BeatReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool GoOnWithoutBackupsLocked(int task, const proto::BeatReply& reply)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NewViewLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NewWorkersLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NewRecordLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -129,6 +129,22 @@ void DirectorImpl::BeatLocked(int task, const proto::BeatReply& reply) {
   // No new view: the primary counts it in already. Nor another one of this number, which a server
   // that is told it again would refuse: the record says it.
   if (changed) NewRecordLocked();
+  if (GoOnWithoutBackupsLocked(task, reply)) NewViewLocked();
+}
+
+// Both are heard of, so that nobody is lost: the link between them is.
+bool DirectorImpl::GoOnWithoutBackupsLocked(int task, const proto::BeatReply& reply) {
+  bool changed = false;
+  for (const auto& [shard, seconds] : reply.waiting()) {
+    if (seconds < Seconds(options_.job.timeouts.heartbeat)) continue;
+    if (!GoOnWithoutBackup(task, shard, &placements_)) continue;
+    changed = true;
+    LogWarning(
+        "ps {} has waited {:.1f} s for ps {}, the backup of shard {}: it goes on without that "
+        "one, until it is up to date again",
+        task, seconds, placements_[shard].backup, shard);
+  }
+  return changed;
 }
 
 Present DirectorImpl::PresentLocked() const {

@@ -81,6 +81,14 @@ bool Synced(int primary, int s, Placements* placements) {
   return true;
 }
 
+bool GoOnWithoutBackup(int primary, int s, Placements* placements) {
+  if (s < 0 || s >= static_cast<int>(placements->size())) return false;
+  ShardPlacement& shard = (*placements)[s];
+  if (shard.primary != primary || !shard.in_sync) return false;
+  shard.in_sync = false;
+  return true;
+}
+
 Placements AdoptPlacements(const Placements& record, const std::vector<std::set<int>>& serving) {
   Placements placements = record;
   const auto holds = [&](int task, size_t shard) {

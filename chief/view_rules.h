@@ -40,6 +40,10 @@ bool AddBackups(const Present& present, int replicas, Placements* placements);
 // A primary says that its backup is up to date. True: it was not known.
 bool Synced(int primary, int shard, Placements* placements);
 
+// Its backup does not answer: until it is up to date again the primary goes on without it. True: it
+// counted.
+bool GoOnWithoutBackup(int primary, int shard, Placements* placements);
+
 // Where a restarted chief begins: of what its record says, that which the tasks that are there
 // still hold. `serving`: by task, the shards whose whole state it has.
 Placements AdoptPlacements(const Placements& record, const std::vector<std::set<int>>& serving);

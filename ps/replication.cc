@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <set>
 #include <thread>
@@ -20,6 +21,11 @@ namespace {
 constexpr Duration kRetry = std::chrono::milliseconds(200);
 // Slower than a connection that is of any use: what many bytes add to a short limit.
 constexpr double kLeastBytesPerSecond = 50e6;
+
+Duration SendingTime(size_t bytes) {
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(static_cast<double>(bytes) / kLeastBytesPerSecond));
+}
 
 // A chunk on its way to the backup. Its state is handed over under a number; that number, and what
 // is forwarded under it, is what the backup holds.
@@ -86,9 +92,31 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
     absl::MutexLock lock(&mu_);
     return trouble_;
   }
+  Duration waiting() const override {
+    absl::MutexLock lock(&mu_);
+    if (!strict_ || waits_.empty()) return Duration::zero();
+    return std::max(Duration::zero(), Clock::now() - *waits_.begin());
+  }
   void Close() override;
 
  private:
+  // A push that waits for the backup, as `waiting` tells it.
+  class Wait {
+   public:
+    Wait(ReplicatedStoreImpl* store, size_t bytes) : store_(store) {
+      absl::MutexLock lock(&store_->mu_);
+      at_ = store_->waits_.insert(Clock::now() + SendingTime(bytes));
+    }
+    ~Wait() {
+      absl::MutexLock lock(&store_->mu_);
+      store_->waits_.erase(at_);
+    }
+
+   private:
+    ReplicatedStoreImpl* const store_;
+    std::multiset<MonotonicTime>::iterator at_;
+  };
+
   using LinkPtr = std::unique_ptr<ReplicaLink>;
   static constexpr int kTellSynced = -1;
 
@@ -130,6 +158,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   std::set<int> failed_ ABSL_GUARDED_BY(mu_);  // tasks, the last time; what trouble_ is about
   bool synced_ ABSL_GUARDED_BY(mu_) = false;
   std::string trouble_ ABSL_GUARDED_BY(mu_);
+  std::multiset<MonotonicTime> waits_ ABSL_GUARDED_BY(mu_);  // of each push, since when
   std::vector<LinkPtr> idle_ ABSL_GUARDED_BY(mu_);  // connections that nobody forwards over now
 
   ReplicaDialer dialer_;
@@ -158,6 +187,7 @@ absl::Status ReplicatedStoreImpl::WaitLocked(Lane& lane, MonotonicTime deadline)
 absl::StatusOr<Pushed> ReplicatedStoreImpl::Apply(int chunk, const Push& push,
                                                   std::span<float> out) {
   if (!Has(chunk)) return local_->Apply(chunk, push, out);
+  const Wait wait(this, push.gradient.size_bytes());
   const MonotonicTime deadline = Clock::now() + options_.new_view;
   Lane& lane = lanes_[chunk];
   absl::MutexLock lock(&lane.mu);
@@ -188,8 +218,7 @@ Duration ReplicatedStoreImpl::LimitLocked(const Lane& lane, const Push& push) co
   if (strict_) return options_.stall;
   // The state goes first.
   const size_t bytes = push.gradient.size_bytes() + (lane.arrived < lane.handover ? lane.bytes : 0);
-  const auto sending = std::chrono::duration<double>(bytes / kLeastBytesPerSecond);
-  return std::min(options_.stall, options_.hold + std::chrono::duration_cast<Duration>(sending));
+  return std::min(options_.stall, options_.hold + SendingTime(bytes));
 }
 
 // Releases the lock meanwhile. False: it is not there, and the chunk will be handed over anew.

@@ -54,6 +54,9 @@ class ReplicatedStore : public DenseStore {
   virtual bool synced() const = 0;
   // Why not, if something is wrong; else "".
   virtual std::string trouble() const = 0;
+  // For how long a push has waited for a backup that counts, beside the time that its bytes need;
+  // zero: none waits. The chief decides when that is too long.
+  virtual Duration waiting() const = 0;
   // Ends every wait, for good.
   virtual void Close() = 0;
 };

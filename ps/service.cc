@@ -231,6 +231,8 @@ grpc::Status PsServiceImpl::Beat(grpc::ServerContext* context, const proto::Beat
   reply->set_view(status.view);
   for (const int shard : host->serving()) reply->add_serving(shard);
   for (const int shard : host->synced(reply->mutable_trouble())) reply->add_synced(shard);
+  for (const auto& [shard, since] : host->waiting())
+    (*reply->mutable_waiting())[shard] = Seconds(since);
   reply->set_updates(status.updates);
   AddLostPushes(*host, reply->mutable_lost());
   return grpc::Status::OK;

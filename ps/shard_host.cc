@@ -65,6 +65,7 @@ class ShardHostImpl final : public ShardHost {
   }
   std::vector<int> serving() const override;
   std::vector<int> synced(std::string* trouble) const override;
+  std::map<int, Duration> waiting() const override;
   PsStatus status() const override;
   void Stop() override;
 
@@ -344,6 +345,15 @@ std::vector<int> ShardHostImpl::synced(std::string* trouble) const {
     if (trouble->empty()) *trouble = store->trouble();
   }
   return synced;
+}
+
+std::map<int, Duration> ShardHostImpl::waiting() const {
+  absl::MutexLock lock(&mu_);
+  std::map<int, Duration> waiting;
+  if (run_ == nullptr) return waiting;
+  for (const auto& [shard, store] : run_->replicated)
+    if (const Duration d = store->waiting(); d != Duration::zero()) waiting[shard] = d;
+  return waiting;
 }
 
 PsStatus ShardHostImpl::status() const {

@@ -71,6 +71,8 @@ class ShardHost {
   virtual std::vector<int> serving() const = 0;
   // Shards of which this is the primary and whose backup is up to date; `trouble`: why one is not.
   virtual std::vector<int> synced(std::string* trouble) const = 0;
+  // By shard of which this is the primary: ReplicatedStore::waiting, where it is not zero.
+  virtual std::map<int, Duration> waiting() const = 0;
   virtual PsStatus status() const = 0;
   virtual void Stop() = 0;
 };

@@ -12,6 +12,7 @@ import unittest
 import numpy
 
 from harness import BIN, ClusterTest, Process, checkpoints, curve, losses, result, task_pids, tensors
+from hosts import Network
 from linear_test import recurrence
 from recording import wait_until
 
@@ -330,6 +331,45 @@ class Counting(CountingTest):
         """What it held is restored, and what is lost is counted: it brings nothing of its own."""
         self.freeze_a_server(replicas=1, heartbeat=2)
         self.check_lost()
+
+
+class Hosts(CountingTest):
+    """Chief and workers on one host, each ps on one of its own."""
+    def setUp(self):
+        super().setUp()
+        self.network = Network(3)
+        self.addCleanup(self.network.close)
+
+    def process_class(self, name, command, environment, log):
+        host = int(name.split(":")[1]) + 1 if name.startswith("ps") else 0
+        return Process(name, self.network.command(host, command), environment, log)
+
+    def test_a_link_between_two_servers_is_cut_and_healed(self):
+        """Each is the other's backup; the chief hears of both. Training goes on without backups, and with them again."""
+        chief, first, second = self.network.addresses
+        cluster = {"chief": [f"{chief}:5000"], "worker": [f"{chief}:5001", f"{chief}:5002"], "ps": [f"{first}:5000", f"{second}:5000"]}
+        self.epochs = 24
+        self.steps = self.epochs * EXAMPLES // BATCH
+        job = self.ps_job(parameter_server={"replicas": 2, "chunk_bytes": 65536}, program="counting",
+                          program_args={"examples": EXAMPLES, "sleep_ms": 30}, global_batch_size=2 * BATCH, epochs=self.epochs, max_steps=None,
+                          timeouts={"heartbeat": 2}, checkpoint={"every_steps": 24})
+        environment = {"MUSTER_TEST_DIR": str(self.used_dir)}
+        (self.dir / "bin").mkdir()
+        os.symlink((BIN / "../tests/counting_role").resolve(), self.dir / "bin" / "muster-chief")
+        leader = self.start(cluster, "chief:0", job, environment=environment, binary=self.dir / "bin" / "muster-chief")
+        others = [self.start(cluster, f"worker:{i}", job, environment=environment, binary="../tests/counting_role") for i in range(2)]
+        others += [self.start(cluster, f"ps:{i}", job) for i in range(2)]
+        self.wait_steps(leader, 40)
+        self.network.set_cut(self.network.between(1, 2))
+        leader.wait_for("until it is up to date again")
+        at = sum(self.used().values())
+        wait_until("training goes on", lambda: sum(self.used().values()) > at + 20 * BATCH, 30)
+        self.network.set_cut(self.network.between(1, 2), False)
+        for shard in 0, 1:
+            leader.wait_for(f"is backup of shard {shard} again")
+        self.finish([leader, *others], 90)
+        self.check_exact()
+        self.assertNotIn("lost", leader.output())
 
 
 if __name__ == "__main__":

@@ -370,6 +370,30 @@ TEST(Director, WithTwoReplicasTheLossOfAServerLosesNothing) {
   EXPECT_EQ(cluster.director().record().lost_updates, 0);
 }
 
+TEST(Director, AServerThatWaitsForItsBackupGoesOnWithoutItUntilThatIsUpToDate) {
+  FakeCluster cluster({.job = SmallJob({{"replicas", 2}}), .train = 600});
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; });
+  const uint64_t before = cluster.ps(0).view().number();
+  cluster.ps(0).SetWaiting({{0, 0.001}});
+  cluster.ps(1).SetWaiting({{1, 1e6}});
+  cluster.AwaitThat([&] { return !cluster.ps(1).view().shards(1).backup_in_sync(); });
+  EXPECT_GT(cluster.ps(1).view().number(), before);
+  EXPECT_EQ(cluster.ps(1).view().shards(1).backup(), 0);
+  EXPECT_TRUE(cluster.ps(1).view().shards(0).backup_in_sync()) << "that has not waited for long";
+  for (int task : {0, 1}) cluster.ps(task).SetWaiting({});
+  cluster.AwaitThat([&] { return cluster.ps(0).view().number() == cluster.ps(1).view().number(); });
+  cluster.ps(0).Copy(1, cluster.ps(1));
+  cluster.ps(1).SetSynced({1});
+  cluster.AwaitThat([&] {
+    const Json record = Json::parse(cluster.ps(0).record());
+    return record["placements"] == Json::parse("[[0, 1, true], [1, 0, true]]");
+  });
+  const absl::Status status = cluster.Await();
+  EXPECT_TRUE(status.ok()) << Message(status);
+  EXPECT_EQ(cluster.director().record().lost_updates, 0);
+}
+
 // A backup is up to date before the chief hears that all have the view in which it is to be.
 TEST(Director, AViewIsTheSameHoweverOftenItIsTold) {
   FakeCluster cluster({.job = SmallJob({{"replicas", 2}}), .train = 600});

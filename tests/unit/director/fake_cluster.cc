@@ -262,6 +262,11 @@ void FakePs::SetSynced(std::vector<int> shards) {
   synced_ = std::move(shards);
 }
 
+void FakePs::SetWaiting(std::map<int, double> shards) {
+  absl::MutexLock lock(&mu_);
+  waiting_ = std::move(shards);
+}
+
 std::map<int, uint64_t> FakePs::workers() const {
   absl::MutexLock lock(&mu_);
   return workers_;
@@ -398,6 +403,7 @@ grpc::Status FakePs::Beat(grpc::ServerContext*, const proto::BeatRequest* reques
   if (!request->record().empty()) record_ = request->record();
   reply->set_view(view_.number());
   for (const int shard : synced_) reply->add_synced(shard);
+  reply->mutable_waiting()->insert(waiting_.begin(), waiting_.end());
   return grpc::Status::OK;
 }
 

@@ -40,6 +40,8 @@ class FakePs final : public proto::ParameterServer::Service {
   // By a primary: what its backup has from now on. False: one of the two is another process now.
   bool Copy(int shard, const FakePs& from);
   void SetSynced(std::vector<int> shards);
+  // By a primary: for how many seconds pushes have waited for the backup, by shard.
+  void SetWaiting(std::map<int, double> shards);
   std::map<int, uint64_t> workers() const;
   std::string record() const;
   // The next `count` copies that are to be read have gone: as of a process that was replaced.
@@ -85,6 +87,7 @@ class FakePs final : public proto::ParameterServer::Service {
   std::map<int, uint64_t> workers_ ABSL_GUARDED_BY(mu_);
   std::string record_ ABSL_GUARDED_BY(mu_);
   std::vector<int> synced_ ABSL_GUARDED_BY(mu_);
+  std::map<int, double> waiting_ ABSL_GUARDED_BY(mu_);
   int reads_ ABSL_GUARDED_BY(mu_) = 0, failing_reads_ ABSL_GUARDED_BY(mu_) = 0;
   bool hold_reads_ ABSL_GUARDED_BY(mu_) = false, lose_view_answers_ ABSL_GUARDED_BY(mu_) = false;
   std::unique_ptr<rpc::Server> server_;

@@ -40,6 +40,18 @@ TEST(ViewRules, ABackupInSyncTakesOverAndOneThatIsNotDoesNot) {
   EXPECT_TRUE(Complete(placements));
 }
 
+TEST(ViewRules, APrimaryGoesOnWithoutABackupThatDoesNotAnswer) {
+  Placements placements = FirstPlacements(2, 2);
+  EXPECT_FALSE(GoOnWithoutBackup(1, 0, &placements)) << "that is not its primary";
+  EXPECT_FALSE(GoOnWithoutBackup(0, 7, &placements));
+  EXPECT_TRUE(GoOnWithoutBackup(0, 0, &placements));
+  EXPECT_FALSE(GoOnWithoutBackup(0, 0, &placements)) << "it is known";
+  EXPECT_EQ(Describe(placements),
+            "shard 0 on ps 0, backup to be ps 1; shard 1 on ps 1, backup ps 0");
+  LoseServer(0, &placements);
+  EXPECT_EQ(placements[0].primary, -1) << "the backup lacks what was acknowledged without it";
+}
+
 TEST(ViewRules, ARestartedChiefTrustsWhatBothTheRecordAndTheTasksSay) {
   const Placements record = FirstPlacements(3, 2);
   EXPECT_EQ(AdoptPlacements(record, {{0, 2}, {0, 1}, {1, 2}}), record);

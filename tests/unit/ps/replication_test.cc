@@ -319,8 +319,11 @@ TEST_F(ReplicationTest, WithoutItsBackupAPrimaryAcknowledgesNothingUntilThereIsA
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it would have come by now
   EXPECT_FALSE(done);
   EXPECT_THAT(ps_[0]->Beat()->trouble(), HasSubstr("on ps 1 cannot be brought up to date"));
-  SetView(2, kOnly0);
+  const auto waiting = ps_[0]->Beat()->waiting();
+  for (int shard : {0, 1}) EXPECT_GE(waiting.at(shard), 0.3);
+  SetView(2, kCatchUp1);
   worker.join();
+  EXPECT_TRUE(ps_[0]->Beat()->waiting().empty());
   for (int shard : {0, 1}) ExpectUpdates(0, shard, 2, 100);
 }
 
