@@ -124,7 +124,7 @@ class CountingTest(ParameterServerTest):
 
     def check_exact(self):
         """Nobody died: every example once an epoch, every update whole and once."""
-        self.assertEqual(self.used(), {example: self.EPOCHS for example in range(EXAMPLES)})
+        self.assertEqual(self.used(), {example: self.epochs for example in range(EXAMPLES)})
         self.check_nothing_lost()
         got = result(self.model_dir)
         self.assertEqual(got["status"], "completed")
