@@ -4,8 +4,6 @@
 
 namespace muster::rpc {
 
-void KeepGrpc() {
-  [[maybe_unused]] static const bool once = (grpc_init(), true);
-}
+void KeepGrpc() { [[maybe_unused]] static const bool once = (grpc_init(), true); }
 
 }  // namespace muster::rpc
