@@ -124,9 +124,10 @@ void ParameterExchange::Lay(const Replica& replica) {
       ChunkPlace& place = chunks_[c];
       if (place.chunk.end <= part.offset || place.chunk.begin >= part.offset + part.elements())
         continue;
-      if (place.variables.empty() || place.variables.back() != part.variable)
-        place.variables.push_back(part.variable);
       place.buffers = place.buffers || variable.buffer;
+      // Once, however many parts of the variable the chunk holds: each counts down what is pending.
+      if (!place.variables.empty() && place.variables.back() == part.variable) continue;
+      place.variables.push_back(part.variable);
       variable.chunks.push_back(c);
     }
   }

@@ -194,6 +194,53 @@ TEST_P(EachOptimizer, GroupsAreLikeSynchronousTraining) {
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, EachOptimizer, ::testing::ValuesIn(kOptimizers));
 
+// "odd", "even" and "never" as above; build() freezes "frozen", and step 4 "late".
+TEST_P(EachOptimizer, EveryStepOfOneWorkerIsTheSynchronousOne) {
+  const Data data = MakeData();
+  const Json optimizer = Json::parse(GetParam());
+  using States = std::map<int64_t, std::map<std::string, at::Tensor>>;  // before each step
+  const auto set_up = [&](States* states) {
+    return [&, states](TestProgram& p) {
+      Conditional(p, data, optimizer);
+      p.on_build = [build = p.on_build](TestProgram& self, Builder& builder) {
+        self.model->parameter("frozen", at::full({4}, 0.5f)).set_requires_grad(false);
+        self.model->parameter("late", at::full({4}, 0.6f));
+        build(self, builder);
+      };
+      p.on_step = [states](TestProgram& self, Step& step, const data::Batch& batch) {
+        for (const auto& [name, value] : testing::Values(self))
+          (*states)[step.number()][name] = value.detach().clone();
+        testing::Tensors& model = *self.model;
+        at::Tensor late = model["late"];
+        if (step.number() == 4) late.set_requires_grad(false);
+        const at::Tensor weights = model["always"] + model["frozen"] + late +
+                                   model[step.number() % 2 == 1 ? "odd" : "even"];
+        step.minimize(self.optimizers["sgd"],
+                      (at::matmul(batch[0], weights) + model["b"] - batch[1]).square());
+      };
+    };
+  };
+  const Job job = MakeJob(8, kSteps + 1);
+  States alone;
+  const absl::Status status = RunLocally(job, 1, set_up(&alone)).status;
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_EQ(alone.size(), static_cast<size_t>(kSteps + 1));
+  EXPECT_TRUE(at::equal(alone.at(kSteps + 1).at("late"), alone.at(4).at("late")));
+  EXPECT_FALSE(at::equal(alone.at(4).at("late"), alone.at(3).at("late")));
+  for (const auto& [servers, chunk_bytes] :
+       {std::pair{1, 1 << 20}, {1, 8}, {2, 1 << 20}, {2, 24}, {3, 16}}) {
+    States served;
+    OneWorker(job, data, set_up(&served), Divided(servers, chunk_bytes));
+    for (const auto& [step, values] : alone)
+      for (const auto& [name, value] : values)
+        ASSERT_TRUE(at::allclose(served.at(step).at(name), value, 1e-6, 1e-6))
+            << name << " before step " << step << " with " << servers << " servers and chunks of "
+            << chunk_bytes << "\n"
+            << served.at(step).at(name) << "\n"
+            << value;
+  }
+}
+
 // A worker that did not use a parameter gets what others made of it.
 TEST(ServedTraining, WhatAStepDoesNotUseComesFromOthers) {
   const Data data = MakeData();
