@@ -311,6 +311,48 @@ TEST(ServedTraining, SixteenWorkersInLockstepMoveStatisticsAsOneDoes) {
   }
 }
 
+// Sixteen workers at a learning rate of 0, one of which is as old as five rounds of the others when
+// it pushes, beside sixteen replicas that see the same batches.
+TEST(ServedTraining, AWorkerThatIsLateLeavesStatisticsWhereTheyAre) {
+  constexpr int kWorkers = 16, kSlow = 5, kRounds = 80;
+  at::manual_seed(11);
+  const Data data{3 + 0.5 * at::randn({4096, 4}), at::zeros({4096})};
+  const auto set_up = [&](TestProgram& p) { WithStatistics(p, data); };
+  std::unique_ptr<Servers> servers;
+  std::vector<std::unique_ptr<Worker>> all;
+  Job job = MakeJob(32, 100000);
+  job.learning_rate = 0;
+  for (int w = 0; w < kWorkers; ++w) {
+    all.push_back(std::make_unique<Worker>(job, Divided(4, 8), set_up, &servers, w));
+    all.back()->weight = 1.0 / kWorkers;
+    all.back()->client->late = true;
+  }
+  at::Tensor mean = at::zeros({4}), var = at::ones({4});
+  int64_t step = 0;
+  for (int round = 1; round <= kRounds; ++round) {
+    at::Tensor means = at::zeros({4}), vars = at::zeros({4});
+    for (int w = 0; w < kWorkers; ++w) {
+      const data::Batch batch = BatchOf(data, ++step, 32);
+      means += batch[0].mean(0) / kWorkers;
+      vars += batch[0].var(0, true) / kWorkers;
+      if (w == 0 && round % kSlow != 0) continue;
+      ASSERT_TRUE(all[w]->Step(batch, step).ok());
+    }
+    for (int w = 0; w < kWorkers; ++w)
+      if (w != 0 || round % kSlow == 0) all[w]->client->TakeLate();
+    mean = mean * 0.9f + means * 0.1f;
+    var = var * 0.9f + vars * 0.1f;
+  }
+  testing::Tensors& model = *all[1]->program->model;
+  EXPECT_TRUE(at::allclose(model["norm_running_mean"], mean, 0.05, 0))
+      << model["norm_running_mean"] << "\n"
+      << mean;
+  EXPECT_TRUE(at::allclose(model["norm_running_var"], var, 0.05, 0))
+      << model["norm_running_var"] << "\n"
+      << var;
+  EXPECT_TRUE(at::equal(model["w"], at::zeros({4})));
+}
+
 // Nobody carries such a buffer to the others, and what is pulled would overwrite it.
 TEST(ServedTraining, ABufferDeclaredTheSameMayNotChange) {
   const Data data = MakeData();
