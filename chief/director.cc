@@ -62,6 +62,7 @@ DirectorRecord DirectorImpl::record() const {
   record.torn = lost_pushes_.torn(table_->told());
   record.updates = table_->steps();
   record.lost_updates = table_->ledger().lost();
+  record.refused = table_->refused_pushes();
   record.repeated = table_->repeated_examples();
   StalenessRecord all;
   for (const auto& [worker, staleness] : table_->staleness()) {
@@ -83,6 +84,7 @@ Json ToJson(const DirectorRecord& record) {
           {"repeated_examples", record.repeated},
           {"torn_pushes", record.torn},
           {"lost_updates", record.lost_updates},
+          {"refused_pushes", record.refused},
           {"staleness",
            {{"max", record.staleness_max},
             {"mean", record.staleness_mean},

@@ -54,6 +54,7 @@ struct DirectorRecord {
   int64_t repeated = 0;      // examples that were leased again
   int64_t torn = 0;          // pushes of lost workers that are in parts only
   int64_t lost_updates = 0;  // by the loss of servers without a backup
+  int64_t refused = 0;       // pushes with numbers that are not finite
   int64_t staleness_max = 0;
   double staleness_mean = 0;
   struct OfWorker {
@@ -63,8 +64,8 @@ struct DirectorRecord {
   std::map<int, OfWorker> staleness;  // by worker
 };
 
-// {"updates", "repeated_examples", "torn_pushes", "lost_updates", "staleness": {"max", "mean",
-// "workers": {"0": {"max", "mean"}, ...}}}.
+// {"updates", "repeated_examples", "torn_pushes", "lost_updates", "refused_pushes", "staleness":
+// {"max", "mean", "workers": {"0": {"max", "mean"}, ...}}}.
 Json ToJson(const DirectorRecord& record);
 
 class Director : public MemberEvents {

@@ -1,5 +1,6 @@
 // What observers are told, in the order of completion.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -12,6 +13,26 @@ namespace muster {
 namespace {
 
 constexpr const char* kSplitNames[] = {"train", "validation", "test"};  // by muster::Split
+
+// Not of every one: a run whose data have a NaN may have many.
+void SayRefused(const CompletedStep& step) {
+  if (step.not_finite.empty()) return;
+  // The first, the tenth, the hundredth.
+  int64_t power = 1;
+  while (power < step.refused_pushes) power *= 10;
+  if (power != step.refused_pushes) return;
+  constexpr size_t kShown = 8;
+  const size_t shown = std::min(kShown, step.not_finite.size());
+  const size_t more = step.not_finite.size() - shown;
+  LogWarning(
+      "step {}: worker {} pushed numbers that are not finite for {}{}: parameter servers have "
+      "refused them and left these variables as they were{}; look at the data of this batch, or "
+      "lower the learning rate",
+      step.step, step.staleness.front().first,
+      fmt::join(step.not_finite.begin(), step.not_finite.begin() + shown, ", "),
+      more > 0 ? fmt::format(" and {} more", more) : "",
+      step.refused_pushes > 1 ? fmt::format(" ({} such pushes by now)", step.refused_pushes) : "");
+}
 
 }  // namespace
 
@@ -146,6 +167,7 @@ void DirectorImpl::ReportStep(const CompletedStep& step, double seconds) {
   report.step_seconds = step.compute_seconds + step.wait_seconds + step.input_seconds;
   Tell([&](Observer* observer) { observer->OnStep(report); });
   ReportLeftOut(0, step.left_out);
+  SayRefused(step);
   ReportShown(0, step.step, step.shown);
   ReportStaleness(step);
 }

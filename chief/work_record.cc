@@ -130,6 +130,7 @@ Json WorkTable::ToRecord() const {
                  {"repeated", leases.repeated},
                  {"repeated_examples", leases.repeated_examples},
                  {"repeated_shares", repeated_shares_},
+                 {"refused_pushes", refused_pushes_},
                  {"next_id", leases.next_id},
                  {"open", std::move(open)},
                  {"batch", options_.leases.batch},
@@ -168,6 +169,7 @@ absl::StatusOr<std::unique_ptr<WorkTable>> WorkTable::FromRecord(const Options& 
       return DataError("the servers' record of leases is of other epochs than this job's");
     table->leases_ = LeaseTable::FromRecord(options.leases, record);
     table->repeated_shares_ = json.at("repeated_shares");
+    table->refused_pushes_ = json.value("refused_pushes", int64_t{0});
     table->era_ = json.at("era");
     table->epoch_loss_sum_ = ToDouble(json.at("epoch_loss_sum"));
     table->epoch_examples_ = json.at("epoch_examples");

@@ -283,6 +283,10 @@ void WorkTable::Account(const Lease& lease,
     step.gradient_norms.insert(done.gradient_norms().begin(), done.gradient_norms().end());
     step.shown.MergeFrom(done.shown());
     AddTo(&step.left_out, done.left_out());
+    if (done.not_finite_size() > 0) {
+      step.not_finite.assign(done.not_finite().begin(), done.not_finite().end());
+      step.refused_pushes = ++refused_pushes_;
+    }
     skipped_steps_ += done.skipped() ? 1 : 0;
     if (done.loss_scale() > 0)
       step.loss_scale = {done.loss_scale(), skipped_steps_, done.skipped()};

@@ -52,6 +52,9 @@ struct CompletedStep {
   std::optional<LossScaleReport> loss_scale;  // float16
   proto::Shown shown;
   proto::LeftOut left_out;
+  // What its push had that is not finite, by variable, and how many pushes of the run had some.
+  std::vector<std::string> not_finite;
+  int64_t refused_pushes = 0;
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
   std::vector<std::pair<int, std::pair<int64_t, double>>> staleness;  // by worker: max and mean
   // Of the epoch so far, this one included.
@@ -118,6 +121,7 @@ class WorkTable {
   int64_t steps() const { return leases_.completed(); }
   bool through() const { return leases_.done(); }
   int64_t repeated_examples() const;
+  int64_t refused_pushes() const { return refused_pushes_; }
   // By worker and incarnation: the sequence of the newest push of which it told that it was whole.
   const std::map<std::pair<int, uint64_t>, uint64_t>& told() const { return told_; }
   // What shards hold of the accepted batches. (Shares of max_staleness 0 are not counted in it: all
@@ -217,6 +221,7 @@ class WorkTable {
   bool epoch_over_ = true;       // the next step is another epoch's first
   int64_t repeated_shares_ = 0;  // examples
   int64_t skipped_steps_ = 0;    // float16
+  int64_t refused_pushes_ = 0;   // in part, for they were not finite
   std::map<int, StalenessRecord> staleness_;
 };
 

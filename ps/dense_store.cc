@@ -70,6 +70,7 @@ class DenseStoreImpl final : public DenseStore {
   absl::Status CheckPush(int chunk, const Push& push) const;
   absl::Status CheckPlace(int chunk, std::span<const uint64_t> keys) const;
   absl::Status CheckServing() const;
+  bool IsFinite(int chunk, std::span<const float> gradient) const;
   bool HasRows(int chunk) const { return options_.chunks[chunk].rows(); }
   const EmbeddingTable::Options& TableOf(int chunk) const {
     return options_.tables.at(options_.chunks[chunk].table);
@@ -156,6 +157,13 @@ absl::Status DenseStoreImpl::CheckPush(int chunk, const Push& push) const {
         fmt::format("chunk {}: a push was computed after {} updates, and is one of {} shares",
                     chunk, push.pulled, push.shares));
   return absl::OkStatus();
+}
+
+// Keys are no numbers.
+bool DenseStoreImpl::IsFinite(int chunk, std::span<const float> gradient) const {
+  if (!HasRows(chunk)) return AllFinite(gradient);
+  const auto keys = gradient.size() / static_cast<size_t>(2 + TableOf(chunk).width);
+  return AllFinite(gradient.subspan(2 * keys));  // as PackRows has them
 }
 
 absl::Status DenseStoreImpl::CheckServing() const {
@@ -383,12 +391,20 @@ absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const Push& push, std::s
   MUSTER_RETURN_IF_ERROR(CheckPush(chunk, push));
   MUSTER_RETURN_IF_ERROR(CheckServing());
   if (!out.empty()) MUSTER_RETURN_IF_ERROR(Check(chunk, out.size()));
+  // A step waits for each of its shares.
+  const bool refused = push.shares == 0 && !IsFinite(chunk, push.gradient);
   Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);
   // Under the chunk's lock: whoever is expelled meanwhile is not in the chunk afterwards.
   MUSTER_RETURN_IF_ERROR(CheckWorker(push.key));
   if (push.shares > 0) return ShareLocked(chunk, held, push);
-  const Pushed pushed = PushLocked(chunk, held, push);
+  Pushed pushed;
+  if (refused) {
+    pushed.refused = true;
+    pushed.updates = held.state.updates;
+  } else {
+    pushed = PushLocked(chunk, held, push);
+  }
   std::copy_n(held.state.parameters.begin(), out.size(), out.begin());
   return pushed;
 }

@@ -115,7 +115,8 @@ class DenseStore {
     bool floor = false;
   };
   // Applies it, and copies the parameters as they are then to `out` unless that is empty: a pull
-  // contains all own earlier pushes.
+  // contains all own earlier pushes. One with an infinity or a NaN is refused, however often it
+  // comes: nothing changes, and it counts as no push of the worker's.
   virtual absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) = 0;
   // Copies the parameters; returns the chunk's `updates`.
   virtual absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const = 0;

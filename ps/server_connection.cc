@@ -290,6 +290,7 @@ absl::Status Server::Answer(const Request& request) {
     push.floor = request.floor;
     MUSTER_ASSIGN_OR_RETURN(const Pushed pushed, store_.Apply(chunk, push, out));
     reply.applied = pushed.applied;
+    reply.refused = pushed.refused;
     reply.updates = pushed.updates;
     reply.staleness = pushed.staleness;
   } else if (request.if_newer && store_.serving() &&

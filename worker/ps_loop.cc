@@ -327,6 +327,8 @@ proto::BatchDone PsLoop::DoneOf(const StepResult& result) {
   done.set_bytes_pushed(outcome.bytes);
   done.set_sequence(context_.exchange->sequence());
   done.mutable_views()->Assign(outcome.views.begin(), outcome.views.end());
+  const std::set<std::string>& not_finite = context_.exchange->not_finite();
+  done.mutable_not_finite()->Assign(not_finite.begin(), not_finite.end());
   done.set_compute_seconds(result.compute_seconds);
   done.set_wait_seconds(result.wait_seconds + pull_seconds_);
   done.set_input_seconds(input_seconds_);

@@ -76,6 +76,8 @@ class ClientImpl final : public PushPullClient {
   bool over_ ABSL_GUARDED_BY(mutex_) = true;  // it is
   // By lane: how many chunks of the push were acknowledged in which view.
   std::vector<std::map<uint64_t, int64_t>> acknowledged_ ABSL_GUARDED_BY(mutex_);
+  // By shard: not all that it got of the push was refused.
+  std::vector<bool> took_ ABSL_GUARDED_BY(mutex_);
 };
 
 void ClientImpl::Start() {
@@ -141,6 +143,7 @@ void ClientImpl::BeginErrand(Errand errand) {
     launched_.assign(lanes_.size(), 0);
     over_ = false;
     acknowledged_.assign(lanes_.size(), {});
+    took_.assign(gradients_.size(), false);
   }
   for (const auto& lane : lanes_) lane->Begin(errand);
 }
@@ -167,6 +170,11 @@ void ClientImpl::Answered(int lane, const ChunkAnswer& answer, uint64_t view) {
     return;
   }
   if (answer.request.push()) ++acknowledged_[lane][view];
+  if (answer.pushed.refused) {
+    outcome_.refused.emplace(lane / each(), answer.request.chunk);
+  } else if (answer.request.push()) {
+    took_[lane / each()] = true;
+  }
   outcome_.bytes += answer.bytes;
   // Of one that was there before, it counts the push itself.
   if (answer.request.push() && answer.pushed.applied) {
@@ -214,7 +222,7 @@ absl::StatusOr<PushPullClient::Outcome> ClientImpl::Finish() {
   Outcome outcome = outcome_;
   outcome.views.resize(gradients_.size());
   for (size_t lane = 0; lane < lanes_.size(); ++lane) {
-    if (acknowledged_[lane].empty()) continue;
+    if (acknowledged_[lane].empty() || !took_[lane / each()]) continue;
     uint64_t& oldest = outcome.views[lane / each()];
     const uint64_t view = acknowledged_[lane].begin()->first;
     oldest = oldest == 0 ? view : std::min(oldest, view);

@@ -7,8 +7,10 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -88,6 +90,8 @@ class PushPullClient {
     int resumed = 0;    // views and connections that it took beyond the first
     // By shard: the oldest view in which a chunk of the push was acknowledged; 0: it has none.
     std::vector<uint64_t> views;
+    // Chunks (shard, chunk) whose server has refused the push, for not all of it is finite.
+    std::set<std::pair<int, int>> refused;
   };
   // Waits until all that was launched is acknowledged, and in place.
   virtual absl::StatusOr<Outcome> Finish() = 0;

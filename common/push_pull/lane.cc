@@ -287,7 +287,7 @@ void Lane::Took(ChunkAnswer answer) {
   if (request.pull != nullptr) {
     answer.others = answer.pushed.updates - pushed_[request.chunk];
   } else if (request.rows) {
-    ++pushed_[request.chunk];
+    pushed_[request.chunk] += answer.pushed.refused ? 0 : 1;
   } else if (!request.parameters.empty()) {
     updates_[request.chunk] = answer.pushed.updates;
   }

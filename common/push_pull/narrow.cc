@@ -7,11 +7,24 @@ namespace muster::ps {
 namespace {
 
 template <typename Half>
+inline constexpr float kLargest = 65504;  // that float16 has
+template <>
+inline constexpr float kLargest<BFloat16> = 0x1.fep127f;
+
+// Infinity and NaN stay what they are: servers refuse them.
+MUSTER_KERNEL_INLINE float Limited(float x, float largest) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x), size = bits & 0x7fffffff;
+  const uint32_t most = __builtin_bit_cast(uint32_t, largest);
+  const uint32_t limited = size > most && size < 0x7f800000 ? most : size;
+  return __builtin_bit_cast(float, limited | (bits & 0x80000000));
+}
+
+template <typename Half>
 MUSTER_KERNEL_INLINE void NarrowAll(const float* __restrict in, uint16_t* __restrict out,
                                     int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     Half half;
-    muster::Narrow(in[i], &half);
+    muster::Narrow(Limited(in[i], kLargest<Half>), &half);
     out[i] = half.bits;
   }
 }

@@ -1,4 +1,5 @@
 // Compression of payloads: single precision rounded to 16 bits (to nearest, ties to even) and back.
+// What is finite stays so: numbers beyond the 16 bits' range become the largest that they have.
 #pragma once
 
 #include <cstdint>

@@ -13,9 +13,10 @@ struct PushKey {
 };
 
 struct Pushed {
-  bool applied = false;   // false: it was in the chunk before
+  bool applied = false;   // false: it was in the chunk before, or is refused
   int64_t updates = 0;    // of the chunk, after it
   int64_t staleness = 0;  // updates of others since the pull that it was computed from
+  bool refused = false;   // a number in it is not finite: it has changed nothing
 };
 
 }  // namespace muster

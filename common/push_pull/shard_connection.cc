@@ -237,8 +237,9 @@ absl::Status ShardConnection::Finish(std::vector<ChunkAnswer>* answers) {
   const int64_t width =
       in_memory || r.rows ? 4 : static_cast<int64_t>(BytesPerElement(options_.compression));
   const int64_t ways = (r.gradient.empty() ? 0 : 1) + (pulled ? 1 : 0);
-  answers->push_back(
-      {r, {reply_.applied, reply_.updates, reply_.staleness}, ways * r.elements * width});
+  answers->push_back({r,
+                      {reply_.applied, reply_.updates, reply_.staleness, reply_.refused},
+                      ways * r.elements * width});
   asked_.pop_front();
   into_.clear();
   filled_ = 0;

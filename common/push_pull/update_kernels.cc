@@ -232,6 +232,18 @@ static_assert(std::variant_size_v<RuleSpec> == 5, "each rule has a case above");
     RunAny<RowUpdates>(rule, {rate, step, u});                                                 \
   }
 
+// Without an early end, which would keep the loop from being vectorised.
+#define MUSTER_FINITE_KERNEL(name, attributes)                   \
+  attributes bool name(const float* values, int64_t count) {     \
+    uint32_t found = 0;                                          \
+    for (int64_t i = 0; i < count; ++i) {                        \
+      const auto bits = __builtin_bit_cast(uint32_t, values[i]); \
+      found |= (bits & 0x7f800000) == 0x7f800000 ? 1u : 0u;      \
+    }                                                            \
+    return found == 0;                                           \
+  }
+
+MUSTER_FOR_EACH_PROCESSOR(MUSTER_FINITE_KERNEL, Finite)
 MUSTER_FOR_EACH_PROCESSOR(MUSTER_KERNEL, Update)
 MUSTER_FOR_EACH_PROCESSOR(MUSTER_ROW_KERNEL, UpdateRows)
 
@@ -263,6 +275,11 @@ void ApplyDifference(double weight, std::span<float> parameter, std::span<const 
   const float keep = std::max(0.f, 1 - w);
   for (size_t i = 0; i < parameter.size(); ++i)
     parameter[i] = std::max(parameter[i] - w * difference[i], keep * parameter[i]);
+}
+
+bool AllFinite(std::span<const float> values) {
+  static const auto kernel = MUSTER_CHOOSE_KERNEL(Finite);
+  return kernel(values.data(), static_cast<int64_t>(values.size()));
 }
 
 void ApplyRowUpdates(const RuleSpec& rule, double learning_rate, int64_t step,

@@ -34,6 +34,9 @@ void ApplyUpdate(const RuleSpec& rule, double learning_rate, int64_t step,
 // are not negative stay so. `weight` in [0, 1].
 void ApplyDifference(double weight, std::span<float> parameter, std::span<const float> difference);
 
+// No infinity and no NaN among them.
+bool AllFinite(std::span<const float> values);
+
 // One update of many short rows, each [parameter, slots...] one after the other in memory;
 // gradients lie row after row. All share `step`: rows of one table that were made later begin in
 // the middle, as TensorFlow's sparse optimizers have it.

@@ -86,6 +86,7 @@ enum Flags : uint32_t {
   kFloor = 512,
   kIfNewer = 1024,
   kSame = 2048,
+  kRefused = 4096,
 };
 
 uint32_t If(bool set, Flags flag) { return set ? flag : 0u; }
@@ -157,8 +158,8 @@ FrameHeader EncodeRequest(const Request& request, uint64_t payload_bytes) {
 }
 
 FrameHeader EncodeReply(const Reply& reply, uint64_t payload_bytes) {
-  const uint32_t flags =
-      If(reply.applied, kApplied) | If(reply.checksum, kChecksum) | If(reply.same, kSame);
+  const uint32_t flags = If(reply.applied, kApplied) | If(reply.refused, kRefused) |
+                         If(reply.checksum, kChecksum) | If(reply.same, kSame);
   return Writer(FrameKind::kReply, payload_bytes)
       .Put(reply.chunk)
       .Put(flags)
@@ -271,6 +272,7 @@ absl::StatusOr<Reply> DecodeReply(const FrameHeader& header) {
       .Get(&reply.staleness)
       .Get(&reply.payload_crc);
   reply.applied = (flags & kApplied) != 0;
+  reply.refused = (flags & kRefused) != 0;
   reply.checksum = (flags & kChecksum) != 0;
   reply.same = (flags & kSame) != 0;
   return reply;

@@ -79,6 +79,7 @@ struct Reply {
   int64_t updates = 0;    // of the chunk
   int64_t staleness = 0;  // of the push
   uint32_t payload_crc = 0;
+  bool refused = false;  // Pushed's
 };
 
 // All of a push has left: how many chunks of this shard, and how many shards, it goes to. Is not

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 
+#include "common/push_pull/update_kernels.h"
 #include "common/train/optimizer.h"
 #include "common/train/pushed_gradients.h"
 
@@ -219,6 +220,7 @@ void ParameterExchange::BeginStep(const Turn& turn, std::shared_ptr<PrefetchedRo
   BeginRows(std::move(rows));
   turn_ = turn;
   outcome_ = {};
+  not_finite_.clear();
   pushes_ = 0;
   rest_done_ = false;
   refused_ = CheckSameBuffers();
@@ -279,9 +281,16 @@ bool ParameterExchange::WriteDifference(Variable& variable) {
   const bool none = std::memcmp(a, b, after.nbytes()) == 0 || turn_.weight == 0;
   // The servers weight what comes from one worker, and add shares as they are.
   const auto weight = turn_.shares > 0 ? static_cast<float>(turn_.weight) : 1.f;
+  // Of what stays, the difference is 0, even of an infinity.
+  const auto same = [](const float& x, const float& y) {
+    return std::memcmp(&x, &y, sizeof x) == 0;
+  };
   for (const Part& part : variable.parts)
-    for (size_t i = 0; i < part.memory.size(); ++i)
-      part.memory[i] = none ? 0.f : (b[part.begin + i] - a[part.begin + i]) * weight;
+    for (size_t i = 0; i < part.memory.size(); ++i) {
+      const float& from = b[part.begin + i];
+      const float& to = a[part.begin + i];
+      part.memory[i] = none || same(from, to) ? 0.f : (from - to) * weight;
+    }
   return !none;
 }
 
@@ -329,9 +338,24 @@ absl::Status ParameterExchange::Wait() {
     uint64_t& oldest = outcome_.views[shard];
     if (view != 0) oldest = oldest == 0 ? view : std::min(oldest, view);
   }
+  NoteRefused(outcome->refused);
   // What a step has made of its buffers goes out with its last push.
   if (turn_.shares == 0) TakeIn(rest_done_);
   return refused_;
+}
+
+// While the gradients are where they were pushed from.
+void ParameterExchange::NoteRefused(const std::set<std::pair<int, int>>& chunks) {
+  for (const auto& [shard, index] : chunks) {
+    const Chunk& chunk = layout_.chunks[shard][index];
+    if (chunk.rows()) not_finite_.insert(served_.specs[chunk.table].name);
+  }
+  for (const ChunkPlace& place : chunks_) {
+    if (place.chunk.rows() || !chunks.contains({place.chunk.server, place.index})) continue;
+    for (const int v : place.variables)
+      for (const Part& part : variables_[v].parts)
+        if (!AllFinite(part.memory)) not_finite_.insert(served_.specs[v].name);
+  }
 }
 
 }  // namespace muster

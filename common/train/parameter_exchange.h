@@ -21,7 +21,10 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -85,6 +88,9 @@ class ParameterExchange : public EmbeddingStore {
   uint64_t sequence() const { return push_.sequence; }
   // Of all pushes since BeginStep.
   const ps::PushPullClient::Outcome& outcome() const { return outcome_; }
+  // ... by name: what servers left as it was, for its gradients, or what the step made of a buffer,
+  // are not finite.
+  const std::set<std::string>& not_finite() const { return not_finite_; }
 
  private:
   friend class PushedGradients;
@@ -131,6 +137,7 @@ class ParameterExchange : public EmbeddingStore {
   bool WriteDifference(Variable& variable);
   void Open();
   absl::Status Wait();
+  void NoteRefused(const std::set<std::pair<int, int>>& chunks);
   // What came, on devices that are not the host's; of what belongs to no optimizer if `rest`.
   void TakeIn(bool rest);
 
@@ -179,6 +186,7 @@ class ParameterExchange : public EmbeddingStore {
   uint64_t sequence_ = 0;
   int64_t pushes_ = 0;  // of this step
   ps::PushPullClient::Outcome outcome_;
+  std::set<std::string> not_finite_;
 };
 
 // Refuses the program that changed this buffer, which it had declared kSame.

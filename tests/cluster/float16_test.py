@@ -1,4 +1,6 @@
-"""Runs in float16: what is said of the loss scale and of skipped steps, that both go on after a loss, and that a broken run ends."""
+"""Runs in float16: what is said of the loss scale and of skipped steps, that both go on after a loss, and that a broken run ends.
+
+And what parameter servers make of gradients that are not finite, in any precision."""
 import unittest
 
 import numpy
@@ -116,6 +118,23 @@ class Float16(parameter_server_test.ParameterServerTest):
                 self.assertIn("the float16 gradients of 20 steps in a row", told["cause"])
                 # The last ones may not have been told before the worker ended.
                 self.assertGreater(told["float16"]["skipped_steps"], 15)
+
+    def test_servers_refuse_what_is_not_finite(self):
+        """In any precision. One example has a NaN: its batches change nothing, and the others go on."""
+        job = self.float16_job(1, precision="float32", strategy="parameter_server", learning_rate=0.1)
+        x = numpy.load(self.dir / "x.npy")
+        x[17] = numpy.nan
+        numpy.save(self.dir / "x.npy", x)
+        numpy.save(self.dir / "y.npy", numpy.ones(EXAMPLES, numpy.float32))  # so that the loss falls with each step
+        launch = self.launch(job, 2, 2)
+        self.finish([launch], 120)
+        servers = result(self.model_dir)["parameter_server"]
+        self.assertEqual(servers["refused_pushes"], 4, "one in each epoch")
+        self.assertRegex(launch.output(), r"step \d+: worker [01] pushed numbers that are not finite for unit.bias, unit.weight: parameter servers have "
+                                          r"refused them and left these variables as they were; look at the data")
+        losses = curve(self.model_dir)
+        self.assertEqual(sum(not numpy.isfinite(loss) for loss in losses.values()), 4)
+        self.assertLess(losses[max(step for step in losses if numpy.isfinite(losses[step]))], losses[1])
 
     def test_terminate_on_nan_goes_by_the_loss(self):
         """Not by gradients that the scale alone makes too large."""

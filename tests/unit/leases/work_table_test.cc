@@ -179,6 +179,34 @@ TEST(WorkTable, SkippedStepsOfAllWorkersAreCountedAndSurviveARestart) {
   EXPECT_EQ((*after)->state().extras.skipped.total, 8);
 }
 
+TEST(WorkTable, PushesThatWereRefusedAreCountedAndSurviveARestart) {
+  const WorkTable::Options options = Asynchronous(100, 10);
+  WorkTable table(options, {});
+  Crew crew(&table, 2);
+  for (int i = 0; i < 4; ++i) {
+    const int worker = i % 2;
+    crew.Finish(worker, crew.Next(worker));
+    if (i != 2) crew.LastDone(worker).add_not_finite("net.w");
+    if (i == 3) crew.LastDone(worker).add_not_finite("rows");
+    crew.Next(worker);
+  }
+  const auto steps = table.TakeCompleted();
+  ASSERT_EQ(steps.size(), 4u);
+  EXPECT_EQ(steps[1].refused_pushes, 2);
+  EXPECT_TRUE(steps[2].not_finite.empty());
+  EXPECT_EQ(steps[3].refused_pushes, 3);
+  EXPECT_EQ(steps[3].not_finite, (std::vector<std::string>{"net.w", "rows"}));
+  EXPECT_EQ(table.refused_pushes(), 3);
+  Json record = Json::parse(table.ToRecord().dump());
+  auto after = WorkTable::FromRecord(options, record);
+  ASSERT_TRUE(after.ok()) << Message(after.status());
+  EXPECT_EQ((*after)->refused_pushes(), 3);
+  record.erase("refused_pushes");  // of a chief of before
+  after = WorkTable::FromRecord(options, record);
+  ASSERT_TRUE(after.ok()) << Message(after.status());
+  EXPECT_EQ((*after)->refused_pushes(), 0);
+}
+
 TEST(WorkTable, ALossOfAPassWithWeightsIsDividedByThemWhereAPartHasNone) {
   WorkTable table(Asynchronous(10, 10), {});
   Crew crew(&table, 1);

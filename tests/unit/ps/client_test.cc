@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
 #include <list>
+#include <set>
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
@@ -309,6 +311,33 @@ TEST_P(ClientTest, StalenessIsWhatOthersDidSinceThePull) {
   const size_t chunks = layout_.chunks[0].size() + layout_.chunks[1].size();
   EXPECT_DOUBLE_EQ(outcome->staleness_mean, 3.0 / chunks);
   EXPECT_EQ(PushAll(2)->staleness_max, 0);
+}
+
+TEST_P(ClientTest, TellsWhichChunksWereRefused) {
+  Make();
+  ASSERT_TRUE(client_->Pull().ok());
+  const auto last = static_cast<int>(layout_.chunks[0].size()) - 1;
+  ASSERT_GT(last, 0);
+  const auto spoil = [&](int shard, int chunk) {
+    client_->gradients(shard)[layout_.chunks[shard][chunk].begin] = HUGE_VALF;
+  };
+  spoil(0, last);
+  auto outcome = PushAll(1);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->refused, (std::set<std::pair<int, int>>{{0, last}}));
+  EXPECT_EQ(outcome->views, (std::vector<uint64_t>{1, 1}));
+  // Nothing of the push is in a shard that has refused all of it.
+  for (int c = 0; c < last; ++c) spoil(0, c);
+  outcome = PushAll(2);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->refused.size(), layout_.chunks[0].size());
+  EXPECT_EQ(outcome->views, (std::vector<uint64_t>{0, 1}));
+  std::ranges::fill(client_->gradients(0), 1.f);
+  outcome = PushAll(3);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_TRUE(outcome->refused.empty());
+  for (int c = 0; c <= last; ++c) EXPECT_EQ(servers_[0]->updates(c), c == last ? 1 : 2);
+  EXPECT_EQ(servers_[1]->updates(0), 3);
 }
 
 // What it had of the push under way is sent once more, what it had of others is not.

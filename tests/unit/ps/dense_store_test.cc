@@ -136,6 +136,37 @@ TEST_F(DenseStoreTest, RefusesAPushThatCannotBeMeant) {
   EXPECT_TRUE(Push(0, {0, kLife, 2}, 2)->applied);
 }
 
+TEST_F(DenseStoreTest, WhatIsNotFiniteIsRefusedAndChangesNothing) {
+  Fill();
+  for (const int chunk : {0, 1, 2}) {
+    ASSERT_TRUE(Push(chunk, {0, kLife, 1}, 2).ok());
+    const auto before = *store_->Copy(chunk);
+    for (const float odd : {HUGE_VALF, -HUGE_VALF, std::nanf("")})
+      for (const bool floor : {false, true})
+        for (int again = 0; again < 2; ++again) {
+          std::vector<float> gradient(Size(chunk), 1);
+          gradient.back() = odd;
+          DenseStore::Push push{{0, kLife, 2}, 0, 0.5, gradient};
+          push.floor = floor;
+          pulled_.assign(Size(chunk), -1);
+          const auto pushed = store_->Apply(chunk, push, pulled_);
+          ASSERT_TRUE(pushed.ok()) << pushed.status();
+          EXPECT_TRUE(pushed->refused);
+          EXPECT_FALSE(pushed->applied);
+          EXPECT_EQ(pushed->updates, 1);
+          EXPECT_EQ(pulled_, before.parameters);
+          EXPECT_EQ(*store_->Copy(chunk), before);
+        }
+  }
+  // The same number counts when what comes under it can be applied, as that of another chunk.
+  const auto pushed = Push(0, {0, kLife, 2}, 2);
+  EXPECT_TRUE(pushed->applied);
+  EXPECT_FALSE(pushed->refused);
+  store_->Expel(0);
+  std::vector<float> odd(4, std::nanf(""));
+  EXPECT_TRUE(absl::IsAborted(store_->Apply(0, {{0, kLife, 3}, 0, 0.5, odd}, {}).status()));
+}
+
 TEST_F(DenseStoreTest, TellsWhatALostWorkerLeft) {
   using Left = DenseStore::LastPush;
   Fill();

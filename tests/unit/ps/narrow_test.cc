@@ -58,7 +58,22 @@ TEST(NarrowTest, RoundsToTheNearestAndTiesToEven) {
       EXPECT_EQ(Narrowed(c, std::nextafterf(exact, HUGE_VALF)), low + 1);
     }
     EXPECT_EQ(Narrowed(c, std::numeric_limits<float>::infinity()), infinity);
-    EXPECT_EQ(Narrowed(c, std::numeric_limits<float>::max()), infinity);
+  }
+}
+
+TEST(NarrowTest, WhatIsFiniteStaysSo) {
+  for (const Compression c : kBoth) {
+    const uint16_t infinity = c == Compression::kBFloat16 ? 0x7f80 : 0x7c00;
+    const auto largest = static_cast<uint16_t>(infinity - 1);
+    const float value = Widened(c, {largest})[0];
+    for (const float x : {value, std::nextafterf(value, HUGE_VALF), 1.01f * value,
+                          std::numeric_limits<float>::max()}) {
+      if (std::isinf(x)) continue;  // bfloat16's largest is nearly single precision's
+      EXPECT_EQ(Narrowed(c, x), largest) << x;
+      EXPECT_EQ(Narrowed(c, -x), largest | 0x8000) << x;
+    }
+    EXPECT_EQ(Narrowed(c, -std::numeric_limits<float>::infinity()), infinity | 0x8000);
+    EXPECT_TRUE(std::isnan(Widened(c, {Narrowed(c, std::nanf(""))})[0]));
   }
 }
 

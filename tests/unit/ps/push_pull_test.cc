@@ -365,6 +365,35 @@ TEST_F(PushPullTest, MemoryThatCannotBeSharedIsDeclined) {
   EXPECT_THAT(link_->declined(), HasSubstr("4096 bytes, not 1200044"));
 }
 
+TEST_F(PushPullTest, WhatIsNotFiniteIsRefusedAndTheRestIsTaken) {
+  for (const auto& [compression, in_memory] :
+       {std::pair(Compression::kNone, false), std::pair(Compression::kNone, true),
+        std::pair(Compression::kBFloat16, false), std::pair(Compression::kFloat16, false)}) {
+    Disconnect();
+    store_ = DenseStore::Make({options_.chunks, {SgdSpec{}}});
+    for (int c = 0; c < 3; ++c) EXPECT_TRUE(store_->Fill(c, std::vector<float>(Size(c), 10)).ok());
+    store_->Admit(1, kLife);
+    compression_ = compression;
+    Reconnect();
+    in_memory ? LinkShared() : Link();
+    std::ranges::fill(gradients_, 1.f);
+    gradients_[options_.chunks[1].begin + 77] = std::nanf("");
+    const auto answers = Transfer(Requests(1));
+    ASSERT_TRUE(answers.ok()) << answers.status();
+    for (int c = 0; c < 3; ++c) {
+      EXPECT_EQ((*answers)[c].pushed.refused, c == 1);
+      EXPECT_EQ((*answers)[c].pushed.applied, c != 1);
+      EXPECT_EQ((*answers)[c].pushed.updates, c == 1 ? 0 : 1);
+      EXPECT_EQ(parameters_[options_.chunks[c].begin], c == 1 ? 10 : 9.5f);
+    }
+    // The connection goes on; what is large and finite is none of it, whatever it is rounded to.
+    std::ranges::fill(gradients_, 1e6f);
+    const auto large = Transfer(Requests(2));
+    ASSERT_TRUE(large.ok()) << large.status();
+    for (const ChunkAnswer& answer : *large) EXPECT_TRUE(answer.pushed.applied);
+  }
+}
+
 TEST_F(PushPullTest, CompressionRoundsToTheNearest) {
   for (const auto& [compression, bound] : {std::pair(Compression::kBFloat16, 1.0f / 256),
                                            std::pair(Compression::kFloat16, 1.0f / 2048)}) {

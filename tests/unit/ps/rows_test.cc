@@ -186,6 +186,22 @@ TEST_F(RowStore, RowsOfALostWorkerAreAPartOfItsPush) {
   EXPECT_EQ(tables->Expel(0), (DenseStore::LastPush{kLife + 1, 1, 1, 1, 1}));
 }
 
+TEST_F(RowStore, RefusesRowsThatAreNotFinite) {
+  ASSERT_TRUE(store_->Fill(0, {}).ok());
+  const std::vector<uint64_t> keys = {4, ~0ull, 0x7f8000007f800000};  // no numbers, whatever bits
+  ASSERT_TRUE(Push(*store_, 0, 1, keys, 0.5)->applied);
+  const std::vector<float> before = Rows(*store_, keys);
+  for (const float odd : {HUGE_VALF, std::nanf("")}) {
+    const auto pushed = Push(*store_, 0, 2, keys, odd);
+    ASSERT_TRUE(pushed.ok()) << pushed.status();
+    EXPECT_TRUE(pushed->refused);
+    EXPECT_FALSE(pushed->applied);
+    EXPECT_EQ(Rows(*store_, keys), before);
+    EXPECT_EQ(store_->standing(0).updates, 1);
+  }
+  EXPECT_TRUE(Push(*store_, 0, 2, keys, 0.5)->applied);
+}
+
 TEST_F(RowStore, RefusesWhatIsNoRows) {
   ASSERT_TRUE(store_->Fill(0, {}).ok());
   const std::vector<float> odd(kWidth + 1);

@@ -131,6 +131,21 @@ TEST(ApplyDifference, TakesItsWeightAndNeverMoreThanThatOfWhatIsThere) {
   EXPECT_FLOAT_EQ(values[4], 8);
 }
 
+TEST(AllFinite, FindsWhatIsNotWhereverItIs) {
+  const float largest = std::numeric_limits<float>::max();
+  for (const size_t size : {size_t{1}, size_t{7}, size_t{64}, size_t{131}}) {
+    std::vector<float> values(size, -largest);
+    EXPECT_TRUE(AllFinite(values));
+    for (size_t i = 0; i < size; ++i)
+      for (const float odd : {HUGE_VALF, -HUGE_VALF, std::nanf(""), -std::nanf("")}) {
+        values[i] = odd;
+        EXPECT_FALSE(AllFinite(values)) << odd << " at " << i << " of " << size;
+        values[i] = largest;
+      }
+  }
+  EXPECT_TRUE(AllFinite({}));
+}
+
 INSTANTIATE_TEST_SUITE_P(Rules, UpdateKernels, ::testing::Range(size_t{0}, Cases().size()),
                          [](const auto& info) { return Cases()[info.param].name; });
 

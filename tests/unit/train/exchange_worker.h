@@ -9,12 +9,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "common/collective/formation.h"
 #include "common/data/pipeline.h"
 #include "common/push_pull/packed_rows.h"
+#include "common/push_pull/update_kernels.h"
 #include "common/train/parameter_exchange.h"
 #include "common/train/step.h"
 #include "ps/dense_store.h"
@@ -111,7 +113,8 @@ class FakeClient final : public ps::PushPullClient {
       push.gradient =
           std::span<const float>(gradients_[shard]).subspan(chunk.begin, chunk.elements());
     const auto pushed = servers_->stores[shard]->Apply(index, push, {});
-    EXPECT_TRUE(pushed.ok() && pushed->applied) << pushed.status();
+    EXPECT_TRUE(pushed.ok() && (pushed->applied || pushed->refused)) << pushed.status();
+    if (pushed.ok() && pushed->refused) refused_.emplace(shard, index);
     if (push_.shares == 0 && !late) Fetch(shard, index);
     if (late) waiting_.emplace_back(shard, index);
   }
@@ -121,7 +124,9 @@ class FakeClient final : public ps::PushPullClient {
   }
   absl::StatusOr<Outcome> Finish() override {
     finished.push_back(launched.size());
-    return fails.ok() ? absl::StatusOr<Outcome>(Outcome{3, 2, 10, 0}) : fails;
+    Outcome outcome{3, 2, 10, 0};
+    outcome.refused = std::exchange(refused_, {});
+    return fails.ok() ? absl::StatusOr<Outcome>(outcome) : fails;
   }
   absl::Status Pull() override {
     const auto& shards = servers_->layout.chunks;
@@ -133,6 +138,10 @@ class FakeClient final : public ps::PushPullClient {
   void LaunchRows(int shard, int chunk, std::span<const float> packed, int64_t others) override {
     auto& [table, updates] = servers_->Rows(shard, chunk);
     const PackedRows rows = *UnpackRows(packed, kWidth);
+    if (!AllFinite(rows.rows)) {  // as DenseStore does
+      refused_.emplace(shard, chunk);
+      return;
+    }
     EXPECT_TRUE(table->Push(rows.keys, rows.rows, push_.learning_rates[1]).ok());
     staleness[{shard, chunk}] = updates - others;
   }
@@ -172,6 +181,7 @@ class FakeClient final : public ps::PushPullClient {
   const std::vector<std::vector<std::span<float>>> parameters_;
   const int worker_;
   std::vector<std::pair<int, int>> waiting_;
+  std::set<std::pair<int, int>> refused_;  // of the push under way
   std::vector<std::vector<float>> gradients_;
   Push push_;
 };
