@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "common/push_pull/update_kernels.h"
+
 namespace muster {
 namespace {
 
@@ -197,6 +199,11 @@ absl::Status EmbeddingStep::Exchange() {
       }
     }
   });
+}
+
+bool EmbeddingStep::IsFinite() const {
+  return std::all_of(gradients_.begin(), gradients_.end(),
+                     [](const Gradients& of_table) { return AllFinite(of_table.sums); });
 }
 
 bool EmbeddingStep::Unscale(const LossScaler& scaler) {

@@ -57,6 +57,8 @@ class EmbeddingStep {
   // Sums over all replicas. Called by all of them, at the same place of the step; nothing where the
   // program has no table.
   absl::Status Exchange();
+  // Whether all that was collected so far is, of this replica.
+  bool IsFinite() const;
   // Divides by the loss scale; false if a gradient is not finite.
   bool Unscale(const LossScaler& scaler);
   // The update of step `steps_done` + 1.

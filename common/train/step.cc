@@ -42,7 +42,9 @@ absl::Status StepImpl::Reduce(const std::vector<int>& optimizers, at::Tensor* co
     if (sink->updates())
       pushed.insert(pushed.end(), sink->gradients().begin(), sink->gradients().end());
   }
-  if (!scaler_.Unscale(pushed)) {
+  // ... also in the rows, which go later: a step is pushed as a whole or not at all.
+  const bool rows_overflow = on_servers() && scaler_.active() && !embeddings_.IsFinite();
+  if (rows_overflow || !scaler_.Unscale(pushed)) {
     skipped_ = true;
     for (GradientSink* sink : sinks) sink->Cancel();
   } else if (!sinks.empty()) {

@@ -153,5 +153,56 @@ TEST(RefusedPushes, AStatisticThatIsNotFiniteIsPutBack) {
   EXPECT_TRUE(at::equal(states[4].values.at("least"), at::tensor({HUGE_VALF, 0.f, 2.f})));
 }
 
+class Float16 : public ::testing::TestWithParam<bool> {};  // whether a dense gradient overflows
+
+TEST_P(Float16, AStepIsPushedAsAWholeOrNotAtAll) {
+  const Odd odd = GetParam() ? Odd{.a = true} : Odd{.rows = true};
+  Job job = MakeJob(kBatch, 4);
+  job.precision = Precision::kFloat16;
+  std::vector<std::set<std::string>> refused;
+  std::unique_ptr<Servers> servers;
+  Worker worker(job, Small(2), Program(odd), &servers);
+  const std::vector<State> states = Train(worker, servers, 4, &refused);
+  EXPECT_THAT(refused, ElementsAre(IsEmpty(), IsEmpty(), IsEmpty(), IsEmpty()));
+  for (const char* name : {"a", "b"}) {
+    const auto value = [&](int step) { return states[step].values.at(name); };
+    EXPECT_FALSE(at::equal(value(0), value(1))) << name;
+    EXPECT_TRUE(at::equal(value(1), value(2))) << name << " of a step that was skipped";
+    EXPECT_FALSE(at::equal(value(2), value(3))) << name;
+  }
+  EXPECT_EQ(states[1].rows, states[2].rows);
+  EXPECT_NE(states[2].rows, states[3].rows);
+  // As in synchronous training.
+  const auto alone = RunLocally(job, 1, [&](TestProgram& p) {
+    Program(odd)(p);
+    const auto step = p.on_step;
+    p.on_step = [step](TestProgram& self, Step& of, const data::Batch&) {
+      step(self, of, BatchOf(of.number()));
+    };
+  });
+  ASSERT_TRUE(alone.status.ok()) << alone.status;
+  for (const char* name : {"a", "b", "running_mean"})
+    EXPECT_TRUE(at::allclose(states[4].values.at(name), alone.replicas[0].at(name), 1e-5, 1e-6))
+        << name;
+}
+
+// What was pushed before stays; the minimize() that overflows pushes neither parameters nor rows.
+TEST_P(Float16, EachMinimizeIsPushedAsAWholeOrNotAtAll) {
+  const Odd odd = GetParam() ? Odd{.a = true} : Odd{.rows = true};
+  Job job = MakeJob(kBatch, 4);
+  job.precision = Precision::kFloat16;
+  std::unique_ptr<Servers> servers;
+  Worker worker(job, Small(2), Program(odd, /*twice=*/true), &servers);
+  const std::vector<State> states = Train(worker, servers, 3);
+  const auto b = [&](int step) { return states[step].values.at("b"); };
+  EXPECT_TRUE(at::equal(b(1), b(2)));
+  EXPECT_FALSE(at::equal(b(2), b(3)));
+  EXPECT_FALSE(at::equal(states[1].values.at("a"), states[2].values.at("a")));
+  EXPECT_EQ(states[1].rows, states[2].rows);
+}
+
+INSTANTIATE_TEST_SUITE_P(Overflow, Float16, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "OfAParameter" : "OfARow"; });
+
 }  // namespace
 }  // namespace muster
