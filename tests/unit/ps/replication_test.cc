@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <barrier>
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -245,6 +246,20 @@ TEST_F(ReplicationTest, ABackupHoldsTheSameBitsInTheSameOrder) {
   SetView(2, {{1}, {0}});
   EXPECT_EQ(States(1, 0), before[0]);
   EXPECT_EQ(States(0, 1), before[1]);
+}
+
+TEST_F(ReplicationTest, WhatIsNotFiniteReachesNoBackup) {
+  Fill(1000);
+  SetView(1, kBoth);
+  PushPullClient& client = MakeClient(0);
+  for (uint64_t n = 1; n <= 20; ++n)
+    Push(client, {.sequence = n}, n % 2 == 0 ? std::nanf("") : 1.f);
+  for (int shard : {0, 1}) {
+    AwaitSynced(shard, shard);
+    ExpectUpdates(shard, shard, 10, 1000);
+  }
+  SetView(2, {{1}, {0}});
+  for (int shard : {0, 1}) ExpectUpdates(1 - shard, shard, 10, 1000);
 }
 
 TEST_F(ReplicationTest, LossOfAServerLosesNoAcknowledgedUpdate) {
