@@ -405,8 +405,7 @@ void Chief::OnStart(const StartReport& report) {
     models.push_back(fmt::format("{} {}", name, FormatGrouped(count)));
   LogInfo("examples: {}; parameters: {}", fmt::join(splits, ", "), fmt::join(models, ", "));
   for (const std::string& line : report.groups) LogInfo("{}", line);
-  const bool apart = director_ != nullptr && report.world_size > 1 &&
-                     ParseParameterServer(options_.job.parameter_server)->max_staleness != 0;
+  const bool apart = director_ != nullptr && report.world_size > 1;
   const std::string steps =
       report.steps_per_epoch > 0
           ? fmt::format(", {} steps an epoch", FormatGrouped(report.steps_per_epoch))

@@ -116,7 +116,6 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
     global_batch_size_ =
         job.global_batch_size.value_or(job.per_replica_batch_size.value_or(0) * options_.workers);
   kept_state_.global_batch_size = global_batch_size_;
-  const bool shares = server_options_.max_staleness == 0;
   LeaseTable::Options& leases = table_options_.leases;
   leases.examples = state_->EpochExamples(start_.train_examples, global_batch_size_);
   if (leases.examples <= 0)
@@ -124,8 +123,7 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
         fmt::format("the train dataset has {} examples, fewer than the global batch of {}, and "
                     "drop_remainder drops them",
                     start_.train_examples, global_batch_size_));
-  leases.batch =
-      shares ? global_batch_size_ : (global_batch_size_ + options_.workers - 1) / options_.workers;
+  leases.batch = (global_batch_size_ + options_.workers - 1) / options_.workers;
   leases.epochs = job.epochs.value_or(job.max_steps ? std::numeric_limits<int32_t>::max() : 1);
   leases.max_steps = job.max_steps;
   table_options_.max_staleness = server_options_.max_staleness;

@@ -82,7 +82,6 @@ class DirectorImpl final : public Director,
   struct Save {
     checkpoint::TrainingState state;
     bool write = false, must = false, histograms = false, for_callbacks = false;
-    bool discard = false;        // the servers went back behind it meanwhile
     std::vector<int> primaries;  // by shard
     // What the thread brought.
     absl::Status status;
@@ -150,7 +149,7 @@ class DirectorImpl final : public Director,
   Present PresentLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RestoreShards();
   absl::Status FillAll(const std::vector<std::pair<int, int>>& targets);  // (shard, task)
-  void RestoredLocked(const std::vector<std::pair<int, int>>& targets, bool go_back)
+  void RestoredLocked(const std::vector<std::pair<int, int>>& targets)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- director_saves.cc

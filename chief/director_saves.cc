@@ -164,14 +164,13 @@ absl::Status DirectorImpl::TakeSave() {
   saver_.join();
   const std::unique_ptr<Save> save = std::move(save_);
   const bool needed = save->must || save->for_callbacks;
-  if (!save->discard && needed && ShardClient::MayRetry(save->status)) {
+  if (needed && ShardClient::MayRetry(save->status)) {
     save_wanted_ = save->write;
     cut_for_callbacks_ = save->for_callbacks;
     if (save->must) saved_ = {};
     return GiveUpCut(save->status);
   }
   cut_wanted_at_.reset();
-  if (save->discard) return absl::OkStatus();
   if (!save->status.ok()) {
     if (needed) return NotSaved(save->state.step, save->status);
     LogWarning("{}; training goes on", Message(NotSaved(save->state.step, save->status)));

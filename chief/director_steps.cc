@@ -28,7 +28,7 @@ void SayRefused(const CompletedStep& step) {
       "step {}: worker {} pushed numbers that are not finite for {}{}: parameter servers have "
       "refused them and left these variables as they were{}; look at the data of this batch, or "
       "lower the learning rate",
-      step.step, step.staleness.front().first,
+      step.step, step.worker,
       fmt::join(step.not_finite.begin(), step.not_finite.begin() + shown, ", "),
       more > 0 ? fmt::format(" and {} more", more) : "",
       step.refused_pushes > 1 ? fmt::format(" ({} such pushes by now)", step.refused_pushes) : "");
@@ -204,11 +204,9 @@ void DirectorImpl::ReportShown(int split, int64_t step, const proto::Shown& show
 void DirectorImpl::ReportStaleness(const CompletedStep& step) {
   const int64_t every = options_.job.summary.every_steps;
   if (every == 0) return;
-  for (const auto& [worker, measured] : step.staleness) {
-    auto& [values, largest] = staleness_[worker];
-    values.push_back(measured.second);
-    largest = std::max(largest, measured.first);
-  }
+  auto& [means, most] = staleness_[step.worker];
+  means.push_back(step.staleness_mean);
+  most = std::max(most, step.staleness_max);
   if (step.step % every != 0) return;
   ScalarReport scalars;
   scalars.step = step.step;

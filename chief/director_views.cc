@@ -158,11 +158,8 @@ void DirectorImpl::NewViewLocked() {
   view_.Clear();
   view_.set_number(static_cast<uint64_t>(options_.epoch()) << 32 | ++view_count_);
   view_.set_ticket(NewTicket());
-  // Where all are to go back, nobody serves until they have: no share of what is void by then may
-  // reach a server that went back.
-  const bool shut = server_options_.max_staleness == 0 && !Complete(placements_);
   for (size_t s = 0; s < placements_.size(); ++s) {
-    const ShardPlacement shard = shut ? ShardPlacement() : placements_[s];
+    const ShardPlacement& shard = placements_[s];
     proto::ShardPlace& place = *view_.add_shards();
     place.set_shard(static_cast<int>(s));
     place.set_primary(shard.primary);
@@ -229,30 +226,23 @@ absl::Status DirectorImpl::FillAll(const std::vector<std::pair<int, int>>& targe
   return absl::OkStatus();
 }
 
-// Fills the shards that nobody has with the state that was kept. With max_staleness 0 all shards go
-// back to it, and the leases with them: the run is to equal one that lost nothing.
+// Fills the shards that nobody has with the state that was kept.
 absl::Status DirectorImpl::RestoreShards() {
   std::vector<std::pair<int, int>> targets;
   std::vector<uint64_t> incarnations;
   const int replicas = static_cast<int>(server_options_.replicas);
-  bool go_back = false;
   {
     absl::MutexLock lock(&mu_);
     // The view without them comes first: it ends all pushes.
     if (Complete(placements_) || current_view_ != view_.number()) return absl::OkStatus();
     const Present present = PresentLocked();
     const auto restore = ToRestore(placements_, present, replicas);
-    const auto lost = std::count_if(placements_.begin(), placements_.end(),
-                                    [](const ShardPlacement& s) { return s.primary < 0; });
-    const bool first = view_.number() == 0;
-    go_back = server_options_.max_staleness == 0 && !first;
-    if (restore.empty() || (go_back && static_cast<int64_t>(restore.size()) < lost))
-      return absl::OkStatus();
+    if (restore.empty()) return absl::OkStatus();
     Placements wanted = placements_;
     for (const auto& [shard, task] : restore) Restored(shard, task, &wanted);
     AddBackups(present, replicas, &wanted);
     for (int s = 0; s < static_cast<int>(wanted.size()); ++s) {
-      if (placements_[s].primary >= 0 && !go_back) continue;
+      if (placements_[s].primary >= 0) continue;
       if (wanted[s].primary >= 0) targets.emplace_back(s, wanted[s].primary);
       if (wanted[s].backup >= 0) targets.emplace_back(s, wanted[s].backup);
     }
@@ -271,18 +261,17 @@ absl::Status DirectorImpl::RestoreShards() {
     LogWarning("{}; it is tried again", Message(filled));
     return absl::OkStatus();
   }
-  RestoredLocked(targets, go_back);
+  RestoredLocked(targets);
   if (running_) AnswerHeldLocked(Clock::now(), &answered);
   return absl::OkStatus();
 }
 
-void DirectorImpl::RestoredLocked(const std::vector<std::pair<int, int>>& targets, bool go_back) {
-  std::string which;
+void DirectorImpl::RestoredLocked(const std::vector<std::pair<int, int>>& targets) {
   for (size_t s = 0; s < placements_.size(); ++s) {
-    bool own = placements_[s].primary < 0;
+    const bool own = placements_[s].primary < 0;
     for (const auto& [shard, task] : targets) {
       if (shard != static_cast<int>(s)) continue;
-      if (placements_[s].primary < 0 || (go_back && placements_[s].primary == task)) {
+      if (placements_[s].primary < 0) {
         Restored(shard, task, &placements_);
       } else if (placements_[s].primary != task) {
         placements_[s].backup = task;
@@ -290,34 +279,14 @@ void DirectorImpl::RestoredLocked(const std::vector<std::pair<int, int>>& target
       }
     }
     if (!own || placements_[s].primary < 0) continue;
-    which += fmt::format("{}{}", which.empty() ? "" : ", ", s);
-    if (view_.number() == 0 || go_back || table_ == nullptr) continue;
+    if (view_.number() == 0 || table_ == nullptr) continue;
     // Nobody serves it in the view of now: whatever was acknowledged was in those before.
     const int64_t lost = table_->ledger().Restore(static_cast<int>(s), kept_state_.step,
                                                   view_.number(), table_->steps());
     LogWarning("shard {} is restored as it was after step {}: {} updates of it are lost", s,
                kept_state_.step, lost);
   }
-  if (view_.number() > 0 && !which.empty() && go_back)
-    LogWarning("shard {} is restored: all servers go back to step {}, and {} steps are made again",
-               which, kept_state_.step, table_->steps() - kept_state_.step);
-  if (table_ != nullptr) {
-    table_->PullAll();
-    if (go_back) {
-      table_->GoBack(kept_state_);
-      validation_due_ = kept_state_.validation_due;
-      test_due_ = kept_state_.test_due;
-      save_wanted_ = cut_for_callbacks_ = false;
-      best_asked_.reset();
-      weights_step_ = -1;
-      TakeOverCallbacks(kept_state_, kept_state_.extras.callbacks, kept_state_.extras.finished);
-      if (save_ != nullptr) save_->discard = true;  // of steps that are to come again
-      if (saved_.step > kept_state_.step || (save_ != nullptr && save_->must)) saved_ = {};
-      last_loss_ = 0;
-      report_start_ = true;
-      UpdateGateLocked();
-    }
-  }
+  if (table_ != nullptr) table_->PullAll();
   NewViewLocked();
 }
 

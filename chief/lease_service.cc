@@ -188,7 +188,7 @@ bool DirectorImpl::TryViewLocked(MonotonicTime now, ViewCall& call) {
 }
 
 void DirectorImpl::AnswerHeldLocked(MonotonicTime now, Answered* answered) {
-  // One worker's answer may be what another one waits for: of a share, of an epoch's end.
+  // One worker's answer may be what another one waits for: of an epoch's end.
   std::erase_if(held_next_, [&](const NextCall::Ptr& call) {
     mu_.AssertHeld();
     grpc::Status status = CheckCallerLocked(call->request->worker());

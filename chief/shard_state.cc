@@ -376,8 +376,6 @@ ShardContents ReplicaState::Encode(const Layout& layout, int64_t steps) const {
     }
   }
   EncodeTables(layout, &contents);
-  for (std::vector<proto::ChunkContent>& of_shard : contents)
-    for (proto::ChunkContent& content : of_shard) content.set_step(static_cast<uint64_t>(steps));
   return contents;
 }
 

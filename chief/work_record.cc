@@ -19,20 +19,12 @@ bool WorkTable::Adopting() const {
 
 void WorkTable::TakeHeld(int worker, int64_t id) {
   if (id <= 0 || (id & kPartBit) != 0) return;
-  if (!synchronous()) {
-    if (leases_.Reach(id)) leases_.Adopt(worker, id);
-    return;
-  }
-  const int64_t place = id / options_.workers;
-  if (place >> kEraShift == era_)
-    told_holders_[place & ((int64_t{1} << kEraShift) - 1)]
-                 [static_cast<int>(id % options_.workers)] = worker;
+  if (leases_.Reach(id)) leases_.Adopt(worker, id);
 }
 
 void WorkTable::HearThem() {
   if (!from_record_ || Adopting()) return;
   from_record_ = false;
-  if (synchronous()) AdoptShares();
 }
 
 std::string WorkTable::Unheard() const {
@@ -49,34 +41,6 @@ void WorkTable::StopHearing() {
     worker.told = false;
   }
   HearThem();
-}
-
-// max_staleness 0: the steps of which all shares were told are done, in their order; of the first
-// other one, what was told.
-void WorkTable::AdoptShares() {
-  while (true) {
-    const LeaseTable::Record record = leases_.ToRecord();
-    const int64_t id = record.open.empty() ? record.next_id : record.open.front().id;
-    const auto told = told_shares_.find(id);
-    const auto holders = told_holders_.find(id);
-    if (told == told_shares_.end() && holders == told_holders_.end()) break;
-    if (!leases_.Reach(id) || !leases_.Adopt(-1, id)) break;
-    Begin(leases_.held().at(id).second);
-    if (holders != told_holders_.end())
-      for (const auto& [share, worker] : holders->second) {
-        step_->shares[share].holder = worker;
-        step_->shares[share].given = true;
-      }
-    if (told != told_shares_.end())
-      for (auto& [share, done] : told->second) {
-        step_->shares[share].done = done;
-        step_->shares[share].holder = -1;
-      }
-    CompleteShares();
-    if (step_) break;
-  }
-  told_shares_.clear();
-  told_holders_.clear();
 }
 
 // ---- As JSON
@@ -129,12 +93,10 @@ Json WorkTable::ToRecord() const {
                  {"examples", leases.examples},
                  {"repeated", leases.repeated},
                  {"repeated_examples", leases.repeated_examples},
-                 {"repeated_shares", repeated_shares_},
                  {"refused_pushes", refused_pushes_},
                  {"next_id", leases.next_id},
                  {"open", std::move(open)},
                  {"batch", options_.leases.batch},
-                 {"era", era_},
                  {"epoch_loss_sum", FromDouble(epoch_loss_sum_)},
                  {"epoch_examples", epoch_examples_},
                  {"epoch_steps", epoch_steps_},
@@ -168,9 +130,7 @@ absl::StatusOr<std::unique_ptr<WorkTable>> WorkTable::FromRecord(const Options& 
     if (!Fits(record, options.leases))
       return DataError("the servers' record of leases is of other epochs than this job's");
     table->leases_ = LeaseTable::FromRecord(options.leases, record);
-    table->repeated_shares_ = json.at("repeated_shares");
     table->refused_pushes_ = json.value("refused_pushes", int64_t{0});
-    table->era_ = json.at("era");
     table->epoch_loss_sum_ = ToDouble(json.at("epoch_loss_sum"));
     table->epoch_examples_ = json.at("epoch_examples");
     table->epoch_steps_ = json.at("epoch_steps");

@@ -36,19 +36,12 @@ bool Wait(std::string reason, proto::NextReply* reply) {
 
 }  // namespace
 
-std::pair<int64_t, int64_t> ShareOf(int64_t begin, int64_t end, int share, int shares) {
-  const int64_t each = (end - begin) / shares, extra = (end - begin) % shares;
-  const int64_t first = begin + share * each + std::min<int64_t>(share, extra);
-  return {first, first + each + (share < extra ? 1 : 0)};
-}
-
 WorkTable::WorkTable(const Options& options, const checkpoint::TrainingState& state)
     : options_(options),
       leases_(LeaseTable::FromRecord(options.leases,
                                      LeaseTable::RecordAt(options.leases, state.epoch, state.offset,
                                                           state.step, state.examples))),
-      // Steps of max_staleness 0 keep everybody together anyway.
-      clocks_(synchronous() ? std::nullopt : options.max_staleness),
+      clocks_(options.max_staleness),
       ledger_(options.shards, state.step) {
   SetState(state);
 }
@@ -65,33 +58,6 @@ void WorkTable::SetState(const checkpoint::TrainingState& state) {
   const LeaseTable::Record at = leases_.ToRecord();
   epoch_over_ = at.offset == 0;
   epoch_steps_ = at.offset / options_.leases.batch;
-}
-
-void WorkTable::GoBack(const checkpoint::TrainingState& state) {
-  if (from_record_)
-    for (auto& [index, worker] : workers_)
-      worker.is_void = worker.alive && worker.told && !worker.heard;
-  from_record_ = false;
-  told_shares_.clear();
-  told_holders_.clear();
-  if (step_)
-    for (size_t i = 0; i < step_->shares.size(); ++i)
-      if (const int holder = step_->shares[i].holder; holder >= 0)
-        workers_[holder].lost.insert(ShareId(step_->lease.id, static_cast<int>(i)));
-  step_.reset();
-  pass_.reset();
-  completed_.clear();
-  const int64_t repeated = leases_.repeated(), examples = leases_.repeated_examples();
-  const int64_t made_again = std::max<int64_t>(0, leases_.examples() - state.examples);
-  LeaseTable::Record record =
-      LeaseTable::RecordAt(options_.leases, state.epoch, state.offset, state.step, state.examples);
-  record.repeated = repeated;
-  record.repeated_examples = examples + made_again;
-  const LeaseTable::Gate gate = leases_.gate();
-  leases_ = LeaseTable::FromRecord(options_.leases, record);
-  leases_.set_gate(gate);
-  SetState(state);
-  ++era_;
 }
 
 // ---- Members
@@ -116,15 +82,8 @@ void WorkTable::LoseWorker(int worker) {
   if (from_record_ && found->second.told && !found->second.heard) Void(worker);
   std::set<int64_t>& lost = found->second.lost;
   for (const auto& [id, held] : leases_.held())
-    if (held.first == worker && !synchronous()) lost.insert(id);
+    if (held.first == worker) lost.insert(id);
   leases_.Lose(worker);
-  if (step_) {
-    for (size_t i = 0; i < step_->shares.size(); ++i) {
-      if (step_->shares[i].holder != worker) continue;
-      lost.insert(ShareId(step_->lease.id, static_cast<int>(i)));
-      step_->shares[i].holder = -1;
-    }
-  }
   if (pass_)
     for (Pass::Part& part : pass_->parts)
       if (part.holder == worker) part.holder = -1;
@@ -183,7 +142,7 @@ absl::Status WorkTable::Take(const proto::NextRequest& request) {
     told = std::max(told, done.sequence());
     // Of leases that others have had since, perhaps under the same numbers.
     if (worker.is_void) continue;
-    synchronous() ? TakeShare(index, done) : TakeBatch(index, done);
+    TakeBatch(index, done);
   }
   if (!worker.is_void)
     for (const proto::EvaluationDone& done : request.evaluated()) TakeEvaluated(done);
@@ -211,35 +170,7 @@ void WorkTable::TakeBatch(int worker, const proto::BatchDone& done) {
   clocks_.Tick(worker);
   if (ledger_.Accept({done.views().data(), static_cast<size_t>(done.views_size())}))
     LogInfo("batch {} of worker {} was told after a shard that had it went back", id, worker);
-  Account(lease, {{worker, done}});
-}
-
-void WorkTable::TakeShare(int worker, const proto::BatchDone& done) {
-  const int64_t place = done.lease() / options_.workers;
-  const int share = static_cast<int>(done.lease() % options_.workers);
-  const int64_t lease = place & ((int64_t{1} << kEraShift) - 1);
-  if (done.lease() <= 0 || place >> kEraShift != era_) return;
-  if (Adopting()) {
-    told_shares_[lease].try_emplace(share, worker, done);
-    return;
-  }
-  if (!step_ || step_->lease.id != lease || step_->shares[share].done) return;
-  // Whoever brought it: the servers take each share once.
-  step_->shares[share].done.emplace(worker, done);
-  step_->shares[share].holder = -1;
-  CompleteShares();
-}
-
-void WorkTable::CompleteShares() {
-  std::vector<std::pair<int, proto::BatchDone>> parts;
-  for (const Share& share : step_->shares) {
-    if (!share.done) return;
-    parts.push_back(*share.done);
-  }
-  const Lease lease = step_->lease;
-  step_.reset();
-  leases_.Complete(-1, lease.id);
-  Account(lease, parts);
+  Account(lease, worker, done);
 }
 
 void WorkTable::TakeEvaluated(const proto::EvaluationDone& done) {
@@ -259,8 +190,7 @@ void WorkTable::TakeEvaluated(const proto::EvaluationDone& done) {
   AddTo(&pass_->left_out, done.left_out());
 }
 
-void WorkTable::Account(const Lease& lease,
-                        const std::vector<std::pair<int, proto::BatchDone>>& parts) {
+void WorkTable::Account(const Lease& lease, int worker, const proto::BatchDone& done) {
   if (epoch_over_) {
     epoch_loss_sum_ = 0;
     epoch_examples_ = epoch_steps_ = 0;
@@ -271,39 +201,36 @@ void WorkTable::Account(const Lease& lease,
   CompletedStep step;
   step.step = leases_.completed();
   step.epoch = lease.epoch;
-  std::map<std::string, double> value_weights;
-  const proto::BatchDone& first = parts.front().second;
-  step.learning_rate = first.learning_rate();
-  step.learning_rates.insert(first.learning_rates().begin(), first.learning_rates().end());
-  for (const auto& [worker, done] : parts) {
-    step.loss += done.loss();
-    step.examples += done.examples();
-    for (const auto& [name, value] : done.values()) step.values[name] += value;
-    for (const auto& [name, weight] : done.value_weights()) value_weights[name] += weight;
-    step.gradient_norms.insert(done.gradient_norms().begin(), done.gradient_norms().end());
-    step.shown.MergeFrom(done.shown());
-    AddTo(&step.left_out, done.left_out());
-    if (done.not_finite_size() > 0) {
-      step.not_finite.assign(done.not_finite().begin(), done.not_finite().end());
-      step.refused_pushes = ++refused_pushes_;
-    }
-    skipped_steps_ += done.skipped() ? 1 : 0;
-    if (done.loss_scale() > 0)
-      step.loss_scale = {done.loss_scale(), skipped_steps_, done.skipped()};
-    for (size_t i = 0; i < epoch_metric_sums_.size(); ++i)
-      epoch_metric_sums_[i] += done.metric_sums(static_cast<int>(i));
-    step.compute_seconds = std::max(step.compute_seconds, done.compute_seconds());
-    step.wait_seconds = std::max(step.wait_seconds, done.wait_seconds());
-    step.input_seconds = std::max(step.input_seconds, done.input_seconds());
-    step.staleness.push_back({worker, {done.staleness_max(), done.staleness_mean()}});
-    staleness_[worker].Add(done.staleness_max(), done.staleness_mean());
+  step.learning_rate = done.learning_rate();
+  step.learning_rates.insert(done.learning_rates().begin(), done.learning_rates().end());
+  step.gradient_norms.insert(done.gradient_norms().begin(), done.gradient_norms().end());
+  step.loss = done.loss();
+  step.examples = done.examples();
+  step.values.insert(done.values().begin(), done.values().end());
+  step.shown = done.shown();
+  step.left_out = done.left_out();
+  if (done.not_finite_size() > 0) {
+    step.not_finite.assign(done.not_finite().begin(), done.not_finite().end());
+    step.refused_pushes = ++refused_pushes_;
   }
+  skipped_steps_ += done.skipped() ? 1 : 0;
+  if (done.loss_scale() > 0) step.loss_scale = {done.loss_scale(), skipped_steps_, done.skipped()};
+  for (size_t i = 0; i < epoch_metric_sums_.size(); ++i)
+    epoch_metric_sums_[i] += done.metric_sums(static_cast<int>(i));
+  step.compute_seconds = done.compute_seconds();
+  step.wait_seconds = done.wait_seconds();
+  step.input_seconds = done.input_seconds();
+  step.worker = worker;
+  step.staleness_max = done.staleness_max();
+  step.staleness_mean = done.staleness_mean();
+  staleness_[worker].Add(done.staleness_max(), done.staleness_mean());
   epoch_loss_sum_ += step.loss * static_cast<double>(step.examples);
   epoch_examples_ += step.examples;
   for (const auto& [name, value] : step.values) {
-    const auto weight = value_weights.find(name);
-    epoch_values_[name].Add(
-        value, weight == value_weights.end() ? static_cast<double>(step.examples) : weight->second);
+    const auto weight = done.value_weights().find(name);
+    epoch_values_[name].Add(value, weight == done.value_weights().end()
+                                       ? static_cast<double>(step.examples)
+                                       : weight->second);
   }
   step.step_in_epoch = ++epoch_steps_;
   step.epoch_end = epoch_over_ = leases_.completed_epoch() >= lease.epoch;
@@ -329,11 +256,6 @@ bool WorkTable::Holds(int worker, int64_t id) const {
     const Pass::Part* part = pass_ ? pass_->Find(id) : nullptr;
     return part != nullptr && part->holder == worker;
   }
-  if (synchronous()) {
-    const int64_t place = id / options_.workers;
-    return step_ && place == ((era_ << kEraShift) | step_->lease.id) &&
-           step_->shares[id % options_.workers].holder == worker;
-  }
   const auto held = leases_.held().find(id);
   return held != leases_.held().end() && held->second.first == worker;
 }
@@ -353,7 +275,7 @@ bool WorkTable::Answer(const proto::NextRequest& request, const std::string& shu
   }
   if (!shut.empty()) return Wait(shut, reply);
   if (pass_) return AnswerPart(request, reply);
-  return synchronous() ? AnswerShare(request, reply) : AnswerLease(request, reply);
+  return AnswerLease(request, reply);
 }
 
 bool WorkTable::AnswerLost(const proto::NextRequest& request, proto::NextReply* reply) {
@@ -439,80 +361,16 @@ bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply*
   return true;
 }
 
-int64_t WorkTable::ShareId(int64_t lease, int share) const {
-  return ((era_ << kEraShift) | lease) * options_.workers + share;
-}
-
-void WorkTable::Begin(const Lease& lease) {
-  step_.emplace(GlobalStep{lease, {}});
-  for (int i = 0; i < options_.workers; ++i) {
-    const auto [begin, end] = ShareOf(lease.begin, lease.end, i, options_.workers);
-    step_->shares.push_back({begin, end});
-  }
-}
-
-bool WorkTable::AnswerShare(const proto::NextRequest& request, proto::NextReply* reply) {
-  const int worker = request.worker().worker();
-  if (!step_) {
-    const LeaseTable::Answer answer = leases_.Next(-1);
-    if (answer.state != LeaseTable::State::kLeased) return Wait(answer.reason, reply);
-    Begin(answer.lease);
-  }
-  int chosen = -1;
-  for (int i = 0; i < options_.workers; ++i) {
-    const Share& share = step_->shares[i];
-    if (share.holder == worker) {
-      if (Contains(request.held(), ShareId(step_->lease.id, i)))
-        return Wait("one share at a time", reply);
-      chosen = i;
-      break;
-    }
-    if (share.done || share.holder >= 0) continue;
-    const auto owner = workers_.find(i);
-    const bool orphan = owner == workers_.end() || !owner->second.alive;
-    if (i == worker || (orphan && chosen != worker)) chosen = i;
-  }
-  if (chosen < 0)
-    return Wait(fmt::format("step {} is under way: {}", leases_.completed() + 1, WhoIsOut()),
-                reply);
-  OfferShare(worker, chosen, step_->shares[chosen].given && step_->shares[chosen].holder != worker,
-             reply);
-  return true;
-}
-
-void WorkTable::OfferShare(int worker, int index, bool again, proto::NextReply* reply) {
-  Share& share = step_->shares[index];
-  if (again) repeated_shares_ += share.end - share.begin;
-  share.holder = worker;
-  share.given = true;
-  Offer(worker, step_->lease, reply);
-  reply->set_summary(reply->summary() && index == 0);
-  reply->set_lease(ShareId(step_->lease.id, index));
-  reply->set_begin(share.begin);
-  reply->set_end(share.end);
-  reply->set_share(index);
-  reply->set_shares(options_.workers);
-  reply->set_step(leases_.completed() + 1);
-  reply->set_global_examples(step_->lease.examples());
-  reply->set_pull(true);
-}
-
 // ---- The director's
 
 bool WorkTable::between_steps() const {
-  return !Adopting() && leases_.held().empty() && leases_.returned().empty() && !step_;
+  return !Adopting() && leases_.held().empty() && leases_.returned().empty();
 }
 
 std::string WorkTable::WhoIsOut() const {
   std::set<int> out;
-  for (const auto& [id, held] : leases_.held())
-    if (held.first >= 0) out.insert(held.first);
+  for (const auto& [id, held] : leases_.held()) out.insert(held.first);
   bool nobodys = !leases_.returned().empty();
-  if (step_)
-    for (size_t i = 0; i < step_->shares.size(); ++i) {
-      const Share& share = step_->shares[i];
-      if (!share.done) out.insert(share.holder >= 0 ? share.holder : static_cast<int>(i));
-    }
   if (pass_)
     for (const Pass::Part& part : pass_->parts) {
       if (part.holder >= 0) out.insert(part.holder);
@@ -539,10 +397,6 @@ checkpoint::TrainingState WorkTable::state() const {
   state.extras.epoch_values = epoch_values_;
   state.extras.skipped.total = skipped_steps_;
   return state;
-}
-
-int64_t WorkTable::repeated_examples() const {
-  return leases_.repeated_examples() + repeated_shares_;
 }
 
 void WorkTable::StartPass(int split, int64_t examples, int64_t batch) {

@@ -1,13 +1,9 @@
-// What the workers of a parameter-server job do next: training leases, shares of global batches
-// with max_staleness 0, parts of validation and test passes; and what their completion adds up to.
-// Pure bookkeeping over proto::NextRequest and NextReply, no I/O; for one thread at a time.
+// What the workers of a parameter-server job do next: training leases, parts of validation and test
+// passes; and what their completion adds up to. Pure bookkeeping over proto::NextRequest and
+// NextReply, no I/O; for one thread at a time.
 //
-// With max_staleness 0 a lease of the LeaseTable is a global batch; its shares, one for each
-// declared worker, are what workers get. Ids of shares and of parts tell what they are, so that a
-// chief that was restarted knows what a worker speaks of:
-//   share  ((era << 40) + lease) * workers + share; the era grows when the servers go back to a
-//          checkpoint, so that what was under way then is nobody's
-//   part   1 << 62 | split << 56 | step << 20 | part
+// The id of a part, 1 << 62 | split << 56 | step << 20 | part, tells it from a lease of the
+// LeaseTable, so that a chief that was restarted knows what a worker speaks of.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +52,9 @@ struct CompletedStep {
   std::vector<std::string> not_finite;
   int64_t refused_pushes = 0;
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
-  std::vector<std::pair<int, std::pair<int64_t, double>>> staleness;  // by worker: max and mean
+  int worker = 0;  // whose batch it was
+  int64_t staleness_max = 0;
+  double staleness_mean = 0;
   // Of the epoch so far, this one included.
   double epoch_loss_sum = 0;
   int64_t epoch_examples = 0;
@@ -67,11 +65,11 @@ struct CompletedStep {
 class WorkTable {
  public:
   struct Options {
-    LeaseTable::Options leases;  // batch: a worker's, or the global one with max_staleness 0
-    std::optional<int64_t> max_staleness;
-    int workers = 1;                  // declared
-    int shards = 0;                   // of servers
-    int64_t summary_every_steps = 0;  // 0: nothing that programs show is wanted
+    LeaseTable::Options leases;            // batch: a worker's
+    std::optional<int64_t> max_staleness;  // at least 1
+    int workers = 1;                       // declared
+    int shards = 0;                        // of servers
+    int64_t summary_every_steps = 0;       // 0: nothing that programs show is wanted
     size_t metric_sums = 0;
   };
   // Where training begins, or goes on.
@@ -115,17 +113,13 @@ class WorkTable {
   void PullAll();
   // REQUIRES: between_steps(). Without run_id, job, versions and what is due.
   checkpoint::TrainingState state() const;
-  // Back to `state`: what is out is void, and what a restarted chief has heard, or waits to hear.
-  // REQUIRES: max_staleness 0.
-  void GoBack(const checkpoint::TrainingState& state);
   int64_t steps() const { return leases_.completed(); }
   bool through() const { return leases_.done(); }
-  int64_t repeated_examples() const;
+  int64_t repeated_examples() const { return leases_.repeated_examples(); }
   int64_t refused_pushes() const { return refused_pushes_; }
   // By worker and incarnation: the sequence of the newest push of which it told that it was whole.
   const std::map<std::pair<int, uint64_t>, uint64_t>& told() const { return told_; }
-  // What shards hold of the accepted batches. (Shares of max_staleness 0 are not counted in it: all
-  // shards go back together, and the steps are made again.)
+  // What shards hold of the accepted batches.
   ShardLedger& ledger() { return ledger_; }
   const ShardLedger& ledger() const { return ledger_; }
   const std::map<int, StalenessRecord>& staleness() const { return staleness_; }
@@ -164,37 +158,19 @@ class WorkTable {
     bool is_void = false;    // whatever it has under way, which is not known, until it asks
     std::set<int64_t> lost;  // ids of its own that are no more, until it knows
   };
-  struct Share {
-    int64_t begin = 0, end = 0;
-    int holder = -1;
-    bool given = false;
-    std::optional<std::pair<int, proto::BatchDone>> done;  // by whom
-  };
-  struct GlobalStep {
-    Lease lease;
-    std::vector<Share> shares;
-  };
   struct Pass;
 
-  bool synchronous() const { return options_.max_staleness == 0; }
-  int64_t ShareId(int64_t lease, int share) const;
   bool Adopting() const;
   void SetState(const checkpoint::TrainingState& state);
   void TakeBatch(int worker, const proto::BatchDone& done);
-  void TakeShare(int worker, const proto::BatchDone& done);
   void TakeHeld(int worker, int64_t id);
   void TakeEvaluated(const proto::EvaluationDone& done);
-  void AdoptShares();
-  void Begin(const Lease& lease);
-  void CompleteShares();
-  void Account(const Lease& lease, const std::vector<std::pair<int, proto::BatchDone>>& parts);
+  void Account(const Lease& lease, int worker, const proto::BatchDone& done);
   bool Holds(int worker, int64_t id) const;
   bool AnswerLost(const proto::NextRequest& request, proto::NextReply* reply);
   bool AnswerPart(const proto::NextRequest& request, proto::NextReply* reply);
   bool AnswerLease(const proto::NextRequest& request, proto::NextReply* reply);
-  bool AnswerShare(const proto::NextRequest& request, proto::NextReply* reply);
   void Offer(int worker, const Lease& lease, proto::NextReply* reply);
-  void OfferShare(int worker, int share, bool again, proto::NextReply* reply);
 
   const Options options_;
   LeaseTable leases_;
@@ -202,30 +178,21 @@ class WorkTable {
   ShardLedger ledger_;
   std::map<std::pair<int, uint64_t>, uint64_t> told_;
   std::map<int, Worker> workers_;
-  std::optional<GlobalStep> step_;  // max_staleness 0: the one under way
-  int64_t era_ = 0;
   std::unique_ptr<Pass> pass_;
   std::deque<CompletedStep> completed_;
   bool done_ = false;
   std::map<std::string, double> rates_;
-  // From a record: what workers told of shares before all were heard, by lease.
-  bool from_record_ = false;
-  std::map<int64_t, std::map<int, std::pair<int, proto::BatchDone>>> told_shares_;
-  std::map<int64_t, std::map<int, int>> told_holders_;
+  bool from_record_ = false;  // and not all of its workers have been heard yet
 
   // Of the last step's epoch so far.
   double epoch_loss_sum_ = 0;
   int64_t epoch_examples_ = 0, epoch_steps_ = 0;
   std::vector<double> epoch_metric_sums_;
   std::map<std::string, checkpoint::ReportedSum> epoch_values_;
-  bool epoch_over_ = true;       // the next step is another epoch's first
-  int64_t repeated_shares_ = 0;  // examples
-  int64_t skipped_steps_ = 0;    // float16
-  int64_t refused_pushes_ = 0;   // in part, for they were not finite
+  bool epoch_over_ = true;      // the next step is another epoch's first
+  int64_t skipped_steps_ = 0;   // float16
+  int64_t refused_pushes_ = 0;  // in part, for they were not finite
   std::map<int, StalenessRecord> staleness_;
 };
-
-// data::ReplicaSlice of [begin, end): a test says so. (That one needs LibTorch.)
-std::pair<int64_t, int64_t> ShareOf(int64_t begin, int64_t end, int share, int shares);
 
 }  // namespace muster

@@ -5,7 +5,6 @@
 
 namespace muster {
 
-inline constexpr int kEraShift = 40;
 inline constexpr int64_t kPartBit = int64_t{1} << 62;
 
 struct WorkTable::Pass {

@@ -172,10 +172,7 @@ absl::StatusOr<bool> BackupShardImpl::Update(const ReplicaFrame& frame,
   // The buffer and the head are aligned for floats.
   push.gradient = {reinterpret_cast<const float*>(payload.data() + sizeof head),
                    (payload.size() - sizeof head) / sizeof(float)};
-  push.share = static_cast<int>(head.share);
-  push.shares = static_cast<int>(head.shares);
-  push.none = (head.flags & 1) != 0;
-  push.floor = (head.flags & 2) != 0;
+  push.floor = (head.flags & 1) != 0;
 
   const int chunk = static_cast<int>(frame.chunk);
   Lane& lane = lanes_[chunk];
@@ -184,11 +181,7 @@ absl::StatusOr<bool> BackupShardImpl::Update(const ReplicaFrame& frame,
   for (;;) {
     if (closed_) return Superseded("the view has changed");
     if (frame.handover < lane.handover) return false;
-    const DenseStore::Standing now = store_->standing(chunk);
-    // A share of the next step may come in any order; the primary has seen to the rest.
-    const bool turn = push.shares > 0
-                          ? now.updates >= 0 && (now.step == 0 || head.sequence <= now.step + 1)
-                          : now.updates >= head.number - 1;
+    const bool turn = store_->standing(chunk).updates >= head.number - 1;
     if (frame.handover == lane.handover && turn) break;
     const Duration left = deadline - Clock::now();
     if (left <= Duration::zero())

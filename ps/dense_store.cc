@@ -77,7 +77,6 @@ class DenseStoreImpl final : public DenseStore {
   }
   absl::StatusOr<std::unique_ptr<EmbeddingTable>> MakeRows(int chunk,
                                                            const ChunkState& state) const;
-  std::vector<float> SumShares(int chunk, const ChunkState::Shares& shares) const;
   absl::Status CheckWorker(const PushKey& key) const;
   const RuleSpec& RuleOf(int chunk) const {
     return options_.rules[options_.chunks[chunk].optimizer];
@@ -86,8 +85,6 @@ class DenseStoreImpl final : public DenseStore {
   void Update(int chunk, Held& held, double learning_rate, std::span<const float> gradient,
               bool floor = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
   Pushed PushLocked(int chunk, Held& held, const Push& push) ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
-  absl::StatusOr<Pushed> ShareLocked(int chunk, Held& held, const Push& push)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
 
   const Options options_;
   std::vector<int> row_chunks_;  // by chunk: its number among those of its table here
@@ -145,17 +142,13 @@ absl::Status DenseStoreImpl::CheckPlace(int chunk, std::span<const uint64_t> key
 }
 
 absl::Status DenseStoreImpl::CheckPush(int chunk, const Push& push) const {
-  if (push.none && (push.shares == 0 || HasRows(chunk) || !push.gradient.empty()))
-    return ConfigurationError(
-        fmt::format("chunk {}: a push without a gradient is no share of a step", chunk));
-  if (!push.none) MUSTER_RETURN_IF_ERROR(CheckGradient(chunk, push.gradient));
+  MUSTER_RETURN_IF_ERROR(CheckGradient(chunk, push.gradient));
   if (!std::isfinite(push.learning_rate) || push.learning_rate < 0)
     return ConfigurationError(
         fmt::format("chunk {}: {} is no learning rate", chunk, push.learning_rate));
-  if (push.pulled < 0 || push.shares < 0)
+  if (push.pulled < 0)
     return ConfigurationError(
-        fmt::format("chunk {}: a push was computed after {} updates, and is one of {} shares",
-                    chunk, push.pulled, push.shares));
+        fmt::format("chunk {}: a push was computed after {} updates", chunk, push.pulled));
   return absl::OkStatus();
 }
 
@@ -223,8 +216,6 @@ absl::Status DenseStoreImpl::Restore(int chunk, ChunkState state) {
   if (state.slots.size() != slots)
     return ConfigurationError(
         fmt::format("chunk {} has {} slots, not {}", chunk, slots, state.slots.size()));
-  for (const auto& [share, gradient] : state.next.gradients)
-    if (!gradient.empty() || HasRows(chunk)) MUSTER_RETURN_IF_ERROR(CheckGradient(chunk, gradient));
   std::unique_ptr<EmbeddingTable> rows;
   if (HasRows(chunk)) {
     MUSTER_ASSIGN_OR_RETURN(rows, MakeRows(chunk, state));
@@ -329,75 +320,15 @@ Pushed DenseStoreImpl::PushLocked(int chunk, Held& held, const Push& push) {
   return pushed;
 }
 
-absl::StatusOr<Pushed> DenseStoreImpl::ShareLocked(int chunk, Held& held, const Push& push) {
-  ChunkState& state = held.state;
-  ChunkState::Shares& next = state.next;
-  const uint64_t step = push.key.sequence;
-  if (push.share < 0 || push.share >= push.shares)
-    return ConfigurationError(
-        fmt::format("chunk {}: there is no share {} of {}", chunk, push.share, push.shares));
-  if (step == 0) return ConfigurationError(fmt::format("chunk {}: there is no step 0", chunk));
-  Pushed pushed;
-  pushed.updates = state.updates;
-  const uint64_t known = next.shares != 0 ? next.step : state.step == 0 ? step : state.step + 1;
-  if (step < known) return pushed;
-  if (step > known)
-    return Superseded(fmt::format("chunk {}: a share of step {} came, where step {} is the next",
-                                  chunk, step, known));
-  if (next.shares == 0) {
-    next.step = step;
-    next.shares = push.shares;
-  } else if (next.shares != push.shares) {
-    return ConfigurationError(fmt::format("chunk {}: step {} has {} shares, not {}", chunk, step,
-                                          next.shares, push.shares));
-  }
-  const auto [own, is_new] = next.gradients.try_emplace(push.share);
-  if (!is_new) return pushed;
-  own->second.assign(push.gradient.begin(), push.gradient.end());
-  if (push.share == 0) next.learning_rate = push.learning_rate;
-  pushed.applied = true;
-  if (static_cast<int>(next.gradients.size()) < next.shares) return pushed;
-  const bool any = std::any_of(next.gradients.begin(), next.gradients.end(),
-                               [](const auto& share) { return !share.second.empty(); });
-  if (any || HasRows(chunk)) Update(chunk, held, next.learning_rate, SumShares(chunk, next));
-  state.step = step;
-  next = {};
-  pushed.updates = state.updates;
-  return pushed;
-}
-
-// In the order of the shares, whatever order they came in: the same bits everywhere.
-std::vector<float> DenseStoreImpl::SumShares(int chunk, const ChunkState::Shares& shares) const {
-  if (HasRows(chunk)) {
-    KeySums sums(TableOf(chunk).width);
-    for (const auto& [share, gradient] : shares.gradients) {
-      const PackedRows packed = *UnpackRows(gradient, sums.width());
-      sums.Add(packed.keys, packed.rows.data());
-    }
-    return PackRows(sums.keys(), sums.sums());
-  }
-  std::vector<float> sum;
-  for (const auto& [share, gradient] : shares.gradients) {
-    if (sum.empty()) {
-      sum = gradient;
-      continue;
-    }
-    for (size_t i = 0; i < gradient.size(); ++i) sum[i] += gradient[i];
-  }
-  return sum;
-}
-
 absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const Push& push, std::span<float> out) {
   MUSTER_RETURN_IF_ERROR(CheckPush(chunk, push));
   MUSTER_RETURN_IF_ERROR(CheckServing());
   if (!out.empty()) MUSTER_RETURN_IF_ERROR(Check(chunk, out.size()));
-  // A step waits for each of its shares.
-  const bool refused = push.shares == 0 && !IsFinite(chunk, push.gradient);
+  const bool refused = !IsFinite(chunk, push.gradient);
   Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);
   // Under the chunk's lock: whoever is expelled meanwhile is not in the chunk afterwards.
   MUSTER_RETURN_IF_ERROR(CheckWorker(push.key));
-  if (push.shares > 0) return ShareLocked(chunk, held, push);
   Pushed pushed;
   if (refused) {
     pushed.refused = true;
@@ -414,7 +345,6 @@ absl::StatusOr<Pushed> DenseStoreImpl::Replay(int chunk, const Push& push, int64
   Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);
   if (!held.filled) return absl::UnavailableError(fmt::format("chunk {} holds nothing yet", chunk));
-  if (push.shares > 0) return ShareLocked(chunk, held, push);
   ChunkState& state = held.state;
   if (number != state.updates + 1)
     return absl::FailedPreconditionError(fmt::format(
@@ -450,7 +380,7 @@ DenseStore::Standing DenseStoreImpl::standing(int chunk) const {
   const Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);
   if (!held.filled) return {};
-  return {held.state.updates, held.state.step, static_cast<int>(held.state.next.gradients.size())};
+  return {held.state.updates};
 }
 
 int64_t DenseStoreImpl::applied() const {

@@ -40,18 +40,6 @@ struct ChunkState {
     friend bool operator==(const Last&, const Last&) = default;
   };
   std::map<int, Last> last;  // by worker: the newest push that is in it
-  // max_staleness 0: the step that was applied last. 0: not known, the first one that comes is the
-  // next one.
-  uint64_t step = 0;
-  // ... and what has come of the next one, if anything.
-  struct Shares {
-    uint64_t step = 0;
-    int shares = 0;  // that belong to it
-    double learning_rate = 0;
-    std::map<int, std::vector<float>> gradients;  // by share; empty: it has none for the chunk
-    friend bool operator==(const Shares&, const Shares&) = default;
-  };
-  Shares next;
   friend bool operator==(const ChunkState&, const ChunkState&) = default;
 };
 
@@ -92,7 +80,6 @@ class DenseStore {
     friend bool operator==(const LastPush&, const LastPush&) = default;
   };
   // It is lost: its pushes are refused. What it left here, if anything; a torn push stays as it is.
-  // Shares are no such pushes: another worker brings what is missing.
   virtual std::optional<LastPush> Expel(int worker) = 0;
 
   struct Push {
@@ -100,14 +87,6 @@ class DenseStore {
     int64_t pulled = 0;  // the chunk's `updates` as that pull told it
     double learning_rate = 0;
     std::span<const float> gradient;  // of rows: PackRows, keys all different
-    // Above 0: one of as many shares of the global batch of step `key.sequence`, whoever brings it.
-    // The sum of all, in their order, is applied once, when the last one has come, with the first
-    // one's learning rate; `out` is left alone. A share that came before, or whose step is over, is
-    // not applied; one of a later step than the next is Superseded: this store went back.
-    int share = 0, shares = 0;
-    // Of a share: none of its examples used what the chunk holds. `gradient` is empty. Where all
-    // shares say so the step leaves the chunk alone: no slot moves, nothing decays.
-    bool none = false;
     // The values that the difference is of were not negative before and after it, as those of a
     // running variance: so it takes away no more than `learning_rate` (the worker's weight) of what
     // is here, and what is not negative stays so, however old the pull is that it was computed
@@ -129,14 +108,12 @@ class DenseStore {
   // ---- Backups.
   struct Standing {
     int64_t updates = -1;  // -1: holds nothing yet
-    uint64_t step = 0;     // ChunkState's
-    int shares = 0;        // that have come of the next step
     friend bool operator==(const Standing&, const Standing&) = default;
   };
   // REQUIRES: there is such a chunk.
   virtual Standing standing(int chunk) const = 0;
-  // Applies it as the primary did: as update `number` of the chunk (shares: whatever the number),
-  // whoever is admitted here. FailedPrecondition where it is not its turn. Needs no other chunk.
+  // Applies it as the primary did: as update `number` of the chunk, whoever is admitted here.
+  // FailedPrecondition where it is not its turn. Needs no other chunk.
   virtual absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) = 0;
 
   // Updates that were applied here since it was made: the largest number of any chunk.

@@ -167,7 +167,6 @@ absl::StatusOr<ChunkState> StateOf(const proto::ChunkContent& content, const Sha
   state.updates = content.updates();
   for (const auto& [worker, last] : content.last())
     state.last[worker] = {last.incarnation(), last.sequence()};
-  state.step = content.step();
   return state;
 }
 
@@ -183,7 +182,6 @@ proto::ChunkContent ContentOf(int shard, int chunk, const ChunkState& state) {
     out.set_incarnation(last.incarnation);
     out.set_sequence(last.sequence);
   }
-  content.set_step(state.step);
   return content;
 }
 
@@ -208,7 +206,6 @@ std::vector<proto::ChunkContent> ContentsOf(int shard, int chunk, const ChunkSta
     }
     piece.updates = state.updates;
     piece.last = state.last;
-    piece.step = state.step;
     contents.push_back(ContentOf(shard, chunk, piece));
     contents.back().set_more(begin + count < rows->keys.size());
   }
@@ -220,7 +217,6 @@ absl::StatusOr<ChunkState> JoinRows(std::vector<ChunkState> parts, int64_t width
   ChunkState all;
   all.updates = parts.front().updates;
   all.last = parts.front().last;
-  all.step = parts.front().step;
   all.slots.resize(parts.front().slots.size());
   std::vector<uint64_t> keys;
   std::vector<float> rows;

@@ -261,9 +261,7 @@ absl::Status ReplicatedStoreImpl::Forward(int chunk, const Push& push, int64_t n
   head.number = number;
   head.learning_rate = push.learning_rate;
   head.worker = static_cast<uint32_t>(push.key.worker);
-  head.share = static_cast<uint32_t>(push.share);
-  head.shares = static_cast<uint32_t>(push.shares);
-  head.flags = (push.none ? 1u : 0u) | (push.floor ? 2u : 0u);
+  head.flags = push.floor ? 1u : 0u;
   ReplicaFrame frame;
   frame.chunk = static_cast<uint32_t>(chunk);
   frame.handover = handover;
@@ -401,7 +399,7 @@ absl::Status ReplicatedStoreImpl::HandOver(int chunk) {
     // is as long, it is all.
     const bool first = !compared_[chunk] && lane.required == 0;
     compared_[chunk] = true;
-    if (first && options_.in_sync && theirs_[chunk] == mine && mine.shares == 0) {
+    if (first && options_.in_sync && theirs_[chunk] == mine) {
       lane.handed = true;
       SettleLocked(lane);
       return absl::OkStatus();

@@ -12,7 +12,7 @@ namespace {
 
 using transport::FrameHeader;
 
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 enum Flags : uint32_t { kStanding = 1, kChecksum = 4, kStale = 8 };
 
 struct Body {
@@ -130,11 +130,6 @@ std::string EncodeState(const ChunkState& state) {
   packer.Put<uint32_t>(static_cast<uint32_t>(state.slots.size()));
   packer.Put<uint32_t>(static_cast<uint32_t>(state.last.size()));
   packer.Put<int64_t>(state.updates);
-  packer.Put<uint64_t>(state.step);
-  packer.Put<uint64_t>(state.next.step);
-  packer.Put<int32_t>(state.next.shares);
-  packer.Put<uint32_t>(static_cast<uint32_t>(state.next.gradients.size()));
-  packer.Put<double>(state.next.learning_rate);
   for (const auto& [worker, last] : state.last) {
     packer.Put<int32_t>(worker);
     packer.Put<uint64_t>(last.incarnation);
@@ -142,10 +137,6 @@ std::string EncodeState(const ChunkState& state) {
   }
   packer.Put(state.parameters);
   for (const std::vector<float>& slot : state.slots) packer.Put(slot);
-  for (const auto& [share, gradient] : state.next.gradients) {
-    packer.Put<int32_t>(share);
-    packer.Put(gradient);
-  }
   return packer.Take();
 }
 
@@ -154,11 +145,6 @@ absl::StatusOr<ChunkState> DecodeState(std::span<const char> payload) {
   ChunkState state;
   const auto slots = unpacker.Get<uint32_t>(), workers = unpacker.Get<uint32_t>();
   state.updates = unpacker.Get<int64_t>();
-  state.step = unpacker.Get<uint64_t>();
-  state.next.step = unpacker.Get<uint64_t>();
-  state.next.shares = unpacker.Get<int32_t>();
-  const auto shares = unpacker.Get<uint32_t>();
-  state.next.learning_rate = unpacker.Get<double>();
   for (uint32_t i = 0; i < workers && unpacker.whole(); ++i) {
     ChunkState::Last& last = state.last[unpacker.Get<int32_t>()];
     last.incarnation = unpacker.Get<uint64_t>();
@@ -167,10 +153,6 @@ absl::StatusOr<ChunkState> DecodeState(std::span<const char> payload) {
   state.parameters = unpacker.GetFloats();
   for (uint32_t i = 0; i < slots && unpacker.whole(); ++i)
     state.slots.push_back(unpacker.GetFloats());
-  for (uint32_t i = 0; i < shares && unpacker.whole(); ++i) {
-    const auto share = unpacker.Get<int32_t>();
-    state.next.gradients[share] = unpacker.GetFloats();
-  }
   if (!unpacker.done())
     return PeerLost(
         fmt::format("a chunk's state came in {} bytes, which do not fit together", payload.size()));
@@ -179,22 +161,14 @@ absl::StatusOr<ChunkState> DecodeState(std::span<const char> payload) {
 
 std::string EncodeStandings(const std::vector<DenseStore::Standing>& standings) {
   Packer packer;
-  for (const DenseStore::Standing& s : standings) {
-    packer.Put<int64_t>(s.updates);
-    packer.Put<uint64_t>(s.step);
-    packer.Put<int64_t>(s.shares);
-  }
+  for (const DenseStore::Standing& s : standings) packer.Put<int64_t>(s.updates);
   return packer.Take();
 }
 
 absl::StatusOr<std::vector<DenseStore::Standing>> DecodeStandings(std::span<const char> payload) {
   Unpacker unpacker(payload);
-  std::vector<DenseStore::Standing> standings(payload.size() / 24);
-  for (DenseStore::Standing& s : standings) {
-    s.updates = unpacker.Get<int64_t>();
-    s.step = unpacker.Get<uint64_t>();
-    s.shares = static_cast<int>(unpacker.Get<int64_t>());
-  }
+  std::vector<DenseStore::Standing> standings(payload.size() / sizeof(int64_t));
+  for (DenseStore::Standing& s : standings) s.updates = unpacker.Get<int64_t>();
   if (!unpacker.done()) return PeerLost("what a backup holds came in parts that do not fit");
   return standings;
 }

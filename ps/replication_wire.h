@@ -43,13 +43,11 @@ struct UpdateHead {
   int64_t number = 0;  // of the chunk's updates
   double learning_rate = 0;
   uint32_t worker = 0;
-  uint32_t share = 0, shares = 0;
-  uint32_t flags = 0;  // 1: DenseStore::Push::none, 2: floor
+  uint32_t flags = 0;  // 1: DenseStore::Push::floor
 };
-static_assert(sizeof(UpdateHead) == 48);
+static_assert(sizeof(UpdateHead) == 40);
 
-// Payload of kState. Each vector comes with its length: rows, their slots and the gradients of a
-// step's shares differ in it.
+// Payload of kState. Each vector comes with its length: rows and their slots differ in it.
 std::string EncodeState(const ChunkState& state);
 // PeerLost where sizes do not fit together.
 absl::StatusOr<ChunkState> DecodeState(std::span<const char> payload);

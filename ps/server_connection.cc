@@ -206,14 +206,14 @@ absl::Status Server::TakeEnd(const End& end) {
 absl::Status Server::TakeGradient(const FrameHeader& header, const Request& request) {
   const Chunk& chunk = options_.chunks[request.chunk];
   const auto elements = static_cast<size_t>(chunk.elements());
-  const bool comes = request.push && !request.none && !request.in_memory;
+  const bool comes = request.push && !request.in_memory;
   const size_t bytes = comes ? elements * BytesPerElement(request.compression) : 0;
   if (header.payload_bytes != bytes)
     return ConfigurationError(
         fmt::format("a request about chunk {} has a payload of {} bytes, not {}", request.chunk,
                     header.payload_bytes, bytes));
   gradient_ = {};
-  if (!request.push || request.none) return absl::OkStatus();
+  if (!request.push) return absl::OkStatus();
   if (request.in_memory) {
     gradient_ = gradients_->floats().subspan(chunk.begin, elements);
     return absl::OkStatus();
@@ -284,9 +284,6 @@ absl::Status Server::Answer(const Request& request) {
     push.pulled = request.pulled;
     push.learning_rate = request.learning_rate;
     push.gradient = gradient_;
-    push.share = static_cast<int>(request.share);
-    push.shares = static_cast<int>(request.shares);
-    push.none = request.none;
     push.floor = request.floor;
     MUSTER_ASSIGN_OR_RETURN(const Pushed pushed, store_.Apply(chunk, push, out));
     reply.applied = pushed.applied;

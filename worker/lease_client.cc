@@ -401,7 +401,8 @@ absl::StatusOr<proto::View> LeaseClientImpl::NextView(uint64_t newer_than, bool*
     patience.since.reset();
     if (reply.abandon()) {
       *abandon = true;
-      return Superseded("the servers went back to a checkpoint");
+      return Superseded(
+          "this worker was lost for the chief meanwhile, or the servers have begun anew");
     }
     const bool complete =
         std::all_of(reply.view().shards().begin(), reply.view().shards().end(),

@@ -19,8 +19,6 @@
 namespace muster {
 namespace {
 
-int64_t Examples(const proto::NextReply& lease) { return lease.end() - lease.begin(); }
-
 proto::LeftOut LeftOutOf(const DamagedExamples::Report& left_out) {
   proto::LeftOut message;
   message.set_examples(left_out.count);
@@ -193,26 +191,14 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
   if (!have_batch_)
     throw StatusError(ProgramError("step was called without a batch: call next() first"));
   have_batch_ = false;
-  const bool shares = lease_.shares() > 0;
   SetRates();
   StepPlan plan;
   plan.steps_done = lease_.steps();
   plan.epoch = lease_.epoch();
-  plan.global_examples = shares ? lease_.global_examples() : examples_;
+  plan.global_examples = examples_;
   plan.summary = lease_.summary();
-  plan.replica = lease_.share();
-  plan.num_replicas = lease_.shares();
-  ParameterExchange::Turn turn;
   // Each of N workers moves running statistics by an N-th of its own step: together as far as one.
-  turn.weight = 1.0 / context_.workers;
-  if (shares) {
-    turn.share = lease_.share();
-    turn.shares = lease_.shares();
-    turn.step = lease_.step();
-    turn.weight = static_cast<double>(Examples(lease_)) /
-                  static_cast<double>(std::max<int64_t>(1, lease_.global_examples()));
-  }
-  context_.exchange->BeginStep(turn, std::move(rows_));
+  context_.exchange->BeginStep(1.0 / context_.workers, std::move(rows_));
   std::optional<BatchNormWatch> watch;
   if (!checked_) watch.emplace();
   Nested results;
@@ -241,7 +227,7 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
   return OutcomeOf(*std::move(result), lease_.steps() + 1, std::move(results));
 }
 
-// What the chief's callbacks have set, or, where the servers went back behind that, have not.
+// What the chief's callbacks have set, or, where the servers have begun anew since, have not.
 void PsLoop::SetRates() {
   for (NamedOptimizer& optimizer : context_.replica->optimizers()) {
     const auto rate = lease_.learning_rates().find(optimizer.name);
@@ -263,14 +249,11 @@ void PsLoop::SetRates() {
 void PsLoop::CheckBatchNorm(const BatchNormWatch& watch) const {
   if (!watch.needs_several_examples()) return;
   const Job& job = context_.job;
-  const bool shares = lease_.shares() > 0;
   const data::Sampler global =
       TrainSampler(job, *context_.replica, context_.train_examples, lease_.global_batch_size());
-  const data::Sampler sampler =
-      shares ? global : data::Sampler(global.examples_per_epoch(), batch_size_, false);
-  const std::string batch =
-      BatchWithSingleExample(sampler, TotalSteps(job, sampler.batches_per_epoch()),
-                             shares ? lease_.shares() : 1, job.accumulate_steps);
+  const data::Sampler sampler(global.examples_per_epoch(), batch_size_, false);
+  const std::string batch = BatchWithSingleExample(
+      sampler, TotalSteps(job, sampler.batches_per_epoch()), 1, job.accumulate_steps);
   if (batch.empty()) return;
   throw StatusError(ConfigurationError(fmt::format(
       "{}, leaves a worker a single example, of which the program's batch normalisation over "

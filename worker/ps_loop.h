@@ -32,7 +32,7 @@ struct PsLoopContext {
   int workers = 1;  // declared
   int64_t train_examples = 0;
   // Once the chief has told the run's global batch: makes schedules for it. The examples of a
-  // lease; with max_staleness 0 the global batch.
+  // lease.
   std::function<absl::StatusOr<int64_t>(int64_t global_batch)> begin;
   // After a push or pull failed: whether what was under way is void, and all is ready to go on.
   std::function<bool()> recover;

@@ -82,10 +82,9 @@ class PsWorkerImpl final : public PsWorker {
   }
 
   const Job& job() const { return options_.job; }
-  bool shares() const { return servers_.max_staleness == 0; }
   // Of a lease.
   int64_t BatchOf(int64_t global_batch) const {
-    return shares() ? global_batch : (global_batch + options_.workers - 1) / options_.workers;
+    return (global_batch + options_.workers - 1) / options_.workers;
   }
 
   const PsWorkerOptions options_;
@@ -134,8 +133,8 @@ absl::Status PsWorkerImpl::Build() {
   layout.chunk_bytes = servers_.chunk_bytes;
   digest_ = DigestOf(served.specs, layout);
   Layout laid = MakeLayout(served.specs, layout);
-  MUSTER_ASSIGN_OR_RETURN(exchange_, ParameterExchange::Make(*replica_, job(), std::move(served),
-                                                             std::move(laid), shares()));
+  MUSTER_ASSIGN_OR_RETURN(
+      exchange_, ParameterExchange::Make(*replica_, job(), std::move(served), std::move(laid)));
   replica_->set_embedding_store(exchange_.get());
   // The chief tells the run's own; errors are to come before it.
   return Begin(job().global_batch_size.value_or(job().per_replica_batch_size.value_or(0) *
@@ -165,7 +164,7 @@ absl::Status PsWorkerImpl::MakeSchedules(int64_t global_batch) {
   }
   schedule.total_steps = TotalSteps(job(), schedule.steps_per_epoch);
   schedule.num_replicas = options_.workers;
-  if (!shares() && options_.workers > 1) {
+  if (options_.workers > 1) {
     LogInfo(
         "a step is one worker's batch of {} examples: {} steps an epoch, where synchronous "
         "training makes {}; schedules count these steps",
@@ -232,7 +231,9 @@ absl::Status PsWorkerImpl::MakeClient() {
 
 bool PsWorkerImpl::Recover() {
   if (!abandoned_) return false;
-  LogInfo("what this worker had under way is void: the servers went back to a checkpoint");
+  LogInfo(
+      "what this worker had under way is void: it was lost for the chief meanwhile, or the servers "
+      "have begun anew");
   leases_->Forget();
   return MakeClient().ok();
 }

@@ -34,7 +34,7 @@ class ClientImpl final : public PushPullClient {
 
   void Start();
   std::span<float> gradients(int shard) override { return gradients_[shard].floats(); }
-  void Begin(const Push& push) override { BeginErrand({true, push.shares == 0, push, 0}); }
+  void Begin(const Push& push) override { BeginErrand({true, push, 0}); }
   using PushPullClient::Launch;
   void Launch(int shard, int chunk, What what) override;
   absl::StatusOr<Outcome> Finish() override;
@@ -154,7 +154,7 @@ void ClientImpl::Launch(int shard, int chunk, What what) {
     absl::MutexLock lock(&mutex_);
     ++open_;
     // What is only pulled is no part of the push.
-    if (what != What::kNothing || !errand_.again()) ++launched_[lane];
+    if (what != What::kNothing) ++launched_[lane];
   }
   lanes_[lane]->Launch(chunk, what);
 }
@@ -205,7 +205,7 @@ void ClientImpl::TellEnd() {
     launched = launched_;
     errand = errand_;
   }
-  if (!errand.again()) return;
+  if (!errand.push) return;
   std::vector<int> chunks(gradients_.size());
   for (size_t lane = 0; lane < launched.size(); ++lane) chunks[lane / each()] += launched[lane];
   const auto shards = static_cast<int>(chunks.size() - std::count(chunks.begin(), chunks.end(), 0));
@@ -232,7 +232,7 @@ absl::StatusOr<PushPullClient::Outcome> ClientImpl::Finish() {
 }
 
 absl::Status ClientImpl::Pull() {
-  BeginErrand({false, true, {}, 0});
+  BeginErrand({false, {}, 0});
   for (size_t shard = 0; shard < gradients_.size(); ++shard)
     for (size_t chunk = 0; chunk < options_.layout.chunks[shard].size(); ++chunk)
       if (!options_.layout.chunks[shard][chunk].rows())

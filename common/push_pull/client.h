@@ -68,19 +68,16 @@ class PushPullClient {
   struct Push {
     uint64_t sequence = 0;               // from 1, one higher each time
     std::vector<double> learning_rates;  // by optimizer
-    // max_staleness 0: this is one of `shares` shares of step `sequence`, and nothing is pulled
-    // with it.
-    int share = 0, shares = 0;
   };
   // Launch, any number of times, then Finish. One push at a time.
   virtual void Begin(const Push& push) = 0;
   enum class What {
     kGradient,
     kDifference,  // of numbers that are not negative: DenseStore::Push::floor
-    kNothing,     // no gradient: a share says so; else the chunk is pulled where it has changed
+    kNothing,     // no gradient: the chunk is only pulled, where it has changed
   };
-  // What this chunk has in the push is complete: it is sent, and pulled unless it is a share. Any
-  // thread; never blocks. A chunk is launched at most once in a push.
+  // What this chunk has in the push is complete: it is sent, and pulled. Any thread; never blocks.
+  // A chunk is launched at most once in a push.
   virtual void Launch(int shard, int chunk, What what) = 0;
   void Launch(int shard, int chunk) { Launch(shard, chunk, What::kGradient); }
   struct Outcome {

@@ -128,17 +128,15 @@ ChunkRequest Lane::RequestFor(int chunk, PushPullClient::What what, const Errand
   request.chunk = chunk;
   request.offset = place.begin;
   request.elements = place.elements();
-  if (errand.pull) request.parameters = pieces_[chunk];
+  request.parameters = pieces_[chunk];
   if (!errand.push) return request;
-  const bool nothing = what == PushPullClient::What::kNothing;
-  if (nothing && errand.pull) {
+  if (what == PushPullClient::What::kNothing) {
     request.if_newer = true;
     request.pulled = updates_[chunk];
     return request;
   }
-  request.none = nothing;
   request.floor = what == PushPullClient::What::kDifference;
-  if (!nothing) request.gradient = options_.gradients.subspan(place.begin, place.elements());
+  request.gradient = options_.gradients.subspan(place.begin, place.elements());
   FillIn(errand, &request);
   return request;
 }
@@ -146,8 +144,6 @@ ChunkRequest Lane::RequestFor(int chunk, PushPullClient::What what, const Errand
 void Lane::FillIn(const Errand& errand, ChunkRequest* request) const {
   request->sequence = errand.which.sequence;
   request->learning_rate = errand.which.learning_rates[chunks_[request->chunk].optimizer];
-  request->share = errand.which.share;
-  request->shares = errand.which.shares;
   // Own pushes are no staleness: those that came after the pull have been answered since.
   request->pulled =
       request->rows ? request->pulled + pushed_[request->chunk] : updates_[request->chunk];
@@ -169,7 +165,7 @@ bool Lane::TakeLaunched() {
     if (end && end->first == doing_) TellEnd(end->second);
     ends_.reset();
     doing_ = errand.number;
-    keeps_ = errand.again();
+    keeps_ = errand.push;
     had_.clear();
   }
   for (ChunkRequest& request : requests)

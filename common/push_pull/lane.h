@@ -24,12 +24,9 @@ namespace muster::ps {
 
 // What is done with each chunk until it is done.
 struct Errand {
-  bool push = false, pull = false;
+  bool push = false;           // besides pulling
   PushPullClient::Push which;  // of a push
   uint64_t number = 0;         // of the client's errands
-  // What a shard lost, when it was set back, is sent again. (Of shares the chief tells what is to
-  // be done.)
-  bool again() const { return push && which.shares == 0; }
 };
 
 class Lane {

@@ -14,8 +14,9 @@ namespace muster {
 enum class Compression { kNone, kBFloat16, kFloat16 };
 
 struct ParameterServerOptions {
-  // Batches that a worker may be ahead of the slowest. 0: every step is one global batch, summed on
-  // the servers and applied once, as in synchronous training. Absent: as far as they like.
+  // Batches that a worker may be ahead of the slowest. Absent: as far as they like. 0, which would
+  // be synchronous training, is read, for runs of older versions have it, and not trained with:
+  // CheckMaxStaleness.
   std::optional<int64_t> max_staleness;
   int64_t replicas = 1;  // of each shard, on as many servers: 1 or 2
   Partitioner partitioner;

@@ -66,9 +66,6 @@ ShardConnection::Outgoing ShardConnection::MakeOutgoing(const ChunkRequest& r) {
   request.sequence = r.sequence;
   request.pulled = r.pulled;
   request.learning_rate = r.learning_rate;
-  request.share = static_cast<uint32_t>(r.share);
-  request.shares = static_cast<uint32_t>(r.shares);
-  request.none = r.none;
   request.floor = r.floor;
   request.if_newer = r.if_newer;
   Outgoing out;

@@ -29,10 +29,8 @@ struct ChunkRequest {
   uint64_t sequence = 0;                         // of the push
   int64_t pulled = 0;                            // the chunk's updates as the last pull told them
   double learning_rate = 0;
-  int share = 0, shares = 0;  // DenseStore::Push's
-  bool none = false;          // of a share: it pushes no gradient
-  bool floor = false;         // DenseStore::Push's
-  bool if_newer = false;      // of a pull: only where the chunk has more than `pulled` updates
+  bool floor = false;     // DenseStore::Push's
+  bool if_newer = false;  // of a pull: only where the chunk has more than `pulled` updates
   // About a chunk of a table: the gradient is PackRows, even an empty one; a pull brings these keys
   // and gets their rows.
   bool rows = false;
@@ -42,7 +40,7 @@ struct ChunkRequest {
   int end_chunks = 0, end_shards = 0;
   bool end() const { return end_chunks > 0; }
   RowPull* pull = nullptr;  // the client's, of rows that are pulled
-  bool push() const { return rows ? parameters.empty() : none || !gradient.empty(); }
+  bool push() const { return rows ? parameters.empty() : !gradient.empty(); }
 };
 
 struct ChunkAnswer {

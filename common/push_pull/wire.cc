@@ -82,7 +82,6 @@ enum Flags : uint32_t {
   kFloat16 = 32,
   kInMemory = 64,
   kRows = 128,
-  kNone = 256,
   kFloor = 512,
   kIfNewer = 1024,
   kSame = 2048,
@@ -141,8 +140,8 @@ FrameHeader EncodeWelcome(const Welcome& welcome, std::string* message) {
 FrameHeader EncodeRequest(const Request& request, uint64_t payload_bytes) {
   const uint32_t flags = If(request.push, kPush) | If(request.pull, kPull) |
                          If(request.checksum, kChecksum) | If(request.in_memory, kInMemory) |
-                         If(request.rows, kRows) | If(request.none, kNone) |
-                         If(request.floor, kFloor) | If(request.if_newer, kIfNewer) |
+                         If(request.rows, kRows) | If(request.floor, kFloor) |
+                         If(request.if_newer, kIfNewer) |
                          If(request.compression == Compression::kBFloat16, kBFloat16) |
                          If(request.compression == Compression::kFloat16, kFloat16);
   return Writer(FrameKind::kRequest, payload_bytes)
@@ -152,8 +151,6 @@ FrameHeader EncodeRequest(const Request& request, uint64_t payload_bytes) {
       .Put(request.pulled)
       .Put(request.learning_rate)
       .Put(request.payload_crc)
-      .Put(request.share)
-      .Put(request.shares)
       .Done();
 }
 
@@ -230,15 +227,12 @@ absl::StatusOr<Request> DecodeRequest(const FrameHeader& header) {
       .Get(&request.sequence)
       .Get(&request.pulled)
       .Get(&request.learning_rate)
-      .Get(&request.payload_crc)
-      .Get(&request.share)
-      .Get(&request.shares);
+      .Get(&request.payload_crc);
   request.push = (flags & kPush) != 0;
   request.pull = (flags & kPull) != 0;
   request.checksum = (flags & kChecksum) != 0;
   request.in_memory = (flags & kInMemory) != 0;
   request.rows = (flags & kRows) != 0;
-  request.none = (flags & kNone) != 0;
   request.floor = (flags & kFloor) != 0;
   request.if_newer = (flags & kIfNewer) != 0;
   if ((flags & kBFloat16) != 0) request.compression = Compression::kBFloat16;
@@ -249,13 +243,6 @@ absl::StatusOr<Request> DecodeRequest(const FrameHeader& header) {
                        request.compression != Compression::kNone))
     return ConfigurationError(
         "a request about rows pushes and pulls at once, or is compressed or in shared memory");
-  if (request.shares > 0 &&
-      (request.share >= request.shares || request.shares > kMostShares || request.pull))
-    return ConfigurationError(fmt::format("a request to a parameter server is share {} of {}{}",
-                                          request.share, request.shares,
-                                          request.pull ? ", and pulls" : ""));
-  if (request.none && (request.shares == 0 || request.rows))
-    return ConfigurationError("a push without a gradient is no share of a step");
   if (request.if_newer && (request.push || request.rows))
     return ConfigurationError("a request that pushes, or is about rows, wants only what is newer");
   return request;

@@ -20,9 +20,8 @@
 
 namespace muster::ps {
 
-inline constexpr uint32_t kWireVersion = 4;
+inline constexpr uint32_t kWireVersion = 5;
 inline constexpr size_t kMaxErrorBytes = 4096;
-inline constexpr uint32_t kMostShares = 1 << 16;
 
 enum class FrameKind : uint16_t { kOpen = 0x5001, kRequest, kReply, kError, kWelcome, kEnd };
 
@@ -58,7 +57,6 @@ struct Request {
   bool checksum = false;   // payloads of the request and its reply carry one
   bool in_memory = false;  // both lie in the memory that was offered
   bool rows = false;       // about rows by key: either push or pull, float32, not in memory
-  bool none = false;       // of a share: it has no gradient for this chunk, and no payload
   bool floor = false;      // DenseStore::Push's
   bool if_newer = false;   // of a pull alone: no parameters where `pulled` are the chunk's updates
   // What the elements of both payloads are, float32 with kNone.
@@ -67,7 +65,6 @@ struct Request {
   int64_t pulled = 0;     // the chunk's updates as the last pull told them
   double learning_rate = 0;
   uint32_t payload_crc = 0;
-  uint32_t share = 0, shares = 0;  // DenseStore::Push's
 };
 
 // The payload is the parameters of a pull, unless they are in shared memory.

@@ -11,7 +11,6 @@
 
 #include "common/base/cores.h"
 #include "common/data/pipeline.h"
-#include "common/push_pull/options.h"
 #include "common/train/embedding_step.h"
 #include "common/train/loop_data.h"
 #include "common/train/precision.h"
@@ -390,17 +389,8 @@ absl::StatusOr<std::vector<data::DatasetPtr>> MakeNamedDatasets(const Replica& r
   return all;
 }
 
-absl::Status CheckForServers(const Job& job, const Replica& replica) {
+absl::Status CheckForServers(const Job&, const Replica& replica) {
   const data::DataOptions& options = replica.job_datasets().options();
-  MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions servers,
-                          ParseParameterServer(job.parameter_server));
-  if (options.skip_damaged && servers.max_staleness == 0) {
-    return ConfigurationError(
-        "data.on_error is \"skip\", and with parameter_server.max_staleness 0 several workers "
-        "share "
-        "a global batch whose examples nobody has counted when its losses are divided: use "
-        "multi_worker_mirrored, or \"fail\"");
-  }
   const data::AutoShard shard = options.auto_shard;
   if (shard != data::AutoShard::kData) {
     return ConfigurationError(fmt::format(

@@ -169,8 +169,6 @@ absl::Status ParameterExchange::Pull(int index, std::span<const uint64_t> keys,
 
 absl::Status ParameterExchange::Push(int64_t, std::span<const RowGradients> tables) {
   rows_.clear();
-  // Shares are summed once all have come: an empty one counts.
-  const bool all = turn_.shares > 0;
   struct Piece {
     RowPlace place;
     int64_t others = 0;
@@ -182,7 +180,7 @@ absl::Status ParameterExchange::Push(int64_t, std::span<const RowGradients> tabl
     RowSpread spread;
     SpreadRows(tables[t].keys, table.servers(), &spread);
     for (size_t c = 0; c < spread.chunks(); ++c) {
-      if (spread.count(c) == 0 && !all) continue;
+      if (spread.count(c) == 0) continue;
       rows_.push_back(PackChunk(spread, c, table.width, tables[t].gradients));
       pieces.push_back({PlaceOfChunk(table, c), table.others[c].value_or(0)});
     }

@@ -296,6 +296,7 @@ absl::StatusOr<StrategyKind> StrategyFor(const Job& job, const ClusterConfig& cl
   }
   MUSTER_RETURN_IF_ERROR(CheckStrategy(cluster, kind));
   if (kind == StrategyKind::kParameterServer) {
+    MUSTER_RETURN_IF_ERROR(CheckMaxStaleness(job));
     MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions options,
                             ParseParameterServer(job.parameter_server));
     if (const size_t servers = cluster.cluster.ps.size();

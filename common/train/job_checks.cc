@@ -196,12 +196,24 @@ absl::Status CheckDeterministic(const Job& job) {
   if (!job.deterministic || job.strategy != StrategyKind::kParameterServer) return absl::OkStatus();
   MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions options,
                           ParseParameterServer(job.parameter_server));
+  // An older version's run may have that, and is looked at and exported; CheckMaxStaleness is for
+  // whoever would train so.
   if (options.max_staleness == 0) return absl::OkStatus();
-  return ConfigurationError(fmt::format(
-      "deterministic is true, but parameter_server.max_staleness is {}, with which updates come in "
-      "another order in each run: set parameter_server.max_staleness to 0, or deterministic to "
-      "false",
-      options.max_staleness ? std::to_string(*options.max_staleness) : "not set"));
+  return ConfigurationError(
+      "deterministic is true, but strategy is \"parameter_server\", in which updates come in "
+      "another "
+      "order in each run: set strategy to \"multi_worker_mirrored\", or deterministic to false");
+}
+
+absl::Status CheckMaxStaleness(const Job& job) {
+  MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions options,
+                          ParseParameterServer(job.parameter_server));
+  if (options.max_staleness != 0) return absl::OkStatus();
+  return ConfigurationError(
+      "parameter_server.max_staleness is 0, which is synchronous training: set strategy to "
+      "\"multi_worker_mirrored\" and start the cluster without ps tasks, with the same model_dir "
+      "if "
+      "a run is to go on, or set max_staleness to 1 or more");
 }
 
 absl::Status CheckJob(const Job& job) {

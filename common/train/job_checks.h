@@ -16,6 +16,9 @@ struct Job;
 absl::Status CheckJob(const Job& job);
 // Of a job whose strategy is known: whether it can be `deterministic`.
 absl::Status CheckDeterministic(const Job& job);
+// Refuses parameter servers that would train synchronously. REQUIRES: that is the strategy. (Jobs
+// of runs from before, which LoadJob reads, may have it.)
+absl::Status CheckMaxStaleness(const Job& job);
 // Of a job on a cluster with so many members (chief and workers).
 absl::Status CheckMembers(const Job& job, int members);
 

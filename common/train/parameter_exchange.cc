@@ -23,26 +23,6 @@ bool Clips(const ClipOptions& clip) {
   return clip.clipvalue > 0 || clip.clipnorm > 0 || clip.global_clipnorm > 0;
 }
 
-// What a sum on the servers cannot do.
-absl::Status CheckShares(const Replica& replica, const Job& job,
-                         const std::vector<ClipOptions>& clips) {
-  const auto refuse = [](const std::string& what, const char* why) {
-    return ConfigurationError(fmt::format(
-        "parameter_server.max_staleness is 0 and {}: {}; leave one of them out", what, why));
-  };
-  if (replica.optimizers().size() > 1)
-    return refuse(fmt::format("the program has {} optimizers", replica.optimizers().size()),
-                  "its steps would wait for the servers in their middle");
-  for (size_t o = 0; o < clips.size(); ++o) {
-    if (Clips(clips[o]))
-      return refuse(fmt::format("optimizer \"{}\" clips gradients", replica.optimizers()[o].name),
-                    "the gradients of a global batch are summed on the servers");
-  }
-  if (job.precision == Precision::kFloat16)
-    return refuse("precision is float16", "workers would have to agree on the loss scale");
-  return absl::OkStatus();
-}
-
 at::Tensor HostCopy(const at::Tensor& tensor) {
   if (tensor.is_cpu()) return tensor;
   return at::empty_strided(tensor.sizes(), tensor.strides(),
@@ -51,15 +31,16 @@ at::Tensor HostCopy(const at::Tensor& tensor) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ParameterExchange>> ParameterExchange::Make(
-    const Replica& replica, const Job& job, ServedVariables served, Layout layout, bool shares) {
+absl::StatusOr<std::unique_ptr<ParameterExchange>> ParameterExchange::Make(const Replica& replica,
+                                                                           const Job& job,
+                                                                           ServedVariables served,
+                                                                           Layout layout) {
   std::unique_ptr<ParameterExchange> exchange(
       new ParameterExchange(std::move(layout), std::move(served)));
   for (const NamedOptimizer& optimizer : replica.optimizers()) {
     MUSTER_ASSIGN_OR_RETURN(const OptimizerSpec spec, ParseOptimizer(optimizer.spec));
     exchange->clips_.push_back(spec.clip);
   }
-  if (shares) MUSTER_RETURN_IF_ERROR(CheckShares(replica, job, exchange->clips_));
   exchange->whole_ = job.precision == Precision::kFloat16;
   exchange->Lay(replica);
   return exchange;
@@ -215,16 +196,16 @@ void ParameterExchange::TakeIn(bool rest) {
   }
 }
 
-void ParameterExchange::BeginStep(const Turn& turn, std::shared_ptr<PrefetchedRows> rows) {
+void ParameterExchange::BeginStep(double weight, std::shared_ptr<PrefetchedRows> rows) {
   const at::NoGradGuard no_grad;
   BeginRows(std::move(rows));
-  turn_ = turn;
+  weight_ = weight;
   outcome_ = {};
   not_finite_.clear();
   pushes_ = 0;
   rest_done_ = false;
   refused_ = CheckSameBuffers();
-  push_.learning_rates[served_.rest()] = turn.shares > 0 ? 1 : turn.weight;
+  push_.learning_rates[served_.rest()] = weight;
   for (ChunkPlace& place : chunks_) place.fresh = false;
   for (Variable& variable : variables_)
     if (variable.buffer) variable.before.copy_(variable.tensor);
@@ -258,9 +239,7 @@ void ParameterExchange::Clear(int variable) {
 void ParameterExchange::Open() {
   if (open_) return;
   open_ = true;
-  push_.sequence = turn_.shares > 0 ? turn_.step : ++sequence_;
-  push_.share = turn_.share;
-  push_.shares = turn_.shares;
+  push_.sequence = ++sequence_;
   client_->Begin(push_);
 }
 
@@ -278,9 +257,7 @@ bool ParameterExchange::WriteDifference(Variable& variable) {
   const int64_t count = after.numel();
   variable.floor =
       std::all_of(a, a + count, not_negative) && std::all_of(b, b + count, not_negative);
-  const bool none = std::memcmp(a, b, after.nbytes()) == 0 || turn_.weight == 0;
-  // The servers weight what comes from one worker, and add shares as they are.
-  const auto weight = turn_.shares > 0 ? static_cast<float>(turn_.weight) : 1.f;
+  const bool none = std::memcmp(a, b, after.nbytes()) == 0 || weight_ == 0;
   // Of what stays, the difference is 0, even of an infinity.
   const auto same = [](const float& x, const float& y) {
     return std::memcmp(&x, &y, sizeof x) == 0;
@@ -289,7 +266,7 @@ bool ParameterExchange::WriteDifference(Variable& variable) {
     for (size_t i = 0; i < part.memory.size(); ++i) {
       const float& from = b[part.begin + i];
       const float& to = a[part.begin + i];
-      part.memory[i] = none || same(from, to) ? 0.f : (from - to) * weight;
+      part.memory[i] = none || same(from, to) ? 0.f : from - to;
     }
   return !none;
 }
@@ -298,7 +275,6 @@ void ParameterExchange::LaunchRest() {
   rest_done_ = true;
   // Before the servers' come in with what is launched.
   if (refused_.ok()) refused_ = CheckSameBuffers();
-  const bool shares = turn_.shares > 0;
   for (const int c : rest_) chunks_[c].used = false;
   for (Variable& variable : variables_) {
     if (!variable.buffer || variable.parts.empty()) continue;
@@ -307,18 +283,18 @@ void ParameterExchange::LaunchRest() {
   }
   for (const int c : rest_) {
     const ChunkPlace& place = chunks_[c];
-    const bool floor = !shares && std::all_of(place.variables.begin(), place.variables.end(),
-                                              [this](int v) { return variables_[v].floor; });
+    const bool floor = std::all_of(place.variables.begin(), place.variables.end(),
+                                   [this](int v) { return variables_[v].floor; });
     if (place.used) {
       Launch(c, floor ? What::kDifference : What::kGradient);
-    } else if (shares || place.buffers) {
+    } else if (place.buffers) {
       Launch(c, What::kNothing);
     }
   }
   // What this step does not push, others may.
   for (const std::vector<int>& of_optimizer : chunks_of_)
     for (const int c : of_optimizer)
-      if (!shares && !chunks_[c].fresh) Launch(c, What::kNothing);
+      if (!chunks_[c].fresh) Launch(c, What::kNothing);
 }
 
 absl::Status ParameterExchange::Wait() {
@@ -340,7 +316,7 @@ absl::Status ParameterExchange::Wait() {
   }
   NoteRefused(outcome->refused);
   // What a step has made of its buffers goes out with its last push.
-  if (turn_.shares == 0) TakeIn(rest_done_);
+  TakeIn(rest_done_);
   return refused_;
 }
 

@@ -44,11 +44,10 @@ struct PrefetchedTable;
 
 class ParameterExchange : public EmbeddingStore {
  public:
-  // `shares`: max_staleness 0. ConfigurationErrors name what cannot be had then.
   static absl::StatusOr<std::unique_ptr<ParameterExchange>> Make(const Replica& replica,
                                                                  const Job& job,
                                                                  ServedVariables served,
-                                                                 Layout layout, bool shares);
+                                                                 Layout layout);
   ~ParameterExchange() override;
 
   const std::vector<VariableSpec>& variables() const { return served_.specs; }
@@ -68,16 +67,9 @@ class ParameterExchange : public EmbeddingStore {
   absl::StatusOr<std::shared_ptr<PrefetchedRows>> Prefetch(Replica* replica,
                                                            const data::Batch& batch);
 
-  // Of the step that begins.
-  struct Turn {
-    int share = 0, shares = 0;  // max_staleness 0; else 0 shares
-    uint64_t step = 0;          // with shares: from 1
-    // What the differences of buffers count: this share's part of the global batch, else one part
-    // in the number of workers.
-    double weight = 1;
-  };
-  // With the rows that were prefetched for its batch, if any.
-  void BeginStep(const Turn& turn, std::shared_ptr<PrefetchedRows> rows = nullptr);
+  // `weight`: of the differences of buffers, one part in the number of workers. With the rows that
+  // were prefetched for the step's batch, if any.
+  void BeginStep(double weight, std::shared_ptr<PrefetchedRows> rows = nullptr);
   // After the step has committed: pushes buffers that no sink took along.
   absl::Status FinishStep();
   // EmbeddingStore
@@ -178,7 +170,7 @@ class ParameterExchange : public EmbeddingStore {
   std::vector<ClipOptions> clips_;                      // by optimizer
   bool whole_ = false;  // gradients are wanted whole before they go: they may not be finite
   ps::PushPullClient* client_ = nullptr;
-  Turn turn_;
+  double weight_ = 1;              // BeginStep's
   ps::PushPullClient::Push push_;  // under way
   bool open_ = false;
   bool rest_done_ = false;

@@ -111,15 +111,9 @@ void PushedGradients::LaunchAll(const at::Tensor& control) {
   // A chunk that was launched has all its gradients, so these lie in none of those.
   for (const int v : exchange_->variable_of_[optimizer_])
     if (v >= 0 && !exchange_->variables_[v].used) exchange_->Clear(v);
-  const bool shares = exchange_->turn_.shares > 0;
   for (const int c : exchange_->chunks_of_[optimizer_]) {
     const ParameterExchange::ChunkPlace& place = exchange_->chunks_[c];
-    if (place.launched) continue;
-    if (place.used) {
-      exchange_->Launch(c);
-    } else if (shares) {
-      exchange_->Launch(c, ps::PushPullClient::What::kNothing);
-    }
+    if (place.used && !place.launched) exchange_->Launch(c);
   }
   if (control.defined()) exchange_->LaunchRest();
 }

@@ -108,6 +108,8 @@ absl::Status CheckSupported(const Job& job) {
   };
   if (job.tls.enabled)
     return not_yet("tls.enabled", "would encrypt the control connections but not the gradients");
+  if (job.strategy == StrategyKind::kParameterServer)
+    MUSTER_RETURN_IF_ERROR(CheckMaxStaleness(job));
   return CheckDeterministic(job);
 }
 

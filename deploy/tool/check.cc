@@ -140,8 +140,7 @@ absl::Status Check::CheckServers() {
   layout.partitioner = options.partitioner;
   layout.chunk_bytes = options.chunk_bytes;
   Layout laid = MakeLayout(served.specs, layout);
-  return ParameterExchange::Make(trainer_->replica(), job_, std::move(served), std::move(laid),
-                                 options.max_staleness == 0)
+  return ParameterExchange::Make(trainer_->replica(), job_, std::move(served), std::move(laid))
       .status();
 }
 

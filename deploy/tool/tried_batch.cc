@@ -8,7 +8,6 @@
 #include "common/exported/archive.h"
 #include "common/exported/model.h"
 #include "common/exported/program.h"
-#include "common/push_pull/options.h"
 #include "common/train/loop_data.h"
 #include "common/train/program_path.h"
 #include "common/train/single_example.h"
@@ -88,9 +87,7 @@ std::string SingleExample(const Job& job, const Replica& replica, int64_t size, 
   const data::Sampler sampler = size >= 0 ? TrainSampler(job, replica, size, batch)
                                           : data::Sampler(batch, batch, /*drop_remainder=*/false);
   if (sampler.batches_per_epoch() == 0) return "";
-  const auto servers = ParseParameterServer(job.parameter_server);  // LoadJob has checked it
-  if (job.strategy == StrategyKind::kParameterServer && servers.ok() &&
-      servers->max_staleness != 0) {
+  if (job.strategy == StrategyKind::kParameterServer) {
     // A worker is alone with its lease.
     const data::Sampler leases(sampler.examples_per_epoch(), (batch + replicas - 1) / replicas,
                                /*drop_remainder=*/false);

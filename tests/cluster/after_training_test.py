@@ -290,8 +290,7 @@ class AfterTraining(ClusterTest):
                 for step, loss in got.items():
                     self.assertAlmostEqual(loss, whole[step], delta=1e-6, msg=f"step {step}")
         self.model_dir = self.dir / "served"
-        served = self.linear(epochs=4, restore=str(self.dir / "half.safetensors"), strategy="parameter_server",
-                             parameter_server={"max_staleness": 0})
+        served = self.linear(epochs=4, restore=str(self.dir / "half.safetensors"), strategy="parameter_server")
         self.launch(served, workers=1, ps=2)
         for step, loss in losses(self.model_dir).items():
             self.assertAlmostEqual(loss, whole[step], delta=1e-6, msg=f"step {step}")

@@ -188,7 +188,7 @@ class Buffers(ClusterTest):
 
     def test_integers_that_were_loaded_reach_every_worker_of_servers(self):
         self.weights(**{"model.table": numpy.array([3, -1, 2]), "model.on": numpy.array(True)})
-        for name, section in ("asynchronous", {}), ("shares", {"max_staleness": 0}):
+        for name, section in ("asynchronous", {}), ("bounded", {"max_staleness": 1}):
             with self.subTest(name):
                 job = self.run_job(load=self.LOAD, program_args={"server": True, "table": True, "sleep_ms": 20}, strategy="parameter_server",
                                    parameter_server=section, max_steps=200)

@@ -312,17 +312,6 @@ class Callbacks(ClusterTest):
                 self.assertIn("was killed by SIGKILL", told)
                 self.check(name)
 
-    def test_servers_that_go_back_reduce_a_rate_once(self):
-        # The rate is lower from the epoch on whose first steps are made again.
-        name = "plateau_alone"
-        rates = self.reference(LISTS[name])["rates"]
-        lower = next(epoch for epoch in range(1, len(rates)) if rates[epoch] < rates[epoch - 1])
-        told = self.launch(self.fit_job(LISTS[name], parameter_server={"max_staleness": 0}), "--workers", 1, "--ps", 1, "--restart", "on-failure",
-                           "--fault", f"kill@ps:0:step={STEPS * lower + 3}")
-        self.assertIn("was killed by SIGKILL", told)
-        self.assertIn("all servers go back", told)
-        self.check(name)
-
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -124,8 +124,8 @@ class Check(ClusterTest):
                 ({"loop": "several_steps"}, PROGRAM, ["next was called for 2 steps", "do not meet"], {}),
                 ({"loop": "finishes"}, PROGRAM, ["finish was called", "do not meet"], {}),
                 ({"loop": "returns"}, PROGRAM, ["run() returned before next() was false"], {}),
-                ({"optimizers": 2}, CONFIGURATION, ["max_staleness is 0", "2 optimizers"], {"parameter_server": {"max_staleness": 0}}),
-                ({}, CONFIGURATION, ["deterministic is true", "max_staleness is not set"], {"deterministic": True}),
+                ({}, CONFIGURATION, ["parameter_server.max_staleness is 0", '"multi_worker_mirrored"'], {"parameter_server": {"max_staleness": 0}}),
+                ({}, CONFIGURATION, ["deterministic is true", 'strategy is "parameter_server"'], {"deterministic": True}),
                 ({}, CONFIGURATION, ["devices is \"cpu:2\""], {"devices": "cpu:2"})]:
             with self.subTest(arguments=arguments, keys=keys):
                 self.refused(arguments, code, *words, **servers, **keys)
@@ -151,8 +151,6 @@ class Check(ClusterTest):
         servers = {"strategy": "parameter_server", "global_batch_size": 6}
         self.check(self.checked_job({**norm, "examples": 22}, **servers), "--replicas", 3)
         self.refused({**norm, "examples": 22}, CONFIGURATION, "a batch, 1 example for 1 replica", options=["--replicas", 6], **servers)
-        self.refused({**norm, "examples": 22}, CONFIGURATION, "4 examples for 3 replicas", options=["--replicas", 3],
-                     parameter_server={"max_staleness": 0}, **servers)
 
     def test_a_schedule_that_wants_the_length_of_a_stream(self):
         cosine = {"learning_rate": {"name": "cosine", "initial": 0.1}}

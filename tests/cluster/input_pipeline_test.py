@@ -184,9 +184,6 @@ class InputPipeline(ClusterTest):
         got = result(model_dir)
         self.assertEqual(got["left_out"]["examples"], {"train": 4, "validation": 4})
         self.assertEqual(got["examples"], 26)
-        processes = self.start_all(self.cluster(1, ps=1), job, ["parameter_server.max_staleness=0", "restore=never"])
-        self.finish(processes, 60, CONFIGURATION)
-        self.assertIn('data.on_error is "skip", and with parameter_server.max_staleness 0', processes[0].output())
 
     # ---- Sharding
 

@@ -155,7 +155,7 @@ class Loops(ClusterTest):
 
     def test_servers_refuse_a_batch_of_one_that_is_normalised_in_the_first_step(self):
         """Of 12 examples, 11 a batch."""
-        for section in {}, {"max_staleness": 0}:
+        for section in {}, {"max_staleness": 1}:
             job = self.job(**{**self.SERVED, "global_batch_size": 11}, program_args={"call": "norm"}, parameter_server=section)
             output = self.run_on_servers(job, code=2)
             self.assertIn("the last batch of an epoch, 1 example for 1 replica, leaves a worker a single example, of which", output.splitlines()[-1])
@@ -164,18 +164,18 @@ class Loops(ClusterTest):
             self.run_on_servers(self.job(**{**self.SERVED, "global_batch_size": 11, **keys}, program_args={"call": "norm"}))
 
     def test_on_servers_a_loop_is_alone_with_its_batch(self):
-        for section in {}, {"max_staleness": 0}:
+        for section in {}, {"max_staleness": 1}:
             with self.subTest(section):
                 output = self.run_on_servers(self.job(**self.SERVED, parameter_server=section))
                 lines = re.findall(r"^step (\d+) loss \S+ of replica (.*)$", output, re.MULTILINE)
                 self.assertEqual(lines, [(str(n), f"0/1 at cpu with [4] examples, 1 local: [{n}]") for n in range(1, 6)])
 
     def test_a_test_pass_every_few_epochs_and_what_passes_report_on_servers(self):
-        """As in one process, with shares of global batches and without."""
+        """As in one process, with a bound on the staleness and without."""
         keys = {"program": "tested", "global_batch_size": 3, "max_steps": None, "epochs": 5}
         curves = {}
         for name, more in ("alone", {}), ("served", {"strategy": "parameter_server"}), \
-                ("shares", {"strategy": "parameter_server", "parameter_server": {"max_staleness": 0}}):
+                ("bounded", {"strategy": "parameter_server", "parameter_server": {"max_staleness": 1}}):
             model_dir = self.dir / f"tested-{name}"
             job = self.job(**keys, **more, model_dir=str(model_dir))
             if name == "alone":
@@ -189,7 +189,7 @@ class Loops(ClusterTest):
         # 3 steps an epoch, of 7 examples; after epochs 2 and 4, and at the end.
         self.assertEqual(sorted(want["test", "loss"]), [6, 12, 15])
         self.assertEqual(sorted(want["validation", "loss"]), [3, 6, 9, 12, 15])
-        for name in "served", "shares":
+        for name in "served", "bounded":
             for key, values in want.items():
                 with self.subTest(name, key=key):
                     self.check_close(curves[name][key], values)

@@ -4,6 +4,7 @@ Real processes under `muster launch`. counting_role is a program each of whose b
 parameter, so a checkpoint tells how many updates it holds, and whether one of them is there in part.
 """
 import collections
+import json
 import os
 import re
 import signal
@@ -62,14 +63,19 @@ class Undisturbed(ParameterServerTest):
         self.finish([self.launch(self.ps_job(**self.LINEAR), workers=1, ps=1, options=["--no-chief"])])
         self.check_linear()
 
-    def test_no_staleness_equals_synchronous_training(self):
-        for workers in 2, 3:
-            with self.subTest(workers=workers):
-                self.model_dir = self.dir / f"model-{workers}"
-                job = self.ps_job(parameter_server={"max_staleness": 0}, **self.LINEAR)
-                self.finish([self.launch(job, workers=workers)])
-                self.check_linear()
-                self.assertEqual(result(self.model_dir)["parameter_server"]["staleness"]["max"], 0)
+    def test_synchronous_steps_are_refused_and_a_run_that_has_them_goes_on_under_that_strategy(self):
+        keys = {**self.LINEAR, "checkpoint": {"every_steps": 10}}
+        self.finish([self.launch(self.ps_job(**{**keys, "max_steps": 20}), workers=1, ps=2)])
+        # As a version recorded it that had such steps.
+        recorded = json.loads((self.model_dir / "job.json").read_text())
+        recorded["parameter_server"]["max_staleness"] = 0
+        (self.model_dir / "job.json").write_text(json.dumps(recorded))
+        job = self.ps_job(parameter_server={"max_staleness": 0}, **keys)
+        refused = self.launch(job, workers=2, ps=2)
+        self.finish([refused], code=2)
+        self.assertIn('parameter_server.max_staleness is 0, which is synchronous training: set strategy to "multi_worker_mirrored"', refused.output())
+        self.finish([self.launch(job, workers=2, ps=0, options=["--set", "strategy=multi_worker_mirrored"])])
+        self.check_linear()
 
     def test_goes_on_with_another_number_of_servers_and_synchronously(self):
         keys = {**self.LINEAR, "checkpoint": {"every_steps": 10}}
@@ -278,22 +284,6 @@ class Counting(CountingTest):
             wait_until("it is restored", lambda: launch.output().count("is restored as it was") > loss or launch.popen.poll() is not None, 30)
         self.check_after(launch, exact_updates=False)
         self.assertGreater(self.check_lost(), 0)
-
-    def test_no_staleness_and_a_server_is_killed(self):
-        launch = self.start_counting(section={"max_staleness": 0}, held=True)
-        wait_until("a checkpoint", lambda: checkpoints(self.model_dir) or launch.popen.poll() is not None)
-        self.kill(launch, "ps:1")
-        self.steps //= 2  # of global batches
-        self.check_after(launch, exact_updates=False)
-        self.check_nothing_lost()
-
-    def test_no_staleness_and_a_worker_is_killed(self):
-        launch = self.start_counting(section={"max_staleness": 0}, held=True)
-        self.wait_steps(launch, 10)
-        self.kill(launch, "worker:0")
-        self.steps //= 2
-        self.check_after(launch, exact_updates=False)
-        self.check_nothing_lost()
 
     def freeze_a_server(self, replicas, heartbeat):
         """Without a supervisor: ps 0 sleeps until the others know that it is lost, and wakes."""

@@ -59,7 +59,7 @@ class Summaries(parameter_server_test.ParameterServerTest):
                           "parameters/large", "parameters/small", "parameters/scalar"})
         self.assertEqual(sorted(want["train", "examples"]), list(range(EVERY, STEPS + 1, EVERY)))
         self.assertEqual(sorted(want["validation", "examples"]), [STEPS // 2, STEPS])
-        for name, section in ("asynchronous", {}), ("no-staleness", {"max_staleness": 0}):
+        for name, section in ("asynchronous", {}), ("bounded", {"max_staleness": 1}):
             with self.subTest(name):
                 got = self.run_counting(name, parameter_server=section)
                 self.assertEqual(set(got) - set(want),
@@ -85,7 +85,7 @@ class Summaries(parameter_server_test.ParameterServerTest):
                 self.assertAlmostEqual(value, (EXAMPLES - 1) / 2)
 
     def test_a_hook_shows_what_it_predicts_with_the_weights_of_the_moment(self):
-        for name, ps, section in ("synchronous", 0, {}), ("asynchronous", 2, {}), ("no-staleness", 1, {"max_staleness": 0}):
+        for name, ps, section in ("synchronous", 0, {}), ("asynchronous", 2, {}), ("bounded", 1, {"max_staleness": 1}):
             with self.subTest(name):
                 got = self.run_counting(name, workers=2, ps=ps, program_args={"examples": EXAMPLES, "predicts": "epoch_end"},
                                         **({"parameter_server": section} if ps else {}))

@@ -155,45 +155,5 @@ TEST(DirectorCallbacks, ACopyIsReadAgainForThem) {
   EXPECT_EQ(callbacks->Count(Hook::kEpochEnd), 1);
 }
 
-// The thread that reads a copy puts it into the replica, also one that nobody wants any more.
-TEST(DirectorCallbacks, TheyBeginWhenNobodyElseWorksWithTheReplica) {
-  std::atomic<bool> held = false;
-  std::atomic<int> begun = 0;
-  const auto callbacks = StopsEarly({1}, 2);
-  callbacks->on_begin = [&] {
-    EXPECT_FALSE(held);
-    ++begun;
-  };
-  FakeCluster cluster(
-      {.job = LongJob({{"max_staleness", 0}}), .train = 200, .callbacks = callbacks});
-  cluster.ps(0).HoldReads(true);
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.ps(0).reads() == 1; });
-  held = true;
-  cluster.LosePs(1);
-  cluster.ReturnPs(1);
-  cluster.AwaitThat([&] {
-    absl::MutexLock lock(&cluster.notes().mu);
-    return cluster.notes().starts.size() == 2;
-  });
-  cluster.AwaitThat([&] { return cluster.ps(0).serves(0); });  // the new view: turns later
-  EXPECT_EQ(begun, 1);
-  held = false;
-  cluster.ps(0).HoldReads(false);
-  ASSERT_TRUE(cluster.Await().ok());
-  EXPECT_EQ(begun, 2);
-  absl::MutexLock lock(&cluster.notes().mu);
-  EXPECT_EQ(ValuesOf(cluster.notes().saves.back()), std::vector<double>(2, 200));
-  // Each step of what was gone back behind has its end again.
-  absl::MutexLock fired(&callbacks->mu);
-  std::vector<int64_t> steps;
-  for (const auto& [hook, moment] : callbacks->fired)
-    if (hook == Hook::kStepEnd) steps.push_back(moment.step);
-  std::vector<int64_t> expected;
-  for (const int64_t last : {10, 20})
-    for (int64_t step = 1; step <= last; ++step) expected.push_back(step);
-  EXPECT_EQ(steps, expected);
-}
-
 }  // namespace
 }  // namespace muster::testing

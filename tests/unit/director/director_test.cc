@@ -85,7 +85,7 @@ TEST(Director, LeadsAJobFromItsStartToItsEnd) {
 }
 
 TEST(Director, SavesWhatValidationFindsTheBest) {
-  for (const char* section : {R"({})", R"({"max_staleness": 0})"}) {
+  for (const char* section : {R"({})", R"({"max_staleness": 1})"}) {
     FakeCluster cluster({.job = SmallJob(Json::parse(section)), .train = 200, .validation = 95});
     cluster.notes().saves_validated = true;
     cluster.Start();
@@ -139,31 +139,24 @@ TEST(Director, LeavesTheBestOutWhereTheDiskIsTooSlow) {
 
 // One batch in each summary.every_steps, whoever has it, and each pass once.
 TEST(Director, ShowsWhatProgramsShow) {
-  for (const char* section : {R"({})", R"({"max_staleness": 0})"}) {
+  for (const char* section : {R"({})", R"({"max_staleness": 1})"}) {
     FakeCluster cluster(
         {.job = SmallJob(Json::parse(section)), .train = 200, .validation = 95, .test = 50});
     cluster.Start();
     ASSERT_TRUE(cluster.Await().ok());
     Notes& notes = cluster.notes();
     absl::MutexLock lock(&notes.mu);
-    const bool shares = std::string_view(section) != "{}";
     std::map<std::string, std::vector<int64_t>> steps;
     for (const auto& [split, report] : notes.images) steps[split].push_back(report.step);
-    const int64_t last = shares ? 20 : 40;
+    const int64_t last = 40;
     EXPECT_EQ(steps["validation"], (std::vector<int64_t>{last / 2, last}));
     EXPECT_EQ(steps["test"], std::vector<int64_t>{last});
     EXPECT_EQ(steps["train"].size(), static_cast<size_t>(last / 5));
-    if (shares) {
-      EXPECT_EQ(steps["train"], (std::vector<int64_t>{5, 10, 15, 20}));
-    }
     ASSERT_EQ(notes.histograms.size(), notes.images.size());
     for (size_t i = 0; i < notes.images.size(); ++i) {
       const auto& [split, images] = notes.images[i];
       EXPECT_EQ(images.tag, "picture");
       EXPECT_EQ(notes.histograms[i].second.distribution.max, images.pixels.at(0));
-      if (shares && split == "train") {
-        EXPECT_EQ(images.pixels.at(0), 0) << "of the first share";
-      }
     }
   }
 }
@@ -180,19 +173,6 @@ TEST(Director, EndsTheJobWhereNothingIsLeftOfAnEpochOrAPass) {
     EXPECT_EQ(ExitCodeOf(status), ExitCode::kDataDamaged) << status;
     EXPECT_THAT(std::string(Message(status)), ::testing::HasSubstr(sentence));
   }
-}
-
-TEST(Director, SharesOfGlobalBatchesMakeTheSynchronousSteps) {
-  FakeCluster cluster({.job = SmallJob({{"max_staleness", 0}}), .workers = 3, .train = 90});
-  cluster.Start();
-  ASSERT_TRUE(cluster.Await().ok());
-  ExpectStepsInOrder(cluster.notes(), 10);
-  ExpectConsistentSaves(cluster.notes());
-  EXPECT_EQ(cluster.value(0), 180);
-  absl::MutexLock lock(&cluster.notes().mu);
-  EXPECT_EQ(cluster.notes().told[0].examples, 20);
-  EXPECT_EQ(cluster.notes().told[4].examples, 10);
-  EXPECT_DOUBLE_EQ(cluster.notes().told[0].loss, 3) << "shares add up";
 }
 
 TEST(Director, MakesNoMoreStepsThanAllowed) {
@@ -420,51 +400,10 @@ TEST(Director, AViewIsTheSameHoweverOftenItIsTold) {
   EXPECT_EQ(cluster.value(1), 1200);
 }
 
-TEST(Director, InSynchronousStepsTheLastStateIsSavedWhereServersWentBackBehindIt) {
-  FakeCluster cluster({.job = SmallJob({{"max_staleness", 0}}), .train = 100});
-  cluster.ps(0).HoldReads(true);
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.ps(0).reads() == 1; });
-  cluster.LosePs(1);
-  cluster.ReturnPs(1);
-  cluster.AwaitThat([&] {
-    absl::MutexLock lock(&cluster.notes().mu);
-    return cluster.notes().starts.size() == 2;
-  });
-  cluster.ps(0).HoldReads(false);
-  ASSERT_TRUE(cluster.Await().ok());
-  ExpectConsistentSaves(cluster.notes());
-  absl::MutexLock lock(&cluster.notes().mu);
-  ASSERT_EQ(cluster.notes().saves.size(), 1u);
-  EXPECT_EQ(cluster.notes().saves[0].state.step, 10);
-}
-
-TEST(Director, InSynchronousStepsAllServersGoBackTogether) {
-  Job job = SmallJob({{"max_staleness", 0}});
-  job.checkpoint.every_steps = 8;
-  FakeCluster cluster({.job = job, .train = 600});
-  cluster.notes().every_steps = 8;
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 20; });
-  cluster.LosePs(1);
-  cluster.ReturnPs(1);
-  ASSERT_TRUE(cluster.Await().ok());
-  ExpectConsistentSaves(cluster.notes());
-  for (int shard = 0; shard < 2; ++shard)
-    EXPECT_EQ(cluster.value(shard), 1200) << "nothing is lost";
-  absl::MutexLock lock(&cluster.notes().mu);
-  ASSERT_EQ(cluster.notes().starts.size(), 2u);
-  const int64_t again = cluster.notes().starts[1].start_step;
-  EXPECT_EQ(again % 8, 0);
-  EXPECT_EQ(cluster.notes().told.back().step, 60);
-  EXPECT_EQ(cluster.director().record().lost_updates, 0) << "they are made again";
-  EXPECT_GT(cluster.director().record().repeated, 0);
-}
-
 TEST(Director, ARestartedChiefGoesOnWithWhatTheServersHold) {
-  for (const bool synchronous : {false, true}) {
-    Job job = SmallJob(synchronous ? Json{{"max_staleness", 0}} : Json::object());
-    FakeCluster cluster({.job = job, .train = synchronous ? 800 : 600, .validation = 30});
+  for (const bool bounded : {false, true}) {
+    Job job = SmallJob(bounded ? Json{{"max_staleness", 1}} : Json::object());
+    FakeCluster cluster({.job = job, .train = 600, .validation = 30});
     cluster.notes().every_steps = 1000;
     cluster.Start();
     cluster.AwaitThat([&] { return cluster.notes().steps() >= 25; });
@@ -472,19 +411,18 @@ TEST(Director, ARestartedChiefGoesOnWithWhatTheServersHold) {
     cluster.RestartChief();
     ASSERT_TRUE(cluster.Await().ok());
     ExpectConsistentSaves(cluster.notes());
-    for (int shard = 0; shard < 2; ++shard)
-      EXPECT_EQ(cluster.value(shard), synchronous ? 1600 : 1200) << synchronous;
-    if (!synchronous) ExpectEveryExampleOnce(cluster, 2, 60);
+    for (int shard = 0; shard < 2; ++shard) EXPECT_EQ(cluster.value(shard), 1200) << bounded;
+    ExpectEveryExampleOnce(cluster, 2, 60);
     absl::MutexLock lock(&cluster.notes().mu);
     ASSERT_EQ(cluster.notes().starts.size(), 2u);
-    EXPECT_EQ(cluster.notes().told.back().step, synchronous ? 80 : 120);
-    EXPECT_EQ(cluster.notes().saves.back().state.examples, synchronous ? 1600 : 1200);
+    EXPECT_EQ(cluster.notes().told.back().step, 120);
+    EXPECT_EQ(cluster.notes().saves.back().state.examples, 1200);
   }
 }
 
-// Chief and servers are lost together. Workers hold shares of steps that nobody else knows of.
-TEST(Director, InSynchronousStepsWhatSurvivorsHoldIsVoidWhereTheServersBeginAnew) {
-  FakeCluster cluster({.job = SmallJob({{"max_staleness", 0}}), .train = 600});
+// Chief and servers are lost together. Workers hold leases that nobody else knows of.
+TEST(Director, WhatSurvivorsHoldIsVoidWhereTheServersBeginAnew) {
+  FakeCluster cluster({.job = SmallJob(), .train = 600});
   cluster.Start();
   cluster.AwaitThat([&] { return cluster.notes().steps() >= 7; });
   for (int task = 0; task < 2; ++task) cluster.LosePs(task);

@@ -80,7 +80,6 @@ class FakeState final : public ShardState {
       proto::ChunkContent& content = contents[shard].emplace_back();
       content.set_shard(static_cast<int>(shard));
       content.set_updates(steps);
-      content.set_step(static_cast<uint64_t>(steps));
       content.set_parameters(ValueBytes(values_[shard]));
     }
     return contents;
@@ -213,23 +212,6 @@ bool FakePs::Push(uint64_t view, int shard, std::pair<uint64_t, int64_t> key, do
   return true;
 }
 
-bool FakePs::PushShare(uint64_t view, int shard, int64_t step, int share, int shares,
-                       double examples) {
-  absl::MutexLock lock(&mu_);
-  if (!IsPrimary(view, shard)) return false;
-  Shard& state = shards_[shard];
-  if (step != state.step + 1) {
-    EXPECT_LE(step, state.step) << "a step that cannot be the next one";
-    return true;
-  }
-  state.shares[share] = examples;
-  if (static_cast<int>(state.shares.size()) < shares) return true;
-  for (const auto& [index, part] : state.shares) state.value += part;
-  state.shares.clear();
-  ++state.step;
-  return true;
-}
-
 double FakePs::value(int shard) const {
   absl::MutexLock lock(&mu_);
   const auto found = shards_.find(shard);
@@ -346,7 +328,6 @@ grpc::Status FakePs::Fill(grpc::ServerContext*, grpc::ServerReader<proto::FillRe
     Shard& shard = shards_[request.chunk().shard()];
     shard = Shard();
     shard.value = ValueOf(request.chunk().parameters());
-    shard.step = static_cast<int64_t>(request.chunk().step());
   }
   return grpc::Status::OK;
 }
@@ -382,7 +363,6 @@ grpc::Status FakePs::Read(grpc::ServerContext* context, const proto::ReadRequest
       return grpc::Status(grpc::StatusCode::UNAVAILABLE, "no such copy");
     const Shard& shard = cut->second.at(request->shard());
     content.set_shard(request->shard());
-    content.set_step(static_cast<uint64_t>(shard.step));
     content.set_parameters(ValueBytes(shard.value));
   }
   writer->Write(content);
@@ -636,12 +616,7 @@ bool FakeCluster::PushAll(Worker* worker, const proto::NextReply& lease) {
       if (pushed.contains(shard) || place.primary() < 0) continue;
       FakePs& primary = *ps_[place.primary()];
       const uint64_t view = worker->view.number();
-      const bool done =
-          lease.shares() > 0
-              ? primary.PushShare(view, shard, lease.step(), lease.share(), lease.shares(),
-                                  examples)
-              : primary.Push(view, shard, {worker->incarnation, worker->sequence}, examples);
-      if (!done) continue;
+      if (!primary.Push(view, shard, {worker->incarnation, worker->sequence}, examples)) continue;
       // A push is acknowledged when the backup has it.
       if (place.backup() >= 0 && place.backup_in_sync() &&
           !ps_[place.backup()]->Copy(shard, primary))

@@ -34,7 +34,6 @@ class FakePs final : public proto::ParameterServer::Service {
   // What a worker's connection does; false: it is not primary of the shard in this view.
   // Each key (incarnation, sequence) counts once.
   bool Push(uint64_t view, int shard, std::pair<uint64_t, int64_t> key, double examples);
-  bool PushShare(uint64_t view, int shard, int64_t step, int share, int shares, double examples);
   double value(int shard) const;
   bool serves(int shard) const;
   // By a primary: what its backup has from now on. False: one of the two is another process now.
@@ -70,8 +69,6 @@ class FakePs final : public proto::ParameterServer::Service {
  private:
   struct Shard {
     double value = 0;
-    int64_t step = 0;
-    std::map<int, double> shares;  // of the next step
     std::set<std::pair<uint64_t, int64_t>> seen;
   };
   grpc::Status Known() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

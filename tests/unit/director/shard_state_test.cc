@@ -15,17 +15,6 @@
 namespace muster::testing {
 namespace {
 
-TEST(ShareOf, IsTheReplicasSliceOfSynchronousTraining) {
-  for (int64_t size = 0; size < 40; ++size)
-    for (int shares = 1; shares < 6; ++shares)
-      for (int i = 0; i < shares; ++i) {
-        const auto [begin, end] = ShareOf(100, 100 + size, i, shares);
-        const data::Slice slice = data::ReplicaSlice(100, 100 + size, i, shares);
-        EXPECT_EQ(begin, slice.begin);
-        EXPECT_EQ(end, slice.end);
-      }
-}
-
 Job TestJob() {
   Job job;
   job.program = "test";

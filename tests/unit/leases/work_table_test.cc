@@ -85,12 +85,6 @@ WorkTable::Options Asynchronous(int64_t examples, int64_t batch, int64_t epochs 
   options.metric_sums = 1;
   return options;
 }
-WorkTable::Options Synchronous(int64_t examples, int64_t batch, int workers, int64_t epochs = 1) {
-  WorkTable::Options options = Asynchronous(examples, batch, epochs);
-  options.max_staleness = 0;
-  options.workers = workers;
-  return options;
-}
 
 // Schedules and seeds go by it: leases are given ahead, and each is another step.
 TEST(WorkTable, ALeaseThatIsGivenAheadHasItsOwnStep) {
@@ -297,146 +291,30 @@ TEST(WorkTable, OneLeaseOfEachFewIsToBeShown) {
 }
 
 TEST(WorkTable, WhatIsShownGoesWithItsStep) {
-  WorkTable::Options options = Synchronous(100, 10, 2);
+  WorkTable::Options options = Asynchronous(100, 10);
   options.summary_every_steps = 2;
   WorkTable table(options, {});
   Crew crew(&table, 2);
   for (int64_t step = 1; step <= 4; ++step) {
-    for (const int worker : {1, 0}) {
-      const Reply share = crew.Next(worker);
-      EXPECT_EQ(share.summary(), step % 2 == 0 && share.share() == 0) << "the first replica's";
-      proto::NextRequest request;
-      request.mutable_worker()->set_worker(worker);
-      proto::BatchDone& done = *request.add_done() = Crew::Done(share);
-      if (share.summary()) {
-        proto::Shown::Histogram& histogram = *done.mutable_shown()->add_histograms();
-        histogram.set_tag("numbers");
-        histogram.add_limits(1);
-        EXPECT_EQ(ExitCodeOf(table.Take(request)), ExitCode::kConfiguration);
-        histogram.add_counts(1);
-      }
-      EXPECT_TRUE(table.Take(request).ok());
-      crew.Forget(worker);
+    const int worker = static_cast<int>(step / 2 % 2);
+    const Reply lease = crew.Next(worker);
+    EXPECT_EQ(lease.summary(), step % 2 == 0);
+    proto::NextRequest request;
+    request.mutable_worker()->set_worker(worker);
+    proto::BatchDone& done = *request.add_done() = Crew::Done(lease);
+    if (lease.summary()) {
+      proto::Shown::Histogram& histogram = *done.mutable_shown()->add_histograms();
+      histogram.set_tag("numbers");
+      histogram.add_limits(1);
+      EXPECT_EQ(ExitCodeOf(table.Take(request)), ExitCode::kConfiguration);
+      histogram.add_counts(1);
     }
+    EXPECT_TRUE(table.Take(request).ok());
+    crew.Forget(worker);
     const auto steps = table.TakeCompleted();
     ASSERT_EQ(steps.size(), 1u);
     EXPECT_EQ(steps[0].shown.histograms_size(), step % 2 == 0 ? 1 : 0);
   }
-}
-
-TEST(WorkTable, SharesOfAGlobalBatch) {
-  WorkTable table(Synchronous(25, 10, 3), {});
-  Crew crew(&table, 3);
-  for (int64_t step = 1; step <= 3; ++step) {
-    std::vector<Reply> shares;
-    for (int worker = 0; worker < 3; ++worker) {
-      shares.push_back(crew.Next(worker));
-      EXPECT_EQ(shares.back().kind(), Reply::TRAIN);
-      EXPECT_EQ(shares.back().share(), worker);
-      EXPECT_EQ(shares.back().shares(), 3);
-      EXPECT_EQ(shares.back().step(), step);
-      EXPECT_EQ(shares.back().global_examples(), step == 3 ? 5 : 10);
-      EXPECT_TRUE(shares.back().pull());
-    }
-    EXPECT_EQ(shares[0].begin(), (step - 1) * 10);
-    EXPECT_EQ(shares[0].end(), shares[1].begin());
-    EXPECT_EQ(shares[1].end(), shares[2].begin());
-    EXPECT_EQ(shares[2].end(), step == 3 ? 25 : step * 10);
-    crew.Finish(2, shares[2]);
-    EXPECT_EQ(crew.Next(2).kind(), Reply::WAIT);
-    crew.Finish(0, shares[0]);
-    EXPECT_EQ(crew.Next(0).kind(), Reply::WAIT);
-    EXPECT_EQ(table.WhoIsOut(), "worker 1");
-    EXPECT_EQ(table.steps(), step - 1);
-    crew.Finish(1, shares[1]);
-    crew.Next(1, false);
-    EXPECT_EQ(table.steps(), step);
-  }
-  const auto steps = table.TakeCompleted();
-  EXPECT_DOUBLE_EQ(steps[0].loss, 1.5) << "shares add up";
-  EXPECT_EQ(steps[2].epoch_examples, 25);
-  EXPECT_TRUE(steps[2].through);
-}
-
-TEST(WorkTable, ALostWorkersShareGoesToWhoeverAsks) {
-  WorkTable table(Synchronous(20, 10, 2), {});
-  Crew crew(&table, 2);
-  const Reply own = crew.Next(0), lost = crew.Next(1);
-  crew.Finish(0, own);
-  EXPECT_EQ(crew.Next(0).kind(), Reply::WAIT);
-  table.LoseWorker(1);
-  const Reply again = crew.Next(0);
-  EXPECT_EQ(again.lease(), lost.lease());
-  EXPECT_EQ(again.share(), 1);
-  EXPECT_EQ(table.repeated_examples(), 5);
-  crew.Finish(0, again);
-  const Reply next = crew.Next(0);
-  EXPECT_EQ(next.step(), 2);
-  EXPECT_EQ(next.share(), 0) << "its own first";
-  table.SetWorker(1, 777, false);
-  EXPECT_EQ(crew.Next(1).kind(), Reply::LOST) << "another process's";
-  EXPECT_EQ(crew.Next(1).share(), 1);
-}
-
-TEST(WorkTable, ServersThatGoBackMakeWhatIsOutVoid) {
-  WorkTable table(Synchronous(40, 10, 2), {});
-  Crew crew(&table, 2);
-  checkpoint::TrainingState start = table.state();
-  const Reply a = crew.Next(0), b = crew.Next(1);
-  crew.Finish(0, a);
-  crew.Finish(1, b);
-  const Reply second = crew.Next(0);
-  EXPECT_EQ(crew.Next(1).step(), 2);
-  EXPECT_EQ(second.kind(), Reply::WAIT) << "worker 1 had not told yet";
-  const Reply third = crew.Next(0);
-  table.GoBack(start);
-  EXPECT_TRUE(table.Abandoned(0));
-  EXPECT_TRUE(table.Abandoned(1));
-  EXPECT_EQ(table.steps(), 0);
-  EXPECT_EQ(table.repeated_examples(), 10);
-  crew.Finish(0, third);
-  const Reply first = crew.Next(0);
-  EXPECT_EQ(first.step(), 1) << "what it brought is of another era";
-  EXPECT_NE(first.lease(), a.lease());
-  EXPECT_EQ(crew.Next(1).kind(), Reply::LOST);
-  EXPECT_EQ(crew.Next(1).step(), 1);
-}
-
-// The chief and a server were lost together: nobody waits for what a worker under way would tell,
-// and what others told is of servers that are no more.
-TEST(WorkTable, ServersThatGoBackMakeWhatWasToldVoid) {
-  const WorkTable::Options options = Synchronous(100, 10, 2);
-  WorkTable before(options, {});
-  Crew crew(&before, 2);
-  const checkpoint::TrainingState start = before.state();
-  const Json record = before.ToRecord();
-  const Reply shares[2] = {crew.Next(0), crew.Next(1)};
-  auto table = *WorkTable::FromRecord(options, record);
-  for (int worker = 0; worker < 2; ++worker) table->SetWorker(worker, 100 + worker, true);
-  table->HearThem();
-  // Worker 0 has done its share of the first step, worker 1 is in its push.
-  proto::NextRequest first;
-  first.mutable_worker()->set_worker(0);
-  first.set_want(true);
-  *first.add_done() = Crew::Done(shares[0]);
-  ASSERT_TRUE(table->Take(first).ok());
-  table->GoBack(start);
-  EXPECT_FALSE(table->Abandoned(0));
-  EXPECT_TRUE(table->Abandoned(1));
-  Crew after(table.get(), 2);
-  const Reply own = after.Next(0);
-  EXPECT_EQ(own.kind(), Reply::TRAIN);
-  EXPECT_EQ(own.step(), 1);
-  EXPECT_EQ(own.share(), 0) << "the servers do not have it any more";
-  EXPECT_TRUE(table->Abandoned(1)) << "until it asks";
-  const Reply others = after.Next(1);
-  EXPECT_EQ(others.share(), 1);
-  EXPECT_FALSE(table->Abandoned(1));
-  after.Finish(0, own);
-  after.Finish(1, others);
-  after.Next(0, false);
-  after.Next(1, false);
-  EXPECT_EQ(table->steps(), 1);
 }
 
 TEST(WorkTable, ClocksHoldTheFastestUp) {
@@ -653,7 +531,7 @@ TEST(ChiefRecord, WhatCallbacksDecidedBetweenTwoStepsCounts) {
 
 // Whoever told nothing of what it holds for so long that others got it begins again.
 TEST(WorkTable, WhoIsHeardNoLongerForgetsWhatItHas) {
-  const WorkTable::Options options = Synchronous(100, 10, 2);
+  const WorkTable::Options options = Asynchronous(100, 10);
   WorkTable first(options, {});
   first.SetWorker(0, 7, false);
   first.SetWorker(1, 8, false);
@@ -673,45 +551,6 @@ TEST(WorkTable, WhoIsHeardNoLongerForgetsWhatItHas) {
   EXPECT_FALSE(table.Abandoned(0));
   EXPECT_TRUE(table.Met(1, 8));
   EXPECT_FALSE(table.Met(1, 9));
-}
-
-TEST(WorkTable, ARestartedChiefGoesOnWithTheStepUnderWay) {
-  const WorkTable::Options options = Synchronous(100, 10, 2);
-  WorkTable before(options, {});
-  Crew crew(&before, 2);
-  const Json record = before.ToRecord();
-  std::vector<proto::BatchDone> done[2];
-  for (int step = 0; step < 3; ++step) {
-    const Reply replies[2] = {crew.Next(0), crew.Next(1)};
-    for (int worker = 0; worker < 2; ++worker) {
-      crew.Finish(worker, replies[worker]);
-      crew.Next(worker, false);
-      done[worker].push_back(Crew::Done(replies[worker]));
-    }
-  }
-  const Reply a = crew.Next(0), b = crew.Next(1);
-  // Step 4: worker 0 has done its share, worker 1 works on its own.
-  done[0].push_back(Crew::Done(a));
-  auto table = *WorkTable::FromRecord(options, record);
-  for (int worker = 0; worker < 2; ++worker) table->SetWorker(worker, worker, true);
-  table->HearThem();
-  proto::NextRequest requests[2];
-  for (int worker = 0; worker < 2; ++worker) {
-    requests[worker].mutable_worker()->set_worker(worker);
-    for (const auto& one : done[worker]) *requests[worker].add_done() = one;
-  }
-  requests[1].add_held(b.lease());
-  ASSERT_TRUE(table->Take(requests[0]).ok());
-  EXPECT_EQ(table->steps(), 0) << "worker 1 has not told";
-  ASSERT_TRUE(table->Take(requests[1]).ok());
-  EXPECT_EQ(table->steps(), 3);
-  EXPECT_EQ(table->WhoIsOut(), "worker 1");
-  requests[1].clear_held();
-  requests[1].clear_done();
-  *requests[1].add_done() = Crew::Done(b);
-  ASSERT_TRUE(table->Take(requests[1]).ok());
-  EXPECT_EQ(table->steps(), 4);
-  EXPECT_TRUE(table->between_steps());
 }
 
 }  // namespace

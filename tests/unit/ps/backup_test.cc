@@ -146,24 +146,21 @@ class BackupTest : public ::testing::Test {
     primary_ = ReplicatedStore::Make(local_, options_);
   }
   // Each chunk gets a push; other gradients and keys with other numbers.
-  void Push(DenseStore& store, int worker, uint64_t sequence, int share = 0, int shares = 0) {
+  void Push(DenseStore& store, int worker, uint64_t sequence) {
     for (int c = 0; c < kChunks; ++c) {
       std::vector<float> gradient(store_options_.chunks[c].elements());
       std::vector<uint64_t> keys;
       if (HasRows(c)) {
-        for (uint64_t k = 0; k < 5 + sequence; ++k)
-          keys.push_back((k * k + sequence) << (20 * share));
+        for (uint64_t k = 0; k < 5 + sequence; ++k) keys.push_back(k * k + sequence);
         gradient.resize(keys.size() * kWidth);
       }
       for (size_t i = 0; i < gradient.size(); ++i)
-        gradient[i] = 1.0f / static_cast<float>(3 + sequence + i + 7 * share);
+        gradient[i] = 1.0f / static_cast<float>(3 + sequence + i);
       if (HasRows(c)) gradient = PackRows(keys, gradient);
       DenseStore::Push push;
       push.key = {worker, kLife, sequence};
       push.learning_rate = 0.1;
       push.gradient = gradient;
-      push.share = share;
-      push.shares = shares;
       const auto pushed = store.Apply(c, push, {});
       ASSERT_TRUE(pushed.ok()) << pushed.status();
     }
@@ -226,19 +223,6 @@ TEST_F(BackupTest, RowsAndTheirSlotsAreBroughtUpToDate) {
     EXPECT_EQ(theirs_->standing(4).updates, 6);
     ExpectSame();
   }
-}
-
-TEST_F(BackupTest, SharesOfRowsUnderWayAreBroughtUpToDate) {
-  Make(ParseOptimizer(Json("adam"))->rule);
-  for (int share : {0, 1, 2}) Push(*local_, share, 1, share, 3);
-  for (int share : {2, 0}) Push(*local_, share, 2, share, 3);
-  Begin();
-  AwaitSynced();
-  ASSERT_EQ(theirs_->standing(3), (DenseStore::Standing{1, 1, 2}));
-  ExpectSame();
-  Push(*primary_, 1, 2, 1, 3);
-  EXPECT_EQ(theirs_->standing(3), (DenseStore::Standing{2, 2, 0}));
-  ExpectSame();
 }
 
 TEST_F(BackupTest, AChunkThatIsRefusedKeepsNoOtherOneWaiting) {

@@ -22,7 +22,6 @@ struct ChunkTransfer {
 struct TransferOptions {
   uint64_t sequence = 0;  // of the push
   double learning_rate = 0;
-  int share = 0, shares = 0;
 };
 
 inline absl::StatusOr<transport::FrameHeader> Answer(transport::DataConnection& connection,
@@ -61,8 +60,6 @@ inline absl::Status PushPull(transport::DataConnection& connection, const Transf
     request.sequence = options.sequence;
     request.pulled = t.pulled;
     request.learning_rate = options.learning_rate;
-    request.share = static_cast<uint32_t>(options.share);
-    request.shares = static_cast<uint32_t>(options.shares);
     const transport::FrameHeader header = EncodeRequest(request, t.gradient.size_bytes());
     absl::Status sent =
         connection.Exchange(std::as_bytes(std::span(&header, 1)), {}, deadline, abort);

@@ -402,7 +402,7 @@ TEST_P(ClientTest, ServersKnowWhatBelongsToAPush) {
   client_->Launch(1, 0);
   ASSERT_TRUE(client_->Finish().ok());
   EXPECT_EQ(left(1), (Left{kLife, 3, 1, 1, 1}));
-  // A pull, and shares, are no such pushes.
+  // A pull is no such push.
   ASSERT_TRUE(client_->Pull().ok());
   // Cut off on the way: told again to whoever is there afterwards.
   client_->Begin({4, {0.5, 0.25}});
@@ -518,19 +518,6 @@ TEST_P(ClientTest, WithoutATicketNobodyIsServed) {
   ExpectUpdates(0);
   SetView(3);
   ASSERT_TRUE(client_->Finish().ok());
-  ExpectParameters(1);
-}
-
-TEST_P(ClientTest, SharesAreNotPulled) {
-  Make();
-  ASSERT_TRUE(client_->Pull().ok());
-  for (auto& parameters : parameters_) std::ranges::fill(parameters, -2.0f);
-  client_->Begin({1, {0.5, 0.25}, 0, 1});
-  for (int shard = 0; shard < 2; ++shard) Launch(shard);
-  ASSERT_TRUE(client_->Finish().ok());
-  for (auto& parameters : parameters_)
-    EXPECT_EQ(std::ranges::count(parameters, -2), std::ssize(parameters));
-  ASSERT_TRUE(client_->Pull().ok());
   ExpectParameters(1);
 }
 

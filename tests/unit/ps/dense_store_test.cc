@@ -132,7 +132,6 @@ TEST_F(DenseStoreTest, RefusesAPushThatCannotBeMeant) {
   expect_refused({.learning_rate = std::nan("")}, "nan is no learning rate");
   expect_refused({.learning_rate = HUGE_VAL}, "inf is no learning rate");
   expect_refused({.pulled = -1}, "after -1 updates");
-  expect_refused({.shares = -3}, "one of -3 shares");
   EXPECT_TRUE(Push(0, {0, kLife, 2}, 2)->applied);
 }
 
@@ -212,61 +211,6 @@ TEST_F(DenseStoreTest, ACopyRestoredElsewhereGoesOnTheSame) {
   for (DenseStore* store : {store_.get(), backup.get()})
     ASSERT_TRUE(store->Apply(2, {{0, kLife, 2}, 1, 0.5, gradient}, {}).ok());
   EXPECT_EQ(*store_->Copy(2), *backup->Copy(2));
-}
-
-TEST_F(DenseStoreTest, SharesAreSummedInTheirOrderAndAppliedOnce) {
-  // Sums whose bits depend on the order.
-  const std::vector<float> shares[3] = {{1e8f, 1, 3}, {-1e8f, 1e-8f, 7}, {0.25f, -1, 1e-7f}};
-  const auto share = [&](DenseStore& store, int i, uint64_t step, int worker = 0) {
-    return store.Apply(1, {{worker, kLife, step}, 0, 0.5, shares[i], i, 3}, {});
-  };
-  std::vector<float> expected;
-  for (const std::vector<int>& order : std::vector<std::vector<int>>{
-           {0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}) {
-    store_ = DenseStore::Make(options_);
-    Fill();
-    for (int n = 0; n < 3; ++n) {
-      const auto pushed = share(*store_, order[n], 1);
-      ASSERT_TRUE(pushed.ok()) << pushed.status();
-      EXPECT_TRUE(pushed->applied);
-      EXPECT_EQ(pushed->updates, n == 2 ? 1 : 0);
-    }
-    const auto copy = store_->Copy(1);
-    if (expected.empty()) expected = copy->parameters;
-    EXPECT_EQ(copy->parameters, expected);
-    EXPECT_EQ(copy->step, 1u);
-  }
-  EXPECT_EQ(expected[0], 10 - 0.5f * 0.25f) << "in the order of the shares, the large ones cancel";
-  EXPECT_FALSE(share(*store_, 1, 1)->applied) << "the step is over";
-  // The n-th share of the next step, whoever brings it, and again.
-  EXPECT_TRUE(share(*store_, 2, 2, 0)->applied);
-  EXPECT_FALSE(share(*store_, 2, 2, 1)->applied) << "another worker brings it once more";
-  EXPECT_TRUE(share(*store_, 0, 2, 1)->applied);
-  EXPECT_EQ(store_->standing(1), (DenseStore::Standing{1, 1, 2}));
-  EXPECT_FALSE(store_->Expel(1)) << "what is missing of a step, another one brings";
-  EXPECT_TRUE(absl::IsAborted(share(*store_, 1, 2, 1).status())) << "it was lost";
-  EXPECT_EQ(share(*store_, 1, 2)->updates, 2);
-  EXPECT_EQ(store_->applied(), 2);
-}
-
-TEST_F(DenseStoreTest, SharesThatDoNotFitChangeNothing) {
-  Fill();
-  const std::vector<float> ones(3, 1);
-  const auto share = [&](uint64_t step, int share, int shares) {
-    return store_->Apply(1, {{0, kLife, step}, 0, 0.5, ones, share, shares}, {}).status();
-  };
-  EXPECT_TRUE(share(7, 0, 2).ok()) << "the first step that comes to a fresh chunk is the next";
-  EXPECT_TRUE(absl::IsInvalidArgument(share(7, 2, 2)));
-  EXPECT_TRUE(absl::IsInvalidArgument(share(7, -1, 2)));
-  EXPECT_TRUE(absl::IsInvalidArgument(share(7, 1, 3)));
-  EXPECT_TRUE(absl::IsInvalidArgument(share(0, 1, 2)));
-  const absl::Status later = share(8, 0, 2);
-  EXPECT_TRUE(absl::IsAborted(later));
-  EXPECT_THAT(std::string(Message(later)), HasSubstr("share of step 8 came, where step 7"));
-  EXPECT_TRUE(share(7, 1, 2).ok());
-  EXPECT_EQ(store_->Copy(1)->parameters[0], 9);
-  EXPECT_TRUE(absl::IsAborted(share(9, 0, 2)));
-  EXPECT_TRUE(share(8, 0, 2).ok());
 }
 
 TEST_F(DenseStoreTest, ABackupAppliesWhatThePrimaryDidInItsOrder) {

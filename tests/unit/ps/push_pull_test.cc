@@ -224,8 +224,6 @@ TEST_F(PushPullTest, WhatDoesNotFitIsToldAndChangesNothing) {
   EXPECT_THAT(answer(EncodeRequest({.chunk = 0, .pull = true, .in_memory = true}, 0)),
               HasSubstr("shared memory, where none is"));
   EXPECT_THAT(answer(EncodeRequest({}, 0)), HasSubstr("neither pushes nor pulls"));
-  EXPECT_THAT(answer(EncodeRequest({.push = true, .share = 2, .shares = 2}, 16)),
-              HasSubstr("share 2 of 2"));
   FrameHeader damaged = EncodeRequest({.chunk = 0, .pull = true}, 0);
   damaged.body[8] ^= 1;
   EXPECT_THAT(answer(damaged), HasSubstr("damaged"));
@@ -233,8 +231,6 @@ TEST_F(PushPullTest, WhatDoesNotFitIsToldAndChangesNothing) {
   other.body[0] = 9;
   EXPECT_THAT(answer(other, false), HasSubstr("damaged"));
   EXPECT_THAT(answer(EncodeOpen(kOpen, 1 << 20), false), HasSubstr("payload of 1048576 bytes"));
-  EXPECT_THAT(answer(EncodeRequest({.push = true, .share = 0, .shares = 1u << 30}, 16)),
-              HasSubstr("share 0 of 1073741824"));
   EXPECT_THAT(answer(EncodeRequest({.chunk = 0, .push = true, .learning_rate = -1}, 0)),
               HasSubstr("payload of 0 bytes, not 16"));
   EXPECT_THAT(answer(EncodeRequest({.chunk = 0, .push = true, .rows = true}, 16)),

@@ -396,60 +396,6 @@ TEST_F(ReplicationTest, AFrozenPrimaryThatWakesChangesNothing) {
   EXPECT_EQ(States(0, 0), states);
 }
 
-TEST_F(ReplicationTest, StepsOfSharesGoOnWhileServersComeAndGo) {
-  Fill(1000);
-  SetView(1, kBoth);
-  PushPullClient* clients[] = {&MakeClient(0), &MakeClient(1)};
-  constexpr int kSteps = 40;
-  std::barrier<> step_over(3);
-  std::vector<std::thread> workers;
-  for (int w : {0, 1})
-    workers.emplace_back([&, w] {
-      for (uint64_t step = 1; step <= kSteps; ++step) {
-        Push(*clients[w], {.sequence = step, .share = w, .shares = 2}, 0.5);
-        step_over.arrive_and_wait();
-      }
-    });
-  for (int step = 1; step <= kSteps; ++step) {
-    if (step == 15) {
-      ps_[0].reset();
-      SetView(2, kOnly1);
-    } else if (step == 25) {
-      Start(0);
-      SetView(3, kCatchUp0);
-      for (int shard : {0, 1}) AwaitSynced(1, shard);
-    } else if (step == 35) {
-      ps_[1].reset();
-      SetView(4, kOnly0);
-    }
-    step_over.arrive_and_wait();
-  }
-  for (std::thread& worker : workers) worker.join();
-  for (int shard : {0, 1}) ExpectUpdates(0, shard, kSteps, 1000);
-  for (const ChunkState& state : States(0, 0)) EXPECT_EQ(state.step, static_cast<uint64_t>(kSteps));
-}
-
-// Half a step is there when its primary is lost: the other half goes to the backup.
-TEST_F(ReplicationTest, TheSharesOfAStepUnderWayAreInTheBackup) {
-  Fill(10);
-  SetView(1, kAllOn0);
-  PushPullClient &first = MakeClient(0), &second = MakeClient(1);
-  Push(first, {.sequence = 1, .share = 0, .shares = 2}, 1);
-  ps_[0].reset();
-  SetView(2, kOnly1);
-  Push(second, {.sequence = 1, .share = 1, .shares = 2}, 2);
-  for (const ChunkState& state : States(1, 0)) EXPECT_THAT(state.parameters, Each(7));
-  // ... and in one that catches up.
-  Push(first, {.sequence = 2, .share = 0, .shares = 2}, 1);
-  Start(0);
-  SetView(3, kCatchUp0);
-  for (int shard : {0, 1}) AwaitSynced(1, shard);
-  ps_[1].reset();
-  SetView(4, kOnly0);
-  Push(second, {.sequence = 2, .share = 1, .shares = 2}, 2);
-  for (const ChunkState& state : States(0, 0)) EXPECT_THAT(state.parameters, Each(4));
-}
-
 // When that is answered the backup has it, without a push that waits for the handover.
 TEST_F(ReplicationTest, AShardThatIsSetBackTakesItsBackupAlong) {
   Fill(10);

@@ -94,16 +94,13 @@ class RowStore : public ::testing::Test {
     return store;
   }
   absl::StatusOr<Pushed> Push(DenseStore& store, int worker, uint64_t sequence,
-                              const std::vector<uint64_t>& keys, float gradient, int share = 0,
-                              int shares = 0) {
+                              const std::vector<uint64_t>& keys, float gradient) {
     const std::vector<float> packed =
         PackRows(keys, std::vector<float>(keys.size() * kWidth, gradient));
     DenseStore::Push push;
     push.key = {worker, kLife, sequence};
     push.learning_rate = 0.1;
     push.gradient = packed;
-    push.share = share;
-    push.shares = shares;
     return store.Apply(0, push, {});
   }
   static std::vector<float> Rows(const DenseStore& store, const std::vector<uint64_t>& keys) {
@@ -151,22 +148,6 @@ TEST_F(RowStore, ACopyGoesOnAsTheOriginal) {
     EXPECT_TRUE(Push(*store, 0, 5, {1, 100}, 1)->applied);
   }
   EXPECT_EQ(Rows(*store_, {1, 2, 7, 100, 5}), Rows(*other, {1, 2, 7, 100, 5}));
-}
-
-TEST_F(RowStore, SharesAreSummedByKeyInTheirOrder) {
-  ASSERT_TRUE(store_->Fill(0, {}).ok());
-  const auto once = Make();
-  ASSERT_TRUE(once->Fill(0, {}).ok());
-  EXPECT_TRUE(Push(*store_, 1, 1, {3, 2}, 0.25, 1, 3)->applied);
-  EXPECT_TRUE(Push(*store_, 0, 1, {}, 0, 2, 3)->applied);
-  EXPECT_EQ(store_->standing(0).updates, 0);
-  EXPECT_TRUE(Push(*store_, 0, 1, {2, 9}, 0.25, 0, 3)->applied);
-  EXPECT_EQ(store_->standing(0).updates, 1);
-  const std::vector<uint64_t> keys = {2, 9, 3};
-  const std::vector<float> packed =
-      PackRows(keys, std::vector<float>{0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.25, 0.25, 0.25});
-  ASSERT_TRUE(once->Apply(0, {{0, kLife, 1}, 0, 0.1, packed}, {}).ok());
-  EXPECT_EQ(Rows(*store_, keys), Rows(*once, keys));
 }
 
 TEST_F(RowStore, RowsOfALostWorkerAreAPartOfItsPush) {

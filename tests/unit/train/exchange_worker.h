@@ -98,25 +98,24 @@ class FakeClient final : public ps::PushPullClient {
   using PushPullClient::Launch;
   void Launch(int shard, int index, What what) override {
     const Chunk& chunk = servers_->layout.chunks[shard][index];
-    if (what == What::kNothing && push_.shares == 0) {
+    if (what == What::kNothing) {
       ++pulled;
       return Fetch(shard, index);
     }
     launched.push_back(chunk.optimizer);
     DenseStore::Push push{{worker_, 1, push_.sequence}};
     push.learning_rate = push_.learning_rates[chunk.optimizer];
-    push.share = push_.share;
-    push.shares = push_.shares;
-    push.none = what == What::kNothing;
     push.floor = what == What::kDifference;
-    if (!push.none)
-      push.gradient =
-          std::span<const float>(gradients_[shard]).subspan(chunk.begin, chunk.elements());
+    push.gradient =
+        std::span<const float>(gradients_[shard]).subspan(chunk.begin, chunk.elements());
     const auto pushed = servers_->stores[shard]->Apply(index, push, {});
     EXPECT_TRUE(pushed.ok() && (pushed->applied || pushed->refused)) << pushed.status();
     if (pushed.ok() && pushed->refused) refused_.emplace(shard, index);
-    if (push_.shares == 0 && !late) Fetch(shard, index);
-    if (late) waiting_.emplace_back(shard, index);
+    if (late) {
+      waiting_.emplace_back(shard, index);
+    } else {
+      Fetch(shard, index);
+    }
   }
   // With `late`: pulls what was pushed, after others have pushed.
   void TakeLate() {
@@ -212,14 +211,13 @@ class Worker {
         at::kCPU);
     EXPECT_TRUE(made.ok()) << made.status();
     replica = *std::move(made);
-    const bool shares = job_.parameter_server.value("max_staleness", 1) == 0;
     auto served = VariablesToServe(replica.get());
     EXPECT_TRUE(served.ok()) << served.status();
     Layout layout = MakeLayout(served->specs, options);
     std::vector<RuleSpec> rules;
     for (const Json& optimizer : served->optimizers)
       rules.push_back(ParseOptimizer(optimizer)->rule);
-    auto exchange = ParameterExchange::Make(*replica, job_, *std::move(served), layout, shares);
+    auto exchange = ParameterExchange::Make(*replica, job_, *std::move(served), layout);
     status = exchange.status();
     if (!exchange.ok()) return;
     exchange_ = *std::move(exchange);
@@ -236,19 +234,15 @@ class Worker {
   }
   ~Worker() { replica->Detach(); }
 
-  absl::StatusOr<StepResult> Step(data::Batch batch, int64_t step, int share = 0, int shares = 0,
+  absl::StatusOr<StepResult> Step(const data::Batch& batch, int64_t step,
                                   std::shared_ptr<PrefetchedRows> rows = nullptr) {
     const int64_t examples = batch[0].size(0);
-    const data::Slice slice =
-        shares > 0 ? data::ReplicaSlice(0, examples, share, shares) : data::Slice{0, examples};
-    for (at::Tensor& t : batch) t = t.slice(0, slice.begin, slice.end);
-    ParameterExchange::Turn turn{share, shares, static_cast<uint64_t>(step)};
-    turn.weight = weight;
-    if (shares > 0) turn.weight = static_cast<double>(slice.size()) / static_cast<double>(examples);
-    exchange_->BeginStep(turn, std::move(rows));
-    StepPlan plan{step - 1, 0, examples, false, false, 0.0, share, shares};
+    exchange_->BeginStep(weight, std::move(rows));
+    StepPlan plan;
+    plan.steps_done = step - 1;
+    plan.global_examples = examples;
     auto result =
-        runner_->Run(plan, batch, slice.size(),
+        runner_->Run(plan, batch, examples,
                      [this](muster::Step& s, const data::Batch& b) { program->train_step(s, b); });
     if (result.ok()) {
       const absl::Status finished = exchange_->FinishStep();
@@ -272,13 +266,12 @@ class Worker {
   std::unique_ptr<StepRunner> runner_;
 };
 
-inline Job MakeJob(int64_t batch, int64_t steps, bool shares = false) {
+inline Job MakeJob(int64_t batch, int64_t steps) {
   Job job;
   job.program = "test";
   job.global_batch_size = batch;
   job.max_steps = steps;
   job.drop_remainder = true;
-  if (shares) job.parameter_server = {{"max_staleness", 0}};
   return job;
 }
 

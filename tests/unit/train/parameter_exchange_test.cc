@@ -276,59 +276,6 @@ TEST(ParameterExchangeTest, BuffersTravelAsDifferences) {
   EXPECT_TRUE(at::allclose((*other.program->model)["mean"], want, 1e-5, 1e-6));
 }
 
-class SharesTest : public ::testing::TestWithParam<int> {};
-
-TEST_P(SharesTest, AreLikeSynchronousTraining) {
-  const int workers = GetParam();
-  const Data data = MakeData(30);
-  const int64_t batch = 5, steps = 6;
-  const Job job = MakeJob(batch, steps, /*shares=*/true);
-  const auto set_up = [&](TestProgram& p) { WithStatistics(p, data); };
-  std::unique_ptr<Servers> servers;
-  std::vector<std::unique_ptr<Worker>> all;
-  for (int w = 0; w < workers; ++w)
-    all.push_back(std::make_unique<Worker>(job, Small(2), set_up, &servers, w));
-  std::vector<double> losses;
-  for (int64_t step = 1; step <= steps; ++step) {
-    double loss = 0;
-    for (int w = 0; w < workers; ++w) {
-      ASSERT_TRUE(all[w]->exchange().Pull().ok());
-      const auto result = all[w]->Step(BatchOf(data, step, batch), step, w, workers);
-      ASSERT_TRUE(result.ok()) << result.status();
-      loss += result->loss;
-    }
-    losses.push_back(loss);
-  }
-  EXPECT_EQ(all[0]->client->sequences.back(), static_cast<uint64_t>(steps));
-  const auto together = RunLocally(job, workers, set_up);
-  ASSERT_TRUE(together.status.ok()) << together.status;
-  ASSERT_TRUE(all[0]->exchange().Pull().ok());
-  auto want = together.replicas[0];
-  want.erase("count");
-  ExpectEqual(*all[0], want);
-  for (int64_t step = 1; step <= steps; ++step)
-    EXPECT_NEAR(losses[step - 1], together.recorder.steps[step - 1].loss, 1e-5);
-}
-// Seven workers of five examples: two shares are empty.
-INSTANTIATE_TEST_SUITE_P(Workers, SharesTest, ::testing::Values(1, 2, 3, 7));
-
-TEST(ParameterExchangeTest, WhatSharesCannotDoIsRefused) {
-  const Data data = MakeData(8);
-  const auto refusal = [&](Job job) {
-    std::unique_ptr<Servers> servers;
-    Worker worker(
-        job, Small(1), [&](TestProgram& p) { LeastSquares(p, data.x, data.y); }, &servers);
-    EXPECT_EQ(ExitCodeOf(worker.status), ExitCode::kConfiguration);
-    return std::string(Message(worker.status));
-  };
-  Job clips = MakeJob(8, 1, true);
-  clips.optimizer = {{"name", "sgd"}, {"clipnorm", 1}};
-  EXPECT_THAT(refusal(clips), HasSubstr("optimizer \"sgd\" clips gradients"));
-  Job half = MakeJob(8, 1, true);
-  half.precision = Precision::kFloat16;
-  EXPECT_THAT(refusal(half), HasSubstr("precision is float16"));
-}
-
 TEST(ParameterExchangeTest, AFailedPushIsTheStepsFailure) {
   const Data data = MakeData(24);
   std::unique_ptr<Servers> servers;

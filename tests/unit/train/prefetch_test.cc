@@ -61,7 +61,7 @@ class PrefetchTest : public ::testing::Test {
     return *rows;
   }
   absl::Status Step(int64_t step, std::shared_ptr<PrefetchedRows> rows = nullptr) {
-    return worker.Step(KeyBatch(step), step, 0, 0, std::move(rows)).status();
+    return worker.Step(KeyBatch(step), step, std::move(rows)).status();
   }
   size_t fetched() const {
     return std::accumulate(worker.client->fetched.begin(), worker.client->fetched.end(), size_t{0});

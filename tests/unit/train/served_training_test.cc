@@ -33,7 +33,7 @@ data::Batch BatchOf(const Data& data, int64_t step, int64_t batch) {
   return {data.x.slice(0, begin, begin + batch), data.y.slice(0, begin, begin + batch)};
 }
 
-// "odd" is used in odd steps, "even" in even ones and there by the first replica or share alone,
+// "odd" is used in odd steps, "even" in even ones and there by the first replica alone,
 // "always" and "b" in all, "never" in none.
 void Conditional(TestProgram& program, const Data& data, const Json& optimizer) {
   program.on_build = [data, optimizer](TestProgram& self, Builder& builder) {
@@ -110,24 +110,6 @@ std::map<std::string, at::Tensor> OneWorker(const Job& job, const Data& data, co
   return ParametersOf(worker);
 }
 
-// max_staleness 0.
-std::map<std::string, at::Tensor> Shares(const Job& job, const Data& data, const SetUp& set_up,
-                                         const LayoutOptions& options, int workers) {
-  std::unique_ptr<Servers> servers;
-  std::vector<std::unique_ptr<Worker>> all;
-  for (int w = 0; w < workers; ++w)
-    all.push_back(std::make_unique<Worker>(job, options, set_up, &servers, w));
-  for (int64_t step = 1; step <= *job.max_steps; ++step)
-    for (int w = 0; w < workers; ++w) {
-      EXPECT_TRUE(all[w]->exchange().Pull().ok());
-      const auto result =
-          all[w]->Step(BatchOf(data, step, *job.global_batch_size), step, w, workers);
-      EXPECT_TRUE(result.ok()) << result.status();
-    }
-  EXPECT_TRUE(all[0]->exchange().Pull().ok());
-  return ParametersOf(*all[0]);
-}
-
 class EachOptimizer : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(EachOptimizer, WhatHasNoGradientStaysAsInSynchronousTraining) {
@@ -149,17 +131,6 @@ TEST_P(EachOptimizer, WhatHasNoGradientStaysAsInSynchronousTraining) {
     for (const auto& [name, value] : first)
       EXPECT_TRUE(at::equal(served.at(name), value)) << name << " depends on the layout";
   }
-}
-
-TEST_P(EachOptimizer, SharesWithoutAGradientAreLikeReplicasWithoutOne) {
-  const Data data = MakeData();
-  const Json optimizer = Json::parse(GetParam());
-  const auto set_up = [&](TestProgram& p) { Conditional(p, data, optimizer); };
-  const Job job = MakeJob(8, kSteps, /*shares=*/true);
-  const auto together = RunLocally(job, 2, set_up);
-  ASSERT_TRUE(together.status.ok()) << together.status;
-  for (const auto& [servers, chunk_bytes] : {std::pair{1, 1 << 20}, {3, 8}})
-    ExpectClose(Shares(job, data, set_up, Divided(servers, chunk_bytes), 2), together.replicas[0]);
 }
 
 // Rates and hyperparameters of groups reach the servers' chunks.
@@ -186,10 +157,6 @@ TEST_P(EachOptimizer, GroupsAreLikeSynchronousTraining) {
   optimizer["groups"] = Json::array({slow, other});
   for (const auto& [servers, chunk_bytes] : {std::pair{1, 1 << 20}, {3, 8}})
     ExpectClose(OneWorker(job, data, set_up, Divided(servers, chunk_bytes)), alone.replicas[0]);
-  const Job shares = MakeJob(8, kSteps, /*shares=*/true);
-  const auto together = RunLocally(shares, 2, set_up);
-  ASSERT_TRUE(together.status.ok()) << together.status;
-  ExpectClose(Shares(shares, data, set_up, Divided(2, 1 << 20), 2), together.replicas[0]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, EachOptimizer, ::testing::ValuesIn(kOptimizers));
@@ -358,8 +325,8 @@ TEST(ServedTraining, ABufferDeclaredTheSameMayNotChange) {
   const Data data = MakeData();
   enum class When { kNever, kInAStep, kBetweenSteps };
   for (const When when : {When::kNever, When::kInAStep, When::kBetweenSteps}) {
-    for (const bool shares : {false, true}) {
-      SCOPED_TRACE(::testing::Message() << static_cast<int>(when) << " shares " << shares);
+    for (const bool pulls : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << static_cast<int>(when) << " pulls " << pulls);
       const auto set_up = [&](TestProgram& p) {
         WithStatistics(p, data);
         const auto build = p.on_build;
@@ -375,13 +342,13 @@ TEST(ServedTraining, ABufferDeclaredTheSameMayNotChange) {
         };
       };
       std::unique_ptr<Servers> servers;
-      Worker worker(MakeJob(4, 8, shares), Divided(2, 1 << 20), set_up, &servers, 0);
+      Worker worker(MakeJob(4, 8), Divided(2, 1 << 20), set_up, &servers, 0);
       ASSERT_TRUE(worker.exchange().Pull().ok());
       absl::Status status;
       for (int64_t step = 1; step <= 4 && status.ok(); ++step) {
-        if (shares && step > 1) status = worker.exchange().Pull();
+        if (pulls && step > 1) status = worker.exchange().Pull();
         if (!status.ok()) break;
-        status = worker.Step(BatchOf(data, step, 4), step, 0, shares ? 1 : 0).status();
+        status = worker.Step(BatchOf(data, step, 4), step).status();
         if (step == 2 && when == When::kBetweenSteps) (*worker.program->model)["table"][0] = 9;
       }
       if (when == When::kNever) {

@@ -161,14 +161,13 @@ constexpr Mistake kMistakes[] = {
     {R"({"parameter_server": {"max_staleness": -1}})",
      "parameter_server.max_staleness must be at least 0, is -1"},
     {R"({"strategy": "parameter_server", "deterministic": true})",
-     "deterministic is true, but parameter_server.max_staleness is not set, with which updates "
-     "come "
-     "in another order in each run: set parameter_server.max_staleness to 0, or deterministic to "
-     "false"},
+     "deterministic is true, but strategy is \"parameter_server\", in which updates come in "
+     "another "
+     "order in each run: set strategy to \"multi_worker_mirrored\", or deterministic to false"},
     {R"({"strategy": "parameter_server", "deterministic": true, "parameter_server": {"max_staleness": 2}})",
-     "deterministic is true, but parameter_server.max_staleness is 2, with which updates come in "
-     "another order in each run: set parameter_server.max_staleness to 0, or deterministic to "
-     "false"},
+     "deterministic is true, but strategy is \"parameter_server\", in which updates come in "
+     "another "
+     "order in each run: set strategy to \"multi_worker_mirrored\", or deterministic to false"},
     {R"({"elastic": {"min_workers": 0}})", "elastic.min_workers must be at least 1, is 0"},
     {R"({"timeouts": {"join": 0}})",
      "timeouts.join must be a number of seconds from 0.001 to 31536000 (a year), is 0"},
@@ -203,7 +202,7 @@ TEST(Job, IsDeterministicWhereItsStrategyIs) {
   job.strategy = StrategyKind::kParameterServer;
   EXPECT_EQ(ExitCodeOf(CheckDeterministic(job)), ExitCode::kConfiguration);
   job.parameter_server = {{"max_staleness", 0}};
-  EXPECT_TRUE(CheckDeterministic(job).ok());
+  EXPECT_TRUE(CheckDeterministic(job).ok()) << "of a run that is there already";
 }
 
 TEST(Job, SaysWhatIsWrong) {
@@ -387,6 +386,14 @@ TEST(StrategyFor, FollowsTheClusterUnlessTheJobSays) {
                         .status()),
             "strategy is \"mirrored\", which trains in one process, but the cluster has 2 members: "
             "set strategy to \"multi_worker_mirrored\", or start one task alone");
+  const Job synchronous = Parse({{"parameter_server", {{"max_staleness", 0}}}});
+  EXPECT_EQ(
+      Message(StrategyFor(synchronous, Cluster(R"({"worker": ["a:1"], "ps": ["p:1"]})")).status()),
+      "parameter_server.max_staleness is 0, which is synchronous training: set strategy to "
+      "\"multi_worker_mirrored\" and start the cluster without ps tasks, with the same model_dir "
+      "if "
+      "a run is to go on, or set max_staleness to 1 or more");
+  EXPECT_TRUE(StrategyFor(synchronous, Cluster(R"({"worker": ["a:1", "b:1"]})")).ok());
   const Job backed_up = Parse({{"parameter_server", {{"replicas", 2}}}});
   EXPECT_EQ(
       Message(StrategyFor(backed_up, Cluster(R"({"worker": ["a:1"], "ps": ["p:1"]})")).status()),
