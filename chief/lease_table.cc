@@ -165,11 +165,11 @@ void ClockTable::Tick(int worker) {
   if (const auto found = clocks_.find(worker); found != clocks_.end()) ++found->second;
 }
 
-int ClockTable::WaitsFor(int worker) const {
+int ClockTable::WaitsFor(int worker, int64_t later) const {
   const auto own = clocks_.find(worker);
   if (own == clocks_.end() || !max_staleness_) return -1;
   for (const auto& [other, clock] : clocks_)
-    if (clock < own->second - *max_staleness_) return other;
+    if (clock < own->second + later - *max_staleness_) return other;
   return -1;
 }
 

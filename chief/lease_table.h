@@ -125,8 +125,9 @@ class ClockTable {
   void Lose(int worker) { clocks_.erase(worker); }
   // It has pushed its next batch.
   void Tick(int worker);
-  // -1: it may start its next batch; else a worker that it waits for.
-  int WaitsFor(int worker) const;
+  // -1: it may start its next batch, or, with `later` 1, the one after that; else a worker that it
+  // waits for.
+  int WaitsFor(int worker, int64_t later = 0) const;
   int64_t clock(int worker) const;  // batches pushed
 
  private:

@@ -357,7 +357,12 @@ bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply*
                 reply);
   const LeaseTable::Answer answer = leases_.Next(worker);
   if (answer.state != LeaseTable::State::kLeased) return Wait(answer.reason, reply);
+  Worker& state = workers_[worker];
+  // Parameters came with the push before, which may have been earlier than what the bound promises.
+  state.pull = state.pull || state.pull_next;
   Offer(worker, answer.lease, reply);
+  // By now not all is pushed that the next batch is to read: what comes with this one may lack it.
+  state.pull_next = clocks_.WaitsFor(worker, 1) >= 0;
   return true;
 }
 

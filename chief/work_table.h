@@ -155,6 +155,7 @@ class WorkTable {
     uint64_t incarnation = 0;
     bool alive = false, told = false, heard = false;
     bool pull = true, pull_for_pass = true;
+    bool pull_next = false;  // with the lease after the last one
     bool is_void = false;    // whatever it has under way, which is not known, until it asks
     std::set<int64_t> lost;  // ids of its own that are no more, until it knows
   };

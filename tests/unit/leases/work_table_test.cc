@@ -317,6 +317,49 @@ TEST(WorkTable, WhatIsShownGoesWithItsStep) {
   }
 }
 
+// Parameters come with the push before: what others push after that, a batch that is to contain it
+// has to pull.
+TEST(WorkTable, ABatchPullsWhatTheBoundSaysItReads) {
+  WorkTable::Options options = Asynchronous(1000, 10);
+  options.max_staleness = 1;
+  for (const bool waits : {true, false}) {
+    WorkTable table(options, {});
+    Crew crew(&table, 2);
+    const Reply slow = crew.Next(1), first = crew.Next(0);
+    EXPECT_TRUE(first.pull()) << "a new worker has no parameters";
+    crew.Finish(0, first);
+    const Reply second = crew.Next(0);
+    EXPECT_FALSE(second.pull()) << "it may read what it has";
+    crew.Finish(0, second);
+    // Batch 3 reads batch 1 of worker 1, which was not there when batch 2 began.
+    if (waits) {
+      EXPECT_EQ(crew.Next(0).kind(), Reply::WAIT);
+    }
+    crew.Finish(1, slow);
+    const Reply next = crew.Next(1);
+    const Reply third = crew.Next(0);
+    ASSERT_EQ(third.kind(), Reply::TRAIN);
+    EXPECT_TRUE(third.pull()) << waits;
+    // From here on both are level.
+    crew.Finish(1, next);
+    crew.Next(1);
+    crew.Finish(0, third);
+    EXPECT_TRUE(crew.Next(0).pull()) << "batch 2 of worker 1 came after batch 3 had begun";
+    crew.Forget(0);
+  }
+  // Whoever is behind has all that it may ask for.
+  WorkTable table(options, {});
+  Crew crew(&table, 2);
+  Reply own[2] = {crew.Next(0), crew.Next(1)};
+  for (int round = 0; round < 5; ++round) {
+    crew.Finish(0, own[0]);
+    own[0] = crew.Next(0);
+    crew.Finish(1, own[1]);
+    own[1] = crew.Next(1);
+    EXPECT_FALSE(own[1].pull()) << round;
+  }
+}
+
 TEST(WorkTable, ClocksHoldTheFastestUp) {
   WorkTable::Options options = Asynchronous(1000, 10);
   options.max_staleness = 1;
