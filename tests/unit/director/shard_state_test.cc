@@ -72,7 +72,6 @@ TEST(ShardState, ChunksHoldTheWholeReplica) {
       for (const proto::ChunkContent& chunk : chunks) {
         const Chunk& place = layout.chunks[chunk.shard()][chunk.chunk()];
         EXPECT_EQ(chunk.updates(), place.optimizer == 0 ? 17 : 23);
-        EXPECT_EQ(chunk.step(), 23u);
         EXPECT_EQ(chunk.slots_size(), place.optimizer == 0 ? 2 : place.optimizer == 1 ? 1 : 0);
       }
     const absl::Status decoded = target->Decode(layout, contents);

@@ -459,8 +459,6 @@ TEST(ReplicationWireTest, StateTravelsWhole) {
   state.slots = {{4, 5, 6, 4}, {7}};  // of rows they are shorter
   state.updates = 12;
   state.last = {{0, {77, 3}}, {5, {78, 4}}};
-  state.step = 4;
-  state.next = {5, 3, 0.25, {{0, {1, 1}}, {1, {}}, {2, {2, 2, 2}}}};
   const std::string bytes = EncodeState(state);
   const auto decoded = DecodeState(bytes);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
