@@ -26,9 +26,11 @@ CoordinatorImpl::CoordinatorImpl(CoordinatorOptions options)
       state_(options_),
       actions_(state_),
       registration_(state_, actions_),
-      keeper_(options_.keep_identity, [this] {
+      keeper_(options_.keep_identity, [this](IdentityKeeper::Result kept) {
         absl::MutexLock lock(&mu_);
-        state_.Wake();
+        // What has failed is tried again at the next tick.
+        if (kept.status.ok()) state_.Wake();
+        kept_ = std::move(kept);
       }) {}
 
 absl::Status CoordinatorImpl::Listen() {
@@ -112,7 +114,7 @@ void CoordinatorImpl::Run() {
       LogWarning("the coordinator itself was held up for {:.1f} s: all deadlines move by that",
                  Seconds(pause));
     state_.LookAtDeaths(now);
-    if (const auto kept = keeper_.TakeResult()) KeptLocked(*kept);
+    if (const auto kept = std::exchange(kept_, std::nullopt)) KeptLocked(*kept);
     // Several that were lost at once are dropped at once.
     Decision decision;
     do {
@@ -143,7 +145,10 @@ void CoordinatorImpl::KeptLocked(const IdentityKeeper::Result& kept) {
 void CoordinatorImpl::KeepIdentityLocked(PausingTime now) {
   const std::string& adopting = registration_.adopting();
   if (state_.job.stage == Stage::kEnding || (adopting.empty() && !to_form_)) return;
-  if (!not_kept_since_) not_kept_since_ = now;
+  // A member that is turned away comes again within a second: what failed before that is over.
+  constexpr Duration kForgotten = std::chrono::seconds(10);
+  if (!not_kept_since_ || now - to_keep_at_ > kForgotten) not_kept_since_ = now;
+  to_keep_at_ = now;
   keeper_.Start(adopting.empty() ? state_.admission.run_id : adopting, state_.admission.epoch);
   if (now - *not_kept_since_ < options_.decision.join) return;
   actions_.End(now,

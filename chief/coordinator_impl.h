@@ -71,6 +71,7 @@ class CoordinatorImpl final : public Coordinator,
   bool to_form_ = false;   // a generation, which waits for the run's identity to be on the disk
   absl::Status not_kept_;  // why it is not
   std::optional<PausingTime> not_kept_since_;
+  PausingTime to_keep_at_;  // when it was last to be written
 
   absl::Mutex mu_;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
@@ -79,7 +80,8 @@ class CoordinatorImpl final : public Coordinator,
   Registration registration_ ABSL_GUARDED_BY(mu_);
   // Sessions that have not said Hello, and since when.
   std::map<std::shared_ptr<muster::Session>, PausingTime> greeting_ ABSL_GUARDED_BY(mu_);
-  IdentityKeeper keeper_;  // the thread's; its own thread wakes this one
+  std::optional<IdentityKeeper::Result> kept_ ABSL_GUARDED_BY(mu_);
+  IdentityKeeper keeper_;  // the thread's; last, for its own thread uses all of the above
 };
 
 }  // namespace muster

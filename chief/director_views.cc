@@ -134,9 +134,12 @@ void DirectorImpl::BeatLocked(int task, const proto::BeatReply& reply) {
 
 // Both are heard of, so that nobody is lost: the link between them is.
 bool DirectorImpl::GoOnWithoutBackupsLocked(int task, const proto::BeatReply& reply) {
+  // Well before a push ends for want of a new view.
+  constexpr Duration kMost = std::chrono::seconds(60);
+  const Duration most = std::min<Duration>(options_.job.timeouts.heartbeat, kMost);
   bool changed = false;
   for (const auto& [shard, seconds] : reply.waiting()) {
-    if (seconds < Seconds(options_.job.timeouts.heartbeat)) continue;
+    if (seconds < Seconds(most)) continue;
     if (!GoOnWithoutBackup(task, shard, &placements_)) continue;
     changed = true;
     LogWarning(

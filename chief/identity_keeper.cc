@@ -9,22 +9,12 @@ IdentityKeeper::~IdentityKeeper() {
 }
 
 void IdentityKeeper::Start(const std::string& run_id, uint32_t epoch) {
-  if (std::exchange(under_way_, true)) return;
-  if (thread_.joinable()) thread_.join();
+  if (under_way_.exchange(true)) return;
+  if (thread_.joinable()) thread_.join();  // it has nothing left to do
   thread_ = std::thread([this, run_id, epoch] {
-    const absl::Status status = keep_ ? keep_(run_id, epoch) : absl::OkStatus();
-    {
-      absl::MutexLock lock(&mu_);
-      result_ = Result{run_id, epoch, status};
-    }
-    if (status.ok()) wake_();
+    on_done_({run_id, epoch, keep_ ? keep_(run_id, epoch) : absl::OkStatus()});
+    under_way_ = false;
   });
-}
-
-std::optional<IdentityKeeper::Result> IdentityKeeper::TakeResult() {
-  absl::MutexLock lock(&mu_);
-  if (result_) under_way_ = false;
-  return std::exchange(result_, std::nullopt);
 }
 
 }  // namespace muster

@@ -84,7 +84,7 @@ bool Synced(int primary, int s, Placements* placements) {
 bool GoOnWithoutBackup(int primary, int s, Placements* placements) {
   if (s < 0 || s >= static_cast<int>(placements->size())) return false;
   ShardPlacement& shard = (*placements)[s];
-  if (shard.primary != primary || !shard.in_sync) return false;
+  if (shard.primary != primary || shard.backup < 0) return false;
   shard.in_sync = false;
   return true;
 }

@@ -41,7 +41,7 @@ bool AddBackups(const Present& present, int replicas, Placements* placements);
 bool Synced(int primary, int shard, Placements* placements);
 
 // Its backup does not answer: until it is up to date again the primary goes on without it. True: it
-// counted.
+// has one, which may count there before that is known here.
 bool GoOnWithoutBackup(int primary, int shard, Placements* placements);
 
 // Where a restarted chief begins: of what its record says, that which the tasks that are there

@@ -194,7 +194,7 @@ class RepeatedSignals(PreemptionTest):
         self.release("step-9")
         for process in others:
             process.wait_for("lost the chief")
-            self.ask(process, 10)
+            self.ask(process, 3)
         self.assertEqual(self.all_stop([self.start_again(0)] + others), 8)
         self.goes_on_to_the_end()
 

@@ -307,6 +307,7 @@ TEST_F(Recovery, ADiskThatDoesNotAnswerHoldsUpNoDecision) {
             "no generation could be formed within 6 s (timeouts.join): the disk of model_dir does "
             "not answer");
   answers.Notify();
+  cluster_.StopChief();  // which waits for the disk
 }
 
 TEST_F(Recovery, ARunThatCannotBeKeptIsARetryableEnd) {
