@@ -240,7 +240,7 @@ class OnParameterServers(ExportedTest):
         for kind in "convnet", "transformer", "recurrent", "two", "second":
             with self.subTest(kind=kind):
                 model = models.make(kind).train()
-                want = models.train_alone(kind, model, STEPS, RATE)
+                want = models.train_alone(kind, model, STEPS, RATE, replicas=1)
                 self.check_losses(self.launch(kind, workers=1), want)
                 self.check_evaluation(kind, self.check_state(model), replicas=1)
 
