@@ -120,7 +120,7 @@ absl::Status PsWorkerImpl::Build() {
   MUSTER_ASSIGN_OR_RETURN(servers_, ParseParameterServer(job().parameter_server));
   MUSTER_ASSIGN_OR_RETURN(replica_,
                           Replica::Make(job(), options_.program, options_.devices.front()));
-  MUSTER_RETURN_IF_ERROR(CheckForServers(job(), *replica_));
+  MUSTER_RETURN_IF_ERROR(CheckForServers(*replica_));
   for (const auto& [split, declaration] : replica_->datasets()) {
     MUSTER_ASSIGN_OR_RETURN(datasets_[split], MakeDataset(*replica_, split));
     if (split == Split::kTrain && datasets_[split]->size() == 0)

@@ -176,7 +176,7 @@ absl::Status Task::PrepareForServers(const StartingPoint& start) {
   if (chief_ == nullptr) return absl::OkStatus();
   MUSTER_ASSIGN_OR_RETURN(directed_, Replica::Make(job_, program, c10::Device(c10::kCPU)));
   if (chief_->checkpoints() != nullptr) MUSTER_RETURN_IF_ERROR(CheckSavable(*directed_));
-  MUSTER_RETURN_IF_ERROR(CheckForServers(job_, *directed_));
+  MUSTER_RETURN_IF_ERROR(CheckForServers(*directed_));
   if (!start.restore) {
     direct_.built_integers = IntegerBuffersOf(*directed_);
     direct_.unloaded = LoadWeights(checkpoint::PosixFileSystem(), job_, directed_.get());

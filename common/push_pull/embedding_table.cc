@@ -316,6 +316,13 @@ absl::StatusOr<Initializer> ParseInitializer(const Json& json) {
   return initializer;
 }
 
+std::vector<RowColumn> EmbeddingTable::Columns(const Options& options) {
+  std::vector<RowColumn> columns = {{"rows", options.width}};
+  for (const std::string& slot : ShapedSlots(options.rule))
+    columns.push_back({slot, options.width});
+  return columns;
+}
+
 std::unique_ptr<EmbeddingTable> EmbeddingTable::Make(Options options) {
   return std::make_unique<EmbeddingTableImpl>(options);
 }

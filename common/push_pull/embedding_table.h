@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/push_pull/optimizer_spec.h"
 #include "muster/json.h"
@@ -26,6 +27,13 @@ struct Initializer {
 };
 absl::StatusOr<Initializer> ParseInitializer(const Json& json);
 
+// One of the things that a row consists of.
+struct RowColumn {
+  std::string name;      // "rows" (the parameter, always the first), or a slot's
+  int64_t elements = 0;  // float32, of each row
+  bool integer = false;  // each is an int64, which takes two elements
+};
+
 class EmbeddingTable {
  public:
   struct Options {
@@ -36,6 +44,8 @@ class EmbeddingTable {
     int shards = 16;  // a power of two
   };
   static std::unique_ptr<EmbeddingTable> Make(Options options);
+  // In the order in which Export tells them, and chunks and checkpoints have them.
+  static std::vector<RowColumn> Columns(const Options& options);
   virtual ~EmbeddingTable() = default;
 
   // Rows of `keys`, in their order, [keys][width].

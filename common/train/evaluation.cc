@@ -389,7 +389,7 @@ absl::StatusOr<std::vector<data::DatasetPtr>> MakeNamedDatasets(const Replica& r
   return all;
 }
 
-absl::Status CheckForServers(const Job&, const Replica& replica) {
+absl::Status CheckForServers(const Replica& replica) {
   const data::DataOptions& options = replica.job_datasets().options();
   const data::AutoShard shard = options.auto_shard;
   if (shard != data::AutoShard::kData) {

@@ -77,6 +77,6 @@ absl::StatusOr<data::DatasetPtr> MakeDataset(const Replica& replica, Split split
 // Likewise those besides the splits, by handle; of any size but 0.
 absl::StatusOr<std::vector<data::DatasetPtr>> MakeNamedDatasets(const Replica& replica);
 // OK unless the program declares what parameter servers cannot serve.
-absl::Status CheckForServers(const Job& job, const Replica& replica);
+absl::Status CheckForServers(const Replica& replica);
 
 }  // namespace muster

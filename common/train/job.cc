@@ -133,6 +133,7 @@ void Fields(Archive& a, Job& job) {
   a("loss_reduction", job.loss_reduction);
   a("optimizer", job.optimizer);
   a("learning_rate", job.learning_rate);
+  a("embeddings", job.embeddings);
   a.Object("checkpoint", job.checkpoint);
   a.Object("summary", job.summary);
   a.Object("evaluate", job.evaluate);

@@ -107,6 +107,9 @@ struct Job {
   Json load = Json::object();
   LossReduction loss_reduction = LossReduction::kGlobal;
   Json optimizer, learning_rate;  // null: the program's default
+  // By the name of a table, or "*" for all: options in the place of EmbeddingOptions' (dtype,
+  // max_rows, max_bytes, eviction, admit_after, initializer).
+  Json embeddings = Json::object();
   CheckpointOptions checkpoint;
   SummaryOptions summary;
   EvaluateOptions evaluate;

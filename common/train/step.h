@@ -38,9 +38,6 @@ struct StepPlan {
   bool stop_requested = false;  // by this process
   bool summary = false;         // what the program shows is wanted of this replica
   double input_seconds = 0;     // that this replica waited for its part of the batch
-  // Parameter servers, max_staleness 0: which part of the global batch this is, whoever computes
-  // it. 0 replicas: as the runner's options say.
-  int replica = 0, num_replicas = 0;
 };
 
 struct StepResult {

@@ -83,10 +83,8 @@ class StepImpl {
   int64_t examples() const { return micro_examples_; }
   // Expires with this object, for what a graph may keep longer.
   std::weak_ptr<const int> life() const { return life_; }
-  int replica() const { return plan_.num_replicas > 0 ? plan_.replica : options_.replica; }
-  int num_replicas() const {
-    return plan_.num_replicas > 0 ? plan_.num_replicas : options_.num_replicas;
-  }
+  int replica() const { return options_.replica; }
+  int num_replicas() const { return options_.num_replicas; }
 
   Replica* const replica_;
   Communicator* const communicator_;
@@ -107,11 +105,9 @@ class StepImpl {
   bool MustNotDraw() const;
   absl::Status CheckNothingDrawn() const;
   uint64_t ReplicaSeed(uint64_t purpose) const {
-    return MixSeed(
-        job_.seed,
-        {purpose, static_cast<uint64_t>(plan_.steps_done + 1),
-         static_cast<uint64_t>(replica() + (plan_.num_replicas > 0 ? 0 : options_.worker)),
-         static_cast<uint64_t>(micro_batch_)});
+    return MixSeed(job_.seed, {purpose, static_cast<uint64_t>(plan_.steps_done + 1),
+                               static_cast<uint64_t>(replica() + options_.worker),
+                               static_cast<uint64_t>(micro_batch_)});
   }
   // What one example weighs in the objective.
   double LossScale() const;

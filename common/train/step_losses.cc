@@ -167,9 +167,6 @@ double StepImpl::LossScale() const {
 
 double StepImpl::WeightedShare() const {
   if (job_.loss_reduction == LossReduction::kLocalMean) return 1.0 / num_replicas();
-  // A share of a global batch, whose parts servers add up: its own mean counts by its examples.
-  if (communicator_->size() == 1 && plan_.global_examples > 0)
-    return static_cast<double>(local_examples_) / static_cast<double>(plan_.global_examples);
   return 1.0;
 }
 

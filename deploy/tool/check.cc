@@ -127,7 +127,7 @@ absl::Status Check::CheckServers() {
     // Those of another host need not be here.
     if (devices.ok()) MUSTER_RETURN_IF_ERROR(CheckDevicesForServers(job_.devices, devices->size()));
   }
-  MUSTER_RETURN_IF_ERROR(CheckForServers(job_, trainer_->replica()));
+  MUSTER_RETURN_IF_ERROR(CheckForServers(trainer_->replica()));
   for (const auto& [split, dataset] : trainer_->datasets())
     MUSTER_RETURN_IF_ERROR(data::CheckSized(*dataset, SplitName(split)));
   MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions options,

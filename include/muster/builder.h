@@ -28,9 +28,21 @@ struct EmbeddingOptions {
   // "zeros", or {"name": "uniform" | "normal" | "constant", "scale": s}: in [-s, s), with standard
   // deviation s, or s itself. What a row begins with is a function of (seed, table, key).
   Json initializer = {{"name", "uniform"}, {"scale", 0.05}};
-  // The program's defaults, as an optimizer's. null learning rate: the optimizer's own.
+  // The program's defaults, as an optimizer's, or "rowwise_adagrad"; clipvalue and clipnorm are of
+  // one row's gradient. null learning rate: the optimizer's own.
   Json optimizer = "adagrad";
   Json learning_rate = nullptr;
+  // How rows are kept: "float32", "float16" or "bfloat16"; what the optimizer remembers of them is
+  // float32.
+  std::string dtype = "float32";
+  // Rows that the whole table may have, or bytes (of rows with what the optimizer remembers). Above
+  // it rows go, with all that belongs to them, in this order: "oldest" (made first),
+  // "least_recent" (updated the longest ago), "least_frequent" (updated the fewest times). 0: no
+  // cap.
+  int64_t max_rows = 0, max_bytes = 0;
+  std::string eviction = "least_recent";
+  // A row is made in the n-th update of its key; the ones before change nothing.
+  int64_t admit_after = 1;
 };
 
 struct DatasetOptions {
@@ -109,7 +121,8 @@ class Builder {
   OptimizerHandle optimizer(const std::string& name, const std::vector<std::string>& models,
                             Json optimizer, Json learning_rate);
   // A table whose rows are looked up by key; every minimize() trains them. The job's "optimizer"
-  // and "learning_rate" replace the options' as they do an optimizer's, by the table's name.
+  // and "learning_rate" replace the options' as they do an optimizer's, by the table's name; its
+  // "embeddings" the rest of them.
   EmbeddingHandle embedding(const std::string& name, EmbeddingOptions options = {});
   // `make` is called once a process. A split without a dataset is left out; training needs one.
   void dataset(Split split, std::function<absl::StatusOr<data::DatasetPtr>()> make,

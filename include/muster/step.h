@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,30 @@ struct Objective {
   at::Tensor weights = {};
 };
 
+// Bags of keys, whose rows are pooled into one row each: of keys [n] and offsets [bags] (bag i
+// begins at offsets[i] and ends where the next one does, or at n), or of keys [bags, length]
+// without offsets. Weights: one for each key. Keys equal to `padding` do not count.
+struct Bags {
+  at::Tensor keys;
+  at::Tensor offsets = {};
+  at::Tensor weights = {};
+  std::optional<int64_t> padding = {};
+};
+enum class Pooling {
+  kSum,
+  kMean  // by the weights, where there are some, else by the number of keys; 0 for an empty bag
+};
+
+struct TableKeys {
+  EmbeddingHandle table;
+  at::Tensor keys;
+};
+struct TableBags {
+  EmbeddingHandle table;
+  Bags bags;
+  Pooling pooling = Pooling::kSum;
+};
+
 // One step on one replica: a slice of one global batch, which may be empty (first dimension 0). A
 // transaction: what it changes becomes visible when the step commits, after the last reduction, on
 // all replicas or on none. With one minimize() a step the update itself is applied at the commit;
@@ -52,6 +77,12 @@ class Step {
   // step's minimize() calls leave in them are summed by key over the step and over all replicas,
   // and applied as one update of each row when the step commits.
   at::Tensor lookup(EmbeddingHandle table, const at::Tensor& keys);
+  // [bags, width]; weights are differentiable too.
+  at::Tensor lookup(EmbeddingHandle table, const Bags& bags, Pooling pooling);
+  // Of several tables at once, in this order: with parameter servers one round trip instead of one
+  // for each.
+  std::vector<at::Tensor> lookup(const std::vector<TableKeys>& keys);
+  std::vector<at::Tensor> lookup(const std::vector<TableBags>& bags);
   // Differentiates with respect to the optimizer's parameters (and the rows that were looked up)
   // only, all-reduces the gradients and applies the update.
   void minimize(OptimizerHandle optimizer, const at::Tensor& loss, const at::Tensor& weights = {});
@@ -111,6 +142,9 @@ class Evaluation {
   at::Device device() const;
   // As Step's.
   at::Tensor lookup(EmbeddingHandle table, const at::Tensor& keys);
+  at::Tensor lookup(EmbeddingHandle table, const Bags& bags, Pooling pooling);
+  std::vector<at::Tensor> lookup(const std::vector<TableKeys>& keys);
+  std::vector<at::Tensor> lookup(const std::vector<TableBags>& bags);
   // The metric "loss": a mean over all examples. With weights, of the loss's own shape: the
   // weighted sum over the sum of the weights, of the whole pass. A pass has weights in all calls or
   // in none.
