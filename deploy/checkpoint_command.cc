@@ -125,6 +125,8 @@ OrderedJson ToJson(const Findings& findings) {
         json["replica_buffers"] = TensorsJson(one.contents->replica_buffers);
       for (const auto& [callback, tensors] : one.contents->kept)
         json["weights"][callback] = TensorsJson(tensors);
+      for (const auto& [file, tensors] : one.contents->tables)
+        json["tables"][file] = TensorsJson(tensors);
     }
     list.push_back(std::move(json));
   }

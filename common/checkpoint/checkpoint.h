@@ -8,6 +8,8 @@
 //                                          replicas stacked
 //                   weights.<callback>.safetensors  only where a callback remembers weights: the
 //                                          moving average, the best ones; named as in the model
+//                   tables-00001-of-00004.safetensors  only where parameter servers hold embedding
+//                                          tables: the rows of each server, with their slots
 //                   state.json             TrainingState
 //                   manifest.json          sizes and checksums of the others; written last
 //
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "common/checkpoint/extras.h"
+#include "common/checkpoint/row_source.h"
 #include "common/checkpoint/tensor.h"
 #include "muster/json.h"
 
@@ -56,6 +59,19 @@ Json ToJson(const TrainingState& state);
 // A DataError names the field that is missing or wrong.
 absl::StatusOr<TrainingState> TrainingStateFromJson(const Json& json);
 
+// A file of a checkpoint that is written before the rest (Store::StageFile). Removed with it,
+// unless a checkpoint took it over. One thread at a time.
+class StagedFile {
+ public:
+  virtual ~StagedFile() = default;
+  virtual absl::Status Append(std::string_view bytes) = 0;
+  virtual int64_t bytes() const = 0;
+  // All of it is on the disk when it returns; nothing may follow.
+  virtual absl::Status Finish() = 0;
+  // What it holds, whatever becomes of its name. REQUIRES: Finish has returned OK.
+  virtual absl::StatusOr<std::shared_ptr<const RowSource>> Open() const = 0;
+};
+
 // What is written: taken at a step boundary, after which training goes on and changes its own
 // tensors.
 struct Snapshot {
@@ -63,6 +79,11 @@ struct Snapshot {
   TensorSet model, optimizer;
   TensorSet replica_buffers;              // may have no tensors: then there is no such file
   std::map<std::string, TensorSet> kept;  // weights that callbacks remember, by callback
+  // Embedding tables of parameter servers, which are in no set. Of what was read, in the order of
+  // the files.
+  RowSources tables;
+  // Of what is to be written: the files of the tables, which are on the disk already.
+  std::vector<std::shared_ptr<StagedFile>> staged;
   // It replaces one of the same step: what callbacks did at the end of training changed the state.
   bool replaces = false;
 };

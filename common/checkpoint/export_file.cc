@@ -95,7 +95,8 @@ void KeepModels(TensorSet* set) {
 
 absl::Status WriteExport(FileSystem& files, const Snapshot& snapshot, bool slots,
                          const std::string& path) {
-  TensorSet all = snapshot.model;
+  TensorSet all = snapshot.model, optimizer = snapshot.optimizer;
+  MUSTER_RETURN_IF_ERROR(JoinRows(snapshot.tables, &all, &optimizer));
   for (const Tensor& tensor : all.tensors) {
     if (IsModels(tensor.name)) continue;
     return absl::InvalidArgumentError(
@@ -104,7 +105,7 @@ absl::Status WriteExport(FileSystem& files, const Snapshot& snapshot, bool slots
                     Dump(Json(tensor.name)), kOptimizer, kReplicaBuffers));
   }
   if (slots) {
-    Add(snapshot.optimizer, kOptimizer, &all);
+    Add(optimizer, kOptimizer, &all);
     Add(snapshot.replica_buffers, kReplicaBuffers, &all);
   }
   const std::string unfinished = path + ".tmp";

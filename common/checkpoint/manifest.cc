@@ -25,6 +25,17 @@ std::string CallbackOfFile(const std::string& file) {
   return good ? name : "";
 }
 
+std::string TablesFile(int index, int servers) {
+  return fmt::format("tables-{:05}-of-{:05}.safetensors", index + 1, servers);
+}
+
+bool IsTablesFile(const std::string& file) {
+  static const std::string kPattern = "tables-#####-of-#####.safetensors";
+  return std::equal(
+      file.begin(), file.end(), kPattern.begin(), kPattern.end(),
+      [](unsigned char c, char p) { return p == '#' ? std::isdigit(c) != 0 : c == p; });
+}
+
 namespace {
 
 constexpr int64_t kFormatVersion = 1;
@@ -51,8 +62,9 @@ absl::Status ReadFiles(const Json& files, Manifest* manifest) {
       return DataError(fmt::format("it says nothing of {}", name));
   }
   const auto kept =
-      std::count_if(manifest->files.begin(), manifest->files.end(),
-                    [](const auto& file) { return !CallbackOfFile(file.first).empty(); });
+      std::count_if(manifest->files.begin(), manifest->files.end(), [](const auto& file) {
+        return !CallbackOfFile(file.first).empty() || IsTablesFile(file.first);
+      });
   const size_t known = 3 + manifest->files.count(kReplicaBuffersFile) + static_cast<size_t>(kept);
   if (manifest->files.size() != known)
     return DataError("it names other files than a checkpoint has");

@@ -17,6 +17,10 @@ inline constexpr char kReplicaBuffersFile[] = "replica_buffers.safetensors";
 // "weights.<callback>.safetensors": what a callback remembers. Back: "" of any other file.
 std::string KeptFile(const std::string& callback);
 std::string CallbackOfFile(const std::string& file);
+// "tables-00001-of-00004.safetensors": what parameter server `index` (from 0) of so many held of
+// the embedding tables. Back: whether it is such a file.
+std::string TablesFile(int index, int servers);
+bool IsTablesFile(const std::string& file);
 inline constexpr char kStateFile[] = "state.json";
 inline constexpr char kManifestFile[] = "manifest.json";
 

@@ -98,6 +98,19 @@ absl::StatusOr<TensorSet> ReadTensors(FileSystem& files, const std::string& path
   return set;
 }
 
+// Every byte, with little memory.
+absl::Status VerifyFile(const ReadableFile& file, const std::string& name,
+                        const Manifest& manifest) {
+  uint32_t crc = 0;
+  std::string piece(std::min<int64_t>(file.size(), 1 << 20), '\0');
+  for (int64_t at = 0; at < file.size(); at += static_cast<int64_t>(piece.size())) {
+    const size_t size = std::min<int64_t>(piece.size(), file.size() - at);
+    MUSTER_RETURN_IF_ERROR(file.ReadAt(at, size, piece.data()));
+    crc = ExtendCrc32c(crc, {piece.data(), size});
+  }
+  return CheckCrc(name, crc, manifest);
+}
+
 absl::StatusOr<Snapshot> ReadWhole(FileSystem& files, const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(files, path));
   Snapshot snapshot;
@@ -113,20 +126,15 @@ absl::StatusOr<Snapshot> ReadWhole(FileSystem& files, const std::string& path) {
     if (callback.empty()) continue;
     MUSTER_ASSIGN_OR_RETURN(snapshot.kept[callback], ReadTensors(files, path, name, manifest));
   }
-  return snapshot;
-}
-
-// Every byte, with little memory.
-absl::Status VerifyFile(const ReadableFile& file, const std::string& name,
-                        const Manifest& manifest) {
-  uint32_t crc = 0;
-  std::string piece(std::min<int64_t>(file.size(), 1 << 20), '\0');
-  for (int64_t at = 0; at < file.size(); at += static_cast<int64_t>(piece.size())) {
-    const size_t size = std::min<int64_t>(piece.size(), file.size() - at);
-    MUSTER_RETURN_IF_ERROR(file.ReadAt(at, size, piece.data()));
-    crc = ExtendCrc32c(crc, {piece.data(), size});
+  for (const auto& [name, expected] : manifest.files) {
+    if (!IsTablesFile(name)) continue;
+    MUSTER_ASSIGN_OR_RETURN(auto file, OpenFile(files, path, name, manifest));
+    MUSTER_RETURN_IF_ERROR(VerifyFile(*file, name, manifest));
+    auto rows = OpenRows(std::move(file));
+    if (!rows.ok()) return OfFile(name, rows.status());
+    snapshot.tables.push_back(*std::move(rows));
   }
-  return CheckCrc(name, crc, manifest);
+  return snapshot;
 }
 
 absl::Status Health(FileSystem& files, const std::string& path, bool verify, CheckpointInfo* info) {
@@ -254,6 +262,7 @@ absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path
     for (const auto& [name, file] : manifest.files) {
       const std::string callback = CallbackOfFile(name);
       if (!callback.empty()) wanted.emplace_back(name, &contents.kept[callback]);
+      if (IsTablesFile(name)) wanted.emplace_back(name, &contents.tables[name]);
     }
     for (const auto& [name, out] : wanted) {
       MUSTER_ASSIGN_OR_RETURN(const auto file, OpenFile(files, path, name, manifest));

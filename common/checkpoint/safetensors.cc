@@ -215,15 +215,15 @@ absl::Status CheckPlaces(const SafetensorsHeader& header, int64_t data_bytes) {
 }
 
 // The file's header with its length, as it is written.
-absl::StatusOr<std::string> EncodeHeader(const TensorSet& set, const std::vector<int64_t>& begins,
-                                         const Metadata& more) {
+absl::StatusOr<std::string> EncodeHeader(const std::vector<TensorInfo>& tensors,
+                                         const std::vector<int64_t>& begins, const Metadata& more) {
   std::unordered_set<std::string_view> names;
   std::string json = fmt::format(R"({{"{}":{{"format":"pt")", kMetadata);
   for (const auto& [name, value] : more)
     json += fmt::format(",{}:{}", Quoted(name), Dump(Json(value)));
   json += '}';
-  for (size_t i = 0; i < set.tensors.size(); ++i) {
-    const Tensor& tensor = set.tensors[i];
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorInfo& tensor = tensors[i];
     if (tensor.name.empty() || tensor.name == kMetadata || !names.insert(tensor.name).second) {
       return absl::InvalidArgumentError(
           fmt::format("a tensor's name must be unique and not empty or {}: {}", kMetadata,
@@ -248,7 +248,7 @@ absl::StatusOr<std::string> EncodeHeader(const TensorSet& set, const std::vector
   json.resize((json.size() + 7) / 8 * 8, ' ');
   if (json.size() > static_cast<size_t>(kMaxHeader)) {
     return absl::InvalidArgumentError(
-        fmt::format("{} tensors are too many for a safetensors header", set.tensors.size()));
+        fmt::format("{} tensors are too many for a safetensors header", tensors.size()));
   }
   const uint64_t length = json.size();
   std::string bytes(kLengthBytes, '\0');
@@ -330,25 +330,31 @@ absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* cr
   return set;
 }
 
-absl::Status WriteSafetensors(const TensorSet& set, ChecksummedFile& out, const Metadata& more) {
+absl::StatusOr<SafetensorsPlan> PlanSafetensors(const std::vector<TensorInfo>& tensors,
+                                                const Metadata& more) {
+  SafetensorsPlan plan;
   // Wide types first, so that each tensor is aligned to its own: there may be no holes.
-  std::vector<size_t> order(set.tensors.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&set](size_t a, size_t b) {
-    const auto width = [&](size_t i) {
-      return kDTypeBytes[static_cast<int>(set.tensors[i].dtype)];
-    };
+  plan.order.resize(tensors.size());
+  std::iota(plan.order.begin(), plan.order.end(), 0);
+  std::stable_sort(plan.order.begin(), plan.order.end(), [&tensors](size_t a, size_t b) {
+    const auto width = [&](size_t i) { return kDTypeBytes[static_cast<int>(tensors[i].dtype)]; };
     return width(a) > width(b);
   });
-  std::vector<int64_t> begins(order.size());
-  int64_t end = 0;
-  for (const size_t i : order) {
-    begins[i] = end;
-    end += static_cast<int64_t>(set.tensors[i].bytes());
+  std::vector<int64_t> begins(tensors.size());
+  for (const size_t i : plan.order) {
+    begins[i] = plan.bytes;
+    plan.bytes += static_cast<int64_t>(tensors[i].bytes());
   }
-  MUSTER_ASSIGN_OR_RETURN(const std::string head, EncodeHeader(set, begins, more));
-  MUSTER_RETURN_IF_ERROR(out.Append(head));
-  for (const size_t i : order) {
+  MUSTER_ASSIGN_OR_RETURN(plan.head, EncodeHeader(tensors, begins, more));
+  plan.bytes += static_cast<int64_t>(plan.head.size());
+  return plan;
+}
+
+absl::Status WriteSafetensors(const TensorSet& set, ChecksummedFile& out, const Metadata& more) {
+  const std::vector<TensorInfo> tensors(set.tensors.begin(), set.tensors.end());
+  MUSTER_ASSIGN_OR_RETURN(const SafetensorsPlan plan, PlanSafetensors(tensors, more));
+  MUSTER_RETURN_IF_ERROR(out.Append(plan.head));
+  for (const size_t i : plan.order) {
     MUSTER_RETURN_IF_ERROR(out.Append({set.tensors[i].data, set.tensors[i].bytes()}));
   }
   return absl::OkStatus();

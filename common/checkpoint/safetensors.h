@@ -46,4 +46,14 @@ absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* cr
 absl::Status WriteSafetensors(const TensorSet& set, ChecksummedFile& out,
                               const Metadata& more = {});
 
+// What such a file begins with, for whoever writes the tensors' bytes piece by piece: in this
+// order, one behind the other. Errors are WriteSafetensors'.
+struct SafetensorsPlan {
+  std::string head;
+  std::vector<size_t> order;  // of `tensors`
+  int64_t bytes = 0;          // of the whole file
+};
+absl::StatusOr<SafetensorsPlan> PlanSafetensors(const std::vector<TensorInfo>& tensors,
+                                                const Metadata& more = {});
+
 }  // namespace muster::checkpoint

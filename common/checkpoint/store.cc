@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cmath>
 #include <map>
@@ -23,6 +24,7 @@ namespace {
 constexpr char kStaging[] = ".staging";
 constexpr char kGone[] = ".gone";  // a foreign staging folder that is being removed
 constexpr char kDeleted[] = "deleted-";
+constexpr char kStagedFiles[] = "files";  // StageFile's
 constexpr char kLatest[] = "latest";
 constexpr char kBest[] = "best";
 
@@ -41,6 +43,37 @@ absl::Status WriteText(FileSystem& files, const std::string& path, const std::st
   MUSTER_RETURN_IF_ERROR(out.Append(text));
   return out.Finish();
 }
+
+// StageFile's. The file lies in the owner's staging folder until a checkpoint takes it.
+class StagedFileImpl final : public StagedFile {
+ public:
+  StagedFileImpl(FileSystem& files, std::string name, std::string path,
+                 std::unique_ptr<WritableFile> file)
+      : files_(files), name_(std::move(name)), path_(std::move(path)), out_(std::move(file)) {}
+  ~StagedFileImpl() override {
+    if (!taken_) (void)files_.Remove(path_);
+  }
+  absl::Status Append(std::string_view bytes) override { return out_.Append(bytes); }
+  int64_t bytes() const override { return out_.size(); }
+  absl::Status Finish() override { return out_.Finish(); }
+  absl::StatusOr<std::shared_ptr<const RowSource>> Open() const override {
+    MUSTER_ASSIGN_OR_RETURN(auto file, files_.Open(path_));
+    return OpenRows(std::move(file));
+  }
+
+  absl::Status MoveTo(const std::string& directory, Manifest* manifest) {
+    MUSTER_RETURN_IF_ERROR(files_.Rename(path_, JoinPath(directory, name_)));
+    taken_ = true;
+    manifest->files[name_] = {out_.size(), out_.crc()};
+    return absl::OkStatus();
+  }
+
+ private:
+  FileSystem& files_;
+  const std::string name_, path_;
+  ChecksummedFile out_;
+  bool taken_ = false;
+};
 
 // All files of a checkpoint, on the disk when it returns. The directory is there.
 absl::Status WriteFiles(FileSystem& files, const std::string& path, const Snapshot& snapshot) {
@@ -70,6 +103,8 @@ absl::Status WriteFiles(FileSystem& files, const std::string& path, const Snapsh
   for (auto& [name, file] : written) {
     MUSTER_ASSIGN_OR_RETURN(manifest.files[name], Finished(file));
   }
+  for (const auto& staged : snapshot.staged)
+    MUSTER_RETURN_IF_ERROR(static_cast<StagedFileImpl&>(*staged).MoveTo(path, &manifest));
   MUSTER_RETURN_IF_ERROR(WriteText(files, JoinPath(path, kManifestFile), ManifestText(manifest)));
   return files.SyncDirectory(path);
 }
@@ -123,6 +158,19 @@ class StoreImpl : public Store {
     if (snapshot.replaces) RemoveLeftovers();
     Prune();
     return PathOf(step);
+  }
+
+  absl::StatusOr<std::shared_ptr<StagedFile>> StageFile(const std::string& name) override {
+    const auto begin = [&]() -> absl::StatusOr<std::shared_ptr<StagedFile>> {
+      MUSTER_RETURN_IF_ERROR(files_.MakeDirectory(Staged(kStagedFiles)));
+      const std::string path =
+          JoinPath(Staged(kStagedFiles), fmt::format("{}-{}", ++staged_files_, name));
+      MUSTER_ASSIGN_OR_RETURN(auto file, files_.Create(path));
+      return std::make_shared<StagedFileImpl>(files_, name, path, std::move(file));
+    };
+    auto staged = begin();
+    if (!staged.ok()) return Explained(staged.status(), fmt::format("could not write {}", name));
+    return staged;
   }
 
   bool IsBetter(int64_t step, const std::string& metric, double value,
@@ -386,7 +434,8 @@ class StoreImpl : public Store {
     if (names->empty()) return;
     const bool synced = files_.SyncDirectory(options_.directory).ok();
     for (const std::string& name : *names) {
-      const bool removable = name.starts_with(kDeleted) ? synced : name != kBest;
+      const bool removable =
+          name.starts_with(kDeleted) ? synced : name != kBest && name != kStagedFiles;
       if (removable) (void)files_.Remove(Staged(name));
     }
   }
@@ -395,6 +444,7 @@ class StoreImpl : public Store {
   const StoreOptions options_;
   const std::string staging_;
   bool staged_ = false;
+  std::atomic<int64_t> staged_files_ = 0;  // so far: their names differ
 
   absl::Mutex marking_;  // one MarkBest at a time
   absl::Mutex pruning_;  // one deletion at a time

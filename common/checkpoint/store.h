@@ -50,7 +50,8 @@ absl::StatusOr<Snapshot> ReadCheckpoint(FileSystem& files, const std::string& pa
 struct Contents {
   TrainingState state;
   std::vector<TensorInfo> model, optimizer, replica_buffers;
-  std::map<std::string, std::vector<TensorInfo>> kept;  // by callback
+  std::map<std::string, std::vector<TensorInfo>> kept;    // by callback
+  std::map<std::string, std::vector<TensorInfo>> tables;  // by file
 };
 absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path);
 // `path` is a checkpoint, a `checkpoints` folder or a model_dir; of the latter two the newest whole
@@ -102,6 +103,9 @@ class Store {
   // Superseded, and what the fence says; the message is a sentence, "could not save checkpoint
   // step-00000500: ...".
   virtual absl::StatusOr<std::string> Write(const Snapshot& snapshot) = 0;
+  // Begins a file of a checkpoint that is to come, by the name that it will have there: for what is
+  // larger than memory. Any thread, also while another checkpoint is written. Errors are Write's.
+  virtual absl::StatusOr<std::shared_ptr<StagedFile>> StageFile(const std::string& name) = 0;
   // Whether a checkpoint of `step` with that value is better than `best` is now: an absent one, or
   // one by another metric, is always worse, NaN never better.
   virtual bool IsBetter(int64_t step, const std::string& metric, double value,

@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <cstring>
 #include <limits>
 #include <thread>
 
+#include "common/checkpoint/manifest.h"
 #include "common/checkpoint/memory_file_system.h"
+#include "common/checkpoint/safetensors.h"
 #include "tests/unit/checkpoint/file_systems.h"
 #include "tests/unit/checkpoint/snapshots.h"
 
@@ -61,6 +64,88 @@ TEST_P(StoreContract, WritesAndReads) {
   EXPECT_EQ(contents->model.size(), MakeSnapshot(5).model.tensors.size());
   EXPECT_EQ(contents->optimizer.at(0).shape, (std::vector<int64_t>{5, 7}));
   EXPECT_EQ(contents->state.step, 5);
+}
+
+// Two rows of a table "t" whose keys are `first` and `first` + 1.
+std::string RowsText(int64_t first) {
+  const int64_t keys[] = {first, first + 1}, step = first;
+  const float rows[] = {1, 2, 3, static_cast<float>(first), 5, 6};
+  const auto plan = PlanSafetensors({{"t.keys", DType::kInt64, {2}},
+                                     {"t.rows", DType::kFloat32, {2, 3}},
+                                     {"t.step", DType::kInt64, {}}});
+  EXPECT_EQ(plan->order, (std::vector<size_t>{0, 2, 1})) << "wide types first";
+  std::string text = plan->head;
+  text.append(reinterpret_cast<const char*>(keys), sizeof keys);
+  text.append(reinterpret_cast<const char*>(&step), sizeof step);
+  text.append(reinterpret_cast<const char*>(rows), sizeof rows);
+  EXPECT_EQ(static_cast<int64_t>(text.size()), plan->bytes);
+  return text;
+}
+
+TEST_P(StoreContract, TablesComeInFilesThatAreWrittenBefore) {
+  const auto store = Open("t", 1, -1);
+  Snapshot snapshot = MakeSnapshot(3);
+  RowSources open;
+  for (const int server : {0, 1}) {
+    const auto file = store->StageFile(TablesFile(server, 2));
+    ASSERT_TRUE(file.ok()) << file.status();
+    const std::string text = RowsText(10 * server);
+    ASSERT_TRUE((*file)->Append(text.substr(0, 20)).ok());
+    ASSERT_TRUE((*file)->Append(text.substr(20)).ok());
+    ASSERT_TRUE((*file)->Finish().ok());
+    open.push_back((*file)->Open().value());
+    snapshot.staged.push_back(*file);
+  }
+  const auto unused = store->StageFile(TablesFile(0, 2));  // of a save that came to nothing
+  ASSERT_TRUE(unused.ok() && (*unused)->Append("half").ok());
+  ASSERT_TRUE(store->Write(snapshot).ok());
+  const std::string path = folder() + "/step-00000003";
+  EXPECT_TRUE(InspectCheckpoint(files(), path, /*verify=*/true).health.ok());
+  const auto contents = ReadContents(files(), path);
+  ASSERT_TRUE(contents.ok()) << contents.status();
+  EXPECT_EQ(contents->tables.at("tables-00002-of-00002.safetensors").size(), 3u);
+  const auto read = ReadCheckpoint(files(), path);
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->tables.size(), 2u);
+  EXPECT_EQ(Difference(*read, MakeSnapshot(3)), "");
+  Write(*store, 4);  // which takes the one before away: what is open stays
+  EXPECT_THAT(store->steps(), ElementsAre(4));
+  for (const RowSources& sources : {open, read->tables}) {
+    float row[3];
+    const auto& second = *sources.at(1);
+    ASSERT_TRUE(second.Read(second.Find("t.rows"), 1, 1, reinterpret_cast<char*>(row)).ok());
+    EXPECT_THAT(row, ElementsAre(10, 5, 6));
+    TensorSet model = MakeSnapshot(3).model, optimizer;
+    ASSERT_TRUE(JoinRows(sources, &model, &optimizer).ok());
+    EXPECT_EQ(model.Find("t.rows")->shape, (std::vector<int64_t>{4, 3}));
+    int64_t key = 0;
+    std::memcpy(&key, model.Find("t.keys")->data + 24, 8);
+    EXPECT_EQ(key, 11);
+    std::memcpy(&key, optimizer.Find("t.step")->data, 8);
+    EXPECT_EQ(key, 10);
+  }
+}
+
+TEST_P(StoreContract, DamageInATablesFileIsNamed) {
+  const auto store = Open("t", 3, -1);
+  Snapshot snapshot = MakeSnapshot(3);
+  auto file = *store->StageFile(TablesFile(0, 1));
+  ASSERT_TRUE(file->Append(RowsText(1)).ok() && file->Finish().ok());
+  snapshot.staged = {std::move(file)};
+  ASSERT_TRUE(store->Write(snapshot).ok());
+  const std::string name = folder() + "/step-00000003/" + TablesFile(0, 1);
+  std::string bytes = ReadFile(files(), name).value();
+  bytes.back() ^= 1;
+  {
+    auto again = *files().Create(name);
+    ASSERT_TRUE(again->Append(bytes).ok() && again->Close().ok());
+  }
+  const auto read = ReadCheckpoint(files(), folder() + "/step-00000003");
+  EXPECT_THAT(std::string(Message(read.status())),
+              HasSubstr("tables-00001-of-00001.safetensors does not match its checksum"));
+  for (const char* other : {"tables-1-of-2.safetensors", "tables-00001-of-00001.safetensors.tmp",
+                            "tables-0000x-of-00001.safetensors", "tables"})
+    EXPECT_FALSE(IsTablesFile(other)) << other;
 }
 
 TEST_P(StoreContract, KeepsTheNewestTheBestAndThePinned) {

@@ -1,0 +1,139 @@
+#include "common/checkpoint/row_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "common/checkpoint/safetensors.h"
+
+namespace muster::checkpoint {
+namespace {
+
+int64_t RowBytes(const TensorInfo& info) {
+  const int64_t rows = info.shape.empty() ? 1 : info.shape[0];
+  return rows == 0 ? 0 : static_cast<int64_t>(info.bytes()) / rows;
+}
+
+class RowsOfFile final : public RowSource {
+ public:
+  RowsOfFile(std::unique_ptr<ReadableFile> file, const SafetensorsHeader& header)
+      : file_(std::move(file)) {
+    for (const SafetensorsHeader::Entry& entry : header.tensors) {
+      tensors_.push_back(entry);
+      begins_.push_back(header.data_offset + entry.begin);
+    }
+  }
+  const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+  absl::Status Read(size_t tensor, int64_t first, int64_t count, char* out) const override {
+    const int64_t bytes = RowBytes(tensors_[tensor]);
+    return file_->ReadAt(begins_[tensor] + first * bytes, static_cast<size_t>(count * bytes), out);
+  }
+
+ private:
+  const std::unique_ptr<ReadableFile> file_;
+  std::vector<TensorInfo> tensors_;
+  std::vector<int64_t> begins_;  // in the file
+};
+
+class RowsOfSets final : public RowSource {
+ public:
+  RowsOfSets(const TensorSet& model, const TensorSet& optimizer)
+      : memory_{model.memory, optimizer.memory} {
+    for (const TensorSet* set : {&model, &optimizer})
+      for (const Tensor& tensor : set->tensors) {
+        tensors_.push_back(tensor);
+        data_.push_back(tensor.data);
+      }
+  }
+  const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+  absl::Status Read(size_t tensor, int64_t first, int64_t count, char* out) const override {
+    const int64_t bytes = RowBytes(tensors_[tensor]);
+    if (count > 0) std::memcpy(out, data_[tensor] + first * bytes, count * bytes);
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::shared_ptr<const void> memory_[2];
+  std::vector<TensorInfo> tensors_;
+  std::vector<const char*> data_;
+};
+
+struct Part {
+  const RowSource* source;
+  size_t tensor;
+};
+
+// The tensor that the parts are together, in memory of its own.
+absl::StatusOr<TensorInfo> JoinParts(const std::string& name, const std::vector<Part>& parts,
+                                     std::string* bytes) {
+  TensorInfo joined = parts[0].source->tensors()[parts[0].tensor];
+  if (joined.shape.empty()) {
+    int64_t largest = 0;
+    for (const Part& part : parts) {
+      int64_t value = 0;
+      MUSTER_RETURN_IF_ERROR(part.source->Read(part.tensor, 0, 1, reinterpret_cast<char*>(&value)));
+      largest = std::max(largest, value);
+    }
+    bytes->assign(reinterpret_cast<const char*>(&largest), sizeof largest);
+    return joined;
+  }
+  joined.shape[0] = 0;
+  for (const Part& part : parts) {
+    TensorInfo info = part.source->tensors()[part.tensor];
+    const int64_t rows = info.shape.empty() ? 0 : info.shape[0];
+    if (!info.shape.empty()) info.shape[0] = joined.shape[0];
+    if (info.dtype != joined.dtype || info.shape != joined.shape)
+      return DataError(fmt::format("\"{}\" has rows of another kind in another file", name));
+    const size_t begin = bytes->size();
+    joined.shape[0] += rows;
+    bytes->resize(joined.bytes());
+    MUSTER_RETURN_IF_ERROR(part.source->Read(part.tensor, 0, rows, bytes->data() + begin));
+  }
+  return joined;
+}
+
+}  // namespace
+
+int RowSource::Find(std::string_view name) const {
+  const auto found = std::find_if(tensors().begin(), tensors().end(),
+                                  [name](const TensorInfo& info) { return info.name == name; });
+  return found == tensors().end() ? -1 : static_cast<int>(found - tensors().begin());
+}
+
+absl::StatusOr<std::shared_ptr<const RowSource>> OpenRows(std::unique_ptr<ReadableFile> file) {
+  MUSTER_ASSIGN_OR_RETURN(const SafetensorsHeader header, ReadSafetensorsHeader(*file));
+  return std::make_shared<RowsOfFile>(std::move(file), header);
+}
+
+std::shared_ptr<const RowSource> RowsInMemory(const TensorSet& model, const TensorSet& optimizer) {
+  return std::make_shared<RowsOfSets>(model, optimizer);
+}
+
+absl::Status JoinRows(const RowSources& sources, TensorSet* model, TensorSet* optimizer) {
+  std::map<std::string, std::vector<Part>> parts;
+  for (const auto& source : sources)
+    for (size_t t = 0; t < source->tensors().size(); ++t)
+      parts[source->tensors()[t].name].push_back({source.get(), t});
+  struct Memory {
+    std::shared_ptr<const void> before[2];
+    std::map<std::string, std::string> bytes;
+  };
+  const auto memory = std::make_shared<Memory>();
+  memory->before[0] = model->memory;
+  memory->before[1] = optimizer->memory;
+  for (const auto& [name, of_name] : parts) {
+    std::string& bytes = memory->bytes[name];
+    MUSTER_ASSIGN_OR_RETURN(const TensorInfo info, JoinParts(name, of_name, &bytes));
+    const bool of_model = name.ends_with(".keys") || name.ends_with(".rows");
+    Tensor& tensor = (of_model ? model : optimizer)->tensors.emplace_back();
+    static_cast<TensorInfo&>(tensor) = info;
+    tensor.data = bytes.data();
+  }
+  model->memory = optimizer->memory = memory;
+  return absl::OkStatus();
+}
+
+}  // namespace muster::checkpoint
