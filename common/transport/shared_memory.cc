@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/memory.h"
+
 namespace muster::transport {
 namespace {
 
@@ -40,9 +42,9 @@ absl::Status SharedMemory::Map(bool writable) {
 }
 
 absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(uint64_t bytes) {
-  // The kernel would not refuse what the machine does not have: it would begin to kill.
-  const auto machine = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  if (bytes == 0 || bytes > machine / 2)
+  // The kernel would not refuse what the machine, or the container, does not have: it would begin
+  // to kill.
+  if (bytes == 0 || bytes > AvailableMemory() / 2)
     return PeerLost(fmt::format("no room for {} MiB of shared memory", bytes >> 20));
   uint64_t nonce = 0;
   if (getrandom(&nonce, sizeof nonce, 0) != sizeof nonce) return Failed("cannot get random bytes");
