@@ -80,7 +80,7 @@ MembershipOptions Deadlines(const Job& job) {
   options.independent = HasServers(job);
   if (options.independent) {
     const auto section = ParseParameterServer(job.parameter_server);  // LoadJob has checked it
-    options.spare_servers = section.ok() ? static_cast<int>(section->replicas) - 1 : 0;
+    options.spare_servers = section.ok() ? static_cast<int>(section->copies) - 1 : 0;
   }
   options.rejoin = timeouts.rejoin;
   if (!options.independent)

@@ -257,7 +257,7 @@ absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
   table_->HearThem();
   LogInfo("the servers hold this run's state: going on after step {}, {}", table_->steps(),
           Describe(placements_));
-  AddBackups(PresentLocked(), static_cast<int>(server_options_.replicas), &placements_);
+  AddBackups(PresentLocked(), static_cast<int>(server_options_.copies), &placements_);
   return absl::OkStatus();
 }
 

@@ -109,7 +109,7 @@ void DirectorImpl::CreatedLocked(int task, proto::CreateReply reply) {
   server.holds = std::move(reply);
   if (view_.number() == 0) return;
   // What it may hold from before is of no use: it was not in the views since.
-  if (AddBackups(PresentLocked(), static_cast<int>(server_options_.replicas), &placements_))
+  if (AddBackups(PresentLocked(), static_cast<int>(server_options_.copies), &placements_))
     NewViewLocked();
 }
 
@@ -233,17 +233,17 @@ absl::Status DirectorImpl::FillAll(const std::vector<std::pair<int, int>>& targe
 absl::Status DirectorImpl::RestoreShards() {
   std::vector<std::pair<int, int>> targets;
   std::vector<uint64_t> incarnations;
-  const int replicas = static_cast<int>(server_options_.replicas);
+  const int copies = static_cast<int>(server_options_.copies);
   {
     absl::MutexLock lock(&mu_);
     // The view without them comes first: it ends all pushes.
     if (Complete(placements_) || current_view_ != view_.number()) return absl::OkStatus();
     const Present present = PresentLocked();
-    const auto restore = ToRestore(placements_, present, replicas);
+    const auto restore = ToRestore(placements_, present, copies);
     if (restore.empty()) return absl::OkStatus();
     Placements wanted = placements_;
     for (const auto& [shard, task] : restore) Restored(shard, task, &wanted);
-    AddBackups(present, replicas, &wanted);
+    AddBackups(present, copies, &wanted);
     for (int s = 0; s < static_cast<int>(wanted.size()); ++s) {
       if (placements_[s].primary >= 0) continue;
       if (wanted[s].primary >= 0) targets.emplace_back(s, wanted[s].primary);

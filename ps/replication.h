@@ -1,4 +1,4 @@
-// A shard on two ps tasks ("parameter_server.replicas": 2). The primary applies an update, forwards
+// A shard on two ps tasks ("parameter_server.copies": 2). The primary applies an update, forwards
 // it, and acknowledges it when the backup has it: what a worker was told is in both.
 //
 // Chunk by chunk the primary hands its state over, unless the backup has it already (as of a view

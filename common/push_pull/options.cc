@@ -23,9 +23,13 @@ absl::StatusOr<ParameterServerOptions> ParseParameterServer(const Json& json) {
   if (reader.Has("max_staleness")) options.max_staleness = max_staleness;
   if (options.max_staleness && *options.max_staleness < 0)
     reader.Fail("max_staleness", fmt::format("must be at least 0, is {}", *options.max_staleness));
-  reader.Read("replicas", &options.replicas);
-  if (options.replicas < 1 || options.replicas > 2)
-    reader.Fail("replicas", fmt::format("must be 1 or 2, is {}", options.replicas));
+  if (reader.Has("copies") && reader.Has("replicas"))
+    reader.Fail("replicas", "is the older name of \"copies\", which is there: leave it out");
+  for (const char* key : {"replicas", "copies"}) {
+    reader.Read(key, &options.copies);
+    if (options.copies < 1 || options.copies > 2)
+      reader.Fail(key, fmt::format("must be 1 or 2, is {}", options.copies));
+  }
   reader.Read("chunk_bytes", &options.chunk_bytes);
   if (options.chunk_bytes < 4)
     reader.Fail("chunk_bytes", fmt::format("must be at least 4, is {}", options.chunk_bytes));
@@ -50,6 +54,12 @@ absl::StatusOr<ParameterServerOptions> ParseParameterServer(const Json& json) {
     MUSTER_ASSIGN_OR_RETURN(options.partitioner, ParsePartitioner(partitioner));
   }
   return options;
+}
+
+void RenameParameterServerKeys(Json* json) {
+  if (!json->is_object() || !json->contains("replicas") || json->contains("copies")) return;
+  (*json)["copies"] = std::move((*json)["replicas"]);
+  json->erase("replicas");
 }
 
 }  // namespace muster

@@ -18,7 +18,7 @@ struct ParameterServerOptions {
   // be synchronous training, is read, for runs of older versions have it, and not trained with:
   // CheckMaxStaleness.
   std::optional<int64_t> max_staleness;
-  int64_t replicas = 1;  // of each shard, on as many servers: 1 or 2
+  int64_t copies = 1;  // of each shard, on as many servers: 1 or 2; "replicas" is read, too
   Partitioner partitioner;
   int64_t chunk_bytes = 256 << 10;
   Compression compression = Compression::kNone;
@@ -28,5 +28,7 @@ struct ParameterServerOptions {
 
 // Absent keys have the defaults. A ConfigurationError names the key.
 absl::StatusOr<ParameterServerOptions> ParseParameterServer(const Json& json);
+// The section by today's names of keys.
+void RenameParameterServerKeys(Json* json);
 
 }  // namespace muster

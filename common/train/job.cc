@@ -259,6 +259,7 @@ absl::StatusOr<Job> JobFromJson(const Json& json) {
   Fields(reader, job);
   MUSTER_RETURN_IF_ERROR(reader.Finish());
   MUSTER_RETURN_IF_ERROR(CheckJob(job));
+  RenameParameterServerKeys(&job.parameter_server);
   MUSTER_RETURN_IF_ERROR(ApplyCallbacks(&job));
   return job;
 }
@@ -301,11 +302,11 @@ absl::StatusOr<StrategyKind> StrategyFor(const Job& job, const ClusterConfig& cl
     MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions options,
                             ParseParameterServer(job.parameter_server));
     if (const size_t servers = cluster.cluster.ps.size();
-        options.replicas > static_cast<int64_t>(servers))
+        options.copies > static_cast<int64_t>(servers))
       return ConfigurationError(
-          fmt::format("parameter_server.replicas is {}, but the cluster has {} ps task{}: set it "
+          fmt::format("parameter_server.copies is {}, but the cluster has {} ps task{}: set it "
                       "to 1, or add ps tasks",
-                      options.replicas, servers, servers == 1 ? "" : "s"));
+                      options.copies, servers, servers == 1 ? "" : "s"));
   }
   return kind;
 }

@@ -175,7 +175,7 @@ class Counting(CountingTest):
         self.check_exact()
 
     def test_with_backups(self):
-        self.finish([self.start_counting(section={"replicas": 2})])
+        self.finish([self.start_counting(section={"copies": 2})])
         self.check_exact()
 
     def test_validation_sees_whole_updates_only(self):
@@ -246,7 +246,7 @@ class Counting(CountingTest):
         self.assertEqual(sorted(curve(self.model_dir)), list(range(1, self.steps + 1)))
 
     def test_a_server_with_a_backup_is_killed(self):
-        launch = self.start_counting(section={"replicas": 2}, held=True)
+        launch = self.start_counting(section={"copies": 2}, held=True)
         self.wait_steps(launch, 20)
         before = self.kill(launch, "ps:0")
         wait_until("a successor", lambda: task_pids(launch).get("ps:0", before) != before)
@@ -257,7 +257,7 @@ class Counting(CountingTest):
         self.assertEqual(got["parameter_server"]["repeated_examples"], 0)
 
     def test_each_server_in_turn(self):
-        launch = self.start_counting(section={"replicas": 2}, epochs=12, held=True)
+        launch = self.start_counting(section={"copies": 2}, epochs=12, held=True)
         self.wait_steps(launch, 20)
         self.kill(launch, "ps:0", last=False)
         wait_until("ps 0 is the backup of both", lambda: len(re.findall("ps 0 is backup of shard . again", launch.output())) == 2, 60)
@@ -288,14 +288,14 @@ class Counting(CountingTest):
         self.check_after(launch, exact_updates=False)
         self.assertGreater(self.check_lost(), 0)
 
-    def freeze_a_server(self, replicas, heartbeat):
+    def freeze_a_server(self, copies, heartbeat):
         """Without a supervisor: ps 0 sleeps until the others know that it is lost, and wakes."""
         cluster = self.cluster(2, ps=2)
         self.epochs = 20
         self.steps = self.epochs * EXAMPLES // BATCH
         keys = {"program": "counting", "program_args": {"examples": EXAMPLES, "sleep_ms": 30}, "global_batch_size": 2 * BATCH,
                 "epochs": self.epochs, "max_steps": None, "timeouts": {"heartbeat": heartbeat}, "checkpoint": {"every_steps": 24}}
-        job = self.ps_job(parameter_server={"replicas": replicas, "chunk_bytes": 65536}, **keys)
+        job = self.ps_job(parameter_server={"copies": copies, "chunk_bytes": 65536}, **keys)
         environment = {"MUSTER_TEST_DIR": str(self.used_dir)}
         (self.dir / "bin").mkdir()
         os.symlink((BIN / "../tests/counting_role").resolve(), self.dir / "bin" / "muster-chief")
@@ -304,7 +304,7 @@ class Counting(CountingTest):
         servers = [self.start(cluster, f"ps:{i}", job) for i in range(2)]
         self.wait_steps(chief, 40)
         servers[0].signal(signal.SIGSTOP)
-        if replicas == 2:
+        if copies == 2:
             # Pushes wait until the backup has taken over, and go on.
             at = sum(self.used().values())
             wait_until("training goes on", lambda: sum(self.used().values()) > at + 20 * BATCH, 30)
@@ -317,12 +317,12 @@ class Counting(CountingTest):
 
     def test_a_frozen_server_wakes_after_it_was_replaced(self):
         """The backup has taken over, and what the frozen one does then changes nothing."""
-        self.freeze_a_server(replicas=2, heartbeat=2)
+        self.freeze_a_server(copies=2, heartbeat=2)
         self.check_nothing_lost()
 
     def test_a_frozen_server_without_a_backup_wakes(self):
         """What it held is restored, and what is lost is counted: it brings nothing of its own."""
-        self.freeze_a_server(replicas=1, heartbeat=2)
+        self.freeze_a_server(copies=1, heartbeat=2)
         self.check_lost()
 
 
@@ -343,7 +343,7 @@ class Hosts(CountingTest):
         cluster = {"chief": [f"{chief}:5000"], "worker": [f"{chief}:5001", f"{chief}:5002"], "ps": [f"{first}:5000", f"{second}:5000"]}
         self.epochs = 24
         self.steps = self.epochs * EXAMPLES // BATCH
-        job = self.ps_job(parameter_server={"replicas": 2, "chunk_bytes": 65536}, program="counting",
+        job = self.ps_job(parameter_server={"copies": 2, "chunk_bytes": 65536}, program="counting",
                           program_args={"examples": EXAMPLES, "sleep_ms": 30, "rows": 100}, global_batch_size=2 * BATCH, epochs=self.epochs,
                           max_steps=None, timeouts={"heartbeat": 4}, checkpoint={"every_steps": 24})
         environment = {"MUSTER_TEST_DIR": str(self.used_dir)}

@@ -36,11 +36,11 @@ class Preflight(ClusterTest):
 
     def test_more_replicas_than_servers_are_a_configuration_error(self):
         cluster = self.cluster(1, ps=1)
-        job = self.job(parameter_server={"replicas": 2})
+        job = self.job(parameter_server={"copies": 2})
         processes = [self.preflight(cluster, task, "--job", job) for task in ("chief:0", "worker:0", "ps:0")]
         self.finish(processes, code=2)
         for process in processes:
-            self.assertRegex(process.output(), "FAILED +strategy +parameter_server.replicas is 2, but the cluster has 1 ps task: set it to 1")
+            self.assertRegex(process.output(), "FAILED +strategy +parameter_server.copies is 2, but the cluster has 1 ps task: set it to 1")
         # So every task says, before it waits for anybody.
         self.finish([self.start(cluster, task, job) for task in ("chief:0", "worker:0", "ps:0")], code=2)
 

@@ -229,7 +229,7 @@ class ParameterServer(Base):
     folder = PARAMETER_SERVER
     members = "chief", "worker", "ps"
     listening = "chief", "ps"
-    own_keys = {"strategy": "parameter_server", "parameter_server": {"replicas": 2}}
+    own_keys = {"strategy": "parameter_server", "parameter_server": {"copies": 2}}
 
     def test_all_but_the_servers_is_the_base(self):
         base = render(BASE)
@@ -237,7 +237,7 @@ class ParameterServer(Base):
         text = json.dumps([o for o in self.manifests.objects if o["kind"] != "ConfigMap" and o["metadata"]["name"] != "muster-ps"])
         self.assertNotEqual(own_map, base_map)
         self.assertEqual(json.loads(text.replace(own_map, base_map)), [o for o in base.objects if o["kind"] != "ConfigMap"])
-        replicas = json_with_comments(self.manifests.data(*self.job_file()))["parameter_server"]["replicas"]
+        replicas = json_with_comments(self.manifests.data(*self.job_file()))["parameter_server"]["copies"]
         self.assertLessEqual(replicas, self.role("ps")["spec"]["completions"])
 
 

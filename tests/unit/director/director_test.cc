@@ -336,7 +336,7 @@ TEST(Director, CountsExactlyWhatIsLost) {
 }
 
 TEST(Director, WithTwoReplicasTheLossOfAServerLosesNothing) {
-  FakeCluster cluster({.job = SmallJob({{"replicas", 2}}), .servers = 3, .train = 1200});
+  FakeCluster cluster({.job = SmallJob({{"copies", 2}}), .servers = 3, .train = 1200});
   cluster.Start();
   cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; });
   cluster.LosePs(0);
@@ -351,7 +351,7 @@ TEST(Director, WithTwoReplicasTheLossOfAServerLosesNothing) {
 }
 
 TEST(Director, AServerThatWaitsForItsBackupGoesOnWithoutItUntilThatIsUpToDate) {
-  FakeCluster cluster({.job = SmallJob({{"replicas", 2}}), .train = 1000000});
+  FakeCluster cluster({.job = SmallJob({{"copies", 2}}), .train = 1000000});
   cluster.Start();
   cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; });
   const uint64_t before = cluster.ps(0).view().number();
@@ -377,7 +377,7 @@ TEST(Director, AServerThatWaitsForItsBackupGoesOnWithoutItUntilThatIsUpToDate) {
 
 // A backup is up to date before the chief hears that all have the view in which it is to be.
 TEST(Director, AViewIsTheSameHoweverOftenItIsTold) {
-  FakeCluster cluster({.job = SmallJob({{"replicas", 2}}), .train = 600});
+  FakeCluster cluster({.job = SmallJob({{"copies", 2}}), .train = 600});
   cluster.Start();
   cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; });
   cluster.LosePs(1);
@@ -435,7 +435,7 @@ TEST(Director, WhatSurvivorsHoldIsVoidWhereTheServersBeginAnew) {
 
 TEST(Director, ARestartedChiefGoesOnWithoutAServerWhoseShardsOthersHold) {
   for (const bool stopped : {false, true}) {
-    Job job = SmallJob({{"replicas", 2}});
+    Job job = SmallJob({{"copies", 2}});
     if (stopped) job.epochs = 1000;
     job.timeouts.resume = Duration::zero();
     FakeCluster cluster({.job = job, .train = 600});

@@ -37,7 +37,7 @@ class ReplicationTest : public ::testing::Test {
  protected:
   ReplicationTest() {
     job_.parameter_server =
-        R"({"chunk_bytes": 256, "partitioner": {"name": "fixed", "parts": 2}, "replicas": 2,
+        R"({"chunk_bytes": 256, "partitioner": {"name": "fixed", "parts": 2}, "copies": 2,
             "checksum": true})";
     for (int task : {0, 1}) Start(task);
   }

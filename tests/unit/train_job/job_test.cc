@@ -186,7 +186,17 @@ constexpr Mistake kMistakes[] = {
 TEST(Job, AnAbsentStalenessMayBeSpeltOut) {
   const auto job = JobFromJson(Json::parse(
       R"({"program": "linear", "parameter_server": {"max_staleness": null, "replicas": 2}})"));
-  EXPECT_TRUE(job.ok()) << job.status();
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->parameter_server, Json::parse(R"({"max_staleness": null, "copies": 2})"))
+      << "by today's name";
+  EXPECT_THAT(std::string(Message(JobFromJson(Json::parse(R"({"program": "linear",
+                  "parameter_server": {"replicas": 2, "copies": 2}})"))
+                                      .status())),
+              ::testing::HasSubstr("parameter_server.replicas is the older name of \"copies\""));
+  EXPECT_THAT(std::string(Message(JobFromJson(Json::parse(R"({"program": "linear",
+                  "parameter_server": {"replicas": 3}})"))
+                                      .status())),
+              ::testing::HasSubstr("parameter_server.replicas must be 1 or 2, is 3"));
 }
 
 TEST(Job, IsDeterministicWhereItsStrategyIs) {
@@ -394,10 +404,10 @@ TEST(StrategyFor, FollowsTheClusterUnlessTheJobSays) {
       "if "
       "a run is to go on, or set max_staleness to 1 or more");
   EXPECT_TRUE(StrategyFor(synchronous, Cluster(R"({"worker": ["a:1", "b:1"]})")).ok());
-  const Job backed_up = Parse({{"parameter_server", {{"replicas", 2}}}});
+  const Job backed_up = Parse({{"parameter_server", {{"copies", 2}}}});
   EXPECT_EQ(
       Message(StrategyFor(backed_up, Cluster(R"({"worker": ["a:1"], "ps": ["p:1"]})")).status()),
-      "parameter_server.replicas is 2, but the cluster has 1 ps task: set it to 1, or add ps "
+      "parameter_server.copies is 2, but the cluster has 1 ps task: set it to 1, or add ps "
       "tasks");
   EXPECT_TRUE(StrategyFor(backed_up, Cluster(R"({"worker": ["a:1"], "ps": ["p:1", "q:1"]})")).ok());
   EXPECT_TRUE(StrategyFor(backed_up, Cluster(R"({"worker": ["a:1"]})")).ok());
