@@ -9,6 +9,7 @@
 #include <cmath>
 #include <numbers>
 #include <numeric>
+#include <unordered_map>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -85,8 +86,33 @@ class Index {
   size_t size_ = 0;
 };
 
+// A shard's rows as they were: by pointers to rows, which never move, and copies of those that were
+// changed since. Under the shard's lock, but for `rows`, which does not change.
+struct FrozenShard {
+  struct Row {
+    uint64_t key;
+    const float* row;
+  };
+  std::vector<Row> rows;
+  std::unordered_map<const float*, size_t> places;  // in `copies`
+  std::vector<float> copies;
+
+  // To be called before the rows are changed.
+  void Keep(std::span<float* const> changing, int64_t stride) {
+    for (const float* row : changing) {
+      if (!places.try_emplace(row, copies.size()).second) continue;
+      copies.insert(copies.end(), row, row + stride);
+    }
+  }
+  const float* At(const Row& row) const {
+    const auto kept = places.find(row.row);
+    return kept == places.end() ? row.row : copies.data() + kept->second;
+  }
+};
+
 struct Shard {
   mutable absl::Mutex mu;
+  std::vector<std::weak_ptr<FrozenShard>> frozen ABSL_GUARDED_BY(mu);
   Index index ABSL_GUARDED_BY(mu);
   std::vector<std::unique_ptr<float[]>> slabs ABSL_GUARDED_BY(mu);
   int64_t free_rows ABSL_GUARDED_BY(mu) = 0;  // of the last slab
@@ -96,6 +122,49 @@ struct Shard {
 struct Sorted {
   std::vector<uint32_t> begin;  // of each shard, and the end
   std::vector<uint32_t> places;
+};
+
+class FrozenRows final : public EmbeddingTable::Frozen {
+ public:
+  struct Part {
+    absl::Mutex* mu;
+    std::shared_ptr<FrozenShard> shard;
+    int64_t begin;  // the first one's number
+  };
+  FrozenRows(std::vector<Part> parts, int64_t size) : parts_(std::move(parts)), size_(size) {}
+
+  int64_t size() const override { return size_; }
+  void ReadKeys(int64_t first, std::span<uint64_t> keys) const override {
+    ForEach(first, static_cast<int64_t>(keys.size()),
+            [&](const FrozenShard&, const FrozenShard::Row& row, int64_t i) { keys[i] = row.key; });
+  }
+  void Read(int64_t first, int64_t count, int64_t begin, int64_t elements,
+            float* out) const override {
+    ForEach(first, count, [&](const FrozenShard& shard, const FrozenShard::Row& row, int64_t i) {
+      std::copy_n(shard.At(row) + begin, elements, out + i * elements);
+    });
+  }
+
+ private:
+  // use(shard, row, its number from `first` on), under the shard's lock.
+  template <typename Use>
+  void ForEach(int64_t first, int64_t count, const Use& use) const {
+    for (const Part& part : parts_) {
+      const auto rows = static_cast<int64_t>(part.shard->rows.size());
+      const int64_t from = std::max<int64_t>(0, first - part.begin);
+      const int64_t to = std::min(rows, first + count - part.begin);
+      if (from >= to) continue;
+      absl::MutexLock lock(part.mu);
+      for (int64_t r = from; r < to; ++r) {
+        if (r + static_cast<int64_t>(kAhead) < to)
+          __builtin_prefetch(part.shard->rows[r + kAhead].row);
+        use(*part.shard, part.shard->rows[r], part.begin + r - first);
+      }
+    }
+  }
+
+  const std::vector<Part> parts_;
+  const int64_t size_;
 };
 
 class EmbeddingTableImpl final : public EmbeddingTable {
@@ -114,6 +183,7 @@ class EmbeddingTableImpl final : public EmbeddingTable {
   int64_t size() const override;
   int64_t updates() const override { return updates_; }
   int64_t row_elements() const override { return stride_; }
+  std::shared_ptr<const Frozen> Freeze() override;
   void Export(const std::function<void(uint64_t, std::span<const float>)>& visit) const override;
   absl::Status Restore(uint64_t key, std::span<const float> row) override;
   void set_updates(int64_t updates) override { updates_ = updates; }
@@ -124,6 +194,9 @@ class EmbeddingTableImpl final : public EmbeddingTable {
   size_t ShardOf(uint64_t hash) const { return (hash >> 48) & (shards_.size() - 1); }
   Sorted Sort(std::span<const uint64_t> keys) const;
   float* RowLocked(Shard& shard, uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
+  // To be called before the rows are changed.
+  void KeepFrozenLocked(Shard& shard, std::span<float* const> rows)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
   float* NewRowLocked(Shard& shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
   // Calls `use(row, place)` for each of a shard's keys.
   template <typename Use>
@@ -180,6 +253,14 @@ float* EmbeddingTableImpl::RowLocked(Shard& shard, uint64_t key) {
                 static_cast<float>(InitialSlotValue(options_.rule, slots_[s])));
   shard.index.Put(entry, key, row);
   return row;
+}
+
+void EmbeddingTableImpl::KeepFrozenLocked(Shard& shard, std::span<float* const> rows) {
+  std::erase_if(shard.frozen, [&](const std::weak_ptr<FrozenShard>& one) {
+    const auto frozen = one.lock();
+    if (frozen != nullptr) frozen->Keep(rows, stride_);
+    return frozen == nullptr;
+  });
 }
 
 template <typename Use>
@@ -259,6 +340,7 @@ absl::Status EmbeddingTableImpl::Push(std::span<const uint64_t> keys,
     Shard& shard = shards_[s];
     absl::MutexLock lock(&shard.mu);
     EachLocked(shard, keys, places, [&](float* row, uint32_t) { rows.push_back(row); });
+    KeepFrozenLocked(shard, rows);
     ApplyRowUpdates(options_.rule, learning_rate, step, {rows, ordered.data(), options_.width});
   }
   return absl::OkStatus();
@@ -271,6 +353,22 @@ int64_t EmbeddingTableImpl::size() const {
     size += static_cast<int64_t>(shard.index.size());
   }
   return size;
+}
+
+std::shared_ptr<const EmbeddingTable::Frozen> EmbeddingTableImpl::Freeze() {
+  std::vector<FrozenRows::Part> parts;
+  int64_t size = 0;
+  for (Shard& shard : shards_) {
+    const auto frozen = std::make_shared<FrozenShard>();
+    absl::MutexLock lock(&shard.mu);
+    frozen->rows.reserve(shard.index.size());
+    for (const Index::Entry& entry : shard.index.entries())
+      if (entry.row != nullptr) frozen->rows.push_back({entry.key, entry.row});
+    parts.push_back({&shard.mu, frozen, size});
+    size += static_cast<int64_t>(frozen->rows.size());
+    shard.frozen.push_back(frozen);
+  }
+  return std::make_shared<FrozenRows>(std::move(parts), size);
 }
 
 void EmbeddingTableImpl::Export(
@@ -290,6 +388,7 @@ absl::Status EmbeddingTableImpl::Restore(uint64_t key, std::span<const float> ro
   absl::MutexLock lock(&shard.mu);
   Index::Entry& entry = shard.index.At(key, SplitMix64(key));
   float* place = entry.row != nullptr ? entry.row : NewRowLocked(shard);
+  KeepFrozenLocked(shard, {&place, 1});
   std::copy(row.begin(), row.end(), place);
   if (entry.row == nullptr) shard.index.Put(entry, key, place);
   return absl::OkStatus();

@@ -61,6 +61,21 @@ class EmbeddingTable {
   virtual int64_t updates() const = 0;       // calls of Push
   virtual int64_t row_elements() const = 0;  // of a parameter and its slots
 
+  // The rows as they are now, whatever becomes of them: what is changed is copied before, as long
+  // as this object lives. Costs 16 bytes a row. REQUIRES: the table lives as long.
+  class Frozen {
+   public:
+    virtual ~Frozen() = default;
+    virtual int64_t size() const = 0;
+    // Of rows [first, first + keys.size()), in an order of its own that does not change.
+    virtual void ReadKeys(int64_t first, std::span<uint64_t> keys) const = 0;
+    // Elements [begin, begin + elements) of each of these rows, as Export tells rows:
+    // [count][elements].
+    virtual void Read(int64_t first, int64_t count, int64_t begin, int64_t elements,
+                      float* out) const = 0;
+  };
+  virtual std::shared_ptr<const Frozen> Freeze() = 0;
+
   // Every row with its slots, in no order; a shard is locked meanwhile. `visit` must not call back.
   // A row stays where it is as long as the table lives.
   virtual void Export(

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <random>
@@ -195,6 +197,66 @@ TEST(EmbeddingTable, InitialisersAreReadAndRefused) {
   EXPECT_EQ(ParseInitializer(Json("zeros"))->kind, Initializer::Kind::kZeros);
   for (const char* text : {R"("glorot")", R"({"name": "zeros", "scale": 1})", "3"})
     EXPECT_EQ(ExitCodeOf(ParseInitializer(Json::parse(text)).status()), ExitCode::kConfiguration);
+}
+
+Rows All(const EmbeddingTable::Frozen& frozen, int64_t elements) {
+  Rows rows;
+  std::vector<uint64_t> keys(static_cast<size_t>(frozen.size()));
+  std::vector<float> values(keys.size() * static_cast<size_t>(elements));
+  // In pieces that do not end where shards do, and each element by itself.
+  for (int64_t first = 0; first < frozen.size(); first += 7) {
+    const int64_t count = std::min<int64_t>(7, frozen.size() - first);
+    frozen.ReadKeys(first, std::span(keys).subspan(first, count));
+    std::vector<float> column(static_cast<size_t>(count));
+    for (int64_t e = 0; e < elements; ++e) {
+      frozen.Read(first, count, e, 1, column.data());
+      for (int64_t i = 0; i < count; ++i) values[(first + i) * elements + e] = column[i];
+    }
+  }
+  for (size_t i = 0; i < keys.size(); ++i)
+    rows[keys[i]].assign(values.begin() + static_cast<int64_t>(i) * elements,
+                         values.begin() + static_cast<int64_t>(i + 1) * elements);
+  return rows;
+}
+
+TEST(EmbeddingTable, WhatIsFrozenStaysWhileRowsChange) {
+  const auto table = EmbeddingTable::Make({.width = 3, .rule = AdagradSpec{}, .shards = 4});
+  std::vector<uint64_t> keys(100);
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = i * 31;
+  const std::vector<float> ones(300, 1.f);
+  ASSERT_TRUE(table->Push(keys, ones, 0.5).ok());
+  const Rows before = All(*table);
+  const auto first = table->Freeze();
+  ASSERT_TRUE(table->Push(std::span(keys).first(40), std::span(ones).first(120), 0.5).ok());
+  const Rows between = All(*table);
+  const auto second = table->Freeze();
+  for (size_t i = 0; i < 50; ++i) keys[i] += 7;  // new rows
+  ASSERT_TRUE(table->Push(keys, ones, 0.5).ok());
+  ASSERT_TRUE(table->Restore(0, std::vector<float>(6, 9.f)).ok());
+  EXPECT_EQ(All(*first, 6), before);
+  EXPECT_EQ(All(*second, 6), between);
+  EXPECT_NE(All(*table->Freeze(), 6), between);
+  EXPECT_EQ(All(*table->Freeze(), 6), All(*table));
+}
+
+TEST(EmbeddingTable, IsReadAsFrozenWhileOthersPush) {
+  const auto table = EmbeddingTable::Make({.width = 4, .rule = SgdSpec{}, .shards = 2});
+  std::vector<uint64_t> keys(2000);
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+  const std::vector<float> ones(8000, 1.f);
+  ASSERT_TRUE(table->Push(keys, ones, 0.5).ok());
+  std::atomic<bool> stop = false;
+  std::thread pusher([&] {
+    while (!stop) EXPECT_TRUE(table->Push(keys, ones, 0.001).ok());
+  });
+  for (int round = 0; round < 5; ++round) {
+    const auto frozen = table->Freeze();
+    const Rows once = All(*frozen, 4);
+    EXPECT_EQ(once.size(), 2000u);
+    EXPECT_EQ(All(*frozen, 4), once);
+  }
+  stop = true;
+  pusher.join();
 }
 
 }  // namespace
