@@ -132,6 +132,8 @@ void Shared::SaveLocked(Task task) {
   const int64_t step = task.snapshot->state.step;
   const size_t bytes = task.snapshot->model.bytes() + task.snapshot->optimizer.bytes() +
                        task.snapshot->replica_buffers.bytes();
+  int64_t rows = 0;
+  for (const auto& file : task.snapshot->staged) rows += file->bytes();
   const bool own = HasOwnWeights(task.snapshot->state);
   mu.Unlock();
   const MonotonicTime start = Clock::now();
@@ -146,7 +148,9 @@ void Shared::SaveLocked(Task task) {
   ++record.written;
   const std::string name = checkpoint::CheckpointName(step);
   record.newest = "checkpoints/" + name;
-  LogInfo("saved step {}: {}, {}", step, RateText(bytes, seconds), *path);
+  LogInfo("saved step {}: {}{}, {}", step, RateText(bytes, seconds),
+          rows > 0 ? fmt::format(" and tables of {:.1f} MB", static_cast<double>(rows) / 1e6) : "",
+          *path);
   if (!own) ForgetMeasuredLocked(step);
   if (!options.on_published || left) return;
   mu.Unlock();
@@ -223,6 +227,10 @@ class CheckpointsImpl final : public Checkpoints {
   bool IsSaving() const override {
     absl::MutexLock lock(&shared_->mu);
     return shared_->saving;
+  }
+  absl::StatusOr<std::shared_ptr<checkpoint::StagedFile>> StageFile(
+      const std::string& name) override {
+    return shared_->store->StageFile(name);
   }
   void Save(checkpoint::Snapshot snapshot) override;
   absl::Status CheckOwner() const override {

@@ -136,6 +136,8 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   layout_ = MakeLayout(state_->variables(), layout);
   digest_ = DigestOf(state_->variables(), layout);
   kept_ = state_->Encode(layout_, kept_state_.step);
+  tables_ = state_->tables();
+  kept_rows_ = state_->Rows();
   absl::MutexLock lock(&mu_);
   integers_ = ChangedSince(built_integers_, state_->Integers());
   for (int task = 0; task < servers; ++task) {

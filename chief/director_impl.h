@@ -86,6 +86,8 @@ class DirectorImpl final : public Director,
     // What the thread brought.
     absl::Status status;
     ShardContents contents;
+    std::vector<std::shared_ptr<checkpoint::StagedFile>> staged;  // rows of tables, by shard
+    checkpoint::RowSources rows;                                  // what is in these files
     std::optional<checkpoint::Snapshot> snapshot;
     double seconds = 0;
     std::string put_back;  // WeightsPutBack
@@ -156,6 +158,7 @@ class DirectorImpl final : public Director,
   absl::Status TryCut();
   absl::Status Cut(const std::vector<int>& primaries, const std::string& name);
   void RunSave();
+  absl::Status ReadShard(int shard, ShardClient& client, Save* save);
   absl::Status TakeSave();
   absl::Status GiveUpCut(const absl::Status& why);
   bool IsSaved(int64_t step) const {
@@ -222,13 +225,16 @@ class DirectorImpl final : public Director,
   ParameterServerOptions server_options_;
   std::unique_ptr<ShardState> state_;  // of the thread that directs, or the one that saves
   Layout layout_;
+  std::vector<ServedTable> tables_;
   std::string digest_;
   WorkTable::Options table_options_;
   int64_t global_batch_size_ = 0;
   IntegerBuffers built_integers_;  // as the program builds them
 
   // ---- The thread that directs
-  ShardContents kept_;     // the last state that was filled or read whole
+  // The last state that was filled or read whole: what is no table's, and where the rows are.
+  ShardContents kept_;
+  checkpoint::RowSources kept_rows_;
   absl::Status unloaded_;  // DirectorStart's, until a later state is kept
   checkpoint::TrainingState kept_state_;
   bool validation_due_ = false, test_due_ = false;

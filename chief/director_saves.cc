@@ -7,6 +7,7 @@
 
 #include "chief/director_impl.h"
 #include "common/base/logging.h"
+#include "common/checkpoint/manifest.h"
 
 namespace muster {
 namespace {
@@ -115,6 +116,23 @@ absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
   return absl::OkStatus();
 }
 
+// The rows of tables go straight to a file.
+absl::Status DirectorImpl::ReadShard(int shard, ShardClient& client, Save* save) {
+  if (layout_.chunks[shard].empty()) return absl::OkStatus();
+  const std::string name = checkpoint::CheckpointName(save->state.step);
+  MUSTER_ASSIGN_OR_RETURN(save->contents[shard], client.Read(name, shard));
+  if (tables_.empty() || !save->write) return absl::OkStatus();
+  const int shards = static_cast<int>(layout_.chunks.size());
+  auto& file = save->staged[shard];
+  MUSTER_ASSIGN_OR_RETURN(file,
+                          start_.checkpoints->StageFile(checkpoint::TablesFile(shard, shards)));
+  MUSTER_RETURN_IF_ERROR(
+      client.ReadRows(name, shard, [&](std::string_view bytes) { return file->Append(bytes); }));
+  MUSTER_RETURN_IF_ERROR(file->Finish());
+  MUSTER_ASSIGN_OR_RETURN(save->rows[shard], file->Open());
+  return absl::OkStatus();
+}
+
 // On a thread besides.
 void DirectorImpl::RunSave() {
   Save& save = *save_;
@@ -126,14 +144,15 @@ void DirectorImpl::RunSave() {
     for (const int primary : save.primaries) clients.push_back(servers_[primary]->client.get());
   }
   save.contents.resize(clients.size());
+  if (!tables_.empty() && save.write) {
+    save.staged.resize(clients.size());
+    save.rows.resize(clients.size());
+  }
   std::vector<absl::Status> results(clients.size());
   std::vector<std::thread> threads;
   for (size_t shard = 0; shard < clients.size(); ++shard)
     threads.emplace_back([&, shard] {
-      if (layout_.chunks[shard].empty()) return;
-      auto chunks = clients[shard]->Read(name, static_cast<int>(shard));
-      results[shard] = chunks.status();
-      if (chunks.ok()) save.contents[shard] = *std::move(chunks);
+      results[shard] = ReadShard(static_cast<int>(shard), *clients[shard], &save);
     });
   for (std::thread& thread : threads) thread.join();
   for (const absl::Status& result : results)
@@ -145,7 +164,10 @@ void DirectorImpl::RunSave() {
     auto snapshot = state_->Take(save.state);
     save.status = snapshot.status();
     if (snapshot.ok()) save.snapshot = *std::move(snapshot);
-    if (save.snapshot) save.snapshot->replaces = save.replaces;
+    if (save.snapshot) {
+      save.snapshot->replaces = save.replaces;
+      save.snapshot->staged = std::move(save.staged);
+    }
   }
   for (ShardClient* client : std::set<ShardClient*>(clients.begin(), clients.end()))
     (void)client->Drop(name);  // else the next copy takes its place
@@ -176,9 +198,13 @@ absl::Status DirectorImpl::TakeSave() {
     LogWarning("{}; training goes on", Message(NotSaved(save->state.step, save->status)));
     return absl::OkStatus();
   }
-  kept_ = std::move(save->contents);
-  unloaded_ = absl::OkStatus();
-  kept_state_ = save->state;
+  // Rows that were not written are known to nobody but the servers: then the state before stays.
+  if (tables_.empty() || save->write) {
+    kept_ = std::move(save->contents);
+    kept_rows_ = std::move(save->rows);
+    unloaded_ = absl::OkStatus();
+    kept_state_ = save->state;
+  }
   weights_step_ = save->state.step;
   if (save->snapshot) start_.checkpoints->Save(*std::move(save->snapshot));
   if (save->histograms)

@@ -212,20 +212,29 @@ void DirectorImpl::RecordLocked(Json work) {
 // ---- Restoring
 
 absl::Status DirectorImpl::FillAll(const std::vector<std::pair<int, int>>& targets) {
-  std::vector<std::thread> threads;
-  std::vector<absl::Status> results(targets.size());
-  std::vector<ShardClient*> clients;
+  std::vector<std::unique_ptr<ShardClient::Filling>> fillings(targets.size());
   {
     absl::MutexLock lock(&mu_);
-    for (const auto& [shard, task] : targets) clients.push_back(servers_[task]->client.get());
+    for (size_t i = 0; i < targets.size(); ++i)
+      if (!layout_.chunks[targets[i].first].empty())
+        fillings[i] = servers_[targets[i].second]->client->Fill();
   }
+  std::vector<std::thread> threads;
+  std::vector<absl::Status> results(targets.size());
   for (size_t i = 0; i < targets.size(); ++i)
     threads.emplace_back([&, i] {
-      const auto& chunks = kept_[targets[i].first];
-      if (!chunks.empty()) results[i] = clients[i]->Fill(chunks);
+      for (const proto::ChunkContent& chunk : kept_[targets[i].first])
+        if (results[i].ok()) results[i] = fillings[i]->Write(chunk);
     });
   for (std::thread& thread : threads) thread.join();
   for (const absl::Status& result : results) MUSTER_RETURN_IF_ERROR(result);
+  RowFiller::Fillings by_shard;
+  for (size_t i = 0; i < targets.size(); ++i)
+    if (fillings[i] != nullptr) by_shard[targets[i].first].push_back(fillings[i].get());
+  RowFiller rows(layout_, by_shard);
+  for (const ServedTable& table : tables_) MUSTER_RETURN_IF_ERROR(rows.Fill(table, kept_rows_));
+  for (const auto& filling : fillings)
+    if (filling != nullptr) MUSTER_RETURN_IF_ERROR(filling->Finish());
   return absl::OkStatus();
 }
 

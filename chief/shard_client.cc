@@ -2,7 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <thread>
+
+#include "common/base/wait.h"
+
 namespace muster {
+namespace {
+
+// gRPC wants some deadline; what counts is whether pieces come.
+constexpr Duration kNoDeadline = std::chrono::hours(24 * 30);
+
+}  // namespace
 
 // Registers a call, so that Cancel ends it.
 class ShardClient::Call {
@@ -19,9 +29,93 @@ class ShardClient::Call {
   }
   grpc::ClientContext* context() { return context_.get(); }
 
- private:
+ protected:
   ShardClient* const client_;
+
+ private:
   const std::unique_ptr<grpc::ClientContext> context_;
+};
+
+// One that takes as long as it takes, and is cancelled when no piece has passed for too long.
+class ShardClient::BulkCall : public Call {
+ public:
+  BulkCall(ShardClient* client, const char* method)
+      : Call(client, kNoDeadline), method_(method), watch_([this] { Watch(); }) {}
+  ~BulkCall() {
+    {
+      absl::MutexLock lock(&mu_);
+      done_ = true;
+      changed_.SignalAll();
+    }
+    watch_.join();
+  }
+  void Passed() {
+    absl::MutexLock lock(&mu_);
+    passed_ = Clock::now();
+  }
+  absl::Status Result(const grpc::Status& status) {
+    absl::MutexLock lock(&mu_);
+    if (!silent_) return client_->Result(status, method_);
+    return DeadlinePassed(fmt::format("{} of ps {} ({}): nothing passed for {:g} s", method_,
+                                      client_->options_.task, client_->options_.address,
+                                      Seconds(client_->options_.silence)));
+  }
+
+ private:
+  void Watch() {
+    absl::MutexLock lock(&mu_);
+    while (!done_) {
+      const MonotonicTime until = passed_ + client_->options_.silence;
+      if (Clock::now() >= until) {
+        silent_ = true;
+        context()->TryCancel();
+        return;
+      }
+      changed_.WaitUntil(&mu_, until);
+    }
+  }
+
+  const char* const method_;
+  absl::Mutex mu_;
+  CondVar changed_;
+  MonotonicTime passed_ ABSL_GUARDED_BY(mu_) = Clock::now();
+  bool done_ ABSL_GUARDED_BY(mu_) = false, silent_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread watch_;  // last: it uses all of the above
+};
+
+class ShardClient::FillingImpl final : public Filling {
+ public:
+  explicit FillingImpl(ShardClient* client)
+      : call_(client, "Fill"), writer_(client->stub_->Fill(call_.context(), &reply_)) {
+    request_.set_epoch(client->options_.epoch());
+  }
+  ~FillingImpl() override {
+    if (finished_) return;
+    call_.context()->TryCancel();
+    (void)writer_->Finish();
+  }
+  absl::Status Write(const proto::ChunkContent& chunk) override {
+    *request_.mutable_chunk() = chunk;
+    if (!writer_->Write(request_)) return Finish();  // which says why
+    call_.Passed();
+    return absl::OkStatus();
+  }
+  absl::Status Finish() override {
+    if (!finished_) {
+      finished_ = true;
+      writer_->WritesDone();
+      result_ = call_.Result(writer_->Finish());
+    }
+    return result_;
+  }
+
+ private:
+  BulkCall call_;
+  proto::FillRequest request_;
+  proto::FillReply reply_;
+  const std::unique_ptr<grpc::ClientWriter<proto::FillRequest>> writer_;
+  bool finished_ = false;
+  absl::Status result_;
 };
 
 absl::StatusOr<std::unique_ptr<ShardClient>> ShardClient::Make(const Options& options) {
@@ -39,6 +133,14 @@ absl::Status ShardClient::Result(const grpc::Status& status, const char* method)
   if (status.error_code() == grpc::StatusCode::CANCELLED)
     return PeerLost(fmt::format("{}: the task was lost meanwhile", what));
   return rpc::FromGrpc(status, what);
+}
+
+proto::ReadRequest ShardClient::MakeReadRequest(const std::string& name, int shard) const {
+  proto::ReadRequest request;
+  request.set_epoch(options_.epoch());
+  request.set_name(name);
+  request.set_shard(shard);
+  return request;
 }
 
 absl::StatusOr<proto::CreateReply> ShardClient::Create(proto::CreateRequest request) {
@@ -72,22 +174,12 @@ absl::StatusOr<proto::SetWorkersReply> ShardClient::SetWorkers(
   return reply;
 }
 
-absl::Status ShardClient::Fill(const std::vector<proto::ChunkContent>& chunks) {
-  Call call(this, options_.bulk);
-  proto::FillReply reply;
-  const auto writer = stub_->Fill(call.context(), &reply);
-  proto::FillRequest request;
-  request.set_epoch(options_.epoch());
-  for (const proto::ChunkContent& chunk : chunks) {
-    *request.mutable_chunk() = chunk;
-    if (!writer->Write(request)) break;  // Finish says why
-  }
-  writer->WritesDone();
-  return Result(writer->Finish(), "Fill");
+std::unique_ptr<ShardClient::Filling> ShardClient::Fill() {
+  return std::make_unique<FillingImpl>(this);
 }
 
 absl::StatusOr<std::vector<int>> ShardClient::Cut(const std::string& name) {
-  Call call(this, options_.bulk);
+  Call call(this, options_.cut);
   proto::CutRequest request;
   request.set_epoch(options_.epoch());
   request.set_name(name);
@@ -98,16 +190,36 @@ absl::StatusOr<std::vector<int>> ShardClient::Cut(const std::string& name) {
 
 absl::StatusOr<std::vector<proto::ChunkContent>> ShardClient::Read(const std::string& name,
                                                                    int shard) {
-  Call call(this, options_.bulk);
-  proto::ReadRequest request;
-  request.set_epoch(options_.epoch());
-  request.set_name(name);
-  request.set_shard(shard);
-  const auto reader = stub_->Read(call.context(), request);
+  BulkCall call(this, "Read");
+  const auto reader = stub_->Read(call.context(), MakeReadRequest(name, shard));
   std::vector<proto::ChunkContent> chunks;
-  for (proto::ChunkContent chunk; reader->Read(&chunk);) chunks.push_back(std::move(chunk));
-  MUSTER_RETURN_IF_ERROR(Result(reader->Finish(), "Read"));
+  for (proto::ChunkContent chunk; reader->Read(&chunk);) {
+    call.Passed();
+    chunks.push_back(std::move(chunk));
+  }
+  MUSTER_RETURN_IF_ERROR(call.Result(reader->Finish()));
   return chunks;
+}
+
+absl::Status ShardClient::ReadRows(const std::string& name, int shard,
+                                   const std::function<absl::Status(std::string_view)>& take) {
+  BulkCall call(this, "ReadRows");
+  const auto reader = stub_->ReadRows(call.context(), MakeReadRequest(name, shard));
+  absl::Status taken;
+  int64_t bytes = 0, expected = 0;
+  for (proto::RowsPiece piece; taken.ok() && reader->Read(&piece);) {
+    taken = take(piece.data());
+    bytes += static_cast<int64_t>(piece.data().size());
+    expected = piece.bytes();
+    call.Passed();
+  }
+  if (!taken.ok()) call.context()->TryCancel();
+  const absl::Status result = call.Result(reader->Finish());
+  MUSTER_RETURN_IF_ERROR(taken);
+  MUSTER_RETURN_IF_ERROR(result);
+  if (bytes == expected) return absl::OkStatus();
+  return PeerLost(fmt::format("ps {} sent {} of {} bytes of the rows of shard {}", options_.task,
+                              bytes, expected, shard));
 }
 
 absl::Status ShardClient::Drop(const std::string& name) {

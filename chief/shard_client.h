@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -26,7 +27,9 @@ class ShardClient {
     std::function<uint32_t()> epoch;  // the chief's
     rpc::ChannelOptions channel;
     Duration call = std::chrono::seconds(10);
-    Duration bulk = std::chrono::minutes(10);  // Fill, Cut, Read: as long as a shard takes
+    // Of bulk calls, which take as long as a shard is large: without a piece of it.
+    Duration silence = std::chrono::minutes(1);
+    Duration cut = std::chrono::minutes(10);  // as long as a copy in memory takes
   };
   static absl::StatusOr<std::unique_ptr<ShardClient>> Make(const Options& options);
 
@@ -34,9 +37,19 @@ class ShardClient {
   absl::Status SetView(const proto::View& view);
   absl::StatusOr<proto::SetWorkersReply> SetWorkers(uint64_t version,
                                                     const std::map<int, uint64_t>& workers);
-  absl::Status Fill(const std::vector<proto::ChunkContent>& chunks);
+  // State on its way to the task, chunk by chunk; the task has it once Finish has returned OK.
+  class Filling {
+   public:
+    virtual ~Filling() = default;  // Cancels what is not finished.
+    virtual absl::Status Write(const proto::ChunkContent& chunk) = 0;
+    virtual absl::Status Finish() = 0;
+  };
+  std::unique_ptr<Filling> Fill();
   absl::StatusOr<std::vector<int>> Cut(const std::string& name);
   absl::StatusOr<std::vector<proto::ChunkContent>> Read(const std::string& name, int shard);
+  // The rows of tables, as a safetensors file: its pieces. Ends with the first error of `take`.
+  absl::Status ReadRows(const std::string& name, int shard,
+                        const std::function<absl::Status(std::string_view)>& take);
   absl::Status Drop(const std::string& name);
   absl::StatusOr<proto::BeatReply> Beat(const std::string& record);
 
@@ -52,8 +65,11 @@ class ShardClient {
 
  private:
   class Call;
+  class BulkCall;
+  class FillingImpl;
   explicit ShardClient(const Options& options) : options_(options) {}
   absl::Status Result(const grpc::Status& status, const char* method) const;
+  proto::ReadRequest MakeReadRequest(const std::string& name, int shard) const;
 
   const Options options_;
   std::unique_ptr<proto::ParameterServer::Stub> stub_;

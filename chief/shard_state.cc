@@ -9,13 +9,12 @@
 #include <map>
 #include <set>
 #include <span>
-#include <tuple>
 
 #include "common/base/logging.h"
-#include "common/push_pull/packed_rows.h"
 #include "common/train/callbacks/callback_host.h"
 #include "common/train/callbacks/callbacks.h"
 #include "common/train/callbacks/kept_weights.h"
+#include "common/train/embedding_state.h"
 #include "common/train/evaluation.h"
 #include "common/train/integer_buffers.h"
 #include "common/train/loop.h"
@@ -32,8 +31,7 @@ namespace {
 
 using Spans = std::vector<std::span<float>>;
 
-constexpr size_t kMostRowBytes = 8 << 20;  // of a message
-constexpr const char* kStep = "step";      // the slot that is one number
+constexpr const char* kStep = "step";  // the slot that is one number
 
 // The pieces of elements [begin, begin + elements) of what the spans cover, one after the other:
 // copy(memory, elements before it, elements in it).
@@ -51,10 +49,6 @@ void Walk(const Spans& spans, int64_t begin, int64_t elements, const Copy& copy)
     at += size;
     if (done == elements) return;
   }
-}
-
-std::string BytesOf(std::span<const float> floats) {
-  return {reinterpret_cast<const char*>(floats.data()), floats.size_bytes()};
 }
 
 std::string Bytes(const Spans& spans, const Chunk& chunk) {
@@ -76,15 +70,27 @@ absl::Status Put(const std::string& bytes, const Spans& spans, const Chunk& chun
   return absl::OkStatus();
 }
 
+// The rows are on the servers, which are not asked for them here.
+class NoRows final : public EmbeddingStore {
+ public:
+  absl::Status Pull(int, std::span<const uint64_t>, std::span<float>) override {
+    return ProgramError(
+        "a callback looks up rows of an embedding table, which are on parameter servers: let "
+        "validation, which workers make, compute what needs them");
+  }
+  absl::Status Push(int64_t, std::span<const RowGradients>) override {
+    return ProgramError("the chief of parameter servers trains no rows");
+  }
+};
+
 class ReplicaState final : public ShardState {
  public:
   ReplicaState(const Job& job, Replica* replica, ServedVariables served)
       : job_(job), replica_(replica), served_(std::move(served)) {
     for (size_t v = 0; v < served_.specs.size(); ++v) places_.push_back(PlaceOf(v));
-    while (first_table_ < static_cast<int>(served_.specs.size()) &&
-           !served_.specs[first_table_].table)
-      ++first_table_;
+    if (!replica_->embeddings().empty()) replica_->set_embedding_store(&no_rows_);
   }
+  ~ReplicaState() override { replica_->set_embedding_store(nullptr); }
 
   const std::vector<VariableSpec>& variables() const override { return served_.specs; }
   std::vector<std::string> optimizers() const override {
@@ -107,10 +113,13 @@ class ReplicaState final : public ShardState {
     MUSTER_RETURN_IF_ERROR(RestoreReplica(snapshot, job_, replica_, &state));
     checkpoint::TrainingState restored = snapshot.state;
     restored.epoch_metric_sums = state.epoch_metric_sums;
+    if (!replica_->embeddings().empty()) rows_ = RowsOf(snapshot);
     if (restored.extras.callbacks) kept_steps_ = restored.extras.callbacks->kept;
     restored_step_ = restored.step;
     return restored;
   }
+  std::vector<ServedTable> tables() const override;
+  checkpoint::RowSources Rows() const override { return rows_; }
   ShardContents Encode(const Layout& layout, int64_t steps) const override;
   absl::Status Decode(const Layout& layout, const ShardContents& contents) override;
   absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) override;
@@ -162,11 +171,6 @@ class ReplicaState final : public ShardState {
     const int owner = served_.owners[served].optimizer;
     return owner < 0 ? nullptr : replica_->optimizers()[owner].rule.get();
   }
-  // The replica's table that variable `variable` is.
-  int TableOf(int variable) const { return variable - first_table_; }
-  void EncodeTables(const Layout& layout, ShardContents* contents) const;
-  absl::Status DecodeRows(const Chunk& chunk, const proto::ChunkContent& content,
-                          const std::string& what);
   std::vector<std::string> ShapedSlots(int served) const;
   size_t MostSlots() const;
   // By slot, then by shard: the memory of the slot's tensors in the place of the parameters'.
@@ -188,7 +192,8 @@ class ReplicaState final : public ShardState {
   Replica* const replica_;
   const ServedVariables served_;
   std::vector<Place> places_;
-  int first_table_ = 0;  // of the variables
+  NoRows no_rows_;
+  checkpoint::RowSources rows_;  // of what was restored
   SnapshotTaker taker_;
   std::unique_ptr<CallbackHost> host_;
   Hook hook_ = Hook::kTrainBegin;  // that runs, or ran last
@@ -357,6 +362,15 @@ int64_t ReplicaState::UpdatesOf(const Layout& layout, int shard, const Chunk& ch
   return updates.value_or(steps);
 }
 
+std::vector<ServedTable> ReplicaState::tables() const {
+  std::vector<ServedTable> all;
+  for (size_t v = 0; v < served_.specs.size(); ++v)
+    if (served_.specs[v].table)
+      all.push_back(
+          {static_cast<int>(v), served_.specs[v].name, replica_->embeddings()[all.size()].options});
+  return all;
+}
+
 ShardContents ReplicaState::Encode(const Layout& layout, int64_t steps) const {
   const std::vector<Spans> parameters = ShardSpans(layout, served_.specs, served_.tensors);
   const std::vector<std::vector<Spans>> slots = SlotSpans(layout);
@@ -375,101 +389,12 @@ ShardContents ReplicaState::Encode(const Layout& layout, int64_t steps) const {
       for (size_t s = 0; s < count; ++s) content.add_slots(Bytes(slots[s][shard], chunk));
     }
   }
-  EncodeTables(layout, &contents);
   return contents;
-}
-
-// Behind the chunks that are ranges, as the layout has them.
-void ReplicaState::EncodeTables(const Layout& layout, ShardContents* contents) const {
-  struct Rows {
-    std::vector<uint64_t> keys;
-    std::vector<float> rows;
-    std::vector<std::vector<float>> slots;
-  };
-  std::map<std::tuple<int, int, int>, Rows> chunks;  // by table, server, chunk of the table there
-  const LocalEmbeddings& tables = replica_->tables();
-  const int servers = static_cast<int>(layout.chunks.size());
-  for (int t = 0; t < tables.size(); ++t) {
-    const int64_t width = tables.options(t).width;
-    const auto slots = static_cast<size_t>(tables.table(t).row_elements() / width - 1);
-    tables.table(t).Export([&](uint64_t key, std::span<const float> row) {
-      const RowPlace place = PlaceOfRow(key, servers);
-      Rows& rows = chunks[{t, place.server, place.chunk}];
-      rows.keys.push_back(key);
-      rows.rows.insert(rows.rows.end(), row.begin(), row.begin() + width);
-      rows.slots.resize(slots);
-      for (size_t s = 0; s < slots; ++s) {
-        const auto from = row.begin() + width * static_cast<int64_t>(1 + s);
-        rows.slots[s].insert(rows.slots[s].end(), from, from + width);
-      }
-    });
-  }
-  for (int server = 0; server < servers; ++server) {
-    std::map<int, int> next;  // by table
-    for (size_t c = 0; c < layout.chunks[server].size(); ++c) {
-      const Chunk& chunk = layout.chunks[server][c];
-      if (!chunk.rows()) continue;
-      const int t = TableOf(chunk.table);
-      Rows& rows = chunks[{t, server, next[t]++}];
-      const auto width = static_cast<size_t>(tables.options(t).width);
-      // A message is not too large: rows may come in several.
-      const size_t most =
-          std::max<size_t>(1, kMostRowBytes / (8 + 4 * width * (1 + rows.slots.size())));
-      for (size_t begin = 0; begin == 0 || begin < rows.keys.size(); begin += most) {
-        const size_t count = std::min(most, rows.keys.size() - begin);
-        const auto part = [&](const std::vector<float>& of) {
-          return std::span(of).subspan(begin * width, count * width);
-        };
-        proto::ChunkContent& content = (*contents)[server].emplace_back();
-        content.set_shard(server);
-        content.set_chunk(static_cast<int>(c));
-        content.set_updates(tables.table(t).updates());
-        content.set_parameters(
-            BytesOf(PackRows(std::span(rows.keys).subspan(begin, count), part(rows.rows))));
-        for (const std::vector<float>& slot : rows.slots) content.add_slots(BytesOf(part(slot)));
-        content.set_more(begin + count < rows.keys.size());
-      }
-      rows = {};
-    }
-  }
-}
-
-absl::Status ReplicaState::DecodeRows(const Chunk& chunk, const proto::ChunkContent& content,
-                                      const std::string& what) {
-  EmbeddingTable& table = replica_->tables().table(TableOf(chunk.table));
-  const auto width = static_cast<size_t>(replica_->tables().options(TableOf(chunk.table)).width);
-  const auto floats = [](const std::string& bytes) {
-    std::vector<float> all(bytes.size() / sizeof(float));
-    if (!all.empty()) std::memcpy(all.data(), bytes.data(), all.size() * sizeof(float));
-    return all;
-  };
-  const std::vector<float> packed = floats(content.parameters());
-  const absl::StatusOr<PackedRows> rows = UnpackRows(packed, static_cast<int64_t>(width));
-  if (!rows.ok()) return DataError(fmt::format("{}: {}", what, Message(rows.status())));
-  std::vector<std::vector<float>> slots;
-  for (const std::string& slot : content.slots()) {
-    slots.push_back(floats(slot));
-    if (slots.back().size() != rows->rows.size())
-      return DataError(fmt::format("{} has slots of another size than its rows", what));
-  }
-  if ((1 + slots.size()) * width != static_cast<size_t>(table.row_elements()))
-    return DataError(fmt::format("{} has {} slots", what, slots.size()));
-  std::vector<float> row(static_cast<size_t>(table.row_elements()));
-  for (size_t i = 0; i < rows->keys.size(); ++i) {
-    std::copy_n(rows->rows.begin() + static_cast<int64_t>(i * width), width, row.begin());
-    for (size_t s = 0; s < slots.size(); ++s)
-      std::copy_n(slots[s].begin() + static_cast<int64_t>(i * width), width,
-                  row.begin() + static_cast<int64_t>((1 + s) * width));
-    MUSTER_RETURN_IF_ERROR(table.Restore(rows->keys[i], row));
-  }
-  table.set_updates(std::max(table.updates(), content.updates()));
-  return absl::OkStatus();
 }
 
 absl::Status ReplicaState::Decode(const Layout& layout, const ShardContents& contents) {
   restored_step_ = -1;
   const at::NoGradGuard no_grad;
-  for (int t = 0; t < replica_->tables().size(); ++t) replica_->tables().Reset(t);
   const std::vector<Spans> parameters = ShardSpans(layout, served_.specs, served_.tensors);
   const std::vector<std::vector<Spans>> slots = SlotSpans(layout);
   std::vector<int64_t> updates(served_.specs.size());  // by variable
@@ -478,17 +403,9 @@ absl::Status ReplicaState::Decode(const Layout& layout, const ShardContents& con
     size_t next = 0;  // message
     for (size_t c = 0; c < chunks.size(); ++c) {
       const Chunk& chunk = chunks[c];
+      if (chunk.rows()) continue;
       const std::string what = fmt::format("chunk {} of shard {}", c, shard);
       if (next >= contents[shard].size()) return DataError(fmt::format("{} did not come", what));
-      if (chunk.rows()) {
-        bool more = true;
-        while (more && next < contents[shard].size()) {
-          const proto::ChunkContent& content = contents[shard][next++];
-          MUSTER_RETURN_IF_ERROR(DecodeRows(chunk, content, what));
-          more = content.more();
-        }
-        continue;
-      }
       const proto::ChunkContent& content = contents[shard][next++];
       MUSTER_RETURN_IF_ERROR(Put(content.parameters(), parameters[shard], chunk, what));
       const size_t count = ShapedSlots(chunk.optimizer).size();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "chief/director.h"
+#include "chief/row_filler.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/push_pull/layout.h"
 #include "common/push_pull/variable_messages.h"
@@ -20,7 +21,7 @@
 
 namespace muster {
 
-// All chunks of all shards, by shard.
+// All chunks of all shards, by shard, but for those of tables.
 using ShardContents = std::vector<std::vector<proto::ChunkContent>>;
 
 // For one thread at a time.
@@ -38,7 +39,11 @@ class ShardState {
   // Before all else, where training goes on from a checkpoint.
   virtual absl::StatusOr<checkpoint::TrainingState> Restore(
       const checkpoint::Snapshot& snapshot) = 0;
-  // The replica's tensors, after `steps` steps.
+  // Embedding tables, whose rows the replica does not hold: they go from files to servers and back.
+  virtual std::vector<ServedTable> tables() const { return {}; }
+  // Their rows in what Restore was given last.
+  virtual checkpoint::RowSources Rows() const { return {}; }
+  // The replica's tensors, after `steps` steps; no chunks of tables.
   virtual ShardContents Encode(const Layout& layout, int64_t steps) const = 0;
   // Puts the chunks into the replica. A DataError says what does not fit.
   virtual absl::Status Decode(const Layout& layout, const ShardContents& contents) = 0;

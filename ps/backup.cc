@@ -20,13 +20,15 @@ namespace {
 using transport::DataConnection;
 using transport::FrameHeader;
 
-// More than any chunk's state: what a frame may make this process allocate.
+// More than any chunk's state, or piece of it: what a frame may make this process allocate.
 constexpr uint64_t kMaxPayloadBytes = 4ull << 30;
 
 struct Lane {
   absl::Mutex mu;
   CondVar changed;
-  uint32_t handover ABSL_GUARDED_BY(mu) = 0;  // of the state that is here
+  uint32_t handover ABSL_GUARDED_BY(mu) = 0;   // of the state that is here
+  uint32_t coming ABSL_GUARDED_BY(mu) = 0;     // of the one whose first rows are here
+  MonotonicTime progress ABSL_GUARDED_BY(mu);  // when the last piece of it came
 };
 
 class BackupShardImpl final : public BackupShard {
@@ -176,14 +178,14 @@ absl::StatusOr<bool> BackupShardImpl::Update(const ReplicaFrame& frame,
 
   const int chunk = static_cast<int>(frame.chunk);
   Lane& lane = lanes_[chunk];
-  const MonotonicTime deadline = Clock::now() + options_.stall;
+  const MonotonicTime begin = Clock::now();
   absl::MutexLock lock(&lane.mu);
   for (;;) {
     if (closed_) return Superseded("the view has changed");
     if (frame.handover < lane.handover) return false;
     const bool turn = store_->standing(chunk).updates >= head.number - 1;
     if (frame.handover == lane.handover && turn) break;
-    const Duration left = deadline - Clock::now();
+    const Duration left = std::max(begin, lane.progress) + options_.stall - Clock::now();
     if (left <= Duration::zero())
       return DeadlinePassed(
           fmt::format("update {} of chunk {} waited {:g} s for what comes before it", head.number,
@@ -201,8 +203,12 @@ absl::StatusOr<bool> BackupShardImpl::State(const ReplicaFrame& frame,
   Lane& lane = lanes_[frame.chunk];
   absl::MutexLock lock(&lane.mu);
   if (closed_) return Superseded("the view has changed");
-  if (frame.handover <= lane.handover) return false;
-  MUSTER_RETURN_IF_ERROR(store_->Restore(static_cast<int>(frame.chunk), std::move(state)));
+  if (frame.handover <= lane.handover || frame.handover < lane.coming) return false;
+  const Piece piece{.first = frame.handover != lane.coming, .last = !frame.more};
+  lane.coming = frame.handover;
+  lane.progress = Clock::now();
+  MUSTER_RETURN_IF_ERROR(store_->Restore(static_cast<int>(frame.chunk), std::move(state), piece));
+  if (frame.more) return true;
   lane.handover = frame.handover;
   lane.changed.SignalAll();
   return true;

@@ -20,7 +20,14 @@ struct Held {
   std::atomic<int64_t> applied = 0;  // here
   ChunkState state ABSL_GUARDED_BY(mu);
   // Of a chunk of a table; then the state holds neither parameters nor slots.
-  std::unique_ptr<EmbeddingTable> rows ABSL_GUARDED_BY(mu);
+  std::shared_ptr<EmbeddingTable> rows ABSL_GUARDED_BY(mu);
+  std::shared_ptr<EmbeddingTable> coming ABSL_GUARDED_BY(mu);  // whose last rows are not here yet
+};
+
+// Keeps the table, too.
+struct FrozenTable {
+  std::shared_ptr<EmbeddingTable> table;
+  std::shared_ptr<const EmbeddingTable::Frozen> rows;
 };
 
 // The rows of a table with their slots, as state.
@@ -48,9 +55,13 @@ class DenseStoreImpl final : public DenseStore {
   }
 
   absl::Status Fill(int chunk, std::span<const float> parameters) override;
-  absl::Status Restore(int chunk, ChunkState state) override;
+  absl::Status Restore(int chunk, ChunkState state, Piece piece) override;
   bool serving() const override { return filled_ == chunks_.size(); }
   absl::StatusOr<ChunkState> Copy(int chunk) const override;
+  absl::StatusOr<FrozenRows> Freeze(int chunk) const override;
+  std::vector<RowColumn> columns(int chunk) const override {
+    return HasRows(chunk) ? EmbeddingTable::Columns(TableOf(chunk)) : std::vector<RowColumn>();
+  }
   void Admit(int worker, uint64_t incarnation) override;
   void End(const PushKey& key, int chunks, int shards) override;
   std::optional<LastPush> Expel(int worker) override;
@@ -75,13 +86,14 @@ class DenseStoreImpl final : public DenseStore {
   const EmbeddingTable::Options& TableOf(int chunk) const {
     return options_.tables.at(options_.chunks[chunk].table);
   }
-  absl::StatusOr<std::unique_ptr<EmbeddingTable>> MakeRows(int chunk,
-                                                           const ChunkState& state) const;
+  absl::Status AddRows(int chunk, const ChunkState& state, EmbeddingTable* table) const;
+  absl::Status RestoreRows(int chunk, ChunkState state, Piece piece);
   absl::Status CheckWorker(const PushKey& key) const;
   const RuleSpec& RuleOf(int chunk) const {
     return options_.rules[options_.chunks[chunk].optimizer];
   }
-  void Put(int chunk, ChunkState state, std::unique_ptr<EmbeddingTable> rows);
+  void PutLocked(Held& held, ChunkState state, std::shared_ptr<EmbeddingTable> rows)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
   void Update(int chunk, Held& held, double learning_rate, std::span<const float> gradient,
               bool floor = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
   Pushed PushLocked(int chunk, Held& held, const Push& push) ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
@@ -166,8 +178,8 @@ absl::Status DenseStoreImpl::CheckServing() const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<EmbeddingTable>> DenseStoreImpl::MakeRows(
-    int chunk, const ChunkState& state) const {
+absl::Status DenseStoreImpl::AddRows(int chunk, const ChunkState& state,
+                                     EmbeddingTable* table) const {
   const EmbeddingTable::Options& options = TableOf(chunk);
   const auto width = static_cast<size_t>(options.width);
   MUSTER_ASSIGN_OR_RETURN(const PackedRows packed, UnpackRows(state.parameters, options.width));
@@ -177,7 +189,6 @@ absl::StatusOr<std::unique_ptr<EmbeddingTable>> DenseStoreImpl::MakeRows(
       return ConfigurationError(fmt::format("chunk {}: a slot of {} rows has {} elements, not {}",
                                             chunk, packed.keys.size(), slot.size(),
                                             packed.rows.size()));
-  auto table = EmbeddingTable::Make(options);
   std::vector<float> row(width * (1 + state.slots.size()));
   for (size_t i = 0; i < packed.keys.size(); ++i) {
     std::copy_n(packed.rows.begin() + i * width, width, row.begin());
@@ -186,12 +197,10 @@ absl::StatusOr<std::unique_ptr<EmbeddingTable>> DenseStoreImpl::MakeRows(
     MUSTER_RETURN_IF_ERROR(table->Restore(packed.keys[i], row));
   }
   table->set_updates(state.updates);
-  return table;
+  return absl::OkStatus();
 }
 
-void DenseStoreImpl::Put(int chunk, ChunkState state, std::unique_ptr<EmbeddingTable> rows) {
-  Held& held = chunks_[chunk];
-  absl::MutexLock lock(&held.mu);
+void DenseStoreImpl::PutLocked(Held& held, ChunkState state, std::shared_ptr<EmbeddingTable> rows) {
   held.state = std::move(state);
   held.rows = std::move(rows);
   if (!std::exchange(held.filled, true)) ++filled_;
@@ -203,31 +212,60 @@ absl::Status DenseStoreImpl::Fill(int chunk, std::span<const float> parameters) 
     ChunkState state;
     state.parameters.assign(parameters.begin(), parameters.end());
     state.slots.resize(ShapedSlots(RuleOf(chunk)).size());
-    return Restore(chunk, std::move(state));
+    return Restore(chunk, std::move(state), {});
   }
   MUSTER_RETURN_IF_ERROR(Check(chunk, parameters.size()));
-  Put(chunk, FreshState(RuleOf(chunk), parameters), nullptr);
+  Held& held = chunks_[chunk];
+  absl::MutexLock lock(&held.mu);
+  PutLocked(held, FreshState(RuleOf(chunk), parameters), nullptr);
   return absl::OkStatus();
 }
 
-absl::Status DenseStoreImpl::Restore(int chunk, ChunkState state) {
+absl::Status DenseStoreImpl::RestoreRows(int chunk, ChunkState state, Piece piece) {
+  Held& held = chunks_[chunk];
+  absl::MutexLock lock(&held.mu);
+  if (piece.first) held.coming = EmbeddingTable::Make(TableOf(chunk));
+  if (held.coming == nullptr)
+    return ConfigurationError(fmt::format("chunk {}: rows came without those before", chunk));
+  if (const absl::Status added = AddRows(chunk, state, held.coming.get()); !added.ok()) {
+    held.coming = nullptr;
+    return added;
+  }
+  if (!piece.last) return absl::OkStatus();
+  state.parameters = {};
+  state.slots.clear();
+  PutLocked(held, std::move(state), std::exchange(held.coming, nullptr));
+  return absl::OkStatus();
+}
+
+absl::Status DenseStoreImpl::Restore(int chunk, ChunkState state, Piece piece) {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   const size_t slots = ShapedSlots(RuleOf(chunk)).size();
   if (state.slots.size() != slots)
     return ConfigurationError(
         fmt::format("chunk {} has {} slots, not {}", chunk, slots, state.slots.size()));
-  std::unique_ptr<EmbeddingTable> rows;
-  if (HasRows(chunk)) {
-    MUSTER_ASSIGN_OR_RETURN(rows, MakeRows(chunk, state));
-    state.parameters = {};
-    state.slots.clear();
-  } else {
-    MUSTER_RETURN_IF_ERROR(Check(chunk, state.parameters.size()));
-    for (const std::vector<float>& slot : state.slots)
-      MUSTER_RETURN_IF_ERROR(Check(chunk, slot.size()));
-  }
-  Put(chunk, std::move(state), std::move(rows));
+  if (HasRows(chunk)) return RestoreRows(chunk, std::move(state), piece);
+  if (!piece.first || !piece.last)
+    return ConfigurationError(fmt::format("chunk {} is of no table: it has to come whole", chunk));
+  MUSTER_RETURN_IF_ERROR(Check(chunk, state.parameters.size()));
+  for (const std::vector<float>& slot : state.slots)
+    MUSTER_RETURN_IF_ERROR(Check(chunk, slot.size()));
+  Held& held = chunks_[chunk];
+  absl::MutexLock lock(&held.mu);
+  PutLocked(held, std::move(state), nullptr);
   return absl::OkStatus();
+}
+
+absl::StatusOr<DenseStore::FrozenRows> DenseStoreImpl::Freeze(int chunk) const {
+  MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
+  const Held& held = chunks_[chunk];
+  absl::MutexLock lock(&held.mu);
+  if (!held.filled) return absl::UnavailableError(fmt::format("chunk {} holds nothing yet", chunk));
+  if (held.rows == nullptr)
+    return ConfigurationError(fmt::format("chunk {} is of no table", chunk));
+  const auto kept =
+      std::make_shared<const FrozenTable>(FrozenTable{held.rows, held.rows->Freeze()});
+  return FrozenRows{{kept, kept->rows.get()}, held.state.updates, held.state.last};
 }
 
 absl::StatusOr<ChunkState> DenseStoreImpl::Copy(int chunk) const {
@@ -390,6 +428,25 @@ int64_t DenseStoreImpl::applied() const {
 }
 
 }  // namespace
+
+ChunkState RowsOf(const EmbeddingTable::Frozen& rows, const std::vector<RowColumn>& columns,
+                  int64_t first, int64_t count) {
+  ChunkState state;
+  std::vector<uint64_t> keys(static_cast<size_t>(count));
+  rows.ReadKeys(first, keys);
+  int64_t begin = 0;
+  for (const RowColumn& column : columns) {
+    std::vector<float> values(static_cast<size_t>(count * column.elements));
+    rows.Read(first, count, begin, column.elements, values.data());
+    begin += column.elements;
+    if (begin == column.elements) {
+      state.parameters = PackRows(keys, values);
+    } else {
+      state.slots.push_back(std::move(values));
+    }
+  }
+  return state;
+}
 
 ChunkState FreshState(const RuleSpec& rule, std::span<const float> parameters) {
   ChunkState state;

@@ -43,8 +43,19 @@ struct ChunkState {
   friend bool operator==(const ChunkState&, const ChunkState&) = default;
 };
 
+// Of a chunk of a table: rows [first, first + count), without updates and pushes.
+ChunkState RowsOf(const EmbeddingTable::Frozen& rows, const std::vector<RowColumn>& columns,
+                  int64_t first, int64_t count);
+
 // As Fill makes it: slots as the rule begins, no updates.
 ChunkState FreshState(const RuleSpec& rule, std::span<const float> parameters);
+
+// Which part of a chunk's state it is. Rows of a table's chunk may come in pieces: the chunk
+// changes with the last one, which has the state's updates, and what came before a first one is
+// forgotten.
+struct Piece {
+  bool first = true, last = true;
+};
 
 class DenseStore {
  public:
@@ -62,10 +73,19 @@ class DenseStore {
   // ---- Beginning. ConfigurationErrors name the chunk and what does not fit.
   // The program's own start: slots as the rule begins, no updates.
   virtual absl::Status Fill(int chunk, std::span<const float> parameters) = 0;
-  virtual absl::Status Restore(int chunk, ChunkState state) = 0;
+  virtual absl::Status Restore(int chunk, ChunkState state, Piece piece = {}) = 0;
   // Every chunk holds something.
   virtual bool serving() const = 0;
   virtual absl::StatusOr<ChunkState> Copy(int chunk) const = 0;
+  // The rows of a table's chunk as they are now; they live as long as this object.
+  struct FrozenRows {
+    std::shared_ptr<const EmbeddingTable::Frozen> rows;
+    int64_t updates = 0;
+    std::map<int, ChunkState::Last> last;
+  };
+  virtual absl::StatusOr<FrozenRows> Freeze(int chunk) const = 0;
+  // What rows of the chunk consist of; none: it is of no table. REQUIRES: there is such a chunk.
+  virtual std::vector<RowColumn> columns(int chunk) const = 0;
 
   // ---- Workers.
   // From now on `worker` is this process: pushes of any other one are refused as Superseded.

@@ -20,7 +20,6 @@ static_assert(std::endian::native == std::endian::little, "floats travel as they
 
 constexpr int kMaxServers = 4096;
 constexpr int64_t kMostWidth = 1 << 20;
-constexpr int64_t kMostContentBytes = 8 << 20;
 
 absl::StatusOr<std::vector<float>> FloatsOf(const std::string& bytes) {
   if (bytes.size() % sizeof(float) != 0)
@@ -106,6 +105,7 @@ absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task) 
     rows.initializer = {static_cast<Initializer::Kind>(table.initializer), table.scale};
     rows.seed = table.seed;
     rows.rule = spec.rules[variables[v].optimizer];
+    spec.table_names[static_cast<int>(v)] = variables[v].name;
     rows.shards = 1;  // each chunk is under a lock of its own
   }
   spec.checksum = options.checksum;
@@ -183,55 +183,6 @@ proto::ChunkContent ContentOf(int shard, int chunk, const ChunkState& state) {
     out.set_sequence(last.sequence);
   }
   return content;
-}
-
-std::vector<proto::ChunkContent> ContentsOf(int shard, int chunk, const ChunkState& state,
-                                            int64_t width) {
-  const absl::StatusOr<PackedRows> rows =
-      width > 0 ? UnpackRows(state.parameters, width) : PackedRows();
-  const int64_t each = 8 + width * 4 * static_cast<int64_t>(1 + state.slots.size());
-  const auto most = static_cast<size_t>(std::max<int64_t>(1, kMostContentBytes / each));
-  if (width == 0 || !rows.ok() || rows->keys.size() <= most)
-    return {ContentOf(shard, chunk, state)};
-  std::vector<proto::ChunkContent> contents;
-  const auto w = static_cast<size_t>(width);
-  for (size_t begin = 0; begin < rows->keys.size(); begin += most) {
-    const size_t count = std::min(most, rows->keys.size() - begin);
-    ChunkState piece;
-    piece.parameters = PackRows(std::span(rows->keys).subspan(begin, count),
-                                rows->rows.subspan(begin * w, count * w));
-    for (const std::vector<float>& slot : state.slots) {
-      const auto from = slot.begin() + static_cast<int64_t>(begin * w);
-      piece.slots.emplace_back(from, from + static_cast<int64_t>(count * w));
-    }
-    piece.updates = state.updates;
-    piece.last = state.last;
-    contents.push_back(ContentOf(shard, chunk, piece));
-    contents.back().set_more(begin + count < rows->keys.size());
-  }
-  return contents;
-}
-
-absl::StatusOr<ChunkState> JoinRows(std::vector<ChunkState> parts, int64_t width) {
-  if (parts.size() == 1) return std::move(parts.front());
-  ChunkState all;
-  all.updates = parts.front().updates;
-  all.last = parts.front().last;
-  all.slots.resize(parts.front().slots.size());
-  std::vector<uint64_t> keys;
-  std::vector<float> rows;
-  for (ChunkState& part : parts) {
-    MUSTER_ASSIGN_OR_RETURN(const PackedRows packed, UnpackRows(part.parameters, width));
-    keys.insert(keys.end(), packed.keys.begin(), packed.keys.end());
-    rows.insert(rows.end(), packed.rows.begin(), packed.rows.end());
-    if (part.slots.size() != all.slots.size())
-      return ConfigurationError("two messages bring rows with different slots");
-    for (size_t s = 0; s < all.slots.size(); ++s)
-      all.slots[s].insert(all.slots[s].end(), part.slots[s].begin(), part.slots[s].end());
-    part = {};  // its memory
-  }
-  all.parameters = PackRows(keys, rows);
-  return all;
 }
 
 }  // namespace muster::ps

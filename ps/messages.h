@@ -16,11 +16,5 @@ absl::StatusOr<PsView> ViewOf(const proto::View& view, int shards);
 // Slots that are absent are as the rule begins. Sizes are left for the store to check.
 absl::StatusOr<ChunkState> StateOf(const proto::ChunkContent& content, const ShardSpec& spec);
 proto::ChunkContent ContentOf(int shard, int chunk, const ChunkState& state);
-// The same in messages that are not too large: several of a chunk with many rows, of this width
-// (0: no rows).
-std::vector<proto::ChunkContent> ContentsOf(int shard, int chunk, const ChunkState& state,
-                                            int64_t width);
-// Of those messages, in their order, the chunk again. REQUIRES: `parts` is not empty.
-absl::StatusOr<ChunkState> JoinRows(std::vector<ChunkState> parts, int64_t width);
 
 }  // namespace muster::ps

@@ -21,6 +21,8 @@ namespace {
 constexpr Duration kRetry = std::chrono::milliseconds(200);
 // Slower than a connection that is of any use: what many bytes add to a short limit.
 constexpr double kLeastBytesPerSecond = 50e6;
+// Of a piece of rows that are handed over: 4 MiB.
+constexpr int64_t kPieceElements = 1 << 20;
 
 Duration SendingTime(size_t bytes) {
   return std::chrono::duration_cast<Duration>(
@@ -59,11 +61,15 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   absl::Status Fill(int chunk, std::span<const float> parameters) override {
     return SetBack(chunk, [&] { return local_->Fill(chunk, parameters); });
   }
-  absl::Status Restore(int chunk, ChunkState state) override {
-    return SetBack(chunk, [&] { return local_->Restore(chunk, std::move(state)); });
+  absl::Status Restore(int chunk, ChunkState state, Piece piece) override {
+    // Until its last piece the chunk is as it was.
+    if (!piece.last) return local_->Restore(chunk, std::move(state), piece);
+    return SetBack(chunk, [&] { return local_->Restore(chunk, std::move(state), piece); });
   }
   bool serving() const override { return local_->serving(); }
   absl::StatusOr<ChunkState> Copy(int chunk) const override { return local_->Copy(chunk); }
+  absl::StatusOr<FrozenRows> Freeze(int chunk) const override { return local_->Freeze(chunk); }
+  std::vector<RowColumn> columns(int chunk) const override { return local_->columns(chunk); }
   void Admit(int worker, uint64_t incarnation) override { local_->Admit(worker, incarnation); }
   // Not forwarded: what it is for, the chief mostly knows from the worker.
   void End(const PushKey& key, int chunks, int shards) override {
@@ -139,6 +145,17 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   bool NextTask(int* task);
   absl::Status Reach();
   absl::Status HandOver(int chunk);
+  // What a handover brings, all of it as of one moment.
+  struct Handover {
+    ReplicaFrame frame;
+    ChunkState state;  // of a chunk of a table without the rows
+    std::vector<RowColumn> columns;
+    FrozenRows rows;
+  };
+  absl::StatusOr<bool> BeginHandOverLocked(int chunk, Lane& lane, Handover* handover)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
+  absl::StatusOr<bool> Send(const Handover& handover);
+  absl::StatusOr<bool> SendPiece(ReplicaFrame frame, const ChunkState& state);
   absl::Status TellSynced();
   void Note(const absl::Status& status, int task);
 
@@ -215,10 +232,10 @@ absl::StatusOr<Pushed> ReplicatedStoreImpl::Apply(int chunk, const Push& push,
 
 // How long it may wait for the backup: where that counts, for the connection alone.
 Duration ReplicatedStoreImpl::LimitLocked(const Lane& lane, const Push& push) const {
-  if (strict_) return options_.stall;
   // The state goes first.
-  const size_t bytes = push.gradient.size_bytes() + (lane.arrived < lane.handover ? lane.bytes : 0);
-  return std::min(options_.stall, options_.hold + SendingTime(bytes));
+  const Duration state = SendingTime(lane.arrived < lane.handover ? lane.bytes : 0);
+  if (strict_) return options_.stall + state;
+  return std::min(options_.stall, options_.hold + SendingTime(push.gradient.size_bytes())) + state;
 }
 
 // Releases the lock meanwhile. False: it is not there, and the chunk will be handed over anew.
@@ -386,45 +403,88 @@ absl::Status ReplicatedStoreImpl::Reach() {
   return absl::OkStatus();
 }
 
+// False: there is nothing to hand over.
+absl::StatusOr<bool> ReplicatedStoreImpl::BeginHandOverLocked(int chunk, Lane& lane,
+                                                              Handover* handover) {
+  const Standing mine = local_->standing(chunk);
+  // Whoever fills it says so.
+  if (mine.updates < 0 || lane.handed) return false;
+  // A backup that was in sync has a part of what this primary has applied, in its order: where it
+  // is as long, it is all.
+  const bool first = !compared_[chunk] && lane.required == 0;
+  compared_[chunk] = true;
+  if (first && options_.in_sync && theirs_[chunk] == mine) {
+    lane.handed = true;
+    SettleLocked(lane);
+    return false;
+  }
+  handover->columns = local_->columns(chunk);
+  int64_t elements = 0;
+  if (handover->columns.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(handover->state, local_->Copy(chunk));
+    elements = static_cast<int64_t>(handover->state.parameters.size() *
+                                    (1 + handover->state.slots.size()));
+  } else {
+    // Rows that change on the way are copied before: workers do not wait for it.
+    MUSTER_ASSIGN_OR_RETURN(handover->rows, local_->Freeze(chunk));
+    handover->state.updates = handover->rows.updates;
+    handover->state.last = handover->rows.last;
+    for (const RowColumn& column : handover->columns) elements += column.elements;
+    elements *= handover->rows.rows->size();
+  }
+  lane.handed = true;
+  lane.required = ++lane.handover;
+  lane.bytes = static_cast<size_t>(elements) * sizeof(float);
+  handover->frame.chunk = static_cast<uint32_t>(chunk);
+  handover->frame.handover = lane.handover;
+  lane.changed.SignalAll();
+  return true;
+}
+
+absl::StatusOr<bool> ReplicatedStoreImpl::SendPiece(ReplicaFrame frame, const ChunkState& state) {
+  const std::string payload = EncodeState(state);
+  return link_->Ask(ReplicaKind::kState, frame, {std::as_bytes(std::span(payload)), {}},
+                    Clock::now() + options_.stall);
+}
+
+// False: the backup has a later state.
+absl::StatusOr<bool> ReplicatedStoreImpl::Send(const Handover& handover) {
+  if (handover.columns.empty()) return SendPiece(handover.frame, handover.state);
+  int64_t elements = 2;
+  for (const RowColumn& column : handover.columns) elements += column.elements;
+  const int64_t most = std::max<int64_t>(1, kPieceElements / elements);
+  const int64_t rows = handover.rows.rows->size();
+  for (int64_t first = 0;; first += most) {
+    const int64_t count = std::min(most, rows - first);
+    ChunkState piece = RowsOf(*handover.rows.rows, handover.columns, first, count);
+    piece.updates = handover.state.updates;
+    piece.last = handover.state.last;
+    ReplicaFrame frame = handover.frame;
+    frame.more = first + count < rows;
+    if (closed_) return Superseded("the view has changed");
+    MUSTER_ASSIGN_OR_RETURN(const bool fresh, SendPiece(frame, piece));
+    if (!fresh || !frame.more) return fresh;
+  }
+}
+
 absl::Status ReplicatedStoreImpl::HandOver(int chunk) {
   Lane& lane = lanes_[chunk];
-  ReplicaFrame frame;
-  std::string payload;
+  Handover handover;
   {
     absl::MutexLock lock(&lane.mu);
-    const Standing mine = local_->standing(chunk);
-    // Whoever fills it says so.
-    if (mine.updates < 0 || lane.handed) return absl::OkStatus();
-    // A backup that was in sync has a part of what this primary has applied, in its order: where it
-    // is as long, it is all.
-    const bool first = !compared_[chunk] && lane.required == 0;
-    compared_[chunk] = true;
-    if (first && options_.in_sync && theirs_[chunk] == mine) {
-      lane.handed = true;
-      SettleLocked(lane);
-      return absl::OkStatus();
-    }
-    const absl::StatusOr<ChunkState> state = local_->Copy(chunk);
-    if (!state.ok()) return state.status();
-    payload = EncodeState(*state);
-    lane.handed = true;
-    lane.required = ++lane.handover;
-    lane.bytes = payload.size();
-    frame.handover = lane.handover;
-    lane.changed.SignalAll();
+    MUSTER_ASSIGN_OR_RETURN(const bool begun, BeginHandOverLocked(chunk, lane, &handover));
+    if (!begun) return absl::OkStatus();
   }
-  frame.chunk = static_cast<uint32_t>(chunk);
-  const absl::StatusOr<bool> fresh =
-      link_->Ask(ReplicaKind::kState, frame, {std::as_bytes(std::span(payload)), {}},
-                 Clock::now() + options_.stall);
+  const absl::StatusOr<bool> fresh = Send(handover);
   absl::MutexLock lock(&lane.mu);
-  const bool newest = lane.handed && lane.handover == frame.handover;
+  const uint32_t number = handover.frame.handover;
+  const bool newest = lane.handed && lane.handover == number;
   if (!fresh.ok()) {
     if (newest) HandAnewLocked(chunk, lane);
     return fresh.status();
   }
   hangs_ = false;
-  lane.arrived = std::max(lane.arrived, frame.handover);
+  lane.arrived = std::max(lane.arrived, number);
   if (newest) SettleLocked(lane);
   return absl::OkStatus();
 }

@@ -12,8 +12,8 @@ namespace {
 
 using transport::FrameHeader;
 
-constexpr uint32_t kVersion = 4;
-enum Flags : uint32_t { kStanding = 1, kChecksum = 4, kStale = 8 };
+constexpr uint32_t kVersion = 5;
+enum Flags : uint32_t { kStanding = 1, kMore = 2, kChecksum = 4, kStale = 8 };
 
 struct Body {
   uint32_t version = kVersion, flags = 0;
@@ -84,7 +84,7 @@ class Unpacker {
 FrameHeader EncodeReplica(ReplicaKind kind, const ReplicaFrame& frame, uint64_t payload_bytes) {
   Body body;
   body.flags = (frame.standing ? kStanding : 0u) | (frame.checksum ? kChecksum : 0u) |
-               (frame.stale ? kStale : 0u);
+               (frame.stale ? kStale : 0u) | (frame.more ? kMore : 0u);
   body.layout = frame.layout;
   body.shard = frame.shard;
   body.chunk = frame.chunk;
@@ -117,6 +117,7 @@ absl::StatusOr<std::pair<ReplicaKind, ReplicaFrame>> DecodeReplica(const FrameHe
   frame.standing = (body.flags & kStanding) != 0;
   frame.checksum = (body.flags & kChecksum) != 0;
   frame.stale = (body.flags & kStale) != 0;
+  frame.more = (body.flags & kMore) != 0;
   frame.layout = body.layout;
   frame.shard = body.shard;
   frame.chunk = body.chunk;

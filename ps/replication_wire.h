@@ -26,6 +26,7 @@ struct ReplicaFrame {
   bool standing = false;  // kOpen: the answer tells what the backup holds
   uint32_t chunk = 0;     // all others but kSynced
   uint32_t handover = 0;  // kState: which one of this chunk in this view; kUpdate: which it follows
+  bool more = false;      // kState: rows of this state follow, in frames with the same `handover`
   bool stale = false;     // kAck: that state was replaced by a later one
   bool checksum = false;  // the payload carries one
   uint32_t payload_crc = 0;
@@ -47,7 +48,8 @@ struct UpdateHead {
 };
 static_assert(sizeof(UpdateHead) == 40);
 
-// Payload of kState. Each vector comes with its length: rows and their slots differ in it.
+// Payload of kState: all of it, or some of its rows. Each vector comes with its length: rows and
+// their slots differ in it.
 std::string EncodeState(const ChunkState& state);
 // PeerLost where sizes do not fit together.
 absl::StatusOr<ChunkState> DecodeState(std::span<const char> payload);

@@ -285,6 +285,8 @@ absl::Status Server::Answer(const Request& request) {
     push.learning_rate = request.learning_rate;
     push.gradient = gradient_;
     push.floor = request.floor;
+    if (options_.chief != nullptr)
+      MUSTER_RETURN_IF_ERROR(options_.chief->Await(abort_, options_.new_view));
     MUSTER_ASSIGN_OR_RETURN(const Pushed pushed, store_.Apply(chunk, push, out));
     reply.applied = pushed.applied;
     reply.refused = pushed.refused;

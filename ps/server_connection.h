@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/transport/data_connection.h"
 #include "muster/status.h"
+#include "ps/chief_contact.h"
 #include "ps/dense_store.h"
 
 namespace muster::ps {
@@ -19,6 +20,9 @@ struct ServeOptions {
   bool share_memory = true;                   // with a worker that offers it
   Duration idle = std::chrono::minutes(10);   // between two requests
   Duration stall = std::chrono::seconds(30);  // within one
+  // Pushes wait for it, as long as `new_view`. Null: for nothing.
+  ChiefContact* chief = nullptr;
+  Duration new_view = std::chrono::minutes(2);
 };
 
 // Of the shard and in the view that the connection was opened for: its `to` and generation.

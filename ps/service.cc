@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,19 +22,13 @@ namespace muster {
 namespace {
 
 using HostPtr = std::shared_ptr<ps::ShardHost>;
-using Cut = std::map<int, std::vector<ChunkState>>;  // by shard, by chunk
+using Cut = std::map<int, ps::ShardCut>;  // by shard
 
 grpc::Status ToGrpc(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(Message(status)));
 }
 grpc::Status Refusal(grpc::StatusCode code, const std::string& why) {
   return grpc::Status(code, why);
-}
-
-// Of the rows of a chunk; 0: it is of no table. REQUIRES: there is such a chunk.
-int64_t WidthOf(const ps::ShardSpec& spec, int shard, int chunk) {
-  const auto table = spec.tables.find(spec.layout.chunks[shard][chunk].table);
-  return table == spec.tables.end() ? 0 : table->second.width;
 }
 
 void AddLostPushes(const ps::ShardHost& host,
@@ -82,6 +78,8 @@ class PsServiceImpl final : public PsService, public proto::ParameterServer::Ser
                    proto::CutReply* reply) override;
   grpc::Status Read(grpc::ServerContext* context, const proto::ReadRequest* request,
                     grpc::ServerWriter<proto::ChunkContent>* writer) override;
+  grpc::Status ReadRows(grpc::ServerContext* context, const proto::ReadRequest* request,
+                        grpc::ServerWriter<proto::RowsPiece>* writer) override;
   grpc::Status Drop(grpc::ServerContext* context, const proto::DropRequest* request,
                     proto::DropReply* reply) override;
   grpc::Status Beat(grpc::ServerContext* context, const proto::BeatRequest* request,
@@ -98,6 +96,8 @@ class PsServiceImpl final : public PsService, public proto::ParameterServer::Ser
   // means that this was called).
   grpc::Status Enter(const grpc::ServerContext& context, const char* method, uint32_t epoch,
                      HostPtr* host);
+  // A copy of that name of that shard.
+  grpc::Status FindCut(const proto::ReadRequest& request, CutPtr* cut) const;
   grpc::Status CheckSame(const proto::CreateRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const PsServiceOptions options_;
@@ -130,7 +130,10 @@ grpc::Status PsServiceImpl::Enter(const grpc::ServerContext& context, const char
   epoch_ = epoch;
   if (host == nullptr) return grpc::Status::OK;
   *host = host_;
-  if (*host != nullptr) return grpc::Status::OK;
+  if (*host != nullptr) {
+    (*host)->HeardChief();
+    return grpc::Status::OK;
+  }
   // The chief takes it for the process before, until its session tells of this one.
   return Refusal(grpc::StatusCode::UNAVAILABLE,
                  fmt::format("{} came before Create: this process holds nothing", method));
@@ -245,13 +248,9 @@ grpc::Status PsServiceImpl::Fill(grpc::ServerContext* context,
                                  proto::FillReply* reply) {
   proto::FillRequest request;
   HostPtr host;
-  // Of a chunk whose rows come in several messages: what has come.
-  std::vector<ChunkState> parts;
-  std::pair<int, int> place;  // of the newest message
-  const auto lacks_rows = [&] {
-    return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
-                   fmt::format("shard {}, chunk {} lacks rows", place.first, place.second));
-  };
+  // Chunks of tables of which rows have come, and the last ones have not. Rows of several chunks
+  // may come in turn.
+  std::set<std::pair<int, int>> open;
   while (reader->Read(&request)) {
     HostPtr now;
     if (const grpc::Status refusal = Enter(*context, "Fill", request.epoch(), &now); !refusal.ok())
@@ -263,22 +262,16 @@ grpc::Status PsServiceImpl::Fill(grpc::ServerContext* context,
     const proto::ChunkContent& content = request.chunk();
     absl::StatusOr<ChunkState> state = ps::StateOf(content, host->spec());
     if (!state.ok()) return ToGrpc(state.status());
-    if (!parts.empty() && place != std::pair(content.shard(), content.chunk())) return lacks_rows();
-    place = {content.shard(), content.chunk()};
-    const int64_t width = WidthOf(host->spec(), place.first, place.second);
-    if (content.more() && width == 0)
-      return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
-                     fmt::format("shard {}, chunk {} is of no embedding table: it has to come in "
-                                 "one message",
-                                 place.first, place.second));
-    parts.push_back(*std::move(state));
-    if (content.more()) continue;
-    state = ps::JoinRows(std::exchange(parts, {}), width);
-    if (!state.ok()) return ToGrpc(state.status());
-    const absl::Status status = host->Restore(place.first, place.second, *std::move(state));
+    const std::pair place(content.shard(), content.chunk());
+    const Piece piece{.first = open.insert(place).second, .last = !content.more()};
+    if (piece.last) open.erase(place);
+    const absl::Status status = host->Restore(place.first, place.second, *std::move(state), piece);
     if (!status.ok()) return ToGrpc(status);
   }
-  if (!parts.empty()) return lacks_rows();
+  if (!open.empty())
+    return Refusal(
+        grpc::StatusCode::INVALID_ARGUMENT,
+        fmt::format("shard {}, chunk {} lacks rows", open.begin()->first, open.begin()->second));
   if (host == nullptr)
     return Refusal(grpc::StatusCode::INVALID_ARGUMENT, "Fill brought no chunk at all");
   for (const int shard : host->serving()) reply->add_serving(shard);
@@ -298,11 +291,22 @@ grpc::Status PsServiceImpl::Cut(grpc::ServerContext* context, const proto::CutRe
     // memory is needed.
     cuts_.clear();
   }
-  absl::StatusOr<muster::Cut> cut = host->CopyPrimaries();
+  absl::StatusOr<muster::Cut> cut = host->CutPrimaries();
   if (!cut.ok()) return ToGrpc(cut.status());
-  for (const auto& [shard, chunks] : *cut) reply->add_shards(shard);
+  for (const auto& [shard, of_shard] : *cut) reply->add_shards(shard);
   absl::MutexLock lock(&mu_);
   cuts_[request->name()] = std::make_shared<const muster::Cut>(*std::move(cut));
+  return grpc::Status::OK;
+}
+
+grpc::Status PsServiceImpl::FindCut(const proto::ReadRequest& request, CutPtr* cut) const {
+  absl::MutexLock lock(&mu_);
+  const auto found = cuts_.find(request.name());
+  if (found == cuts_.end() || !found->second->contains(request.shard()))
+    return Refusal(
+        grpc::StatusCode::INVALID_ARGUMENT,
+        fmt::format("there is no copy \"{}\" of shard {} here", request.name(), request.shard()));
+  *cut = found->second;
   return grpc::Status::OK;
 }
 
@@ -312,23 +316,36 @@ grpc::Status PsServiceImpl::Read(grpc::ServerContext* context, const proto::Read
   if (const grpc::Status refusal = Enter(*context, "Read", request->epoch(), &host); !refusal.ok())
     return refusal;
   CutPtr cut;
-  {
-    absl::MutexLock lock(&mu_);
-    if (const auto found = cuts_.find(request->name()); found != cuts_.end()) cut = found->second;
-  }
-  if (cut == nullptr || !cut->contains(request->shard()))
-    return Refusal(
-        grpc::StatusCode::INVALID_ARGUMENT,
-        fmt::format("there is no copy \"{}\" of shard {} here", request->name(), request->shard()));
-  const std::vector<ChunkState>& chunks = cut->at(request->shard());
+  if (const grpc::Status refusal = FindCut(*request, &cut); !refusal.ok()) return refusal;
+  const std::vector<ChunkState>& chunks = cut->at(request->shard()).chunks;
   for (size_t c = 0; c < chunks.size(); ++c) {
-    const int chunk = static_cast<int>(c);
-    for (const proto::ChunkContent& content : ps::ContentsOf(
-             request->shard(), chunk, chunks[c], WidthOf(host->spec(), request->shard(), chunk)))
-      if (!writer->Write(content))
-        return Refusal(grpc::StatusCode::CANCELLED, "the reader has gone");
+    if (host->spec().layout.chunks[request->shard()][c].rows()) continue;
+    if (!writer->Write(ps::ContentOf(request->shard(), static_cast<int>(c), chunks[c])))
+      return Refusal(grpc::StatusCode::CANCELLED, "the reader has gone");
   }
   return grpc::Status::OK;
+}
+
+grpc::Status PsServiceImpl::ReadRows(grpc::ServerContext* context,
+                                     const proto::ReadRequest* request,
+                                     grpc::ServerWriter<proto::RowsPiece>* writer) {
+  HostPtr host;
+  if (const grpc::Status refusal = Enter(*context, "ReadRows", request->epoch(), &host);
+      !refusal.ok())
+    return refusal;
+  CutPtr cut;
+  if (const grpc::Status refusal = FindCut(*request, &cut); !refusal.ok()) return refusal;
+  const auto& rows = cut->at(request->shard()).rows;
+  if (rows == nullptr)
+    return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
+                   fmt::format("shard {} holds no table", request->shard()));
+  proto::RowsPiece piece;
+  piece.set_bytes(rows->bytes());
+  const absl::Status written = rows->Write([&](std::string_view bytes) {
+    piece.set_data(bytes.data(), bytes.size());
+    return writer->Write(piece) ? absl::OkStatus() : absl::CancelledError("the reader has gone");
+  });
+  return ToGrpc(written);
 }
 
 grpc::Status PsServiceImpl::Drop(grpc::ServerContext* context, const proto::DropRequest* request,

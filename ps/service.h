@@ -24,6 +24,9 @@ struct PsServiceOptions {
   Duration stall = std::chrono::seconds(30);    // of any connection, within one
   // A push that the backup does not acknowledge waits this long for a new view.
   Duration new_view = std::chrono::minutes(2);
+  // Pushes wait while the chief has said nothing for so long; zero: they do not. Shorter than the
+  // silence after which the chief gives a member up.
+  Duration chief_silence = Duration::zero();
 };
 
 // For a log or a status line.

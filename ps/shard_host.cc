@@ -47,14 +47,18 @@ struct Serving {
 class ShardHostImpl final : public ShardHost {
  public:
   ShardHostImpl(ShardSpec spec, PsServiceOptions options)
-      : spec_(std::move(spec)), options_(options), acceptor_([this] { Accept(); }) {}
+      : spec_(std::move(spec)),
+        options_(options),
+        chief_(options.chief_silence),
+        acceptor_([this] { Accept(); }) {}
   ~ShardHostImpl() override { Stop(); }
 
   const ShardSpec& spec() const override { return spec_; }
+  void HeardChief() override { chief_.Heard(); }
   absl::Status SetView(const PsView& view) override;
   void SetWorkers(WorkersVersion version, const std::map<int, uint64_t>& incarnations) override;
-  absl::Status Restore(int shard, int chunk, ChunkState state) override;
-  absl::StatusOr<std::map<int, std::vector<ChunkState>>> CopyPrimaries() const override;
+  absl::Status Restore(int shard, int chunk, ChunkState state, Piece piece) override;
+  absl::StatusOr<std::map<int, ShardCut>> CutPrimaries() const override;
   uint64_t view() const override {
     absl::MutexLock lock(&mu_);
     return view_.number;
@@ -71,6 +75,7 @@ class ShardHostImpl final : public ShardHost {
 
  private:
   void EndRun() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<ShardCut> CutShard(int shard, const DenseStore& store) const;
   StorePtr MakeStoreLocked(int shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PlaceLocked(int shard, const PsView::Place& place, Run* run)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -83,6 +88,7 @@ class ShardHostImpl final : public ShardHost {
 
   const ShardSpec spec_;
   const PsServiceOptions options_;
+  ChiefContact chief_;
 
   absl::Mutex turn_;  // of whoever ends or begins a view; before mu_
   mutable absl::Mutex mu_;
@@ -241,6 +247,8 @@ void ShardHostImpl::Serve(Run& run, DataConnection& connection) {
   for (const auto& [table, rows] : spec_.tables) options.widths[table] = rows.width;
   options.idle = options_.idle;
   options.stall = options_.stall;
+  options.chief = &chief_;
+  options.new_view = options_.new_view;
   const absl::Status status = ps::Serve(connection, *found->second, options, run.abort);
   if (!status.ok() && !run.abort.is_set())
     LogInfo("the connection of worker {} to shard {} has ended: {}", connection.info().from, shard,
@@ -287,7 +295,7 @@ void ShardHostImpl::SetWorkers(WorkersVersion version,
   workers_ = incarnations;
 }
 
-absl::Status ShardHostImpl::Restore(int shard, int chunk, ChunkState state) {
+absl::Status ShardHostImpl::Restore(int shard, int chunk, ChunkState state, Piece piece) {
   if (shard < 0 || shard >= static_cast<int>(spec_.layout.chunks.size()))
     return ConfigurationError(
         fmt::format("there is no shard {}: the layout has {}", shard, spec_.layout.chunks.size()));
@@ -300,26 +308,55 @@ absl::Status ShardHostImpl::Restore(int shard, int chunk, ChunkState state) {
     // Its backup is told.
     if (run_ != nullptr && run_->replicated.contains(shard)) store = run_->replicated[shard];
   }
-  return Annotate(store->Restore(chunk, std::move(state)), fmt::format("shard {}: ", shard));
+  return Annotate(store->Restore(chunk, std::move(state), piece), fmt::format("shard {}: ", shard));
 }
 
-absl::StatusOr<std::map<int, std::vector<ChunkState>>> ShardHostImpl::CopyPrimaries() const {
+absl::StatusOr<ShardCut> ShardHostImpl::CutShard(int shard, const DenseStore& store) const {
+  const std::vector<Chunk>& chunks = spec_.layout.chunks[shard];
+  ShardCut cut;
+  cut.chunks.resize(chunks.size());
+  std::map<int, RowsFile::Table> tables;
+  for (size_t c = 0; c < chunks.size(); ++c) {
+    if (!chunks[c].rows()) {
+      MUSTER_ASSIGN_OR_RETURN(cut.chunks[c], store.Copy(static_cast<int>(c)));
+      continue;
+    }
+    RowsFile::Table& table = tables[chunks[c].table];
+    MUSTER_ASSIGN_OR_RETURN(table.chunks.emplace_back(), store.Freeze(static_cast<int>(c)));
+  }
+  if (tables.empty()) return cut;
+  std::vector<RowsFile::Table> all;
+  for (auto& [variable, table] : tables) {
+    table.name = spec_.table_names.at(variable);
+    table.columns = EmbeddingTable::Columns(spec_.tables.at(variable));
+    all.push_back(std::move(table));
+  }
+  MUSTER_ASSIGN_OR_RETURN(cut.rows, RowsFile::Make(std::move(all)));
+  return cut;
+}
+
+// Workers wait meanwhile: by as many threads as there are shards.
+absl::StatusOr<std::map<int, ShardCut>> ShardHostImpl::CutPrimaries() const {
   RunPtr run;
   {
     absl::MutexLock lock(&mu_);
     run = run_;
   }
-  std::map<int, std::vector<ChunkState>> copies;
-  if (run == nullptr) return copies;
+  std::map<int, ShardCut> cuts;
+  if (run == nullptr) return cuts;
+  std::map<int, absl::StatusOr<ShardCut>> results;
+  std::vector<std::thread> threads;
   for (const auto& [shard, store] : run->primary_of) {
-    std::vector<ChunkState>& copy = copies[shard];
-    for (size_t c = 0; c < spec_.layout.chunks[shard].size(); ++c) {
-      absl::StatusOr<ChunkState> state = store->Copy(static_cast<int>(c));
-      if (!state.ok()) return Annotate(state.status(), fmt::format("shard {}: ", shard));
-      copy.push_back(*std::move(state));
-    }
+    absl::StatusOr<ShardCut>& result = results.emplace(shard, ShardCut()).first->second;
+    threads.emplace_back(
+        [this, shard = shard, &store = *store, &result] { result = CutShard(shard, store); });
   }
-  return copies;
+  for (std::thread& thread : threads) thread.join();
+  for (auto& [shard, result] : results) {
+    if (!result.ok()) return Annotate(result.status(), fmt::format("shard {}: ", shard));
+    cuts.emplace(shard, *std::move(result));
+  }
+  return cuts;
 }
 
 std::vector<int> ShardHostImpl::serving() const {

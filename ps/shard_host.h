@@ -17,6 +17,7 @@
 #include "common/push_pull/optimizer_spec.h"
 #include "muster/status.h"
 #include "ps/dense_store.h"
+#include "ps/rows_file.h"
 #include "ps/service.h"
 
 namespace muster::ps {
@@ -39,14 +40,23 @@ struct ShardSpec {
   Layout layout;
   std::vector<RuleSpec> rules;                         // by optimizer
   std::map<int, EmbeddingTable::Options> tables = {};  // by Chunk::table
+  std::map<int, std::string> table_names = {};         // likewise
   uint64_t digest = 0;                                 // DigestOf
   bool checksum = false;
+};
+
+// One shard as it was at one moment: what is no table's is copied, rows are frozen.
+struct ShardCut {
+  std::vector<ChunkState> chunks;  // by chunk; of those of tables empty
+  std::shared_ptr<const RowsFile> rows;
 };
 
 class ShardHost {
  public:
   static std::unique_ptr<ShardHost> Make(ShardSpec spec, PsServiceOptions options);
   virtual ~ShardHost() = default;  // Stop
+  // The chief of this run has said something.
+  virtual void HeardChief() = 0;
 
   virtual const ShardSpec& spec() const = 0;
   // Returns when the view before it is over. FailedPrecondition where it is older.
@@ -55,9 +65,9 @@ class ShardHost {
   // ignored.
   using WorkersVersion = std::pair<uint32_t, uint64_t>;
   virtual void SetWorkers(WorkersVersion version, const std::map<int, uint64_t>& incarnations) = 0;
-  virtual absl::Status Restore(int shard, int chunk, ChunkState state) = 0;
-  // The shards of which this is the primary. Unavailable where one of them is not whole.
-  virtual absl::StatusOr<std::map<int, std::vector<ChunkState>>> CopyPrimaries() const = 0;
+  virtual absl::Status Restore(int shard, int chunk, ChunkState state, Piece piece = {}) = 0;
+  // The shards of which this is the primary, by shard. Unavailable where one of them is not whole.
+  virtual absl::StatusOr<std::map<int, ShardCut>> CutPrimaries() const = 0;
 
   // What lost workers left here, of the shards that were here then; the newest ones.
   struct LostPush {

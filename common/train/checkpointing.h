@@ -3,6 +3,9 @@
 // there, so nobody else takes part.
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "common/checkpoint/checkpoint.h"
 #include "muster/status.h"
 
@@ -28,6 +31,11 @@ class CheckpointSink {
   virtual bool Wanted(const SaveMoment& moment) = 0;
   // Whether Wanted may have to wait now: the save before is still being made.
   virtual bool IsSaving() const { return false; }
+  // Begins a file of the next checkpoint, for what is larger than memory: as Store::StageFile.
+  virtual absl::StatusOr<std::shared_ptr<checkpoint::StagedFile>> StageFile(
+      const std::string& /*name*/) {
+    return absl::FailedPreconditionError("nothing is written");
+  }
   // Takes the snapshot over (its run_id, job and versions are filled in here) and returns; it is
   // written on a thread of the sink's. What cannot be written is the sink's to tell.
   virtual void Save(checkpoint::Snapshot snapshot) = 0;

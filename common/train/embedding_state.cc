@@ -143,6 +143,7 @@ void TableTransfer::Run(int64_t step, bool* whole, const std::function<void()>& 
 struct TableSnapshot::Rows : std::vector<Row> {};
 
 TableSnapshot::TableSnapshot(const Replica& replica) : replica_(replica) {
+  if (!replica.holds_tables()) return;
   const LocalEmbeddings& tables = replica.tables();
   for (int t = 0; t < tables.size(); ++t) {
     const NamedEmbedding& named = replica.embeddings()[t];
@@ -191,93 +192,50 @@ void TableSnapshot::CopyOut(std::span<char* const> model, std::span<char* const>
 
 // ---- Restoring
 
-namespace {
-
-// The tensor, if it is of that type and shape; a first dimension of -1 stands for any.
-absl::StatusOr<const Tensor*> FindFitting(
-    const checkpoint::TensorSet& set, const TensorInfo& expected,
-    const std::function<absl::Status(const std::string&)>& refuse) {
-  const Tensor* found = set.Find(expected.name);
-  if (found == nullptr) return refuse(fmt::format("\"{}\" is not in it", expected.name));
-  std::vector<int64_t> shape = found->shape;
-  if (!shape.empty() && !expected.shape.empty() && expected.shape[0] < 0) shape[0] = -1;
-  if (found->dtype == expected.dtype && shape == expected.shape) return found;
-  const auto describe = [](const TensorInfo& info) {
-    std::vector<std::string> sizes;
-    for (const int64_t size : info.shape) sizes.push_back(size < 0 ? "rows" : std::to_string(size));
-    return fmt::format("{} [{}]", checkpoint::kDTypeNames[static_cast<int>(info.dtype)],
-                       fmt::join(sizes, ", "));
-  };
-  return refuse(fmt::format("\"{}\" is {} in it and {} in the program", expected.name,
-                            describe(*found), describe(expected)));
+checkpoint::RowSources RowsOf(const checkpoint::Snapshot& snapshot) {
+  if (!snapshot.tables.empty()) return snapshot.tables;
+  return {checkpoint::RowsInMemory(snapshot.model, snapshot.optimizer)};
 }
-
-}  // namespace
 
 absl::StatusOr<TableRestore> TableRestore::Find(
     const checkpoint::Snapshot& snapshot, const Replica& replica, bool slots,
     const std::function<absl::Status(const std::string&)>& refuse) {
   TableRestore restore;
+  restore.slots_ = slots;
+  if (replica.embeddings().empty()) return restore;
+  const checkpoint::RowSources sources = RowsOf(snapshot);
   for (const NamedEmbedding& named : replica.embeddings()) {
-    Table& table = restore.tables_.emplace_back();
-    const int64_t width = named.options.width;
-    MUSTER_ASSIGN_OR_RETURN(
-        table.keys,
-        FindFitting(snapshot.model, {named.name + ".keys", DType::kInt64, {-1}}, refuse));
-    const int64_t count = table.keys->shape[0];
-    MUSTER_ASSIGN_OR_RETURN(
-        table.rows, FindFitting(snapshot.model,
-                                {named.name + ".rows", DType::kFloat32, {count, width}}, refuse));
-    if (!slots) continue;
-    for (const std::string& slot : ShapedSlots(named.options.rule)) {
-      MUSTER_ASSIGN_OR_RETURN(
-          table.slots.emplace_back(),
-          FindFitting(snapshot.optimizer,
-                      {named.name + "." + slot, DType::kFloat32, {count, width}}, refuse));
-    }
-    MUSTER_ASSIGN_OR_RETURN(
-        table.step,
-        FindFitting(snapshot.optimizer, {named.name + ".step", DType::kInt64, {}}, refuse));
+    absl::StatusOr<TableRows> table = TableRows::Find(sources, named.name, named.options, slots);
+    if (!table.ok() && ExitCodeOf(table.status()) == ExitCode::kConfiguration)
+      return refuse(std::string(Message(table.status())));
+    MUSTER_RETURN_IF_ERROR(table.status());
+    restore.tables_.push_back(*std::move(table));
   }
   return restore;
 }
 
 bool TableRestore::Has(const Tensor& tensor) const {
-  return std::any_of(tables_.begin(), tables_.end(), [&tensor](const Table& table) {
-    return &tensor == table.keys || &tensor == table.rows || &tensor == table.step ||
-           std::find(table.slots.begin(), table.slots.end(), &tensor) != table.slots.end();
+  return std::any_of(tables_.begin(), tables_.end(), [&tensor](const TableRows& table) {
+    const auto& names = table.names();
+    return std::find(names.begin(), names.end(), tensor.name) != names.end();
   });
 }
 
 absl::Status TableRestore::Apply(int64_t step, Replica* replica) const {
-  if (!replica->owns_tables()) return absl::OkStatus();  // another replica does
+  // Else another replica does, or servers do.
+  if (!replica->owns_tables() || !replica->holds_tables()) return absl::OkStatus();
   LocalEmbeddings& tables = replica->tables();
   for (size_t t = 0; t < tables_.size(); ++t) {
-    const Table& from = tables_[t];
-    const EmbeddingTable::Options& options = tables.options(static_cast<int>(t));
     tables.Reset(static_cast<int>(t));
     EmbeddingTable& table = tables.table(static_cast<int>(t));
-    const auto width = static_cast<size_t>(options.width);
-    std::vector<float> row(static_cast<size_t>(table.row_elements()));
-    const std::vector<std::string> slots = ShapedSlots(options.rule);
-    for (size_t s = 0; s < slots.size(); ++s)
-      std::fill_n(row.data() + (1 + s) * width, width,
-                  static_cast<float>(InitialSlotValue(options.rule, slots[s])));
-    const auto copy = [&](const Tensor& tensor, size_t i, size_t part) {
-      std::copy_n(tensor.data + 4 * width * i, 4 * width,
-                  reinterpret_cast<char*>(row.data() + part * width));
-    };
-    for (size_t i = 0; i < static_cast<size_t>(from.keys->shape[0]); ++i) {
-      uint64_t key = 0;
-      std::copy_n(from.keys->data + 8 * i, 8, reinterpret_cast<char*>(&key));
-      copy(*from.rows, i, 0);
-      for (size_t s = 0; s < from.slots.size(); ++s) copy(*from.slots[s], i, 1 + s);
-      MUSTER_RETURN_IF_ERROR(table.Restore(key, row));
-    }
-    if (from.step == nullptr) continue;
-    int64_t updates = 0;
-    std::copy_n(from.step->data, 8, reinterpret_cast<char*>(&updates));
-    table.set_updates(updates);
+    const auto elements = static_cast<size_t>(table.row_elements());
+    MUSTER_RETURN_IF_ERROR(tables_[t].ForEach(
+        [&](std::span<const uint64_t> keys, std::span<const float> rows) -> absl::Status {
+          for (size_t i = 0; i < keys.size(); ++i)
+            MUSTER_RETURN_IF_ERROR(table.Restore(keys[i], rows.subspan(i * elements, elements)));
+          return absl::OkStatus();
+        }));
+    if (slots_) table.set_updates(tables_[t].updates());
   }
   tables.set_step(step);
   return absl::OkStatus();

@@ -1,9 +1,10 @@
 // A process's embedding tables as state: given to a new member, copied into a checkpoint, put back.
-// In a checkpoint a table is, sorted by key,
+// In a checkpoint a table is (push_pull/table_rows.h), sorted by key,
 //
 //   model      "<table>.keys" int64 [n], "<table>.rows" float32 [n, width]
-//   optimizer  "<table>.<slot>" float32 [n, width], and "<table>.step" int64: the updates so far
+//   optimizer  "<table>.<slot>" float32 [n, ...], and "<table>.step" int64: the updates so far
 //
+// or, where parameter servers held it, all of them in a file for each server, in no order.
 // Internal to this folder.
 #pragma once
 
@@ -15,6 +16,7 @@
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/collective/communicator.h"
+#include "common/push_pull/table_rows.h"
 #include "common/train/replica.h"
 
 namespace muster {
@@ -40,8 +42,8 @@ class TableTransfer {
   std::vector<int64_t> sizes_, updates_;  // of the owner's tables
 };
 
-// A replica's tables as tensors: first their shapes, then their bytes. The tables must not change
-// meanwhile.
+// A replica's tables as tensors: first their shapes, then their bytes; none where parameter servers
+// hold them. The tables must not change meanwhile.
 class TableSnapshot {
  public:
   explicit TableSnapshot(const Replica& replica);
@@ -68,14 +70,15 @@ class TableRestore {
   // Whether the tensor belongs to a table.
   bool Has(const checkpoint::Tensor& tensor) const;
   // Puts the rows back; without slots these begin anew. `step` as LocalEmbeddings::set_step.
+  // Nothing where parameter servers hold them.
   absl::Status Apply(int64_t step, Replica* replica) const;
 
  private:
-  struct Table {
-    const checkpoint::Tensor *keys = nullptr, *rows = nullptr, *step = nullptr;
-    std::vector<const checkpoint::Tensor*> slots;
-  };
-  std::vector<Table> tables_;
+  std::vector<TableRows> tables_;
+  bool slots_ = false;
 };
+
+// Where a snapshot has the rows of tables: in files of their own, or among its tensors.
+checkpoint::RowSources RowsOf(const checkpoint::Snapshot& snapshot);
 
 }  // namespace muster

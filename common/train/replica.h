@@ -128,6 +128,8 @@ class Replica {
   // Where steps and passes look rows up; tables() unless it was set.
   EmbeddingStore& embedding_store() { return remote_ != nullptr ? *remote_ : *tables_; }
   void set_embedding_store(EmbeddingStore* store) { remote_ = store; }
+  // Rows are in tables(); else parameter servers hold them.
+  bool holds_tables() const { return remote_ == nullptr; }
   const std::map<Split, DatasetDeclaration>& datasets() const { return datasets_; }
   // The files of the job's data.
   data::JobDatasets& job_datasets() const { return *job_datasets_; }

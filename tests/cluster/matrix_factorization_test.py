@@ -1,12 +1,15 @@
 """Embedding tables with real processes: two equal one, a killed run goes on where it was saved, and Python reads what is saved."""
+import os
 import signal
+import subprocess
+import time
 import unittest
 
 import numpy
 
 from safetensors.numpy import load_file
 
-from harness import ClusterTest, checkpoints, curve, result
+from harness import BIN, ClusterTest, checkpoints, curve, result
 
 ARGS = {"users": 400, "items": 100, "rank": 2, "examples": 12800, "validation": 2000, "width": 4}
 STEPS = 50  # of an epoch of batches of 256
@@ -14,6 +17,19 @@ STEPS = 50  # of an epoch of batches of 256
 
 def tensors(model_dir, step, file="model.safetensors"):
     return load_file(model_dir / "checkpoints" / f"step-{step:08}" / file)
+
+
+def state(model_dir, step):
+    """All tensors of a checkpoint by name; rows of tables that are in several files are put together, sorted by key."""
+    saved = {**tensors(model_dir, step), **tensors(model_dir, step, "optimizer.safetensors")}
+    pieces = [load_file(path) for path in sorted((model_dir / "checkpoints" / f"step-{step:08}").glob("tables-*.safetensors"))]
+    for name in pieces[0] if pieces else ():
+        parts = [piece[name] for piece in pieces]
+        saved[name] = numpy.concatenate(parts) if parts[0].ndim else max(parts)
+    for table in "users", "items":
+        order = numpy.argsort(saved[table + ".keys"])
+        saved.update({name: value[order] for name, value in saved.items() if name.startswith(table) and value.ndim})
+    return saved
 
 
 class MatrixFactorization(ClusterTest):
@@ -27,14 +43,13 @@ class MatrixFactorization(ClusterTest):
         self.finish(self.start_all(cluster, job, sets))
 
     def check_tables(self, got_dir, want_dir, step, tolerance):
-        for file in "model.safetensors", "optimizer.safetensors":
-            got, want = tensors(got_dir, step, file), tensors(want_dir, step, file)
-            self.assertEqual(sorted(got), sorted(want))
-            for name in want:
-                if tolerance == 0 or want[name].dtype != numpy.float32:
-                    self.assertEqual(got[name].tobytes(), want[name].tobytes(), f"{file}: {name}")
-                else:
-                    numpy.testing.assert_allclose(got[name], want[name], rtol=0, atol=tolerance, err_msg=f"{file}: {name}")
+        got, want = state(got_dir, step), state(want_dir, step)
+        self.assertEqual(sorted(got), sorted(want))
+        for name in want:
+            if tolerance == 0 or want[name].dtype != numpy.float32:
+                self.assertEqual(got[name].tobytes(), want[name].tobytes(), name)
+            else:
+                numpy.testing.assert_allclose(got[name], want[name], rtol=0, atol=tolerance, err_msg=name)
 
     def test_comes_near_the_noise_and_two_processes_equal_one(self):
         self.run_to_end(1, self.ratings("one"))
@@ -65,6 +80,65 @@ class MatrixFactorization(ClusterTest):
             rmse = curve(self.model_dir, "validation", "epoch_rmse")
             self.assertLess(rmse[max(rmse)], 0.32)
         self.check_tables(self.model_dir, one, 6 * STEPS, 2e-3)  # of the one worker
+
+    def served(self, ps, job, workers=1, sets=()):
+        self.finish(self.start_all(self.cluster(workers, chief=False, ps=ps), job, sets))
+
+    def test_servers_write_their_rows_and_other_numbers_of_servers_go_on_with_them(self):
+        job = self.ratings("whole", epochs=4, strategy="parameter_server")
+        self.served(2, job)
+        whole = self.model_dir
+        job = self.ratings("parts", epochs=2, strategy="parameter_server")
+        self.served(2, job)
+        parts = self.model_dir
+        folder = parts / "checkpoints" / f"step-{2 * STEPS:08}"
+        self.assertEqual([path.name for path in sorted(folder.glob("tables-*"))],
+                         ["tables-00001-of-00002.safetensors", "tables-00002-of-00002.safetensors"])
+        self.assertNotIn("users.rows", tensors(parts, 2 * STEPS))
+        self.assertEqual(state(parts, 2 * STEPS)["users.keys"].tolist(), list(range(400)))
+        self.served(3, job, sets=("epochs=3",))
+        self.served(1, job, sets=("epochs=4",))
+        self.check_tables(parts, whole, 4 * STEPS, 1e-6)
+        # The same rows, wherever they are wanted.
+        for strategy, members in ("parameter_server", 1), ("multi_worker_mirrored", 2):
+            job = self.ratings(strategy, epochs=5, restore=str(parts), strategy=strategy)
+            self.finish(self.start_all(self.cluster(members, chief=False, ps=2 if strategy == "parameter_server" else 0), job))
+        self.check_tables(self.dir / "multi_worker_mirrored", self.dir / "parameter_server", 5 * STEPS, 2e-3)
+        exported = self.dir / "exported.safetensors"
+        subprocess.run([BIN / "muster", "export", "--checkpoint", parts, "--output", exported], check=True, timeout=60)
+        self.assertEqual(sorted(load_file(exported)["items.keys"].tolist()), list(range(100)))
+
+    def peaks(self, processes, timeout=100):
+        """The most memory, in bytes, that each of them had when it has ended by itself."""
+        deadline, peaks = time.monotonic() + timeout, {}
+        for process in processes:
+            while True:
+                pid, status, usage = os.wait4(process.popen.pid, os.WNOHANG)
+                if pid:
+                    break
+                self.assertLess(time.monotonic(), deadline, f"{process.name} did not end; it printed:\n{process.output()}")
+                time.sleep(0.02)
+            process.popen.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(process.popen.returncode, 0, process.output())
+            peaks[process.name] = usage.ru_maxrss * 1024
+        return peaks
+
+    def test_chief_and_workers_need_no_memory_for_a_table(self):
+        """A table that is four times as large as all that it costs them is trained, saved, and gone on with."""
+        peaks = {}
+        for users in 1000, 500_000:
+            args = {"users": users, "items": 100, "rank": 2, "examples": 800_000, "validation": 0, "width": 256}
+            job = self.ratings(f"of-{users}", epochs=1, strategy="parameter_server", program_args=args, global_batch_size=8192,
+                               checkpoint={"every_steps": 50}, summary={"every_steps": 50})
+            for epochs in 1, 2:
+                processes = self.start_all(self.cluster(2, ps=2), job, (f"epochs={epochs}",))
+                for name, peak in self.peaks(processes).items():
+                    peaks.setdefault(name, {}).setdefault(users, []).append(peak)
+        table = sum(path.stat().st_size for path in (self.model_dir / "checkpoints").glob(f"step-{result(self.model_dir)['steps']:08}/tables-*"))
+        self.assertGreater(table, 800e6)
+        for name in "chief:0", "worker:0", "worker:1":
+            for small, large in zip(*peaks[name].values()):
+                self.assertLess(4 * (large - small), table, f"{name}: {peaks}")
 
     def test_a_killed_run_goes_on_as_if_nothing_had_happened(self):
         self.run_to_end(1, self.ratings("whole", epochs=4))

@@ -40,13 +40,13 @@ class BackupStore final : public ForwardingStore {
     while (waiting_ == 0) changed_.Wait(&mu_);  // ctest bounds it
   }
 
-  absl::Status Restore(int chunk, ChunkState state) override {
+  absl::Status Restore(int chunk, ChunkState state, Piece piece) override {
     {
       absl::MutexLock lock(&mu_);
       ThawLocked();
       if (refused_.contains(chunk)) return ConfigurationError(fmt::format("not chunk {}", chunk));
     }
-    return ForwardingStore::Restore(chunk, std::move(state));
+    return ForwardingStore::Restore(chunk, std::move(state), piece);
   }
   absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) override {
     {

@@ -452,7 +452,7 @@ TEST_P(ClientTest, ANewViewIsFollowedInTheMiddleOfAPush) {
   views_.AwaitAsked(2);
   auto moved = std::make_unique<TestServer>(layout_, 1);
   for (size_t c = 0; c < layout_.chunks[1].size(); ++c)
-    ASSERT_TRUE(moved->store->Restore(c, *servers_[1]->store->Copy(c)).ok());
+    ASSERT_TRUE(moved->store->Restore(c, *servers_[1]->store->Copy(c), {}).ok());
   std::swap(servers_[1], moved);
   SetView(2);
   const auto outcome = client_->Finish();
@@ -486,7 +486,7 @@ TEST_P(ClientTest, AServerThatWakesLateChangesNothing) {
   TestServer& frozen = *servers_[1];
   auto next = std::make_unique<TestServer>(layout_, 1);
   for (size_t c = 0; c < layout_.chunks[1].size(); ++c)
-    ASSERT_TRUE(next->store->Restore(c, *frozen.store->Copy(c)).ok());
+    ASSERT_TRUE(next->store->Restore(c, *frozen.store->Copy(c), {}).ok());
   frozen.store->Freeze(true);
   client_->Begin({2, {0.5, 0.25}});
   for (int shard = 0; shard < 2; ++shard) Launch(shard);

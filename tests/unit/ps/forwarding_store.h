@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "ps/dense_store.h"
 
@@ -17,11 +18,13 @@ class ForwardingStore : public DenseStore {
   absl::Status Fill(int chunk, std::span<const float> parameters) override {
     return store_->Fill(chunk, parameters);
   }
-  absl::Status Restore(int chunk, ChunkState state) override {
-    return store_->Restore(chunk, std::move(state));
+  absl::Status Restore(int chunk, ChunkState state, Piece piece) override {
+    return store_->Restore(chunk, std::move(state), piece);
   }
   bool serving() const override { return store_->serving(); }
   absl::StatusOr<ChunkState> Copy(int chunk) const override { return store_->Copy(chunk); }
+  absl::StatusOr<FrozenRows> Freeze(int chunk) const override { return store_->Freeze(chunk); }
+  std::vector<RowColumn> columns(int chunk) const override { return store_->columns(chunk); }
   void Admit(int worker, uint64_t incarnation) override { store_->Admit(worker, incarnation); }
   void End(const PushKey& key, int chunks, int shards) override {
     store_->End(key, chunks, shards);

@@ -152,6 +152,24 @@ class TestPs {
     if (status.ok()) return chunks;
     return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
   }
+  // The file that the rows of tables make.
+  absl::StatusOr<std::string> ReadRows(const std::string& name, int shard) {
+    proto::ReadRequest request;
+    request.set_epoch(1);
+    request.set_name(name);
+    request.set_shard(shard);
+    const auto context = rpc::WithDeadline(kLong);
+    const auto reader = stub_->ReadRows(context.get(), request);
+    std::string file;
+    for (proto::RowsPiece piece; reader->Read(&piece);) {
+      file += piece.data();
+      bytes_of_rows = piece.bytes();
+    }
+    const grpc::Status status = reader->Finish();
+    if (status.ok()) return file;
+    return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  }
+  int64_t bytes_of_rows = 0;  // as ReadRows was told
   absl::Status Drop(const std::string& name) {
     proto::DropRequest request;
     request.set_epoch(1);

@@ -11,6 +11,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "chief/row_filler.h"
+#include "common/checkpoint/memory_file_system.h"
 #include "common/push_pull/client.h"
 #include "common/push_pull/key_index.h"
 #include "common/push_pull/row_spread.h"
@@ -242,6 +244,20 @@ TEST(RowPlaces, AKeyOfAnotherChunkOrTwiceInAPushIsRefused) {
 // ---- Over connections
 
 // Two ps tasks, each the other's backup or none.
+// Keeps what a server is to be filled with.
+class Collected final : public ShardClient::Filling {
+ public:
+  explicit Collected(std::vector<proto::ChunkContent>* all) : all_(all) {}
+  absl::Status Write(const proto::ChunkContent& chunk) override {
+    all_->push_back(chunk);
+    return absl::OkStatus();
+  }
+  absl::Status Finish() override { return absl::OkStatus(); }
+
+ private:
+  std::vector<proto::ChunkContent>* const all_;
+};
+
 class RowService : public ::testing::TestWithParam<bool> {
  protected:
   RowService() {
@@ -273,6 +289,31 @@ class RowService : public ::testing::TestWithParam<bool> {
   std::vector<proto::ChunkContent> Empty(int shard) const {
     std::vector<proto::ChunkContent> contents = Content(job_, shard, 0);
     return contents;
+  }
+  // A file of rows, as a checkpoint has it.
+  std::shared_ptr<const checkpoint::RowSource> RowsIn(const std::string& bytes) {
+    const std::string path = fmt::format("/rows-{}", ++row_files_);
+    {
+      auto file = *row_disk_.Create(path);
+      EXPECT_TRUE(file->Append(bytes).ok() && file->Close().ok());
+    }
+    auto rows = checkpoint::OpenRows(*row_disk_.Open(path));
+    EXPECT_TRUE(rows.ok()) << rows.status();
+    return rows.ok() ? *rows : nullptr;
+  }
+  // As the chief brings rows to servers; behind what is in `contents`, by shard.
+  void SendRows(const checkpoint::RowSources& files,
+                std::vector<std::vector<proto::ChunkContent>>* contents) {
+    const Layout layout = job_.layout();
+    std::vector<Collected> to;
+    for (auto& of_shard : *contents) to.emplace_back(&of_shard);
+    RowFiller::Fillings fillings;
+    for (size_t shard = 0; shard < to.size(); ++shard)
+      fillings[static_cast<int>(shard)] = {&to[shard]};
+    RowFiller filler(layout, fillings);
+    const absl::Status filled =
+        filler.Fill({1, "users", OptionsOf(ParseOptimizer("adagrad")->rule)}, files);
+    EXPECT_TRUE(filled.ok()) << filled;
   }
   void Fill(int task, const std::vector<proto::ChunkContent>& contents) {
     const auto filled = ps_[task]->Fill(contents);
@@ -414,6 +455,8 @@ class RowService : public ::testing::TestWithParam<bool> {
   TestJob job_;
   std::vector<std::unique_ptr<TestPs>> ps_;
   std::unique_ptr<transport::DataListener> listener_;
+  checkpoint::MemoryFileSystem row_disk_;
+  int row_files_ = 0;
   absl::Mutex mutex_;
   absl::CondVar changed_;
   ClientView view_ ABSL_GUARDED_BY(mutex_);
@@ -456,18 +499,34 @@ TEST_P(RowService, PullsAndPushesByKeyAndKeepsCopies) {
     EXPECT_EQ(PullAll(all), Expected(*table, all));
     return;
   }
-  // A copy goes back after more pushes.
+  // A copy goes back after more pushes, which did not change it.
   std::vector<std::vector<proto::ChunkContent>> copies;
   for (int task : {0, 1}) {
     ASSERT_TRUE(ps_[task]->Cut("cut").ok());
     const auto read = ps_[task]->Read("cut", task);
     ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->size(), job_.layout().chunks[task].size() - kRowChunks) << "without rows";
     copies.push_back(*read);
   }
   ASSERT_TRUE(PushOnes(4, keys).ok());
   EXPECT_NE(PullAll(all), Expected(*table, all));
+  checkpoint::RowSources files;
+  for (int task : {0, 1}) {
+    const absl::StatusOr<std::string> file = ps_[task]->ReadRows("cut", task);
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_EQ(static_cast<int64_t>(file->size()), ps_[task]->bytes_of_rows);
+    files.push_back(RowsIn(*file));
+    ASSERT_NE(files.back(), nullptr);
+  }
+  SendRows(files, &copies);
   for (int task : {0, 1}) Fill(task, copies[task]);
   EXPECT_EQ(PullAll(all), Expected(*table, all));
+  // And goes on: slots came along.
+  ASSERT_TRUE(PushOnes(5, keys).ok());
+  ASSERT_TRUE(table->Push(keys, std::vector<float>(keys.size() * kWidth, 1.f), 0.5).ok());
+  EXPECT_EQ(PullAll(all), Expected(*table, all));
+  EXPECT_FALSE(ps_[0]->ReadRows("other", 0).ok());
+  EXPECT_FALSE(ps_[0]->ReadRows("cut", 1).ok());
 }
 
 TEST_P(RowService, RowsThatDoNotComeWholeAreRefused) {
@@ -482,12 +541,12 @@ TEST_P(RowService, RowsThatDoNotComeWholeAreRefused) {
   };
   const std::string lacks = fmt::format("shard 0, chunk {} lacks rows", last.chunk());
   EXPECT_EQ(refused(contents), lacks) << "the stream ends there";
-  EXPECT_EQ(refused({last, contents[0]}), lacks) << "another chunk follows";
+  EXPECT_EQ(refused({last, contents[0]}), lacks) << "another chunk follows, and nothing more";
   proto::ChunkContent other = last;
   other.set_more(false);
   other.add_slots("1234");
   other.add_slots("1234");
-  EXPECT_THAT(refused({last, other}), HasSubstr("rows with different slots"));
+  EXPECT_THAT(refused({last, other}), HasSubstr("slots"));
   SetView(1, {0, 1}, {-1, -1}, false);
   ASSERT_TRUE(ps_[0]->Cut("cut").ok());
   EXPECT_EQ(ps_[0]->Read("cut", 0)->back().updates(), 0) << "nothing of it left a trace";
@@ -560,34 +619,6 @@ TEST_P(RowService, WhatIsFetchedAheadIsAskedForAgainInANewView) {
     EXPECT_EQ(Fetched(*fetch), newer) << "round " << round;
   }
   EXPECT_GT(resumed, 0);
-}
-
-TEST(RowMessages, ManyRowsComeInSeveral) {
-  constexpr int64_t kWide = 1000;
-  ChunkState state;
-  std::vector<uint64_t> keys(5000);
-  for (size_t i = 0; i < keys.size(); ++i) keys[i] = i;
-  std::vector<float> rows(keys.size() * kWide);
-  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i);
-  state.parameters = PackRows(keys, rows);
-  state.slots = {rows};
-  state.updates = 4;
-  const auto contents = ContentsOf(1, 2, state, kWide);
-  ASSERT_GT(contents.size(), 3u);
-  std::vector<ChunkState> parts;
-  for (const proto::ChunkContent& content : contents) {
-    EXPECT_LT(content.ByteSizeLong(), size_t{16} << 20);
-    EXPECT_EQ(content.more(), &content != &contents.back());
-    ShardSpec spec;
-    spec.layout.chunks = {{}, {{}, {}, {1, 0, 0, 0, 0}}};
-    spec.rules = {ParseOptimizer("adagrad")->rule};
-    auto part = StateOf(content, spec);
-    ASSERT_TRUE(part.ok()) << part.status();
-    parts.push_back(*std::move(part));
-  }
-  const auto joined = JoinRows(std::move(parts), kWide);
-  ASSERT_TRUE(joined.ok()) << joined.status();
-  EXPECT_EQ(*joined, state);
 }
 
 }  // namespace

@@ -306,7 +306,7 @@ TEST_F(ServiceTest, WhatDoesNotFitIsRefusedWithASentence) {
   expect_invalid(ps_[0]->Fill({}).status(), "no chunk at all");
   chunk = Content(job_, 0, 5)[0];
   chunk.set_more(true);
-  expect_invalid(ps_[0]->Fill({chunk}).status(), "shard 0, chunk 0 is of no embedding table");
+  expect_invalid(ps_[0]->Fill({chunk}).status(), "chunk 0 is of no table: it has to come whole");
   expect_invalid(ps_[0]->Cut("").status(), "needs a name");
   // Without a deadline.
   grpc::ClientContext context;
@@ -343,6 +343,38 @@ TEST_F(ServiceTest, WorkersOfAnotherViewLayoutOrTicketAreRefused) {
   ASSERT_TRUE(worker.Connect(View(kView + 1)).ok());
   EXPECT_TRUE(worker.Pull(0).ok());
   EXPECT_EQ(ps_[0]->service->status().connections, 1);
+}
+
+TEST_F(ServiceTest, APushWaitsWhileTheChiefIsSilent) {
+  constexpr Duration kSilence = std::chrono::milliseconds(300);
+  PsServiceOptions options;
+  options.chief_silence = kSilence;
+  options.new_view = std::chrono::seconds(1);
+  ps_[0] = std::make_unique<TestPs>(options);
+  Begin();
+  TestWorker worker(0, kLife, job_);
+  ASSERT_TRUE(worker.Connect(View()).ok());
+  ASSERT_TRUE(ps_[0]->Beat().ok());
+  const MonotonicTime heard = Clock::now();
+  auto transfers = worker.Transfers(0, 1);
+  ASSERT_TRUE(worker.Push(0, 1, transfers).ok()) << "a chief that was just heard";
+  while (Clock::now() < heard + kSilence) std::this_thread::yield();
+  MonotonicTime pushed;
+  std::thread pushing([&] {
+    auto later = worker.Transfers(0, 1);
+    EXPECT_TRUE(worker.Push(0, 2, later).ok());
+    pushed = Clock::now();
+  });
+  while (Clock::now() < heard + 2 * kSilence) std::this_thread::yield();
+  const MonotonicTime again = Clock::now();
+  ASSERT_EQ(ps_[0]->Beat()->updates(), 1) << "nothing was applied that is not acknowledged";
+  pushing.join();
+  EXPECT_GE(pushed, again);
+  EXPECT_EQ(ps_[0]->Beat()->updates(), 2);
+  // For ever silent: the worker is told why.
+  while (Clock::now() < pushed + 2 * kSilence) std::this_thread::yield();
+  transfers = worker.Transfers(0, 1);
+  EXPECT_THAT(Text(worker.Push(0, 3, transfers)), HasSubstr("has not heard from the chief for"));
 }
 
 TEST_F(ServiceTest, LostWorkersAreRefusedAndWhatTheyLeftIsCounted) {

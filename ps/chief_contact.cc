@@ -1,0 +1,29 @@
+#include "ps/chief_contact.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace muster::ps {
+namespace {
+
+constexpr Duration kLook = std::chrono::milliseconds(50);  // whether the view has ended
+
+}  // namespace
+
+absl::Status ChiefContact::Await(const transport::AbortSignal& abort, Duration limit) {
+  if (silence_ == Duration::zero()) return absl::OkStatus();
+  const MonotonicTime begin = Clock::now();
+  absl::MutexLock lock(&mu_);
+  for (MonotonicTime now = begin; now - heard_ >= silence_; now = Clock::now()) {
+    if (abort.is_set()) return Superseded("the view has changed");
+    if (now - begin >= limit)
+      return DeadlinePassed(fmt::format(
+          "this parameter server has not heard from the chief for {:g} s, and acknowledges nothing",
+          Seconds(now - heard_)));
+    changed_.WaitFor(&mu_, kLook);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace muster::ps
