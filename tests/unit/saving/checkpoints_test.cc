@@ -87,6 +87,9 @@ class FakeStore : public checkpoint::Store {
     if (better) best = value;
     return better;
   }
+  absl::StatusOr<std::shared_ptr<checkpoint::StagedFile>> StageFile(const std::string&) override {
+    return absl::UnimplementedError("no files");
+  }
   bool IsBetter(int64_t, const std::string&, double value, bool larger_is_better) const override {
     absl::MutexLock lock(&mu);
     return IsBetterLocked(value, larger_is_better);
