@@ -157,6 +157,9 @@ void DirectorImpl::RunSave() {
   for (std::thread& thread : threads) thread.join();
   for (const absl::Status& result : results)
     if (!result.ok()) save.status = result;
+  if (!save.staged.empty())
+    LogDebug("rows of {} shards were written in {:.3f} s", save.staged.size(),
+             Seconds(Clock::now() - start));
   if (save.status.ok()) save.status = state_->Decode(layout_, save.contents);
   if (save.status.ok()) save.status = state_->SetIntegers(save.integers);
   if (save.status.ok() && !save.put_back.empty()) state_->PutBackWeights(save.put_back);

@@ -115,14 +115,14 @@ class CountingTest(ParameterServerTest):
     def updates(self, step):
         """What the checkpoint's elements tell of the number of updates: {count: elements}."""
         counts = collections.Counter()
-        for name, values in tensors(self.model_dir, step).items():
-            if name != "seen.rows":
-                counts.update((-values).tolist())
+        for values in tensors(self.model_dir, step).values():
+            counts.update((-values).tolist())
         return {int(count): n for count, n in counts.items()}
 
     def row_updates(self, step):
         """What the table tells of each example: {times that it was used: examples}."""
-        rows = -tensors(self.model_dir, step)["seen.rows"].reshape(-1, 3)
+        files = [path.name for path in (self.model_dir / "checkpoints" / f"step-{step:08}").glob("tables-*")]
+        rows = -numpy.concatenate([tensors(self.model_dir, step, file)["seen.rows"] for file in files]).reshape(-1, 3)
         self.assertTrue((rows == rows[:, :1]).all(), rows)
         counts = collections.Counter(rows[:, 0].tolist())
         counts[0.0] += EXAMPLES - len(rows)  # rows that are not there have no update
