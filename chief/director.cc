@@ -138,6 +138,17 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   kept_ = state_->Encode(layout_, kept_state_.step);
   tables_ = state_->tables();
   kept_rows_ = state_->Rows();
+  rows_ = std::make_unique<ServerRows>(
+      tables_, servers, job.timeouts.heartbeat + kReturn,
+      [this](int shard, bool again) -> absl::StatusOr<ShardClient*> {
+        absl::MutexLock lock(&mu_);
+        if (again) wake_.WaitFor(&mu_, kTick);
+        MUSTER_RETURN_IF_ERROR(failed_);
+        const int primary = placements_[shard].primary;
+        if (primary >= 0) return servers_[primary]->client.get();
+        return absl::UnavailableError(fmt::format("nobody serves shard {}", shard));
+      });
+  state_->ServeRows(rows_.get());
   absl::MutexLock lock(&mu_);
   integers_ = ChangedSince(built_integers_, state_->Integers());
   for (int task = 0; task < servers; ++task) {

@@ -22,6 +22,7 @@
 #include "chief/director.h"
 #include "chief/lease_call.h"
 #include "chief/lost_pushes.h"
+#include "chief/server_rows.h"
 #include "chief/shard_client.h"
 #include "chief/shard_state.h"
 #include "chief/view_rules.h"
@@ -226,6 +227,7 @@ class DirectorImpl final : public Director,
   std::unique_ptr<ShardState> state_;  // of the thread that directs, or the one that saves
   Layout layout_;
   std::vector<ServedTable> tables_;
+  std::unique_ptr<ServerRows> rows_;  // where callbacks look rows up
   std::string digest_;
   WorkTable::Options table_options_;
   int64_t global_batch_size_ = 0;

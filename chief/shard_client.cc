@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <thread>
 
 #include "common/base/wait.h"
@@ -220,6 +221,22 @@ absl::Status ShardClient::ReadRows(const std::string& name, int shard,
   if (bytes == expected) return absl::OkStatus();
   return PeerLost(fmt::format("ps {} sent {} of {} bytes of the rows of shard {}", options_.task,
                               bytes, expected, shard));
+}
+
+absl::Status ShardClient::PullRows(int variable, std::span<const uint64_t> keys,
+                                   std::span<float> rows) {
+  Call call(this, options_.call);
+  proto::PullRowsRequest request;
+  request.set_epoch(options_.epoch());
+  request.set_variable(variable);
+  request.mutable_keys()->Add(keys.begin(), keys.end());
+  proto::PullRowsReply reply;
+  MUSTER_RETURN_IF_ERROR(Result(stub_->PullRows(call.context(), request, &reply), "PullRows"));
+  if (reply.rows().size() != rows.size_bytes())
+    return PeerLost(fmt::format("ps {} sent {} bytes of rows, not {}", options_.task,
+                                reply.rows().size(), rows.size_bytes()));
+  std::memcpy(rows.data(), reply.rows().data(), rows.size_bytes());
+  return absl::OkStatus();
 }
 
 absl::Status ShardClient::Drop(const std::string& name) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,8 @@ class ShardClient {
   // The rows of tables, as a safetensors file: its pieces. Ends with the first error of `take`.
   absl::Status ReadRows(const std::string& name, int shard,
                         const std::function<absl::Status(std::string_view)>& take);
+  // Rows of a table, [keys][width], into `rows`.
+  absl::Status PullRows(int variable, std::span<const uint64_t> keys, std::span<float> rows);
   absl::Status Drop(const std::string& name);
   absl::StatusOr<proto::BeatReply> Beat(const std::string& record);
 

@@ -70,16 +70,14 @@ absl::Status Put(const std::string& bytes, const Spans& spans, const Chunk& chun
   return absl::OkStatus();
 }
 
-// The rows are on the servers, which are not asked for them here.
+// Until the servers are known.
 class NoRows final : public EmbeddingStore {
  public:
   absl::Status Pull(int, std::span<const uint64_t>, std::span<float>) override {
-    return ProgramError(
-        "a callback looks up rows of an embedding table, which are on parameter servers: let "
-        "validation, which workers make, compute what needs them");
+    return absl::FailedPreconditionError("the servers that hold the rows are not known yet");
   }
   absl::Status Push(int64_t, std::span<const RowGradients>) override {
-    return ProgramError("the chief of parameter servers trains no rows");
+    return absl::FailedPreconditionError("the servers that hold the rows are not known yet");
   }
 };
 
@@ -119,6 +117,9 @@ class ReplicaState final : public ShardState {
     return restored;
   }
   std::vector<ServedTable> tables() const override;
+  void ServeRows(EmbeddingStore* rows) override {
+    if (!replica_->embeddings().empty()) replica_->set_embedding_store(rows);
+  }
   checkpoint::RowSources Rows() const override { return rows_; }
   ShardContents Encode(const Layout& layout, int64_t steps) const override;
   absl::Status Decode(const Layout& layout, const ShardContents& contents) override;

@@ -16,6 +16,7 @@
 #include "common/push_pull/layout.h"
 #include "common/push_pull/variable_messages.h"
 #include "common/train/callbacks/callback_decision.h"
+#include "common/train/embedding_store.h"
 #include "muster/status.h"
 #include "proto/parameter_server.pb.h"
 
@@ -41,6 +42,8 @@ class ShardState {
       const checkpoint::Snapshot& snapshot) = 0;
   // Embedding tables, whose rows the replica does not hold: they go from files to servers and back.
   virtual std::vector<ServedTable> tables() const { return {}; }
+  // Where the replica looks rows up; it outlives this object's use.
+  virtual void ServeRows(EmbeddingStore* /*rows*/) {}
   // Their rows in what Restore was given last.
   virtual checkpoint::RowSources Rows() const { return {}; }
   // The replica's tensors, after `steps` steps; no chunks of tables.

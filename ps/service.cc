@@ -80,6 +80,8 @@ class PsServiceImpl final : public PsService, public proto::ParameterServer::Ser
                     grpc::ServerWriter<proto::ChunkContent>* writer) override;
   grpc::Status ReadRows(grpc::ServerContext* context, const proto::ReadRequest* request,
                         grpc::ServerWriter<proto::RowsPiece>* writer) override;
+  grpc::Status PullRows(grpc::ServerContext* context, const proto::PullRowsRequest* request,
+                        proto::PullRowsReply* reply) override;
   grpc::Status Drop(grpc::ServerContext* context, const proto::DropRequest* request,
                     proto::DropReply* reply) override;
   grpc::Status Beat(grpc::ServerContext* context, const proto::BeatRequest* request,
@@ -346,6 +348,20 @@ grpc::Status PsServiceImpl::ReadRows(grpc::ServerContext* context,
     return writer->Write(piece) ? absl::OkStatus() : absl::CancelledError("the reader has gone");
   });
   return ToGrpc(written);
+}
+
+grpc::Status PsServiceImpl::PullRows(grpc::ServerContext* context,
+                                     const proto::PullRowsRequest* request,
+                                     proto::PullRowsReply* reply) {
+  HostPtr host;
+  if (const grpc::Status refusal = Enter(*context, "PullRows", request->epoch(), &host);
+      !refusal.ok())
+    return refusal;
+  const std::vector<uint64_t> keys(request->keys().begin(), request->keys().end());
+  const absl::StatusOr<std::vector<float>> rows = host->PullRows(request->variable(), keys);
+  if (!rows.ok()) return ToGrpc(rows.status());
+  reply->set_rows(rows->data(), rows->size() * sizeof(float));
+  return grpc::Status::OK;
 }
 
 grpc::Status PsServiceImpl::Drop(grpc::ServerContext* context, const proto::DropRequest* request,

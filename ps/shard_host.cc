@@ -58,6 +58,8 @@ class ShardHostImpl final : public ShardHost {
   absl::Status SetView(const PsView& view) override;
   void SetWorkers(WorkersVersion version, const std::map<int, uint64_t>& incarnations) override;
   absl::Status Restore(int shard, int chunk, ChunkState state, Piece piece) override;
+  absl::StatusOr<std::vector<float>> PullRows(int variable,
+                                              std::span<const uint64_t> keys) const override;
   absl::StatusOr<std::map<int, ShardCut>> CutPrimaries() const override;
   uint64_t view() const override {
     absl::MutexLock lock(&mu_);
@@ -309,6 +311,39 @@ absl::Status ShardHostImpl::Restore(int shard, int chunk, ChunkState state, Piec
     if (run_ != nullptr && run_->replicated.contains(shard)) store = run_->replicated[shard];
   }
   return Annotate(store->Restore(chunk, std::move(state), piece), fmt::format("shard {}: ", shard));
+}
+
+absl::StatusOr<std::vector<float>> ShardHostImpl::PullRows(int variable,
+                                                           std::span<const uint64_t> keys) const {
+  const auto table = spec_.tables.find(variable);
+  if (table == spec_.tables.end())
+    return ConfigurationError(fmt::format("variable {} is no table", variable));
+  const auto width = static_cast<size_t>(table->second.width);
+  std::vector<float> rows(keys.size() * width);
+  if (keys.empty()) return rows;
+  const int servers = static_cast<int>(spec_.layout.chunks.size());
+  const int shard = PlaceOfRow(keys[0], servers).server;
+  StorePtr store;
+  {
+    absl::MutexLock lock(&mu_);
+    if (run_ != nullptr && run_->primary_of.contains(shard)) store = run_->primary_of[shard];
+  }
+  if (store == nullptr)
+    return absl::UnavailableError(
+        fmt::format("ps {} is not the primary of shard {}", options_.task, shard));
+  std::vector<int> chunks;  // of the table
+  for (size_t c = 0; c < spec_.layout.chunks[shard].size(); ++c)
+    if (spec_.layout.chunks[shard][c].table == variable) chunks.push_back(static_cast<int>(c));
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const RowPlace place = PlaceOfRow(keys[i], servers);
+    if (place.server != shard)
+      return ConfigurationError(fmt::format("keys {} and {} are of two shards", keys[0], keys[i]));
+    MUSTER_RETURN_IF_ERROR(store
+                               ->PullRows(chunks[place.chunk], keys.subspan(i, 1),
+                                          std::span(rows).subspan(i * width, width))
+                               .status());
+  }
+  return rows;
 }
 
 absl::StatusOr<ShardCut> ShardHostImpl::CutShard(int shard, const DenseStore& store) const {

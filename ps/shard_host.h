@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,6 +67,10 @@ class ShardHost {
   using WorkersVersion = std::pair<uint32_t, uint64_t>;
   virtual void SetWorkers(WorkersVersion version, const std::map<int, uint64_t>& incarnations) = 0;
   virtual absl::Status Restore(int shard, int chunk, ChunkState state, Piece piece = {}) = 0;
+  // Rows of the table that is this variable, as they are now, in the order of the keys, which are
+  // all of one shard. Unavailable where this is not its primary.
+  virtual absl::StatusOr<std::vector<float>> PullRows(int variable,
+                                                      std::span<const uint64_t> keys) const = 0;
   // The shards of which this is the primary, by shard. Unavailable where one of them is not whole.
   virtual absl::StatusOr<std::map<int, ShardCut>> CutPrimaries() const = 0;
 
