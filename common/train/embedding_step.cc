@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "common/push_pull/update_kernels.h"
+#include "common/train/embedding_bags.h"
 
 namespace muster {
 namespace {
@@ -53,32 +54,52 @@ void LookedUpRows::Clear() {
   for (Table& table : tables_) table.index.Clear();
 }
 
-at::Tensor LookedUpRows::Lookup(EmbeddingHandle handle, const at::Tensor& keys,
-                                std::vector<uint32_t>* numbers) {
+void LookedUpRows::Read(const std::vector<size_t>& known) {
+  std::vector<RowRead> reads;
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    const auto width = static_cast<size_t>(replica_->embeddings()[t].options.width);
+    const std::span fresh = std::span(tables_[t].index.keys()).subspan(known[t]);
+    if (fresh.empty()) continue;
+    tables_[t].rows.resize((known[t] + fresh.size()) * width);
+    reads.push_back(
+        {static_cast<int>(t), fresh, std::span(tables_[t].rows).subspan(known[t] * width)});
+  }
+  if (!reads.empty()) ThrowIfError(replica_->embedding_store().Pull(reads));
+}
+
+std::vector<at::Tensor> LookedUpRows::Lookup(const std::vector<TableKeys>& wanted,
+                                             std::vector<std::vector<uint32_t>>* numbers) {
   const at::NoGradGuard no_grad;
-  const at::Tensor host = HostKeys(*replica_, handle, keys, "lookup");
-  const std::span<const uint64_t> wanted = KeysIn(host);
-  const NamedEmbedding& named = replica_->embeddings()[handle.index];
-  const auto width = static_cast<size_t>(named.options.width);
-  Table& table = tables_[handle.index];
-  const size_t known = table.index.keys().size();
-  table.index.Add(wanted, numbers);
-  const std::span fresh = std::span(table.index.keys()).subspan(known);
-  table.rows.resize((known + fresh.size()) * width);
-  if (!fresh.empty()) {
-    ThrowIfError(replica_->embedding_store().Pull(handle.index, fresh,
-                                                  std::span(table.rows).subspan(known * width)));
+  std::vector<at::Tensor> hosts;
+  for (const TableKeys& of : wanted)
+    hosts.push_back(HostKeys(*replica_, of.table, of.keys, "lookup"));
+  std::vector<size_t> known;
+  for (const Table& table : tables_) known.push_back(table.index.keys().size());
+  numbers->resize(wanted.size());
+  for (size_t w = 0; w < wanted.size(); ++w)
+    tables_[wanted[w].table.index].index.Add(KeysIn(hosts[w]), &(*numbers)[w]);
+  Read(known);
+  std::vector<at::Tensor> all;
+  for (size_t w = 0; w < wanted.size(); ++w) {
+    const int64_t width = replica_->embeddings()[wanted[w].table.index].options.width;
+    const std::vector<float>& from = tables_[wanted[w].table.index].rows;
+    const std::vector<uint32_t>& number = (*numbers)[w];
+    std::vector<int64_t> shape = hosts[w].sizes().vec();
+    shape.push_back(width);
+    const at::Tensor rows = at::empty(shape, at::kFloat);
+    float* to = rows.data_ptr<float>();
+    for (size_t i = 0; i < number.size(); ++i, to += width) {
+      if (i + kAhead < number.size()) __builtin_prefetch(from.data() + number[i + kAhead] * width);
+      std::copy_n(from.data() + number[i] * width, width, to);
+    }
+    all.push_back(rows.to(replica_->device()));
   }
-  std::vector<int64_t> shape = host.sizes().vec();
-  shape.push_back(named.options.width);
-  at::Tensor rows = at::empty(shape, at::kFloat);
-  float* to = rows.data_ptr<float>();
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (i + kAhead < wanted.size())
-      __builtin_prefetch(table.rows.data() + (*numbers)[i + kAhead] * width);
-    std::copy_n(table.rows.data() + (*numbers)[i] * width, width, to + i * width);
-  }
-  return rows.to(replica_->device());
+  return all;
+}
+
+std::vector<at::Tensor> ReadOnlyRows::Lookup(const std::vector<TableBags>& bags) {
+  return LookupBags(*replica_, bags,
+                    [this](const std::vector<TableKeys>& keys) { return Lookup(keys); });
 }
 
 // ---- EmbeddingStep
@@ -102,12 +123,19 @@ void EmbeddingStep::Begin() {
   for (KeySums& sums : summed_) sums.Clear();
 }
 
-at::Tensor EmbeddingStep::Lookup(EmbeddingHandle table, const at::Tensor& keys) {
-  Leaf leaf{table.index, {}, {}};
-  leaf.rows = rows_.Lookup(table, keys, &leaf.numbers);
-  leaf.rows.set_requires_grad(true);
-  leaves_.push_back(leaf);
-  return leaf.rows;
+std::vector<at::Tensor> EmbeddingStep::Lookup(const std::vector<TableKeys>& wanted) {
+  std::vector<std::vector<uint32_t>> numbers;
+  std::vector<at::Tensor> all = rows_.Lookup(wanted, &numbers);
+  for (size_t w = 0; w < wanted.size(); ++w) {
+    all[w].set_requires_grad(true);
+    leaves_.push_back({wanted[w].table.index, all[w], std::move(numbers[w])});
+  }
+  return all;
+}
+
+std::vector<at::Tensor> EmbeddingStep::Lookup(const std::vector<TableBags>& bags) {
+  return LookupBags(*replica_, bags,
+                    [this](const std::vector<TableKeys>& keys) { return Lookup(keys); });
 }
 
 void EmbeddingStep::AddLeaves(std::vector<at::Tensor>* inputs) const {

@@ -12,6 +12,7 @@
 #include "common/push_pull/key_index.h"
 #include "common/train/precision.h"
 #include "common/train/replica.h"
+#include "muster/step.h"
 
 namespace muster {
 
@@ -27,8 +28,10 @@ inline std::span<const uint64_t> KeysIn(const at::Tensor& host) {
 class LookedUpRows {
  public:
   explicit LookedUpRows(Replica* replica);
-  // [..., width] on the replica's device. `numbers` gets each key's number among the table's keys.
-  at::Tensor Lookup(EmbeddingHandle table, const at::Tensor& keys, std::vector<uint32_t>* numbers);
+  // Of each element [..., width], on the replica's device. `numbers` gets each key's number among
+  // its table's keys.
+  std::vector<at::Tensor> Lookup(const std::vector<TableKeys>& wanted,
+                                 std::vector<std::vector<uint32_t>>* numbers);
   const std::vector<uint64_t>& keys(int table) const { return tables_[table].index.keys(); }
   void Clear();
 
@@ -37,8 +40,29 @@ class LookedUpRows {
     KeyIndex index;
     std::vector<float> rows;  // [index.keys()][width]
   };
+  // What comes for the first time: of tables that had so many keys before.
+  void Read(const std::vector<size_t>& known);
   Replica* const replica_;
   std::vector<Table> tables_;
+};
+
+// Of a pass or a prediction, where nothing is differentiated.
+class ReadOnlyRows {
+ public:
+  explicit ReadOnlyRows(Replica* replica) : replica_(replica), rows_(replica) {}
+  at::Tensor Lookup(EmbeddingHandle table, const at::Tensor& keys) {
+    return Lookup(std::vector<TableKeys>{{table, keys}})[0];
+  }
+  std::vector<at::Tensor> Lookup(const std::vector<TableKeys>& wanted) {
+    return rows_.Lookup(wanted, &numbers_);
+  }
+  std::vector<at::Tensor> Lookup(const std::vector<TableBags>& bags);
+  void Clear() { rows_.Clear(); }
+
+ private:
+  Replica* const replica_;
+  LookedUpRows rows_;
+  std::vector<std::vector<uint32_t>> numbers_;
 };
 
 class EmbeddingStep {
@@ -47,7 +71,8 @@ class EmbeddingStep {
 
   void Begin();
   void BeginMicroBatch() { leaves_.clear(); }
-  at::Tensor Lookup(EmbeddingHandle table, const at::Tensor& keys);
+  std::vector<at::Tensor> Lookup(const std::vector<TableKeys>& wanted);
+  std::vector<at::Tensor> Lookup(const std::vector<TableBags>& bags);
   // What a backward pass is to differentiate by, besides parameters.
   void AddLeaves(std::vector<at::Tensor>* inputs) const;
   // After a backward pass: takes what it left in the leaves.

@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/push_pull/embedding_table.h"
+#include "muster/status.h"
 
 namespace muster {
 
@@ -22,12 +23,25 @@ struct RowGradients {
   double learning_rate = 0;
 };
 
+// What a step reads of one table.
+struct RowRead {
+  int table = 0;
+  std::span<const uint64_t> keys;  // all different
+  std::span<float> rows;           // [keys][width]
+};
+
 class EmbeddingStore {
  public:
   virtual ~EmbeddingStore() = default;
   // Rows of `keys`, all different, [keys][width]. They contain all that this store was given to
   // push. A row that nobody has pushed to reads as it would begin.
   virtual absl::Status Pull(int table, std::span<const uint64_t> keys, std::span<float> rows) = 0;
+  // The same of several tables, each at most once: what is remote is asked for together.
+  virtual absl::Status Pull(std::span<const RowRead> reads) {
+    for (const RowRead& read : reads)
+      MUSTER_RETURN_IF_ERROR(Pull(read.table, read.keys, read.rows));
+    return absl::OkStatus();
+  }
   // One update of each row, by the number of the step (from 1); one element for each table. A table
   // without keys stays as it is.
   virtual absl::Status Push(int64_t step, std::span<const RowGradients> tables) = 0;
@@ -40,6 +54,7 @@ class LocalEmbeddings : public EmbeddingStore {
  public:
   explicit LocalEmbeddings(std::vector<EmbeddingTable::Options> options);
 
+  using EmbeddingStore::Pull;
   absl::Status Pull(int table, std::span<const uint64_t> keys, std::span<float> rows) override;
   absl::Status Push(int64_t step, std::span<const RowGradients> tables) override;
 

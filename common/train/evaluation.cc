@@ -89,8 +89,7 @@ class EvaluationImpl {
   std::map<std::string, at::Tensor> values;
   // Of the batch under way.
   int64_t examples = 0;
-  LookedUpRows rows;
-  std::vector<uint32_t> numbers;
+  ReadOnlyRows rows;
   bool summary_wanted = false;
   SummaryData summary;
 };
@@ -118,7 +117,16 @@ void EvaluationImpl::AddLoss(const at::Tensor& loss, const at::Tensor& weights) 
 Split Evaluation::split() const { return impl_->split; }
 at::Device Evaluation::device() const { return impl_->replica.device(); }
 at::Tensor Evaluation::lookup(EmbeddingHandle table, const at::Tensor& keys) {
-  return impl_->rows.Lookup(table, keys, &impl_->numbers);
+  return impl_->rows.Lookup(table, keys);
+}
+at::Tensor Evaluation::lookup(EmbeddingHandle table, const Bags& bags, Pooling pooling) {
+  return impl_->rows.Lookup(std::vector<TableBags>{{table, bags, pooling}})[0];
+}
+std::vector<at::Tensor> Evaluation::lookup(const std::vector<TableKeys>& keys) {
+  return impl_->rows.Lookup(keys);
+}
+std::vector<at::Tensor> Evaluation::lookup(const std::vector<TableBags>& bags) {
+  return impl_->rows.Lookup(bags);
 }
 void Evaluation::loss(const at::Tensor& loss, const at::Tensor& weights) {
   impl_->AddLoss(loss, weights);

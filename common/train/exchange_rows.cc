@@ -126,44 +126,69 @@ void ParameterExchange::BeginRows(std::shared_ptr<PrefetchedRows> rows) {
 
 // ---- Steps
 
-absl::Status ParameterExchange::PullNow(Table* table, std::span<const uint64_t> keys,
-                                        std::span<float> rows) {
-  RowSpread spread;
-  SpreadRows(keys, table->servers(), &spread);
-  const std::shared_ptr<ps::RowFetch> fetch = MakeFetch(*table, &spread);
-  client_->FetchRows(fetch);
-  MUSTER_RETURN_IF_ERROR(client_->Await(*fetch));
-  NoteOthers(*fetch, nullptr, table);
-  UnspreadRows(spread, table->width, fetch->rows, rows);
-  return absl::OkStatus();
-}
-
 absl::Status ParameterExchange::Pull(int index, std::span<const uint64_t> keys,
                                      std::span<float> rows) {
-  if (open_)
-    return ProgramError(
-        "lookup was called after minimize() in a step: with parameter servers its gradients are on "
-        "their way by then; look everything up first");
-  Table& table = tables_[index];
-  const PrefetchedTable* const here =
-      prefetched_ == nullptr ? nullptr : &prefetched_->tables[index];
-  if (here == nullptr || here->fetches.empty()) return PullNow(&table, keys, rows);
-  for (const auto& fetch : here->fetches) {
+  const RowRead one{index, keys, rows};
+  return Pull(std::span(&one, 1));
+}
+
+// What a step waits for of one table: the rows of some keys of `read`, or of all of them.
+struct ParameterExchange::Asked {
+  const RowRead* read;
+  RowSpread spread;  // its places are those in the whole read
+  std::shared_ptr<ps::RowFetch> fetch;
+};
+
+// `places`: of the keys in the read; none: all of them.
+void ParameterExchange::Ask(const RowRead& read, std::span<const size_t> places,
+                            std::vector<Asked>* all) {
+  const Table& table = tables_[read.table];
+  std::vector<uint64_t> some;
+  for (const size_t place : places) some.push_back(read.keys[place]);
+  Asked& asked = all->emplace_back(&read);
+  SpreadRows(places.empty() ? read.keys : some, table.servers(), &asked.spread);
+  if (!places.empty())
+    for (uint32_t& place : asked.spread.order) place = static_cast<uint32_t>(places[place]);
+  asked.fetch = MakeFetch(table, &asked.spread);
+  client_->FetchRows(asked.fetch);
+}
+
+// What was prefetched, and the rest is asked for.
+absl::Status ParameterExchange::TakePrefetched(const RowRead& read, std::vector<Asked>* all) {
+  Table& table = tables_[read.table];
+  const PrefetchedTable& here = prefetched_->tables[read.table];
+  for (const auto& fetch : here.fetches) {
     MUSTER_RETURN_IF_ERROR(client_->Await(*fetch));
   }
   std::vector<size_t> missing;
   std::vector<bool> used(table.others.size());
-  here->Take(keys, table.width, rows, &missing, &used);
-  NoteOthers(*here->fetches.front(), &used, &table);
-  for (size_t f = 1; f < here->fetches.size(); ++f) NoteOthers(*here->fetches[f], nullptr, &table);
-  if (missing.empty()) return absl::OkStatus();
-  std::vector<uint64_t> rest;
-  for (const size_t i : missing) rest.push_back(keys[i]);
-  std::vector<float> pulled(rest.size() * static_cast<size_t>(table.width));
-  MUSTER_RETURN_IF_ERROR(PullNow(&table, rest, pulled));
-  for (size_t i = 0; i < missing.size(); ++i)
-    std::copy_n(pulled.begin() + static_cast<int64_t>(i) * table.width, table.width,
-                rows.begin() + static_cast<int64_t>(missing[i]) * table.width);
+  here.Take(read.keys, table.width, read.rows, &missing, &used);
+  NoteOthers(*here.fetches.front(), &used, &table);
+  for (size_t f = 1; f < here.fetches.size(); ++f) NoteOthers(*here.fetches[f], nullptr, &table);
+  if (!missing.empty()) Ask(read, missing, all);
+  return absl::OkStatus();
+}
+
+absl::Status ParameterExchange::Pull(std::span<const RowRead> reads) {
+  if (open_)
+    return ProgramError(
+        "lookup was called after minimize() in a step: with parameter servers its gradients are on "
+        "their way by then; look everything up first");
+  const auto here = [&](const RowRead& read) {
+    return prefetched_ != nullptr && !prefetched_->tables[read.table].fetches.empty();
+  };
+  // All is asked for before anything is awaited, but for what has been under way for a while.
+  std::vector<Asked> all;
+  for (const RowRead& read : reads)
+    if (!here(read)) Ask(read, {}, &all);
+  for (const RowRead& read : reads)
+    if (here(read)) MUSTER_RETURN_IF_ERROR(TakePrefetched(read, &all));
+  for (const Asked& asked : all) {
+    Table& table = tables_[asked.read->table];
+    MUSTER_RETURN_IF_ERROR(client_->Await(*asked.fetch));
+    NoteOthers(*asked.fetch, nullptr, &table);
+    UnspreadRows(asked.spread, table.width, asked.fetch->rows, asked.read->rows);
+  }
   return absl::OkStatus();
 }
 

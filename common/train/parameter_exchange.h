@@ -74,6 +74,7 @@ class ParameterExchange : public EmbeddingStore {
   absl::Status FinishStep();
   // EmbeddingStore
   absl::Status Pull(int table, std::span<const uint64_t> keys, std::span<float> rows) override;
+  absl::Status Pull(std::span<const RowRead> reads) override;
   absl::Status Push(int64_t step, std::span<const RowGradients> tables) override;
 
   // Of the last push.
@@ -150,7 +151,9 @@ class ParameterExchange : public EmbeddingStore {
   static RowPlace PlaceOfChunk(const Table& table, size_t chunk);
   static std::shared_ptr<ps::RowFetch> MakeFetch(const Table& table, RowSpread* spread);
   static void NoteOthers(const ps::RowFetch& fetch, const std::vector<bool>* used, Table* table);
-  absl::Status PullNow(Table* table, std::span<const uint64_t> keys, std::span<float> rows);
+  struct Asked;
+  void Ask(const RowRead& read, std::span<const size_t> places, std::vector<Asked>* all);
+  absl::Status TakePrefetched(const RowRead& read, std::vector<Asked>* all);
   void FetchAgain(const Table& table, std::span<const uint64_t> pushed, PrefetchedTable* ahead);
   void BeginRows(std::shared_ptr<PrefetchedRows> rows);
   std::vector<std::shared_ptr<PrefetchedRows>> AheadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -23,14 +23,22 @@ class PredictionImpl {
       : replica(*of), columns(std::move(names)), rows(of) {}
   const Replica& replica;
   const std::vector<std::string> columns;
-  LookedUpRows rows;
-  std::vector<uint32_t> numbers;
+  ReadOnlyRows rows;
 };
 
 at::Device Prediction::device() const { return impl_->replica.device(); }
 const std::vector<std::string>& Prediction::columns() const { return impl_->columns; }
 at::Tensor Prediction::lookup(EmbeddingHandle table, const at::Tensor& keys) {
-  return impl_->rows.Lookup(table, keys, &impl_->numbers);
+  return impl_->rows.Lookup(table, keys);
+}
+at::Tensor Prediction::lookup(EmbeddingHandle table, const Bags& bags, Pooling pooling) {
+  return impl_->rows.Lookup(std::vector<TableBags>{{table, bags, pooling}})[0];
+}
+std::vector<at::Tensor> Prediction::lookup(const std::vector<TableKeys>& keys) {
+  return impl_->rows.Lookup(keys);
+}
+std::vector<at::Tensor> Prediction::lookup(const std::vector<TableBags>& bags) {
+  return impl_->rows.Lookup(bags);
 }
 
 namespace {

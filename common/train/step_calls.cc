@@ -116,8 +116,18 @@ int Step::num_replicas() const { return impl_->num_replicas(); }
 at::Device Step::device() const { return impl_->replica_->device(); }
 at::Generator Step::generator() { return impl_->Generator(); }
 at::Tensor Step::lookup(EmbeddingHandle table, const at::Tensor& keys) {
+  return lookup(std::vector<TableKeys>{{table, keys}})[0];
+}
+at::Tensor Step::lookup(EmbeddingHandle table, const Bags& bags, Pooling pooling) {
+  return lookup(std::vector<TableBags>{{table, bags, pooling}})[0];
+}
+std::vector<at::Tensor> Step::lookup(const std::vector<TableKeys>& keys) {
   impl_->RefuseRepeated("lookup");
-  return impl_->embeddings_.Lookup(table, keys);
+  return impl_->embeddings_.Lookup(keys);
+}
+std::vector<at::Tensor> Step::lookup(const std::vector<TableBags>& bags) {
+  impl_->RefuseRepeated("lookup");
+  return impl_->embeddings_.Lookup(bags);
 }
 void Step::minimize(OptimizerHandle optimizer, const at::Tensor& loss, const at::Tensor& weights) {
   impl_->Minimize({{optimizer, loss, weights}});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "muster/handles.h"
+#include "muster/step.h"
 
 namespace muster {
 
@@ -23,6 +24,9 @@ class Prediction {
   const std::vector<std::string>& columns() const;
   // As Step's. A key that was never trained has a row as new ones begin.
   at::Tensor lookup(EmbeddingHandle table, const at::Tensor& keys);
+  at::Tensor lookup(EmbeddingHandle table, const Bags& bags, Pooling pooling);
+  std::vector<at::Tensor> lookup(const std::vector<TableKeys>& keys);
+  std::vector<at::Tensor> lookup(const std::vector<TableBags>& bags);
 
  private:
   PredictionImpl* impl_;

@@ -2,6 +2,7 @@
 // them.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -152,6 +153,100 @@ TEST_P(EmbeddingOver, ReplicasAndMicroBatchesEqualOne) {
   const auto whole = testing::Run(Options(MakeJob(), 1, &one), set_up);
   ASSERT_TRUE(whole.status.ok()) << whole.status;
   for (const auto& [replicas, accumulate] : {std::pair{2, 1}, {5, 1}, {1, 3}, {2, 2}}) {
+    SCOPED_TRACE(::testing::Message() << replicas << " replicas, " << accumulate);
+    KeptCheckpoints kept;
+    Job job = MakeJob();
+    job.accumulate_steps = accumulate;
+    const auto run = testing::Run(Options(job, replicas, &kept), set_up);
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    for (size_t i = 0; i < kSteps; ++i)
+      EXPECT_NEAR(run.recorder.losses()[i], whole.recorder.losses()[i], 1e-5);
+    EXPECT_NEAR(run.recorder.Find("validation", 2)->metrics.at("loss"),
+                whole.recorder.Find("validation", 2)->metrics.at("loss"), 1e-4);
+    ExpectSame(kept.kept.back(), one.kept.back(), 1e-4);
+  }
+}
+
+// ---- Bags
+
+// Three pools of two keys each: by weights that are learned and with padding, by offsets, and
+// without a key that comes often.
+std::vector<at::Tensor> LookUpBags(TestProgram& self, auto& step, const at::Tensor& keys) {
+  const at::Tensor weights = at::sigmoid((*self.model)["w"]).expand_as(keys);
+  const at::Tensor flat = keys.reshape({-1});
+  const EmbeddingHandle left = self.embeddings["left"], right = self.embeddings["right"];
+  return step.lookup(std::vector<TableBags>{
+      {left, {.keys = keys, .weights = weights, .padding = 3}, Pooling::kMean},
+      {right, {.keys = flat, .offsets = at::arange(0, flat.numel(), 2)}, Pooling::kSum},
+      {left, {.keys = keys, .padding = -2}, Pooling::kMean}});
+}
+
+void Pooled(TestProgram& p, EmbeddingOptions options) {
+  Summed(p, options);
+  const auto build = p.on_build;
+  p.on_build = [build](TestProgram& self, Builder& builder) {
+    self.model->parameter("w", at::tensor({0.5f, -0.5f}));
+    build(self, builder);
+  };
+  const auto predict = [](TestProgram& self, auto& step, const at::Tensor& keys) {
+    const std::vector<at::Tensor> pooled = LookUpBags(self, step, keys);
+    return pooled[0].sum(1) + pooled[1].sum(1) - pooled[2].select(1, 0) + (*self.model)["b"];
+  };
+  p.on_step = [predict](TestProgram& self, Step& step, const data::Batch& batch) {
+    step.minimize(self.optimizers["sgd"], (predict(self, step, batch[0]) - batch[1]).square());
+  };
+  p.on_eval = [predict](TestProgram& self, Evaluation& evaluation, const data::Batch& batch) {
+    evaluation.loss((predict(self, evaluation, batch[0]) - batch[1]).square());
+  };
+}
+
+at::Tensor EmbeddingBag(const at::Tensor& table, const at::Tensor& keys, int64_t mode,
+                        const std::optional<at::Tensor>& weights, std::optional<int64_t> padding) {
+  return std::get<0>(at::embedding_bag(table, keys.reshape({-1}), at::arange(0, keys.numel(), 2),
+                                       false, mode, false, weights, false, padding));
+}
+
+// Followed with LibTorch's own EmbeddingBag over all keys and its own backward pass.
+TEST(Embedding, BagsFollowADenseEmbeddingBag) {
+  EmbeddingOptions options = Small("sgd");
+  options.initializer = {{"name", "constant"}, {"scale", 0.25}};
+  KeptCheckpoints kept;
+  const auto run =
+      testing::Run(Options(MakeJob(), 1, &kept), [&](TestProgram& p) { Pooled(p, options); });
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  at::Tensor left = at::full({12, 3}, 0.25, at::kDouble), right = left.clone();
+  at::Tensor b = at::zeros({}, at::kDouble), w = at::tensor({0.5, -0.5}, at::kDouble);
+  for (int64_t s = 0; s < kSteps; ++s) {
+    const int64_t begin = s % 4 * kBatch, end = std::min(begin + kBatch, kExamples);
+    const at::Tensor keys = TheData().keys.slice(0, begin, end) + 6;
+    const at::Tensor y = TheData().y.slice(0, begin, end).to(at::kDouble);
+    for (at::Tensor* t : {&left, &right, &b, &w}) t->set_requires_grad(true);
+    const at::Tensor weights = at::sigmoid(w).expand_as(keys).contiguous();
+    const at::Tensor total = (weights * keys.ne(9)).sum(1, true);
+    const at::Tensor mean =
+        EmbeddingBag(left, keys, 0, weights.reshape({-1}), 9) / total.masked_fill(total.eq(0), 1);
+    const at::Tensor loss = (mean.sum(1) + EmbeddingBag(right, keys, 0, {}, {}).sum(1) -
+                             EmbeddingBag(left, keys, 1, {}, 4).select(1, 0) + b - y)
+                                .square()
+                                .mean();
+    EXPECT_NEAR(run.recorder.losses()[s], loss.item<double>(), 5e-6) << "step " << s + 1;
+    loss.backward();
+    for (at::Tensor* t : {&left, &right}) *t = (*t - 0.1 * t->grad()).detach();
+    for (at::Tensor* t : {&b, &w}) *t = (*t - 0.05 * t->grad()).detach();
+  }
+  const checkpoint::Tensor* saved = kept.kept.back().model.Find("w");
+  ASSERT_NE(saved, nullptr);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_NEAR(reinterpret_cast<const float*>(saved->data)[i], w[i].item<double>(), 1e-5);
+}
+
+TEST_P(EmbeddingOver, ReplicasAndMicroBatchesPoolAsOne) {
+  KeptCheckpoints one;
+  const auto set_up = [](TestProgram& p) { Pooled(p, Small(GetParam())); };
+  const auto whole = testing::Run(Options(MakeJob(), 1, &one), set_up);
+  ASSERT_TRUE(whole.status.ok()) << whole.status;
+  // With seven, some have nothing of the last batch of an epoch.
+  for (const auto& [replicas, accumulate] : {std::pair{2, 1}, {7, 1}, {1, 3}, {2, 2}}) {
     SCOPED_TRACE(::testing::Message() << replicas << " replicas, " << accumulate);
     KeptCheckpoints kept;
     Job job = MakeJob();
@@ -419,6 +514,113 @@ TEST_F(OneStep, RefusesKeysThatAreNone) {
   EXPECT_THAT(look_up(program_->embeddings["left"], at::ones({2})),
               HasSubstr("lookup(\"left\") needs integer keys, and got Float"));
   EXPECT_THAT(look_up({}, at::ones({2}, at::kLong)), HasSubstr("did not declare"));
+}
+
+TEST_F(OneStep, BagsMayBeEmpty) {
+  Make([](TestProgram& p) { Summed(p, Small("sgd")); });
+  ASSERT_TRUE(
+      Run([&](Step& step, const data::Batch&) {
+        const EmbeddingHandle left = program_->embeddings["left"];
+        const at::Tensor rows = step.lookup(left, at::tensor({1, 2, 3}));
+        const at::Tensor ragged = at::tensor({1, 2, 3});
+        for (const Pooling pooling : {Pooling::kSum, Pooling::kMean}) {
+          const at::Tensor bags =
+              step.lookup(left, {.keys = ragged, .offsets = at::tensor({0, 0, 2, 3, 3})}, pooling);
+          ASSERT_EQ(bags.sizes(), at::IntArrayRef({5, 3}));
+          const float count = pooling == Pooling::kSum ? 1 : 2;
+          for (const int64_t empty : {0, 3, 4}) EXPECT_TRUE(at::equal(bags[empty], at::zeros({3})));
+          EXPECT_TRUE(at::allclose(bags[1], (rows[0] + rows[1]) / count));
+          EXPECT_TRUE(at::equal(bags[2], rows[2]));
+          const at::Tensor all_padding = at::full({2, 3}, -1, at::kLong);
+          EXPECT_TRUE(at::equal(step.lookup(left, {.keys = all_padding, .padding = -1}, pooling),
+                                at::zeros({2, 3})));
+          const at::Tensor none = at::empty({0}, at::kLong);
+          EXPECT_EQ(step.lookup(left, {.keys = none, .offsets = none}, pooling).sizes(),
+                    at::IntArrayRef({0, 3}));
+          EXPECT_EQ(step.lookup(left, {.keys = at::empty({0, 4}, at::kInt)}, pooling).sizes(),
+                    at::IntArrayRef({0, 3}));
+          EXPECT_TRUE(at::equal(step.lookup(left, {.keys = at::empty({2, 0}, at::kInt)}, pooling),
+                                at::zeros({2, 3})));
+        }
+      }).ok());
+}
+
+TEST_F(OneStep, AMeanDividesByTheWeights) {
+  Make([](TestProgram& p) { Summed(p, Small("sgd")); });
+  ASSERT_TRUE(Run([&](Step& step, const data::Batch&) {
+                const EmbeddingHandle left = program_->embeddings["left"];
+                const at::Tensor rows = step.lookup(left, at::tensor({1, 2}));
+                const at::Tensor weights =
+                    at::tensor({1.f, 3.f, 1.f, -1.f}).reshape({2, 2}).requires_grad_();
+                const at::Tensor mean = step.lookup(
+                    left, {.keys = at::tensor({1, 2, 1, 2}).reshape({2, 2}), .weights = weights},
+                    Pooling::kMean);
+                EXPECT_TRUE(at::allclose(mean[0], (rows[0] + 3 * rows[1]) / 4));
+                EXPECT_TRUE(at::equal(mean[1], at::zeros({3}))) << "weights that add up to 0";
+                mean.sum().backward();
+                const at::Tensor gradient = (rows[0] - mean[0]).sum() / 4;
+                EXPECT_NEAR(weights.grad()[0][0].item<float>(), gradient.item<float>(), 1e-6);
+                EXPECT_TRUE(at::equal(weights.grad()[1], at::zeros({2})));
+              }).ok());
+}
+
+TEST_F(OneStep, SeveralTablesAtOnceAreAsOneByOne) {
+  Make([](TestProgram& p) { Summed(p, Small("sgd")); });
+  std::vector<at::Tensor> rows, again;
+  const EmbeddingHandle left = program_->embeddings["left"], right = program_->embeddings["right"];
+  const std::vector<TableKeys> keys = {{left, at::tensor({5, 6})},
+                                       {right, at::tensor({5, 7, 5})},
+                                       {left, at::tensor({6, 8}).reshape({1, 2})}};
+  ASSERT_TRUE(Run([&](Step& step, const data::Batch&) {
+                rows = step.lookup(keys);
+                for (const TableKeys& of : keys) again.push_back(step.lookup(of.table, of.keys));
+                step.minimize(program_->optimizers["sgd"],
+                              (rows[0].sum() + rows[1].sum() + rows[2].sum()).expand({4}) +
+                                  (*program_->model)["b"]);
+              }).ok());
+  ASSERT_EQ(rows.size(), 3u);
+  for (size_t i = 0; i < rows.size(); ++i) EXPECT_TRUE(at::equal(rows[i], again[i])) << i;
+  EXPECT_EQ(rows[2].sizes(), at::IntArrayRef({1, 2, 3}));
+  const auto moved = [&](int table, uint64_t key, const at::Tensor& before) {
+    return before[0].item<float>() - Row(table, key)[0];
+  };
+  EXPECT_NEAR(moved(0, 5, rows[0][0]), 0.1f, 1e-6);
+  EXPECT_NEAR(moved(0, 6, rows[0][1]), 0.2f, 1e-6) << "of both lookups";
+  EXPECT_NEAR(moved(1, 5, rows[1][0]), 0.2f, 1e-6);
+}
+
+TEST_F(OneStep, RefusesBagsThatAreNone) {
+  Make([](TestProgram& p) { Summed(p, Small()); });
+  const auto look_up = [&](Bags bags) {
+    return std::string(Message(Run([&](Step& step, const data::Batch&) {
+      step.lookup(program_->embeddings["left"], bags, Pooling::kSum);
+    })));
+  };
+  const at::Tensor keys = at::arange(5);
+  const auto at_offsets = [&](at::Tensor offsets) {
+    return look_up({.keys = keys, .offsets = std::move(offsets)});
+  };
+  EXPECT_THAT(look_up({}), HasSubstr("lookup(\"left\") needs integer keys, and got an undefined"));
+  EXPECT_THAT(look_up({.keys = at::ones({2, 2})}), HasSubstr("needs integer keys, and got Float"));
+  EXPECT_THAT(look_up({.keys = keys}),
+              HasSubstr("lookup(\"left\") needs keys [bags, length], or keys [n] with offsets, and "
+                        "got keys [5] without offsets"));
+  EXPECT_THAT(look_up({.keys = at::ones({2, 2}, at::kLong), .offsets = at::tensor({0, 2})}),
+              HasSubstr("needs keys [n] where there are offsets, and got [2, 2]"));
+  EXPECT_THAT(at_offsets(at::tensor({0.f, 2.f})),
+              HasSubstr("needs integer offsets [bags], and got Float [2]"));
+  EXPECT_THAT(at_offsets(at::empty({0}, at::kLong)),
+              HasSubstr("got 5 keys and no offsets: no bag has them"));
+  EXPECT_THAT(at_offsets(at::tensor({1, 2})), HasSubstr("offsets must begin with 0, where the "
+                                                        "first bag does, and begin with 1"));
+  EXPECT_THAT(at_offsets(at::tensor({0, 3, 2})),
+              HasSubstr("offsets must not descend, and bag 2 begins at 2, the one before at 3"));
+  EXPECT_THAT(at_offsets(at::tensor({0, 6})), HasSubstr("offset 6 of bag 1 is beyond the 5 keys"));
+  const at::Tensor square = keys.slice(0, 0, 4).reshape({2, 2});
+  EXPECT_THAT(look_up({.keys = square, .weights = at::ones({4})}),
+              HasSubstr("needs a weight for each key, [2, 2], and got weights [4]"));
+  EXPECT_THAT(look_up({.keys = square, .weights = at::ones({2, 2}, at::kLong)}),
+              HasSubstr("needs floating-point weights, and got Long"));
 }
 
 TEST_F(OneStep, TheJobReplacesATablesOptimizerByItsName) {

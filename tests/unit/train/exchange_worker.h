@@ -153,7 +153,10 @@ class FakeClient final : public ps::PushPullClient {
     }
     fetched.push_back(fetch->keys.size());
   }
-  absl::Status Await(const ps::RowFetch&) override { return fails; }
+  absl::Status Await(const ps::RowFetch&) override {
+    awaited.push_back(fetched.size());
+    return fails;
+  }
   void Abort(absl::Status) override {}
 
   std::vector<uint64_t> sequences;
@@ -162,6 +165,7 @@ class FakeClient final : public ps::PushPullClient {
   bool late = false;             // parameters come with TakeLate, as where others are as fast
   std::vector<size_t> finished;  // how many were launched then
   std::vector<size_t> fetched;   // keys
+  std::vector<size_t> awaited;   // how many fetches were launched then
   std::map<std::pair<int, int>, int64_t> staleness;
   absl::Status fails;
 

@@ -130,6 +130,59 @@ TEST_F(PrefetchTest, StalenessCountsFromThePullThatTheStepUsed) {
   EXPECT_EQ(most(), 0) << "pulled when it was looked up";
 }
 
+// Whatever is prefetched of which: one round trip for the rest of all tables.
+TEST(SeveralTables, AreAskedForBeforeAnyAnswerIsAwaited) {
+  const auto set_up = [](bool at_once) {
+    return [at_once](TestProgram& p) {
+      WithRows(p);
+      const auto build = p.on_build;
+      p.on_build = [build](TestProgram& self, Builder& builder) {
+        build(self, builder);
+        for (const char* name : {"second", "third"}) {
+          EmbeddingOptions options;
+          options.width = kWidth;
+          options.optimizer = "sgd";
+          options.learning_rate = 0.1;
+          self.embeddings[name] = builder.embedding(name, options);
+        }
+      };
+      p.on_step = [at_once](TestProgram& self, muster::Step& step, const data::Batch& batch) {
+        std::vector<TableKeys> keys;
+        for (const char* name : {"rows", "second", "third", "rows"})
+          keys.push_back({self.embeddings[name], batch[0] + static_cast<int64_t>(keys.size())});
+        std::vector<at::Tensor> rows;
+        if (at_once) {
+          rows = step.lookup(keys);
+        } else {
+          for (const TableKeys& of : keys) rows.push_back(step.lookup(of.table, of.keys));
+        }
+        at::Tensor sum = (*self.model)["b"] - batch[1];
+        for (const at::Tensor& of : rows) sum = sum + of.sum(2).sum(1);
+        step.minimize(self.optimizers["sgd"], sum.square());
+      };
+    };
+  };
+  std::unique_ptr<Servers> servers, plain_servers;
+  Worker worker(MakeJob(8, 9), Small(2), set_up(true), &servers);
+  Worker plain(MakeJob(8, 9), Small(2), set_up(false), &plain_servers);
+  for (int64_t step = 1; step <= 6; ++step) {
+    std::shared_ptr<PrefetchedRows> ahead;
+    if (step % 2 == 0) ahead = *worker.exchange().Prefetch(worker.replica.get(), KeyBatch(step));
+    const size_t before = worker.client->fetched.size();
+    worker.client->awaited.clear();
+    ASSERT_TRUE(worker.Step(KeyBatch(step), step, ahead).ok());
+    ASSERT_TRUE(plain.Step(KeyBatch(step), step).ok());
+    ASSERT_EQ(servers->AllRows(), plain_servers->AllRows()) << "step " << step;
+    const std::vector<size_t>& awaited = worker.client->awaited;
+    if (step % 2 == 1) {
+      EXPECT_EQ(awaited, std::vector<size_t>(3, before + 3)) << "step " << step;
+    } else {
+      ASSERT_GE(awaited.size(), 3u);
+      EXPECT_GE(awaited.front(), before + 2) << "the tables that were not told come first";
+    }
+  }
+}
+
 TEST_F(PrefetchTest, AnotherClientKnowsNothingOfThem) {
   const auto first = Prefetch(1);
   servers->PushAsOther(static_cast<uint64_t>(KeyBatch(1)[0].const_data_ptr<int64_t>()[0]), 1);
