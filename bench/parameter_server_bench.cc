@@ -10,7 +10,8 @@
 // 34.8 ms where plain TCP moves 3 GB/s: its time is scaled by the rate measured here.
 // Embedding: one table of this process, batches of random keys, dimension 16; the bound is a copy
 // of as many rows in random order. Then the same table on a server, with all that a worker does to
-// pull and push a batch; the bound is a plain loop over TCP that carries as many bytes.
+// pull and push a batch; the bound is a plain loop over TCP that carries as many bytes. Last, eight
+// tables on four servers, all of a batch together, and table by table.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/tcp.h>
@@ -184,16 +185,16 @@ double MemorySeconds(size_t elements) {
 }
 
 // A server process of one shard, for one worker. `fill` fills the store.
-[[noreturn]] void RunServer(const Layout& layout, DenseStore::Options options,
-                            const std::function<void(DenseStore&)>& fill, int64_t connections,
+[[noreturn]] void RunServer(const Layout& layout, int shard, DenseStore::Options options,
+                            const std::function<void(DenseStore&, int)>& fill, int64_t connections,
                             int report) {
   auto listener = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
-  ps::ServeOptions serve{.layout = ps::LayoutNumber(kDigest), .chunks = layout.chunks[0]};
+  ps::ServeOptions serve{.layout = ps::LayoutNumber(kDigest), .chunks = layout.chunks[shard]};
   for (const auto& [table, table_options] : options.tables)
     serve.widths[table] = table_options.width;
-  options.chunks = layout.chunks[0];
+  options.chunks = layout.chunks[shard];
   auto store = DenseStore::Make(std::move(options));
-  fill(*store);
+  fill(*store, shard);
   store->Admit(0, kLife);
   const auto admission = listener->Admit(kView, transport::kAnyone, kTicket);
   const std::string address = listener->address();
@@ -215,23 +216,18 @@ double MemorySeconds(size_t elements) {
   _exit(0);
 }
 
-// One server process and the client of one worker.
-class Pair {
+// A server process for each shard, and the client of one worker.
+class Cluster {
  public:
-  Pair(const Layout& layout, DenseStore::Options store, std::function<void(DenseStore&)> fill,
-       const ParameterServerOptions& options, bool shared)
-      : parameters_(layout.elements[0]) {
-    int ends[2];
-    if (pipe(ends) != 0) std::abort();
-    server_ = fork();
-    if (server_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      RunServer(layout, std::move(store), fill, options.connections, ends[1]);
+  Cluster(const Layout& layout, DenseStore::Options store,
+          std::function<void(DenseStore&, int)> fill, const ParameterServerOptions& options,
+          bool shared) {
+    ps::ClientView view{kView, kTicket, {}};
+    for (int shard = 0; shard < static_cast<int>(layout.elements.size()); ++shard) {
+      view.shards.push_back(
+          {shard, Start(layout, shard, store, fill, options.connections), "here"});
+      parameters_.emplace_back(layout.elements[shard]);
     }
-    close(ends[1]);
-    char address[64] = {};
-    if (read(ends[0], address, sizeof address - 1) <= 0) std::abort();
-    close(ends[0]);
     listener_ = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
     ps::ClientOptions client_options;
     client_options.incarnation = kLife;
@@ -240,24 +236,43 @@ class Pair {
     client_options.options = options;
     client_options.listener = listener_.get();
     client_options.host_id = shared ? "here" : "";
-    client_options.next_view =
-        [address = std::string(address)](uint64_t newer_than) -> absl::StatusOr<ps::ClientView> {
+    client_options.next_view = [view](uint64_t newer_than) -> absl::StatusOr<ps::ClientView> {
       if (newer_than >= kView) return DeadlinePassed("there is one view");
-      return ps::ClientView{kView, kTicket, {{0, address, "here"}}};
+      return view;
     };
-    client_options.parameters = {{parameters_}};
+    for (std::vector<float>& parameters : parameters_)
+      client_options.parameters.push_back({parameters});
     client_ = *ps::PushPullClient::Make(std::move(client_options));
   }
-  ~Pair() {
+  ~Cluster() {
     client_.reset();
-    kill(server_, SIGKILL);
-    waitpid(server_, nullptr, 0);
+    for (const pid_t server : servers_) {
+      kill(server, SIGKILL);
+      waitpid(server, nullptr, 0);
+    }
   }
   ps::PushPullClient& client() { return *client_; }
 
  private:
-  std::vector<float> parameters_;
-  pid_t server_ = 0;
+  // Its address.
+  std::string Start(const Layout& layout, int shard, const DenseStore::Options& store,
+                    const std::function<void(DenseStore&, int)>& fill, int64_t connections) {
+    int ends[2];
+    if (pipe(ends) != 0) std::abort();
+    servers_.push_back(fork());
+    if (servers_.back() == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      RunServer(layout, shard, store, fill, connections, ends[1]);
+    }
+    close(ends[1]);
+    char address[64] = {};
+    if (read(ends[0], address, sizeof address - 1) <= 0) std::abort();
+    close(ends[0]);
+    return address;
+  }
+
+  std::vector<std::vector<float>> parameters_;
+  std::vector<pid_t> servers_;
   std::unique_ptr<transport::DataListener> listener_;
   std::unique_ptr<ps::PushPullClient> client_;
 };
@@ -265,9 +280,9 @@ class Pair {
 double MusterSeconds(size_t elements, const ParameterServerOptions& options, bool shared) {
   const Layout layout = MakeLayout({{"parameter", {static_cast<int64_t>(elements)}}},
                                    {.servers = 1, .chunk_bytes = options.chunk_bytes});
-  Pair pair(
+  Cluster pair(
       layout, {{}, {SgdSpec{}}},
-      [&](DenseStore& store) {
+      [&](DenseStore& store, int) {
         for (size_t c = 0; c < layout.chunks[0].size(); ++c)
           (void)store.Fill(static_cast<int>(c), std::vector<float>(layout.chunks[0][c].elements()));
       },
@@ -392,9 +407,9 @@ void RowsOverTheWire(const char* rule, size_t batch) {
   spec.table = TableSpec{.width = kTableWidth};
   const Layout layout = MakeLayout({spec}, {.servers = 1});
   const RuleSpec parsed = ParseOptimizer(Json(rule))->rule;
-  Pair pair(
+  Cluster pair(
       layout, {{}, {parsed}, {{0, {.width = kTableWidth, .rule = parsed, .shards = 1}}}, 1},
-      [&](DenseStore& store) {
+      [&](DenseStore& store, int) {
         std::vector<uint64_t> all(kTableRows);
         std::iota(all.begin(), all.end(), uint64_t{0});
         RowSpread spread;
@@ -449,6 +464,82 @@ void RowsOverTheWire(const char* rule, size_t batch) {
       rate(pushing) / plain_push);
 }
 
+// So many keys of each of eight tables, whose rows are made by the first pushes, on four servers.
+void SeveralTables(size_t batch, bool together) {
+  constexpr int kTables = 8, kServers = 4;
+  const auto width = static_cast<size_t>(kTableWidth);
+  const RuleSpec rule = ParseOptimizer(Json("adagrad"))->rule;
+  std::vector<VariableSpec> specs;
+  DenseStore::Options store{{}, {rule}, {}, kServers};
+  for (int t = 0; t < kTables; ++t) {
+    specs.push_back({fmt::format("table{}", t), {0, kTableWidth}, 0});
+    specs.back().table = TableSpec{.width = kTableWidth};
+    store.tables[t] = {.width = kTableWidth, .rule = rule, .shards = 1};
+  }
+  const Layout layout = MakeLayout(specs, {.servers = kServers});
+  Cluster cluster(
+      layout, store,
+      [&](DenseStore& filled, int shard) {
+        const std::vector<float> none;
+        for (size_t c = 0; c < layout.chunks[shard].size(); ++c)
+          if (!filled.Restore(static_cast<int>(c), FreshState(rule, 0, none)).ok()) std::abort();
+      },
+      {}, true);
+  std::mt19937_64 random(1);
+  const std::vector<float> gradients(batch * width, 1e-3f);
+  std::vector<double> pulling, pushing;
+  for (int i = 0; i < kWarm + kRounds; ++i) {
+    std::vector<std::vector<uint64_t>> keys;
+    for (int t = 0; t < kTables; ++t) keys.push_back(RandomKeys(batch, &random));
+    const double start = Now();
+    std::vector<RowSpread> spreads(kTables);
+    std::vector<std::shared_ptr<ps::RowFetch>> fetches;
+    std::vector<std::vector<float>> rows(kTables);
+    const auto await = [&](int t) {
+      if (!cluster.client().Await(*fetches[t]).ok()) std::abort();
+      rows[t].resize(batch * width);
+      UnspreadRows(spreads[t], kTableWidth, fetches[t]->rows, rows[t]);
+    };
+    for (int t = 0; t < kTables; ++t) {
+      RowSpread& spread = spreads[t];
+      SpreadRows(keys[t], kServers, &spread);
+      const auto fetch = fetches.emplace_back(std::make_shared<ps::RowFetch>());
+      fetch->keys = spread.keys;
+      fetch->rows.resize(batch * width);
+      for (size_t c = 0; c < spread.chunks(); ++c)
+        if (spread.count(c) > 0)
+          fetch->pulls.push_back(
+              {static_cast<int>(c / kRowChunks), t * kRowChunks + static_cast<int>(c % kRowChunks),
+               std::span<const uint64_t>(fetch->keys).subspan(spread.begin[c], spread.count(c)),
+               std::span(fetch->rows).subspan(spread.begin[c] * width, spread.count(c) * width)});
+      cluster.client().FetchRows(fetch);
+      if (!together) await(t);
+    }
+    for (int t = 0; together && t < kTables; ++t) await(t);
+    const double pulled = Now();
+    cluster.client().Begin({static_cast<uint64_t>(i + 1), {0.01}});
+    std::vector<std::vector<float>> packed;
+    for (int t = 0; t < kTables; ++t)
+      for (const ps::RowPull& pull : fetches[t]->pulls)
+        packed.push_back(PackChunk(
+            spreads[t], static_cast<size_t>(pull.shard * kRowChunks + pull.chunk - t * kRowChunks),
+            kTableWidth, gradients));
+    size_t next = 0;
+    for (int t = 0; t < kTables; ++t)
+      for (const ps::RowPull& pull : fetches[t]->pulls)
+        cluster.client().LaunchRows(pull.shard, pull.chunk, packed[next++], pull.others);
+    if (!cluster.client().Finish().ok()) std::abort();
+    if (i < kWarm) continue;
+    pulling.push_back(pulled - start);
+    pushing.push_back(Now() - pulled);
+  }
+  const double all = static_cast<double>(batch) * kTables;
+  std::printf(
+      "%d tables, %d servers, %5zu keys of each, %-15s: %5.2f M rows/s pulled, %5.2f pushed\n",
+      kTables, kServers, batch, together ? "all together" : "table by table",
+      all / Typical(pulling) / 1e6, all / Typical(pushing) / 1e6);
+}
+
 void EmbeddingOverTheWire() {
   std::printf(
       "\nembedding table on a server, %lld rows of %lld, one worker, different random keys; rows "
@@ -456,6 +547,9 @@ void EmbeddingOverTheWire() {
       static_cast<long long>(kTableRows), static_cast<long long>(kTableWidth));
   for (const char* rule : {"sgd", "adagrad", "adam"})
     for (const size_t batch : {size_t{8192}, size_t{65536}}) RowsOverTheWire(rule, batch);
+  std::printf("\n");
+  for (const size_t batch : {size_t{128}, size_t{1024}, size_t{8192}})
+    for (const bool together : {false, true}) SeveralTables(batch, together);
 }
 
 int Main(int argc, char** argv) {

@@ -16,11 +16,13 @@ namespace {
 
 using transport::FrameHeader;
 
-// Requests whose payloads lie in shared memory are headers alone: many come with one system call.
-constexpr size_t kInbox = 64;
-// Their answers are held back while more requests are here, for the same reason, but not for long:
-// the worker copies one chunk while another one is applied.
-constexpr size_t kOutbox = 2;
+// Requests whose payloads lie in shared memory are headers alone, and those about rows of several
+// tables are small: many come with one system call.
+constexpr size_t kInbox = 64 * sizeof(FrameHeader), kInboxOfRows = 64 << 10;
+// Their answers are held back while more requests are here, for the same reason. The former not for
+// long: the worker copies one chunk while another one is applied.
+constexpr size_t kOutbox = 2, kOutboxOfRows = 64 << 10;
+constexpr size_t kHead = sizeof(FrameHeader) / sizeof(float);
 
 template <typename T>
 std::span<std::byte> BytesOf(T* object) {
@@ -37,8 +39,8 @@ class Server {
          const transport::AbortSignal& abort)
       : connection_(connection), store_(store), options_(options), abort_(abort) {
     for (const Chunk& chunk : options.chunks) longest_ = std::max(longest_, chunk.elements());
-    inbox_.resize(kInbox * sizeof(FrameHeader));
-    answer_.resize(sizeof(FrameHeader) / sizeof(float) + longest_);
+    inbox_.resize(options.widths.empty() ? kInbox : kInboxOfRows);
+    answer_.resize(kHead + longest_);
   }
 
   absl::Status Run() {
@@ -69,6 +71,10 @@ class Server {
   absl::Status AnswerRows(const Request& request);
   absl::Status Answer(const Request& request);
   absl::Status SendParameters(const Request& request, Reply reply, std::span<float> out);
+  // Memory for an answer at the end of the outbox: its header's place, and so many elements.
+  std::span<float> ReserveAnswer(size_t elements);
+  // What was reserved last is an answer about rows.
+  absl::Status HoldRows(const Request& request, Reply reply, std::span<float> out);
   absl::Status Flush();
   void Tell(const absl::Status& error);
 
@@ -82,7 +88,8 @@ class Server {
 
   std::vector<std::byte> inbox_;  // from taken_ to have_
   size_t taken_ = 0, have_ = 0;
-  std::vector<FrameHeader> outbox_;
+  std::vector<float> outbox_;  // answers, up to held_
+  size_t held_ = 0, answers_ = 0;
   std::vector<float> pushed_;  // the gradient of one chunk
   std::span<const float> gradient_;
   std::vector<uint64_t> rows_;      // what came about rows
@@ -92,6 +99,7 @@ class Server {
 
 absl::Status Server::Receive(std::span<std::byte> into, Duration limit) {
   const size_t here = std::min(into.size(), have_ - taken_);
+  if (here < into.size()) MUSTER_RETURN_IF_ERROR(Flush());
   std::memcpy(into.data(), inbox_.data() + taken_, here);
   taken_ += here;
   return connection_.Exchange({}, into.subspan(here), Clock::now() + limit, abort_);
@@ -141,7 +149,8 @@ absl::StatusOr<bool> Server::AwaitRequest() {
   MUSTER_RETURN_IF_ERROR(Flush());
   std::memmove(inbox_.data(), inbox_.data() + taken_, have_ - taken_);
   have_ -= std::exchange(taken_, 0);
-  const size_t room = memory_ != nullptr ? inbox_.size() : sizeof(FrameHeader);
+  const bool ahead = memory_ != nullptr || !options_.widths.empty();
+  const size_t room = ahead ? inbox_.size() : sizeof(FrameHeader);
   while (have_ < sizeof(FrameHeader)) {
     const Duration limit = have_ == 0 ? options_.idle : options_.stall;
     iovec into{inbox_.data() + have_, room - have_};
@@ -257,14 +266,26 @@ absl::Status Server::AnswerRows(const Request& request) {
   if (elements * sizeof(float) > kMostRowBytes)
     return ConfigurationError(
         fmt::format("{} rows of chunk {} were asked for at once", rows_.size(), request.chunk));
-  const size_t head = sizeof(FrameHeader) / sizeof(float);
-  if (answer_.size() < head + elements) answer_.resize(head + elements);
-  const std::span<float> out = std::span(answer_).subspan(head, elements);
+  const std::span<float> out = ReserveAnswer(elements);
   Reply reply;
   reply.chunk = request.chunk;
   MUSTER_ASSIGN_OR_RETURN(reply.updates,
                           store_.PullRows(static_cast<int>(request.chunk), rows_, out));
-  return SendParameters(request, reply, out);
+  return HoldRows(request, reply, out);
+}
+
+std::span<float> Server::ReserveAnswer(size_t elements) {
+  if (outbox_.size() < held_ + kHead + elements) outbox_.resize(held_ + kHead + elements);
+  return std::span(outbox_).subspan(held_ + kHead, elements);
+}
+
+absl::Status Server::HoldRows(const Request& request, Reply reply, std::span<float> out) {
+  reply.checksum = request.checksum;
+  if (reply.checksum) reply.payload_crc = Crc32c(std::as_bytes(out));
+  const FrameHeader header = EncodeReply(reply, out.size_bytes());
+  std::memcpy(outbox_.data() + held_, &header, sizeof header);
+  held_ += kHead + out.size();
+  return held_ * sizeof(float) >= kOutboxOfRows ? Flush() : absl::OkStatus();
 }
 
 absl::Status Server::Answer(const Request& request) {
@@ -273,9 +294,8 @@ absl::Status Server::Answer(const Request& request) {
   const int chunk = static_cast<int>(request.chunk);
   std::span<float> out;
   if (request.pull)
-    out = request.in_memory
-              ? memory_->floats().subspan(place.begin, elements)
-              : std::span(answer_).subspan(sizeof(FrameHeader) / sizeof(float), elements);
+    out = request.in_memory ? memory_->floats().subspan(place.begin, elements)
+                            : std::span(answer_).subspan(kHead, elements);
   Reply reply;
   reply.chunk = request.chunk;
   if (request.push) {
@@ -300,15 +320,19 @@ absl::Status Server::Answer(const Request& request) {
   } else {
     MUSTER_ASSIGN_OR_RETURN(reply.updates, store_.Pull(chunk, out));
   }
+  if (request.rows) return HoldRows(request, reply, ReserveAnswer(0));
   if (!request.in_memory) return SendParameters(request, reply, out);
-  outbox_.push_back(EncodeReply(reply, 0));
-  return outbox_.size() >= kOutbox ? Flush() : absl::OkStatus();
+  ReserveAnswer(0);
+  const FrameHeader header = EncodeReply(reply, 0);
+  std::memcpy(outbox_.data() + held_, &header, sizeof header);
+  held_ += kHead;
+  return ++answers_ >= kOutbox ? Flush() : absl::OkStatus();
 }
 
 absl::Status Server::SendParameters(const Request& request, Reply reply, std::span<float> out) {
   MUSTER_RETURN_IF_ERROR(Flush());
   // The header lies right before the payload, in whichever memory that is.
-  std::span<std::byte> all = BytesOf(answer_, sizeof(FrameHeader) / sizeof(float) + out.size());
+  std::span<std::byte> all = BytesOf(answer_, kHead + out.size());
   if (request.compression != Compression::kNone && !out.empty()) {
     const size_t head = sizeof(FrameHeader) / sizeof(uint16_t);
     if (narrowed_.empty()) narrowed_.resize(head + longest_);
@@ -324,10 +348,9 @@ absl::Status Server::SendParameters(const Request& request, Reply reply, std::sp
 }
 
 absl::Status Server::Flush() {
-  if (outbox_.empty()) return absl::OkStatus();
-  const absl::Status sent = Send(std::as_bytes(std::span(outbox_)));
-  outbox_.clear();
-  return sent;
+  answers_ = 0;
+  const size_t held = std::exchange(held_, 0);
+  return held == 0 ? absl::OkStatus() : Send(std::as_bytes(std::span(outbox_).first(held)));
 }
 
 void Server::Tell(const absl::Status& error) {

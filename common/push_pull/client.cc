@@ -253,7 +253,7 @@ void ClientImpl::LaunchRows(int shard, int chunk, std::span<const float> packed,
   request.gradient = packed;
   request.pulled = others;
   request.rows = true;
-  lanes_[lane]->Launch(request);
+  lanes_[lane]->Launch({&request, 1});
 }
 
 void ClientImpl::FetchRows(std::shared_ptr<RowFetch> fetch) {
@@ -263,17 +263,20 @@ void ClientImpl::FetchRows(std::shared_ptr<RowFetch> fetch) {
     fetch->open = fetch->pulls.size();
     fetches_.insert(fetch);
   }
+  // To each lane at once, so that one system call takes them.
+  std::vector<std::vector<ChunkRequest>> requests(lanes_.size());
   for (RowPull& pull : fetch->pulls) {
     pull.fetch = fetch.get();
-    ChunkRequest request;
+    ChunkRequest& request = requests[LaneOf(pull.shard, pull.chunk)].emplace_back();
     request.chunk = pull.chunk;
     request.elements = static_cast<int64_t>(pull.rows.size());
     request.parameters = {&pull.rows, 1};
     request.rows = true;
     request.keys = pull.keys;
     request.pull = &pull;
-    lanes_[LaneOf(pull.shard, pull.chunk)]->Launch(request);
   }
+  for (size_t lane = 0; lane < requests.size(); ++lane)
+    if (!requests[lane].empty()) lanes_[lane]->Launch(requests[lane]);
 }
 
 absl::Status ClientImpl::Await(const RowFetch& fetch) {

@@ -74,12 +74,12 @@ void Lane::Launch(int chunk, PushPullClient::What what) {
   if (first) Wake();
 }
 
-void Lane::Launch(ChunkRequest request) {
+void Lane::Launch(std::span<const ChunkRequest> requests) {
   bool first = false;
   {
     absl::MutexLock lock(&mutex_);
     first = rows_.empty();
-    rows_.push_back(request);
+    rows_.insert(rows_.end(), requests.begin(), requests.end());
   }
   if (first) Wake();
 }

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -55,7 +56,7 @@ class Lane {
   void Launch(int chunk, PushPullClient::What what);
   // About rows: of a push, sequence and the like are filled in, and `pulled` is RowPull::others.
   // Pulls of rows need no Begin, and may be launched by any thread at any time.
-  void Launch(ChunkRequest request);
+  void Launch(std::span<const ChunkRequest> requests);
   // Nothing more will be launched of this errand, a push: so many chunks of the shard were, on all
   // its lanes, and so many shards have some.
   void End(const Errand& errand, int chunks, int shards);

@@ -14,8 +14,13 @@ namespace {
 
 using transport::FrameHeader;
 
-constexpr size_t kInbox = 64 * sizeof(FrameHeader);
-constexpr size_t kMostPieces = 64;  // of one system call
+// Of frames that are read ahead: headers alone where payloads lie in shared memory, and rows, which
+// are copied once more then. A step has a frame for each table and chunk; of several tables they
+// are small and many, and each would cost a system call.
+constexpr size_t kInbox = 64 << 10;
+constexpr size_t kMostPieces = 256;       // of one system call
+constexpr size_t kMostBytes = 128 << 10;  // ... of small frames: a socket takes no more of them
+constexpr size_t kMostInMemory = 64, kMostRows = kMostPieces / 2;
 
 // Those of `pieces` from byte `from` on, at the most `limit`.
 size_t Rest(std::span<const iovec> pieces, size_t from, std::span<iovec> out, size_t limit) {
@@ -92,9 +97,12 @@ ShardConnection::Outgoing ShardConnection::MakeOutgoing(const ChunkRequest& r) {
 
 // Some ahead, so that one system call takes many; few where each costs memory.
 void ShardConnection::Prepare() {
-  const size_t most = in_memory_ ? kMostPieces : options_.compression != Compression::kNone ? 2 : 8;
-  while (welcomed_ && !queued_.empty() && out_.size() < most) {
+  const size_t usual = in_memory_                                   ? kMostInMemory
+                       : options_.compression != Compression::kNone ? 2
+                                                                    : 8;
+  while (welcomed_ && !queued_.empty()) {
     const ChunkRequest& next = queued_.front();
+    if (out_.size() >= (next.rows ? kMostRows : usual)) break;
     if (next.end()) {
       out_.emplace_back().header = EncodeEnd({next.sequence, static_cast<uint32_t>(next.end_chunks),
                                               static_cast<uint32_t>(next.end_shards)});
@@ -109,11 +117,12 @@ void ShardConnection::Prepare() {
 absl::StatusOr<size_t> ShardConnection::Send() {
   Prepare();
   std::array<iovec, kMostPieces> pieces;
-  size_t count = 0, skip = sent_;
+  size_t count = 0, skip = sent_, bytes = 0;
   for (Outgoing& out : out_) {
     const iovec whole[] = {{&out.header, sizeof out.header},
                            {const_cast<std::byte*>(out.payload.data()), out.payload.size()}};
-    if (count + 2 > pieces.size()) break;
+    if (count + 2 > pieces.size() || bytes > kMostBytes) break;
+    bytes += out.bytes();
     count += Rest(whole, skip, std::span(pieces).subspan(count), 2);
     skip = 0;
   }
@@ -133,10 +142,11 @@ absl::StatusOr<size_t> ShardConnection::Receive() {
   size_t room = 0;
   for (size_t i = 0; i < count; ++i) room += pieces[i].iov_len;
   const size_t for_payload = room;
-  // What follows the payload is a header. More than one where no payload is between them.
+  // What follows the payload is a header. More than that where little or nothing is between them.
   if (count < kMostPieces) {
     if (taken_ == have_) taken_ = have_ = 0;
-    const size_t end = in_memory_ ? inbox_.size() : sizeof(FrameHeader);
+    const bool ahead = in_memory_ || (!asked_.empty() && asked_.back().rows);
+    const size_t end = ahead ? inbox_.size() : sizeof(FrameHeader);
     if (have_ < end) pieces[count++] = {inbox_.data() + have_, end - have_};
   }
   MUSTER_ASSIGN_OR_RETURN(const size_t moved, connection_->TryRead({pieces.data(), count}));
