@@ -7,7 +7,7 @@ NOW = $(shell date +%Y%m%d-%H%M%S)
 PICTURES = $$(deploy/bootstrap --prefix)/bin/python examples/pictures.py
 SOURCES = $(shell git ls-files '*.h' '*.cc' '*.cu')
 
-.PHONY: build programs train classifier cyclegan language_model tensorboard test soak format format-check clean bootstrap
+.PHONY: build programs train classifier cyclegan language_model recommender tensorboard test soak format format-check clean bootstrap
 
 bootstrap:
 	@deploy/bootstrap $(BOOTSTRAP_FLAGS)
@@ -43,6 +43,10 @@ language_model: programs
 	@$(BUILD)/bin/muster launch --workers 1 --job examples/language_model.json --set model_dir=$(RUN)
 	@$(BUILD)/bin/muster predict --job examples/language_model.json --set model_dir=$(RUN) --checkpoint best --prompt "The return statement" \
 	  --output $(RUN)/text.npy
+
+recommender: RUN := runs/recommender-$(NOW)
+recommender: programs
+	@$(BUILD)/bin/muster launch --workers 1 --job examples/recommender.json --set model_dir=$(RUN)
 
 runs/pictures/photos: | bootstrap
 	@mkdir -p runs/pictures

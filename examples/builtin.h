@@ -13,5 +13,6 @@ std::unique_ptr<Program> MakeImageClassifier();
 std::unique_ptr<Program> MakeLanguageModel();
 std::unique_ptr<Program> MakeLinear();
 std::unique_ptr<Program> MakeMatrixFactorization();
+std::unique_ptr<Program> MakeRecommender();
 
 }  // namespace muster

@@ -35,6 +35,10 @@ struct ConvnetOptions {
 };
 std::unique_ptr<Model> MakeConvnet(const ConvnetOptions& options);
 
+// Dense layers of `widths`, of which the first is the input's, with ReLUs between them. Parameters
+// layer<i>_weight and layer<i>_bias.
+std::unique_ptr<Model> MakeMlp(const std::vector<int64_t>& widths);
+
 // One Dense(1) unit without activation: input [batch, features], output [batch]. Parameters weight
 // [1, features] and bias [1].
 struct LinearUnitOptions {

@@ -25,6 +25,7 @@ constexpr BuiltIn kBuiltIn[] = {
     {"language_model", MakeLanguageModel},
     {"linear", MakeLinear},
     {"matrix_factorization", MakeMatrixFactorization},
+    {"recommender", MakeRecommender},
 };
 
 absl::Status Unknown(const std::string& name) {

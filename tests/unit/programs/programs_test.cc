@@ -9,6 +9,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include "common/train/job.h"
@@ -428,6 +429,54 @@ TEST_F(Programs, MatrixFactorizationRefusals) {
               HasSubstr("program_args.noise must not be below 0"));
 }
 
+Json ClicksJob(Json args) {
+  Json all = {
+      {"keys", 500}, {"examples", 100000}, {"validation", 10000}, {"width", 4}, {"hidden", 32}};
+  all.update(args);
+  return {
+      {"program", "recommender"}, {"global_batch_size", 256}, {"epochs", 1}, {"program_args", all}};
+}
+
+TEST_F(Programs, TheRecommenderNeedsItsTables) {
+  double best = 0;
+  std::map<int, double> auc;
+  for (const int tables : {8, 0}) {
+    Recorder recorder;
+    const absl::Status status = Train(ClicksJob({{"tables", tables}}), 1, &recorder);
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(recorder.epochs.back().split, "validation");
+    best = recorder.epochs.back().metrics.at("best_auc");
+    auc[tables] = recorder.epochs.back().metrics.at("auc");
+  }
+  EXPECT_GT(best, 0.8);
+  EXPECT_GT(auc[8], best - 0.05);
+  EXPECT_LT(auc[8], best);
+  EXPECT_LT(auc[0], best - 0.15);
+}
+
+TEST_F(Programs, TheRecommenderIsTheSameOnThreeReplicas) {
+  std::map<int, Recorder> recorders;
+  for (const int replicas : {1, 3}) {
+    const Json job = ClicksJob({{"examples", 5000}, {"validation", 1000}});
+    ASSERT_TRUE(Train(job, replicas, &recorders[replicas]).ok());
+  }
+  ASSERT_EQ(recorders[1].losses.size(), 20u);
+  for (size_t i = 0; i < 20; ++i)
+    EXPECT_NEAR(recorders[1].losses[i], recorders[3].losses[i], 2e-4) << "step " << i + 1;
+  EXPECT_NEAR(recorders[1].epochs.back().metrics.at("auc"),
+              recorders[3].epochs.back().metrics.at("auc"), 1e-3);
+}
+
+TEST_F(Programs, RecommenderRefusals) {
+  Recorder recorder;
+  EXPECT_THAT(std::string(Message(Train(ClicksJob({{"tables", 9}}), 1, &recorder))),
+              HasSubstr("program_args.tables must be at most 8, is 9"));
+  EXPECT_THAT(std::string(Message(Train(ClicksJob({{"keys", 0}}), 1, &recorder))),
+              HasSubstr("program_args.keys must be at least 1, is 0"));
+  EXPECT_THAT(std::string(Message(Train(ClicksJob({{"zipf", -1.0}}), 1, &recorder))),
+              HasSubstr("program_args.zipf must not be below 0"));
+}
+
 TEST(FindProgram, KnowsThoseOfAllJobsInExamples) {
   std::set<std::string> programs;
   for (const auto& file : std::filesystem::directory_iterator(MUSTER_SOURCE_DIR "/examples")) {
@@ -439,8 +488,9 @@ TEST(FindProgram, KnowsThoseOfAllJobsInExamples) {
     EXPECT_NE((*factory)(), nullptr);
     programs.insert(job->program);
   }
-  EXPECT_THAT(programs, IsSupersetOf({"cyclegan", "fashion_mnist", "image_classifier",
-                                      "language_model", "linear", "matrix_factorization"}));
+  EXPECT_THAT(programs,
+              IsSupersetOf({"cyclegan", "fashion_mnist", "image_classifier", "language_model",
+                            "linear", "matrix_factorization", "recommender"}));
 }
 
 TEST(FindProgram, Refusals) {
@@ -448,7 +498,7 @@ TEST(FindProgram, Refusals) {
       {"fashion-mnist", "did you mean \"fashion_mnist\"?"},
       {"imagenet",
        "built-in programs: cyclegan, fashion_mnist, image_classifier, language_model, linear, "
-       "matrix_factorization"},
+       "matrix_factorization, recommender"},
       {"plugins/mine.so", "program 'plugins/mine.so' cannot be read: No such file or directory"},
       {{{"torchscript", "model.pt"}}, "write the model with torch.export.save"},
       {{{"exported", "no-such-file.pt2"}, {"loss", "cross_entropy"}}, "no-such-file.pt2"},

@@ -1,0 +1,176 @@
+#include "clicks.h"
+
+#include <ATen/Functions.h>
+
+#include <array>
+#include <cmath>
+
+namespace muster {
+namespace {
+
+constexpr int kFactors = 4;  // of a hidden vector
+using Vector = std::array<float, kFactors>;
+
+// SplitMix64 (Steele et al. 2014).
+class Random {
+ public:
+  explicit Random(uint64_t state) : state_(state) {}
+  uint64_t Next() {
+    state_ += 0x9e3779b97f4a7c15;
+    uint64_t x = state_;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return x ^ (x >> 31);
+  }
+  // Below 1.
+  float Unit() { return static_cast<float>(Next() >> 40) * 0x1p-24f; }
+  // With mean 0 and variance 1.
+  float Uniform() { return 3.4641016f * (Unit() - 0.5f); }
+  // Nearly normal, with mean 0 and variance 1: a sum of four.
+  float Normal() { return 0.5f * (Uniform() + Uniform() + Uniform() + Uniform()); }
+
+ private:
+  uint64_t state_;
+};
+
+class Clicks : public data::Dataset {
+ public:
+  Clicks(const ClickOptions& options, uint64_t seed, int64_t first, int64_t size)
+      : options_(options), seed_(Random(seed).Next()), first_(first), size_(size) {
+    Random random(~seed_);
+    for (float& weight : dense_) weight = random.Normal();
+    for (Vector& direction : directions_)
+      for (float& weight : direction) weight = random.Normal();
+  }
+
+  int64_t size() const override { return size_; }
+
+  absl::StatusOr<data::Example> Get(int64_t index, const data::Context& context) const override {
+    MUSTER_ASSIGN_OR_RETURN(data::Batch batch, GetBatch({index}, context));
+    for (at::Tensor& component : batch) component = component.squeeze(0);
+    return batch;
+  }
+
+  absl::StatusOr<data::Batch> GetBatch(const std::vector<int64_t>& indices,
+                                       const data::Context&) const override {
+    const auto n = static_cast<int64_t>(indices.size());
+    constexpr int64_t kSingles = kClickFeatures - kClickLists;
+    data::Batch batch = {at::empty({n, kClickDense}),
+                         at::empty({n, kSingles}, at::kLong),
+                         at::full({n, kClickLists, kClickValues}, kClickPadding, at::kLong),
+                         at::ones({n, kClickValues}),
+                         at::empty({n}),
+                         at::empty({n})};
+    for (int64_t i = 0; i < n; ++i) {
+      Write(first_ + indices[i],
+            {batch[0].mutable_data_ptr<float>() + i * kClickDense,
+             batch[1].mutable_data_ptr<int64_t>() + i * kSingles,
+             batch[2].mutable_data_ptr<int64_t>() + i * kClickLists * kClickValues,
+             batch[3].mutable_data_ptr<float>() + i * kClickValues,
+             batch[4].mutable_data_ptr<float>() + i, batch[5].mutable_data_ptr<float>() + i});
+    }
+    return batch;
+  }
+
+ private:
+  struct Place {
+    float* dense;
+    int64_t *keys, *lists;
+    float *weights, *click, *truth;
+  };
+  // What a value adds to the logit by itself, and by its products with others.
+  struct Effect {
+    float alone = 0;
+    Vector factors{};
+    void Add(const Effect& other, float weight) {
+      alone += weight * other.alone;
+      for (int k = 0; k < kFactors; ++k) factors[k] += weight * other.factors[k];
+    }
+  };
+
+  // By the inverse of the distribution function of the continuous law 1 / x^zipf on [1, keys + 1).
+  int64_t Rank(Random& random) const {
+    const double u = random.Unit(), most = static_cast<double>(options_.keys) + 1;
+    const double s = 1 - options_.zipf;
+    const double x =
+        std::abs(s) < 1e-6 ? std::pow(most, u) : std::pow(u * (std::pow(most, s) - 1) + 1, 1 / s);
+    return std::min(static_cast<int64_t>(x) - 1, options_.keys - 1);
+  }
+  // As of a text that was hashed: anywhere in 63 bits.
+  int64_t Key(int feature, int64_t rank) const {
+    return static_cast<int64_t>(
+        Random(seed_ + static_cast<uint64_t>(feature) * 0x10001 + static_cast<uint64_t>(rank) * 31)
+            .Next() >>
+        1);
+  }
+  static Effect EffectOf(int64_t key) {
+    Random random(static_cast<uint64_t>(key));
+    Effect effect;
+    effect.alone = random.Uniform();
+    for (float& factor : effect.factors) factor = random.Uniform();
+    return effect;
+  }
+
+  void Write(int64_t index, const Place& to) const {
+    Random random(seed_ ^ Random(static_cast<uint64_t>(index)).Next());
+    std::array<Effect, kClickFeatures> effects;
+    for (int f = 0; f < kClickFeatures; ++f) {
+      const int list = f - static_cast<int>(kClickFeatures - kClickLists);
+      if (list < 0) {
+        to.keys[f] = Key(f, Rank(random));
+        effects[f] = EffectOf(to.keys[f]);
+        continue;
+      }
+      const auto count = 1 + static_cast<int64_t>(random.Next() % kClickValues);
+      const bool weighted = list + 1 == kClickLists;
+      float total = 0;
+      std::array<float, kClickValues> weights;
+      for (int64_t v = 0; v < count; ++v) {
+        to.lists[list * kClickValues + v] = Key(f, Rank(random));
+        weights[v] = weighted ? 0.25f + 1.5f * random.Unit() : 1;
+        if (weighted) to.weights[v] = weights[v];
+        total += weights[v];
+      }
+      for (int64_t v = 0; v < count; ++v)
+        effects[f].Add(EffectOf(to.lists[list * kClickValues + v]), weights[v] / total);
+    }
+    float dense = 0;
+    for (int d = 0; d < kClickDense; ++d) {
+      to.dense[d] = random.Normal();
+      dense += dense_[d] * to.dense[d];
+    }
+    *to.truth = Logit(dense, effects);
+    *to.click = random.Unit() < 1 / (1 + std::exp(-*to.truth)) ? 1 : 0;
+  }
+
+  // Products of the features with each other, in pairs, as (sum^2 - sum of squares) / 2.
+  float Logit(float dense, const std::array<Effect, kClickFeatures>& effects) const {
+    float alone = 0, products = 0;
+    for (const Effect& effect : effects) alone += effect.alone;
+    for (int k = 0; k < kFactors; ++k) {
+      float sum = 0, squares = 0;
+      for (int f = 0; f < kClickFeatures; ++f) {
+        const float factor = directions_[f][k] > 0 ? effects[f].factors[k] : -effects[f].factors[k];
+        sum += factor;
+        squares += factor * factor;
+      }
+      products += (sum * sum - squares) / 2;
+    }
+    return -1 + 0.3f * dense + 0.6f * alone + 0.04f * products;
+  }
+
+  const ClickOptions options_;
+  const uint64_t seed_;
+  const int64_t first_, size_;
+  std::array<float, kClickDense> dense_;
+  std::array<Vector, kClickFeatures> directions_;  // their signs
+};
+
+}  // namespace
+
+data::DatasetPtr MakeClicks(const ClickOptions& options, uint64_t seed, int64_t first,
+                            int64_t size) {
+  return std::make_shared<Clicks>(options, seed, first, size);
+}
+
+}  // namespace muster

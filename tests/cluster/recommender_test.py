@@ -1,0 +1,58 @@
+"""The recommender with real processes: its tables carry what it learns, two processes equal one, and parameter servers come as far."""
+import unittest
+
+import numpy
+from safetensors.numpy import load_file
+
+from harness import ClusterTest, curve, result
+
+ARGS = {"keys": 500, "examples": 102400, "validation": 10000, "width": 4, "hidden": 32}
+STEPS = 400  # batches of 256
+
+
+class Recommender(ClusterTest):
+    def clicks(self, name, **keys):
+        self.model_dir = self.dir / name
+        return self.job(**{"program": "recommender", "global_batch_size": 256, "epochs": 1, "max_steps": None, "program_args": ARGS,
+                           "model_dir": str(self.model_dir), "summary": {"every_steps": 1}, **keys})
+
+    def auc(self):
+        """(reached, that could be reached) by the last validation pass."""
+        metrics = result(self.model_dir)["metrics"]["validation"]
+        return metrics["auc"], metrics["best_auc"]
+
+    def check_good(self):
+        auc, best = self.auc()
+        self.assertGreater(best, 0.8)
+        self.assertLess(auc, best)
+        self.assertGreater(auc, best - 0.05)
+
+    def test_two_processes_equal_one_and_the_tables_carry_it(self):
+        self.finish([self.start(None, None, self.clicks("one"))])
+        one, auc = self.model_dir, self.auc()[0]
+        self.check_good()
+        self.finish(self.start_all(self.cluster(2, chief=False), self.clicks("two")))
+        losses, losses_of_two = curve(one), curve(self.model_dir)
+        self.assertEqual(sorted(losses_of_two), sorted(losses))
+        # Adam divides by roots of small gradients: rounding grows.
+        for step in list(losses)[:20]:
+            self.assertAlmostEqual(losses_of_two[step], losses[step], delta=1e-3)
+        self.assertAlmostEqual(self.auc()[0], auc, delta=5e-3)
+        saved = load_file(self.model_dir / "checkpoints" / f"step-{STEPS:08}" / "model.safetensors")
+        for table in range(8):
+            self.assertEqual(saved[f"feature{table}.rows"].shape[1], 4)
+            self.assertGreater(len(saved[f"feature{table}.keys"]), 400)
+            self.assertNotIn(-1, saved[f"feature{table}.keys"], "padding is no key")
+            self.assertGreater(numpy.abs(saved[f"feature{table}.rows"]).max(), 0.3)
+        self.finish([self.start(None, None, self.clicks("dense", program_args={**ARGS, "tables": 0}))])
+        self.assertLess(self.auc()[0], auc - 0.1)
+
+    def test_parameter_servers_come_as_far(self):
+        job = self.clicks("served", strategy="parameter_server")
+        self.finish(self.start_all(self.cluster(2, chief=False, ps=2), job))
+        self.assertEqual(result(self.model_dir)["steps"], 2 * STEPS)  # of half the batch each
+        self.check_good()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
