@@ -101,7 +101,11 @@ std::string Shown(std::string_view text) {
 }
 
 // Nothing, or what is wrong with the cell.
-std::string Add(const std::string& cell, bool must_be_whole, CsvTable::Values* values) {
+std::string Add(const std::string& cell, const CsvColumn& column, CsvTable::Values* values) {
+  if (column.hash) {
+    values->integers.push_back(HashKey(cell, *column.hash));
+    return "";
+  }
   const std::string_view text = Trimmed(cell);
   double number = 0;
   int64_t integer = 0;
@@ -109,7 +113,7 @@ std::string Add(const std::string& cell, bool must_be_whole, CsvTable::Values* v
   if (!Parse(text, &number) || !std::isfinite(number))
     return fmt::format("is '{}', which is no finite number", Shown(text));
   const bool whole = Parse(text, &integer);
-  if (!whole && must_be_whole) return fmt::format("is '{}', which is no integer", Shown(text));
+  if (!whole && column.whole) return fmt::format("is '{}', which is no integer", Shown(text));
   values->whole &= whole;
   values->numbers.push_back(number);
   if (values->whole) values->integers.push_back(integer);
@@ -130,8 +134,8 @@ absl::StatusOr<std::vector<std::string>> CsvNames(std::string_view text, bool he
 }
 
 absl::StatusOr<CsvTable> ReadCsvTable(std::string_view text, bool header, char delimiter,
-                                      const std::string& path, const std::vector<size_t>& columns,
-                                      const std::vector<bool>& must_be_whole) {
+                                      const std::string& path,
+                                      const std::vector<CsvColumn>& columns) {
   CsvTable table;
   MUSTER_ASSIGN_OR_RETURN(table.names, CsvNames(text, header, delimiter, path));
   table.columns.resize(columns.size());
@@ -146,10 +150,11 @@ absl::StatusOr<CsvTable> ReadCsvTable(std::string_view text, bool header, char d
                                    path, reader.line(), cells.size(), table.names.size()));
     }
     for (size_t i = 0; i < columns.size(); ++i) {
-      const std::string wrong = Add(cells[columns[i]], must_be_whole[i], &table.columns[i]);
+      const std::string wrong = Add(cells[columns[i].place], columns[i], &table.columns[i]);
       if (wrong.empty()) continue;
       return DataError(fmt::format("'{}', line {}, column {} ({}): {}.", path, reader.line(),
-                                   columns[i] + 1, Shown(table.names[columns[i]]), wrong));
+                                   columns[i].place + 1, Shown(table.names[columns[i].place]),
+                                   wrong));
     }
   }
   if (table.rows == 0) return DataError(fmt::format("'{}' has no rows.", path));

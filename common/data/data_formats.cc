@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "common/data/hashed_column.h"
 #include "common/data/job_data.h"
 
 namespace muster::data {
@@ -148,7 +149,7 @@ void RequireColumns(JsonObject* object, const char* what, DataSplit* split) {
 
 void RefuseDecode(JsonObject* object, const DataSplit& split) {
   for (const DataColumn& column : split.columns) {
-    if (column.decode.empty()) continue;
+    if (column.decode.empty() || HashOf(column.decode)) continue;
     object->Fail(column.key.substr(split.key.size() + 1),
                  "has \"decode\", which is for formats of encoded features");
   }

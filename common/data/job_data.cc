@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "common/data/hashed_column.h"
 #include "common/data/transform_keys.h"
 
 namespace muster::data {
@@ -92,6 +93,25 @@ bool ReadSource(const Json& json, DataFormat::Source source, DataColumn* column)
   return true;
 }
 
+// "hash": the column is text, of which keys of embedding tables are made.
+void ReadHash(JsonObject* object, DataColumn* column) {
+  std::string name;
+  object->Read("hash", &name);
+  if (!object->Has("hash")) return;
+  std::vector<std::string> names;
+  for (const auto& [known, hash] : kKeyHashes) names.emplace_back(known);
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    object->Fail("hash", UnknownName(name, names));
+  } else if (!column->dtype.empty() && column->dtype != "int64") {
+    object->Fail("hash", fmt::format("makes keys of 64 bits, which dtype {} does not hold: leave "
+                                     "dtype out",
+                                     column->dtype));
+  } else if (object->Has("scale")) {
+    object->Fail("hash", "makes keys, which have no scale: leave one of the two out");
+  }
+  column->decode = std::string(kHashed) + name;
+}
+
 // What it is made of, or an object with that and what is to be done to the values.
 absl::Status ReadColumn(const Json& json, DataFormat::Source source, DataColumn* column) {
   if (!json.is_object() && !ReadSource(json, source, column)) {
@@ -111,6 +131,7 @@ absl::Status ReadColumn(const Json& json, DataFormat::Source source, DataColumn*
       object.Fail("dtype", UnknownName(column->dtype, kDtypes));
     }
     ReadScale(&object, column);
+    if (source == DataFormat::Source::kParts) ReadHash(&object, column);
     ReadShape(&object, column);
     MUSTER_RETURN_IF_ERROR(object.Finish());
   }

@@ -1,5 +1,5 @@
 // A CSV file as columns, read whole: float32 of several of its columns (float64 where the job says
-// so), or of one alone int64 where all its values are integers.
+// so), or of one alone int64 where all its values are integers; int64 keys of those that hold text.
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,6 +11,7 @@
 #include "common/base/ordered_json.h"
 #include "common/data/byte_source.h"
 #include "common/data/csv.h"
+#include "common/data/hashed_column.h"
 #include "common/data/readers/readers.h"
 
 namespace muster::data {
@@ -50,13 +51,20 @@ absl::StatusOr<std::vector<std::vector<size_t>>> PlacesOf(const DataSplit& split
 }
 
 // [rows], or [rows, parts] of several.
-at::Tensor TensorOf(const CsvTable& table, size_t first, size_t parts, bool vector) {
+at::Tensor TensorOf(const CsvTable& table, size_t first, size_t parts, bool vector, bool hashed) {
   if (!vector && table.columns[first].whole) {
     at::Tensor column = at::empty({table.rows}, at::TensorOptions(at::kLong));
     std::memcpy(column.mutable_data_ptr(), table.columns[first].integers.data(), column.nbytes());
     return column;
   }
   const auto width = static_cast<int64_t>(parts);
+  if (hashed) {
+    at::Tensor keys = at::empty({table.rows, width}, at::TensorOptions(at::kLong));
+    int64_t* to = keys.mutable_data_ptr<int64_t>();
+    for (int64_t row = 0; row < table.rows; ++row)
+      for (size_t p = 0; p < parts; ++p) *to++ = table.columns[first + p].integers[row];
+    return keys;
+  }
   at::Tensor rows = at::empty({table.rows, width}, at::TensorOptions(at::kDouble));
   double* to = rows.mutable_data_ptr<double>();
   for (int64_t row = 0; row < table.rows; ++row) {
@@ -79,24 +87,22 @@ absl::StatusOr<OpenSplit> OpenCsv(const DataSplit& split, const std::string& fol
   const auto names = CsvNames(*text, options.header, options.delimiter, path);
   if (!names.ok()) return Annotate(names.status(), key);
   MUSTER_ASSIGN_OR_RETURN(const auto places, PlacesOf(split, *names, path));
-  std::vector<size_t> wanted;
-  std::vector<bool> must_be_whole;
+  std::vector<CsvColumn> wanted;
   for (size_t c = 0; c < places.size(); ++c) {
     const std::string& dtype = split.columns[c].dtype;
-    for (const size_t place : places[c]) {
-      wanted.push_back(place);
-      must_be_whole.push_back(!dtype.empty() && dtype.find("float") == std::string::npos);
-    }
+    const bool whole = !dtype.empty() && dtype.find("float") == std::string::npos;
+    for (const size_t place : places[c])
+      wanted.push_back({place, whole, HashOf(split.columns[c].decode)});
   }
-  const auto table =
-      ReadCsvTable(*text, options.header, options.delimiter, path, wanted, must_be_whole);
+  const auto table = ReadCsvTable(*text, options.header, options.delimiter, path, wanted);
   if (!table.ok()) return Annotate(table.status(), key);
   std::vector<at::Tensor> arrays;
   size_t first = 0;
   for (size_t c = 0; c < places.size(); ++c) {
     const DataColumn& column = split.columns[c];
     const bool vector = !column.parts.empty() || column.source.empty();
-    arrays.push_back(TensorOf(*table, first, places[c].size(), vector));
+    arrays.push_back(
+        TensorOf(*table, first, places[c].size(), vector, HashOf(column.decode).has_value()));
     first += places[c].size();
   }
   return FromArrays(split, std::move(arrays));

@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 
 #include "common/data/pipeline.h"
+#include "muster/keys.h"
 #include "tests/unit/data/files.h"
 
 namespace muster::data {
@@ -233,6 +234,35 @@ TEST_F(JobDatasetsTest, RefusesPartsAndShapesThatTheFilesDoNotHave) {
             "data.train.x.shape is [2,-1], but an example of 'y.npy' has shape [1]");
   EXPECT_EQ(refusal(R"("x": {"path": "y.npy", "shape": [3]})"),
             "data.train.x.shape is [3], but an example of 'y.npy' has shape [1]");
+}
+
+TEST_F(JobDatasetsTest, TextOfCsvColumnsBecomesKeys) {
+  WriteBytes(folder_ / "t.csv", "city,a,b,y\nOslo,x,\"u,v\",1\n Oslo,,u,0\nS\u00e3o Paulo,x,u,1\n");
+  const Batch batch = All(R"({"format": "csv", "path": "t.csv", "shuffle": false, "columns": {
+      "city": {"from": "city", "hash": "xxh64"},
+      "tags": {"from": ["a", "b"], "hash": "xxh3", "dtype": "int64"}, "y": "y"}, )"
+                          R"("order": ["city", "tags", "y"]})");
+  ASSERT_EQ(batch.size(), 3u);
+  EXPECT_TRUE(at::equal(
+      batch[0], at::tensor({HashKey("Oslo"), HashKey(" Oslo"), HashKey("S\u00e3o Paulo")})));
+  const auto xxh3 = [](const char* text) { return HashKey(text, KeyHash::kXxh3); };
+  EXPECT_TRUE(at::equal(
+      batch[1], at::tensor({xxh3("x"), xxh3("u,v"), xxh3(""), xxh3("u"), xxh3("x"), xxh3("u")})
+                    .reshape({3, 2})));
+  EXPECT_TRUE(at::equal(batch[2], at::tensor({1, 0, 1}, at::kLong)));
+  const auto refusal = [&](const std::string& x) {
+    return std::string(
+        Message(Open(R"({"format": "csv", "path": "t.csv", "y": "y", "x": )" + x + "}").status()));
+  };
+  EXPECT_THAT(refusal(R"({"from": "city", "hash": "xxh32"})"),
+              HasSubstr("data.train.x.hash is \"xxh32\", did you mean \"xxh3\"?"));
+  EXPECT_THAT(refusal(R"({"from": "city", "hash": "xxh64", "dtype": "int32"})"),
+              HasSubstr("hash makes keys of 64 bits, which dtype int32 does not hold"));
+  EXPECT_THAT(refusal(R"({"from": "city", "hash": "xxh64", "scale": 2})"),
+              HasSubstr("have no scale"));
+  EXPECT_THAT(refusal(R"({"from": "city", "decode": "hash xxh32"})"),
+              HasSubstr("has \"decode\", which is for formats of encoded features"));
+  EXPECT_THAT(refusal(R"("city")"), HasSubstr("is 'Oslo', which is no finite number"));
 }
 
 TEST_F(JobDatasetsTest, OpensASplitOnceAProcess) {

@@ -1,0 +1,23 @@
+// Columns of text whose cells are hashed to keys of embedding tables: "hash" in the job, noted in
+// DataColumn::decode. Internal to this folder.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "muster/keys.h"
+
+namespace muster::data {
+
+inline constexpr std::pair<std::string_view, KeyHash> kKeyHashes[] = {{"xxh3", KeyHash::kXxh3},
+                                                                      {"xxh64", KeyHash::kXxh64}};
+inline constexpr std::string_view kHashed = "hash ";  // and its name
+
+inline std::optional<KeyHash> HashOf(std::string_view decode) {
+  for (const auto& [name, hash] : kKeyHashes)
+    if (decode.starts_with(kHashed) && decode.substr(kHashed.size()) == name) return hash;
+  return std::nullopt;
+}
+
+}  // namespace muster::data
