@@ -93,6 +93,21 @@ void KeepModels(TensorSet* set) {
   std::erase_if(set->tensors, [](const Tensor& tensor) { return !IsModels(tensor.name); });
 }
 
+absl::Status WriteTensors(FileSystem& files, const TensorSet& set, const Metadata& metadata,
+                          const std::string& path) {
+  const std::string unfinished = path + ".tmp";
+  const auto write = [&]() -> absl::Status {
+    MUSTER_ASSIGN_OR_RETURN(auto file, files.Create(unfinished));
+    ChecksummedFile out(std::move(file));
+    MUSTER_RETURN_IF_ERROR(WriteSafetensors(set, out, metadata));
+    MUSTER_RETURN_IF_ERROR(out.Finish());
+    return files.Rename(unfinished, path);
+  };
+  absl::Status written = write();
+  if (!written.ok()) (void)files.Remove(unfinished);
+  return written.ok() ? files.SyncDirectory(ParentPath(path)) : written;
+}
+
 absl::Status WriteExport(FileSystem& files, const Snapshot& snapshot, bool slots,
                          const std::string& path) {
   TensorSet all = snapshot.model, optimizer = snapshot.optimizer;
@@ -108,17 +123,7 @@ absl::Status WriteExport(FileSystem& files, const Snapshot& snapshot, bool slots
     Add(optimizer, kOptimizer, &all);
     Add(snapshot.replica_buffers, kReplicaBuffers, &all);
   }
-  const std::string unfinished = path + ".tmp";
-  const auto write = [&]() -> absl::Status {
-    MUSTER_ASSIGN_OR_RETURN(auto file, files.Create(unfinished));
-    ChecksummedFile out(std::move(file));
-    MUSTER_RETURN_IF_ERROR(WriteSafetensors(all, out, MetadataOf(snapshot.state, slots)));
-    MUSTER_RETURN_IF_ERROR(out.Finish());
-    return files.Rename(unfinished, path);
-  };
-  absl::Status written = write();
-  if (!written.ok()) (void)files.Remove(unfinished);
-  return written.ok() ? files.SyncDirectory(ParentPath(path)) : written;
+  return WriteTensors(files, all, MetadataOf(snapshot.state, slots), path);
 }
 
 absl::StatusOr<Export> ReadExport(FileSystem& files, const std::string& path) {

@@ -22,6 +22,10 @@ namespace muster::checkpoint {
 absl::Status WriteExport(FileSystem& files, const Snapshot& snapshot, bool slots,
                          const std::string& path);
 
+// Any tensors likewise.
+absl::Status WriteTensors(FileSystem& files, const TensorSet& set, const Metadata& metadata,
+                          const std::string& path);
+
 struct Export {
   Snapshot snapshot;  // of a file that others wrote: its tensors are the model, and step is 0
   bool ours = false;  // WriteExport wrote it

@@ -9,6 +9,7 @@
 #include "common/exported/export_checkpoint.h"
 #include "common/train/job.h"
 #include "deploy/tool/chosen_checkpoint.h"
+#include "deploy/tool/export_table.h"
 
 namespace muster {
 namespace {
@@ -29,9 +30,13 @@ class ExportCommand : public Command {
         ->type_name("FILE");
     app->add_option("--output", output_,
                     "The file to write: weights.safetensors with all models, or model.pt2, for "
-                    "torch.export.load")
+                    "torch.export.load; with --table one that ends in .safetensors or .npy")
         ->required()
         ->type_name("FILE");
+    app->add_option("--table", table_,
+                    "One embedding table alone: its rows and keys, sorted by key; with FILE.npy "
+                    "the keys go to FILE.keys.npy")
+        ->type_name("NAME");
     app->add_flag("--optimizer", optimizer_,
                   "Also the optimizers' slots, so that training can go on from the file "
                   "(safetensors only)");
@@ -52,6 +57,7 @@ class ExportCommand : public Command {
       MUSTER_ASSIGN_OR_RETURN(job, LoadJob(job_, {}));
     }
     const bool weights = checkpoint::NamesExport(output_);
+    if (!table_.empty()) MUSTER_RETURN_IF_ERROR(CheckTableFlags(weights));
     if (optimizer_ && !weights) {
       return ConfigurationError(fmt::format(
           "--optimizer goes with an --output that ends in .safetensors, which {} does not",
@@ -59,12 +65,25 @@ class ExportCommand : public Command {
     }
     MUSTER_ASSIGN_OR_RETURN(const ChosenCheckpoint chosen,
                             ChooseCheckpoint(checkpoint_, job.model_dir));
-    if (weights) {
+    if (!table_.empty()) {
+      MUSTER_RETURN_IF_ERROR(ExportTable(chosen.snapshot, table_, output_));
+    } else if (weights) {
       MUSTER_RETURN_IF_ERROR(Write(chosen));
     } else {
       MUSTER_RETURN_IF_ERROR(exported::ExportCheckpoint(chosen.snapshot, job.program, output_));
     }
     return checkpoint::CheckpointName(chosen.snapshot.state.step);
+  }
+
+  absl::Status CheckTableFlags(bool weights) const {
+    if (optimizer_) {
+      return ConfigurationError(
+          "--table goes without --optimizer: the slots of a table are in the whole export");
+    }
+    if (weights || output_.ends_with(".npy")) return absl::OkStatus();
+    return ConfigurationError(fmt::format(
+        "--table goes with an --output that ends in .safetensors or .npy, which {} does not",
+        output_));
   }
 
   absl::Status Write(const ChosenCheckpoint& chosen) const {
@@ -80,7 +99,7 @@ class ExportCommand : public Command {
     return ConfigurationError(fmt::format("cannot write {}: {}", output_, Message(written)));
   }
 
-  std::string checkpoint_, job_, output_;
+  std::string checkpoint_, job_, output_, table_;
   bool optimizer_ = false;
 };
 

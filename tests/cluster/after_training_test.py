@@ -253,6 +253,34 @@ class AfterTraining(ClusterTest):
             self.muster("predict", "--job", job, "--checkpoint", "weights.safetensors", "--input", source, "--output", "out.npy")
             numpy.testing.assert_allclose(numpy.load(self.dir / "out.npy"), want.numpy(), rtol=1e-5, atol=1e-6)
 
+    def test_one_table(self):
+        job = self.job(program="matrix_factorization", global_batch_size=20, max_steps=None, epochs=1, model_dir=str(self.model_dir),
+                       program_args={"users": 40, "items": 20, "examples": 200, "validation": 0, "width": 4})
+        self.finish([self.start(None, None, job)])
+        self.muster("export", "--checkpoint", self.model_dir, "--output", "weights.safetensors")
+        whole = safetensors.torch.load_file(self.dir / "weights.safetensors")
+        order = numpy.argsort(whole["users.keys"].numpy())
+        keys, rows = whole["users.keys"].numpy()[order], whole["users.rows"].numpy()[order]
+        self.assertGreater(len(keys), 20)
+        for file in "users.safetensors", "users.npy":
+            self.muster("export", "--checkpoint", self.model_dir, "--table", "users", "--output", file)
+        table = safetensors.torch.load_file(self.dir / "users.safetensors")
+        self.assertEqual(sorted(table), ["keys", "rows"])
+        for got_keys, got_rows in ((table["keys"].numpy(), table["rows"].numpy()),
+                                   (numpy.load(self.dir / "users.keys.npy"), numpy.load(self.dir / "users.npy"))):
+            self.assertEqual(got_keys.dtype, numpy.int64)
+            self.assertEqual(got_rows.dtype, numpy.float32)
+            numpy.testing.assert_array_equal(got_keys, keys)
+            numpy.testing.assert_array_equal(got_rows, rows)
+        self.assertFalse(list(self.dir.glob("*.tmp")))
+        export = "export", "--checkpoint", self.model_dir, "--table"
+        self.refused('--table is "user", did you mean "users"?', *export, "user", "--output", "x.npy")
+        self.refused("ends in .safetensors or .npy, which x.bin does not", *export, "users", "--output", "x.bin")
+        self.refused("--table goes without --optimizer", *export, "users", "--optimizer", "--output", "x.safetensors")
+        self.model_dir = self.dir / "linear"
+        self.train_linear(1)
+        self.refused("has no embedding tables", "export", "--checkpoint", self.model_dir, "--table", "users", "--output", "x.npy")
+
     def test_images(self):
         job = self.job(program="fashion_mnist", program_args={"train_examples": 256, "validation": 128, "hidden": 8}, global_batch_size=128,
                        max_steps=2, model_dir=str(self.model_dir))

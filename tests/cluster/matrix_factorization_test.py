@@ -107,6 +107,8 @@ class MatrixFactorization(ClusterTest):
         exported = self.dir / "exported.safetensors"
         subprocess.run([BIN / "muster", "export", "--checkpoint", parts, "--output", exported], check=True, timeout=60)
         self.assertEqual(sorted(load_file(exported)["items.keys"].tolist()), list(range(100)))
+        subprocess.run([BIN / "muster", "export", "--checkpoint", parts, "--table", "users", "--output", exported], check=True, timeout=60)
+        self.assertEqual(load_file(exported)["rows"].tobytes(), state(parts, 4 * STEPS)["users.rows"].tobytes())
 
     def peaks(self, processes, timeout=100):
         """The most memory, in bytes, that each of them had when it has ended by itself."""
