@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <cstring>
 #include <list>
 #include <map>
 #include <numeric>
@@ -16,6 +17,8 @@
 #include "common/push_pull/client.h"
 #include "common/push_pull/key_index.h"
 #include "common/push_pull/row_spread.h"
+#include "common/push_pull/wire.h"
+#include "ps/server_connection.h"
 #include "tests/unit/ps/ps_cluster.h"
 
 namespace muster::ps {
@@ -133,6 +136,106 @@ TEST_F(RowStore, AppliesAPushOnceAsATableWould) {
   EXPECT_EQ(Rows(*store_, keys), expected);
   EXPECT_EQ(Push(*store_, 1, 1, {4}, 1)->staleness, 1);
   EXPECT_TRUE(Push(*store_, 1, 2, {}, 1).ok()) << "of no rows";
+}
+
+// All that a worker sends is here at once, and the end of the stream after it.
+class Recorded : public transport::ByteStream {
+ public:
+  struct Calls {
+    size_t reads = 0, writes = 0;
+    std::string out;
+  };
+  Recorded(std::string in, Calls* calls) : in_(std::move(in)), calls_(calls) {}
+  absl::StatusOr<size_t> Read(std::span<const iovec> into) override {
+    ++calls_->reads;
+    if (at_ == in_.size()) return PeerLost("the end");
+    size_t moved = 0;
+    for (const iovec& piece : into) {
+      const size_t n = std::min(piece.iov_len, in_.size() - at_);
+      std::memcpy(piece.iov_base, in_.data() + at_, n);
+      at_ += n;
+      moved += n;
+    }
+    return moved;
+  }
+  absl::StatusOr<size_t> Write(std::span<const iovec> from) override {
+    ++calls_->writes;
+    size_t moved = 0;
+    for (const iovec& piece : from) {
+      calls_->out.append(static_cast<const char*>(piece.iov_base), piece.iov_len);
+      moved += piece.iov_len;
+    }
+    return moved;
+  }
+  short PollEvents(bool, bool) const override { return 0; }
+  int fd() const override { return -1; }
+  void Shutdown() override {}
+
+ private:
+  const std::string in_;
+  Calls* const calls_;
+  size_t at_ = 0;
+};
+
+template <typename T>
+void Append(std::string* bytes, std::span<const T> values) {
+  bytes->append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+}
+
+// Of odd sizes, so that frames lie across what is read ahead.
+TEST_F(RowStore, ManySmallRequestsCostFewSystemCalls) {
+  const auto expected = Make();
+  ASSERT_TRUE(store_->Fill(0, {}).ok() && expected->Fill(0, {}).ok());
+  std::string in, out;
+  const auto frame = [](std::string* to, const transport::FrameHeader& header) {
+    Append(to, std::span(&header, 1));
+  };
+  frame(&in, EncodeOpen({kLife, 1, 9, 0, 2}, 0));
+  std::string none;
+  frame(&out, EncodeWelcome({}, &none));
+  for (uint64_t i = 1; i <= 3000; ++i) {
+    std::vector<uint64_t> keys;
+    for (uint64_t k = 0; k < i % 4; ++k) keys.push_back(i * 7 + k);
+    const bool push = i % 3 == 0;
+    Request request;
+    request.rows = true;
+    request.push = push;
+    request.pull = !push;
+    request.sequence = push ? i : 0;
+    request.learning_rate = push ? 0.1 : 0;
+    Reply reply;
+    if (push) {
+      const std::vector<float> packed =
+          PackRows(keys, std::vector<float>(keys.size() * kWidth, 0.5f));
+      frame(&in, EncodeRequest(request, packed.size() * sizeof(float)));
+      Append(&in, std::span<const float>(packed));
+      const auto pushed = Push(*expected, 0, i, keys, 0.5f);
+      ASSERT_TRUE(pushed.ok()) << pushed.status();
+      reply.applied = pushed->applied;
+      reply.updates = pushed->updates;
+      reply.staleness = pushed->staleness;
+      frame(&out, EncodeReply(reply, 0));
+      continue;
+    }
+    frame(&in, EncodeRequest(request, keys.size() * sizeof(uint64_t)));
+    Append(&in, std::span<const uint64_t>(keys));
+    std::vector<float> rows(keys.size() * kWidth);
+    reply.updates = *expected->PullRows(0, keys, rows);
+    frame(&out, EncodeReply(reply, rows.size() * sizeof(float)));
+    Append(&out, std::span<const float>(rows));
+  }
+  ServeOptions options{.layout = 1, .chunks = {{0, 0, 0, 0, 1}}, .widths = {{1, kWidth}}};
+  Recorded::Calls calls;
+  transport::ConnectionInfo info;
+  info.generation = 9;
+  info.to = 2;
+  transport::DataConnection connection(std::make_unique<Recorded>(in, &calls), info);
+  const absl::Status served = Serve(connection, *store_, options, transport::AbortSignal());
+  EXPECT_TRUE(served.ok()) << served;
+  EXPECT_EQ(calls.out.size(), out.size());
+  EXPECT_TRUE(calls.out == out) << "each answer is the one that it would be alone, in order";
+  EXPECT_LT(calls.reads, 30u);
+  EXPECT_LT(calls.writes, 30u);
 }
 
 TEST_F(RowStore, ACopyGoesOnAsTheOriginal) {
