@@ -60,6 +60,7 @@ class Publisher final : public Observer {
   void OnImages(const std::string& split, const ImageReport& report) override;
   void OnHistogram(const std::string& split, const HistogramReport& report) override;
   void OnScalars(const std::string& split, const ScalarReport& report) override;
+  void OnTables(const TablesReport& report) override;
   void OnText(int64_t step, const std::string& tag, const std::string& text) override;
   void OnCallback(const std::string& name, const Json& note) override;
   void OnLeftOut(const std::string& split, int64_t examples,

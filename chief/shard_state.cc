@@ -390,17 +390,16 @@ void ReplicaState::EncodeTables(const Layout& layout, ShardContents* contents) c
   const LocalEmbeddings& tables = replica_->tables();
   const int servers = static_cast<int>(layout.chunks.size());
   for (int t = 0; t < tables.size(); ++t) {
-    const int64_t width = tables.options(t).width;
-    const auto slots = static_cast<size_t>(tables.table(t).row_elements() / width - 1);
+    const std::vector<RowColumn> columns = EmbeddingTable::Columns(tables.options(t));
     tables.table(t).Export([&](uint64_t key, std::span<const float> row) {
       const RowPlace place = PlaceOfRow(key, servers);
       Rows& rows = chunks[{t, place.server, place.chunk}];
       rows.keys.push_back(key);
-      rows.rows.insert(rows.rows.end(), row.begin(), row.begin() + width);
-      rows.slots.resize(slots);
-      for (size_t s = 0; s < slots; ++s) {
-        const auto from = row.begin() + width * static_cast<int64_t>(1 + s);
-        rows.slots[s].insert(rows.slots[s].end(), from, from + width);
+      rows.slots.resize(columns.size() - 1);
+      auto from = row.begin();
+      for (size_t c = 0; c < columns.size(); from += columns[c++].elements) {
+        std::vector<float>& into = c == 0 ? rows.rows : rows.slots[c - 1];
+        into.insert(into.end(), from, from + columns[c].elements);
       }
     });
   }
@@ -411,14 +410,14 @@ void ReplicaState::EncodeTables(const Layout& layout, ShardContents* contents) c
       if (!chunk.rows()) continue;
       const int t = TableOf(chunk.table);
       Rows& rows = chunks[{t, server, next[t]++}];
-      const auto width = static_cast<size_t>(tables.options(t).width);
+      const auto of_row = static_cast<size_t>(tables.table(t).row_elements());
       // A message is not too large: rows may come in several.
-      const size_t most =
-          std::max<size_t>(1, kMostRowBytes / (8 + 4 * width * (1 + rows.slots.size())));
+      const size_t most = std::max<size_t>(1, kMostRowBytes / (8 + 4 * of_row));
       for (size_t begin = 0; begin == 0 || begin < rows.keys.size(); begin += most) {
         const size_t count = std::min(most, rows.keys.size() - begin);
         const auto part = [&](const std::vector<float>& of) {
-          return std::span(of).subspan(begin * width, count * width);
+          const size_t each = rows.keys.empty() ? 0 : of.size() / rows.keys.size();
+          return std::span(of).subspan(begin * each, count * each);
         };
         proto::ChunkContent& content = (*contents)[server].emplace_back();
         content.set_shard(server);
@@ -437,29 +436,33 @@ void ReplicaState::EncodeTables(const Layout& layout, ShardContents* contents) c
 absl::Status ReplicaState::DecodeRows(const Chunk& chunk, const proto::ChunkContent& content,
                                       const std::string& what) {
   EmbeddingTable& table = replica_->tables().table(TableOf(chunk.table));
-  const auto width = static_cast<size_t>(replica_->tables().options(TableOf(chunk.table)).width);
+  const std::vector<RowColumn> columns =
+      EmbeddingTable::Columns(replica_->tables().options(TableOf(chunk.table)));
   const auto floats = [](const std::string& bytes) {
     std::vector<float> all(bytes.size() / sizeof(float));
     if (!all.empty()) std::memcpy(all.data(), bytes.data(), all.size() * sizeof(float));
     return all;
   };
   const std::vector<float> packed = floats(content.parameters());
-  const absl::StatusOr<PackedRows> rows = UnpackRows(packed, static_cast<int64_t>(width));
+  const absl::StatusOr<PackedRows> rows = UnpackRows(packed, columns[0].elements);
   if (!rows.ok()) return DataError(fmt::format("{}: {}", what, Message(rows.status())));
+  if (static_cast<size_t>(content.slots_size()) != columns.size() - 1)
+    return DataError(fmt::format("{} has {} slots", what, content.slots_size()));
   std::vector<std::vector<float>> slots;
   for (const std::string& slot : content.slots()) {
     slots.push_back(floats(slot));
-    if (slots.back().size() != rows->rows.size())
+    const auto each = static_cast<size_t>(columns[slots.size()].elements);
+    if (slots.back().size() != rows->keys.size() * each)
       return DataError(fmt::format("{} has slots of another size than its rows", what));
   }
-  if ((1 + slots.size()) * width != static_cast<size_t>(table.row_elements()))
-    return DataError(fmt::format("{} has {} slots", what, slots.size()));
   std::vector<float> row(static_cast<size_t>(table.row_elements()));
   for (size_t i = 0; i < rows->keys.size(); ++i) {
-    std::copy_n(rows->rows.begin() + static_cast<int64_t>(i * width), width, row.begin());
-    for (size_t s = 0; s < slots.size(); ++s)
-      std::copy_n(slots[s].begin() + static_cast<int64_t>(i * width), width,
-                  row.begin() + static_cast<int64_t>((1 + s) * width));
+    auto to = row.begin();
+    for (size_t c = 0; c < columns.size(); ++c) {
+      const int64_t each = columns[c].elements;
+      const auto from = c == 0 ? rows->rows.begin() : std::span<const float>(slots[c - 1]).begin();
+      to = std::copy_n(from + static_cast<int64_t>(i) * each, each, to);
+    }
     MUSTER_RETURN_IF_ERROR(table.Restore(rows->keys[i], row));
   }
   table.set_updates(std::max(table.updates(), content.updates()));

@@ -17,7 +17,7 @@ absl::StatusOr<PsView> ViewOf(const proto::View& view, int shards);
 absl::StatusOr<ChunkState> StateOf(const proto::ChunkContent& content, const ShardSpec& spec);
 proto::ChunkContent ContentOf(int shard, int chunk, const ChunkState& state);
 // The same in messages that are not too large: several of a chunk with many rows, of this width
-// (0: no rows).
+// (0: no rows). Of keys that are not admitted yet they tell nothing.
 std::vector<proto::ChunkContent> ContentsOf(int shard, int chunk, const ChunkState& state,
                                             int64_t width);
 // Of those messages, in their order, the chunk again. REQUIRES: `parts` is not empty.

@@ -83,6 +83,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
     return absl::FailedPreconditionError("a primary replays nothing");
   }
   int64_t applied() const override { return local_->applied(); }
+  std::map<int, TableStatistics> tables() const override { return local_->tables(); }
 
   bool synced() const override {
     absl::MutexLock lock(&mu_);

@@ -2,7 +2,12 @@
 // In a checkpoint a table is, sorted by key,
 //
 //   model      "<table>.keys" int64 [n], "<table>.rows" float32 [n, width]
-//   optimizer  "<table>.<slot>" float32 [n, width], and "<table>.step" int64: the updates so far
+//   optimizer  "<table>.<slot>" float32 [n, width], or [n, 1] of a rule with one number a row;
+//              what evictions go by as "<table>.<column>" int64 [n]; and "<table>.step" int64: the
+//              updates so far
+//
+// Rows are float32 there, whatever type they are kept in, so that a run may go on with another.
+// Where a checkpoint lacks what evictions go by, for the table had no cap, all rows have 0.
 //
 // Internal to this folder.
 #pragma once
@@ -37,7 +42,7 @@ class TableTransfer {
   Communicator* const communicator_;
   const int owner_;
   bool moves_ = false, anybody_moves_ = false;
-  std::vector<int64_t> sizes_, updates_;  // of the owner's tables
+  std::vector<int64_t> sizes_, updates_, counted_;  // of the owner's tables
 };
 
 // A replica's tables as tensors: first their shapes, then their bytes. The tables must not change
@@ -73,7 +78,11 @@ class TableRestore {
  private:
   struct Table {
     const checkpoint::Tensor *keys = nullptr, *rows = nullptr, *step = nullptr;
-    std::vector<const checkpoint::Tensor*> slots;
+    std::vector<const checkpoint::Tensor*> slots;   // of Columns but the first; null: 0
+    std::vector<const checkpoint::Tensor*> unused;  // what other evictions went by
+    const checkpoint::Tensor* Slot(size_t index) const {
+      return index < slots.size() ? slots[index] : nullptr;
+    }
   };
   std::vector<Table> tables_;
 };
