@@ -549,11 +549,11 @@ TEST_F(OneStep, BadDeclarationsAreRefused) {
   EXPECT_THAT(refusal(Small({{"name", "adam"}, {"global_clipnorm", 1.0}})),
               HasSubstr("the optimizer of embedding \"third\" has global_clipnorm"));
   options = Small();
-  options.dtype = "float61";
+  options.dtype = "bfloat61";
   EXPECT_THAT(
       refusal(options),
       HasSubstr("dtype of embedding \"third\" must be one of float32, float16, bfloat16, is "
-                "\"float61\", did you mean \"float16\"?"));
+                "\"bfloat61\", did you mean \"bfloat16\"?"));
   options = Small();
   options.eviction = "random";
   EXPECT_THAT(refusal(options), HasSubstr("eviction of embedding \"third\" must be one of"));
