@@ -386,6 +386,8 @@ void Publisher::OnTables(const TablesReport& report) {
   if (finished_) return;
   record_.OnTables(report);
   if (folders_ == nullptr || report.step % options_.summary_every_steps != 0) return;
+  // The last word of parameter servers is of the step before.
+  if (std::exchange(tables_step_, report.step) == report.step) return;
   summary::EventWriter::Values values;
   for (const auto& [name, statistics] : report.tables)
     for (const auto& [what, count] : CountsOf(statistics))

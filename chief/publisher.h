@@ -129,6 +129,7 @@ class Publisher final : public Observer {
   double loss_scale_ ABSL_GUARDED_BY(mu_) = 0;  // after the last step
   // Evaluations that came before training had begun.
   std::map<int64_t, std::map<std::string, double>> early_ ABSL_GUARDED_BY(mu_);
+  int64_t tables_step_ ABSL_GUARDED_BY(mu_) = -1;  // of the newest point of their curves
   bool summaries_fail_ ABSL_GUARDED_BY(mu_) = false;
   bool begun_ ABSL_GUARDED_BY(mu_) = false;         // Begin
   bool started_once_ ABSL_GUARDED_BY(mu_) = false;  // OnStart
