@@ -355,8 +355,8 @@ void Embedding() {
         EmbeddingTable::Make({.width = kWidth, .rule = ParseOptimizer(Json(name))->rule});
     std::vector<uint64_t> fill(kKeys);
     std::iota(fill.begin(), fill.end(), uint64_t{0});
-    (void)table->Pull(fill, all);
-    const double pulled = rate([&] { (void)table->Pull(keys, rows); });
+    (void)table->Push(fill, all, 1e-9);
+    const double pulled = rate([&] { (void)table->Peek(keys, rows); });
     const double pushed = rate([&] { (void)table->Push(keys, rows, 1e-9); });
     std::printf("%-10s %8.1f M keys/s pulled (%.2f of copy), %.1f pushed (%.2f)\n", name, pulled,
                 pulled / copy, pushed, pushed / copy);

@@ -386,9 +386,20 @@ void DirectorImpl::RecordEnd(const absl::Status& outcome) {
   const uint64_t version = record_version_;
   while (failed_.ok() && Clock::now() < deadline) {
     const auto keeps = [&](const auto& server) { return server->record >= version; };
-    if (PresentLocked().empty() || std::any_of(servers_.begin(), servers_.end(), keeps)) return;
+    const auto told = [&](const auto& server) { return !server->present() || keeps(server); };
+    if (PresentLocked().empty()) return;
+    // With the last record each server tells what its tables have come to.
+    if (HasTables() ? std::all_of(servers_.begin(), servers_.end(), told)
+                    : std::any_of(servers_.begin(), servers_.end(), keeps))
+      return;
     wake_.WaitFor(&mu_, kTick);
   }
+}
+
+bool DirectorImpl::HasTables() const {
+  const std::vector<VariableSpec>& variables = state_->variables();
+  return std::any_of(variables.begin(), variables.end(),
+                     [](const VariableSpec& variable) { return variable.table.has_value(); });
 }
 
 absl::Status DirectorImpl::End(const absl::Status& outcome) {
@@ -413,7 +424,10 @@ absl::Status DirectorImpl::End(const absl::Status& outcome) {
     absl::MutexLock lock(&mu_);
     running = running_;
   }
-  if (good && running) RecordEnd(status);
+  if (good && running) {
+    RecordEnd(status);
+    if (HasTables()) ReportTables(kept_state_.step);
+  }
   StopLinks();
   Answered answered;
   absl::MutexLock lock(&mu_);

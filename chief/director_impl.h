@@ -71,7 +71,8 @@ class DirectorImpl final : public Director,
     uint64_t view = 0, workers = 0, record = 0;
     MonotonicTime next_beat, next_try;
     rpc::Backoff backoff;
-    std::string trouble;  // told last
+    std::string trouble;                    // told last
+    std::map<int, TableStatistics> tables;  // by variable
     bool present() const { return member.incarnation != 0 && created; }
   };
   struct Answered {  // calls to be finished without the lock
@@ -171,6 +172,8 @@ class DirectorImpl final : public Director,
   void ReportSteps(Json* record = nullptr);  // of the work up to there, if it is wanted
   void ReportStep(const CompletedStep& step, double seconds);
   void ReportStaleness(const CompletedStep& step);
+  void ReportTables(int64_t step);
+  bool HasTables() const;
   void ReportLeftOut(int split, const proto::LeftOut& left_out);
   void ReportShown(int split, int64_t step, const proto::Shown& shown);
   void ReportMetricImages(int split, int64_t step, const std::vector<double>& sums);

@@ -170,6 +170,24 @@ void DirectorImpl::ReportStep(const CompletedStep& step, double seconds) {
   SayRefused(step);
   ReportShown(0, step.step, step.shown);
   ReportStaleness(step);
+  ReportTables(step.step);
+}
+
+// As the servers told last, which is a second ago at the most.
+void DirectorImpl::ReportTables(int64_t step) {
+  std::map<int, TableStatistics> all;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const auto& server : servers_)
+      for (const auto& [variable, statistics] : server->tables) all[variable] += statistics;
+  }
+  TablesReport report;
+  report.step = step;
+  const std::vector<VariableSpec>& variables = state_->variables();
+  for (const auto& [variable, statistics] : all)
+    if (variable >= 0 && variable < static_cast<int>(variables.size()))
+      report.tables.emplace_back(variables[variable].name, statistics);
+  if (!report.tables.empty()) Tell([&](Observer* observer) { observer->OnTables(report); });
 }
 
 void DirectorImpl::ReportMetricImages(int split, int64_t step, const std::vector<double>& sums) {

@@ -119,6 +119,10 @@ void DirectorImpl::BeatLocked(int task, const proto::BeatReply& reply) {
   if (reply.trouble() != server.trouble && !reply.trouble().empty())
     LogWarning("ps {}: {}", task, reply.trouble());
   server.trouble = reply.trouble();
+  server.tables.clear();
+  for (const proto::TableCounts& counts : reply.tables())
+    server.tables[counts.variable()] = {counts.rows(), counts.bytes(),     counts.lookups(),
+                                        counts.hits(), counts.evictions(), counts.refused()};
   if (reply.view() != view_.number()) return;
   bool changed = false;
   for (const int shard : reply.synced()) {

@@ -381,6 +381,21 @@ void Publisher::OnScalars(const std::string& split, const ScalarReport& report) 
     SayOnceLocked(writer->Scalars(report.step, report.values));
 }
 
+void Publisher::OnTables(const TablesReport& report) {
+  absl::MutexLock lock(&mu_);
+  if (finished_) return;
+  record_.OnTables(report);
+  if (folders_ == nullptr || report.step % options_.summary_every_steps != 0) return;
+  // The last word of parameter servers is of the step before.
+  if (std::exchange(tables_step_, report.step) == report.step) return;
+  summary::EventWriter::Values values;
+  for (const auto& [name, statistics] : report.tables)
+    for (const auto& [what, count] : CountsOf(statistics))
+      values.emplace_back(fmt::format("embeddings/{}/{}", name, what), static_cast<double>(count));
+  if (summary::EventWriter* writer = WriterLocked("train", report.step))
+    SayOnceLocked(writer->Scalars(report.step, values));
+}
+
 // ---- Files
 
 void Publisher::SetParameterServer(Json counts) {

@@ -60,6 +60,7 @@ class Publisher final : public Observer {
   void OnImages(const std::string& split, const ImageReport& report) override;
   void OnHistogram(const std::string& split, const HistogramReport& report) override;
   void OnScalars(const std::string& split, const ScalarReport& report) override;
+  void OnTables(const TablesReport& report) override;
   void OnText(int64_t step, const std::string& tag, const std::string& text) override;
   void OnCallback(const std::string& name, const Json& note) override;
   void OnLeftOut(const std::string& split, int64_t examples,
@@ -128,6 +129,7 @@ class Publisher final : public Observer {
   double loss_scale_ ABSL_GUARDED_BY(mu_) = 0;  // after the last step
   // Evaluations that came before training had begun.
   std::map<int64_t, std::map<std::string, double>> early_ ABSL_GUARDED_BY(mu_);
+  int64_t tables_step_ ABSL_GUARDED_BY(mu_) = -1;  // of the newest point of their curves
   bool summaries_fail_ ABSL_GUARDED_BY(mu_) = false;
   bool begun_ ABSL_GUARDED_BY(mu_) = false;         // Begin
   bool started_once_ ABSL_GUARDED_BY(mu_) = false;  // OnStart

@@ -188,6 +188,12 @@ void RunRecord::OnEvaluation(int64_t step, const std::map<std::string, double>& 
   if (pass.metrics.is_null() || step >= pass.step) pass = {step, metrics};
 }
 
+std::vector<std::pair<std::string, int64_t>> CountsOf(const TableStatistics& statistics) {
+  return {{"rows", statistics.rows},           {"bytes", statistics.bytes},
+          {"lookups", statistics.lookups},     {"hits", statistics.hits},
+          {"evictions", statistics.evictions}, {"refused", statistics.refused}};
+}
+
 Json RunRecord::Speed() const {
   if (!speed_.is_null()) return speed_;
   return {{"examples_per_second", rate_.Median()},
@@ -248,6 +254,8 @@ Json RunRecord::Result(const Ending& ending) const {
   if (!callbacks_.empty()) result["callbacks"] = callbacks_;
   if (!left_out_.empty()) result["left_out"] = {{"examples", left_out_}, {"damaged", damaged_}};
   if (!ending.parameter_server.is_null()) result["parameter_server"] = ending.parameter_server;
+  for (const auto& [name, statistics] : tables_)
+    for (const auto& [what, count] : CountsOf(statistics)) result["embeddings"][name][what] = count;
   result.update(Speed());
   return result;
 }

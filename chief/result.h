@@ -56,6 +56,9 @@ class InputWait {
 // kMuchInputWait.
 std::string InputWaitHint(double share, const Json& data);
 
+// By the names that they have in result.json and TensorBoard.
+std::vector<std::pair<std::string, int64_t>> CountsOf(const TableStatistics& statistics);
+
 // What became of a run's checkpoints. The chief fills it in.
 struct CheckpointRecord {
   // Of the newest one that was published and of the best, relative to model_dir
@@ -87,6 +90,7 @@ class RunRecord {
   void OnLeftOut(const std::string& split, int64_t examples, const std::vector<std::string>& names);
   // What a callback has to say.
   void OnCallback(const std::string& name, const Json& note) { callbacks_[name] = note; }
+  void OnTables(const TablesReport& report) { tables_ = report.tables; }
   // By the evaluator, of the checkpoint of that step.
   void OnEvaluation(int64_t step, const std::map<std::string, double>& metrics);
 
@@ -122,6 +126,7 @@ class RunRecord {
   std::vector<std::string> damaged_;         // the first ones
   std::map<std::string, Json> callbacks_;
   std::map<std::string, Pass> passes_;  // the last one over each split
+  std::vector<std::pair<std::string, TableStatistics>> tables_;
 };
 
 }  // namespace muster

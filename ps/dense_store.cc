@@ -30,20 +30,23 @@ struct FrozenTable {
   std::shared_ptr<const EmbeddingTable::Frozen> rows;
 };
 
-// The rows of a table with their slots, as state.
-void CopyRows(const EmbeddingTable& table, int64_t width, ChunkState* state) {
+// The rows of a table with all that belongs to them, as state.
+void CopyRows(const EmbeddingTable& table, const std::vector<RowColumn>& columns,
+              ChunkState* state) {
   std::vector<uint64_t> keys;
   std::vector<float> rows;
-  state->slots.resize(static_cast<size_t>(table.row_elements() / width - 1));
+  state->slots.resize(columns.size() - 1);
   table.Export([&](uint64_t key, std::span<const float> row) {
     keys.push_back(key);
-    rows.insert(rows.end(), row.begin(), row.begin() + width);
-    for (size_t s = 0; s < state->slots.size(); ++s) {
-      const auto from = row.begin() + width * static_cast<int64_t>(1 + s);
-      state->slots[s].insert(state->slots[s].end(), from, from + width);
+    auto from = row.begin();
+    for (size_t c = 0; c < columns.size(); ++c) {
+      std::vector<float>& into = c == 0 ? rows : state->slots[c - 1];
+      into.insert(into.end(), from, from + columns[c].elements);
+      from += columns[c].elements;
     }
   });
   state->parameters = PackRows(keys, rows);
+  state->counted = table.Counted();
 }
 
 class DenseStoreImpl final : public DenseStore {
@@ -72,6 +75,7 @@ class DenseStoreImpl final : public DenseStore {
   Standing standing(int chunk) const override;
   absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) override;
   int64_t applied() const override;
+  std::map<int, TableStatistics> tables() const override;
 
  private:
   absl::Status CheckIndex(int chunk) const;
@@ -88,6 +92,11 @@ class DenseStoreImpl final : public DenseStore {
   }
   absl::Status AddRows(int chunk, const ChunkState& state, EmbeddingTable* table) const;
   absl::Status RestoreRows(int chunk, ChunkState state, Piece piece);
+  // Of a state: what it has besides parameters.
+  size_t NumSlots(int chunk) const {
+    return HasRows(chunk) ? EmbeddingTable::Columns(TableOf(chunk)).size() - 1
+                          : ShapedSlots(RuleOf(chunk)).size();
+  }
   absl::Status CheckWorker(const PushKey& key) const;
   const RuleSpec& RuleOf(int chunk) const {
     return options_.rules[options_.chunks[chunk].optimizer];
@@ -184,18 +193,24 @@ absl::Status DenseStoreImpl::AddRows(int chunk, const ChunkState& state,
   const auto width = static_cast<size_t>(options.width);
   MUSTER_ASSIGN_OR_RETURN(const PackedRows packed, UnpackRows(state.parameters, options.width));
   MUSTER_RETURN_IF_ERROR(CheckPlace(chunk, packed.keys));
-  for (const std::vector<float>& slot : state.slots)
-    if (slot.size() != packed.rows.size())
+  const std::vector<RowColumn> columns = EmbeddingTable::Columns(options);
+  for (size_t s = 0; s < state.slots.size(); ++s) {
+    const size_t expected = packed.keys.size() * static_cast<size_t>(columns[1 + s].elements);
+    if (state.slots[s].size() != expected)
       return ConfigurationError(fmt::format("chunk {}: a slot of {} rows has {} elements, not {}",
-                                            chunk, packed.keys.size(), slot.size(),
-                                            packed.rows.size()));
-  std::vector<float> row(width * (1 + state.slots.size()));
+                                            chunk, packed.keys.size(), state.slots[s].size(),
+                                            expected));
+  }
+  std::vector<float> row(static_cast<size_t>(table->row_elements()));
   for (size_t i = 0; i < packed.keys.size(); ++i) {
-    std::copy_n(packed.rows.begin() + i * width, width, row.begin());
-    for (size_t s = 0; s < state.slots.size(); ++s)
-      std::copy_n(state.slots[s].begin() + i * width, width, row.begin() + (1 + s) * width);
+    auto to = std::copy_n(packed.rows.begin() + i * width, width, row.begin());
+    for (size_t s = 0; s < state.slots.size(); ++s) {
+      const auto elements = static_cast<size_t>(columns[1 + s].elements);
+      to = std::copy_n(state.slots[s].begin() + i * elements, elements, to);
+    }
     MUSTER_RETURN_IF_ERROR(table->Restore(packed.keys[i], row));
   }
+  table->RestoreCounted(state.counted);
   table->set_updates(state.updates);
   return absl::OkStatus();
 }
@@ -211,7 +226,7 @@ absl::Status DenseStoreImpl::Fill(int chunk, std::span<const float> parameters) 
   if (HasRows(chunk)) {
     ChunkState state;
     state.parameters.assign(parameters.begin(), parameters.end());
-    state.slots.resize(ShapedSlots(RuleOf(chunk)).size());
+    state.slots.resize(NumSlots(chunk));
     return Restore(chunk, std::move(state), {});
   }
   MUSTER_RETURN_IF_ERROR(Check(chunk, parameters.size()));
@@ -234,13 +249,14 @@ absl::Status DenseStoreImpl::RestoreRows(int chunk, ChunkState state, Piece piec
   if (!piece.last) return absl::OkStatus();
   state.parameters = {};
   state.slots.clear();
+  state.counted = {};
   PutLocked(held, std::move(state), std::exchange(held.coming, nullptr));
   return absl::OkStatus();
 }
 
 absl::Status DenseStoreImpl::Restore(int chunk, ChunkState state, Piece piece) {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
-  const size_t slots = ShapedSlots(RuleOf(chunk)).size();
+  const size_t slots = NumSlots(chunk);
   if (state.slots.size() != slots)
     return ConfigurationError(
         fmt::format("chunk {} has {} slots, not {}", chunk, slots, state.slots.size()));
@@ -265,7 +281,8 @@ absl::StatusOr<DenseStore::FrozenRows> DenseStoreImpl::Freeze(int chunk) const {
     return ConfigurationError(fmt::format("chunk {} is of no table", chunk));
   const auto kept =
       std::make_shared<const FrozenTable>(FrozenTable{held.rows, held.rows->Freeze()});
-  return FrozenRows{{kept, kept->rows.get()}, held.state.updates, held.state.last};
+  return FrozenRows{
+      {kept, kept->rows.get()}, held.state.updates, held.state.last, held.rows->Counted()};
 }
 
 absl::StatusOr<ChunkState> DenseStoreImpl::Copy(int chunk) const {
@@ -274,7 +291,7 @@ absl::StatusOr<ChunkState> DenseStoreImpl::Copy(int chunk) const {
   absl::MutexLock lock(&held.mu);
   if (!held.filled) return absl::UnavailableError(fmt::format("chunk {} holds nothing yet", chunk));
   ChunkState state = held.state;
-  if (held.rows != nullptr) CopyRows(*held.rows, TableOf(chunk).width, &state);
+  if (held.rows != nullptr) CopyRows(*held.rows, EmbeddingTable::Columns(TableOf(chunk)), &state);
   return state;
 }
 
@@ -419,6 +436,16 @@ DenseStore::Standing DenseStoreImpl::standing(int chunk) const {
   absl::MutexLock lock(&held.mu);
   if (!held.filled) return {};
   return {held.state.updates};
+}
+
+std::map<int, TableStatistics> DenseStoreImpl::tables() const {
+  std::map<int, TableStatistics> all;
+  for (size_t c = 0; c < chunks_.size(); ++c) {
+    const Held& held = chunks_[c];
+    absl::MutexLock lock(&held.mu);
+    if (held.rows != nullptr) all[options_.chunks[c].table] += held.rows->statistics();
+  }
+  return all;
 }
 
 int64_t DenseStoreImpl::applied() const {

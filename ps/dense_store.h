@@ -25,16 +25,20 @@
 #include "common/push_pull/optimizer_spec.h"
 #include "common/push_pull/packed_rows.h"
 #include "common/push_pull/push.h"
+#include "common/push_pull/table_statistics.h"
 #include "muster/status.h"
 
 namespace muster {
 
 // What a chunk holds. Copied as a whole, for checkpoints and backups.
 struct ChunkState {
-  // Of n rows: PackRows, and each slot [n][width], in the same order.
+  // Of n rows: PackRows.
   std::vector<float> parameters;
-  std::vector<std::vector<float>> slots;  // of ShapedSlots(rule); each as long
-  int64_t updates = 0;                    // applied so far: the rule's step
+  // Of ShapedSlots(rule), each as long; of n rows: EmbeddingTable::Columns but the first, each
+  // [n][elements], in the same order.
+  std::vector<std::vector<float>> slots;
+  std::vector<uint64_t> counted = {};  // EmbeddingTable::Counted
+  int64_t updates = 0;                 // applied so far: the rule's step
   struct Last {
     uint64_t incarnation = 0, sequence = 0;
     friend bool operator==(const Last&, const Last&) = default;
@@ -82,6 +86,7 @@ class DenseStore {
     std::shared_ptr<const EmbeddingTable::Frozen> rows;
     int64_t updates = 0;
     std::map<int, ChunkState::Last> last;
+    std::vector<uint64_t> counted;  // ChunkState's
   };
   virtual absl::StatusOr<FrozenRows> Freeze(int chunk) const = 0;
   // What rows of the chunk consist of; none: it is of no table. REQUIRES: there is such a chunk.
@@ -138,6 +143,8 @@ class DenseStore {
 
   // Updates that were applied here since it was made: the largest number of any chunk.
   virtual int64_t applied() const = 0;
+  // By Chunk::table: of its chunks here, together.
+  virtual std::map<int, TableStatistics> tables() const = 0;
 };
 
 }  // namespace muster

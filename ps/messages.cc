@@ -33,19 +33,55 @@ std::string BytesOf(const std::vector<float>& floats) {
   return {reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)};
 }
 
-absl::Status CheckVariables(const std::vector<VariableSpec>& variables, size_t optimizers) {
+template <typename Enum>
+bool IsOne(int number, Enum last) {
+  return number >= 0 && number <= static_cast<int>(last);
+}
+
+absl::Status CheckTable(const std::string& name, const TableSpec& table) {
+  if (table.width < 1 || table.width > kMostWidth ||
+      !IsOne(table.initializer, Initializer::Kind::kNormal))
+    return ConfigurationError(fmt::format("table {} has rows of width {}, and initializer {}", name,
+                                          table.width, table.initializer));
+  if (!IsOne(table.type, RowType::kBFloat16) || !IsOne(table.eviction, Eviction::kLeastFrequent) ||
+      table.max_rows < 0 || table.max_bytes < 0 || table.admit_after < 1)
+    return ConfigurationError(fmt::format(
+        "table {} has rows of type {}, max_rows {}, max_bytes {}, eviction {} and admit_after {}",
+        name, table.type, table.max_rows, table.max_bytes, table.eviction, table.admit_after));
+  return absl::OkStatus();
+}
+
+absl::Status CheckVariables(const std::vector<VariableSpec>& variables,
+                            const std::vector<RuleSpec>& rules) {
   for (const VariableSpec& v : variables) {
-    if (v.optimizer < 0 || v.optimizer >= static_cast<int>(optimizers))
-      return ConfigurationError(
-          fmt::format("{} belongs to optimizer {}: there are {}", v.name, v.optimizer, optimizers));
+    if (v.optimizer < 0 || v.optimizer >= static_cast<int>(rules.size()))
+      return ConfigurationError(fmt::format("{} belongs to optimizer {}: there are {}", v.name,
+                                            v.optimizer, rules.size()));
     if (std::any_of(v.shape.begin(), v.shape.end(), [](int64_t d) { return d < 0; }))
       return ConfigurationError(fmt::format("{} has a negative size in its shape", v.name));
-    if (v.table && (v.table->width < 1 || v.table->width > kMostWidth || v.table->initializer < 0 ||
-                    v.table->initializer > static_cast<int>(Initializer::Kind::kNormal)))
-      return ConfigurationError(fmt::format("table {} has rows of width {}, and initializer {}",
-                                            v.name, v.table->width, v.table->initializer));
+    if (!v.table && ForTablesAlone(rules[v.optimizer]))
+      return ConfigurationError(
+          fmt::format("{} has an optimizer that is for rows of embedding tables alone", v.name));
+    if (v.table) MUSTER_RETURN_IF_ERROR(CheckTable(v.name, *v.table));
   }
   return absl::OkStatus();
+}
+
+// What a chunk of a table holds, but its rule.
+EmbeddingTable::Options RowsOf(const TableSpec& table, int servers) {
+  EmbeddingTable::Options rows;
+  rows.width = table.width;
+  rows.initializer = {static_cast<Initializer::Kind>(table.initializer), table.scale};
+  rows.seed = table.seed;
+  rows.shards = 1;  // each chunk is under a lock of its own
+  rows.type = static_cast<RowType>(table.type);
+  // Its part of the whole table's, but never none, which would be no cap.
+  const int64_t chunks = static_cast<int64_t>(servers) * kRowChunks;
+  rows.limits.max_rows = (table.max_rows + chunks - 1) / chunks;
+  if (table.max_bytes > 0) rows.limits.max_bytes = std::max<int64_t>(1, table.max_bytes / chunks);
+  rows.limits.eviction = static_cast<Eviction>(table.eviction);
+  rows.limits.admit_after = table.admit_after;
+  return rows;
 }
 
 // A chunk is one message, with its slots.
@@ -75,10 +111,12 @@ absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task) 
   if (request.servers() <= task || request.servers() > kMaxServers)
     return ConfigurationError(fmt::format("{} servers do not fit ps {}", request.servers(), task));
   ShardSpec spec;
+  std::vector<ClipOptions> clips;  // by optimizer
   for (const std::string& text : request.optimizers()) {
     MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "optimizer"));
     MUSTER_ASSIGN_OR_RETURN(const OptimizerSpec optimizer, ParseOptimizer(json));
     spec.rules.push_back(optimizer.rule);
+    clips.push_back(optimizer.clip);
   }
   ParameterServerOptions options;
   if (!request.parameter_server().empty()) {
@@ -87,7 +125,7 @@ absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task) 
     MUSTER_ASSIGN_OR_RETURN(options, ParseParameterServer(json));
   }
   const std::vector<VariableSpec> variables = SpecsOf(request.variables());
-  MUSTER_RETURN_IF_ERROR(CheckVariables(variables, spec.rules.size()));
+  MUSTER_RETURN_IF_ERROR(CheckVariables(variables, spec.rules));
   const LayoutOptions layout{request.servers(), options.partitioner, options.chunk_bytes};
   const std::string digest = DigestOf(variables, layout);
   if (digest != request.digest())
@@ -99,14 +137,11 @@ absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task) 
   spec.layout = MakeLayout(variables, layout);
   for (size_t v = 0; v < variables.size(); ++v) {
     if (!variables[v].table) continue;
-    const TableSpec& table = *variables[v].table;
     EmbeddingTable::Options& rows = spec.tables[static_cast<int>(v)];
-    rows.width = table.width;
-    rows.initializer = {static_cast<Initializer::Kind>(table.initializer), table.scale};
-    rows.seed = table.seed;
+    rows = RowsOf(*variables[v].table, request.servers());
     rows.rule = spec.rules[variables[v].optimizer];
     spec.table_names[static_cast<int>(v)] = variables[v].name;
-    rows.shards = 1;  // each chunk is under a lock of its own
+    rows.clip = clips[variables[v].optimizer];
   }
   spec.checksum = options.checksum;
   MUSTER_RETURN_IF_ERROR(CheckMessageSize(spec));
@@ -154,7 +189,7 @@ absl::StatusOr<ChunkState> StateOf(const proto::ChunkContent& content, const Sha
   ChunkState state;
   const Chunk& chunk = chunks[content.shard()][content.chunk()];
   if (content.slots_size() == 0 && chunk.rows() && parameters.empty()) {
-    state.slots.resize(ShapedSlots(spec.rules[chunk.optimizer]).size());
+    state.slots.resize(EmbeddingTable::Columns(spec.tables.at(chunk.table)).size() - 1);
   } else if (content.slots_size() == 0 && !chunk.rows()) {
     state = FreshState(spec.rules[chunk.optimizer], parameters);
   } else {

@@ -89,6 +89,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
     return absl::FailedPreconditionError("a primary replays nothing");
   }
   int64_t applied() const override { return local_->applied(); }
+  std::map<int, TableStatistics> tables() const override { return local_->tables(); }
 
   bool synced() const override {
     absl::MutexLock lock(&mu_);
@@ -429,6 +430,7 @@ absl::StatusOr<bool> ReplicatedStoreImpl::BeginHandOverLocked(int chunk, Lane& l
     MUSTER_ASSIGN_OR_RETURN(handover->rows, local_->Freeze(chunk));
     handover->state.updates = handover->rows.updates;
     handover->state.last = handover->rows.last;
+    handover->state.counted = handover->rows.counted;
     for (const RowColumn& column : handover->columns) elements += column.elements;
     elements *= handover->rows.rows->size();
   }
@@ -459,6 +461,7 @@ absl::StatusOr<bool> ReplicatedStoreImpl::Send(const Handover& handover) {
     ChunkState piece = RowsOf(*handover.rows.rows, handover.columns, first, count);
     piece.updates = handover.state.updates;
     piece.last = handover.state.last;
+    if (first + count >= rows) piece.counted = handover.state.counted;
     ReplicaFrame frame = handover.frame;
     frame.more = first + count < rows;
     if (closed_) return Superseded("the view has changed");

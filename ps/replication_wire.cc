@@ -35,9 +35,10 @@ class Packer {
     static_assert(std::is_trivially_copyable_v<T>);
     text_.append(reinterpret_cast<const char*>(&value), sizeof value);
   }
-  void Put(const std::vector<float>& values) {
+  template <typename T>
+  void Put(const std::vector<T>& values) {
     Put<uint64_t>(values.size());
-    text_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    text_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
   }
   std::string Take() { return std::move(text_); }
 
@@ -55,14 +56,15 @@ class Unpacker {
     Copy(&value, sizeof value);
     return value;
   }
-  std::vector<float> GetFloats() {
+  template <typename T>
+  std::vector<T> GetAll() {
     const auto count = Get<uint64_t>();
-    if (count > bytes_.size() / sizeof(float)) {
+    if (count > bytes_.size() / sizeof(T)) {
       whole_ = false;
       return {};
     }
-    std::vector<float> values(count);
-    Copy(values.data(), count * sizeof(float));
+    std::vector<T> values(count);
+    Copy(values.data(), count * sizeof(T));
     return values;
   }
   bool whole() const { return whole_; }
@@ -138,6 +140,7 @@ std::string EncodeState(const ChunkState& state) {
   }
   packer.Put(state.parameters);
   for (const std::vector<float>& slot : state.slots) packer.Put(slot);
+  packer.Put(state.counted);
   return packer.Take();
 }
 
@@ -151,9 +154,10 @@ absl::StatusOr<ChunkState> DecodeState(std::span<const char> payload) {
     last.incarnation = unpacker.Get<uint64_t>();
     last.sequence = unpacker.Get<uint64_t>();
   }
-  state.parameters = unpacker.GetFloats();
+  state.parameters = unpacker.GetAll<float>();
   for (uint32_t i = 0; i < slots && unpacker.whole(); ++i)
-    state.slots.push_back(unpacker.GetFloats());
+    state.slots.push_back(unpacker.GetAll<float>());
+  state.counted = unpacker.GetAll<uint64_t>();
   if (!unpacker.done())
     return PeerLost(
         fmt::format("a chunk's state came in {} bytes, which do not fit together", payload.size()));

@@ -239,6 +239,16 @@ grpc::Status PsServiceImpl::Beat(grpc::ServerContext* context, const proto::Beat
   for (const auto& [shard, since] : host->waiting())
     (*reply->mutable_waiting())[shard] = Seconds(since);
   reply->set_updates(status.updates);
+  for (const auto& [table, statistics] : host->tables()) {
+    proto::TableCounts& counts = *reply->add_tables();
+    counts.set_variable(table);
+    counts.set_rows(statistics.rows);
+    counts.set_bytes(statistics.bytes);
+    counts.set_lookups(statistics.lookups);
+    counts.set_hits(statistics.hits);
+    counts.set_evictions(statistics.evictions);
+    counts.set_refused(statistics.refused);
+  }
   AddLostPushes(*host, reply->mutable_lost());
   return grpc::Status::OK;
 }

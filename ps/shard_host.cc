@@ -72,6 +72,7 @@ class ShardHostImpl final : public ShardHost {
   std::vector<int> serving() const override;
   std::vector<int> synced(std::string* trouble) const override;
   std::map<int, Duration> waiting() const override;
+  std::map<int, TableStatistics> tables() const override;
   PsStatus status() const override;
   void Stop() override;
 
@@ -426,6 +427,19 @@ std::map<int, Duration> ShardHostImpl::waiting() const {
   for (const auto& [shard, store] : run_->replicated)
     if (const Duration d = store->waiting(); d != Duration::zero()) waiting[shard] = d;
   return waiting;
+}
+
+std::map<int, TableStatistics> ShardHostImpl::tables() const {
+  RunPtr run;
+  {
+    absl::MutexLock lock(&mu_);
+    run = run_;
+  }
+  std::map<int, TableStatistics> all;
+  if (run == nullptr || spec_.tables.empty()) return all;
+  for (const auto& [shard, store] : run->primary_of)
+    for (const auto& [table, statistics] : store->tables()) all[table] += statistics;
+  return all;
 }
 
 PsStatus ShardHostImpl::status() const {

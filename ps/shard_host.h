@@ -88,6 +88,8 @@ class ShardHost {
   virtual std::vector<int> synced(std::string* trouble) const = 0;
   // By shard of which this is the primary: ReplicatedStore::waiting, where it is not zero.
   virtual std::map<int, Duration> waiting() const = 0;
+  // By Chunk::table: of the shards of which this is the primary, together.
+  virtual std::map<int, TableStatistics> tables() const = 0;
   virtual PsStatus status() const = 0;
   virtual void Stop() = 0;
 };

@@ -1,127 +1,116 @@
 #include "common/push_pull/embedding_table.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
-#include <cmath>
-#include <numbers>
+#include <cstring>
+#include <limits>
+#include <map>
 #include <numeric>
 #include <unordered_map>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/hash.h"
+#include "common/push_pull/key_counts.h"
+#include "common/push_pull/row_initializer.h"
+#include "common/push_pull/row_storage.h"
+#include "common/push_pull/row_values.h"
 #include "common/push_pull/update_kernels.h"
 
 namespace muster {
 namespace {
 
-constexpr size_t kAhead = 8;             // keys between the fetch of an index entry and its use
-constexpr int64_t kSlabBytes = 1 << 20;  // rows are made in slabs, and never move
-const std::vector<std::string> kInitializerNames = {"zeros", "constant", "uniform", "normal"};
+constexpr size_t kAhead = 8;        // keys between the fetch of an index entry and its use
+constexpr size_t kBlock = 32;       // rows of a 16-bit type that are updated at once
+constexpr size_t kSpareShare = 16;  // of a cap: evicted beyond what has to go
 
-double Unit(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }  // [0, 1)
+// What evictions go by, in a row: an int64 each.
+enum class Note { kCreatedAt, kUpdatedAt, kUpdateCount };
+constexpr const char* kNoteNames[] = {"created_at", "updated_at", "update_count"};
 
-void Initialize(const Initializer& how, uint64_t seed, uint64_t key, std::span<float> row) {
-  uint64_t state = SplitMix64(seed) ^ SplitMix64(key);
-  for (float& element : row) {
-    switch (how.kind) {
-      case Initializer::Kind::kZeros:
-        element = 0;
-        break;
-      case Initializer::Kind::kConstant:
-        element = static_cast<float>(how.scale);
-        break;
-      case Initializer::Kind::kUniform:
-        element = static_cast<float>(how.scale * (2 * Unit(state = SplitMix64(state)) - 1));
-        break;
-      case Initializer::Kind::kNormal: {  // Box and Muller
-        const double radius = std::sqrt(-2 * std::log(1 - Unit(state = SplitMix64(state))));
-        element = static_cast<float>(
-            how.scale * radius * std::cos(2 * std::numbers::pi * Unit(state = SplitMix64(state))));
-        break;
-      }
-    }
+std::vector<Note> NotesOf(const RowLimits& limits) {
+  if (!limits.capped()) return {};
+  switch (limits.eviction) {
+    case Eviction::kOldest:
+      return {Note::kCreatedAt};
+    case Eviction::kLeastRecent:
+      return {Note::kUpdatedAt};
+    case Eviction::kLeastFrequent:
+      return {Note::kUpdateCount, Note::kUpdatedAt};
   }
+  return {};
 }
 
-// Keys to rows: open addressing with linear probing, at most half full.
-class Index {
- public:
-  struct Entry {
-    uint64_t key = 0;
-    float* row = nullptr;  // null: free
-  };
-  Index() : entries_(64) {}
+int64_t NoteIn(const float* at) {
+  int64_t value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+void PutNote(float* at, int64_t value) { std::memcpy(at, &value, sizeof value); }
 
-  void Prefetch(uint64_t hash) const { __builtin_prefetch(&entries_[hash & Mask()]); }
-  // The key's entry, or the free one where it belongs.
-  Entry& At(uint64_t key, uint64_t hash) { return entries_[PlaceOf(key, hash)]; }
-  const Entry& At(uint64_t key, uint64_t hash) const { return entries_[PlaceOf(key, hash)]; }
-  void Put(Entry& free, uint64_t key, float* row) {
-    free = {key, row};
-    if (2 * ++size_ > entries_.size()) Grow();
+// A row in memory: the parameter, in its type; slots; notes. The last two are as Export has them.
+struct Shape {
+  explicit Shape(const EmbeddingTable::Options& options)
+      : columns(EmbeddingTable::Columns(options)),
+        notes(NotesOf(options.limits)),
+        width(options.width),
+        parameter(FloatsOf(options.type, options.width)) {
+    for (const RowColumn& column : columns) {
+      begin.push_back(elements);
+      elements += column.elements;
+    }
+    note_begin = elements - 2 * static_cast<int64_t>(notes.size());
   }
-  size_t size() const { return size_; }
-  const std::vector<Entry>& entries() const { return entries_; }
+  int64_t floats() const { return elements - width + parameter; }
+  // Where a column but the first lies in a row.
+  int64_t PlaceOf(size_t column) const { return begin[column] - width + parameter; }
+  int64_t first_note() const { return note_begin - width + parameter; }
 
- private:
-  size_t Mask() const { return entries_.size() - 1; }
-  size_t PlaceOf(uint64_t key, uint64_t hash) const {
-    size_t at = hash & Mask();
-    while (entries_[at].row != nullptr && entries_[at].key != key) at = (at + 1) & Mask();
-    return at;
-  }
-  void Grow() {
-    std::vector<Entry> old(2 * entries_.size());
-    old.swap(entries_);
-    for (const Entry& entry : old)
-      if (entry.row != nullptr) At(entry.key, SplitMix64(entry.key)) = entry;
-  }
-
-  std::vector<Entry> entries_;  // a power of two
-  size_t size_ = 0;
+  std::vector<RowColumn> columns;
+  std::vector<int64_t> begin;  // of each column, as Export has them
+  std::vector<Note> notes;
+  int64_t width, parameter, elements = 0, note_begin = 0;
 };
 
-// A shard's rows as they were: by pointers to rows, which never move, and copies of those that were
-// changed since. Under the shard's lock, but for `rows`, which does not change.
+// Rows that a shard may have; 0: any number.
+size_t CapOf(const RowLimits& limits, int64_t shards, int64_t row_bytes) {
+  if (!limits.capped()) return 0;
+  int64_t most = std::numeric_limits<int64_t>::max();
+  if (limits.max_rows > 0) most = (limits.max_rows + shards - 1) / shards;
+  if (limits.max_bytes > 0) most = std::min(most, limits.max_bytes / shards / row_bytes);
+  return static_cast<size_t>(std::max<int64_t>(1, most));
+}
+
+// A shard's rows as they were: by pointers to rows, which do not move, and copies of those that
+// were changed, or went, since. Under the shard's lock, but for `rows`, which does not change.
 struct FrozenShard {
-  struct Row {
-    uint64_t key;
-    const float* row;
-  };
-  std::vector<Row> rows;
+  std::vector<RowStorage::Entry> rows;
   std::unordered_map<const float*, size_t> places;  // in `copies`
   std::vector<float> copies;
 
   // To be called before the rows are changed.
-  void Keep(std::span<float* const> changing, int64_t stride) {
+  void Keep(std::span<float* const> changing, int64_t floats) {
     for (const float* row : changing) {
       if (!places.try_emplace(row, copies.size()).second) continue;
-      copies.insert(copies.end(), row, row + stride);
+      copies.insert(copies.end(), row, row + floats);
     }
   }
-  const float* At(const Row& row) const {
-    const auto kept = places.find(row.row);
-    return kept == places.end() ? row.row : copies.data() + kept->second;
+  const float* At(const float* row) const {
+    const auto kept = places.find(row);
+    return kept == places.end() ? row : copies.data() + kept->second;
   }
 };
 
 struct Shard {
+  Shard(int64_t floats, size_t cap)
+      : rows(floats, static_cast<int64_t>(cap)), counts(RowLimits::kMostCounted) {}
   mutable absl::Mutex mu;
+  RowStorage rows ABSL_GUARDED_BY(mu);
+  KeyCounts counts ABSL_GUARDED_BY(mu);  // of keys that are not admitted yet
+  int64_t evictions ABSL_GUARDED_BY(mu) = 0, refused ABSL_GUARDED_BY(mu) = 0;
   std::vector<std::weak_ptr<FrozenShard>> frozen ABSL_GUARDED_BY(mu);
-  Index index ABSL_GUARDED_BY(mu);
-  std::vector<std::unique_ptr<float[]>> slabs ABSL_GUARDED_BY(mu);
-  int64_t free_rows ABSL_GUARDED_BY(mu) = 0;  // of the last slab
-};
-
-// A batch's keys by shard, each with its place in the batch.
-struct Sorted {
-  std::vector<uint32_t> begin;  // of each shard, and the end
-  std::vector<uint32_t> places;
 };
 
 class FrozenRows final : public EmbeddingTable::Frozen {
@@ -131,17 +120,28 @@ class FrozenRows final : public EmbeddingTable::Frozen {
     std::shared_ptr<FrozenShard> shard;
     int64_t begin;  // the first one's number
   };
-  FrozenRows(std::vector<Part> parts, int64_t size) : parts_(std::move(parts)), size_(size) {}
+  FrozenRows(const Shape& shape, RowType type, std::vector<Part> parts, int64_t size)
+      : shape_(shape), type_(type), parts_(std::move(parts)), size_(size) {}
 
   int64_t size() const override { return size_; }
   void ReadKeys(int64_t first, std::span<uint64_t> keys) const override {
-    ForEach(first, static_cast<int64_t>(keys.size()),
-            [&](const FrozenShard&, const FrozenShard::Row& row, int64_t i) { keys[i] = row.key; });
+    ForEach(
+        first, static_cast<int64_t>(keys.size()),
+        [&](const FrozenShard&, const RowStorage::Entry& row, int64_t i) { keys[i] = row.key; });
   }
   void Read(int64_t first, int64_t count, int64_t begin, int64_t elements,
             float* out) const override {
-    ForEach(first, count, [&](const FrozenShard& shard, const FrozenShard::Row& row, int64_t i) {
-      std::copy_n(shard.At(row) + begin, elements, out + i * elements);
+    std::vector<float> parameter(static_cast<size_t>(shape_.width));
+    const int64_t of_parameter = std::clamp<int64_t>(shape_.width - begin, 0, elements);
+    ForEach(first, count, [&](const FrozenShard& shard, const RowStorage::Entry& row, int64_t i) {
+      const float* from = shard.At(row.row);
+      float* to = out + i * elements;
+      if (of_parameter > 0) {
+        Load(type_, from, parameter);
+        std::copy_n(parameter.data() + begin, of_parameter, to);
+      }
+      const int64_t tail = std::max(begin, shape_.width) - shape_.width + shape_.parameter;
+      std::copy_n(from + tail, elements - of_parameter, to + of_parameter);
     });
   }
 
@@ -163,52 +163,101 @@ class FrozenRows final : public EmbeddingTable::Frozen {
     }
   }
 
+  const Shape& shape_;  // the table's
+  const RowType type_;
   const std::vector<Part> parts_;
   const int64_t size_;
+};
+
+// A batch's keys by shard, each with its place in the batch.
+struct Sorted {
+  std::vector<uint64_t> hashes;  // of the batch's keys, in their order
+  std::vector<uint32_t> begin;   // of each shard, and the end
+  std::vector<uint32_t> places;
+  std::span<const uint32_t> of(size_t shard) const {
+    return {places.data() + begin[shard], begin[shard + 1] - begin[shard]};
+  }
+};
+
+// The rows of a push that it updates, in one shard.
+struct Updated {
+  std::vector<float*> rows;
+  std::vector<uint64_t> hashes;  // of their keys
+  std::vector<float> gradients;  // [rows][width]
 };
 
 class EmbeddingTableImpl final : public EmbeddingTable {
  public:
   explicit EmbeddingTableImpl(Options options)
       : options_(options),
-        slots_(ShapedSlots(options.rule)),
-        stride_(options.width * static_cast<int64_t>(1 + slots_.size())),
-        rows_per_slab_(std::max<int64_t>(1, kSlabBytes / 4 / stride_)),
-        shards_(options.shards) {}
+        shape_(options_),
+        cap_(CapOf(options_.limits, options_.shards, 4 * shape_.floats())),
+        fresh_(FreshTail()) {
+    for (int s = 0; s < options_.shards; ++s)
+      shards_.push_back(std::make_unique<Shard>(shape_.floats(), cap_));
+  }
 
-  absl::Status Pull(std::span<const uint64_t> keys, std::span<float> rows) override;
   absl::Status Peek(std::span<const uint64_t> keys, std::span<float> rows) const override;
   absl::Status Push(std::span<const uint64_t> keys, std::span<const float> gradients,
                     double learning_rate) override;
-  int64_t size() const override;
+  int64_t size() const override { return statistics().rows; }
   int64_t updates() const override { return updates_; }
-  int64_t row_elements() const override { return stride_; }
+  int64_t row_elements() const override { return shape_.elements; }
+  TableStatistics statistics() const override;
   std::shared_ptr<const Frozen> Freeze() override;
   void Export(const std::function<void(uint64_t, std::span<const float>)>& visit) const override;
   absl::Status Restore(uint64_t key, std::span<const float> row) override;
   void set_updates(int64_t updates) override { updates_ = updates; }
+  std::vector<Place> Places() const override;
+  void Read(const Place& place, size_t column, float* to) const override;
+  std::vector<uint64_t> Counted() const override;
+  void RestoreCounted(std::span<const uint64_t> keys_and_counts) override;
 
  private:
   absl::Status Check(size_t keys, size_t elements) const;
+  std::vector<float> FreshTail() const;
   // The low bits of a hash find the entry within a shard, the high ones the shard.
-  size_t ShardOf(uint64_t hash) const { return (hash >> 48) & (shards_.size() - 1); }
+  size_t ShardOf(uint64_t hash) const { return (hash >> 48) & (options_.shards - 1); }
   Sorted Sort(std::span<const uint64_t> keys) const;
-  float* RowLocked(Shard& shard, uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
-  // To be called before the rows are changed.
-  void KeepFrozenLocked(Shard& shard, std::span<float* const> rows)
+  size_t PeekShard(size_t shard, std::span<const uint64_t> keys, const Sorted& sorted,
+                   std::span<float> rows) const;
+  // Null: the key is not admitted yet.
+  float* RowLocked(Shard& shard, uint64_t key, uint64_t hash, int64_t step) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
-  float* NewRowLocked(Shard& shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
-  // Calls `use(row, place)` for each of a shard's keys.
-  template <typename Use>
-  void EachLocked(Shard& shard, std::span<const uint64_t> keys, std::span<const uint32_t> places,
-                  const Use& use) ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
+  // Of a push, the part of one shard.
+  struct Part {
+    std::span<const uint64_t> keys;
+    std::span<const float> gradients;
+    const Sorted& sorted;
+    std::span<const uint32_t> places;
+  };
+  void FindLocked(Shard& shard, const Part& part, int64_t step, Updated* updated) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
+  void NoteUpdates(const Updated& updated, int64_t step) const;
+  void ApplyNarrow(double learning_rate, int64_t step, const Updated& updated) const;
+  // To be called before rows are changed, or go.
+  void KeepFrozenLocked(Shard& shard, std::span<float* const> rows) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
+  void EvictLocked(Shard& shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
 
   const Options options_;
-  const std::vector<std::string> slots_;
-  const int64_t stride_, rows_per_slab_;
-  std::vector<Shard> shards_;
+  const Shape shape_;
+  const size_t cap_;                // rows of a shard
+  const std::vector<float> fresh_;  // of a new row, what is behind the parameter
+  std::vector<std::unique_ptr<Shard>> shards_;
   std::atomic<int64_t> updates_ = 0;
+  mutable std::atomic<int64_t> lookups_ = 0, hits_ = 0;
 };
+
+std::vector<float> EmbeddingTableImpl::FreshTail() const {
+  std::vector<float> tail;
+  for (size_t c = 1; c < shape_.columns.size(); ++c) {
+    const RowColumn& column = shape_.columns[c];
+    const double value = column.integer ? 0 : InitialSlotValue(options_.rule, column.name);
+    tail.insert(tail.end(), static_cast<size_t>(column.elements), static_cast<float>(value));
+  }
+  return tail;
+}
 
 absl::Status EmbeddingTableImpl::Check(size_t keys, size_t elements) const {
   const size_t expected = keys * static_cast<size_t>(options_.width);
@@ -219,6 +268,8 @@ absl::Status EmbeddingTableImpl::Check(size_t keys, size_t elements) const {
 
 Sorted EmbeddingTableImpl::Sort(std::span<const uint64_t> keys) const {
   Sorted sorted;
+  sorted.hashes.resize(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) sorted.hashes[i] = SplitMix64(keys[i]);
   sorted.begin.resize(shards_.size() + 1);
   if (shards_.size() == 1) {
     sorted.begin[1] = static_cast<uint32_t>(keys.size());
@@ -226,99 +277,132 @@ Sorted EmbeddingTableImpl::Sort(std::span<const uint64_t> keys) const {
     std::iota(sorted.places.begin(), sorted.places.end(), 0);
     return sorted;
   }
-  for (const uint64_t key : keys) ++sorted.begin[ShardOf(SplitMix64(key)) + 1];
+  for (const uint64_t hash : sorted.hashes) ++sorted.begin[ShardOf(hash) + 1];
   for (size_t s = 0; s < shards_.size(); ++s) sorted.begin[s + 1] += sorted.begin[s];
   std::vector<uint32_t> next(sorted.begin.begin(), sorted.begin.end() - 1);
   sorted.places.resize(keys.size());
   for (size_t i = 0; i < keys.size(); ++i)
-    sorted.places[next[ShardOf(SplitMix64(keys[i]))]++] = static_cast<uint32_t>(i);
+    sorted.places[next[ShardOf(sorted.hashes[i])]++] = static_cast<uint32_t>(i);
   return sorted;
 }
 
-float* EmbeddingTableImpl::NewRowLocked(Shard& shard) {
-  if (shard.free_rows == 0) {
-    shard.slabs.push_back(std::make_unique_for_overwrite<float[]>(rows_per_slab_ * stride_));
-    shard.free_rows = rows_per_slab_;
-  }
-  return shard.slabs.back().get() + (rows_per_slab_ - shard.free_rows--) * stride_;
-}
-
-float* EmbeddingTableImpl::RowLocked(Shard& shard, uint64_t key) {
-  Index::Entry& entry = shard.index.At(key, SplitMix64(key));
-  if (entry.row != nullptr) return entry.row;
-  float* row = NewRowLocked(shard);
-  Initialize(options_.initializer, options_.seed, key, {row, static_cast<size_t>(options_.width)});
-  for (size_t s = 0; s < slots_.size(); ++s)
-    std::fill_n(row + (1 + s) * options_.width, options_.width,
-                static_cast<float>(InitialSlotValue(options_.rule, slots_[s])));
-  shard.index.Put(entry, key, row);
-  return row;
-}
-
-void EmbeddingTableImpl::KeepFrozenLocked(Shard& shard, std::span<float* const> rows) {
-  std::erase_if(shard.frozen, [&](const std::weak_ptr<FrozenShard>& one) {
-    const auto frozen = one.lock();
-    if (frozen != nullptr) frozen->Keep(rows, stride_);
-    return frozen == nullptr;
-  });
-}
-
-template <typename Use>
-void EmbeddingTableImpl::EachLocked(Shard& shard, std::span<const uint64_t> keys,
-                                    std::span<const uint32_t> places, const Use& use) {
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (i + kAhead < places.size()) shard.index.Prefetch(SplitMix64(keys[places[i + kAhead]]));
-    use(RowLocked(shard, keys[places[i]]), places[i]);
-  }
-}
-
-absl::Status EmbeddingTableImpl::Pull(std::span<const uint64_t> keys, std::span<float> rows) {
-  MUSTER_RETURN_IF_ERROR(Check(keys.size(), rows.size()));
-  const Sorted sorted = Sort(keys);
-  const auto width = static_cast<size_t>(options_.width);
-  std::vector<std::pair<const float*, uint32_t>> found;
-  for (size_t s = 0; s < shards_.size(); ++s) {
-    const std::span places(sorted.places.data() + sorted.begin[s],
-                           sorted.begin[s + 1] - sorted.begin[s]);
-    if (places.empty()) continue;
-    found.clear();
-    Shard& shard = shards_[s];
-    absl::MutexLock lock(&shard.mu);
-    EachLocked(shard, keys, places, [&](const float* row, uint32_t place) {
-      __builtin_prefetch(row);
-      found.emplace_back(row, place);
-    });
-    for (const auto& [row, place] : found) std::copy_n(row, width, rows.data() + place * width);
-  }
-  return absl::OkStatus();
-}
+// ---- Looking up
 
 absl::Status EmbeddingTableImpl::Peek(std::span<const uint64_t> keys, std::span<float> rows) const {
   MUSTER_RETURN_IF_ERROR(Check(keys.size(), rows.size()));
   const Sorted sorted = Sort(keys);
-  const auto width = static_cast<size_t>(options_.width);
-  std::vector<std::pair<const float*, uint32_t>> found;
-  for (size_t s = 0; s < shards_.size(); ++s) {
-    const std::span places(sorted.places.data() + sorted.begin[s],
-                           sorted.begin[s + 1] - sorted.begin[s]);
-    found.clear();
-    const Shard& shard = shards_[s];
-    absl::MutexLock lock(&shard.mu);
-    for (size_t i = 0; i < places.size(); ++i) {
-      if (i + kAhead < places.size()) shard.index.Prefetch(SplitMix64(keys[places[i + kAhead]]));
-      const uint64_t key = keys[places[i]];
-      const float* row = shard.index.At(key, SplitMix64(key)).row;
-      if (row != nullptr) {
-        __builtin_prefetch(row);
-        found.emplace_back(row, places[i]);
-      } else {
-        Initialize(options_.initializer, options_.seed, key,
-                   rows.subspan(places[i] * width, width));
-      }
-    }
-    for (const auto& [row, place] : found) std::copy_n(row, width, rows.data() + place * width);
-  }
+  size_t hits = 0;
+  for (size_t s = 0; s < shards_.size(); ++s)
+    if (!sorted.of(s).empty()) hits += PeekShard(s, keys, sorted, rows);
+  lookups_ += static_cast<int64_t>(keys.size());
+  hits_ += static_cast<int64_t>(hits);
   return absl::OkStatus();
+}
+
+size_t EmbeddingTableImpl::PeekShard(size_t index, std::span<const uint64_t> keys,
+                                     const Sorted& sorted, std::span<float> rows) const {
+  const auto width = static_cast<size_t>(options_.width);
+  const Shard& shard = *shards_[index];
+  const std::span<const uint32_t> places = sorted.of(index);
+  std::vector<std::pair<const float*, uint32_t>> found;
+  absl::MutexLock lock(&shard.mu);
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (i + kAhead < places.size()) shard.rows.Prefetch(sorted.hashes[places[i + kAhead]]);
+    const uint64_t key = keys[places[i]];
+    const float* row = shard.rows.At(key, sorted.hashes[places[i]]).row;
+    if (row != nullptr) {
+      __builtin_prefetch(row);
+      found.emplace_back(row, places[i]);
+    } else {
+      Initialize(options_.initializer, options_.seed, key, rows.subspan(places[i] * width, width));
+    }
+  }
+  for (const auto& [row, place] : found)
+    Load(options_.type, row, rows.subspan(place * width, width));
+  return found.size();
+}
+
+// ---- Updates
+
+float* EmbeddingTableImpl::RowLocked(Shard& shard, uint64_t key, uint64_t hash,
+                                     int64_t step) const {
+  const RowStorage::Entry& entry = shard.rows.At(key, hash);
+  if (entry.row != nullptr) return entry.row;
+  if (options_.limits.admit_after > 1) {
+    if (shard.counts.Add(key) < options_.limits.admit_after) {
+      ++shard.refused;
+      return nullptr;
+    }
+    shard.counts.Remove(key);
+  }
+  float* row = shard.rows.Put(entry, key);
+  std::vector<float> parameter(static_cast<size_t>(options_.width));
+  Initialize(options_.initializer, options_.seed, key, parameter);
+  StoreNearest(options_.type, parameter, row);
+  std::copy(fresh_.begin(), fresh_.end(), row + shape_.parameter);
+  if (!shape_.notes.empty() && shape_.notes.front() == Note::kCreatedAt)
+    PutNote(row + shape_.first_note(), step);
+  return row;
+}
+
+void EmbeddingTableImpl::FindLocked(Shard& shard, const Part& part, int64_t step,
+                                    Updated* updated) const {
+  const auto width = static_cast<size_t>(options_.width);
+  const std::vector<uint64_t>& hashes = part.sorted.hashes;
+  updated->rows.clear();
+  updated->hashes.clear();
+  updated->gradients.resize(part.places.size() * width);
+  for (size_t i = 0; i < part.places.size(); ++i) {
+    if (i + kAhead < part.places.size()) shard.rows.Prefetch(hashes[part.places[i + kAhead]]);
+    const uint32_t place = part.places[i];
+    float* row = RowLocked(shard, part.keys[place], hashes[place], step);
+    if (row == nullptr) continue;
+    std::copy_n(part.gradients.data() + place * width, width,
+                updated->gradients.data() + updated->rows.size() * width);
+    updated->rows.push_back(row);
+    if (options_.type != RowType::kFloat32) updated->hashes.push_back(hashes[place]);
+  }
+  updated->gradients.resize(updated->rows.size() * width);
+}
+
+void EmbeddingTableImpl::NoteUpdates(const Updated& updated, int64_t step) const {
+  for (size_t n = 0; n < shape_.notes.size(); ++n) {
+    const int64_t at = shape_.first_note() + 2 * static_cast<int64_t>(n);
+    if (shape_.notes[n] == Note::kUpdatedAt)
+      for (float* row : updated.rows) PutNote(row + at, step);
+    if (shape_.notes[n] == Note::kUpdateCount)
+      for (float* row : updated.rows) PutNote(row + at, NoteIn(row + at) + 1);
+  }
+}
+
+// Some rows at a time, in float32. A row that comes again is updated behind itself.
+void EmbeddingTableImpl::ApplyNarrow(double learning_rate, int64_t step,
+                                     const Updated& updated) const {
+  const auto width = static_cast<size_t>(shape_.width);
+  const int64_t wide = shape_.note_begin, tail = wide - shape_.width;
+  std::vector<float> memory(kBlock * static_cast<size_t>(wide));
+  std::vector<float*> places(kBlock);
+  for (size_t i = 0; i < kBlock; ++i) places[i] = memory.data() + static_cast<int64_t>(i) * wide;
+  for (size_t begin = 0, end = 0; begin < updated.rows.size(); begin = end) {
+    const auto first = updated.rows.begin() + static_cast<int64_t>(begin);
+    for (end = begin; end < updated.rows.size() && end < begin + kBlock; ++end) {
+      float* row = updated.rows[end];
+      if (std::find(first, updated.rows.begin() + static_cast<int64_t>(end), row) !=
+          updated.rows.begin() + static_cast<int64_t>(end))
+        break;
+      Load(options_.type, row, {places[end - begin], width});
+      std::copy_n(row + shape_.parameter, tail, places[end - begin] + shape_.width);
+    }
+    ApplyRowUpdates(options_.rule, learning_rate, step,
+                    {std::span(places).first(end - begin), updated.gradients.data() + begin * width,
+                     shape_.width});
+    for (size_t i = begin; i < end; ++i) {
+      const float* from = places[i - begin];
+      const uint64_t chance = SplitMix64(updated.hashes[i] + static_cast<uint64_t>(step));
+      StoreRounded(options_.type, {from, width}, chance, updated.rows[i]);
+      std::copy_n(from + shape_.width, tail, updated.rows[i] + shape_.parameter);
+    }
+  }
 }
 
 absl::Status EmbeddingTableImpl::Push(std::span<const uint64_t> keys,
@@ -326,100 +410,188 @@ absl::Status EmbeddingTableImpl::Push(std::span<const uint64_t> keys,
   MUSTER_RETURN_IF_ERROR(Check(keys.size(), gradients.size()));
   const int64_t step = ++updates_;
   const Sorted sorted = Sort(keys);
-  const auto width = static_cast<size_t>(options_.width);
-  std::vector<float*> rows;
-  std::vector<float> ordered;
+  Updated updated;
   for (size_t s = 0; s < shards_.size(); ++s) {
-    const std::span places(sorted.places.data() + sorted.begin[s],
-                           sorted.begin[s + 1] - sorted.begin[s]);
-    if (places.empty()) continue;
-    rows.clear();
-    ordered.resize(places.size() * width);
-    for (size_t i = 0; i < places.size(); ++i)
-      std::copy_n(gradients.data() + places[i] * width, width, ordered.data() + i * width);
-    Shard& shard = shards_[s];
+    if (sorted.of(s).empty()) continue;
+    Shard& shard = *shards_[s];
     absl::MutexLock lock(&shard.mu);
-    EachLocked(shard, keys, places, [&](float* row, uint32_t) { rows.push_back(row); });
-    KeepFrozenLocked(shard, rows);
-    ApplyRowUpdates(options_.rule, learning_rate, step, {rows, ordered.data(), options_.width});
+    FindLocked(shard, {keys, gradients, sorted, sorted.of(s)}, step, &updated);
+    KeepFrozenLocked(shard, updated.rows);
+    ClipRows(options_.clip, options_.width, updated.gradients);
+    if (options_.type != RowType::kFloat32) {
+      ApplyNarrow(learning_rate, step, updated);
+    } else {
+      ApplyRowUpdates(options_.rule, learning_rate, step,
+                      {updated.rows, updated.gradients.data(), options_.width});
+    }
+    NoteUpdates(updated, step);
+    EvictLocked(shard);
   }
   return absl::OkStatus();
 }
 
-int64_t EmbeddingTableImpl::size() const {
-  int64_t size = 0;
-  for (const Shard& shard : shards_) {
-    absl::MutexLock lock(&shard.mu);
-    size += static_cast<int64_t>(shard.index.size());
+void EmbeddingTableImpl::KeepFrozenLocked(Shard& shard, std::span<float* const> rows) const {
+  std::erase_if(shard.frozen, [&](const std::weak_ptr<FrozenShard>& one) {
+    const auto frozen = one.lock();
+    if (frozen != nullptr) frozen->Keep(rows, shape_.floats());
+    return frozen == nullptr;
+  });
+}
+
+void EmbeddingTableImpl::EvictLocked(Shard& shard) const {
+  if (cap_ == 0 || shard.rows.size() <= cap_) return;
+  struct Candidate {
+    int64_t first, second;
+    uint64_t hash, key;  // by a hash where notes are equal: small keys are often the popular ones
+    auto operator<=>(const Candidate&) const = default;
+  };
+  std::vector<Candidate> candidates;
+  candidates.reserve(shard.rows.size());
+  const int64_t at = shape_.first_note();
+  const auto& entries = shard.rows.entries();
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (i + kAhead < entries.size() && entries[i + kAhead].row != nullptr)
+      __builtin_prefetch(entries[i + kAhead].row + at);
+    const auto& [key, row] = entries[i];
+    if (row == nullptr) continue;
+    candidates.push_back({NoteIn(row + at), shape_.notes.size() > 1 ? NoteIn(row + at + 2) : 0,
+                          SplitMix64(key), key});
   }
-  return size;
+  const size_t goes = candidates.size() - (cap_ - cap_ / kSpareShare);
+  std::nth_element(candidates.begin(), candidates.begin() + static_cast<int64_t>(goes) - 1,
+                   candidates.end());
+  for (size_t i = 0; i < goes; ++i) {
+    const auto& [first, second, hash, key] = candidates[i];
+    if (!shard.frozen.empty()) KeepFrozenLocked(shard, {&shard.rows.At(key, hash).row, 1});
+    shard.rows.Erase(key);
+  }
+  shard.evictions += static_cast<int64_t>(goes);
+}
+
+// ---- As a whole
+
+TableStatistics EmbeddingTableImpl::statistics() const {
+  TableStatistics all;
+  for (const auto& shard : shards_) {
+    absl::MutexLock lock(&shard->mu);
+    all.rows += static_cast<int64_t>(shard->rows.size());
+    all.evictions += shard->evictions;
+    all.refused += shard->refused;
+  }
+  all.bytes = 4 * shape_.floats() * all.rows;
+  all.lookups = lookups_;
+  all.hits = hits_;
+  return all;
 }
 
 std::shared_ptr<const EmbeddingTable::Frozen> EmbeddingTableImpl::Freeze() {
   std::vector<FrozenRows::Part> parts;
   int64_t size = 0;
-  for (Shard& shard : shards_) {
+  for (const auto& shard : shards_) {
     const auto frozen = std::make_shared<FrozenShard>();
-    absl::MutexLock lock(&shard.mu);
-    frozen->rows.reserve(shard.index.size());
-    for (const Index::Entry& entry : shard.index.entries())
-      if (entry.row != nullptr) frozen->rows.push_back({entry.key, entry.row});
-    parts.push_back({&shard.mu, frozen, size});
+    absl::MutexLock lock(&shard->mu);
+    frozen->rows.reserve(shard->rows.size());
+    for (const RowStorage::Entry& entry : shard->rows.entries())
+      if (entry.row != nullptr) frozen->rows.push_back(entry);
+    parts.push_back({&shard->mu, frozen, size});
     size += static_cast<int64_t>(frozen->rows.size());
-    shard.frozen.push_back(frozen);
+    shard->frozen.push_back(frozen);
   }
-  return std::make_shared<FrozenRows>(std::move(parts), size);
+  return std::make_shared<FrozenRows>(shape_, options_.type, std::move(parts), size);
+}
+
+std::vector<EmbeddingTable::Place> EmbeddingTableImpl::Places() const {
+  std::vector<Place> places;
+  places.reserve(static_cast<size_t>(size()));
+  for (const auto& shard : shards_) {
+    absl::MutexLock lock(&shard->mu);
+    for (const RowStorage::Entry& entry : shard->rows.entries())
+      if (entry.row != nullptr) places.push_back({entry.key, entry.row});
+  }
+  return places;
+}
+
+void EmbeddingTableImpl::Read(const Place& place, size_t column, float* to) const {
+  const auto elements = static_cast<size_t>(shape_.columns[column].elements);
+  if (column == 0) return Load(options_.type, place.row, {to, elements});
+  std::copy_n(place.row + shape_.PlaceOf(column), elements, to);
 }
 
 void EmbeddingTableImpl::Export(
     const std::function<void(uint64_t, std::span<const float>)>& visit) const {
-  for (const Shard& shard : shards_) {
-    absl::MutexLock lock(&shard.mu);
-    for (const Index::Entry& entry : shard.index.entries())
-      if (entry.row != nullptr) visit(entry.key, {entry.row, static_cast<size_t>(stride_)});
+  std::vector<float> row(static_cast<size_t>(shape_.elements));
+  for (const auto& shard : shards_) {
+    absl::MutexLock lock(&shard->mu);
+    for (const RowStorage::Entry& entry : shard->rows.entries()) {
+      if (entry.row == nullptr) continue;
+      Load(options_.type, entry.row, std::span(row).first(static_cast<size_t>(shape_.width)));
+      std::copy_n(entry.row + shape_.parameter, shape_.elements - shape_.width,
+                  row.begin() + shape_.width);
+      visit(entry.key, row);
+    }
   }
 }
 
 absl::Status EmbeddingTableImpl::Restore(uint64_t key, std::span<const float> row) {
-  if (static_cast<int64_t>(row.size()) != stride_)
+  if (static_cast<int64_t>(row.size()) != shape_.elements)
     return ConfigurationError(
-        fmt::format("a row with its slots has {} elements, not {}", stride_, row.size()));
-  Shard& shard = shards_[ShardOf(SplitMix64(key))];
+        fmt::format("a row with its slots has {} elements, not {}", shape_.elements, row.size()));
+  const uint64_t hash = SplitMix64(key);
+  Shard& shard = *shards_[ShardOf(hash)];
   absl::MutexLock lock(&shard.mu);
-  Index::Entry& entry = shard.index.At(key, SplitMix64(key));
-  float* place = entry.row != nullptr ? entry.row : NewRowLocked(shard);
+  const RowStorage::Entry& entry = shard.rows.At(key, hash);
+  float* place = entry.row != nullptr ? entry.row : shard.rows.Put(entry, key);
   KeepFrozenLocked(shard, {&place, 1});
-  std::copy(row.begin(), row.end(), place);
-  if (entry.row == nullptr) shard.index.Put(entry, key, place);
+  StoreNearest(options_.type, row.first(static_cast<size_t>(shape_.width)), place);
+  std::copy(row.begin() + shape_.width, row.end(), place + shape_.parameter);
   return absl::OkStatus();
+}
+
+std::vector<uint64_t> EmbeddingTableImpl::Counted() const {
+  std::map<uint64_t, int64_t> sorted;
+  for (const auto& shard : shards_) {
+    absl::MutexLock lock(&shard->mu);
+    sorted.insert(shard->counts.counts().begin(), shard->counts.counts().end());
+  }
+  std::vector<uint64_t> all;
+  for (const auto& [key, count] : sorted) {
+    all.push_back(key);
+    all.push_back(static_cast<uint64_t>(count));
+  }
+  return all;
+}
+
+void EmbeddingTableImpl::RestoreCounted(std::span<const uint64_t> keys_and_counts) {
+  for (size_t i = 0; i + 1 < keys_and_counts.size(); i += 2) {
+    Shard& shard = *shards_[ShardOf(SplitMix64(keys_and_counts[i]))];
+    absl::MutexLock lock(&shard.mu);
+    shard.counts.Set(keys_and_counts[i], static_cast<int64_t>(keys_and_counts[i + 1]));
+  }
 }
 
 }  // namespace
 
-absl::StatusOr<Initializer> ParseInitializer(const Json& json) {
-  const Json object = json.is_string() ? Json::object({{"name", json}}) : json;
-  JsonObject reader(object, "initializer");
-  std::string name;
-  reader.Read("name", &name);
-  Initializer initializer;
-  const auto found = std::find(kInitializerNames.begin(), kInitializerNames.end(), name);
-  if (found == kInitializerNames.end()) {
-    reader.Fail("name", fmt::format("must be one of {}, is \"{}\"",
-                                    fmt::join(kInitializerNames, ", "), name));
-  } else {
-    initializer.kind = static_cast<Initializer::Kind>(found - kInitializerNames.begin());
-  }
-  if (initializer.kind != Initializer::Kind::kZeros) reader.Read("scale", &initializer.scale);
-  if (!std::isfinite(initializer.scale)) reader.Fail("scale", "must be a finite number");
-  MUSTER_RETURN_IF_ERROR(reader.Finish());
-  return initializer;
+const std::vector<std::string>& RowTypeNames() {
+  static const std::vector<std::string> names = {"float32", "float16", "bfloat16"};
+  return names;
+}
+
+const std::vector<std::string>& EvictionNames() {
+  static const std::vector<std::string> names = {"oldest", "least_recent", "least_frequent"};
+  return names;
 }
 
 std::vector<RowColumn> EmbeddingTable::Columns(const Options& options) {
   std::vector<RowColumn> columns = {{"rows", options.width}};
   for (const std::string& slot : ShapedSlots(options.rule))
-    columns.push_back({slot, options.width});
+    columns.push_back({slot, SlotElements(options.rule, options.width)});
+  for (const Note note : NotesOf(options.limits))
+    columns.push_back({kNoteNames[static_cast<int>(note)], 2, true});
   return columns;
+}
+
+std::vector<std::string> EmbeddingTable::EvictionColumns() {
+  return {std::begin(kNoteNames), std::end(kNoteNames)};
 }
 
 std::unique_ptr<EmbeddingTable> EmbeddingTable::Make(Options options) {

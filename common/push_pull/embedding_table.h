@@ -1,9 +1,11 @@
-// An embedding table: rows of one width by 64-bit key, made on first touch, with the slots of a row
-// optimizer beside them. One server's part of a table.
+// An embedding table: rows of one width by 64-bit key, made by their first update, with the slots
+// of a row optimizer beside them. One server's part of a table.
 //
 // What a row begins with is a function of (seed, key) and the initialiser: it does not matter who
-// touches it first, when, or on which server. All methods may be called from any thread; keys are
-// spread over shards, each under a lock of its own.
+// touches it first, when, or on which server. Which rows there are, and what they hold, is a
+// function of the state that was restored and the order of updates: whoever makes the same updates
+// has the same rows, and looking rows up changes nothing. All methods may be called from any
+// thread; keys are spread over shards, each under a lock of its own.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "common/push_pull/optimizer_spec.h"
+#include "common/push_pull/table_statistics.h"
 #include "muster/json.h"
 
 namespace muster {
@@ -27,11 +30,42 @@ struct Initializer {
 };
 absl::StatusOr<Initializer> ParseInitializer(const Json& json);
 
+// How the parameters of rows are kept; slots are float32. They are updated in float32 and rounded:
+// to float16 to the nearest; to bfloat16, whose 8 bits would lose small updates, up or down at
+// random, in proportion to what is nearer. Chance is a function of the key and the number of the
+// update.
+enum class RowType { kFloat32, kFloat16, kBFloat16 };
+const std::vector<std::string>& RowTypeNames();
+
+// Which rows go first.
+enum class Eviction {
+  kOldest,        // that were made first
+  kLeastRecent,   // that were updated the longest ago
+  kLeastFrequent  // that were updated the fewest times; among these, the longest ago
+};
+const std::vector<std::string>& EvictionNames();
+
+// What keeps a table from growing.
+struct RowLimits {
+  // At the most, after an update; 0: any number. Above it the first ones go, a sixteenth more than
+  // have to, so that one pass over the rows serves many. Each shard has its part, at least one row.
+  int64_t max_rows = 0;
+  int64_t max_bytes = 0;  // TableStatistics'
+  Eviction eviction = Eviction::kLeastRecent;
+  // A row is made in the n-th update of its key; those before change nothing. They are counted for
+  // kMostCounted keys in each shard: where there are more, all counts are halved.
+  int64_t admit_after = 1;
+  static constexpr size_t kMostCounted = 1 << 16;
+
+  bool capped() const { return max_rows > 0 || max_bytes > 0; }
+};
+
 // One of the things that a row consists of.
 struct RowColumn {
   std::string name;      // "rows" (the parameter, always the first), or a slot's
   int64_t elements = 0;  // float32, of each row
-  bool integer = false;  // each is an int64, which takes two elements
+  bool integer = false;  // an int64, which takes two elements as it lies in memory
+  friend bool operator==(const RowColumn&, const RowColumn&) = default;
 };
 
 class EmbeddingTable {
@@ -41,16 +75,21 @@ class EmbeddingTable {
     Initializer initializer;
     uint64_t seed = 42;
     RuleSpec rule;
-    int shards = 16;  // a power of two
+    int shards = 16;        // a power of two
+    ClipOptions clip = {};  // of the gradient of a row; global_clipnorm is not for tables
+    RowType type = RowType::kFloat32;
+    RowLimits limits = {};  // of this table, all shards together
   };
   static std::unique_ptr<EmbeddingTable> Make(Options options);
-  // In the order in which Export tells them, and chunks and checkpoints have them.
+  // The parameter, the rule's slots, and what evictions go by: in the order in which Export tells
+  // them, and chunks and checkpoints have them.
   static std::vector<RowColumn> Columns(const Options& options);
+  // Of all that evictions may go by, the names.
+  static std::vector<std::string> EvictionColumns();
   virtual ~EmbeddingTable() = default;
 
-  // Rows of `keys`, in their order, [keys][width].
-  virtual absl::Status Pull(std::span<const uint64_t> keys, std::span<float> rows) = 0;
-  // The same, but a row that is not there is told as it would begin, and not made.
+  // Rows of `keys`, in their order, [keys][width]. A row that is not there is told as it would
+  // begin.
   virtual absl::Status Peek(std::span<const uint64_t> keys, std::span<float> rows) const = 0;
   // One update of each row; `gradients` is [keys][width]. A key that comes twice is updated twice.
   // The rule's step counts calls.
@@ -59,10 +98,11 @@ class EmbeddingTable {
 
   virtual int64_t size() const = 0;          // rows
   virtual int64_t updates() const = 0;       // calls of Push
-  virtual int64_t row_elements() const = 0;  // of a parameter and its slots
+  virtual int64_t row_elements() const = 0;  // of all columns
+  virtual TableStatistics statistics() const = 0;
 
-  // The rows as they are now, whatever becomes of them: what is changed is copied before, as long
-  // as this object lives. Costs 16 bytes a row. REQUIRES: the table lives as long.
+  // The rows as they are now, whatever becomes of them: what is changed, or goes, is copied before,
+  // as long as this object lives. Costs 16 bytes a row. REQUIRES: the table lives as long.
   class Frozen {
    public:
     virtual ~Frozen() = default;
@@ -76,13 +116,27 @@ class EmbeddingTable {
   };
   virtual std::shared_ptr<const Frozen> Freeze() = 0;
 
-  // Every row with its slots, in no order; a shard is locked meanwhile. `visit` must not call back.
-  // A row stays where it is as long as the table lives.
+  // Every row with all its columns, in no order; a shard is locked meanwhile. `visit` must not call
+  // back.
   virtual void Export(
       const std::function<void(uint64_t key, std::span<const float> row)>& visit) const = 0;
-  // Puts a row with its slots, as Export told it.
+  // Puts a row with its columns, as Export told it.
   virtual absl::Status Restore(uint64_t key, std::span<const float> row) = 0;
   virtual void set_updates(int64_t updates) = 0;
+
+  // Where rows are, in no order, for whoever sorts them before they are read. Good until the next
+  // Push or Restore.
+  struct Place {
+    uint64_t key;
+    const float* row;
+  };
+  virtual std::vector<Place> Places() const = 0;
+  // One column of a row, Columns' elements of it. The table must not change meanwhile.
+  virtual void Read(const Place& place, size_t column, float* to) const = 0;
+
+  // Keys that are not admitted yet, ascending, each with the number of its updates; and back.
+  virtual std::vector<uint64_t> Counted() const = 0;
+  virtual void RestoreCounted(std::span<const uint64_t> keys_and_counts) = 0;
 };
 
 }  // namespace muster

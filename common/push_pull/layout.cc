@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "common/base/hash.h"
 
@@ -112,6 +113,20 @@ void PlaceTables(const std::vector<VariableSpec>& variables, Layout* layout) {
   }
 }
 
+// Of two tables that differ.
+std::string FirstDifference(const std::string& name, const TableSpec& a, const TableSpec& b) {
+  const std::tuple<const char*, int64_t, int64_t> limits[] = {
+      {"dtype", a.type, b.type},
+      {"max_rows", a.max_rows, b.max_rows},
+      {"max_bytes", a.max_bytes, b.max_bytes},
+      {"eviction", a.eviction, b.eviction},
+      {"admit_after", a.admit_after, b.admit_after}};
+  for (const auto& [key, mine, theirs] : limits)
+    if (mine != theirs)
+      return fmt::format("{} of table {}: {} here, {} there", key, name, mine, theirs);
+  return fmt::format("the rows of table {}", name);
+}
+
 }  // namespace
 
 // Other bits than those by which a table and its index spread keys.
@@ -174,8 +189,10 @@ std::string DigestOf(const std::vector<VariableSpec>& variables, const LayoutOpt
     text += fmt::format("{} {} {} {} {}\n", Json(v.name).dump(), fmt::join(v.shape, "x"),
                         v.optimizer, fmt::join(v.order, ","), v.together);
     if (v.table)
-      text += fmt::format("table {} {} {} {} {}\n", v.table->width, v.table->initializer,
-                          v.table->scale, v.table->seed, kRowChunks);
+      text +=
+          fmt::format("table {} {} {} {} {} {} {} {} {} {}\n", v.table->width, v.table->initializer,
+                      v.table->scale, v.table->seed, kRowChunks, v.table->type, v.table->max_rows,
+                      v.table->max_bytes, v.table->eviction, v.table->admit_after);
   }
   return fmt::format("{:016x}", Fnv1a(text));
 }
@@ -190,7 +207,10 @@ std::string FirstDifference(const std::vector<VariableSpec>& mine,
       return fmt::format("the shape of {}: [{}] here, [{}] there", a.name, fmt::join(a.shape, ", "),
                          fmt::join(b.shape, ", "));
     if (a.optimizer != b.optimizer) return fmt::format("the optimizer of {}", a.name);
-    if (a.table != b.table) return fmt::format("the rows of table {}", a.name);
+    if (a.table != b.table) {
+      if (a.table && b.table) return FirstDifference(a.name, *a.table, *b.table);
+      return fmt::format("the rows of table {}", a.name);
+    }
     if (a.order != b.order) return fmt::format("the order of {} in memory", a.name);
     if (a.together != b.together) return fmt::format("the chunks of {}", a.name);
   }

@@ -27,6 +27,11 @@ struct TableSpec {
   int initializer = 0;  // Initializer::Kind
   double scale = 0;     // ... and scale
   uint64_t seed = 0;    // EmbeddingTable::Options'
+  int type = 0;         // RowType
+  // RowLimits, of the whole table.
+  int64_t max_rows = 0, max_bytes = 0;
+  int eviction = 1;  // Eviction
+  int64_t admit_after = 1;
   friend bool operator==(const TableSpec&, const TableSpec&) = default;
 };
 

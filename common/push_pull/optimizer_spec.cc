@@ -46,8 +46,9 @@ AdamSpec ReadAdam(JsonObject& json, bool decoupled) {
   return rule;
 }
 
-AdagradSpec ReadAdagrad(JsonObject& json) {
-  AdagradSpec rule;
+template <typename Spec>
+Spec ReadAdagrad(JsonObject& json) {
+  Spec rule;
   ReadFactor(json, "initial_accumulator_value", &rule.initial_accumulator_value);
   ReadFactor(json, "epsilon", &rule.epsilon);
   ReadFactor(json, "weight_decay", &rule.weight_decay);
@@ -78,7 +79,8 @@ RuleSpec ReadRule(const std::string& name, JsonObject& json) {
   if (name == "sgd") return ReadSgd(json);
   if (name == "adam") return ReadAdam(json, /*decoupled=*/false);
   if (name == "adamw") return ReadAdam(json, /*decoupled=*/true);
-  if (name == "adagrad") return ReadAdagrad(json);
+  if (name == "adagrad") return ReadAdagrad<AdagradSpec>(json);
+  if (name == "rowwise_adagrad") return ReadAdagrad<RowwiseAdagradSpec>(json);
   if (name == "rmsprop") return ReadRmsProp(json);
   if (name == "ftrl") return ReadFtrl(json);
   const std::string nearest = Nearest(name, OptimizerNames());
@@ -106,33 +108,37 @@ ClipOptions ReadClip(JsonObject& json) {
 
 Json WithName(const Json& json) { return json.is_string() ? Json::object({{"name", json}}) : json; }
 
+template <typename Spec>
+std::string AdagradText(const char* name, const Spec& r) {
+  return fmt::format("{}(initial_accumulator_value={}, epsilon={}, weight_decay={}", name,
+                     r.initial_accumulator_value, r.epsilon, r.weight_decay);
+}
+
 std::string Text(const RuleSpec& rule) {
   return std::visit(
-      Overloaded{
-          [](const SgdSpec& r) {
-            return fmt::format("sgd(momentum={}, nesterov={}, weight_decay={}", r.momentum,
-                               r.nesterov, r.weight_decay);
-          },
-          [](const AdamSpec& r) {
-            return fmt::format("{}(beta1={}, beta2={}, epsilon={}, weight_decay={}, amsgrad={}",
-                               r.decoupled ? "adamw" : "adam", r.beta1, r.beta2, r.epsilon,
-                               r.weight_decay, r.amsgrad);
-          },
-          [](const AdagradSpec& r) {
-            return fmt::format("adagrad(initial_accumulator_value={}, epsilon={}, weight_decay={}",
-                               r.initial_accumulator_value, r.epsilon, r.weight_decay);
-          },
-          [](const RmsPropSpec& r) {
-            return fmt::format(
-                "rmsprop(rho={}, momentum={}, epsilon={}, centered={}, "
-                "weight_decay={}",
-                r.rho, r.momentum, r.epsilon, r.centered, r.weight_decay);
-          },
-          [](const FtrlSpec& r) {
-            return fmt::format(
-                "ftrl(initial_accumulator_value={}, l1={}, l2={}, l2_shrinkage={}, beta={}",
-                r.initial_accumulator_value, r.l1, r.l2, r.l2_shrinkage, r.beta);
-          }},
+      Overloaded{[](const SgdSpec& r) {
+                   return fmt::format("sgd(momentum={}, nesterov={}, weight_decay={}", r.momentum,
+                                      r.nesterov, r.weight_decay);
+                 },
+                 [](const AdamSpec& r) {
+                   return fmt::format(
+                       "{}(beta1={}, beta2={}, epsilon={}, weight_decay={}, amsgrad={}",
+                       r.decoupled ? "adamw" : "adam", r.beta1, r.beta2, r.epsilon, r.weight_decay,
+                       r.amsgrad);
+                 },
+                 [](const AdagradSpec& r) { return AdagradText("adagrad", r); },
+                 [](const RowwiseAdagradSpec& r) { return AdagradText("rowwise_adagrad", r); },
+                 [](const RmsPropSpec& r) {
+                   return fmt::format(
+                       "rmsprop(rho={}, momentum={}, epsilon={}, centered={}, "
+                       "weight_decay={}",
+                       r.rho, r.momentum, r.epsilon, r.centered, r.weight_decay);
+                 },
+                 [](const FtrlSpec& r) {
+                   return fmt::format(
+                       "ftrl(initial_accumulator_value={}, l1={}, l2={}, l2_shrinkage={}, beta={}",
+                       r.initial_accumulator_value, r.l1, r.l2, r.l2_shrinkage, r.beta);
+                 }},
       rule);
 }
 
@@ -218,8 +224,8 @@ bool Matches(const OptimizerGroup& group, const std::vector<std::string>& names)
 }  // namespace
 
 const std::vector<std::string>& OptimizerNames() {
-  static const std::vector<std::string> names = {"sgd",     "adam",    "adamw",
-                                                 "adagrad", "rmsprop", "ftrl"};
+  static const std::vector<std::string> names = {"sgd",     "adam", "adamw",          "adagrad",
+                                                 "rmsprop", "ftrl", "rowwise_adagrad"};
   return names;
 }
 
@@ -288,6 +294,7 @@ std::vector<std::string> SlotNames(const RuleSpec& rule) {
                                  return names;
                                },
                                [](const AdagradSpec&) { return Names{"sum"}; },
+                               [](const RowwiseAdagradSpec&) { return Names{"sum"}; },
                                [](const RmsPropSpec& r) {
                                  Names names = {"square_avg"};
                                  if (r.centered) names.push_back("grad_avg");
@@ -303,6 +310,8 @@ std::vector<std::string> SlotNames(const RuleSpec& rule) {
 double InitialSlotValue(const RuleSpec& rule, const std::string& slot) {
   if (const auto* adagrad = std::get_if<AdagradSpec>(&rule))
     return adagrad->initial_accumulator_value;
+  if (const auto* rowwise = std::get_if<RowwiseAdagradSpec>(&rule))
+    return rowwise->initial_accumulator_value;
   if (const auto* ftrl = std::get_if<FtrlSpec>(&rule); ftrl != nullptr && slot == "accumulator")
     return ftrl->initial_accumulator_value;
   return 0;

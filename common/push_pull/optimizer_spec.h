@@ -4,7 +4,9 @@
 //
 // Formulas: torch.optim's for all but FTRL, which is Keras's (McMahan et al. 2013, "Ad Click
 // Prediction", with L2 shrinkage and the rate's power fixed at -0.5), and leaves parameter and
-// slots alone where the rate is 0, as at the beginning of a warm-up. Defaults are Keras's.
+// slots alone where the rate is 0, as at the beginning of a warm-up, and row-wise Adagrad, which is
+// DLRM's and FBGEMM's (Naumov et al. 2019, "Deep Learning Recommendation Model"). Defaults are
+// Keras's.
 #pragma once
 
 #include <string>
@@ -34,6 +36,11 @@ struct AdamSpec {
 struct AdagradSpec {
   double initial_accumulator_value = 0.1, epsilon = 1e-7, weight_decay = 0;
 };
+// For rows of embedding tables alone: one accumulator for each row, of the mean of the squares of
+// its gradient's elements.
+struct RowwiseAdagradSpec {
+  double initial_accumulator_value = 0.1, epsilon = 1e-7, weight_decay = 0;
+};
 struct RmsPropSpec {
   double rho = 0.9, momentum = 0, epsilon = 1e-7, weight_decay = 0;
   bool centered = false;
@@ -42,7 +49,8 @@ struct FtrlSpec {
   double initial_accumulator_value = 0.1;
   double l1 = 0, l2 = 0, l2_shrinkage = 0, beta = 0;
 };
-using RuleSpec = std::variant<SgdSpec, AdamSpec, AdagradSpec, RmsPropSpec, FtrlSpec>;
+using RuleSpec =
+    std::variant<SgdSpec, AdamSpec, AdagradSpec, RmsPropSpec, FtrlSpec, RowwiseAdagradSpec>;
 
 // Some of the optimizer's parameters, with hyperparameters of their own.
 struct OptimizerGroup {
@@ -65,12 +73,12 @@ struct OptimizerSpec {
 
 const std::vector<std::string>& OptimizerNames();
 
-// {"name": "sgd" | "adam" | "adamw" | "adagrad" | "rmsprop" | "ftrl", ...hyperparameters,
-// "clipvalue" | "clipnorm" | "global_clipnorm", "groups": [{"parameters": glob or globs,
-// "learning_rate_scale": 1, ...hyperparameters}]}, or just the name as a string. The learning rate
-// is not part of it. A group has the optimizer's hyperparameters but for those that it sets, which
-// may not give it other slots. Unknown names and keys are ConfigurationErrors that suggest the
-// nearest.
+// {"name": "sgd" | "adam" | "adamw" | "adagrad" | "rmsprop" | "ftrl" | "rowwise_adagrad",
+// ...hyperparameters, "clipvalue" | "clipnorm" | "global_clipnorm", "groups": [{"parameters": glob
+// or globs, "learning_rate_scale": 1, ...hyperparameters}]}, or just the name as a string. The
+// learning rate is not part of it. A group has the optimizer's hyperparameters but for those that
+// it sets, which may not give it other slots. Unknown names and keys are ConfigurationErrors that
+// suggest the nearest.
 absl::StatusOr<OptimizerSpec> ParseOptimizer(const Json& json);
 // The optimizer of that group's parameters alone, as ParseOptimizer reads it: without groups, and
 // without the scale. REQUIRES: ParseOptimizer(json) is OK and has such a group.
@@ -86,6 +94,11 @@ std::vector<int> AssignGroups(const OptimizerSpec& spec,
 // The learning rate that belongs to an optimizer where neither program nor job names one (Keras's:
 // sgd 0.01, others 0.001).
 double DefaultLearningRate(const Json& json);
+
+// Whether the rule is for rows of embedding tables, and not for models.
+inline bool ForTablesAlone(const RuleSpec& rule) {
+  return std::holds_alternative<RowwiseAdagradSpec>(rule);
+}
 
 // "momentum_buffer", "exp_avg", ... as torch.optim names them: the state that the rule keeps for
 // each parameter, in the parameter's shape; but "step" is one number.

@@ -54,6 +54,10 @@ absl::StatusOr<TableRows> TableRows::Find(const checkpoint::RowSources& sources,
                       slot ? static_cast<float>(InitialSlotValue(options.rule, column.name)) : 0);
   }
   if (slots) all.names_.push_back(table + ".step");
+  // What other evictions went by is of no use, and no error.
+  if (slots)
+    for (const std::string& column : EmbeddingTable::EvictionColumns())
+      all.names_.push_back(table + "." + column);
   for (const auto& source : sources) MUSTER_RETURN_IF_ERROR(all.AddPart(source, table, slots));
   if (all.parts_.empty()) return IsMissing(all.names_[0]);
   return all;

@@ -132,6 +132,36 @@ struct Ftrl {
   float inverse, l1, l2, shrinkage;
 };
 
+// Of a whole row: its slot is one number.
+struct RowwiseAdagrad {
+  RowwiseAdagrad(const RowwiseAdagradSpec& spec, double learning_rate)
+      : rate(static_cast<float>(learning_rate)),
+        epsilon(static_cast<float>(spec.epsilon)),
+        decay(static_cast<float>(spec.weight_decay)) {}
+  MUSTER_KERNEL_INLINE void operator()(float* __restrict p, const float* __restrict g,
+                                       int64_t width, float& sum) const {
+    // In an order that does not depend on the processor's vectors.
+    constexpr int64_t kLanes = 8;
+    float squares[kLanes] = {};
+    int64_t i = 0;
+    for (; i + kLanes <= width; i += kLanes)
+      for (int64_t j = 0; j < kLanes; ++j) {
+        const float one = g[i + j] + decay * p[i + j];
+        squares[j] += one * one;
+      }
+    for (int64_t j = 0; i < width; ++i, ++j) {
+      const float one = g[i] + decay * p[i];
+      squares[j] += one * one;
+    }
+    float all = 0;
+    for (const float lane : squares) all += lane;
+    sum += all / static_cast<float>(width);
+    const float size = rate / (std::sqrt(sum) + epsilon);
+    for (i = 0; i < width; ++i) p[i] -= size * (g[i] + decay * p[i]);
+  }
+  float rate, epsilon, decay;
+};
+
 // Slots that the rule has not are numbers of their own, which the compiler drops.
 template <int kSlots, typename Rule>
 MUSTER_KERNEL_INLINE void Loop(const Rule& rule, const UpdateRange& range) {
@@ -154,14 +184,16 @@ MUSTER_KERNEL_INLINE void Loop(const Rule& rule, const UpdateRange& range) {
 // The rows of a batch are all over the memory: fetched some time before they are used.
 constexpr size_t kAhead = 8;
 
+MUSTER_KERNEL_INLINE void FetchAhead(const RowUpdates& updates, size_t r, int64_t elements) {
+  if (r + kAhead >= updates.rows.size()) return;
+  const char* next = reinterpret_cast<const char*>(updates.rows[r + kAhead]);
+  for (int64_t at = 0; at < elements * 4; at += 64) __builtin_prefetch(next + at, 1);
+}
+
 template <int kSlots, typename Rule>
 MUSTER_KERNEL_INLINE void Loop(const Rule& rule, const RowUpdates& updates) {
   for (size_t r = 0; r < updates.rows.size(); ++r) {
-    if (r + kAhead < updates.rows.size()) {
-      const char* next = reinterpret_cast<const char*>(updates.rows[r + kAhead]);
-      for (int64_t at = 0; at < (1 + kSlots) * updates.width * 4; at += 64)
-        __builtin_prefetch(next + at, 1);
-    }
+    FetchAhead(updates, r, (1 + kSlots) * updates.width);
     float* row = updates.rows[r];
     const auto width = static_cast<size_t>(updates.width);
     Loop<kSlots>(rule, UpdateRange{{row, width},
@@ -205,6 +237,20 @@ MUSTER_KERNEL_INLINE void Run(const FtrlSpec& spec, const Update<Where>& u) {
   if (!FtrlUpdates(u.rate)) return;
   Loop<2>(Ftrl(spec, u.rate, u.step), u.where);
 }
+MUSTER_KERNEL_INLINE void Run(const RowwiseAdagradSpec& spec, const Update<RowUpdates>& u) {
+  const RowwiseAdagrad rule(spec, u.rate);
+  for (size_t r = 0; r < u.where.rows.size(); ++r) {
+    FetchAhead(u.where, r, u.where.width + 1);
+    float* row = u.where.rows[r];
+    rule(row, u.where.gradients + static_cast<int64_t>(r) * u.where.width, u.where.width,
+         row[u.where.width]);
+  }
+}
+// The range is a row.
+MUSTER_KERNEL_INLINE void Run(const RowwiseAdagradSpec& spec, const Update<UpdateRange>& u) {
+  RowwiseAdagrad(spec, u.rate)(u.where.parameter.data(), u.where.gradient.data(),
+                               static_cast<int64_t>(u.where.parameter.size()), *u.where.slots[0]);
+}
 
 template <typename Where>
 MUSTER_KERNEL_INLINE void RunAny(const RuleSpec& rule, const Update<Where>& u) {
@@ -219,9 +265,11 @@ MUSTER_KERNEL_INLINE void RunAny(const RuleSpec& rule, const Update<Where>& u) {
       return Run(*std::get_if<RmsPropSpec>(&rule), u);
     case 4:
       return Run(*std::get_if<FtrlSpec>(&rule), u);
+    case 5:
+      return Run(*std::get_if<RowwiseAdagradSpec>(&rule), u);
   }
 }
-static_assert(std::variant_size_v<RuleSpec> == 5, "each rule has a case above");
+static_assert(std::variant_size_v<RuleSpec> == 6, "each rule has a case above");
 
 #define MUSTER_KERNEL(name, attributes)                                                         \
   attributes void name(const RuleSpec& rule, double rate, int64_t step, const UpdateRange& u) { \
@@ -253,6 +301,10 @@ std::vector<std::string> ShapedSlots(const RuleSpec& rule) {
   std::vector<std::string> names = SlotNames(rule);
   std::erase(names, "step");
   return names;
+}
+
+int64_t SlotElements(const RuleSpec& rule, int64_t width) {
+  return std::holds_alternative<RowwiseAdagradSpec>(rule) ? 1 : width;
 }
 
 std::vector<UpdateKernel> AvailableKernels() {

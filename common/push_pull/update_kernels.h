@@ -23,6 +23,8 @@ struct UpdateRange {
 
 // SlotNames without "step", which is one number for each parameter.
 std::vector<std::string> ShapedSlots(const RuleSpec& rule);
+// Of each slot of a row of that width.
+int64_t SlotElements(const RuleSpec& rule, int64_t width);
 
 // One update in place. `step` counts the updates of this parameter, this one included (from 1).
 // Ranges of one parameter may be updated one after the other with the same step. Any thread, as
@@ -37,7 +39,8 @@ void ApplyDifference(double weight, std::span<float> parameter, std::span<const 
 // No infinity and no NaN among them.
 bool AllFinite(std::span<const float> values);
 
-// One update of many short rows, each [parameter, slots...] one after the other in memory;
+// One update of many short rows, each [parameter, slots...] one after the other in memory (slots of
+// SlotElements);
 // gradients lie row after row. All share `step`: rows of one table that were made later begin in
 // the middle, as TensorFlow's sparse optimizers have it.
 struct RowUpdates {

@@ -16,6 +16,11 @@ VariableMessages ToMessages(const std::vector<VariableSpec>& variables) {
     message.mutable_table()->set_initializer(spec.table->initializer);
     message.mutable_table()->set_scale(spec.table->scale);
     message.mutable_table()->set_seed(spec.table->seed);
+    message.mutable_table()->set_type(spec.table->type);
+    message.mutable_table()->set_max_rows(spec.table->max_rows);
+    message.mutable_table()->set_max_bytes(spec.table->max_bytes);
+    message.mutable_table()->set_eviction(spec.table->eviction);
+    message.mutable_table()->set_admit_after(spec.table->admit_after);
   }
   return messages;
 }
@@ -31,8 +36,9 @@ std::vector<VariableSpec> SpecsOf(const VariableMessages& messages) {
                      message.together()});
     const proto::TableMessage& table = message.table();
     if (message.has_table())
-      specs.back().table =
-          TableSpec{table.width(), table.initializer(), table.scale(), table.seed()};
+      specs.back().table = TableSpec{table.width(),     table.initializer(), table.scale(),
+                                     table.seed(),      table.type(),        table.max_rows(),
+                                     table.max_bytes(), table.eviction(),    table.admit_after()};
   }
   return specs;
 }

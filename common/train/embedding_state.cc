@@ -21,10 +21,18 @@ using checkpoint::TensorInfo;
 constexpr int64_t kBroadcastBytes = 4 << 20;  // rows travel in pieces of about this
 constexpr size_t kAhead = 8;                  // rows between the fetch of one and its copy
 
-struct Row {
-  uint64_t key;
-  const float* row;  // with its slots
-};
+using Row = EmbeddingTable::Place;
+
+std::vector<RowColumn> ColumnsOf(const NamedEmbedding& table) {
+  return EmbeddingTable::Columns(table.options);
+}
+
+// As a tensor of so many rows.
+TensorInfo InfoOf(const NamedEmbedding& table, const RowColumn& column, int64_t count) {
+  const std::string name = table.name + "." + column.name;
+  if (column.integer) return {name, DType::kInt64, {count}};
+  return {name, DType::kFloat32, {count, column.elements}};
+}
 
 // Ascending as int64. Least significant byte first; bytes that are the same in all keys, which most
 // are where keys are small, cost one look.
@@ -42,15 +50,6 @@ void SortByKey(std::vector<Row>* rows) {
   }
 }
 
-std::vector<Row> RowsOf(const EmbeddingTable& table) {
-  std::vector<Row> rows;
-  rows.reserve(static_cast<size_t>(table.size()));
-  table.Export([&rows](uint64_t key, std::span<const float> row) {
-    rows.push_back({key, row.data()});
-  });
-  return rows;
-}
-
 at::Tensor BroadcastFrom(int owner, at::Tensor values, c10::Device device,
                          Communicator* communicator) {
   values = values.to(device);
@@ -66,22 +65,25 @@ bool AnyOf(bool mine, c10::Device device, Communicator* communicator) {
 }
 
 // The owner's `count` rows of one table. `into` is null where they are there already.
-void BroadcastRows(const EmbeddingTable& from, int64_t count, bool is_owner, EmbeddingTable* into,
+void BroadcastRows(const EmbeddingTable& from, const std::vector<RowColumn>& columns, int64_t count,
+                   bool is_owner, EmbeddingTable* into,
                    const std::function<at::Tensor(at::Tensor)>& broadcast) {
   const int64_t stride = from.row_elements();
   const int64_t bytes = 8 + 4 * stride;
   const int64_t piece = std::max<int64_t>(1, kBroadcastBytes / bytes);
   std::vector<Row> rows;
-  if (is_owner) rows = RowsOf(from);
+  if (is_owner) rows = from.Places();
   for (int64_t begin = 0; begin < count; begin += piece) {
     const int64_t n = std::min(piece, count - begin);
     at::Tensor values = at::zeros({(n * bytes + 7) / 8}, at::kLong);
     if (is_owner) {
-      char* to = static_cast<char*>(values.mutable_data_ptr());
-      for (int64_t i = 0; i < n; ++i)
-        to = std::copy_n(reinterpret_cast<const char*>(&rows[begin + i].key), 8, to);
-      for (int64_t i = 0; i < n; ++i)
-        to = std::copy_n(reinterpret_cast<const char*>(rows[begin + i].row), 4 * stride, to);
+      auto* key = reinterpret_cast<uint64_t*>(values.mutable_data_ptr<int64_t>());
+      auto* to = reinterpret_cast<float*>(key + n);
+      for (int64_t i = begin; i < begin + n; ++i) {
+        *key++ = rows[i].key;
+        for (size_t c = 0; c < columns.size(); to += columns[c++].elements)
+          from.Read(rows[i], c, to);
+      }
     }
     values = broadcast(values);
     if (into == nullptr) continue;
@@ -92,26 +94,44 @@ void BroadcastRows(const EmbeddingTable& from, int64_t count, bool is_owner, Emb
   }
 }
 
+// Keys that are not admitted yet, in `count` numbers.
+void BroadcastCounted(const EmbeddingTable& from, int64_t count, bool is_owner,
+                      EmbeddingTable* into,
+                      const std::function<at::Tensor(at::Tensor)>& broadcast) {
+  if (count == 0) return;
+  at::Tensor values = at::zeros({count}, at::kLong);
+  if (is_owner) {
+    const std::vector<uint64_t> counted = from.Counted();
+    std::copy(counted.begin(), counted.end(), values.mutable_data_ptr<int64_t>());
+  }
+  values = broadcast(values);
+  if (into == nullptr) return;
+  into->RestoreCounted({reinterpret_cast<const uint64_t*>(values.const_data_ptr<int64_t>()),
+                        static_cast<size_t>(count)});
+}
+
 }  // namespace
 
 TableTransfer::TableTransfer(Replica* replica, Communicator* communicator, int owner, bool holds)
     : replica_(replica), communicator_(communicator), owner_(owner) {
   LocalEmbeddings& tables = replica->tables();
   if (tables.size() == 0 || communicator->size() == 1) return;
-  at::Tensor told = at::empty({1 + 2 * tables.size()}, at::kLong);
+  at::Tensor told = at::empty({1 + 3 * tables.size()}, at::kLong);
   int64_t* values = told.data_ptr<int64_t>();
   values[0] = static_cast<int64_t>(tables.identity());
   for (int t = 0; t < tables.size(); ++t) {
-    values[1 + 2 * t] = tables.table(t).size();
-    values[2 + 2 * t] = tables.table(t).updates();
+    values[1 + 3 * t] = tables.table(t).size();
+    values[2 + 3 * t] = tables.table(t).updates();
+    values[3 + 3 * t] = static_cast<int64_t>(tables.table(t).Counted().size());
   }
   told = BroadcastFrom(owner, told, replica->device(), communicator);
   values = told.data_ptr<int64_t>();
   moves_ = values[0] != static_cast<int64_t>(tables.identity()) && !holds;
   anybody_moves_ = AnyOf(moves_, replica->device(), communicator);
   for (int t = 0; t < tables.size(); ++t) {
-    sizes_.push_back(values[1 + 2 * t]);
-    updates_.push_back(values[2 + 2 * t]);
+    sizes_.push_back(values[1 + 3 * t]);
+    updates_.push_back(values[2 + 3 * t]);
+    counted_.push_back(values[3 + 3 * t]);
   }
 }
 
@@ -123,13 +143,16 @@ void TableTransfer::Run(int64_t step, bool* whole, const std::function<void()>& 
   if (takes) *whole = false;
   for (int t = 0; anybody_moves_ && t < tables.size(); ++t) {
     if (takes) tables.Reset(t);
-    BroadcastRows(tables.table(t), sizes_[t], communicator_->rank() == owner_,
-                  takes ? &tables.table(t) : nullptr, [&](at::Tensor rows) {
-                    rows =
-                        BroadcastFrom(owner_, std::move(rows), replica_->device(), communicator_);
-                    if (moment) moment();
-                    return rows;
-                  });
+    EmbeddingTable* const into = takes ? &tables.table(t) : nullptr;
+    const bool is_owner = communicator_->rank() == owner_;
+    const auto broadcast = [&](at::Tensor values) {
+      values = BroadcastFrom(owner_, std::move(values), replica_->device(), communicator_);
+      if (moment) moment();
+      return values;
+    };
+    BroadcastRows(tables.table(t), ColumnsOf(replica_->embeddings()[t]), sizes_[t], is_owner, into,
+                  broadcast);
+    BroadcastCounted(tables.table(t), counted_[t], is_owner, into, broadcast);
     if (takes) tables.table(t).set_updates(updates_[t]);
   }
   if (replica_->owns_tables()) tables.set_step(step);
@@ -148,14 +171,14 @@ TableSnapshot::TableSnapshot(const Replica& replica) : replica_(replica) {
   for (int t = 0; t < tables.size(); ++t) {
     const NamedEmbedding& named = replica.embeddings()[t];
     rows_.push_back(std::make_unique<Rows>());
-    static_cast<std::vector<Row>&>(*rows_[t]) = RowsOf(tables.table(t));
+    static_cast<std::vector<Row>&>(*rows_[t]) = tables.table(t).Places();
     SortByKey(rows_[t].get());
     const auto count = static_cast<int64_t>(rows_[t]->size());
-    const std::vector<int64_t> shape = {count, named.options.width};
     model_.push_back({named.name + ".keys", DType::kInt64, {count}});
-    model_.push_back({named.name + ".rows", DType::kFloat32, shape});
-    for (const std::string& slot : ShapedSlots(named.options.rule))
-      optimizer_.push_back({named.name + "." + slot, DType::kFloat32, shape});
+    const std::vector<RowColumn> columns = ColumnsOf(named);
+    model_.push_back(InfoOf(named, columns[0], count));
+    for (size_t c = 1; c < columns.size(); ++c)
+      optimizer_.push_back(InfoOf(named, columns[c], count));
     optimizer_.push_back({named.name + ".step", DType::kInt64, {}});
   }
 }
@@ -167,21 +190,20 @@ void TableSnapshot::CopyOut(std::span<char* const> model, std::span<char* const>
   for (size_t t = 0; t < rows_.size(); ++t) {
     const EmbeddingTable& table = replica_.tables().table(static_cast<int>(t));
     const Rows& rows = *rows_[t];
-    const auto width = static_cast<size_t>(replica_.embeddings()[t].options.width);
-    const size_t slots = static_cast<size_t>(table.row_elements()) / width - 1;
+    const std::vector<RowColumn> columns = ColumnsOf(replica_.embeddings()[t]);
+    const size_t slots = columns.size() - 1;
     at::parallel_for(0, static_cast<int64_t>(rows.size()), 8192, [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
         if (i + kAhead < rows.size()) {
           const float* next = rows[i + kAhead].row;
-          for (size_t at = 0; at < (1 + slots) * width; at += 16) __builtin_prefetch(next + at);
+          for (int64_t at = 0; at < table.row_elements(); at += 16) __builtin_prefetch(next + at);
         }
         std::copy_n(reinterpret_cast<const char*>(&rows[i].key), 8, model[2 * t] + 8 * i);
-        const auto copy = [&](size_t part, char* to) {
-          std::copy_n(reinterpret_cast<const char*>(rows[i].row + part * width), 4 * width,
-                      to + 4 * width * i);
-        };
-        copy(0, model[2 * t + 1]);
-        for (size_t s = 0; s < slots; ++s) copy(1 + s, optimizer[slot + s]);
+        for (size_t c = 0; c < columns.size(); ++c) {
+          char* const to = c == 0 ? model[2 * t + 1] : optimizer[slot + c - 1];
+          const auto elements = static_cast<size_t>(columns[c].elements);
+          table.Read(rows[i], c, reinterpret_cast<float*>(to) + i * elements);
+        }
       }
     });
     const int64_t updates = table.updates();

@@ -2,7 +2,13 @@
 // In a checkpoint a table is (push_pull/table_rows.h), sorted by key,
 //
 //   model      "<table>.keys" int64 [n], "<table>.rows" float32 [n, width]
-//   optimizer  "<table>.<slot>" float32 [n, ...], and "<table>.step" int64: the updates so far
+//   optimizer  "<table>.<slot>" float32 [n, width], or [n, 1] of a rule with one number a row;
+//              what evictions go by as "<table>.<column>" int64 [n]; and "<table>.step" int64: the
+//              updates so far
+//
+// Rows are float32 there, whatever type they are kept in, so that a run may go on with another.
+// Where a checkpoint lacks what evictions go by, for the table had no cap, all rows have 0.
+//
 //
 // or, where parameter servers held it, all of them in a file for each server, in no order.
 // Internal to this folder.
@@ -39,7 +45,7 @@ class TableTransfer {
   Communicator* const communicator_;
   const int owner_;
   bool moves_ = false, anybody_moves_ = false;
-  std::vector<int64_t> sizes_, updates_;  // of the owner's tables
+  std::vector<int64_t> sizes_, updates_, counted_;  // of the owner's tables
 };
 
 // A replica's tables as tensors: first their shapes, then their bytes; none where parameter servers

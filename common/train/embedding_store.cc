@@ -46,6 +46,7 @@ uint64_t LocalEmbeddings::Digest() const {
   uint64_t digest = 0;
   for (const auto& table : tables_) {
     uint64_t sum = static_cast<uint64_t>(table->updates());
+    for (const uint64_t number : table->Counted()) sum = (sum ^ number) * 1099511628211ull;
     table->Export([&sum](uint64_t key, std::span<const float> row) {
       uint64_t hash = key * 0x9e3779b97f4a7c15 + 1;
       for (const float value : row) {

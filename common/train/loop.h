@@ -160,6 +160,7 @@ class LoopImpl final : public LoopBackend {
                    const std::map<std::string, double>& metrics);
   void ReportSummary(Split split, const SummaryData& summary);
   void ReportParameters();
+  void ReportTables();
 
   const LoopContext context_;
   Replica* const replica_;

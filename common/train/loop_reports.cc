@@ -93,7 +93,18 @@ void LoopImpl::ReportStep(const StepResult& result) {
   report.total_seconds = report.step_seconds = Seconds(Clock::now() - step_start_);
   report.input_seconds = std::min(result.input_seconds, report.step_seconds);
   for (Observer* observer : context_.observers) observer->OnStep(report);
+  ReportTables();
   ReportSummary(Split::kTrain, result.summary);
+}
+
+void LoopImpl::ReportTables() {
+  const LocalEmbeddings& tables = replica_->tables();
+  if (tables.size() == 0 || context_.observers.empty()) return;
+  TablesReport report;
+  report.step = state_.steps;
+  for (int t = 0; t < tables.size(); ++t)
+    report.tables.emplace_back(replica_->embeddings()[t].name, tables.table(t).statistics());
+  for (Observer* observer : context_.observers) observer->OnTables(report);
 }
 
 void LoopImpl::ReportLeftOut(Split split, const DamagedExamples::Report& left_out) {

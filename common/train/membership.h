@@ -11,6 +11,7 @@
 
 #include "common/base/phase.h"
 #include "common/collective/communicator.h"
+#include "common/push_pull/table_statistics.h"
 #include "common/summary/histogram.h"
 #include "common/train/loss_scale.h"
 #include "muster/json.h"
@@ -151,6 +152,14 @@ struct ScalarReport {
   std::vector<std::pair<std::string, double>> values;
 };
 
+// Embedding tables as they are after a step, by name. What was looked up, evicted and refused is
+// counted since the processes that hold them began: in the synchronous strategies rank 0's,
+// which looks up for its own replicas.
+struct TablesReport {
+  int64_t step = 0;
+  std::vector<std::pair<std::string, TableStatistics>> tables;
+};
+
 // Rank 0's observers: progress bar, summaries, result.json. Called on the loop's thread, in order.
 // Must not throw.
 class Observer {
@@ -169,6 +178,8 @@ class Observer {
   virtual void OnImages(const std::string& /*split*/, const ImageReport&) {}
   virtual void OnHistogram(const std::string& /*split*/, const HistogramReport&) {}
   virtual void OnScalars(const std::string& /*split*/, const ScalarReport&) {}
+  // Of programs with tables: after each step, right after it was told.
+  virtual void OnTables(const TablesReport&) {}
   // Of callbacks: a text for TensorBoard's folder train, and what result.json says of one of them.
   virtual void OnText(int64_t /*step*/, const std::string& /*tag*/, const std::string& /*text*/) {}
   virtual void OnCallback(const std::string& /*name*/, const Json& /*note*/) {}

@@ -132,6 +132,12 @@ absl::Status MakeRules(Replica* replica) {
                       Message(parsed.status()), optimizer.name));
     MUSTER_RETURN_IF_ERROR(parsed.status());
     const OptimizerSpec& spec = *parsed;
+    if (ForTablesAlone(spec.rule))
+      return ConfigurationError(fmt::format(
+          "optimizer \"{}\" is \"rowwise_adagrad\", which is for embedding tables alone: name it "
+          "by the table, as {{\"optimizer\": {{\"users\": \"rowwise_adagrad\"}}}}, or use "
+          "\"adagrad\"",
+          optimizer.name));
     std::vector<int> matches;
     optimizer.candidate_groups = AssignGroups(spec, NamesOf(optimizer, *replica), &matches);
     std::vector<bool> trained;

@@ -21,6 +21,7 @@
 #include "common/train/parameter_groups.h"
 #include "common/train/single_example.h"
 #include "common/train/step.h"
+#include "common/train/table_options.h"
 
 namespace muster {
 
@@ -247,21 +248,9 @@ class BuilderImpl {
     table.optimizer = Choose(job.optimizer, name, options.optimizer);
     table.learning_rate = Choose(job.learning_rate, name, options.learning_rate);
     if (table.learning_rate.is_null()) table.learning_rate = DefaultLearningRate(table.optimizer);
-    auto initializer = ParseInitializer(options.initializer);
-    if (!initializer.ok()) throw StatusError(initializer.status());
-    auto spec = ParseOptimizer(table.optimizer);
-    if (!spec.ok()) throw StatusError(spec.status());
-    const ClipOptions& clip = spec->clip;
-    const bool clips = clip.clipvalue > 0 || clip.clipnorm > 0 || clip.global_clipnorm > 0;
-    if (clips || !spec->groups.empty()) {
-      throw StatusError(ConfigurationError(fmt::format(
-          "the optimizer of embedding \"{}\" {}, which tables cannot do: give it an optimizer of "
-          "its own, by its name",
-          name, clips ? "clips gradients" : "has groups of parameters")));
-    }
-    table.options.width = options.width;
-    table.options.initializer = *initializer;
-    table.options.rule = spec->rule;
+    auto of_table = TableOptions(name, options, table.optimizer, job.embeddings);
+    if (!of_table.ok()) throw StatusError(of_table.status());
+    table.options = *std::move(of_table);
     table.options.seed = MixSeed(job.seed, {Fnv1a(name)});
     replica->embeddings_.push_back(std::move(table));
     return {static_cast<int>(replica->embeddings_.size()) - 1};
@@ -461,13 +450,15 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
   MUSTER_RETURN_IF_ERROR(impl.args.Finish());
   if (replica->models_.empty()) return ProgramError("build: the program declares no model");
   MUSTER_RETURN_IF_ERROR(replica->ReplaceDatasets());
+  std::vector<std::string> table_names;
+  for (const NamedEmbedding& table : replica->embeddings_) table_names.push_back(table.name);
+  MUSTER_RETURN_IF_ERROR(CheckTableNames(job.embeddings, table_names));
   // An object without "name" addresses optimizers by theirs.
   for (const auto& [key, value] :
        {std::pair("optimizer", &job.optimizer), std::pair("learning_rate", &job.learning_rate)}) {
     if (!value->is_object() || value->contains("name")) continue;
-    std::vector<std::string> names;
+    std::vector<std::string> names = table_names;
     for (const NamedOptimizer& optimizer : replica->optimizers_) names.push_back(optimizer.name);
-    for (const NamedEmbedding& table : replica->embeddings_) names.push_back(table.name);
     for (const auto& item : value->items()) {
       if (std::find(names.begin(), names.end(), item.key()) != names.end()) continue;
       const std::string nearest = Nearest(item.key(), names);

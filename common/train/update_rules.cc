@@ -165,6 +165,8 @@ std::unique_ptr<UpdateRule> Make(const RmsPropSpec& spec) {
   return std::make_unique<RmsProp>(spec);
 }
 std::unique_ptr<UpdateRule> Make(const FtrlSpec& spec) { return std::make_unique<Ftrl>(spec); }
+// Of tables alone: MakeRules refuses it before.
+std::unique_ptr<UpdateRule> Make(const RowwiseAdagradSpec&) { return nullptr; }
 
 }  // namespace
 

@@ -109,8 +109,16 @@ absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica) {
   for (const NamedEmbedding& table : replica->embeddings()) {
     VariableSpec spec{
         table.name, {0, table.options.width}, static_cast<int>(served.optimizers.size()), {}};
-    spec.table = TableSpec{table.options.width, static_cast<int>(table.options.initializer.kind),
-                           table.options.initializer.scale, table.options.seed};
+    const EmbeddingTable::Options& rows = table.options;
+    spec.table = TableSpec{rows.width,
+                           static_cast<int>(rows.initializer.kind),
+                           rows.initializer.scale,
+                           rows.seed,
+                           static_cast<int>(rows.type),
+                           rows.limits.max_rows,
+                           rows.limits.max_bytes,
+                           static_cast<int>(rows.limits.eviction),
+                           rows.limits.admit_after};
     served.specs.push_back(std::move(spec));
     served.tensors.push_back(at::empty({0, table.options.width}));
     served.optimizers.push_back(table.optimizer);

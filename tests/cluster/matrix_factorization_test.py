@@ -142,6 +142,37 @@ class MatrixFactorization(ClusterTest):
             for small, large in zip(*peaks[name].values()):
                 self.assertLess(4 * (large - small), table, f"{name}: {peaks}")
 
+    def test_a_capped_table_stays_below_its_cap(self):
+        """Under either strategy; `result.json` and TensorBoard say what went."""
+        limits = {"users": {"max_rows": 160, "eviction": "least_frequent", "dtype": "bfloat16"}, "*": {"admit_after": 2}}
+        keys = {"epochs": 2, "embeddings": limits, "optimizer": {"users": "rowwise_adagrad", "items": {"name": "adagrad", "clipnorm": 1.0}}}
+        for name, ps in ("synchronous", 0), ("served", 2):
+            with self.subTest(name):
+                job = self.ratings(name, **keys, **({"strategy": "parameter_server", "parameter_server": {"copies": 2}} if ps else {}))
+                self.finish(self.start_all(self.cluster(2, chief=False, ps=ps), job))
+                tables = result(self.model_dir)["embeddings"]
+                self.assertEqual(sorted(tables), ["items", "users"])
+                users = tables["users"]
+                steps = result(self.model_dir)["steps"]
+                saved = state(self.model_dir, steps)
+                self.assertEqual(users["rows"], len(saved["users.keys"]))
+                self.assertLessEqual(users["rows"], 160)
+                self.assertGreater(users["rows"], 80)
+                self.assertEqual(saved["users.rows"].dtype, numpy.float32)
+                self.assertEqual(users["bytes"], users["rows"] * (4 * 2 + 4 + 16))
+                for count in "evictions", "refused", "hits":
+                    self.assertGreater(users[count], 0, count)
+                self.assertGreater(users["lookups"], users["hits"])
+                self.assertEqual((tables["items"]["rows"], tables["items"]["evictions"]), (100, 0))
+                slots = saved
+                self.assertEqual(slots["users.sum"].shape, (users["rows"], 1))
+                for column in "updated_at", "update_count":
+                    self.assertEqual((slots[f"users.{column}"].dtype, slots[f"users.{column}"].shape), (numpy.int64, (users["rows"],)))
+                self.assertGreater(slots["users.update_count"].min(), 0)
+                rows = curve(self.model_dir, "train", "embeddings/users/rows")
+                self.assertLessEqual(max(rows.values()), 160)
+                self.assertEqual(max(rows), steps)
+
     def test_a_killed_run_goes_on_as_if_nothing_had_happened(self):
         self.run_to_end(1, self.ratings("whole", epochs=4))
         whole = self.model_dir

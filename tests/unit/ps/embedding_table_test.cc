@@ -27,9 +27,9 @@ Rows All(const EmbeddingTable& table) {
   return rows;
 }
 
-std::vector<float> PullOne(EmbeddingTable& table, uint64_t key, int64_t width) {
+std::vector<float> PeekOne(const EmbeddingTable& table, uint64_t key, int64_t width) {
   std::vector<float> row(width);
-  EXPECT_TRUE(table.Pull({&key, 1}, row).ok());
+  EXPECT_TRUE(table.Peek({&key, 1}, row).ok());
   return row;
 }
 
@@ -38,32 +38,32 @@ TEST(EmbeddingTable, ARowIsAFunctionOfSeedAndKey) {
   const auto other = EmbeddingTable::Make({.width = 5, .shards = 2});
   const std::vector<uint64_t> keys = {7, 0, ~0ull, 1ull << 40, 7};
   std::vector<float> first(25), second(25);
-  ASSERT_TRUE(one->Pull(keys, first).ok());
-  PullOne(*other, 99, 5);
+  ASSERT_TRUE(one->Peek(keys, first).ok());
+  PeekOne(*other, 99, 5);
   for (size_t i = keys.size(); i-- > 0;) {
-    const std::vector<float> row = PullOne(*other, keys[i], 5);
+    const std::vector<float> row = PeekOne(*other, keys[i], 5);
     std::copy(row.begin(), row.end(), second.begin() + static_cast<int64_t>(i) * 5);
   }
   EXPECT_EQ(first, second);
-  EXPECT_EQ(one->size(), 4);
-  EXPECT_NE(PullOne(*one, 7, 5), PullOne(*one, 8, 5));
-  EXPECT_NE(PullOne(*EmbeddingTable::Make({.width = 5, .seed = 1}), 7, 5), PullOne(*one, 7, 5));
+  EXPECT_EQ(one->size(), 0) << "looking up makes nothing";
+  EXPECT_NE(PeekOne(*one, 7, 5), PeekOne(*one, 8, 5));
+  EXPECT_NE(PeekOne(*EmbeddingTable::Make({.width = 5, .seed = 1}), 7, 5), PeekOne(*one, 7, 5));
 }
 
-TEST(EmbeddingTable, PeekTellsWhatPullWould) {
+TEST(EmbeddingTable, UpdatesMakeRowsAndLookingUpMakesNone) {
   const auto table = EmbeddingTable::Make({.width = 3, .initializer = {}, .rule = SgdSpec{}});
   const std::vector<uint64_t> keys = {5, 6, 5, ~0ull};
-  std::vector<float> peeked(12), pulled(12);
-  ASSERT_TRUE(table->Peek(keys, peeked).ok());
+  std::vector<float> before(12), after(12);
+  ASSERT_TRUE(table->Peek(keys, before).ok());
   EXPECT_EQ(table->size(), 0) << "nothing is made";
-  ASSERT_TRUE(table->Pull(keys, pulled).ok());
-  EXPECT_EQ(peeked, pulled);
-  EXPECT_EQ(table->size(), 3);
   ASSERT_TRUE(table->Push(keys, std::vector<float>(12, 1.f), 0.5).ok());
-  ASSERT_TRUE(table->Peek(keys, peeked).ok());
-  EXPECT_FLOAT_EQ(peeked[0], pulled[0] - 2 * 0.5f);
-  EXPECT_FLOAT_EQ(peeked[3], pulled[3] - 0.5f);
-  EXPECT_THAT(std::string(table->Peek(keys, std::span(peeked).first(2)).message()),
+  EXPECT_EQ(table->size(), 3);
+  ASSERT_TRUE(table->Peek(keys, after).ok());
+  EXPECT_FLOAT_EQ(after[0], before[0] - 2 * 0.5f);
+  EXPECT_FLOAT_EQ(after[3], before[3] - 0.5f);
+  EXPECT_EQ(table->statistics(),
+            (TableStatistics{.rows = 3, .bytes = 36, .lookups = 8, .hits = 4}));
+  EXPECT_THAT(std::string(table->Peek(keys, std::span(after).first(2)).message()),
               HasSubstr("have 12 elements, not 2"));
 }
 
@@ -74,7 +74,7 @@ TEST(EmbeddingTable, InitialisersKeepTheirPromise) {
     std::vector<float> all(100 * 100);
     std::vector<uint64_t> keys(100);
     for (size_t i = 0; i < keys.size(); ++i) keys[i] = i;
-    EXPECT_TRUE(table->Pull(keys, all).ok());
+    EXPECT_TRUE(table->Peek(keys, all).ok());
     return all;
   };
   EXPECT_THAT(rows({Kind::kZeros}), Each(0));
@@ -97,9 +97,10 @@ TEST(EmbeddingTable, InitialisersKeepTheirPromise) {
 }
 
 TEST(EmbeddingTable, UpdatesAreThoseOfTheDenseRule) {
-  for (const char* text : {R"("sgd")", R"({"name": "sgd", "momentum": 0.9})", R"("adagrad")",
-                           R"("adam")", R"({"name": "adam", "amsgrad": true})",
-                           R"({"name": "rmsprop", "momentum": 0.5})", R"("ftrl")"}) {
+  for (const char* text :
+       {R"("sgd")", R"({"name": "sgd", "momentum": 0.9})", R"("adagrad")", R"("adam")",
+        R"({"name": "adam", "amsgrad": true})", R"({"name": "rmsprop", "momentum": 0.5})",
+        R"("ftrl")", R"("rowwise_adagrad")"}) {
     const RuleSpec rule = ParseOptimizer(Json::parse(text))->rule;
     const int64_t width = 7;
     const auto table = EmbeddingTable::Make({.width = width, .rule = rule, .shards = 4});
@@ -143,7 +144,7 @@ TEST(EmbeddingTable, GrowsAndKeepsEveryRow) {
   }
   EXPECT_EQ(table->size(), static_cast<int64_t>(kRows));
   for (uint64_t i = 0; i < kRows; i += 997)
-    ASSERT_THAT(PullOne(*table, i << 20, 3), Each(static_cast<float>(i)));
+    ASSERT_THAT(PeekOne(*table, i << 20, 3), Each(static_cast<float>(i)));
 }
 
 TEST(EmbeddingTable, AnExportRestoredElsewhereGoesOnTheSame) {
@@ -167,13 +168,13 @@ TEST(EmbeddingTable, WrongSizesChangeNothing) {
   const auto table = EmbeddingTable::Make({.width = 4});
   const std::vector<uint64_t> keys = {1, 2};
   std::vector<float> seven(7);
-  for (const absl::Status& status : {table->Pull(keys, seven), table->Push(keys, seven, 0.1)}) {
+  for (const absl::Status& status : {table->Peek(keys, seven), table->Push(keys, seven, 0.1)}) {
     EXPECT_EQ(ExitCodeOf(status), ExitCode::kConfiguration);
     EXPECT_THAT(std::string(Message(status)),
                 HasSubstr("2 keys of width 4 have 8 elements, not 7"));
   }
   EXPECT_EQ(table->size(), 0);
-  EXPECT_TRUE(table->Pull({}, {}).ok());
+  EXPECT_TRUE(table->Peek({}, {}).ok());
 }
 
 TEST(EmbeddingTable, NoUpdateIsLostAmongManyThreads) {
@@ -190,6 +191,257 @@ TEST(EmbeddingTable, NoUpdateIsLostAmongManyThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const auto& [key, row] : All(*table)) EXPECT_THAT(row, ElementsAre(400, 400));
+}
+
+TEST(EmbeddingTable, ARowwiseAccumulatorIsTheMeanOfSquares) {
+  const auto table = EmbeddingTable::Make({.width = 11,
+                                           .initializer = {Initializer::Kind::kZeros},
+                                           .rule = RowwiseAdagradSpec{0.5, 0, 0}});
+  const uint64_t key = 3;
+  std::vector<float> gradient(11);
+  double squares = 0;
+  for (size_t i = 0; i < 11; ++i) {
+    gradient[i] = static_cast<float>(i) - 4;
+    squares += gradient[i] * gradient[i];
+  }
+  ASSERT_TRUE(table->Push({&key, 1}, gradient, 0.1).ok());
+  const std::vector<float> row = All(*table).at(key);
+  ASSERT_EQ(row.size(), 12u) << "one number beside the parameter";
+  EXPECT_FLOAT_EQ(row[11], static_cast<float>(0.5 + squares / 11));
+  for (size_t i = 0; i < 11; ++i)
+    EXPECT_FLOAT_EQ(row[i], -0.1f * gradient[i] / std::sqrt(row[11])) << i;
+  using Columns = std::vector<RowColumn>;
+  EXPECT_EQ(EmbeddingTable::Columns({.width = 11, .rule = RowwiseAdagradSpec{}}),
+            (Columns{{"rows", 11}, {"sum", 1}}));
+}
+
+TEST(EmbeddingTable, GradientsAreClippedByElementOrByRow) {
+  const std::vector<uint64_t> keys = {1, 2};
+  const std::vector<float> gradients = {3, -4, 0.3f, 0.4f};
+  const auto pushed = [&](ClipOptions clip) {
+    const auto table = EmbeddingTable::Make(
+        {.width = 2, .initializer = {Initializer::Kind::kZeros}, .rule = SgdSpec{}, .clip = clip});
+    EXPECT_TRUE(table->Push(keys, gradients, 1).ok());
+    return All(*table);
+  };
+  const Rows by_element = pushed({.clipvalue = 0.35});
+  EXPECT_THAT(by_element.at(1), ElementsAre(-0.35f, 0.35f));
+  EXPECT_THAT(by_element.at(2), ElementsAre(-0.3f, -0.35f));
+  const Rows by_row = pushed({.clipnorm = 1});
+  EXPECT_NEAR(by_row.at(1)[0], -0.6f, 1e-6);
+  EXPECT_NEAR(by_row.at(1)[1], 0.8f, 1e-6);
+  EXPECT_THAT(by_row.at(2), ElementsAre(-0.3f, -0.4f)) << "is short enough";
+}
+
+// ---- Caps
+
+EmbeddingTable::Options Capped(Eviction eviction, int64_t rows) {
+  return {.width = 2,
+          .initializer = {Initializer::Kind::kZeros},
+          .rule = SgdSpec{},
+          .shards = 1,
+          .limits = {.max_rows = rows, .eviction = eviction}};
+}
+
+void PushKeys(EmbeddingTable& table, const std::vector<uint64_t>& keys) {
+  ASSERT_TRUE(table.Push(keys, std::vector<float>(2 * keys.size(), -1.f), 1).ok());
+}
+
+std::set<uint64_t> KeysOf(const EmbeddingTable& table) {
+  std::set<uint64_t> keys;
+  for (const EmbeddingTable::Place& place : table.Places()) keys.insert(place.key);
+  return keys;
+}
+
+TEST(EmbeddingTable, EvictsInTheOrderThatIsAskedFor) {
+  const auto left = [](Eviction eviction) {
+    const auto table = EmbeddingTable::Make(Capped(eviction, 3));
+    PushKeys(*table, {1, 2});
+    PushKeys(*table, {1, 3});
+    PushKeys(*table, {2});
+    PushKeys(*table, {2, 3});
+    PushKeys(*table, {1});
+    PushKeys(*table, {3});
+    PushKeys(*table, {4, 3});
+    EXPECT_EQ(table->statistics().evictions, 1);
+    return KeysOf(*table);
+  };
+  using Keys = std::set<uint64_t>;
+  const Keys oldest = left(Eviction::kOldest);
+  EXPECT_TRUE(oldest == (Keys{2, 3, 4}) || oldest == (Keys{1, 3, 4})) << "1 and 2 are as old";
+  EXPECT_EQ(left(Eviction::kLeastRecent), (Keys{1, 3, 4}));
+  EXPECT_EQ(left(Eviction::kLeastFrequent), (Keys{1, 2, 3})) << "4 was updated once";
+}
+
+TEST(EmbeddingTable, ARowThatWentBeginsAnew) {
+  EmbeddingTable::Options options = Capped(Eviction::kLeastRecent, 1);
+  options.rule = AdagradSpec{};
+  options.initializer = {};
+  const auto table = EmbeddingTable::Make(options);
+  const std::vector<float> fresh = PeekOne(*table, 7, 2);
+  PushKeys(*table, {7});
+  std::vector<float> once = All(*table).at(7);
+  EXPECT_NE(PeekOne(*table, 7, 2), fresh);
+  PushKeys(*table, {8});
+  EXPECT_EQ(KeysOf(*table), std::set<uint64_t>{8});
+  EXPECT_EQ(PeekOne(*table, 7, 2), fresh);
+  PushKeys(*table, {7});
+  std::vector<float> again = All(*table).at(7);
+  ASSERT_EQ(again.size(), 2u + 2 + 2);
+  for (std::vector<float>* row : {&once, &again}) row->resize(4);  // without the time
+  EXPECT_EQ(again, once) << "slots and all";
+}
+
+TEST(EmbeddingTable, HoldsNoMoreThanItsCapForEver) {
+  EmbeddingTable::Options options = Capped(Eviction::kLeastRecent, 4000);
+  options.shards = 4;
+  const auto table = EmbeddingTable::Make(options);
+  std::mt19937_64 random(1);
+  std::set<const float*> memory;
+  for (int step = 0; step < 1000; ++step) {
+    std::vector<uint64_t> keys(200);
+    for (uint64_t& key : keys) key = random() % 100000;
+    PushKeys(*table, keys);
+    ASSERT_LE(table->size(), 4000);
+    for (const EmbeddingTable::Place& place : table->Places()) memory.insert(place.row);
+  }
+  EXPECT_GT(table->size(), 3500);
+  EXPECT_GT(table->statistics().evictions, 100000);
+  EXPECT_LE(memory.size(), 4000u + 4 * 200) << "what rows left is used again";
+  // And each key is found where it is.
+  for (const auto& [key, row] : All(*table))
+    ASSERT_EQ(PeekOne(*table, key, 2), (std::vector<float>{row[0], row[1]})) << key;
+}
+
+TEST(EmbeddingTable, BytesAreACapToo) {
+  EmbeddingTable::Options options = Capped(Eviction::kOldest, 0);
+  options.limits.max_bytes = 10 * (2 * 4 + 8);
+  const auto table = EmbeddingTable::Make(options);
+  for (uint64_t key = 0; key < 100; ++key) PushKeys(*table, {key});
+  EXPECT_EQ(table->statistics().rows, 10);
+  EXPECT_EQ(table->statistics().bytes, 160);
+  EXPECT_EQ(KeysOf(*table).count(99), 1u);
+}
+
+TEST(EmbeddingTable, TheSamePushesLeaveTheSameRows) {
+  for (const Eviction eviction :
+       {Eviction::kOldest, Eviction::kLeastRecent, Eviction::kLeastFrequent}) {
+    EmbeddingTable::Options options = Capped(eviction, 300);
+    options.rule = AdamSpec{};
+    options.type = RowType::kBFloat16;
+    options.limits.admit_after = 2;
+    const auto one = EmbeddingTable::Make(options);
+    auto other = EmbeddingTable::Make(options);
+    std::mt19937_64 random(5);
+    for (int step = 0; step < 300; ++step) {
+      std::vector<uint64_t> keys(50);
+      for (uint64_t& key : keys) key = random() % 40 * (random() % 40);
+      PushKeys(*one, keys);
+      PushKeys(*other, keys);
+      if (step % 50 == 20) {  // lookups change nothing
+        for (const uint64_t key : keys) PeekOne(*one, key, 2);
+        // Nor does it matter that the rows came from elsewhere.
+        auto copy = EmbeddingTable::Make(options);
+        for (const auto& [key, row] : All(*other)) ASSERT_TRUE(copy->Restore(key, row).ok());
+        copy->RestoreCounted(other->Counted());
+        copy->set_updates(other->updates());
+        other = std::move(copy);
+      }
+    }
+    EXPECT_EQ(All(*one), All(*other));
+    EXPECT_EQ(one->Counted(), other->Counted());
+    EXPECT_GT(one->statistics().evictions, 0);
+  }
+}
+
+TEST(EmbeddingTable, ARowIsMadeInTheUpdateThatAdmitsIt) {
+  EmbeddingTable::Options options = Capped(Eviction::kLeastRecent, 0);
+  options.limits.admit_after = 3;
+  const auto table = EmbeddingTable::Make(options);
+  for (int update = 1; update <= 2; ++update) {
+    PushKeys(*table, {5});
+    EXPECT_EQ(table->size(), 0);
+    EXPECT_EQ(table->Counted(), (std::vector<uint64_t>{5, static_cast<uint64_t>(update)}));
+  }
+  PushKeys(*table, {5, 6});
+  EXPECT_THAT(All(*table).at(5), ElementsAre(1, 1)) << "of the third update alone";
+  EXPECT_EQ(table->Counted(), (std::vector<uint64_t>{6, 1}));
+  EXPECT_EQ(table->statistics().refused, 3);
+}
+
+TEST(EmbeddingTable, CountsOfKeysAreBounded) {
+  EmbeddingTable::Options options = Capped(Eviction::kLeastRecent, 0);
+  options.limits.admit_after = 4;
+  const auto table = EmbeddingTable::Make(options);
+  for (int n = 0; n < 3; ++n) PushKeys(*table, {1});
+  std::vector<uint64_t> many(RowLimits::kMostCounted);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = 10 + i;
+  PushKeys(*table, many);  // the last one finds no room: those that came once are forgotten
+  EXPECT_EQ(table->Counted(), (std::vector<uint64_t>{1, 1, many.back(), 1}));
+  PushKeys(*table, {1});
+  PushKeys(*table, {1});
+  EXPECT_EQ(table->size(), 0) << "the count was halved";
+  PushKeys(*table, {1});
+  EXPECT_EQ(table->size(), 1);
+}
+
+// ---- Types
+
+TEST(EmbeddingTable, SixteenBitRowsAreUpdatedInFloat32) {
+  for (const RowType type : {RowType::kFloat16, RowType::kBFloat16}) {
+    const auto table = EmbeddingTable::Make({.width = 5,
+                                             .initializer = {Initializer::Kind::kConstant, 1},
+                                             .rule = AdagradSpec{},
+                                             .type = type});
+    const auto exact = EmbeddingTable::Make(
+        {.width = 5, .initializer = {Initializer::Kind::kConstant, 1}, .rule = AdagradSpec{}});
+    std::vector<uint64_t> keys(100);
+    for (size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+    std::vector<float> gradients(500);
+    for (size_t i = 0; i < 500; ++i) gradients[i] = static_cast<float>(i) / 100 - 2.5f;
+    ASSERT_TRUE(table->Push(keys, gradients, 0.25).ok());
+    ASSERT_TRUE(exact->Push(keys, gradients, 0.25).ok());
+    const Rows rows = All(*table);
+    for (const auto& [key, want] : All(*exact)) {
+      const std::vector<float>& got = rows.at(key);
+      for (size_t i = 0; i < 5; ++i)
+        EXPECT_NEAR(got[i], want[i], type == RowType::kFloat16 ? 5e-4 : 8e-3);
+      for (size_t i = 5; i < 10; ++i) EXPECT_EQ(got[i], want[i]) << "slots are float32";
+      EXPECT_EQ(PeekOne(*table, key, 5), std::vector<float>(got.begin(), got.begin() + 5));
+    }
+    EXPECT_EQ(table->statistics().bytes, 100 * (3 + 5) * 4);
+    // Through float32 and back nothing changes.
+    const auto other = EmbeddingTable::Make({.width = 5, .rule = AdagradSpec{}, .type = type});
+    for (const auto& [key, row] : rows) ASSERT_TRUE(other->Restore(key, row).ok());
+    EXPECT_EQ(All(*other), rows);
+  }
+}
+
+TEST(EmbeddingTable, SmallUpdatesOfBfloat16AddUp) {
+  const auto table = EmbeddingTable::Make({.width = 8,
+                                           .initializer = {Initializer::Kind::kConstant, 1},
+                                           .rule = SgdSpec{},
+                                           .type = RowType::kBFloat16});
+  std::vector<uint64_t> keys(1000);
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+  // A tenth of what the type can tell apart above 1: the nearest would always be 1.
+  const std::vector<float> gradients(8000, -1.f / 1280);
+  for (int step = 0; step < 100; ++step) ASSERT_TRUE(table->Push(keys, gradients, 1).ok());
+  double sum = 0;
+  for (const auto& [key, row] : All(*table))
+    for (const float x : row) sum += x;
+  EXPECT_NEAR(sum / 8000, 1 + 100. / 1280, 0.002);
+}
+
+TEST(EmbeddingTable, AKeyThatComesTwiceIsUpdatedTwiceInAnyType) {
+  for (const RowType type : {RowType::kFloat32, RowType::kFloat16, RowType::kBFloat16}) {
+    EmbeddingTable::Options options = Capped(Eviction::kOldest, 0);
+    options.type = type;
+    const auto table = EmbeddingTable::Make(options);
+    PushKeys(*table, {4, 5, 4, 4});
+    EXPECT_THAT(All(*table).at(4), ElementsAre(3, 3));
+    EXPECT_THAT(All(*table).at(5), ElementsAre(1, 1));
+  }
 }
 
 TEST(EmbeddingTable, InitialisersAreReadAndRefused) {

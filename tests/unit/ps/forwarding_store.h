@@ -45,6 +45,7 @@ class ForwardingStore : public DenseStore {
   }
   Standing standing(int chunk) const override { return store_->standing(chunk); }
   int64_t applied() const override { return store_->applied(); }
+  std::map<int, TableStatistics> tables() const override { return store_->tables(); }
 
  private:
   const std::unique_ptr<DenseStore> store_;

@@ -11,6 +11,7 @@
 
 #include "common/base/clock.h"
 #include "common/push_pull/options.h"
+#include "common/push_pull/variable_messages.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/retry.h"
 #include "common/rpc/server.h"
@@ -44,17 +45,7 @@ struct TestJob {
     proto::CreateRequest request;
     request.set_epoch(1);
     request.set_run_id(run);
-    for (const VariableSpec& v : variables) {
-      proto::VariableMessage& message = *request.add_variables();
-      message.set_name(v.name);
-      for (const int64_t d : v.shape) message.add_shape(d);
-      message.set_optimizer(v.optimizer);
-      if (!v.table) continue;
-      message.mutable_table()->set_width(v.table->width);
-      message.mutable_table()->set_initializer(v.table->initializer);
-      message.mutable_table()->set_scale(v.table->scale);
-      message.mutable_table()->set_seed(v.table->seed);
-    }
+    *request.mutable_variables() = ToMessages(variables);
     request.add_optimizers(optimizer);
     request.set_parameter_server(parameter_server);
     request.set_servers(servers);

@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -18,6 +19,7 @@
 #include "common/push_pull/key_index.h"
 #include "common/push_pull/row_spread.h"
 #include "common/push_pull/wire.h"
+#include "ps/replication_wire.h"
 #include "ps/server_connection.h"
 #include "tests/unit/ps/ps_cluster.h"
 
@@ -56,6 +58,9 @@ TEST(RowLayout, EachServerHasChunksOfEachTable) {
   std::vector<VariableSpec> others = variables;
   others[1].table->seed = 10;
   EXPECT_EQ(FirstDifference(variables, others), "the rows of table users");
+  others = variables;
+  others[1].table->max_rows = 5;
+  EXPECT_EQ(FirstDifference(variables, others), "max_rows of table users: 0 here, 5 there");
   EXPECT_NE(DigestOf(variables, {}), DigestOf(others, {}));
 }
 
@@ -286,6 +291,69 @@ TEST_F(RowStore, RefusesRowsThatAreNotFinite) {
     EXPECT_EQ(store_->standing(0).updates, 1);
   }
   EXPECT_TRUE(Push(*store_, 0, 2, keys, 0.5)->applied);
+}
+
+// A copy of a chunk in the middle, as a backup gets it, and the same pushes then.
+TEST_F(RowStore, ABackupHoldsTheSameRowsAfterEvictions) {
+  for (const Eviction eviction :
+       {Eviction::kOldest, Eviction::kLeastRecent, Eviction::kLeastFrequent}) {
+    EmbeddingTable::Options options = OptionsOf(RowwiseAdagradSpec{});
+    options.type = RowType::kBFloat16;
+    options.limits = {.max_rows = 50, .eviction = eviction, .admit_after = 2};
+    const auto make = [&] {
+      auto store = DenseStore::Make({{{0, 0, 0, 0, 1}}, {RowwiseAdagradSpec{}}, {{1, options}}});
+      store->Admit(0, kLife);
+      return store;
+    };
+    const auto primary = make(), backup = make();
+    ASSERT_TRUE(primary->Fill(0, {}).ok());
+    std::mt19937_64 random(3);
+    for (uint64_t n = 1; n <= 100; ++n) {
+      std::set<uint64_t> different;
+      for (int i = 0; i < 20; ++i) different.insert(random() % 15 * (random() % 20));
+      const std::vector<uint64_t> keys(different.begin(), different.end());
+      const std::vector<float> packed =
+          PackRows(keys, std::vector<float>(keys.size() * kWidth, 1.f));
+      DenseStore::Push push;
+      push.key = {0, kLife, n};
+      push.learning_rate = 0.1;
+      push.gradient = packed;
+      ASSERT_TRUE(primary->Apply(0, push, {}).ok());
+      if (n > 40) {
+        ASSERT_TRUE(backup->Replay(0, push, static_cast<int64_t>(n)).ok());
+      }
+      if (n == 40) {
+        const auto state = DecodeState(EncodeState(*primary->Copy(0)));
+        ASSERT_TRUE(state.ok()) << state.status();
+        ASSERT_EQ(state->slots.size(), eviction == Eviction::kLeastFrequent ? 3u : 2u);
+        EXPECT_FALSE(state->counted.empty());
+        ASSERT_TRUE(backup->Restore(0, *state).ok());
+      }
+      Rows(*primary, keys);
+    }
+    const auto by_key = [](const ChunkState& state) {
+      const PackedRows packed = *UnpackRows(state.parameters, kWidth);
+      std::map<uint64_t, std::vector<float>> all;
+      for (size_t i = 0; i < packed.keys.size(); ++i) {
+        std::vector<float>& row = all[packed.keys[i]];
+        row.assign(packed.rows.begin() + i * kWidth, packed.rows.begin() + (i + 1) * kWidth);
+        for (const std::vector<float>& slot : state.slots) {
+          const size_t each = slot.size() / packed.keys.size();
+          row.insert(row.end(), slot.begin() + i * each, slot.begin() + (i + 1) * each);
+        }
+      }
+      return all;
+    };
+    const ChunkState mine = *primary->Copy(0), theirs = *backup->Copy(0);
+    EXPECT_EQ(by_key(mine), by_key(theirs));
+    EXPECT_EQ(mine.counted, theirs.counted);
+    const TableStatistics statistics = primary->tables().at(1);
+    EXPECT_LE(statistics.rows, 50);
+    EXPECT_GT(statistics.evictions, 0);
+    EXPECT_GT(statistics.refused, 0);
+    EXPECT_GT(statistics.lookups, statistics.hits);
+    EXPECT_GT(statistics.hits, 0);
+  }
 }
 
 TEST_F(RowStore, RefusesWhatIsNoRows) {

@@ -100,6 +100,22 @@ TEST_P(UpdateKernels, PartsAddUpToTheWhole) {
   EXPECT_EQ(whole.bytes, parts.bytes);
 }
 
+TEST(RowwiseAdagrad, IsTheSameOnEveryProcessorToTheLastBit) {
+  const RuleSpec spec = ParseOptimizer(Json("rowwise_adagrad"))->rule;
+  for (const size_t width : {size_t{1}, size_t{7}, size_t{64}, size_t{130}}) {
+    std::vector<std::pair<std::vector<float>, float>> results;
+    for (const UpdateKernel kernel : AvailableKernels()) {
+      auto& [parameter, sum] = results.emplace_back(Gradient(width, 9), 0.1f);
+      for (int step = 1; step <= 5; ++step) {
+        const std::vector<float> gradient = Gradient(width, step);
+        kernel(spec, 0.1, step, {parameter, gradient, {&sum}});
+      }
+      EXPECT_EQ(results.back(), results.front()) << width;
+    }
+    EXPECT_GT(results.front().second, 0.1f);
+  }
+}
+
 // A warm-up begins at 0, by which FTRL divides.
 TEST(Ftrl, LeavesRangesAndRowsAloneWhereTheRateIsZero) {
   const RuleSpec spec = ParseOptimizer(Json("ftrl"))->rule;

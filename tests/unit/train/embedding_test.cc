@@ -401,6 +401,72 @@ TEST(Embedding, ManyRowsAreGivenToo) {
   EXPECT_EQ(Keys(kept.kept.back(), "wide").size(), 1000u);
 }
 
+// ---- Limits and types
+
+EmbeddingOptions Limited(const std::string& eviction) {
+  EmbeddingOptions options = Small("rowwise_adagrad");
+  options.max_rows = 16;  // one of each shard, and 12 keys
+  options.eviction = eviction;
+  options.admit_after = 2;
+  return options;
+}
+
+// What rows there are depends on the updates alone, which are the same.
+TEST(Embedding, ReplicasEvictAndAdmitTheSameRows) {
+  for (const char* eviction : {"oldest", "least_recent", "least_frequent"}) {
+    const auto set_up = [&](TestProgram& p) { Summed(p, Limited(eviction)); };
+    KeptCheckpoints one, two;
+    ASSERT_TRUE(testing::Run(Options(MakeJob(), 1, &one), set_up).status.ok());
+    ASSERT_TRUE(testing::Run(Options(MakeJob(), 2, &two), set_up).status.ok());
+    ExpectSame(two.kept.back(), one.kept.back(), 1e-4);
+    EXPECT_LT(Keys(one.kept.back(), "left").size(), 12u) << "some went";
+    const std::string column =
+        eviction == std::string("oldest") ? "left.created_at" : "left.updated_at";
+    const checkpoint::Tensor* saved = one.kept.back().optimizer.Find(column);
+    ASSERT_NE(saved, nullptr);
+    EXPECT_EQ(saved->dtype, checkpoint::DType::kInt64);
+    EXPECT_EQ(saved->shape.size(), 1u);
+    EXPECT_EQ(one.kept.back().optimizer.Find("left.sum")->shape[1], 1) << "one number a row";
+  }
+}
+
+// With all that evictions go by.
+TEST(Embedding, ARestoredRunEvictsAsTheWholeOne) {
+  for (const char* dtype : {"float32", "float16", "bfloat16"}) {
+    EmbeddingOptions options = Limited("least_frequent");
+    options.admit_after = 1;
+    options.dtype = dtype;
+    const auto set_up = [&](TestProgram& p) { Summed(p, options); };
+    KeptCheckpoints whole, rest;
+    whole.wanted = [](const SaveMoment& moment) { return moment.step == 5; };
+    ASSERT_TRUE(testing::Run(Options(MakeJob(), 1, &whole), set_up).status.ok());
+    ASSERT_EQ(whole.kept.size(), 2u);
+    testing::RunOptions again = Options(MakeJob(), 1, &rest);
+    again.restore = &whole.kept.front();
+    ASSERT_TRUE(testing::Run(again, set_up).status.ok());
+    ExpectSame(rest.kept.back(), whole.kept.back(), 0);
+  }
+}
+
+// A cap that comes or goes with the job does not keep a checkpoint from being read.
+TEST(Embedding, ACapMayComeAndGoBetweenRuns) {
+  KeptCheckpoints free, capped, again;
+  free.wanted = capped.wanted = [](const SaveMoment& moment) { return moment.step == 5; };
+  const auto set_up = [](TestProgram& p) { Summed(p, Small()); };
+  ASSERT_TRUE(testing::Run(Options(MakeJob(), 1, &free), set_up).status.ok());
+  testing::RunOptions options = Options(MakeJob(), 1, &capped);
+  options.job.embeddings = {{"*", {{"max_rows", 16}}}};
+  options.restore = &free.kept.front();
+  ASSERT_TRUE(testing::Run(options, set_up).status.ok());
+  EXPECT_LT(Keys(capped.kept.back(), "left").size(), Keys(free.kept.back(), "left").size());
+  ASSERT_NE(capped.kept.back().optimizer.Find("left.updated_at"), nullptr);
+  options = Options(MakeJob(), 1, &again);
+  options.job.epochs = 4;
+  options.restore = &capped.kept.back();
+  ASSERT_TRUE(testing::Run(options, set_up).status.ok());
+  EXPECT_EQ(again.kept.back().optimizer.Find("left.updated_at"), nullptr);
+}
+
 // ---- One step
 
 class OneStep : public ::testing::Test {
@@ -635,6 +701,32 @@ TEST_F(OneStep, TheJobReplacesATablesOptimizerByItsName) {
   EXPECT_NE(replica_->embeddings()[0].options.seed, replica_->embeddings()[1].options.seed);
 }
 
+TEST_F(OneStep, TheJobReplacesATablesLimitsAndTypes) {
+  job_.embeddings = {{"*", {{"max_rows", 100}, {"eviction", "oldest"}}},
+                     {"left", {{"max_rows", 7}, {"dtype", "bfloat16"}, {"initializer", "zeros"}}}};
+  Make([](TestProgram& p) { Summed(p, Small()); });
+  ASSERT_TRUE(status_.ok()) << status_;
+  const EmbeddingTable::Options& left = replica_->embeddings()[0].options;
+  const EmbeddingTable::Options& right = replica_->embeddings()[1].options;
+  EXPECT_EQ(left.limits.max_rows, 7);
+  EXPECT_EQ(right.limits.max_rows, 100);
+  EXPECT_EQ(left.limits.eviction, Eviction::kOldest);
+  EXPECT_EQ(left.type, RowType::kBFloat16);
+  EXPECT_EQ(right.type, RowType::kFloat32);
+  EXPECT_EQ(left.initializer.kind, Initializer::Kind::kZeros);
+  const auto refusal = [&](Json embeddings) {
+    job_.embeddings = std::move(embeddings);
+    Make([](TestProgram& p) { Summed(p, Small()); });
+    EXPECT_EQ(ExitCodeOf(status_), ExitCode::kConfiguration);
+    return std::string(Message(status_));
+  };
+  EXPECT_THAT(refusal({{"lefd", {{"max_rows", 7}}}}),
+              HasSubstr("embeddings.lefd names no embedding table of this program, did you mean "
+                        "\"left\"?"));
+  EXPECT_THAT(refusal({{"left", {{"max_row", 7}}}}), HasSubstr("did you mean \"max_rows\""));
+  EXPECT_THAT(refusal({{"left", 7}}), HasSubstr("embeddings.left must be an object"));
+}
+
 TEST_F(OneStep, BadDeclarationsAreRefused) {
   const auto refusal = [&](EmbeddingOptions options, const std::string& name = "third") {
     Make([&](TestProgram& p) {
@@ -656,7 +748,26 @@ TEST_F(OneStep, BadDeclarationsAreRefused) {
   options = Small();
   options.initializer = "ones";
   EXPECT_THAT(refusal(options), HasSubstr("initializer.name"));
-  EXPECT_THAT(refusal(Small({{"name", "adam"}, {"clipnorm", 1.0}})), HasSubstr("clips gradients"));
+  EXPECT_THAT(refusal(Small({{"name", "adam"}, {"global_clipnorm", 1.0}})),
+              HasSubstr("the optimizer of embedding \"third\" has global_clipnorm"));
+  options = Small();
+  options.dtype = "bfloat61";
+  EXPECT_THAT(
+      refusal(options),
+      HasSubstr("dtype of embedding \"third\" must be one of float32, float16, bfloat16, is "
+                "\"bfloat61\", did you mean \"bfloat16\"?"));
+  options = Small();
+  options.eviction = "random";
+  EXPECT_THAT(refusal(options), HasSubstr("eviction of embedding \"third\" must be one of"));
+  options = Small();
+  options.max_rows = -1;
+  EXPECT_THAT(refusal(options), HasSubstr("max_rows of embedding \"third\" must be at least 0"));
+  options = Small();
+  options.admit_after = 0;
+  EXPECT_THAT(refusal(options), HasSubstr("must be at least 1, is 0"));
+  job_.optimizer = {{"sgd", "rowwise_adagrad"}};
+  EXPECT_THAT(refusal(Small()), HasSubstr("which is for embedding tables alone"));
+  job_.optimizer = nullptr;
   job_.learning_rate = {{"lefd", 0.75}};
   EXPECT_THAT(refusal(Small()), HasSubstr("did you mean \"left\""));
 }

@@ -1,0 +1,27 @@
+// How often keys came, of a bounded number of keys. Internal to this folder; under its owner's
+// lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+
+namespace muster {
+
+class KeyCounts {
+ public:
+  explicit KeyCounts(size_t most) : most_(most) {}
+
+  // Counts the key once more; its count now. Where there are too many keys, all counts are halved
+  // first, and those that come to nothing go, until half of the room is free.
+  int64_t Add(uint64_t key);
+  void Remove(uint64_t key) { counts_.erase(key); }
+  void Set(uint64_t key, int64_t count) { counts_[key] = count; }
+  const std::unordered_map<uint64_t, int64_t>& counts() const { return counts_; }
+
+ private:
+  const size_t most_;
+  std::unordered_map<uint64_t, int64_t> counts_;
+};
+
+}  // namespace muster
