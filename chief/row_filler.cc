@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/push_pull/packed_rows.h"
-#include "common/push_pull/table_rows.h"
+#include "common/train/table_rows.h"
 
 namespace muster {
 namespace {

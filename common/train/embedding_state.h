@@ -1,5 +1,5 @@
 // A process's embedding tables as state: given to a new member, copied into a checkpoint, put back.
-// In a checkpoint a table is (push_pull/table_rows.h), sorted by key,
+// In a checkpoint a table is (train/table_rows.h), sorted by key,
 //
 //   model      "<table>.keys" int64 [n], "<table>.rows" float32 [n, width]
 //   optimizer  "<table>.<slot>" float32 [n, width], or [n, 1] of a rule with one number a row;
@@ -22,8 +22,8 @@
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/collective/communicator.h"
-#include "common/push_pull/table_rows.h"
 #include "common/train/replica.h"
+#include "common/train/table_rows.h"
 
 namespace muster {
 

@@ -47,7 +47,12 @@ TEST(Optimizers, AllAreCompared) {
     EXPECT_EQ(parsed.ok() ? parsed->groups.size() : 0, spec.contains("groups") ? 2u : 0u);
     compared.insert(NameIn(spec));
   }
-  for (const std::string& name : OptimizerNames()) EXPECT_TRUE(compared.contains(name)) << name;
+  for (const std::string& name : OptimizerNames()) {
+    const auto rule = ParseOptimizer(name);
+    ASSERT_TRUE(rule.ok()) << rule.status();
+    // Rows are updated on the host.
+    EXPECT_TRUE(ForTablesAlone(rule->rule) || compared.contains(name)) << name;
+  }
 }
 
 Tensors CopiesOn(const c10::Device& device, const Tensors& tensors) {

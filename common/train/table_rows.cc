@@ -1,4 +1,4 @@
-#include "common/push_pull/table_rows.h"
+#include "common/train/table_rows.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
