@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -23,6 +24,7 @@ using checkpoint::JoinPath;
 
 constexpr size_t kMaxRecordBytes = 4 << 20;
 constexpr size_t kMaxQueuedBytes = 256 << 20;
+constexpr char kPart[] = ".part";  // of a record that is being written
 
 struct Taken {
   uint64_t generation = 0;
@@ -110,9 +112,10 @@ class FlightServiceImpl final : public FlightService, public proto::Flight::Call
   absl::Status Write(const Taken& taken) {
     if (options_.fence) MUSTER_RETURN_IF_ERROR(options_.fence());
     checkpoint::FileSystem& files = *options_.files;
+    if (!std::exchange(cleaned_, true)) RemoveParts();
     const std::string folder = JoinPath(folder_, FlightFolder(taken.generation));
     MUSTER_RETURN_IF_ERROR(checkpoint::MakeDirectories(files, folder));
-    const std::string path = JoinPath(folder, FlightFile(taken.task)), part = path + ".part";
+    const std::string path = JoinPath(folder, FlightFile(taken.task)), part = path + kPart;
     MUSTER_ASSIGN_OR_RETURN(auto file, files.Create(part));
     absl::Status status = file->Append(taken.text);
     if (status.ok()) status = file->Close();
@@ -126,6 +129,21 @@ class FlightServiceImpl final : public FlightService, public proto::Flight::Call
     LogInfo("flight records of generation {} in {}: `muster explain {}` tells what happened",
             GenerationText(newest_), folder, options_.model_dir);
     return Prune();
+  }
+
+  // Of a chief that was killed while it wrote one. What cannot be removed is in nobody's way.
+  void RemoveParts() {
+    checkpoint::FileSystem& files = *options_.files;
+    const auto folders = files.List(folder_);
+    if (!folders.ok()) return;
+    for (const std::string& name : *folders) {
+      const std::string folder = JoinPath(folder_, name);
+      if (GenerationOfFolder(name) == 0) continue;
+      const auto records = files.List(folder);
+      if (!records.ok()) continue;
+      for (const std::string& record : *records)
+        if (record.ends_with(kPart)) (void)files.Remove(JoinPath(folder, record));
+    }
   }
 
   absl::Status Prune() {
@@ -154,7 +172,8 @@ class FlightServiceImpl final : public FlightService, public proto::Flight::Call
 
   const FlightServiceOptions options_;
   const std::string folder_;
-  uint64_t newest_ = 0;  // the thread's
+  uint64_t newest_ = 0;   // the thread's
+  bool cleaned_ = false;  // likewise
   absl::Mutex mu_;
   CondVar changed_;
   std::deque<Taken> queue_ ABSL_GUARDED_BY(mu_);

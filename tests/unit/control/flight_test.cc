@@ -239,6 +239,10 @@ TEST_F(Flight, OnlyTheNewestGenerationsStay) {
   courier.fallback_folder = aside_;
   FlightCourier bringer(std::move(courier));
   FlightRecorder recorder;
+  // Of a chief that was killed while it wrote it.
+  const std::string left = "/model/flight/0001-000000/chief-0.json.part";
+  ASSERT_TRUE(checkpoint::MakeDirectories(files_, "/model/flight/0001-000000").ok());
+  ASSERT_TRUE(files_.Create(left).ok());
   for (uint64_t n = 1; n <= 6; ++n) {
     FlightHeader header;
     header.task = "worker:0";
@@ -248,6 +252,7 @@ TEST_F(Flight, OnlyTheNewestGenerationsStay) {
     bringer.WaitIdle(std::chrono::seconds(5));
   }
   EXPECT_THAT(Names("/model/flight"), ElementsAre("0001-000004", "0001-000005", "0001-000006"));
+  EXPECT_FALSE(*files_.Exists(left));
   // Strangers' are not kept, and not put aside either: the chief was there.
   for (const auto& [task, run] : {std::pair("worker:7", "run-a"), {"worker:0", "run-b"}}) {
     FlightHeader header;
