@@ -5,6 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "common/base/log_writer.h"
+
 namespace muster {
 
 CLI::Option* AddRepeated(CLI::App* app, const std::string& name, std::vector<std::string>* values,
@@ -22,6 +24,7 @@ CLI::Option* AddSet(CLI::App* app, std::vector<std::string>* overrides) {
 }
 
 int ReportError(const char* name, const absl::Status& status) {
+  FlushLog();  // which a thread of its own writes: the error comes after what was logged before it
   fmt::print(stderr, "muster {}: {}\n", name, Message(status));
   return static_cast<int>(ExitCodeOf(status));
 }

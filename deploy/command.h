@@ -31,7 +31,8 @@ CLI::Option* AddRepeated(CLI::App* app, const std::string& name, std::vector<std
 // --set, which overrides keys of the job file.
 CLI::Option* AddSet(CLI::App* app, std::vector<std::string>* overrides);
 
-// Prints `muster <name>: <message>` as one line on stderr and returns the status's exit code.
+// Prints `muster <name>: <message>` as one line on stderr, after what was logged before, and
+// returns the status's exit code.
 int ReportError(const char* name, const absl::Status& status);
 
 }  // namespace muster
