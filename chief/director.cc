@@ -1,39 +1,35 @@
-// The thread that directs: when what is due.
+// The thread that directs.
 #include "chief/director.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "chief/director_impl.h"
 #include "common/base/logging.h"
+#include "common/push_pull/variable_messages.h"
+#include "common/train/finished_run.h"
 
 namespace muster {
 namespace {
 
-constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kRecord = std::chrono::seconds(1);
-constexpr Duration kWaitingLine = std::chrono::seconds(10);
-// How long after timeouts.resume a worker may take to find a chief that was restarted.
-constexpr Duration kReturn = std::chrono::seconds(4);
 // Until a ps keeps the record that all is done.
 constexpr Duration kLastRecord = std::chrono::seconds(10);
 
 }  // namespace
 
 DirectorImpl::DirectorImpl(DirectorOptions options, ShardStateFactory factory)
-    : options_(std::move(options)), factory_(std::move(factory)) {
+    : options_(std::move(options)),
+      factory_(std::move(factory)),
+      servers_(static_cast<int>(options_.servers.size())) {
   absl::MutexLock lock(&mu_);
-  for (size_t task = 0; task < options_.servers.size(); ++task)
-    servers_.push_back(std::make_unique<Server>());
-  placements_.resize(servers_.size());
+  servers_.SetHeartbeat(options_.job.timeouts.heartbeat);
 }
 
 DirectorImpl::~DirectorImpl() {
-  StopLinks();
-  if (saver_.joinable()) saver_.join();
+  if (links_ != nullptr) links_->Stop();
 }
 
 std::unique_ptr<Director> MakeDirector(DirectorOptions options, ShardStateFactory factory) {
@@ -50,16 +46,26 @@ void DirectorImpl::RequestStop() {
 
 void DirectorImpl::Abort(const absl::Status& why) {
   absl::MutexLock lock(&mu_);
-  FailLocked(why);
-  for (const auto& server : servers_)
-    if (server->client != nullptr) server->client->Cancel();
+  if (failed_.ok()) failed_ = why;
+  WakeLocked();
+  CancelCallsLocked();
+}
+
+void DirectorImpl::CancelCallsLocked() {
+  for (int task = 0; links_ != nullptr && task < links_->size(); ++task)
+    links_->client(task).Cancel();
+}
+
+void DirectorImpl::WakeLocked() {
+  woken_ = true;
+  wake_.SignalAll();
 }
 
 DirectorRecord DirectorImpl::record() const {
   DirectorRecord record;
   absl::MutexLock lock(&mu_);
   if (table_ == nullptr) return record;
-  record.torn = lost_pushes_.torn(table_->told());
+  record.torn = table_->torn_pushes();
   record.updates = table_->steps();
   record.lost_updates = table_->ledger().lost();
   record.refused = table_->refused_pushes();
@@ -91,353 +97,217 @@ Json ToJson(const DirectorRecord& record) {
             {"workers", std::move(workers)}}}};
 }
 
-// ---- The beginning
+// ---- What the thread knows
 
-absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
-  start_ = start;
-  const Job& job = options_.job;
-  MUSTER_ASSIGN_OR_RETURN(server_options_, ParseParameterServer(job.parameter_server));
-  MUSTER_ASSIGN_OR_RETURN(state_, factory_(job, start_));
-  unloaded_ = start_.unloaded;
-  built_integers_ = start_.built_integers.value_or(state_->Integers());
-  kept_state_ = checkpoint::TrainingState();
-  kept_state_.epoch_metric_sums.resize(state_->metric_sums());
-  if (start_.restore) {
-    MUSTER_ASSIGN_OR_RETURN(kept_state_, state_->Restore(*start_.restore));
-    start_.restore.reset();  // its memory
-    const auto& callbacks = kept_state_.extras.callbacks;
-    saved_ = {kept_state_.step, !callbacks || callbacks->ended};
-  }
-  if (!job.global_batch_size && !job.per_replica_batch_size)
-    return ConfigurationError(
-        "the job names no batch size: set \"global_batch_size\" or \"per_replica_batch_size\"");
-  global_batch_size_ = kept_state_.global_batch_size;
-  if (global_batch_size_ == 0)
-    global_batch_size_ =
-        job.global_batch_size.value_or(job.per_replica_batch_size.value_or(0) * options_.workers);
-  kept_state_.global_batch_size = global_batch_size_;
-  LeaseTable::Options& leases = table_options_.leases;
-  leases.examples = state_->EpochExamples(start_.train_examples, global_batch_size_);
-  if (leases.examples <= 0)
-    return ConfigurationError(
-        fmt::format("the train dataset has {} examples, fewer than the global batch of {}, and "
-                    "drop_remainder drops them",
-                    start_.train_examples, global_batch_size_));
-  leases.batch = (global_batch_size_ + options_.workers - 1) / options_.workers;
-  leases.epochs = job.epochs.value_or(job.max_steps ? std::numeric_limits<int32_t>::max() : 1);
-  leases.max_steps = job.max_steps;
-  table_options_.max_staleness = server_options_.max_staleness;
-  table_options_.workers = options_.workers;
-  const int servers = static_cast<int>(options_.servers.size());
-  table_options_.shards = servers;
-  table_options_.summary_every_steps = start_.observers.empty() ? 0 : job.summary.every_steps;
-  table_options_.metric_sums = state_->metric_sums();
-  const LayoutOptions layout{servers, server_options_.partitioner, server_options_.chunk_bytes};
-  layout_ = MakeLayout(state_->variables(), layout);
-  digest_ = DigestOf(state_->variables(), layout);
-  kept_ = state_->Encode(layout_, kept_state_.step);
-  tables_ = state_->tables();
-  kept_rows_ = state_->Rows();
-  rows_ = std::make_unique<ServerRows>(
-      tables_, servers, job.timeouts.heartbeat + kReturn,
-      [this](int shard, bool again) -> absl::StatusOr<ShardClient*> {
-        absl::MutexLock lock(&mu_);
-        if (again) wake_.WaitFor(&mu_, kTick);
-        MUSTER_RETURN_IF_ERROR(failed_);
-        const int primary = placements_[shard].primary;
-        if (primary >= 0) return servers_[primary]->client.get();
-        return absl::UnavailableError(fmt::format("nobody serves shard {}", shard));
-      });
-  state_->ServeRows(rows_.get());
-  absl::MutexLock lock(&mu_);
-  integers_ = ChangedSince(built_integers_, state_->Integers());
-  for (int task = 0; task < servers; ++task) {
-    ShardClient::Options client;
-    client.task = task;
-    client.address = options_.servers[task];
-    client.epoch = options_.epoch;
-    client.channel = options_.channel;
-    MUSTER_ASSIGN_OR_RETURN(servers_[task]->client, ShardClient::Make(client));
-  }
-  return failed_;
+bool DirectorImpl::IsFinished(const checkpoint::TrainingState& at) const {
+  return TrainedToItsEnd(options_.job, at.step, at.epoch);
 }
 
-void DirectorImpl::SayWaiting(const std::string& what) {
+// What the servers hold is the state after the last step that was reported.
+bool DirectorImpl::QuietLocked() const {
+  return servers_.Settled() && table_->between_steps() && !table_->has_completed();
+}
+
+checkpoint::TrainingState DirectorImpl::state() const {
+  absl::MutexLock lock(&mu_);
+  return table_->state();
+}
+
+DirectorPhase DirectorImpl::phase() const {
+  absl::MutexLock lock(&mu_);
+  return phase_;
+}
+
+void DirectorImpl::SetPhase(DirectorPhase phase) {
+  absl::MutexLock lock(&mu_);
+  phase_ = phase;
+}
+
+void DirectorImpl::LogWaiting(const std::string& what) {
   const MonotonicTime now = Clock::now();
   if (now < next_line_) return;
   next_line_ = now + kWaitingLine;
   LogInfo("waiting for {}", what);
 }
 
-absl::StatusOr<std::optional<ChiefRecord>> DirectorImpl::NewestRecordLocked() const {
-  std::optional<ChiefRecord> newest;
-  bool held = false;
-  for (const auto& server : servers_) {
-    held = held || (server->present() && server->holds.serving_size() > 0);
-    if (!server->present() || server->holds.record().empty()) continue;
-    MUSTER_ASSIGN_OR_RETURN(ChiefRecord record, ChiefRecordOf(server->holds.record()));
-    if (!newest || IsNewer(record, *newest)) newest = std::move(record);
-  }
-  if (!held) newest.reset();
-  return newest;
-}
-
-Placements DirectorImpl::HeldLocked(const ChiefRecord& record) const {
-  Placements recorded = record.placements;
-  recorded.resize(servers_.size());
-  std::vector<std::set<int>> serving(servers_.size());
-  for (size_t task = 0; task < servers_.size(); ++task) {
-    const Server& server = *servers_[task];
-    if (server.present())
-      serving[task].insert(server.holds.serving().begin(), server.holds.serving().end());
-  }
-  return AdoptPlacements(recorded, serving);
-}
-
-// Until every ps task is there and knows the layout. Those of a restarted chief may hold the whole
-// run without one of them, which is waited for no longer than a worker then; and a stop is for the
-// run that they hold.
-absl::Status DirectorImpl::AwaitServers() {
-  const Duration patience = options_.job.timeouts.join + options_.job.timeouts.rejoin;
-  const MonotonicTime start = Clock::now();
-  const MonotonicTime deadline = start + patience;
-  const MonotonicTime returned = start + options_.job.timeouts.resume + kReturn;
-  next_line_ = start + kWaitingLine;
-  while (true) {
-    std::string missing;
-    {
-      absl::MutexLock lock(&mu_);
-      if (!failed_.ok()) return failed_;
-      MUSTER_ASSIGN_OR_RETURN(const std::optional<ChiefRecord> record, NewestRecordLocked());
-      const bool late = Clock::now() >= returned;
-      if (record && (stop_ || late) && Complete(HeldLocked(*record))) return absl::OkStatus();
-      const bool asked = std::any_of(servers_.begin(), servers_.end(), [](const auto& server) {
-        return server->member.incarnation != 0 && !server->created;
-      });
-      // A chief before this one may have left a run on servers that are about to come back.
-      const bool first = options_.epoch() <= 1;
-      if (stop_ && !record && !asked && first)
-        return Preempted("stopped on request before training began");
-      if (stop_ && late)
-        return Preempted(
-            "stopped on request before all servers came back to this chief: nothing was saved");
-      for (size_t task = 0; task < servers_.size(); ++task)
-        if (!servers_[task]->present())
-          missing += fmt::format("{}ps {} ({})", missing.empty() ? "" : ", ", task,
-                                 options_.servers[task]);
-      if (missing.empty()) return absl::OkStatus();
-      if (!woken_) wake_.WaitFor(&mu_, kTick);
-      woken_ = false;
-    }
-    SayWaiting(missing);
-    if (Clock::now() > deadline)
-      return DeadlinePassed(
-          fmt::format("{} did not get ready within {:g} s", missing, Seconds(patience)));
-  }
-}
-
-// The servers hold this run's state already: the chief was restarted.
-absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
-  if (!unloaded_.ok()) {
-    // Workers tell of integers those alone that they changed.
-    if (!built_integers_.empty() && !record.integers) return unloaded_;
-    LogWarning("{}; the servers hold the run that began with them", Message(unloaded_));
-  }
-  if (record.integers) {
-    integers_.clear();
-    for (const auto& [name, value] : *record.integers) {
-      const auto built = built_integers_.find(name);
-      if (built != built_integers_.end() && built->second.size() == value.size())
-        integers_[name] = value;
-    }
-  }
-  MUSTER_ASSIGN_OR_RETURN(table_, WorkTable::FromRecord(table_options_, record.work));
-  placements_ = HeldLocked(record);
-  validation_due_ = record.validation_due;
-  test_due_ = record.test_due;
-  epoch_start_ = recorded_epoch_start_ = Clock::now() - FromSeconds(record.epoch_seconds);
-  ended_ = record.ended;
-  if (ended_ && !ended_->empty()) stop_ = true;
-  // Who works no more has nothing to tell.
-  const bool tell = !ended_;
-  for (const auto& [index, member] : workers_)
-    table_->SetWorker(index, member.incarnation, tell && member.again);
-  // Those that have not found this chief yet may have completed much that the record does not know.
-  for (const auto& [index, incarnation] : record.workers)
-    if (tell && !workers_.contains(index)) table_->SetWorker(index, incarnation, /*told=*/true);
-  await_workers_until_ = Clock::now() + options_.job.timeouts.resume + kReturn;
-  hear_until_ = Clock::now() + options_.job.timeouts.rejoin;
-  table_->HearThem();
-  LogInfo("the servers hold this run's state: going on after step {}, {}", table_->steps(),
-          Describe(placements_));
-  AddBackups(PresentLocked(), static_cast<int>(server_options_.copies), &placements_);
-  return absl::OkStatus();
-}
-
-absl::Status DirectorImpl::Begin() {
+DirectorSituation DirectorImpl::Look() {
+  DirectorSituation now;
+  now.cutting = !cutter_->idle();
+  now.checkpoints = start_.checkpoints != nullptr;
+  now.checkpoint_wanted = wanted_.checkpoint;
+  now.histograms_wanted = wanted_.histograms;
+  now.weights_wanted = wanted_.weights;
+  now.save_requested = callbacks_->save_requested();
+  std::tie(now.validation_due, now.test_due) = due_;
+  now.callbacks = callbacks_->exist();
+  now.callbacks_ended = callbacks_->ended();
+  std::optional<WorkTable::PassResult> pass;
   {
     absl::MutexLock lock(&mu_);
-    MUSTER_ASSIGN_OR_RETURN(const std::optional<ChiefRecord> record, NewestRecordLocked());
-    if (record) {
-      MUSTER_RETURN_IF_ERROR(AdoptLocked(*record));
-    } else {
-      table_ = std::make_unique<WorkTable>(table_options_, kept_state_);
-      validation_due_ = kept_state_.validation_due;
-      test_due_ = kept_state_.test_due;
-      anew_ = true;
-      for (const auto& [index, member] : workers_) SetWorkerLocked(index, member);
-    }
-    MUSTER_RETURN_IF_ERROR(failed_);
-    // The job may have become longer, or shorter, since.
-    const checkpoint::TrainingState at = table_->state();
-    std::optional<checkpoint::CallbackRecord> callbacks = kept_state_.extras.callbacks;
-    bool finished = kept_state_.extras.finished;
-    if (record) {
-      callbacks.reset();
-      if (!record->callbacks.is_null()) {
-        MUSTER_ASSIGN_OR_RETURN(callbacks, checkpoint::CallbackRecordFromJson(record->callbacks));
-      }
-      finished = callbacks && !callbacks->stop.empty();
-    }
-    if (!Through(at) && !finished) {
-      test_due_ = test_due_ && start_.test_every > 0 && at.offset == 0 && at.epoch > 0 &&
-                  at.epoch % start_.test_every == 0;
-      if (at.offset != 0) validation_due_ = false;
-    }
-    validation_due_ = validation_due_ && start_.validation_examples > 0;
-    test_due_ = test_due_ && start_.test_examples > 0;
-    recorded_due_ = {validation_due_, test_due_};
-    weights_step_ = record ? -1 : kept_state_.step;
-    TakeOverCallbacks(at, std::move(callbacks), finished);
-    if (callbacks_) {
-      recorded_callbacks_ = checkpoint::ToJson(*callbacks_);
-      epochs_open_ = callbacks_->epochs_begun;
-    }
-    UpdateGateLocked();
-    NewWorkersLocked();
-    for (const auto& [index, member] : workers_) worker_since_[index] = workers_version_;
-    if (record) NewViewLocked();
-    running_ = true;
+    LookLocked(&now, &pass);
   }
-  return absl::OkStatus();
+  if (pass && !now.stop) reporter_->PassProgress(due_.first ? 1 : 2, pass->done, pass->total);
+  return now;
+}
+
+void DirectorImpl::LookLocked(DirectorSituation* situation,
+                              std::optional<WorkTable::PassResult>* pass) {
+  DirectorSituation& now = *situation;
+  const checkpoint::TrainingState at = table_->state();
+  now.phase = phase_;
+  now.stop = stop_;
+  if (stop_) best_asked_.reset();  // all is saved then
+  now.finished = table_->through() || callbacks_->stopping();
+  now.quiet = QuietLocked();
+  now.saved = IsSaved(at.step);
+  // A checkpoint that is being written is waited for while servers and workers are looked after;
+  // after timeouts.phase.save the best is left out.
+  if (best_asked_)
+    now.best = start_.checkpoints->IsSaving() && Clock::now() - best_asked_->second < SaveDeadline()
+                   ? DirectorSituation::Best::kWaits
+                   : DirectorSituation::Best::kDue;
+  *pass = table_->pass();
+  if (*pass)
+    now.pass = (*pass)->done < (*pass)->total ? DirectorSituation::Pass::kRunning
+                                              : DirectorSituation::Pass::kComplete;
+  now.epoch_ended = callbacks_->EpochEnded(at);
+  now.epoch_begins = callbacks_->EpochBegins(at);
+  now.weights_known = weights_step_ == at.step;
+  now.begins_with_weights = callbacks_->BeginWithWeights(at.step);
+}
+
+void DirectorImpl::UpdateGateLocked() {
+  GateSituation now;
+  now.before = table_->gate();
+  const bool begun = phase_ == DirectorPhase::kTraining;
+  const bool wanted = wanted_.checkpoint || wanted_.histograms || wanted_.weights;
+  now.closed =
+      stop_ || best_asked_ || (wanted && cutter_->idle()) || (callbacks_->exist() && !begun);
+  now.steps_to_report = table_->has_completed();
+  now.reported = table_->between_steps() && !now.steps_to_report && !due_.first && !due_.second;
+  const checkpoint::TrainingState at = table_->state();
+  now.epoch = at.epoch;
+  now.step = at.step;
+  if (start_.checkpoints != nullptr) now.every_steps = options_.job.checkpoint.every_steps;
+  if (callbacks_->exist()) {
+    if (servers_.SomeHaveRecord(callbacks_version_))
+      open_epochs_ = callbacks_->record()->epochs_begun;
+    now.open_epochs = open_epochs_;
+  }
+  table_->set_gate(DecideGate(now));
 }
 
 // ---- Directing
 
-bool DirectorImpl::Through(const checkpoint::TrainingState& state) const {
-  const Job& job = options_.job;
-  if (job.max_steps && state.step >= *job.max_steps) return true;
-  if (!job.epochs && job.max_steps) return false;
-  return state.epoch >= job.epochs.value_or(1);
-}
-
-// All shards are served, and everybody knows by whom.
-bool DirectorImpl::SettledLocked() const {
-  return view_.number() != 0 && current_view_ == view_.number() && Complete(placements_);
-}
-
-// What the servers hold is the state after the last step that was told.
-bool DirectorImpl::QuietLocked() const {
-  return SettledLocked() && table_->between_steps() && !table_->has_completed();
-}
-
 absl::Status DirectorImpl::Run(const DirectorStart& start) {
   absl::Status status = Prepare(start);
   if (status.ok()) {
-    StartLinks();
+    proto::CreateRequest create;
+    create.set_run_id(options_.run_id ? options_.run_id() : "");
+    *create.mutable_variables() = ToMessages(state_->variables());
+    for (const std::string& optimizer : state_->optimizers()) create.add_optimizers(optimizer);
+    create.set_parameter_server(Dump(options_.job.parameter_server));
+    create.set_servers(static_cast<int>(options_.servers.size()));
+    create.set_digest(digest_);
+    links_->Start(std::move(create));
     status = AwaitServers();
   }
   if (status.ok()) status = Begin();
+  if (status.ok()) ReportStart();
   MonotonicTime next_record = Clock::now();
   while (status.ok()) {
     auto turn = Turn();
     status = turn.status();
     if (!turn.ok() || *turn) break;
-    if (!callbacks_begun_ || Clock::now() < next_record) continue;
+    if (phase() != DirectorPhase::kTraining || Clock::now() < next_record) continue;
     next_record = Clock::now() + kRecord;
-    RecordProgress();
+    status = RecordProgress();
   }
   return End(status);
 }
 
-// What the record tells of must have been told to stay, or the log would have a hole. So it is of
-// the steps that are told here: others may have been completed since, and always are.
-void DirectorImpl::RecordProgress() {
-  Json work;
-  ReportSteps(&work);
-  if (last_step_) Tell([&](Observer* observer) { observer->OnSave(last_step_->step); });
-  last_step_.reset();
-  absl::MutexLock lock(&mu_);
-  recorded_due_ = {validation_due_, test_due_};
-  recorded_epoch_start_ = epoch_start_;
-  RecordLocked(std::move(work));
-}
-
-// Workers that hear of the end ask no more. A successor of this chief has to know, or it would wait
-// for what they tell.
-void DirectorImpl::RecordEnd(const absl::Status& outcome) {
+// Waits for an event, then acts until there is nothing to do. True: all is done and saved.
+absl::StatusOr<bool> DirectorImpl::Turn() {
   {
+    Answers answers;
     absl::MutexLock lock(&mu_);
-    ended_ = outcome.ok() ? "" : std::string(Message(outcome));
+    if (!woken_) wake_.WaitFor(&mu_, kTick);
+    woken_ = false;
+    if (!failed_.ok()) return failed_;
+    GiveUpAbsentLocked();
+    GiveUpSilentLocked();
+    calls_.AnswerHeld(Clock::now(), &answers);
   }
-  RecordProgress();
-  const MonotonicTime deadline = Clock::now() + kLastRecord;
-  absl::MutexLock lock(&mu_);
-  const uint64_t version = record_version_;
-  while (failed_.ok() && Clock::now() < deadline) {
-    const auto keeps = [&](const auto& server) { return server->record >= version; };
-    const auto told = [&](const auto& server) { return !server->present() || keeps(server); };
-    if (PresentLocked().empty()) return;
-    // With the last record each server tells what its tables have come to.
-    if (HasTables() ? std::all_of(servers_.begin(), servers_.end(), told)
-                    : std::any_of(servers_.begin(), servers_.end(), keeps))
-      return;
-    wake_.WaitFor(&mu_, kTick);
+  while (true) {
+    if (phase() == DirectorPhase::kTraining) MUSTER_RETURN_IF_ERROR(ReportSteps());
+    MUSTER_RETURN_IF_ERROR(TakeCut());
+    MUSTER_RETURN_IF_ERROR(RestoreShards());
+    const DirectorDecision decision = Decide(Look());
+    if (decision.action == DirectorAction::kFinish) return true;
+    MUSTER_ASSIGN_OR_RETURN(const bool again, Act(decision));
+    if (again) continue;
+    Answers answers;
+    absl::MutexLock lock(&mu_);
+    UpdateGateLocked();
+    calls_.AnswerHeld(Clock::now(), &answers);
+    return false;
   }
 }
 
-bool DirectorImpl::HasTables() const {
-  const std::vector<VariableSpec>& variables = state_->variables();
-  return std::any_of(variables.begin(), variables.end(),
-                     [](const VariableSpec& variable) { return variable.table.has_value(); });
+// True: it may have changed what there is to do.
+absl::StatusOr<bool> DirectorImpl::Act(const DirectorDecision& decision) {
+  switch (decision.action) {
+    case DirectorAction::kWait: {
+      if (!decision.waits_to_cut) return false;
+      absl::MutexLock lock(&mu_);
+      wanted_.checkpoint = decision.checkpoint;
+      if (!wanted_.since) wanted_.since = Clock::now();
+      LogWaiting(fmt::format("{} before the state is saved", table_->WhoIsOut()));
+      return false;
+    }
+    case DirectorAction::kBeginCallbacks:
+      MUSTER_RETURN_IF_ERROR(BeginCallbacks());
+      return true;
+    case DirectorAction::kEndEpoch:
+    case DirectorAction::kEndTraining:
+    case DirectorAction::kBeginEpoch:
+      MUSTER_RETURN_IF_ERROR(RunCallbacks(decision.action));
+      return true;
+    case DirectorAction::kWantWeights:
+      wanted_.weights = true;
+      return true;
+    case DirectorAction::kAskForBest: {
+      SaveMoment moment = std::exchange(best_asked_, std::nullopt)->first;
+      moment.busy = start_.checkpoints->IsSaving();
+      wanted_.checkpoint = start_.checkpoints->Wanted(moment) || wanted_.checkpoint;
+      return true;
+    }
+    case DirectorAction::kAskForSave:
+      AskForSave();
+      return true;
+    case DirectorAction::kCut:
+      MUSTER_RETURN_IF_ERROR(BeginCut(decision.checkpoint));
+      return false;
+    case DirectorAction::kCancelPass: {
+      absl::MutexLock lock(&mu_);
+      table_->CancelPass();
+      return true;
+    }
+    case DirectorAction::kStartPass:
+      StartPass();
+      return true;
+    case DirectorAction::kFinishPass:
+      MUSTER_RETURN_IF_ERROR(FinishPass());
+      return true;
+    case DirectorAction::kStop:
+      return Preempted(fmt::format("stopped on request after step {}", state().step));
+    case DirectorAction::kFinish:
+      return false;
+  }
+  return false;
 }
 
-absl::Status DirectorImpl::End(const absl::Status& outcome) {
-  absl::Status status = outcome;
-  if (!status.ok() && ExitCodeOf(status) != ExitCode::kPreempted) {
-    // Nobody waits for what will not come.
-    absl::MutexLock lock(&mu_);
-    for (const auto& server : servers_)
-      if (server->client != nullptr) server->client->Cancel();
-  }
-  if (saver_.joinable()) saver_.join();
-  if (status.ok() || ExitCodeOf(status) == ExitCode::kPreempted) {
-    if (start_.checkpoints != nullptr)
-      if (const absl::Status saved = start_.checkpoints->Drain(); !saved.ok())
-        status = StatusFor(ExitCode::kRetryable,
-                           fmt::format("the state after step {} could not be saved: {}",
-                                       kept_state_.step, Message(saved)));
-  }
-  const bool good = status.ok() || ExitCodeOf(status) == ExitCode::kPreempted;
-  bool running;
-  {
-    absl::MutexLock lock(&mu_);
-    running = running_;
-  }
-  if (good && running) {
-    RecordEnd(status);
-    if (HasTables()) ReportTables(kept_state_.step);
-  }
-  StopLinks();
-  Answered answered;
-  absl::MutexLock lock(&mu_);
-  if (table_ != nullptr && good) table_->SetDone();
-  if (!good) exiting_ = true;
-  if (running_) AnswerHeldLocked(Clock::now(), &answered);
-  return status;
-}
-
-// Whoever worked for the chief before this one, and does not come, is lost.
+// Workers of the chief before this one that do not come are lost.
 void DirectorImpl::GiveUpAbsentLocked() {
   if (!await_workers_until_ || Clock::now() < *await_workers_until_) return;
   await_workers_until_.reset();
@@ -449,13 +319,13 @@ void DirectorImpl::GiveUpAbsentLocked() {
   }
 }
 
-// One that is there and tells nothing does not ask for work: it computes for longer than a chief
+// One that is there and reports nothing does not ask for work: it computes for longer than a chief
 // may be away, or hangs, which is its phase's deadline to find out.
 void DirectorImpl::GiveUpSilentLocked() {
   const std::string silent = table_->Unheard();
   if (silent.empty()) return;
   if (Clock::now() < hear_until_)
-    return SayWaiting(fmt::format("{} to tell what was done before this chief was there", silent));
+    return LogWaiting(fmt::format("{} to tell what was done before this chief was there", silent));
   LogWarning(
       "{} did not tell what was done before this chief was there: what it holds is leased "
       "again",
@@ -463,208 +333,209 @@ void DirectorImpl::GiveUpSilentLocked() {
   table_->StopHearing();
 }
 
-// One look at everything. True: all is done and saved.
-absl::StatusOr<bool> DirectorImpl::Turn() {
-  {
-    Answered answered;
-    absl::MutexLock lock(&mu_);
-    if (!woken_) wake_.WaitFor(&mu_, kTick);
-    woken_ = false;
-    if (!failed_.ok()) return failed_;
-    GiveUpAbsentLocked();
-    GiveUpSilentLocked();
-    AnswerHeldLocked(Clock::now(), &answered);
-  }
-  if (!report_start_ && callbacks_begun_) ReportSteps();
-  MUSTER_RETURN_IF_ERROR(TakeSave());
-  MUSTER_RETURN_IF_ERROR(RestoreShards());
-  if (report_start_) ReportStart();
-  // Before the steps that callbacks are to see.
-  if (!callbacks_begun_) MUSTER_RETURN_IF_ERROR(BeginCallbacks());
-  if (callbacks_begun_) ReportSteps();
-  MUSTER_RETURN_IF_ERROR(steps_failed_);
-  MUSTER_RETURN_IF_ERROR(callback_failed_);
-  bool through = false;
-  MUSTER_RETURN_IF_ERROR(Advance(&through));
-  Answered answered;
-  absl::MutexLock lock(&mu_);
-  AnswerHeldLocked(Clock::now(), &answered);
-  return through;
-}
+// ---- Steps, passes, callbacks
 
-// What keeps new leases back: a save at a certain step, what an epoch's end asks for, a stop.
-void DirectorImpl::UpdateGateLocked() {
-  LeaseTable::Gate gate;
-  const checkpoint::TrainingState at = table_->state();
-  const bool wanted = save_wanted_ || cut_for_histograms_ || cut_for_callbacks_;
-  gate.closed = stop_ || best_asked_ || (wanted && save_ == nullptr);
-  // An epoch's end is looked at before the next one's first lease.
-  gate.last_epoch = at.epoch;
-  if (!table_->between_steps() || table_->has_completed() || validation_due_ || test_due_)
-    gate.last_epoch = table_->gate().last_epoch.value_or(at.epoch);
-  GateCallbacksLocked(&gate);
-  if (start_.checkpoints != nullptr && options_.job.checkpoint.every_steps) {
-    const int64_t every = *options_.job.checkpoint.every_steps;
-    gate.steps = (at.step / every + 1) * every;
-    // Not before the step that it stops at was told, and the save begun.
-    if (table_->has_completed() && table_->gate().steps) gate.steps = table_->gate().steps;
-  }
-  table_->set_gate(gate);
-}
-
-absl::Status DirectorImpl::Advance(bool* through) {
-  bool stop, quiet, all_done;
-  std::string out;
+absl::Status DirectorImpl::ReportSteps(Json* record) {
+  std::vector<CompletedStep> steps;
+  int64_t batches_per_epoch = 0;
+  std::map<int, TableStatistics> tables;
   {
     absl::MutexLock lock(&mu_);
-    stop = stop_;
-    if (stop && table_->pass()) table_->CancelPass();
-    UpdateGateLocked();
-    quiet = QuietLocked();
-    all_done = table_->through() || Stopping();
-    out = table_->WhoIsOut();
+    batches_per_epoch = table_->batches_per_epoch();
+    steps = table_->TakeCompleted();
+    tables = servers_.tables();
+    if (record != nullptr) *record = table_->ToRecord();
   }
-  if (stop) best_asked_.reset();  // all is saved then
-  AdvanceBest();
-  if (!stop) MUSTER_RETURN_IF_ERROR(AdvanceCallbacks());
-  if (callbacks_begun_ && (stop || (all_done && (!callbacks_ || callbacks_->ended)))) {
-    int64_t step;
-    {
-      absl::MutexLock lock(&mu_);
-      step = table_->steps();
-    }
-    save_wanted_ = start_.checkpoints != nullptr && !IsSaved(step);
-  }
-  if (std::exchange(save_requested_, false) && start_.checkpoints != nullptr && !all_done) {
+  if (steps.empty()) return absl::OkStatus();
+  reporter_->BeginSteps(steps.size());
+  absl::Status status;
+  for (const CompletedStep& step : steps) {
+    reporter_->Step(step, batches_per_epoch, tables);
+    due_ = {false, false};
+    status.Update(callbacks_->EndStep(step));
+    if (step.epoch_end || step.through) status.Update(EndOfEpoch(step, batches_per_epoch));
     SaveMoment moment;
-    {
-      absl::MutexLock lock(&mu_);
-      moment.step = table_->steps();
-    }
-    moment.requested = true;
-    moment.busy = save_ != nullptr;
-    save_wanted_ = save_wanted_ || start_.checkpoints->Wanted(moment);
+    moment.step = step.step;
+    moment.epoch = step.epoch;
+    moment.epoch_end = step.epoch_end;
+    moment.last = step.through;
+    // The last one is wanted whatever the sink says, and asked for where it is taken.
+    if (start_.checkpoints == nullptr || step.through || wanted_.checkpoint) continue;
+    moment.busy = !cutter_->idle();
+    wanted_.checkpoint = start_.checkpoints->Wanted(moment);
   }
-  if ((save_wanted_ || cut_for_histograms_ || cut_for_callbacks_) && save_ == nullptr) {
-    if (!cut_wanted_at_) cut_wanted_at_ = Clock::now();
-    if (!quiet) {
-      SayWaiting(fmt::format("{} before the state is saved", out));
-      return absl::OkStatus();
-    }
-    MUSTER_RETURN_IF_ERROR(TryCut());
-  }
-  if (stop) {
-    if (!callbacks_begun_ || !quiet || save_ != nullptr || save_wanted_) return absl::OkStatus();
-    absl::MutexLock lock(&mu_);
-    return Preempted(fmt::format("stopped on request after step {}", table_->steps()));
-  }
-  bool busy = false;
-  MUSTER_RETURN_IF_ERROR(AdvancePass(&busy));
-  // Before anything is recorded: the validation's metrics are known here alone.
-  MUSTER_RETURN_IF_ERROR(AdvanceCallbacks());
-  absl::MutexLock lock(&mu_);
-  const bool done = table_->through() || Stopping();
-  *through = callbacks_begun_ && !busy && !best_asked_ && QuietLocked() && done &&
-             save_ == nullptr && !save_wanted_ && !cut_for_histograms_ && !cut_for_callbacks_ &&
-             !CallbacksPending(table_->state()) && !(validation_due_ || test_due_) &&
-             (start_.checkpoints == nullptr || !callbacks_ || IsSaved(table_->steps()));
-  UpdateGateLocked();
+  last_step_ = steps.back();
+  return status;
+}
+
+absl::Status DirectorImpl::EndOfEpoch(const CompletedStep& step, int64_t batches_per_epoch) {
+  // Late steps of the epoch before may count in this one, and its own in the next.
+  if (step.epoch_end && step.epoch_examples == 0 && step.left_out.examples() > 0 &&
+      step.step_in_epoch >= batches_per_epoch)
+    return DataError(fmt::format(
+        "epoch {} had no example to train on: all of its examples are damaged, and on_error "
+        "\"skip\" leaves them out",
+        step.epoch + 1));
+  reporter_->EndEpoch(step);
+  const int64_t epochs = step.epoch + 1;
+  const bool tested =
+      step.through || (step.epoch_end && start_.test_every > 0 && epochs % start_.test_every == 0);
+  due_ = {start_.validation_examples > 0, start_.test_examples > 0 && tested};
+  const int64_t every = options_.job.summary.histograms_every_epochs;
+  if (every > 0 && epochs % every == 0 && !start_.observers.empty()) wanted_.histograms = true;
   return absl::OkStatus();
 }
 
-// The best state so far is saved whatever the intervals say.
-void DirectorImpl::AskForBest(int64_t step, int64_t epoch) {
-  if (start_.checkpoints == nullptr || save_wanted_) return;
-  SaveMoment moment;
-  moment.step = step;
-  moment.epoch = epoch;
-  moment.epoch_end = true;
-  moment.validated = true;
-  best_asked_ = {moment, Clock::now()};
-  AdvanceBest();
+void DirectorImpl::StartPass() {
+  const int split = due_.first ? 1 : 2;
+  reporter_->BeginPass();
+  absl::MutexLock lock(&mu_);
+  table_->StartPass(split, split == 1 ? start_.validation_examples : start_.test_examples,
+                    table_options_.leases.batch);
 }
 
-// A checkpoint that is being written is waited for here, where servers and workers are looked after
-// meanwhile; after timeouts.phase.save the best is left out.
-void DirectorImpl::AdvanceBest() {
-  if (!best_asked_) return;
-  auto& [moment, since] = *best_asked_;
-  const bool saving = start_.checkpoints->IsSaving();
-  moment.busy = Clock::now() - since >= SaveDeadline();
-  if (saving && !moment.busy) return;
-  save_wanted_ = start_.checkpoints->Wanted(moment) || save_wanted_;
-  best_asked_.reset();
-}
-
-// Passes that are due, one after the other. Busy: there is one, or one to come.
-absl::Status DirectorImpl::AdvancePass(bool* busy) {
-  const int split = validation_due_ ? 1 : 2;
-  *busy = validation_due_ || test_due_;
-  if (!*busy) return absl::OkStatus();
-  const int64_t examples = split == 1 ? start_.validation_examples : start_.test_examples;
-  std::optional<WorkTable::PassResult> pass;
-  int64_t step, epoch;
-  {
-    absl::MutexLock lock(&mu_);
-    pass = table_->pass();
-    if (!pass) {
-      if (!QuietLocked() || save_wanted_ || cut_for_callbacks_) return absl::OkStatus();
-      // The test's comes after what callbacks do at the end.
-      if (split == 2 && CallbacksPending(table_->state())) return absl::OkStatus();
-      table_->StartPass(split, examples, table_options_.leases.batch);
-      pass_start_ = Clock::now();
-      parts_told_ = -1;
-      WakeLocked();
-      return absl::OkStatus();
-    }
-    const checkpoint::TrainingState at = table_->state();
-    step = at.step;
-    epoch = std::max<int64_t>(0, at.epoch - (at.offset == 0 ? 1 : 0));
-  }
-  if (pass->done != parts_told_) {
-    parts_told_ = pass->done;
-    Tell([&](Observer* observer) {
-      observer->OnEvaluateProgress(split == 1 ? "validation" : "test", pass->done, pass->total);
-    });
-  }
-  // The checkpoint of this step is handed over first: it is the one that validation marks.
-  if (pass->done < pass->total || save_ != nullptr) return absl::OkStatus();
+absl::Status DirectorImpl::FinishPass() {
+  const int split = due_.first ? 1 : 2;
+  const checkpoint::TrainingState at = state();
+  const int64_t epoch = LastEpoch(at);
+  WorkTable::PassResult pass;
   proto::Shown shown;
   {
     absl::MutexLock lock(&mu_);
+    pass = *table_->pass();
     shown = table_->TakeShownInPass();
     table_->CancelPass();
   }
-  ReportShown(split, step, shown);
-  ReportLeftOut(split, pass->left_out);
-  const std::vector<double>& sums = pass->sums;
-  if (sums[1] == 0 && pass->left_out.examples() > 0)
+  const std::vector<double>& sums = pass.sums;
+  if (sums[1] == 0 && pass.left_out.examples() > 0)
     return DataError(
         fmt::format("all of the {} data is damaged, and on_error \"skip\" leaves that out",
-                    split == 1 ? "validation" : "test"));
+                    kSplitNames[split]));
   auto metrics = state_->Metrics({sums.begin() + 2, sums.end()});
-  ReportMetricImages(split, step, {sums.begin() + 2, sums.end()});
-  for (const auto& [name, value] : pass->values) metrics.emplace(name, value.mean());
-  if (pass->loss_divisor > 0) metrics["loss"] = sums[0] / pass->loss_divisor;
-  if (callbacks_) {
-    CallbackMoment moment;
-    moment.step = step;
-    moment.epoch = epoch;
-    moment.split = static_cast<Split>(split);
-    moment.metrics = metrics;
-    MUSTER_RETURN_IF_ERROR(state_->Fire(Hook::kPassBegin, {step, epoch, moment.split, 0, {}}));
-    MUSTER_RETURN_IF_ERROR(state_->Fire(Hook::kPassEnd, std::move(moment)));
-    if (split == 1) validation_metrics_ = metrics;
-  }
-  ReportEpoch(split, epoch, step, static_cast<int64_t>(sums[1]),
-              Seconds(Clock::now() - pass_start_), std::move(metrics));
+  for (const auto& [name, value] : pass.values) metrics.emplace(name, value.mean());
+  if (pass.loss_divisor > 0) metrics["loss"] = sums[0] / pass.loss_divisor;
+  MUSTER_RETURN_IF_ERROR(callbacks_->EndPass(split, epoch, at.step, metrics));
+  reporter_->EndPass(split, epoch, at.step, pass, shown, metrics);
   // With callbacks once these have seen the metrics.
-  if (split == 1 && !callbacks_) AskForBest(step, epoch);
-  (split == 1 ? validation_due_ : test_due_) = false;
-  epoch_start_ = step_time_ = Clock::now();
-  absl::MutexLock lock(&mu_);
-  WakeLocked();
+  if (split == 1 && !callbacks_->exist()) AskForBest(at.step, epoch);
+  (split == 1 ? due_.first : due_.second) = false;
+  reporter_->ResumeAfterPass();
   return absl::OkStatus();
+}
+
+absl::Status DirectorImpl::BeginCallbacks() {
+  const int64_t steps = state().step;
+  if (callbacks_->exist()) {
+    ShardState::CallbackParts parts;
+    parts.observers = start_.observers;
+    parts.checkpoints = start_.checkpoints;
+    parts.workers = options_.workers;
+    parts.weights_step = weights_step_;
+    parts.steps = [this] { return state().step; };
+    // The cutter has the replica to itself.
+    parts.has_weights = [this](int64_t step) { return cutter_->idle() && weights_step_ == step; };
+    {
+      absl::MutexLock lock(&mu_);
+      parts.steps_per_epoch = table_->batches_per_epoch();
+    }
+    MUSTER_RETURN_IF_ERROR(callbacks_->Begin(parts, steps, IsSaved(steps)));
+  }
+  absl::MutexLock lock(&mu_);
+  if (callbacks_->exist()) table_->SetRates(callbacks_->record()->rates);
+  phase_ = DirectorPhase::kTraining;
+  return absl::OkStatus();
+}
+
+absl::Status DirectorImpl::RunCallbacks(DirectorAction action) {
+  const checkpoint::TrainingState at = state();
+  if (action == DirectorAction::kBeginEpoch) {
+    MUSTER_RETURN_IF_ERROR(callbacks_->BeginEpoch(at));
+  } else if (action == DirectorAction::kEndTraining) {
+    MUSTER_RETURN_IF_ERROR(callbacks_->EndTraining(at));
+  } else {
+    MUSTER_RETURN_IF_ERROR(callbacks_->EndEpoch(at));
+    const bool finished = IsFinished(at);
+    if (callbacks_->stopping() && !finished) due_.second = start_.test_examples > 0;
+    if (callbacks_->Measured() && !finished && !callbacks_->stopping())
+      AskForBest(at.step, LastEpoch(at));
+  }
+  // The servers have it before anything is leased that goes by it.
+  {
+    absl::MutexLock lock(&mu_);
+    recorded_.callbacks = checkpoint::ToJson(*callbacks_->record());
+    table_->SetRates(callbacks_->record()->rates);
+  }
+  MUSTER_RETURN_IF_ERROR(RecordProgress());
+  absl::MutexLock lock(&mu_);
+  callbacks_version_ = servers_.record_version();
+  return absl::OkStatus();
+}
+
+// ---- The record, and the end
+
+// Observers flush what they have before the record says so, or the log of a chief that is restarted
+// would have a hole. So it is of the steps that are reported here: others may be completed by then.
+absl::Status DirectorImpl::RecordProgress() {
+  Json work;
+  const absl::Status status = ReportSteps(&work);
+  if (last_step_)
+    reporter_->Notify([&](Observer* observer) { observer->OnSave(last_step_->step); });
+  last_step_.reset();
+  absl::MutexLock lock(&mu_);
+  recorded_.due = due_;
+  recorded_.epoch_start = reporter_->epoch_start();
+  NewRecordLocked(std::move(work));
+  return status;
+}
+
+// Workers that hear of the end ask no more. A chief after this one has to know, or it would wait
+// for what they report.
+void DirectorImpl::RecordEnd(const absl::Status& outcome) {
+  {
+    absl::MutexLock lock(&mu_);
+    recorded_.ended = outcome.ok() ? "" : std::string(Message(outcome));
+  }
+  (void)RecordProgress();
+  const MonotonicTime deadline = Clock::now() + kLastRecord;
+  absl::MutexLock lock(&mu_);
+  const uint64_t version = servers_.record_version();
+  while (failed_.ok() && Clock::now() < deadline && !servers_.present().empty()) {
+    // With the last record each server reports what its tables have come to.
+    if (tables_.empty() ? servers_.SomeHaveRecord(version) : servers_.AllHaveRecord(version))
+      return;
+    wake_.WaitFor(&mu_, kTick);
+  }
+}
+
+absl::Status DirectorImpl::End(const absl::Status& outcome) {
+  absl::Status status = outcome;
+  const auto good = [&] { return status.ok() || ExitCodeOf(status) == ExitCode::kPreempted; };
+  if (!good()) {
+    absl::MutexLock lock(&mu_);
+    CancelCallsLocked();  // their answers are of no use
+  }
+  if (cutter_ != nullptr && !cutter_->idle()) (void)cutter_->Take();
+  if (good() && start_.checkpoints != nullptr)
+    if (const absl::Status saved = start_.checkpoints->Drain(); !saved.ok())
+      status = StatusFor(ExitCode::kRetryable,
+                         fmt::format("the state after step {} could not be saved: {}",
+                                     kept_.state.step, Message(saved)));
+  if (good() && phase() >= DirectorPhase::kStarting) {
+    SetPhase(DirectorPhase::kEnding);
+    RecordEnd(status);
+    absl::ReleasableMutexLock lock(&mu_);
+    const std::map<int, TableStatistics> tables = servers_.tables();
+    lock.Release();
+    if (!tables_.empty()) reporter_->Tables(kept_.state.step, tables);
+  }
+  if (links_ != nullptr) links_->Stop();
+  Answers answers;
+  absl::MutexLock lock(&mu_);
+  phase_ = good() ? DirectorPhase::kDone : DirectorPhase::kFailed;
+  if (table_ != nullptr && good()) table_->SetDone();
+  if (!good()) calls_.Close();
+  calls_.AnswerHeld(Clock::now(), &answers);
+  return status;
 }
 
 }  // namespace muster

@@ -60,8 +60,20 @@ LeaseTable::Answer LeaseTable::Next(int worker) {
     answer.lease = TakeNew();
   }
   answer.state = State::kLeased;
-  held_[answer.lease.id] = {worker, answer.lease};
+  Hold(worker, answer.lease);
   return answer;
+}
+
+void LeaseTable::Hold(int worker, const Lease& lease) {
+  held_[lease.id] = {worker, lease};
+  ids_of_[worker].insert(lease.id);
+}
+
+std::vector<Lease> LeaseTable::held_by(int worker) const {
+  std::vector<Lease> leases;
+  if (const auto ids = ids_of_.find(worker); ids != ids_of_.end())
+    for (const int64_t id : ids->second) leases.push_back(held_.at(id).second);
+  return leases;
 }
 
 bool LeaseTable::Complete(int worker, int64_t lease) {
@@ -70,24 +82,20 @@ bool LeaseTable::Complete(int worker, int64_t lease) {
   ++completed_;
   examples_ += held->second.second.examples();
   held_.erase(held);
+  ids_of_[worker].erase(lease);
   return true;
 }
 
 int LeaseTable::Lose(int worker) {
-  int lost = 0;
-  for (auto held = held_.begin(); held != held_.end();) {
-    if (held->second.first != worker) {
-      ++held;
-      continue;
-    }
-    const Lease& lease = held->second.second;
+  const std::vector<Lease> lost = held_by(worker);
+  for (const Lease& lease : lost) {
     const auto later = std::find_if(returned_.begin(), returned_.end(),
                                     [&](const Lease& other) { return other.id > lease.id; });
     returned_.insert(later, lease);
-    held = held_.erase(held);
-    ++lost;
+    held_.erase(lease.id);
   }
-  return lost;
+  ids_of_.erase(worker);
+  return static_cast<int>(lost.size());
 }
 
 bool LeaseTable::Reach(int64_t id) {
@@ -102,7 +110,7 @@ bool LeaseTable::Adopt(int worker, int64_t id) {
   const auto open = std::find_if(returned_.begin(), returned_.end(),
                                  [id](const Lease& lease) { return lease.id == id; });
   if (open == returned_.end()) return false;
-  held_[id] = {worker, *open};
+  Hold(worker, *open);
   returned_.erase(open);
   return true;
 }
@@ -110,9 +118,10 @@ bool LeaseTable::Adopt(int worker, int64_t id) {
 bool LeaseTable::done() const { return NoneLeft() && held_.empty() && returned_.empty(); }
 
 int64_t LeaseTable::completed_epoch() const {
+  // Ids rise with epochs.
   int64_t first = epoch_;  // that is not
-  for (const auto& [id, held] : held_) first = std::min(first, held.second.epoch);
-  for (const Lease& lease : returned_) first = std::min(first, lease.epoch);
+  if (!held_.empty()) first = std::min(first, held_.begin()->second.second.epoch);
+  if (!returned_.empty()) first = std::min(first, returned_.front().epoch);
   return first - 1;
 }
 
@@ -152,25 +161,40 @@ LeaseTable::Record LeaseTable::RecordAt(const Options& options, int64_t epoch, i
 }
 
 void ClockTable::Join(int worker) {
-  int64_t slowest = 0;
-  bool first = true;
-  for (const auto& [other, clock] : clocks_) {
-    slowest = first ? clock : std::min(slowest, clock);
-    first = false;
-  }
+  Lose(worker);
+  const int64_t slowest = workers_at_.empty() ? 0 : workers_at_.begin()->first;
   clocks_[worker] = slowest;
+  ++workers_at_[slowest];
 }
 
-void ClockTable::Tick(int worker) {
-  if (const auto found = clocks_.find(worker); found != clocks_.end()) ++found->second;
+void ClockTable::Remove(int64_t clock) {
+  if (--workers_at_[clock] == 0) workers_at_.erase(clock);
+}
+
+void ClockTable::Lose(int worker) {
+  const auto found = clocks_.find(worker);
+  if (found == clocks_.end()) return;
+  Remove(found->second);
+  clocks_.erase(found);
+}
+
+bool ClockTable::Tick(int worker) {
+  const auto found = clocks_.find(worker);
+  if (found == clocks_.end()) return false;
+  const int64_t slowest = workers_at_.begin()->first;
+  ++workers_at_[found->second + 1];
+  Remove(found->second++);
+  return workers_at_.begin()->first > slowest;
 }
 
 int ClockTable::WaitsFor(int worker, int64_t later) const {
   const auto own = clocks_.find(worker);
   if (own == clocks_.end() || !max_staleness_) return -1;
-  for (const auto& [other, clock] : clocks_)
-    if (clock < own->second + later - *max_staleness_) return other;
-  return -1;
+  const int64_t least = own->second + later - *max_staleness_;
+  if (workers_at_.begin()->first >= least) return -1;
+  return std::find_if(clocks_.begin(), clocks_.end(),
+                      [least](const auto& other) { return other.second < least; })
+      ->first;
 }
 
 int64_t ClockTable::clock(int worker) const {

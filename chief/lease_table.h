@@ -15,6 +15,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,7 @@ class LeaseTable {
     bool closed = false;
     std::optional<int64_t> steps;       // completed, or out
     std::optional<int64_t> last_epoch;  // none of a later one
+    friend bool operator==(const Gate&, const Gate&) = default;
   };
   void set_gate(const Gate& gate) { gate_ = gate; }
   const Gate& gate() const { return gate_; }
@@ -77,6 +79,7 @@ class LeaseTable {
   int64_t repeated_examples() const { return repeated_examples_; }
   int64_t epoch() const { return epoch_; }  // of the next new lease
   const std::map<int64_t, std::pair<int, Lease>>& held() const { return held_; }  // id -> by whom
+  std::vector<Lease> held_by(int worker) const;                                   // by id
   const std::deque<Lease>& returned() const { return returned_; }                 // by lost workers
   int64_t batches_per_epoch() const;
   // The step that a held lease makes, if all are completed in the order of their ids.
@@ -104,6 +107,7 @@ class LeaseTable {
   bool NoneLeft() const;        // no new one
   std::string WhyShut() const;  // the gate, or an epoch that is not through; "": neither
   Lease TakeNew();
+  void Hold(int worker, const Lease& lease);
 
   Options options_;
   int64_t epoch_ = 0, offset_ = 0;
@@ -111,7 +115,8 @@ class LeaseTable {
   int64_t completed_ = 0, examples_ = 0, repeated_ = 0, repeated_examples_ = 0;
   Gate gate_;
   std::map<int64_t, std::pair<int, Lease>> held_;  // by id: of which worker
-  std::deque<Lease> returned_;                     // by lost workers, the oldest first
+  std::map<int, std::set<int64_t>> ids_of_;        // held, by worker
+  std::deque<Lease> returned_;                     // by lost workers, in the order of ids
 };
 
 // How far workers may run apart: batch c of a worker (from 1) starts when every live worker has
@@ -122,17 +127,20 @@ class ClockTable {
 
   // From now on it counts, from where the slowest is, so that it holds nobody up.
   void Join(int worker);
-  void Lose(int worker) { clocks_.erase(worker); }
-  // It has pushed its next batch.
-  void Tick(int worker);
+  void Lose(int worker);
+  // It has pushed its next batch. True: the slowest ones are further now.
+  bool Tick(int worker);
   // -1: it may start its next batch, or, with `later` 1, the one after that; else a worker that it
   // waits for.
   int WaitsFor(int worker, int64_t later = 0) const;
   int64_t clock(int worker) const;  // batches pushed
 
  private:
+  void Remove(int64_t clock);
+
   std::optional<int64_t> max_staleness_;
   std::map<int, int64_t> clocks_;
+  std::map<int64_t, int> workers_at_;  // how many, by clock
 };
 
 }  // namespace muster

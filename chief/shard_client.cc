@@ -162,8 +162,7 @@ absl::Status ShardClient::SetView(const proto::View& view) {
   return Result(stub_->SetView(call.context(), request, &reply), "SetView");
 }
 
-absl::StatusOr<proto::SetWorkersReply> ShardClient::SetWorkers(
-    uint64_t version, const std::map<int, uint64_t>& workers) {
+absl::Status ShardClient::SetWorkers(uint64_t version, const std::map<int, uint64_t>& workers) {
   Call call(this, options_.call);
   proto::SetWorkersRequest request;
   request.set_epoch(options_.epoch());
@@ -171,8 +170,7 @@ absl::StatusOr<proto::SetWorkersReply> ShardClient::SetWorkers(
   for (const auto& [worker, incarnation] : workers)
     (*request.mutable_incarnations())[worker] = incarnation;
   proto::SetWorkersReply reply;
-  MUSTER_RETURN_IF_ERROR(Result(stub_->SetWorkers(call.context(), request, &reply), "SetWorkers"));
-  return reply;
+  return Result(stub_->SetWorkers(call.context(), request, &reply), "SetWorkers");
 }
 
 std::unique_ptr<ShardClient::Filling> ShardClient::Fill() {

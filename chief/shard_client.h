@@ -36,8 +36,7 @@ class ShardClient {
 
   absl::StatusOr<proto::CreateReply> Create(proto::CreateRequest request);
   absl::Status SetView(const proto::View& view);
-  absl::StatusOr<proto::SetWorkersReply> SetWorkers(uint64_t version,
-                                                    const std::map<int, uint64_t>& workers);
+  absl::Status SetWorkers(uint64_t version, const std::map<int, uint64_t>& workers);
   // State on its way to the task, chunk by chunk; the task has it once Finish has returned OK.
   class Filling {
    public:

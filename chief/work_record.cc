@@ -25,6 +25,7 @@ void WorkTable::TakeHeld(int worker, int64_t id) {
 void WorkTable::HearThem() {
   if (!from_record_ || Adopting()) return;
   from_record_ = false;
+  ++changes_;
 }
 
 std::string WorkTable::Unheard() const {
@@ -94,6 +95,7 @@ Json WorkTable::ToRecord() const {
                  {"repeated", leases.repeated},
                  {"repeated_examples", leases.repeated_examples},
                  {"refused_pushes", refused_pushes_},
+                 {"torn_pushes", torn_pushes_},
                  {"next_id", leases.next_id},
                  {"open", std::move(open)},
                  {"batch", options_.leases.batch},
@@ -131,6 +133,7 @@ absl::StatusOr<std::unique_ptr<WorkTable>> WorkTable::FromRecord(const Options& 
       return DataError("the servers' record of leases is of other epochs than this job's");
     table->leases_ = LeaseTable::FromRecord(options.leases, record);
     table->refused_pushes_ = json.value("refused_pushes", int64_t{0});
+    table->torn_pushes_ = json.value("torn_pushes", int64_t{0});
     table->epoch_loss_sum_ = ToDouble(json.at("epoch_loss_sum"));
     table->epoch_examples_ = json.at("epoch_examples");
     table->epoch_steps_ = json.at("epoch_steps");

@@ -73,17 +73,18 @@ void WorkTable::SetWorker(int worker, uint64_t incarnation, bool told) {
   state.alive = true;
   state.told = told;
   clocks_.Join(worker);
+  ++changes_;
 }
 
 void WorkTable::LoseWorker(int worker) {
   const auto found = workers_.find(worker);
   if (found == workers_.end() || !found->second.alive) return;
+  ++changes_;
   found->second.alive = false;
-  if (from_record_ && found->second.told && !found->second.heard) Void(worker);
-  std::set<int64_t>& lost = found->second.lost;
-  for (const auto& [id, held] : leases_.held())
-    if (held.first == worker) lost.insert(id);
-  leases_.Lose(worker);
+  const bool unheard = from_record_ && found->second.told && !found->second.heard;
+  if (unheard) Void(worker);
+  for (const Lease& lease : leases_.held_by(worker)) found->second.lost.insert(lease.id);
+  if (leases_.Lose(worker) > 0 || unheard) ++torn_pushes_;
   if (pass_)
     for (Pass::Part& part : pass_->parts)
       if (part.holder == worker) part.holder = -1;
@@ -137,15 +138,11 @@ absl::Status WorkTable::Take(const proto::NextRequest& request) {
     MUSTER_RETURN_IF_ERROR(CheckShown(done.shown()));
   for (const proto::EvaluationDone& done : request.evaluated())
     MUSTER_RETURN_IF_ERROR(CheckShown(done.shown()));
-  for (const proto::BatchDone& done : request.done()) {
-    uint64_t& told = told_[{index, request.worker().incarnation()}];
-    told = std::max(told, done.sequence());
-    // Of leases that others have had since, perhaps under the same numbers.
-    if (worker.is_void) continue;
-    TakeBatch(index, done);
-  }
-  if (!worker.is_void)
+  // Else of leases that others have had since, perhaps under the same numbers.
+  if (!worker.is_void) {
+    for (const proto::BatchDone& done : request.done()) TakeBatch(index, done);
     for (const proto::EvaluationDone& done : request.evaluated()) TakeEvaluated(done);
+  }
   const bool adopting = Adopting();
   if (adopting && !worker.heard)
     for (const int64_t id : request.held()) TakeHeld(index, id);
@@ -167,7 +164,8 @@ void WorkTable::TakeBatch(int worker, const proto::BatchDone& done) {
   if (held == leases_.held().end()) return;
   const Lease lease = held->second.second;
   if (!leases_.Complete(worker, id)) return;
-  clocks_.Tick(worker);
+  // Those that wait for the slowest, or for an epoch's last lease.
+  if (clocks_.Tick(worker) || leases_.held().empty()) ++changes_;
   if (ledger_.Accept({done.views().data(), static_cast<size_t>(done.views_size())}))
     LogInfo("batch {} of worker {} was told after a shard that had it went back", id, worker);
   Account(lease, worker, done);
@@ -341,16 +339,14 @@ void WorkTable::Offer(int worker, const Lease& lease, proto::NextReply* reply) {
 
 bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply* reply) {
   const int worker = request.worker().worker();
-  size_t held = 0;
-  for (const auto& [id, lease] : leases_.held()) {
-    if (lease.first != worker) continue;
-    ++held;
-    if (Contains(request.held(), id)) continue;
+  const std::vector<Lease> held = leases_.held_by(worker);
+  for (const Lease& lease : held) {
+    if (Contains(request.held(), lease.id)) continue;
     workers_[worker].pull = true;  // it may not have heard that it should
-    Offer(worker, lease.second, reply);
+    Offer(worker, lease, reply);
     return true;
   }
-  if (held >= kMostHeld) return Wait("two leases are enough", reply);
+  if (held.size() >= kMostHeld) return Wait("two leases are enough", reply);
   if (const int slower = clocks_.WaitsFor(worker); slower >= 0)
     return Wait(fmt::format("worker {} is too far behind (max_staleness {})", slower,
                             *options_.max_staleness),
@@ -405,6 +401,7 @@ checkpoint::TrainingState WorkTable::state() const {
 }
 
 void WorkTable::StartPass(int split, int64_t examples, int64_t batch) {
+  ++changes_;
   pass_ = std::make_unique<Pass>();
   pass_->split = split;
   pass_->first_id = kPartBit | static_cast<int64_t>(split) << 56 | leases_.completed() << 20;
@@ -417,7 +414,10 @@ void WorkTable::StartPass(int split, int64_t examples, int64_t batch) {
   for (auto& [index, worker] : workers_) worker.pull_for_pass = true;
 }
 
-void WorkTable::CancelPass() { pass_.reset(); }
+void WorkTable::CancelPass() {
+  pass_.reset();
+  ++changes_;
+}
 
 proto::Shown WorkTable::TakeShownInPass() { return std::move(pass_->shown); }
 

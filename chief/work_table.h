@@ -81,7 +81,10 @@ class WorkTable {
   void SetWorker(int worker, uint64_t incarnation, bool told);
   void LoseWorker(int worker);
   // What this worker has under way is of a past that the servers do not hold.
-  void Void(int worker) { workers_[worker].is_void = true; }
+  void Void(int worker) {
+    workers_[worker].is_void = true;
+    ++changes_;
+  }
   // Whether this process was ever the worker.
   bool Met(int worker, uint64_t incarnation) const;
   bool Knows(int worker, uint64_t incarnation) const;
@@ -95,20 +98,29 @@ class WorkTable {
   bool Answer(const proto::NextRequest& request, const std::string& shut, proto::NextReply* reply);
   // What it has under way is void.
   bool Abandoned(int worker) const;
+  // Rises with whatever a call that waits may wait for: but for it, Answer says what it said.
+  uint64_t changes() const { return changes_; }
 
   // ---- The director's
   // In the order of completion, those since the last call.
   std::vector<CompletedStep> TakeCompleted();
   bool has_completed() const { return !completed_.empty(); }
   LeaseTable::Gate gate() const { return leases_.gate(); }
-  void set_gate(const LeaseTable::Gate& gate) { leases_.set_gate(gate); }
+  void set_gate(const LeaseTable::Gate& gate) {
+    if (gate == leases_.gate()) return;
+    leases_.set_gate(gate);
+    ++changes_;
+  }
   // No lease of training is out: the state is between two steps, and has no holes. A pass changes
   // nothing of it.
   bool between_steps() const;
   std::string WhoIsOut() const;  // "worker 1 and worker 2"
   // With every lease from now on: what callbacks have set, by optimizer.
   void SetRates(std::map<std::string, double> rates) { rates_ = std::move(rates); }
-  void SetDone() { done_ = true; }
+  void SetDone() {
+    done_ = true;
+    ++changes_;
+  }
   // Every worker pulls with its next lease.
   void PullAll();
   // REQUIRES: between_steps(). Without run_id, job, versions and what is due.
@@ -117,8 +129,8 @@ class WorkTable {
   bool through() const { return leases_.done(); }
   int64_t repeated_examples() const { return leases_.repeated_examples(); }
   int64_t refused_pushes() const { return refused_pushes_; }
-  // By worker and incarnation: the sequence of the newest push of which it told that it was whole.
-  const std::map<std::pair<int, uint64_t>, uint64_t>& told() const { return told_; }
+  // Workers that were lost with a lease: its push may be in the servers in part, or whole.
+  int64_t torn_pushes() const { return torn_pushes_; }
   // What shards hold of the accepted batches.
   ShardLedger& ledger() { return ledger_; }
   const ShardLedger& ledger() const { return ledger_; }
@@ -177,7 +189,6 @@ class WorkTable {
   LeaseTable leases_;
   ClockTable clocks_;
   ShardLedger ledger_;
-  std::map<std::pair<int, uint64_t>, uint64_t> told_;
   std::map<int, Worker> workers_;
   std::unique_ptr<Pass> pass_;
   std::deque<CompletedStep> completed_;
@@ -193,6 +204,8 @@ class WorkTable {
   bool epoch_over_ = true;      // the next step is another epoch's first
   int64_t skipped_steps_ = 0;   // float16
   int64_t refused_pushes_ = 0;  // in part, for they were not finite
+  int64_t torn_pushes_ = 0;
+  uint64_t changes_ = 1;
   std::map<int, StalenessRecord> staleness_;
 };
 

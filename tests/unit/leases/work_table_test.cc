@@ -272,6 +272,70 @@ TEST(WorkTable, ALostWorkersLeasesAreAnothersAndItIsTold) {
 
 // Which leases' pictures are wanted is a matter of their place: who has them, and how often they
 // were given, changes nothing.
+// What a lost worker has pushed of its lease is not known.
+TEST(WorkTable, ALossWithALeaseIsATornPushThatSurvivesARestart) {
+  const WorkTable::Options options = Asynchronous(100, 10);
+  WorkTable table(options, {});
+  Crew crew(&table, 3);
+  crew.Next(0);
+  crew.Next(0);
+  crew.Finish(1, crew.Next(1));
+  crew.Next(1, /*want=*/false);
+  table.LoseWorker(1);
+  EXPECT_EQ(table.torn_pushes(), 0) << "it had nothing under way";
+  table.LoseWorker(0);
+  EXPECT_EQ(table.torn_pushes(), 1) << "one push at a time";
+  table.SetWorker(0, 100, false);
+  Crew again(&table, 1);
+  again.Next(0);
+  table.LoseWorker(0);
+  EXPECT_EQ(table.torn_pushes(), 2) << "the same process, lost once more";
+  auto restarted = WorkTable::FromRecord(options, table.ToRecord());
+  ASSERT_TRUE(restarted.ok()) << restarted.status();
+  EXPECT_EQ((*restarted)->torn_pushes(), 2);
+}
+
+// Those that wait are tried again for a change alone, so that an event's work does not grow with
+// their number.
+TEST(WorkTable, NoChangeMeansThatAWaitingCallIsAnsweredAsBefore) {
+  WorkTable::Options options = Asynchronous(2000, 10, 2);
+  options.max_staleness = 1;
+  WorkTable table(options, {});
+  Crew crew(&table, 4);
+  std::map<int, std::deque<Reply>> held;
+  std::mt19937 random(7);
+  int without_change = 0;
+  table.set_gate({false, std::nullopt, 0});
+  for (int event = 0; event < 20000 && !table.through(); ++event) {
+    const auto answer = [&](int worker) {
+      Reply reply;
+      table.Answer(crew.request(worker), "", &reply);
+      return reply.kind();
+    };
+    const int worker = static_cast<int>(random() % 10 == 0 ? 3 : random() % 3);  // 3 is slow
+    std::vector<int> waiting;
+    for (int other = 0; other < 4; ++other)
+      if (other != worker && crew.request(other).has_worker() && held[other].size() == 1 &&
+          answer(other) == Reply::WAIT)
+        waiting.push_back(other);
+    const uint64_t before = table.changes();
+    if (!held[worker].empty() && random() % 2 == 0) {
+      crew.Finish(worker, held[worker].front());
+      held[worker].pop_front();
+    }
+    const Reply reply = crew.Next(worker);
+    if (reply.kind() == Reply::TRAIN) held[worker].push_back(reply);
+    if (table.between_steps()) table.set_gate({false, std::nullopt, table.state().epoch});
+    if (table.changes() != before) continue;
+    for (const int other : waiting) {
+      ++without_change;
+      EXPECT_EQ(answer(other), Reply::WAIT) << event;
+    }
+  }
+  EXPECT_TRUE(table.through());
+  EXPECT_GT(without_change, 50);
+}
+
 TEST(WorkTable, OneLeaseOfEachFewIsToBeShown) {
   WorkTable::Options options = Asynchronous(100, 10);
   options.summary_every_steps = 3;
