@@ -52,7 +52,7 @@ struct DirectorOptions {
 struct DirectorRecord {
   int64_t updates = 0;       // accepted pushes of whole batches
   int64_t repeated = 0;      // examples that were leased again
-  int64_t torn = 0;          // pushes of lost workers that are in parts only
+  int64_t torn = 0;          // losses of workers with a lease, whose push may be in parts
   int64_t lost_updates = 0;  // by the loss of servers without a backup
   int64_t refused = 0;       // pushes with numbers that are not finite
   int64_t staleness_max = 0;

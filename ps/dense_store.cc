@@ -66,8 +66,7 @@ class DenseStoreImpl final : public DenseStore {
     return HasRows(chunk) ? EmbeddingTable::Columns(TableOf(chunk)) : std::vector<RowColumn>();
   }
   void Admit(int worker, uint64_t incarnation) override;
-  void End(const PushKey& key, int chunks, int shards) override;
-  std::optional<LastPush> Expel(int worker) override;
+  void Expel(int worker) override;
   absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override;
   absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override;
   absl::StatusOr<int64_t> PullRows(int chunk, std::span<const uint64_t> keys,
@@ -113,7 +112,6 @@ class DenseStoreImpl final : public DenseStore {
   std::atomic<size_t> filled_ = 0;
   mutable absl::Mutex mu_;                                // after a chunk's
   std::map<int, uint64_t> workers_ ABSL_GUARDED_BY(mu_);  // incarnations
-  std::map<int, LastPush> ended_ ABSL_GUARDED_BY(mu_);    // by worker: what End told last
 };
 
 absl::Status DenseStoreImpl::CheckIndex(int chunk) const {
@@ -300,36 +298,13 @@ void DenseStoreImpl::Admit(int worker, uint64_t incarnation) {
   workers_[worker] = incarnation;
 }
 
-void DenseStoreImpl::End(const PushKey& key, int chunks, int shards) {
-  absl::MutexLock lock(&mu_);
-  ended_[key.worker] = {key.incarnation, key.sequence, 0, chunks, shards};
-}
-
-std::optional<DenseStore::LastPush> DenseStoreImpl::Expel(int worker) {
-  LastPush newest, ended;
+void DenseStoreImpl::Expel(int worker) {
   {
     absl::MutexLock lock(&mu_);
-    const auto found = workers_.find(worker);
-    if (found == workers_.end()) return std::nullopt;
-    newest.incarnation = found->second;
-    workers_.erase(found);
-    if (const auto end = ended_.extract(worker); !end.empty()) ended = end.mapped();
+    if (workers_.erase(worker) == 0) return;
   }
-  // Whoever was admitted still when it came to a chunk's lock is through with it by now.
-  for (const Held& held : chunks_) {
-    absl::MutexLock lock(&held.mu);
-    const auto last = held.state.last.find(worker);
-    if (last == held.state.last.end() || last->second.incarnation != newest.incarnation) continue;
-    if (last->second.sequence > newest.sequence) newest.chunks = 0;
-    newest.sequence = std::max(newest.sequence, last->second.sequence);
-    newest.chunks += last->second.sequence == newest.sequence;
-  }
-  if (newest.chunks == 0) return std::nullopt;
-  if (ended.incarnation == newest.incarnation && ended.sequence == newest.sequence) {
-    newest.of_chunks = ended.of_chunks;
-    newest.shards = ended.shards;
-  }
-  return newest;
+  // Pushes that were admitted before are through with a chunk once its lock is free.
+  for (const Held& held : chunks_) absl::MutexLock lock(&held.mu);
 }
 
 absl::Status DenseStoreImpl::CheckWorker(const PushKey& key) const {

@@ -95,17 +95,9 @@ class DenseStore {
   // ---- Workers.
   // From now on `worker` is this process: pushes of any other one are refused as Superseded.
   virtual void Admit(int worker, uint64_t incarnation) = 0;
-  // All of that push has left: it goes to `chunks` chunks of this server, and to `shards` servers.
-  virtual void End(const PushKey& key, int chunks, int shards) = 0;
-  // What is here of a process's newest push.
-  struct LastPush {
-    uint64_t incarnation = 0, sequence = 0;
-    int chunks = 0;                 // that have it
-    int of_chunks = 0, shards = 0;  // as End told; 0: it did not
-    friend bool operator==(const LastPush&, const LastPush&) = default;
-  };
-  // It is lost: its pushes are refused. What it left here, if anything; a torn push stays as it is.
-  virtual std::optional<LastPush> Expel(int worker) = 0;
+  // It is lost: once this returns its pushes are refused, and none is being applied. A torn push
+  // stays as it is.
+  virtual void Expel(int worker) = 0;
 
   struct Push {
     PushKey key;

@@ -72,10 +72,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   std::vector<RowColumn> columns(int chunk) const override { return local_->columns(chunk); }
   void Admit(int worker, uint64_t incarnation) override { local_->Admit(worker, incarnation); }
   // Not forwarded: what it is for, the chief mostly knows from the worker.
-  void End(const PushKey& key, int chunks, int shards) override {
-    local_->End(key, chunks, shards);
-  }
-  std::optional<LastPush> Expel(int worker) override { return local_->Expel(worker); }
+  void Expel(int worker) override { local_->Expel(worker); }
   absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override;
   absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override {
     return local_->Pull(chunk, out);

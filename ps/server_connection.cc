@@ -63,7 +63,6 @@ class Server {
   absl::Status TakeOffer(const Offer& offer);
   // One request. False: the worker has closed the connection.
   absl::StatusOr<bool> Next();
-  absl::Status TakeEnd(const End& end);
   // False: the worker has closed the connection.
   absl::StatusOr<bool> AwaitRequest();
   absl::Status TakeGradient(const FrameHeader& header, const Request& request);
@@ -177,11 +176,6 @@ absl::StatusOr<bool> Server::Next() {
   FrameHeader header;
   std::memcpy(&header, inbox_.data() + taken_, sizeof header);
   taken_ += sizeof header;
-  if (IsEnd(header)) {
-    MUSTER_ASSIGN_OR_RETURN(const End end, DecodeEnd(header));
-    MUSTER_RETURN_IF_ERROR(TakeEnd(end));
-    return true;
-  }
   MUSTER_ASSIGN_OR_RETURN(const Request request, DecodeRequest(header));
   if (request.chunk >= options_.chunks.size())
     return ConfigurationError(fmt::format("there is no chunk {}: this server holds {}",
@@ -200,16 +194,6 @@ absl::StatusOr<bool> Server::Next() {
   if (!request.rows) MUSTER_RETURN_IF_ERROR(TakeGradient(header, request));
   MUSTER_RETURN_IF_ERROR(Answer(request));
   return true;
-}
-
-absl::Status Server::TakeEnd(const End& end) {
-  if (end.chunks > options_.chunks.size() || end.chunks == 0 || end.shards == 0)
-    return ConfigurationError(
-        fmt::format("a push was said to go to {} chunks of {}, and to {} servers", end.chunks,
-                    options_.chunks.size(), end.shards));
-  store_.End({static_cast<int>(open_.worker), open_.incarnation, end.sequence},
-             static_cast<int>(end.chunks), static_cast<int>(end.shards));
-  return absl::OkStatus();
 }
 
 absl::Status Server::TakeGradient(const FrameHeader& header, const Request& request) {

@@ -31,20 +31,6 @@ grpc::Status Refusal(grpc::StatusCode code, const std::string& why) {
   return grpc::Status(code, why);
 }
 
-void AddLostPushes(const ps::ShardHost& host,
-                   google::protobuf::RepeatedPtrField<proto::LostPush>* out) {
-  for (const ps::ShardHost::LostPush& lost : host.lost_pushes()) {
-    proto::LostPush& push = *out->Add();
-    push.set_shard(lost.shard);
-    push.set_worker(lost.worker);
-    push.set_incarnation(lost.push.incarnation);
-    push.set_sequence(lost.push.sequence);
-    push.set_chunks(lost.push.chunks);
-    push.set_of_chunks(lost.push.of_chunks);
-    push.set_shards(lost.push.shards);
-  }
-}
-
 class PsServiceImpl final : public PsService, public proto::ParameterServer::Service {
  public:
   explicit PsServiceImpl(PsServiceOptions options) : options_(options) {}
@@ -211,14 +197,13 @@ grpc::Status PsServiceImpl::SetView(grpc::ServerContext* context,
 
 grpc::Status PsServiceImpl::SetWorkers(grpc::ServerContext* context,
                                        const proto::SetWorkersRequest* request,
-                                       proto::SetWorkersReply* reply) {
+                                       proto::SetWorkersReply*) {
   HostPtr host;
   if (const grpc::Status refusal = Enter(*context, "SetWorkers", request->epoch(), &host);
       !refusal.ok())
     return refusal;
   host->SetWorkers({request->epoch(), request->version()},
                    {request->incarnations().begin(), request->incarnations().end()});
-  AddLostPushes(*host, reply->mutable_lost());
   return grpc::Status::OK;
 }
 
@@ -249,7 +234,6 @@ grpc::Status PsServiceImpl::Beat(grpc::ServerContext* context, const proto::Beat
     counts.set_evictions(statistics.evictions);
     counts.set_refused(statistics.refused);
   }
-  AddLostPushes(*host, reply->mutable_lost());
   return grpc::Status::OK;
 }
 

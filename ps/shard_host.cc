@@ -25,8 +25,6 @@ using StorePtr = std::shared_ptr<DenseStore>;
 
 // How late a connection is taken at the most, should the listener's word get lost.
 constexpr Duration kLook = std::chrono::milliseconds(50);
-// The chief hears of each within a second.
-constexpr size_t kMostLostPushes = 1024;
 
 // A view while it lasts.
 struct Run {
@@ -65,10 +63,6 @@ class ShardHostImpl final : public ShardHost {
     absl::MutexLock lock(&mu_);
     return view_.number;
   }
-  std::vector<LostPush> lost_pushes() const override {
-    absl::MutexLock lock(&mu_);
-    return {lost_pushes_.begin(), lost_pushes_.end()};
-  }
   std::vector<int> serving() const override;
   std::vector<int> synced(std::string* trouble) const override;
   std::map<int, Duration> waiting() const override;
@@ -102,7 +96,6 @@ class ShardHostImpl final : public ShardHost {
   std::map<int, StorePtr> stores_ ABSL_GUARDED_BY(mu_);  // by shard
   WorkersVersion workers_version_ ABSL_GUARDED_BY(mu_) = {};
   std::map<int, uint64_t> workers_ ABSL_GUARDED_BY(mu_);
-  std::deque<LostPush> lost_pushes_ ABSL_GUARDED_BY(mu_);
   int64_t past_updates_ ABSL_GUARDED_BY(mu_) = 0;  // of stores that are gone
 
   std::thread acceptor_;  // last: it uses all of the above
@@ -289,10 +282,8 @@ void ShardHostImpl::SetWorkers(WorkersVersion version,
   for (const auto& [worker, incarnation] : workers_) {
     const auto now = incarnations.find(worker);
     if (now != incarnations.end() && now->second == incarnation) continue;
-    for (const auto& [shard, store] : stores_)
-      if (const auto push = store->Expel(worker)) lost_pushes_.push_back({shard, worker, *push});
+    for (const auto& [shard, store] : stores_) store->Expel(worker);
   }
-  while (lost_pushes_.size() > kMostLostPushes) lost_pushes_.pop_front();
   for (const auto& [worker, incarnation] : incarnations)
     for (const auto& [shard, store] : stores_) store->Admit(worker, incarnation);
   workers_ = incarnations;

@@ -74,13 +74,6 @@ class ShardHost {
   // The shards of which this is the primary, by shard. Unavailable where one of them is not whole.
   virtual absl::StatusOr<std::map<int, ShardCut>> CutPrimaries() const = 0;
 
-  // What lost workers left here, of the shards that were here then; the newest ones.
-  struct LostPush {
-    int shard = 0, worker = 0;
-    DenseStore::LastPush push;
-  };
-  virtual std::vector<LostPush> lost_pushes() const = 0;
-
   virtual uint64_t view() const = 0;
   // Shards that are whole here: of which this is primary or backup in sync; or nobody is primary.
   virtual std::vector<int> serving() const = 0;

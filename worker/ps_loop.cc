@@ -308,7 +308,6 @@ proto::BatchDone PsLoop::DoneOf(const StepResult& result) {
   done.set_staleness_max(outcome.staleness_max);
   done.set_staleness_mean(outcome.staleness_mean);
   done.set_bytes_pushed(outcome.bytes);
-  done.set_sequence(context_.exchange->sequence());
   done.mutable_views()->Assign(outcome.views.begin(), outcome.views.end());
   const std::set<std::string>& not_finite = context_.exchange->not_finite();
   done.mutable_not_finite()->Assign(not_finite.begin(), not_finite.end());

@@ -48,7 +48,6 @@ class ClientImpl final : public PushPullClient {
   absl::StatusOr<ClientView> NextView(uint64_t newer_than);
   void BeginErrand(Errand errand);
   void Answered(int lane, const ChunkAnswer& answer, uint64_t view);
-  void TellEnd();
   bool Reopen(int lane, uint64_t errand, uint64_t view);
   int each() const { return static_cast<int>(options_.options.connections); }
   int LaneOf(int shard, int chunk) const { return shard * each() + chunk % each(); }
@@ -71,9 +70,7 @@ class ClientImpl final : public PushPullClient {
   int64_t pushed_ ABSL_GUARDED_BY(mutex_) = 0;  // chunks whose staleness is in outcome_
   Outcome outcome_ ABSL_GUARDED_BY(mutex_);     // staleness_mean is the sum
   Errand errand_ ABSL_GUARDED_BY(mutex_);       // the last one
-  // Chunks of it that were launched, by lane.
-  std::vector<int> launched_ ABSL_GUARDED_BY(mutex_);
-  bool over_ ABSL_GUARDED_BY(mutex_) = true;  // it is
+  bool over_ ABSL_GUARDED_BY(mutex_) = true;    // it is
   // By lane: how many chunks of the push were acknowledged in which view.
   std::vector<std::map<uint64_t, int64_t>> acknowledged_ ABSL_GUARDED_BY(mutex_);
   // By shard: not all that it got of the push was refused.
@@ -140,7 +137,6 @@ void ClientImpl::BeginErrand(Errand errand) {
     pushed_ = 0;
     errand.number = errand_.number + 1;
     errand_ = errand;
-    launched_.assign(lanes_.size(), 0);
     over_ = false;
     acknowledged_.assign(lanes_.size(), {});
     took_.assign(gradients_.size(), false);
@@ -154,7 +150,6 @@ void ClientImpl::Launch(int shard, int chunk, What what) {
     absl::MutexLock lock(&mutex_);
     ++open_;
     // What is only pulled is no part of the push.
-    if (what != What::kNothing) ++launched_[lane];
   }
   lanes_[lane]->Launch(chunk, what);
 }
@@ -196,25 +191,7 @@ bool ClientImpl::Reopen(int lane, uint64_t errand, uint64_t view) {
   return true;
 }
 
-// Tells the servers what belongs to the push.
-void ClientImpl::TellEnd() {
-  std::vector<int> launched;
-  Errand errand;
-  {
-    absl::MutexLock lock(&mutex_);
-    launched = launched_;
-    errand = errand_;
-  }
-  if (!errand.push) return;
-  std::vector<int> chunks(gradients_.size());
-  for (size_t lane = 0; lane < launched.size(); ++lane) chunks[lane / each()] += launched[lane];
-  const auto shards = static_cast<int>(chunks.size() - std::count(chunks.begin(), chunks.end(), 0));
-  for (size_t lane = 0; lane < launched.size(); ++lane)
-    if (launched[lane] > 0) lanes_[lane]->End(errand, chunks[lane / each()], shards);
-}
-
 absl::StatusOr<PushPullClient::Outcome> ClientImpl::Finish() {
-  TellEnd();
   absl::MutexLock lock(&mutex_);
   while (!Settled(open_)) changed_.Wait(&mutex_);
   over_ = true;
@@ -245,7 +222,6 @@ void ClientImpl::LaunchRows(int shard, int chunk, std::span<const float> packed,
   {
     absl::MutexLock lock(&mutex_);
     ++open_;
-    ++launched_[lane];
   }
   ChunkRequest request;
   request.chunk = chunk;

@@ -84,24 +84,6 @@ void Lane::Launch(std::span<const ChunkRequest> requests) {
   if (first) Wake();
 }
 
-void Lane::End(const Errand& errand, int chunks, int shards) {
-  ChunkRequest end;
-  end.sequence = errand.which.sequence;
-  end.end_chunks = chunks;
-  end.end_shards = shards;
-  {
-    absl::MutexLock lock(&mutex_);
-    end_.emplace(errand.number, end);
-  }
-  Wake();
-}
-
-// Where the push has still to be brought, Open tells.
-void Lane::TellEnd(const ChunkRequest& end) {
-  ends_ = end;
-  if (link_ != nullptr && todo_.empty()) link_->Ask(end);
-}
-
 void Lane::Wake() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = write(wake_.get(), &one, sizeof one);
@@ -153,17 +135,13 @@ bool Lane::TakeLaunched() {
   std::vector<std::pair<int, PushPullClient::What>> launched;
   std::vector<ChunkRequest> requests;
   Errand errand;
-  std::optional<std::pair<uint64_t, ChunkRequest>> end;
   {
     absl::MutexLock lock(&mutex_);
     launched.swap(launched_);
     requests.swap(rows_);
-    end.swap(end_);
     if (!launched.empty() || !requests.empty()) errand = errand_;
   }
   if (errand.number > doing_) {
-    if (end && end->first == doing_) TellEnd(end->second);
-    ends_.reset();
     doing_ = errand.number;
     keeps_ = errand.push;
     had_.clear();
@@ -178,7 +156,6 @@ bool Lane::TakeLaunched() {
       todo_.push_back(request);
     }
   }
-  if (end && end->first == doing_) TellEnd(end->second);
   return !todo_.empty() || (link_ != nullptr && !link_->idle());
 }
 
@@ -251,7 +228,6 @@ void Lane::Open(std::unique_ptr<transport::DataConnection> connection, const Cli
   link_ = std::make_unique<ShardConnection>(std::move(connection), std::move(options));
   for (const ChunkRequest& request : todo_) link_->Ask(request);
   todo_.clear();
-  if (ends_) link_->Ask(*ends_);
 }
 
 absl::Status Lane::Connect(const std::shared_ptr<const ClientView>& view) {

@@ -57,9 +57,6 @@ class Lane {
   // About rows: of a push, sequence and the like are filled in, and `pulled` is RowPull::others.
   // Pulls of rows need no Begin, and may be launched by any thread at any time.
   void Launch(std::span<const ChunkRequest> requests);
-  // Nothing more will be launched of this errand, a push: so many chunks of the shard were, on all
-  // its lanes, and so many shards have some.
-  void End(const Errand& errand, int chunks, int shards);
   void Wake();
   void Stop();  // Does not wait.
 
@@ -67,7 +64,6 @@ class Lane {
   void Run();
   void Round();
   bool TakeLaunched();
-  void TellEnd(const ChunkRequest& end);
   bool SendAgain(const ClientView& view);
   absl::Status Connect(const std::shared_ptr<const ClientView>& view);
   absl::StatusOr<std::unique_ptr<transport::DataConnection>> Dial(const ClientView& view);
@@ -93,8 +89,7 @@ class Lane {
   absl::Mutex mutex_;
   Errand errand_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::pair<int, PushPullClient::What>> launched_ ABSL_GUARDED_BY(mutex_);
-  std::vector<ChunkRequest> rows_ ABSL_GUARDED_BY(mutex_);                        // likewise
-  std::optional<std::pair<uint64_t, ChunkRequest>> end_ ABSL_GUARDED_BY(mutex_);  // of an errand
+  std::vector<ChunkRequest> rows_ ABSL_GUARDED_BY(mutex_);  // likewise
 
   // The thread's own.
   std::vector<int64_t> updates_;   // by chunk, as the last pull told them; not of rows
@@ -104,8 +99,7 @@ class Lane {
   bool keeps_ = false;             // ... what is answered of it, in had_
   // Of a push: what was answered, and in which view.
   std::vector<std::pair<uint64_t, ChunkRequest>> had_;
-  uint64_t looked_at_ = 0;            // the newest view
-  std::optional<ChunkRequest> ends_;  // to be told on each connection that brings some of the push
+  uint64_t looked_at_ = 0;  // the newest view
   std::shared_ptr<const ClientView> view_;
   std::unique_ptr<ShardConnection> link_;  // of view_
   std::vector<ChunkAnswer> answers_;

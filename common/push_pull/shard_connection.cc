@@ -54,7 +54,6 @@ ShardConnection::ShardConnection(std::unique_ptr<transport::DataConnection> conn
 std::vector<ChunkRequest> ShardConnection::Unanswered() const {
   std::vector<ChunkRequest> all(asked_.begin(), asked_.end());
   all.insert(all.end(), queued_.begin(), queued_.end());
-  std::erase_if(all, [](const ChunkRequest& request) { return request.end(); });
   return all;
 }
 
@@ -103,13 +102,8 @@ void ShardConnection::Prepare() {
   while (welcomed_ && !queued_.empty()) {
     const ChunkRequest& next = queued_.front();
     if (out_.size() >= (next.rows ? kMostRows : usual)) break;
-    if (next.end()) {
-      out_.emplace_back().header = EncodeEnd({next.sequence, static_cast<uint32_t>(next.end_chunks),
-                                              static_cast<uint32_t>(next.end_shards)});
-    } else {
-      out_.push_back(MakeOutgoing(next));
-      asked_.push_back(next);
-    }
+    out_.push_back(MakeOutgoing(next));
+    asked_.push_back(next);
     queued_.pop_front();
   }
 }

@@ -35,10 +35,6 @@ struct ChunkRequest {
   // and gets their rows.
   bool rows = false;
   std::span<const uint64_t> keys;
-  // Above 0: no chunk's turn, but word that the push has left, for so many chunks of the shard, and
-  // so many shards. Gets no answer.
-  int end_chunks = 0, end_shards = 0;
-  bool end() const { return end_chunks > 0; }
   RowPull* pull = nullptr;  // the client's, of rows that are pulled
   bool push() const { return rows ? parameters.empty() : !gradient.empty(); }
 };

@@ -166,10 +166,6 @@ FrameHeader EncodeReply(const Reply& reply, uint64_t payload_bytes) {
       .Done();
 }
 
-FrameHeader EncodeEnd(const End& end) {
-  return Writer(FrameKind::kEnd, 0).Put(end.sequence).Put(end.chunks).Put(end.shards).Done();
-}
-
 FrameHeader EncodeError(const absl::Status& error, std::string* message) {
   *message = std::string(Message(error)).substr(0, kMaxErrorBytes);
   return Writer(FrameKind::kError, message->size()).Put(static_cast<int32_t>(error.code())).Done();
@@ -263,20 +259,6 @@ absl::StatusOr<Reply> DecodeReply(const FrameHeader& header) {
   reply.checksum = (flags & kChecksum) != 0;
   reply.same = (flags & kSame) != 0;
   return reply;
-}
-
-bool IsEnd(const FrameHeader& header) {
-  return header.kind == static_cast<uint16_t>(FrameKind::kEnd);
-}
-
-absl::StatusOr<End> DecodeEnd(const FrameHeader& header) {
-  MUSTER_RETURN_IF_ERROR(Check(header, FrameKind::kEnd));
-  if (header.payload_bytes != 0)
-    return ConfigurationError(
-        fmt::format("the end of a push has a payload of {} bytes", header.payload_bytes));
-  End end;
-  Reader(header).Get(&end.sequence).Get(&end.chunks).Get(&end.shards);
-  return end;
 }
 
 bool IsError(const FrameHeader& header) { return Check(header, FrameKind::kError).ok(); }

@@ -3,8 +3,8 @@
 // docs/parameter_server.md has the layout.
 //
 // A worker opens with kOpen, which the server answers with kWelcome; then it sends requests, each
-// of which is answered with kReply, in their order, and kEnd between them, which is not answered.
-// Instead of any answer kError may come, after which the server closes the connection.
+// of which is answered with kReply, in their order. Instead of any answer kError may come, after
+// which the server closes the connection.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@
 
 namespace muster::ps {
 
-inline constexpr uint32_t kWireVersion = 5;
+inline constexpr uint32_t kWireVersion = 6;
 inline constexpr size_t kMaxErrorBytes = 4096;
 
-enum class FrameKind : uint16_t { kOpen = 0x5001, kRequest, kReply, kError, kWelcome, kEnd };
+enum class FrameKind : uint16_t { kOpen = 0x5001, kRequest, kReply, kError, kWelcome };
 
 // The payload is an offer, or empty.
 struct Open {
@@ -79,13 +79,6 @@ struct Reply {
   bool refused = false;  // Pushed's
 };
 
-// All of a push has left: how many chunks of this shard, and how many shards, it goes to. Is not
-// answered.
-struct End {
-  uint64_t sequence = 0;
-  uint32_t chunks = 0, shards = 0;
-};
-
 // Of one element of a payload.
 constexpr size_t BytesPerElement(Compression compression) {
   return compression == Compression::kNone ? 4 : 2;
@@ -100,7 +93,6 @@ std::string EncodeOffer(const Offer& offer);
 transport::FrameHeader EncodeWelcome(const Welcome& welcome, std::string* message);
 transport::FrameHeader EncodeRequest(const Request& request, uint64_t payload_bytes);
 transport::FrameHeader EncodeReply(const Reply& reply, uint64_t payload_bytes);
-transport::FrameHeader EncodeEnd(const End& end);
 // The payload is `message`, cut to kMaxErrorBytes.
 transport::FrameHeader EncodeError(const absl::Status& error, std::string* message);
 // Tells it, for a second at the most, and shuts the connection down.
@@ -113,8 +105,6 @@ Offer DecodeOffer(std::span<const char, kOfferBytes> payload);
 absl::StatusOr<Welcome> DecodeWelcome(const transport::FrameHeader& header);
 absl::StatusOr<Request> DecodeRequest(const transport::FrameHeader& header);
 absl::StatusOr<Reply> DecodeReply(const transport::FrameHeader& header);
-bool IsEnd(const transport::FrameHeader& header);  // by its kind
-absl::StatusOr<End> DecodeEnd(const transport::FrameHeader& header);
 // Whether it is kError; then its code, to go with the message that follows.
 bool IsError(const transport::FrameHeader& header);
 absl::Status ErrorOf(const transport::FrameHeader& header, const std::string& message);

@@ -376,52 +376,6 @@ TEST_P(ClientTest, AShardThatWentBackHasAPushAsAWholeOrNotAtAll) {
   for (int c = 0; c < chunks; ++c) EXPECT_EQ(servers_[0]->updates(c), 1);
 }
 
-TEST_P(ClientTest, ServersKnowWhatBelongsToAPush) {
-  using Left = DenseStore::LastPush;
-  Make();
-  const int chunks[] = {static_cast<int>(layout_.chunks[0].size()),
-                        static_cast<int>(layout_.chunks[1].size())};
-  const auto left = [&](int shard) {
-    // The word of an end gets no answer.
-    const MonotonicTime deadline = Clock::now() + std::chrono::seconds(20);
-    auto found = servers_[shard]->store->Expel(0);
-    while (found && found->of_chunks == 0 && Clock::now() < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      servers_[shard]->store->Admit(0, kLife);
-      found = servers_[shard]->store->Expel(0);
-    }
-    servers_[shard]->store->Admit(0, kLife);
-    return found;
-  };
-  ASSERT_TRUE(PushAll(1).ok());
-  ASSERT_TRUE(PushAll(2).ok());
-  for (const int shard : {0, 1})
-    EXPECT_EQ(left(shard), (Left{kLife, 2, chunks[shard], chunks[shard], 2}));
-  // To one chunk of one shard: the others have no part in it.
-  client_->Begin({3, {0.5, 0.25}});
-  client_->Launch(1, 0);
-  ASSERT_TRUE(client_->Finish().ok());
-  EXPECT_EQ(left(1), (Left{kLife, 3, 1, 1, 1}));
-  // A pull is no such push.
-  ASSERT_TRUE(client_->Pull().ok());
-  // Cut off on the way: told again to whoever is there afterwards.
-  client_->Begin({4, {0.5, 0.25}});
-  client_->Launch(1, 0);
-  AwaitUpdates(1, 0, 4);
-  servers_[1]->Cut();
-  Launch(0);
-  for (int c = 1; c < chunks[1]; ++c) client_->Launch(1, c);
-  ASSERT_TRUE(client_->Finish().ok());
-  EXPECT_EQ(left(1), (Left{kLife, 4, chunks[1], chunks[1], 2}));
-  // Never finished.
-  client_->Begin({5, {0.5, 0.25}});
-  client_->Launch(0, 0);
-  AwaitUpdates(0, 0, 4);
-  EXPECT_EQ(servers_[0]->store->Expel(0), (Left{kLife, 5, 1, 0, 0}));
-  servers_[0]->store->Admit(0, kLife);
-  ASSERT_TRUE(client_->Finish().ok());
-}
-
 TEST_P(ClientTest, APushThatIsCutOffCountsOnce) {
   Make();
   ASSERT_TRUE(client_->Pull().ok());

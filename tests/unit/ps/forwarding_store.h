@@ -26,10 +26,7 @@ class ForwardingStore : public DenseStore {
   absl::StatusOr<FrozenRows> Freeze(int chunk) const override { return store_->Freeze(chunk); }
   std::vector<RowColumn> columns(int chunk) const override { return store_->columns(chunk); }
   void Admit(int worker, uint64_t incarnation) override { store_->Admit(worker, incarnation); }
-  void End(const PushKey& key, int chunks, int shards) override {
-    store_->End(key, chunks, shards);
-  }
-  std::optional<LastPush> Expel(int worker) override { return store_->Expel(worker); }
+  void Expel(int worker) override { store_->Expel(worker); }
   absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override {
     return store_->Apply(chunk, push, out);
   }

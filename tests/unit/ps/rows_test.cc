@@ -260,23 +260,6 @@ TEST_F(RowStore, ACopyGoesOnAsTheOriginal) {
   EXPECT_EQ(Rows(*store_, {1, 2, 7, 100, 5}), Rows(*other, {1, 2, 7, 100, 5}));
 }
 
-TEST_F(RowStore, RowsOfALostWorkerAreAPartOfItsPush) {
-  const auto tables = DenseStore::Make({{{0, 0, 0, 0, 1}, {0, 0, 0, 0, 1}, {0, 0, 2, 0}},
-                                        {AdamSpec{}},
-                                        {{1, OptionsOf(AdamSpec{})}}});
-  for (const int chunk : {0, 1}) ASSERT_TRUE(tables->Fill(chunk, {}).ok());
-  ASSERT_TRUE(tables->Fill(2, std::vector<float>(2)).ok());
-  tables->Admit(0, kLife);
-  ASSERT_TRUE(Push(*tables, 0, 1, {4, 8}, 1).ok());
-  tables->End({0, kLife, 1}, 2, 1);
-  EXPECT_EQ(tables->Expel(0), (DenseStore::LastPush{kLife, 1, 1, 2, 1}))
-      << "the rows of another chunk are missing";
-  tables->Admit(0, kLife + 1);
-  ASSERT_TRUE(tables->Apply(0, {{0, kLife + 1, 1}, 0, 0.1, PackRows({}, {})}, {}).ok());
-  tables->End({0, kLife + 1, 1}, 1, 1);
-  EXPECT_EQ(tables->Expel(0), (DenseStore::LastPush{kLife + 1, 1, 1, 1, 1}));
-}
-
 TEST_F(RowStore, RefusesRowsThatAreNotFinite) {
   ASSERT_TRUE(store_->Fill(0, {}).ok());
   const std::vector<uint64_t> keys = {4, ~0ull, 0x7f8000007f800000};  // no numbers, whatever bits
