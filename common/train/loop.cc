@@ -8,6 +8,7 @@
 
 #include "common/base/logging.h"
 #include "common/train/evaluation.h"
+#include "common/train/finished_run.h"
 #include "common/train/precision.h"
 #include "common/train/replica_values.h"
 #include "common/train/step_buffers.h"
@@ -241,11 +242,8 @@ void LoopImpl::CheckReplicasEqual() {
 // ---- Steps
 
 bool LoopImpl::Through() const {
-  const Job& job = context_.job;
-  if (state_.extras.finished) return true;
-  if (job.max_steps && state_.steps >= *job.max_steps) return true;
-  if (!job.epochs && job.max_steps) return false;
-  return state_.position.epoch >= job.epochs.value_or(1);
+  return state_.extras.finished ||
+         TrainedToItsEnd(context_.job, state_.steps, state_.position.epoch);
 }
 
 bool LoopImpl::Next(data::Batch* batch, int64_t steps) {
