@@ -213,6 +213,7 @@ absl::Status DirectorImpl::Run(const DirectorStart& start) {
     status = AwaitServers();
   }
   if (status.ok()) status = Begin();
+  if (status.ok()) status = RestoreShards();
   if (status.ok()) ReportStart();
   MonotonicTime next_record = Clock::now();
   while (status.ok()) {

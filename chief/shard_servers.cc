@@ -147,6 +147,7 @@ void ShardServers::Succeeded(int task, const ServerCall& call, MonotonicTime now
       break;
     case ServerCall::Kind::kSetView:
       server.view = call.version;
+      server.next_beat = now;  // what it serves, and what its tables have, is known then
       CheckView();
       break;
     case ServerCall::Kind::kCreate:

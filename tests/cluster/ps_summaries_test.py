@@ -68,7 +68,7 @@ class Summaries(parameter_server_test.ParameterServerTest):
                 for (run, tag), points in want.items():
                     # What servers count is told once a second: of such a short run, as it was at its beginning.
                     if tag in TIMED or tag.startswith("embeddings/"):
-                        self.assertEqual(sorted(got[run, tag]), sorted(points))
+                        self.assertEqual(sorted(got[run, tag]), sorted(points), (run, tag))
                     elif tag not in OWN:
                         self.assertEqual(got[run, tag], points, f"{tag} of {run}")
 

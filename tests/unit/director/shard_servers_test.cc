@@ -64,7 +64,8 @@ TEST_F(ShardServersTest, AViewIsSentOnceItsRecordIsKept) {
   EXPECT_NE(servers_.WhyShut(0), "");
   NewView();
   EXPECT_FALSE(servers_.all_have_view());
-  EXPECT_EQ(Bring(), (std::vector<Kind>{Kind::kSetWorkers, Kind::kBeat, Kind::kSetView}));
+  EXPECT_EQ(Bring(),
+            (std::vector<Kind>{Kind::kSetWorkers, Kind::kBeat, Kind::kSetView, Kind::kBeat}));
   EXPECT_TRUE(servers_.Settled());
   EXPECT_EQ(servers_.WhyShut(0), "");
   EXPECT_NE(servers_.WhyShut(1), "") << "no task knows it";
