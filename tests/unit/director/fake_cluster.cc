@@ -148,7 +148,7 @@ class FakeState final : public ShardState {
   std::map<std::string, std::pair<int64_t, std::vector<double>>> kept_;  // and of which step
   std::vector<VariableSpec> specs_;
   std::vector<double> values_;
-  std::string count_ = "0000";  // an integer buffer
+  std::string count_ = "00000000";  // an integer buffer
 };
 
 }  // namespace
@@ -723,7 +723,7 @@ void FakeCluster::RunWorker(Worker* worker) {
     done.add_metric_sums(static_cast<double>(reply.end() - reply.begin()));
     if (reply.summary()) *done.mutable_shown() = ShownBy(worker->index);
     *worker->next.add_done() = done;
-    (*worker->next.mutable_buffers())["net.count"] = fmt::format("{:04}", ++worker->count);
+    (*worker->next.mutable_buffers())["net.count"] = fmt::format("{:08}", ++worker->count);
     worker->next.set_buffers_sequence(static_cast<uint64_t>(worker->sequence));
     worker->history.push_back(done);
     absl::MutexLock lock(&mu_);

@@ -206,7 +206,7 @@ class FakeCluster {
 ShardStateFactory FakeStates(int variables, std::shared_ptr<FakeCallbacks> callbacks = {});
 // The elements of each shard in a snapshot that a fake state took.
 std::vector<double> ValuesOf(const checkpoint::Snapshot& snapshot);
-// Its integer buffer "net.count", four digits: each fake worker counts its batches there.
+// Its integer buffer "net.count", eight digits: each fake worker counts its batches there.
 std::string CountOf(const checkpoint::Snapshot& snapshot);
 
 }  // namespace muster::testing
