@@ -583,13 +583,13 @@ TEST(Director, SavesAndRestoresIntegerBuffersOfWorkers) {
     absl::MutexLock lock(&cluster.notes().mu);
     saved = cluster.notes().saves.back();
   }
-  EXPECT_EQ(CountOf(*saved), "0013");
+  EXPECT_EQ(CountOf(*saved), "00000013");
   job.max_steps = 20;
   FakeCluster cluster({.job = job, .workers = 1, .train = 260});
   cluster.Start(1, saved);
   ASSERT_TRUE(cluster.Await().ok());
   absl::MutexLock lock(&cluster.notes().mu);
-  EXPECT_EQ(CountOf(cluster.notes().saves.back()), "0020");
+  EXPECT_EQ(CountOf(cluster.notes().saves.back()), "00000020");
 }
 
 TEST(Director, AWorkerThatReplacesAnotherGoesOnWithItsIntegerBuffers) {
@@ -602,7 +602,7 @@ TEST(Director, AWorkerThatReplacesAnotherGoesOnWithItsIntegerBuffers) {
   cluster.StartWorker(0);
   ASSERT_TRUE(cluster.Await().ok());
   absl::MutexLock lock(&cluster.notes().mu);
-  EXPECT_EQ(CountOf(cluster.notes().saves.back()), "0060") << "told with each batch";
+  EXPECT_EQ(CountOf(cluster.notes().saves.back()), "00000060") << "told with each batch";
 }
 
 // The worker that counted is lost together with the chief.
