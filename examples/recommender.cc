@@ -8,6 +8,7 @@
 //   tables          how many features the model looks at, 0 to 8
 //   width           of the rows, and of the first MLP's output
 //   hidden          units of each MLP's hidden layer
+// The job's "embeddings" caps the tables, "feature0" to "feature7".
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <fmt/format.h>
