@@ -35,7 +35,7 @@ class Hosts(CountingTest):
 
     def test_a_link_between_two_servers_is_cut_and_healed(self):
         """Each is the other's backup; the chief hears of both. Training goes on without backups, and with them again."""
-        tasks = self.start_on_hosts(epochs=24)
+        tasks = self.start_on_hosts(epochs=16)
         leader = tasks["chief:0"]
         self.network.set_cut(self.network.between(1, 2))
         leader.wait_for("until it is up to date again")
@@ -49,7 +49,7 @@ class Hosts(CountingTest):
 
     def test_a_server_that_the_chief_alone_does_not_reach(self):
         """It acknowledges nothing from before the chief gives it up: what its backup goes on with has lost nothing."""
-        tasks = self.start_on_hosts(epochs=20)
+        tasks = self.start_on_hosts(epochs=14)
         cut = self.network.between(self.CHIEF, self.SERVERS[0])
         self.network.set_cut(cut)
         tasks["chief:0"].wait_for("its backup on ps 1 takes shard 0 over")
