@@ -71,11 +71,12 @@ tensorboard: bootstrap
 test: build
 	@ctest --test-dir $(BUILD) --output-on-failure
 
-# A hundred random faults in one run of each of three programs, the same under muster launch, and forty of an elastic job: some twenty
-# minutes. SEED=... repeats one.
+# A hundred random faults in one run of each of three programs, the same under muster launch, forty of an elastic job, and a hundred of a
+# job with parameter servers with one copy and with two: some forty minutes. SEED=... repeats one.
 soak: build
 	@for kind in "" --launched --elastic; do MUSTER_BIN_DIR=$(abspath $(BUILD))/bin $$(deploy/bootstrap --prefix)/bin/python tests/soak/soak.py $$kind \
 	  $(if $(SEED),--seed $(SEED)) || exit 1; done
+	@MUSTER_BIN_DIR=$(abspath $(BUILD))/bin $$(deploy/bootstrap --prefix)/bin/python tests/soak/servers.py $(if $(SEED),--seed $(SEED))
 
 format:
 	@clang-format -i $(SOURCES)

@@ -5,33 +5,13 @@
 #include <array>
 #include <cmath>
 
+#include "generated.h"
+
 namespace muster {
 namespace {
 
 constexpr int kFactors = 4;  // of a hidden vector
 using Vector = std::array<float, kFactors>;
-
-// SplitMix64 (Steele et al. 2014).
-class Random {
- public:
-  explicit Random(uint64_t state) : state_(state) {}
-  uint64_t Next() {
-    state_ += 0x9e3779b97f4a7c15;
-    uint64_t x = state_;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-    return x ^ (x >> 31);
-  }
-  // Below 1.
-  float Unit() { return static_cast<float>(Next() >> 40) * 0x1p-24f; }
-  // With mean 0 and variance 1.
-  float Uniform() { return 3.4641016f * (Unit() - 0.5f); }
-  // Nearly normal, with mean 0 and variance 1: a sum of four.
-  float Normal() { return 0.5f * (Uniform() + Uniform() + Uniform() + Uniform()); }
-
- private:
-  uint64_t state_;
-};
 
 class Clicks : public data::Dataset {
  public:

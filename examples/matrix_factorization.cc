@@ -19,6 +19,7 @@
 #include <stdexcept>
 
 #include "builtin.h"
+#include "generated.h"
 #include "models.h"
 
 namespace muster {
@@ -35,43 +36,15 @@ Arguments Read(JsonObject& args) {
   args.Read("users", &a.users).Read("items", &a.items).Read("rank", &a.rank);
   args.Read("examples", &a.examples).Read("validation", &a.validation).Read("width", &a.width);
   args.Read("noise", &a.noise).Read("scale", &a.scale);
-  for (const auto& [name, value, least] : {std::tuple{"users", a.users, 1},
-                                           {"items", a.items, 1},
-                                           {"rank", a.rank, 1},
-                                           {"examples", a.examples, 1},
-                                           {"validation", a.validation, 0},
-                                           {"width", a.width, 2}}) {
-    if (value < least) args.Fail(name, fmt::format("must be at least {}, is {}", least, value));
-  }
+  Check(args, {{"users", a.users, 1},
+               {"items", a.items, 1},
+               {"rank", a.rank, 1},
+               {"examples", a.examples, 1},
+               {"validation", a.validation, 0},
+               {"width", a.width, 2}});
   if (a.noise < 0) args.Fail("noise", fmt::format("must not be below 0, is {}", a.noise));
   return a;
 }
-
-// SplitMix64 (Steele et al. 2014).
-class Random {
- public:
-  explicit Random(uint64_t state) : state_(state) {}
-  uint64_t Next() {
-    state_ += 0x9e3779b97f4a7c15;
-    uint64_t x = state_;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-    return x ^ (x >> 31);
-  }
-  int64_t Below(int64_t bound) {
-    return static_cast<int64_t>(Next() % static_cast<uint64_t>(bound));
-  }
-  // Uniform with mean 0 and variance 1.
-  float Uniform() {
-    constexpr float kRoot12 = 3.4641016f;
-    return kRoot12 * (static_cast<float>(Next() >> 40) * 0x1p-24f - 0.5f);
-  }
-  // Nearly normal, with mean 0 and variance 1: a sum of four.
-  float Normal() { return 0.5f * (Uniform() + Uniform() + Uniform() + Uniform()); }
-
- private:
-  uint64_t state_;
-};
 
 class Ratings : public data::Dataset {
  public:

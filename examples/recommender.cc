@@ -8,6 +8,7 @@
 //   tables          how many features the model looks at, 0 to 8
 //   width           of the rows, and of the first MLP's output
 //   hidden          units of each MLP's hidden layer
+// The job's "embeddings" caps the tables, "feature0" to "feature7".
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <fmt/format.h>
@@ -16,6 +17,7 @@
 
 #include "builtin.h"
 #include "clicks.h"
+#include "generated.h"
 #include "models.h"
 
 namespace muster {
@@ -32,14 +34,12 @@ Arguments Read(JsonObject& args) {
   args.Read("keys", &a.clicks.keys).Read("zipf", &a.clicks.zipf).Read("examples", &a.examples);
   args.Read("validation", &a.validation).Read("tables", &a.tables).Read("width", &a.width);
   args.Read("hidden", &a.hidden);
-  for (const auto& [name, value, least] : {std::tuple{"keys", a.clicks.keys, 1},
-                                           {"examples", a.examples, 1},
-                                           {"validation", a.validation, 0},
-                                           {"tables", a.tables, 0},
-                                           {"width", a.width, 1},
-                                           {"hidden", a.hidden, 1}}) {
-    if (value < least) args.Fail(name, fmt::format("must be at least {}, is {}", least, value));
-  }
+  Check(args, {{"keys", a.clicks.keys, 1},
+               {"examples", a.examples, 1},
+               {"validation", a.validation, 0},
+               {"tables", a.tables, 0},
+               {"width", a.width, 1},
+               {"hidden", a.hidden, 1}});
   if (a.tables > kClickFeatures)
     args.Fail("tables", fmt::format("must be at most {}, is {}", kClickFeatures, a.tables));
   if (a.clicks.zipf < 0)

@@ -1,12 +1,12 @@
-// The chief or a worker (by the name it is called by) of a job whose sum of updates is known: every
-// batch takes exactly 1 from every element of every parameter, so the parameters tell how many
-// pushes they hold, and an element that differs from the others was torn. It also takes 1 from the
-// row of each of its examples in the table "seen", which so tells how often each example was used.
-// Each batch that is pushed is written to $MUSTER_TEST_DIR/used-<pid>, a line of example numbers.
-// As long as $MUSTER_TEST_DIR/hold is there, each process makes only as many batches as it says.
-// Whoever removes $MUSTER_TEST_DIR/die kills itself, with its push in all servers, before it can
-// report it.
-// It shows, reports and measures one thing of each kind, as TensorBoard gets it.
+// The chief, a worker or the evaluator (by the name it is called by) of a job whose sum of updates
+// is known: every batch takes exactly 1 from every element of every parameter, so the parameters
+// tell how many pushes they hold, and an element that differs from the others was torn. It also
+// takes 1 from the row of each of its examples in the table "seen", which so tells how often each
+// example was used. Each batch that is pushed is written to $MUSTER_TEST_DIR/used-<pid>, a line of
+// example numbers. As long as $MUSTER_TEST_DIR/hold is there, each process makes only as many
+// batches as it says. Whoever removes $MUSTER_TEST_DIR/die kills itself, with its push in all
+// servers, before it can report it. It shows, reports and measures one thing of each kind, as
+// TensorBoard gets it.
 //
 // program_args: "examples" (64), "rows" (1000) of the large parameter with 300 columns, "sleep_ms"
 // for each batch; "predicts": "epoch_end" or "step_end", where a callback predicts, and shows what
@@ -25,6 +25,7 @@
 #include <string_view>
 #include <thread>
 
+#include "evaluator/task.h"
 #include "tests/cluster/role.h"
 
 namespace muster {
@@ -162,4 +163,12 @@ class Counting : public Program {
 }  // namespace
 }  // namespace muster
 
-int main(int argc, char** argv) { return muster::testing::RunRole<muster::Counting>(argc, argv); }
+int main(int argc, char** argv) {
+  if (std::string_view(argv[0]).ends_with("muster-evaluator")) {
+    const auto counting = [](const muster::Json&) -> absl::StatusOr<muster::ProgramFactory> {
+      return muster::ProgramFactory([] { return std::make_unique<muster::Counting>(); });
+    };
+    return muster::RunEvaluator(argc, argv, {counting, ""});
+  }
+  return muster::testing::RunRole<muster::Counting>(argc, argv);
+}

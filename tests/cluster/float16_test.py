@@ -5,7 +5,7 @@ import unittest
 
 import numpy
 
-import parameter_server_test
+import counting
 from harness import curve, result
 
 BATCH, EXAMPLES = 5, 40
@@ -16,7 +16,7 @@ LARGE, INFINITE = 3e35, float("inf")
 CAUSE = "steps in a row, up to step {}, were not finite, and the loss scale is 1, its least"
 
 
-class Float16(parameter_server_test.ParameterServerTest):
+class Float16(counting.ParameterServerTest):
     def float16_job(self, scale, epochs=4, **keys):
         """`scale` of the only feature: gradients are as large, and change nothing."""
         numpy.save(self.dir / "x.npy", numpy.full((EXAMPLES, 1), scale, numpy.float32))

@@ -32,6 +32,28 @@ def state(model_dir, step):
     return saved
 
 
+def xxh64(text):
+    """XXH64 with seed 0, as int64, of less than 32 bytes (github.com/Cyan4973/xxHash, doc/xxhash_spec.md)."""
+    first, second, third, fourth, fifth = 11400714785074694791, 14029467366897019727, 1609587929392839161, 9650029242287828579, 2870177450012600261
+    mask, data = 2**64 - 1, text.encode()
+    assert len(data) < 32
+
+    def turned(value, by):
+        return (value << by | value >> 64 - by) & mask
+    digest = fifth + len(data)
+    while len(data) >= 8:
+        lane, data = int.from_bytes(data[:8], "little"), data[8:]
+        digest = (turned(digest ^ turned(lane * second & mask, 31) * first & mask, 27) * first + fourth) & mask
+    if len(data) >= 4:
+        lane, data = int.from_bytes(data[:4], "little"), data[4:]
+        digest = (turned(digest ^ lane * first & mask, 23) * second + third) & mask
+    for byte in data:
+        digest = turned(digest ^ byte * fifth & mask, 11) * first & mask
+    for shift, factor in (33, second), (29, third), (32, 1):
+        digest = (digest ^ digest >> shift) * factor & mask
+    return digest - 2**64 if digest >= 2**63 else digest
+
+
 class MatrixFactorization(ClusterTest):
     def ratings(self, name, **keys):
         self.model_dir = self.dir / name
@@ -109,6 +131,27 @@ class MatrixFactorization(ClusterTest):
         self.assertEqual(sorted(load_file(exported)["items.keys"].tolist()), list(range(100)))
         subprocess.run([BIN / "muster", "export", "--checkpoint", parts, "--table", "users", "--output", exported], check=True, timeout=60)
         self.assertEqual(load_file(exported)["rows"].tobytes(), state(parts, 4 * STEPS)["users.rows"].tobytes())
+
+    def test_keys_of_a_file_that_are_text(self):
+        """A CSV file whose columns of names are hashed: learned under either strategy, and what is saved has the hashes for keys."""
+        generator = numpy.random.default_rng(4)
+        users, items = [f"user {i}, Zürich" for i in range(60)], [f"item-{i}" for i in range(30)]
+        of_user, of_item = generator.normal(size=60), generator.normal(size=30)
+        drawn = [(generator.integers(60), generator.integers(30)) for _ in range(4096)]
+        rows = [f'"{users[u]}",{items[i]},{of_user[u] + of_item[i] + 0.1 * generator.normal():.5f}' for u, i in drawn]
+        (self.dir / "ratings.csv").write_text("who,what,rating\n" + "\n".join(rows) + "\n")
+        columns = {"users": {"from": "who", "hash": "xxh64"}, "items": {"from": "what", "hash": "xxh64"}, "ratings": "rating"}
+        file = {"format": "csv", "path": "ratings.csv", "columns": columns}
+        data = {"train": {**file, "skip": 512}, "validation": {**file, "take": 512, "shuffle": False}}
+        for name, keys in ("synchronous", {}), ("served", {"strategy": "parameter_server"}):
+            with self.subTest(name):
+                job = self.ratings(name, data=data, program_args={"width": 4}, global_batch_size=64, epochs=4, **keys)
+                self.finish(self.start_all(self.cluster(2, chief=False, ps=2 if keys else 0), job))
+                rmse = curve(self.model_dir, "validation", "epoch_rmse")
+                self.assertLess(rmse[max(rmse)], 0.3)  # noise 0.1; without the right rows 1.4
+                saved = state(self.model_dir, result(self.model_dir)["steps"])
+                self.assertEqual(saved["users.keys"].tolist(), sorted(map(xxh64, users)))
+                self.assertEqual(saved["items.keys"].tolist(), sorted(map(xxh64, items)))
 
     def peaks(self, processes, timeout=100):
         """The most memory, in bytes, that each of them had when it has ended by itself."""

@@ -1,44 +1,18 @@
 """Parameter servers: what is promised while nothing happens, and when a process of each role is killed or frozen.
 
-Real processes under `muster launch`. counting_role is a program each of whose batches takes exactly 1 from every element of every
-parameter, so a checkpoint tells how many updates it holds, and whether one of them is there in part.
+Real processes under `muster launch`, with what counting.py says.
 """
-import collections
 import json
-import os
 import re
 import signal
 import unittest
 
 import numpy
 
-from harness import BIN, ClusterTest, Process, checkpoints, curve, losses, result, task_pids, tensors
-from hosts import Network
+from counting import BATCH, EXAMPLES, CountingTest, ParameterServerTest
+from harness import checkpoints, curve, losses, result, task_pids
 from linear_test import recurrence
 from recording import wait_until
-
-EXAMPLES, BATCH = 64, 4
-
-
-class ParameterServerTest(ClusterTest):
-    def setUp(self):
-        super().setUp()
-        self.model_dir = self.dir / "model"
-        self.used_dir = self.dir / "used"
-        self.used_dir.mkdir()
-
-    def launch(self, job, workers=2, ps=2, restart="on-failure", options=(), bin_dir=None):
-        command = [str(BIN / "muster"), "launch", "--workers", str(workers), "--ps", str(ps), "--restart", restart, "--job", str(job), *options]
-        if bin_dir is not None:
-            command += ["--bin-dir", str(bin_dir)]
-        environment = {**os.environ, "MUSTER_TEST_DIR": str(self.used_dir), "OMP_WAIT_POLICY": "passive"}
-        process = Process("launch", command, environment, self.dir / f"log-{len(self.processes)}")
-        self.processes.append(process)
-        return process
-
-    def ps_job(self, **keys):
-        section = keys.pop("parameter_server", {})
-        return self.job(**{"strategy": "parameter_server", "model_dir": str(self.model_dir), "parameter_server": section, **keys})
 
 
 class Undisturbed(ParameterServerTest):
@@ -83,90 +57,6 @@ class Undisturbed(ParameterServerTest):
         self.finish([self.launch(self.ps_job(**{**keys, "max_steps": 40}), workers=1, ps=3)])
         self.finish([self.launch(self.job(**{**keys, "model_dir": str(self.model_dir), "max_steps": 60}), workers=1, ps=0)])
         self.check_linear()
-
-
-class CountingTest(ParameterServerTest):
-    EPOCHS = 6
-
-    def start_counting(self, ps=2, workers=2, section=None, restart="on-failure", held=False, **keys):
-        """`held`: a kill is to come, before which no worker makes more than three of four of its batches."""
-        bin_dir = self.dir / "bin"
-        if not bin_dir.exists():
-            bin_dir.mkdir()
-            for name in "muster-chief", "muster-worker":
-                os.symlink((BIN / "../tests/counting_role").resolve(), bin_dir / name)
-            os.symlink((BIN / "muster-ps").resolve(), bin_dir / "muster-ps")
-        keys = {"program": "counting", "program_args": {"examples": EXAMPLES, "sleep_ms": 30}, "global_batch_size": BATCH * workers,
-                "epochs": self.EPOCHS, "max_steps": None, "checkpoint": {"every_steps": 24}, **keys}
-        self.epochs = keys["epochs"]
-        self.steps = self.epochs * EXAMPLES // BATCH
-        if held:
-            (self.used_dir / "hold").write_text(str(self.steps // workers * 3 // 4))
-        return self.launch(self.ps_job(parameter_server={"chunk_bytes": 65536, **(section or {})}, **keys), workers, ps, restart, bin_dir=bin_dir)
-
-    def used(self):
-        """How often each example was used."""
-        times = collections.Counter()
-        for file in self.used_dir.glob("used-*"):
-            for line in file.read_text().splitlines():
-                times.update(map(int, line.split()))
-        return times
-
-    def updates(self, step):
-        """What the checkpoint's elements tell of the number of updates: {count: elements}."""
-        counts = collections.Counter()
-        for values in tensors(self.model_dir, step).values():
-            counts.update((-values).tolist())
-        return {int(count): n for count, n in counts.items()}
-
-    def row_updates(self, step):
-        """What the table tells of each example: {times that it was used: examples}."""
-        files = [path.name for path in (self.model_dir / "checkpoints" / f"step-{step:08}").glob("tables-*")]
-        rows = -numpy.concatenate([tensors(self.model_dir, step, file)["seen.rows"] for file in files]).reshape(-1, 3)
-        self.assertTrue((rows == rows[:, :1]).all(), rows)
-        counts = collections.Counter(rows[:, 0].tolist())
-        counts[0.0] += EXAMPLES - len(rows)  # rows that are not there have no update
-        return {int(count): n for count, n in counts.items() if n}
-
-    def check_exact(self):
-        """Nobody died: every example once an epoch, every update whole and once."""
-        self.assertEqual(self.used(), {example: self.epochs for example in range(EXAMPLES)})
-        self.check_nothing_lost()
-        got = result(self.model_dir)
-        self.assertEqual(got["status"], "completed")
-        self.assertEqual(got["steps"], self.steps)
-        servers = got["parameter_server"]
-        self.assertEqual((servers["updates"], servers["repeated_examples"], servers["torn_pushes"], servers["lost_updates"]), (self.steps, 0, 0, 0))
-        self.assertEqual(sorted(curve(self.model_dir)), list(range(1, self.steps + 1)))
-
-    def check_nothing_lost(self):
-        """Every accepted update is in the final checkpoint, once, in parameters and in rows."""
-        self.assertEqual(list(self.updates(self.steps)), [self.steps])
-        self.assertEqual(self.row_updates(self.steps), {self.epochs: EXAMPLES})
-
-    def check_lost(self):
-        """Every update that is missing is counted: the parameters of a shard hold all the others."""
-        lost = result(self.model_dir)["parameter_server"]["lost_updates"]
-        updates = self.updates(self.steps)
-        self.assertLessEqual(len(updates), 2, "a shard that holds a part of an update")
-        self.assertEqual(2 * self.steps - min(updates) - max(updates), lost, updates)
-        rows = self.row_updates(self.steps)
-        self.assertLessEqual(max(rows), self.epochs)
-        missing = sum((self.epochs - times) * n for times, n in rows.items())
-        self.assertLessEqual(missing, lost * BATCH)
-        return lost
-
-    def wait_steps(self, launch, count):
-        """`count` batches of all workers have been pushed."""
-        wait_until(f"{count} steps", lambda: sum(self.used().values()) >= count * BATCH or launch.popen.poll() is not None)
-        self.assertIsNone(launch.popen.poll(), launch.output())
-
-    def kill(self, launch, task, last=True):
-        pid = task_pids(launch)[task]
-        os.kill(pid, signal.SIGKILL)
-        if last:
-            (self.used_dir / "hold").unlink()
-        return pid
 
 
 class Counting(CountingTest):
@@ -290,20 +180,10 @@ class Counting(CountingTest):
 
     def freeze_a_server(self, copies, heartbeat):
         """Without a supervisor: ps 0 sleeps until the others know that it is lost, and wakes."""
-        cluster = self.cluster(2, ps=2)
-        self.epochs = 20
-        self.steps = self.epochs * EXAMPLES // BATCH
-        keys = {"program": "counting", "program_args": {"examples": EXAMPLES, "sleep_ms": 30}, "global_batch_size": 2 * BATCH,
-                "epochs": self.epochs, "max_steps": None, "timeouts": {"heartbeat": heartbeat}, "checkpoint": {"every_steps": 24}}
-        job = self.ps_job(parameter_server={"copies": copies, "chunk_bytes": 65536}, **keys)
-        environment = {"MUSTER_TEST_DIR": str(self.used_dir)}
-        (self.dir / "bin").mkdir()
-        os.symlink((BIN / "../tests/counting_role").resolve(), self.dir / "bin" / "muster-chief")
-        chief = self.start(cluster, "chief:0", job, environment=environment, binary=self.dir / "bin" / "muster-chief")
-        workers = [self.start(cluster, f"worker:{i}", job, environment=environment, binary="../tests/counting_role") for i in range(2)]
-        servers = [self.start(cluster, f"ps:{i}", job) for i in range(2)]
+        tasks = self.counting_tasks(self.cluster(2, ps=2), copies=copies, timeouts={"heartbeat": heartbeat})
+        chief, server = tasks["chief:0"], tasks["ps:0"]
         self.wait_steps(chief, 40)
-        servers[0].signal(signal.SIGSTOP)
+        server.signal(signal.SIGSTOP)
         if copies == 2:
             # Pushes wait until the backup has taken over, and go on.
             at = sum(self.used().values())
@@ -311,8 +191,8 @@ class Counting(CountingTest):
         else:
             chief.wait_for("it waits for ps 0 to come back")
         # It comes back as a server without state, which the others bring up to date, or the chief restores.
-        servers[0].signal(signal.SIGCONT)
-        self.finish([chief, *workers, *servers], 90)
+        server.signal(signal.SIGCONT)
+        self.finish(tasks.values(), 90)
         self.assertEqual(result(self.model_dir)["parameter_server"]["updates"], self.steps)
 
     def test_a_frozen_server_wakes_after_it_was_replaced(self):
@@ -324,45 +204,6 @@ class Counting(CountingTest):
         """What it held is restored, and what is lost is counted: it brings nothing of its own."""
         self.freeze_a_server(copies=1, heartbeat=2)
         self.check_lost()
-
-
-class Hosts(CountingTest):
-    """Chief and workers on one host, each ps on one of its own."""
-    def setUp(self):
-        super().setUp()
-        self.network = Network(3)
-        self.addCleanup(self.network.close)
-
-    def process_class(self, name, command, environment, log):
-        host = int(name.split(":")[1]) + 1 if name.startswith("ps") else 0
-        return Process(name, self.network.command(host, command), environment, log)
-
-    def test_a_link_between_two_servers_is_cut_and_healed(self):
-        """Each is the other's backup; the chief hears of both. Training goes on without backups, and with them again."""
-        chief, first, second = self.network.addresses
-        cluster = {"chief": [f"{chief}:5000"], "worker": [f"{chief}:5001", f"{chief}:5002"], "ps": [f"{first}:5000", f"{second}:5000"]}
-        self.epochs = 24
-        self.steps = self.epochs * EXAMPLES // BATCH
-        job = self.ps_job(parameter_server={"copies": 2, "chunk_bytes": 65536}, program="counting",
-                          program_args={"examples": EXAMPLES, "sleep_ms": 30, "rows": 100}, global_batch_size=2 * BATCH, epochs=self.epochs,
-                          max_steps=None, timeouts={"heartbeat": 4}, checkpoint={"every_steps": 24})
-        environment = {"MUSTER_TEST_DIR": str(self.used_dir)}
-        (self.dir / "bin").mkdir()
-        os.symlink((BIN / "../tests/counting_role").resolve(), self.dir / "bin" / "muster-chief")
-        leader = self.start(cluster, "chief:0", job, environment=environment, binary=self.dir / "bin" / "muster-chief")
-        others = [self.start(cluster, f"worker:{i}", job, environment=environment, binary="../tests/counting_role") for i in range(2)]
-        others += [self.start(cluster, f"ps:{i}", job) for i in range(2)]
-        self.wait_steps(leader, 40)
-        self.network.set_cut(self.network.between(1, 2))
-        leader.wait_for("until it is up to date again")
-        at = sum(self.used().values())
-        wait_until("training goes on", lambda: sum(self.used().values()) > at + 20 * BATCH, 30)
-        self.network.set_cut(self.network.between(1, 2), False)
-        for shard in 0, 1:
-            leader.wait_for(f"is backup of shard {shard} again")
-        self.finish([leader, *others], 180)
-        self.check_exact()
-        self.assertNotIn("lost", leader.output())
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@ import collections
 import os
 import unittest
 
-import parameter_server_test
+import counting
 from harness import BIN, events, result
 
 EVERY, BATCH, EXAMPLES, EPOCHS = 4, 4, 64, 2
@@ -34,7 +34,7 @@ def shown(model_dir):
     return dict(found)
 
 
-class Summaries(parameter_server_test.ParameterServerTest):
+class Summaries(counting.ParameterServerTest):
     maxDiff = None
 
     def run_counting(self, name, workers=1, ps=1, code=0, **keys):

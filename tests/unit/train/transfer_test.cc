@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 
+#include <numeric>
 #include <thread>
 
 #include "common/collective/formation.h"
@@ -211,6 +212,59 @@ TEST(StateTransfer, AReplicaWithoutAStateIsGivenOne) {
   ASSERT_TRUE(ends.sent.ok() && ends.received.ok()) << ends.sent << ends.received;
   EXPECT_EQ(old.last_step(), 12);
   EXPECT_TRUE(old.tables_whole);
+  EXPECT_TRUE(Equal(*behind, *owner));
+}
+
+// Keys that are not admitted yet are counted alike by all, the new one too: else the next updates
+// would make rows here and none there.
+TEST(StateTransfer, ACappedTableCountsOnWhereItsOwnerIs) {
+  static const Job job = MakeJob();
+  const auto make = [&] {
+    auto replica = Replica::Make(
+        job,
+        [] {
+          auto program = std::make_unique<TestProgram>();
+          program->on_build = [](TestProgram& self, Builder& builder) {
+            builder.model("net", self.model);
+            EmbeddingOptions options;
+            options.width = 2;
+            options.optimizer = "sgd";
+            options.max_rows = 64;
+            options.eviction = "least_frequent";
+            options.admit_after = 3;
+            self.embeddings["rows"] = builder.embedding("rows", options);
+            builder.dataset(Split::kTrain, testing::Tensors2(at::ones({2, 1}), at::ones({2})));
+          };
+          return program;
+        },
+        at::kCPU);
+    EXPECT_TRUE(replica.ok()) << replica.status();
+    return *std::move(replica);
+  };
+  const auto owner = make(), behind = make();
+  EmbeddingTable& from = owner->tables().table(0);
+  const auto update = [](EmbeddingTable& table, std::vector<uint64_t> keys) {
+    const std::vector<float> gradients(2 * keys.size(), 1.0f);
+    EXPECT_TRUE(table.Push(keys, gradients, 0.1).ok());
+  };
+  std::vector<uint64_t> all(40);
+  std::iota(all.begin(), all.end(), 100);
+  update(from, all);
+  update(from, {100, 101, 102});
+  update(from, {100, 101});
+  ASSERT_EQ(from.size(), 2) << "admitted in their third update";
+  ASSERT_EQ(from.Counted().size(), 2 * 38u);
+  update(behind->tables().table(0), {100, 7});  // of a state that is of no use
+  LoopState newest = StateAfter(*owner, 12), old = StateAfter(*behind, 3);
+  const Ends ends = Transfer(owner.get(), &newest, behind.get(), &old, {}, -1, -1);
+  ASSERT_TRUE(ends.sent.ok() && ends.received.ok()) << ends.sent << ends.received;
+  EmbeddingTable& to = behind->tables().table(0);  // another one than before
+  EXPECT_EQ(to.Counted(), from.Counted());
+  EXPECT_TRUE(Equal(*behind, *owner));
+  for (EmbeddingTable* table : {&from, &to}) {
+    update(*table, {102, 103});
+    EXPECT_EQ(table->size(), 3) << "102 has come three times, 103 twice";
+  }
   EXPECT_TRUE(Equal(*behind, *owner));
 }
 

@@ -1,0 +1,48 @@
+// What programs share that make up their examples: numbers as a function of a seed, and checks of
+// how many there are to be.
+#pragma once
+
+#include <fmt/format.h>
+#include <muster/json.h>
+
+#include <cstdint>
+#include <initializer_list>
+
+namespace muster {
+
+// SplitMix64 (Steele et al. 2014).
+class Random {
+ public:
+  explicit Random(uint64_t state) : state_(state) {}
+  uint64_t Next() {
+    state_ += 0x9e3779b97f4a7c15;
+    uint64_t x = state_;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return x ^ (x >> 31);
+  }
+  int64_t Below(int64_t bound) {
+    return static_cast<int64_t>(Next() % static_cast<uint64_t>(bound));
+  }
+  // Below 1.
+  float Unit() { return static_cast<float>(Next() >> 40) * 0x1p-24f; }
+  // With mean 0 and variance 1.
+  float Uniform() { return 3.4641016f * (Unit() - 0.5f); }
+  // Nearly normal, with mean 0 and variance 1: a sum of four.
+  float Normal() { return 0.5f * (Uniform() + Uniform() + Uniform() + Uniform()); }
+
+ private:
+  uint64_t state_;
+};
+
+struct AtLeast {
+  const char* name;
+  int64_t value, least;
+};
+// Refuses those of program_args that are below.
+inline void Check(JsonObject& args, std::initializer_list<AtLeast> all) {
+  for (const auto& [name, value, least] : all)
+    if (value < least) args.Fail(name, fmt::format("must be at least {}, is {}", least, value));
+}
+
+}  // namespace muster
