@@ -1,5 +1,6 @@
 #include "ps/service.h"
 
+#include <atomic>
 #include <thread>
 
 #include "tests/unit/ps/ps_cluster.h"
@@ -360,16 +361,18 @@ TEST_F(ServiceTest, APushWaitsWhileTheChiefIsSilent) {
   ASSERT_TRUE(worker.Push(0, 1, transfers).ok()) << "a chief that was just heard";
   while (Clock::now() < heard + kSilence) std::this_thread::yield();
   MonotonicTime pushed;
+  std::atomic<bool> over = false;
   std::thread pushing([&] {
     auto later = worker.Transfers(0, 1);
     EXPECT_TRUE(worker.Push(0, 2, later).ok());
     pushed = Clock::now();
+    over = true;
   });
   while (Clock::now() < heard + 2 * kSilence) std::this_thread::yield();
-  const MonotonicTime again = Clock::now();
-  ASSERT_EQ(ps_[0]->Beat()->updates(), 1) << "nothing was applied that is not acknowledged";
+  EXPECT_FALSE(over) << "the chief is silent";
+  // The push goes on with the beat: whether it is counted in its answer is a matter of chance.
+  ASSERT_TRUE(ps_[0]->Beat().ok());
   pushing.join();
-  EXPECT_GE(pushed, again);
   EXPECT_EQ(ps_[0]->Beat()->updates(), 2);
   // For ever silent: the worker is told why.
   while (Clock::now() < pushed + 2 * kSilence) std::this_thread::yield();
