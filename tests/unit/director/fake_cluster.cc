@@ -161,7 +161,7 @@ ShardStateFactory FakeStates(int variables, std::shared_ptr<FakeCallbacks> callb
 }
 
 std::string CountOf(const checkpoint::Snapshot& snapshot) {
-  return {snapshot.optimizer.tensors.at(0).data, 4};
+  return {snapshot.optimizer.tensors.at(0).data, 8};
 }
 
 std::vector<double> ValuesOf(const checkpoint::Snapshot& snapshot) {
