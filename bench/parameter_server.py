@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Asynchronous training with parameter servers, beside TensorFlow's: ratios from one run.
 
-  bench/parameter_server.py [--hidden 64,1024] [--rounds 3] [--tensorflow]
+  bench/parameter_server.py [--hidden 64,1024] [--rounds 3] [--tensorflow] [--before BIN]
 
 The convnet at 64 examples a batch, SGD 0.01, with a chief, two workers and two ps on this host. In turns, several times; the
-medians are compared. --tensorflow also runs TensorFlow's ParameterServerStrategy with the peer script that MUSTER_PEERS names
+medians are compared. --before: the same with the programs of another build (its bin folder). --tensorflow also runs TensorFlow's ParameterServerStrategy with the peer script that MUSTER_PEERS names
 (run_ps.sh) and the Python that TF_PYTHON names. Two processes that know nothing of each other, pinned to cores 0 and 1, are the bound.
 """
 import argparse
@@ -22,7 +22,7 @@ from harness import BIN, result  # noqa: E402
 from training import train  # noqa: E402
 
 
-def muster(hidden, steps):
+def muster(hidden, steps, programs=BIN):
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
         folder = pathlib.Path(name)
         path = folder / "job.json"
@@ -30,7 +30,7 @@ def muster(hidden, steps):
             "program": "fashion_mnist", "program_args": {"hidden": hidden}, "strategy": "parameter_server", "global_batch_size": 128,
             "optimizer": "sgd", "learning_rate": 0.01, "epochs": 1000, "max_steps": steps, "devices": "cpu",
             "model_dir": str(folder / "model"), "summary": {"every_steps": 100000}}))
-        subprocess.run([str(BIN / "muster"), "launch", "--workers", "2", "--ps", "2", "--job", str(path)], check=True, timeout=900,
+        subprocess.run([str(programs / "muster"), "launch", "--workers", "2", "--ps", "2", "--job", str(path)], check=True, timeout=900,
                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         return result(folder / "model")
 
@@ -45,20 +45,25 @@ def main():
     parser.add_argument("--hidden", default="64,1024")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tensorflow", action="store_true")
+    parser.add_argument("--before", type=pathlib.Path, metavar="BIN")
     arguments = parser.parse_args()
     for hidden in map(int, arguments.hidden.split(",")):
         steps = 2400 if hidden <= 64 else 500
-        apart, own, peer, mean = [], [], [], []
+        apart, own, before, peer, mean = [], [], [], [], []
         for _ in range(arguments.rounds):
-            apart.append(sum(r["examples_per_second"] for r in train(2, hidden, steps // 2, ["0", "1"], cluster=False)))
+            apart.append(sum(r["examples_per_second"] for r in train(2, f"convnet-{hidden}", ["0", "1"], cluster=False)))
             got = muster(hidden, steps)
             own.append(got["examples_per_second"])
             mean.append(got["parameter_server"]["staleness"]["mean"])
+            if arguments.before:
+                before.append(muster(hidden, steps, arguments.before)["examples_per_second"])
             if arguments.tensorflow:
                 peer.append(tensorflow(hidden, steps // 4))
         bound, rate = statistics.median(apart), statistics.median(own)
         line = (f"{hidden} hidden: two workers and two ps {rate:,.0f} examples/s, {rate / bound:.3f} of two processes that only compute ({bound:,.0f}); "
                 f"staleness {statistics.median(mean):.2f} updates on average")
+        if before:
+            line += f"; the build before {statistics.median(before):,.0f}: {rate / statistics.median(before):.2f} times that"
         if peer:
             line += f"; TensorFlow {statistics.median(peer):,.0f}: {rate / statistics.median(peer):.2f} times that"
         print(line, flush=True)
