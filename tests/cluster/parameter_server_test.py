@@ -64,6 +64,24 @@ class Counting(CountingTest):
         self.finish([self.start_counting()])
         self.check_exact()
 
+    def test_a_bound_holds_while_input_is_loaded_ahead(self):
+        """Batch c of each worker reads all of its own batches before, and all up to c - 1 - s of the others: whoever is faster, and at the
+        end of an epoch, where a lease that waits becomes another's. Nobody waits for its input, which takes less than its steps."""
+        for bound in 1, 3:
+            with self.subTest(bound=bound):
+                self.model_dir, self.used_dir = self.dir / f"model-{bound}", self.dir / f"used-{bound}"
+                self.used_dir.mkdir()
+                (self.used_dir / "slow").touch()
+                self.finish([self.start_counting(section={"max_staleness": bound}, program_args={"examples": EXAMPLES, "sleep_ms": 60, "input_ms": 10})])
+                self.check_exact()
+                files = list(self.used_dir.glob("reads-*"))
+                self.assertEqual(len(files), 2)
+                for file in files:
+                    for line in file.read_text().splitlines():
+                        batch, updates = map(int, line.split())
+                        self.assertGreaterEqual(updates, batch - 1 + max(0, batch - 1 - bound), line)
+                self.assertLess(result(self.model_dir)["step_seconds"]["input"], 0.02)
+
     def test_with_backups(self):
         self.finish([self.start_counting(section={"copies": 2})])
         self.check_exact()

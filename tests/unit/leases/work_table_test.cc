@@ -31,9 +31,15 @@ class Crew {
     table_->Answer(request, "", &reply);
     request.clear_done();
     request.clear_evaluated();
-    if (reply.kind() == Reply::TRAIN || reply.kind() == Reply::EVALUATE)
-      request.add_held(reply.lease());
-    if (reply.kind() == Reply::LOST) request.clear_held();
+    if (reply.has_lease()) request.add_held(reply.lease().id());
+    if (reply.has_lost()) request.clear_held();
+    return reply;
+  }
+  // Asks whether this one may start.
+  Reply Start(int worker, const Reply& lease, bool want = false) {
+    requests_[worker].set_start(lease.lease().id());
+    const Reply reply = Next(worker, want);
+    requests_[worker].clear_start();
     return reply;
   }
   void Finish(int worker, const Reply& lease) {
@@ -41,12 +47,12 @@ class Crew {
     std::vector<int64_t> held(request.held().begin(), request.held().end());
     request.clear_held();
     for (const int64_t id : held)
-      if (id != lease.lease()) request.add_held(id);
-    if (lease.kind() == Reply::EVALUATE) {
+      if (id != lease.lease().id()) request.add_held(id);
+    if (lease.lease().has_evaluation()) {
       proto::EvaluationDone& done = *request.add_evaluated();
-      done.set_lease(lease.lease());
-      done.add_sums(static_cast<double>(lease.end() - lease.begin()) * 2);
-      done.add_sums(static_cast<double>(lease.end() - lease.begin()));
+      done.set_lease(lease.lease().id());
+      done.add_sums(static_cast<double>(lease.lease().end() - lease.lease().begin()) * 2);
+      done.add_sums(static_cast<double>(lease.lease().end() - lease.lease().begin()));
       done.add_sums(1);
       return;
     }
@@ -54,13 +60,13 @@ class Crew {
   }
   static proto::BatchDone Done(const Reply& lease) {
     proto::BatchDone done;
-    done.set_lease(lease.lease());
-    done.set_examples(lease.end() - lease.begin());
+    done.set_lease(lease.lease().id());
+    done.set_examples(lease.lease().end() - lease.lease().begin());
     done.set_loss(0.5);
     done.set_learning_rate(0.1);
     done.set_staleness_max(3);
     done.set_staleness_mean(1.5);
-    done.add_metric_sums(static_cast<double>(lease.begin()));
+    done.add_metric_sums(static_cast<double>(lease.lease().begin()));
     return done;
   }
   // Of the batch that was finished last.
@@ -92,11 +98,11 @@ TEST(WorkTable, ALeaseThatIsGivenAheadHasItsOwnStep) {
   Crew crew(&table, 1);
   std::deque<Reply> held = {crew.Next(0), crew.Next(0)};
   for (int64_t step = 0; step < 8; ++step) {
-    EXPECT_EQ(held.front().steps(), step);
+    EXPECT_EQ(held.front().lease().steps(), step);
     crew.Finish(0, held.front());
     held.pop_front();
     held.push_back(crew.Next(0));
-    ASSERT_EQ(held.back().kind(), Reply::TRAIN);
+    ASSERT_EQ(held.back().answer_case(), Reply::kLease);
   }
 }
 
@@ -104,9 +110,9 @@ TEST(WorkTable, StepsAreCountedInTheOrderOfCompletion) {
   WorkTable table(Asynchronous(25, 10), {});
   Crew crew(&table, 3);
   const Reply first = crew.Next(0), second = crew.Next(1), third = crew.Next(2);
-  EXPECT_TRUE(first.pull()) << "a new worker has no parameters";
-  EXPECT_EQ(third.end() - third.begin(), 5);
-  EXPECT_EQ(crew.Next(0).kind(), Reply::WAIT) << "the epoch is leased out";
+  EXPECT_TRUE(first.lease().pull()) << "a new worker has no parameters";
+  EXPECT_EQ(third.lease().end() - third.lease().begin(), 5);
+  EXPECT_EQ(crew.Next(0).answer_case(), Reply::kWait) << "the epoch is leased out";
   crew.Finish(2, third);
   crew.Next(2);
   crew.Finish(0, first);
@@ -210,7 +216,7 @@ TEST(WorkTable, ALossOfAPassWithWeightsIsDividedByThemWhereAPartHasNone) {
   bool first = true;
   for (;;) {
     const Reply part = crew.Next(0);
-    if (part.kind() != Reply::EVALUATE) break;
+    if (!part.has_lease()) break;
     crew.Finish(0, part);
     if (!first) crew.LastEvaluated(0).set_loss_weights(2);
     first = false;
@@ -244,13 +250,13 @@ TEST(WorkTable, AnAnswerThatDidNotArriveIsGivenAgain) {
   const Reply first = crew.Next(0);
   crew.Forget(0);  // it never got it
   const Reply again = crew.Next(0);
-  EXPECT_EQ(again.lease(), first.lease());
-  EXPECT_TRUE(again.pull());
+  EXPECT_EQ(again.lease().id(), first.lease().id());
+  EXPECT_TRUE(again.lease().pull());
   EXPECT_EQ(table.repeated_examples(), 0) << "it is the same worker's";
   const Reply ahead = crew.Next(0);
-  EXPECT_NE(ahead.lease(), first.lease()) << "one is fetched ahead";
-  EXPECT_FALSE(ahead.pull());
-  EXPECT_EQ(crew.Next(0).kind(), Reply::WAIT) << "but no more";
+  EXPECT_NE(ahead.lease().id(), first.lease().id()) << "one is fetched ahead";
+  EXPECT_FALSE(ahead.lease().pull());
+  EXPECT_EQ(crew.Next(0).answer_case(), Reply::kWait) << "but no more";
 }
 
 TEST(WorkTable, ALostWorkersLeasesAreAnothersAndItIsTold) {
@@ -259,15 +265,15 @@ TEST(WorkTable, ALostWorkersLeasesAreAnothersAndItIsTold) {
   const Reply first = crew.Next(0);
   table.LoseWorker(0);
   EXPECT_FALSE(table.Knows(0, 100));
-  EXPECT_EQ(crew.Next(1).lease(), first.lease());
+  EXPECT_EQ(crew.Next(1).lease().id(), first.lease().id());
   EXPECT_EQ(table.repeated_examples(), 10);
   table.SetWorker(0, 100, false);  // the same process
   EXPECT_TRUE(table.Abandoned(0));
   const Reply lost = crew.Next(0);
-  ASSERT_EQ(lost.kind(), Reply::LOST);
-  EXPECT_EQ(lost.lost(0), first.lease());
+  ASSERT_EQ(lost.answer_case(), Reply::kLost);
+  EXPECT_EQ(lost.lost().leases(0), first.lease().id());
   EXPECT_FALSE(table.Abandoned(0));
-  EXPECT_EQ(crew.Next(0).kind(), Reply::TRAIN);
+  EXPECT_EQ(crew.Next(0).answer_case(), Reply::kLease);
 }
 
 // Which leases' pictures are wanted is a matter of their place: who has them, and how often they
@@ -310,13 +316,13 @@ TEST(WorkTable, NoChangeMeansThatAWaitingCallIsAnsweredAsBefore) {
     const auto answer = [&](int worker) {
       Reply reply;
       table.Answer(crew.request(worker), "", &reply);
-      return reply.kind();
+      return reply.answer_case();
     };
     const int worker = static_cast<int>(random() % 10 == 0 ? 3 : random() % 3);  // 3 is slow
     std::vector<int> waiting;
     for (int other = 0; other < 4; ++other)
       if (other != worker && crew.request(other).has_worker() && held[other].size() == 1 &&
-          answer(other) == Reply::WAIT)
+          answer(other) == Reply::kWait)
         waiting.push_back(other);
     const uint64_t before = table.changes();
     if (!held[worker].empty() && random() % 2 == 0) {
@@ -324,12 +330,12 @@ TEST(WorkTable, NoChangeMeansThatAWaitingCallIsAnsweredAsBefore) {
       held[worker].pop_front();
     }
     const Reply reply = crew.Next(worker);
-    if (reply.kind() == Reply::TRAIN) held[worker].push_back(reply);
+    if (reply.has_lease()) held[worker].push_back(reply);
     if (table.between_steps()) table.set_gate({false, std::nullopt, table.state().epoch});
     if (table.changes() != before) continue;
     for (const int other : waiting) {
       ++without_change;
-      EXPECT_EQ(answer(other), Reply::WAIT) << event;
+      EXPECT_EQ(answer(other), Reply::kWait) << event;
     }
   }
   EXPECT_TRUE(table.through());
@@ -342,16 +348,16 @@ TEST(WorkTable, OneLeaseOfEachFewIsToBeShown) {
   WorkTable table(options, {});
   Crew crew(&table, 2);
   const Reply first = crew.Next(0), second = crew.Next(1), third = crew.Next(1);
-  EXPECT_FALSE(first.summary());
-  EXPECT_FALSE(second.summary());
-  EXPECT_TRUE(third.summary());
+  EXPECT_FALSE(first.lease().summary());
+  EXPECT_FALSE(second.lease().summary());
+  EXPECT_TRUE(third.lease().summary());
   crew.Forget(1);
-  EXPECT_FALSE(crew.Next(1).summary()) << "the second one again";
-  EXPECT_TRUE(crew.Next(1).summary()) << "the third one again";
+  EXPECT_FALSE(crew.Next(1).lease().summary()) << "the second one again";
+  EXPECT_TRUE(crew.Next(1).lease().summary()) << "the third one again";
   table.LoseWorker(1);
   crew.Finish(0, first);
-  EXPECT_FALSE(crew.Next(0).summary());
-  EXPECT_TRUE(crew.Next(0).summary()) << "a lost worker's takes its pictures along";
+  EXPECT_FALSE(crew.Next(0).lease().summary());
+  EXPECT_TRUE(crew.Next(0).lease().summary()) << "a lost worker's takes its pictures along";
 }
 
 TEST(WorkTable, WhatIsShownGoesWithItsStep) {
@@ -362,11 +368,11 @@ TEST(WorkTable, WhatIsShownGoesWithItsStep) {
   for (int64_t step = 1; step <= 4; ++step) {
     const int worker = static_cast<int>(step / 2 % 2);
     const Reply lease = crew.Next(worker);
-    EXPECT_EQ(lease.summary(), step % 2 == 0);
+    EXPECT_EQ(lease.lease().summary(), step % 2 == 0);
     proto::NextRequest request;
     request.mutable_worker()->set_worker(worker);
     proto::BatchDone& done = *request.add_done() = Crew::Done(lease);
-    if (lease.summary()) {
+    if (lease.lease().summary()) {
       proto::Shown::Histogram& histogram = *done.mutable_shown()->add_histograms();
       histogram.set_tag("numbers");
       histogram.add_limits(1);
@@ -381,47 +387,30 @@ TEST(WorkTable, WhatIsShownGoesWithItsStep) {
   }
 }
 
-// Parameters come with the push before: what others push after that, a batch that is to contain it
-// has to pull.
+// Parameters come with the push before. A batch that is to contain what others push after that has
+// to wait, and is pulled for when it may start; one that need not wait was given after all that.
 TEST(WorkTable, ABatchPullsWhatTheBoundSaysItReads) {
   WorkTable::Options options = Asynchronous(1000, 10);
   options.max_staleness = 1;
-  for (const bool waits : {true, false}) {
-    WorkTable table(options, {});
-    Crew crew(&table, 2);
-    const Reply slow = crew.Next(1), first = crew.Next(0);
-    EXPECT_TRUE(first.pull()) << "a new worker has no parameters";
-    crew.Finish(0, first);
-    const Reply second = crew.Next(0);
-    EXPECT_FALSE(second.pull()) << "it may read what it has";
-    crew.Finish(0, second);
-    // Batch 3 reads batch 1 of worker 1, which was not there when batch 2 began.
-    if (waits) {
-      EXPECT_EQ(crew.Next(0).kind(), Reply::WAIT);
-    }
-    crew.Finish(1, slow);
-    const Reply next = crew.Next(1);
-    const Reply third = crew.Next(0);
-    ASSERT_EQ(third.kind(), Reply::TRAIN);
-    EXPECT_TRUE(third.pull()) << waits;
-    // From here on both are level.
-    crew.Finish(1, next);
-    crew.Next(1);
-    crew.Finish(0, third);
-    EXPECT_TRUE(crew.Next(0).pull()) << "batch 2 of worker 1 came after batch 3 had begun";
-    crew.Forget(0);
-  }
-  // Whoever is behind has all that it may ask for.
   WorkTable table(options, {});
   Crew crew(&table, 2);
-  Reply own[2] = {crew.Next(0), crew.Next(1)};
-  for (int round = 0; round < 5; ++round) {
-    crew.Finish(0, own[0]);
-    own[0] = crew.Next(0);
-    crew.Finish(1, own[1]);
-    own[1] = crew.Next(1);
-    EXPECT_FALSE(own[1].pull()) << round;
-  }
+  const Reply slow = crew.Next(1), first = crew.Next(0), second = crew.Next(0);
+  EXPECT_TRUE(first.lease().pull()) << "a new worker has no parameters";
+  EXPECT_FALSE(second.lease().training().wait()) << "it may read what it has";
+  crew.Finish(0, first);
+  const Reply third = crew.Next(0);
+  ASSERT_TRUE(third.has_lease()) << "it is loaded ahead";
+  EXPECT_TRUE(third.lease().training().wait()) << "batch 3 reads batch 1 of worker 1";
+  crew.Finish(1, slow);
+  const Reply next = crew.Next(1);
+  EXPECT_FALSE(next.lease().training().wait()) << "whoever is behind has all that it may ask for";
+  // While batch 2 is worked on: what is pulled with its push may be new enough.
+  EXPECT_EQ(crew.Start(0, third).start().lease(), third.lease().id());
+  EXPECT_EQ(crew.Start(0, third).start().lease(), third.lease().id()) << "the answer was lost";
+  crew.Finish(0, second);
+  crew.Next(0, false);
+  crew.Forget(0);
+  EXPECT_FALSE(crew.Next(0).lease().training().wait()) << "so it stays";
 }
 
 TEST(WorkTable, ClocksHoldTheFastestUp) {
@@ -432,15 +421,213 @@ TEST(WorkTable, ClocksHoldTheFastestUp) {
   const Reply slow = crew.Next(1);
   for (int i = 0; i < 2; ++i) {
     const Reply lease = crew.Next(0);
-    ASSERT_EQ(lease.kind(), Reply::TRAIN) << i;
+    ASSERT_FALSE(lease.lease().training().wait()) << i;
     crew.Finish(0, lease);
   }
-  const Reply held = crew.Next(0);
-  EXPECT_EQ(held.kind(), Reply::WAIT);
-  EXPECT_EQ(held.reason(), "worker 1 is too far behind (max_staleness 1)");
+  const Reply ahead = crew.Next(0);
+  EXPECT_TRUE(ahead.lease().training().wait());
+  const Reply held = crew.Start(0, ahead);
+  EXPECT_EQ(held.answer_case(), Reply::kWait);
+  EXPECT_EQ(held.wait().reason(), "worker 1 is too far behind (max_staleness 1)");
   crew.Finish(1, slow);
-  EXPECT_EQ(crew.Next(1).kind(), Reply::TRAIN);
-  EXPECT_EQ(crew.Next(0).kind(), Reply::TRAIN);
+  EXPECT_FALSE(crew.Next(1).lease().training().wait());
+  EXPECT_EQ(crew.Start(0, ahead, /*want=*/true).answer_case(), Reply::kStart);
+}
+
+// One that holds a lease and waits, and one that is waited for and finds none: each would wait for
+// the other.
+TEST(WorkTable, ALeaseThatWaitsIsTheSlowestOnesWhereNoOtherIsLeft) {
+  WorkTable::Options options = Asynchronous(40, 10);
+  options.max_staleness = 1;
+  WorkTable table(options, {});
+  Crew crew(&table, 2);
+  const Reply slow = crew.Next(1);
+  for (int i = 0; i < 2; ++i) crew.Finish(0, crew.Next(0));
+  const Reply last = crew.Next(0);
+  ASSERT_TRUE(last.lease().training().wait());
+  EXPECT_EQ(crew.Next(1).answer_case(), Reply::kWait) << "it has one";
+  crew.Finish(1, slow);
+  crew.Next(1, /*want=*/false);
+  const uint64_t before = table.changes();
+  const Reply moved = crew.Next(1);
+  ASSERT_EQ(moved.lease().id(), last.lease().id());
+  EXPECT_FALSE(moved.lease().training().wait());
+  EXPECT_NE(table.changes(), before) << "whoever had it hears that";
+  EXPECT_FALSE(table.Abandoned(0)) << "a push of it goes on";
+  const Reply lost = crew.Start(0, last);
+  ASSERT_TRUE(lost.has_lost());
+  EXPECT_EQ(lost.lost().leases(0), last.lease().id());
+  table.LoseWorker(0);
+  EXPECT_EQ(table.torn_pushes(), 0);
+  crew.Finish(1, moved);
+  crew.Next(1, false);
+  EXPECT_TRUE(table.through());
+  EXPECT_EQ(table.repeated_examples(), 0) << "nobody had started it";
+}
+
+// Its record tells who holds what, not who waits.
+TEST(WorkTable, ARestartedChiefHearsWhichLeasesWait) {
+  WorkTable::Options options = Asynchronous(50, 10);
+  options.max_staleness = 1;
+  WorkTable before(options, {});
+  Crew old(&before, 2);
+  const Reply slow = old.Next(1);
+  const Json record = before.ToRecord();
+  auto restarted = WorkTable::FromRecord(options, record);
+  ASSERT_TRUE(restarted.ok()) << restarted.status();
+  WorkTable& table = **restarted;
+  for (int w = 0; w < 2; ++w) table.SetWorker(w, 100 + w, /*told=*/true);
+  proto::NextRequest first, second;
+  first.mutable_worker()->set_worker(0);
+  for (int64_t id = 2; id <= 4; ++id) {
+    proto::BatchDone& done = *first.add_done();
+    done.set_lease(id);
+    done.add_metric_sums(0);
+  }
+  first.add_held(5);
+  first.set_start(5);
+  second.mutable_worker()->set_worker(1);
+  second.add_held(slow.lease().id());
+  ASSERT_TRUE(table.Take(first).ok() && table.Take(second).ok());
+  Reply reply;
+  const uint64_t changes = table.changes();
+  EXPECT_FALSE(table.Answer(first, "", &reply));
+  EXPECT_EQ(reply.wait().reason(), "worker 1 is too far behind (max_staleness 1)");
+  EXPECT_NE(table.changes(), changes) << "whoever finds no lease may have this one";
+  *second.add_done() = Crew::Done(slow);
+  second.clear_held();
+  second.set_want(true);
+  ASSERT_TRUE(table.Take(second).ok());
+  ASSERT_TRUE(table.Answer(second, "", &reply));
+  EXPECT_EQ(reply.lease().id(), 5);
+}
+
+// Workers as worker/lease_client.h has them, in any order of events.
+class BoundedCrew {
+ public:
+  BoundedCrew(const WorkTable::Options& options, int workers, int seed)
+      : options_(options),
+        random_(seed),
+        table_(std::make_unique<WorkTable>(options, checkpoint::TrainingState())) {
+    for (int w = 0; w < workers; ++w) Join(w);
+  }
+
+  // One worker does something. False: nobody will ever.
+  bool Act() {
+    const int w = static_cast<int>(random_() % workers_.size());
+    Worker& worker = workers_[w];
+    if (worker.computing && random_() % (w == 0 ? 12 : 3) == 0) {
+      const Reply lease = worker.held.front();
+      worker.held.pop_front();
+      worker.computing = false;
+      ++worker.pushed;
+      ++pushed_[{lease.lease().training().epoch(), lease.lease().begin()}];
+      Ask(w, &lease);
+    } else if (!worker.computing && !worker.held.empty() &&
+               !worker.held.front().lease().training().wait()) {
+      const int64_t batch = worker.pushed + 1;
+      for (const auto& [other, state] : workers_)
+        EXPECT_GE(state.pushed, batch - 1 - *options_.max_staleness)
+            << "worker " << w << " starts " << batch;
+      worker.computing = true;
+    } else {
+      Ask(w, nullptr);
+    }
+    return !testing::Test::HasFailure();
+  }
+  void Lose(int w) {
+    table_->LoseWorker(w);
+    Join(w);
+  }
+  // Another chief, with the record of now.
+  void Restart() {
+    table_ = *WorkTable::FromRecord(options_, Json::parse(table_->ToRecord().dump()));
+    for (auto& [w, worker] : workers_) table_->SetWorker(w, worker.incarnation, /*told=*/true);
+    table_->HearThem();
+    for (auto& [w, worker] : workers_) worker.pushed = 0;
+    for (auto& [w, worker] : workers_) Ask(w, nullptr, /*tell=*/true);
+  }
+  WorkTable& table() { return *table_; }
+  std::mt19937& random() { return random_; }
+  const std::map<std::pair<int64_t, int64_t>, int>& pushed() const { return pushed_; }
+
+ private:
+  struct Worker {
+    uint64_t incarnation = 0;
+    int64_t pushed = 0;  // as its clock says
+    std::deque<Reply> held;
+    bool computing = false;
+  };
+  void Join(int w) {
+    workers_.erase(w);
+    int64_t slowest = workers_.empty() ? 0 : workers_.begin()->second.pushed;
+    for (const auto& [other, worker] : workers_) slowest = std::min(slowest, worker.pushed);
+    workers_[w] = {.incarnation = ++incarnations_, .pushed = slowest};
+    table_->SetWorker(w, incarnations_, /*told=*/false);
+  }
+  void Ask(int w, const Reply* done, bool tell = false) {
+    Worker& worker = workers_[w];
+    proto::NextRequest request;
+    request.mutable_worker()->set_worker(w);
+    if (done != nullptr) *request.add_done() = Crew::Done(*done);
+    for (const Reply& lease : worker.held) request.add_held(lease.lease().id());
+    for (const Reply& lease : worker.held) {
+      if (!lease.lease().training().wait()) continue;
+      request.set_start(lease.lease().id());
+      break;
+    }
+    request.set_want(!tell && request.start() == 0 && worker.held.size() < 2);
+    EXPECT_TRUE(table_->Take(request).ok());
+    if (tell) return;
+    Reply reply;
+    table_->Answer(request, "", &reply);
+    if (reply.has_lease()) worker.held.push_back(reply);
+    for (Reply& lease : worker.held)
+      if (reply.has_start() && lease.lease().id() == reply.start().lease())
+        lease.mutable_lease()->mutable_training()->set_wait(false);
+    for (const int64_t lost : reply.lost().leases()) {
+      EXPECT_TRUE(worker.held.back().lease().training().wait()) << "it may have been started";
+      EXPECT_EQ(worker.held.back().lease().id(), lost);
+      worker.held.pop_back();
+    }
+  }
+
+  const WorkTable::Options options_;
+  std::mt19937 random_;
+  std::unique_ptr<WorkTable> table_;
+  std::map<int, Worker> workers_;
+  uint64_t incarnations_ = 0;
+  std::map<std::pair<int64_t, int64_t>, int> pushed_;  // by epoch and begin
+};
+
+TEST(WorkTable, NobodyRunsPastTheBoundOrWaitsForEver) {
+  for (int seed = 0; seed < 120; ++seed) {
+    const int workers = 2 + seed % 3;
+    WorkTable::Options options = Asynchronous(60 + seed, 10, 4);
+    options.max_staleness = 1 + seed / 3 % 3;
+    BoundedCrew crew(options, workers, seed);
+    const bool losses = seed % 2 == 1;
+    int events = 0, restarts = 0;
+    crew.table().set_gate({.steps = 5});
+    for (; !crew.table().through() && events < 20000 && crew.Act(); ++events) {
+      // As a checkpoint has it.
+      if (crew.table().between_steps() && crew.random()() % 4 == 0)
+        crew.table().set_gate({.steps = crew.table().steps() + 1 + crew.random()() % 9});
+      if (losses && crew.random()() % 100 == 0)
+        crew.Lose(static_cast<int>(crew.random()() % workers));
+      if (losses && crew.random()() % 200 == 0) {
+        const auto gate = crew.table().gate();
+        crew.Restart();
+        crew.table().set_gate(gate);
+        ++restarts;
+      }
+    }
+    ASSERT_TRUE(crew.table().through())
+        << seed << ": nobody goes on after " << crew.table().steps() << " steps";
+    ASSERT_FALSE(HasFailure()) << seed;
+    EXPECT_EQ(crew.pushed().size(), static_cast<size_t>(crew.table().steps()));
+    for (const auto& [place, count] : crew.pushed()) EXPECT_EQ(count, 1) << seed;
+  }
 }
 
 TEST(WorkTable, APassIsMadeOnceAndAgainWhereAWorkerIsLost) {
@@ -461,13 +648,13 @@ TEST(WorkTable, APassIsMadeOnceAndAgainWhereAWorkerIsLost) {
         lost = true;
       } else {
         const Reply& lease = held.at(worker);
-        for (int64_t i = lease.begin(); i < lease.end(); ++i) ++counts[i];
+        for (int64_t i = lease.lease().begin(); i < lease.lease().end(); ++i) ++counts[i];
         crew.Finish(worker, lease);
         crew.Next(worker, false);
       }
       held.erase(worker);
-    } else if (const Reply reply = crew.Next(worker); reply.kind() == Reply::EVALUATE) {
-      EXPECT_EQ(reply.split(), 1);
+    } else if (const Reply reply = crew.Next(worker); reply.has_lease()) {
+      EXPECT_EQ(reply.lease().evaluation().split(), 1);
       held.emplace(worker, reply);
     }
   }
@@ -480,7 +667,7 @@ TEST(WorkTable, APassIsMadeOnceAndAgainWhereAWorkerIsLost) {
   table.CancelPass();
   EXPECT_FALSE(table.pass());
   table.SetDone();
-  EXPECT_EQ(crew.Next(2).kind(), Reply::DONE);
+  EXPECT_EQ(crew.Next(2).answer_case(), Reply::kDone);
 }
 
 // Whatever was done when a chief was lost, and however old its record is, nothing is done twice
@@ -506,7 +693,7 @@ TEST(WorkTable, ARestartedChiefHearsWhatItsRecordDoesNotKnow) {
           proto::NextRequest first;
           first.mutable_worker()->set_worker(w);
           for (const auto& done : history[w]) *first.add_done() = done;
-          for (const Reply& lease : held[w]) first.add_held(lease.lease());
+          for (const Reply& lease : held[w]) first.add_held(lease.lease().id());
           first.set_want(false);
           ASSERT_TRUE(table->Take(first).ok());
           Reply reply;
@@ -515,20 +702,20 @@ TEST(WorkTable, ARestartedChiefHearsWhatItsRecordDoesNotKnow) {
         crew = std::make_unique<Crew>(table.get(), 3);
         for (int w = 0; w < 3; ++w)
           for (const Reply& lease : held[w])
-            const_cast<proto::NextRequest&>(crew->request(w)).add_held(lease.lease());
+            const_cast<proto::NextRequest&>(crew->request(w)).add_held(lease.lease().id());
       }
       const int worker = static_cast<int>(random() % 3);
       if (!held[worker].empty() && random() % 2 == 0) {
         const Reply lease = held[worker].front();
         held[worker].erase(held[worker].begin());
-        ++counts[{lease.epoch(), lease.begin()}];
+        ++counts[{lease.lease().training().epoch(), lease.lease().begin()}];
         crew->Finish(worker, lease);
         history[worker].push_back(Crew::Done(lease));
         crew->Next(worker, false);
-      } else if (const Reply reply = crew->Next(worker); reply.kind() == Reply::TRAIN) {
+      } else if (const Reply reply = crew->Next(worker); reply.has_lease()) {
         held[worker].push_back(reply);
       } else {
-        ASSERT_NE(reply.kind(), Reply::LOST);
+        ASSERT_NE(reply.answer_case(), Reply::kLost);
       }
     }
     EXPECT_EQ(counts.size(), 42u) << seed;
