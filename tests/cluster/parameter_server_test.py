@@ -37,7 +37,14 @@ class Undisturbed(ParameterServerTest):
         self.finish([self.launch(self.ps_job(**self.LINEAR), workers=1, ps=1, options=["--no-chief"])])
         self.check_linear()
 
-    def test_synchronous_steps_are_refused_and_a_run_that_has_them_goes_on_under_that_strategy(self):
+    def test_synchronous_steps_of_a_new_job_are_refused(self):
+        refused = self.launch(self.ps_job(parameter_server={"max_staleness": 0}, **self.LINEAR), workers=2, ps=2)
+        self.finish([refused], code=2)
+        self.assertIn('parameter_server.max_staleness is 0, which is synchronous training: set strategy to "multi_worker_mirrored"', refused.output())
+        self.assertFalse((self.model_dir / "job.json").exists())
+
+    def test_a_run_that_has_synchronous_steps_goes_on(self):
+        """Started as before: the chief knows model_dir, and what workers and ps decide alone fits it."""
         keys = {**self.LINEAR, "checkpoint": {"every_steps": 10}}
         self.finish([self.launch(self.ps_job(**{**keys, "max_steps": 20}), workers=1, ps=2)])
         # As a version recorded it that had such steps.
@@ -45,10 +52,12 @@ class Undisturbed(ParameterServerTest):
         recorded["parameter_server"]["max_staleness"] = 0
         (self.model_dir / "job.json").write_text(json.dumps(recorded))
         job = self.ps_job(parameter_server={"max_staleness": 0}, **keys)
-        refused = self.launch(job, workers=2, ps=2)
-        self.finish([refused], code=2)
-        self.assertIn('parameter_server.max_staleness is 0, which is synchronous training: set strategy to "multi_worker_mirrored"', refused.output())
-        self.finish([self.launch(job, workers=2, ps=0, options=["--set", "strategy=multi_worker_mirrored"])])
+        for options, max_steps in ([], 40), (["--no-chief"], 60):  # again, as the run has recorded itself
+            cluster = self.launch(job, workers=2, ps=2, options=[*options, "--set", f"max_steps={max_steps}"])
+            self.finish([cluster])
+            line = 'parameter_server.max_staleness is 0: this run goes on under "multi_worker_mirrored", without its 2 ps tasks'
+            self.assertEqual(cluster.output().count(line), 1)
+            self.assertEqual(result(self.model_dir)["steps"], max_steps)
         self.check_linear()
 
     def test_goes_on_with_another_number_of_servers_and_synchronously(self):
