@@ -154,13 +154,17 @@ class Counting(CountingTest):
         wait_until("the end", lambda: launch.popen.poll() is not None, 90)
         self.assertEqual(result(self.model_dir)["status"], "completed", launch.output())
 
-    def test_the_chief_is_killed(self):
-        launch = self.start_counting(held=True)
+    def test_the_chief_is_killed(self, section=None):
+        launch = self.start_counting(section=section, held=True)
         self.wait_steps(launch, 30)
         before = self.kill(launch, "chief:0")
         wait_until("a successor", lambda: task_pids(launch).get("chief:0", before) != before)
         self.check_after(launch, exact_updates=True)
         self.assertEqual(sorted(curve(self.model_dir)), list(range(1, self.steps + 1)))
+
+    def test_the_chief_is_killed_and_a_bound_holds(self):
+        """Who waits is not in the servers' record."""
+        self.test_the_chief_is_killed({"max_staleness": 1})
 
     def test_a_server_with_a_backup_is_killed(self):
         launch = self.start_counting(section={"copies": 2}, held=True)
