@@ -46,14 +46,14 @@ double SecondsSince(const std::string& path) {
 
 bool HasServers(const Job& job) { return job.strategy == StrategyKind::kParameterServer; }
 
-// In a parameter-server job the workers and the ps, not the chief's own task.
+// In a parameter-server job the workers and the ps, not the chief's own task; else the chief and
+// the workers.
 std::vector<DeclaredMember> DeclaredMembers(const ClusterSpec& cluster, const Job& job) {
+  const TaskType apart = HasServers(job) ? TaskType::kChief : TaskType::kPs;
   std::vector<DeclaredMember> members;
-  for (const TaskId& task : cluster.Tasks()) {
-    if (task.type == TaskType::kEvaluator) continue;
-    if (HasServers(job) && task.type == TaskType::kChief) continue;
-    members.push_back({task, cluster.AddressOf(task).ToString()});
-  }
+  for (const TaskId& task : cluster.Tasks())
+    if (task.type != TaskType::kEvaluator && task.type != apart)
+      members.push_back({task, cluster.AddressOf(task).ToString()});
   return members;
 }
 
@@ -365,6 +365,14 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
   Job job = options_.job;
   // `restore: never` is about the first start of a job, not about what takes a lost chief's place.
   if (job.restore == "never" && owner_ != nullptr && !owner_->anew()) job.restore = "auto";
+  const size_t servers = options_.cluster.cluster.ps.size();
+  if (servers > 0 && !HasServers(job)) {
+    MUSTER_RETURN_IF_ERROR(CheckBegunSynchronously(files_, job));
+    LogInfo(
+        "parameter_server.max_staleness is 0: this run goes on under \"multi_worker_mirrored\", "
+        "without its {} ps task{}",
+        servers, servers == 1 ? "" : "s");
+  }
   MUSTER_ASSIGN_OR_RETURN(Beginning beginning,
                           ReadBeginning(files_, job, previous, [this] { return owner_->Check(); }));
   const StartDecision& decision = beginning.decision;

@@ -90,14 +90,14 @@ grpc::Status LeaseCalls::TakeReport(const NextCall& call, bool* introduce) {
 // ---- Answers
 
 bool LeaseCalls::Try(MonotonicTime now, NextCall& call) {
-  call.reply->set_view(servers_->current_view());
-  call.reply->set_digest(program_.digest);
-  call.reply->set_global_batch_size(program_.global_batch_size);
   call.reply->clear_buffers();
   if (!call.request->digest().empty())
     call.reply->mutable_buffers()->insert(integers_.begin(), integers_.end());
   const std::string shut = servers_->WhyShut(call.request->worker().worker());
-  return table_->Answer(*call.request, shut, call.reply) || now - call.arrived >= kHold;
+  const bool answered = table_->Answer(*call.request, shut, call.reply);
+  if (call.reply->has_lease())
+    call.reply->mutable_lease()->set_global_batch_size(program_.global_batch_size);
+  return answered || now - call.arrived >= kHold;
 }
 
 bool LeaseCalls::Try(MonotonicTime now, ViewCall& call) {
@@ -111,10 +111,7 @@ bool LeaseCalls::Try(MonotonicTime now, ViewCall& call) {
 void LeaseCalls::Take(NextCall::Ptr call, Answers* answers) {
   bool introduce = false;
   const grpc::Status status = TakeReport(*call, &introduce);
-  if (introduce) {
-    call->reply->set_digest(program_.digest);
-    call->reply->set_introduce(true);
-  }
+  if (introduce) call->reply->mutable_introduce();
   if (introduce || !status.ok()) {
     answers->next.emplace_back(std::move(call), status);
     return;
@@ -125,7 +122,7 @@ void LeaseCalls::Take(NextCall::Ptr call, Answers* answers) {
     return held->request->worker().worker() == worker;
   });
   if (before != held_next_.end()) {
-    (*before)->reply->set_kind(proto::NextReply::WAIT);
+    (*before)->reply->mutable_wait();
     answers->next.emplace_back(*before, grpc::Status::OK);
     held_next_.erase(before);
   }

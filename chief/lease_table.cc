@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace muster {
 
@@ -31,6 +32,7 @@ Lease LeaseTable::TakeNew() {
 }
 
 std::string LeaseTable::WhyShut() const {
+  if (NoneLeft()) return fmt::format("{} of the last leases are out", held_.size());
   if (gate_.closed) return "leases out are waited for";
   if (offset_ == 0 && !held_.empty())
     return fmt::format("{} leases of the epoch before are out", held_.size());
@@ -41,7 +43,17 @@ std::string LeaseTable::WhyShut() const {
   return "";
 }
 
-LeaseTable::Answer LeaseTable::Next(int worker) {
+bool LeaseTable::TakeWaiting(Lease* lease) {
+  const auto waiting = std::find_if(held_.begin(), held_.end(),
+                                    [](const auto& held) { return held.second.second.waits; });
+  if (waiting == held_.end()) return false;
+  *lease = waiting->second.second;
+  ids_of_[waiting->second.first].erase(lease->id);
+  held_.erase(waiting);
+  return true;
+}
+
+LeaseTable::Answer LeaseTable::Next(int worker, bool waits) {
   Answer answer;
   if (!returned_.empty()) {
     answer.lease = returned_.front();
@@ -49,19 +61,22 @@ LeaseTable::Answer LeaseTable::Next(int worker) {
     returned_.pop_front();
     ++repeated_;
     repeated_examples_ += answer.lease.examples();
-  } else if (NoneLeft()) {
-    answer.state = held_.empty() ? State::kDone : State::kWait;
-    answer.reason = fmt::format("{} of the last leases are out", held_.size());
-    return answer;
-  } else if (answer.reason = WhyShut(); !answer.reason.empty()) {
-    answer.state = State::kWait;
-    return answer;
-  } else {
+  } else if (answer.reason = WhyShut(); answer.reason.empty()) {
     answer.lease = TakeNew();
+  } else {
+    answer.state = NoneLeft() && held_.empty() ? State::kDone : State::kWait;
+    answer.moved = !waits && ids_of_[worker].empty() && TakeWaiting(&answer.lease);
+    if (!answer.moved) return answer;
   }
   answer.state = State::kLeased;
+  answer.lease.waits = waits;
   Hold(worker, answer.lease);
   return answer;
+}
+
+bool LeaseTable::SetWaits(int64_t id, bool waits) {
+  const auto held = held_.find(id);
+  return held != held_.end() && std::exchange(held->second.second.waits, waits) != waits;
 }
 
 void LeaseTable::Hold(int worker, const Lease& lease) {
@@ -87,15 +102,17 @@ bool LeaseTable::Complete(int worker, int64_t lease) {
 }
 
 int LeaseTable::Lose(int worker) {
-  const std::vector<Lease> lost = held_by(worker);
-  for (const Lease& lease : lost) {
+  std::vector<Lease> lost = held_by(worker);
+  const auto waiting = std::count_if(lost.begin(), lost.end(), [](auto& l) { return l.waits; });
+  for (Lease& lease : lost) {
+    lease.waits = false;
     const auto later = std::find_if(returned_.begin(), returned_.end(),
                                     [&](const Lease& other) { return other.id > lease.id; });
     returned_.insert(later, lease);
     held_.erase(lease.id);
   }
   ids_of_.erase(worker);
-  return static_cast<int>(lost.size());
+  return static_cast<int>(lost.size() - waiting);
 }
 
 bool LeaseTable::Reach(int64_t id) {

@@ -27,6 +27,7 @@ struct Lease {
   int64_t epoch = 0;
   int64_t begin = 0, end = 0;
   bool again = false;  // a lost worker had it before
+  bool waits = false;  // its worker may not start it yet
   int64_t examples() const { return end - begin; }
 };
 
@@ -48,14 +49,19 @@ class LeaseTable {
   struct Answer {
     State state = State::kDone;
     Lease lease;         // kLeased
+    bool moved = false;  // ... another worker held it
     std::string reason;  // kWait, for a log
   };
-  // `worker` may hold others.
-  Answer Next(int worker);
+  // `worker` may hold others. `waits`: Lease's. Where there is no new one, a worker that holds none
+  // and need not wait gets one that another holds and has not started: each would wait for the
+  // other.
+  Answer Next(int worker, bool waits = false);
+  // Of a held one. False: it was so before.
+  bool SetWaits(int64_t id, bool waits);
   // The whole push of `worker`'s lease was applied. False: it does not hold that one (it was lost
   // meanwhile, and its lease with it), and nothing changed.
   bool Complete(int worker, int64_t lease);
-  // Its leases go to the next ones who ask. How many it held.
+  // Its leases go to the next ones who ask. How many it held that it may have started.
   int Lose(int worker);
   // What no new lease passes for now; those of lost workers do.
   struct Gate {
@@ -105,8 +111,10 @@ class LeaseTable {
 
  private:
   bool NoneLeft() const;        // no new one
-  std::string WhyShut() const;  // the gate, or an epoch that is not through; "": neither
+  std::string WhyShut() const;  // none left, an epoch that is not through, the gate; "": none of it
   Lease TakeNew();
+  // One that waits is nobody's any more. False: there is none.
+  bool TakeWaiting(Lease* lease);
   void Hold(int worker, const Lease& lease);
 
   Options options_;
@@ -130,8 +138,8 @@ class ClockTable {
   void Lose(int worker);
   // It has pushed its next batch. True: the slowest ones are further now.
   bool Tick(int worker);
-  // -1: it may start its next batch, or, with `later` 1, the one after that; else a worker that it
-  // waits for.
+  // -1: it may start its next batch, or, with `later` 1, the one after that, and so for good; else
+  // a worker that it waits for.
   int WaitsFor(int worker, int64_t later = 0) const;
   int64_t clock(int worker) const;  // batches pushed
 

@@ -9,6 +9,7 @@
 #include "common/checkpoint/export_file.h"
 #include "common/data/job_data.h"
 #include "common/train/finished_run.h"
+#include "common/train/job_checks.h"
 #include "common/train/program_path.h"
 
 namespace muster {
@@ -217,14 +218,23 @@ absl::StatusOr<std::optional<TrainingState>> StateOf(
   return (*snapshot)->state;
 }
 
-std::optional<Json> ReadResult(FileSystem& files, const std::string& model_dir) {
-  const auto text = checkpoint::ReadFile(files, checkpoint::JoinPath(model_dir, "result.json"));
+std::optional<Json> ReadObject(FileSystem& files, const std::string& model_dir,
+                               const std::string& name) {
+  const auto text = checkpoint::ReadFile(files, checkpoint::JoinPath(model_dir, name));
   if (!text.ok()) return std::nullopt;
   const Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
   return json.is_object() ? std::optional<Json>(json) : std::nullopt;
 }
 
 }  // namespace
+
+absl::Status CheckBegunSynchronously(FileSystem& files, const Job& job) {
+  const bool goes_on = !job.model_dir.empty() && job.restore != "never";
+  const auto begun = goes_on ? ReadObject(files, job.model_dir, "job.json") : std::nullopt;
+  const Json::json_pointer key("/parameter_server/max_staleness");
+  if (begun && begun->contains(key) && begun->at(key) == 0) return absl::OkStatus();
+  return CheckMaxStaleness(job);
+}
 
 void SetDue(const Job& job, const StartDecision& decision, TrainingState* state) {
   state->extras.finished = state->extras.finished && !Grew(job, *state);
@@ -251,7 +261,7 @@ absl::StatusOr<Beginning> Decide(checkpoint::FileSystem& files, const Job& job, 
   absl::StatusOr<std::optional<Snapshot>> own = std::optional<Snapshot>(), elsewhere = own;
   if (!job.model_dir.empty() && job.restore != "never") {
     found.same_run = same_run;
-    found.result = ReadResult(files, job.model_dir);
+    found.result = ReadObject(files, job.model_dir, "result.json");
     own = ReadSnapshot(files, checkpoint::JoinPath(job.model_dir, "checkpoints"));
   }
   found.own = StateOf(own);

@@ -66,6 +66,9 @@ struct Beginning {
 absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job& job,
                                         const std::string& previous_run_id,
                                         const std::function<absl::Status()>& fence);
+// Of a job that asks for parameter servers with synchronous steps, of which StrategyFor made
+// another strategy: OK where model_dir holds a run that was begun so, by an older version.
+absl::Status CheckBegunSynchronously(checkpoint::FileSystem& files, const Job& job);
 // The same decision, without any of these acts: what a start would do.
 absl::StatusOr<JobBeginning> LookForBeginning(const Job& job);
 // An error of the file system at the start, as this process's own: it says what it was about and

@@ -29,8 +29,7 @@ bool Contains(const google::protobuf::RepeatedField<int64_t>& ids, int64_t id) {
 }
 
 bool Wait(std::string reason, proto::NextReply* reply) {
-  reply->set_kind(proto::NextReply::WAIT);
-  reply->set_reason(std::move(reason));
+  reply->mutable_wait()->set_reason(std::move(reason));
   return false;
 }
 
@@ -260,15 +259,15 @@ bool WorkTable::Holds(int worker, int64_t id) const {
 
 bool WorkTable::Answer(const proto::NextRequest& request, const std::string& shut,
                        proto::NextReply* reply) {
-  reply->clear_reason();
+  reply->clear_answer();
   if (Adopting()) return Wait("other workers have to tell first what they did", reply);
-  if (AnswerLost(request, reply)) return true;
+  if (AnswerLost(request, reply) || AnswerStart(request, reply)) return true;
   if (!request.want()) {
-    Wait("", reply);
-    return true;
+    reply->mutable_wait();
+    return request.start() == 0;
   }
   if (done_) {
-    reply->set_kind(proto::NextReply::DONE);
+    reply->mutable_done();
     return true;
   }
   if (!shut.empty()) return Wait(shut, reply);
@@ -280,11 +279,25 @@ bool WorkTable::AnswerLost(const proto::NextRequest& request, proto::NextReply* 
   const int worker = request.worker().worker();
   for (const int64_t id : request.held()) {
     if (Holds(worker, id)) continue;
-    reply->add_lost(id);
+    reply->mutable_lost()->add_leases(id);
     workers_[worker].lost.erase(id);
   }
-  if (reply->lost_size() == 0) return false;
-  reply->set_kind(proto::NextReply::LOST);
+  return reply->has_lost();
+}
+
+bool WorkTable::AnswerStart(const proto::NextRequest& request, proto::NextReply* reply) {
+  const auto place = std::find(request.held().begin(), request.held().end(), request.start());
+  if (place == request.held().end()) return false;
+  // Those that are held before it are not pushed yet.
+  const int64_t later = place - request.held().begin();
+  const int slower = clocks_.WaitsFor(request.worker().worker(), later);
+  // A chief that was started again hears here which ones wait.
+  if (leases_.SetWaits(request.start(), slower >= 0) && slower >= 0) ++changes_;
+  if (slower >= 0)
+    return Wait(fmt::format("worker {} is too far behind (max_staleness {})", slower,
+                            *options_.max_staleness),
+                reply);
+  reply->mutable_start()->set_lease(request.start());
   return true;
 }
 
@@ -307,34 +320,34 @@ bool WorkTable::AnswerPart(const proto::NextRequest& request, proto::NextReply* 
   if (held >= static_cast<int>(kMostHeld)) return Wait("two parts are enough", reply);
   Pass::Part& part = pass_->parts[chosen];
   Worker& state = workers_[worker];
-  reply->set_pull(part.holder == worker || state.pull_for_pass);
+  proto::Lease& offer = *reply->mutable_lease();
+  offer.set_pull(part.holder == worker || state.pull_for_pass);
   state.pull_for_pass = false;
   part.holder = worker;
-  reply->set_kind(proto::NextReply::EVALUATE);
-  reply->set_lease(pass_->first_id + chosen);
-  reply->set_begin(part.begin);
-  reply->set_end(part.end);
-  reply->set_split(pass_->split);
-  reply->set_steps(leases_.completed());
-  reply->set_summary(chosen == 0 && options_.summary_every_steps > 0);
+  offer.set_id(pass_->first_id + chosen);
+  offer.set_begin(part.begin);
+  offer.set_end(part.end);
+  offer.mutable_evaluation()->set_split(pass_->split);
+  offer.set_steps(leases_.completed());
+  offer.set_summary(chosen == 0 && options_.summary_every_steps > 0);
   return true;
 }
 
-void WorkTable::Offer(int worker, const Lease& lease, proto::NextReply* reply) {
-  reply->set_kind(proto::NextReply::TRAIN);
-  reply->set_lease(lease.id);
-  reply->set_epoch(lease.epoch);
-  reply->set_begin(lease.begin);
-  reply->set_end(lease.end);
+void WorkTable::Offer(int worker, const Lease& lease, proto::Lease* offer) {
+  offer->set_id(lease.id);
+  offer->set_begin(lease.begin);
+  offer->set_end(lease.end);
   // The step that it will be, if all out complete in their order: leases are given ahead, so that
   // what is completed by now is the rate, and the seed, of another batch.
-  reply->set_steps(leases_.StepOf(lease) - 1);
-  reply->set_pull(workers_[worker].pull);
+  offer->set_steps(leases_.StepOf(lease) - 1);
+  offer->set_pull(workers_[worker].pull);
   workers_[worker].pull = false;
   const int64_t every = options_.summary_every_steps;
-  reply->set_summary(every > 0 && leases_.StepOf(lease) % every == 0);
-  reply->mutable_learning_rates()->clear();
-  reply->mutable_learning_rates()->insert(rates_.begin(), rates_.end());
+  offer->set_summary(every > 0 && leases_.StepOf(lease) % every == 0);
+  proto::Lease::Training& training = *offer->mutable_training();
+  training.set_epoch(lease.epoch);
+  training.set_wait(lease.waits);
+  training.mutable_learning_rates()->insert(rates_.begin(), rates_.end());
 }
 
 bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply* reply) {
@@ -343,22 +356,15 @@ bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply*
   for (const Lease& lease : held) {
     if (Contains(request.held(), lease.id)) continue;
     workers_[worker].pull = true;  // it may not have heard that it should
-    Offer(worker, lease, reply);
+    Offer(worker, lease, reply->mutable_lease());
     return true;
   }
   if (held.size() >= kMostHeld) return Wait("two leases are enough", reply);
-  if (const int slower = clocks_.WaitsFor(worker); slower >= 0)
-    return Wait(fmt::format("worker {} is too far behind (max_staleness {})", slower,
-                            *options_.max_staleness),
-                reply);
-  const LeaseTable::Answer answer = leases_.Next(worker);
+  const bool waits = clocks_.WaitsFor(worker, static_cast<int64_t>(held.size())) >= 0;
+  const LeaseTable::Answer answer = leases_.Next(worker, waits);
   if (answer.state != LeaseTable::State::kLeased) return Wait(answer.reason, reply);
-  Worker& state = workers_[worker];
-  // Parameters came with the push before, which may have been earlier than what the bound promises.
-  state.pull = state.pull || state.pull_next;
-  Offer(worker, answer.lease, reply);
-  // By now not all is pushed that the next batch is to read: what comes with this one may lack it.
-  state.pull_next = clocks_.WaitsFor(worker, 1) >= 0;
+  if (answer.moved) ++changes_;  // its worker is to forget it
+  Offer(worker, answer.lease, reply->mutable_lease());
   return true;
 }
 

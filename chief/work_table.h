@@ -167,7 +167,6 @@ class WorkTable {
     uint64_t incarnation = 0;
     bool alive = false, told = false, heard = false;
     bool pull = true, pull_for_pass = true;
-    bool pull_next = false;  // with the lease after the last one
     bool is_void = false;    // whatever it has under way, which is not known, until it asks
     std::set<int64_t> lost;  // ids of its own that are no more, until it knows
   };
@@ -181,9 +180,10 @@ class WorkTable {
   void Account(const Lease& lease, int worker, const proto::BatchDone& done);
   bool Holds(int worker, int64_t id) const;
   bool AnswerLost(const proto::NextRequest& request, proto::NextReply* reply);
+  bool AnswerStart(const proto::NextRequest& request, proto::NextReply* reply);
   bool AnswerPart(const proto::NextRequest& request, proto::NextReply* reply);
   bool AnswerLease(const proto::NextRequest& request, proto::NextReply* reply);
-  void Offer(int worker, const Lease& lease, proto::NextReply* reply);
+  void Offer(int worker, const Lease& lease, proto::Lease* offer);
 
   const Options options_;
   LeaseTable leases_;

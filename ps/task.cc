@@ -156,6 +156,10 @@ absl::Status PsTask::Serve() {
 
 absl::Status PsTask::Run(const TaskArguments& arguments) {
   absl::Status ready = ReadConfiguration(arguments);
+  if (ready.ok() && job_.strategy != StrategyKind::kParameterServer) {
+    LogInfo("parameter_server.max_staleness is 0: the chief and the workers train without servers");
+    return absl::OkStatus();
+  }
   if (ready.ok()) ready = OpenPorts();
   if (ready.ok()) return Serve();
   if (absl::IsCancelled(ready)) return ready;

@@ -72,9 +72,9 @@ class LeaseClientImpl final : public LeaseClient {
   // Asks once. False: nothing came of it, and a while is to be waited.
   bool AskLocked(Patience* patience) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AnsweredLocked(const proto::NextReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void LoadLocked(const proto::NextReply& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // With all that is to be told; PutBackLocked where it did not arrive.
-  proto::NextRequest RequestLocked(bool want) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LoadLocked(const proto::Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // With all that is to be told, and asked if `asks`; PutBackLocked where it did not arrive.
+  proto::NextRequest RequestLocked(bool asks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PutBackLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void KeepShownLocked(int64_t lease, proto::Shown shown) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ArrivedLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -95,8 +95,17 @@ class LeaseClientImpl final : public LeaseClient {
     if (error_.ok()) error_ = std::move(why);
     changed_.SignalAll();
   }
+  // The next lease, loaded, where it may not start yet; 0: none.
+  int64_t WaitingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const bool waits = !ready_.empty() && ready_.front().lease->training().wait();
+    return waits ? ready_.front().lease->id() : 0;
+  }
+  bool MayStartLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !ready_.empty() && WaitingLocked() == 0;
+  }
+  // What waits comes first: another lease would keep this thread busy with loading.
   bool WantsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return !over_ && held_.size() <= static_cast<size_t>(options_.ahead);
+    return !over_ && held_.size() <= static_cast<size_t>(options_.ahead) && WaitingLocked() == 0;
   }
   bool ToTellLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !done_.empty() || !evaluated_.empty();
@@ -111,15 +120,16 @@ class LeaseClientImpl final : public LeaseClient {
   CondVar changed_;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
-  bool asking_ ABSL_GUARDED_BY(mu_) = false;    // a question for work is out
-  bool telling_ ABSL_GUARDED_BY(mu_) = false;   // what was done is being told besides
-  bool introduce_ ABSL_GUARDED_BY(mu_) = true;  // the chief may not know this worker
-  int put_back_ ABSL_GUARDED_BY(mu_) = 0;       // requests that did not arrive
-  bool over_ ABSL_GUARDED_BY(mu_) = false;      // no more work will come
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;  // ... and the job has ended
-  bool none_ ABSL_GUARDED_BY(mu_) = false;      // the chief had none, when it was asked last
-  std::set<int64_t> held_ ABSL_GUARDED_BY(mu_);
-  std::deque<LeasedWork> ready_ ABSL_GUARDED_BY(mu_);
+  bool busy_ ABSL_GUARDED_BY(mu_) = false;             // the thread asks for work, or loads
+  bool telling_ ABSL_GUARDED_BY(mu_) = false;          // what was done is being told besides
+  bool introduce_ ABSL_GUARDED_BY(mu_) = true;         // the chief may not know this worker
+  int put_back_ ABSL_GUARDED_BY(mu_) = 0;              // requests that did not arrive
+  int64_t completed_ ABSL_GUARDED_BY(mu_) = 0;         // leases
+  bool over_ ABSL_GUARDED_BY(mu_) = false;             // no more work will come
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;         // ... and the job has ended
+  bool none_ ABSL_GUARDED_BY(mu_) = false;             // the chief had none, when it was asked last
+  std::vector<int64_t> held_ ABSL_GUARDED_BY(mu_);     // in the order in which they were given
+  std::deque<LeasedWork> ready_ ABSL_GUARDED_BY(mu_);  // all with a lease
   std::vector<proto::BatchDone> done_ ABSL_GUARDED_BY(mu_);        // not told yet
   std::vector<proto::BatchDone> asked_done_ ABSL_GUARDED_BY(mu_);  // by the question that is out
   std::vector<proto::EvaluationDone> evaluated_ ABSL_GUARDED_BY(mu_);  // likewise
@@ -155,11 +165,12 @@ grpc::Status LeaseClientImpl::CallLocked(Duration deadline, const Call& call) {
   return status;
 }
 
-proto::NextRequest LeaseClientImpl::RequestLocked(bool want) {
+proto::NextRequest LeaseClientImpl::RequestLocked(bool asks) {
   proto::NextRequest request;
   request.mutable_worker()->set_worker(options_.worker);
   request.mutable_worker()->set_incarnation(options_.incarnation);
-  request.set_want(want);
+  request.set_want(asks && WantsLocked());
+  request.set_start(asks ? WaitingLocked() : 0);
   for (const int64_t lease : held_) request.add_held(lease);
   for (proto::EvaluationDone& done : evaluated_) *request.add_evaluated() = std::move(done);
   evaluated_.clear();
@@ -218,17 +229,17 @@ absl::Status LeaseClientImpl::UnansweredLocked(const grpc::Status& status, Patie
 }
 
 bool LeaseClientImpl::AskLocked(Patience* patience) {
-  const bool want = WantsLocked();
-  const proto::NextRequest request = RequestLocked(want);
+  const proto::NextRequest request = RequestLocked(/*asks=*/true);
   proto::NextReply reply;
-  asking_ = true;
+  busy_ = true;
   asked_done_.assign(request.done().begin(), request.done().end());
   const int put_back = put_back_;
+  const int64_t completed = completed_;
   const MonotonicTime start = Clock::now();
   const grpc::Status status = CallLocked(kCall, [&](auto* stub, grpc::ClientContext* context) {
     return stub->Next(context, request, &reply);
   });
-  asking_ = false;
+  busy_ = false;
   asked_done_.clear();
   if (!error_.ok()) return true;
   if (!status.ok()) {
@@ -238,7 +249,7 @@ bool LeaseClientImpl::AskLocked(Patience* patience) {
     return true;
   }
   patience->since.reset();
-  if (reply.introduce()) {
+  if (reply.has_introduce()) {
     PutBackLocked(request);
     return true;
   }
@@ -246,45 +257,55 @@ bool LeaseClientImpl::AskLocked(Patience* patience) {
   if (!request.digest().empty() && !begins_with_)
     begins_with_.emplace(reply.buffers().begin(), reply.buffers().end());
   if (!request.digest().empty() && put_back == put_back_) introduce_ = false;
-  if (!reply.digest().empty() && !options_.digest.empty() && reply.digest() != options_.digest) {
-    FailLocked(ConfigurationError(
-        fmt::format("the chief has another layout of variables ({}) than this worker ({})",
-                    reply.digest(), options_.digest)));
-    return true;
-  }
-  if (want) AnsweredLocked(reply);
-  return reply.kind() != proto::NextReply::WAIT || Clock::now() - start > kBetween;
+  if (request.want() || request.start() != 0) AnsweredLocked(reply);
+  return !reply.has_wait() || completed_ != completed || Clock::now() - start > kBetween;
 }
 
 void LeaseClientImpl::AnsweredLocked(const proto::NextReply& reply) {
-  switch (reply.kind()) {
-    case proto::NextReply::TRAIN:
-    case proto::NextReply::EVALUATE:
-      return LoadLocked(reply);
-    case proto::NextReply::DONE:
-      over_ = true;
-      return changed_.SignalAll();
-    case proto::NextReply::LOST:
-      for (const int64_t lost : reply.lost()) {
-        held_.erase(lost);
-        std::erase_if(ready_,
-                      [lost](const LeasedWork& work) { return work.lease.lease() == lost; });
+  const auto is = [](int64_t id) {
+    return [id](const LeasedWork& work) { return work.lease->id() == id; };
+  };
+  switch (reply.answer_case()) {
+    case proto::NextReply::kLease:
+      return LoadLocked(reply.lease());
+    case proto::NextReply::kStart: {
+      const auto work = std::find_if(ready_.begin(), ready_.end(), is(reply.start().lease()));
+      if (work == ready_.end()) return;  // forgotten meanwhile
+      work->lease->mutable_training()->set_wait(false);
+      work->may_start = Clock::now();
+      break;
+    }
+    case proto::NextReply::kLost:
+      for (const int64_t lost : reply.lost().leases()) {
+        std::erase(held_, lost);
+        std::erase_if(ready_, is(lost));
       }
       return;
-    default:  // WAIT
-      if (held_.empty()) none_ = true;
-      return changed_.SignalAll();
+    case proto::NextReply::kDone:
+      over_ = true;
+      break;
+    default:  // kWait
+      none_ = true;
   }
+  changed_.SignalAll();
 }
 
-void LeaseClientImpl::LoadLocked(const proto::NextReply& lease) {
-  if (!held_.insert(lease.lease()).second) return;  // told again
+void LeaseClientImpl::LoadLocked(const proto::Lease& lease) {
+  if (std::count(held_.begin(), held_.end(), lease.id()) > 0) return;  // told again
+  held_.push_back(lease.id());
+  LeasedWork work;
+  work.lease = lease;
+  if (lease.has_training()) work.may_start = Clock::now();
+  busy_ = true;
   mu_.Unlock();
   auto examples = options_.load(lease);
   mu_.Lock();
+  busy_ = false;
   if (!examples.ok()) return FailLocked(examples.status());
-  if (!held_.contains(lease.lease())) return;  // forgotten meanwhile
-  ready_.push_back({lease, *std::move(examples)});
+  if (std::count(held_.begin(), held_.end(), lease.id()) == 0) return;  // forgotten meanwhile
+  work.examples = *std::move(examples);
+  work.loaded = Clock::now();
+  ready_.push_back(std::move(work));
   changed_.SignalAll();
 }
 
@@ -294,7 +315,7 @@ void LeaseClientImpl::Run() {
   absl::MutexLock lock(&mu_);
   while (error_.ok() && !finished_) {
     // A question that overtook what is told would be given a lease that is done once more.
-    if (telling_ || (!WantsLocked() && !ToTellLocked())) {
+    if (telling_ || (!WantsLocked() && !ToTellLocked() && WaitingLocked() == 0)) {
       changed_.Wait(&mu_);
     } else if (!AskLocked(&patience) && error_.ok()) {
       changed_.WaitFor(&mu_, kBetween);
@@ -308,14 +329,14 @@ absl::StatusOr<LeasedWork> LeaseClientImpl::Take() {
   absl::MutexLock lock(&mu_);
   none_ = false;
   // The chief holds a question for a second at the most, and patience bounds its silence.
-  while (error_.ok() && ready_.empty() && !over_ && !none_) changed_.Wait(&mu_);
+  while (error_.ok() && !MayStartLocked() && !over_ && !none_) changed_.Wait(&mu_);
   MUSTER_RETURN_IF_ERROR(error_);
   LeasedWork work;
-  if (ready_.empty()) {
-    work.lease.set_kind(over_ ? proto::NextReply::DONE : proto::NextReply::WAIT);
-  } else {
+  if (MayStartLocked()) {
     work = std::move(ready_.front());
     ready_.pop_front();
+  } else {
+    work.done = over_;
   }
   return work;
 }
@@ -356,19 +377,21 @@ IntegerBuffers LeaseClientImpl::TakeIntegers() {
 }
 
 void LeaseClientImpl::CompletedLocked(int64_t lease) {
-  held_.erase(lease);
-  if (!asking_ || introduce_) return changed_.SignalAll();
-  // The chief may hold the question until it knows this. What the question tells is told again, for
-  // this call may overtake it: the chief numbers steps as it hears of them.
+  std::erase(held_, lease);
+  ++completed_;
+  if (!busy_ || introduce_) return changed_.SignalAll();
+  // The chief may hold the question until it knows this, and other workers may wait for it. What
+  // the question tells is told again, for this call may overtake it: the chief numbers steps as it
+  // hears of them.
   done_.insert(done_.begin(), asked_done_.begin(), asked_done_.end());
-  const proto::NextRequest request = RequestLocked(false);
+  const proto::NextRequest request = RequestLocked(/*asks=*/false);
   proto::NextReply reply;
   telling_ = true;
   const grpc::Status status = CallLocked(kTell, [&](auto* stub, grpc::ClientContext* context) {
     return stub->Next(context, request, &reply);
   });
   telling_ = false;
-  status.ok() && !reply.introduce() ? ArrivedLocked(request) : PutBackLocked(request);
+  status.ok() && !reply.has_introduce() ? ArrivedLocked(request) : PutBackLocked(request);
   changed_.SignalAll();
 }
 

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,12 +33,17 @@ struct LeaseClientOptions {
   // Of a chief that does not answer: then the worker gives up.
   Duration patience = std::chrono::minutes(10);
   // Loads the examples of a lease, on this object's thread.
-  std::function<absl::StatusOr<std::shared_ptr<void>>(const proto::NextReply& lease)> load;
+  std::function<absl::StatusOr<std::shared_ptr<void>>(const proto::Lease& lease)> load;
 };
 
 struct LeasedWork {
-  proto::NextReply lease;          // TRAIN, EVALUATE or DONE; WAIT: none yet
-  std::shared_ptr<void> examples;  // as `load` made them
+  std::optional<proto::Lease> lease;  // none: there is none yet, or
+  bool done = false;                  // no more will come
+  std::shared_ptr<void> examples;     // as `load` made them
+  MonotonicTime loaded;
+  // When it was known that it may start: parameters that were pulled before are too old for it.
+  // Only of training.
+  MonotonicTime may_start;
 };
 
 class LeaseClient {
@@ -45,9 +51,10 @@ class LeaseClient {
   static absl::StatusOr<std::unique_ptr<LeaseClient>> Make(LeaseClientOptions options);
   virtual ~LeaseClient() = default;
 
-  // Blocks until there is work, or none will come, or the chief says that there is none yet, which
-  // it does every second: a wait for others, not for this worker's input. Errors: of loading; the
-  // chief refuses this worker; it did not answer for `patience`; what Stop was given.
+  // Blocks until there is work that may start, or none will come, or the chief says that there is
+  // none yet, which it does every second: a wait for others, not for this worker's input. Errors:
+  // of loading; the chief refuses this worker; it did not answer for `patience`; what Stop was
+  // given.
   virtual absl::StatusOr<LeasedWork> Take() = 0;
   // The chief hears of it at once, or with the next question.
   virtual void Complete(proto::BatchDone done) = 0;

@@ -35,12 +35,12 @@ struct LoadedLease {
 
 absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::DatasetPtr>& datasets,
                                                 const data::PipelineOptions& options,
-                                                const proto::NextReply& lease, Replica* replica,
+                                                const proto::Lease& lease, Replica* replica,
                                                 ParameterExchange* exchange) {
   thread_local const bool one_thread = (data::UseOneIntraOpThread(), true);
   (void)one_thread;
-  const bool pass = lease.kind() == proto::NextReply::EVALUATE;
-  const Split split = pass ? static_cast<Split>(lease.split()) : Split::kTrain;
+  const bool pass = lease.has_evaluation();
+  const Split split = pass ? static_cast<Split>(lease.evaluation().split()) : Split::kTrain;
   const auto found = datasets.find(split);
   if (found == datasets.end() || lease.begin() < 0 || lease.end() > found->second->size() ||
       lease.begin() > lease.end()) {
@@ -51,7 +51,7 @@ absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::Data
                     found == datasets.end() ? 0 : found->second->size()));
   }
   const data::Slice slice{lease.begin(), lease.end()};
-  const data::Context context{options.seed, pass ? 0 : lease.epoch()};
+  const data::Context context{options.seed, lease.training().epoch()};
   auto loaded = std::make_shared<LoadedLease>();
   if (options.skip_damaged) {
     MUSTER_ASSIGN_OR_RETURN(loaded->examples,
@@ -61,7 +61,7 @@ absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::Data
                             data::LoadExamples(*found->second, slice, context));
     loaded->examples.count = slice.size();
   }
-  if (exchange != nullptr && !pass) {
+  if (!pass && !lease.training().wait()) {
     MUSTER_ASSIGN_OR_RETURN(loaded->rows, exchange->Prefetch(replica, loaded->examples.batch));
   }
   return loaded;
@@ -106,7 +106,7 @@ bool PsLoop::Pull() {
   Enter(Phase::kReduce);
   const MonotonicTime start = Clock::now();
   const absl::Status pulled = context_.exchange->Pull();
-  pull_seconds_ = Seconds(Clock::now() - start);
+  wait_seconds_ += Seconds(Clock::now() - start);
   fresh_ = !pulled.ok();
   if (pulled.ok()) return true;
   if (!context_.recover()) throw StatusError(pulled);
@@ -120,12 +120,13 @@ bool PsLoop::Next(data::Batch* batch, int64_t steps) {
     const MonotonicTime start = Clock::now();
     auto work = context_.leases->Take();
     if (!work.ok()) throw StatusError(work.status());
-    if (work->lease.kind() == proto::NextReply::DONE) {
+    if (work->done) {
       done_ = true;
       return false;
     }
-    if (work->lease.kind() == proto::NextReply::WAIT) continue;
-    lease_ = std::move(work->lease);
+    if (!work->lease) continue;
+    const MonotonicTime taken = Clock::now();
+    lease_ = *std::move(work->lease);
     if (runner_ == nullptr) Begin();
     if (const IntegerBuffers begin = context_.leases->TakeIntegers(); !begin.empty()) {
       const absl::Status set = SetIntegers(begin, context_.replica);
@@ -140,10 +141,12 @@ bool PsLoop::Next(data::Batch* batch, int64_t steps) {
     if (!left_out.ok()) throw StatusError(left_out.status());
     left_out_ = *std::move(left_out);
     rows_ = std::move(loaded.rows);
-    input_seconds_ = Seconds(Clock::now() - start);
-    pull_seconds_ = 0;
-    if ((fresh_ || lease_.pull()) && !Pull()) continue;
-    if (lease_.kind() == proto::NextReply::EVALUATE) {
+    // What came with the last push contains what others had pushed before that one began.
+    const bool too_old = context_.bounded && work->may_start > context_.exchange->push_began();
+    wait_seconds_ = Seconds(taken - std::clamp(work->loaded, start, taken));
+    input_seconds_ = Seconds(Clock::now() - start) - wait_seconds_;
+    if ((fresh_ || lease_.pull() || too_old) && !Pull()) continue;
+    if (lease_.has_evaluation()) {
       EvaluateLease();
       continue;
     }
@@ -158,7 +161,7 @@ void PsLoop::EvaluateLease() {
   Enter(Phase::kEvaluate);
   ThrowIfError(context_.replica->CheckNothingRegisteredLate());
   proto::EvaluationDone done;
-  done.set_lease(lease_.lease());
+  done.set_lease(lease_.id());
   // No more examples at a time than in training.
   const int64_t most = PassBatchSize(context_.job, batch_size_, /*num_replicas=*/1);
   if (left_out_.count > 0) *done.mutable_left_out() = LeftOutOf(left_out_);
@@ -168,9 +171,9 @@ void PsLoop::EvaluateLease() {
     data::Batch part = batch_;
     for (at::Tensor& t : part) t = t.narrow(0, begin, count);
     SummaryData shown;
-    auto part_sums =
-        EvaluatePart(context_.job, context_.replica, static_cast<Split>(lease_.split()),
-                     std::move(part), count, lease_.summary() && begin == 0 ? &shown : nullptr);
+    auto part_sums = EvaluatePart(context_.job, context_.replica,
+                                  static_cast<Split>(lease_.evaluation().split()), std::move(part),
+                                  count, lease_.summary() && begin == 0 ? &shown : nullptr);
     if (!part_sums.ok()) throw StatusError(part_sums.status());
     const std::vector<double>& sums = part_sums->sums;
     if (lease_.summary() && begin == 0) *done.mutable_shown() = MessageOf(shown);
@@ -194,7 +197,7 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
   SetRates();
   StepPlan plan;
   plan.steps_done = lease_.steps();
-  plan.epoch = lease_.epoch();
+  plan.epoch = epoch();
   plan.global_examples = examples_;
   plan.summary = lease_.summary();
   // Each of N workers moves running statistics by an N-th of its own step: together as far as one.
@@ -229,10 +232,11 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
 
 // What the chief's callbacks have set, or, where the servers have begun anew since, have not.
 void PsLoop::SetRates() {
+  const auto& rates = lease_.training().learning_rates();
   for (NamedOptimizer& optimizer : context_.replica->optimizers()) {
-    const auto rate = lease_.learning_rates().find(optimizer.name);
+    const auto rate = rates.find(optimizer.name);
     const auto own = own_schedules_.find(optimizer.name);
-    if (rate == lease_.learning_rates().end()) {
+    if (rate == rates.end()) {
       if (own == own_schedules_.end()) continue;
       optimizer.schedule = std::move(own->second);
       own_schedules_.erase(own);
@@ -291,7 +295,7 @@ proto::Shown PsLoop::MessageOf(const SummaryData& shown) {
 
 proto::BatchDone PsLoop::DoneOf(const StepResult& result) {
   proto::BatchDone done;
-  done.set_lease(lease_.lease());
+  done.set_lease(lease_.id());
   done.set_loss(result.loss);
   done.set_learning_rate(result.learning_rate);
   done.mutable_learning_rates()->insert(result.learning_rates.begin(), result.learning_rates.end());
@@ -312,7 +316,7 @@ proto::BatchDone PsLoop::DoneOf(const StepResult& result) {
   const std::set<std::string>& not_finite = context_.exchange->not_finite();
   done.mutable_not_finite()->Assign(not_finite.begin(), not_finite.end());
   done.set_compute_seconds(result.compute_seconds);
-  done.set_wait_seconds(result.wait_seconds + pull_seconds_);
+  done.set_wait_seconds(result.wait_seconds + wait_seconds_);
   done.set_input_seconds(input_seconds_);
   return done;
 }

@@ -29,7 +29,8 @@ struct PsLoopContext {
   LeaseClient* leases;
   Membership* membership;
   int worker = 0;
-  int workers = 1;  // declared
+  int workers = 1;       // declared
+  bool bounded = false;  // max_staleness
   int64_t train_examples = 0;
   // Once the chief has told the run's global batch: makes schedules for it. The examples of a
   // lease.
@@ -41,10 +42,10 @@ struct PsLoopContext {
 };
 
 // What LeaseClientOptions::load makes: a batch, and the rows that it will want, if any are on their
-// way. `exchange` null: none are.
+// way: none while it may not start yet, for they would be too old.
 absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::DatasetPtr>& datasets,
                                                 const data::PipelineOptions& options,
-                                                const proto::NextReply& lease, Replica* replica,
+                                                const proto::Lease& lease, Replica* replica,
                                                 ParameterExchange* exchange);
 
 class PsLoop final : public LeasedLoop {
@@ -62,8 +63,8 @@ class PsLoop final : public LeasedLoop {
   ReplicaContext context() const override { return {0, 1, context_.replica->device()}; }
   int64_t steps_left() const override { return have_batch_ ? 1 : 0; }
   int64_t steps() const override { return lease_.steps(); }
-  int64_t epoch() const override { return lease_.epoch(); }
-  bool epoch_begins() const override { return lease_.lease() == 0; }
+  int64_t epoch() const override { return lease_.training().epoch(); }
+  bool epoch_begins() const override { return lease_.id() == 0; }
 
  private:
   void Enter(Phase phase) { context_.membership->SetPhase(phase, lease_.steps() + 1); }
@@ -82,7 +83,7 @@ class PsLoop final : public LeasedLoop {
   const std::unique_ptr<Communicator> alone_;
   int64_t batch_size_ = 0;              // what context_.begin told, before the first lease 0
   std::unique_ptr<StepRunner> runner_;  // since then
-  proto::NextReply lease_;              // the last one that was taken
+  proto::Lease lease_;                  // the last one that was taken
   data::Batch batch_;
   int64_t examples_ = 0;  // in the batch: fewer than leased where damaged ones are left out
   DamagedExamples damaged_{"leased", nullptr, at::kCPU};
@@ -92,8 +93,8 @@ class PsLoop final : public LeasedLoop {
   bool done_ = false;     // the chief said that there is no work any more
   bool fresh_ = true;     // what is in the parameters is no server's
   bool checked_ = false;  // the first step: it registered nothing, and has statistics
-  double input_seconds_ = 0, pull_seconds_ = 0;
-  std::set<std::string> said_left_out_;  // tags
+  double input_seconds_ = 0, wait_seconds_ = 0;  // the latter: for slower workers, and a pull
+  std::set<std::string> said_left_out_;          // tags
   // The job's, of optimizers whose rate a callback has set.
   std::map<std::string, std::unique_ptr<Schedule>> own_schedules_;
   IntegerBuffers integers_;           // as the chief is told

@@ -183,12 +183,9 @@ absl::Status PsWorkerImpl::Connect() {
   options.incarnation = peers_.incarnation;
   options.digest = digest_;
   options.variables = exchange_->variables();
-  options.ahead = servers_.max_staleness ? 0 : 1;
   options.patience = job().timeouts.rejoin;
-  options.load = [this](const proto::NextReply& lease) {
-    // With a bound nothing is leased ahead.
-    return LoadLease(datasets_, PipelineOptionsOf(job()), lease, replica_.get(),
-                     servers_.max_staleness ? nullptr : exchange_.get());
+  options.load = [this](const proto::Lease& lease) {
+    return LoadLease(datasets_, PipelineOptionsOf(job()), lease, replica_.get(), exchange_.get());
   };
   MUSTER_ASSIGN_OR_RETURN(leases_, LeaseClient::Make(std::move(options)));
   return absl::OkStatus();
@@ -289,6 +286,7 @@ absl::Status PsWorkerImpl::WorkOnDevice() {
                         peers_.membership,
                         options_.worker,
                         options_.workers,
+                        servers_.max_staleness.has_value(),
                         datasets_.at(Split::kTrain)->size(),
                         [this](int64_t global_batch) { return Begin(global_batch); },
                         [this] { return Recover(); },

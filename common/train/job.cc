@@ -298,9 +298,10 @@ absl::StatusOr<StrategyKind> StrategyFor(const Job& job, const ClusterConfig& cl
   }
   MUSTER_RETURN_IF_ERROR(CheckStrategy(cluster, kind));
   if (kind == StrategyKind::kParameterServer) {
-    MUSTER_RETURN_IF_ERROR(CheckMaxStaleness(job));
     MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions options,
                             ParseParameterServer(job.parameter_server));
+    // A run of an older version's goes on so; of others the chief refuses it, who knows model_dir.
+    if (options.max_staleness == 0) return StrategyKind::kMultiWorkerMirrored;
     if (const size_t servers = cluster.cluster.ps.size();
         options.copies > static_cast<int64_t>(servers))
       return ConfigurationError(

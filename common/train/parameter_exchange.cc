@@ -239,6 +239,7 @@ void ParameterExchange::Clear(int variable) {
 void ParameterExchange::Open() {
   if (open_) return;
   open_ = true;
+  if (pushes_ == 0) push_began_ = Clock::now();
   push_.sequence = ++sequence_;
   client_->Begin(push_);
 }

@@ -29,6 +29,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/clock.h"
 #include "common/push_pull/client.h"
 #include "common/push_pull/optimizer_spec.h"
 #include "common/push_pull/row_spread.h"
@@ -79,6 +80,8 @@ class ParameterExchange : public EmbeddingStore {
 
   // Of the last push.
   uint64_t sequence() const { return push_.sequence; }
+  // Of the last step that pushed something, its first push: all parameters came after that.
+  MonotonicTime push_began() const { return push_began_; }
   // Of all pushes since BeginStep.
   const ps::PushPullClient::Outcome& outcome() const { return outcome_; }
   // ... by name: what servers left as it was, for its gradients, or what the step made of a buffer,
@@ -180,6 +183,7 @@ class ParameterExchange : public EmbeddingStore {
   absl::Status refused_;  // of the step: a buffer that must not change
   uint64_t sequence_ = 0;
   int64_t pushes_ = 0;  // of this step
+  MonotonicTime push_began_;
   ps::PushPullClient::Outcome outcome_;
   std::set<std::string> not_finite_;
 };

@@ -3,14 +3,16 @@
 // tell how many pushes they hold, and an element that differs from the others was torn. It also
 // takes 1 from the row of each of its examples in the table "seen", which so tells how often each
 // example was used. Each batch that is pushed is written to $MUSTER_TEST_DIR/used-<pid>, a line of
-// example numbers. As long as $MUSTER_TEST_DIR/hold is there, each process makes only as many
+// example numbers; to reads-<pid>, how many batches this process had begun and how many updates its
+// parameters held then. As long as $MUSTER_TEST_DIR/hold is there, each process makes only as many
 // batches as it says. Whoever removes $MUSTER_TEST_DIR/die kills itself, with its push in all
-// servers, before it can report it. It shows, reports and measures one thing of each kind, as
+// servers, before it can report it. Whoever removes $MUSTER_TEST_DIR/slow before its first batch
+// sleeps three times as long. It shows, reports and measures one thing of each kind, as
 // TensorBoard gets it.
 //
 // program_args: "examples" (64), "rows" (1000) of the large parameter with 300 columns, "sleep_ms"
-// for each batch; "predicts": "epoch_end" or "step_end", where a callback predicts, and shows what
-// it has got.
+// for each batch, "input_ms" for each training example that is loaded; "predicts": "epoch_end" or
+// "step_end", where a callback predicts, and shows what it has got.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -41,6 +43,21 @@ void Hold(int64_t n) {
     if (!(std::ifstream(fmt::format("{}/hold", folder)) >> batches) || n <= batches) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
+}
+
+void Note(const std::string& name, const std::string& line) {
+  const char* folder = std::getenv("MUSTER_TEST_DIR");
+  if (folder == nullptr) return;
+  std::ofstream(fmt::format("{}/{}-{}", folder, name, getpid()), std::ios::app) << line;
+}
+
+absl::StatusOr<data::DatasetPtr> Numbers(int64_t examples, int64_t ms) {
+  auto numbers = data::FromTensors({at::arange(examples, at::kFloat)});
+  if (!numbers.ok() || ms == 0) return numbers;
+  return data::Map(*std::move(numbers), [ms](data::Example example, const data::Context&, int64_t) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+    return example;
+  });
 }
 
 class Counters : public torch::nn::Module {
@@ -87,10 +104,10 @@ class Predicts : public Callback {
 class Counting : public Program {
  public:
   void build(Builder& builder) override {
-    int64_t examples = 64, rows = 1000;
+    int64_t examples = 64, rows = 1000, input_ms = 0;
     std::string predicts;
     builder.args().Read("examples", &examples).Read("rows", &rows).Read("sleep_ms", &sleep_ms_);
-    builder.args().Read("predicts", &predicts);
+    builder.args().Read("predicts", &predicts).Read("input_ms", &input_ms);
     if (!predicts.empty())
       builder.callback("predicts", std::make_shared<Predicts>(predicts, examples));
     counters_ = std::make_shared<Counters>(rows);
@@ -104,14 +121,18 @@ class Counting : public Program {
     seen.learning_rate = 1.0;
     seen_ = builder.embedding("seen", seen);
     for (const Split split : {Split::kTrain, Split::kValidation}) {
-      builder.dataset(split,
-                      [examples] { return data::FromTensors({at::arange(examples, at::kFloat)}); });
+      const int64_t ms = split == Split::kTrain ? input_ms : 0;
+      builder.dataset(split, [=] { return Numbers(examples, ms); });
     }
   }
 
   void train_step(Step& step, const data::Batch& batch) override {
     Hold(++made_);
+    const char* folder = std::getenv("MUSTER_TEST_DIR");
+    if (made_ == 1 && folder != nullptr && unlink(fmt::format("{}/slow", folder).c_str()) == 0)
+      sleep_ms_ *= 3;
     if (sleep_ms_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(sleep_ms_));
+    Note("reads", fmt::format("{} {}\n", made_, -counters_->scalar.item<float>()));
     step.report("updates", -counters_->scalar.detach().expand({batch[0].size(0)}));
     Show(step, batch);
     // Each example's share of the gradient is 1/n, exact for a power of two.
@@ -121,7 +142,7 @@ class Counting : public Program {
     step.on_commit([line = Line(batch[0])] {
       const char* folder = std::getenv("MUSTER_TEST_DIR");
       if (folder == nullptr) return;
-      std::ofstream(fmt::format("{}/used-{}", folder, getpid()), std::ios::app) << line;
+      Note("used", line);
       if (unlink(fmt::format("{}/die", folder).c_str()) == 0) raise(SIGKILL);
     });
   }

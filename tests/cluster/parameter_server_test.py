@@ -37,7 +37,14 @@ class Undisturbed(ParameterServerTest):
         self.finish([self.launch(self.ps_job(**self.LINEAR), workers=1, ps=1, options=["--no-chief"])])
         self.check_linear()
 
-    def test_synchronous_steps_are_refused_and_a_run_that_has_them_goes_on_under_that_strategy(self):
+    def test_synchronous_steps_of_a_new_job_are_refused(self):
+        refused = self.launch(self.ps_job(parameter_server={"max_staleness": 0}, **self.LINEAR), workers=2, ps=2)
+        self.finish([refused], code=2)
+        self.assertIn('parameter_server.max_staleness is 0, which is synchronous training: set strategy to "multi_worker_mirrored"', refused.output())
+        self.assertFalse((self.model_dir / "job.json").exists())
+
+    def test_a_run_that_has_synchronous_steps_goes_on(self):
+        """Started as before: the chief knows model_dir, and what workers and ps decide alone fits it."""
         keys = {**self.LINEAR, "checkpoint": {"every_steps": 10}}
         self.finish([self.launch(self.ps_job(**{**keys, "max_steps": 20}), workers=1, ps=2)])
         # As a version recorded it that had such steps.
@@ -45,10 +52,12 @@ class Undisturbed(ParameterServerTest):
         recorded["parameter_server"]["max_staleness"] = 0
         (self.model_dir / "job.json").write_text(json.dumps(recorded))
         job = self.ps_job(parameter_server={"max_staleness": 0}, **keys)
-        refused = self.launch(job, workers=2, ps=2)
-        self.finish([refused], code=2)
-        self.assertIn('parameter_server.max_staleness is 0, which is synchronous training: set strategy to "multi_worker_mirrored"', refused.output())
-        self.finish([self.launch(job, workers=2, ps=0, options=["--set", "strategy=multi_worker_mirrored"])])
+        for options, max_steps in ([], 40), (["--no-chief"], 60):  # again, as the run has recorded itself
+            cluster = self.launch(job, workers=2, ps=2, options=[*options, "--set", f"max_steps={max_steps}"])
+            self.finish([cluster])
+            line = 'parameter_server.max_staleness is 0: this run goes on under "multi_worker_mirrored", without its 2 ps tasks'
+            self.assertEqual(cluster.output().count(line), 1)
+            self.assertEqual(result(self.model_dir)["steps"], max_steps)
         self.check_linear()
 
     def test_goes_on_with_another_number_of_servers_and_synchronously(self):
@@ -63,6 +72,24 @@ class Counting(CountingTest):
     def test_each_example_once_and_every_update_whole(self):
         self.finish([self.start_counting()])
         self.check_exact()
+
+    def test_a_bound_holds_while_input_is_loaded_ahead(self):
+        """Batch c of each worker reads all of its own batches before, and all up to c - 1 - s of the others: whoever is faster, and at the
+        end of an epoch, where a lease that waits becomes another's. Nobody waits for its input, which takes less than its steps."""
+        for bound in 1, 3:
+            with self.subTest(bound=bound):
+                self.model_dir, self.used_dir = self.dir / f"model-{bound}", self.dir / f"used-{bound}"
+                self.used_dir.mkdir()
+                (self.used_dir / "slow").touch()
+                self.finish([self.start_counting(section={"max_staleness": bound}, program_args={"examples": EXAMPLES, "sleep_ms": 60, "input_ms": 10})])
+                self.check_exact()
+                files = list(self.used_dir.glob("reads-*"))
+                self.assertEqual(len(files), 2)
+                for file in files:
+                    for line in file.read_text().splitlines():
+                        batch, updates = map(int, line.split())
+                        self.assertGreaterEqual(updates, batch - 1 + max(0, batch - 1 - bound), line)
+                self.assertLess(result(self.model_dir)["step_seconds"]["input"], 0.02)
 
     def test_with_backups(self):
         self.finish([self.start_counting(section={"copies": 2})])
@@ -127,13 +154,17 @@ class Counting(CountingTest):
         wait_until("the end", lambda: launch.popen.poll() is not None, 90)
         self.assertEqual(result(self.model_dir)["status"], "completed", launch.output())
 
-    def test_the_chief_is_killed(self):
-        launch = self.start_counting(held=True)
+    def test_the_chief_is_killed(self, section=None):
+        launch = self.start_counting(section=section, held=True)
         self.wait_steps(launch, 30)
         before = self.kill(launch, "chief:0")
         wait_until("a successor", lambda: task_pids(launch).get("chief:0", before) != before)
         self.check_after(launch, exact_updates=True)
         self.assertEqual(sorted(curve(self.model_dir)), list(range(1, self.steps + 1)))
+
+    def test_the_chief_is_killed_and_a_bound_holds(self):
+        """Who waits is not in the servers' record."""
+        self.test_the_chief_is_killed({"max_staleness": 1})
 
     def test_a_server_with_a_backup_is_killed(self):
         launch = self.start_counting(section={"copies": 2}, held=True)

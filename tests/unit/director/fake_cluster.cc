@@ -254,6 +254,11 @@ std::map<int, uint64_t> FakePs::workers() const {
   return workers_;
 }
 
+std::string FakePs::digest() const {
+  absl::MutexLock lock(&mu_);
+  return digest_;
+}
+
 std::string FakePs::record() const {
   absl::MutexLock lock(&mu_);
   return record_;
@@ -290,6 +295,7 @@ grpc::Status FakePs::Create(grpc::ServerContext*, const proto::CreateRequest* re
   EXPECT_EQ(request->task(), task_);
   EXPECT_GE(request->epoch(), epoch_);
   epoch_ = request->epoch();
+  digest_ = request->digest();
   created_ = true;
   reply->set_record(record_);
   reply->set_view(view_.number());
@@ -605,7 +611,7 @@ void FakeCluster::StartWorker(int index, bool again) {
 
 // As a worker whose connection broke: with the newest view, until all shards have it. False: it is
 // to be abandoned, or the worker is dead.
-bool FakeCluster::PushAll(Worker* worker, const proto::NextReply& lease) {
+bool FakeCluster::PushAll(Worker* worker, const proto::Lease& lease) {
   std::map<int, uint64_t> pushed;  // shard -> the view in which it was acknowledged
   ++worker->sequence;
   const auto examples = static_cast<double>(lease.end() - lease.begin());
@@ -676,8 +682,8 @@ void FakeCluster::RunWorker(Worker* worker) {
       address.clear();
       continue;
     }
-    introduce = reply.introduce();
-    worker->next.set_digest(introduce ? reply.digest() : "");
+    introduce = reply.has_introduce();
+    worker->next.set_digest(introduce ? ps_[0]->digest() : "");
     if (introduce) continue;
     if (worker->count < 0) {
       const auto begin = reply.buffers().find("net.count");
@@ -686,31 +692,33 @@ void FakeCluster::RunWorker(Worker* worker) {
     worker->next.clear_buffers();
     worker->next.clear_done();
     worker->next.clear_evaluated();
-    if (reply.kind() == proto::NextReply::DONE) return;
-    if (reply.kind() == proto::NextReply::LOST) worker->next.clear_held();
-    if (reply.kind() == proto::NextReply::EVALUATE) {
+    if (reply.has_done()) return;
+    if (reply.has_lost()) worker->next.clear_held();
+    const proto::Lease& lease = reply.lease();
+    if (lease.has_evaluation()) {
       proto::EvaluationDone& done = *worker->next.add_evaluated();
-      done.set_lease(reply.lease());
-      auto examples = static_cast<double>(reply.end() - reply.begin());
-      if (options_.damaged.contains(static_cast<Split>(reply.split()))) {
-        done.mutable_left_out()->set_examples(reply.end() - reply.begin());
+      done.set_lease(lease.id());
+      auto examples = static_cast<double>(lease.end() - lease.begin());
+      if (options_.damaged.contains(static_cast<Split>(lease.evaluation().split()))) {
+        done.mutable_left_out()->set_examples(lease.end() - lease.begin());
         examples = 0;
       }
       for (const double sum : {examples * 0.25, examples, examples}) done.add_sums(sum);
-      if (reply.summary()) *done.mutable_shown() = ShownBy(worker->index);
+      if (lease.summary()) *done.mutable_shown() = ShownBy(worker->index);
       absl::MutexLock lock(&mu_);
-      for (int64_t i = reply.begin(); i < reply.end(); ++i) ++evaluated_[reply.split()].at(i);
+      for (int64_t i = lease.begin(); i < lease.end(); ++i)
+        ++evaluated_[lease.evaluation().split()].at(i);
     }
-    if (reply.kind() != proto::NextReply::TRAIN) continue;
-    EXPECT_EQ(reply.global_batch_size(), options_.global_batch_size);
+    if (!lease.has_training()) continue;
+    EXPECT_EQ(lease.global_batch_size(), options_.global_batch_size);
     std::this_thread::sleep_for(options_.batch_time);
     worker->next.clear_held();
-    worker->next.add_held(reply.lease());
-    if (!PushAll(worker, reply)) continue;
+    worker->next.add_held(lease.id());
+    if (!PushAll(worker, lease)) continue;
     worker->next.clear_held();
     proto::BatchDone done;
-    done.set_lease(reply.lease());
-    done.set_examples(reply.end() - reply.begin());
+    done.set_lease(lease.id());
+    done.set_examples(lease.end() - lease.begin());
     if (options_.damaged.contains(Split::kTrain)) {
       done.mutable_left_out()->set_examples(done.examples());
       done.set_examples(0);
@@ -720,14 +728,14 @@ void FakeCluster::RunWorker(Worker* worker) {
     done.mutable_views()->Assign(worker->views.begin(), worker->views.end());
     done.set_staleness_max(2);
     done.set_staleness_mean(1);
-    done.add_metric_sums(static_cast<double>(reply.end() - reply.begin()));
-    if (reply.summary()) *done.mutable_shown() = ShownBy(worker->index);
+    done.add_metric_sums(static_cast<double>(lease.end() - lease.begin()));
+    if (lease.summary()) *done.mutable_shown() = ShownBy(worker->index);
     *worker->next.add_done() = done;
     (*worker->next.mutable_buffers())["net.count"] = fmt::format("{:08}", ++worker->count);
     worker->next.set_buffers_sequence(static_cast<uint64_t>(worker->sequence));
     worker->history.push_back(done);
     absl::MutexLock lock(&mu_);
-    ++batches_[{reply.epoch(), reply.begin()}];
+    ++batches_[{lease.training().epoch(), lease.begin()}];
   }
 }
 

@@ -43,6 +43,7 @@ class FakePs final : public proto::ParameterServer::Service {
   void SetWaiting(std::map<int, double> shards);
   std::map<int, uint64_t> workers() const;
   std::string record() const;
+  std::string digest() const;  // of the layout, as it was told
   // The next `count` copies that are to be read have gone: as of a process that was replaced.
   void FailReads(int count);
   // Views arrive, and nobody hears that they did.
@@ -82,7 +83,7 @@ class FakePs final : public proto::ParameterServer::Service {
   proto::View view_ ABSL_GUARDED_BY(mu_);
   uint32_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<int, uint64_t> workers_ ABSL_GUARDED_BY(mu_);
-  std::string record_ ABSL_GUARDED_BY(mu_);
+  std::string record_ ABSL_GUARDED_BY(mu_), digest_ ABSL_GUARDED_BY(mu_);
   std::vector<int> synced_ ABSL_GUARDED_BY(mu_);
   std::map<int, double> waiting_ ABSL_GUARDED_BY(mu_);
   int reads_ ABSL_GUARDED_BY(mu_) = 0, failing_reads_ ABSL_GUARDED_BY(mu_) = 0;
@@ -179,7 +180,7 @@ class FakeCluster {
  private:
   struct Worker;
   void RunWorker(Worker* worker);
-  bool PushAll(Worker* worker, const proto::NextReply& lease);
+  bool PushAll(Worker* worker, const proto::Lease& lease);
   void Admit(const std::string& task, uint64_t incarnation, bool again);
 
   const Options options_;

@@ -8,83 +8,10 @@
 
 #include "chief/chief_record.h"
 #include "common/checkpoint/callback_record.h"
+#include "tests/unit/leases/crew.h"
 
 namespace muster {
 namespace {
-
-using Reply = proto::NextReply;
-
-// Workers that do what the table says.
-class Crew {
- public:
-  Crew(WorkTable* table, int workers) : table_(table) {
-    for (int i = 0; i < workers; ++i) table->SetWorker(i, 100 + i, false);
-  }
-
-  // Tells what was done, and asks for more.
-  Reply Next(int worker, bool want = true) {
-    proto::NextRequest& request = requests_[worker];
-    request.mutable_worker()->set_worker(worker);
-    request.set_want(want);
-    EXPECT_TRUE(table_->Take(request).ok());
-    Reply reply;
-    table_->Answer(request, "", &reply);
-    request.clear_done();
-    request.clear_evaluated();
-    if (reply.kind() == Reply::TRAIN || reply.kind() == Reply::EVALUATE)
-      request.add_held(reply.lease());
-    if (reply.kind() == Reply::LOST) request.clear_held();
-    return reply;
-  }
-  void Finish(int worker, const Reply& lease) {
-    proto::NextRequest& request = requests_[worker];
-    std::vector<int64_t> held(request.held().begin(), request.held().end());
-    request.clear_held();
-    for (const int64_t id : held)
-      if (id != lease.lease()) request.add_held(id);
-    if (lease.kind() == Reply::EVALUATE) {
-      proto::EvaluationDone& done = *request.add_evaluated();
-      done.set_lease(lease.lease());
-      done.add_sums(static_cast<double>(lease.end() - lease.begin()) * 2);
-      done.add_sums(static_cast<double>(lease.end() - lease.begin()));
-      done.add_sums(1);
-      return;
-    }
-    *request.add_done() = Done(lease);
-  }
-  static proto::BatchDone Done(const Reply& lease) {
-    proto::BatchDone done;
-    done.set_lease(lease.lease());
-    done.set_examples(lease.end() - lease.begin());
-    done.set_loss(0.5);
-    done.set_learning_rate(0.1);
-    done.set_staleness_max(3);
-    done.set_staleness_mean(1.5);
-    done.add_metric_sums(static_cast<double>(lease.begin()));
-    return done;
-  }
-  // Of the batch that was finished last.
-  proto::BatchDone& LastDone(int worker) {
-    return *requests_[worker].mutable_done(requests_[worker].done_size() - 1);
-  }
-  proto::EvaluationDone& LastEvaluated(int worker) {
-    return *requests_[worker].mutable_evaluated(requests_[worker].evaluated_size() - 1);
-  }
-  void Forget(int worker) { requests_[worker].clear_held(); }
-  const proto::NextRequest& request(int worker) { return requests_[worker]; }
-
- private:
-  WorkTable* const table_;
-  std::map<int, proto::NextRequest> requests_;
-};
-
-WorkTable::Options Asynchronous(int64_t examples, int64_t batch, int64_t epochs = 1) {
-  WorkTable::Options options;
-  options.leases = {.examples = examples, .batch = batch, .epochs = epochs};
-  options.workers = 3;
-  options.metric_sums = 1;
-  return options;
-}
 
 // Schedules and seeds go by it: leases are given ahead, and each is another step.
 TEST(WorkTable, ALeaseThatIsGivenAheadHasItsOwnStep) {
@@ -92,11 +19,11 @@ TEST(WorkTable, ALeaseThatIsGivenAheadHasItsOwnStep) {
   Crew crew(&table, 1);
   std::deque<Reply> held = {crew.Next(0), crew.Next(0)};
   for (int64_t step = 0; step < 8; ++step) {
-    EXPECT_EQ(held.front().steps(), step);
+    EXPECT_EQ(held.front().lease().steps(), step);
     crew.Finish(0, held.front());
     held.pop_front();
     held.push_back(crew.Next(0));
-    ASSERT_EQ(held.back().kind(), Reply::TRAIN);
+    ASSERT_EQ(held.back().answer_case(), Reply::kLease);
   }
 }
 
@@ -104,9 +31,9 @@ TEST(WorkTable, StepsAreCountedInTheOrderOfCompletion) {
   WorkTable table(Asynchronous(25, 10), {});
   Crew crew(&table, 3);
   const Reply first = crew.Next(0), second = crew.Next(1), third = crew.Next(2);
-  EXPECT_TRUE(first.pull()) << "a new worker has no parameters";
-  EXPECT_EQ(third.end() - third.begin(), 5);
-  EXPECT_EQ(crew.Next(0).kind(), Reply::WAIT) << "the epoch is leased out";
+  EXPECT_TRUE(first.lease().pull()) << "a new worker has no parameters";
+  EXPECT_EQ(third.lease().end() - third.lease().begin(), 5);
+  EXPECT_EQ(crew.Next(0).answer_case(), Reply::kWait) << "the epoch is leased out";
   crew.Finish(2, third);
   crew.Next(2);
   crew.Finish(0, first);
@@ -210,7 +137,7 @@ TEST(WorkTable, ALossOfAPassWithWeightsIsDividedByThemWhereAPartHasNone) {
   bool first = true;
   for (;;) {
     const Reply part = crew.Next(0);
-    if (part.kind() != Reply::EVALUATE) break;
+    if (!part.has_lease()) break;
     crew.Finish(0, part);
     if (!first) crew.LastEvaluated(0).set_loss_weights(2);
     first = false;
@@ -244,13 +171,13 @@ TEST(WorkTable, AnAnswerThatDidNotArriveIsGivenAgain) {
   const Reply first = crew.Next(0);
   crew.Forget(0);  // it never got it
   const Reply again = crew.Next(0);
-  EXPECT_EQ(again.lease(), first.lease());
-  EXPECT_TRUE(again.pull());
+  EXPECT_EQ(again.lease().id(), first.lease().id());
+  EXPECT_TRUE(again.lease().pull());
   EXPECT_EQ(table.repeated_examples(), 0) << "it is the same worker's";
   const Reply ahead = crew.Next(0);
-  EXPECT_NE(ahead.lease(), first.lease()) << "one is fetched ahead";
-  EXPECT_FALSE(ahead.pull());
-  EXPECT_EQ(crew.Next(0).kind(), Reply::WAIT) << "but no more";
+  EXPECT_NE(ahead.lease().id(), first.lease().id()) << "one is fetched ahead";
+  EXPECT_FALSE(ahead.lease().pull());
+  EXPECT_EQ(crew.Next(0).answer_case(), Reply::kWait) << "but no more";
 }
 
 TEST(WorkTable, ALostWorkersLeasesAreAnothersAndItIsTold) {
@@ -259,15 +186,15 @@ TEST(WorkTable, ALostWorkersLeasesAreAnothersAndItIsTold) {
   const Reply first = crew.Next(0);
   table.LoseWorker(0);
   EXPECT_FALSE(table.Knows(0, 100));
-  EXPECT_EQ(crew.Next(1).lease(), first.lease());
+  EXPECT_EQ(crew.Next(1).lease().id(), first.lease().id());
   EXPECT_EQ(table.repeated_examples(), 10);
   table.SetWorker(0, 100, false);  // the same process
   EXPECT_TRUE(table.Abandoned(0));
   const Reply lost = crew.Next(0);
-  ASSERT_EQ(lost.kind(), Reply::LOST);
-  EXPECT_EQ(lost.lost(0), first.lease());
+  ASSERT_EQ(lost.answer_case(), Reply::kLost);
+  EXPECT_EQ(lost.lost().leases(0), first.lease().id());
   EXPECT_FALSE(table.Abandoned(0));
-  EXPECT_EQ(crew.Next(0).kind(), Reply::TRAIN);
+  EXPECT_EQ(crew.Next(0).answer_case(), Reply::kLease);
 }
 
 // Which leases' pictures are wanted is a matter of their place: who has them, and how often they
@@ -310,13 +237,13 @@ TEST(WorkTable, NoChangeMeansThatAWaitingCallIsAnsweredAsBefore) {
     const auto answer = [&](int worker) {
       Reply reply;
       table.Answer(crew.request(worker), "", &reply);
-      return reply.kind();
+      return reply.answer_case();
     };
     const int worker = static_cast<int>(random() % 10 == 0 ? 3 : random() % 3);  // 3 is slow
     std::vector<int> waiting;
     for (int other = 0; other < 4; ++other)
       if (other != worker && crew.request(other).has_worker() && held[other].size() == 1 &&
-          answer(other) == Reply::WAIT)
+          answer(other) == Reply::kWait)
         waiting.push_back(other);
     const uint64_t before = table.changes();
     if (!held[worker].empty() && random() % 2 == 0) {
@@ -324,12 +251,12 @@ TEST(WorkTable, NoChangeMeansThatAWaitingCallIsAnsweredAsBefore) {
       held[worker].pop_front();
     }
     const Reply reply = crew.Next(worker);
-    if (reply.kind() == Reply::TRAIN) held[worker].push_back(reply);
+    if (reply.has_lease()) held[worker].push_back(reply);
     if (table.between_steps()) table.set_gate({false, std::nullopt, table.state().epoch});
     if (table.changes() != before) continue;
     for (const int other : waiting) {
       ++without_change;
-      EXPECT_EQ(answer(other), Reply::WAIT) << event;
+      EXPECT_EQ(answer(other), Reply::kWait) << event;
     }
   }
   EXPECT_TRUE(table.through());
@@ -342,16 +269,16 @@ TEST(WorkTable, OneLeaseOfEachFewIsToBeShown) {
   WorkTable table(options, {});
   Crew crew(&table, 2);
   const Reply first = crew.Next(0), second = crew.Next(1), third = crew.Next(1);
-  EXPECT_FALSE(first.summary());
-  EXPECT_FALSE(second.summary());
-  EXPECT_TRUE(third.summary());
+  EXPECT_FALSE(first.lease().summary());
+  EXPECT_FALSE(second.lease().summary());
+  EXPECT_TRUE(third.lease().summary());
   crew.Forget(1);
-  EXPECT_FALSE(crew.Next(1).summary()) << "the second one again";
-  EXPECT_TRUE(crew.Next(1).summary()) << "the third one again";
+  EXPECT_FALSE(crew.Next(1).lease().summary()) << "the second one again";
+  EXPECT_TRUE(crew.Next(1).lease().summary()) << "the third one again";
   table.LoseWorker(1);
   crew.Finish(0, first);
-  EXPECT_FALSE(crew.Next(0).summary());
-  EXPECT_TRUE(crew.Next(0).summary()) << "a lost worker's takes its pictures along";
+  EXPECT_FALSE(crew.Next(0).lease().summary());
+  EXPECT_TRUE(crew.Next(0).lease().summary()) << "a lost worker's takes its pictures along";
 }
 
 TEST(WorkTable, WhatIsShownGoesWithItsStep) {
@@ -362,11 +289,11 @@ TEST(WorkTable, WhatIsShownGoesWithItsStep) {
   for (int64_t step = 1; step <= 4; ++step) {
     const int worker = static_cast<int>(step / 2 % 2);
     const Reply lease = crew.Next(worker);
-    EXPECT_EQ(lease.summary(), step % 2 == 0);
+    EXPECT_EQ(lease.lease().summary(), step % 2 == 0);
     proto::NextRequest request;
     request.mutable_worker()->set_worker(worker);
     proto::BatchDone& done = *request.add_done() = Crew::Done(lease);
-    if (lease.summary()) {
+    if (lease.lease().summary()) {
       proto::Shown::Histogram& histogram = *done.mutable_shown()->add_histograms();
       histogram.set_tag("numbers");
       histogram.add_limits(1);
@@ -379,68 +306,6 @@ TEST(WorkTable, WhatIsShownGoesWithItsStep) {
     ASSERT_EQ(steps.size(), 1u);
     EXPECT_EQ(steps[0].shown.histograms_size(), step % 2 == 0 ? 1 : 0);
   }
-}
-
-// Parameters come with the push before: what others push after that, a batch that is to contain it
-// has to pull.
-TEST(WorkTable, ABatchPullsWhatTheBoundSaysItReads) {
-  WorkTable::Options options = Asynchronous(1000, 10);
-  options.max_staleness = 1;
-  for (const bool waits : {true, false}) {
-    WorkTable table(options, {});
-    Crew crew(&table, 2);
-    const Reply slow = crew.Next(1), first = crew.Next(0);
-    EXPECT_TRUE(first.pull()) << "a new worker has no parameters";
-    crew.Finish(0, first);
-    const Reply second = crew.Next(0);
-    EXPECT_FALSE(second.pull()) << "it may read what it has";
-    crew.Finish(0, second);
-    // Batch 3 reads batch 1 of worker 1, which was not there when batch 2 began.
-    if (waits) {
-      EXPECT_EQ(crew.Next(0).kind(), Reply::WAIT);
-    }
-    crew.Finish(1, slow);
-    const Reply next = crew.Next(1);
-    const Reply third = crew.Next(0);
-    ASSERT_EQ(third.kind(), Reply::TRAIN);
-    EXPECT_TRUE(third.pull()) << waits;
-    // From here on both are level.
-    crew.Finish(1, next);
-    crew.Next(1);
-    crew.Finish(0, third);
-    EXPECT_TRUE(crew.Next(0).pull()) << "batch 2 of worker 1 came after batch 3 had begun";
-    crew.Forget(0);
-  }
-  // Whoever is behind has all that it may ask for.
-  WorkTable table(options, {});
-  Crew crew(&table, 2);
-  Reply own[2] = {crew.Next(0), crew.Next(1)};
-  for (int round = 0; round < 5; ++round) {
-    crew.Finish(0, own[0]);
-    own[0] = crew.Next(0);
-    crew.Finish(1, own[1]);
-    own[1] = crew.Next(1);
-    EXPECT_FALSE(own[1].pull()) << round;
-  }
-}
-
-TEST(WorkTable, ClocksHoldTheFastestUp) {
-  WorkTable::Options options = Asynchronous(1000, 10);
-  options.max_staleness = 1;
-  WorkTable table(options, {});
-  Crew crew(&table, 2);
-  const Reply slow = crew.Next(1);
-  for (int i = 0; i < 2; ++i) {
-    const Reply lease = crew.Next(0);
-    ASSERT_EQ(lease.kind(), Reply::TRAIN) << i;
-    crew.Finish(0, lease);
-  }
-  const Reply held = crew.Next(0);
-  EXPECT_EQ(held.kind(), Reply::WAIT);
-  EXPECT_EQ(held.reason(), "worker 1 is too far behind (max_staleness 1)");
-  crew.Finish(1, slow);
-  EXPECT_EQ(crew.Next(1).kind(), Reply::TRAIN);
-  EXPECT_EQ(crew.Next(0).kind(), Reply::TRAIN);
 }
 
 TEST(WorkTable, APassIsMadeOnceAndAgainWhereAWorkerIsLost) {
@@ -461,13 +326,13 @@ TEST(WorkTable, APassIsMadeOnceAndAgainWhereAWorkerIsLost) {
         lost = true;
       } else {
         const Reply& lease = held.at(worker);
-        for (int64_t i = lease.begin(); i < lease.end(); ++i) ++counts[i];
+        for (int64_t i = lease.lease().begin(); i < lease.lease().end(); ++i) ++counts[i];
         crew.Finish(worker, lease);
         crew.Next(worker, false);
       }
       held.erase(worker);
-    } else if (const Reply reply = crew.Next(worker); reply.kind() == Reply::EVALUATE) {
-      EXPECT_EQ(reply.split(), 1);
+    } else if (const Reply reply = crew.Next(worker); reply.has_lease()) {
+      EXPECT_EQ(reply.lease().evaluation().split(), 1);
       held.emplace(worker, reply);
     }
   }
@@ -480,7 +345,7 @@ TEST(WorkTable, APassIsMadeOnceAndAgainWhereAWorkerIsLost) {
   table.CancelPass();
   EXPECT_FALSE(table.pass());
   table.SetDone();
-  EXPECT_EQ(crew.Next(2).kind(), Reply::DONE);
+  EXPECT_EQ(crew.Next(2).answer_case(), Reply::kDone);
 }
 
 // Whatever was done when a chief was lost, and however old its record is, nothing is done twice
@@ -506,7 +371,7 @@ TEST(WorkTable, ARestartedChiefHearsWhatItsRecordDoesNotKnow) {
           proto::NextRequest first;
           first.mutable_worker()->set_worker(w);
           for (const auto& done : history[w]) *first.add_done() = done;
-          for (const Reply& lease : held[w]) first.add_held(lease.lease());
+          for (const Reply& lease : held[w]) first.add_held(lease.lease().id());
           first.set_want(false);
           ASSERT_TRUE(table->Take(first).ok());
           Reply reply;
@@ -515,20 +380,20 @@ TEST(WorkTable, ARestartedChiefHearsWhatItsRecordDoesNotKnow) {
         crew = std::make_unique<Crew>(table.get(), 3);
         for (int w = 0; w < 3; ++w)
           for (const Reply& lease : held[w])
-            const_cast<proto::NextRequest&>(crew->request(w)).add_held(lease.lease());
+            const_cast<proto::NextRequest&>(crew->request(w)).add_held(lease.lease().id());
       }
       const int worker = static_cast<int>(random() % 3);
       if (!held[worker].empty() && random() % 2 == 0) {
         const Reply lease = held[worker].front();
         held[worker].erase(held[worker].begin());
-        ++counts[{lease.epoch(), lease.begin()}];
+        ++counts[{lease.lease().training().epoch(), lease.lease().begin()}];
         crew->Finish(worker, lease);
         history[worker].push_back(Crew::Done(lease));
         crew->Next(worker, false);
-      } else if (const Reply reply = crew->Next(worker); reply.kind() == Reply::TRAIN) {
+      } else if (const Reply reply = crew->Next(worker); reply.has_lease()) {
         held[worker].push_back(reply);
       } else {
-        ASSERT_NE(reply.kind(), Reply::LOST);
+        ASSERT_NE(reply.answer_case(), Reply::kLost);
       }
     }
     EXPECT_EQ(counts.size(), 42u) << seed;

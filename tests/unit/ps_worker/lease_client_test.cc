@@ -17,12 +17,30 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-proto::NextReply Reply(proto::NextReply::Kind kind, int64_t lease = 0) {
+proto::NextReply Part(int64_t id) {
   proto::NextReply reply;
-  reply.set_kind(kind);
-  reply.set_lease(lease);
-  reply.set_begin(lease * 10);
-  reply.set_end(lease * 10 + 10);
+  reply.mutable_lease()->set_id(id);
+  reply.mutable_lease()->set_begin(id * 10);
+  reply.mutable_lease()->set_end(id * 10 + 10);
+  reply.mutable_lease()->mutable_evaluation();
+  return reply;
+}
+
+proto::NextReply Batch(int64_t id, bool wait = false) {
+  proto::NextReply reply = Part(id);
+  reply.mutable_lease()->mutable_training()->set_wait(wait);
+  return reply;
+}
+
+proto::NextReply Start(int64_t id) {
+  proto::NextReply reply;
+  reply.mutable_start()->set_lease(id);
+  return reply;
+}
+
+proto::NextReply Wait() {
+  proto::NextReply reply;
+  reply.mutable_wait();
   return reply;
 }
 
@@ -38,16 +56,17 @@ class Chief final : public proto::Leases::Service {
       return {grpc::StatusCode::UNAVAILABLE, "not ready yet"};
     }
     if (!refusal.empty()) return {grpc::StatusCode::INVALID_ARGUMENT, refusal};
-    if (!request->want()) ++hearing;
+    const bool tells = !request->want() && request->start() == 0;
+    if (tells) ++hearing;
     changed.SignalAll();
-    while (!request->want() && slow_to_hear && !context->IsCancelled())
+    while (tells && slow_to_hear && !context->IsCancelled())
       changed.WaitWithTimeout(&mutex, absl::Milliseconds(20));
     requests.push_back(*request);
     for (const proto::BatchDone& batch : request->done()) done.push_back(batch.lease());
     for (const proto::EvaluationDone& part : request->evaluated())
       evaluated.push_back(part.lease());
     changed.SignalAll();
-    if (!request->want()) return grpc::Status::OK;
+    if (tells) return grpc::Status::OK;
     while (answers.empty() && !away && !context->IsCancelled())
       changed.WaitWithTimeout(&mutex, absl::Milliseconds(20));
     if (answers.empty()) return {grpc::StatusCode::UNAVAILABLE, "going away"};
@@ -116,12 +135,13 @@ class LeaseClientTest : public ::testing::Test {
     options.patience = patience_;
     options.channel.retry.max = std::chrono::milliseconds(50);
     options.channel.retry.initial = std::chrono::milliseconds(10);
-    options.load = [this](const proto::NextReply& lease) -> absl::StatusOr<std::shared_ptr<void>> {
+    options.load = [this](const proto::Lease& lease) -> absl::StatusOr<std::shared_ptr<void>> {
       absl::MutexLock lock(&chief_.mutex);
-      loaded_.push_back(lease.lease());
+      loaded_.push_back(lease.id());
       chief_.changed.SignalAll();
-      if (lease.lease() == bad_) return DataError("record 7 is damaged");
-      return std::make_shared<int64_t>(lease.lease());
+      while (lease.id() == slow_) chief_.changed.Wait(&chief_.mutex);
+      if (lease.id() == bad_) return DataError("record 7 is damaged");
+      return std::make_shared<int64_t>(lease.id());
     };
     auto client = LeaseClient::Make(std::move(options));
     ASSERT_TRUE(client.ok());
@@ -131,9 +151,9 @@ class LeaseClientTest : public ::testing::Test {
     const auto work = client_->Take();
     EXPECT_TRUE(work.ok()) << work.status();
     if (!work.ok()) return -1;
-    if (work->lease.kind() == proto::NextReply::DONE) return 0;
-    EXPECT_EQ(*static_cast<int64_t*>(work->examples.get()), work->lease.lease());
-    return work->lease.lease();
+    if (work->done) return 0;
+    EXPECT_EQ(*static_cast<int64_t*>(work->examples.get()), work->lease->id());
+    return work->lease->id();
   }
   void Complete(int64_t lease) {
     proto::BatchDone done;
@@ -142,7 +162,7 @@ class LeaseClientTest : public ::testing::Test {
   }
 
   Duration patience_ = std::chrono::seconds(10);
-  int64_t bad_ = -1;
+  int64_t bad_ = -1, slow_ = -1;  // leases
   std::vector<int64_t> loaded_;
   Chief chief_;
   std::unique_ptr<rpc::Server> server_;
@@ -150,7 +170,7 @@ class LeaseClientTest : public ::testing::Test {
 };
 
 TEST_F(LeaseClientTest, OneLeaseIsLoadedAheadAndWhatIsDoneGoesWithTheNextQuestion) {
-  for (int64_t lease = 1; lease <= 3; ++lease) chief_.Answer(Reply(proto::NextReply::TRAIN, lease));
+  for (int64_t lease = 1; lease <= 3; ++lease) chief_.Answer(Batch(lease));
   Begin(1);
   EXPECT_EQ(Take(), 1);
   EXPECT_TRUE(chief_.Await([&] { return loaded_.size() == 2; }));
@@ -172,8 +192,8 @@ TEST_F(LeaseClientTest, OneLeaseIsLoadedAheadAndWhatIsDoneGoesWithTheNextQuestio
 }
 
 TEST_F(LeaseClientTest, WithoutALeadTheNextOneIsAskedForWhenThisOneIsDone) {
-  chief_.Answer(Reply(proto::NextReply::TRAIN, 1));
-  chief_.Answer(Reply(proto::NextReply::TRAIN, 2));
+  chief_.Answer(Batch(1));
+  chief_.Answer(Batch(2));
   Begin(0);
   EXPECT_EQ(Take(), 1);
   {
@@ -186,13 +206,13 @@ TEST_F(LeaseClientTest, WithoutALeadTheNextOneIsAskedForWhenThisOneIsDone) {
 
 // The chief may hold the question for work until it knows that the last lease is done.
 TEST_F(LeaseClientTest, WhatIsDoneIsToldWhileAQuestionIsHeld) {
-  chief_.Answer(Reply(proto::NextReply::TRAIN, 1));
+  chief_.Answer(Batch(1));
   Begin(1);
   EXPECT_EQ(Take(), 1);
   ASSERT_TRUE(chief_.Await([&] { return chief_.requests.size() == 2; }));
   Complete(1);
   EXPECT_TRUE(chief_.Await([&] { return chief_.done.size() == 1; }));
-  chief_.Answer(Reply(proto::NextReply::EVALUATE, 5));
+  chief_.Answer(Part(5));
   EXPECT_EQ(Take(), 5);
   ASSERT_TRUE(chief_.Await([&] { return chief_.requests.back().want(); }));
   proto::EvaluationDone part;
@@ -200,14 +220,16 @@ TEST_F(LeaseClientTest, WhatIsDoneIsToldWhileAQuestionIsHeld) {
   part.add_sums(2.5);
   client_->Complete(part);
   EXPECT_TRUE(chief_.Await([&] { return chief_.evaluated.size() == 1; }));
-  chief_.Answer(Reply(proto::NextReply::DONE));
+  proto::NextReply done;
+  done.mutable_done();
+  chief_.Answer(done);
   EXPECT_EQ(Take(), 0);
 }
 
 // To the chief, a lease that is neither held nor done is one whose answer did not arrive: it would
 // give it once more.
 TEST_F(LeaseClientTest, NoQuestionOvertakesWhatIsTold) {
-  chief_.Answer(Reply(proto::NextReply::TRAIN, 1));
+  chief_.Answer(Batch(1));
   Begin(1);
   EXPECT_EQ(Take(), 1);
   ASSERT_TRUE(chief_.Await([&] { return chief_.requests.size() == 2; }));
@@ -217,8 +239,8 @@ TEST_F(LeaseClientTest, NoQuestionOvertakesWhatIsTold) {
   }
   std::thread completing([&] { Complete(1); });
   ASSERT_TRUE(chief_.Await([&] { return chief_.hearing == 1; }));
-  chief_.Answer(Reply(proto::NextReply::TRAIN, 2));
-  chief_.Answer(Reply(proto::NextReply::TRAIN, 3));
+  chief_.Answer(Batch(2));
+  chief_.Answer(Batch(3));
   EXPECT_EQ(Take(), 2);
   EXPECT_FALSE(chief_.Await([&] { return chief_.requests.size() > 2; }, absl::Milliseconds(200)));
   {
@@ -231,16 +253,65 @@ TEST_F(LeaseClientTest, NoQuestionOvertakesWhatIsTold) {
   EXPECT_THAT(chief_.done, ElementsAre(1));
 }
 
-TEST_F(LeaseClientTest, ALostLeaseIsForgotten) {
-  chief_.Answer(Reply(proto::NextReply::TRAIN, 1));
-  chief_.Answer(Reply(proto::NextReply::TRAIN, 2));
+// Its examples are there when it may start.
+TEST_F(LeaseClientTest, ALeaseThatWaitsIsLoadedAndTheChiefIsAskedWhenItMayStart) {
+  chief_.Answer(Batch(1));
+  chief_.Answer(Batch(2, /*wait=*/true));
+  Begin(1);
+  const auto first = client_->Take();
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_TRUE(chief_.Await([&] { return chief_.requests.size() == 3; }));
+  Complete(1);
+  chief_.Answer(Wait());
+  const auto none = client_->Take();
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_FALSE(none->lease || none->done) << "it is there, and waits";
+  const MonotonicTime before = Clock::now();
+  chief_.Answer(Start(2));
+  chief_.Answer(Batch(3));
+  auto second = client_->Take();
+  while (second.ok() && !second->lease) second = client_->Take();
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->lease->id(), 2);
+  EXPECT_LT(first->may_start, before);
+  EXPECT_LT(second->loaded, before);
+  EXPECT_GE(second->may_start, before);
+  ASSERT_TRUE(chief_.Await([&] { return loaded_.size() == 3; })) << "the next one is loaded";
+  absl::MutexLock lock(&chief_.mutex);
+  EXPECT_THAT(loaded_, ElementsAre(1, 2, 3));
+  EXPECT_THAT(chief_.requests[2].held(), ElementsAre(1, 2));
+  for (const proto::NextRequest& request : chief_.requests)
+    EXPECT_FALSE(request.want() && request.start() != 0) << "it would keep the start waiting";
+}
+
+// Others may wait for it.
+TEST_F(LeaseClientTest, WhatIsDoneIsToldWhileTheNextOneIsLoaded) {
+  slow_ = 2;
+  chief_.Answer(Batch(1));
+  chief_.Answer(Batch(2));
   Begin(1);
   EXPECT_EQ(Take(), 1);
   ASSERT_TRUE(chief_.Await([&] { return loaded_.size() == 2; }));
-  proto::NextReply lost = Reply(proto::NextReply::LOST);
-  lost.add_lost(2);
+  Complete(1);
+  EXPECT_TRUE(chief_.Await([&] { return chief_.done.size() == 1; }));
+  {
+    absl::MutexLock lock(&chief_.mutex);
+    slow_ = -1;
+    chief_.changed.SignalAll();
+  }
+  EXPECT_EQ(Take(), 2);
+}
+
+TEST_F(LeaseClientTest, ALostLeaseIsForgotten) {
+  chief_.Answer(Batch(1));
+  chief_.Answer(Batch(2));
+  Begin(1);
+  EXPECT_EQ(Take(), 1);
+  ASSERT_TRUE(chief_.Await([&] { return loaded_.size() == 2; }));
+  proto::NextReply lost;
+  lost.mutable_lost()->add_leases(2);
   chief_.Answer(lost);
-  chief_.Answer(Reply(proto::NextReply::TRAIN, 3));
+  chief_.Answer(Batch(3));
   Complete(1);
   ASSERT_TRUE(chief_.Await([&] { return loaded_.size() == 3; }));
   // The second one may have been there before it was known to be lost; not after.
@@ -250,9 +321,9 @@ TEST_F(LeaseClientTest, ALostLeaseIsForgotten) {
 
 // A restarted chief is told of all that was completed of late, and of what is held.
 TEST_F(LeaseClientTest, AChiefThatWasAwayIsToldAgain) {
-  chief_.Answer(Reply(proto::NextReply::TRAIN, 1));
-  chief_.Answer(Reply(proto::NextReply::TRAIN, 2));
-  chief_.Answer(Reply(proto::NextReply::TRAIN, 3));
+  chief_.Answer(Batch(1));
+  chief_.Answer(Batch(2));
+  chief_.Answer(Batch(3));
   Begin(1);
   EXPECT_EQ(Take(), 1);
   Complete(1);
@@ -283,13 +354,13 @@ TEST_F(LeaseClientTest, AChiefThatWasAwayIsToldAgain) {
 
 // It came and went between two questions, so that none failed.
 TEST_F(LeaseClientTest, AChiefThatAsksIsToldEverything) {
-  chief_.Answer(Reply(proto::NextReply::TRAIN, 1));
+  chief_.Answer(Batch(1));
   Begin(0);
   EXPECT_EQ(Take(), 1);
-  proto::NextReply introduce = Reply(proto::NextReply::WAIT);
-  introduce.set_introduce(true);
+  proto::NextReply introduce;
+  introduce.mutable_introduce();
   chief_.Answer(introduce);
-  chief_.Answer(Reply(proto::NextReply::TRAIN, 2));
+  chief_.Answer(Batch(2));
   Complete(1);
   EXPECT_EQ(Take(), 2);
   absl::MutexLock lock(&chief_.mutex);
@@ -303,17 +374,17 @@ TEST_F(LeaseClientTest, AChiefThatAsksIsToldEverything) {
 }
 
 TEST_F(LeaseClientTest, WaitingForOthersIsTold) {
-  chief_.Answer(Reply(proto::NextReply::WAIT));
+  chief_.Answer(Wait());
   Begin(1);
   auto work = client_->Take();
   ASSERT_TRUE(work.ok()) << work.status();
-  EXPECT_EQ(work->lease.kind(), proto::NextReply::WAIT);
-  chief_.Answer(Reply(proto::NextReply::TRAIN, 1));
+  EXPECT_FALSE(work->lease || work->done);
+  chief_.Answer(Batch(1));
   do {
     work = client_->Take();
-  } while (work.ok() && work->lease.kind() == proto::NextReply::WAIT);
+  } while (work.ok() && !work->lease);
   ASSERT_TRUE(work.ok()) << work.status();
-  EXPECT_EQ(work->lease.lease(), 1);
+  EXPECT_EQ(work->lease->id(), 1);
 }
 
 // Once: what is told again later has no pictures, and what has not arrived is not kept without end.
@@ -324,7 +395,7 @@ TEST_F(LeaseClientTest, WhatWasShownGoesAlongUntilItHasArrived) {
     done.mutable_shown()->add_images()->set_pixels(std::string(2 << 20, 'x'));
     client_->Complete(done);
   };
-  for (int64_t lease = 1; lease <= 8; ++lease) chief_.Answer(Reply(proto::NextReply::TRAIN, lease));
+  for (int64_t lease = 1; lease <= 8; ++lease) chief_.Answer(Batch(lease));
   Begin(4);
   for (int64_t lease = 1; lease <= 5; ++lease) EXPECT_EQ(Take(), lease);
   complete(1);
@@ -368,7 +439,7 @@ TEST_F(LeaseClientTest, AChiefThatDoesNotComeBackIsAnError) {
 
 TEST_F(LeaseClientTest, ErrorsOfLoadingAndRefusalsEndIt) {
   bad_ = 1;
-  chief_.Answer(Reply(proto::NextReply::TRAIN, 1));
+  chief_.Answer(Batch(1));
   Begin(1);
   EXPECT_EQ(ExitCodeOf(client_->Take().status()), ExitCode::kDataDamaged);
   client_.reset();

@@ -254,5 +254,28 @@ TEST(ReadBeginning, NeverMovesAsideOnlyWhatIsItsOwn) {
   EXPECT_TRUE(*files.Exists("run/checkpoints-a1/step-00000010"));
 }
 
+TEST(CheckBegunSynchronously, OnlyARunThatHasSuchStepsGoesOn) {
+  checkpoint::MemoryFileSystem files;
+  ASSERT_TRUE(checkpoint::MakeDirectories(files, "run").ok());
+  const Json synchronous = {{"parameter_server", {{"max_staleness", 0}}}};
+  const Job job = MakeJob(synchronous);
+  const auto check = [&](const Job& job) { return CheckBegunSynchronously(files, job); };
+  EXPECT_EQ(ExitCodeOf(check(job)), ExitCode::kConfiguration) << "a new one";
+  EXPECT_THAT(std::string(Message(check(job))), HasSubstr("\"multi_worker_mirrored\""));
+  ASSERT_TRUE(files.Create("run/job.json").ok());
+  for (const std::string& other :
+       {std::string("{"), std::string("[0]"), Json::object().dump(),
+        Json{{"parameter_server", {{"max_staleness", 1}}}}.dump(),
+        Json{{"parameter_server", {{"max_staleness", nullptr}}}}.dump()}) {
+    ASSERT_TRUE(files.Overwrite("run/job.json", other).ok());
+    EXPECT_FALSE(check(job).ok()) << other;
+  }
+  ASSERT_TRUE(files.Overwrite("run/job.json", synchronous.dump()).ok());
+  EXPECT_TRUE(check(job).ok()) << check(job);
+  Job anew = job;
+  anew.restore = "never";
+  EXPECT_FALSE(check(anew).ok());
+}
+
 }  // namespace
 }  // namespace muster
