@@ -25,7 +25,7 @@ DirectorImpl::DirectorImpl(DirectorOptions options, ShardStateFactory factory)
       factory_(std::move(factory)),
       servers_(static_cast<int>(options_.servers.size())) {
   absl::MutexLock lock(&mu_);
-  servers_.SetHeartbeat(options_.job.timeouts.heartbeat);
+  servers_.SetPatience(options_.job.timeouts.heartbeat, options_.job.timeouts.rejoin);
 }
 
 DirectorImpl::~DirectorImpl() {

@@ -55,7 +55,8 @@ class DirectorImpl final : public Director,
 
   // MemberEvents
   void OnAdmitted(const AdmittedMember& member) override;
-  void OnLost(const TaskId& task, uint64_t incarnation, const std::string& why) override;
+  void OnLost(const TaskId& task, uint64_t incarnation, const std::string& why,
+              bool ended) override;
   void OnStopRequested() override { RequestStop(); }
 
   // proto::Leases

@@ -109,7 +109,8 @@ void DirectorImpl::TakeServerLocked(const AdmittedMember& member) {
   links_->Wake(task);
 }
 
-void DirectorImpl::OnLost(const TaskId& task, uint64_t incarnation, const std::string& why) {
+void DirectorImpl::OnLost(const TaskId& task, uint64_t incarnation, const std::string& why,
+                          bool ended) {
   Answers answers;
   absl::MutexLock lock(&mu_);
   const auto [type, index] = task;
@@ -122,9 +123,9 @@ void DirectorImpl::OnLost(const TaskId& task, uint64_t incarnation, const std::s
       table_->LoseWorker(index);
       NewWorkersLocked();
     }
-  } else if (type == TaskType::kPs && index < servers_.size() &&
-             servers_.member(index).incarnation == incarnation) {
-    LoseServerLocked(index, why);
+  } else if (type == TaskType::kPs && index < servers_.size()) {
+    if (ended) servers_.Ended(index, incarnation);
+    if (servers_.member(index).incarnation == incarnation) LoseServerLocked(index, why);
   }
   WakeLocked();
   calls_.AnswerHeld(Clock::now(), &answers);
@@ -132,7 +133,7 @@ void DirectorImpl::OnLost(const TaskId& task, uint64_t incarnation, const std::s
 
 void DirectorImpl::LoseServerLocked(int task, const std::string& why) {
   if (links_ != nullptr) links_->client(task).Cancel();
-  if (servers_.Lose(task, why)) NewViewLocked();
+  if (servers_.Lose(task, why, Clock::now())) NewViewLocked();
 }
 
 // ---- Calls to servers
@@ -188,6 +189,7 @@ void DirectorImpl::NewRecordLocked(Json work) {
   ChiefRecord record;
   record.view = servers_.view().number();
   record.placements = servers_.placements();
+  record.awaited = servers_.awaited();
   const std::map<int, uint64_t> workers = table_->workers();
   record.workers.assign(workers.begin(), workers.end());
   record.work = std::move(work);
@@ -235,7 +237,7 @@ absl::Status DirectorImpl::RestoreShards() {
     absl::MutexLock lock(&mu_);
     // The view without them comes first: it ends all pushes.
     if (Complete(servers_.placements()) || !servers_.all_have_view()) return absl::OkStatus();
-    targets = servers_.Unserved();
+    targets = servers_.TakeUnserved(Clock::now());
     for (const auto& [shard, task] : targets)
       incarnations.push_back(servers_.member(task).incarnation);
   }
