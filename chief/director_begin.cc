@@ -176,6 +176,7 @@ absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
     if (tell && !workers_.contains(index)) table_->SetWorker(index, incarnation, /*told=*/true);
   await_workers_until_ = Clock::now() + options_.job.timeouts.resume + kReturn;
   hear_until_ = Clock::now() + options_.job.timeouts.rejoin;
+  table_->Reach(servers_.newest_lease());
   table_->HearThem();
   LogInfo("the servers hold this run's state: going on after step {}, {}", table_->steps(),
           Describe(servers_.HeldOf(record)));

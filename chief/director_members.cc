@@ -163,7 +163,7 @@ void DirectorImpl::OnAnswer(int task, const ServerCall& call, ServerLinks::Answe
     const ShardServers::Change change = servers_.Beaten(task, *beaten);
     if (change == ShardServers::Change::kView) NewViewLocked();
     if (change == ShardServers::Change::kRecord && table_ != nullptr)
-      NewRecordLocked(table_->ToRecord());
+      NewRecordLocked(ProgressLocked());
   }
   // What changed at one task may be what others, or workers, wait for.
   links_->WakeAll();
@@ -176,7 +176,7 @@ void DirectorImpl::OnAnswer(int task, const ServerCall& call, ServerLinks::Answe
 void DirectorImpl::NewViewLocked() {
   servers_.NewView(static_cast<uint64_t>(options_.epoch()) << 32 | ++view_count_, NewTicket(),
                    table_ != nullptr ? &table_->ledger() : nullptr);
-  if (table_ != nullptr) NewRecordLocked(table_->ToRecord());
+  if (table_ != nullptr) NewRecordLocked(ProgressLocked());
 }
 
 void DirectorImpl::NewWorkersLocked() {
@@ -184,15 +184,18 @@ void DirectorImpl::NewWorkersLocked() {
   links_->WakeAll();
 }
 
+DirectorImpl::Progress DirectorImpl::ProgressLocked() const {
+  return {table_->ToRecord(), table_->workers(), table_->news()};
+}
+
 // What a restarted chief goes on with.
-void DirectorImpl::NewRecordLocked(Json work) {
+void DirectorImpl::NewRecordLocked(Progress progress) {
   ChiefRecord record;
   record.view = servers_.view().number();
   record.placements = servers_.placements();
   record.awaited = servers_.awaited();
-  const std::map<int, uint64_t> workers = table_->workers();
-  record.workers.assign(workers.begin(), workers.end());
-  record.work = std::move(work);
+  record.workers.assign(progress.workers.begin(), progress.workers.end());
+  record.work = std::move(progress.work);
   std::tie(record.validation_due, record.test_due) = recorded_.due;
   record.epoch_seconds = Seconds(Clock::now() - recorded_.epoch_start);
   record.ended = recorded_.ended;
@@ -200,7 +203,7 @@ void DirectorImpl::NewRecordLocked(Json work) {
   size_t bytes = 0;
   for (const auto& [name, value] : calls_.integers()) bytes += value.size();
   if (bytes <= kMostRecordedIntegers) record.integers = calls_.integers();
-  servers_.SetRecord(ToText(record));
+  servers_.SetRecord(ToText(record), progress.news);
   links_->WakeAll();
 }
 

@@ -191,6 +191,7 @@ void ShardServers::Succeeded(int task, const ServerCall& call, MonotonicTime now
       server.workers = call.version;
       break;
     case ServerCall::Kind::kBeat:
+      if (server.record < news_record_ && call.version >= news_record_) ++changes_;
       server.record = call.version;
       server.next_beat = now + kBeat;
       break;
@@ -212,9 +213,12 @@ void ShardServers::SetWorkers(std::map<int, uint64_t> workers) {
   ++workers_version_;
 }
 
-void ShardServers::SetRecord(std::string record) {
+void ShardServers::SetRecord(std::string record, uint64_t news) {
   record_ = std::move(record);
   ++record_version_;
+  if (IsRecorded(news)) return;
+  news_ = news;
+  news_record_ = record_version_;
 }
 
 bool ShardServers::SomeHaveRecord(uint64_t version) const {
@@ -306,6 +310,12 @@ void ShardServers::Restored(const std::vector<std::pair<int, int>>& targets) {
       placements_[shard] = {placements_[shard].primary, task, true};
     SetHolders(shard);
   }
+}
+
+int64_t ShardServers::newest_lease() const {
+  int64_t newest = 0;
+  for (const Server& server : servers_) newest = std::max(newest, server.holds.newest_lease());
+  return newest;
 }
 
 absl::StatusOr<std::optional<ChiefRecord>> ShardServers::NewestRecord() const {

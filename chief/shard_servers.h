@@ -81,7 +81,11 @@ class ShardServers {
     ++changes_;
   }
   void RemoveWorker(int worker) { worker_since_.erase(worker); }
-  void SetRecord(std::string record);
+  // `news`: WorkTable's, that the record tells.
+  void SetRecord(std::string record, uint64_t news = 0);
+  bool IsRecorded(uint64_t news) const { return news <= news_; }
+  // ... and some task has the record.
+  bool IsKept(uint64_t news) const { return IsRecorded(news) && SomeHaveRecord(news_record_); }
   uint64_t record_version() const { return record_version_; }
   // Some task, or each that is there, has the record of that version, or a later one.
   bool SomeHaveRecord(uint64_t version) const;
@@ -103,6 +107,8 @@ class ShardServers {
   std::vector<std::pair<int, int>> TakeUnserved(MonotonicTime now);
   // These were filled.
   void Restored(const std::vector<std::pair<int, int>>& targets);
+  // The highest lease whose push tasks had seen when they were created.
+  int64_t newest_lease() const;
   // The newest record that a task kept of a chief before this one, while tasks hold shards of that
   // run; a DataError for one that no chief wrote.
   absl::StatusOr<std::optional<ChiefRecord>> NewestRecord() const;
@@ -149,6 +155,7 @@ class ShardServers {
   std::map<int, uint64_t> worker_since_;  // the version of workers_ that named it first
   std::string record_;
   uint64_t record_version_ = 0;
+  uint64_t news_ = 0, news_record_ = 0;  // the latest, and the first record that tells of it
   proto::View view_;
   uint64_t view_record_ = 0;  // the first version of the record that has view_
   uint64_t current_view_ = 0;
