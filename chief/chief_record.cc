@@ -49,18 +49,20 @@ absl::StatusOr<std::string> FromHex(const std::string& text) {
 }  // namespace
 
 std::string ToText(const ChiefRecord& record) {
-  Json places = Json::array(), workers = Json::array();
+  Json places = Json::array(), workers = Json::array(), awaited = Json::array();
   for (const ShardPlacement& shard : record.placements)
     places.push_back(Json::array({shard.primary, shard.backup, shard.in_sync}));
+  for (const Holders& holders : record.awaited) {
+    Json& of_shard = awaited.emplace_back(Json::array());
+    for (const auto& [task, incarnation] : holders)
+      of_shard.push_back(Json::array({task, incarnation}));
+  }
   for (const auto& [index, incarnation] : record.workers)
     workers.push_back(Json::array({index, incarnation}));
-  Json json = {{"view", record.view},
-               {"placements", std::move(places)},
-               {"workers", std::move(workers)},
-               {"work", record.work},
-               {"validation_due", record.validation_due},
-               {"test_due", record.test_due},
-               {"epoch_seconds", record.epoch_seconds}};
+  Json json = {{"view", record.view},           {"placements", std::move(places)},
+               {"awaited", std::move(awaited)}, {"workers", std::move(workers)},
+               {"work", record.work},           {"validation_due", record.validation_due},
+               {"test_due", record.test_due},   {"epoch_seconds", record.epoch_seconds}};
   if (record.ended) json["ended"] = *record.ended;
   if (!record.callbacks.is_null()) json["callbacks"] = record.callbacks;
   if (record.integers) {
@@ -77,6 +79,10 @@ absl::StatusOr<ChiefRecord> ChiefRecordOf(const std::string& text) {
     record.view = json.at("view");
     for (const Json& place : json.at("placements"))
       record.placements.push_back({place.at(0), place.at(1), place.at(2)});
+    for (const Json& of_shard : json.value("awaited", Json::array())) {
+      Holders& holders = record.awaited.emplace_back();
+      for (const Json& holder : of_shard) holders[holder.at(0)] = holder.at(1);
+    }
     for (const Json& worker : json.at("workers"))
       record.workers.emplace_back(worker.at(0), worker.at(1));
     record.work = json.at("work");

@@ -21,6 +21,7 @@ inline constexpr size_t kMostRecordedIntegers = 64 << 10;
 struct ChiefRecord {
   uint64_t view = 0;
   Placements placements;
+  std::vector<Holders> awaited;                   // by shard: who holds one that no task serves
   std::vector<std::pair<int, uint64_t>> workers;  // and their incarnations
   Json work;                                      // WorkTable's record
   bool validation_due = false, test_due = false;

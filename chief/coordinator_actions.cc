@@ -166,7 +166,7 @@ void CoordinatorActions::Drop(PausingTime now, int member, const std::string& wh
   LogHeld(now, absent);
   const uint64_t lost = m.process.incarnation;
   if (state_.options.events != nullptr && m.admitted != 0)
-    state_.options.events->OnLost(m.declared.task, m.admitted, why);
+    state_.options.events->OnLost(m.declared.task, m.admitted, why, m.process.gone);
   m = std::move(absent);
   if (auto session = std::move(state_.slots[member].session)) session->Kill();
   state_.slots[member] = MemberSlot();

@@ -136,7 +136,7 @@ void Registration::TakeProcess(PausingTime now, const proto::Hello& hello, int m
       const std::string why = "lost: a new process took its place";
       LogWarning("{} {}", m.declared.task.Spoken(), why);
       if (state_.options.events != nullptr)
-        state_.options.events->OnLost(m.declared.task, m.admitted, why);
+        state_.options.events->OnLost(m.declared.task, m.admitted, why, /*ended=*/true);
     }
     if (const std::string why = state_.policy->Replace(member, &state_.job); !why.empty()) {
       LogWarning("{}", why);

@@ -36,6 +36,9 @@ bool CoordinatorState::TakeDeath(int member, const std::string& message) {
     m->process.connected = false;
     m->process.broken_at = clock.Now();
   }
+  const uint64_t lost = slots[member].lost;
+  if (lost != 0 && options.events != nullptr)
+    options.events->OnLost(m->declared.task, lost, message, /*ended=*/true);
   if (policy->GoesOnWithout(member, message, &job)) return true;
   if (m->failure) return false;
   std::string why = message;

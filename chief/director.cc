@@ -25,7 +25,7 @@ DirectorImpl::DirectorImpl(DirectorOptions options, ShardStateFactory factory)
       factory_(std::move(factory)),
       servers_(static_cast<int>(options_.servers.size())) {
   absl::MutexLock lock(&mu_);
-  servers_.SetHeartbeat(options_.job.timeouts.heartbeat);
+  servers_.SetPatience(options_.job.timeouts.heartbeat, options_.job.timeouts.rejoin);
 }
 
 DirectorImpl::~DirectorImpl() {
@@ -220,7 +220,7 @@ absl::Status DirectorImpl::Run(const DirectorStart& start) {
     auto turn = Turn();
     status = turn.status();
     if (!turn.ok() || *turn) break;
-    if (phase() != DirectorPhase::kTraining || Clock::now() < next_record) continue;
+    if (!RecordIsDue(next_record)) continue;
     next_record = Clock::now() + kRecord;
     status = RecordProgress();
   }
@@ -336,7 +336,7 @@ void DirectorImpl::GiveUpSilentLocked() {
 
 // ---- Steps, passes, callbacks
 
-absl::Status DirectorImpl::ReportSteps(Json* record) {
+absl::Status DirectorImpl::ReportSteps(Progress* progress) {
   std::vector<CompletedStep> steps;
   int64_t batches_per_epoch = 0;
   std::map<int, TableStatistics> tables;
@@ -345,7 +345,7 @@ absl::Status DirectorImpl::ReportSteps(Json* record) {
     batches_per_epoch = table_->batches_per_epoch();
     steps = table_->TakeCompleted();
     tables = servers_.tables();
-    if (record != nullptr) *record = table_->ToRecord();
+    if (progress != nullptr) *progress = ProgressLocked();
   }
   if (steps.empty()) return absl::OkStatus();
   reporter_->BeginSteps(steps.size());
@@ -474,18 +474,27 @@ absl::Status DirectorImpl::RunCallbacks(DirectorAction action) {
 
 // ---- The record, and the end
 
+// With news nothing is leased before it.
+bool DirectorImpl::RecordIsDue(MonotonicTime next) {
+  absl::MutexLock lock(&mu_);
+  return phase_ == DirectorPhase::kTraining &&
+         (Clock::now() >= next || !servers_.IsRecorded(table_->news()));
+}
+
 // Observers flush what they have before the record says so, or the log of a chief that is restarted
 // would have a hole. So it is of the steps that are reported here: others may be completed by then.
 absl::Status DirectorImpl::RecordProgress() {
-  Json work;
-  const absl::Status status = ReportSteps(&work);
+  Progress progress;
+  const absl::Status status = ReportSteps(&progress);
   if (last_step_)
     reporter_->Notify([&](Observer* observer) { observer->OnSave(last_step_->step); });
   last_step_.reset();
   absl::MutexLock lock(&mu_);
   recorded_.due = due_;
   recorded_.epoch_start = reporter_->epoch_start();
-  NewRecordLocked(std::move(work));
+  // That of a view which was made meanwhile tells more.
+  if (servers_.IsRecorded(progress.news + 1)) progress = ProgressLocked();
+  NewRecordLocked(std::move(progress));
   return status;
 }
 

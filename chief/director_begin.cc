@@ -169,11 +169,14 @@ absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
   if (record.ended && !record.ended->empty()) stop_ = true;
   // Who works no more has nothing to tell.
   const bool tell = !record.ended;
-  for (const auto& [index, member] : workers_)
-    table_->SetWorker(index, member.incarnation, tell && member.again);
+  table_->Reach(servers_.newest_lease());
   // Those that have not found this chief yet may have completed much that the record does not know.
+  // Those whose places others have taken by now are lost.
   for (const auto& [index, incarnation] : record.workers)
-    if (tell && !workers_.contains(index)) table_->SetWorker(index, incarnation, /*told=*/true);
+    if (tell) table_->SetWorker(index, incarnation, /*told=*/true);
+  for (const bool again : {true, false})
+    for (const auto& [index, member] : workers_)
+      if (member.again == again) table_->SetWorker(index, member.incarnation, tell && again);
   await_workers_until_ = Clock::now() + options_.job.timeouts.resume + kReturn;
   hear_until_ = Clock::now() + options_.job.timeouts.rejoin;
   table_->HearThem();

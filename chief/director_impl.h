@@ -55,7 +55,8 @@ class DirectorImpl final : public Director,
 
   // MemberEvents
   void OnAdmitted(const AdmittedMember& member) override;
-  void OnLost(const TaskId& task, uint64_t incarnation, const std::string& why) override;
+  void OnLost(const TaskId& task, uint64_t incarnation, const std::string& why,
+              bool ended) override;
   void OnStopRequested() override { RequestStop(); }
 
   // proto::Leases
@@ -83,6 +84,12 @@ class DirectorImpl final : public Director,
     ShardContents contents;
     checkpoint::RowSources rows;
     absl::Status unloaded;  // DirectorStart's, of the state that training begins with
+  };
+  // What a record tells of workers and their work: of one moment.
+  struct Progress {
+    Json work;
+    std::map<int, uint64_t> workers;
+    uint64_t news = 0;  // WorkTable's
   };
   // As the record tells it, of the same moment as its steps.
   struct Recorded {
@@ -113,12 +120,13 @@ class DirectorImpl final : public Director,
   void UpdateGateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUpAbsentLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUpSilentLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status ReportSteps(Json* record = nullptr);  // of the work up to there, if it is wanted
+  absl::Status ReportSteps(Progress* progress = nullptr);  // up to there, if it is wanted
   absl::Status EndOfEpoch(const CompletedStep& step, int64_t batches_per_epoch);
   void StartPass();
   absl::Status FinishPass();
   absl::Status BeginCallbacks();
   absl::Status RunCallbacks(DirectorAction action);
+  bool RecordIsDue(MonotonicTime next) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status RecordProgress();
   void RecordEnd(const absl::Status& outcome);
   absl::Status End(const absl::Status& outcome);
@@ -146,7 +154,8 @@ class DirectorImpl final : public Director,
   void LoseServerLocked(int task, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NewViewLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NewWorkersLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void NewRecordLocked(Json work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Progress ProgressLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NewRecordLocked(Progress progress) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RestoreShards();
   absl::Status FillAll(const std::vector<std::pair<int, int>>& targets);  // (shard, task)
   void RestoredLocked(const std::vector<std::pair<int, int>>& targets)

@@ -109,7 +109,8 @@ void DirectorImpl::TakeServerLocked(const AdmittedMember& member) {
   links_->Wake(task);
 }
 
-void DirectorImpl::OnLost(const TaskId& task, uint64_t incarnation, const std::string& why) {
+void DirectorImpl::OnLost(const TaskId& task, uint64_t incarnation, const std::string& why,
+                          bool ended) {
   Answers answers;
   absl::MutexLock lock(&mu_);
   const auto [type, index] = task;
@@ -122,9 +123,9 @@ void DirectorImpl::OnLost(const TaskId& task, uint64_t incarnation, const std::s
       table_->LoseWorker(index);
       NewWorkersLocked();
     }
-  } else if (type == TaskType::kPs && index < servers_.size() &&
-             servers_.member(index).incarnation == incarnation) {
-    LoseServerLocked(index, why);
+  } else if (type == TaskType::kPs && index < servers_.size()) {
+    if (ended) servers_.Ended(index, incarnation);
+    if (servers_.member(index).incarnation == incarnation) LoseServerLocked(index, why);
   }
   WakeLocked();
   calls_.AnswerHeld(Clock::now(), &answers);
@@ -132,7 +133,7 @@ void DirectorImpl::OnLost(const TaskId& task, uint64_t incarnation, const std::s
 
 void DirectorImpl::LoseServerLocked(int task, const std::string& why) {
   if (links_ != nullptr) links_->client(task).Cancel();
-  if (servers_.Lose(task, why)) NewViewLocked();
+  if (servers_.Lose(task, why, Clock::now())) NewViewLocked();
 }
 
 // ---- Calls to servers
@@ -162,7 +163,7 @@ void DirectorImpl::OnAnswer(int task, const ServerCall& call, ServerLinks::Answe
     const ShardServers::Change change = servers_.Beaten(task, *beaten);
     if (change == ShardServers::Change::kView) NewViewLocked();
     if (change == ShardServers::Change::kRecord && table_ != nullptr)
-      NewRecordLocked(table_->ToRecord());
+      NewRecordLocked(ProgressLocked());
   }
   // What changed at one task may be what others, or workers, wait for.
   links_->WakeAll();
@@ -175,7 +176,7 @@ void DirectorImpl::OnAnswer(int task, const ServerCall& call, ServerLinks::Answe
 void DirectorImpl::NewViewLocked() {
   servers_.NewView(static_cast<uint64_t>(options_.epoch()) << 32 | ++view_count_, NewTicket(),
                    table_ != nullptr ? &table_->ledger() : nullptr);
-  if (table_ != nullptr) NewRecordLocked(table_->ToRecord());
+  if (table_ != nullptr) NewRecordLocked(ProgressLocked());
 }
 
 void DirectorImpl::NewWorkersLocked() {
@@ -183,14 +184,18 @@ void DirectorImpl::NewWorkersLocked() {
   links_->WakeAll();
 }
 
+DirectorImpl::Progress DirectorImpl::ProgressLocked() const {
+  return {table_->ToRecord(), table_->workers(), table_->news()};
+}
+
 // What a restarted chief goes on with.
-void DirectorImpl::NewRecordLocked(Json work) {
+void DirectorImpl::NewRecordLocked(Progress progress) {
   ChiefRecord record;
   record.view = servers_.view().number();
   record.placements = servers_.placements();
-  const std::map<int, uint64_t> workers = table_->workers();
-  record.workers.assign(workers.begin(), workers.end());
-  record.work = std::move(work);
+  record.awaited = servers_.awaited();
+  record.workers.assign(progress.workers.begin(), progress.workers.end());
+  record.work = std::move(progress.work);
   std::tie(record.validation_due, record.test_due) = recorded_.due;
   record.epoch_seconds = Seconds(Clock::now() - recorded_.epoch_start);
   record.ended = recorded_.ended;
@@ -198,7 +203,7 @@ void DirectorImpl::NewRecordLocked(Json work) {
   size_t bytes = 0;
   for (const auto& [name, value] : calls_.integers()) bytes += value.size();
   if (bytes <= kMostRecordedIntegers) record.integers = calls_.integers();
-  servers_.SetRecord(ToText(record));
+  servers_.SetRecord(ToText(record), progress.news);
   links_->WakeAll();
 }
 
@@ -235,7 +240,7 @@ absl::Status DirectorImpl::RestoreShards() {
     absl::MutexLock lock(&mu_);
     // The view without them comes first: it ends all pushes.
     if (Complete(servers_.placements()) || !servers_.all_have_view()) return absl::OkStatus();
-    targets = servers_.Unserved();
+    targets = servers_.TakeUnserved(Clock::now());
     for (const auto& [shard, task] : targets)
       incarnations.push_back(servers_.member(task).incarnation);
   }

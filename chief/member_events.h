@@ -27,8 +27,10 @@ class MemberEvents {
   // restarted chief those that hold state at once. Again, for the same incarnation and without
   // OnLost between, where its session was interrupted: it holds what it held.
   virtual void OnAdmitted(const AdmittedMember& member) = 0;
-  // It is gone, or was given up; another process, or the same one, may be admitted later.
-  virtual void OnLost(const TaskId& task, uint64_t incarnation, const std::string& why) = 0;
+  // It is gone, or was given up; another process, or, unless it has `ended`, the same one may be
+  // admitted later. Once more where it was given up, and its end becomes known.
+  virtual void OnLost(const TaskId& task, uint64_t incarnation, const std::string& why,
+                      bool ended) = 0;
   // SIGTERM or SIGINT at some member: finish what is under way, save, and end.
   virtual void OnStopRequested() = 0;
 };

@@ -19,11 +19,24 @@ constexpr Duration kMostWithBackup = std::chrono::seconds(60);
 
 // ---- Processes
 
+// The one before has ended, or is refused for good.
 void ShardServers::Admit(const AdmittedMember& member) {
-  servers_[member.task.index].member = member;
+  const int task = member.task.index;
+  for (Holders& holders : holders_)
+    std::erase_if(holders, [&](const auto& holder) {
+      return holder.first == task && holder.second != member.incarnation;
+    });
+  servers_[task].member = member;
 }
 
-bool ShardServers::Lose(int task, const std::string& why) {
+void ShardServers::Ended(int task, uint64_t incarnation) {
+  for (Holders& holders : holders_)
+    std::erase_if(holders, [&](const auto& holder) {
+      return holder.first == task && holder.second == incarnation;
+    });
+}
+
+bool ShardServers::Lose(int task, const std::string& why, MonotonicTime now) {
   servers_[task] = Server();
   ++changes_;
   const Placements before = placements_;
@@ -31,22 +44,55 @@ bool ShardServers::Lose(int task, const std::string& why) {
   if (view_.number() == 0) return false;
   for (size_t s = 0; s < placements_.size(); ++s) {
     if (before[s].primary != task) continue;
-    if (placements_[s].primary >= 0)
+    if (placements_[s].primary >= 0) {
       LogWarning("ps {} is lost ({}): its backup on ps {} takes shard {} over", task, why,
                  placements_[s].primary, s);
+      continue;
+    }
+    unserved_since_[s] = now;
+    if (holders_[s].empty())
+      LogWarning("ps {} is lost ({}), and nobody else has shard {}: it is to be restored", task,
+                 why, s);
     else
       LogWarning(
-          "ps {} is lost ({}), and nobody else has shard {}: it waits for ps {} to come back", task,
-          why, s, s);
+          "ps {} is lost ({}), and nobody else has shard {}: it waits for {} to come back with it, "
+          "{:g} s at the most (timeouts.rejoin)",
+          task, why, s, Describe(holders_[s]), Seconds(rejoin_));
   }
   return true;
 }
 
 bool ShardServers::Created(int task, proto::CreateReply reply) {
-  servers_[task].created = true;
-  servers_[task].holds = std::move(reply);
-  // What it may hold from before is of no use: it was not in the views since.
-  return view_.number() != 0 && AddBackups(present(), copies_, &placements_);
+  Server& server = servers_[task];
+  server.created = true;
+  server.holds = std::move(reply);
+  if (view_.number() == 0) return false;
+  const bool taken = TakeHeld(task, {server.holds.serving().begin(), server.holds.serving().end()});
+  // Of other shards what it holds is of no use: it was not in the views since.
+  return AddBackups(present(), copies_, &placements_) || taken;
+}
+
+// What it has of shards that no task serves.
+bool ShardServers::TakeHeld(int task, const std::set<int>& serving) {
+  bool taken = false;
+  for (int s = 0; s < size(); ++s) {
+    if (placements_[s].primary >= 0 || !holders_[s].contains(task)) continue;
+    if (!serving.contains(s)) {
+      holders_[s].erase(task);  // a view has had it forget that
+      continue;
+    }
+    muster::Restored(s, task, &placements_);
+    LogInfo("ps {} is back with shard {}: nothing of it is lost", task, s);
+    taken = true;
+  }
+  return taken;
+}
+
+void ShardServers::SetHolders(int shard) {
+  const ShardPlacement& place = placements_[shard];
+  if (place.primary < 0) return;
+  holders_[shard] = {{place.primary, member(place.primary).incarnation}};
+  if (place.in_sync) holders_[shard][place.backup] = member(place.backup).incarnation;
 }
 
 ShardServers::Change ShardServers::Beaten(int task, const proto::BeatReply& reply) {
@@ -62,10 +108,13 @@ ShardServers::Change ShardServers::Beaten(int task, const proto::BeatReply& repl
   bool changed = false;
   for (const int shard : reply.synced()) {
     if (!Synced(task, shard, &placements_)) continue;
+    SetHolders(shard);
     changed = true;
     LogInfo("ps {} is backup of shard {} again", placements_[shard].backup, shard);
   }
-  if (GoOnWithoutBackups(task, reply)) return Change::kView;
+  const bool taken = TakeHeld(task, {reply.serving().begin(), reply.serving().end()});
+  if (taken) AddBackups(present(), copies_, &placements_);
+  if (GoOnWithoutBackups(task, reply) || taken) return Change::kView;
   // No new view: the primary counts its backup in already. Nor another one of this number, which a
   // server that gets it again would refuse: the record says it.
   return changed ? Change::kRecord : Change::kNone;
@@ -142,6 +191,7 @@ void ShardServers::Succeeded(int task, const ServerCall& call, MonotonicTime now
       server.workers = call.version;
       break;
     case ServerCall::Kind::kBeat:
+      if (server.record < news_record_ && call.version >= news_record_) ++changes_;
       server.record = call.version;
       server.next_beat = now + kBeat;
       break;
@@ -163,9 +213,12 @@ void ShardServers::SetWorkers(std::map<int, uint64_t> workers) {
   ++workers_version_;
 }
 
-void ShardServers::SetRecord(std::string record) {
+void ShardServers::SetRecord(std::string record, uint64_t news) {
   record_ = std::move(record);
   ++record_version_;
+  if (IsRecorded(news)) return;
+  news_ = news;
+  news_record_ = record_version_;
 }
 
 bool ShardServers::SomeHaveRecord(uint64_t version) const {
@@ -207,6 +260,7 @@ void ShardServers::CheckView() {
   for (const Server& server : servers_)
     if (server.present() && server.view < view_.number()) return;
   current_view_ = view_.number();
+  for (int s = 0; s < size(); ++s) SetHolders(s);
   LogInfo("view {}.{}: {}", current_view_ >> 32, current_view_ & 0xffffffff, Describe(placements_));
 }
 
@@ -226,15 +280,20 @@ std::string ShardServers::WhyShut(int worker) const {
 
 // ---- Shards
 
-std::vector<std::pair<int, int>> ShardServers::Unserved() const {
+std::vector<std::pair<int, int>> ShardServers::TakeUnserved(MonotonicTime now) {
   std::vector<std::pair<int, int>> targets;
   const Present there = present();
-  const auto restore = ToRestore(placements_, there, copies_);
-  if (restore.empty()) return targets;
   Placements wanted = placements_;
-  for (const auto& [shard, task] : restore) muster::Restored(shard, task, &wanted);
+  for (const auto& [shard, task] : ToRestore(placements_, there, copies_)) {
+    if (!GoesBack(holders_[shard], unserved_since_[shard], rejoin_, now)) continue;
+    if (!holders_[shard].empty())
+      LogWarning("{} did not come back with shard {} within {:g} s (timeouts.rejoin)",
+                 Describe(holders_[shard]), shard, Seconds(rejoin_));
+    holders_[shard].clear();
+    muster::Restored(shard, task, &wanted);
+  }
   AddBackups(there, copies_, &wanted);
-  for (int s = 0; s < static_cast<int>(wanted.size()); ++s) {
+  for (int s = 0; s < size(); ++s) {
     if (placements_[s].primary >= 0) continue;
     if (wanted[s].primary >= 0) targets.emplace_back(s, wanted[s].primary);
     if (wanted[s].backup >= 0) targets.emplace_back(s, wanted[s].backup);
@@ -249,7 +308,14 @@ void ShardServers::Restored(const std::vector<std::pair<int, int>>& targets) {
       muster::Restored(shard, task, &placements_);
     else if (placements_[shard].primary != task)
       placements_[shard] = {placements_[shard].primary, task, true};
+    SetHolders(shard);
   }
+}
+
+int64_t ShardServers::newest_lease() const {
+  int64_t newest = 0;
+  for (const Server& server : servers_) newest = std::max(newest, server.holds.newest_lease());
+  return newest;
 }
 
 absl::StatusOr<std::optional<ChiefRecord>> ShardServers::NewestRecord() const {
@@ -273,11 +339,27 @@ Placements ShardServers::HeldOf(const ChiefRecord& record) const {
     const auto& held = servers_[task].holds.serving();
     if (IsPresent(task)) serving[task].insert(held.begin(), held.end());
   }
-  return AdoptPlacements(recorded, serving);
+  Placements held = AdoptPlacements(recorded, serving);
+  for (size_t s = 0; s < std::min(recorded.size(), record.awaited.size()); ++s) {
+    if (recorded[s].primary >= 0) continue;
+    for (const auto& [task, incarnation] : record.awaited[s])
+      if (task < size() && member(task).incarnation == incarnation &&
+          serving[task].contains(static_cast<int>(s)))
+        held[s] = {task, -1, false};
+  }
+  return held;
+}
+
+std::vector<Holders> ShardServers::awaited() const {
+  std::vector<Holders> awaited = holders_;
+  for (int s = 0; s < size(); ++s)
+    if (placements_[s].primary >= 0) awaited[s].clear();
+  return awaited;
 }
 
 void ShardServers::Adopt(const ChiefRecord& record) {
   placements_ = HeldOf(record);
+  for (int s = 0; s < size(); ++s) SetHolders(s);
   AddBackups(present(), copies_, &placements_);
 }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,16 +40,23 @@ struct ServerCall {
 
 class ShardServers {
  public:
-  explicit ShardServers(int servers) : servers_(servers), placements_(servers) {}
+  explicit ShardServers(int servers)
+      : servers_(servers), placements_(servers), holders_(servers), unserved_since_(servers) {}
   // Of each shard; before the first server is created.
   void SetCopies(int64_t copies) { copies_ = static_cast<int>(copies); }
-  // How long a primary may wait for its backup.
-  void SetHeartbeat(Duration heartbeat) { heartbeat_ = heartbeat; }
+  // How long a primary may wait for its backup, and a shard that no task serves for a process that
+  // holds it.
+  void SetPatience(Duration heartbeat, Duration rejoin) {
+    heartbeat_ = heartbeat;
+    rejoin_ = rejoin;
+  }
 
   // ---- Processes. Those that return true ask for a new view.
   // The process is the task from now on, in the place of one that was lost.
   void Admit(const AdmittedMember& member);
-  bool Lose(int task, const std::string& why);
+  bool Lose(int task, const std::string& why, MonotonicTime now);
+  // The process has ended, whether or not it was lost before: what it held is gone.
+  void Ended(int task, uint64_t incarnation);
   bool Created(int task, proto::CreateReply reply);
   enum class Change { kNone, kRecord, kView };  // what is to be made anew
   Change Beaten(int task, const proto::BeatReply& reply);
@@ -73,7 +81,11 @@ class ShardServers {
     ++changes_;
   }
   void RemoveWorker(int worker) { worker_since_.erase(worker); }
-  void SetRecord(std::string record);
+  // `news`: WorkTable's, that the record tells.
+  void SetRecord(std::string record, uint64_t news = 0);
+  bool IsRecorded(uint64_t news) const { return news <= news_; }
+  // ... and some task has the record.
+  bool IsKept(uint64_t news) const { return IsRecorded(news) && SomeHaveRecord(news_record_); }
   uint64_t record_version() const { return record_version_; }
   // Some task, or each that is there, has the record of that version, or a later one.
   bool SomeHaveRecord(uint64_t version) const;
@@ -90,15 +102,20 @@ class ShardServers {
 
   // ---- Shards
   const Placements& placements() const { return placements_; }
-  // Of the shards that no task serves: what to fill, (shard, task), primaries before backups.
-  std::vector<std::pair<int, int>> Unserved() const;
+  // Of the shards that no task serves and that go back to an older state: what to fill,
+  // (shard, task), primaries before backups. From then on nobody is waited for who holds them.
+  std::vector<std::pair<int, int>> TakeUnserved(MonotonicTime now);
   // These were filled.
   void Restored(const std::vector<std::pair<int, int>>& targets);
+  // The highest lease whose push tasks had seen when they were created.
+  int64_t newest_lease() const;
   // The newest record that a task kept of a chief before this one, while tasks hold shards of that
   // run; a DataError for one that no chief wrote.
   absl::StatusOr<std::optional<ChiefRecord>> NewestRecord() const;
   // What of its placements the tasks that are there hold still.
   Placements HeldOf(const ChiefRecord& record) const;
+  // Of each shard that no task serves, for the record.
+  std::vector<Holders> awaited() const;
   void Adopt(const ChiefRecord& record);
 
   // By variable, as the tasks reported last.
@@ -120,18 +137,25 @@ class ShardServers {
     bool present() const { return member.incarnation != 0 && created; }
   };
 
+  void SetHolders(int shard);
+  bool TakeHeld(int task, const std::set<int>& serving);
   bool GoOnWithoutBackups(int task, const proto::BeatReply& reply);
   void CheckView();
 
   int copies_ = 1;
-  Duration heartbeat_ = std::chrono::seconds(60);
+  Duration heartbeat_ = std::chrono::seconds(60), rejoin_ = std::chrono::minutes(10);
   std::vector<Server> servers_;
   Placements placements_;
+  // By shard. Of the last view that workers may know: what a later one has changed, nothing was
+  // acknowledged in.
+  std::vector<Holders> holders_;
+  std::vector<MonotonicTime> unserved_since_;
   std::map<int, uint64_t> workers_;
   uint64_t workers_version_ = 0;
   std::map<int, uint64_t> worker_since_;  // the version of workers_ that named it first
   std::string record_;
   uint64_t record_version_ = 0;
+  uint64_t news_ = 0, news_record_ = 0;  // the latest, and the first record that tells of it
   proto::View view_;
   uint64_t view_record_ = 0;  // the first version of the record that has view_
   uint64_t current_view_ = 0;

@@ -37,6 +37,10 @@ void LoseServer(int task, Placements* placements) {
   }
 }
 
+bool GoesBack(const Holders& holders, MonotonicTime since, Duration patience, MonotonicTime now) {
+  return holders.empty() || now - since >= patience;
+}
+
 std::vector<std::pair<int, int>> ToRestore(const Placements& placements, const Present& present,
                                            int replicas) {
   std::vector<std::pair<int, int>> restore;
@@ -117,6 +121,13 @@ std::string Describe(const Placements& placements) {
     if (shard.backup >= 0)
       text += fmt::format(", backup {}ps {}", shard.in_sync ? "" : "to be ", shard.backup);
   }
+  return text;
+}
+
+std::string Describe(const Holders& holders) {
+  std::string text;
+  for (const auto& [task, incarnation] : holders)
+    text += fmt::format("{}ps {}", text.empty() ? "" : " or ", task);
   return text;
 }
 

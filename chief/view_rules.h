@@ -3,9 +3,13 @@
 // replicas also on the next one.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "common/base/clock.h"
 
 namespace muster {
 
@@ -17,6 +21,10 @@ struct ShardPlacement {
 };
 using Placements = std::vector<ShardPlacement>;  // by shard
 
+// The processes that have whatever was acknowledged of a shard and are not known to have ended:
+// incarnations, by task. A process that the chief has lost touch with keeps what it holds.
+using Holders = std::map<int, uint64_t>;
+
 // All tasks are there, and all copies have been filled.
 Placements FirstPlacements(int servers, int replicas);
 
@@ -27,11 +35,15 @@ void LoseServer(int task, Placements* placements);
 // Which tasks are there, and can take a shard.
 using Present = std::set<int>;
 
+// Whether a shard that no task has served since then goes back to an older state: nobody is left
+// who holds it, or none of them has come back within `patience`.
+bool GoesBack(const Holders& holders, MonotonicTime since, Duration patience, MonotonicTime now);
+
 // Shards that nobody has and somebody may restore: (shard, task), the first of its homes that is
 // there.
 std::vector<std::pair<int, int>> ToRestore(const Placements& placements, const Present& present,
                                            int replicas);
-// `task` has been filled with the shard.
+// `task` has the shard: it was filled with it, or has come back with it.
 void Restored(int shard, int task, Placements* placements);
 
 // Gives shards without a backup one, not in sync. True: something changed.
@@ -50,5 +62,6 @@ Placements AdoptPlacements(const Placements& record, const std::vector<std::set<
 
 bool Complete(const Placements& placements);         // every shard has a primary
 std::string Describe(const Placements& placements);  // "shard 0 on ps 0, backup ps 1; ..."
+std::string Describe(const Holders& holders);        // "ps 0 or ps 1"
 
 }  // namespace muster

@@ -25,6 +25,7 @@ void WorkTable::TakeHeld(int worker, int64_t id) {
 void WorkTable::HearThem() {
   if (!from_record_ || Adopting()) return;
   from_record_ = false;
+  news_ += !leases_.returned().empty();
   ++changes_;
 }
 
@@ -81,7 +82,14 @@ bool Fits(const LeaseTable::Record& record, const LeaseTable::Options& options) 
 }  // namespace
 
 Json WorkTable::ToRecord() const {
-  const LeaseTable::Record leases = leases_.ToRecord();
+  LeaseTable::Record leases = leases_.ToRecord();
+  // Those that came back will be given again, perhaps before the next record. A worker may yet tell
+  // of those that are open in a record.
+  for (const Lease& lease : leases_.returned()) {
+    if (from_record_) break;
+    ++leases.repeated;
+    leases.repeated_examples += lease.examples();
+  }
   Json open = Json::array(), staleness = Json::object(), sums = Json::array();
   for (const double sum : epoch_metric_sums_) sums.push_back(FromDouble(sum));
   for (const Lease& lease : leases.open) open.push_back(LeaseToJson(lease));

@@ -72,6 +72,7 @@ void WorkTable::SetWorker(int worker, uint64_t incarnation, bool told) {
   state.alive = true;
   state.told = told;
   clocks_.Join(worker);
+  ++news_;
   ++changes_;
 }
 
@@ -83,7 +84,9 @@ void WorkTable::LoseWorker(int worker) {
   const bool unheard = from_record_ && found->second.told && !found->second.heard;
   if (unheard) Void(worker);
   for (const Lease& lease : leases_.held_by(worker)) found->second.lost.insert(lease.id);
-  if (leases_.Lose(worker) > 0 || unheard) ++torn_pushes_;
+  const bool returned = leases_.Lose(worker) > 0;
+  news_ += returned;
+  torn_pushes_ += returned || unheard;
   if (pass_)
     for (Pass::Part& part : pass_->parts)
       if (part.holder == worker) part.holder = -1;

@@ -161,6 +161,11 @@ class WorkTable {
   std::string Unheard() const;
   // They are not waited for any more. What they hold is leased again.
   void StopHearing();
+  // Some worker has pushed that lease: it was given, and all before it.
+  void Reach(int64_t lease) { leases_.Reach(lease); }
+  // Rises with what a record has to tell before anything more is leased, for whoever counts after a
+  // restart: a worker that is new, leases that came back.
+  uint64_t news() const { return news_; }
 
  private:
   struct Worker {
@@ -205,7 +210,7 @@ class WorkTable {
   int64_t skipped_steps_ = 0;   // float16
   int64_t refused_pushes_ = 0;  // in part, for they were not finite
   int64_t torn_pushes_ = 0;
-  uint64_t changes_ = 1;
+  uint64_t news_ = 0, changes_ = 1;
   std::map<int, StalenessRecord> staleness_;
 };
 

@@ -69,6 +69,7 @@ class Server {
   absl::Status TakeRows(const FrameHeader& header, const Request& request);
   absl::Status AnswerRows(const Request& request);
   absl::Status Answer(const Request& request);
+  void NoteLease(int64_t lease);
   absl::Status SendParameters(const Request& request, Reply reply, std::span<float> out);
   // Memory for an answer at the end of the outbox: its header's place, and so many elements.
   std::span<float> ReserveAnswer(size_t elements);
@@ -272,6 +273,13 @@ absl::Status Server::HoldRows(const Request& request, Reply reply, std::span<flo
   return held_ * sizeof(float) >= kOutboxOfRows ? Flush() : absl::OkStatus();
 }
 
+void Server::NoteLease(int64_t lease) {
+  if (options_.newest_lease == nullptr) return;
+  int64_t newest = *options_.newest_lease;
+  while (lease > newest && !options_.newest_lease->compare_exchange_weak(newest, lease)) {
+  }
+}
+
 absl::Status Server::Answer(const Request& request) {
   const Chunk& place = options_.chunks[request.chunk];
   const auto elements = static_cast<size_t>(place.elements());
@@ -291,6 +299,7 @@ absl::Status Server::Answer(const Request& request) {
     push.floor = request.floor;
     if (options_.chief != nullptr)
       MUSTER_RETURN_IF_ERROR(options_.chief->Await(abort_, options_.new_view));
+    NoteLease(request.lease);
     MUSTER_ASSIGN_OR_RETURN(const Pushed pushed, store_.Apply(chunk, push, out));
     reply.applied = pushed.applied;
     reply.refused = pushed.refused;

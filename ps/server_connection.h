@@ -2,6 +2,7 @@
 // they arrive, answers pulls.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct ServeOptions {
   Duration stall = std::chrono::seconds(30);  // within one
   // Pushes wait for it, as long as `new_view`. Null: for nothing.
   ChiefContact* chief = nullptr;
+  std::atomic<int64_t>* newest_lease = nullptr;  // the highest one of a push is noted there
   Duration new_view = std::chrono::minutes(2);
 };
 

@@ -176,6 +176,7 @@ grpc::Status PsServiceImpl::Create(grpc::ServerContext* context,
     }
     reply->set_record(record_);
     reply->set_view(host_->view());
+    reply->set_newest_lease(host_->newest_lease());
     for (const int shard : host_->serving()) reply->add_serving(shard);
   }
   if (old != nullptr) old->Stop();

@@ -63,6 +63,7 @@ class ShardHostImpl final : public ShardHost {
     absl::MutexLock lock(&mu_);
     return view_.number;
   }
+  int64_t newest_lease() const override { return newest_lease_; }
   std::vector<int> serving() const override;
   std::vector<int> synced(std::string* trouble) const override;
   std::map<int, Duration> waiting() const override;
@@ -86,6 +87,7 @@ class ShardHostImpl final : public ShardHost {
   const ShardSpec spec_;
   const PsServiceOptions options_;
   ChiefContact chief_;
+  std::atomic<int64_t> newest_lease_ = 0;
 
   absl::Mutex turn_;  // of whoever ends or begins a view; before mu_
   mutable absl::Mutex mu_;
@@ -244,6 +246,7 @@ void ShardHostImpl::Serve(Run& run, DataConnection& connection) {
   options.idle = options_.idle;
   options.stall = options_.stall;
   options.chief = &chief_;
+  options.newest_lease = &newest_lease_;
   options.new_view = options_.new_view;
   const absl::Status status = ps::Serve(connection, *found->second, options, run.abort);
   if (!status.ok() && !run.abort.is_set())

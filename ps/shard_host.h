@@ -75,6 +75,8 @@ class ShardHost {
   virtual absl::StatusOr<std::map<int, ShardCut>> CutPrimaries() const = 0;
 
   virtual uint64_t view() const = 0;
+  // The highest one whose push has come here, in part at least; 0: none.
+  virtual int64_t newest_lease() const = 0;
   // Shards that are whole here: of which this is primary or backup in sync; or nobody is primary.
   virtual std::vector<int> serving() const = 0;
   // Shards of which this is the primary and whose backup is up to date; `trouble`: why one is not.

@@ -67,6 +67,7 @@ class PushPullClient {
 
   struct Push {
     uint64_t sequence = 0;               // from 1, one higher each time
+    int64_t lease = 0;                   // whose batch it is
     std::vector<double> learning_rates;  // by optimizer
   };
   // Launch, any number of times, then Finish. One push at a time.

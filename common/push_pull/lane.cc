@@ -125,6 +125,7 @@ ChunkRequest Lane::RequestFor(int chunk, PushPullClient::What what, const Errand
 
 void Lane::FillIn(const Errand& errand, ChunkRequest* request) const {
   request->sequence = errand.which.sequence;
+  request->lease = errand.which.lease;
   request->learning_rate = errand.which.learning_rates[chunks_[request->chunk].optimizer];
   // Own pushes are no staleness: those that came after the pull have been answered since.
   request->pulled =

@@ -68,6 +68,7 @@ ShardConnection::Outgoing ShardConnection::MakeOutgoing(const ChunkRequest& r) {
   request.rows = r.rows;
   request.pull = !r.parameters.empty();
   request.sequence = r.sequence;
+  request.lease = r.lease;
   request.pulled = r.pulled;
   request.learning_rate = r.learning_rate;
   request.floor = r.floor;

@@ -27,6 +27,7 @@ struct ChunkRequest {
   std::span<const float> gradient;               // empty: nothing is pushed
   std::span<const std::span<float>> parameters;  // the chunk's memory in pieces; none: not pulled
   uint64_t sequence = 0;                         // of the push
+  int64_t lease = 0;                             // whose batch is pushed
   int64_t pulled = 0;                            // the chunk's updates as the last pull told them
   double learning_rate = 0;
   bool floor = false;     // DenseStore::Push's

@@ -151,6 +151,7 @@ FrameHeader EncodeRequest(const Request& request, uint64_t payload_bytes) {
       .Put(request.pulled)
       .Put(request.learning_rate)
       .Put(request.payload_crc)
+      .Put(request.lease)
       .Done();
 }
 
@@ -223,7 +224,8 @@ absl::StatusOr<Request> DecodeRequest(const FrameHeader& header) {
       .Get(&request.sequence)
       .Get(&request.pulled)
       .Get(&request.learning_rate)
-      .Get(&request.payload_crc);
+      .Get(&request.payload_crc)
+      .Get(&request.lease);
   request.push = (flags & kPush) != 0;
   request.pull = (flags & kPull) != 0;
   request.checksum = (flags & kChecksum) != 0;

@@ -20,7 +20,7 @@
 
 namespace muster::ps {
 
-inline constexpr uint32_t kWireVersion = 6;
+inline constexpr uint32_t kWireVersion = 7;
 inline constexpr size_t kMaxErrorBytes = 4096;
 
 enum class FrameKind : uint16_t { kOpen = 0x5001, kRequest, kReply, kError, kWelcome };
@@ -62,6 +62,7 @@ struct Request {
   // What the elements of both payloads are, float32 with kNone.
   Compression compression = Compression::kNone;
   uint64_t sequence = 0;  // of the push
+  int64_t lease = 0;      // whose batch is pushed
   int64_t pulled = 0;     // the chunk's updates as the last pull told them
   double learning_rate = 0;
   uint32_t payload_crc = 0;

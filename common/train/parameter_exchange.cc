@@ -196,7 +196,8 @@ void ParameterExchange::TakeIn(bool rest) {
   }
 }
 
-void ParameterExchange::BeginStep(double weight, std::shared_ptr<PrefetchedRows> rows) {
+void ParameterExchange::BeginStep(double weight, std::shared_ptr<PrefetchedRows> rows,
+                                  int64_t lease) {
   const at::NoGradGuard no_grad;
   BeginRows(std::move(rows));
   weight_ = weight;
@@ -205,6 +206,7 @@ void ParameterExchange::BeginStep(double weight, std::shared_ptr<PrefetchedRows>
   pushes_ = 0;
   rest_done_ = false;
   refused_ = CheckSameBuffers();
+  push_.lease = lease;
   push_.learning_rates[served_.rest()] = weight;
   for (ChunkPlace& place : chunks_) place.fresh = false;
   for (Variable& variable : variables_)

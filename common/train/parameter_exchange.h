@@ -68,9 +68,9 @@ class ParameterExchange : public EmbeddingStore {
   absl::StatusOr<std::shared_ptr<PrefetchedRows>> Prefetch(Replica* replica,
                                                            const data::Batch& batch);
 
-  // `weight`: of the differences of buffers, one part in the number of workers. With the rows that
-  // were prefetched for the step's batch, if any.
-  void BeginStep(double weight, std::shared_ptr<PrefetchedRows> rows = nullptr);
+  // Of the batch of that lease. `weight`: of the differences of buffers, one part in the number of
+  // workers. With the rows that were prefetched for the step's batch, if any.
+  void BeginStep(double weight, std::shared_ptr<PrefetchedRows> rows = nullptr, int64_t lease = 0);
   // After the step has committed: pushes buffers that no sink took along.
   absl::Status FinishStep();
   // EmbeddingStore

@@ -62,6 +62,22 @@ class Hosts(CountingTest):
         servers = result(self.model_dir)["parameter_server"]
         self.assertEqual((servers["lost_updates"], servers["torn_pushes"]), (0, 0))
 
+    def test_a_chief_that_reaches_no_server(self):
+        """It takes both for lost, and they hold what they held: it waits for one of them, and nothing is lost."""
+        tasks = self.start_on_hosts(epochs=14)
+        cut = [pair for server in self.SERVERS for pair in self.network.between(self.CHIEF, server)]
+        self.network.set_cut(cut)
+        for shard in 0, 1:
+            tasks["chief:0"].wait_for(f"nobody else has shard {shard}")
+        self.network.set_cut(cut, False)
+        self.wait_goes_on()
+        for shard in 0, 1:
+            tasks["chief:0"].wait_for(f"is backup of shard {shard} again")
+        self.finish(tasks.values(), 180)
+        self.check_nothing_lost()
+        servers = result(self.model_dir)["parameter_server"]
+        self.assertEqual((servers["lost_updates"], servers["torn_pushes"]), (0, 0))
+
     def test_a_server_that_workers_do_not_reach(self):
         """The chief hears of both: nobody is lost, pushes wait until the link is well, and are there once."""
         tasks = self.start_on_hosts(epochs=16)

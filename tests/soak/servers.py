@@ -2,7 +2,7 @@
 """Faults of a job with parameter servers, in turn and in pairs, all in one run: what was acknowledged is there, or is counted as lost.
 
   tests/soak/servers.py [--faults 100] [--copies 1|2] [--seed S] [--ways kill,freeze,cut] [--tasks ps:0,ps:1,...]
-                        [--chief-alone] [--strict] [--keep]
+                        [--keep]
 
 A chief, two workers, two servers and an evaluator, each on a host of its own (a network namespace, where that is permitted), under a
 supervisor that starts each again. Every fault is one or two tasks that are killed, frozen (SIGSTOP) or cut off from all others, for
@@ -10,11 +10,9 @@ less than `timeouts.heartbeat` or for longer; the next one comes when all are at
 theirs. counting_role's parameters and rows tell how many updates they hold, and files of its own which were acknowledged. At the
 end the job is asked to stop, its checkpoint is compared with these, and it goes on from there to its end.
 
-With two copies nothing that was acknowledged may be missing; so two servers are lost together only where there is one copy. With one
-`lost_updates` must count whatever is missing. Where `repeated_examples` or `torn_pushes` is lower than what happened that is told, and an
-error with --strict: runs in which the chief is killed together with workers show it. A chief that is cut off from all servers for longer than `timeouts.heartbeat` takes both for
-lost, whatever they hold (docs/parameter_server.md): with two copies it is cut off for less, unless --chief-alone says otherwise. The seed is
-printed: the same seed draws the same faults.
+With two copies nothing that was acknowledged may be missing; so both servers are killed together only where there is one copy. With one
+`lost_updates` must count whatever is missing, and nothing may be while no server's process has ended. `repeated_examples` and
+`torn_pushes` may not be lower than what happened. The seed is printed: the same seed draws the same faults.
 """
 import argparse
 import collections
@@ -58,12 +56,8 @@ class Hit:
     def describe(self):
         return f"{self.task} {self.way}" + ("" if self.way == "kill" else f" for {self.lasts:.1f} s") + (f" {self.after:.1f} s later" if self.after else "")
 
-    def loses(self):
-        """The chief takes it for lost."""
-        return self.way == "kill" or self.lasts > HEARTBEAT
 
-
-def draw(count, seed, copies, ways, tasks=TASKS, chief_alone=False):
+def draw(count, seed, copies, ways, tasks=TASKS):
     """Each task in each way once a round, and as many pairs as that."""
     generator = random.Random(seed)
 
@@ -80,11 +74,11 @@ def draw(count, seed, copies, ways, tasks=TASKS, chief_alone=False):
             generator.shuffle(deck)
         hit_tasks = deck.pop()
         hits = [hit(task, next(way[task]), generator.choice([0.0, generator.uniform(0, 2)]) if i else 0.0) for i, task in enumerate(hit_tasks)]
-        if copies == 2 and set(hit_tasks) == set(SERVERS) and sum(h.loses() for h in hits) == 2:
-            hits[1].way, hits[1].lasts = "freeze", 0.5
-        for each in hits:
-            if copies == 2 and not chief_alone and (each.task, each.way) == (TASKS[0], "cut"):
-                each.lasts = min(each.lasts, 1.5)
+        if copies == 2 and set(hit_tasks) == set(SERVERS):
+            if all(each.way == "kill" for each in hits):
+                hits[1].way = "freeze"
+            # One that is killed once it has taken over takes along what was acknowledged since.
+            hits[1].after = min(hits[1].after, 1.0)
         faults.append(hits)
     return faults
 
@@ -94,8 +88,8 @@ class Hang(Exception):
 
 
 class Run:
-    def __init__(self, folder, copies, network, quiet, strict):
-        self.folder, self.network, self.quiet, self.strict = folder, network, quiet, strict
+    def __init__(self, folder, copies, network, quiet):
+        self.folder, self.network, self.quiet = folder, network, quiet
         self.worker_hits = 0
         self.model_dir, self.used_dir, self.bin = folder / "model", folder / "used", folder / "bin"
         for path in self.used_dir, self.bin, folder / "logs":
@@ -293,9 +287,10 @@ class Run:
         print(f"  {steps} steps, {acknowledged} pushes acknowledged; parameters hold {low} to {high}, rows {sum(rows.values()) / BATCH:g} in all; "
               f"lost_updates {lost}, torn_pushes {torn}, repeated batches {repeated}", flush=True)
         wrong = []
+        ends = sum(self.starts[task] - 1 for task in SERVERS)
+        if lost != 0 and (self.copies == 2 or ends == 0):
+            wrong.append(f"lost_updates is {lost} with copies {self.copies}, and servers have ended {ends} times")
         if self.copies == 2:
-            if lost != 0:
-                wrong.append(f"lost_updates is {lost} with two copies")
             if low < acknowledged:
                 wrong.append(f"parameters hold {low} updates and {acknowledged} were acknowledged")
             if missing := {example: (rows[example], times) for example, times in used.items() if rows[example] < times}:
@@ -308,14 +303,10 @@ class Run:
         missing = steps * BATCH - sum(rows.values())
         if not -most * BATCH <= missing <= lost * BATCH:
             wrong.append(f"rows lack {missing} updates of examples, and {lost} updates of {BATCH} are lost")
-        low_counts = []
         if self.copies == 2 and high - low > torn:
-            low_counts.append(f"torn_pushes is {torn}, and parameters hold {low} to {high} updates")
+            wrong.append(f"torn_pushes is {torn}, and parameters hold {low} to {high} updates")
         if acknowledged - steps > repeated:
-            low_counts.append(f"{repeated} batches are counted as repeated, and {acknowledged} pushes were acknowledged in {steps} steps")
-        for line in low_counts:
-            print(f"  COUNTED TOO LOW: {line}", flush=True)
-        wrong += low_counts if self.strict else []
+            wrong.append(f"{repeated} batches are counted as repeated, and {acknowledged} pushes were acknowledged in {steps} steps")
         self.wrong += wrong
         return steps
 
@@ -332,9 +323,9 @@ class Run:
         print("\n".join((self.folder / "journal").read_text().splitlines()[-25:]))
 
 
-def soak(folder, copies, faults, network, quiet, strict):
+def soak(folder, copies, faults, network, quiet):
     """What is wrong."""
-    run = Run(folder, copies, network, quiet, strict)
+    run = Run(folder, copies, network, quiet)
     begin = time.monotonic()
     try:
         run.disturb(faults)
@@ -361,8 +352,6 @@ def main():
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--ways", default="kill,freeze,cut")
     parser.add_argument("--tasks", default=",".join(TASKS), help="that faults hit")
-    parser.add_argument("--chief-alone", action="store_true", help="with two copies, too, the chief may be cut off for longer than the heartbeat")
-    parser.add_argument("--strict", action="store_true", help="repeated_examples and torn_pushes that are too low are errors, too")
     parser.add_argument("--quiet", type=int, default=90, help="seconds in which a run must be well again after a fault")
     parser.add_argument("--keep", action="store_true", help="keep the folder also when all is well")
     arguments = parser.parse_args()
@@ -382,9 +371,9 @@ def main():
     wrong = []
     try:
         for copies in (1, 2) if arguments.copies == "both" else [int(arguments.copies)]:
-            faults = draw(arguments.faults, seed, copies, ways, arguments.tasks.split(","), arguments.chief_alone)
+            faults = draw(arguments.faults, seed, copies, ways, arguments.tasks.split(","))
             (folder / f"copies-{copies}").mkdir()
-            wrong += soak(folder / f"copies-{copies}", copies, faults, network, arguments.quiet, arguments.strict)
+            wrong += soak(folder / f"copies-{copies}", copies, faults, network, arguments.quiet)
     finally:
         if network is not None:
             network.close()

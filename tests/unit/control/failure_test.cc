@@ -132,7 +132,7 @@ class Stall final : public MemberEvents {
  public:
   explicit Stall(Duration length) : length_(length) {}
   void OnAdmitted(const AdmittedMember&) override {}
-  void OnLost(const TaskId&, uint64_t, const std::string&) override {}
+  void OnLost(const TaskId&, uint64_t, const std::string&, bool) override {}
   void OnStopRequested() override { std::this_thread::sleep_for(length_); }
 
  private:

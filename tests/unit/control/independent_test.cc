@@ -18,14 +18,14 @@ using ::testing::UnorderedElementsAre;
 
 constexpr Duration kPatience = std::chrono::seconds(20);
 
-// What was told, in order: "in worker:0", "again ps:0", "lost worker:1", "stop".
+// What was told, in order: "in worker:0", "again ps:0", "lost worker:1" (or "ended"), "stop".
 class Told final : public MemberEvents {
  public:
   void OnAdmitted(const AdmittedMember& m) override {
     Add((m.again ? "again " : "in ") + m.task.ToString());
   }
-  void OnLost(const TaskId& task, uint64_t, const std::string&) override {
-    Add("lost " + task.ToString());
+  void OnLost(const TaskId& task, uint64_t, const std::string&, bool ended) override {
+    Add((ended ? "ended " : "lost ") + task.ToString());
   }
   void OnStopRequested() override { Add("stop"); }
 
@@ -118,7 +118,7 @@ TEST_F(IndependentControlTest, ALossIsToldAndANewProcessIsTakenInWhileTheOthersS
                 UnorderedElementsAre("in worker:0", "in worker:1", "in ps:0"));
     cluster_.data_port(1).Close();
   }
-  EXPECT_THAT(told_.WaitAndClear(1), ElementsAre("lost worker:1"));
+  EXPECT_THAT(told_.WaitAndClear(1), ElementsAre("ended worker:1"));
   crew_.Add(OptionsOf(1), Stay);
   EXPECT_THAT(told_.WaitAndClear(1), ElementsAre("in worker:1"));
   cluster_.coordinator().End({ExitCode::kDone, "", "", -1, Phase::kEnding, ""});
@@ -209,7 +209,21 @@ class ComingAgainTest : public IndependentControlTest {
 TEST_F(ComingAgainTest, ItsLossIsToldToWhoCountsOnIt) {
   cluster_.data_port(1).Close();
   session_.reset();
+  EXPECT_THAT(told_.WaitAndClear(1), ElementsAre("ended worker:1"));
+}
+
+TEST_F(ComingAgainTest, ThatItsProcessHasEndedIsToldOnceMore) {
+  session_.reset();
   EXPECT_THAT(told_.WaitAndClear(1), ElementsAre("lost worker:1"));
+  proto::FailureReport report;
+  report.set_task("worker:1");
+  report.set_gone(true);
+  report.set_message("was killed, and is not started again");
+  proto::FailureReply reply;
+  const auto stub = proto::Coordinator::NewStub(*rpc::MakeChannel(cluster_.address()));
+  const auto context = rpc::WithDeadline(kPatience);
+  ASSERT_TRUE(stub->ReportFailure(context.get(), report, &reply).ok());
+  EXPECT_THAT(told_.WaitAndClear(1), ElementsAre("ended worker:1"));
 }
 
 TEST_F(ComingAgainTest, ThatAnotherProcessTookItsPlaceIsToldToWhoCountsOnIt) {
@@ -222,9 +236,9 @@ TEST_F(ComingAgainTest, ThatAnotherProcessTookItsPlaceIsToldToWhoCountsOnIt) {
     ASSERT_LT(Clock::now(), deadline);
     session_ = std::make_unique<BareSession>(cluster_, hello_);
   }
-  EXPECT_THAT(told_.Wait(1), ElementsAre("lost worker:1"));
+  EXPECT_THAT(told_.Wait(1), ElementsAre("ended worker:1"));
   session_->Wait();
-  EXPECT_THAT(told_.WaitAndClear(2), ElementsAre("lost worker:1", "in worker:1"));
+  EXPECT_THAT(told_.WaitAndClear(2), ElementsAre("ended worker:1", "in worker:1"));
 }
 
 TEST_F(IndependentControlTest, ARequestToStopAtOneMemberIsTold) {

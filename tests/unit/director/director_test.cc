@@ -353,6 +353,21 @@ TEST(Director, WithTwoReplicasTheLossOfAServerLosesNothing) {
   EXPECT_EQ(cluster.director().record().lost_updates, 0);
 }
 
+// It holds what it held: the chief alone did not reach it.
+TEST(Director, AServerThatComesBackWithTheOnlyCopyLosesNothing) {
+  FakeCluster cluster({.job = SmallJob(), .train = 600});
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; });
+  cluster.CutPs(0);
+  cluster.CutPs(1);
+  cluster.HealPs(1);
+  cluster.HealPs(0);
+  ASSERT_TRUE(cluster.Await().ok());
+  ExpectEveryExampleOnce(cluster, 2, 60);
+  for (int shard = 0; shard < 2; ++shard) EXPECT_EQ(cluster.value(shard), 1200);
+  EXPECT_EQ(cluster.director().record().lost_updates, 0);
+}
+
 TEST(Director, AServerThatWaitsForItsBackupGoesOnWithoutItUntilThatIsUpToDate) {
   FakeCluster cluster({.job = SmallJob({{"copies", 2}}), .train = 1000000});
   cluster.Start();

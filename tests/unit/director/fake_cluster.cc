@@ -569,7 +569,18 @@ void FakeCluster::AwaitThat(const std::function<bool()>& condition) {
 void FakeCluster::LosePs(int task) {
   absent_ps_.insert(task);
   ps_[task]->Replace();
-  director_->OnLost({TaskType::kPs, task}, ps_incarnations_[task], "connection refused");
+  director_->OnLost({TaskType::kPs, task}, ps_incarnations_[task], "connection refused",
+                    /*ended=*/true);
+}
+
+void FakeCluster::CutPs(int task) {
+  absent_ps_.insert(task);
+  director_->OnLost({TaskType::kPs, task}, ps_incarnations_[task], "no heartbeat", /*ended=*/false);
+}
+
+void FakeCluster::HealPs(int task) {
+  absent_ps_.erase(task);
+  Admit(fmt::format("ps:{}", task), ps_incarnations_[task], true);
 }
 
 void FakeCluster::ReturnPs(int task) {
@@ -593,7 +604,8 @@ void FakeCluster::Mute(int worker) {
 void FakeCluster::LoseWorker(int worker) {
   workers_.at(worker)->dead = true;
   if (workers_.at(worker)->thread.joinable()) workers_.at(worker)->thread.join();
-  director_->OnLost({TaskType::kWorker, worker}, workers_.at(worker)->incarnation, "killed");
+  director_->OnLost({TaskType::kWorker, worker}, workers_.at(worker)->incarnation, "killed",
+                    /*ended=*/true);
 }
 
 void FakeCluster::StartWorker(int index, bool again) {

@@ -158,6 +158,8 @@ class FakeCluster {
 
   void LosePs(int task);
   void ReturnPs(int task);  // another process
+  void CutPs(int task);     // the chief takes it for lost, and it holds what it held
+  void HealPs(int task);    // it comes back so
   void AdmitAllAgain();     // the same processes: their sessions were interrupted
   void LoseWorker(int worker);
   void Mute(int worker);  // asks and tells nothing any more, and is there

@@ -6,6 +6,9 @@ namespace muster {
 namespace {
 
 using Kind = ServerCall::Kind;
+using Targets = std::vector<std::pair<int, int>>;
+
+constexpr Duration kRejoin = std::chrono::seconds(100);
 
 AdmittedMember Process(int task, uint64_t incarnation) {
   AdmittedMember member;
@@ -19,17 +22,27 @@ class ShardServersTest : public ::testing::Test {
  protected:
   ShardServersTest() : servers_(2) {
     servers_.SetCopies(2);
-    servers_.SetHeartbeat(std::chrono::seconds(10));
+    servers_.SetPatience(std::chrono::seconds(10), kRejoin);
     servers_.SetRecord("first");
     for (int task = 0; task < 2; ++task) Join(task, 10 + task);
-    servers_.Restored(servers_.Unserved());
+    servers_.Restored(servers_.TakeUnserved(now_));
     NewView();
     Bring();
   }
-  void Join(int task, uint64_t incarnation) {
+  // With the whole state of these shards.
+  void Join(int task, uint64_t incarnation, const std::vector<int>& serving = {}) {
     servers_.Admit(Process(task, incarnation));
     EXPECT_EQ(servers_.NextCall(task, now_).kind, Kind::kCreate);
-    if (servers_.Created(task, {})) NewView();
+    proto::CreateReply reply;
+    reply.mutable_serving()->Assign(serving.begin(), serving.end());
+    if (servers_.Created(task, reply)) NewView();
+  }
+  void Lose(int task) {
+    if (servers_.Lose(task, "no heartbeat", now_)) NewView();
+  }
+  void Kill(int task) {
+    servers_.Ended(task, servers_.member(task).incarnation);
+    Lose(task);
   }
   void NewView() {
     servers_.NewView(++views_, "ticket", nullptr);
@@ -72,8 +85,7 @@ TEST_F(ShardServersTest, AViewIsSentOnceItsRecordIsKept) {
 }
 
 TEST_F(ShardServersTest, ABackupTakesOverAndTheTaskComesBackAsOne) {
-  EXPECT_TRUE(servers_.Lose(0, "killed"));
-  NewView();
+  Kill(0);
   EXPECT_EQ(servers_.placements()[0], (ShardPlacement{1, -1, false}));
   Bring();
   EXPECT_TRUE(servers_.Settled());
@@ -100,17 +112,102 @@ TEST_F(ShardServersTest, APrimaryWaitsForItsBackupNoLongerThanAHeartbeat) {
 }
 
 TEST_F(ShardServersTest, ShardsThatNoTaskServesAreFilledPrimariesFirst) {
-  servers_.Lose(0, "killed");
-  servers_.Lose(1, "killed");
-  NewView();
-  EXPECT_TRUE(servers_.Unserved().empty()) << "no task is there";
+  Kill(0);
+  Kill(1);
+  EXPECT_TRUE(servers_.TakeUnserved(now_).empty()) << "no task is there";
   Join(1, 21);
-  EXPECT_EQ(servers_.Unserved(), (std::vector<std::pair<int, int>>{{0, 1}, {1, 1}}));
+  EXPECT_EQ(servers_.TakeUnserved(now_), (Targets{{0, 1}, {1, 1}}));
   Join(0, 20);
-  using Targets = std::vector<std::pair<int, int>>;
-  EXPECT_EQ(servers_.Unserved(), (Targets{{0, 0}, {0, 1}, {1, 1}, {1, 0}}));
-  servers_.Restored(servers_.Unserved());
+  EXPECT_EQ(servers_.TakeUnserved(now_), (Targets{{0, 0}, {0, 1}, {1, 1}, {1, 0}}));
+  servers_.Restored(servers_.TakeUnserved(now_));
   EXPECT_EQ(servers_.placements(), FirstPlacements(2, 2));
+}
+
+// The chief reaches neither task; both processes hold what they held.
+TEST_F(ShardServersTest, AProcessThatComesBackWithAShardThatNobodyServesHasItAgain) {
+  Lose(1);
+  Lose(0);
+  EXPECT_EQ(servers_.placements()[0].primary, -1);
+  EXPECT_EQ(servers_.awaited()[0], (Holders{{0, 10}, {1, 11}}));
+  now_ += kRejoin - std::chrono::seconds(1);
+  EXPECT_TRUE(servers_.TakeUnserved(now_).empty());
+  Join(1, 11, {0, 1});
+  EXPECT_EQ(servers_.placements()[0], (ShardPlacement{1, -1, false}));
+  EXPECT_EQ(servers_.placements()[1], (ShardPlacement{1, -1, false}));
+  Join(0, 10, {0, 1});
+  EXPECT_EQ(servers_.placements()[0], (ShardPlacement{1, 0, false}));
+  EXPECT_TRUE(servers_.TakeUnserved(now_ + kRejoin).empty()) << "all are served";
+}
+
+TEST_F(ShardServersTest, AShardIsRestoredOnceNobodyWhoHoldsItCanComeBack) {
+  Lose(0);
+  Lose(1);
+  Join(1, 21);
+  EXPECT_TRUE(servers_.TakeUnserved(now_).empty()) << "ps 0 still holds both";
+  servers_.Ended(0, 9);
+  EXPECT_TRUE(servers_.TakeUnserved(now_).empty()) << "that was the one before";
+  servers_.Ended(0, 10);
+  EXPECT_EQ(servers_.TakeUnserved(now_), (Targets{{0, 1}, {1, 1}}));
+}
+
+TEST_F(ShardServersTest, AShardIsRestoredOnceNobodyWhoHoldsItHasComeBackInTime) {
+  Lose(0);
+  Lose(1);
+  Join(1, 21);
+  now_ += kRejoin;
+  EXPECT_EQ(servers_.TakeUnserved(now_), (Targets{{0, 1}, {1, 1}}));
+  Join(0, 10, {0, 1});
+  EXPECT_EQ(servers_.placements()[0].primary, -1) << "the shards are being filled by now";
+  EXPECT_EQ(servers_.TakeUnserved(now_), (Targets{{0, 0}, {0, 1}, {1, 1}, {1, 0}}));
+}
+
+TEST_F(ShardServersTest, OneThatHasForgottenAShardIsNotWaitedFor) {
+  Lose(0);
+  Lose(1);
+  Join(1, 11, {1});
+  EXPECT_EQ(servers_.placements()[0].primary, -1);
+  EXPECT_EQ(servers_.placements()[1].primary, 1);
+  EXPECT_EQ(servers_.awaited()[0], (Holders{{0, 10}}));
+  Join(0, 20);
+  EXPECT_EQ(servers_.TakeUnserved(now_), (Targets{{0, 0}, {0, 1}}));
+}
+
+// Workers may have pushed to the backup that took over, and to it alone.
+TEST_F(ShardServersTest, OneThatWasReplacedIsNotWaitedForOnceWorkersMayKnowTheView) {
+  Lose(0);
+  Bring();
+  Lose(1);
+  EXPECT_EQ(servers_.awaited()[0], (Holders{{1, 11}}));
+  Join(0, 10, {0, 1});
+  EXPECT_EQ(servers_.placements()[0].primary, -1);
+  EXPECT_TRUE(servers_.TakeUnserved(now_).empty());
+  Join(1, 11, {0, 1});
+  EXPECT_EQ(servers_.placements()[0], (ShardPlacement{1, 0, false}));
+}
+
+TEST_F(ShardServersTest, ARestartedChiefKnowsWhoHoldsWhatNobodyServes) {
+  Lose(0);
+  Lose(1);
+  ChiefRecord record;
+  record.placements = servers_.placements();
+  record.awaited = servers_.awaited();
+  record.work = Json::object();
+  const auto read = ChiefRecordOf(ToText(record));
+  ASSERT_TRUE(read.ok()) << read.status();
+  for (const bool same : {true, false}) {
+    ShardServers next(2);
+    next.SetCopies(2);
+    for (int task = 0; task < 2; ++task) {
+      next.Admit(Process(task, task == 0 && same ? 10 : 20 + task));
+      proto::CreateReply reply;
+      reply.add_serving(0);
+      reply.add_serving(1);
+      next.Created(task, reply);
+    }
+    const Placements held = next.HeldOf(*read);
+    EXPECT_EQ(held[0].primary, same ? 0 : -1) << "another process may have been filled meanwhile";
+    EXPECT_EQ(held[0].backup, -1);
+  }
 }
 
 TEST_F(ShardServersTest, ACallThatFailedIsMadeAgainLater) {
@@ -129,7 +226,7 @@ TEST_F(ShardServersTest, ABeatWithNothingNewIsNoChange) {
   now_ += std::chrono::seconds(2);
   EXPECT_EQ(Bring(), std::vector<Kind>{Kind::kBeat});
   EXPECT_EQ(servers_.changes(), before);
-  servers_.Lose(0, "killed");
+  Kill(0);
   EXPECT_GT(servers_.changes(), before);
 }
 

@@ -54,6 +54,15 @@ TEST(ViewRules, APrimaryGoesOnWithoutABackupThatDoesNotAnswer) {
   EXPECT_EQ(placements[0].primary, -1) << "the backup lacks what was acknowledged without it";
 }
 
+TEST(ViewRules, AShardGoesBackOnceNobodyIsLeftOrNobodyHasComeBackInTime) {
+  const MonotonicTime since = Clock::now();
+  constexpr Duration kPatience = std::chrono::seconds(5), kMoment = std::chrono::milliseconds(1);
+  EXPECT_TRUE(GoesBack({}, since, kPatience, since));
+  EXPECT_FALSE(GoesBack({{1, 7}}, since, kPatience, since + kPatience - kMoment));
+  EXPECT_TRUE(GoesBack({{1, 7}}, since, kPatience, since + kPatience));
+  EXPECT_EQ(Describe(Holders{{0, 7}, {2, 8}}), "ps 0 or ps 2");
+}
+
 TEST(ViewRules, ARestartedChiefTrustsWhatBothTheRecordAndTheTasksSay) {
   const Placements record = FirstPlacements(3, 2);
   EXPECT_EQ(AdoptPlacements(record, {{0, 2}, {0, 1}, {1, 2}}), record);

@@ -22,6 +22,7 @@ struct ChunkTransfer {
 struct TransferOptions {
   uint64_t sequence = 0;  // of the push
   double learning_rate = 0;
+  int64_t lease = 0;
 };
 
 inline absl::StatusOr<transport::FrameHeader> Answer(transport::DataConnection& connection,
@@ -58,6 +59,7 @@ inline absl::Status PushPull(transport::DataConnection& connection, const Transf
     request.push = !t.gradient.empty();
     request.pull = !t.parameters.empty();
     request.sequence = options.sequence;
+    request.lease = options.lease;
     request.pulled = t.pulled;
     request.learning_rate = options.learning_rate;
     const transport::FrameHeader header = EncodeRequest(request, t.gradient.size_bytes());

@@ -219,8 +219,10 @@ class TestWorker {
     return OpenConnection(*connections_[shard], worker_, incarnation_, digest, In(kLong), abort_);
   }
   // Those chunks of a shard that are not done yet, each with a gradient of `gradient`.
-  absl::Status Push(int shard, uint64_t sequence, std::vector<ChunkTransfer>& transfers) {
-    return PushPull(*connections_[shard], {.sequence = sequence, .learning_rate = 1}, transfers,
+  absl::Status Push(int shard, uint64_t sequence, std::vector<ChunkTransfer>& transfers,
+                    int64_t lease = 0) {
+    return PushPull(*connections_[shard],
+                    {.sequence = sequence, .learning_rate = 1, .lease = lease}, transfers,
                     In(kLong), abort_);
   }
   // Of all chunks of a shard; the memory is this object's.

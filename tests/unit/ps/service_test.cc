@@ -149,6 +149,13 @@ TEST_F(ServiceTest, ARestartedChiefFindsWhatThereIs) {
   ASSERT_TRUE(ps_[0]->Beat("first").ok());
   ASSERT_TRUE(ps_[0]->Beat("second").ok());
   ASSERT_TRUE(ps_[0]->Beat("").ok());
+  TestWorker worker(0, kLife, job_);
+  ASSERT_TRUE(worker.Connect(View()).ok());
+  uint64_t sequence = 0;
+  for (const int64_t lease : {7, 6}) {
+    auto transfers = worker.Transfers(0, 1);
+    ASSERT_TRUE(worker.Push(0, ++sequence, transfers, lease).ok());
+  }
   proto::CreateRequest again = job_.Create(0);
   again.set_epoch(2);
   const auto created = ps_[0]->Create(again);
@@ -156,6 +163,7 @@ TEST_F(ServiceTest, ARestartedChiefFindsWhatThereIs) {
   EXPECT_EQ(created->record(), "second");
   EXPECT_EQ(created->view(), kView);
   EXPECT_THAT(created->serving(), ElementsAre(0));
+  EXPECT_EQ(created->newest_lease(), 7);
   // Another run's state is worthless.
   again.set_run_id("run-2");
   const auto other = ps_[0]->Create(again);
@@ -163,6 +171,7 @@ TEST_F(ServiceTest, ARestartedChiefFindsWhatThereIs) {
   EXPECT_EQ(other->record(), "");
   EXPECT_EQ(other->view(), 0u);
   EXPECT_THAT(other->serving(), ElementsAre());
+  EXPECT_EQ(other->newest_lease(), 0);
 }
 
 TEST_F(ServiceTest, ASupersededChiefIsRefused) {
