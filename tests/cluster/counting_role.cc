@@ -5,7 +5,8 @@
 // example was used. Each batch that is pushed is written to $MUSTER_TEST_DIR/used-<pid>, a line of
 // example numbers. As long as $MUSTER_TEST_DIR/hold is there, each process makes only as many
 // batches as it says. Whoever removes $MUSTER_TEST_DIR/die kills itself, with its push in all
-// servers, before it can report it. It shows, reports and measures one thing of each kind, as
+// servers, before it can report it. As long as $MUSTER_TEST_DIR/hold_prediction is there, a
+// callback waits before it predicts. It shows, reports and measures one thing of each kind, as
 // TensorBoard gets it.
 //
 // program_args: "examples" (64), "rows" (1000) of the large parameter with 300 columns, "sleep_ms"
@@ -43,6 +44,18 @@ void Hold(int64_t n) {
   }
 }
 
+// While $MUSTER_TEST_DIR/hold_prediction is there; $MUSTER_TEST_DIR/predicts says that it waits.
+void HoldPrediction() {
+  const char* folder = std::getenv("MUSTER_TEST_DIR");
+  if (folder == nullptr) return;
+  const std::string hold = fmt::format("{}/hold_prediction", folder);
+  const MonotonicTime end = Clock::now() + std::chrono::seconds(60);
+  while (access(hold.c_str(), F_OK) == 0 && Clock::now() < end) {
+    std::ofstream(fmt::format("{}/predicts", folder));
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
 class Counters : public torch::nn::Module {
  public:
   explicit Counters(int64_t rows) {
@@ -69,6 +82,7 @@ class Predicts : public Callback {
 
  private:
   void Predict(CallbackContext& context) const {
+    HoldPrediction();
     const at::Tensor out = context.predict({at::arange(examples_, at::kFloat)});
     const auto updates = static_cast<int64_t>(out[0][0].item<float>());
     context.image("seen", (out.select(1, 1) / 255).reshape({1, 1, examples_, 1}));

@@ -170,6 +170,18 @@ class Counting(CountingTest):
         late = len(re.findall("was told after a shard that had it went back", launch.output()))
         self.assertEqual(told + late, lost, launch.output())
 
+    def test_a_server_without_a_backup_is_killed_while_a_callback_predicts(self):
+        """The callback's lookup waits until the server is back, and restored."""
+        hold = self.used_dir / "hold_prediction"
+        hold.touch()
+        launch = self.start_counting(program_args={"examples": EXAMPLES, "predicts": "epoch_end"})
+        wait_until("a prediction", lambda: (self.used_dir / "predicts").exists() or launch.popen.poll() is not None)
+        before = self.kill(launch, "ps:1", last=False)
+        wait_until("a successor", lambda: task_pids(launch).get("ps:1", before) != before)
+        hold.unlink()
+        self.check_after(launch, exact_updates=False)
+        self.assertGreater(self.check_lost(), 0)
+
     def test_servers_without_a_backup_are_killed_again_and_again(self):
         launch = self.start_counting(epochs=16, held=True)
         for loss, task in enumerate(["ps:0", "ps:1", "ps:1", "ps:0"]):
