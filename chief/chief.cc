@@ -366,7 +366,9 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
   // `restore: never` is about the first start of a job, not about what takes a lost chief's place.
   if (job.restore == "never" && owner_ != nullptr && !owner_->anew()) job.restore = "auto";
   MUSTER_ASSIGN_OR_RETURN(Beginning beginning,
-                          ReadBeginning(files_, job, previous, [this] { return owner_->Check(); }));
+                          ReadBeginning(
+                              files_, job, previous, [this] { return owner_->Check(); },
+                              [this] { return director_ != nullptr && director_->MayBeHeld(); }));
   const StartDecision& decision = beginning.decision;
   LogInfo("{}", decision.reason);
   if (decision.kind == StartKind::kFinished) {

@@ -52,6 +52,10 @@ class DirectorImpl final : public Director,
   void RequestStop() override;
   void Abort(const absl::Status& why) override;
   DirectorRecord record() const override;
+  bool MayBeHeld() const override {
+    absl::MutexLock lock(&mu_);
+    return servers_.SomeHaveReturned();
+  }
 
   // MemberEvents
   void OnAdmitted(const AdmittedMember& member) override;

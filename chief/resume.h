@@ -62,10 +62,12 @@ struct Beginning {
 };
 // Reads it. From here on no owner before this one publishes anything; with `restore: never`, the
 // checkpoints that are there are moved aside. `previous_run_id`: of owner.json; "" for none.
-// `fence`: StoreOptions'. REQUIRES: this process owns model_dir.
+// `fence`: StoreOptions'. `held`, from any time on: others hold the run, and rows of tables may
+// never be needed (ReadCheckpoint's rows_later). REQUIRES: this process owns model_dir.
 absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job& job,
                                         const std::string& previous_run_id,
-                                        const std::function<absl::Status()>& fence);
+                                        const std::function<absl::Status()>& fence,
+                                        const std::function<bool()>& held = nullptr);
 // The same decision, without any of these acts: what a start would do.
 absl::StatusOr<JobBeginning> LookForBeginning(const Job& job);
 // An error of the file system at the start, as this process's own: it says what it was about and
