@@ -374,7 +374,9 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
         servers, servers == 1 ? "" : "s");
   }
   MUSTER_ASSIGN_OR_RETURN(Beginning beginning,
-                          ReadBeginning(files_, job, previous, [this] { return owner_->Check(); }));
+                          ReadBeginning(
+                              files_, job, previous, [this] { return owner_->Check(); },
+                              [this] { return director_ != nullptr && director_->MayBeHeld(); }));
   const StartDecision& decision = beginning.decision;
   LogInfo("{}", decision.reason);
   if (decision.kind == StartKind::kFinished) {

@@ -153,6 +153,11 @@ DirectorSituation DirectorImpl::Look() {
 void DirectorImpl::LookLocked(DirectorSituation* situation,
                               std::optional<WorkTable::PassResult>* pass) {
   DirectorSituation& now = *situation;
+  // Where a cut is to come nothing is leased between this look at what is out and the copy.
+  if (LeaseTable::Gate gate = table_->gate(); ClosedLocked()) {
+    gate.closed = true;
+    table_->set_gate(gate);
+  }
   const checkpoint::TrainingState at = table_->state();
   now.phase = phase_;
   now.stop = stop_;
@@ -176,13 +181,16 @@ void DirectorImpl::LookLocked(DirectorSituation* situation,
   now.begins_with_weights = callbacks_->BeginWithWeights(at.step);
 }
 
+bool DirectorImpl::ClosedLocked() const {
+  const bool begun = phase_ == DirectorPhase::kTraining;
+  const bool wanted = wanted_.checkpoint || wanted_.histograms || wanted_.weights;
+  return stop_ || best_asked_ || (wanted && cutter_->idle()) || (callbacks_->exist() && !begun);
+}
+
 void DirectorImpl::UpdateGateLocked() {
   GateSituation now;
   now.before = table_->gate();
-  const bool begun = phase_ == DirectorPhase::kTraining;
-  const bool wanted = wanted_.checkpoint || wanted_.histograms || wanted_.weights;
-  now.closed =
-      stop_ || best_asked_ || (wanted && cutter_->idle()) || (callbacks_->exist() && !begun);
+  now.closed = ClosedLocked();
   now.steps_to_report = table_->has_completed();
   now.reported = table_->between_steps() && !now.steps_to_report && !due_.first && !due_.second;
   const checkpoint::TrainingState at = table_->state();

@@ -82,6 +82,9 @@ class Director : public MemberEvents {
   // Any thread: the job has ended by other means; Run returns `why` soon.
   virtual void Abort(const absl::Status& why) = 0;
   virtual DirectorRecord record() const = 0;
+  // Any thread, also before Run: servers have come that may hold what a chief before this one
+  // directed.
+  virtual bool MayBeHeld() const = 0;
 };
 
 }  // namespace muster

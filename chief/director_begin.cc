@@ -84,8 +84,10 @@ absl::Status DirectorImpl::PrepareServers() {
                                                  WakeLocked();
                                                });
   rows_ = std::make_unique<ServerRows>(
-      tables_, servers, job.timeouts.heartbeat + kReturn,
+      tables_, servers, job.timeouts.heartbeat + job.timeouts.rejoin,
       [this](int shard, bool again) -> absl::StatusOr<ShardClient*> {
+        // Callbacks run on the thread that directs: no other one restores what they ask for.
+        if (again) MUSTER_RETURN_IF_ERROR(RestoreShards());
         absl::MutexLock lock(&mu_);
         if (again) wake_.WaitFor(&mu_, kTick);
         MUSTER_RETURN_IF_ERROR(failed_);

@@ -52,6 +52,10 @@ class DirectorImpl final : public Director,
   void RequestStop() override;
   void Abort(const absl::Status& why) override;
   DirectorRecord record() const override;
+  bool MayBeHeld() const override {
+    absl::MutexLock lock(&mu_);
+    return servers_.SomeHaveReturned();
+  }
 
   // MemberEvents
   void OnAdmitted(const AdmittedMember& member) override;
@@ -117,6 +121,7 @@ class DirectorImpl final : public Director,
   void LookLocked(DirectorSituation* situation, std::optional<WorkTable::PassResult>* pass)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<bool> Act(const DirectorDecision& decision);
+  bool ClosedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // the gate
   void UpdateGateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUpAbsentLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUpSilentLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

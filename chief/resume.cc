@@ -201,10 +201,11 @@ absl::StatusOr<std::optional<Snapshot>> ReadExported(FileSystem& files, const st
   return std::optional<Snapshot>(std::move(read->snapshot));
 }
 
-absl::StatusOr<std::optional<Snapshot>> ReadSnapshot(FileSystem& files, const std::string& path) {
+absl::StatusOr<std::optional<Snapshot>> ReadSnapshot(FileSystem& files, const std::string& path,
+                                                     const std::function<bool()>& held) {
   if (checkpoint::NamesExport(path)) return ReadExported(files, path);
   std::vector<std::string> damaged;
-  auto snapshot = checkpoint::ReadNewest(files, path, &damaged);
+  auto snapshot = checkpoint::ReadNewest(files, path, &damaged, held);
   for (const std::string& sentence : damaged) LogWarning("{}", sentence);
   if (!snapshot.ok() && !absl::IsDataLoss(snapshot.status()))
     return StartError(snapshot.status(), fmt::format("cannot read checkpoints in {}", path));
@@ -256,16 +257,17 @@ absl::Status StartError(const absl::Status& status, const std::string& what) {
 
 namespace {
 // `same_run`: Found's.
-absl::StatusOr<Beginning> Decide(checkpoint::FileSystem& files, const Job& job, bool same_run) {
+absl::StatusOr<Beginning> Decide(checkpoint::FileSystem& files, const Job& job, bool same_run,
+                                 const std::function<bool()>& held) {
   Found found;
   absl::StatusOr<std::optional<Snapshot>> own = std::optional<Snapshot>(), elsewhere = own;
   if (!job.model_dir.empty() && job.restore != "never") {
     found.same_run = same_run;
     found.result = ReadObject(files, job.model_dir, "result.json");
-    own = ReadSnapshot(files, checkpoint::JoinPath(job.model_dir, "checkpoints"));
+    own = ReadSnapshot(files, checkpoint::JoinPath(job.model_dir, "checkpoints"), held);
   }
   found.own = StateOf(own);
-  if (RestoresPath(job) && own.ok() && !*own) elsewhere = ReadSnapshot(files, job.restore);
+  if (RestoresPath(job) && own.ok() && !*own) elsewhere = ReadSnapshot(files, job.restore, held);
   found.elsewhere = StateOf(elsewhere);
   Beginning beginning;
   MUSTER_ASSIGN_OR_RETURN(beginning.decision, DecideStart(job, found));
@@ -278,7 +280,8 @@ absl::StatusOr<Beginning> Decide(checkpoint::FileSystem& files, const Job& job, 
 
 absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job& job,
                                         const std::string& previous_run_id,
-                                        const std::function<absl::Status()>& fence) {
+                                        const std::function<absl::Status()>& fence,
+                                        const std::function<bool()>& held) {
   if (!job.model_dir.empty()) {
     const std::string directory = checkpoint::JoinPath(job.model_dir, "checkpoints");
     MUSTER_RETURN_IF_ERROR(StartError(checkpoint::RemoveStaging(files, directory, fence),
@@ -288,7 +291,7 @@ absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job
                                         fmt::format("cannot move {} aside", directory)));
     }
   }
-  return Decide(files, job, !previous_run_id.empty());
+  return Decide(files, job, !previous_run_id.empty(), held);
 }
 
 absl::StatusOr<JobBeginning> LookForBeginning(const Job& job) {
@@ -298,7 +301,7 @@ absl::StatusOr<JobBeginning> LookForBeginning(const Job& job) {
     MUSTER_ASSIGN_OR_RETURN(same_run,
                             files.Exists(checkpoint::JoinPath(job.model_dir, "owner.json")));
   }
-  MUSTER_ASSIGN_OR_RETURN(Beginning found, Decide(files, job, same_run));
+  MUSTER_ASSIGN_OR_RETURN(Beginning found, Decide(files, job, same_run, nullptr));
   JobBeginning beginning;
   if (found.decision.kind != StartKind::kFresh) beginning.reason = found.decision.reason;
   beginning.finished = found.decision.kind == StartKind::kFinished;

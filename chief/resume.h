@@ -62,10 +62,12 @@ struct Beginning {
 };
 // Reads it. From here on no owner before this one publishes anything; with `restore: never`, the
 // checkpoints that are there are moved aside. `previous_run_id`: of owner.json; "" for none.
-// `fence`: StoreOptions'. REQUIRES: this process owns model_dir.
+// `fence`: StoreOptions'. `held`, from any time on: others hold the run, and rows of tables may
+// never be needed (ReadCheckpoint's rows_later). REQUIRES: this process owns model_dir.
 absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job& job,
                                         const std::string& previous_run_id,
-                                        const std::function<absl::Status()>& fence);
+                                         const std::function<absl::Status()>& fence,
+                                         const std::function<bool()>& held = nullptr);
 // Of a job that asks for parameter servers with synchronous steps, of which StrategyFor made
 // another strategy: OK where model_dir holds a run that was begun so, by an older version.
 absl::Status CheckBegunSynchronously(checkpoint::FileSystem& files, const Job& job);

@@ -14,8 +14,9 @@ namespace muster {
 class ServerRows final : public EmbeddingStore {
  public:
   // `primary`: the client of the task that serves a shard now; `again`, after a try that failed: it
-  // waits a moment before. A server that is lost is asked for until `patience` is over: its backup
-  // may take its place. Any thread.
+  // waits a moment before, and restores what no task serves. A server that is lost is asked for
+  // until `patience` is over: its backup may take its place, or it comes back. The director's
+  // thread.
   using Primary = std::function<absl::StatusOr<ShardClient*>(int shard, bool again)>;
   ServerRows(std::vector<ServedTable> tables, int servers, Duration patience, Primary primary)
       : tables_(std::move(tables)),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "common/base/wait.h"
@@ -10,7 +11,7 @@
 namespace muster {
 namespace {
 
-// gRPC wants some deadline; what counts is whether pieces come.
+// gRPC wants some deadline; what counts is how long a piece takes.
 constexpr Duration kNoDeadline = std::chrono::hours(24 * 30);
 
 }  // namespace
@@ -37,7 +38,7 @@ class ShardClient::Call {
   const std::unique_ptr<grpc::ClientContext> context_;
 };
 
-// One that takes as long as it takes, and is cancelled when no piece has passed for too long.
+// One that takes as long as it takes, and is cancelled when a piece takes too long to pass.
 class ShardClient::BulkCall : public Call {
  public:
   BulkCall(ShardClient* client, const char* method)
@@ -50,9 +51,14 @@ class ShardClient::BulkCall : public Call {
     }
     watch_.join();
   }
-  void Passed() {
-    absl::MutexLock lock(&mu_);
-    passed_ = Clock::now();
+  // What the caller does between pieces, the task is not to blame for: it may serve others, or wait
+  // for a disk.
+  template <typename Piece>
+  auto Pass(const Piece& piece) {
+    Await(Clock::now());
+    auto result = piece();
+    Await(std::nullopt);
+    return result;
   }
   absl::Status Result(const grpc::Status& status) {
     absl::MutexLock lock(&mu_);
@@ -63,10 +69,14 @@ class ShardClient::BulkCall : public Call {
   }
 
  private:
+  void Await(std::optional<MonotonicTime> since) {
+    absl::MutexLock lock(&mu_);
+    since_ = since;
+  }
   void Watch() {
     absl::MutexLock lock(&mu_);
     while (!done_) {
-      const MonotonicTime until = passed_ + client_->options_.silence;
+      const MonotonicTime until = since_.value_or(Clock::now()) + client_->options_.silence;
       if (Clock::now() >= until) {
         silent_ = true;
         context()->TryCancel();
@@ -79,7 +89,7 @@ class ShardClient::BulkCall : public Call {
   const char* const method_;
   absl::Mutex mu_;
   CondVar changed_;
-  MonotonicTime passed_ ABSL_GUARDED_BY(mu_) = Clock::now();
+  std::optional<MonotonicTime> since_ ABSL_GUARDED_BY(mu_);  // a piece is to pass
   bool done_ ABSL_GUARDED_BY(mu_) = false, silent_ ABSL_GUARDED_BY(mu_) = false;
   std::thread watch_;  // last: it uses all of the above
 };
@@ -97,15 +107,16 @@ class ShardClient::FillingImpl final : public Filling {
   }
   absl::Status Write(const proto::ChunkContent& chunk) override {
     *request_.mutable_chunk() = chunk;
-    if (!writer_->Write(request_)) return Finish();  // which says why
-    call_.Passed();
-    return absl::OkStatus();
+    if (call_.Pass([this] { return writer_->Write(request_); })) return absl::OkStatus();
+    return Finish();  // which says why
   }
   absl::Status Finish() override {
     if (!finished_) {
       finished_ = true;
-      writer_->WritesDone();
-      result_ = call_.Result(writer_->Finish());
+      result_ = call_.Result(call_.Pass([this] {
+        writer_->WritesDone();
+        return writer_->Finish();
+      }));
     }
     return result_;
   }
@@ -192,10 +203,8 @@ absl::StatusOr<std::vector<proto::ChunkContent>> ShardClient::Read(const std::st
   BulkCall call(this, "Read");
   const auto reader = stub_->Read(call.context(), MakeReadRequest(name, shard));
   std::vector<proto::ChunkContent> chunks;
-  for (proto::ChunkContent chunk; reader->Read(&chunk);) {
-    call.Passed();
+  for (proto::ChunkContent chunk; call.Pass([&] { return reader->Read(&chunk); });)
     chunks.push_back(std::move(chunk));
-  }
   MUSTER_RETURN_IF_ERROR(call.Result(reader->Finish()));
   return chunks;
 }
@@ -206,11 +215,10 @@ absl::Status ShardClient::ReadRows(const std::string& name, int shard,
   const auto reader = stub_->ReadRows(call.context(), MakeReadRequest(name, shard));
   absl::Status taken;
   int64_t bytes = 0, expected = 0;
-  for (proto::RowsPiece piece; taken.ok() && reader->Read(&piece);) {
+  for (proto::RowsPiece piece; taken.ok() && call.Pass([&] { return reader->Read(&piece); });) {
     taken = take(piece.data());
     bytes += static_cast<int64_t>(piece.data().size());
     expected = piece.bytes();
-    call.Passed();
   }
   if (!taken.ok()) call.context()->TryCancel();
   const absl::Status result = call.Result(reader->Finish());

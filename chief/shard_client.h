@@ -28,7 +28,7 @@ class ShardClient {
     std::function<uint32_t()> epoch;  // the chief's
     rpc::ChannelOptions channel;
     Duration call = std::chrono::seconds(10);
-    // Of bulk calls, which take as long as a shard is large: without a piece of it.
+    // Of bulk calls, which take as long as a shard is large: while a piece is to pass.
     Duration silence = std::chrono::minutes(1);
     Duration cut = std::chrono::minutes(10);  // as long as a copy in memory takes
   };

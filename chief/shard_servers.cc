@@ -142,6 +142,12 @@ Present ShardServers::present() const {
   return present;
 }
 
+bool ShardServers::SomeHaveReturned() const {
+  return std::any_of(servers_.begin(), servers_.end(), [](const Server& server) {
+    return server.member.incarnation != 0 && server.member.again;
+  });
+}
+
 bool ShardServers::SomeAreNew() const {
   return std::any_of(servers_.begin(), servers_.end(), [](const Server& server) {
     return server.member.incarnation != 0 && !server.created;

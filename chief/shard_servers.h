@@ -64,6 +64,7 @@ class ShardServers {
   const AdmittedMember& member(int task) const { return servers_[task].member; }
   bool IsPresent(int task) const { return servers_[task].present(); }
   Present present() const;
+  bool SomeHaveReturned() const;  // of those of a chief before this one
   // That a process has taken a task, and does not know its layout yet.
   bool SomeAreNew() const;
   int size() const { return static_cast<int>(servers_.size()); }

@@ -60,6 +60,7 @@ void Transition::On(LinksFailed event) {
 void Transition::On(const PhaseEntered& event) {
   const Phase before = state_.report.phase;
   SetPhase(event.phase, event.step);
+  state_.report.phase_since = now_;  // of one that is entered again, too: the loop gets on
   // Training has begun: should this process be lost before its next heartbeat, the verdict can say
   // so.
   if (before == Phase::kStarting || before == Phase::kForming) state_.changed = true;

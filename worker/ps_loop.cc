@@ -69,7 +69,12 @@ absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::Data
 
 PsLoop::PsLoop(const PsLoopContext& context)
     : context_(context),
-      alone_(std::move(MakeThreadCommunicators(1, context.job.timeouts.collective)[0])) {}
+      alone_(std::move(MakeThreadCommunicators(1, context.job.timeouts.collective)[0])) {
+  // A server that is not there is no fault of this worker, whatever it does with what comes.
+  context_.exchange->set_on_wait([this](bool waits) {
+    if (phase_ != Phase::kReduce) Report(waits ? Phase::kReduce : phase_);
+  });
+}
 
 absl::Status PsLoop::Run() {
   Loop loop(this);
@@ -103,7 +108,6 @@ void PsLoop::Begin() {
 }
 
 bool PsLoop::Pull() {
-  Enter(Phase::kReduce);
   const MonotonicTime start = Clock::now();
   const absl::Status pulled = context_.exchange->Pull();
   wait_seconds_ += Seconds(Clock::now() - start);

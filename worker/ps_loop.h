@@ -51,6 +51,7 @@ absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::Data
 class PsLoop final : public LeasedLoop {
  public:
   explicit PsLoop(const PsLoopContext& context);
+  ~PsLoop() { context_.exchange->set_on_wait(nullptr); }
 
   // The program's run().
   absl::Status Run();
@@ -67,7 +68,8 @@ class PsLoop final : public LeasedLoop {
   bool epoch_begins() const override { return lease_.id() == 0; }
 
  private:
-  void Enter(Phase phase) { context_.membership->SetPhase(phase, lease_.steps() + 1); }
+  void Enter(Phase phase) { Report(phase_ = phase); }
+  void Report(Phase phase) { context_.membership->SetPhase(phase, lease_.steps() + 1); }
   void Begin();
   // False: the lease is void.
   bool Pull();
@@ -80,6 +82,7 @@ class PsLoop final : public LeasedLoop {
   proto::Shown MessageOf(const SummaryData& shown);
 
   const PsLoopContext context_;
+  Phase phase_ = Phase::kStarting;  // what is under way, also while servers are waited for
   const std::unique_ptr<Communicator> alone_;
   int64_t batch_size_ = 0;              // what context_.begin told, before the first lease 0
   std::unique_ptr<StepRunner> runner_;  // since then

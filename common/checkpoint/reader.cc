@@ -1,11 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/call_once.h"
 #include "common/base/crc32c.h"
 #include "common/checkpoint/fields.h"
 #include "common/checkpoint/manifest.h"
@@ -98,12 +101,13 @@ absl::StatusOr<TensorSet> ReadTensors(FileSystem& files, const std::string& path
   return set;
 }
 
-// Every byte, with little memory.
-absl::Status VerifyFile(const ReadableFile& file, const std::string& name,
-                        const Manifest& manifest) {
+// Every byte, with little memory. Cancelled: `later` became true.
+absl::Status VerifyFile(const ReadableFile& file, const std::string& name, const Manifest& manifest,
+                        const std::function<bool()>& later = nullptr) {
   uint32_t crc = 0;
   std::string piece(std::min<int64_t>(file.size(), 1 << 20), '\0');
   for (int64_t at = 0; at < file.size(); at += static_cast<int64_t>(piece.size())) {
+    if (later && later()) return absl::CancelledError("it is not needed now");
     const size_t size = std::min<int64_t>(piece.size(), file.size() - at);
     MUSTER_RETURN_IF_ERROR(file.ReadAt(at, size, piece.data()));
     crc = ExtendCrc32c(crc, {piece.data(), size});
@@ -111,7 +115,30 @@ absl::Status VerifyFile(const ReadableFile& file, const std::string& name,
   return CheckCrc(name, crc, manifest);
 }
 
-absl::StatusOr<Snapshot> ReadWhole(FileSystem& files, const std::string& path) {
+// Rows of a file that is verified before the first of them is read. Its damage is every read's, but
+// for scalars, by which a start looks at whether the tables fit.
+class VerifiedLater final : public RowSource {
+ public:
+  VerifiedLater(std::shared_ptr<const RowSource> rows, std::function<absl::Status()> verify)
+      : rows_(std::move(rows)), verify_(std::move(verify)) {}
+  const std::vector<TensorInfo>& tensors() const override { return rows_->tensors(); }
+  absl::Status Read(size_t tensor, int64_t first, int64_t count, char* out) const override {
+    if (!tensors()[tensor].shape.empty()) {
+      absl::call_once(once_, [this] { verified_ = verify_(); });
+      MUSTER_RETURN_IF_ERROR(verified_);
+    }
+    return rows_->Read(tensor, first, count, out);
+  }
+
+ private:
+  const std::shared_ptr<const RowSource> rows_;
+  const std::function<absl::Status()> verify_;
+  mutable absl::once_flag once_;
+  mutable absl::Status verified_;
+};
+
+absl::StatusOr<Snapshot> ReadWhole(FileSystem& files, const std::string& path,
+                                   const std::function<bool()>& rows_later) {
   MUSTER_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(files, path));
   Snapshot snapshot;
   MUSTER_ASSIGN_OR_RETURN(snapshot.state, ReadState(files, path, manifest));
@@ -129,10 +156,18 @@ absl::StatusOr<Snapshot> ReadWhole(FileSystem& files, const std::string& path) {
   for (const auto& [name, expected] : manifest.files) {
     if (!IsTablesFile(name)) continue;
     MUSTER_ASSIGN_OR_RETURN(auto file, OpenFile(files, path, name, manifest));
-    MUSTER_RETURN_IF_ERROR(VerifyFile(*file, name, manifest));
+    const absl::Status verified = VerifyFile(*file, name, manifest, rows_later);
+    if (!verified.ok() && !absl::IsCancelled(verified)) return verified;
     auto rows = OpenRows(std::move(file));
     if (!rows.ok()) return OfFile(name, rows.status());
     snapshot.tables.push_back(*std::move(rows));
+    if (verified.ok()) continue;
+    MUSTER_ASSIGN_OR_RETURN(file, OpenFile(files, path, name, manifest));
+    snapshot.tables.back() = std::make_shared<VerifiedLater>(
+        std::move(snapshot.tables.back()),
+        [path, name, manifest, file = std::shared_ptr<ReadableFile>(std::move(file))] {
+          return Damaged(path, VerifyFile(*file, name, manifest));
+        });
   }
   return snapshot;
 }
@@ -173,7 +208,8 @@ bool IsGone(FileSystem& files, const std::string& path) {
 }
 
 absl::StatusOr<std::optional<Snapshot>> NewestOf(FileSystem& files, const std::string& directory,
-                                                 std::vector<std::string>* damaged) {
+                                                 std::vector<std::string>* damaged,
+                                                 const std::function<bool()>& rows_later) {
   // Newer ones appear and older ones go while this reads; each turn that finds one gone goes on
   // with what is there then, and has a newer one to begin with, so it ends.
   while (true) {
@@ -182,7 +218,7 @@ absl::StatusOr<std::optional<Snapshot>> NewestOf(FileSystem& files, const std::s
     MUSTER_ASSIGN_OR_RETURN(std::vector<int64_t> steps, Steps(files, directory));
     for (; !steps.empty() && !gone; steps.pop_back()) {
       const std::string path = JoinPath(directory, CheckpointName(steps.back()));
-      absl::StatusOr<Snapshot> snapshot = ReadCheckpoint(files, path);
+      absl::StatusOr<Snapshot> snapshot = ReadCheckpoint(files, path, rows_later);
       if (snapshot.ok()) return std::optional<Snapshot>(*std::move(snapshot));
       gone = IsGone(files, path);
       if (!gone && !absl::IsDataLoss(snapshot.status())) return snapshot.status();
@@ -244,8 +280,9 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& files,
   return infos;
 }
 
-absl::StatusOr<Snapshot> ReadCheckpoint(FileSystem& files, const std::string& path) {
-  absl::StatusOr<Snapshot> snapshot = ReadWhole(files, path);
+absl::StatusOr<Snapshot> ReadCheckpoint(FileSystem& files, const std::string& path,
+                                        const std::function<bool()>& rows_later) {
+  absl::StatusOr<Snapshot> snapshot = ReadWhole(files, path, rows_later);
   if (!snapshot.ok()) return Damaged(path, snapshot.status());
   return snapshot;
 }
@@ -278,12 +315,13 @@ absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path
 }
 
 absl::StatusOr<std::optional<Snapshot>> ReadNewest(FileSystem& files, const std::string& path,
-                                                   std::vector<std::string>* damaged) {
+                                                   std::vector<std::string>* damaged,
+                                                   const std::function<bool()>& rows_later) {
   damaged->clear();
   MUSTER_ASSIGN_OR_RETURN(const std::optional<Place> place, FindCheckpoints(files, path));
   if (!place) return std::optional<Snapshot>();
-  if (!place->single) return NewestOf(files, place->path, damaged);
-  absl::StatusOr<Snapshot> snapshot = ReadCheckpoint(files, place->path);
+  if (!place->single) return NewestOf(files, place->path, damaged, rows_later);
+  absl::StatusOr<Snapshot> snapshot = ReadCheckpoint(files, place->path, rows_later);
   if (!snapshot.ok()) return snapshot.status();
   return std::optional<Snapshot>(*std::move(snapshot));
 }

@@ -44,7 +44,10 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& files,
 // Of one alone, by its own directory, which may have another name than its step's.
 CheckpointInfo InspectCheckpoint(FileSystem& files, const std::string& path, bool verify);
 // One checkpoint, by its own directory; every byte is checked. A DataError says what is damaged.
-absl::StatusOr<Snapshot> ReadCheckpoint(FileSystem& files, const std::string& path);
+// `rows_later` is asked again and again: once it is true, files of rows are checked when the first
+// of their rows is read, and not before.
+absl::StatusOr<Snapshot> ReadCheckpoint(FileSystem& files, const std::string& path,
+                                        const std::function<bool()>& rows_later = nullptr);
 // Names, types and shapes without the bytes: of model.safetensors, of optimizer.safetensors, and of
 // replica_buffers.safetensors where there is one.
 struct Contents {
@@ -58,8 +61,9 @@ absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path
 // checkpoint is read, and those that are damaged are named in `damaged`, one sentence each.
 // nullopt: there is none at all. A DataError: there are some, and all are damaged. Any other error
 // is one of the file system, after which nobody knows.
-absl::StatusOr<std::optional<Snapshot>> ReadNewest(FileSystem& files, const std::string& path,
-                                                   std::vector<std::string>* damaged);
+absl::StatusOr<std::optional<Snapshot>> ReadNewest(
+    FileSystem& files, const std::string& path, std::vector<std::string>* damaged,
+    const std::function<bool()>& rows_later = nullptr);
 // What `<directory>/latest` and `<directory>/best` say; nullopt where they are missing or
 // illegible.
 struct BestMark {

@@ -170,6 +170,10 @@ absl::Status ParameterExchange::TakePrefetched(const RowRead& read, std::vector<
 }
 
 absl::Status ParameterExchange::Pull(std::span<const RowRead> reads) {
+  return Waiting([&] { return PullRows(reads); });
+}
+
+absl::Status ParameterExchange::PullRows(std::span<const RowRead> reads) {
   if (open_)
     return ProgramError(
         "lookup was called after minimize() in a step: with parameter servers its gradients are on "

@@ -154,7 +154,7 @@ std::vector<std::unique_ptr<GradientSink>> ParameterExchange::MakeSinks() {
 
 absl::Status ParameterExchange::Pull() {
   MUSTER_RETURN_IF_ERROR(CheckSameBuffers());
-  MUSTER_RETURN_IF_ERROR(client_->Pull());
+  MUSTER_RETURN_IF_ERROR(Waiting([this] { return client_->Pull(); }));
   TakeIn(/*rest=*/true);
   for (Variable& variable : variables_)
     if (variable.same) {
@@ -303,7 +303,7 @@ void ParameterExchange::LaunchRest() {
 absl::Status ParameterExchange::Wait() {
   if (!open_) return refused_;
   open_ = false;
-  auto outcome = client_->Finish();
+  auto outcome = Waiting([this] { return client_->Finish(); });
   MUSTER_RETURN_IF_ERROR(outcome.status());
   const double before = outcome_.staleness_mean * static_cast<double>(pushes_);
   ++pushes_;

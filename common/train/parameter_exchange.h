@@ -19,6 +19,7 @@
 // For the replica's thread, but for Prefetch; gradients may come from autograd's own.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -58,6 +59,8 @@ class ParameterExchange : public EmbeddingStore {
   // Between steps, and before the first; the client outlives its use. What was prefetched with the
   // one before is void. Null: none until the next call.
   void UseClient(ps::PushPullClient* client);
+  // Called with true before this waits for servers, and with false after it.
+  void set_on_wait(std::function<void(bool)> on_wait) { on_wait_ = std::move(on_wait); }
   // One for each optimizer, for Replica::Attach; this object outlives them.
   std::vector<std::unique_ptr<GradientSink>> MakeSinks();
 
@@ -133,6 +136,13 @@ class ParameterExchange : public EmbeddingStore {
   bool WriteDifference(Variable& variable);
   void Open();
   absl::Status Wait();
+  template <typename Call>
+  auto Waiting(const Call& call) const {
+    if (on_wait_) on_wait_(true);
+    auto result = call();
+    if (on_wait_) on_wait_(false);
+    return result;
+  }
   void NoteRefused(const std::set<std::pair<int, int>>& chunks);
   // What came, on devices that are not the host's; of what belongs to no optimizer if `rest`.
   void TakeIn(bool rest);
@@ -156,6 +166,7 @@ class ParameterExchange : public EmbeddingStore {
   static void NoteOthers(const ps::RowFetch& fetch, const std::vector<bool>* used, Table* table);
   struct Asked;
   void Ask(const RowRead& read, std::span<const size_t> places, std::vector<Asked>* all);
+  absl::Status PullRows(std::span<const RowRead> reads);
   absl::Status TakePrefetched(const RowRead& read, std::vector<Asked>* all);
   void FetchAgain(const Table& table, std::span<const uint64_t> pushed, PrefetchedTable* ahead);
   void BeginRows(std::shared_ptr<PrefetchedRows> rows);
@@ -176,6 +187,7 @@ class ParameterExchange : public EmbeddingStore {
   std::vector<ClipOptions> clips_;                      // by optimizer
   bool whole_ = false;  // gradients are wanted whole before they go: they may not be finite
   ps::PushPullClient* client_ = nullptr;
+  std::function<void(bool)> on_wait_;
   double weight_ = 1;              // BeginStep's
   ps::PushPullClient::Push push_;  // under way
   bool open_ = false;

@@ -39,7 +39,7 @@ class ParameterServerTest(ClusterTest):
 class CountingTest(ParameterServerTest):
     EPOCHS = 6
 
-    def start_counting(self, ps=2, workers=2, section=None, restart="on-failure", held=False, **keys):
+    def start_counting(self, ps=2, workers=2, section=None, restart="on-failure", held=False, options=(), **keys):
         """`held`: a kill is to come, before which no worker makes more than three of four of its batches."""
         bin_dir = self.dir / "bin"
         if not bin_dir.exists():
@@ -53,7 +53,7 @@ class CountingTest(ParameterServerTest):
         self.steps = self.epochs * EXAMPLES // BATCH
         if held:
             (self.used_dir / "hold").write_text(str(self.steps // workers * 3 // 4))
-        return self.launch(self.ps_job(parameter_server={"chunk_bytes": 65536, **(section or {})}, **keys), workers, ps, restart, bin_dir=bin_dir)
+        return self.launch(self.ps_job(parameter_server={"chunk_bytes": 65536, **(section or {})}, **keys), workers, ps, restart, options, bin_dir=bin_dir)
 
     def counting_tasks(self, cluster, epochs=20, copies=2, **keys):
         """Starts all tasks without a supervisor: {"ps:0": process}."""

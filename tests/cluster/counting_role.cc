@@ -7,7 +7,8 @@
 // parameters held then. As long as $MUSTER_TEST_DIR/hold is there, each process makes only as many
 // batches as it says. Whoever removes $MUSTER_TEST_DIR/die kills itself, with its push in all
 // servers, before it can report it. Whoever removes $MUSTER_TEST_DIR/slow before its first batch
-// sleeps three times as long. It shows, reports and measures one thing of each kind, as
+// sleeps three times as long. As long as $MUSTER_TEST_DIR/hold_prediction is there, a callback
+// waits before it predicts. It shows, reports and measures one thing of each kind, as
 // TensorBoard gets it.
 //
 // program_args: "examples" (64), "rows" (1000) of the large parameter with 300 columns, "sleep_ms"
@@ -60,6 +61,18 @@ absl::StatusOr<data::DatasetPtr> Numbers(int64_t examples, int64_t ms) {
   });
 }
 
+// While $MUSTER_TEST_DIR/hold_prediction is there; $MUSTER_TEST_DIR/predicts says that it waits.
+void HoldPrediction() {
+  const char* folder = std::getenv("MUSTER_TEST_DIR");
+  if (folder == nullptr) return;
+  const std::string hold = fmt::format("{}/hold_prediction", folder);
+  const MonotonicTime end = Clock::now() + std::chrono::seconds(60);
+  while (access(hold.c_str(), F_OK) == 0 && Clock::now() < end) {
+    std::ofstream(fmt::format("{}/predicts", folder));
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
 class Counters : public torch::nn::Module {
  public:
   explicit Counters(int64_t rows) {
@@ -86,6 +99,7 @@ class Predicts : public Callback {
 
  private:
   void Predict(CallbackContext& context) const {
+    HoldPrediction();
     const at::Tensor out = context.predict({at::arange(examples_, at::kFloat)});
     const auto updates = static_cast<int64_t>(out[0][0].item<float>());
     context.image("seen", (out.select(1, 1) / 255).reshape({1, 1, examples_, 1}));

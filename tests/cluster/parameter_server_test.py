@@ -5,6 +5,7 @@ Real processes under `muster launch`, with what counting.py says.
 import json
 import re
 import signal
+import time
 import unittest
 
 import numpy
@@ -200,6 +201,18 @@ class Counting(CountingTest):
         late = len(re.findall("was told after a shard that had it went back", launch.output()))
         self.assertEqual(told + late, lost, launch.output())
 
+    def test_a_server_without_a_backup_is_killed_while_a_callback_predicts(self):
+        """The callback's lookup waits until the server is back, and restored."""
+        hold = self.used_dir / "hold_prediction"
+        hold.touch()
+        launch = self.start_counting(program_args={"examples": EXAMPLES, "predicts": "epoch_end"})
+        wait_until("a prediction", lambda: (self.used_dir / "predicts").exists() or launch.popen.poll() is not None)
+        before = self.kill(launch, "ps:1", last=False)
+        wait_until("a successor", lambda: task_pids(launch).get("ps:1", before) != before)
+        hold.unlink()
+        self.check_after(launch, exact_updates=False)
+        self.assertGreater(self.check_lost(), 0)
+
     def test_servers_without_a_backup_are_killed_again_and_again(self):
         launch = self.start_counting(epochs=16, held=True)
         for loss, task in enumerate(["ps:0", "ps:1", "ps:1", "ps:0"]):
@@ -230,6 +243,26 @@ class Counting(CountingTest):
         """The backup has taken over, and what the frozen one does then changes nothing."""
         self.freeze_a_server(copies=2, heartbeat=2)
         self.check_nothing_lost()
+
+    def test_workers_that_wait_for_a_server_are_not_given_up(self):
+        """Whatever they do with what comes from it: look rows up (forward), push rows (update)."""
+        limits = {"heartbeat": 2, "phase": {"forward": 3, "update": 3}}
+        tasks = self.counting_tasks(self.cluster(2, ps=2), copies=1, timeouts=limits)
+        self.wait_steps(tasks["chief:0"], 40)
+        tasks["ps:0"].signal(signal.SIGSTOP)
+        tasks["chief:0"].wait_for("it waits for ps 0 to come back")
+        time.sleep(5)  # longer than these phases may take
+        tasks["ps:0"].signal(signal.SIGCONT)
+        self.finish(tasks.values(), 90)
+        self.assertNotIn("in phase", tasks["chief:0"].output())
+        self.assertEqual(result(self.model_dir)["parameter_server"]["torn_pushes"], 0)
+
+    def test_a_worker_that_waits_for_another_is_not_given_up(self):
+        """The epoch's last batch takes one worker longer than another may be in phase data."""
+        launch = self.start_counting(options=["--fault", "delay=5s@worker:1:step=20:phase=forward"], timeouts={"phase": {"data": 2}})
+        self.finish([launch], 90)
+        self.assertNotIn("in phase", launch.output())
+        self.check_exact()
 
     def test_a_frozen_server_without_a_backup_wakes(self):
         """It has the only copy, and comes back with it."""

@@ -143,6 +143,16 @@ TEST_P(StoreContract, DamageInATablesFileIsNamed) {
   const auto read = ReadCheckpoint(files(), folder() + "/step-00000003");
   EXPECT_THAT(std::string(Message(read.status())),
               HasSubstr("tables-00001-of-00001.safetensors does not match its checksum"));
+  // Where rows may never be needed: once they are.
+  const auto later = ReadCheckpoint(files(), folder() + "/step-00000003", [] { return true; });
+  ASSERT_TRUE(later.ok()) << later.status();
+  const RowSource& rows = *later->tables.at(0);
+  int64_t updates = 0;
+  EXPECT_TRUE(rows.Read(rows.Find("t.step"), 0, 1, reinterpret_cast<char*>(&updates)).ok());
+  for (const char* tensor : {"t.keys", "t.rows", "t.keys"}) {
+    std::string row(12, '\0');
+    EXPECT_EQ(rows.Read(rows.Find(tensor), 0, 1, row.data()), read.status());
+  }
   for (const char* other : {"tables-1-of-2.safetensors", "tables-00001-of-00001.safetensors.tmp",
                             "tables-0000x-of-00001.safetensors", "tables"})
     EXPECT_FALSE(IsTablesFile(other)) << other;

@@ -202,6 +202,57 @@ TEST(Director, StopsOnRequestWithEverythingSaved) {
   EXPECT_EQ(cluster.notes().saves[0].state.step, cluster.notes().told.back().step);
 }
 
+// A stop that comes while nothing is out: who asks for work then could push into the copy.
+TEST(Director, LeasesNothingWhileTheShardsAreCopied) {
+  Job job = SmallJob();
+  job.epochs = 1000;
+  FakeCluster cluster({.job = job});
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.notes().steps() >= 15; });
+  for (int worker : {0, 1}) cluster.LoseWorker(worker);
+  proto::NextRequest request;
+  request.mutable_worker()->set_worker(0);
+  request.mutable_worker()->set_incarnation(cluster.incarnation(0) + 1000);
+  request.set_want(true);
+  AdmittedMember member;
+  member.task = {TaskType::kWorker, 0};
+  member.incarnation = request.worker().incarnation();
+  cluster.director().OnAdmitted(member);
+  const auto stub = proto::Leases::NewStub(*rpc::MakeChannel(cluster.leases_address()));
+  const auto ask = [&] {
+    proto::NextReply reply;
+    const grpc::Status status =
+        stub->Next(rpc::WithDeadline(std::chrono::seconds(10)).get(), request, &reply);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return reply;
+  };
+  request.set_digest(ask().digest());
+  for (int task : {0, 1})
+    cluster.AwaitThat([&] { return cluster.ps(task).workers()[0] == member.incarnation; });
+  // What the two had, and one more.
+  for (int lease = 0; lease < 3; ++lease) {
+    const proto::NextReply reply = ask();
+    ASSERT_EQ(reply.kind(), proto::NextReply::TRAIN);
+    request.clear_done();
+    proto::BatchDone& done = *request.add_done();
+    done.set_lease(reply.lease());
+    done.set_examples(reply.end() - reply.begin());
+    done.add_metric_sums(1);
+    request.set_want(lease < 2);
+  }
+  (void)ask();
+  request.clear_done();
+  request.set_want(true);
+  std::atomic<int> asked = 0;
+  cluster.ps(0).OnCut([&] {
+    EXPECT_EQ(ask().kind(), proto::NextReply::WAIT);
+    ++asked;
+  });
+  cluster.director().RequestStop();
+  EXPECT_TRUE(absl::IsCancelled(cluster.Await()));
+  EXPECT_EQ(asked, 1);
+}
+
 // A deadline that is shorter than the machine has been up, and longer than any save here.
 Job SavingJob(const Json& parameter_server = Json::object()) {
   Job job = SmallJob(parameter_server);
@@ -426,7 +477,9 @@ TEST(Director, ARestartedChiefGoesOnWithWhatTheServersHold) {
     cluster.Start();
     cluster.AwaitThat([&] { return cluster.notes().steps() >= 25; });
     cluster.AwaitThat([&] { return !cluster.ps(0).record().empty(); });
+    EXPECT_FALSE(cluster.director().MayBeHeld());
     cluster.RestartChief();
+    EXPECT_TRUE(cluster.director().MayBeHeld());
     ASSERT_TRUE(cluster.Await().ok());
     ExpectConsistentSaves(cluster.notes());
     for (int shard = 0; shard < 2; ++shard) EXPECT_EQ(cluster.value(shard), 1200) << bounded;

@@ -284,6 +284,11 @@ void FakePs::HoldReads(bool hold) {
   hold_reads_ = hold;
 }
 
+void FakePs::OnCut(std::function<void()> on_cut) {
+  absl::MutexLock lock(&mu_);
+  on_cut_ = std::move(on_cut);
+}
+
 int FakePs::reads() const {
   absl::MutexLock lock(&mu_);
   return reads_;
@@ -340,13 +345,16 @@ grpc::Status FakePs::Fill(grpc::ServerContext*, grpc::ServerReader<proto::FillRe
 
 grpc::Status FakePs::Cut(grpc::ServerContext*, const proto::CutRequest* request,
                          proto::CutReply* reply) {
-  absl::MutexLock lock(&mu_);
+  absl::ReleasableMutexLock lock(&mu_);
   if (!created_) return Known();
   for (const auto& [shard, state] : shards_) {
     if (!IsPrimary(view_.number(), shard)) continue;
     cuts_[request->name()][shard] = state;
     reply->add_shards(shard);
   }
+  const std::function<void()> on_cut = on_cut_;
+  lock.Release();
+  if (on_cut) on_cut();
   return grpc::Status::OK;
 }
 

@@ -51,7 +51,8 @@ class FakePs final : public proto::ParameterServer::Service {
   proto::View view() const;
   // Copies are not read until they may be.
   void HoldReads(bool hold);
-  int reads() const;  // that were begun
+  int reads() const;                         // that were begun
+  void OnCut(std::function<void()> on_cut);  // what happens while a copy is made
 
   grpc::Status Create(grpc::ServerContext*, const proto::CreateRequest*,
                       proto::CreateReply*) override;
@@ -86,6 +87,7 @@ class FakePs final : public proto::ParameterServer::Service {
   std::string record_ ABSL_GUARDED_BY(mu_), digest_ ABSL_GUARDED_BY(mu_);
   std::vector<int> synced_ ABSL_GUARDED_BY(mu_);
   std::map<int, double> waiting_ ABSL_GUARDED_BY(mu_);
+  std::function<void()> on_cut_ ABSL_GUARDED_BY(mu_);
   int reads_ ABSL_GUARDED_BY(mu_) = 0, failing_reads_ ABSL_GUARDED_BY(mu_) = 0;
   bool hold_reads_ ABSL_GUARDED_BY(mu_) = false, lose_view_answers_ ABSL_GUARDED_BY(mu_) = false;
   std::unique_ptr<rpc::Server> server_;

@@ -67,14 +67,14 @@ class TestPs {
     auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {service->service()});
     EXPECT_TRUE(server.ok());
     server_ = *std::move(server);
-    stub_ = proto::ParameterServer::NewStub(
-        *rpc::MakeChannel(fmt::format("127.0.0.1:{}", server_->port())));
+    stub_ = proto::ParameterServer::NewStub(*rpc::MakeChannel(rpc_address()));
   }
   ~TestPs() {
     service->Stop();
     server_.reset();
   }
   std::string address() const { return listener_->address(); }
+  std::string rpc_address() const { return fmt::format("127.0.0.1:{}", server_->port()); }
   transport::DataListener& listener() { return *listener_; }
 
   template <typename Request, typename Reply>

@@ -122,12 +122,14 @@ class FakeClient final : public ps::PushPullClient {
     for (const auto& [shard, index] : std::exchange(waiting_, {})) Fetch(shard, index);
   }
   absl::StatusOr<Outcome> Finish() override {
+    on_wait();
     finished.push_back(launched.size());
     Outcome outcome{3, 2, 10, 0};
     outcome.refused = std::exchange(refused_, {});
     return fails.ok() ? absl::StatusOr<Outcome>(outcome) : fails;
   }
   absl::Status Pull() override {
+    on_wait();
     const auto& shards = servers_->layout.chunks;
     for (size_t shard = 0; shard < shards.size(); ++shard)
       for (size_t c = 0; c < shards[shard].size(); ++c)
@@ -154,6 +156,7 @@ class FakeClient final : public ps::PushPullClient {
     fetched.push_back(fetch->keys.size());
   }
   absl::Status Await(const ps::RowFetch&) override {
+    on_wait();
     awaited.push_back(fetched.size());
     return fails;
   }
@@ -168,6 +171,7 @@ class FakeClient final : public ps::PushPullClient {
   std::vector<size_t> awaited;   // how many fetches were launched then
   std::map<std::pair<int, int>, int64_t> staleness;
   absl::Status fails;
+  std::function<void()> on_wait = [] {};  // in a call that waits for servers
 
  private:
   void Fetch(int shard, int index) {

@@ -76,6 +76,26 @@ class PrefetchTest : public ::testing::Test {
   Worker worker;
 };
 
+// What a worker's phase follows: a server that is away is no fault of it.
+TEST_F(PrefetchTest, TellsWhetherServersAreWaitedFor) {
+  bool waits = false;
+  int waited = 0;
+  worker.exchange().set_on_wait([&](bool now) {
+    EXPECT_NE(std::exchange(waits, now), now);
+    waited += now ? 1 : 0;
+  });
+  worker.client->on_wait = [&] { EXPECT_TRUE(waits); };
+  ASSERT_TRUE(worker.exchange().Pull().ok());
+  EXPECT_EQ(std::exchange(waited, 0), 1);
+  ASSERT_TRUE(Step(1, Prefetch(1)).ok());
+  EXPECT_EQ(std::exchange(waited, 0), 3) << "rows, the push, the push of rows";
+  EXPECT_FALSE(waits);
+  worker.client->fails = PeerLost("gone");
+  EXPECT_FALSE(Step(2).ok());
+  EXPECT_GT(waited, 0);
+  EXPECT_FALSE(waits);
+}
+
 TEST_F(PrefetchTest, StepsSeeTheRowsThatTheyWouldHavePulled) {
   std::unique_ptr<Servers> plain_servers;
   Worker plain(

@@ -1,0 +1,120 @@
+// The chief's bulk calls to ps tasks, which take as long as they take.
+#include "chief/shard_client.h"
+
+#include <absl/synchronization/notification.h>
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <thread>
+
+#include "chief/row_filler.h"
+#include "tests/unit/ps/ps_cluster.h"
+
+namespace muster::ps {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Duration kSilence = std::chrono::milliseconds(500);
+
+std::unique_ptr<ShardClient> ClientOf(const std::string& address) {
+  ShardClient::Options options;
+  options.address = address;
+  options.epoch = [] { return 1; };
+  options.silence = kSilence;
+  auto client = ShardClient::Make(options);
+  EXPECT_TRUE(client.ok()) << client.status();
+  return *std::move(client);
+}
+
+// A file of a checkpoint with the rows of one server, on a disk that is slow.
+class SlowRows final : public checkpoint::RowSource {
+ public:
+  explicit SlowRows(int server) {
+    for (uint64_t key = 0; keys_.size() < 8; ++key)
+      if (PlaceOfRow(key, 2).server == server) keys_.push_back(key);
+    const auto rows = static_cast<int64_t>(keys_.size());
+    tensors_ = {{"users.keys", checkpoint::DType::kInt64, {rows}},
+                {"users.rows", checkpoint::DType::kFloat32, {rows, 1}},
+                {"users.step", checkpoint::DType::kInt64, {}}};
+  }
+  const std::vector<checkpoint::TensorInfo>& tensors() const override { return tensors_; }
+  absl::Status Read(size_t tensor, int64_t first, int64_t count, char* out) const override {
+    if (tensor == 0) {
+      std::this_thread::sleep_for(2 * kSilence);
+      std::memcpy(out, keys_.data() + first, static_cast<size_t>(count) * sizeof(uint64_t));
+    } else {
+      std::memset(out, 0, static_cast<size_t>(count) * (tensor == 1 ? 4 : 8));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<uint64_t> keys_;
+  std::vector<checkpoint::TensorInfo> tensors_;
+};
+
+// One server's stream stands still while the rows of the other pass, and both while the disk is
+// read.
+TEST(ShardClient, FillsTablesForLongerThanAServerMayBeSilent) {
+  TestJob job;
+  job.variables = {{"w", {40}, 0}, {"users", {0, 1}, 0}};
+  job.variables[1].table = TableSpec{1, 0, 0, 9};
+  std::vector<std::unique_ptr<TestPs>> servers;
+  std::vector<std::unique_ptr<ShardClient>> clients;
+  std::vector<std::unique_ptr<ShardClient::Filling>> fillings;
+  RowFiller::Fillings by_shard;
+  checkpoint::RowSources files;
+  const Layout layout = job.layout();
+  for (int task : {0, 1}) {
+    PsServiceOptions options;
+    options.task = task;
+    servers.push_back(std::make_unique<TestPs>(options));
+    ASSERT_TRUE(servers[task]->Create(job.Create(task)).ok());
+    clients.push_back(ClientOf(servers[task]->rpc_address()));
+    fillings.push_back(clients[task]->Fill());
+    by_shard[task] = {fillings[task].get()};
+    files.push_back(std::make_shared<SlowRows>(task));
+    for (const proto::ChunkContent& chunk : Content(job, task, 0))
+      if (!layout.chunks[task][chunk.chunk()].rows()) {
+        ASSERT_TRUE(fillings[task]->Write(chunk).ok());
+      }
+  }
+  EmbeddingTable::Options table{.width = 1, .rule = SgdSpec{}, .shards = 1};
+  const absl::Status filled = RowFiller(layout, by_shard).Fill({1, "users", table}, files);
+  EXPECT_TRUE(filled.ok()) << filled;
+  for (const auto& filling : fillings) {
+    const absl::Status finished = filling->Finish();
+    EXPECT_TRUE(finished.ok()) << finished;
+  }
+}
+
+// Takes what comes, and says nothing until its end.
+class SilentPs final : public proto::ParameterServer::Service {
+ public:
+  grpc::Status Fill(grpc::ServerContext*, grpc::ServerReader<proto::FillRequest>*,
+                    proto::FillReply*) override {
+    end_.WaitForNotification();
+    return grpc::Status::OK;
+  }
+  void End() { end_.Notify(); }
+
+ private:
+  absl::Notification end_;
+};
+
+TEST(ShardClient, DoesNotWaitForEverForASilentServer) {
+  SilentPs silent;
+  auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {&silent});
+  ASSERT_TRUE(server.ok());
+  const auto client = ClientOf(fmt::format("127.0.0.1:{}", (*server)->port()));
+  const auto filling = client->Fill();
+  ASSERT_TRUE(filling->Write({}).ok());
+  const absl::Status finished = filling->Finish();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(finished)) << finished;
+  EXPECT_THAT(std::string(finished.message()), HasSubstr("nothing passed for 0.5 s"));
+  silent.End();
+}
+
+}  // namespace
+}  // namespace muster::ps
