@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/crc32c.h"
+#include "common/checkpoint/checksummed_file.h"
 #include "common/checkpoint/fields.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/safetensors.h"
@@ -101,22 +102,35 @@ absl::StatusOr<TensorSet> ReadTensors(FileSystem& files, const std::string& path
 // Every byte, with little memory.
 absl::Status VerifyFile(const ReadableFile& file, const std::string& name,
                         const Manifest& manifest) {
-  uint32_t crc = 0;
-  std::string piece(std::min<int64_t>(file.size(), 1 << 20), '\0');
-  for (int64_t at = 0; at < file.size(); at += static_cast<int64_t>(piece.size())) {
-    const size_t size = std::min<int64_t>(piece.size(), file.size() - at);
-    MUSTER_RETURN_IF_ERROR(file.ReadAt(at, size, piece.data()));
-    crc = ExtendCrc32c(crc, {piece.data(), size});
-  }
+  MUSTER_ASSIGN_OR_RETURN(const uint32_t crc, ChecksumOf(file));
   return CheckCrc(name, crc, manifest);
 }
 
-absl::StatusOr<Snapshot> ReadWhole(FileSystem& files, const std::string& path) {
+// What is read later, piece by piece.
+absl::StatusOr<std::shared_ptr<const RowSource>> OpenVerified(FileSystem& files,
+                                                              const std::string& path,
+                                                              const std::string& name,
+                                                              const Manifest& manifest) {
+  MUSTER_ASSIGN_OR_RETURN(auto file, OpenFile(files, path, name, manifest));
+  MUSTER_RETURN_IF_ERROR(VerifyFile(*file, name, manifest));
+  auto open = OpenRows(std::move(file));
+  if (!open.ok()) return OfFile(name, open.status());
+  return open;
+}
+
+absl::StatusOr<Snapshot> ReadWhole(FileSystem& files, const std::string& path, Bytes bytes) {
   MUSTER_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(files, path));
   Snapshot snapshot;
   MUSTER_ASSIGN_OR_RETURN(snapshot.state, ReadState(files, path, manifest));
-  MUSTER_ASSIGN_OR_RETURN(snapshot.model, ReadTensors(files, path, kModelFile, manifest));
-  MUSTER_ASSIGN_OR_RETURN(snapshot.optimizer, ReadTensors(files, path, kOptimizerFile, manifest));
+  for (const auto& [name, set] :
+       {std::pair(kModelFile, &snapshot.model), std::pair(kOptimizerFile, &snapshot.optimizer)}) {
+    if (bytes == Bytes::kRead) {
+      MUSTER_ASSIGN_OR_RETURN(*set, ReadTensors(files, path, name, manifest));
+    } else {
+      MUSTER_ASSIGN_OR_RETURN(auto file, OpenVerified(files, path, name, manifest));
+      *set = TensorsOf(std::move(file));
+    }
+  }
   if (manifest.files.contains(kReplicaBuffersFile)) {
     MUSTER_ASSIGN_OR_RETURN(snapshot.replica_buffers,
                             ReadTensors(files, path, kReplicaBuffersFile, manifest));
@@ -128,11 +142,8 @@ absl::StatusOr<Snapshot> ReadWhole(FileSystem& files, const std::string& path) {
   }
   for (const auto& [name, expected] : manifest.files) {
     if (!IsTablesFile(name)) continue;
-    MUSTER_ASSIGN_OR_RETURN(auto file, OpenFile(files, path, name, manifest));
-    MUSTER_RETURN_IF_ERROR(VerifyFile(*file, name, manifest));
-    auto rows = OpenRows(std::move(file));
-    if (!rows.ok()) return OfFile(name, rows.status());
-    snapshot.tables.push_back(*std::move(rows));
+    MUSTER_ASSIGN_OR_RETURN(snapshot.tables.emplace_back(),
+                            OpenVerified(files, path, name, manifest));
   }
   return snapshot;
 }
@@ -173,7 +184,7 @@ bool IsGone(FileSystem& files, const std::string& path) {
 }
 
 absl::StatusOr<std::optional<Snapshot>> NewestOf(FileSystem& files, const std::string& directory,
-                                                 std::vector<std::string>* damaged) {
+                                                 std::vector<std::string>* damaged, Bytes bytes) {
   // Newer ones appear and older ones go while this reads; each turn that finds one gone goes on
   // with what is there then, and has a newer one to begin with, so it ends.
   while (true) {
@@ -182,7 +193,7 @@ absl::StatusOr<std::optional<Snapshot>> NewestOf(FileSystem& files, const std::s
     MUSTER_ASSIGN_OR_RETURN(std::vector<int64_t> steps, Steps(files, directory));
     for (; !steps.empty() && !gone; steps.pop_back()) {
       const std::string path = JoinPath(directory, CheckpointName(steps.back()));
-      absl::StatusOr<Snapshot> snapshot = ReadCheckpoint(files, path);
+      absl::StatusOr<Snapshot> snapshot = ReadCheckpoint(files, path, bytes);
       if (snapshot.ok()) return std::optional<Snapshot>(*std::move(snapshot));
       gone = IsGone(files, path);
       if (!gone && !absl::IsDataLoss(snapshot.status())) return snapshot.status();
@@ -244,8 +255,8 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& files,
   return infos;
 }
 
-absl::StatusOr<Snapshot> ReadCheckpoint(FileSystem& files, const std::string& path) {
-  absl::StatusOr<Snapshot> snapshot = ReadWhole(files, path);
+absl::StatusOr<Snapshot> ReadCheckpoint(FileSystem& files, const std::string& path, Bytes bytes) {
+  absl::StatusOr<Snapshot> snapshot = ReadWhole(files, path, bytes);
   if (!snapshot.ok()) return Damaged(path, snapshot.status());
   return snapshot;
 }
@@ -278,12 +289,12 @@ absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path
 }
 
 absl::StatusOr<std::optional<Snapshot>> ReadNewest(FileSystem& files, const std::string& path,
-                                                   std::vector<std::string>* damaged) {
+                                                   std::vector<std::string>* damaged, Bytes bytes) {
   damaged->clear();
   MUSTER_ASSIGN_OR_RETURN(const std::optional<Place> place, FindCheckpoints(files, path));
   if (!place) return std::optional<Snapshot>();
-  if (!place->single) return NewestOf(files, place->path, damaged);
-  absl::StatusOr<Snapshot> snapshot = ReadCheckpoint(files, place->path);
+  if (!place->single) return NewestOf(files, place->path, damaged, bytes);
+  absl::StatusOr<Snapshot> snapshot = ReadCheckpoint(files, place->path, bytes);
   if (!snapshot.ok()) return snapshot.status();
   return std::optional<Snapshot>(*std::move(snapshot));
 }

@@ -49,13 +49,30 @@ class StagedFileImpl final : public StagedFile {
  public:
   StagedFileImpl(FileSystem& files, std::string name, std::string path,
                  std::unique_ptr<WritableFile> file)
-      : files_(files), name_(std::move(name)), path_(std::move(path)), out_(std::move(file)) {}
+      : files_(files),
+        name_(std::move(name)),
+        path_(std::move(path)),
+        file_(file.get()),
+        out_(std::move(file)) {}
   ~StagedFileImpl() override {
     if (!taken_) (void)files_.Remove(path_);
   }
+  const std::string& name() const override { return name_; }
   absl::Status Append(std::string_view bytes) override { return out_.Append(bytes); }
-  int64_t bytes() const override { return out_.size(); }
-  absl::Status Finish() override { return out_.Finish(); }
+  absl::Status WriteAt(int64_t offset, std::string_view bytes) override {
+    in_pieces_ = true;
+    return file_->WriteAt(offset, bytes);
+  }
+  int64_t bytes() const override { return whole_.bytes; }
+  absl::Status Finish() override {
+    MUSTER_RETURN_IF_ERROR(out_.Finish());
+    whole_ = {out_.size(), out_.crc()};
+    if (!in_pieces_) return absl::OkStatus();
+    MUSTER_ASSIGN_OR_RETURN(const auto file, files_.Open(path_));
+    whole_.bytes = file->size();
+    MUSTER_ASSIGN_OR_RETURN(whole_.crc32c, ChecksumOf(*file));
+    return absl::OkStatus();
+  }
   absl::StatusOr<std::shared_ptr<const RowSource>> Open() const override {
     MUSTER_ASSIGN_OR_RETURN(auto file, files_.Open(path_));
     return OpenRows(std::move(file));
@@ -64,14 +81,17 @@ class StagedFileImpl final : public StagedFile {
   absl::Status MoveTo(const std::string& directory, Manifest* manifest) {
     MUSTER_RETURN_IF_ERROR(files_.Rename(path_, JoinPath(directory, name_)));
     taken_ = true;
-    manifest->files[name_] = {out_.size(), out_.crc()};
+    manifest->files[name_] = whole_;
     return absl::OkStatus();
   }
 
  private:
   FileSystem& files_;
   const std::string name_, path_;
+  WritableFile* const file_;  // out_'s
   ChecksummedFile out_;
+  std::atomic<bool> in_pieces_ = false;
+  Manifest::File whole_;  // once it is finished
   bool taken_ = false;
 };
 
@@ -82,24 +102,18 @@ absl::Status WriteFiles(FileSystem& files, const std::string& path, const Snapsh
   manifest.step = snapshot.state.step;
   // None is waited for before all are written: the disk has something to do all the while.
   std::map<std::string, ChecksummedFile> written;
-  std::vector<const char*> names = {kModelFile, kOptimizerFile, kStateFile};
-  const bool of_replicas = !snapshot.replica_buffers.tensors.empty();
-  if (of_replicas) names.push_back(kReplicaBuffersFile);
-  std::vector<std::string> all(names.begin(), names.end());
-  for (const auto& [callback, set] : snapshot.kept) all.push_back(KeptFile(callback));
-  for (const std::string& name : all) {
+  std::map<std::string, const TensorSet*> sets = {{kModelFile, &snapshot.model},
+                                                  {kOptimizerFile, &snapshot.optimizer}};
+  if (!snapshot.replica_buffers.tensors.empty())
+    sets[kReplicaBuffersFile] = &snapshot.replica_buffers;
+  for (const auto& [callback, set] : snapshot.kept) sets[KeptFile(callback)] = &set;
+  for (const auto& staged : snapshot.staged) sets.erase(staged->name());
+  sets[kStateFile] = nullptr;
+  for (const auto& [name, set] : sets) {
     MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files.Create(JoinPath(path, name)));
-    written.try_emplace(name, std::move(file));
+    ChecksummedFile& out = written.try_emplace(name, std::move(file)).first->second;
+    MUSTER_RETURN_IF_ERROR(set != nullptr ? WriteSafetensors(*set, out) : out.Append(state));
   }
-  MUSTER_RETURN_IF_ERROR(WriteSafetensors(snapshot.model, written.at(kModelFile)));
-  MUSTER_RETURN_IF_ERROR(WriteSafetensors(snapshot.optimizer, written.at(kOptimizerFile)));
-  if (of_replicas) {
-    MUSTER_RETURN_IF_ERROR(
-        WriteSafetensors(snapshot.replica_buffers, written.at(kReplicaBuffersFile)));
-  }
-  for (const auto& [callback, set] : snapshot.kept)
-    MUSTER_RETURN_IF_ERROR(WriteSafetensors(set, written.at(KeptFile(callback))));
-  MUSTER_RETURN_IF_ERROR(written.at(kStateFile).Append(state));
   for (auto& [name, file] : written) {
     MUSTER_ASSIGN_OR_RETURN(manifest.files[name], Finished(file));
   }

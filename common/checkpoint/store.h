@@ -44,7 +44,11 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& files,
 // Of one alone, by its own directory, which may have another name than its step's.
 CheckpointInfo InspectCheckpoint(FileSystem& files, const std::string& path, bool verify);
 // One checkpoint, by its own directory; every byte is checked. A DataError says what is damaged.
-absl::StatusOr<Snapshot> ReadCheckpoint(FileSystem& files, const std::string& path);
+// kLeft: the tensors of model and optimizer stay in their files, which are open, to be read piece
+// by piece (row_source.h).
+enum class Bytes { kRead, kLeft };
+absl::StatusOr<Snapshot> ReadCheckpoint(FileSystem& files, const std::string& path,
+                                        Bytes bytes = Bytes::kRead);
 // Names, types and shapes without the bytes: of model.safetensors, of optimizer.safetensors, and of
 // replica_buffers.safetensors where there is one.
 struct Contents {
@@ -59,7 +63,8 @@ absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path
 // nullopt: there is none at all. A DataError: there are some, and all are damaged. Any other error
 // is one of the file system, after which nobody knows.
 absl::StatusOr<std::optional<Snapshot>> ReadNewest(FileSystem& files, const std::string& path,
-                                                   std::vector<std::string>* damaged);
+                                                   std::vector<std::string>* damaged,
+                                                   Bytes bytes = Bytes::kRead);
 // What `<directory>/latest` and `<directory>/best` say; nullopt where they are missing or
 // illegible.
 struct BestMark {
