@@ -17,6 +17,7 @@
 #include "common/checkpoint/fields.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/safetensors.h"
+#include "common/checkpoint/staged_file.h"
 
 namespace muster::checkpoint {
 namespace {
@@ -44,57 +45,6 @@ absl::Status WriteText(FileSystem& files, const std::string& path, const std::st
   return out.Finish();
 }
 
-// StageFile's. The file lies in the owner's staging folder until a checkpoint takes it.
-class StagedFileImpl final : public StagedFile {
- public:
-  StagedFileImpl(FileSystem& files, std::string name, std::string path,
-                 std::unique_ptr<WritableFile> file)
-      : files_(files),
-        name_(std::move(name)),
-        path_(std::move(path)),
-        file_(file.get()),
-        out_(std::move(file)) {}
-  ~StagedFileImpl() override {
-    if (!taken_) (void)files_.Remove(path_);
-  }
-  const std::string& name() const override { return name_; }
-  absl::Status Append(std::string_view bytes) override { return out_.Append(bytes); }
-  absl::Status WriteAt(int64_t offset, std::string_view bytes) override {
-    in_pieces_ = true;
-    return file_->WriteAt(offset, bytes);
-  }
-  int64_t bytes() const override { return whole_.bytes; }
-  absl::Status Finish() override {
-    MUSTER_RETURN_IF_ERROR(out_.Finish());
-    whole_ = {out_.size(), out_.crc()};
-    if (!in_pieces_) return absl::OkStatus();
-    MUSTER_ASSIGN_OR_RETURN(const auto file, files_.Open(path_));
-    whole_.bytes = file->size();
-    MUSTER_ASSIGN_OR_RETURN(whole_.crc32c, ChecksumOf(*file));
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::shared_ptr<const RowSource>> Open() const override {
-    MUSTER_ASSIGN_OR_RETURN(auto file, files_.Open(path_));
-    return OpenRows(std::move(file));
-  }
-
-  absl::Status MoveTo(const std::string& directory, Manifest* manifest) {
-    MUSTER_RETURN_IF_ERROR(files_.Rename(path_, JoinPath(directory, name_)));
-    taken_ = true;
-    manifest->files[name_] = whole_;
-    return absl::OkStatus();
-  }
-
- private:
-  FileSystem& files_;
-  const std::string name_, path_;
-  WritableFile* const file_;  // out_'s
-  ChecksummedFile out_;
-  std::atomic<bool> in_pieces_ = false;
-  Manifest::File whole_;  // once it is finished
-  bool taken_ = false;
-};
-
 // All files of a checkpoint, on the disk when it returns. The directory is there.
 absl::Status WriteFiles(FileSystem& files, const std::string& path, const Snapshot& snapshot) {
   const std::string state = Dump(ToJson(snapshot.state), 2) + "\n";
@@ -118,7 +68,7 @@ absl::Status WriteFiles(FileSystem& files, const std::string& path, const Snapsh
     MUSTER_ASSIGN_OR_RETURN(manifest.files[name], Finished(file));
   }
   for (const auto& staged : snapshot.staged)
-    MUSTER_RETURN_IF_ERROR(static_cast<StagedFileImpl&>(*staged).MoveTo(path, &manifest));
+    MUSTER_RETURN_IF_ERROR(static_cast<FileInStaging&>(*staged).MoveTo(path, &manifest));
   MUSTER_RETURN_IF_ERROR(WriteText(files, JoinPath(path, kManifestFile), ManifestText(manifest)));
   return files.SyncDirectory(path);
 }
@@ -180,7 +130,7 @@ class StoreImpl : public Store {
       const std::string path =
           JoinPath(Staged(kStagedFiles), fmt::format("{}-{}", ++staged_files_, name));
       MUSTER_ASSIGN_OR_RETURN(auto file, files_.Create(path));
-      return std::make_shared<StagedFileImpl>(files_, name, path, std::move(file));
+      return std::make_shared<FileInStaging>(files_, name, path, std::move(file));
     };
     auto staged = begin();
     if (!staged.ok()) return Explained(staged.status(), fmt::format("could not write {}", name));
