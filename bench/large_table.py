@@ -79,7 +79,7 @@ def main():
         keys, before = tables(checkpoints / f"step-{steps:08}")
         size = before["rows"].nbytes + before["sum"].nbytes
         cuts = [float(x) for x in re.findall(r"a cut of 3 shards after step \d+ took ([\d.]+) s", log)]
-        reads = [float(x) for x in re.findall(r"rows of 3 shards were written in ([\d.]+) s", log)]
+        reads = [float(x) for x in re.findall(r"3 shards were read and written in ([\d.]+) s", log)]
         print(f"a table of {len(keys):,} rows, {size / 1e6:,.0f} MB with their slots, {size / limit:.1f} times the {arguments.limit} MB that the chief "
               f"and each worker may have: {steps} batches in {first:.0f} s; a cut takes {max(cuts):.3f} s, writing {max(reads):.1f} s ({max(cuts) / max(reads):.3f})", flush=True)
         run(folder, job, 2, limit, [f"max_steps={steps + 1}", "learning_rate=0"])

@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
 #include "common/base/logging.h"
 #include "common/checkpoint/manifest.h"
+#include "common/checkpoint/safetensors.h"
 
 namespace muster {
 namespace {
@@ -88,38 +92,112 @@ void CheckpointCutter::Run() {
 
 absl::Status CheckpointCutter::ReadAll() {
   const size_t shards = cut_.primaries.size();
-  cut_.contents.resize(shards);
-  staged_.assign(has_tables_ && cut_.write ? shards : 0, nullptr);
-  cut_.rows.resize(staged_.size());
-  std::vector<int> all(shards);
-  for (size_t shard = 0; shard < shards; ++shard) all[shard] = static_cast<int>(shard);
   const std::string name = checkpoint::CheckpointName(cut_.state.step);
   const MonotonicTime start = Clock::now();
-  MUSTER_RETURN_IF_ERROR(ForEach(all, [&](int shard) { return ReadShard(shard, name); }));
-  if (!staged_.empty())
-    LogDebug("rows of {} shards were written in {:.3f} s", shards, Seconds(Clock::now() - start));
-  MUSTER_RETURN_IF_ERROR(state_->Decode(layout_, cut_.contents));
+  // Callbacks may save slots, too.
+  state_->SetSlots({});
+  std::unique_ptr<SlotsFile> slots;
+  if ((cut_.write || cut_.for_callbacks) && sink_ != nullptr && !state_->slots().empty()) {
+    auto staged = StageSlots();
+    cut_.unwritten = staged.status();
+    if (staged.ok()) slots = *std::move(staged);
+  }
+  staged_.assign(has_tables_ && cut_.write ? shards : 0, nullptr);
+  cut_.files.rows.resize(staged_.size());
+  std::vector<int> all(shards);
+  std::iota(all.begin(), all.end(), 0);
+  MUSTER_RETURN_IF_ERROR(
+      ForEach(all, [&](int shard) { return ReadShard(shard, name, slots.get()); }));
   MUSTER_RETURN_IF_ERROR(state_->SetIntegers(cut_.integers));
+  if (slots != nullptr) cut_.unwritten.Update(FinishSlots(slots.get()));
   if (!cut_.put_back.empty()) state_->PutBackWeights(cut_.put_back);
-  if (!cut_.write) return absl::OkStatus();
-  MUSTER_ASSIGN_OR_RETURN(cut_.snapshot, state_->Take(cut_.state));
-  cut_.snapshot->replaces = cut_.replaces;
-  cut_.snapshot->staged = std::move(staged_);
+  if (!cut_.write || !cut_.unwritten.ok()) return absl::OkStatus();
+  cut_.unwritten = WriteSets();
+  const double seconds = Seconds(Clock::now() - start);
+  if (cut_.snapshot) cut_.snapshot->staged_seconds = seconds;
+  LogDebug("{} shards were read and written in {:.3f} s", shards, seconds);
   return absl::OkStatus();
 }
 
-absl::Status CheckpointCutter::ReadShard(int shard, const std::string& name) {
-  if (layout_.chunks[shard].empty()) return absl::OkStatus();
-  ShardClient& client = links_->client(cut_.primaries[shard]);
-  MUSTER_ASSIGN_OR_RETURN(cut_.contents[shard], client.Read(name, shard));
-  if (staged_.empty()) return absl::OkStatus();
-  auto& file = staged_[shard];
-  MUSTER_ASSIGN_OR_RETURN(
-      file, sink_->StageFile(checkpoint::TablesFile(shard, static_cast<int>(staged_.size()))));
-  MUSTER_RETURN_IF_ERROR(
-      client.ReadRows(name, shard, [&](std::string_view bytes) { return file->Append(bytes); }));
-  MUSTER_RETURN_IF_ERROR(file->Finish());
-  MUSTER_ASSIGN_OR_RETURN(cut_.rows[shard], file->Open());
+void CheckpointCutter::Unwritten(const absl::Status& status) {
+  absl::MutexLock lock(&mu_);
+  cut_.unwritten.Update(status);
+}
+
+absl::StatusOr<std::unique_ptr<SlotsFile>> CheckpointCutter::StageSlots() {
+  MUSTER_ASSIGN_OR_RETURN(auto file, sink_->StageFile(checkpoint::kOptimizerFile));
+  return SlotsFile::Make(state_->slots(), std::move(file));
+}
+
+absl::Status CheckpointCutter::FinishSlots(SlotsFile* slots) {
+  MUSTER_ASSIGN_OR_RETURN(auto file, slots->Complete());
+  if (cut_.write) MUSTER_RETURN_IF_ERROR(file->Finish());
+  MUSTER_ASSIGN_OR_RETURN(auto open, file->Open());
+  cut_.files.optimizer = checkpoint::TensorsOf(std::move(open));
+  state_->SetSlots(cut_.files.optimizer);
+  if (cut_.write) staged_.push_back(std::move(file));
+  return absl::OkStatus();
+}
+
+// What the replica has goes into its files from there.
+absl::Status CheckpointCutter::WriteSets() {
+  MUSTER_ASSIGN_OR_RETURN(checkpoint::Snapshot snapshot, state_->Take(cut_.state));
+  std::map<std::string, checkpoint::TensorSet> sets;
+  for (auto& [callback, set] : std::exchange(snapshot.kept, {}))
+    sets[checkpoint::KeptFile(callback)] = std::move(set);
+  sets[checkpoint::kModelFile] = std::exchange(snapshot.model, {});
+  for (const auto& [name, set] : sets) {
+    auto& file = staged_.emplace_back();
+    MUSTER_ASSIGN_OR_RETURN(file, sink_->StageFile(name));
+    MUSTER_RETURN_IF_ERROR(checkpoint::WriteSafetensors(
+        set, [&file = *file](std::string_view bytes) { return file.Append(bytes); }));
+    MUSTER_RETURN_IF_ERROR(file->Finish());
+    if (name != checkpoint::kModelFile) continue;
+    MUSTER_ASSIGN_OR_RETURN(auto open, file->Open());
+    cut_.files.model = checkpoint::TensorsOf(std::move(open));
+  }
+  snapshot.replaces = cut_.replaces;
+  snapshot.staged = std::move(staged_);
+  cut_.snapshot = std::move(snapshot);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointCutter::ReadShard(int shard, const std::string& name, SlotsFile* slots) {
+  const std::vector<Chunk>& chunks = layout_.chunks[shard];
+  if (chunks.empty()) return absl::OkStatus();
+  int64_t left =
+      std::count_if(chunks.begin(), chunks.end(), [](const Chunk& c) { return !c.rows(); });
+  MUSTER_RETURN_IF_ERROR(links_->client(cut_.primaries[shard])
+                             .Read(name, shard, [&](const proto::ChunkContent& content) {
+                               --left;
+                               return state_->Decode(layout_, content, slots);
+                             }));
+  if (left != 0)
+    return DataError(
+        fmt::format("of shard {} of \"{}\" {} chunks did not come", shard, name, left));
+  return has_tables_ && cut_.write ? ReadRows(shard, name) : absl::OkStatus();
+}
+
+absl::Status CheckpointCutter::ReadRows(int shard, const std::string& name) {
+  const int shards = static_cast<int>(cut_.primaries.size());
+  auto staged = sink_->StageFile(checkpoint::TablesFile(shard, shards));
+  absl::Status written = staged.status();
+  if (staged.ok()) {
+    staged_[shard] = *std::move(staged);
+    const absl::Status read =
+        links_->client(cut_.primaries[shard]).ReadRows(name, shard, [&](std::string_view bytes) {
+          return written = staged_[shard]->Append(bytes);
+        });
+    if (written.ok()) MUSTER_RETURN_IF_ERROR(read);
+    if (written.ok()) written = FinishRows(shard);
+  }
+  Unwritten(written);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointCutter::FinishRows(int shard) {
+  MUSTER_RETURN_IF_ERROR(staged_[shard]->Finish());
+  MUSTER_ASSIGN_OR_RETURN(cut_.files.rows[shard], staged_[shard]->Open());
   return absl::OkStatus();
 }
 

@@ -1,6 +1,6 @@
 // A checkpoint of a parameter-server job as a cut: the servers copy their shards in memory while no
-// lease is out, training goes on, and a thread reads the copies into the chief's replica. Rows of
-// embedding tables go from the servers straight to the checkpoint's files.
+// lease is out, training goes on, and a thread reads the copies: parameters into the chief's
+// replica, slots and rows of embedding tables piece by piece into the checkpoint's files.
 //
 // kIdle -- Begin --> kReading -- the thread has ended --> kRead -- Take --> kIdle
 #pragma once
@@ -33,9 +33,9 @@ struct Cut {
 
   // ---- What the thread read
   absl::Status status;
-  ShardContents contents;
-  checkpoint::RowSources rows;  // of tables, in the files that were written
-  std::optional<checkpoint::Snapshot> snapshot;
+  absl::Status unwritten;  // why the files are not: the disk's error. All was read nevertheless
+  StateFiles files;        // those that were written
+  std::optional<checkpoint::Snapshot> snapshot;  // its files are staged
 };
 
 class CheckpointCutter {
@@ -60,7 +60,13 @@ class CheckpointCutter {
   absl::Status Copy(const std::vector<int>& primaries, const std::string& name);
   void Run();
   absl::Status ReadAll();
-  absl::Status ReadShard(int shard, const std::string& name);
+  absl::Status ReadShard(int shard, const std::string& name, SlotsFile* slots);
+  absl::Status ReadRows(int shard, const std::string& name);
+  absl::Status FinishRows(int shard);
+  void Unwritten(const absl::Status& status);
+  absl::StatusOr<std::unique_ptr<SlotsFile>> StageSlots();
+  absl::Status FinishSlots(SlotsFile* slots);
+  absl::Status WriteSets();
 
   const Layout& layout_;
   ShardState* const state_;
@@ -69,7 +75,7 @@ class CheckpointCutter {
   const bool has_tables_;
   const std::function<void()> on_read_;
   Cut cut_;                                                      // the thread's while it reads
-  std::vector<std::shared_ptr<checkpoint::StagedFile>> staged_;  // by shard
+  std::vector<std::shared_ptr<checkpoint::StagedFile>> staged_;  // tables' by shard, then the rest
   std::thread thread_;
   mutable absl::Mutex mu_;
   State now_ ABSL_GUARDED_BY(mu_) = State::kIdle;

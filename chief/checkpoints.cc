@@ -17,6 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/wait.h"
+#include "common/checkpoint/manifest.h"
 #include "common/train/metric_direction.h"
 
 namespace muster {
@@ -130,15 +131,20 @@ bool Shared::WaitLocked(bool (Shared::*condition)() const, Duration limit) {
 
 void Shared::SaveLocked(Task task) {
   const int64_t step = task.snapshot->state.step;
-  const size_t bytes = task.snapshot->model.bytes() + task.snapshot->optimizer.bytes() +
-                       task.snapshot->replica_buffers.bytes();
+  size_t bytes = task.snapshot->model.bytes() + task.snapshot->optimizer.bytes() +
+                 task.snapshot->replica_buffers.bytes();
   int64_t rows = 0;
-  for (const auto& file : task.snapshot->staged) rows += file->bytes();
+  for (const auto& file : task.snapshot->staged) {
+    if (checkpoint::IsTablesFile(file->name()))
+      rows += file->bytes();
+    else
+      bytes += static_cast<size_t>(file->bytes());
+  }
   const bool own = HasOwnWeights(task.snapshot->state);
   mu.Unlock();
   const MonotonicTime start = Clock::now();
   const absl::StatusOr<std::string> path = store->Write(*task.snapshot);
-  const double seconds = Seconds(Clock::now() - start);
+  const double seconds = Seconds(Clock::now() - start) + task.snapshot->staged_seconds;
   task.snapshot.reset();
   mu.Lock();
   last = path.status();
@@ -233,6 +239,10 @@ class CheckpointsImpl final : public Checkpoints {
     return shared_->store->StageFile(name);
   }
   void Save(checkpoint::Snapshot snapshot) override;
+  void Failed(const absl::Status& why) override {
+    absl::MutexLock lock(&shared_->mu);
+    shared_->FailedLocked(why, next_must_);
+  }
   absl::Status CheckOwner() const override {
     return shared_->options.check_owner ? shared_->options.check_owner() : absl::OkStatus();
   }

@@ -23,6 +23,7 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   if (start_.restore) {
     MUSTER_ASSIGN_OR_RETURN(kept_.state, state_->Restore(*start_.restore));
     start_.restore.reset();  // its memory
+    kept_.files = state_->Files();
     const auto& callbacks = kept_.state.extras.callbacks;
     saved_ = {kept_.state.step, !callbacks || callbacks->ended};
   }
@@ -64,9 +65,7 @@ absl::Status DirectorImpl::PrepareServers() {
   const LayoutOptions layout{servers, server_options_.partitioner, server_options_.chunk_bytes};
   layout_ = MakeLayout(state_->variables(), layout);
   digest_ = DigestOf(state_->variables(), layout);
-  kept_.contents = state_->Encode(layout_, kept_.state.step);
   tables_ = state_->tables();
-  kept_.rows = state_->Rows();
   std::vector<std::unique_ptr<ShardClient>> clients(servers);
   for (int task = 0; task < servers; ++task) {
     ShardClient::Options client;

@@ -81,12 +81,11 @@ class DirectorImpl final : public Director,
     bool checkpoint = false, histograms = false, weights = false;
     std::optional<MonotonicTime> since;  // until the state was read whole, or was given up
   };
-  // The state that a shard goes back to which no task has: what is no table's, and where the rows
-  // are.
+  // The state that a shard goes back to which no task has: in the files of the checkpoint that was
+  // written last, or that training began with; without one the replica's weights.
   struct Kept {
     checkpoint::TrainingState state;
-    ShardContents contents;
-    checkpoint::RowSources rows;
+    std::optional<StateFiles> files;
     absl::Status unloaded;  // DirectorStart's, of the state that training begins with
   };
   // What a record tells of workers and their work: of one moment.
@@ -162,6 +161,7 @@ class DirectorImpl final : public Director,
   Progress ProgressLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NewRecordLocked(Progress progress) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RestoreShards();
+  absl::Status FillShard(int shard, ShardClient::Filling* filling) const;
   absl::Status FillAll(const std::vector<std::pair<int, int>>& targets);  // (shard, task)
   void RestoredLocked(const std::vector<std::pair<int, int>>& targets)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -171,6 +171,7 @@ class DirectorImpl final : public Director,
   void AskForSave();
   absl::Status BeginCut(bool checkpoint);
   absl::Status TakeCut();
+  void Keep(Cut cut);
   absl::Status GiveUpCut(const absl::Status& why);
   Duration SaveDeadline() const;
   bool IsSaved(int64_t step) const {

@@ -209,6 +209,22 @@ void DirectorImpl::NewRecordLocked(Progress progress) {
 
 // ---- Restoring
 
+// Chunk by chunk, so that this process needs the memory for none of them.
+absl::Status DirectorImpl::FillShard(int shard, ShardClient::Filling* filling) const {
+  const std::vector<Chunk>& chunks = layout_.chunks[shard];
+  for (int chunk = 0; chunk < static_cast<int>(chunks.size()); ++chunk) {
+    if (chunks[chunk].rows()) continue;
+    const auto content = state_->Encode(layout_, shard, chunk, kept_.state.step,
+                                        kept_.files ? &*kept_.files : nullptr);
+    if (!content.ok())
+      return Annotate(content.status(),
+                      fmt::format("cannot restore shard {} as it was after step {}: ", shard,
+                                  kept_.state.step));
+    MUSTER_RETURN_IF_ERROR(filling->Write(*content));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status DirectorImpl::FillAll(const std::vector<std::pair<int, int>>& targets) {
   std::vector<std::unique_ptr<ShardClient::Filling>> fillings;
   std::vector<std::thread> threads;
@@ -220,20 +236,21 @@ absl::Status DirectorImpl::FillAll(const std::vector<std::pair<int, int>>& targe
     ShardClient::Filling* filling = fillings.emplace_back(links_->client(task).Fill()).get();
     by_shard[shard].push_back(filling);
     threads.emplace_back([this, filling, shard = shard, result = &results[i]] {
-      for (const proto::ChunkContent& chunk : kept_.contents[shard])
-        if (result->ok()) *result = filling->Write(chunk);
+      *result = FillShard(shard, filling);
     });
   }
   for (std::thread& thread : threads) thread.join();
   for (const absl::Status& result : results) MUSTER_RETURN_IF_ERROR(result);
   RowFiller rows(layout_, by_shard);
-  for (const ServedTable& table : tables_) MUSTER_RETURN_IF_ERROR(rows.Fill(table, kept_.rows));
+  const checkpoint::RowSources sources = kept_.files ? kept_.files->rows : checkpoint::RowSources();
+  for (const ServedTable& table : tables_) MUSTER_RETURN_IF_ERROR(rows.Fill(table, sources));
   for (const auto& filling : fillings) MUSTER_RETURN_IF_ERROR(filling->Finish());
   return absl::OkStatus();
 }
 
 // Fills the shards that no task has with the state that was kept.
 absl::Status DirectorImpl::RestoreShards() {
+  if (!kept_.files && !cutter_->idle()) return absl::OkStatus();  // the replica is being changed
   std::vector<std::pair<int, int>> targets;
   std::vector<uint64_t> incarnations;
   {

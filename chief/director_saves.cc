@@ -112,6 +112,7 @@ absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
 absl::Status DirectorImpl::TakeCut() {
   if (cutter_->state() != CheckpointCutter::State::kRead) return absl::OkStatus();
   Cut cut = cutter_->Take();
+  weights_step_ = -1;  // of a cut that was not read whole the replica has a part
   const bool needed = cut.must || cut.for_callbacks;
   if (needed && ShardClient::MayRetry(cut.status)) {
     wanted_.checkpoint = cut.write;
@@ -126,12 +127,27 @@ absl::Status DirectorImpl::TakeCut() {
     return absl::OkStatus();
   }
   weights_step_ = cut.state.step;
-  if (cut.snapshot) start_.checkpoints->Save(*std::move(cut.snapshot));
   if (cut.histograms) reporter_->Parameters(cut.state.step);
-  // Rows that were not written are known to the servers alone: then the state before stays.
-  if (tables_.empty() || cut.write)
-    kept_ = {std::move(cut.state), std::move(cut.contents), std::move(cut.rows), absl::OkStatus()};
+  if (cut.write && !cut.unwritten.ok()) {
+    const absl::Status failed = Annotate(
+        cut.unwritten, fmt::format("the state after step {} could not be saved: ", cut.state.step));
+    start_.checkpoints->Failed(failed);
+    return cut.must ? failed : absl::OkStatus();
+  }
+  if (cut.write) start_.checkpoints->Save(*std::move(cut.snapshot));
+  Keep(std::move(cut));
   return absl::OkStatus();
+}
+
+// What a shard goes back to that no task has.
+void DirectorImpl::Keep(Cut cut) {
+  if (cut.write) {
+    // Its files have a callback's weights, not what the servers hold, and training is over.
+    if (!cut.put_back.empty()) return;
+    kept_ = {std::move(cut.state), std::move(cut.files), absl::OkStatus()};
+  } else if (!kept_.files && tables_.empty()) {
+    kept_.state = std::move(cut.state);  // the replica has its weights
+  }
 }
 
 }  // namespace muster

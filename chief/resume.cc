@@ -201,11 +201,15 @@ absl::StatusOr<std::optional<Snapshot>> ReadExported(FileSystem& files, const st
   return std::optional<Snapshot>(std::move(read->snapshot));
 }
 
-absl::StatusOr<std::optional<Snapshot>> ReadSnapshot(FileSystem& files, const std::string& path,
+absl::StatusOr<std::optional<Snapshot>> ReadSnapshot(FileSystem& files, const Job& job,
+                                                     const std::string& path,
                                                      const std::function<bool()>& held) {
   if (checkpoint::NamesExport(path)) return ReadExported(files, path);
+  // What parameter servers hold goes from the files to them.
+  const auto bytes = job.strategy == StrategyKind::kParameterServer ? checkpoint::Bytes::kLeft
+                                                                    : checkpoint::Bytes::kRead;
   std::vector<std::string> damaged;
-  auto snapshot = checkpoint::ReadNewest(files, path, &damaged, held);
+  auto snapshot = checkpoint::ReadNewest(files, path, &damaged, {bytes, held});
   for (const std::string& sentence : damaged) LogWarning("{}", sentence);
   if (!snapshot.ok() && !absl::IsDataLoss(snapshot.status()))
     return StartError(snapshot.status(), fmt::format("cannot read checkpoints in {}", path));
@@ -264,10 +268,11 @@ absl::StatusOr<Beginning> Decide(checkpoint::FileSystem& files, const Job& job, 
   if (!job.model_dir.empty() && job.restore != "never") {
     found.same_run = same_run;
     found.result = ReadObject(files, job.model_dir, "result.json");
-    own = ReadSnapshot(files, checkpoint::JoinPath(job.model_dir, "checkpoints"), held);
+    own = ReadSnapshot(files, job, checkpoint::JoinPath(job.model_dir, "checkpoints"), held);
   }
   found.own = StateOf(own);
-  if (RestoresPath(job) && own.ok() && !*own) elsewhere = ReadSnapshot(files, job.restore, held);
+  if (RestoresPath(job) && own.ok() && !*own)
+    elsewhere = ReadSnapshot(files, job, job.restore, held);
   found.elsewhere = StateOf(elsewhere);
   Beginning beginning;
   MUSTER_ASSIGN_OR_RETURN(beginning.decision, DecideStart(job, found));

@@ -198,15 +198,18 @@ absl::StatusOr<std::vector<int>> ShardClient::Cut(const std::string& name) {
   return std::vector<int>(reply.shards().begin(), reply.shards().end());
 }
 
-absl::StatusOr<std::vector<proto::ChunkContent>> ShardClient::Read(const std::string& name,
-                                                                   int shard) {
+absl::Status ShardClient::Read(
+    const std::string& name, int shard,
+    const std::function<absl::Status(const proto::ChunkContent&)>& take) {
   BulkCall call(this, "Read");
   const auto reader = stub_->Read(call.context(), MakeReadRequest(name, shard));
-  std::vector<proto::ChunkContent> chunks;
-  for (proto::ChunkContent chunk; call.Pass([&] { return reader->Read(&chunk); });)
-    chunks.push_back(std::move(chunk));
-  MUSTER_RETURN_IF_ERROR(call.Result(reader->Finish()));
-  return chunks;
+  absl::Status taken;
+  for (proto::ChunkContent chunk;
+       taken.ok() && call.Pass([&] { return reader->Read(&chunk); });)
+    taken = take(chunk);
+  if (!taken.ok()) call.context()->TryCancel();
+  const absl::Status result = call.Result(reader->Finish());
+  return taken.ok() ? result : taken;
 }
 
 absl::Status ShardClient::ReadRows(const std::string& name, int shard,

@@ -46,7 +46,9 @@ class ShardClient {
   };
   std::unique_ptr<Filling> Fill();
   absl::StatusOr<std::vector<int>> Cut(const std::string& name);
-  absl::StatusOr<std::vector<proto::ChunkContent>> Read(const std::string& name, int shard);
+  // The chunks that are no table's, one after the other. Ends with the first error of `take`.
+  absl::Status Read(const std::string& name, int shard,
+                    const std::function<absl::Status(const proto::ChunkContent&)>& take);
   // The rows of tables, as a safetensors file: its pieces. Ends with the first error of `take`.
   absl::Status ReadRows(const std::string& name, int shard,
                         const std::function<absl::Status(std::string_view)>& take);

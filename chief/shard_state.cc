@@ -1,10 +1,12 @@
 #include "chief/shard_state.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <set>
@@ -24,50 +26,32 @@
 #include "common/train/replica.h"
 #include "common/train/snapshot.h"
 #include "common/train/summary_data.h"
+#include "common/train/tied_slots.h"
 #include "common/train/variables.h"
 
 namespace muster {
 namespace {
 
-using Spans = std::vector<std::span<float>>;
-
 constexpr const char* kStep = "step";  // the slot that is one number
+constexpr int64_t kBytes = sizeof(float);
 
-// The pieces of elements [begin, begin + elements) of what the spans cover, one after the other:
-// copy(memory, elements before it, elements in it).
-template <typename Copy>
-void Walk(const Spans& spans, int64_t begin, int64_t elements, const Copy& copy) {
-  int64_t at = 0, done = 0;
-  for (const std::span<float>& span : spans) {
-    const auto size = static_cast<int64_t>(span.size());
-    const int64_t from = std::max(begin + done - at, int64_t{0});
-    const int64_t count = std::min(size - from, elements - done);
-    if (count > 0) {
-      copy(span.data() + from, done, count);
-      done += count;
-    }
-    at += size;
-    if (done == elements) return;
+// Elements of one variable that lie in a chunk.
+struct Piece {
+  size_t variable = 0;
+  int64_t first = 0, count = 0;  // of the variable's memory
+  int64_t at = 0;                // in the chunk
+};
+
+std::vector<Piece> PiecesOf(const Layout& layout, int shard, const Chunk& chunk) {
+  std::vector<Piece> pieces;
+  for (const VariablePart& part : layout.parts) {
+    const int64_t begin = std::max(part.offset, chunk.begin),
+                  end = std::min(part.offset + part.elements(), chunk.end);
+    if (part.server == shard && begin < end)
+      pieces.push_back({static_cast<size_t>(part.variable), part.begin + begin - part.offset,
+                        end - begin, begin - chunk.begin});
   }
-}
-
-std::string Bytes(const Spans& spans, const Chunk& chunk) {
-  std::string bytes(chunk.elements() * sizeof(float), '\0');
-  Walk(spans, chunk.begin, chunk.elements(), [&](const float* from, int64_t at, int64_t count) {
-    std::memcpy(bytes.data() + at * sizeof(float), from, count * sizeof(float));
-  });
-  return bytes;
-}
-
-absl::Status Put(const std::string& bytes, const Spans& spans, const Chunk& chunk,
-                 const std::string& what) {
-  if (bytes.size() != chunk.elements() * sizeof(float))
-    return DataError(fmt::format("{} has {} bytes, not {}", what, bytes.size(),
-                                 chunk.elements() * sizeof(float)));
-  Walk(spans, chunk.begin, chunk.elements(), [&](float* to, int64_t at, int64_t count) {
-    std::memcpy(to, bytes.data() + at * sizeof(float), count * sizeof(float));
-  });
-  return absl::OkStatus();
+  return pieces;
 }
 
 // Until the servers are known.
@@ -85,7 +69,7 @@ class ReplicaState final : public ShardState {
  public:
   ReplicaState(const Job& job, Replica* replica, ServedVariables served)
       : job_(job), replica_(replica), served_(std::move(served)) {
-    for (size_t v = 0; v < served_.specs.size(); ++v) places_.push_back(PlaceOf(v));
+    FindPlaces();
     if (!replica_->embeddings().empty()) replica_->set_embedding_store(&no_rows_);
   }
   ~ReplicaState() override { replica_->set_embedding_store(nullptr); }
@@ -111,7 +95,13 @@ class ReplicaState final : public ShardState {
     MUSTER_RETURN_IF_ERROR(RestoreReplica(snapshot, job_, replica_, &state));
     checkpoint::TrainingState restored = snapshot.state;
     restored.epoch_metric_sums = state.epoch_metric_sums;
-    if (!replica_->embeddings().empty()) rows_ = RowsOf(snapshot);
+    files_ = {snapshot.model, UntieSlots(snapshot.optimizer, *replica_), {}};
+    if (!replica_->embeddings().empty()) files_.rows = RowsOf(snapshot);
+    slots_here_ = files_.optimizer;
+    std::erase_if(slots_here_.tensors, [this](const checkpoint::Tensor& tensor) {
+      return std::none_of(slots_.begin(), slots_.end(),
+                          [&](const auto& slot) { return slot.name == tensor.name; });
+    });
     if (restored.extras.callbacks) kept_steps_ = restored.extras.callbacks->kept;
     restored_step_ = restored.step;
     return restored;
@@ -120,9 +110,13 @@ class ReplicaState final : public ShardState {
   void ServeRows(EmbeddingStore* rows) override {
     if (!replica_->embeddings().empty()) replica_->set_embedding_store(rows);
   }
-  checkpoint::RowSources Rows() const override { return rows_; }
-  ShardContents Encode(const Layout& layout, int64_t steps) const override;
-  absl::Status Decode(const Layout& layout, const ShardContents& contents) override;
+  StateFiles Files() const override { return files_; }
+  absl::StatusOr<proto::ChunkContent> Encode(const Layout& layout, int shard, int chunk,
+                                             int64_t steps, const StateFiles* files) const override;
+  absl::Status Decode(const Layout& layout, const proto::ChunkContent& content,
+                      SlotsFile* slots) override;
+  std::vector<checkpoint::TensorInfo> slots() const override { return slots_; }
+  void SetSlots(const checkpoint::TensorSet& slots) override { slots_here_ = slots; }
   absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) override;
 
   IntegerBuffers Integers() const override { return IntegerBuffersOf(*replica_); }
@@ -164,44 +158,31 @@ class ReplicaState final : public ShardState {
   }
 
  private:
-  // Where a variable's slots are: (optimizer, parameter); none of the rest.
-  using Place = std::optional<std::pair<size_t, size_t>>;
-  Place PlaceOf(size_t variable) const;
-  // The program's optimizer that a served one is, or a group of; null: a table's, or the rest.
-  const Optimizer* RuleOf(int served) const {
-    const int owner = served_.owners[served].optimizer;
-    return owner < 0 ? nullptr : replica_->optimizers()[owner].rule.get();
-  }
-  std::vector<std::string> ShapedSlots(int served) const;
-  size_t MostSlots() const;
-  // By slot, then by shard: the memory of the slot's tensors in the place of the parameters'.
-  std::vector<std::vector<Spans>> SlotSpans(const Layout& layout) const;
-  // The number of the variable's updates, where its optimizer keeps it; else undefined.
-  at::Tensor StepOf(size_t variable) const;
-  int64_t UpdatesOf(const Layout& layout, int shard, const Chunk& chunk, int64_t steps) const;
-  // For each variable that has elements in the chunk: visit(variable).
-  template <typename Visit>
-  void ForEachVariable(const Layout& layout, int shard, const Chunk& chunk,
-                       const Visit& visit) const {
-    for (const VariablePart& part : layout.parts)
-      if (part.server == shard && part.offset < chunk.end &&
-          part.offset + part.elements() > chunk.begin)
-        visit(static_cast<size_t>(part.variable));
-  }
+  // Where a checkpoint has a variable.
+  struct Place {
+    std::string name;            // of the model
+    std::vector<size_t> slots;   // in slots_, those that servers hold
+    std::optional<size_t> step;  // likewise
+  };
+  void FindPlaces();
+  absl::Status Read(const checkpoint::TensorSet& set, const std::string& name, const Piece& piece,
+                    char* to) const;
+  void Write(SlotsFile* slots, size_t slot, const Piece& piece, const char* from) const;
 
   const Job job_;
   Replica* const replica_;
   const ServedVariables served_;
-  std::vector<Place> places_;
+  std::vector<Place> places_;                  // by variable
+  std::vector<checkpoint::TensorInfo> slots_;  // of the optimizers, as a checkpoint has them
   NoRows no_rows_;
-  checkpoint::RowSources rows_;  // of what was restored
-  SnapshotTaker taker_;
+  StateFiles files_;                  // of what was restored
+  checkpoint::TensorSet slots_here_;  // SetSlots'
   std::unique_ptr<CallbackHost> host_;
   Hook hook_ = Hook::kTrainBegin;  // that runs, or ran last
   // Of the weights that the replica keeps for callbacks; the step of its own, where it was
   // restored.
   std::map<std::string, int64_t> kept_steps_;
-  int64_t restored_step_ = -1;
+  std::atomic<int64_t> restored_step_ = -1;
   int64_t fired_step_ = 0;  // of the hook that runs
 };
 
@@ -263,7 +244,12 @@ absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun
           "a callback calls save_model in the middle of an epoch, where with parameter servers "
           "nobody holds all weights of one step: call it in epoch_end or train_end");
     MUSTER_ASSIGN_OR_RETURN(checkpoint::Snapshot snapshot,
-                            taker_.Take(*replica_, InitialLoopState(job_, *replica_)));
+                            SnapshotTaker::View(*replica_, InitialLoopState(job_, *replica_)));
+    if (with_optimizer && slots_here_.tensors.empty() && !slots_.empty())
+      return ConfigurationError(
+          "with parameter servers a callback saves the state of optimizers from a file of "
+          "model_dir, and there is none");
+    snapshot.optimizer = slots_here_;
     return WriteModelFile(checkpoint::PosixFileSystem(), path, std::move(snapshot), job_,
                           with_optimizer);
   };
@@ -297,70 +283,26 @@ absl::StatusOr<std::optional<CallbackDecision>> ReplicaState::Decide() {
   return decision;
 }
 
-ReplicaState::Place ReplicaState::PlaceOf(size_t variable) const {
-  const VariableSpec& spec = served_.specs[variable];
-  const int owner = served_.owners[spec.optimizer].optimizer;
-  if (owner < 0) return std::nullopt;
-  const auto& names = replica_->optimizers()[owner].parameter_names;
-  const auto found = std::find(names.begin(), names.end(), spec.name);
-  return std::pair{static_cast<size_t>(owner), static_cast<size_t>(found - names.begin())};
-}
-
-std::vector<std::string> ReplicaState::ShapedSlots(int served) const {
-  const Optimizer* const rule = RuleOf(served);
-  if (rule == nullptr) return {};
-  std::vector<std::string> names = rule->slot_names();
-  std::erase(names, std::string(kStep));
-  return names;
-}
-
-size_t ReplicaState::MostSlots() const {
-  size_t most = 0;
-  for (size_t o = 0; o < served_.optimizers.size(); ++o)
-    most = std::max(most, ShapedSlots(static_cast<int>(o)).size());
-  return most;
-}
-
-std::vector<std::vector<Spans>> ReplicaState::SlotSpans(const Layout& layout) const {
-  std::vector<std::vector<Spans>> all;
-  for (size_t slot = 0; slot < MostSlots(); ++slot) {
-    std::vector<at::Tensor> tensors = served_.tensors;  // of those without: never looked at
-    for (size_t v = 0; v < tensors.size(); ++v) {
-      if (!places_[v]) continue;
-      const auto& [optimizer, parameter] = *places_[v];
-      const std::vector<std::string> shaped = ShapedSlots(served_.specs[v].optimizer);
-      if (slot >= shaped.size()) continue;
-      const Optimizer& rule = *replica_->optimizers()[optimizer].rule;
-      const auto& names = rule.slot_names();
-      const auto index = std::find(names.begin(), names.end(), shaped[slot]) - names.begin();
-      tensors[v] = rule.slot(static_cast<int>(index))[parameter].detach();
+void ReplicaState::FindPlaces() {
+  slots_ = SlotInfos(*replica_);
+  const size_t skip = replica_->models().size() == 1 ? replica_->models()[0].name.size() + 1 : 0;
+  std::map<std::string, Place> of_parameters;
+  size_t next = 0;
+  for (const NamedOptimizer& optimizer : replica_->optimizers()) {
+    for (const std::string& parameter : optimizer.parameter_names) {
+      Place& place = of_parameters[parameter];
+      for (const std::string& slot : optimizer.rule->slot_names()) {
+        if (slot == kStep)
+          place.step = next++;
+        else
+          place.slots.push_back(next++);
+      }
     }
-    all.push_back(ShardSpans(layout, served_.specs, tensors));
   }
-  return all;
-}
-
-at::Tensor ReplicaState::StepOf(size_t variable) const {
-  if (!places_[variable]) return {};
-  const auto& [optimizer, parameter] = *places_[variable];
-  const Optimizer& rule = *replica_->optimizers()[optimizer].rule;
-  const auto& names = rule.slot_names();
-  const auto found = std::find(names.begin(), names.end(), kStep);
-  if (found == names.end()) return {};
-  return rule.slot(static_cast<int>(found - names.begin()))[parameter].detach();
-}
-
-// How often what the chunk holds was updated: where a variable has a step, bias corrections go by
-// it, and the chunk has no other variable.
-int64_t ReplicaState::UpdatesOf(const Layout& layout, int shard, const Chunk& chunk,
-                                int64_t steps) const {
-  std::optional<int64_t> updates;
-  ForEachVariable(layout, shard, chunk, [&](size_t variable) {
-    const at::Tensor step = StepOf(variable);
-    if (step.defined())
-      updates = std::max(updates.value_or(0), static_cast<int64_t>(step.item<double>()));
-  });
-  return updates.value_or(steps);
+  for (const VariableSpec& spec : served_.specs) {
+    Place& place = places_.emplace_back(of_parameters[spec.name]);
+    place.name = spec.name.substr(spec.table ? 0 : skip);
+  }
 }
 
 std::vector<ServedTable> ReplicaState::tables() const {
@@ -372,58 +314,116 @@ std::vector<ServedTable> ReplicaState::tables() const {
   return all;
 }
 
-ShardContents ReplicaState::Encode(const Layout& layout, int64_t steps) const {
-  const std::vector<Spans> parameters = ShardSpans(layout, served_.specs, served_.tensors);
-  const std::vector<std::vector<Spans>> slots = SlotSpans(layout);
-  ShardContents contents(layout.chunks.size());
-  for (size_t shard = 0; shard < layout.chunks.size(); ++shard) {
-    for (size_t c = 0; c < layout.chunks[shard].size(); ++c) {
-      const Chunk& chunk = layout.chunks[shard][c];
-      if (chunk.rows()) continue;
-      proto::ChunkContent& content = contents[shard].emplace_back();
-      content.set_shard(static_cast<int>(shard));
-      content.set_chunk(static_cast<int>(c));
-      content.set_updates(UpdatesOf(layout, static_cast<int>(shard), chunk, steps));
-      content.set_parameters(Bytes(parameters[shard], chunk));
-      if (steps == 0) continue;  // slots are as the rule begins
-      const size_t count = ShapedSlots(chunk.optimizer).size();
-      for (size_t s = 0; s < count; ++s) content.add_slots(Bytes(slots[s][shard], chunk));
-    }
-  }
-  return contents;
+// Files are row-major. Where the servers' order is another one, it is so within rows of the first
+// dimension.
+absl::Status ReplicaState::Read(const checkpoint::TensorSet& set, const std::string& name,
+                                const Piece& piece, char* to) const {
+  const checkpoint::Tensor* tensor = set.Find(name);
+  if (tensor == nullptr) return DataError(fmt::format("\"{}\" is not in the checkpoint", name));
+  const VariableSpec& spec = served_.specs[piece.variable];
+  if (spec.order.empty())
+    return checkpoint::ReadTensor(set, *tensor, piece.first * kBytes, piece.count * kBytes, to);
+  std::vector<int64_t> shape = spec.shape;
+  const int64_t width = spec.elements() / shape[0], row = piece.first / width;
+  shape[0] = (piece.first + piece.count + width - 1) / width - row;
+  const at::Tensor rows = at::empty(shape);
+  MUSTER_RETURN_IF_ERROR(checkpoint::ReadTensor(set, *tensor, row * width * kBytes,
+                                                rows.numel() * kBytes,
+                                                static_cast<char*>(rows.data_ptr())));
+  const at::Tensor ordered = rows.permute(spec.order).contiguous();
+  std::memcpy(to, ordered.const_data_ptr<float>() + piece.first - row * width,
+              piece.count * kBytes);
+  return absl::OkStatus();
 }
 
-absl::Status ReplicaState::Decode(const Layout& layout, const ShardContents& contents) {
-  restored_step_ = -1;
-  const at::NoGradGuard no_grad;
-  const std::vector<Spans> parameters = ShardSpans(layout, served_.specs, served_.tensors);
-  const std::vector<std::vector<Spans>> slots = SlotSpans(layout);
-  std::vector<int64_t> updates(served_.specs.size());  // by variable
-  for (size_t shard = 0; shard < layout.chunks.size(); ++shard) {
-    const auto& chunks = layout.chunks[shard];
-    size_t next = 0;  // message
-    for (size_t c = 0; c < chunks.size(); ++c) {
-      const Chunk& chunk = chunks[c];
-      if (chunk.rows()) continue;
-      const std::string what = fmt::format("chunk {} of shard {}", c, shard);
-      if (next >= contents[shard].size()) return DataError(fmt::format("{} did not come", what));
-      const proto::ChunkContent& content = contents[shard][next++];
-      MUSTER_RETURN_IF_ERROR(Put(content.parameters(), parameters[shard], chunk, what));
-      const size_t count = ShapedSlots(chunk.optimizer).size();
-      if (static_cast<size_t>(content.slots_size()) != count)
-        return DataError(fmt::format("{} has {} slots, not {}", what, content.slots_size(), count));
-      for (size_t s = 0; s < count; ++s)
-        MUSTER_RETURN_IF_ERROR(
-            Put(content.slots(static_cast<int>(s)), slots[s][shard], chunk, what));
-      // Chunks of one variable differ by pushes of lost workers alone, which came in part.
-      ForEachVariable(layout, static_cast<int>(shard), chunk, [&](size_t variable) {
-        updates[variable] = std::max(updates[variable], content.updates());
-      });
-    }
+void ReplicaState::Write(SlotsFile* slots, size_t slot, const Piece& piece,
+                         const char* from) const {
+  const VariableSpec& spec = served_.specs[piece.variable];
+  const std::string_view bytes(from, piece.count * kBytes);
+  if (spec.order.empty()) return slots->Put(slot, piece.first * kBytes, bytes);
+  std::string whole = slots->Gather(slot, piece.first * kBytes, bytes);
+  if (whole.empty()) return;
+  std::vector<int64_t> shape, back(spec.order.size());
+  for (size_t d = 0; d < spec.order.size(); ++d) {
+    shape.push_back(spec.shape[spec.order[d]]);
+    back[spec.order[d]] = static_cast<int64_t>(d);
   }
-  for (size_t v = 0; v < updates.size(); ++v)
-    if (const at::Tensor step = StepOf(v); step.defined())
-      step.fill_(static_cast<double>(updates[v]));
+  const at::Tensor tensor = at::from_blob(whole.data(), shape).permute(back).contiguous();
+  slots->Put(slot, 0, {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()});
+}
+
+absl::StatusOr<proto::ChunkContent> ReplicaState::Encode(const Layout& layout, int shard, int c,
+                                                         int64_t steps,
+                                                         const StateFiles* files) const {
+  const Chunk& chunk = layout.chunks[shard][c];
+  proto::ChunkContent content;
+  content.set_shard(shard);
+  content.set_chunk(c);
+  content.mutable_parameters()->resize(chunk.elements() * kBytes);
+  // How often what the chunk holds was updated: where a variable has a step, bias corrections go by
+  // it, and the chunk has no other variable.
+  std::optional<int64_t> updates;
+  for (const Piece& piece : PiecesOf(layout, shard, chunk)) {
+    const Place& place = places_[piece.variable];
+    char* const to = content.mutable_parameters()->data() + piece.at * kBytes;
+    float step = 0;
+    if (files == nullptr) {
+      std::memcpy(to, served_.tensors[piece.variable].const_data_ptr<float>() + piece.first,
+                  piece.count * kBytes);
+    } else {
+      MUSTER_RETURN_IF_ERROR(Read(files->model, place.name, piece, to));
+      for (size_t s = 0; s < place.slots.size(); ++s) {
+        std::string& slot = static_cast<int>(s) < content.slots_size()
+                                ? *content.mutable_slots(static_cast<int>(s))
+                                : *content.add_slots();
+        slot.resize(chunk.elements() * kBytes);
+        MUSTER_RETURN_IF_ERROR(Read(files->optimizer, slots_[place.slots[s]].name, piece,
+                                    slot.data() + piece.at * kBytes));
+      }
+      if (place.step) {
+        const std::string& name = slots_[*place.step].name;
+        const checkpoint::Tensor* found = files->optimizer.Find(name);
+        if (found == nullptr)
+          return DataError(fmt::format("\"{}\" is not in the checkpoint", name));
+        MUSTER_RETURN_IF_ERROR(checkpoint::ReadTensor(files->optimizer, *found, 0, kBytes,
+                                                      reinterpret_cast<char*>(&step)));
+      }
+    }
+    if (place.step) updates = std::max(updates.value_or(0), static_cast<int64_t>(step));
+  }
+  content.set_updates(updates.value_or(steps));
+  return content;
+}
+
+absl::Status ReplicaState::Decode(const Layout& layout, const proto::ChunkContent& content,
+                                  SlotsFile* slots) {
+  restored_step_ = -1;
+  const std::string what = fmt::format("chunk {} of shard {}", content.chunk(), content.shard());
+  if (content.shard() < 0 || content.shard() >= static_cast<int>(layout.chunks.size()) ||
+      content.chunk() < 0 ||
+      content.chunk() >= static_cast<int>(layout.chunks[content.shard()].size()))
+    return DataError(fmt::format("{} came, which does not exist", what));
+  const Chunk& chunk = layout.chunks[content.shard()][content.chunk()];
+  const size_t bytes = chunk.elements() * kBytes;
+  const auto fits = [&](const std::string& piece) { return piece.size() == bytes; };
+  if (!fits(content.parameters()) ||
+      !std::all_of(content.slots().begin(), content.slots().end(), fits))
+    return DataError(
+        fmt::format("{} has {} bytes, not {}", what, content.parameters().size(), bytes));
+  for (const Piece& piece : PiecesOf(layout, content.shard(), chunk)) {
+    const Place& place = places_[piece.variable];
+    std::memcpy(served_.tensors[piece.variable].data_ptr<float>() + piece.first,
+                content.parameters().data() + piece.at * kBytes, piece.count * kBytes);
+    if (static_cast<size_t>(content.slots_size()) != place.slots.size())
+      return DataError(
+          fmt::format("{} has {} slots, not {}", what, content.slots_size(), place.slots.size()));
+    if (slots == nullptr) continue;
+    for (size_t s = 0; s < place.slots.size(); ++s)
+      Write(slots, place.slots[s], piece,
+            content.slots(static_cast<int>(s)).data() + piece.at * kBytes);
+    // Chunks of one variable differ by pushes of lost workers alone, which came in part.
+    if (place.step) slots->Count(*place.step, content.updates());
+  }
   return absl::OkStatus();
 }
 
@@ -439,7 +439,7 @@ absl::StatusOr<checkpoint::Snapshot> ReplicaState::Take(const checkpoint::Traini
   loop.test_due = state.test_due;
   loop.global_batch_size = state.global_batch_size;
   loop.extras = state.extras;
-  return taker_.Take(*replica_, loop);
+  return SnapshotTaker::View(*replica_, loop);
 }
 
 void ReplicaState::Describe(StartReport* report) const {

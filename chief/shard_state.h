@@ -1,6 +1,6 @@
-// Between the chief's replica and what servers hold: its tensors as chunks, and chunks as a
-// snapshot. Apart from MakeShardState nothing here needs LibTorch, so that the director can be
-// tested without.
+// Between what servers hold, the chief's replica, which has parameters alone, and the files of
+// checkpoints: chunk by chunk, so that nobody here needs the memory for slots. Apart from
+// MakeShardState nothing here needs LibTorch, so that the director can be tested without.
 #pragma once
 
 #include <functional>
@@ -12,6 +12,7 @@
 
 #include "chief/director.h"
 #include "chief/row_filler.h"
+#include "chief/slots_file.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/push_pull/layout.h"
 #include "common/push_pull/variable_messages.h"
@@ -22,10 +23,13 @@
 
 namespace muster {
 
-// All chunks of all shards, by shard, but for those of tables.
-using ShardContents = std::vector<std::vector<proto::ChunkContent>>;
+// A state in the files of a checkpoint, which stay open.
+struct StateFiles {
+  checkpoint::TensorSet model, optimizer;
+  checkpoint::RowSources rows;  // of embedding tables
+};
 
-// For one thread at a time.
+// For one thread at a time, but for Encode and Decode.
 class ShardState {
  public:
   virtual ~ShardState() = default;
@@ -44,13 +48,22 @@ class ShardState {
   virtual std::vector<ServedTable> tables() const { return {}; }
   // Where the replica looks rows up; it outlives this object's use.
   virtual void ServeRows(EmbeddingStore* /*rows*/) {}
-  // Their rows in what Restore was given last.
-  virtual checkpoint::RowSources Rows() const { return {}; }
-  // The replica's tensors, after `steps` steps; no chunks of tables.
-  virtual ShardContents Encode(const Layout& layout, int64_t steps) const = 0;
-  // Puts the chunks into the replica. A DataError says what does not fit.
-  virtual absl::Status Decode(const Layout& layout, const ShardContents& contents) = 0;
-  // A copy of the replica with that state.
+  // What Restore was given last.
+  virtual StateFiles Files() const { return {}; }
+  // A chunk of no table as these files have it; null: as the replica has it after `steps` steps,
+  // with slots as the rule begins. Several at a time. Errors are those of reading.
+  virtual absl::StatusOr<proto::ChunkContent> Encode(const Layout& layout, int shard, int chunk,
+                                                     int64_t steps,
+                                                     const StateFiles* files) const = 0;
+  // Puts a chunk's parameters into the replica, and its slots into the file; null: nowhere. Several
+  // at a time. A DataError says what does not fit.
+  virtual absl::Status Decode(const Layout& layout, const proto::ChunkContent& content,
+                              SlotsFile* slots) = 0;
+  // What a SlotsFile is made of; none: no optimizer has slots.
+  virtual std::vector<checkpoint::TensorInfo> slots() const { return {}; }
+  // The slots that go with the replica's weights, for callbacks that save them.
+  virtual void SetSlots(const checkpoint::TensorSet& /*slots*/) {}
+  // The replica with that state: what its sets have is the replica's own, and without slots.
   virtual absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) = 0;
 
   // The replica's integer buffers, which servers do not hold. A DataError names a buffer that is

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -12,6 +14,13 @@
 #include "common/push_pull/update_kernels.h"
 
 namespace muster {
+// Guarded by the chunk's lock.
+class DenseStore::FrozenChunk {
+ public:
+  bool read = false;
+  std::optional<ChunkState> copy;  // once the chunk is another one
+};
+
 namespace {
 
 struct Held {
@@ -19,6 +28,8 @@ struct Held {
   bool filled ABSL_GUARDED_BY(mu) = false;
   std::atomic<int64_t> applied = 0;  // here
   ChunkState state ABSL_GUARDED_BY(mu);
+  // The chunk as it is now is wanted; null: nobody's, or it is another one by now.
+  mutable std::shared_ptr<DenseStore::FrozenChunk> frozen ABSL_GUARDED_BY(mu);
   // Of a chunk of a table; then the state holds neither parameters nor slots.
   std::shared_ptr<EmbeddingTable> rows ABSL_GUARDED_BY(mu);
   std::shared_ptr<EmbeddingTable> coming ABSL_GUARDED_BY(mu);  // whose last rows are not here yet
@@ -62,6 +73,8 @@ class DenseStoreImpl final : public DenseStore {
   bool serving() const override { return filled_ == chunks_.size(); }
   absl::StatusOr<ChunkState> Copy(int chunk) const override;
   absl::StatusOr<FrozenRows> Freeze(int chunk) const override;
+  absl::StatusOr<std::shared_ptr<FrozenChunk>> FreezeDense(int chunk) const override;
+  absl::StatusOr<ChunkState> Read(int chunk, FrozenChunk* frozen) const override;
   std::vector<RowColumn> columns(int chunk) const override {
     return HasRows(chunk) ? EmbeddingTable::Columns(TableOf(chunk)) : std::vector<RowColumn>();
   }
@@ -100,6 +113,8 @@ class DenseStoreImpl final : public DenseStore {
   const RuleSpec& RuleOf(int chunk) const {
     return options_.rules[options_.chunks[chunk].optimizer];
   }
+  // Before a chunk changes.
+  static void ThawLocked(Held& held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
   void PutLocked(Held& held, ChunkState state, std::shared_ptr<EmbeddingTable> rows)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
   void Update(int chunk, Held& held, double learning_rate, std::span<const float> gradient,
@@ -213,7 +228,15 @@ absl::Status DenseStoreImpl::AddRows(int chunk, const ChunkState& state,
   return absl::OkStatus();
 }
 
+void DenseStoreImpl::ThawLocked(Held& held) {
+  if (held.frozen == nullptr) return;
+  // Else the cut was dropped.
+  if (held.frozen.use_count() > 1) held.frozen->copy = held.state;
+  held.frozen = nullptr;
+}
+
 void DenseStoreImpl::PutLocked(Held& held, ChunkState state, std::shared_ptr<EmbeddingTable> rows) {
+  ThawLocked(held);
   held.state = std::move(state);
   held.rows = std::move(rows);
   if (!std::exchange(held.filled, true)) ++filled_;
@@ -283,6 +306,27 @@ absl::StatusOr<DenseStore::FrozenRows> DenseStoreImpl::Freeze(int chunk) const {
       {kept, kept->rows.get()}, held.state.updates, held.state.last, held.rows->Counted()};
 }
 
+absl::StatusOr<std::shared_ptr<DenseStore::FrozenChunk>> DenseStoreImpl::FreezeDense(
+    int chunk) const {
+  MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
+  const Held& held = chunks_[chunk];
+  absl::MutexLock lock(&held.mu);
+  if (!held.filled) return absl::UnavailableError(fmt::format("chunk {} holds nothing yet", chunk));
+  if (held.rows != nullptr) return ConfigurationError(fmt::format("chunk {} is of a table", chunk));
+  if (held.frozen == nullptr) held.frozen = std::make_shared<FrozenChunk>();
+  return held.frozen;
+}
+
+absl::StatusOr<ChunkState> DenseStoreImpl::Read(int chunk, FrozenChunk* frozen) const {
+  const Held& held = chunks_[chunk];
+  absl::MutexLock lock(&held.mu);
+  if (std::exchange(frozen->read, true))
+    return ConfigurationError(fmt::format("chunk {} of a copy was read before", chunk));
+  if (frozen->copy) return *std::exchange(frozen->copy, std::nullopt);
+  held.frozen = nullptr;
+  return held.state;
+}
+
 absl::StatusOr<ChunkState> DenseStoreImpl::Copy(int chunk) const {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   const Held& held = chunks_[chunk];
@@ -325,6 +369,7 @@ void DenseStoreImpl::Update(int chunk, Held& held, double learning_rate,
     ++held.applied;
     return;
   }
+  ThawLocked(held);
   UpdateRange range{state.parameters, gradient};
   for (size_t s = 0; s < state.slots.size(); ++s) range.slots[s] = state.slots[s].data();
   ++state.updates;
@@ -337,6 +382,7 @@ void DenseStoreImpl::Update(int chunk, Held& held, double learning_rate,
 }
 
 Pushed DenseStoreImpl::PushLocked(int chunk, Held& held, const Push& push) {
+  ThawLocked(held);
   ChunkState& state = held.state;
   ChunkState::Last& last = state.last[push.key.worker];
   Pushed pushed;

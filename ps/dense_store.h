@@ -89,6 +89,11 @@ class DenseStore {
     std::vector<uint64_t> counted;  // ChunkState's
   };
   virtual absl::StatusOr<FrozenRows> Freeze(int chunk) const = 0;
+  // A chunk of no table as it is now. Nothing is copied before an update comes to it, or it is read
+  // (once), whichever is first.
+  class FrozenChunk;
+  virtual absl::StatusOr<std::shared_ptr<FrozenChunk>> FreezeDense(int chunk) const = 0;
+  virtual absl::StatusOr<ChunkState> Read(int chunk, FrozenChunk* frozen) const = 0;
   // What rows of the chunk consist of; none: it is of no table. REQUIRES: there is such a chunk.
   virtual std::vector<RowColumn> columns(int chunk) const = 0;
 

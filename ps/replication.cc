@@ -69,6 +69,12 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   bool serving() const override { return local_->serving(); }
   absl::StatusOr<ChunkState> Copy(int chunk) const override { return local_->Copy(chunk); }
   absl::StatusOr<FrozenRows> Freeze(int chunk) const override { return local_->Freeze(chunk); }
+  absl::StatusOr<std::shared_ptr<FrozenChunk>> FreezeDense(int chunk) const override {
+    return local_->FreezeDense(chunk);
+  }
+  absl::StatusOr<ChunkState> Read(int chunk, FrozenChunk* frozen) const override {
+    return local_->Read(chunk, frozen);
+  }
   std::vector<RowColumn> columns(int chunk) const override { return local_->columns(chunk); }
   void Admit(int worker, uint64_t incarnation) override { local_->Admit(worker, incarnation); }
   // Not forwarded: what it is for, the chief mostly knows from the worker.

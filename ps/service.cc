@@ -314,10 +314,13 @@ grpc::Status PsServiceImpl::Read(grpc::ServerContext* context, const proto::Read
     return refusal;
   CutPtr cut;
   if (const grpc::Status refusal = FindCut(*request, &cut); !refusal.ok()) return refusal;
-  const std::vector<ChunkState>& chunks = cut->at(request->shard()).chunks;
-  for (size_t c = 0; c < chunks.size(); ++c) {
-    if (host->spec().layout.chunks[request->shard()][c].rows()) continue;
-    if (!writer->Write(ps::ContentOf(request->shard(), static_cast<int>(c), chunks[c])))
+  const ps::ShardCut& of_shard = cut->at(request->shard());
+  for (size_t c = 0; c < of_shard.chunks.size(); ++c) {
+    if (of_shard.chunks[c] == nullptr) continue;
+    const int chunk = static_cast<int>(c);
+    const auto state = of_shard.store->Read(chunk, of_shard.chunks[c].get());
+    if (!state.ok()) return ToGrpc(state.status());
+    if (!writer->Write(ps::ContentOf(request->shard(), chunk, *state)))
       return Refusal(grpc::StatusCode::CANCELLED, "the reader has gone");
   }
   return grpc::Status::OK;

@@ -73,7 +73,7 @@ class ShardHostImpl final : public ShardHost {
 
  private:
   void EndRun() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::StatusOr<ShardCut> CutShard(int shard, const DenseStore& store) const;
+  absl::StatusOr<ShardCut> CutShard(int shard, const StorePtr& store) const;
   StorePtr MakeStoreLocked(int shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PlaceLocked(int shard, const PsView::Place& place, Run* run)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -341,18 +341,19 @@ absl::StatusOr<std::vector<float>> ShardHostImpl::PullRows(int variable,
   return rows;
 }
 
-absl::StatusOr<ShardCut> ShardHostImpl::CutShard(int shard, const DenseStore& store) const {
+absl::StatusOr<ShardCut> ShardHostImpl::CutShard(int shard, const StorePtr& store) const {
   const std::vector<Chunk>& chunks = spec_.layout.chunks[shard];
   ShardCut cut;
+  cut.store = store;
   cut.chunks.resize(chunks.size());
   std::map<int, RowsFile::Table> tables;
   for (size_t c = 0; c < chunks.size(); ++c) {
     if (!chunks[c].rows()) {
-      MUSTER_ASSIGN_OR_RETURN(cut.chunks[c], store.Copy(static_cast<int>(c)));
+      MUSTER_ASSIGN_OR_RETURN(cut.chunks[c], store->FreezeDense(static_cast<int>(c)));
       continue;
     }
     RowsFile::Table& table = tables[chunks[c].table];
-    MUSTER_ASSIGN_OR_RETURN(table.chunks.emplace_back(), store.Freeze(static_cast<int>(c)));
+    MUSTER_ASSIGN_OR_RETURN(table.chunks.emplace_back(), store->Freeze(static_cast<int>(c)));
   }
   if (tables.empty()) return cut;
   std::vector<RowsFile::Table> all;
@@ -365,26 +366,19 @@ absl::StatusOr<ShardCut> ShardHostImpl::CutShard(int shard, const DenseStore& st
   return cut;
 }
 
-// Workers wait meanwhile: by as many threads as there are shards.
+// Workers wait meanwhile: nothing is copied here.
 absl::StatusOr<std::map<int, ShardCut>> ShardHostImpl::CutPrimaries() const {
-  RunPtr run;
+  std::map<int, StorePtr> stores;  // what outlives the view
   {
     absl::MutexLock lock(&mu_);
-    run = run_;
+    if (run_ == nullptr) return std::map<int, ShardCut>();
+    for (const auto& [shard, store] : run_->primary_of) stores[shard] = stores_.at(shard);
   }
   std::map<int, ShardCut> cuts;
-  if (run == nullptr) return cuts;
-  std::map<int, absl::StatusOr<ShardCut>> results;
-  std::vector<std::thread> threads;
-  for (const auto& [shard, store] : run->primary_of) {
-    absl::StatusOr<ShardCut>& result = results.emplace(shard, ShardCut()).first->second;
-    threads.emplace_back(
-        [this, shard = shard, &store = *store, &result] { result = CutShard(shard, store); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (auto& [shard, result] : results) {
-    if (!result.ok()) return Annotate(result.status(), fmt::format("shard {}: ", shard));
-    cuts.emplace(shard, *std::move(result));
+  for (const auto& [shard, store] : stores) {
+    absl::StatusOr<ShardCut> cut = CutShard(shard, store);
+    if (!cut.ok()) return Annotate(cut.status(), fmt::format("shard {}: ", shard));
+    cuts.emplace(shard, *std::move(cut));
   }
   return cuts;
 }

@@ -46,9 +46,11 @@ struct ShardSpec {
   bool checksum = false;
 };
 
-// One shard as it was at one moment: what is no table's is copied, rows are frozen.
+// One shard as it was at one moment: frozen.
 struct ShardCut {
-  std::vector<ChunkState> chunks;  // by chunk; of those of tables empty
+  std::shared_ptr<const DenseStore> store;
+  std::vector<std::shared_ptr<DenseStore::FrozenChunk>>
+      chunks;  // by chunk; of those of tables null
   std::shared_ptr<const RowsFile> rows;
 };
 

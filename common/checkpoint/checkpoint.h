@@ -60,15 +60,19 @@ Json ToJson(const TrainingState& state);
 absl::StatusOr<TrainingState> TrainingStateFromJson(const Json& json);
 
 // A file of a checkpoint that is written before the rest (Store::StageFile). Removed with it,
-// unless a checkpoint took it over. One thread at a time.
+// unless a checkpoint took it over. One thread at a time, but for WriteAt.
 class StagedFile {
  public:
   virtual ~StagedFile() = default;
+  virtual const std::string& name() const = 0;
   virtual absl::Status Append(std::string_view bytes) = 0;
+  // As WritableFile's: a file is either appended to, or written in pieces.
+  virtual absl::Status WriteAt(int64_t offset, std::string_view bytes) = 0;
   virtual int64_t bytes() const = 0;
   // All of it is on the disk when it returns; nothing may follow.
   virtual absl::Status Finish() = 0;
-  // What it holds, whatever becomes of its name. REQUIRES: Finish has returned OK.
+  // What it holds, whatever becomes of its name. REQUIRES: Finish has returned OK, or it was
+  // written in pieces, and none is missing.
   virtual absl::StatusOr<std::shared_ptr<const RowSource>> Open() const = 0;
 };
 
@@ -82,8 +86,10 @@ struct Snapshot {
   // Embedding tables of parameter servers, which are in no set. Of what was read, in the order of
   // the files.
   RowSources tables;
-  // Of what is to be written: the files of the tables, which are on the disk already.
+  // Of what is to be written: files that are on the disk already, in the place of those of the
+  // sets.
   std::vector<std::shared_ptr<StagedFile>> staged;
+  double staged_seconds = 0;  // that this took
   // It replaces one of the same step: what callbacks did at the end of training changed the state.
   bool replaces = false;
 };

@@ -32,4 +32,7 @@ class ChecksummedFile {
   uint32_t crc_ = 0;
 };
 
+// The CRC-32C of a whole file, with little memory.
+absl::StatusOr<uint32_t> ChecksumOf(const ReadableFile& file);
+
 }  // namespace muster::checkpoint

@@ -26,6 +26,7 @@ void Add(const TensorSet& set, const std::string& prefix, TensorSet* all) {
     tensor.name = prefix + tensor.name;
     all->tensors.push_back(std::move(tensor));
   }
+  if (set.file != nullptr) all->file = set.file;  // the only one: models are in memory
 }
 
 // Takes those that begin with the prefix out of `all`.

@@ -15,6 +15,10 @@ class FaultyFile final : public WritableFile {
     MUSTER_RETURN_IF_ERROR(faults_->CheckDisk(path_));
     return file_->Append(bytes);
   }
+  absl::Status WriteAt(int64_t offset, std::string_view bytes) override {
+    MUSTER_RETURN_IF_ERROR(faults_->CheckDisk(path_));
+    return file_->WriteAt(offset, bytes);
+  }
   absl::Status Sync() override {
     MUSTER_RETURN_IF_ERROR(faults_->CheckDisk(path_));
     return file_->Sync();

@@ -23,6 +23,9 @@ class WritableFile {
  public:
   virtual ~WritableFile() = default;  // Closes; what was not synced may be lost.
   virtual absl::Status Append(std::string_view bytes) = 0;
+  // At this place, which may lie behind the end; what nobody has written reads as zeros. Any
+  // thread; not together with Append.
+  virtual absl::Status WriteAt(int64_t offset, std::string_view bytes) = 0;
   // Everything appended so far is on the disk when it returns.
   virtual absl::Status Sync() = 0;
   virtual absl::Status Close() = 0;

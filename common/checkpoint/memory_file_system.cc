@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -52,7 +53,11 @@ class MemoryFileSystem::Writer : public WritableFile {
 
   absl::Status Append(std::string_view bytes) override {
     MUSTER_RETURN_IF_ERROR(Begin("Append"));
-    return files_->Append(*node_, path_, bytes);
+    return files_->Write(*node_, path_, std::nullopt, bytes);
+  }
+  absl::Status WriteAt(int64_t offset, std::string_view bytes) override {
+    MUSTER_RETURN_IF_ERROR(Begin("WriteAt"));
+    return files_->Write(*node_, path_, offset, bytes);
   }
   absl::Status Sync() override {
     MUSTER_RETURN_IF_ERROR(Begin("Sync"));
@@ -280,7 +285,8 @@ void MemoryFileSystem::ApplyLocked(const Change& change) {
   if (change.to != nullptr) change.to->durable_entries[change.to_name] = change.node;
 }
 
-absl::Status MemoryFileSystem::Append(Node& file, const std::string& path, std::string_view bytes) {
+absl::Status MemoryFileSystem::Write(Node& file, const std::string& path,
+                                     std::optional<int64_t> offset, std::string_view bytes) {
   const absl::MutexLock lock(&mutex_);
   const std::function<int64_t(const Node&)> used = [&used](const Node& node) {
     int64_t sum = static_cast<int64_t>(node.bytes.size());
@@ -290,8 +296,13 @@ absl::Status MemoryFileSystem::Append(Node& file, const std::string& path, std::
   const int64_t left = capacity_ == std::numeric_limits<int64_t>::max()
                            ? capacity_
                            : std::max<int64_t>(0, capacity_ - used(*root_));
-  const size_t fits = std::min(bytes.size(), static_cast<size_t>(left));
-  file.bytes.append(bytes.substr(0, fits));
+  const auto size = static_cast<int64_t>(file.bytes.size());
+  const int64_t at = offset.value_or(size);
+  const int64_t inside = std::max<int64_t>(0, size - at), hole = std::max<int64_t>(0, at - size);
+  const size_t fits = std::min<uint64_t>(
+      bytes.size(), static_cast<uint64_t>(inside) + std::max<int64_t>(0, left - hole));
+  if (fits > 0) file.bytes.resize(std::max<size_t>(file.bytes.size(), at + fits));
+  file.bytes.replace(std::min<size_t>(at, file.bytes.size()), fits, bytes.substr(0, fits));
   if (fits == bytes.size()) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       fmt::format("cannot write {}: No space left on device", path));

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,7 +71,8 @@ class MemoryFileSystem : public FileSystem {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemoveTreeLocked(NodePtr directory, std::string name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ApplyLocked(const Change& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Append(Node& file, const std::string& path, std::string_view bytes);
+  absl::Status Write(Node& file, const std::string& path, std::optional<int64_t> offset,
+                     std::string_view bytes);  // nullopt: at its end
 
   mutable absl::Mutex mutex_;
   std::function<absl::Status(const Operation&)> before_ ABSL_GUARDED_BY(mutex_);

@@ -71,6 +71,17 @@ class PosixWritableFile : public WritableFile {
     return absl::OkStatus();
   }
 
+  absl::Status WriteAt(int64_t offset, std::string_view bytes) override {
+    while (!bytes.empty()) {
+      const ssize_t n = pwrite(fd_.get(), bytes.data(), bytes.size(), offset);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return Error(errno, "write", path_);
+      bytes.remove_prefix(n);
+      offset += n;
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Sync() override {
     return fdatasync(fd_.get()) == 0 ? absl::OkStatus() : Error(errno, "sync", path_);
   }

@@ -10,6 +10,7 @@
 
 #include "absl/base/call_once.h"
 #include "common/base/crc32c.h"
+#include "common/checkpoint/checksummed_file.h"
 #include "common/checkpoint/fields.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/safetensors.h"
@@ -104,19 +105,12 @@ absl::StatusOr<TensorSet> ReadTensors(FileSystem& files, const std::string& path
 // Every byte, with little memory. Cancelled: `later` became true.
 absl::Status VerifyFile(const ReadableFile& file, const std::string& name, const Manifest& manifest,
                         const std::function<bool()>& later = nullptr) {
-  uint32_t crc = 0;
-  std::string piece(std::min<int64_t>(file.size(), 1 << 20), '\0');
-  for (int64_t at = 0; at < file.size(); at += static_cast<int64_t>(piece.size())) {
-    if (later && later()) return absl::CancelledError("it is not needed now");
-    const size_t size = std::min<int64_t>(piece.size(), file.size() - at);
-    MUSTER_RETURN_IF_ERROR(file.ReadAt(at, size, piece.data()));
-    crc = ExtendCrc32c(crc, {piece.data(), size});
-  }
+  MUSTER_ASSIGN_OR_RETURN(const uint32_t crc, ChecksumOf(file, later));
   return CheckCrc(name, crc, manifest);
 }
 
-// Rows of a file that is verified before the first of them is read. Its damage is every read's, but
-// for scalars, by which a start looks at whether the tables fit.
+// Tensors of a file that is verified before the first of them is read. Its damage is every read's,
+// but for scalars, by which a start looks at whether the state fits.
 class VerifiedLater final : public RowSource {
  public:
   VerifiedLater(std::shared_ptr<const RowSource> rows, std::function<absl::Status()> verify)
@@ -137,13 +131,39 @@ class VerifiedLater final : public RowSource {
   mutable absl::Status verified_;
 };
 
+// What is read later, piece by piece.
+absl::StatusOr<std::shared_ptr<const RowSource>> OpenVerified(FileSystem& files,
+                                                              const std::string& path,
+                                                              const std::string& name,
+                                                              const Manifest& manifest,
+                                                              const Reading& reading) {
+  MUSTER_ASSIGN_OR_RETURN(auto file, OpenFile(files, path, name, manifest));
+  const absl::Status verified = VerifyFile(*file, name, manifest, reading.check_later);
+  if (!verified.ok() && !absl::IsCancelled(verified)) return verified;
+  auto open = OpenRows(std::move(file));
+  if (!open.ok()) return OfFile(name, open.status());
+  if (verified.ok()) return open;
+  MUSTER_ASSIGN_OR_RETURN(file, OpenFile(files, path, name, manifest));
+  return std::make_shared<VerifiedLater>(
+      *std::move(open), [path, name, manifest, file = std::shared_ptr<ReadableFile>(std::move(file))] {
+        return Damaged(path, VerifyFile(*file, name, manifest));
+      });
+}
+
 absl::StatusOr<Snapshot> ReadWhole(FileSystem& files, const std::string& path,
-                                   const std::function<bool()>& rows_later) {
+                                   const Reading& reading) {
   MUSTER_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(files, path));
   Snapshot snapshot;
   MUSTER_ASSIGN_OR_RETURN(snapshot.state, ReadState(files, path, manifest));
-  MUSTER_ASSIGN_OR_RETURN(snapshot.model, ReadTensors(files, path, kModelFile, manifest));
-  MUSTER_ASSIGN_OR_RETURN(snapshot.optimizer, ReadTensors(files, path, kOptimizerFile, manifest));
+  for (const auto& [name, set] :
+       {std::pair(kModelFile, &snapshot.model), std::pair(kOptimizerFile, &snapshot.optimizer)}) {
+    if (reading.bytes == Bytes::kRead) {
+      MUSTER_ASSIGN_OR_RETURN(*set, ReadTensors(files, path, name, manifest));
+    } else {
+      MUSTER_ASSIGN_OR_RETURN(auto file, OpenVerified(files, path, name, manifest, reading));
+      *set = TensorsOf(std::move(file));
+    }
+  }
   if (manifest.files.contains(kReplicaBuffersFile)) {
     MUSTER_ASSIGN_OR_RETURN(snapshot.replica_buffers,
                             ReadTensors(files, path, kReplicaBuffersFile, manifest));
@@ -155,19 +175,8 @@ absl::StatusOr<Snapshot> ReadWhole(FileSystem& files, const std::string& path,
   }
   for (const auto& [name, expected] : manifest.files) {
     if (!IsTablesFile(name)) continue;
-    MUSTER_ASSIGN_OR_RETURN(auto file, OpenFile(files, path, name, manifest));
-    const absl::Status verified = VerifyFile(*file, name, manifest, rows_later);
-    if (!verified.ok() && !absl::IsCancelled(verified)) return verified;
-    auto rows = OpenRows(std::move(file));
-    if (!rows.ok()) return OfFile(name, rows.status());
-    snapshot.tables.push_back(*std::move(rows));
-    if (verified.ok()) continue;
-    MUSTER_ASSIGN_OR_RETURN(file, OpenFile(files, path, name, manifest));
-    snapshot.tables.back() = std::make_shared<VerifiedLater>(
-        std::move(snapshot.tables.back()),
-        [path, name, manifest, file = std::shared_ptr<ReadableFile>(std::move(file))] {
-          return Damaged(path, VerifyFile(*file, name, manifest));
-        });
+    MUSTER_ASSIGN_OR_RETURN(snapshot.tables.emplace_back(),
+                            OpenVerified(files, path, name, manifest, reading));
   }
   return snapshot;
 }
@@ -209,7 +218,7 @@ bool IsGone(FileSystem& files, const std::string& path) {
 
 absl::StatusOr<std::optional<Snapshot>> NewestOf(FileSystem& files, const std::string& directory,
                                                  std::vector<std::string>* damaged,
-                                                 const std::function<bool()>& rows_later) {
+                                                 const Reading& reading) {
   // Newer ones appear and older ones go while this reads; each turn that finds one gone goes on
   // with what is there then, and has a newer one to begin with, so it ends.
   while (true) {
@@ -218,7 +227,7 @@ absl::StatusOr<std::optional<Snapshot>> NewestOf(FileSystem& files, const std::s
     MUSTER_ASSIGN_OR_RETURN(std::vector<int64_t> steps, Steps(files, directory));
     for (; !steps.empty() && !gone; steps.pop_back()) {
       const std::string path = JoinPath(directory, CheckpointName(steps.back()));
-      absl::StatusOr<Snapshot> snapshot = ReadCheckpoint(files, path, rows_later);
+      absl::StatusOr<Snapshot> snapshot = ReadCheckpoint(files, path, reading);
       if (snapshot.ok()) return std::optional<Snapshot>(*std::move(snapshot));
       gone = IsGone(files, path);
       if (!gone && !absl::IsDataLoss(snapshot.status())) return snapshot.status();
@@ -281,8 +290,8 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& files,
 }
 
 absl::StatusOr<Snapshot> ReadCheckpoint(FileSystem& files, const std::string& path,
-                                        const std::function<bool()>& rows_later) {
-  absl::StatusOr<Snapshot> snapshot = ReadWhole(files, path, rows_later);
+                                        const Reading& reading) {
+  absl::StatusOr<Snapshot> snapshot = ReadWhole(files, path, reading);
   if (!snapshot.ok()) return Damaged(path, snapshot.status());
   return snapshot;
 }
@@ -316,12 +325,12 @@ absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path
 
 absl::StatusOr<std::optional<Snapshot>> ReadNewest(FileSystem& files, const std::string& path,
                                                    std::vector<std::string>* damaged,
-                                                   const std::function<bool()>& rows_later) {
+                                                   const Reading& reading) {
   damaged->clear();
   MUSTER_ASSIGN_OR_RETURN(const std::optional<Place> place, FindCheckpoints(files, path));
   if (!place) return std::optional<Snapshot>();
-  if (!place->single) return NewestOf(files, place->path, damaged, rows_later);
-  absl::StatusOr<Snapshot> snapshot = ReadCheckpoint(files, place->path, rows_later);
+  if (!place->single) return NewestOf(files, place->path, damaged, reading);
+  absl::StatusOr<Snapshot> snapshot = ReadCheckpoint(files, place->path, reading);
   if (!snapshot.ok()) return snapshot.status();
   return std::optional<Snapshot>(*std::move(snapshot));
 }

@@ -27,9 +27,8 @@ class RowsOfFile final : public RowSource {
     }
   }
   const std::vector<TensorInfo>& tensors() const override { return tensors_; }
-  absl::Status Read(size_t tensor, int64_t first, int64_t count, char* out) const override {
-    const int64_t bytes = RowBytes(tensors_[tensor]);
-    return file_->ReadAt(begins_[tensor] + first * bytes, static_cast<size_t>(count * bytes), out);
+  absl::Status ReadBytes(size_t tensor, int64_t begin, int64_t bytes, char* out) const override {
+    return file_->ReadAt(begins_[tensor] + begin, static_cast<size_t>(bytes), out);
   }
 
  private:
@@ -40,25 +39,21 @@ class RowsOfFile final : public RowSource {
 
 class RowsOfSets final : public RowSource {
  public:
-  RowsOfSets(const TensorSet& model, const TensorSet& optimizer)
-      : memory_{model.memory, optimizer.memory} {
-    for (const TensorSet* set : {&model, &optimizer})
-      for (const Tensor& tensor : set->tensors) {
-        tensors_.push_back(tensor);
-        data_.push_back(tensor.data);
-      }
+  RowsOfSets(const TensorSet& model, const TensorSet& optimizer) : sets_{model, optimizer} {
+    for (const TensorSet& set : sets_)
+      for (const Tensor& tensor : set.tensors) tensors_.push_back(tensor);
   }
   const std::vector<TensorInfo>& tensors() const override { return tensors_; }
-  absl::Status Read(size_t tensor, int64_t first, int64_t count, char* out) const override {
-    const int64_t bytes = RowBytes(tensors_[tensor]);
-    if (count > 0) std::memcpy(out, data_[tensor] + first * bytes, count * bytes);
-    return absl::OkStatus();
+  absl::Status ReadBytes(size_t tensor, int64_t begin, int64_t bytes, char* out) const override {
+    const size_t models = sets_[0].tensors.size();
+    const TensorSet& set = sets_[tensor < models ? 0 : 1];
+    return ReadTensor(set, set.tensors[tensor < models ? tensor : tensor - models], begin, bytes,
+                      out);
   }
 
  private:
-  const std::shared_ptr<const void> memory_[2];
+  const TensorSet sets_[2];
   std::vector<TensorInfo> tensors_;
-  std::vector<const char*> data_;
 };
 
 struct Part {
@@ -97,6 +92,11 @@ absl::StatusOr<TensorInfo> JoinParts(const std::string& name, const std::vector<
 
 }  // namespace
 
+absl::Status RowSource::Read(size_t tensor, int64_t first, int64_t count, char* out) const {
+  const int64_t bytes = RowBytes(tensors()[tensor]);
+  return ReadBytes(tensor, first * bytes, count * bytes, out);
+}
+
 int RowSource::Find(std::string_view name) const {
   const auto found = std::find_if(tensors().begin(), tensors().end(),
                                   [name](const TensorInfo& info) { return info.name == name; });
@@ -106,6 +106,22 @@ int RowSource::Find(std::string_view name) const {
 absl::StatusOr<std::shared_ptr<const RowSource>> OpenRows(std::unique_ptr<ReadableFile> file) {
   MUSTER_ASSIGN_OR_RETURN(const SafetensorsHeader header, ReadSafetensorsHeader(*file));
   return std::make_shared<RowsOfFile>(std::move(file), header);
+}
+
+TensorSet TensorsOf(std::shared_ptr<const RowSource> file) {
+  TensorSet set;
+  for (const TensorInfo& info : file->tensors())
+    set.tensors.push_back({info, nullptr, set.tensors.size()});
+  set.file = std::move(file);
+  return set;
+}
+
+absl::Status ReadTensor(const TensorSet& set, const Tensor& tensor, int64_t begin, int64_t bytes,
+                        char* out) {
+  if (bytes == 0) return absl::OkStatus();
+  if (tensor.data == nullptr) return set.file->ReadBytes(tensor.in_file, begin, bytes, out);
+  std::memcpy(out, tensor.data + begin, static_cast<size_t>(bytes));
+  return absl::OkStatus();
 }
 
 std::shared_ptr<const RowSource> RowsInMemory(const TensorSet& model, const TensorSet& optimizer) {

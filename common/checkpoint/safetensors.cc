@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "common/base/crc32c.h"
+#include "common/checkpoint/row_source.h"
 #include "muster/json.h"
 
 namespace muster::checkpoint {
@@ -350,12 +351,23 @@ absl::StatusOr<SafetensorsPlan> PlanSafetensors(const std::vector<TensorInfo>& t
   return plan;
 }
 
-absl::Status WriteSafetensors(const TensorSet& set, ChecksummedFile& out, const Metadata& more) {
+absl::Status WriteSafetensors(const TensorSet& set,
+                              const std::function<absl::Status(std::string_view)>& append,
+                              const Metadata& more) {
   const std::vector<TensorInfo> tensors(set.tensors.begin(), set.tensors.end());
   MUSTER_ASSIGN_OR_RETURN(const SafetensorsPlan plan, PlanSafetensors(tensors, more));
-  MUSTER_RETURN_IF_ERROR(out.Append(plan.head));
+  MUSTER_RETURN_IF_ERROR(append(plan.head));
+  std::string piece;
   for (const size_t i : plan.order) {
-    MUSTER_RETURN_IF_ERROR(out.Append({set.tensors[i].data, set.tensors[i].bytes()}));
+    const Tensor& tensor = set.tensors[i];
+    const auto bytes = static_cast<int64_t>(tensor.bytes());
+    if (tensor.data != nullptr) MUSTER_RETURN_IF_ERROR(append({tensor.data, tensor.bytes()}));
+    for (int64_t at = 0; tensor.data == nullptr && at < bytes; at += kReadPiece) {
+      piece.resize(std::min(kReadPiece, bytes - at));
+      MUSTER_RETURN_IF_ERROR(
+          ReadTensor(set, tensor, at, static_cast<int64_t>(piece.size()), piece.data()));
+      MUSTER_RETURN_IF_ERROR(append(piece));
+    }
   }
   return absl::OkStatus();
 }

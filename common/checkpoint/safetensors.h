@@ -3,6 +3,7 @@
 // place in the data; then the data, without holes. Pure functions, any thread.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -43,8 +44,15 @@ absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* cr
 
 // Metadata is {"format": "pt"}, as Python's libraries expect it, and `more`. InvalidArgument where
 // names are empty, not unique or not UTF-8, or a shape is negative.
-absl::Status WriteSafetensors(const TensorSet& set, ChecksummedFile& out,
+// `append` gets the file's bytes in pieces; its first error ends it.
+absl::Status WriteSafetensors(const TensorSet& set,
+                              const std::function<absl::Status(std::string_view)>& append,
                               const Metadata& more = {});
+inline absl::Status WriteSafetensors(const TensorSet& set, ChecksummedFile& out,
+                                     const Metadata& more = {}) {
+  return WriteSafetensors(
+      set, [&out](std::string_view bytes) { return out.Append(bytes); }, more);
+}
 
 // What such a file begins with, for whoever writes the tensors' bytes piece by piece: in this
 // order, one behind the other. Errors are WriteSafetensors'.

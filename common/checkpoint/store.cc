@@ -17,6 +17,7 @@
 #include "common/checkpoint/fields.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/safetensors.h"
+#include "common/checkpoint/staged_file.h"
 
 namespace muster::checkpoint {
 namespace {
@@ -44,37 +45,6 @@ absl::Status WriteText(FileSystem& files, const std::string& path, const std::st
   return out.Finish();
 }
 
-// StageFile's. The file lies in the owner's staging folder until a checkpoint takes it.
-class StagedFileImpl final : public StagedFile {
- public:
-  StagedFileImpl(FileSystem& files, std::string name, std::string path,
-                 std::unique_ptr<WritableFile> file)
-      : files_(files), name_(std::move(name)), path_(std::move(path)), out_(std::move(file)) {}
-  ~StagedFileImpl() override {
-    if (!taken_) (void)files_.Remove(path_);
-  }
-  absl::Status Append(std::string_view bytes) override { return out_.Append(bytes); }
-  int64_t bytes() const override { return out_.size(); }
-  absl::Status Finish() override { return out_.Finish(); }
-  absl::StatusOr<std::shared_ptr<const RowSource>> Open() const override {
-    MUSTER_ASSIGN_OR_RETURN(auto file, files_.Open(path_));
-    return OpenRows(std::move(file));
-  }
-
-  absl::Status MoveTo(const std::string& directory, Manifest* manifest) {
-    MUSTER_RETURN_IF_ERROR(files_.Rename(path_, JoinPath(directory, name_)));
-    taken_ = true;
-    manifest->files[name_] = {out_.size(), out_.crc()};
-    return absl::OkStatus();
-  }
-
- private:
-  FileSystem& files_;
-  const std::string name_, path_;
-  ChecksummedFile out_;
-  bool taken_ = false;
-};
-
 // All files of a checkpoint, on the disk when it returns. The directory is there.
 absl::Status WriteFiles(FileSystem& files, const std::string& path, const Snapshot& snapshot) {
   const std::string state = Dump(ToJson(snapshot.state), 2) + "\n";
@@ -82,29 +52,23 @@ absl::Status WriteFiles(FileSystem& files, const std::string& path, const Snapsh
   manifest.step = snapshot.state.step;
   // None is waited for before all are written: the disk has something to do all the while.
   std::map<std::string, ChecksummedFile> written;
-  std::vector<const char*> names = {kModelFile, kOptimizerFile, kStateFile};
-  const bool of_replicas = !snapshot.replica_buffers.tensors.empty();
-  if (of_replicas) names.push_back(kReplicaBuffersFile);
-  std::vector<std::string> all(names.begin(), names.end());
-  for (const auto& [callback, set] : snapshot.kept) all.push_back(KeptFile(callback));
-  for (const std::string& name : all) {
+  std::map<std::string, const TensorSet*> sets = {{kModelFile, &snapshot.model},
+                                                  {kOptimizerFile, &snapshot.optimizer}};
+  if (!snapshot.replica_buffers.tensors.empty())
+    sets[kReplicaBuffersFile] = &snapshot.replica_buffers;
+  for (const auto& [callback, set] : snapshot.kept) sets[KeptFile(callback)] = &set;
+  for (const auto& staged : snapshot.staged) sets.erase(staged->name());
+  sets[kStateFile] = nullptr;
+  for (const auto& [name, set] : sets) {
     MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files.Create(JoinPath(path, name)));
-    written.try_emplace(name, std::move(file));
+    ChecksummedFile& out = written.try_emplace(name, std::move(file)).first->second;
+    MUSTER_RETURN_IF_ERROR(set != nullptr ? WriteSafetensors(*set, out) : out.Append(state));
   }
-  MUSTER_RETURN_IF_ERROR(WriteSafetensors(snapshot.model, written.at(kModelFile)));
-  MUSTER_RETURN_IF_ERROR(WriteSafetensors(snapshot.optimizer, written.at(kOptimizerFile)));
-  if (of_replicas) {
-    MUSTER_RETURN_IF_ERROR(
-        WriteSafetensors(snapshot.replica_buffers, written.at(kReplicaBuffersFile)));
-  }
-  for (const auto& [callback, set] : snapshot.kept)
-    MUSTER_RETURN_IF_ERROR(WriteSafetensors(set, written.at(KeptFile(callback))));
-  MUSTER_RETURN_IF_ERROR(written.at(kStateFile).Append(state));
   for (auto& [name, file] : written) {
     MUSTER_ASSIGN_OR_RETURN(manifest.files[name], Finished(file));
   }
   for (const auto& staged : snapshot.staged)
-    MUSTER_RETURN_IF_ERROR(static_cast<StagedFileImpl&>(*staged).MoveTo(path, &manifest));
+    MUSTER_RETURN_IF_ERROR(static_cast<FileInStaging&>(*staged).MoveTo(path, &manifest));
   MUSTER_RETURN_IF_ERROR(WriteText(files, JoinPath(path, kManifestFile), ManifestText(manifest)));
   return files.SyncDirectory(path);
 }
@@ -166,7 +130,7 @@ class StoreImpl : public Store {
       const std::string path =
           JoinPath(Staged(kStagedFiles), fmt::format("{}-{}", ++staged_files_, name));
       MUSTER_ASSIGN_OR_RETURN(auto file, files_.Create(path));
-      return std::make_shared<StagedFileImpl>(files_, name, path, std::move(file));
+      return std::make_shared<FileInStaging>(files_, name, path, std::move(file));
     };
     auto staged = begin();
     if (!staged.ok()) return Explained(staged.status(), fmt::format("could not write {}", name));

@@ -44,10 +44,17 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& files,
 // Of one alone, by its own directory, which may have another name than its step's.
 CheckpointInfo InspectCheckpoint(FileSystem& files, const std::string& path, bool verify);
 // One checkpoint, by its own directory; every byte is checked. A DataError says what is damaged.
-// `rows_later` is asked again and again: once it is true, files of rows are checked when the first
-// of their rows is read, and not before.
+// kLeft: the tensors of model and optimizer stay in their files, which are open, to be read piece by
+// piece (row_source.h).
+enum class Bytes { kRead, kLeft };
+struct Reading {
+  Bytes bytes = Bytes::kRead;
+  // Asked again and again: once it is true, files that stay open are checked when the first of
+  // their bytes is read, and not before.
+  std::function<bool()> check_later = nullptr;
+};
 absl::StatusOr<Snapshot> ReadCheckpoint(FileSystem& files, const std::string& path,
-                                        const std::function<bool()>& rows_later = nullptr);
+                                        const Reading& reading = {});
 // Names, types and shapes without the bytes: of model.safetensors, of optimizer.safetensors, and of
 // replica_buffers.safetensors where there is one.
 struct Contents {
@@ -61,9 +68,9 @@ absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path
 // checkpoint is read, and those that are damaged are named in `damaged`, one sentence each.
 // nullopt: there is none at all. A DataError: there are some, and all are damaged. Any other error
 // is one of the file system, after which nobody knows.
-absl::StatusOr<std::optional<Snapshot>> ReadNewest(
-    FileSystem& files, const std::string& path, std::vector<std::string>* damaged,
-    const std::function<bool()>& rows_later = nullptr);
+absl::StatusOr<std::optional<Snapshot>> ReadNewest(FileSystem& files, const std::string& path,
+                                                   std::vector<std::string>* damaged,
+                                                   const Reading& reading = {});
 // What `<directory>/latest` and `<directory>/best` say; nullopt where they are missing or
 // illegible.
 struct BestMark {

@@ -47,12 +47,16 @@ struct TensorInfo {
 
 // Does not own its bytes: TensorSet does.
 struct Tensor : TensorInfo {
-  const char* data = nullptr;  // bytes() of them
+  const char* data = nullptr;  // bytes() of them; null: they are in the set's file
+  size_t in_file = 0;          // then: as which of the file's tensors
 };
 
+class RowSource;
+
 struct TensorSet {
-  std::vector<Tensor> tensors;         // in a fixed order, names unique
-  std::shared_ptr<const void> memory;  // what `data` points into
+  std::vector<Tensor> tensors;            // in a fixed order, names unique
+  std::shared_ptr<const void> memory;     // what `data` points into
+  std::shared_ptr<const RowSource> file;  // what ReadTensor reads those without `data` from
 
   size_t bytes() const {
     size_t sum = 0;

@@ -39,6 +39,8 @@ class CheckpointSink {
   // Takes the snapshot over (its run_id, job and versions are filled in here) and returns; it is
   // written on a thread of the sink's. What cannot be written is the sink's to tell.
   virtual void Save(checkpoint::Snapshot snapshot) = 0;
+  // A checkpoint that was wanted is not handed over: its files could not be written.
+  virtual void Failed(const absl::Status& /*why*/) {}
   // Superseded: another process owns model_dir, and this one must write nothing there any more.
   virtual absl::Status CheckOwner() const { return absl::OkStatus(); }
   // Until all that was handed over is published or has failed: the status of the last save.

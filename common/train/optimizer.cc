@@ -7,12 +7,15 @@
 #include <map>
 #include <utility>
 
+#include "common/train/served_optimizer.h"
 #include "common/train/update_rules.h"
 
 namespace muster {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
+
+enum class SlotsAre { kHere, kElsewhere };
 
 // The fused kernels walk the memory of all lists side by side, so strides must agree (those of
 // dimensions of size 1 mean nothing).
@@ -25,8 +28,10 @@ bool SameLayout(const at::Tensor& a, const at::Tensor& b) {
 
 class RuleOptimizer : public Optimizer {
  public:
-  RuleOptimizer(const OptimizerSpec& spec, Tensors parameters, const std::vector<int>& groups)
+  RuleOptimizer(const OptimizerSpec& spec, Tensors parameters, const std::vector<int>& groups,
+                SlotsAre where)
       : spec_(spec),
+        where_(where),
         parameters_(std::move(parameters)),
         slot_names_(SlotNames(spec.rule)),
         slots_(slot_names_.size()) {
@@ -35,8 +40,11 @@ class RuleOptimizer : public Optimizer {
       rules_.push_back(MakeUpdateRule(spec.rule_of(static_cast<int>(g))));
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const int group = groups.empty() ? 0 : groups[i];
+      const at::Tensor like = where == SlotsAre::kHere ? parameters_[i]
+                                                       : at::empty_like(parameters_[i], at::kMeta,
+                                                                        at::MemoryFormat::Preserve);
       for (size_t s = 0; s < slots_.size(); ++s) {
-        slots_[s].push_back(InitialSlot(spec.rule_of(group), slot_names_[s], parameters_[i]));
+        slots_[s].push_back(InitialSlot(spec.rule_of(group), slot_names_[s], like));
       }
       CallOf(parameters_[i], group).members.push_back(i);
     }
@@ -98,6 +106,7 @@ class RuleOptimizer : public Optimizer {
   }
 
   const OptimizerSpec spec_;
+  const SlotsAre where_;
   std::vector<std::unique_ptr<UpdateRule>> rules_;  // by group
   const Tensors parameters_;
   const std::vector<std::string> slot_names_;
@@ -123,17 +132,18 @@ absl::Status CheckParameters(const Tensors& parameters) {
 }
 
 absl::StatusOr<std::unique_ptr<RuleOptimizer>> Make(const OptimizerSpec& spec, Tensors parameters,
-                                                    const std::vector<int>& groups) {
+                                                    const std::vector<int>& groups,
+                                                    SlotsAre slots) {
   MUSTER_RETURN_IF_ERROR(CheckParameters(parameters));
   TORCH_CHECK(groups.empty() || groups.size() == parameters.size(), groups.size(),
               " groups were given for ", parameters.size(), " parameters");
-  return std::make_unique<RuleOptimizer>(spec, std::move(parameters), groups);
+  return std::make_unique<RuleOptimizer>(spec, std::move(parameters), groups, slots);
 }
 
 absl::StatusOr<std::unique_ptr<Optimizer>> RuleOptimizer::WithParameters(
     Tensors parameters, std::vector<int> groups) const {
   MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<RuleOptimizer> made,
-                          Make(spec_, std::move(parameters), groups));
+                          Make(spec_, std::move(parameters), groups, where_));
   const at::NoGradGuard no_grad;
   std::map<const at::TensorImpl*, size_t> here;
   for (size_t i = 0; i < parameters_.size(); ++i)
@@ -151,7 +161,13 @@ absl::StatusOr<std::unique_ptr<Optimizer>> RuleOptimizer::WithParameters(
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const Json& json, Tensors parameters,
                                                          std::vector<int> groups) {
   MUSTER_ASSIGN_OR_RETURN(OptimizerSpec spec, ParseOptimizer(json));
-  return Make(spec, std::move(parameters), groups);
+  return Make(spec, std::move(parameters), groups, SlotsAre::kHere);
+}
+
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeServedOptimizer(const Json& json, Tensors parameters,
+                                                               std::vector<int> groups) {
+  MUSTER_ASSIGN_OR_RETURN(OptimizerSpec spec, ParseOptimizer(json));
+  return Make(spec, std::move(parameters), groups, SlotsAre::kElsewhere);
 }
 
 }  // namespace muster

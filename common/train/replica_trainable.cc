@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "common/train/replica.h"
+#include "common/train/served_optimizer.h"
 
 namespace muster {
 namespace {
@@ -53,8 +54,10 @@ absl::Status Replica::MakeRule(int index, const std::vector<bool>& with_slots) {
     aliases.push_back(optimizer.candidate_aliases[c]);
     groups.push_back(optimizer.candidate_groups[c]);
   }
+  const auto make =
+      job_.strategy == StrategyKind::kParameterServer ? &MakeServedOptimizer : &MakeOptimizer;
   auto rule = optimizer.rule == nullptr
-                  ? MakeOptimizer(optimizer.spec, std::move(parameters), groups)
+                  ? make(optimizer.spec, std::move(parameters), groups)
                   : optimizer.rule->WithParameters(std::move(parameters), groups);
   if (!rule.ok()) return rule.status();
   if (keeps_rules_ && !optimizer.kept)

@@ -133,13 +133,14 @@ namespace {
 
 size_t Aligned(size_t offset) { return (offset + kAlignment - 1) / kAlignment * kAlignment; }
 
+checkpoint::TensorInfo InfoOf(const std::string& name, const at::Tensor& tensor) {
+  return {name, *TypeOf(tensor), tensor.sizes().vec()};
+}
+
 // Where each tensor comes to lie, from `offset` on; moves it behind the last.
 void Lay(const NamedTensors& tensors, size_t* offset, TensorSet* set, std::vector<size_t>* places) {
   for (const auto& [name, tensor] : tensors) {
-    checkpoint::Tensor& placed = set->tensors.emplace_back();
-    placed.name = name;
-    placed.dtype = *TypeOf(tensor);
-    placed.shape = tensor.sizes().vec();
+    const checkpoint::Tensor& placed = set->tensors.emplace_back(InfoOf(name, tensor));
     places->push_back(*offset);
     *offset = Aligned(*offset + placed.bytes());
   }
@@ -213,6 +214,28 @@ void FillState(const LoopState& from, checkpoint::TrainingState* to) {
   to->extras = from.extras;
 }
 
+checkpoint::TrainingState StateOf(const Replica& replica, const LoopState& from) {
+  checkpoint::TrainingState state;
+  FillState(from, &state);
+  state.frozen = replica.ChangedFrozen();
+  for (const NamedBuffer& buffer : replica.buffers())
+    if (buffer.averaged && !buffer.mode) state.averaged.push_back(buffer.name);
+  return state;
+}
+
+// Of the tensors themselves; a copy only of those that are not row-major.
+TensorSet ViewOfAll(const NamedTensors& tensors) {
+  TensorSet set;
+  const auto held = std::make_shared<std::vector<at::Tensor>>();
+  for (const auto& [name, tensor] : tensors) {
+    held->push_back(tensor.detach().contiguous());
+    set.tensors.emplace_back(InfoOf(name, tensor)).data =
+        static_cast<const char*>(held->back().const_data_ptr());
+  }
+  set.memory = held;
+  return set;
+}
+
 }  // namespace
 
 at::Tensor ViewOf(const checkpoint::Tensor& tensor) {
@@ -226,15 +249,13 @@ absl::StatusOr<checkpoint::Snapshot> SnapshotTaker::Take(const Replica& replica,
                                                          const LoopState& state,
                                                          const StackedBuffers& own) {
   const at::NoGradGuard no_grad;
-  const NamedTensors model = ModelTensors(replica), optimizer = OptimizerTensors(replica),
-                     stacked = StackedTensors(replica, own);
+  const NamedTensors model = ModelTensors(replica), stacked = StackedTensors(replica, own);
+  NamedTensors optimizer = OptimizerTensors(replica);
   MUSTER_RETURN_IF_ERROR(CheckTypes(model));
   MUSTER_RETURN_IF_ERROR(CheckTypes(optimizer));
+  std::erase_if(optimizer, [](const auto& slot) { return slot.second.is_meta(); });
   checkpoint::Snapshot snapshot;
-  FillState(state, &snapshot.state);
-  snapshot.state.frozen = replica.ChangedFrozen();
-  for (const NamedBuffer& buffer : replica.buffers())
-    if (buffer.averaged && !buffer.mode) snapshot.state.averaged.push_back(buffer.name);
+  snapshot.state = StateOf(replica, state);
   size_t bytes = 0;
   std::vector<size_t> model_places, optimizer_places;
   Lay(model, &bytes, &snapshot.model, &model_places);
@@ -282,6 +303,24 @@ absl::StatusOr<checkpoint::Snapshot> SnapshotTaker::Take(const Replica& replica,
   if (!cpu)
     c10::impl::VirtualGuardImpl(replica.device().type()).getStream(replica.device()).synchronize();
   return snapshot;
+}
+
+absl::StatusOr<checkpoint::Snapshot> SnapshotTaker::View(const Replica& replica,
+                                                         const LoopState& state) {
+  const NamedTensors model = ModelTensors(replica);
+  MUSTER_RETURN_IF_ERROR(CheckTypes(model));
+  checkpoint::Snapshot snapshot;
+  snapshot.state = StateOf(replica, state);
+  snapshot.model = ViewOfAll(model);
+  for (const std::string& callback : replica.kept().callbacks())
+    snapshot.kept[callback] = ViewOfAll(replica.kept().Of(callback));
+  return snapshot;
+}
+
+std::vector<checkpoint::TensorInfo> SlotInfos(const Replica& replica) {
+  std::vector<checkpoint::TensorInfo> infos;
+  for (const auto& [name, slot] : OptimizerTensors(replica)) infos.push_back(InfoOf(name, slot));
+  return infos;
 }
 
 NamedTensors NamedParameters(const Replica& replica) {
@@ -347,16 +386,30 @@ absl::Status CheckFits(const checkpoint::Snapshot& snapshot, const TensorSet& se
   return absl::OkStatus();
 }
 
+// A tensor without memory stays so: what it would hold is elsewhere.
 absl::Status CopyIn(const TensorSet& set, const NamedTensors& tensors) {
   std::map<std::string_view, const checkpoint::Tensor*> there;
   for (const checkpoint::Tensor& tensor : set.tensors) there[tensor.name] = &tensor;
-  return CatchProgramErrors("restoring the state", [&] {
+  absl::Status read;
+  const absl::Status restored = CatchProgramErrors("restoring the state", [&] {
     const at::NoGradGuard no_grad;
     for (const auto& [name, tensor] : tensors) {
       const auto found = there.find(name);
-      if (found != there.end() && tensor.numel() > 0) tensor.detach().copy_(ViewOf(*found->second));
+      if (found == there.end() || tensor.numel() == 0 || tensor.is_meta()) continue;
+      const checkpoint::Tensor& from = *found->second;
+      const at::Tensor to = tensor.detach();
+      if (from.data != nullptr) {
+        to.copy_(ViewOf(from));
+        continue;
+      }
+      const bool straight = to.is_cpu() && to.is_contiguous();
+      const at::Tensor memory = straight ? to : at::empty(to.sizes(), to.scalar_type());
+      read.Update(checkpoint::ReadTensor(set, from, 0, static_cast<int64_t>(from.bytes()),
+                                         static_cast<char*>(memory.data_ptr())));
+      if (!straight) to.copy_(memory);
     }
   });
+  return restored.ok() ? read : restored;
 }
 
 }  // namespace

@@ -29,10 +29,13 @@ class SnapshotTaker {
   SnapshotTaker();
   // Row-major copies, whatever the tensors' layout; of a CUDA replica in pinned memory. All of
   // `state` but run_id, job and versions is filled in. An error says that there is no memory, or
-  // names a tensor of a type that checkpoints cannot hold.
+  // names a tensor of a type that checkpoints cannot hold. Slots that are elsewhere are left out.
   // `own`: of all replicas.
   absl::StatusOr<checkpoint::Snapshot> Take(const Replica& replica, const LoopState& state,
                                             const StackedBuffers& own = {});
+  // The same without a copy of anything, and without slots: of a CPU replica of a parameter-server
+  // job, which stays as it is until that was written.
+  static absl::StatusOr<checkpoint::Snapshot> View(const Replica& replica, const LoopState& state);
 
  private:
   class Pool;
@@ -41,6 +44,9 @@ class SnapshotTaker {
 
 // Its memory as a tensor, which does not own it.
 at::Tensor ViewOf(const checkpoint::Tensor& tensor);
+
+// All slots, by the names of a checkpoint: by optimizer, parameter, slot.
+std::vector<checkpoint::TensorInfo> SlotInfos(const Replica& replica);
 
 // The parameters by the names of a checkpoint.
 std::vector<std::pair<std::string, at::Tensor>> NamedParameters(const Replica& replica);

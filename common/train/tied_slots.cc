@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
+
+#include "common/checkpoint/row_source.h"
 
 namespace muster {
 namespace {
@@ -16,15 +18,20 @@ using checkpoint::TensorSet;
 
 constexpr const char* kStep = "step";
 
-// Whether training has changed the slot. One of another type than float32 counts as changed.
-bool Changed(const Tensor& tensor, float initial) {
-  if (tensor.dtype != DType::kFloat32) return true;
-  for (int64_t i = 0; i < tensor.elements(); ++i) {
-    float value;
-    std::memcpy(&value, tensor.data + i * sizeof value, sizeof value);
-    if (value != initial) return true;
-  }
-  return false;
+// Empty where they are of another type than float32, or cannot be read.
+std::vector<float> FloatsOf(const TensorSet& slots, const Tensor& tensor) {
+  if (tensor.dtype != DType::kFloat32) return {};
+  std::vector<float> values(static_cast<size_t>(tensor.elements()));
+  const auto bytes = static_cast<int64_t>(tensor.bytes());
+  const bool read =
+      checkpoint::ReadTensor(slots, tensor, 0, bytes, reinterpret_cast<char*>(values.data())).ok();
+  return read ? values : std::vector<float>();
+}
+
+// Whether training has changed the slot. One that has no such values counts as changed.
+bool Changed(const std::vector<float>& values, float initial) {
+  return values.empty() ||
+         std::any_of(values.begin(), values.end(), [=](float value) { return value != initial; });
 }
 
 // A set of slots under one name.
@@ -41,12 +48,12 @@ Set FindSet(const std::map<std::string_view, size_t>& there, const TensorSet& sl
     const auto found = there.find(fmt::format("{}.{}", prefix, slot));
     if (found == there.end()) continue;
     set.places[slot] = found->second;
-    const Tensor& tensor = slots.tensors[found->second];
+    const std::vector<float> values = FloatsOf(slots, slots.tensors[found->second]);
     // Servers' checkpoints counted the steps under all names.
     if (slot != kStep)
-      set.changed |= Changed(tensor, static_cast<float>(InitialSlotValue(rule, slot)));
-    else if (tensor.dtype == DType::kFloat32 && tensor.elements() == 1)
-      std::memcpy(&set.steps, tensor.data, sizeof set.steps);
+      set.changed |= Changed(values, static_cast<float>(InitialSlotValue(rule, slot)));
+    else if (values.size() == 1)
+      set.steps = values[0];
   }
   return set;
 }

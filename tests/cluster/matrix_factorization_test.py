@@ -185,6 +185,25 @@ class MatrixFactorization(ClusterTest):
             for small, large in zip(*peaks[name].values()):
                 self.assertLess(4 * (large - small), table, f"{name}: {peaks}")
 
+    def test_the_chief_needs_memory_for_parameters_alone(self):
+        """Adam's slots, twice as large as a dense model, are trained, saved, and gone on with on another number of servers."""
+        peaks = {}
+        for hidden in 64, 6000:
+            args = {"hidden": hidden, "validation": 0, "train_examples": 64}
+            keys = {"program": "fashion_mnist", "strategy": "parameter_server", "program_args": args, "data": {"train": "program"}, "optimizer": "adam",
+                    "learning_rate": 1e-4, "global_batch_size": 16, "epochs": 100, "checkpoint": {"every_steps": 2}}
+            for ps, steps in (2, 4), (3, 6):
+                job = self.ratings(f"of-{hidden}", max_steps=steps, **keys)
+                peaks.setdefault(hidden, []).append(self.peaks(self.start_all(self.cluster(1, ps=ps), job))["chief:0"])
+        saved = self.model_dir / "checkpoints" / "step-00000006"
+        parameters, slots = ((saved / name).stat().st_size for name in ("model.safetensors", "optimizer.safetensors"))
+        self.assertGreater(parameters, 120e6)
+        self.assertGreater(slots, 1.9 * parameters)
+        steps = {name: value for name, value in load_file(saved / "optimizer.safetensors").items() if name.endswith(".step")}
+        self.assertEqual({value.item() for value in steps.values()}, {6})
+        for small, large in zip(*peaks.values()):
+            self.assertLess(large - small, 2.5 * parameters, peaks)  # with the slots it would be 3, and more
+
     def test_a_capped_table_stays_below_its_cap(self):
         """Under either strategy; `result.json` and TensorBoard say what went."""
         limits = {"users": {"max_rows": 160, "eviction": "least_frequent", "dtype": "bfloat16"}, "*": {"admit_after": 2}}

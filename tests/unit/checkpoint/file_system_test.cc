@@ -45,6 +45,16 @@ TEST_P(FileSystemContract, FilesAreWrittenReplacedAndRead) {
   EXPECT_TRUE((*file)->ReadAt(5'000'001, 0, bytes).ok());
 }
 
+TEST_P(FileSystemContract, PiecesAreWrittenWhereTheyBelong) {
+  auto file = files().Create(In("a"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_TRUE((*file)->WriteAt(6, "gh").ok());
+  ASSERT_TRUE((*file)->WriteAt(0, "abcd").ok());
+  ASSERT_TRUE((*file)->WriteAt(1, "B").ok());
+  ASSERT_TRUE((*file)->Sync().ok() && (*file)->Close().ok());
+  EXPECT_EQ(Get(files(), In("a")), std::string("aBcd\0\0gh", 8));
+}
+
 TEST_P(FileSystemContract, DirectoriesAreMadeListedAndRemoved) {
   EXPECT_TRUE(absl::IsNotFound(files().MakeDirectory(In("d/e"))));
   ASSERT_TRUE(MakeDirectories(files(), In("d/e/")).ok());

@@ -126,6 +126,50 @@ TEST_P(StoreContract, TablesComeInFilesThatAreWrittenBefore) {
   }
 }
 
+std::string BytesOf(const TensorSet& set, const std::string& name) {
+  const Tensor* tensor = set.Find(name);
+  if (tensor == nullptr) return "not there";
+  std::string bytes(tensor->bytes(), '\0');
+  const auto size = static_cast<int64_t>(bytes.size());
+  EXPECT_TRUE(ReadTensor(set, *tensor, 0, size, bytes.data()).ok());
+  return bytes;
+}
+
+TEST_P(StoreContract, TensorsMayStayInTheirFiles) {
+  const auto store = Open("t", 1, -1);
+  Write(*store, 3);
+  const std::string path = folder() + "/step-00000003";
+  std::vector<std::string> damaged;
+  const auto read = ReadNewest(files(), folder(), &damaged, checkpoint::Bytes::kLeft);
+  ASSERT_TRUE(read.ok() && *read) << read.status();
+  Write(*store, 4);  // which takes it away: what is open stays
+  const Snapshot whole = MakeSnapshot(3);
+  for (const auto& [left, set] : {std::pair(&(*read)->model, &whole.model),
+                                  std::pair(&(*read)->optimizer, &whole.optimizer)}) {
+    ASSERT_EQ(left->tensors.size(), set->tensors.size());
+    for (const Tensor& tensor : set->tensors) {
+      ASSERT_NE(left->Find(tensor.name), nullptr) << tensor.name;
+      EXPECT_EQ(left->Find(tensor.name)->data, nullptr);
+      EXPECT_EQ(BytesOf(*left, tensor.name), BytesOf(*set, tensor.name)) << tensor.name;
+    }
+  }
+}
+
+TEST_P(StoreContract, DamageIsFoundInWhatIsLeftInItsFile) {
+  const auto store = Open("t", 1, -1);
+  Write(*store, 3);
+  const std::string name = folder() + "/step-00000003/" + kOptimizerFile;
+  std::string bytes = ReadFile(files(), name).value();
+  bytes.back() ^= 1;
+  {
+    auto again = *files().Create(name);
+    ASSERT_TRUE(again->Append(bytes).ok() && again->Close().ok());
+  }
+  const auto read = ReadCheckpoint(files(), folder() + "/step-00000003", checkpoint::Bytes::kLeft);
+  EXPECT_THAT(std::string(Message(read.status())),
+              HasSubstr("optimizer.safetensors does not match its checksum"));
+}
+
 TEST_P(StoreContract, DamageInATablesFileIsNamed) {
   const auto store = Open("t", 3, -1);
   Snapshot snapshot = MakeSnapshot(3);

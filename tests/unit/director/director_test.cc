@@ -363,6 +363,50 @@ TEST(Director, WithOneReplicaALostServerComesBackFromWhatWasReadLast) {
   EXPECT_EQ(cluster.value(0), 1200 - 10 * record.lost_updates);
 }
 
+TEST(Director, AStateThatCannotBeReadIsOneSentence) {
+  FakeCluster cluster(
+      {.job = SmallJob(), .train = 600, .batch_time = std::chrono::milliseconds(20)});
+  cluster.notes().every_steps = 10;
+  cluster.Start();
+  cluster.AwaitThat([&] {
+    absl::MutexLock lock(&cluster.notes().mu);
+    return !cluster.notes().saves.empty();
+  });
+  cluster.notes().files.SetBefore([](const checkpoint::MemoryFileSystem::Operation& operation) {
+    const bool open = operation.path.find(".staging") != std::string::npos;  // since it was written
+    return operation.name == "ReadAt" && open ? absl::InternalError("the disk is broken")
+                                              : absl::OkStatus();
+  });
+  cluster.LosePs(0);
+  cluster.ReturnPs(0);
+  const std::string message(Message(cluster.Await()));
+  EXPECT_TRUE(message.starts_with("cannot restore shard 0 as it was after step ")) << message;
+  EXPECT_TRUE(message.ends_with(": the disk is broken")) << message;
+}
+
+TEST(Director, AFullDiskCostsTheCheckpointAlone) {
+  FakeCluster cluster({.job = SmallJob(), .train = 600});
+  cluster.notes().every_steps = 10;
+  cluster.notes().files.SetCapacity(0);
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.notes().failed >= 2; });
+  cluster.notes().files.SetCapacity(1 << 20);
+  ASSERT_TRUE(cluster.Await().ok());
+  ExpectStepsInOrder(cluster.notes(), 120);
+  absl::MutexLock lock(&cluster.notes().mu);
+  EXPECT_EQ(ValuesOf(cluster.notes().saves.back()), std::vector<double>(2, 1200));
+}
+
+TEST(Director, WhatCannotBeWrittenAtTheEndIsNoSuccess) {
+  FakeCluster cluster({.job = SmallJob(), .train = 600});
+  cluster.notes().files.SetCapacity(0);
+  cluster.Start();
+  const absl::Status status = cluster.Await();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << Message(status);
+  EXPECT_TRUE(Message(status).starts_with("the state after step 120 could not be saved: "));
+  EXPECT_EQ(cluster.notes().failed, 1);
+}
+
 // Again and again, one and the other; what is told late, or pushed while a server goes back, counts
 // on the right side.
 TEST(Director, CountsExactlyWhatIsLost) {

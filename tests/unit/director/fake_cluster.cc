@@ -35,6 +35,7 @@ checkpoint::TensorSet SetOf(const std::vector<double>& values) {
   set.memory = memory;
   for (const double& value : *memory) {
     checkpoint::Tensor& tensor = set.tensors.emplace_back();
+    tensor.name = fmt::format("v{}", set.tensors.size() - 1);
     tensor.dtype = checkpoint::DType::kFloat64;
     tensor.data = reinterpret_cast<const char*>(&value);
   }
@@ -44,9 +45,10 @@ checkpoint::TensorSet SetOf(const std::vector<double>& values) {
 std::vector<double> ValuesIn(const checkpoint::TensorSet& set) {
   std::vector<double> values;
   for (const checkpoint::Tensor& tensor : set.tensors) {
-    double value = 0;
-    std::memcpy(&value, tensor.data, sizeof value);
-    values.push_back(value);
+    double& value = values.emplace_back();
+    const absl::Status read =
+        checkpoint::ReadTensor(set, tensor, 0, sizeof value, reinterpret_cast<char*>(&value));
+    EXPECT_TRUE(read.ok()) << Message(read);
   }
   return values;
 }
@@ -74,19 +76,22 @@ class FakeState final : public ShardState {
         kept_[name] = {step, ValuesIn(snapshot.kept.at(name))};
     return snapshot.state;
   }
-  ShardContents Encode(const Layout& layout, int64_t steps) const override {
-    ShardContents contents(layout.chunks.size());
-    for (size_t shard = 0; shard < contents.size(); ++shard) {
-      proto::ChunkContent& content = contents[shard].emplace_back();
-      content.set_shard(static_cast<int>(shard));
-      content.set_updates(steps);
-      content.set_parameters(ValueBytes(values_[shard]));
-    }
-    return contents;
+  StateFiles Files() const override { return {SetOf(values_), {}, {}}; }
+  absl::StatusOr<proto::ChunkContent> Encode(const Layout&, int shard, int chunk, int64_t steps,
+                                             const StateFiles* files) const override {
+    proto::ChunkContent content;
+    content.set_shard(shard);
+    content.set_chunk(chunk);
+    content.set_updates(steps);
+    double value = values_[shard];
+    if (files != nullptr)
+      MUSTER_RETURN_IF_ERROR(checkpoint::ReadTensor(files->model, files->model.tensors.at(shard), 0,
+                                                    sizeof value, reinterpret_cast<char*>(&value)));
+    content.set_parameters(ValueBytes(value));
+    return content;
   }
-  absl::Status Decode(const Layout&, const ShardContents& contents) override {
-    for (size_t shard = 0; shard < contents.size(); ++shard)
-      values_[shard] = ValueOf(contents[shard].at(0).parameters());
+  absl::Status Decode(const Layout&, const proto::ChunkContent& content, SlotsFile*) override {
+    values_[content.shard()] = ValueOf(content.parameters());
     return absl::OkStatus();
   }
   absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) override {
@@ -96,7 +101,11 @@ class FakeState final : public ShardState {
     for (const auto& [name, kept] : kept_) snapshot.kept[name] = SetOf(kept.second);
     const auto count = std::make_shared<std::string>(count_);
     snapshot.optimizer.memory = count;
-    snapshot.optimizer.tensors.emplace_back().data = count->data();
+    checkpoint::Tensor& tensor = snapshot.optimizer.tensors.emplace_back();
+    tensor.name = "count";
+    tensor.dtype = checkpoint::DType::kUInt8;
+    tensor.shape = {8};
+    tensor.data = count->data();
     return snapshot;
   }
   IntegerBuffers Integers() const override { return {{"net.count", count_}}; }
@@ -403,6 +412,12 @@ grpc::Status FakePs::Beat(grpc::ServerContext*, const proto::BeatRequest* reques
 
 // ---- what is told
 
+Notes::Notes() {
+  auto store = checkpoint::Store::Open(
+      files, {.directory = "checkpoints", .token = "test", .keep = 1000}, /*restored_step=*/-1);
+  EXPECT_TRUE(store.ok()) << Message(store.status());
+  store_ = *std::move(store);
+}
 void Notes::OnStart(const StartReport& report) {
   absl::MutexLock lock(&mu);
   starts.push_back(report);
@@ -438,9 +453,17 @@ bool Notes::Wanted(const SaveMoment& moment) {
   if (moment.validated) return saves_validated && !moment.busy;
   return !moment.busy && (every_steps > 0 && moment.step % every_steps == 0);
 }
+absl::StatusOr<std::shared_ptr<checkpoint::StagedFile>> Notes::StageFile(const std::string& name) {
+  return store_->StageFile(name);
+}
 void Notes::Save(checkpoint::Snapshot snapshot) {
+  const auto path = store_->Write(snapshot);
+  ASSERT_TRUE(path.ok()) << Message(path.status());
+  auto read = checkpoint::ReadCheckpoint(files, *path);
+  ASSERT_TRUE(read.ok()) << Message(read.status());
+  read->replaces = snapshot.replaces;
   absl::MutexLock lock(&mu);
-  saves.push_back(std::move(snapshot));
+  saves.push_back(*std::move(read));
 }
 int64_t Notes::steps() const {
   absl::MutexLock lock(&mu);

@@ -17,6 +17,8 @@
 #include "absl/synchronization/mutex.h"
 #include "chief/director.h"
 #include "chief/shard_state.h"
+#include "common/checkpoint/memory_file_system.h"
+#include "common/checkpoint/store.h"
 #include "common/rpc/server.h"
 #include "proto/parameter_server.grpc.pb.h"
 
@@ -96,6 +98,7 @@ class FakePs final : public proto::ParameterServer::Service {
 // What was told, and saved.
 class Notes : public Observer, public CheckpointSink {
  public:
+  Notes();
   void OnStart(const StartReport& report) override;
   void OnStep(const StepReport& report) override;
   void OnEpoch(const EpochReport& report) override;
@@ -106,13 +109,18 @@ class Notes : public Observer, public CheckpointSink {
   void OnHistogram(const std::string& split, const HistogramReport& report) override;
   bool Wanted(const SaveMoment& moment) override;
   bool IsSaving() const override { return saving; }
+  absl::StatusOr<std::shared_ptr<checkpoint::StagedFile>> StageFile(
+      const std::string& name) override;
   void Save(checkpoint::Snapshot snapshot) override;
+  void Failed(const absl::Status&) override { ++failed; }
   absl::Status Drain() override { return absl::OkStatus(); }
 
   int64_t steps() const;  // told so far
   int64_t every_steps = 0;
-  bool saves_validated = false;       // as if each validation found the best
-  std::atomic<bool> saving = false;   // as if one was being written
+  bool saves_validated = false;      // as if each validation found the best
+  std::atomic<bool> saving = false;  // as if one was being written
+  std::atomic<int> failed = 0;       // that could not be written
+  checkpoint::MemoryFileSystem files;
   Duration flush = Duration::zero();  // what the log takes to be kept
   mutable absl::Mutex mu;
   std::vector<StartReport> starts ABSL_GUARDED_BY(mu);
@@ -123,6 +131,9 @@ class Notes : public Observer, public CheckpointSink {
   std::vector<std::pair<std::string, HistogramReport>> histograms ABSL_GUARDED_BY(mu);
   std::vector<checkpoint::Snapshot> saves ABSL_GUARDED_BY(mu);
   std::map<std::string, Json> callbacks ABSL_GUARDED_BY(mu);  // what they noted last
+
+ private:
+  std::unique_ptr<checkpoint::Store> store_;
 };
 
 // The callbacks of a fake job: one, "one".

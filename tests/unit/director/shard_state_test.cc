@@ -1,11 +1,15 @@
 #include "chief/shard_state.h"
 
 #include <ATen/Functions.h>
-#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
+
+#include <cstring>
 
 #include "chief/work_table.h"
 #include "common/checkpoint/callback_record.h"
+#include "common/checkpoint/manifest.h"
+#include "common/checkpoint/memory_file_system.h"
+#include "common/checkpoint/store.h"
 #include "common/data/pipeline.h"
 #include "common/train/replica.h"
 #include "common/train/snapshot.h"
@@ -19,6 +23,7 @@ Job TestJob() {
   Job job;
   job.program = "test";
   job.global_batch_size = 4;
+  job.strategy = StrategyKind::kParameterServer;
   return job;
 }
 
@@ -44,45 +49,163 @@ std::unique_ptr<Replica> MakeReplica(const Job& job, double value) {
   return *std::move(replica);
 }
 
-// Every element another number.
-void Scramble(Replica* replica) {
-  const at::NoGradGuard no_grad;
-  double next = 1;
-  for (const at::Tensor& tensor : replica->state()) {
-    if (tensor.dim() == 0) {
-      tensor.detach().fill_(17);  // an optimizer's step
-      continue;
+// A checkpoint of what servers send, in memory.
+class Checkpoint {
+ public:
+  Checkpoint() {
+    auto store = checkpoint::Store::Open(files_, {.directory = "checkpoints", .token = "test"}, -1);
+    EXPECT_TRUE(store.ok()) << Message(store.status());
+    store_ = *std::move(store);
+  }
+  // As the cutter does: parameters by way of the replica, slots straight into the file.
+  checkpoint::Snapshot Write(ShardState* state, const Layout& layout,
+                             const std::vector<proto::ChunkContent>& contents, int64_t step) {
+    auto slots = SlotsFile::Make(state->slots(), *store_->StageFile(checkpoint::kOptimizerFile));
+    EXPECT_TRUE(slots.ok()) << Message(slots.status());
+    for (const proto::ChunkContent& content : contents) {
+      const absl::Status decoded = state->Decode(layout, content, slots->get());
+      EXPECT_TRUE(decoded.ok()) << Message(decoded);
     }
-    tensor.detach().copy_(
-        at::arange(tensor.numel(), at::kDouble).add(next).reshape(tensor.sizes()));
-    next += 100;
+    auto file = (*slots)->Complete();
+    EXPECT_TRUE(file.ok() && (*file)->Finish().ok());
+    checkpoint::TrainingState at;
+    at.step = step;
+    checkpoint::Snapshot snapshot = *state->Take(at);
+    snapshot.staged = {*file};
+    const auto path = store_->Write(snapshot);
+    EXPECT_TRUE(path.ok()) << Message(path.status());
+    const auto read = checkpoint::ReadCheckpoint(files_, *path, checkpoint::Bytes::kLeft);
+    EXPECT_TRUE(read.ok()) << Message(read.status());
+    return *read;
+  }
+
+ private:
+  checkpoint::MemoryFileSystem files_;
+  std::unique_ptr<checkpoint::Store> store_;
+};
+
+std::string ValuesOf(const checkpoint::TensorSet& set, const std::string& name) {
+  const checkpoint::Tensor* tensor = set.Find(name);
+  if (tensor == nullptr) return "";
+  std::string bytes(tensor->bytes(), '\0');
+  const auto size = static_cast<int64_t>(bytes.size());
+  EXPECT_TRUE(checkpoint::ReadTensor(set, *tensor, 0, size, bytes.data()).ok());
+  return bytes;
+}
+
+// What all servers hold, in the order of the chunks.
+std::vector<proto::ChunkContent> EncodeAll(const ShardState& state, const Layout& layout,
+                                           int64_t steps, const StateFiles* files) {
+  std::vector<proto::ChunkContent> all;
+  for (size_t shard = 0; shard < layout.chunks.size(); ++shard)
+    for (size_t c = 0; c < layout.chunks[shard].size(); ++c) {
+      auto content =
+          state.Encode(layout, static_cast<int>(shard), static_cast<int>(c), steps, files);
+      EXPECT_TRUE(content.ok()) << Message(content.status());
+      all.push_back(*std::move(content));
+    }
+  return all;
+}
+
+// Every element another number.
+std::vector<proto::ChunkContent> Scrambled(std::vector<proto::ChunkContent> contents,
+                                           const Layout& layout, const ShardState& state) {
+  float next = 1;
+  const auto fill = [&](std::string* bytes) {
+    for (size_t i = 0; i < bytes->size(); i += sizeof next, ++next)
+      std::memcpy(bytes->data() + i, &next, sizeof next);
+  };
+  const size_t optimizers = state.optimizers().size();
+  for (proto::ChunkContent& content : contents) {
+    const int optimizer = layout.chunks[content.shard()][content.chunk()].optimizer;
+    // Adam, momentum, the rest.
+    const size_t slots = optimizer == 0 ? 2 : static_cast<size_t>(optimizer) + 1 < optimizers;
+    fill(content.mutable_parameters());
+    for (size_t s = 0; s < slots; ++s) {
+      *content.add_slots() = content.parameters();
+      fill(content.mutable_slots(static_cast<int>(s)));
+    }
+    content.set_updates(optimizer == 0 ? 17 : 23);
+  }
+  return contents;
+}
+
+std::string Dumped(const std::vector<proto::ChunkContent>& contents) {
+  std::string text;
+  for (const proto::ChunkContent& content : contents) text += content.DebugString();
+  return text;
+}
+
+Layout SmallChunks(const ShardState& state, int servers) {
+  return MakeLayout(state.variables(),
+                    {servers, {.kind = Partitioner::Kind::kMaxSize, .bytes = 24}, 16});
+}
+
+TEST(ShardState, AStateGoesFromServersToFilesAndBack) {
+  const Job job = TestJob();
+  const auto first = MakeReplica(job, 0), second = MakeReplica(job, 50);
+  auto source = *MakeShardState(job, first.get()), target = *MakeShardState(job, second.get());
+  const Layout layout = SmallChunks(*source, 2);
+  const auto sent = Scrambled(EncodeAll(*source, layout, 0, nullptr), layout, *source);
+  Checkpoint written;
+  const checkpoint::Snapshot snapshot = written.Write(source.get(), layout, sent, 23);
+  EXPECT_EQ(snapshot.state.step, 23);
+  for (const int servers : {1, 3, 5}) {
+    const auto restored = target->Restore(snapshot);
+    ASSERT_TRUE(restored.ok()) << Message(restored.status());
+    const StateFiles files = target->Files();
+    EXPECT_EQ(Dumped(EncodeAll(*target, layout, 23, &files)), Dumped(sent));
+    // Other servers write the same files.
+    const Layout other = SmallChunks(*target, servers);
+    const auto moved = EncodeAll(*target, other, 23, &files);
+    Checkpoint again;
+    const checkpoint::Snapshot theirs = again.Write(source.get(), other, moved, 23);
+    for (const auto& [mine, set] : {std::pair(&snapshot.model, &theirs.model),
+                                    std::pair(&snapshot.optimizer, &theirs.optimizer)}) {
+      ASSERT_EQ(mine->tensors.size(), set->tensors.size());
+      for (const checkpoint::Tensor& tensor : mine->tensors)
+        EXPECT_EQ(ValuesOf(*mine, tensor.name), ValuesOf(*set, tensor.name)) << tensor.name;
+    }
+    const auto mine = first->models()[0].parameters, copied = second->models()[0].parameters;
+    for (size_t i = 0; i < mine.size(); ++i)
+      EXPECT_TRUE(at::equal(mine[i].second, copied[i].second)) << mine[i].first;
   }
 }
 
-TEST(ShardState, ChunksHoldTheWholeReplica) {
+// Files are row-major, whatever order the memory of workers and servers has.
+TEST(ShardState, SlotsOfAnotherOrderAreRowMajorInFiles) {
   const Job job = TestJob();
-  const auto from = MakeReplica(job, 0), to = MakeReplica(job, 50);
-  auto source = *MakeShardState(job, from.get()), target = *MakeShardState(job, to.get());
-  Scramble(from.get());
-  for (const int servers : {1, 2, 3, 5}) {
-    const Layout layout = MakeLayout(
-        source->variables(), {servers, {.kind = Partitioner::Kind::kMaxSize, .bytes = 24}, 16});
-    const ShardContents contents = source->Encode(layout, 23);
-    for (const auto& chunks : contents)
-      for (const proto::ChunkContent& chunk : chunks) {
-        const Chunk& place = layout.chunks[chunk.shard()][chunk.chunk()];
-        EXPECT_EQ(chunk.updates(), place.optimizer == 0 ? 17 : 23);
-        EXPECT_EQ(chunk.slots_size(), place.optimizer == 0 ? 2 : place.optimizer == 1 ? 1 : 0);
-      }
-    const absl::Status decoded = target->Decode(layout, contents);
-    ASSERT_TRUE(decoded.ok()) << Message(decoded);
-    const auto mine = from->state(), theirs = to->state();
-    ASSERT_EQ(mine.size(), theirs.size());
-    for (size_t i = 0; i < mine.size(); ++i) {
-      EXPECT_TRUE(at::equal(mine[i], theirs[i])) << i;
-      if (theirs[i].dim() > 0) theirs[i].detach().zero_();
-    }
-  }
+  const ProgramFactory factory = [] {
+    auto program = std::make_unique<TestProgram>();
+    program->on_build = [](TestProgram& self, Builder& builder) {
+      self.model->parameter("w", at::arange(5 * 3 * 2 * 4, at::kFloat)
+                                     .reshape({5, 3, 2, 4})
+                                     .contiguous(at::MemoryFormat::ChannelsLast));
+      builder.model("net", self.model);
+      builder.optimizer("a", {"net"}, {{"name", "adam"}}, 0.1);
+      builder.dataset(Split::kTrain, Tensors2(at::zeros({10, 1}), at::zeros({10})));
+    };
+    return program;
+  };
+  auto replica = *Replica::Make(job, factory, at::kCPU);
+  auto state = *MakeShardState(job, replica.get());
+  ASSERT_FALSE(state->variables()[0].order.empty());
+  const Layout layout = SmallChunks(*state, 3);
+  auto contents = EncodeAll(*state, layout, 0, nullptr);
+  for (proto::ChunkContent& content : contents)
+    for (int slot = 0; slot < 2; ++slot) *content.add_slots() = content.parameters();
+  Checkpoint written;
+  const checkpoint::Snapshot snapshot = written.Write(state.get(), layout, contents, 3);
+  const std::string values = ValuesOf(snapshot.model, "w");
+  ASSERT_EQ(values.size(), 5 * 3 * 2 * 4 * sizeof(float));
+  float second = 0;
+  std::memcpy(&second, values.data() + sizeof second, sizeof second);
+  EXPECT_EQ(second, 1);
+  EXPECT_EQ(ValuesOf(snapshot.optimizer, "a.w.exp_avg"), values);
+  EXPECT_EQ(ValuesOf(snapshot.optimizer, "a.w.exp_avg_sq"), values);
+  ASSERT_TRUE(state->Restore(snapshot).ok());
+  const StateFiles files = state->Files();
+  EXPECT_EQ(Dumped(EncodeAll(*state, layout, 3, &files)), Dumped(contents));
 }
 
 // Each parameter has its own number of updates, by which its bias is corrected.
@@ -107,26 +230,27 @@ std::unique_ptr<Replica> MakeTwoLayers(const Job& job, double value) {
 
 TEST(ShardState, KeepsTheStepOfEachParameter) {
   const Job job = TestJob();
-  const auto from = MakeTwoLayers(job, 1), to = MakeTwoLayers(job, 2);
-  auto source = *MakeShardState(job, from.get()), target = *MakeShardState(job, to.get());
-  const Optimizer& rule = *from->optimizers()[0].rule;
-  ASSERT_EQ(rule.slot_names()[2], "step");
-  rule.slot(2)[0].fill_(3);
-  rule.slot(2)[1].fill_(500);
+  const auto replica = MakeTwoLayers(job, 1);
+  auto state = *MakeShardState(job, replica.get());
   for (const int64_t chunk_bytes : {16, 1 << 20}) {
     LayoutOptions options;
     options.chunk_bytes = chunk_bytes;
-    const Layout layout = MakeLayout(source->variables(), options);
-    const ShardContents contents = source->Encode(layout, 500);
+    const Layout layout = MakeLayout(state->variables(), options);
+    auto contents = EncodeAll(*state, layout, 500, nullptr);
+    for (proto::ChunkContent& content : contents) {
+      EXPECT_EQ(content.updates(), 0) << "slots are as the rule begins";
+      content.set_updates(content.parameters().size() == 12 ? 3 : 499);
+      for (int slot = 0; slot < 2; ++slot) *content.add_slots() = content.parameters();
+    }
+    contents.back().set_updates(500);  // chunks of one variable: the largest number counts
+    Checkpoint written;
+    const checkpoint::Snapshot snapshot = written.Write(state.get(), layout, contents, 500);
+    ASSERT_TRUE(state->Restore(snapshot).ok());
+    const StateFiles files = state->Files();
     std::map<int64_t, int64_t> elements;  // by number of updates
-    for (const proto::ChunkContent& chunk : contents[0])
+    for (const proto::ChunkContent& chunk : EncodeAll(*state, layout, 500, &files))
       elements[chunk.updates()] += static_cast<int64_t>(chunk.parameters().size() / 4);
     EXPECT_EQ(elements, (std::map<int64_t, int64_t>{{3, 3}, {500, 24}}));
-    const absl::Status decoded = target->Decode(layout, contents);
-    ASSERT_TRUE(decoded.ok()) << Message(decoded);
-    const Optimizer& theirs = *to->optimizers()[0].rule;
-    EXPECT_EQ(theirs.slot(2)[0].item<float>(), 3);
-    EXPECT_EQ(theirs.slot(2)[1].item<float>(), 500);
   }
 }
 
@@ -150,11 +274,23 @@ TEST(ShardState, RefusesChunksThatDoNotFit) {
   const auto replica = MakeReplica(job, 0);
   auto state = *MakeShardState(job, replica.get());
   const Layout layout = MakeLayout(state->variables(), {2});
-  ShardContents contents = state->Encode(layout, 1);
-  contents[0][0].mutable_parameters()->append("x");
-  EXPECT_TRUE(absl::IsDataLoss(state->Decode(layout, contents)));
-  contents = state->Encode(layout, 0);
-  EXPECT_EQ(contents[0][0].slots_size(), 0) << "as the rule begins";
+  proto::ChunkContent content = *state->Encode(layout, 0, 0, 1, nullptr);
+  EXPECT_EQ(content.slots_size(), 0) << "as the rule begins";
+  EXPECT_TRUE(absl::IsDataLoss(state->Decode(layout, content, nullptr))) << "servers send slots";
+  for (int slot = 0; slot < 2; ++slot) *content.add_slots() = content.parameters();
+  EXPECT_TRUE(state->Decode(layout, content, nullptr).ok());
+  content.mutable_slots(1)->append("x");
+  EXPECT_TRUE(absl::IsDataLoss(state->Decode(layout, content, nullptr)));
+  content.set_chunk(1000);
+  EXPECT_TRUE(absl::IsDataLoss(state->Decode(layout, content, nullptr)));
+}
+
+// Nor does the chief need the memory for slots.
+TEST(ShardState, SlotsHaveNoMemory) {
+  const auto replica = MakeReplica(TestJob(), 0);
+  for (const at::Tensor& slot : replica->optimizers()[0].rule->slot(0)) {
+    EXPECT_TRUE(slot.is_meta());
+  }
 }
 
 // A callback made of a closure, which sees what rates there are.

@@ -98,6 +98,49 @@ TEST_F(DenseStoreTest, WhatDoesNotFitChangesNothing) {
   EXPECT_THAT(out, Each(10));
 }
 
+// As they were, whatever comes to them before they are read; and without a copy where nothing does.
+TEST_F(DenseStoreTest, FrozenChunksStayAsTheyWere) {
+  Fill();
+  for (const int chunk : {0, 1, 2}) ASSERT_TRUE(Push(chunk, {0, kLife, 1}, 2).ok());
+  std::vector<ChunkState> before;
+  std::vector<std::shared_ptr<DenseStore::FrozenChunk>> frozen;
+  for (const int chunk : {0, 1, 2}) {
+    before.push_back(*store_->Copy(chunk));
+    frozen.push_back(*store_->FreezeDense(chunk));
+  }
+  ASSERT_TRUE(Push(0, {1, kLife, 1}, 2)->applied);
+  ASSERT_TRUE(Push(0, {1, kLife, 2}, 2)->applied);
+  ASSERT_TRUE(store_->Fill(1, std::vector<float>(Size(1), 3)).ok());
+  for (const int chunk : {0, 1, 2})
+    EXPECT_EQ(*store_->Read(chunk, frozen[chunk].get()), before[chunk]);
+  EXPECT_FALSE(store_->Read(0, frozen[0].get()).ok()) << "it is gone";
+  // The next ones are of now.
+  ASSERT_TRUE(Push(2, {1, kLife, 1}, 2)->applied);
+  const auto again = *store_->FreezeDense(2);
+  before[2] = *store_->Copy(2);
+  ASSERT_TRUE(Push(2, {1, kLife, 2}, 2)->applied);
+  EXPECT_EQ(*store_->Read(2, again.get()), before[2]);
+  EXPECT_FALSE(store_->FreezeDense(3).ok());
+}
+
+TEST_F(DenseStoreTest, FrozenChunksAreReadWhileOthersPush) {
+  Fill();
+  std::atomic<bool> end = false;
+  std::thread pushes([&] {
+    const std::vector<float> gradient(Size(0), 1);
+    for (int64_t n = 1; !end; ++n)
+      EXPECT_TRUE(
+          store_->Apply(0, {{0, kLife, static_cast<uint64_t>(n)}, 0, 1, gradient}, {}).ok());
+  });
+  for (int i = 0; i < 200; ++i) {
+    const auto frozen = *store_->FreezeDense(0);
+    const ChunkState state = *store_->Read(0, frozen.get());
+    EXPECT_THAT(state.parameters, Each(10.f - static_cast<float>(state.updates)));
+  }
+  end = true;
+  pushes.join();
+}
+
 TEST_F(DenseStoreTest, ALostWorkersLatePushIsRefused) {
   Fill();
   EXPECT_TRUE(Push(0, {0, kLife, 1}, 1).ok());

@@ -24,6 +24,12 @@ class ForwardingStore : public DenseStore {
   bool serving() const override { return store_->serving(); }
   absl::StatusOr<ChunkState> Copy(int chunk) const override { return store_->Copy(chunk); }
   absl::StatusOr<FrozenRows> Freeze(int chunk) const override { return store_->Freeze(chunk); }
+  absl::StatusOr<std::shared_ptr<FrozenChunk>> FreezeDense(int chunk) const override {
+    return store_->FreezeDense(chunk);
+  }
+  absl::StatusOr<ChunkState> Read(int chunk, FrozenChunk* frozen) const override {
+    return store_->Read(chunk, frozen);
+  }
   std::vector<RowColumn> columns(int chunk) const override { return store_->columns(chunk); }
   void Admit(int worker, uint64_t incarnation) override { store_->Admit(worker, incarnation); }
   void Expel(int worker) override { store_->Expel(worker); }

@@ -5,10 +5,19 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include "common/base/memory.h"
+
 namespace muster::transport {
 namespace {
 
 using ::testing::HasSubstr;
+
+// Of the host, or of the tightest cgroup (base/memory_test.cc).
+TEST(SharedMemoryTest, WhatThereIsNoMemoryForIsRefused) {
+  const auto made = SharedMemory::Create(AvailableMemory() / 2 + (uint64_t{64} << 20));
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(Message(made.status()).find("no room for"), std::string::npos) << made.status();
+}
 
 TEST(SharedMemoryTest, IsOneMemoryWithTwoViews) {
   const auto made = SharedMemory::Create(100'000);
