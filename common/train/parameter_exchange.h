@@ -40,7 +40,6 @@
 namespace muster {
 
 struct PrefetchedRows;
-struct PrefetchedTable;
 
 class ParameterExchange : public EmbeddingStore {
  public:
@@ -78,7 +77,7 @@ class ParameterExchange : public EmbeddingStore {
   absl::Status Push(int64_t step, std::span<const RowGradients> tables) override;
 
   // Of the last push.
-  uint64_t sequence() const { return push_.sequence; }
+  uint64_t sequence() const { return sequence_; }
   // Of all pushes since BeginStep.
   const ps::PushPullClient::Outcome& outcome() const { return outcome_; }
   // ... by name: what servers left as it was, for its gradients, or what the step made of a buffer,
@@ -153,8 +152,10 @@ class ParameterExchange : public EmbeddingStore {
   static void NoteOthers(const ps::RowFetch& fetch, const std::vector<bool>* used, Table* table);
   struct Asked;
   void Ask(const RowRead& read, std::span<const size_t> places, std::vector<Asked>* all);
+  void FetchAsked(const std::vector<Asked>& all, size_t known);
   absl::Status TakePrefetched(const RowRead& read, std::vector<Asked>* all);
-  void FetchAgain(const Table& table, std::span<const uint64_t> pushed, PrefetchedTable* ahead);
+  void FetchAgain(std::span<const RowGradients> pushed,
+                  std::span<const std::shared_ptr<PrefetchedRows>> ahead);
   void BeginRows(std::shared_ptr<PrefetchedRows> rows);
   std::vector<std::shared_ptr<PrefetchedRows>> AheadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -165,7 +166,7 @@ class ParameterExchange : public EmbeddingStore {
   ps::PushPullClient* prefetching_ ABSL_GUARDED_BY(mutex_) = nullptr;  // client_
   int clients_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::weak_ptr<PrefetchedRows>> ahead_ ABSL_GUARDED_BY(mutex_);  // for later steps
-  std::vector<std::vector<float>> rows_;                // of tables, on their way
+  std::vector<float> packed_;                           // gradients of rows, on their way
   std::vector<std::vector<int>> chunks_of_;             // by the program's optimizer
   std::vector<int> rest_;                               // chunks
   std::vector<std::vector<at::Tensor>> parameters_of_;  // by optimizer
@@ -173,8 +174,8 @@ class ParameterExchange : public EmbeddingStore {
   std::vector<ClipOptions> clips_;                      // by optimizer
   bool whole_ = false;  // gradients are wanted whole before they go: they may not be finite
   ps::PushPullClient* client_ = nullptr;
-  double weight_ = 1;              // BeginStep's
-  ps::PushPullClient::Push push_;  // under way
+  double weight_ = 1;                   // BeginStep's
+  std::vector<double> learning_rates_;  // by the servers' optimizer
   bool open_ = false;
   bool rest_done_ = false;
   absl::Status refused_;  // of the step: a buffer that must not change
