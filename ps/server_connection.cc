@@ -267,7 +267,7 @@ absl::Status Server::Apply(const RequestPart& part, std::span<const float> gradi
 absl::Status Server::AnswerRows(size_t elements) {
   const std::span<float> out = ReserveAnswer(parts_.size(), elements);
   replies_.clear();
-  size_t taken = 0, told = 0;  // of data_ in floats, of `out`
+  size_t taken = 0, filled = 0;  // of data_ (floats, or keys), and of `out`
   for (const RequestPart& part : parts_) {
     ReplyPart& reply = replies_.emplace_back(ReplyPart{part.chunk});
     if (IsPush(request_.operation)) {
@@ -280,9 +280,9 @@ absl::Status Server::AnswerRows(size_t elements) {
     const size_t count = part.count * options_.widths.at(options_.chunks[chunk].table);
     MUSTER_ASSIGN_OR_RETURN(reply.updates,
                             store_.PullRows(chunk, std::span(data_).subspan(taken, part.count),
-                                            out.subspan(told, count)));
+                                            out.subspan(filled, count)));
     taken += part.count;
-    told += count;
+    filled += count;
   }
   return Hold(replies_, out.size_bytes());
 }

@@ -46,7 +46,7 @@ class ClientImpl final : public PushPullClient {
  private:
   // What is known of a chunk.
   struct Known {
-    int64_t updates = 0;  // of no table: as the last pull told them
+    int64_t updates = 0;  // of no table: as of the last pull
     int64_t own = 0;      // of a table: own pushes that are answered, hence in it
   };
   // A push to a chunk that is answered.

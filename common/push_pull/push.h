@@ -17,7 +17,7 @@ struct PushKey {
 // What a push brings to one chunk.
 struct ChunkPush {
   PushKey key;
-  int64_t pulled = 0;  // the chunk's updates as the pull that it was computed from told them
+  int64_t pulled = 0;  // the chunk's updates as of the pull that it was computed from
   double learning_rate = 0;
   std::span<const float> gradient;  // of rows: PackRows, keys all different
   // The values that the difference is of were not negative before and after it, as those of a

@@ -157,7 +157,7 @@ absl::Status ShardChannel::Connect(const std::shared_ptr<const ClientView>& next
   options.chunks = client.layout.chunks[options_.shard];
   options.parameters = pieces_;
   if (options_.gradients != nullptr && view.shards[options_.shard].host_id == client.host_id) {
-    // Of this connection alone: whoever holds an older one writes where nobody reads.
+    // Of this connection alone: a server that holds an older one writes where nobody reads.
     auto memory = transport::SharedMemory::Create(options_.gradients->place().bytes);
     if (memory.ok()) {
       options.gradients = options_.gradients;

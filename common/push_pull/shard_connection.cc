@@ -65,8 +65,8 @@ ShardConnection::ShardConnection(std::unique_ptr<transport::DataConnection> conn
   if (options_.gradients != nullptr && options_.memory != nullptr)
     offer_ = {options_.gradients->place(), options_.memory->place()};
   Frame& open = frames_.emplace_back();
-  open.header = EncodeOpen(options_.open, (offer_ ? sizeof *offer_ : 0));
-  open.bytes = sizeof open.header + (offer_ ? sizeof *offer_ : 0);
+  open.header = EncodeOpen(options_.open, offer_ ? sizeof(Offer) : 0);
+  open.bytes = sizeof open.header + open.header.payload_bytes;
   Append(std::as_bytes(std::span(&open.header, 1)), &open.out);
   if (offer_) Append(std::as_bytes(std::span(&*offer_, 1)), &open.out);
 }

@@ -71,7 +71,7 @@ constexpr bool IsRows(Operation operation) { return operation >= Operation::kPus
 struct RequestPart {
   uint32_t chunk = 0;
   uint32_t count = 0;  // of rows: elements of PackRows, or keys
-  int64_t pulled = 0;  // ChunkPush's, or the updates of the chunk as the last pull told them
+  int64_t pulled = 0;  // ChunkPush's, or the updates of the chunk as of the last pull
   double learning_rate = 0;
 };
 struct Request {
@@ -121,7 +121,7 @@ transport::FrameHeader EncodeReply(Reply reply, std::span<const ReplyPart> parts
                                    uint64_t data_bytes);
 // The payload is `message`, cut to kMaxErrorBytes.
 transport::FrameHeader EncodeError(const absl::Status& error, std::string* message);
-// Tells it, for a second at the most, and shuts the connection down.
+// Sends it, for a second at the most, and shuts the connection down.
 void SendError(const absl::Status& error, transport::DataConnection& connection,
                const transport::AbortSignal& abort);
 

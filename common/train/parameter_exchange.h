@@ -12,7 +12,7 @@
 // in synchronous training. They are pulled where others have changed them.
 //
 // Rows of embedding tables are pulled when a step looks them up, and their gradients travel as a
-// push of their own when it commits. Those of the keys that a program's prefetch() tells are pulled
+// push of their own when it commits. Those of the keys that a program's prefetch() names are pulled
 // while the step before is computed; what this worker pushes after that is pulled again, so that a
 // step sees all own earlier pushes.
 //
@@ -61,8 +61,8 @@ class ParameterExchange : public EmbeddingStore {
 
   absl::Status Pull();
 
-  // Any thread: has the program tell what this batch will look up, and launches the pulls. Null
-  // where it told nothing, or there is no client. The program's own errors.
+  // Any thread: asks the program what this batch will look up, and launches the pulls. Null
+  // where it names nothing, or there is no client. The program's own errors.
   absl::StatusOr<std::shared_ptr<PrefetchedRows>> Prefetch(Replica* replica,
                                                            const data::Batch& batch);
 
