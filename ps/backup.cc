@@ -168,7 +168,7 @@ absl::StatusOr<bool> BackupShardImpl::Update(const ReplicaFrame& frame,
   if (payload.size() < sizeof head || (payload.size() - sizeof head) % sizeof(float) != 0)
     return PeerLost(fmt::format("an update came in {} bytes", payload.size()));
   std::memcpy(&head, payload.data(), sizeof head);
-  ChunkPush push;
+  DenseStore::Push push;
   push.key = {static_cast<int>(head.worker), head.incarnation, head.sequence};
   push.learning_rate = head.learning_rate;
   // The buffer and the head are aligned for floats.

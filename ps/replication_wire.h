@@ -44,7 +44,7 @@ struct UpdateHead {
   int64_t number = 0;  // of the chunk's updates
   double learning_rate = 0;
   uint32_t worker = 0;
-  uint32_t flags = 0;  // 1: ChunkPush::floor
+  uint32_t flags = 0;  // 1: DenseStore::Push::floor
 };
 static_assert(sizeof(UpdateHead) == 40);
 
