@@ -424,7 +424,7 @@ class RowService : public ::testing::TestWithParam<bool> {
   RowService() {
     job_.variables = {{"w", {40}, 0}, Table("users")};
     job_.optimizer = R"("adagrad")";
-    job_.parameter_server = R"({"checksum": true})";
+    job_.parameter_server = GetParam() ? R"({"checksum": true, "connections": 3})" : "{}";
     for (int task : {0, 1}) {
       PsServiceOptions options;
       options.task = task;
