@@ -292,7 +292,7 @@ double MusterSeconds(size_t elements, const ParameterServerOptions& options, boo
   std::vector<double> seconds;
   for (int i = 0; i < kWarm + kRounds; ++i) {
     const double start = Now();
-    client.Begin({static_cast<uint64_t>(i + 1), {0.01}});
+    client.Begin(static_cast<uint64_t>(i + 1), {0.01});
     for (size_t c = 0; c < layout.chunks[0].size(); ++c) client.Launch(0, static_cast<int>(c));
     if (!client.Finish().ok()) std::abort();
     if (i >= kWarm) seconds.push_back(Now() - start);
@@ -415,38 +415,46 @@ void RowsOverTheWire(const char* rule, size_t batch) {
         RowSpread spread;
         SpreadRows(all, 1, &spread);
         const std::vector<float> zeros(all.size() * width);
-        for (size_t c = 0; c < spread.chunks(); ++c)
+        for (size_t c = 0; c < spread.chunks(); ++c) {
+          std::vector<float> packed(spread.count(c) * (2 + width));
+          PackChunk(spread, c, kTableWidth, zeros, packed.data());
           if (!store
                    .Restore(static_cast<int>(c),
-                            FreshState(parsed, spread.count(c),
-                                       PackChunk(spread, c, kTableWidth, zeros)))
+                            FreshState(parsed, spread.count(c), std::move(packed)))
                    .ok())
             std::abort();
+        }
       },
       {}, true);
   std::mt19937_64 random(1);
   std::vector<float> rows(batch * width), gradients(batch * width, 1e-3f), by_chunk(batch * width);
+  std::vector<float> packed(batch * (2 + width));
   std::vector<double> pulling, pushing;
   RowSpread spread;
   for (int i = 0; i < kWarm + kRounds; ++i) {
     const std::vector<uint64_t> keys = RandomKeys(batch, &random);
     const double start = Now();
     SpreadRows(keys, 1, &spread);
-    std::vector<ps::RowPull> pulls;
+    const auto fetch = std::make_shared<ps::RowFetch>();
+    std::vector<ps::RowPull>& pulls = fetch->pulls;
     for (size_t c = 0; c < spread.chunks(); ++c)
       pulls.push_back(
           {0, static_cast<int>(c), std::span(spread.keys).subspan(spread.begin[c], spread.count(c)),
            std::span(by_chunk).subspan(spread.begin[c] * width, spread.count(c) * width)});
-    if (!pair.client().PullRows(pulls).ok()) std::abort();
+    pair.client().FetchRows({fetch});
+    if (!pair.client().Await(*fetch).ok()) std::abort();
     UnspreadRows(spread, kTableWidth, by_chunk, rows);
     const double pulled = Now();
     SpreadRows(keys, 1, &spread);
-    std::vector<std::vector<float>> packed;
-    pair.client().Begin({static_cast<uint64_t>(i + 1), {0.01}});
-    for (size_t c = 0; c < spread.chunks(); ++c)
-      packed.push_back(PackChunk(spread, c, kTableWidth, gradients));
-    for (size_t c = 0; c < spread.chunks(); ++c)
-      pair.client().LaunchRows(0, static_cast<int>(c), packed[c], pulls[c].others);
+    std::vector<ps::RowPush> pushes;
+    float* at = packed.data();
+    for (size_t c = 0; c < spread.chunks(); ++c) {
+      float* const end = PackChunk(spread, c, kTableWidth, gradients, at);
+      pushes.push_back({0, static_cast<int>(c), {at, end}, pulls[c].others});
+      at = end;
+    }
+    pair.client().Begin(static_cast<uint64_t>(i + 1), {0.01});
+    pair.client().LaunchRows(pushes);
     if (!pair.client().Finish().ok()) std::abort();
     if (i < kWarm) continue;
     pulling.push_back(pulled - start);
@@ -455,7 +463,7 @@ void RowsOverTheWire(const char* rule, size_t batch) {
   const auto rate = [batch](const std::vector<double>& seconds) {
     return static_cast<double>(batch) / Typical(seconds);
   };
-  const size_t key = sizeof(uint64_t), row = width * sizeof(float), frame = 16 * 64;
+  const size_t key = sizeof(uint64_t), row = width * sizeof(float), frame = 64 + 16 * 24;
   const double plain_pull = PlainKeys(batch, batch * key + frame, batch * row + frame);
   const double plain_push = PlainKeys(batch, batch * (key + row) + frame, frame);
   std::printf(
@@ -487,6 +495,7 @@ void SeveralTables(size_t batch, bool together) {
       {}, true);
   std::mt19937_64 random(1);
   const std::vector<float> gradients(batch * width, 1e-3f);
+  std::vector<float> packed(kTables * batch * (2 + width));
   std::vector<double> pulling, pushing;
   for (int i = 0; i < kWarm + kRounds; ++i) {
     std::vector<std::vector<uint64_t>> keys;
@@ -512,22 +521,25 @@ void SeveralTables(size_t batch, bool together) {
               {static_cast<int>(c / kRowChunks), t * kRowChunks + static_cast<int>(c % kRowChunks),
                std::span<const uint64_t>(fetch->keys).subspan(spread.begin[c], spread.count(c)),
                std::span(fetch->rows).subspan(spread.begin[c] * width, spread.count(c) * width)});
-      cluster.client().FetchRows(fetch);
-      if (!together) await(t);
+      if (together) continue;
+      cluster.client().FetchRows({fetch});
+      await(t);
     }
+    if (together) cluster.client().FetchRows(fetches);
     for (int t = 0; together && t < kTables; ++t) await(t);
     const double pulled = Now();
-    cluster.client().Begin({static_cast<uint64_t>(i + 1), {0.01}});
-    std::vector<std::vector<float>> packed;
+    std::vector<ps::RowPush> pushes;
+    float* at = packed.data();
     for (int t = 0; t < kTables; ++t)
-      for (const ps::RowPull& pull : fetches[t]->pulls)
-        packed.push_back(PackChunk(
+      for (const ps::RowPull& pull : fetches[t]->pulls) {
+        float* const end = PackChunk(
             spreads[t], static_cast<size_t>(pull.shard * kRowChunks + pull.chunk - t * kRowChunks),
-            kTableWidth, gradients));
-    size_t next = 0;
-    for (int t = 0; t < kTables; ++t)
-      for (const ps::RowPull& pull : fetches[t]->pulls)
-        cluster.client().LaunchRows(pull.shard, pull.chunk, packed[next++], pull.others);
+            kTableWidth, gradients, at);
+        pushes.push_back({pull.shard, pull.chunk, {at, end}, pull.others});
+        at = end;
+      }
+    cluster.client().Begin(static_cast<uint64_t>(i + 1), {0.01});
+    cluster.client().LaunchRows(pushes);
     if (!cluster.client().Finish().ok()) std::abort();
     if (i < kWarm) continue;
     pulling.push_back(pulled - start);

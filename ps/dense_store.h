@@ -104,17 +104,7 @@ class DenseStore {
   // stays as it is.
   virtual void Expel(int worker) = 0;
 
-  struct Push {
-    PushKey key;
-    int64_t pulled = 0;  // the chunk's `updates` as that pull told it
-    double learning_rate = 0;
-    std::span<const float> gradient;  // of rows: PackRows, keys all different
-    // The values that the difference is of were not negative before and after it, as those of a
-    // running variance: so it takes away no more than `learning_rate` (the worker's weight) of what
-    // is here, and what is not negative stays so, however old the pull is that it was computed
-    // from.
-    bool floor = false;
-  };
+  using Push = ChunkPush;
   // Applies it, and copies the parameters as they are then to `out` unless that is empty: a pull
   // contains all own earlier pushes. One with an infinity or a NaN is refused, however often it
   // comes: nothing changes, and it counts as no push of the worker's.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <utility>
 
@@ -16,13 +15,13 @@ namespace {
 
 using transport::FrameHeader;
 
-// Requests whose payloads lie in shared memory are headers alone, and those about rows of several
-// tables are small: many come with one system call.
-constexpr size_t kInbox = 64 * sizeof(FrameHeader), kInboxOfRows = 64 << 10;
-// Their answers are held back while more requests are here, for the same reason. The former not for
-// long: the worker copies one chunk while another one is applied.
-constexpr size_t kOutbox = 2, kOutboxOfRows = 64 << 10;
-constexpr size_t kHead = sizeof(FrameHeader) / sizeof(float);
+// What has no data, or rows, is read ahead: many requests come with one system call.
+constexpr size_t kInbox = 64 << 10;
+// Answers are held back while more requests are here, for the same reason. Those about no rows not
+// for long: the worker copies one chunk while another one is applied.
+constexpr size_t kOutbox = 64 << 10, kMostAnswers = 2;
+
+size_t HeadBytes(size_t parts) { return sizeof(FrameHeader) + parts * sizeof(ReplyPart); }
 
 template <typename T>
 std::span<std::byte> BytesOf(T* object) {
@@ -37,11 +36,7 @@ class Server {
  public:
   Server(transport::DataConnection& connection, DenseStore& store, const ServeOptions& options,
          const transport::AbortSignal& abort)
-      : connection_(connection), store_(store), options_(options), abort_(abort) {
-    for (const Chunk& chunk : options.chunks) longest_ = std::max(longest_, chunk.elements());
-    inbox_.resize(options.widths.empty() ? kInbox : kInboxOfRows);
-    answer_.resize(kHead + longest_);
-  }
+      : connection_(connection), store_(store), options_(options), abort_(abort), inbox_(kInbox) {}
 
   absl::Status Run() {
     absl::Status status = TakeOpen();
@@ -50,11 +45,17 @@ class Server {
       status = next.status();
       if (next.ok() && !*next) return absl::OkStatus();
     }
-    Tell(status);
+    SayWhy(status);
     return status;
   }
 
  private:
+  // Of a request's and its reply's data.
+  struct Sizes {
+    uint64_t data = 0;      // bytes
+    uint64_t elements = 0;  // of the reply
+  };
+
   absl::Status Receive(std::span<std::byte> into, Duration limit);
   absl::Status Send(std::span<const std::byte> bytes) {
     return connection_.Exchange(bytes, {}, Clock::now() + options_.stall, abort_);
@@ -65,36 +66,38 @@ class Server {
   absl::StatusOr<bool> Next();
   // False: the worker has closed the connection.
   absl::StatusOr<bool> AwaitRequest();
-  absl::Status TakeGradient(const FrameHeader& header, const Request& request);
-  absl::Status TakeRows(const FrameHeader& header, const Request& request);
-  absl::Status AnswerRows(const Request& request);
-  absl::Status Answer(const Request& request);
+  absl::StatusOr<Sizes> CheckParts() const;
+  absl::Status CheckRows(const RequestPart& part, Sizes* sizes) const;
+  absl::Status TakeData(size_t bytes);
+  absl::Status AnswerRows(size_t elements);
+  absl::Status AnswerChunk();
   void NoteLease(int64_t lease);
-  absl::Status SendParameters(const Request& request, Reply reply, std::span<float> out);
-  // Memory for an answer at the end of the outbox: its header's place, and so many elements.
-  std::span<float> ReserveAnswer(size_t elements);
-  // What was reserved last is an answer about rows.
-  absl::Status HoldRows(const Request& request, Reply reply, std::span<float> out);
+  absl::Status Apply(const RequestPart& part, std::span<const float> gradient, std::span<float> out,
+                     ReplyPart* reply);
+  // Memory for the data of an answer about so many parts, at the end of the outbox.
+  std::span<float> ReserveAnswer(size_t parts, size_t elements);
+  // The answer whose data are where they were reserved.
+  absl::Status Hold(std::span<const ReplyPart> parts, size_t data_bytes);
   absl::Status Flush();
-  void Tell(const absl::Status& error);
+  void SayWhy(const absl::Status& error);
 
   transport::DataConnection& connection_;
   DenseStore& store_;
   const ServeOptions& options_;
   const transport::AbortSignal& abort_;
   Open open_;
-  int64_t longest_ = 0;                                          // chunk, in elements
   std::unique_ptr<transport::SharedMemory> gradients_, memory_;  // both or none
 
   std::vector<std::byte> inbox_;  // from taken_ to have_
   size_t taken_ = 0, have_ = 0;
-  std::vector<float> outbox_;  // answers, up to held_
-  size_t held_ = 0, answers_ = 0;
-  std::vector<float> pushed_;  // the gradient of one chunk
-  std::span<const float> gradient_;
-  std::vector<uint64_t> rows_;      // what came about rows
-  std::vector<float> answer_;       // a header, and parameters: they leave in one write
-  std::vector<uint16_t> narrowed_;  // the same, or a gradient, with compression
+  Request request_;
+  std::vector<RequestPart> parts_;
+  std::vector<uint64_t> data_;  // as they came; they lie aligned for keys
+  std::vector<float> wide_;     // the same, or parameters, where those that travel are compressed
+  std::vector<float> outbox_;   // answers, up to held_
+  size_t held_ = 0;             // bytes
+  size_t answers_ = 0;
+  std::vector<ReplyPart> replies_;
 };
 
 absl::Status Server::Receive(std::span<std::byte> into, Duration limit) {
@@ -109,7 +112,7 @@ absl::Status Server::TakeOpen() {
   FrameHeader header;
   MUSTER_RETURN_IF_ERROR(Receive(BytesOf(&header), options_.stall));
   MUSTER_ASSIGN_OR_RETURN(open_, DecodeOpen(header));
-  std::array<char, kOfferBytes> offer;
+  Offer offer;
   if (header.payload_bytes != 0) MUSTER_RETURN_IF_ERROR(Receive(BytesOf(&offer), options_.stall));
   if (open_.layout != options_.layout)
     return ConfigurationError(
@@ -123,7 +126,7 @@ absl::Status Server::TakeOpen() {
                     open_.worker, open_.shard, open_.view, here.to, here.generation));
   std::string why;
   if (header.payload_bytes != 0) {
-    const absl::Status taken = TakeOffer(DecodeOffer(offer));
+    const absl::Status taken = TakeOffer(offer);
     if (!taken.ok()) why = Message(taken);
   }
   const FrameHeader welcome = EncodeWelcome({memory_ != nullptr}, &why);
@@ -150,7 +153,7 @@ absl::StatusOr<bool> Server::AwaitRequest() {
   std::memmove(inbox_.data(), inbox_.data() + taken_, have_ - taken_);
   have_ -= std::exchange(taken_, 0);
   const bool ahead = memory_ != nullptr || !options_.widths.empty();
-  const size_t room = ahead ? inbox_.size() : sizeof(FrameHeader);
+  const size_t room = ahead ? inbox_.size() : sizeof(FrameHeader) + sizeof(RequestPart);
   while (have_ < sizeof(FrameHeader)) {
     const Duration limit = have_ == 0 ? options_.idle : options_.stall;
     iovec into{inbox_.data() + have_, room - have_};
@@ -177,100 +180,71 @@ absl::StatusOr<bool> Server::Next() {
   FrameHeader header;
   std::memcpy(&header, inbox_.data() + taken_, sizeof header);
   taken_ += sizeof header;
-  MUSTER_ASSIGN_OR_RETURN(const Request request, DecodeRequest(header));
-  if (request.chunk >= options_.chunks.size())
-    return ConfigurationError(fmt::format("there is no chunk {}: this server holds {}",
-                                          request.chunk, options_.chunks.size()));
-  if (request.in_memory && memory_ == nullptr)
-    return ConfigurationError(
-        fmt::format("worker {} speaks of shared memory, where none is", open_.worker));
-  if (request.rows != options_.chunks[request.chunk].rows())
-    return ConfigurationError(fmt::format("chunk {} is of {} embedding table", request.chunk,
-                                          request.rows ? "no" : "an"));
-  if (request.rows) MUSTER_RETURN_IF_ERROR(TakeRows(header, request));
-  if (request.rows && request.pull) {
-    MUSTER_RETURN_IF_ERROR(AnswerRows(request));
-    return true;
-  }
-  if (!request.rows) MUSTER_RETURN_IF_ERROR(TakeGradient(header, request));
-  MUSTER_RETURN_IF_ERROR(Answer(request));
+  MUSTER_ASSIGN_OR_RETURN(request_, DecodeRequest(header));
+  parts_.resize(request_.parts);
+  const std::span<std::byte> parts = std::as_writable_bytes(std::span(parts_));
+  MUSTER_RETURN_IF_ERROR(Receive(parts, options_.stall));
+  MUSTER_RETURN_IF_ERROR(ps::CheckParts(parts, request_.parts_crc));
+  MUSTER_ASSIGN_OR_RETURN(const Sizes sizes, CheckParts());
+  if (header.payload_bytes - parts.size() != sizes.data)
+    return ConfigurationError(fmt::format("a request about chunk {} has {} bytes of data, not {}",
+                                          parts_[0].chunk, header.payload_bytes - parts.size(),
+                                          sizes.data));
+  MUSTER_RETURN_IF_ERROR(TakeData(sizes.data));
+  MUSTER_RETURN_IF_ERROR(IsRows(request_.operation) ? AnswerRows(sizes.elements) : AnswerChunk());
   return true;
 }
 
-absl::Status Server::TakeGradient(const FrameHeader& header, const Request& request) {
-  const Chunk& chunk = options_.chunks[request.chunk];
-  const auto elements = static_cast<size_t>(chunk.elements());
-  const bool comes = request.push && !request.in_memory;
-  const size_t bytes = comes ? elements * BytesPerElement(request.compression) : 0;
-  if (header.payload_bytes != bytes)
+// Before anything is changed, or memory taken for it.
+absl::StatusOr<Server::Sizes> Server::CheckParts() const {
+  const bool rows = IsRows(request_.operation);
+  if (request_.in_memory && memory_ == nullptr)
     return ConfigurationError(
-        fmt::format("a request about chunk {} has a payload of {} bytes, not {}", request.chunk,
-                    header.payload_bytes, bytes));
-  gradient_ = {};
-  if (!request.push) return absl::OkStatus();
-  if (request.in_memory) {
-    gradient_ = gradients_->floats().subspan(chunk.begin, elements);
+        fmt::format("worker {} speaks of shared memory, where none is", open_.worker));
+  Sizes sizes;
+  for (const RequestPart& part : parts_) {
+    if (part.chunk >= options_.chunks.size())
+      return ConfigurationError(fmt::format("there is no chunk {}: this server holds {}",
+                                            part.chunk, options_.chunks.size()));
+    const Chunk& chunk = options_.chunks[part.chunk];
+    if (rows != chunk.rows())
+      return ConfigurationError(
+          fmt::format("chunk {} is of {} embedding table", part.chunk, rows ? "no" : "an"));
+    if (rows) {
+      MUSTER_RETURN_IF_ERROR(CheckRows(part, &sizes));
+    } else if (request_.operation == Operation::kPush && !request_.in_memory) {
+      sizes.data = chunk.elements() * BytesPerElement(request_.compression);
+    }
+  }
+  return sizes;
+}
+
+absl::Status Server::CheckRows(const RequestPart& part, Sizes* sizes) const {
+  const auto width = static_cast<uint64_t>(options_.widths.at(options_.chunks[part.chunk].table));
+  if (request_.operation == Operation::kPushRows) {
+    sizes->data += part.count * sizeof(float);
+    if (part.count % (2 + width) != 0)
+      return ConfigurationError(
+          fmt::format("chunk {}: {} elements are no whole number of rows of width {}", part.chunk,
+                      part.count, width));
     return absl::OkStatus();
   }
-  if (pushed_.empty()) pushed_.resize(longest_);
-  const bool narrow = request.compression != Compression::kNone;
-  if (narrow && narrowed_.empty()) narrowed_.resize(sizeof(FrameHeader) / 2 + longest_);
-  const std::span<std::byte> payload =
-      narrow ? BytesOf(narrowed_, elements) : BytesOf(pushed_, elements);
-  MUSTER_RETURN_IF_ERROR(Receive(payload, options_.stall));
-  if (request.checksum && Crc32c(payload) != request.payload_crc)
-    return PeerLost(fmt::format("a gradient of chunk {} was damaged on its way", request.chunk));
-  const std::span<float> gradient(pushed_.data(), elements);
-  if (narrow) Widen(request.compression, narrowed_.data(), gradient);
-  gradient_ = gradient;
+  sizes->data += part.count * sizeof(uint64_t);
+  if (part.count > (kMostRowBytes / sizeof(float) - sizes->elements) / width)
+    return ConfigurationError(
+        fmt::format("more than {} bytes of rows are asked for at once, {} of them of chunk {}",
+                    kMostRowBytes, part.count, part.chunk));
+  sizes->elements += part.count * width;
   return absl::OkStatus();
 }
 
-// The payload of a request about rows.
-absl::Status Server::TakeRows(const FrameHeader& header, const Request& request) {
-  if (header.payload_bytes > kMostRowBytes ||
-      header.payload_bytes % (request.pull ? sizeof(uint64_t) : sizeof(float)) != 0)
-    return ConfigurationError(
-        fmt::format("a request about rows of chunk {} has a payload of {} "
-                    "bytes",
-                    request.chunk, header.payload_bytes));
-  rows_.resize((header.payload_bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t));
-  const std::span<std::byte> payload =
-      std::as_writable_bytes(std::span(rows_)).first(header.payload_bytes);
-  MUSTER_RETURN_IF_ERROR(Receive(payload, options_.stall));
-  if (request.checksum && Crc32c(payload) != request.payload_crc)
-    return PeerLost(fmt::format("rows of chunk {} were damaged on their way", request.chunk));
-  gradient_ = {reinterpret_cast<const float*>(rows_.data()), payload.size() / sizeof(float)};
-  return absl::OkStatus();
-}
-
-absl::Status Server::AnswerRows(const Request& request) {
-  const auto width = options_.widths.find(options_.chunks[request.chunk].table);
-  const size_t elements =
-      rows_.size() * static_cast<size_t>(width == options_.widths.end() ? 0 : width->second);
-  if (elements * sizeof(float) > kMostRowBytes)
-    return ConfigurationError(
-        fmt::format("{} rows of chunk {} were asked for at once", rows_.size(), request.chunk));
-  const std::span<float> out = ReserveAnswer(elements);
-  Reply reply;
-  reply.chunk = request.chunk;
-  MUSTER_ASSIGN_OR_RETURN(reply.updates,
-                          store_.PullRows(static_cast<int>(request.chunk), rows_, out));
-  return HoldRows(request, reply, out);
-}
-
-std::span<float> Server::ReserveAnswer(size_t elements) {
-  if (outbox_.size() < held_ + kHead + elements) outbox_.resize(held_ + kHead + elements);
-  return std::span(outbox_).subspan(held_ + kHead, elements);
-}
-
-absl::Status Server::HoldRows(const Request& request, Reply reply, std::span<float> out) {
-  reply.checksum = request.checksum;
-  if (reply.checksum) reply.payload_crc = Crc32c(std::as_bytes(out));
-  const FrameHeader header = EncodeReply(reply, out.size_bytes());
-  std::memcpy(outbox_.data() + held_, &header, sizeof header);
-  held_ += kHead + out.size();
-  return held_ * sizeof(float) >= kOutboxOfRows ? Flush() : absl::OkStatus();
+absl::Status Server::TakeData(size_t bytes) {
+  const size_t words = (bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t);
+  if (data_.size() < words) data_.resize(words);
+  const std::span<std::byte> data = BytesOf(data_, words).first(bytes);
+  MUSTER_RETURN_IF_ERROR(Receive(data, options_.stall));
+  if (!request_.checksum || Crc32c(data) == request_.data_crc) return absl::OkStatus();
+  return PeerLost(fmt::format("what was sent of chunk {} was damaged on its way", parts_[0].chunk));
 }
 
 void Server::NoteLease(int64_t lease) {
@@ -280,73 +254,115 @@ void Server::NoteLease(int64_t lease) {
   }
 }
 
-absl::Status Server::Answer(const Request& request) {
-  const Chunk& place = options_.chunks[request.chunk];
+absl::Status Server::Apply(const RequestPart& part, std::span<const float> gradient,
+                           std::span<float> out, ReplyPart* reply) {
+  const ChunkPush push{
+      {static_cast<int>(open_.worker), open_.incarnation, request_.sequence, request_.lease},
+      part.pulled,
+      part.learning_rate,
+      gradient,
+      request_.floor != 0};
+  if (options_.chief != nullptr)
+    MUSTER_RETURN_IF_ERROR(options_.chief->Await(abort_, options_.new_view));
+  NoteLease(request_.lease);
+  MUSTER_ASSIGN_OR_RETURN(const Pushed pushed,
+                          store_.Apply(static_cast<int>(part.chunk), push, out));
+  reply->applied = pushed.applied;
+  reply->refused = pushed.refused;
+  reply->updates = pushed.updates;
+  reply->staleness = pushed.staleness;
+  return absl::OkStatus();
+}
+
+absl::Status Server::AnswerRows(size_t elements) {
+  const std::span<float> out = ReserveAnswer(parts_.size(), elements);
+  replies_.clear();
+  size_t taken = 0, filled = 0;  // of data_ (floats, or keys), and of `out`
+  for (const RequestPart& part : parts_) {
+    ReplyPart& reply = replies_.emplace_back(ReplyPart{part.chunk});
+    if (IsPush(request_.operation)) {
+      const float* const data = reinterpret_cast<const float*>(data_.data()) + taken;
+      MUSTER_RETURN_IF_ERROR(Apply(part, {data, part.count}, {}, &reply));
+      taken += part.count;
+      continue;
+    }
+    const int chunk = static_cast<int>(part.chunk);
+    const size_t count = part.count * options_.widths.at(options_.chunks[chunk].table);
+    MUSTER_ASSIGN_OR_RETURN(reply.updates,
+                            store_.PullRows(chunk, std::span(data_).subspan(taken, part.count),
+                                            out.subspan(filled, count)));
+    taken += part.count;
+    filled += count;
+  }
+  return Hold(replies_, out.size_bytes());
+}
+
+absl::Status Server::AnswerChunk() {
+  const RequestPart& part = parts_[0];
+  const Chunk& place = options_.chunks[part.chunk];
+  const int chunk = static_cast<int>(part.chunk);
   const auto elements = static_cast<size_t>(place.elements());
-  const int chunk = static_cast<int>(request.chunk);
-  std::span<float> out;
-  if (request.pull)
-    out = request.in_memory ? memory_->floats().subspan(place.begin, elements)
-                            : std::span(answer_).subspan(kHead, elements);
-  Reply reply;
-  reply.chunk = request.chunk;
-  if (request.push) {
-    DenseStore::Push push;
-    push.key = {static_cast<int>(open_.worker), open_.incarnation, request.sequence};
-    push.pulled = request.pulled;
-    push.learning_rate = request.learning_rate;
-    push.gradient = gradient_;
-    push.floor = request.floor;
-    if (options_.chief != nullptr)
-      MUSTER_RETURN_IF_ERROR(options_.chief->Await(abort_, options_.new_view));
-    NoteLease(request.lease);
-    MUSTER_ASSIGN_OR_RETURN(const Pushed pushed, store_.Apply(chunk, push, out));
-    reply.applied = pushed.applied;
-    reply.refused = pushed.refused;
-    reply.updates = pushed.updates;
-    reply.staleness = pushed.staleness;
-  } else if (request.if_newer && store_.serving() &&
-             store_.standing(chunk).updates == request.pulled) {
+  const bool narrow = request_.compression != Compression::kNone;
+  if (narrow && wide_.size() < 2 * elements) wide_.resize(2 * elements);
+  std::span<float> out = request_.in_memory ? memory_->floats().subspan(place.begin, elements)
+                         : narrow           ? std::span(wide_).subspan(elements, elements)
+                                            : ReserveAnswer(1, elements);
+  ReplyPart reply{part.chunk};
+  if (request_.operation == Operation::kPush) {
+    std::span<const float> gradient(reinterpret_cast<const float*>(data_.data()), elements);
+    if (request_.in_memory) gradient = gradients_->floats().subspan(place.begin, elements);
+    if (narrow) {
+      Widen(request_.compression, reinterpret_cast<const uint16_t*>(data_.data()),
+            std::span(wide_).first(elements));
+      gradient = std::span(wide_).first(elements);
+    }
+    MUSTER_RETURN_IF_ERROR(Apply(part, gradient, out, &reply));
+  } else if (request_.operation == Operation::kPullNewer && store_.serving() &&
+             store_.standing(chunk).updates == part.pulled) {
     reply.same = true;
-    reply.updates = request.pulled;
+    reply.updates = part.pulled;
     out = {};
   } else {
     MUSTER_ASSIGN_OR_RETURN(reply.updates, store_.Pull(chunk, out));
   }
-  if (request.rows) return HoldRows(request, reply, ReserveAnswer(0));
-  if (!request.in_memory) return SendParameters(request, reply, out);
-  ReserveAnswer(0);
-  const FrameHeader header = EncodeReply(reply, 0);
-  std::memcpy(outbox_.data() + held_, &header, sizeof header);
-  held_ += kHead;
-  return ++answers_ >= kOutbox ? Flush() : absl::OkStatus();
+  if (request_.in_memory) out = {};
+  if (narrow || out.empty()) {
+    const std::span<float> place_of_data = ReserveAnswer(1, out.size());
+    if (narrow)
+      Narrow(request_.compression, out, reinterpret_cast<uint16_t*>(place_of_data.data()));
+  }
+  return Hold({&reply, 1}, out.size() * BytesPerElement(request_.compression));
 }
 
-absl::Status Server::SendParameters(const Request& request, Reply reply, std::span<float> out) {
-  MUSTER_RETURN_IF_ERROR(Flush());
-  // The header lies right before the payload, in whichever memory that is.
-  std::span<std::byte> all = BytesOf(answer_, kHead + out.size());
-  if (request.compression != Compression::kNone && !out.empty()) {
-    const size_t head = sizeof(FrameHeader) / sizeof(uint16_t);
-    if (narrowed_.empty()) narrowed_.resize(head + longest_);
-    Narrow(request.compression, out, narrowed_.data() + head);
-    all = BytesOf(narrowed_, head + out.size());
-  }
-  const std::span<const std::byte> payload = all.subspan(sizeof(FrameHeader));
-  reply.checksum = request.checksum;
-  if (reply.checksum) reply.payload_crc = Crc32c(payload);
-  const FrameHeader header = EncodeReply(reply, payload.size());
-  std::memcpy(all.data(), &header, sizeof header);
-  return Send(all);
+std::span<float> Server::ReserveAnswer(size_t parts, size_t elements) {
+  const size_t begin = (held_ + HeadBytes(parts)) / sizeof(float);
+  if (outbox_.size() < begin + elements) outbox_.resize(begin + elements);
+  return std::span(outbox_).subspan(begin, elements);
+}
+
+absl::Status Server::Hold(std::span<const ReplyPart> parts, size_t data_bytes) {
+  std::byte* const at = std::as_writable_bytes(std::span(outbox_)).data() + held_;
+  const size_t head = HeadBytes(parts.size());
+  Reply reply;
+  reply.checksum = request_.checksum;
+  if (reply.checksum) reply.data_crc = Crc32c(std::span<const std::byte>(at + head, data_bytes));
+  const FrameHeader header = EncodeReply(reply, parts, data_bytes);
+  std::memcpy(at, &header, sizeof header);
+  std::memcpy(at + sizeof header, parts.data(), parts.size_bytes());
+  held_ += head + data_bytes;
+  const bool few = IsRows(request_.operation) || ++answers_ < kMostAnswers;
+  // Compressed data may end between two floats: nothing can lie behind them.
+  const bool more = few && held_ < kOutbox && request_.compression == Compression::kNone;
+  return more ? absl::OkStatus() : Flush();
 }
 
 absl::Status Server::Flush() {
   answers_ = 0;
   const size_t held = std::exchange(held_, 0);
-  return held == 0 ? absl::OkStatus() : Send(std::as_bytes(std::span(outbox_).first(held)));
+  return held == 0 ? absl::OkStatus() : Send(std::as_bytes(std::span(outbox_)).first(held));
 }
 
-void Server::Tell(const absl::Status& error) {
+void Server::SayWhy(const absl::Status& error) {
   if (abort_.is_set()) return;
   (void)Flush();
   SendError(error, connection_, abort_);

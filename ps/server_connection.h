@@ -28,8 +28,9 @@ struct ServeOptions {
 };
 
 // Of the shard and in the view that the connection was opened for: its `to` and generation.
-// Serves until the worker closes the connection (OK), something is wrong (the worker is told, where
-// it can be), or `abort`. Blocks: for a thread of its own. At most one chunk is in memory.
+// Serves until the worker closes the connection (OK), something is wrong (the worker gets the
+// reason, where that is possible), or `abort`. Blocks: for a thread of its own. At most one request
+// is in memory.
 absl::Status Serve(transport::DataConnection& connection, DenseStore& store,
                    const ServeOptions& options, const transport::AbortSignal& abort);
 

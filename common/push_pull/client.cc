@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
-#include "common/push_pull/lane.h"
+#include "common/push_pull/shard_channel.h"
 #include "common/push_pull/view_keeper.h"
 
 namespace muster::ps {
@@ -29,28 +28,44 @@ class ClientImpl final : public PushPullClient {
   ~ClientImpl() override {
     Abort(Superseded("the client is closing"));
     views_->Stop();  // it calls into this object
-    lanes_.clear();
+    channels_.clear();
   }
 
   void Start();
   std::span<float> gradients(int shard) override { return gradients_[shard].floats(); }
-  void Begin(const Push& push) override { BeginErrand({true, push, 0}); }
+  void Begin(uint64_t sequence, std::vector<double> learning_rates) override;
   using PushPullClient::Launch;
   void Launch(int shard, int chunk, What what) override;
   absl::StatusOr<Outcome> Finish() override;
   absl::Status Pull() override;
-  void LaunchRows(int shard, int chunk, std::span<const float> packed, int64_t others) override;
-  void FetchRows(std::shared_ptr<RowFetch> fetch) override;
+  void LaunchRows(std::span<const RowPush> pushes) override;
+  void FetchRows(const std::vector<std::shared_ptr<RowFetch>>& fetches) override;
   absl::Status Await(const RowFetch& fetch) override;
   void Abort(absl::Status why) override;
 
  private:
+  // What is known of a chunk.
+  struct Known {
+    int64_t updates = 0;  // of no table: as of the last pull
+    int64_t own = 0;      // of a table: own pushes that are answered, hence in it
+  };
+  // A push to a chunk that is answered.
+  struct Acknowledged {
+    uint64_t view = 0;
+    Transfer transfer;
+    Pushed pushed;
+  };
+  using ByChannel = std::vector<std::vector<Transfer>>;
+
   absl::StatusOr<ClientView> NextView(uint64_t newer_than);
-  void BeginErrand(Errand errand);
-  void Answered(int lane, const ChunkAnswer& answer, uint64_t view);
-  bool Reopen(int lane, uint64_t errand, uint64_t view);
+  ChunkPush PushLocked(int shard, int chunk, std::span<const float> gradient, int64_t pulled) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LaunchAll(const ByChannel& transfers);
+  void Answered(int channel, std::span<const ChunkAnswer> answers, uint64_t view);
+  void PulledLocked(int64_t others, RowPull* pull) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<Transfer> Reopen(int channel, uint64_t view);
   int each() const { return static_cast<int>(options_.options.connections); }
-  int LaneOf(int shard, int chunk) const { return shard * each() + chunk % each(); }
+  int ChannelOf(int shard, int chunk) const { return shard * each() + chunk % each(); }
   // With so many answers to come: nothing more happens to the user's memory.
   bool Settled(size_t open) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return status_.ok() ? open == 0 : running_ == 0;
@@ -59,22 +74,21 @@ class ClientImpl final : public PushPullClient {
   const ClientOptions options_;
   std::vector<GradientMemory> gradients_;
   std::unique_ptr<ViewKeeper> views_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<ShardChannel>> channels_;
 
   absl::Mutex mutex_;
   absl::CondVar changed_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // lanes
-  size_t open_ ABSL_GUARDED_BY(mutex_) = 0;     // chunks that were launched and not answered
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // channels
+  size_t open_ ABSL_GUARDED_BY(mutex_) = 0;     // transfers that are launched
   std::set<std::shared_ptr<RowFetch>> fetches_ ABSL_GUARDED_BY(mutex_);  // under way
-  int64_t pushed_ ABSL_GUARDED_BY(mutex_) = 0;  // chunks whose staleness is in outcome_
-  Outcome outcome_ ABSL_GUARDED_BY(mutex_);     // staleness_mean is the sum
-  Errand errand_ ABSL_GUARDED_BY(mutex_);       // the last one
-  bool over_ ABSL_GUARDED_BY(mutex_) = true;    // it is
-  // By lane: how many chunks of the push were acknowledged in which view.
-  std::vector<std::map<uint64_t, int64_t>> acknowledged_ ABSL_GUARDED_BY(mutex_);
-  // By shard: not all that it got of the push was refused.
-  std::vector<bool> took_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::vector<Known>> known_ ABSL_GUARDED_BY(mutex_);        // by shard and chunk
+  // Of the push under way.
+  uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<double> learning_rates_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::vector<Acknowledged>> acknowledged_ ABSL_GUARDED_BY(mutex_);  // by channel
+  int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int resumed_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 void ClientImpl::Start() {
@@ -94,28 +108,37 @@ void ClientImpl::Start() {
   views_ = std::make_unique<ViewKeeper>(
       ViewKeeper::Options{[this](uint64_t newer_than) { return NextView(newer_than); },
                           [this] {
-                            for (const auto& lane : lanes_) lane->Wake();
+                            for (const auto& channel : channels_) channel->Wake();
                           },
                           [this](const absl::Status& why) { Abort(why); }});
   {
     absl::MutexLock lock(&mutex_);
-    running_ = options_.layout.elements.size() * static_cast<size_t>(options_.options.connections);
+    running_ = gradients_.size() * static_cast<size_t>(each());
+    acknowledged_.resize(running_);
+    for (const std::vector<Chunk>& chunks : options_.layout.chunks)
+      known_.emplace_back(chunks.size());
   }
   for (int i = 0; i < static_cast<int>(gradients_.size()) * each(); ++i) {
-    lanes_.push_back(std::make_unique<Lane>(Lane::Options{
-        &options_, i / each(), i % each(), gradients_[i / each()].floats(),
-        gradients_[i / each()].shared.get(), views_.get(),
-        [this, i](const ChunkAnswer& answer, uint64_t view) { Answered(i, answer, view); },
-        [this, i](uint64_t errand, uint64_t view) { return Reopen(i, errand, view); },
-        [this] {
-          absl::MutexLock lock(&mutex_);
-          ++outcome_.resumed;
-        },
-        [this](const absl::Status& why) { Abort(why); },
-        [this] {
-          absl::MutexLock lock(&mutex_);
-          if (--running_ == 0) changed_.SignalAll();
-        }}));
+    ShardChannel::Options channel;
+    channel.client = &options_;
+    channel.shard = i / each();
+    channel.connection = i % each();
+    channel.gradients = gradients_[channel.shard].shared.get();
+    channel.views = views_.get();
+    channel.answered = [this, i](std::span<const ChunkAnswer> answers, uint64_t view) {
+      Answered(i, answers, view);
+    };
+    channel.reopen = [this, i](uint64_t view) { return Reopen(i, view); };
+    channel.resumed = [this] {
+      absl::MutexLock lock(&mutex_);
+      ++resumed_;
+    };
+    channel.failed = [this](const absl::Status& why) { Abort(why); };
+    channel.ended = [this] {
+      absl::MutexLock lock(&mutex_);
+      if (--running_ == 0) changed_.SignalAll();
+    };
+    channels_.push_back(std::make_unique<ShardChannel>(std::move(channel)));
   }
 }
 
@@ -130,129 +153,159 @@ absl::StatusOr<ClientView> ClientImpl::NextView(uint64_t newer_than) {
   return view;
 }
 
-void ClientImpl::BeginErrand(Errand errand) {
-  {
-    absl::MutexLock lock(&mutex_);
-    outcome_ = {};
-    pushed_ = 0;
-    errand.number = errand_.number + 1;
-    errand_ = errand;
-    over_ = false;
-    acknowledged_.assign(lanes_.size(), {});
-    took_.assign(gradients_.size(), false);
-  }
-  for (const auto& lane : lanes_) lane->Begin(errand);
+void ClientImpl::Begin(uint64_t sequence, std::vector<double> learning_rates) {
+  absl::MutexLock lock(&mutex_);
+  sequence_ = sequence;
+  learning_rates_ = std::move(learning_rates);
+  for (std::vector<Acknowledged>& of_channel : acknowledged_) of_channel.clear();
+  bytes_ = 0;
+  resumed_ = 0;
+}
+
+ChunkPush ClientImpl::PushLocked(int shard, int chunk, std::span<const float> gradient,
+                                 int64_t pulled) const {
+  return {{options_.worker, options_.incarnation, sequence_},
+          pulled,
+          learning_rates_[options_.layout.chunks[shard][chunk].optimizer],
+          gradient};
 }
 
 void ClientImpl::Launch(int shard, int chunk, What what) {
-  const int lane = LaneOf(shard, chunk);
+  const Chunk& place = options_.layout.chunks[shard][chunk];
+  Transfer transfer{chunk, {}};
   {
     absl::MutexLock lock(&mutex_);
     ++open_;
-    // What is only pulled is no part of the push.
+    // Own pushes are no staleness: those that came after the pull have been answered since.
+    const int64_t pulled = known_[shard][chunk].updates;
+    if (what == What::kNothing) {
+      transfer.what = DensePull{pulled};
+    } else {
+      ChunkPush push =
+          PushLocked(shard, chunk, gradients(shard).subspan(place.begin, place.elements()), pulled);
+      push.floor = what == What::kDifference;
+      transfer.what = push;
+    }
   }
-  lanes_[lane]->Launch(chunk, what);
+  channels_[ChannelOf(shard, chunk)]->Launch({&transfer, 1});
 }
 
-void ClientImpl::Answered(int lane, const ChunkAnswer& answer, uint64_t view) {
-  absl::MutexLock lock(&mutex_);
-  if (RowPull* const pull = answer.request.pull; pull != nullptr) {
-    pull->others = answer.others;
-    RowFetch* const fetch = pull->fetch;
-    if (--fetch->open > 0) return;
-    changed_.SignalAll();
-    std::erase_if(fetches_, [fetch](const auto& held) { return held.get() == fetch; });
-    return;
-  }
-  if (answer.request.push()) ++acknowledged_[lane][view];
-  if (answer.pushed.refused) {
-    outcome_.refused.emplace(lane / each(), answer.request.chunk);
-  } else if (answer.request.push()) {
-    took_[lane / each()] = true;
-  }
-  outcome_.bytes += answer.bytes;
-  // Of one that was there before, it counts the push itself.
-  if (answer.request.push() && answer.pushed.applied) {
-    ++pushed_;
-    outcome_.staleness_max = std::max(outcome_.staleness_max, answer.pushed.staleness);
-    outcome_.staleness_mean += static_cast<double>(answer.pushed.staleness);
-  }
-  if (--open_ == 0) changed_.SignalAll();
+void ClientImpl::LaunchAll(const ByChannel& transfers) {
+  for (size_t channel = 0; channel < transfers.size(); ++channel)
+    if (!transfers[channel].empty()) channels_[channel]->Launch(transfers[channel]);
 }
 
-bool ClientImpl::Reopen(int lane, uint64_t errand, uint64_t view) {
+void ClientImpl::PulledLocked(int64_t others, RowPull* pull) {
+  pull->others = others;
+  RowFetch* const fetch = pull->fetch;
+  if (--fetch->open > 0) return;
+  changed_.SignalAll();
+  std::erase_if(fetches_, [fetch](const auto& held) { return held.get() == fetch; });
+}
+
+void ClientImpl::Answered(int channel, std::span<const ChunkAnswer> answers, uint64_t view) {
   absl::MutexLock lock(&mutex_);
-  if (over_ || errand != errand_.number) return false;
-  std::map<uint64_t, int64_t>& acknowledged = acknowledged_[lane];
-  const auto end = acknowledged.upper_bound(view);
-  for (auto lost = acknowledged.begin(); lost != end; ++lost) open_ += lost->second;
-  acknowledged.erase(acknowledged.begin(), end);
-  ++outcome_.resumed;
-  return true;
+  for (const ChunkAnswer& answer : answers) {
+    Known& known = known_[channel / each()][answer.transfer.chunk];
+    if (RowPull* const pull = answer.transfer.rows()) {
+      PulledLocked(answer.pushed.updates - known.own, pull);
+      continue;
+    }
+    known.updates = answer.pushed.updates;
+    if (answer.transfer.push() != nullptr) {
+      known.own += answer.pushed.refused ? 0 : 1;
+      acknowledged_[channel].push_back({view, answer.transfer, answer.pushed});
+    }
+    bytes_ += answer.bytes;
+    if (--open_ == 0) changed_.SignalAll();
+  }
+}
+
+std::vector<Transfer> ClientImpl::Reopen(int channel, uint64_t view) {
+  absl::MutexLock lock(&mutex_);
+  std::vector<Acknowledged>& all = acknowledged_[channel];
+  const auto lost = std::stable_partition(
+      all.begin(), all.end(), [view](const Acknowledged& one) { return one.view > view; });
+  std::vector<Transfer> transfers;
+  for (auto one = lost; one != all.end(); ++one) transfers.push_back(one->transfer);
+  all.erase(lost, all.end());
+  open_ += transfers.size();
+  resumed_ += transfers.empty() ? 0 : 1;
+  return transfers;
 }
 
 absl::StatusOr<PushPullClient::Outcome> ClientImpl::Finish() {
   absl::MutexLock lock(&mutex_);
   while (!Settled(open_)) changed_.Wait(&mutex_);
-  over_ = true;
   MUSTER_RETURN_IF_ERROR(status_);
-  Outcome outcome = outcome_;
+  Outcome outcome;
+  outcome.bytes = bytes_;
+  outcome.resumed = resumed_;
   outcome.views.resize(gradients_.size());
-  for (size_t lane = 0; lane < lanes_.size(); ++lane) {
-    if (acknowledged_[lane].empty() || !took_[lane / each()]) continue;
-    uint64_t& oldest = outcome.views[lane / each()];
-    const uint64_t view = acknowledged_[lane].begin()->first;
-    oldest = oldest == 0 ? view : std::min(oldest, view);
+  int64_t applied = 0;
+  for (size_t channel = 0; channel < acknowledged_.size(); ++channel) {
+    const int shard = static_cast<int>(channel) / each();
+    for (const auto& [view, transfer, pushed] : std::exchange(acknowledged_[channel], {})) {
+      if (pushed.refused) {
+        outcome.refused.emplace(shard, transfer.chunk);
+        continue;
+      }
+      uint64_t& oldest = outcome.views[shard];
+      oldest = oldest == 0 ? view : std::min(oldest, view);
+      if (!pushed.applied) continue;  // of one that was there before, it counts the push itself
+      ++applied;
+      outcome.staleness_max = std::max(outcome.staleness_max, pushed.staleness);
+      outcome.staleness_mean += static_cast<double>(pushed.staleness);
+    }
   }
-  if (pushed_ > 0) outcome.staleness_mean /= static_cast<double>(pushed_);
+  if (applied > 0) outcome.staleness_mean /= static_cast<double>(applied);
   return outcome;
 }
 
 absl::Status ClientImpl::Pull() {
-  BeginErrand({false, {}, 0});
-  for (size_t shard = 0; shard < gradients_.size(); ++shard)
-    for (size_t chunk = 0; chunk < options_.layout.chunks[shard].size(); ++chunk)
-      if (!options_.layout.chunks[shard][chunk].rows())
-        Launch(static_cast<int>(shard), static_cast<int>(chunk));
+  Begin(0, {});
+  ByChannel transfers(channels_.size());
+  {
+    absl::MutexLock lock(&mutex_);
+    for (size_t shard = 0; shard < gradients_.size(); ++shard)
+      for (size_t chunk = 0; chunk < options_.layout.chunks[shard].size(); ++chunk) {
+        if (options_.layout.chunks[shard][chunk].rows()) continue;
+        const auto number = static_cast<int>(chunk);
+        transfers[ChannelOf(static_cast<int>(shard), number)].push_back({number, DensePull{}});
+        ++open_;
+      }
+  }
+  LaunchAll(transfers);
   return Finish().status();
 }
 
-void ClientImpl::LaunchRows(int shard, int chunk, std::span<const float> packed, int64_t others) {
-  const int lane = LaneOf(shard, chunk);
+void ClientImpl::LaunchRows(std::span<const RowPush> pushes) {
+  ByChannel transfers(channels_.size());
   {
     absl::MutexLock lock(&mutex_);
-    ++open_;
+    open_ += pushes.size();
+    for (const auto& [shard, chunk, packed, others] : pushes)
+      transfers[ChannelOf(shard, chunk)].push_back(
+          {chunk, PushLocked(shard, chunk, packed, others + known_[shard][chunk].own)});
   }
-  ChunkRequest request;
-  request.chunk = chunk;
-  request.elements = static_cast<int64_t>(packed.size());
-  request.gradient = packed;
-  request.pulled = others;
-  request.rows = true;
-  lanes_[lane]->Launch({&request, 1});
+  LaunchAll(transfers);
 }
 
-void ClientImpl::FetchRows(std::shared_ptr<RowFetch> fetch) {
-  if (fetch->pulls.empty()) return;
+void ClientImpl::FetchRows(const std::vector<std::shared_ptr<RowFetch>>& fetches) {
+  ByChannel transfers(channels_.size());
   {
     absl::MutexLock lock(&mutex_);
-    fetch->open = fetch->pulls.size();
-    fetches_.insert(fetch);
+    for (const std::shared_ptr<RowFetch>& fetch : fetches) {
+      fetch->open = fetch->pulls.size();
+      if (fetch->open > 0) fetches_.insert(fetch);
+    }
   }
-  // To each lane at once, so that one system call takes them.
-  std::vector<std::vector<ChunkRequest>> requests(lanes_.size());
-  for (RowPull& pull : fetch->pulls) {
-    pull.fetch = fetch.get();
-    ChunkRequest& request = requests[LaneOf(pull.shard, pull.chunk)].emplace_back();
-    request.chunk = pull.chunk;
-    request.elements = static_cast<int64_t>(pull.rows.size());
-    request.parameters = {&pull.rows, 1};
-    request.rows = true;
-    request.keys = pull.keys;
-    request.pull = &pull;
-  }
-  for (size_t lane = 0; lane < requests.size(); ++lane)
-    if (!requests[lane].empty()) lanes_[lane]->Launch(requests[lane]);
+  for (const std::shared_ptr<RowFetch>& fetch : fetches)
+    for (RowPull& pull : fetch->pulls) {
+      pull.fetch = fetch.get();
+      transfers[ChannelOf(pull.shard, pull.chunk)].push_back({pull.chunk, &pull});
+    }
+  LaunchAll(transfers);
 }
 
 absl::Status ClientImpl::Await(const RowFetch& fetch) {
@@ -267,7 +320,7 @@ void ClientImpl::Abort(absl::Status why) {
     if (status_.ok()) status_ = std::move(why);
     changed_.SignalAll();
   }
-  for (const auto& lane : lanes_) lane->Stop();
+  for (const auto& channel : channels_) channel->Stop();
 }
 
 absl::Status Check(const ClientOptions& options) {
@@ -286,15 +339,6 @@ absl::Status Check(const ClientOptions& options) {
 }
 
 }  // namespace
-
-absl::Status PushPullClient::PullRows(std::span<RowPull> pulls) {
-  const auto fetch = std::make_shared<RowFetch>();
-  fetch->pulls.assign(pulls.begin(), pulls.end());
-  FetchRows(fetch);
-  MUSTER_RETURN_IF_ERROR(Await(*fetch));
-  for (size_t i = 0; i < pulls.size(); ++i) pulls[i].others = fetch->pulls[i].others;
-  return absl::OkStatus();
-}
 
 absl::StatusOr<std::unique_ptr<PushPullClient>> PushPullClient::Make(ClientOptions options) {
   MUSTER_RETURN_IF_ERROR(Check(options));

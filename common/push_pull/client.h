@@ -65,16 +65,12 @@ class PushPullClient {
   // until Finish.
   virtual std::span<float> gradients(int shard) = 0;
 
-  struct Push {
-    uint64_t sequence = 0;               // from 1, one higher each time
-    int64_t lease = 0;                   // whose batch it is
-    std::vector<double> learning_rates;  // by optimizer
-  };
-  // Launch, any number of times, then Finish. One push at a time.
-  virtual void Begin(const Push& push) = 0;
+  // Launch, any number of times, then Finish. One push at a time. `sequence`: from 1, one higher
+  // each time; `lease`: whose batch it is; learning rates are by optimizer.
+  virtual void Begin(uint64_t sequence, int64_t lease, std::vector<double> learning_rates) = 0;
   enum class What {
     kGradient,
-    kDifference,  // of numbers that are not negative: DenseStore::Push::floor
+    kDifference,  // of numbers that are not negative: ChunkPush::floor
     kNothing,     // no gradient: the chunk is only pulled, where it has changed
   };
   // What this chunk has in the push is complete: it is sent, and pulled. Any thread; never blocks.
@@ -96,19 +92,16 @@ class PushPullClient {
   // Pulls all chunks. Between pushes.
   virtual absl::Status Pull() = 0;
 
-  // ---- Rows of embedding tables: chunks with rows(), which Pull leaves alone.
-  // As Launch, with PackRows of different keys, which may be none. It stays untouched until Finish.
-  // `others`: of the pull that the gradients were computed from, RowPull's; the staleness counts
-  // from there.
-  virtual void LaunchRows(int shard, int chunk, std::span<const float> packed, int64_t others) = 0;
+  // ---- Rows of embedding tables: chunks with rows(), which Pull leaves alone. What one call
+  // brings for a server travels in one frame, unless it is large. As Launch. What is packed stays
+  // untouched until Finish.
+  virtual void LaunchRows(std::span<const RowPush> pushes) = 0;
   // Pulls that nobody waits for yet. Any thread, also during a push; never blocks. They contain
-  // every push of a chunk that was launched before. The client keeps the fetch until all of it is
+  // every push of a chunk that was launched before. The client keeps a fetch until all of it is
   // answered, or its own end.
-  virtual void FetchRows(std::shared_ptr<RowFetch> fetch) = 0;
+  virtual void FetchRows(const std::vector<std::shared_ptr<RowFetch>>& fetches) = 0;
   // Blocks until it is in place. Any thread.
   virtual absl::Status Await(const RowFetch& fetch) = 0;
-  // Both; tells each pull's `others`. The memory is the caller's.
-  absl::Status PullRows(std::span<RowPull> pulls);
 
   // Any thread: everything ends with `why`, for good.
   virtual void Abort(absl::Status why) = 0;

@@ -1,7 +1,9 @@
-// How a push is named, and what comes back of it.
+// A push as everything between a worker's client and a server's backup names it, and what comes
+// back of it.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 namespace muster {
 
@@ -10,6 +12,18 @@ struct PushKey {
   int worker = 0;            // index of the task
   uint64_t incarnation = 0;  // of its process
   uint64_t sequence = 0;     // from 1
+};
+
+// What a push brings to one chunk.
+struct ChunkPush {
+  PushKey key;
+  int64_t pulled = 0;  // the chunk's updates as of the pull that it was computed from
+  double learning_rate = 0;
+  std::span<const float> gradient;  // of rows: PackRows, keys all different
+  // The values that the difference is of were not negative before and after it, as those of a
+  // running variance: so it takes away no more than `learning_rate` (the worker's weight) of what
+  // is there, and what is not negative stays so, however old the pull is that it was computed from.
+  bool floor = false;
 };
 
 struct Pushed {

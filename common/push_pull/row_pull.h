@@ -1,4 +1,4 @@
-// Rows of embedding tables on their way from parameter servers to a worker.
+// Rows of embedding tables on their way between a worker and parameter servers.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ struct RowPull {
   int shard = 0, chunk = 0;
   std::span<const uint64_t> keys;  // all of this chunk
   std::span<float> rows;           // [keys][width]
-  // Told by the answer: updates of the chunk by others until then, counted from one beginning for
-  // all pulls of a client. What was computed from these rows is pushed with it.
+  // Of the answer: updates of the chunk by others until then, counted from one beginning for all
+  // pulls of a client. What was computed from these rows is pushed with it.
   int64_t others = 0;
   RowFetch* fetch = nullptr;  // the client's own
 };
@@ -25,6 +25,13 @@ struct RowFetch {
   std::vector<float> rows;
   std::vector<RowPull> pulls;
   size_t open = 0;  // the client's own, under its lock: pulls that were not answered
+};
+
+// Gradients of one chunk's rows.
+struct RowPush {
+  int shard = 0, chunk = 0;
+  std::span<const float> packed;  // PackRows of different keys, which may be none
+  int64_t others = 0;             // RowPull's: the staleness counts from there
 };
 
 }  // namespace muster::ps

@@ -37,19 +37,18 @@ void UnspreadRows(const RowSpread& spread, int64_t width, std::span<const float>
                 rows.data() + static_cast<int64_t>(spread.order[i]) * width);
 }
 
-std::vector<float> PackChunk(const RowSpread& spread, size_t chunk, int64_t width,
-                             std::span<const float> rows) {
-  const size_t begin = spread.begin[chunk], count = spread.count(chunk);
-  std::vector<float> packed(count * static_cast<size_t>(2 + width));
+float* PackChunk(const RowSpread& spread, size_t chunk, int64_t width, std::span<const float> rows,
+                 float* packed) {
+  const size_t begin = spread.begin[chunk], end = spread.begin[chunk + 1];
   // Bits, which no float operation touches.
-  std::memcpy(packed.data(), spread.keys.data() + begin, count * sizeof(uint64_t));
-  float* to = packed.data() + 2 * count;
-  for (size_t i = begin; i < begin + count; ++i, to += width) {
-    if (i + kAhead < begin + count)
+  std::memcpy(packed, spread.keys.data() + begin, (end - begin) * sizeof(uint64_t));
+  float* to = packed + 2 * (end - begin);
+  for (size_t i = begin; i < end; ++i, to += width) {
+    if (i + kAhead < end)
       __builtin_prefetch(rows.data() + static_cast<int64_t>(spread.order[i + kAhead]) * width);
     std::copy_n(rows.data() + static_cast<int64_t>(spread.order[i]) * width, width, to);
   }
-  return packed;
+  return to;
 }
 
 }  // namespace muster

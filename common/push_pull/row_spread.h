@@ -26,8 +26,8 @@ void SpreadRows(std::span<const uint64_t> keys, int servers, RowSpread* spread);
 // [keys][width] by chunk to the batch's order.
 void UnspreadRows(const RowSpread& spread, int64_t width, std::span<const float> by_chunk,
                   std::span<float> rows);
-// PackRows of one chunk, from `rows` in the batch's order.
-std::vector<float> PackChunk(const RowSpread& spread, size_t chunk, int64_t width,
-                             std::span<const float> rows);
+// PackRows of one chunk, from `rows` in the batch's order; returns the end of it.
+float* PackChunk(const RowSpread& spread, size_t chunk, int64_t width, std::span<const float> rows,
+                 float* packed);
 
 }  // namespace muster

@@ -8,33 +8,53 @@
 
 #include "common/base/crc32c.h"
 #include "common/push_pull/narrow.h"
+#include "common/push_pull/row_pull.h"
 
 namespace muster::ps {
 namespace {
 
 using transport::FrameHeader;
 
-// Of frames that are read ahead: headers alone where payloads lie in shared memory, and rows, which
-// are copied once more then. A step has a frame for each table and chunk; of several tables they
-// are small and many, and each would cost a system call.
+// Of frames that are read ahead: what lies in shared memory, or has no rows, is small.
 constexpr size_t kInbox = 64 << 10;
-constexpr size_t kMostPieces = 256;       // of one system call
-constexpr size_t kMostBytes = 128 << 10;  // ... of small frames: a socket takes no more of them
-constexpr size_t kMostInMemory = 64, kMostRows = kMostPieces / 2;
+constexpr size_t kMostPieces = 256;                                 // of one system call
+constexpr size_t kMostInMemory = 64, kMost = 8, kMostNarrowed = 2;  // frames that are not sent
+// Of a request about rows of several chunks, and of its answer: large enough to cost little beside
+// its rows, small enough that worker and server work at the same time on what is larger.
+constexpr size_t kMostTogether = 1 << 20;
 
-// Those of `pieces` from byte `from` on, at the most `limit`.
-size_t Rest(std::span<const iovec> pieces, size_t from, std::span<iovec> out, size_t limit) {
+// Those of `pieces` from byte `from` on, at the most as many as fit.
+size_t Rest(std::span<const iovec> pieces, size_t from, std::span<iovec> out) {
   size_t count = 0;
   for (const iovec& piece : pieces) {
     if (from >= piece.iov_len) {
       from -= piece.iov_len;
       continue;
     }
-    if (count == limit) break;
+    if (count == out.size()) break;
     out[count++] = {static_cast<std::byte*>(piece.iov_base) + from, piece.iov_len - from};
     from = 0;
   }
   return count;
+}
+
+// What follows the last piece in memory becomes a part of it.
+void Append(std::span<const std::byte> bytes, std::vector<iovec>* pieces) {
+  std::byte* const data = const_cast<std::byte*>(bytes.data());
+  if (bytes.empty()) return;
+  if (!pieces->empty() &&
+      static_cast<std::byte*>(pieces->back().iov_base) + pieces->back().iov_len == data) {
+    pieces->back().iov_len += bytes.size();
+  } else {
+    pieces->push_back({data, bytes.size()});
+  }
+}
+
+// Of rows, the larger direction.
+size_t BytesOf(const Transfer& transfer) {
+  if (const ChunkPush* const push = transfer.push()) return push->gradient.size_bytes();
+  const RowPull& pull = *transfer.rows();
+  return std::max(pull.keys.size_bytes(), pull.rows.size_bytes());
 }
 
 }  // namespace
@@ -42,105 +62,134 @@ size_t Rest(std::span<const iovec> pieces, size_t from, std::span<iovec> out, si
 ShardConnection::ShardConnection(std::unique_ptr<transport::DataConnection> connection,
                                  Options options)
     : connection_(std::move(connection)), options_(std::move(options)), inbox_(kInbox) {
-  Outgoing open;
-  if (options_.gradients != nullptr && options_.parameters != nullptr) {
-    offer_ = EncodeOffer({options_.gradients->place(), options_.parameters->place()});
-    open.payload = std::as_bytes(std::span(offer_));
-  }
-  open.header = EncodeOpen(options_.open, open.payload.size());
-  out_.push_back(std::move(open));
+  if (options_.gradients != nullptr && options_.memory != nullptr)
+    offer_ = {options_.gradients->place(), options_.memory->place()};
+  Frame& open = frames_.emplace_back();
+  open.header = EncodeOpen(options_.open, offer_ ? sizeof(Offer) : 0);
+  open.bytes = sizeof open.header + open.header.payload_bytes;
+  Append(std::as_bytes(std::span(&open.header, 1)), &open.out);
+  if (offer_) Append(std::as_bytes(std::span(&*offer_, 1)), &open.out);
 }
 
-std::vector<ChunkRequest> ShardConnection::Unanswered() const {
-  std::vector<ChunkRequest> all(asked_.begin(), asked_.end());
+std::vector<Transfer> ShardConnection::Unanswered() const {
+  std::vector<Transfer> all;
+  for (const Frame& frame : frames_)
+    all.insert(all.end(), frame.transfers.begin(), frame.transfers.end());
   all.insert(all.end(), queued_.begin(), queued_.end());
   return all;
 }
 
 bool ShardConnection::sending() const {
-  return broken_.ok() && (!out_.empty() || (welcomed_ && !queued_.empty()));
+  return broken_.ok() && (sent_frames_ < frames_.size() || (welcomed_ && !queued_.empty()));
 }
 
-ShardConnection::Outgoing ShardConnection::MakeOutgoing(const ChunkRequest& r) {
-  Request request;
-  request.chunk = static_cast<uint32_t>(r.chunk);
-  request.push = r.push();
-  request.rows = r.rows;
-  request.pull = !r.parameters.empty();
-  request.sequence = r.sequence;
-  request.lease = r.lease;
-  request.pulled = r.pulled;
-  request.learning_rate = r.learning_rate;
-  request.floor = r.floor;
-  request.if_newer = r.if_newer;
-  Outgoing out;
-  if (r.rows) {
-    request.checksum = options_.checksum;
-    out.payload = request.push ? std::as_bytes(r.gradient) : std::as_bytes(r.keys);
-    if (request.checksum) request.payload_crc = Crc32c(out.payload);
-  } else if (in_memory_) {
-    request.in_memory = true;
-  } else {
-    request.checksum = options_.checksum;
-    request.compression = options_.compression;
-    out.payload = std::as_bytes(r.gradient);
-    if (request.push && request.compression != Compression::kNone) {
-      out.narrowed.resize(r.gradient.size());
-      Narrow(request.compression, r.gradient, out.narrowed.data());
-      out.payload = std::as_bytes(std::span(out.narrowed));
+Operation ShardConnection::OperationOf(const Transfer& transfer) const {
+  if (transfer.rows() != nullptr) return Operation::kPullRows;
+  if (transfer.push() != nullptr)
+    return options_.chunks[transfer.chunk].rows() ? Operation::kPushRows : Operation::kPush;
+  return std::get<DensePull>(transfer.what).newer_than ? Operation::kPullNewer : Operation::kPull;
+}
+
+void ShardConnection::AddData(std::span<const std::byte> data, Frame* frame) const {
+  if (options_.checksum) frame->data_crc = ExtendCrc32c(frame->data_crc, data);
+  frame->data_bytes += data.size();
+  Append(data, &frame->out);
+}
+
+void ShardConnection::AddPart(const Transfer& transfer, Frame* frame) const {
+  RequestPart& part = frame->parts.emplace_back();
+  part.chunk = static_cast<uint32_t>(transfer.chunk);
+  const Operation operation = frame->operation;
+  if (const RowPull* const pull = transfer.rows()) {
+    part.count = static_cast<uint32_t>(pull->keys.size());
+    frame->reply_bytes += pull->rows.size_bytes();
+    AddData(std::as_bytes(pull->keys), frame);
+  } else if (const ChunkPush* const push = transfer.push()) {
+    part.pulled = push->pulled;
+    part.learning_rate = push->learning_rate;
+    if (IsRows(operation)) part.count = static_cast<uint32_t>(push->gradient.size());
+    if (Narrows(operation) && !in_memory_) {
+      frame->narrowed.resize(push->gradient.size());
+      Narrow(options_.compression, push->gradient, frame->narrowed.data());
+      AddData(std::as_bytes(std::span(frame->narrowed)), frame);
+    } else if (IsRows(operation) || !in_memory_) {
+      AddData(std::as_bytes(push->gradient), frame);
     }
-    if (request.checksum) request.payload_crc = Crc32c(out.payload);
+  } else {
+    part.pulled = std::get<DensePull>(transfer.what).newer_than.value_or(0);
   }
-  out.header = EncodeRequest(request, out.payload.size());
-  return out;
+  if (!IsRows(operation) && !in_memory_)
+    frame->reply_bytes =
+        options_.chunks[transfer.chunk].elements() * BytesPerElement(options_.compression);
+}
+
+// Of the chunk that is next, or of all that are next and can travel together.
+void ShardConnection::AddFrame() {
+  Frame& frame = frames_.emplace_back();
+  frame.operation = OperationOf(queued_.front());
+  const bool rows = IsRows(frame.operation);
+  Request request;
+  if (const ChunkPush* const push = queued_.front().push()) {
+    request.sequence = push->key.sequence;
+    request.lease = push->key.lease;
+    request.floor = push->floor;
+  }
+  size_t bytes = 0;
+  do {
+    if (rows) bytes += BytesOf(queued_.front());
+    frame.transfers.push_back(queued_.front());
+    queued_.pop_front();
+  } while (rows && !queued_.empty() && OperationOf(queued_.front()) == frame.operation &&
+           bytes + BytesOf(queued_.front()) <= kMostTogether &&
+           (frame.operation == Operation::kPullRows ||
+            queued_.front().push()->key.sequence == request.sequence));
+  frame.parts.reserve(frame.transfers.size());
+  frame.out.resize(2);
+  for (const Transfer& transfer : frame.transfers) AddPart(transfer, &frame);
+  request.operation = frame.operation;
+  request.in_memory = in_memory_ && !rows;
+  request.checksum = options_.checksum && !request.in_memory;
+  if (!rows && !in_memory_) request.compression = options_.compression;
+  request.data_crc = frame.data_crc;
+  frame.header = EncodeRequest(request, frame.parts, frame.data_bytes);
+  frame.out[0] = {&frame.header, sizeof frame.header};
+  frame.out[1] = {frame.parts.data(), frame.parts.size() * sizeof(RequestPart)};
+  frame.bytes = sizeof frame.header + frame.header.payload_bytes;
 }
 
 // Some ahead, so that one system call takes many; few where each costs memory.
 void ShardConnection::Prepare() {
-  const size_t usual = in_memory_                                   ? kMostInMemory
-                       : options_.compression != Compression::kNone ? 2
-                                                                    : 8;
-  while (welcomed_ && !queued_.empty()) {
-    const ChunkRequest& next = queued_.front();
-    if (out_.size() >= (next.rows ? kMostRows : usual)) break;
-    out_.push_back(MakeOutgoing(next));
-    asked_.push_back(next);
-    queued_.pop_front();
-  }
+  const size_t most = in_memory_                                   ? kMostInMemory
+                      : options_.compression != Compression::kNone ? kMostNarrowed
+                                                                   : kMost;
+  while (welcomed_ && !queued_.empty() && frames_.size() - sent_frames_ < most) AddFrame();
 }
 
 absl::StatusOr<size_t> ShardConnection::Send() {
   Prepare();
   std::array<iovec, kMostPieces> pieces;
-  size_t count = 0, skip = sent_, bytes = 0;
-  for (Outgoing& out : out_) {
-    const iovec whole[] = {{&out.header, sizeof out.header},
-                           {const_cast<std::byte*>(out.payload.data()), out.payload.size()}};
-    if (count + 2 > pieces.size() || bytes > kMostBytes) break;
-    bytes += out.bytes();
-    count += Rest(whole, skip, std::span(pieces).subspan(count), 2);
-    skip = 0;
-  }
+  size_t count = 0, skip = sent_;
+  for (size_t f = sent_frames_; f < frames_.size(); ++f, skip = 0)
+    count += Rest(frames_[f].out, skip, std::span(pieces).subspan(count));
   if (count == 0) return size_t{0};
   MUSTER_ASSIGN_OR_RETURN(const size_t moved, connection_->TryWrite({pieces.data(), count}));
   sent_ += moved;
-  while (!out_.empty() && sent_ >= out_.front().bytes()) {
-    sent_ -= out_.front().bytes();
-    out_.pop_front();
+  for (; sent_frames_ < frames_.size() && sent_ >= frames_[sent_frames_].bytes; ++sent_frames_) {
+    sent_ -= frames_[sent_frames_].bytes;
+    frames_[sent_frames_].narrowed = {};
   }
   return moved;
 }
 
 absl::StatusOr<size_t> ShardConnection::Receive() {
   std::array<iovec, kMostPieces + 1> pieces;
-  size_t count = Rest(into_, filled_, pieces, kMostPieces);
-  size_t room = 0;
-  for (size_t i = 0; i < count; ++i) room += pieces[i].iov_len;
-  const size_t for_payload = room;
+  size_t count = Rest(into_, filled_, std::span(pieces).first(kMostPieces));
+  size_t for_payload = 0;
+  for (size_t i = 0; i < count; ++i) for_payload += pieces[i].iov_len;
   // What follows the payload is a header. More than that where little or nothing is between them.
   if (count < kMostPieces) {
     if (taken_ == have_) taken_ = have_ = 0;
-    const bool ahead = in_memory_ || (!asked_.empty() && asked_.back().rows);
+    const bool ahead = in_memory_ || (!frames_.empty() && IsRows(frames_.back().operation));
     const size_t end = ahead ? inbox_.size() : sizeof(FrameHeader);
     if (have_ < end) pieces[count++] = {inbox_.data() + have_, end - have_};
   }
@@ -150,99 +199,117 @@ absl::StatusOr<size_t> ShardConnection::Receive() {
   return moved;
 }
 
-void ShardConnection::Expect(Incoming what, std::span<std::byte> bytes) {
-  incoming_ = what;
-  into_.assign(1, iovec{bytes.data(), bytes.size()});
-}
-
 absl::Status ShardConnection::TakeReply(const FrameHeader& header) {
   MUSTER_ASSIGN_OR_RETURN(reply_, DecodeReply(header));
-  if (asked_.empty()) return PeerLost("a parameter server answered what it was not asked");
-  const ChunkRequest& r = asked_.front();
-  if (reply_.same && !r.if_newer)
-    return PeerLost(
-        fmt::format("a parameter server answered without the parameters of chunk {}", r.chunk));
-  const bool pull = !r.parameters.empty() && !reply_.same;
-  const bool narrow = options_.compression != Compression::kNone && !r.rows;
-  const bool in_memory = in_memory_ && !r.rows;
-  const size_t bytes = pull && !in_memory ? r.elements * (narrow ? 2 : 4) : size_t{0};
-  if (reply_.chunk != static_cast<uint32_t>(r.chunk) || header.payload_bytes != bytes)
-    return PeerLost(
-        fmt::format("a parameter server answered with {} bytes of chunk {}, where {} of chunk {} "
-                    "were asked for",
-                    header.payload_bytes, reply_.chunk, bytes, r.chunk));
-  if (pull && !in_memory && narrow) {
-    narrowed_.resize(r.elements);
-    Expect(Incoming::kNarrowed, std::as_writable_bytes(std::span(narrowed_)));
+  if (sent_frames_ == 0) return PeerLost("a parameter server answered what it was not asked");
+  const Frame& frame = frames_.front();
+  parts_.resize(frame.transfers.size());
+  const size_t parts = parts_.size() * sizeof(ReplyPart), all = parts + frame.reply_bytes;
+  const bool none = frame.operation == Operation::kPullNewer && header.payload_bytes == parts;
+  if (reply_.parts != parts_.size() || (header.payload_bytes != all && !none))
+    return PeerLost(fmt::format(
+        "a parameter server answered {} bytes about {} chunks, where {} about {} were asked for",
+        header.payload_bytes, reply_.parts, all, parts_.size()));
+  incoming_ = Incoming::kReply;
+  Append(std::as_bytes(std::span(parts_)), &into_);
+  if (header.payload_bytes == parts) return absl::OkStatus();
+  if (Narrows(frame.operation)) {
+    narrowed_.resize(frame.reply_bytes / sizeof(uint16_t));
+    Append(std::as_bytes(std::span(narrowed_)), &into_);
     return absl::OkStatus();
   }
-  incoming_ = Incoming::kParameters;
-  if (pull && !in_memory)
-    for (const std::span<float> piece : r.parameters)
-      into_.push_back({piece.data(), piece.size_bytes()});
+  for (const Transfer& transfer : frame.transfers) {
+    if (const RowPull* const pull = transfer.rows()) {
+      Append(std::as_bytes(pull->rows), &into_);
+      continue;
+    }
+    for (const std::span<float> piece : options_.parameters[transfer.chunk])
+      Append(std::as_bytes(piece), &into_);
+  }
   return absl::OkStatus();
 }
 
 absl::Status ShardConnection::TakeHeader(const FrameHeader& header) {
   header_ = header;
-  into_.clear();
-  filled_ = 0;
+  if (!IsError(header) && welcomed_) return TakeReply(header);
   if (IsError(header)) {
     if (header.payload_bytes > kMaxErrorBytes)
       return PeerLost("a parameter server's error is longer than any");
-  } else if (!welcomed_) {
-    MUSTER_ASSIGN_OR_RETURN(const Welcome welcome, DecodeWelcome(header));
-    if (welcome.shares_memory && offer_.empty())
-      return PeerLost("a parameter server shares memory that it was not offered");
-    in_memory_ = welcome.shares_memory;
   } else {
-    return TakeReply(header);
+    MUSTER_ASSIGN_OR_RETURN(const Welcome welcome, DecodeWelcome(header));
+    if (welcome.shares_memory && !offer_)
+      return PeerLost("a parameter server shares memory that it was not offered");
+    if (sent_frames_ == 0) return PeerLost("a parameter server answered what it was not asked");
+    in_memory_ = welcome.shares_memory != 0;
   }
   message_.resize(header.payload_bytes);
-  Expect(Incoming::kMessage, std::as_writable_bytes(std::span(message_)));
+  incoming_ = Incoming::kMessage;
+  Append(std::as_bytes(std::span(message_)), &into_);
   return absl::OkStatus();
 }
 
-absl::Status ShardConnection::CheckParameters() const {
+absl::Status ShardConnection::CheckReply() const {
+  MUSTER_RETURN_IF_ERROR(CheckParts(std::as_bytes(std::span(parts_)), reply_.parts_crc));
+  const Frame& frame = frames_.front();
   uint32_t crc = 0;
-  for (const iovec& piece : into_)
-    crc = ExtendCrc32c(crc, {static_cast<const char*>(piece.iov_base), piece.iov_len});
-  if (crc == reply_.payload_crc) return absl::OkStatus();
-  return PeerLost(fmt::format("parameters of chunk {} were damaged on their way", reply_.chunk));
+  for (size_t i = 1; i < into_.size() && reply_.checksum; ++i)
+    crc = ExtendCrc32c(crc, {static_cast<const char*>(into_[i].iov_base), into_[i].iov_len});
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    if (parts_[i].chunk != static_cast<uint32_t>(frame.transfers[i].chunk))
+      return PeerLost(fmt::format("a parameter server answered about chunk {}, asked about {}",
+                                  parts_[i].chunk, frame.transfers[i].chunk));
+    const bool data = into_.size() > 1, same = parts_[i].same != 0;
+    if (same ? data || frame.operation != Operation::kPullNewer : !data && frame.reply_bytes > 0)
+      return PeerLost(fmt::format("a parameter server answered without the parameters of chunk {}",
+                                  parts_[i].chunk));
+  }
+  if (!reply_.checksum || crc == reply_.data_crc) return absl::OkStatus();
+  return PeerLost(fmt::format("parameters of chunk {} were damaged on their way", parts_[0].chunk));
 }
 
-// The frame is complete.
-absl::Status ShardConnection::Finish(std::vector<ChunkAnswer>* answers) {
-  const Incoming what = std::exchange(incoming_, Incoming::kHeader);
-  if (what == Incoming::kMessage) {
-    if (IsError(header_)) return ErrorOf(header_, message_);
-    welcomed_ = true;
-    if (!offer_.empty() && !in_memory_) declined_ = message_;
-    return absl::OkStatus();
-  }
-  if (reply_.checksum) MUSTER_RETURN_IF_ERROR(CheckParameters());
-  const ChunkRequest& r = asked_.front();
-  const bool in_memory = in_memory_ && !r.rows;
-  const float* from = in_memory ? options_.parameters->floats().data() + r.offset : nullptr;
+// Those that came to another place than their own.
+void ShardConnection::CopyParameters(int chunk) const {
+  const float* from =
+      in_memory_ ? options_.memory->floats().data() + options_.chunks[chunk].begin : nullptr;
   const uint16_t* narrowed = narrowed_.data();
-  const bool pulled = !r.parameters.empty() && !reply_.same;
-  for (const std::span<float> piece : r.parameters) {
-    if (!pulled) break;
-    if (in_memory) {
+  for (const std::span<float> piece : options_.parameters[chunk]) {
+    if (in_memory_) {
       std::copy_n(from, piece.size(), piece.data());
       from += piece.size();
-    } else if (what == Incoming::kNarrowed) {
+    } else if (options_.compression != Compression::kNone) {
       Widen(options_.compression, narrowed, piece);
       narrowed += piece.size();
     }
   }
-  const int64_t width =
-      in_memory || r.rows ? 4 : static_cast<int64_t>(BytesPerElement(options_.compression));
-  const int64_t ways = (r.gradient.empty() ? 0 : 1) + (pulled ? 1 : 0);
-  answers->push_back({r,
-                      {reply_.applied, reply_.updates, reply_.staleness, reply_.refused},
-                      ways * r.elements * width});
-  asked_.pop_front();
+}
+
+// The frame is complete.
+absl::Status ShardConnection::Finish(std::vector<ChunkAnswer>* answers) {
+  if (std::exchange(incoming_, Incoming::kHeader) == Incoming::kMessage) {
+    if (IsError(header_)) return ErrorOf(header_, message_);
+    welcomed_ = true;
+    if (offer_ && !in_memory_) declined_ = message_;
+  } else {
+    MUSTER_RETURN_IF_ERROR(CheckReply());
+    const Frame& frame = frames_.front();
+    const int64_t each = in_memory_ ? 4 : BytesPerElement(options_.compression);
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const Transfer& transfer = frame.transfers[i];
+      const ReplyPart& part = parts_[i];
+      int64_t bytes = 0;
+      if (IsRows(frame.operation)) {
+        bytes = static_cast<int64_t>(BytesOf(transfer));
+      } else {
+        if (part.same == 0) CopyParameters(transfer.chunk);
+        bytes = ((transfer.push() != nullptr ? 1 : 0) + (part.same == 0 ? 1 : 0)) * each *
+                options_.chunks[transfer.chunk].elements();
+      }
+      answers->push_back(
+          {transfer, {part.applied != 0, part.updates, part.staleness, part.refused != 0}, bytes});
+    }
+  }
+  frames_.pop_front();
+  --sent_frames_;
   into_.clear();
   filled_ = 0;
   return absl::OkStatus();
@@ -256,7 +323,7 @@ absl::Status ShardConnection::Take(std::vector<ChunkAnswer>* answers) {
       // Bytes of a payload that came along with headers.
       while (filled_ < expected && taken_ < have_) {
         iovec next{};
-        Rest(into_, filled_, {&next, 1}, 1);
+        Rest(into_, filled_, {&next, 1});
         const size_t n = std::min(next.iov_len, have_ - taken_);
         std::memcpy(next.iov_base, inbox_.data() + taken_, n);
         taken_ += n;

@@ -26,16 +26,16 @@ std::shared_ptr<const ClientView> ViewKeeper::current() const {
   return view_;
 }
 
-void ViewKeeper::Trouble(int lane, uint64_t number, const absl::Status& why) {
+void ViewKeeper::ReportFailure(const void* channel, uint64_t number, const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
   if (number == (view_ == nullptr ? 0 : view_->number))
-    troubled_.try_emplace(lane, Waiting{why, calls_});
+    failing_.try_emplace(channel, Waiting{why, calls_});
   wanted_.Signal();
 }
 
-void ViewKeeper::Calm(int lane) {
+void ViewKeeper::ReportSuccess(const void* channel) {
   absl::MutexLock lock(&mutex_);
-  troubled_.erase(lane);
+  failing_.erase(channel);
 }
 
 void ViewKeeper::Run() {
@@ -43,7 +43,7 @@ void ViewKeeper::Run() {
     uint64_t newer_than = 0, call = 0;
     {
       absl::MutexLock lock(&mutex_);
-      while (!stopping_ && troubled_.empty()) wanted_.Wait(&mutex_);
+      while (!stopping_ && failing_.empty()) wanted_.Wait(&mutex_);
       if (stopping_) return;
       newer_than = view_ == nullptr ? 0 : view_->number;
       call = ++calls_;
@@ -55,12 +55,12 @@ void ViewKeeper::Run() {
       if (stopping_) return;
       if (next.ok()) {
         view_ = std::make_shared<const ClientView>(*std::move(next));
-        troubled_.clear();
+        failing_.clear();
       } else {
-        // Trouble that began while the call was under way has not waited for all of it.
-        const auto waited = std::find_if(troubled_.begin(), troubled_.end(),
+        // A failure that began while the call was under way has not waited for all of it.
+        const auto waited = std::find_if(failing_.begin(), failing_.end(),
                                          [call](const auto& t) { return t.second.since < call; });
-        if (waited == troubled_.end()) continue;
+        if (waited == failing_.end()) continue;
         failed = Annotate(next.status(), fmt::format("There is no other view of the parameter "
                                                      "servers, and {}: ",
                                                      Message(waited->second.why)));

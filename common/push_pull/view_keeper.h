@@ -1,6 +1,5 @@
 // The view that a worker's connections go by. Asks for a newer one, on a thread of its own, while
-// any lane is in trouble; meanwhile the view stays, and whoever can mend the trouble within it
-// may.
+// any channel fails; meanwhile the view stays, and channels go on trying within it.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +28,9 @@ class ViewKeeper {
 
   // Null before the first one.
   std::shared_ptr<const ClientView> current() const;
-  // `lane` gets no further in view `number` (0: there was none). The first reason is kept.
-  void Trouble(int lane, uint64_t number, const absl::Status& why);
-  void Calm(int lane);
+  // `channel` gets no further in view `number` (0: there was none). The first reason is kept.
+  void ReportFailure(const void* channel, uint64_t number, const absl::Status& why);
+  void ReportSuccess(const void* channel);
 
  private:
   struct Waiting {
@@ -46,7 +45,7 @@ class ViewKeeper {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<const ClientView> view_ ABSL_GUARDED_BY(mutex_);
-  std::map<int, Waiting> troubled_ ABSL_GUARDED_BY(mutex_);  // by lane
+  std::map<const void*, Waiting> failing_ ABSL_GUARDED_BY(mutex_);  // by channel
   std::thread thread_;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <type_traits>
 
 #include "common/base/crc32c.h"
 #include "common/base/hash.h"
@@ -14,54 +15,27 @@ namespace {
 
 using transport::FrameHeader;
 
-// A body's fields one after the other; its last four bytes are the checksum of all that is before.
-constexpr size_t kCrcAt = sizeof(FrameHeader::body) - 4;
-
-class Writer {
- public:
-  Writer(FrameKind kind, uint64_t payload_bytes) {
-    header_.kind = static_cast<uint16_t>(kind);
-    header_.payload_bytes = payload_bytes;
-  }
-  template <typename T>
-  Writer& Put(T value) {
-    std::memcpy(header_.body + at_, &value, sizeof value);
-    at_ += sizeof value;
-    return *this;
-  }
-  FrameHeader Done();
-
- private:
-  FrameHeader header_;
-  size_t at_ = 0;
-};
+// The last four bytes of a body are the checksum of all that is before.
+constexpr size_t kCrcAt = sizeof(FrameHeader::body) - sizeof(uint32_t);
 
 uint32_t CrcOf(const FrameHeader& header) {
-  return Crc32c({reinterpret_cast<const char*>(&header), sizeof header - 4});
+  return Crc32c({reinterpret_cast<const char*>(&header), sizeof header - sizeof(uint32_t)});
 }
 
-FrameHeader Writer::Done() {
-  const uint32_t crc = CrcOf(header_);
-  std::memcpy(header_.body + kCrcAt, &crc, sizeof crc);
-  return header_;
+template <typename Body>
+FrameHeader Encode(FrameKind kind, const Body& body, uint64_t payload_bytes) {
+  static_assert(std::has_unique_object_representations_v<Body> && sizeof body <= kCrcAt);
+  FrameHeader header;
+  header.kind = static_cast<uint16_t>(kind);
+  header.payload_bytes = payload_bytes;
+  std::memcpy(header.body, &body, sizeof body);
+  const uint32_t crc = CrcOf(header);
+  std::memcpy(header.body + kCrcAt, &crc, sizeof crc);
+  return header;
 }
 
-class Reader {
- public:
-  explicit Reader(const FrameHeader& header) : header_(header) {}
-  template <typename T>
-  Reader& Get(T* value) {
-    std::memcpy(value, header_.body + at_, sizeof *value);
-    at_ += sizeof *value;
-    return *this;
-  }
-
- private:
-  const FrameHeader& header_;
-  size_t at_ = 0;
-};
-
-absl::Status Check(const FrameHeader& header, FrameKind kind) {
+template <typename Body>
+absl::StatusOr<Body> Decode(FrameKind kind, const FrameHeader& header) {
   uint32_t crc = 0;
   std::memcpy(&crc, header.body + kCrcAt, sizeof crc);
   if (header.magic != FrameHeader::kMagic || crc != CrcOf(header))
@@ -70,25 +44,10 @@ absl::Status Check(const FrameHeader& header, FrameKind kind) {
     return ConfigurationError(fmt::format(
         "a frame of kind {:#x} came on a parameter server's connection, where {:#x} belongs",
         header.kind, static_cast<uint16_t>(kind)));
-  return absl::OkStatus();
+  Body body;
+  std::memcpy(&body, header.body, sizeof body);
+  return body;
 }
-
-enum Flags : uint32_t {
-  kPush = 1,
-  kPull = 2,
-  kChecksum = 4,
-  kApplied = 8,
-  kBFloat16 = 16,
-  kFloat16 = 32,
-  kInMemory = 64,
-  kRows = 128,
-  kFloor = 512,
-  kIfNewer = 1024,
-  kSame = 2048,
-  kRefused = 4096,
-};
-
-uint32_t If(bool set, Flags flag) { return set ? flag : 0u; }
 
 }  // namespace
 
@@ -100,76 +59,30 @@ uint64_t LayoutNumber(std::string_view digest) {
 }
 
 FrameHeader EncodeOpen(const Open& open, uint64_t payload_bytes) {
-  return Writer(FrameKind::kOpen, payload_bytes)
-      .Put(kWireVersion)
-      .Put(open.worker)
-      .Put(open.incarnation)
-      .Put(open.layout)
-      .Put(open.view)
-      .Put(open.shard)
-      .Done();
-}
-
-std::string EncodeOffer(const Offer& offer) {
-  std::string bytes;
-  for (const transport::SharedMemory::Place& place : {offer.gradients, offer.parameters}) {
-    const uint64_t words[] = {static_cast<uint64_t>(place.pid), static_cast<uint64_t>(place.fd),
-                              place.bytes, place.nonce};
-    bytes.append(reinterpret_cast<const char*>(words), sizeof words);
-  }
-  return bytes;
-}
-
-Offer DecodeOffer(std::span<const char, kOfferBytes> payload) {
-  uint64_t words[8];
-  std::memcpy(words, payload.data(), sizeof words);
-  const auto place = [](const uint64_t* w) {
-    return transport::SharedMemory::Place{static_cast<int64_t>(w[0]), static_cast<int64_t>(w[1]),
-                                          w[2], w[3]};
-  };
-  return {place(words), place(words + 4)};
+  return Encode(FrameKind::kOpen, open, payload_bytes);
 }
 
 FrameHeader EncodeWelcome(const Welcome& welcome, std::string* message) {
   message->resize(std::min(message->size(), kMaxErrorBytes));
-  return Writer(FrameKind::kWelcome, message->size())
-      .Put(If(welcome.shares_memory, kInMemory))
-      .Done();
+  return Encode(FrameKind::kWelcome, welcome, message->size());
 }
 
-FrameHeader EncodeRequest(const Request& request, uint64_t payload_bytes) {
-  const uint32_t flags = If(request.push, kPush) | If(request.pull, kPull) |
-                         If(request.checksum, kChecksum) | If(request.in_memory, kInMemory) |
-                         If(request.rows, kRows) | If(request.floor, kFloor) |
-                         If(request.if_newer, kIfNewer) |
-                         If(request.compression == Compression::kBFloat16, kBFloat16) |
-                         If(request.compression == Compression::kFloat16, kFloat16);
-  return Writer(FrameKind::kRequest, payload_bytes)
-      .Put(request.chunk)
-      .Put(flags)
-      .Put(request.sequence)
-      .Put(request.pulled)
-      .Put(request.learning_rate)
-      .Put(request.payload_crc)
-      .Put(request.lease)
-      .Done();
+FrameHeader EncodeRequest(Request request, std::span<const RequestPart> parts,
+                          uint64_t data_bytes) {
+  request.parts = static_cast<uint32_t>(parts.size());
+  request.parts_crc = Crc32c(std::as_bytes(parts));
+  return Encode(FrameKind::kRequest, request, parts.size_bytes() + data_bytes);
 }
 
-FrameHeader EncodeReply(const Reply& reply, uint64_t payload_bytes) {
-  const uint32_t flags = If(reply.applied, kApplied) | If(reply.refused, kRefused) |
-                         If(reply.checksum, kChecksum) | If(reply.same, kSame);
-  return Writer(FrameKind::kReply, payload_bytes)
-      .Put(reply.chunk)
-      .Put(flags)
-      .Put(reply.updates)
-      .Put(reply.staleness)
-      .Put(reply.payload_crc)
-      .Done();
+FrameHeader EncodeReply(Reply reply, std::span<const ReplyPart> parts, uint64_t data_bytes) {
+  reply.parts = static_cast<uint32_t>(parts.size());
+  reply.parts_crc = Crc32c(std::as_bytes(parts));
+  return Encode(FrameKind::kReply, reply, parts.size_bytes() + data_bytes);
 }
 
 FrameHeader EncodeError(const absl::Status& error, std::string* message) {
   *message = std::string(Message(error)).substr(0, kMaxErrorBytes);
-  return Writer(FrameKind::kError, message->size()).Put(static_cast<int32_t>(error.code())).Done();
+  return Encode(FrameKind::kError, static_cast<int32_t>(error.code()), message->size());
 }
 
 void SendError(const absl::Status& error, transport::DataConnection& connection,
@@ -183,91 +96,58 @@ void SendError(const absl::Status& error, transport::DataConnection& connection,
 }
 
 absl::StatusOr<Open> DecodeOpen(const FrameHeader& header) {
-  MUSTER_RETURN_IF_ERROR(Check(header, FrameKind::kOpen));
-  Open open;
-  uint32_t version = 0;
-  Reader(header)
-      .Get(&version)
-      .Get(&open.worker)
-      .Get(&open.incarnation)
-      .Get(&open.layout)
-      .Get(&open.view)
-      .Get(&open.shard);
-  if (version != kWireVersion)
+  MUSTER_ASSIGN_OR_RETURN(const Open open, Decode<Open>(FrameKind::kOpen, header));
+  if (open.version != kWireVersion)
     return ConfigurationError(
         fmt::format("a worker speaks version {} of the parameter servers' protocol, this one {}: "
                     "start all tasks from one version of Muster",
-                    version, kWireVersion));
-  if (header.payload_bytes != 0 && header.payload_bytes != kOfferBytes)
+                    open.version, kWireVersion));
+  if (header.payload_bytes != 0 && header.payload_bytes != sizeof(Offer))
     return ConfigurationError(
         fmt::format("a worker's first frame has a payload of {} bytes, not {}",
-                    header.payload_bytes, kOfferBytes));
+                    header.payload_bytes, sizeof(Offer)));
   return open;
 }
 
 absl::StatusOr<Welcome> DecodeWelcome(const FrameHeader& header) {
-  MUSTER_RETURN_IF_ERROR(Check(header, FrameKind::kWelcome));
+  MUSTER_ASSIGN_OR_RETURN(const Welcome welcome, Decode<Welcome>(FrameKind::kWelcome, header));
   if (header.payload_bytes > kMaxErrorBytes)
     return PeerLost("a parameter server's welcome is longer than any");
-  uint32_t flags = 0;
-  Reader(header).Get(&flags);
-  return Welcome{(flags & kInMemory) != 0};
+  return welcome;
 }
 
 absl::StatusOr<Request> DecodeRequest(const FrameHeader& header) {
-  MUSTER_RETURN_IF_ERROR(Check(header, FrameKind::kRequest));
-  Request request;
-  uint32_t flags = 0;
-  Reader(header)
-      .Get(&request.chunk)
-      .Get(&flags)
-      .Get(&request.sequence)
-      .Get(&request.pulled)
-      .Get(&request.learning_rate)
-      .Get(&request.payload_crc)
-      .Get(&request.lease);
-  request.push = (flags & kPush) != 0;
-  request.pull = (flags & kPull) != 0;
-  request.checksum = (flags & kChecksum) != 0;
-  request.in_memory = (flags & kInMemory) != 0;
-  request.rows = (flags & kRows) != 0;
-  request.floor = (flags & kFloor) != 0;
-  request.if_newer = (flags & kIfNewer) != 0;
-  if ((flags & kBFloat16) != 0) request.compression = Compression::kBFloat16;
-  if ((flags & kFloat16) != 0) request.compression = Compression::kFloat16;
-  if (!request.push && !request.pull)
-    return ConfigurationError("a request to a parameter server neither pushes nor pulls");
-  if (request.rows && (request.push == request.pull || request.in_memory ||
-                       request.compression != Compression::kNone))
+  MUSTER_ASSIGN_OR_RETURN(const Request request, Decode<Request>(FrameKind::kRequest, header));
+  if (request.operation < Operation::kPush || request.operation > Operation::kPullRows ||
+      request.compression < Compression::kNone || request.compression > Compression::kFloat16)
+    return ConfigurationError(fmt::format(
+        "a request asks a parameter server for operation {} with compression {}",
+        static_cast<uint32_t>(request.operation), static_cast<int>(request.compression)));
+  const bool rows = IsRows(request.operation);
+  if (rows + (request.in_memory != 0) + (request.compression != Compression::kNone) > 1)
     return ConfigurationError(
-        "a request about rows pushes and pulls at once, or is compressed or in shared memory");
-  if (request.if_newer && (request.push || request.rows))
-    return ConfigurationError("a request that pushes, or is about rows, wants only what is newer");
+        "a request is about rows, in shared memory, or compressed: more than one of these");
+  if (request.parts == 0 || (!rows && request.parts != 1) ||
+      request.parts * sizeof(RequestPart) > header.payload_bytes ||
+      (rows && header.payload_bytes > kMostRowBytes))
+    return ConfigurationError(fmt::format("a request about {} chunks has a payload of {} bytes",
+                                          request.parts, header.payload_bytes));
   return request;
 }
 
 absl::StatusOr<Reply> DecodeReply(const FrameHeader& header) {
-  MUSTER_RETURN_IF_ERROR(Check(header, FrameKind::kReply));
-  Reply reply;
-  uint32_t flags = 0;
-  Reader(header)
-      .Get(&reply.chunk)
-      .Get(&flags)
-      .Get(&reply.updates)
-      .Get(&reply.staleness)
-      .Get(&reply.payload_crc);
-  reply.applied = (flags & kApplied) != 0;
-  reply.refused = (flags & kRefused) != 0;
-  reply.checksum = (flags & kChecksum) != 0;
-  reply.same = (flags & kSame) != 0;
-  return reply;
+  return Decode<Reply>(FrameKind::kReply, header);
 }
 
-bool IsError(const FrameHeader& header) { return Check(header, FrameKind::kError).ok(); }
+absl::Status CheckParts(std::span<const std::byte> parts, uint32_t crc) {
+  if (Crc32c(parts) == crc) return absl::OkStatus();
+  return PeerLost("a frame on a parameter server's connection is damaged");
+}
+
+bool IsError(const FrameHeader& header) { return Decode<int32_t>(FrameKind::kError, header).ok(); }
 
 absl::Status ErrorOf(const FrameHeader& header, const std::string& message) {
-  int32_t code = 0;
-  Reader(header).Get(&code);
+  const int32_t code = Decode<int32_t>(FrameKind::kError, header).value_or(0);
   const bool known = code > 0 && code <= static_cast<int32_t>(absl::StatusCode::kUnauthenticated);
   return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
                       message);

@@ -1,10 +1,10 @@
 // What workers and parameter servers say on their data connections: transport::FrameHeader with the
-// kinds and bodies below, little-endian. Pure functions, no I/O but SendError;
-// docs/parameter_server.md has the layout.
+// kinds and bodies below, which travel as they lie in memory, little-endian. Pure functions, no I/O
+// but SendError; docs/parameter_server.md has the layout.
 //
 // A worker opens with kOpen, which the server answers with kWelcome; then it sends requests, each
-// of which is answered with kReply, in their order. Instead of any answer kError may come, after
-// which the server closes the connection.
+// of which is answered with one kReply, in their order. Instead of any answer kError may come,
+// after which the server closes the connection.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,13 @@ enum class FrameKind : uint16_t { kOpen = 0x5001, kRequest, kReply, kError, kWel
 
 // The payload is an offer, or empty.
 struct Open {
+  uint32_t version = kWireVersion;
+  uint32_t worker = 0;
   uint64_t incarnation = 0;  // of the worker's process
   uint64_t layout = 0;       // digest of variables and layout
   uint64_t view = 0;
-  uint32_t worker = 0;
   uint32_t shard = 0;
+  uint32_t reserved = 0;
 };
 
 // Memory of a worker on the server's host, each as long as the shard: gradients are read from one,
@@ -39,48 +41,70 @@ struct Open {
 struct Offer {
   transport::SharedMemory::Place gradients, parameters;
 };
-inline constexpr size_t kOfferBytes = 64;
+static_assert(sizeof(Offer) == 64);
 
 // The payload is a sentence that says why the offer was not taken, or empty.
 struct Welcome {
-  bool shares_memory = false;
+  uint32_t shares_memory = 0;
 };
 
-// More than a step has in one chunk: what a request about rows may make the server allocate.
+// More than a step has on one server: what a request about rows, or its answer, may make either end
+// allocate.
 inline constexpr uint64_t kMostRowBytes = 256ull << 20;
 
-// The payload is the gradient of a push, unless it is in shared memory. About a chunk of a table: a
-// push has PackRows as its payload, a pull the keys (u64), and is answered with their rows.
-struct Request {
+// What a request does with each chunk that it names. Those about rows name any number of chunks of
+// tables, the others one other chunk.
+enum class Operation : uint32_t {
+  kPush = 1,   // is answered with the parameters after it
+  kPull,       // likewise
+  kPullNewer,  // ... if the chunk has had more updates than `pulled`
+  kPushRows,
+  kPullRows,
+};
+constexpr bool IsPush(Operation operation) {
+  return operation == Operation::kPush || operation == Operation::kPushRows;
+}
+constexpr bool IsRows(Operation operation) { return operation >= Operation::kPushRows; }
+
+// The payload of a request is its parts, and then the data of each: the gradient of a push, unless
+// that is in shared memory; PackRows of a push of rows; the keys (u64) of a pull of rows.
+struct RequestPart {
   uint32_t chunk = 0;
-  bool push = false, pull = false;
-  bool checksum = false;   // payloads of the request and its reply carry one
-  bool in_memory = false;  // both lie in the memory that was offered
-  bool rows = false;       // about rows by key: either push or pull, float32, not in memory
-  bool floor = false;      // DenseStore::Push's
-  bool if_newer = false;   // of a pull alone: no parameters where `pulled` are the chunk's updates
-  // What the elements of both payloads are, float32 with kNone.
-  Compression compression = Compression::kNone;
+  uint32_t count = 0;  // of rows: elements of PackRows, or keys
+  int64_t pulled = 0;  // ChunkPush's, or the updates of the chunk as of the last pull
+  double learning_rate = 0;
+};
+struct Request {
+  Operation operation = Operation::kPull;
+  uint8_t checksum = 0;   // data of the request and its reply have one
+  uint8_t in_memory = 0;  // both lie in the memory that was offered
+  uint8_t floor = 0;      // ChunkPush's
+  uint8_t reserved = 0;
   uint64_t sequence = 0;  // of the push
   int64_t lease = 0;      // whose batch is pushed
-  int64_t pulled = 0;     // the chunk's updates as the last pull told them
-  double learning_rate = 0;
-  uint32_t payload_crc = 0;
+  // What the elements of both are, float32 with kNone.
+  Compression compression = Compression::kNone;
+  uint32_t data_crc = 0;
+  uint32_t parts = 0, parts_crc = 0;  // set by EncodeRequest
 };
 
-// The payload is the parameters of a pull, unless they are in shared memory.
-struct Reply {
+// As a request: the data are parameters, unless they are in shared memory, or rows.
+struct ReplyPart {
   uint32_t chunk = 0;
-  bool applied = false;
-  bool checksum = false;
-  bool same = false;      // if_newer: nothing is new, and there is no payload
+  uint8_t applied = 0, refused = 0;  // Pushed's
+  uint8_t same = 0;                  // kPullNewer: nothing is new, and there are no data
+  uint8_t reserved = 0;
   int64_t updates = 0;    // of the chunk
   int64_t staleness = 0;  // of the push
-  uint32_t payload_crc = 0;
-  bool refused = false;  // Pushed's
 };
+struct Reply {
+  uint32_t checksum = 0;
+  uint32_t data_crc = 0;
+  uint32_t parts = 0, parts_crc = 0;
+};
+static_assert(sizeof(RequestPart) == 24 && sizeof(ReplyPart) == 24);
 
-// Of one element of a payload.
+// Of one element of data.
 constexpr size_t BytesPerElement(Compression compression) {
   return compression == Compression::kNone ? 4 : 2;
 }
@@ -89,23 +113,27 @@ constexpr size_t BytesPerElement(Compression compression) {
 uint64_t LayoutNumber(std::string_view digest);
 
 transport::FrameHeader EncodeOpen(const Open& open, uint64_t payload_bytes = 0);
-std::string EncodeOffer(const Offer& offer);
 // The payload is `message`, cut to kMaxErrorBytes.
 transport::FrameHeader EncodeWelcome(const Welcome& welcome, std::string* message);
-transport::FrameHeader EncodeRequest(const Request& request, uint64_t payload_bytes);
-transport::FrameHeader EncodeReply(const Reply& reply, uint64_t payload_bytes);
+// `data_bytes` follow the parts.
+transport::FrameHeader EncodeRequest(Request request, std::span<const RequestPart> parts,
+                                     uint64_t data_bytes);
+transport::FrameHeader EncodeReply(Reply reply, std::span<const ReplyPart> parts,
+                                   uint64_t data_bytes);
 // The payload is `message`, cut to kMaxErrorBytes.
 transport::FrameHeader EncodeError(const absl::Status& error, std::string* message);
-// Tells it, for a second at the most, and shuts the connection down.
+// Sends it, for a second at the most, and shuts the connection down.
 void SendError(const absl::Status& error, transport::DataConnection& connection,
                const transport::AbortSignal& abort);
 
 // PeerLost where the header is damaged; ConfigurationError for another version or kind.
 absl::StatusOr<Open> DecodeOpen(const transport::FrameHeader& header);
-Offer DecodeOffer(std::span<const char, kOfferBytes> payload);
 absl::StatusOr<Welcome> DecodeWelcome(const transport::FrameHeader& header);
+// The payload has room for the parts; about rows it is no larger than any may be.
 absl::StatusOr<Request> DecodeRequest(const transport::FrameHeader& header);
 absl::StatusOr<Reply> DecodeReply(const transport::FrameHeader& header);
+// PeerLost where the parts that came are not those that the header is of.
+absl::Status CheckParts(std::span<const std::byte> parts, uint32_t crc);
 // Whether it is kError; then its code, to go with the message that follows.
 bool IsError(const transport::FrameHeader& header);
 absl::Status ErrorOf(const transport::FrameHeader& header, const std::string& message);

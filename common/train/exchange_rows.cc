@@ -60,7 +60,7 @@ void ParameterExchange::NoteOthers(const ps::RowFetch& fetch, const std::vector<
 
 // ---- Ahead
 
-// What a program's prefetch() tells.
+// The keys that a program's prefetch() names.
 class PrefetchImpl {
  public:
   explicit PrefetchImpl(const Replica& replica)
@@ -82,30 +82,29 @@ void Prefetch::keys(EmbeddingHandle table, const at::Tensor& keys) { impl_->Add(
 absl::StatusOr<std::shared_ptr<PrefetchedRows>> ParameterExchange::Prefetch(
     Replica* replica, const data::Batch& batch) {
   if (tables_.empty()) return nullptr;
-  PrefetchImpl told(*replica);
+  PrefetchImpl wanted(*replica);
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("prefetch", [&] {
-    muster::Prefetch prefetch(&told);
+    muster::Prefetch prefetch(&wanted);
     std::as_const(replica->program()).prefetch(prefetch, batch);
   }));
   const auto rows = std::make_shared<PrefetchedRows>();
-  bool any = false;
+  std::vector<std::shared_ptr<ps::RowFetch>> fetches;
   for (size_t t = 0; t < tables_.size(); ++t) {
     PrefetchedTable& table = rows->tables.emplace_back();
-    table.index = std::move(told.table(t));
+    table.index = std::move(wanted.table(t));
     const std::vector<uint64_t>& keys = table.index.keys();
     if (keys.empty()) continue;
-    any = true;
     RowSpread spread;
     SpreadRows(keys, tables_[t].servers(), &spread);
-    table.Add(keys, spread, tables_[t].width, MakeFetch(tables_[t], &spread));
+    fetches.push_back(MakeFetch(tables_[t], &spread));
+    table.Add(keys, spread, tables_[t].width, fetches.back());
   }
-  if (!any) return nullptr;
+  if (fetches.empty()) return nullptr;
   absl::MutexLock lock(&mutex_);
   if (prefetching_ == nullptr) return nullptr;
   rows->client = clients_;
   ahead_.push_back(rows);
-  for (const PrefetchedTable& table : rows->tables)
-    for (const auto& fetch : table.fetches) prefetching_->FetchRows(fetch);
+  prefetching_->FetchRows(fetches);
   return rows;
 }
 
@@ -150,10 +149,16 @@ void ParameterExchange::Ask(const RowRead& read, std::span<const size_t> places,
   if (!places.empty())
     for (uint32_t& place : asked.spread.order) place = static_cast<uint32_t>(places[place]);
   asked.fetch = MakeFetch(table, &asked.spread);
-  client_->FetchRows(asked.fetch);
 }
 
-// What was prefetched, and the rest is asked for.
+// What was asked after the first `known` ones, together.
+void ParameterExchange::FetchAsked(const std::vector<Asked>& all, size_t known) {
+  std::vector<std::shared_ptr<ps::RowFetch>> fetches;
+  for (; known < all.size(); ++known) fetches.push_back(all[known].fetch);
+  client_->FetchRows(fetches);
+}
+
+// What was prefetched; the rest is to be asked for.
 absl::Status ParameterExchange::TakePrefetched(const RowRead& read, std::vector<Asked>* all) {
   Table& table = tables_[read.table];
   const PrefetchedTable& here = prefetched_->tables[read.table];
@@ -185,8 +190,11 @@ absl::Status ParameterExchange::PullRows(std::span<const RowRead> reads) {
   std::vector<Asked> all;
   for (const RowRead& read : reads)
     if (!here(read)) Ask(read, {}, &all);
+  FetchAsked(all, 0);
+  const size_t known = all.size();
   for (const RowRead& read : reads)
     if (here(read)) MUSTER_RETURN_IF_ERROR(TakePrefetched(read, &all));
+  FetchAsked(all, known);
   for (const Asked& asked : all) {
     Table& table = tables_[asked.read->table];
     MUSTER_RETURN_IF_ERROR(client_->Await(*asked.fetch));
@@ -197,49 +205,51 @@ absl::Status ParameterExchange::PullRows(std::span<const RowRead> reads) {
 }
 
 absl::Status ParameterExchange::Push(int64_t, std::span<const RowGradients> tables) {
-  rows_.clear();
-  struct Piece {
-    RowPlace place;
-    int64_t others = 0;
-  };
-  std::vector<Piece> pieces;  // of rows_
+  size_t elements = 0;
+  for (size_t t = 0; t < tables.size(); ++t)
+    elements += tables[t].keys.size() * static_cast<size_t>(2 + tables_[t].width);
+  if (elements == 0) return absl::OkStatus();
+  if (packed_.size() < elements) packed_.resize(elements);
+  std::vector<ps::RowPush> pushes;
+  float* at = packed_.data();
   for (size_t t = 0; t < tables.size(); ++t) {
     const Table& table = tables_[t];
-    push_.learning_rates[served_.specs[table.variable].optimizer] = tables[t].learning_rate;
+    learning_rates_[served_.specs[table.variable].optimizer] = tables[t].learning_rate;
     RowSpread spread;
     SpreadRows(tables[t].keys, table.servers(), &spread);
     for (size_t c = 0; c < spread.chunks(); ++c) {
       if (spread.count(c) == 0) continue;
-      rows_.push_back(PackChunk(spread, c, table.width, tables[t].gradients));
-      pieces.push_back({PlaceOfChunk(table, c), table.others[c].value_or(0)});
+      float* const end = PackChunk(spread, c, table.width, tables[t].gradients, at);
+      const RowPlace place = PlaceOfChunk(table, c);
+      pushes.push_back({place.server, place.chunk, {at, end}, table.others[c].value_or(0)});
+      at = end;
     }
   }
-  if (pieces.empty()) return absl::OkStatus();
   std::vector<std::shared_ptr<PrefetchedRows>> ahead;
   {
     absl::MutexLock lock(&mutex_);
     ahead = AheadLocked();
     Open();
-    for (size_t i = 0; i < pieces.size(); ++i)
-      client_->LaunchRows(pieces[i].place.server, pieces[i].place.chunk, rows_[i],
-                          pieces[i].others);
+    client_->LaunchRows(pushes);
   }
-  // What is ahead lacks this push: these keys once more, behind it.
-  for (const std::shared_ptr<PrefetchedRows>& rows : ahead)
-    for (size_t t = 0; t < tables.size(); ++t)
-      FetchAgain(tables_[t], tables[t].keys, &rows->tables[t]);
+  FetchAgain(tables, ahead);
   return Wait();
 }
 
-void ParameterExchange::FetchAgain(const Table& table, std::span<const uint64_t> pushed,
-                                   PrefetchedTable* ahead) {
-  const std::vector<uint64_t> keys = ahead->Known(pushed);
-  if (keys.empty()) return;
-  RowSpread spread;
-  SpreadRows(keys, table.servers(), &spread);
-  const std::shared_ptr<ps::RowFetch> fetch = MakeFetch(table, &spread);
-  ahead->Add(keys, spread, table.width, fetch);
-  client_->FetchRows(fetch);
+// What is ahead lacks the push of these: the same keys once more, behind it.
+void ParameterExchange::FetchAgain(std::span<const RowGradients> pushed,
+                                   std::span<const std::shared_ptr<PrefetchedRows>> ahead) {
+  std::vector<std::shared_ptr<ps::RowFetch>> fetches;
+  for (const std::shared_ptr<PrefetchedRows>& rows : ahead)
+    for (size_t t = 0; t < pushed.size(); ++t) {
+      const std::vector<uint64_t> keys = rows->tables[t].Known(pushed[t].keys);
+      if (keys.empty()) continue;
+      RowSpread spread;
+      SpreadRows(keys, tables_[t].servers(), &spread);
+      fetches.push_back(MakeFetch(tables_[t], &spread));
+      rows->tables[t].Add(keys, spread, tables_[t].width, fetches.back());
+    }
+  client_->FetchRows(fetches);
 }
 
 }  // namespace muster

@@ -52,7 +52,7 @@ bool ParameterExchange::clips(int optimizer) const { return Clips(clips_[optimiz
 
 void ParameterExchange::Lay(const Replica& replica) {
   chunks_of_.resize(replica.optimizers().size());
-  push_.learning_rates.assign(served_.optimizers.size(), 1.0);
+  learning_rates_.assign(served_.optimizers.size(), 1.0);
   std::vector<std::vector<int>> by_server;  // the number of each chunk
   for (const std::vector<Chunk>& of_server : layout_.chunks) {
     std::vector<int>& numbers = by_server.emplace_back();
@@ -206,8 +206,8 @@ void ParameterExchange::BeginStep(double weight, std::shared_ptr<PrefetchedRows>
   pushes_ = 0;
   rest_done_ = false;
   refused_ = CheckSameBuffers();
-  push_.lease = lease;
-  push_.learning_rates[served_.rest()] = weight;
+  lease_ = lease;
+  learning_rates_[served_.rest()] = weight;
   for (ChunkPlace& place : chunks_) place.fresh = false;
   for (Variable& variable : variables_)
     if (variable.buffer) variable.before.copy_(variable.tensor);
@@ -242,8 +242,7 @@ void ParameterExchange::Open() {
   if (open_) return;
   open_ = true;
   if (pushes_ == 0) push_began_ = Clock::now();
-  push_.sequence = ++sequence_;
-  client_->Begin(push_);
+  client_->Begin(++sequence_, lease_, learning_rates_);
 }
 
 void ParameterExchange::Launch(int chunk, What what) {

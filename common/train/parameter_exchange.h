@@ -12,7 +12,7 @@
 // in synchronous training. They are pulled where others have changed them.
 //
 // Rows of embedding tables are pulled when a step looks them up, and their gradients travel as a
-// push of their own when it commits. Those of the keys that a program's prefetch() tells are pulled
+// push of their own when it commits. Those of the keys that a program's prefetch() names are pulled
 // while the step before is computed; what this worker pushes after that is pulled again, so that a
 // step sees all own earlier pushes.
 //
@@ -42,7 +42,6 @@
 namespace muster {
 
 struct PrefetchedRows;
-struct PrefetchedTable;
 
 class ParameterExchange : public EmbeddingStore {
  public:
@@ -66,8 +65,8 @@ class ParameterExchange : public EmbeddingStore {
 
   absl::Status Pull();
 
-  // Any thread: has the program tell what this batch will look up, and launches the pulls. Null
-  // where it told nothing, or there is no client. The program's own errors.
+  // Any thread: asks the program what this batch will look up, and launches the pulls. Null
+  // where it names nothing, or there is no client. The program's own errors.
   absl::StatusOr<std::shared_ptr<PrefetchedRows>> Prefetch(Replica* replica,
                                                            const data::Batch& batch);
 
@@ -82,7 +81,7 @@ class ParameterExchange : public EmbeddingStore {
   absl::Status Push(int64_t step, std::span<const RowGradients> tables) override;
 
   // Of the last push.
-  uint64_t sequence() const { return push_.sequence; }
+  uint64_t sequence() const { return sequence_; }
   // Of the last step that pushed something, its first push: all parameters came after that.
   MonotonicTime push_began() const { return push_began_; }
   // Of all pushes since BeginStep.
@@ -167,8 +166,10 @@ class ParameterExchange : public EmbeddingStore {
   struct Asked;
   void Ask(const RowRead& read, std::span<const size_t> places, std::vector<Asked>* all);
   absl::Status PullRows(std::span<const RowRead> reads);
+  void FetchAsked(const std::vector<Asked>& all, size_t known);
   absl::Status TakePrefetched(const RowRead& read, std::vector<Asked>* all);
-  void FetchAgain(const Table& table, std::span<const uint64_t> pushed, PrefetchedTable* ahead);
+  void FetchAgain(std::span<const RowGradients> pushed,
+                  std::span<const std::shared_ptr<PrefetchedRows>> ahead);
   void BeginRows(std::shared_ptr<PrefetchedRows> rows);
   std::vector<std::shared_ptr<PrefetchedRows>> AheadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -179,7 +180,7 @@ class ParameterExchange : public EmbeddingStore {
   ps::PushPullClient* prefetching_ ABSL_GUARDED_BY(mutex_) = nullptr;  // client_
   int clients_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::weak_ptr<PrefetchedRows>> ahead_ ABSL_GUARDED_BY(mutex_);  // for later steps
-  std::vector<std::vector<float>> rows_;                // of tables, on their way
+  std::vector<float> packed_;                           // gradients of rows, on their way
   std::vector<std::vector<int>> chunks_of_;             // by the program's optimizer
   std::vector<int> rest_;                               // chunks
   std::vector<std::vector<at::Tensor>> parameters_of_;  // by optimizer
@@ -188,8 +189,9 @@ class ParameterExchange : public EmbeddingStore {
   bool whole_ = false;  // gradients are wanted whole before they go: they may not be finite
   ps::PushPullClient* client_ = nullptr;
   std::function<void(bool)> on_wait_;
-  double weight_ = 1;              // BeginStep's
-  ps::PushPullClient::Push push_;  // under way
+  double weight_ = 1;                   // BeginStep's
+  int64_t lease_ = 0;                   // likewise
+  std::vector<double> learning_rates_;  // by the servers' optimizer
   bool open_ = false;
   bool rest_done_ = false;
   absl::Status refused_;  // of the step: a buffer that must not change

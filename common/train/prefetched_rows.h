@@ -1,5 +1,5 @@
 // Rows of embedding tables that are pulled for a batch before its step, by the keys that the
-// program told. Internal to this folder. Made on the thread that loads the batch; from then on the
+// program named. Internal to this folder. Made on the thread that loads the batch; from then on the
 // replica's thread has it, and the client what is under way.
 #pragma once
 
@@ -18,7 +18,7 @@ struct PrefetchedTable {
   // By a key's number: its row, in the memory of the newest fetch that has it.
   std::vector<const float*> row;
   std::vector<uint32_t> chunk;  // likewise: RowSpread's
-  // All keys first, then those that were pushed since. None: no keys were told.
+  // All keys first, then those that were pushed since. None: no keys were named.
   std::vector<std::shared_ptr<ps::RowFetch>> fetches;
 
   // `fetch` is of `keys`, spread, which are among the index's.

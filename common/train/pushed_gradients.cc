@@ -24,7 +24,7 @@ void PushedGradients::Begin(const Reduction& reduction) {
   const std::vector<ServedVariables::Owner>& owners = exchange_->served_.owners;
   for (size_t o = 0; o < owners.size(); ++o)
     if (owners[o].optimizer == optimizer_)
-      exchange_->push_.learning_rates[o] = reduction.learning_rate * owners[o].scale;
+      exchange_->learning_rates_[o] = reduction.learning_rate * owners[o].scale;
   early_ = reduction.early && !whole();
   norm_wanted_ = reduction.norm;
   all_launched_ = false;

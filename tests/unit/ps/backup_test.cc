@@ -157,7 +157,7 @@ class BackupTest : public ::testing::Test {
       for (size_t i = 0; i < gradient.size(); ++i)
         gradient[i] = 1.0f / static_cast<float>(3 + sequence + i);
       if (HasRows(c)) gradient = PackRows(keys, gradient);
-      DenseStore::Push push;
+      ChunkPush push;
       push.key = {worker, kLife, sequence};
       push.learning_rate = 0.1;
       push.gradient = gradient;

@@ -1,8 +1,10 @@
 // A worker without any haste: one chunk after the other, blocking, over a plain connection.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/push_pull/push.h"
 #include "common/push_pull/wire.h"
@@ -13,7 +15,7 @@ namespace muster::ps {
 struct ChunkTransfer {
   int chunk = 0;
   std::span<const float> gradient;  // empty: nothing is pushed
-  std::span<float> parameters;      // empty: nothing is pulled
+  std::span<float> parameters;      // empty: they are of no interest
   int64_t pulled = 0;               // in: the chunk's updates as the last pull told them
   bool done = false;                // out
   Pushed result;
@@ -43,7 +45,7 @@ inline absl::Status OpenConnection(transport::DataConnection& connection, int wo
                                    const transport::AbortSignal& abort) {
   const transport::ConnectionInfo& info = connection.info();
   const transport::FrameHeader header =
-      EncodeOpen({incarnation, layout, info.generation, static_cast<uint32_t>(worker),
+      EncodeOpen({kWireVersion, static_cast<uint32_t>(worker), incarnation, layout, info.generation,
                   static_cast<uint32_t>(info.to)});
   return connection.Exchange(std::as_bytes(std::span(&header, 1)), {}, deadline, abort);
 }
@@ -55,25 +57,30 @@ inline absl::Status PushPull(transport::DataConnection& connection, const Transf
   for (ChunkTransfer& t : transfers) {
     if (t.done) continue;
     Request request;
-    request.chunk = static_cast<uint32_t>(t.chunk);
-    request.push = !t.gradient.empty();
-    request.pull = !t.parameters.empty();
+    request.operation = t.gradient.empty() ? Operation::kPull : Operation::kPush;
     request.sequence = options.sequence;
     request.lease = options.lease;
-    request.pulled = t.pulled;
-    request.learning_rate = options.learning_rate;
-    const transport::FrameHeader header = EncodeRequest(request, t.gradient.size_bytes());
+    const RequestPart part{static_cast<uint32_t>(t.chunk), 0, t.pulled, options.learning_rate};
+    const transport::FrameHeader header =
+        EncodeRequest(request, {&part, 1}, t.gradient.size_bytes());
     absl::Status sent =
         connection.Exchange(std::as_bytes(std::span(&header, 1)), {}, deadline, abort);
+    if (sent.ok())
+      sent = connection.Exchange(std::as_bytes(std::span(&part, 1)), {}, deadline, abort);
     if (sent.ok()) sent = connection.Exchange(std::as_bytes(t.gradient), {}, deadline, abort);
     // A server that closes the connection has said why, before.
     absl::StatusOr<transport::FrameHeader> answer = Answer(connection, deadline, abort);
     if (answer.ok() && DecodeWelcome(*answer).ok()) answer = Answer(connection, deadline, abort);
     MUSTER_RETURN_IF_ERROR(answer.status());
-    MUSTER_ASSIGN_OR_RETURN(const Reply reply, DecodeReply(*answer));
+    MUSTER_RETURN_IF_ERROR(DecodeReply(*answer).status());
+    ReplyPart reply;
     MUSTER_RETURN_IF_ERROR(
-        connection.Exchange({}, std::as_writable_bytes(t.parameters), deadline, abort));
-    t.result = {reply.applied, reply.updates, reply.staleness};
+        connection.Exchange({}, std::as_writable_bytes(std::span(&reply, 1)), deadline, abort));
+    std::vector<float> parameters((answer->payload_bytes - sizeof reply) / sizeof(float));
+    MUSTER_RETURN_IF_ERROR(
+        connection.Exchange({}, std::as_writable_bytes(std::span(parameters)), deadline, abort));
+    std::copy_n(parameters.begin(), t.parameters.size(), t.parameters.begin());
+    t.result = {reply.applied != 0, reply.updates, reply.staleness};
     t.done = true;
   }
   return absl::OkStatus();

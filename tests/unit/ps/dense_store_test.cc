@@ -159,7 +159,7 @@ TEST_F(DenseStoreTest, RefusesAPushThatCannotBeMeant) {
   for (const int chunk : {0, 1, 2}) ASSERT_TRUE(Push(chunk, {0, kLife, 1}, 2).ok());
   const auto before = *store_->Copy(0);
   const std::vector<float> gradient(4, 1);
-  const auto expect_refused = [&](DenseStore::Push push, const std::string& sentence) {
+  const auto expect_refused = [&](ChunkPush push, const std::string& sentence) {
     push.key = {0, kLife, 2};
     push.gradient = gradient;
     for (const auto& pushed :
@@ -186,7 +186,7 @@ TEST_F(DenseStoreTest, WhatIsNotFiniteIsRefusedAndChangesNothing) {
         for (int again = 0; again < 2; ++again) {
           std::vector<float> gradient(Size(chunk), 1);
           gradient.back() = odd;
-          DenseStore::Push push{{0, kLife, 2}, 0, 0.5, gradient};
+          ChunkPush push{{0, kLife, 2}, 0, 0.5, gradient};
           push.floor = floor;
           pulled_.assign(Size(chunk), -1);
           const auto pushed = store_->Apply(chunk, push, pulled_);

@@ -19,7 +19,7 @@ using transport::DataConnection;
 using transport::FrameHeader;
 
 constexpr uint64_t kLife = 77, kLayout = 5, kView = 9;
-constexpr Open kOpen{kLife, kLayout, kView, 1, 2};
+constexpr Open kOpen{kWireVersion, 1, kLife, kLayout, kView, 2};
 
 std::pair<std::unique_ptr<DataConnection>, std::unique_ptr<DataConnection>> Connect() {
   int fds[2];
@@ -45,6 +45,11 @@ class PushPullTest : public ::testing::Test {
     own_gradients_.assign(kElements, 1);
     gradients_ = own_gradients_;
     parameters_.assign(kElements, -1);
+    for (const Chunk& chunk : options_.chunks) {
+      const std::span<float> place = std::span(parameters_).subspan(chunk.begin, chunk.elements());
+      const size_t third = place.size() / 3;
+      pieces_.push_back({place.first(1), place.subspan(1, third), place.subspan(1 + third)});
+    }
     Reconnect();
   }
   ~PushPullTest() override { Disconnect(); }
@@ -60,8 +65,10 @@ class PushPullTest : public ::testing::Test {
     if (server_.joinable()) server_.join();
   }
   void Link(Open open = kOpen) {
-    link_ = std::make_unique<ShardConnection>(
-        std::move(near_), ShardConnection::Options{open, checksum_, compression_});
+    link_ = std::make_unique<ShardConnection>(std::move(near_), LinkOptions(open));
+  }
+  ShardConnection::Options LinkOptions(Open open = kOpen) {
+    return {open, checksum_, compression_, options_.chunks, pieces_};
   }
   // With memory to share.
   void LinkShared() {
@@ -70,37 +77,31 @@ class PushPullTest : public ::testing::Test {
       gradients_ = shared_->floats();
       std::fill(gradients_.begin(), gradients_.end(), 1);
     }
-    link_ = std::make_unique<ShardConnection>(
-        std::move(near_),
-        ShardConnection::Options{kOpen, checksum_, compression_, shared_.get(),
-                                 *transport::SharedMemory::Create(kElements * sizeof(float))});
+    ShardConnection::Options options = LinkOptions();
+    options.gradients = shared_.get();
+    options.memory = *transport::SharedMemory::Create(kElements * sizeof(float));
+    link_ = std::make_unique<ShardConnection>(std::move(near_), std::move(options));
   }
   size_t Size(int chunk) const { return options_.chunks[chunk].elements(); }
-  // All chunks, each with a gradient of ones. Parameters in several pieces.
-  std::vector<ChunkRequest> Requests(uint64_t sequence) {
-    std::vector<ChunkRequest> requests;
+  // All chunks, each with a gradient of ones.
+  std::vector<Transfer> Pushes(uint64_t sequence) {
+    std::vector<Transfer> pushes;
     for (int c = 0; c < 3; ++c) {
       const Chunk& chunk = options_.chunks[c];
-      ChunkRequest& r = requests.emplace_back();
-      r.chunk = c;
-      r.offset = chunk.begin;
-      r.elements = chunk.elements();
-      r.gradient = gradients_.subspan(r.offset, r.elements);
-      const std::span<float> place = std::span(parameters_).subspan(r.offset, r.elements);
-      pieces_[c] = {place.first(1), place.subspan(1, r.elements / 3),
-                    place.subspan(1 + r.elements / 3)};
-      r.parameters = pieces_[c];
-      r.sequence = sequence;
-      r.learning_rate = 0.5;
+      pushes.push_back(
+          {c,
+           ChunkPush{
+               {1, kLife, sequence}, 0, 0.5, gradients_.subspan(chunk.begin, chunk.elements())}});
     }
-    return requests;
+    return pushes;
   }
-  absl::StatusOr<std::vector<ChunkAnswer>> Transfer(const std::vector<ChunkRequest>& requests) {
-    return Transfer(*link_, requests, In(10));
+  absl::StatusOr<std::vector<ChunkAnswer>> Move(const std::vector<Transfer>& transfers) {
+    return Move(*link_, transfers, In(10));
   }
-  static absl::StatusOr<std::vector<ChunkAnswer>> Transfer(
-      ShardConnection& link, const std::vector<ChunkRequest>& requests, MonotonicTime deadline) {
-    for (const ChunkRequest& request : requests) link.Ask(request);
+  static absl::StatusOr<std::vector<ChunkAnswer>> Move(ShardConnection& link,
+                                                       const std::vector<Transfer>& transfers,
+                                                       MonotonicTime deadline) {
+    for (const Transfer& transfer : transfers) link.Ask(transfer);
     std::vector<ChunkAnswer> answers;
     while (!link.idle()) {
       MUSTER_ASSIGN_OR_RETURN(const bool moved, link.Pump(&answers));
@@ -112,9 +113,14 @@ class PushPullTest : public ::testing::Test {
     return answers;
   }
   // What the server says to a frame that a ShardConnection would not send.
-  std::string AnswerTo(FrameHeader header, bool open = true) {
+  std::string AnswerTo(FrameHeader header, const std::vector<RequestPart>& parts,
+                       bool open = true) {
     if (open) SendOpen();
-    EXPECT_TRUE(near_->Exchange(std::as_bytes(std::span(&header, 1)), {}, In(10), abort_).ok());
+    // In one piece: the server may close the connection after the header.
+    std::vector<std::byte> out;
+    for (const auto piece : {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(parts))})
+      out.insert(out.end(), piece.begin(), piece.end());
+    EXPECT_TRUE(near_->Exchange(out, {}, In(10), abort_).ok());
     return ErrorFrom();
   }
   void SendOpen() {
@@ -147,7 +153,7 @@ class PushPullTest : public ::testing::Test {
   std::unique_ptr<transport::SharedMemory> shared_;
   std::vector<float> own_gradients_, parameters_;
   std::span<float> gradients_;
-  std::vector<std::span<float>> pieces_[3];
+  std::vector<ShardConnection::Pieces> pieces_;  // of the parameters
   bool checksum_ = false;
   Compression compression_ = Compression::kNone;
 };
@@ -159,41 +165,48 @@ TEST_F(PushPullTest, WhatIsPushedIsInWhatIsPulled) {
     checksum_ = checksum;
     Reconnect();
     Link();
-    const auto answers = Transfer(Requests(++sequence));
+    const auto answers = Move(Pushes(++sequence));
     ASSERT_TRUE(answers.ok()) << answers.status();
     ASSERT_EQ(answers->size(), 3u);
     expected -= 0.5f;
     for (int c = 0; c < 3; ++c) {
       const ChunkAnswer& answer = (*answers)[c];
-      EXPECT_EQ(answer.request.chunk, c);
+      EXPECT_EQ(answer.transfer.chunk, c);
       EXPECT_TRUE(answer.pushed.applied);
       EXPECT_EQ(answer.pushed.updates, static_cast<int64_t>(sequence));
       EXPECT_EQ(answer.bytes, static_cast<int64_t>(Size(c) * 8));
     }
     EXPECT_EQ(parameters_, std::vector<float>(kElements, expected));
   }
-  auto pull = Requests(0);
-  for (ChunkRequest& r : pull) r.gradient = {};
-  parameters_.assign(kElements, -1);
-  const auto pulled = Transfer(pull);
+  std::ranges::fill(parameters_, -1.f);
+  const std::vector<Transfer> pulls = {{0, DensePull{}}, {1, DensePull{}}, {2, DensePull{}}};
+  const auto pulled = Move(pulls);
   ASSERT_TRUE(pulled.ok()) << pulled.status();
   EXPECT_FALSE((*pulled)[0].pushed.applied);
   EXPECT_EQ(parameters_, std::vector<float>(kElements, 9));
-  auto push = Requests(3);
-  for (ChunkRequest& r : push) r.parameters = {};
-  ASSERT_TRUE(Transfer(push).ok());
+  ASSERT_TRUE(Move(Pushes(3)).ok());
   EXPECT_EQ(store_->Copy(2)->parameters[6], 8.5);
+  // Nothing is newer than that.
+  std::ranges::fill(parameters_, -1.f);
+  const auto newer = Move({{0, DensePull{3}}, {1, DensePull{2}}, {2, DensePull{3}}});
+  ASSERT_TRUE(newer.ok()) << newer.status();
+  EXPECT_EQ((*newer)[0].bytes, 0);
+  EXPECT_EQ((*newer)[1].bytes, static_cast<int64_t>(Size(1) * 4));
+  for (const ChunkAnswer& answer : *newer) EXPECT_EQ(answer.pushed.updates, 3);
+  EXPECT_EQ(parameters_[0], -1);
+  EXPECT_EQ(parameters_[4], 8.5);
+  EXPECT_EQ(parameters_.back(), -1);
   Disconnect();
   EXPECT_TRUE(served_.ok()) << served_;
 }
 
 TEST_F(PushPullTest, APushThatWasCutOffIsResumedAndCountsOnce) {
   Link();
-  auto requests = Requests(1);
-  ASSERT_TRUE(Transfer({requests[0], requests[1]}).ok());
+  auto requests = Pushes(1);
+  ASSERT_TRUE(Move({requests[0], requests[1]}).ok());
   Reconnect();
   Link();
-  const auto answers = Transfer({requests[1], requests[2]});  // the answer to one was lost
+  const auto answers = Move({requests[1], requests[2]});  // the answer to one was lost
   ASSERT_TRUE(answers.ok()) << answers.status();
   EXPECT_FALSE((*answers)[0].pushed.applied) << "it was in the chunk before";
   EXPECT_TRUE((*answers)[1].pushed.applied);
@@ -205,42 +218,64 @@ TEST_F(PushPullTest, WhatDoesNotFitIsToldAndChangesNothing) {
   const auto refused = [&](Open open) {
     Reconnect();
     Link(open);
-    return std::string(Message(Transfer(Requests(1)).status()));
+    return std::string(Message(Move(Pushes(1)).status()));
   };
-  EXPECT_THAT(refused({kLife, kLayout + 1, kView, 1, 2}), HasSubstr("has other variables"));
-  EXPECT_THAT(refused({kLife, kLayout, kView + 1, 1, 2}), HasSubstr("this is shard 2 in view 0x9"));
-  EXPECT_THAT(refused({kLife, kLayout, kView, 1, 1}), HasSubstr("came for shard 1"));
+  EXPECT_THAT(refused({kWireVersion, 1, kLife, kLayout + 1, kView, 2}),
+              HasSubstr("has other variables"));
+  EXPECT_THAT(refused({kWireVersion, 1, kLife, kLayout, kView + 1, 2}),
+              HasSubstr("this is shard 2 in view 0x9"));
+  EXPECT_THAT(refused({6, 1, kLife, kLayout, kView, 2}), HasSubstr("speaks version 6"));
+  EXPECT_THAT(refused({kWireVersion, 1, kLife, kLayout, kView, 1}), HasSubstr("came for shard 1"));
   const auto answer = [&](FrameHeader header, bool open = true) {
     Reconnect();
-    return AnswerTo(header, open);
+    return AnswerTo(header, {}, open);
   };
-  EXPECT_THAT(answer(EncodeRequest({.pull = true}, 0), false), HasSubstr("where 0x5001 belongs"));
-  EXPECT_THAT(answer(EncodeRequest({.chunk = 3, .pull = true}, 0)), HasSubstr("no chunk 3"));
-  EXPECT_THAT(answer(EncodeRequest({.chunk = 0, .push = true}, 1ull << 40)),
-              HasSubstr("payload of 1099511627776 bytes, not 16"));
+  const auto request = [&](Request request, RequestPart part, uint64_t data) {
+    Reconnect();
+    return AnswerTo(EncodeRequest(request, {&part, 1}, data), {part});
+  };
+  const RequestPart part;
+  EXPECT_THAT(answer(EncodeRequest({}, {&part, 1}, 0), false), HasSubstr("where 0x5001 belongs"));
+  EXPECT_THAT(request({}, {.chunk = 3}, 0), HasSubstr("no chunk 3"));
+  EXPECT_THAT(request({.operation = Operation::kPush}, {}, 1ull << 40),
+              HasSubstr("1099511627776 bytes of data, not 16"));
   EXPECT_THAT(
-      answer(EncodeRequest({.chunk = 0, .push = true, .compression = Compression::kFloat16}, 16)),
-      HasSubstr("payload of 16 bytes, not 8"));
-  EXPECT_THAT(answer(EncodeRequest({.chunk = 0, .pull = true, .in_memory = true}, 0)),
-              HasSubstr("shared memory, where none is"));
-  EXPECT_THAT(answer(EncodeRequest({}, 0)), HasSubstr("neither pushes nor pulls"));
-  FrameHeader damaged = EncodeRequest({.chunk = 0, .pull = true}, 0);
+      request({.operation = Operation::kPush, .compression = Compression::kFloat16}, {}, 16),
+      HasSubstr("16 bytes of data, not 8"));
+  EXPECT_THAT(request({.operation = Operation::kPush}, {.learning_rate = -1}, 0),
+              HasSubstr("0 bytes of data, not 16"));
+  EXPECT_THAT(request({.in_memory = true}, {}, 0), HasSubstr("shared memory, where none is"));
+  EXPECT_THAT(answer(EncodeRequest({.operation = Operation(0)}, {&part, 1}, 0)),
+              HasSubstr("asks a parameter server for operation 0"));
+  EXPECT_THAT(answer(EncodeRequest({.operation = Operation(6)}, {&part, 1}, 0)),
+              HasSubstr("asks a parameter server for operation 6"));
+  EXPECT_THAT(answer(EncodeRequest({.in_memory = true, .compression = Compression::kFloat16},
+                                   {&part, 1}, 0)),
+              HasSubstr("more than one of these"));
+  const std::vector<RequestPart> parts(2);
+  EXPECT_THAT(answer(EncodeRequest({}, parts, 0)), HasSubstr("about 2 chunks has a payload of 48"));
+  EXPECT_THAT(answer(EncodeRequest({}, {}, 0)), HasSubstr("about 0 chunks has a payload of 0"));
+  FrameHeader damaged = EncodeRequest({}, {&part, 1}, 0);
   damaged.body[8] ^= 1;
   EXPECT_THAT(answer(damaged), HasSubstr("damaged"));
   FrameHeader other = EncodeOpen(kOpen);
   other.body[0] = 9;
   EXPECT_THAT(answer(other, false), HasSubstr("damaged"));
   EXPECT_THAT(answer(EncodeOpen(kOpen, 1 << 20), false), HasSubstr("payload of 1048576 bytes"));
-  EXPECT_THAT(answer(EncodeRequest({.chunk = 0, .push = true, .learning_rate = -1}, 0)),
-              HasSubstr("payload of 0 bytes, not 16"));
-  EXPECT_THAT(answer(EncodeRequest({.chunk = 0, .push = true, .rows = true}, 16)),
+  EXPECT_THAT(request({.operation = Operation::kPushRows}, {}, 16),
               HasSubstr("chunk 0 is of no embedding table"));
-  // Each bit of a header is looked after.
-  const FrameHeader good = EncodeRequest({.chunk = 0, .pull = true}, 0);
+  // Each bit of a header and of a part is looked after.
+  const FrameHeader good = EncodeRequest({}, {&part, 1}, 0);
   for (size_t bit = 0; bit < 8 * sizeof good; bit += 7) {
     FrameHeader flipped = good;
     reinterpret_cast<unsigned char*>(&flipped)[bit / 8] ^= 1 << bit % 8;
     EXPECT_THAT(answer(flipped), HasSubstr("damaged")) << bit;
+  }
+  for (size_t bit = 0; bit < 8 * sizeof part; bit += 7) {
+    RequestPart flipped = part;
+    reinterpret_cast<unsigned char*>(&flipped)[bit / 8] ^= 1 << bit % 8;
+    Reconnect();
+    EXPECT_THAT(AnswerTo(good, {flipped}), HasSubstr("damaged")) << bit;
   }
   for (int c = 0; c < 3; ++c) EXPECT_EQ(store_->Copy(c)->updates, 0);
 }
@@ -248,7 +283,7 @@ TEST_F(PushPullTest, WhatDoesNotFitIsToldAndChangesNothing) {
 TEST_F(PushPullTest, AWorkerThatWasLostIsRefused) {
   Link();
   store_->Expel(1);
-  const absl::Status status = Transfer(Requests(1)).status();
+  const absl::Status status = Move(Pushes(1)).status();
   EXPECT_TRUE(absl::IsAborted(status)) << status;
   EXPECT_THAT(std::string(Message(status)), HasSubstr("worker 1 was lost"));
 }
@@ -258,15 +293,18 @@ TEST_F(PushPullTest, AnEmptyServerSaysSo) {
   store_ = DenseStore::Make({options_.chunks, {SgdSpec{}}});
   Reconnect();
   Link();
-  EXPECT_TRUE(absl::IsUnavailable(Transfer(Requests(1)).status()));
+  EXPECT_TRUE(absl::IsUnavailable(Move(Pushes(1)).status()));
 }
 
 TEST_F(PushPullTest, ADamagedGradientIsNotApplied) {
   SendOpen();
-  Request request{.chunk = 0, .push = true, .checksum = true, .sequence = 1, .payload_crc = 1};
-  FrameHeader header = EncodeRequest(request, 16);
+  const Request request{
+      .operation = Operation::kPush, .checksum = true, .sequence = 1, .data_crc = 1};
+  const RequestPart part;
+  const FrameHeader header = EncodeRequest(request, {&part, 1}, 16);
   const std::vector<float> gradient(4, 1);
   ASSERT_TRUE(near_->Exchange(std::as_bytes(std::span(&header, 1)), {}, In(10), abort_).ok());
+  ASSERT_TRUE(near_->Exchange(std::as_bytes(std::span(&part, 1)), {}, In(10), abort_).ok());
   ASSERT_TRUE(near_->Exchange(std::as_bytes(std::span(gradient)), {}, In(10), abort_).ok());
   server_.join();
   EXPECT_THAT(std::string(Message(served_)), HasSubstr("damaged on its way"));
@@ -304,8 +342,11 @@ TEST_F(PushPullTest, NoiseChangesNothing) {
     std::vector<uint64_t> noise(random() % 40 + 1);
     for (uint64_t& word : noise) word = random();
     if (round % 3 == 0) {
-      const FrameHeader real = EncodeRequest({.chunk = static_cast<uint32_t>(random() % 5)}, 16);
-      std::memcpy(noise.data(), &real, std::min(sizeof real, noise.size() * 8));
+      const RequestPart part{.chunk = static_cast<uint32_t>(random() % 5)};
+      const FrameHeader real = EncodeRequest({}, {&part, 1}, 16);
+      noise.resize(11 + noise.size());
+      std::memcpy(noise.data(), &real, sizeof real);
+      std::memcpy(noise.data() + 8, &part, sizeof part);
     }
     (void)near_->Exchange(std::as_bytes(std::span(noise)), {}, In(10), abort_);
     near_->Shutdown();  // what is there is read before the end
@@ -330,7 +371,7 @@ TEST_F(PushPullTest, SharedMemoryGivesTheSameBits) {
     normal.reset();
     for (uint64_t sequence = 1; sequence <= 3; ++sequence) {
       for (float& g : gradients_) g = normal(random);
-      const auto answers = Transfer(Requests(sequence));
+      const auto answers = Move(Pushes(sequence));
       ASSERT_TRUE(answers.ok()) << answers.status();
     }
     EXPECT_EQ(link_->shares_memory(), shared);
@@ -345,17 +386,18 @@ TEST_F(PushPullTest, MemoryThatCannotBeSharedIsDeclined) {
   options_.share_memory = false;
   Reconnect();
   LinkShared();
-  ASSERT_TRUE(Transfer(Requests(1)).ok());
+  ASSERT_TRUE(Move(Pushes(1)).ok());
   EXPECT_FALSE(link_->shares_memory());
   EXPECT_EQ(link_->declined(), "the server does not share memory");
   EXPECT_EQ(parameters_, std::vector<float>(kElements, 9.5));
   options_.share_memory = true;
   // Of another length than the shard's.
   Reconnect();
-  link_ = std::make_unique<ShardConnection>(
-      std::move(near_), ShardConnection::Options{kOpen, false, Compression::kNone, shared_.get(),
-                                                 *transport::SharedMemory::Create(4096)});
-  ASSERT_TRUE(Transfer(Requests(2)).ok());
+  ShardConnection::Options options = LinkOptions();
+  options.gradients = shared_.get();
+  options.memory = *transport::SharedMemory::Create(4096);
+  link_ = std::make_unique<ShardConnection>(std::move(near_), std::move(options));
+  ASSERT_TRUE(Move(Pushes(2)).ok());
   EXPECT_THAT(link_->declined(), HasSubstr("4096 bytes, not 1200044"));
 }
 
@@ -372,7 +414,7 @@ TEST_F(PushPullTest, WhatIsNotFiniteIsRefusedAndTheRestIsTaken) {
     in_memory ? LinkShared() : Link();
     std::ranges::fill(gradients_, 1.f);
     gradients_[options_.chunks[1].begin + 77] = std::nanf("");
-    const auto answers = Transfer(Requests(1));
+    const auto answers = Move(Pushes(1));
     ASSERT_TRUE(answers.ok()) << answers.status();
     for (int c = 0; c < 3; ++c) {
       EXPECT_EQ((*answers)[c].pushed.refused, c == 1);
@@ -382,7 +424,7 @@ TEST_F(PushPullTest, WhatIsNotFiniteIsRefusedAndTheRestIsTaken) {
     }
     // The connection goes on; what is large and finite is none of it, whatever it is rounded to.
     std::ranges::fill(gradients_, 1e6f);
-    const auto large = Transfer(Requests(2));
+    const auto large = Move(Pushes(2));
     ASSERT_TRUE(large.ok()) << large.status();
     for (const ChunkAnswer& answer : *large) EXPECT_TRUE(answer.pushed.applied);
   }
@@ -406,7 +448,7 @@ TEST_F(PushPullTest, CompressionRoundsToTheNearest) {
     checksum_ = true;
     Reconnect();
     Link();
-    const auto answers = Transfer(Requests(1));
+    const auto answers = Move(Pushes(1));
     ASSERT_TRUE(answers.ok()) << answers.status();
     EXPECT_EQ((*answers)[1].bytes, static_cast<int64_t>(Size(1) * 4));
     for (int64_t i = 0; i < kElements; ++i) {

@@ -126,10 +126,9 @@ class ReplicationTest : public ::testing::Test {
     clients_.push_back(std::move(owned));
     return *clients_.back()->client;
   }
-  void Push(PushPullClient& client, PushPullClient::Push push, float gradient) {
+  void Push(PushPullClient& client, uint64_t sequence, float gradient) {
     const Layout layout = job_.layout();
-    push.learning_rates = {1};
-    client.Begin(push);
+    client.Begin(sequence, {1});
     for (int shard : {0, 1}) {
       std::ranges::fill(client.gradients(shard), gradient);
       for (size_t c = 0; c < layout.chunks[shard].size(); ++c)
@@ -148,7 +147,7 @@ class ReplicationTest : public ::testing::Test {
         PushPullClient& client = test->MakeClient(w);
         threads_.emplace_back([this, w, &client, gradient] {
           for (uint64_t n = 1; !end_; ++n) {
-            test_->Push(client, {.sequence = n}, gradient(w, n));
+            test_->Push(client, n, gradient(w, n));
             ++pushes_;
           }
         });
@@ -252,8 +251,7 @@ TEST_F(ReplicationTest, WhatIsNotFiniteReachesNoBackup) {
   Fill(1000);
   SetView(1, kBoth);
   PushPullClient& client = MakeClient(0);
-  for (uint64_t n = 1; n <= 20; ++n)
-    Push(client, {.sequence = n}, n % 2 == 0 ? std::nanf("") : 1.f);
+  for (uint64_t n = 1; n <= 20; ++n) Push(client, n, n % 2 == 0 ? std::nanf("") : 1.f);
   for (int shard : {0, 1}) {
     AwaitSynced(shard, shard);
     ExpectUpdates(shard, shard, 10, 1000);
@@ -323,11 +321,11 @@ TEST_F(ReplicationTest, WithoutItsBackupAPrimaryAcknowledgesNothingUntilThereIsA
   Fill(100);
   SetView(1, kAllOn0);
   PushPullClient& client = MakeClient(0);
-  Push(client, {.sequence = 1}, 1);
+  Push(client, 1, 1);
   ps_[1].reset();
   std::atomic<bool> done = false;
   std::thread worker([&] {
-    Push(client, {.sequence = 2}, 1);
+    Push(client, 2, 1);
     done = true;
   });
   while (ps_[0]->Beat()->trouble().empty()) std::this_thread::yield();
@@ -351,7 +349,7 @@ TEST_F(ReplicationTest, ABackupThatDoesNotCountYetHoldsNobodyUp) {
   ps_[1].reset();
   SetView(2, kCatchUp1);
   PushPullClient& client = MakeClient(0);
-  for (uint64_t n = 1; n <= 3; ++n) Push(client, {.sequence = n}, 1);
+  for (uint64_t n = 1; n <= 3; ++n) Push(client, n, 1);
   while (ps_[0]->Beat()->trouble().empty()) std::this_thread::yield();
   EXPECT_THAT(ps_[0]->Beat()->synced(), ElementsAre());
   for (int shard : {0, 1}) ExpectUpdates(0, shard, 3, 100);
@@ -404,12 +402,12 @@ TEST_F(ReplicationTest, AShardThatIsSetBackTakesItsBackupAlong) {
   Fill(10);
   SetView(1, kAllOn0);
   PushPullClient& client = MakeClient(0);
-  Push(client, {.sequence = 1}, 1);
+  Push(client, 1, 1);
   for (int shard : {0, 1}) ASSERT_TRUE(ps_[0]->Fill(Content(job_, shard, 50)).ok());
   ps_[0].reset();
   SetView(2, kOnly1);
   for (const ChunkState& state : States(1, 0)) EXPECT_THAT(state.parameters, Each(50));
-  Push(client, {.sequence = 2}, 1);
+  Push(client, 2, 1);
   for (int shard : {0, 1})
     for (const ChunkState& state : States(1, shard)) EXPECT_THAT(state.parameters, Each(49));
 }

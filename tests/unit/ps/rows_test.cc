@@ -77,7 +77,9 @@ TEST(RowLayout, ABatchIsSpreadAndPutTogether) {
   ASSERT_EQ(spread.chunks(), 3u * kRowChunks);
   std::vector<float> by_chunk, back(rows.size());
   for (size_t c = 0; c < spread.chunks(); ++c) {
-    const absl::StatusOr<PackedRows> chunk = UnpackRows(PackChunk(spread, c, kWidth, rows), kWidth);
+    std::vector<float> packed(spread.count(c) * (2 + kWidth));
+    EXPECT_EQ(PackChunk(spread, c, kWidth, rows, packed.data()), packed.data() + packed.size());
+    const absl::StatusOr<PackedRows> chunk = UnpackRows(packed, kWidth);
     ASSERT_TRUE(chunk.ok());
     ASSERT_EQ(chunk->keys.size(), spread.count(c));
     for (size_t i = 0; i < chunk->keys.size(); ++i) {
@@ -107,7 +109,7 @@ class RowStore : public ::testing::Test {
                               const std::vector<uint64_t>& keys, float gradient) {
     const std::vector<float> packed =
         PackRows(keys, std::vector<float>(keys.size() * kWidth, gradient));
-    DenseStore::Push push;
+    ChunkPush push;
     push.key = {worker, kLife, sequence};
     push.learning_rate = 0.1;
     push.gradient = packed;
@@ -195,7 +197,7 @@ TEST_F(RowStore, ManySmallRequestsCostFewSystemCalls) {
   const auto frame = [](std::string* to, const transport::FrameHeader& header) {
     Append(to, std::span(&header, 1));
   };
-  frame(&in, EncodeOpen({kLife, 1, 9, 0, 2}, 0));
+  frame(&in, EncodeOpen({kWireVersion, 0, kLife, 1, 9, 2}, 0));
   std::string none;
   frame(&out, EncodeWelcome({}, &none));
   for (uint64_t i = 1; i <= 3000; ++i) {
@@ -203,30 +205,35 @@ TEST_F(RowStore, ManySmallRequestsCostFewSystemCalls) {
     for (uint64_t k = 0; k < i % 4; ++k) keys.push_back(i * 7 + k);
     const bool push = i % 3 == 0;
     Request request;
-    request.rows = true;
-    request.push = push;
-    request.pull = !push;
+    request.operation = push ? Operation::kPushRows : Operation::kPullRows;
     request.sequence = push ? i : 0;
-    request.learning_rate = push ? 0.1 : 0;
-    Reply reply;
+    RequestPart part;
+    part.learning_rate = push ? 0.1 : 0;
+    ReplyPart reply;
     if (push) {
       const std::vector<float> packed =
           PackRows(keys, std::vector<float>(keys.size() * kWidth, 0.5f));
-      frame(&in, EncodeRequest(request, packed.size() * sizeof(float)));
+      part.count = static_cast<uint32_t>(packed.size());
+      frame(&in, EncodeRequest(request, {&part, 1}, packed.size() * sizeof(float)));
+      Append(&in, std::span<const RequestPart>(&part, 1));
       Append(&in, std::span<const float>(packed));
       const auto pushed = Push(*expected, 0, i, keys, 0.5f);
       ASSERT_TRUE(pushed.ok()) << pushed.status();
       reply.applied = pushed->applied;
       reply.updates = pushed->updates;
       reply.staleness = pushed->staleness;
-      frame(&out, EncodeReply(reply, 0));
+      frame(&out, EncodeReply({}, {&reply, 1}, 0));
+      Append(&out, std::span<const ReplyPart>(&reply, 1));
       continue;
     }
-    frame(&in, EncodeRequest(request, keys.size() * sizeof(uint64_t)));
+    part.count = static_cast<uint32_t>(keys.size());
+    frame(&in, EncodeRequest(request, {&part, 1}, keys.size() * sizeof(uint64_t)));
+    Append(&in, std::span<const RequestPart>(&part, 1));
     Append(&in, std::span<const uint64_t>(keys));
     std::vector<float> rows(keys.size() * kWidth);
     reply.updates = *expected->PullRows(0, keys, rows);
-    frame(&out, EncodeReply(reply, rows.size() * sizeof(float)));
+    frame(&out, EncodeReply({}, {&reply, 1}, rows.size() * sizeof(float)));
+    Append(&out, std::span<const ReplyPart>(&reply, 1));
     Append(&out, std::span<const float>(rows));
   }
   ServeOptions options{.layout = 1, .chunks = {{0, 0, 0, 0, 1}}, .widths = {{1, kWidth}}};
@@ -297,7 +304,7 @@ TEST_F(RowStore, ABackupHoldsTheSameRowsAfterEvictions) {
       const std::vector<uint64_t> keys(different.begin(), different.end());
       const std::vector<float> packed =
           PackRows(keys, std::vector<float>(keys.size() * kWidth, 1.f));
-      DenseStore::Push push;
+      ChunkPush push;
       push.key = {0, kLife, n};
       push.learning_rate = 0.1;
       push.gradient = packed;
@@ -417,7 +424,7 @@ class RowService : public ::testing::TestWithParam<bool> {
   RowService() {
     job_.variables = {{"w", {40}, 0}, Table("users")};
     job_.optimizer = R"("adagrad")";
-    job_.parameter_server = R"({"checksum": true})";
+    job_.parameter_server = GetParam() ? R"({"checksum": true, "connections": 3})" : "{}";
     for (int task : {0, 1}) {
       PsServiceOptions options;
       options.task = task;
@@ -539,14 +546,16 @@ class RowService : public ::testing::TestWithParam<bool> {
   }
   absl::StatusOr<PushPullClient::Outcome> Push(PushPullClient& client, uint64_t sequence,
                                                const std::vector<uint64_t>& keys) {
-    client.Begin({sequence, {0.5}});
+    client.Begin(sequence, {0.5});
     std::vector<std::vector<float>> packed;
     const auto spread = Spread(keys);
     packed.reserve(spread.size());
+    std::vector<RowPush> pushes;
     for (const auto& [place, own] : spread) {
       packed.push_back(PackRows(own, std::vector<float>(own.size() * kWidth, 1)));
-      client.LaunchRows(place.first, place.second, packed.back(), others_[place]);
+      pushes.push_back({place.first, place.second, packed.back(), others_[place]});
     }
+    client.LaunchRows(pushes);
     return client.Finish();
   }
   // Pulls without waiting.
@@ -563,7 +572,7 @@ class RowService : public ::testing::TestWithParam<bool> {
                               std::span(fetch->rows).subspan(at * kWidth, own.size() * kWidth)});
       at += own.size();
     }
-    client_->FetchRows(fetch);
+    client_->FetchRows({fetch});
     return fetch;
   }
   // Waits for it. What is pushed next was computed from it.
@@ -585,10 +594,13 @@ class RowService : public ::testing::TestWithParam<bool> {
       rows[place].resize(own.size() * kWidth);
       pulls.push_back({place.first, place.second, own, rows[place]});
     }
-    const absl::Status pulled = client_->PullRows(pulls);
+    const auto fetch = std::make_shared<RowFetch>();
+    fetch->pulls = pulls;
+    client_->FetchRows({fetch});
+    const absl::Status pulled = client_->Await(*fetch);
     EXPECT_TRUE(pulled.ok()) << pulled;
     size_t next = 0;
-    for (const auto& [place, own] : spread) others_[place] = pulls[next++].others;
+    for (const auto& [place, own] : spread) others_[place] = fetch->pulls[next++].others;
     std::map<uint64_t, std::vector<float>> all;
     for (const auto& [place, own] : spread)
       for (size_t i = 0; i < own.size(); ++i)

@@ -91,9 +91,9 @@ class FakeClient final : public ps::PushPullClient {
     for (const int64_t elements : servers->layout.elements) gradients_.emplace_back(elements, 7.f);
   }
   std::span<float> gradients(int shard) override { return gradients_[shard]; }
-  void Begin(const Push& push) override {
-    push_ = push;
-    sequences.push_back(push.sequence);
+  void Begin(uint64_t sequence, std::vector<double> learning_rates) override {
+    learning_rates_ = std::move(learning_rates);
+    sequences.push_back(sequence);
   }
   using PushPullClient::Launch;
   void Launch(int shard, int index, What what) override {
@@ -103,8 +103,8 @@ class FakeClient final : public ps::PushPullClient {
       return Fetch(shard, index);
     }
     launched.push_back(chunk.optimizer);
-    DenseStore::Push push{{worker_, 1, push_.sequence}};
-    push.learning_rate = push_.learning_rates[chunk.optimizer];
+    ChunkPush push{{worker_, 1, sequences.back()}};
+    push.learning_rate = learning_rates_[chunk.optimizer];
     push.floor = what == What::kDifference;
     push.gradient =
         std::span<const float>(gradients_[shard]).subspan(chunk.begin, chunk.elements());
@@ -136,24 +136,30 @@ class FakeClient final : public ps::PushPullClient {
         if (!shards[shard][c].rows()) Fetch(static_cast<int>(shard), static_cast<int>(c));
     return absl::OkStatus();
   }
-  void LaunchRows(int shard, int chunk, std::span<const float> packed, int64_t others) override {
-    auto& [table, updates] = servers_->Rows(shard, chunk);
-    const PackedRows rows = *UnpackRows(packed, kWidth);
-    if (!AllFinite(rows.rows)) {  // as DenseStore does
-      refused_.emplace(shard, chunk);
-      return;
+  void LaunchRows(std::span<const ps::RowPush> pushes) override {
+    ++row_launches;
+    for (const auto& [shard, chunk, packed, others] : pushes) {
+      auto& [table, updates] = servers_->Rows(shard, chunk);
+      const PackedRows rows = *UnpackRows(packed, kWidth);
+      if (!AllFinite(rows.rows)) {  // as DenseStore does
+        refused_.emplace(shard, chunk);
+        continue;
+      }
+      EXPECT_TRUE(table->Push(rows.keys, rows.rows, learning_rates_[1]).ok());
+      staleness[{shard, chunk}] = updates - others;
     }
-    EXPECT_TRUE(table->Push(rows.keys, rows.rows, push_.learning_rates[1]).ok());
-    staleness[{shard, chunk}] = updates - others;
   }
   // At once: with all that was pushed before, and nothing that comes after.
-  void FetchRows(std::shared_ptr<ps::RowFetch> fetch) override {
-    for (ps::RowPull& pull : fetch->pulls) {
-      auto& [table, updates] = servers_->Rows(pull.shard, pull.chunk);
-      EXPECT_TRUE(table->Peek(pull.keys, pull.rows).ok());
-      pull.others = updates;
+  void FetchRows(const std::vector<std::shared_ptr<ps::RowFetch>>& fetches) override {
+    row_fetches += fetches.empty() ? 0 : 1;
+    for (const auto& fetch : fetches) {
+      for (ps::RowPull& pull : fetch->pulls) {
+        auto& [table, updates] = servers_->Rows(pull.shard, pull.chunk);
+        EXPECT_TRUE(table->Peek(pull.keys, pull.rows).ok());
+        pull.others = updates;
+      }
+      fetched.push_back(fetch->keys.size());
     }
-    fetched.push_back(fetch->keys.size());
   }
   absl::Status Await(const ps::RowFetch&) override {
     on_wait();
@@ -169,6 +175,7 @@ class FakeClient final : public ps::PushPullClient {
   std::vector<size_t> finished;  // how many were launched then
   std::vector<size_t> fetched;   // keys
   std::vector<size_t> awaited;   // how many fetches were launched then
+  int row_fetches = 0, row_launches = 0;  // calls
   std::map<std::pair<int, int>, int64_t> staleness;
   absl::Status fails;
   std::function<void()> on_wait = [] {};  // in a call that waits for servers
@@ -190,7 +197,7 @@ class FakeClient final : public ps::PushPullClient {
   std::vector<std::pair<int, int>> waiting_;
   std::set<std::pair<int, int>> refused_;  // of the push under way
   std::vector<std::vector<float>> gradients_;
-  Push push_;
+  std::vector<double> learning_rates_;  // of the push under way
 };
 
 inline LayoutOptions Small(int servers) {

@@ -190,12 +190,15 @@ TEST(SeveralTables, AreAskedForBeforeAnyAnswerIsAwaited) {
     if (step % 2 == 0) ahead = *worker.exchange().Prefetch(worker.replica.get(), KeyBatch(step));
     const size_t before = worker.client->fetched.size();
     worker.client->awaited.clear();
+    worker.client->row_fetches = worker.client->row_launches = 0;
     ASSERT_TRUE(worker.Step(KeyBatch(step), step, ahead).ok());
     ASSERT_TRUE(plain.Step(KeyBatch(step), step).ok());
     ASSERT_EQ(servers->AllRows(), plain_servers->AllRows()) << "step " << step;
     const std::vector<size_t>& awaited = worker.client->awaited;
+    EXPECT_EQ(worker.client->row_launches, 1) << "step " << step;
     if (step % 2 == 1) {
       EXPECT_EQ(awaited, std::vector<size_t>(3, before + 3)) << "step " << step;
+      EXPECT_EQ(worker.client->row_fetches, 1) << "step " << step;
     } else {
       ASSERT_GE(awaited.size(), 3u);
       EXPECT_GE(awaited.front(), before + 2) << "the tables that were not told come first";

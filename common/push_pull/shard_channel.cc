@@ -1,4 +1,4 @@
-#include "common/push_pull/lane.h"
+#include "common/push_pull/shard_channel.h"
 
 #include <fmt/format.h>
 #include <sys/eventfd.h>
@@ -33,149 +33,82 @@ std::vector<std::span<float>> Cut(const std::vector<std::span<float>>& all, int6
 }
 
 // What another connection, or another view, cannot mend.
-bool IsForGood(const absl::Status& status) {
+bool IsPermanent(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsDataLoss(status) || absl::IsUnknown(status) ||
          absl::IsInternal(status);
 }
 
 }  // namespace
 
-Lane::Lane(Options options)
+ShardChannel::ShardChannel(Options options)
     : options_(std::move(options)),
-      chunks_(options_.client->layout.chunks[options_.shard]),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      updates_(chunks_.size()),
-      pushed_(chunks_.size()),
-      told_(options_.connection != 0),  // the first one speaks for all
+      logged_(options_.connection != 0),  // the first one speaks for all
       channel_(static_cast<uint32_t>(options_.client->incarnation) +
                static_cast<uint32_t>(options_.connection)) {
-  for (const Chunk& chunk : chunks_)
+  for (const Chunk& chunk : options_.client->layout.chunks[options_.shard])
     pieces_.push_back(Cut(options_.client->parameters[options_.shard], chunk.begin, chunk.end));
   thread_ = std::thread([this] { Run(); });
 }
 
-Lane::~Lane() {
+ShardChannel::~ShardChannel() {
   Stop();
   thread_.join();
 }
 
-void Lane::Begin(const Errand& errand) {
-  absl::MutexLock lock(&mutex_);
-  errand_ = errand;
-}
-
-void Lane::Launch(int chunk, PushPullClient::What what) {
+void ShardChannel::Launch(std::span<const Transfer> transfers) {
   bool first = false;
   {
     absl::MutexLock lock(&mutex_);
     first = launched_.empty();
-    launched_.emplace_back(chunk, what);
+    launched_.insert(launched_.end(), transfers.begin(), transfers.end());
   }
   if (first) Wake();
 }
 
-void Lane::Launch(std::span<const ChunkRequest> requests) {
-  bool first = false;
-  {
-    absl::MutexLock lock(&mutex_);
-    first = rows_.empty();
-    rows_.insert(rows_.end(), requests.begin(), requests.end());
-  }
-  if (first) Wake();
-}
-
-void Lane::Wake() {
+void ShardChannel::Wake() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = write(wake_.get(), &one, sizeof one);
 }
 
-void Lane::Stop() {
+void ShardChannel::Stop() {
   stopping_ = true;
   Wake();
 }
 
-int Lane::id() const {
-  return options_.shard * static_cast<int>(options_.client->options.connections) +
-         options_.connection;
-}
-
-std::string Lane::Server() const {
+std::string ShardChannel::Server() const {
   const int task = view_ == nullptr ? -1 : view_->shards[options_.shard].task;
   return fmt::format("ps {} (shard {})", task, options_.shard);
 }
 
-ChunkRequest Lane::RequestFor(int chunk, PushPullClient::What what, const Errand& errand) const {
-  const Chunk& place = chunks_[chunk];
-  ChunkRequest request;
-  request.chunk = chunk;
-  request.offset = place.begin;
-  request.elements = place.elements();
-  request.parameters = pieces_[chunk];
-  if (!errand.push) return request;
-  if (what == PushPullClient::What::kNothing) {
-    request.if_newer = true;
-    request.pulled = updates_[chunk];
-    return request;
-  }
-  request.floor = what == PushPullClient::What::kDifference;
-  request.gradient = options_.gradients.subspan(place.begin, place.elements());
-  FillIn(errand, &request);
-  return request;
-}
-
-void Lane::FillIn(const Errand& errand, ChunkRequest* request) const {
-  request->sequence = errand.which.sequence;
-  request->lease = errand.which.lease;
-  request->learning_rate = errand.which.learning_rates[chunks_[request->chunk].optimizer];
-  // Own pushes are no staleness: those that came after the pull have been answered since.
-  request->pulled =
-      request->rows ? request->pulled + pushed_[request->chunk] : updates_[request->chunk];
-}
-
-bool Lane::TakeLaunched() {
-  std::vector<std::pair<int, PushPullClient::What>> launched;
-  std::vector<ChunkRequest> requests;
-  Errand errand;
+bool ShardChannel::TakeLaunched() {
+  std::vector<Transfer> launched;
   {
     absl::MutexLock lock(&mutex_);
     launched.swap(launched_);
-    requests.swap(rows_);
-    if (!launched.empty() || !requests.empty()) errand = errand_;
   }
-  if (errand.number > doing_) {
-    doing_ = errand.number;
-    keeps_ = errand.push;
-    had_.clear();
-  }
-  for (ChunkRequest& request : requests)
-    if (request.push()) FillIn(errand, &request);
-  for (const auto& [chunk, what] : launched) requests.push_back(RequestFor(chunk, what, errand));
-  for (const ChunkRequest& request : requests) {
+  for (const Transfer& transfer : launched) {
     if (link_ != nullptr && todo_.empty()) {
-      link_->Ask(request);
+      link_->Ask(transfer);
     } else {
-      todo_.push_back(request);
+      todo_.push_back(transfer);
     }
   }
   return !todo_.empty() || (link_ != nullptr && !link_->idle());
 }
 
 // What the shard had of the push under way, and lost when it was set back. True: there is some.
-bool Lane::SendAgain(const ClientView& view) {
-  if (std::exchange(looked_at_, view.number) == view.number || had_.empty()) return false;
+bool ShardChannel::SendAgain(const ClientView& view) {
   const uint64_t restored = view.shards[options_.shard].restored;
-  const auto lost = std::stable_partition(had_.begin(), had_.end(),
-                                          [&](const auto& had) { return had.first > restored; });
-  if (lost == had_.end()) return false;
-  const bool open = options_.reopen(doing_, restored);
+  if (restored == 0) return false;
+  const std::vector<Transfer> lost = options_.reopen(restored);
   // Before pulls of rows, which may have been launched behind these.
-  for (auto had = had_.end(); open && had != lost;) todo_.push_front((--had)->second);
-  had_.erase(lost, had_.end());
-  return open;
+  todo_.insert(todo_.begin(), lost.begin(), lost.end());
+  return !lost.empty();
 }
 
 // Until something can be read or written, Wake, or the limit; false after that one.
-bool Lane::Sleep(std::optional<Duration> limit) {
+bool ShardChannel::Sleep(std::optional<Duration> limit) {
   pollfd polled[] = {{wake_.get(), POLLIN, 0}, {-1, 0, 0}};
   if (link_ != nullptr) polled[1] = {link_->fd(), link_->PollEvents(), 0};
   const int ms =
@@ -188,7 +121,8 @@ bool Lane::Sleep(std::optional<Duration> limit) {
   return ready != 0;
 }
 
-absl::StatusOr<std::unique_ptr<transport::DataConnection>> Lane::Dial(const ClientView& view) {
+absl::StatusOr<std::unique_ptr<transport::DataConnection>> ShardChannel::Dial(
+    const ClientView& view) {
   const ClientView::Primary& primary = view.shards[options_.shard];
   if (primary.task < 0) return PeerLost("nobody serves it");
   const MonotonicTime start = Clock::now();
@@ -202,50 +136,50 @@ absl::StatusOr<std::unique_ptr<transport::DataConnection>> Lane::Dial(const Clie
     if (stopping_ || options_.views->current()->number != view.number)
       return Superseded("given up");
     if (Clock::now() - start > kStall)
-      options_.views->Trouble(id(), view.number,
-                              PeerLost(fmt::format("{} does not accept a connection", Server())));
+      options_.views->ReportFailure(
+          this, view.number, PeerLost(fmt::format("{} does not accept a connection", Server())));
   }
 }
 
-void Lane::Open(std::unique_ptr<transport::DataConnection> connection, const ClientView& view) {
+absl::Status ShardChannel::Connect(const std::shared_ptr<const ClientView>& next) {
+  view_ = next;
+  const ClientView& view = *next;
+  MUSTER_ASSIGN_OR_RETURN(auto connection, Dial(view));
   const ClientOptions& client = *options_.client;
   ShardConnection::Options options;
-  options.open = {client.incarnation, LayoutNumber(client.digest), view.number,
-                  static_cast<uint32_t>(client.worker), static_cast<uint32_t>(options_.shard)};
+  options.open = {.worker = static_cast<uint32_t>(client.worker),
+                  .incarnation = client.incarnation,
+                  .layout = LayoutNumber(client.digest),
+                  .view = view.number,
+                  .shard = static_cast<uint32_t>(options_.shard)};
   options.checksum = client.options.checksum;
   options.compression = client.options.compression;
-  if (options_.shared_gradients != nullptr &&
-      view.shards[options_.shard].host_id == client.host_id) {
-    // Of this connection alone: whoever holds an older one writes where nobody reads.
-    auto memory = transport::SharedMemory::Create(options_.gradients.size_bytes());
+  options.chunks = client.layout.chunks[options_.shard];
+  options.parameters = pieces_;
+  if (options_.gradients != nullptr && view.shards[options_.shard].host_id == client.host_id) {
+    // Of this connection alone: a server that holds an older one writes where nobody reads.
+    auto memory = transport::SharedMemory::Create(options_.gradients->place().bytes);
     if (memory.ok()) {
-      options.gradients = options_.shared_gradients;
-      options.parameters = *std::move(memory);
-    } else if (!std::exchange(told_, true)) {
+      options.gradients = options_.gradients;
+      options.memory = *std::move(memory);
+    } else if (!std::exchange(logged_, true)) {
       LogInfo("{} is on this host, but is reached over TCP: {}", Server(),
               Message(memory.status()));
     }
   }
   link_ = std::make_unique<ShardConnection>(std::move(connection), std::move(options));
-  for (const ChunkRequest& request : todo_) link_->Ask(request);
+  for (const Transfer& transfer : todo_) link_->Ask(transfer);
   todo_.clear();
-}
-
-absl::Status Lane::Connect(const std::shared_ptr<const ClientView>& view) {
-  view_ = view;
-  auto connection = Dial(*view);
-  MUSTER_RETURN_IF_ERROR(connection.status());
-  Open(*std::move(connection), *view);
   return absl::OkStatus();
 }
 
-void Lane::Drop(const absl::Status& why) {
-  std::vector<ChunkRequest> rest = link_->Unanswered();
+void ShardChannel::Drop(const absl::Status& why) {
+  std::vector<Transfer> rest = link_->Unanswered();
   // Whether a push is in the chunk already is not known, so that a pull of rows that came before it
   // could not tell whether it found it there: now it comes after.
   std::stable_partition(rest.begin(), rest.end(),
-                        [](const ChunkRequest& request) { return request.pull == nullptr; });
-  if (!rest.empty() && !IsForGood(why)) {
+                        [](const Transfer& transfer) { return transfer.rows() == nullptr; });
+  if (!rest.empty() && !IsPermanent(why)) {
     if (!std::exchange(warned_, true))
       LogWarning("The connection to {} ended, chunks to be sent again: {}. {}", Server(),
                  rest.size(), Message(why));
@@ -255,31 +189,21 @@ void Lane::Drop(const absl::Status& why) {
   link_.reset();
 }
 
-void Lane::Took(ChunkAnswer answer) {
-  const ChunkRequest& request = answer.request;
-  if (request.pull != nullptr) {
-    answer.others = answer.pushed.updates - pushed_[request.chunk];
-  } else if (request.rows) {
-    pushed_[request.chunk] += answer.pushed.refused ? 0 : 1;
-  } else if (!request.parameters.empty()) {
-    updates_[request.chunk] = answer.pushed.updates;
-  }
-  backoff_ = {};
-  warned_ = false;
-  options_.views->Calm(id());
-  if (keeps_ && request.push()) had_.emplace_back(number(), request);
-  options_.answered(answer, number());
-}
-
-absl::Status Lane::Pump() {
+absl::Status ShardChannel::Pump() {
   const bool opening = !link_->welcomed();
   absl::StatusOr<bool> moved = true;
   while (moved.ok() && *moved && !stopping_) {
     moved = link_->Pump(&answers_);
-    for (const ChunkAnswer& answer : std::exchange(answers_, {})) Took(answer);
+    if (!answers_.empty()) {
+      backoff_ = {};
+      warned_ = false;
+      options_.views->ReportSuccess(this);
+      options_.answered(answers_, view_number());
+      answers_.clear();
+    }
     TakeLaunched();
   }
-  if (opening && link_->welcomed() && !std::exchange(told_, true)) {
+  if (opening && link_->welcomed() && !std::exchange(logged_, true)) {
     if (link_->shares_memory()) {
       LogInfo("{} is on this host: shared memory.", Server());
     } else if (!link_->declined().empty()) {
@@ -289,15 +213,15 @@ absl::Status Lane::Pump() {
   return moved.status();
 }
 
-void Lane::Failed(const absl::Status& why) {
+void ShardChannel::Fail(const absl::Status& why) {
   if (stopping_) return;
-  if (IsForGood(why)) return options_.failed(Annotate(why, Server() + ": "));
-  options_.views->Trouble(id(), number(), Annotate(why, Server() + ": "));
+  if (IsPermanent(why)) return options_.failed(Annotate(why, Server() + ": "));
+  options_.views->ReportFailure(this, view_number(), Annotate(why, Server() + ": "));
   backoff_ = backoff_ == Duration::zero() ? kFirstBackoff : std::min(2 * backoff_, kLastBackoff);
   Sleep(backoff_);
 }
 
-void Lane::Round() {
+void ShardChannel::Round() {
   bool work = TakeLaunched();
   const auto view = options_.views->current();
   if (link_ != nullptr && view->number != view_->number) Drop(Superseded("there is a new view"));
@@ -310,24 +234,24 @@ void Lane::Round() {
     return;
   }
   if (view == nullptr) {
-    options_.views->Trouble(id(), 0, PeerLost("it has not begun"));
+    options_.views->ReportFailure(this, 0, PeerLost("it has not begun"));
     Sleep(std::nullopt);
     return;
   }
   if (link_ == nullptr) {
-    if (const absl::Status status = Connect(view); !status.ok()) return Failed(status);
+    if (const absl::Status status = Connect(view); !status.ok()) return Fail(status);
   }
   if (const absl::Status status = Pump(); !status.ok()) {
     Drop(status);
-    return Failed(status);
+    return Fail(status);
   }
   if (link_->idle()) return;
   if (!Sleep(kStall))
-    options_.views->Trouble(id(), number(),
-                            DeadlinePassed(fmt::format("{} does not answer", Server())));
+    options_.views->ReportFailure(this, view_number(),
+                                  DeadlinePassed(fmt::format("{} does not answer", Server())));
 }
 
-void Lane::Run() {
+void ShardChannel::Run() {
   while (!stopping_) Round();
   link_.reset();
   options_.ended();
