@@ -15,7 +15,7 @@ namespace muster {
 namespace {
 
 struct Held {
-  mutable absl::Mutex mu;
+  mutable absl::Mutex mu;  // shared by those who change nothing
   bool filled ABSL_GUARDED_BY(mu) = false;
   std::atomic<int64_t> applied = 0;  // here
   ChunkState state ABSL_GUARDED_BY(mu);
@@ -273,7 +273,7 @@ absl::Status DenseStoreImpl::Restore(int chunk, ChunkState state, Piece piece) {
 absl::StatusOr<DenseStore::FrozenRows> DenseStoreImpl::Freeze(int chunk) const {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   const Held& held = chunks_[chunk];
-  absl::MutexLock lock(&held.mu);
+  absl::ReaderMutexLock lock(&held.mu);
   if (!held.filled) return absl::UnavailableError(fmt::format("chunk {} holds nothing yet", chunk));
   if (held.rows == nullptr)
     return ConfigurationError(fmt::format("chunk {} is of no table", chunk));
@@ -286,7 +286,7 @@ absl::StatusOr<DenseStore::FrozenRows> DenseStoreImpl::Freeze(int chunk) const {
 absl::StatusOr<ChunkState> DenseStoreImpl::Copy(int chunk) const {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   const Held& held = chunks_[chunk];
-  absl::MutexLock lock(&held.mu);
+  absl::ReaderMutexLock lock(&held.mu);
   if (!held.filled) return absl::UnavailableError(fmt::format("chunk {} holds nothing yet", chunk));
   ChunkState state = held.state;
   if (held.rows != nullptr) CopyRows(*held.rows, EmbeddingTable::Columns(TableOf(chunk)), &state);
@@ -304,11 +304,11 @@ void DenseStoreImpl::Expel(int worker) {
     if (workers_.erase(worker) == 0) return;
   }
   // Pushes that were admitted before are through with a chunk once its lock is free.
-  for (const Held& held : chunks_) absl::MutexLock lock(&held.mu);
+  for (const Held& held : chunks_) absl::ReaderMutexLock lock(&held.mu);
 }
 
 absl::Status DenseStoreImpl::CheckWorker(const PushKey& key) const {
-  absl::MutexLock lock(&mu_);
+  absl::ReaderMutexLock lock(&mu_);
   const auto found = workers_.find(key.worker);
   if (found != workers_.end() && found->second == key.incarnation) return absl::OkStatus();
   return Superseded(
@@ -388,7 +388,7 @@ absl::StatusOr<int64_t> DenseStoreImpl::Pull(int chunk, std::span<float> out) co
   MUSTER_RETURN_IF_ERROR(Check(chunk, out.size()));
   MUSTER_RETURN_IF_ERROR(CheckServing());
   const Held& held = chunks_[chunk];
-  absl::MutexLock lock(&held.mu);
+  absl::ReaderMutexLock lock(&held.mu);
   std::copy(held.state.parameters.begin(), held.state.parameters.end(), out.begin());
   return held.state.updates;
 }
@@ -401,14 +401,14 @@ absl::StatusOr<int64_t> DenseStoreImpl::PullRows(int chunk, std::span<const uint
   MUSTER_RETURN_IF_ERROR(CheckPlace(chunk, keys));
   MUSTER_RETURN_IF_ERROR(CheckServing());
   const Held& held = chunks_[chunk];
-  absl::MutexLock lock(&held.mu);
+  absl::ReaderMutexLock lock(&held.mu);
   MUSTER_RETURN_IF_ERROR(held.rows->Peek(keys, rows));
   return held.state.updates;
 }
 
 DenseStore::Standing DenseStoreImpl::standing(int chunk) const {
   const Held& held = chunks_[chunk];
-  absl::MutexLock lock(&held.mu);
+  absl::ReaderMutexLock lock(&held.mu);
   if (!held.filled) return {};
   return {held.state.updates};
 }
@@ -417,7 +417,7 @@ std::map<int, TableStatistics> DenseStoreImpl::tables() const {
   std::map<int, TableStatistics> all;
   for (size_t c = 0; c < chunks_.size(); ++c) {
     const Held& held = chunks_[c];
-    absl::MutexLock lock(&held.mu);
+    absl::ReaderMutexLock lock(&held.mu);
     if (held.rows != nullptr) all[options_.chunks[c].table] += held.rows->statistics();
   }
   return all;

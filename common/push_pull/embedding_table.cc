@@ -154,7 +154,7 @@ class FrozenRows final : public EmbeddingTable::Frozen {
       const int64_t from = std::max<int64_t>(0, first - part.begin);
       const int64_t to = std::min(rows, first + count - part.begin);
       if (from >= to) continue;
-      absl::MutexLock lock(part.mu);
+      absl::ReaderMutexLock lock(part.mu);
       for (int64_t r = from; r < to; ++r) {
         if (r + static_cast<int64_t>(kAhead) < to)
           __builtin_prefetch(part.shard->rows[r + kAhead].row);
@@ -305,7 +305,7 @@ size_t EmbeddingTableImpl::PeekShard(size_t index, std::span<const uint64_t> key
   const Shard& shard = *shards_[index];
   const std::span<const uint32_t> places = sorted.of(index);
   std::vector<std::pair<const float*, uint32_t>> found;
-  absl::MutexLock lock(&shard.mu);
+  absl::ReaderMutexLock lock(&shard.mu);
   for (size_t i = 0; i < places.size(); ++i) {
     if (i + kAhead < places.size()) shard.rows.Prefetch(sorted.hashes[places[i + kAhead]]);
     const uint64_t key = keys[places[i]];
@@ -473,7 +473,7 @@ void EmbeddingTableImpl::EvictLocked(Shard& shard) const {
 TableStatistics EmbeddingTableImpl::statistics() const {
   TableStatistics all;
   for (const auto& shard : shards_) {
-    absl::MutexLock lock(&shard->mu);
+    absl::ReaderMutexLock lock(&shard->mu);
     all.rows += static_cast<int64_t>(shard->rows.size());
     all.evictions += shard->evictions;
     all.refused += shard->refused;
@@ -504,7 +504,7 @@ std::vector<EmbeddingTable::Place> EmbeddingTableImpl::Places() const {
   std::vector<Place> places;
   places.reserve(static_cast<size_t>(size()));
   for (const auto& shard : shards_) {
-    absl::MutexLock lock(&shard->mu);
+    absl::ReaderMutexLock lock(&shard->mu);
     for (const RowStorage::Entry& entry : shard->rows.entries())
       if (entry.row != nullptr) places.push_back({entry.key, entry.row});
   }
@@ -521,7 +521,7 @@ void EmbeddingTableImpl::Export(
     const std::function<void(uint64_t, std::span<const float>)>& visit) const {
   std::vector<float> row(static_cast<size_t>(shape_.elements));
   for (const auto& shard : shards_) {
-    absl::MutexLock lock(&shard->mu);
+    absl::ReaderMutexLock lock(&shard->mu);
     for (const RowStorage::Entry& entry : shard->rows.entries()) {
       if (entry.row == nullptr) continue;
       Load(options_.type, entry.row, std::span(row).first(static_cast<size_t>(shape_.width)));
@@ -550,7 +550,7 @@ absl::Status EmbeddingTableImpl::Restore(uint64_t key, std::span<const float> ro
 std::vector<uint64_t> EmbeddingTableImpl::Counted() const {
   std::map<uint64_t, int64_t> sorted;
   for (const auto& shard : shards_) {
-    absl::MutexLock lock(&shard->mu);
+    absl::ReaderMutexLock lock(&shard->mu);
     sorted.insert(shard->counts.counts().begin(), shard->counts.counts().end());
   }
   std::vector<uint64_t> all;
