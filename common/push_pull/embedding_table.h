@@ -91,10 +91,11 @@ class EmbeddingTable {
   // Rows of `keys`, in their order, [keys][width]. A row that is not there is told as it would
   // begin.
   virtual absl::Status Peek(std::span<const uint64_t> keys, std::span<float> rows) const = 0;
-  // One update of each row; `gradients` is [keys][width]. A key that comes twice is updated twice.
-  // The rule's step counts calls.
+  // One update of each row; `gradients` is [keys][width]. A key that comes twice is updated twice,
+  // or, where they are to be `distinct`, refused with all of the push. The rule's step counts
+  // calls.
   virtual absl::Status Push(std::span<const uint64_t> keys, std::span<const float> gradients,
-                            double learning_rate) = 0;
+                            double learning_rate, bool distinct = false) = 0;
 
   virtual int64_t size() const = 0;          // rows
   virtual int64_t updates() const = 0;       // calls of Push
