@@ -35,18 +35,26 @@ int64_t NoteIn(const float* at) {
 }
 void PutNote(float* at, int64_t value) { std::memcpy(at, &value, sizeof value); }
 
-// Rows that a shard may have; 0: any number.
+// Rows that a shard may have; 0: any number. Where keys are counted, counts have their part of the
+// bytes.
 size_t CapOf(const RowLimits& limits, int64_t shards, int64_t row_bytes) {
   if (!limits.capped()) return 0;
+  if (limits.admit_after > 1) row_bytes += RowLimits::kCountedPerRow * KeyCounts::kBytesOfEach;
   int64_t most = std::numeric_limits<int64_t>::max();
   if (limits.max_rows > 0) most = (limits.max_rows + shards - 1) / shards;
   if (limits.max_bytes > 0) most = std::min(most, limits.max_bytes / shards / row_bytes);
   return static_cast<size_t>(std::max<int64_t>(1, most));
 }
 
+// Keys that it counts at the most.
+size_t MostCounted(size_t cap) {
+  return cap == 0 ? RowLimits::kMostCounted
+                  : std::min(RowLimits::kMostCounted, RowLimits::kCountedPerRow * cap);
+}
+
 struct Shard {
   Shard(int64_t floats, size_t cap)
-      : rows(floats, static_cast<int64_t>(cap)), counts(RowLimits::kMostCounted) {}
+      : rows(floats, static_cast<int64_t>(cap)), counts(MostCounted(cap)) {}
   mutable absl::Mutex mu;
   RowStorage rows ABSL_GUARDED_BY(mu);
   KeyCounts counts ABSL_GUARDED_BY(mu);  // of keys that are not admitted yet
@@ -410,10 +418,11 @@ TableStatistics EmbeddingTableImpl::statistics() const {
   for (const auto& shard : shards_) {
     absl::ReaderMutexLock lock(&shard->mu);
     all.rows += static_cast<int64_t>(shard->rows.size());
+    all.bytes += KeyCounts::kBytesOfEach * static_cast<int64_t>(shard->counts.counts().size());
     all.evictions += shard->evictions;
     all.refused += shard->refused;
   }
-  all.bytes = 4 * shape_.floats() * all.rows;
+  all.bytes += 4 * shape_.floats() * all.rows;
   all.lookups = lookups_;
   all.hits = hits_;
   return all;

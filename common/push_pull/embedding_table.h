@@ -53,9 +53,10 @@ struct RowLimits {
   int64_t max_bytes = 0;  // TableStatistics'
   Eviction eviction = Eviction::kLeastRecent;
   // A row is made in the n-th update of its key; those before change nothing. They are counted for
-  // kMostCounted keys in each shard: where there are more, all counts are halved.
+  // kMostCounted keys in each shard, with a cap for no more than kCountedPerRow times the rows that
+  // it allows: where there are more, all counts are halved.
   int64_t admit_after = 1;
-  static constexpr size_t kMostCounted = 1 << 16;
+  static constexpr size_t kMostCounted = 1 << 16, kCountedPerRow = 4;
 
   bool capped() const { return max_rows > 0 || max_bytes > 0; }
 };

@@ -385,6 +385,28 @@ TEST(EmbeddingTable, CountsOfKeysAreBounded) {
   EXPECT_EQ(table->size(), 1);
 }
 
+TEST(EmbeddingTable, CountsOfKeysHaveTheirPartOfACap) {
+  for (const bool by_bytes : {false, true}) {
+    EmbeddingTable::Options options = Capped(Eviction::kLeastRecent, by_bytes ? 0 : 50);
+    if (by_bytes) options.limits.max_bytes = 10'000;
+    options.limits.admit_after = 2;
+    const auto table = EmbeddingTable::Make(options);
+    std::mt19937_64 random(3);
+    size_t counted = 0;
+    for (int step = 0; step < 2000; ++step) {
+      // Some keys come again and again, among many that come once.
+      PushKeys(*table, {random() % 50, 1000 + random() % 1'000'000'000});
+      counted = std::max(counted, table->Counted().size() / 2);
+      if (by_bytes) {
+        ASSERT_LE(table->statistics().bytes, options.limits.max_bytes);
+      }
+    }
+    EXPECT_LE(counted, 4 * 50u);
+    EXPECT_GT(counted, 100u);
+    EXPECT_GT(table->size(), 40) << "and those that come again have rows";
+  }
+}
+
 // ---- Types
 
 TEST(EmbeddingTable, SixteenBitRowsAreUpdatedInFloat32) {
