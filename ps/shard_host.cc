@@ -42,6 +42,22 @@ struct Serving {
   std::atomic<bool> done = false;
 };
 
+// use(0), use(1), ... by as many threads as run at a time; one of the errors.
+template <typename Use>
+absl::Status ForEach(size_t count, const Use& use) {
+  std::atomic<size_t> next = 0;
+  std::vector<absl::Status> results(std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 64));
+  std::vector<std::thread> threads;
+  for (absl::Status& result : results)
+    threads.emplace_back([&] {
+      for (size_t i = next++; i < count && result.ok(); i = next++)
+        result = use(static_cast<int>(i));
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& result : results) MUSTER_RETURN_IF_ERROR(result);
+  return absl::OkStatus();
+}
+
 class ShardHostImpl final : public ShardHost {
  public:
   ShardHostImpl(ShardSpec spec, PsServiceOptions options)
@@ -342,15 +358,18 @@ absl::StatusOr<ShardCut> ShardHostImpl::CutShard(int shard, const DenseStore& st
   const std::vector<Chunk>& chunks = spec_.layout.chunks[shard];
   ShardCut cut;
   cut.chunks.resize(chunks.size());
-  std::map<int, RowsFile::Table> tables;
-  for (size_t c = 0; c < chunks.size(); ++c) {
-    if (!chunks[c].rows()) {
-      MUSTER_ASSIGN_OR_RETURN(cut.chunks[c], store.Copy(static_cast<int>(c)));
-      continue;
+  std::vector<DenseStore::FrozenRows> rows(chunks.size());
+  MUSTER_RETURN_IF_ERROR(ForEach(chunks.size(), [&](int c) -> absl::Status {
+    if (chunks[c].rows()) {
+      MUSTER_ASSIGN_OR_RETURN(rows[c], store.Freeze(c));
+    } else {
+      MUSTER_ASSIGN_OR_RETURN(cut.chunks[c], store.Copy(c));
     }
-    RowsFile::Table& table = tables[chunks[c].table];
-    MUSTER_ASSIGN_OR_RETURN(table.chunks.emplace_back(), store.Freeze(static_cast<int>(c)));
-  }
+    return absl::OkStatus();
+  }));
+  std::map<int, RowsFile::Table> tables;
+  for (size_t c = 0; c < chunks.size(); ++c)
+    if (chunks[c].rows()) tables[chunks[c].table].chunks.push_back(std::move(rows[c]));
   if (tables.empty()) return cut;
   std::vector<RowsFile::Table> all;
   for (auto& [variable, table] : tables) {
@@ -362,7 +381,6 @@ absl::StatusOr<ShardCut> ShardHostImpl::CutShard(int shard, const DenseStore& st
   return cut;
 }
 
-// Workers wait meanwhile: by as many threads as there are shards.
 absl::StatusOr<std::map<int, ShardCut>> ShardHostImpl::CutPrimaries() const {
   RunPtr run;
   {
@@ -371,17 +389,10 @@ absl::StatusOr<std::map<int, ShardCut>> ShardHostImpl::CutPrimaries() const {
   }
   std::map<int, ShardCut> cuts;
   if (run == nullptr) return cuts;
-  std::map<int, absl::StatusOr<ShardCut>> results;
-  std::vector<std::thread> threads;
   for (const auto& [shard, store] : run->primary_of) {
-    absl::StatusOr<ShardCut>& result = results.emplace(shard, ShardCut()).first->second;
-    threads.emplace_back(
-        [this, shard = shard, &store = *store, &result] { result = CutShard(shard, store); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (auto& [shard, result] : results) {
-    if (!result.ok()) return Annotate(result.status(), fmt::format("shard {}: ", shard));
-    cuts.emplace(shard, *std::move(result));
+    absl::StatusOr<ShardCut> cut = CutShard(shard, *store);
+    if (!cut.ok()) return Annotate(cut.status(), fmt::format("shard {}: ", shard));
+    cuts.emplace(shard, *std::move(cut));
   }
   return cuts;
 }
