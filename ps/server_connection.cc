@@ -74,6 +74,8 @@ class Server {
   std::span<float> ReserveAnswer(size_t elements);
   // What was reserved last is an answer about rows.
   absl::Status HoldRows(const Request& request, Reply reply, std::span<float> out);
+  // Before anything that was applied ahead is answered.
+  absl::Status AwaitBackup();
   absl::Status Flush();
   void Tell(const absl::Status& error);
 
@@ -89,6 +91,7 @@ class Server {
   size_t taken_ = 0, have_ = 0;
   std::vector<float> outbox_;  // answers, up to held_
   size_t held_ = 0, answers_ = 0;
+  std::vector<int> ahead_;     // chunks
   std::vector<float> pushed_;  // the gradient of one chunk
   std::span<const float> gradient_;
   std::vector<uint64_t> rows_;      // what came about rows
@@ -98,10 +101,17 @@ class Server {
 
 absl::Status Server::Receive(std::span<std::byte> into, Duration limit) {
   const size_t here = std::min(into.size(), have_ - taken_);
-  if (here < into.size()) MUSTER_RETURN_IF_ERROR(Flush());
   std::memcpy(into.data(), inbox_.data() + taken_, here);
   taken_ += here;
-  return connection_.Exchange({}, into.subspan(here), Clock::now() + limit, abort_);
+  for (into = into.subspan(here); !into.empty();) {
+    const iovec rest{into.data(), into.size()};
+    MUSTER_ASSIGN_OR_RETURN(const size_t read, connection_.TryRead({&rest, 1}));
+    if (read == 0) break;
+    into = into.subspan(read);
+  }
+  if (into.empty()) return absl::OkStatus();
+  MUSTER_RETURN_IF_ERROR(Flush());
+  return connection_.Exchange({}, into, Clock::now() + limit, abort_);
 }
 
 absl::Status Server::TakeOpen() {
@@ -145,7 +155,6 @@ absl::Status Server::TakeOffer(const Offer& offer) {
 
 absl::StatusOr<bool> Server::AwaitRequest() {
   if (have_ - taken_ >= sizeof(FrameHeader)) return true;
-  MUSTER_RETURN_IF_ERROR(Flush());
   std::memmove(inbox_.data(), inbox_.data() + taken_, have_ - taken_);
   have_ -= std::exchange(taken_, 0);
   const bool ahead = memory_ != nullptr || !options_.widths.empty();
@@ -155,10 +164,14 @@ absl::StatusOr<bool> Server::AwaitRequest() {
     iovec into{inbox_.data() + have_, room - have_};
     const absl::StatusOr<size_t> read = connection_.TryRead({&into, 1});
     // The end of the stream between two requests is no error.
-    if (!read.ok() && have_ == 0) return false;
+    if (!read.ok() && have_ == 0) {
+      (void)Flush();  // it may still read
+      return false;
+    }
     MUSTER_RETURN_IF_ERROR(read.status());
     have_ += *read;
     if (*read > 0) continue;
+    MUSTER_RETURN_IF_ERROR(Flush());
     transport::Interest interest{&connection_, true, false};
     const transport::WaitResult result =
         transport::WaitReady({&interest, 1}, Clock::now() + limit, abort_);
@@ -291,7 +304,9 @@ absl::Status Server::Answer(const Request& request) {
     push.floor = request.floor;
     if (options_.chief != nullptr)
       MUSTER_RETURN_IF_ERROR(options_.chief->Await(abort_, options_.new_view));
+    push.ahead = true;
     MUSTER_ASSIGN_OR_RETURN(const Pushed pushed, store_.Apply(chunk, push, out));
+    ahead_.push_back(chunk);
     reply.applied = pushed.applied;
     reply.refused = pushed.refused;
     reply.updates = pushed.updates;
@@ -331,7 +346,13 @@ absl::Status Server::SendParameters(const Request& request, Reply reply, std::sp
   return Send(all);
 }
 
+absl::Status Server::AwaitBackup() {
+  for (const int chunk : std::exchange(ahead_, {})) MUSTER_RETURN_IF_ERROR(store_.Await(chunk));
+  return absl::OkStatus();
+}
+
 absl::Status Server::Flush() {
+  MUSTER_RETURN_IF_ERROR(AwaitBackup());
   answers_ = 0;
   const size_t held = std::exchange(held_, 0);
   return held == 0 ? absl::OkStatus() : Send(std::as_bytes(std::span(outbox_).first(held)));

@@ -177,6 +177,7 @@ ReplicationOptions ShardHostImpl::ReplicationLocked(int shard, Run* run) const {
   options.layout = spec_.digest;
   options.chunks = static_cast<int>(spec_.layout.chunks[shard].size());
   options.checksum = spec_.checksum;
+  options.compression = spec_.compression;
   options.in_sync = place.backup_in_sync;
   options.stall = options_.stall;
   options.new_view = options_.new_view;
