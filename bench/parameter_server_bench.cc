@@ -2,6 +2,7 @@
 //
 //   parameter_server_bench [MB]      default 22, 0: rows alone; MUSTER_BENCH_BEST=1: the best
 //   rounds, not medians
+//   parameter_server_bench readers | copies | tables | connections     one part alone
 //
 // Dense: one worker pushes and pulls MB of float32 to and from one server, a process of its own,
 // with SGD on the server, over TCP on loopback and over shared memory. The bounds: the same bytes
@@ -10,8 +11,10 @@
 // 34.8 ms where plain TCP moves 3 GB/s: its time is scaled by the rate measured here.
 // Embedding: one table of this process, batches of random keys, dimension 16; the bound is a copy
 // of as many rows in random order. Then the same table on a server, with all that a worker does to
-// pull and push a batch; the bound is a plain loop over TCP that carries as many bytes. Last, eight
+// pull and push a batch; the bound is a plain loop over TCP that carries as many bytes. Then eight
 // tables on four servers, all of a batch together, and table by table.
+// Readers: threads of this process that pull from one store. Copies: the same as above with a
+// backup of each shard in a process of its own. Connections: what many workers cost one server.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/tcp.h>
@@ -24,6 +27,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <list>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -36,6 +42,7 @@
 #include "common/push_pull/row_spread.h"
 #include "common/push_pull/update_kernels.h"
 #include "common/push_pull/wire.h"
+#include "ps/replication.h"
 #include "ps/server_connection.h"
 
 namespace muster {
@@ -184,25 +191,80 @@ double MemorySeconds(size_t elements) {
   return Typical(seconds);
 }
 
-// A server process of one shard, for one worker. `fill` fills the store.
-[[noreturn]] void RunServer(const Layout& layout, int shard, DenseStore::Options options,
-                            const std::function<void(DenseStore&, int)>& fill, int64_t connections,
-                            int report) {
+ps::ReplicationOptions Replication(const Layout& layout, int shard,
+                                   const ParameterServerOptions& job,
+                                   const transport::AbortSignal* abort) {
+  ps::ReplicationOptions options;
+  options.shard = shard;
+  options.layout = ps::LayoutNumber(kDigest);
+  options.chunks = static_cast<int>(layout.chunks[shard].size());
+  options.checksum = job.checksum;
+  [&job](auto& any) {  // earlier versions have no such member
+    if constexpr (requires { any.compression; }) any.compression = job.compression;
+  }(options);
+  options.abort = abort;
+  options.backup = 1;
+  options.view = kView;
+  options.ticket = kTicket;
+  return options;
+}
+
+void Report(int to, const std::string& address) {
+  if (write(to, address.data(), address.size()) < 0) std::abort();
+  close(to);
+}
+
+// The backup of one shard, in a process of its own.
+[[noreturn]] void RunBackup(const Layout& layout, int shard, DenseStore::Options options,
+                            const ParameterServerOptions& job, int report) {
+  auto listener = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
+  options.chunks = layout.chunks[shard];
+  const transport::AbortSignal abort;
+  const auto backup = ps::BackupShard::Make(DenseStore::Make(std::move(options)),
+                                            Replication(layout, shard, job, &abort));
+  const auto admission = listener->Admit(kView, transport::kAnyone, kTicket);
+  Report(report, listener->address());
+  std::vector<std::jthread> threads;
+  for (uint64_t seen = 0;; listener->WaitForChange(&seen, std::chrono::seconds(1)))
+    while (auto connection = admission->TakeAny())
+      threads.emplace_back([&backup, c = std::shared_ptr(std::move(connection))] {
+        const absl::Status served = backup->Serve(*c);
+        if (!served.ok()) LogWarning("{}", Message(served));
+      });
+}
+
+// A server process of one shard, for some workers. `fill` fills the store; a backup is there if it
+// has an address.
+struct ServerOptions {
+  DenseStore::Options store;
+  std::function<void(DenseStore&, int)> fill;
+  ParameterServerOptions job;
+  int workers = 1;
+  std::string backup = "";
+};
+[[noreturn]] void RunServer(const Layout& layout, int shard, ServerOptions with, int report) {
+  auto& [options, fill, job, workers, backup] = with;
   auto listener = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
   ps::ServeOptions serve{.layout = ps::LayoutNumber(kDigest), .chunks = layout.chunks[shard]};
   for (const auto& [table, table_options] : options.tables)
     serve.widths[table] = table_options.width;
   options.chunks = layout.chunks[shard];
-  auto store = DenseStore::Make(std::move(options));
+  std::shared_ptr<DenseStore> store = DenseStore::Make(std::move(options));
   fill(*store, shard);
-  store->Admit(0, kLife);
-  const auto admission = listener->Admit(kView, transport::kAnyone, kTicket);
-  const std::string address = listener->address();
-  if (write(report, address.data(), address.size()) < 0) std::abort();
-  close(report);
+  for (int worker = 0; worker < workers; ++worker) store->Admit(worker, kLife);
   const transport::AbortSignal abort;
+  if (!backup.empty()) {
+    ps::ReplicationOptions replication = Replication(layout, shard, job, &abort);
+    replication.listener = listener.get();
+    replication.address = backup;
+    const auto replicated = ps::ReplicatedStore::Make(store, replication);
+    while (!replicated->synced()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    store = replicated;
+  }
+  const auto admission = listener->Admit(kView, transport::kAnyone, kTicket);
+  Report(report, listener->address());
   std::vector<std::jthread> threads;
-  for (uint64_t seen = 0; static_cast<int64_t>(threads.size()) < connections;) {
+  for (uint64_t seen = 0; static_cast<int64_t>(threads.size()) < workers * job.connections;) {
     if (auto connection = admission->TakeAny()) {
       threads.emplace_back([&, c = std::shared_ptr(std::move(connection))] {
         const absl::Status served = ps::Serve(*c, *store, serve, abort);
@@ -216,53 +278,61 @@ double MemorySeconds(size_t elements) {
   _exit(0);
 }
 
-// A server process for each shard, and the client of one worker.
+// A server process for each shard, with its backup in another one, and the clients of workers.
 class Cluster {
  public:
   Cluster(const Layout& layout, DenseStore::Options store,
           std::function<void(DenseStore&, int)> fill, const ParameterServerOptions& options,
-          bool shared) {
+          bool shared, int workers = 1) {
     ps::ClientView view{kView, kTicket, {}};
     for (int shard = 0; shard < static_cast<int>(layout.elements.size()); ++shard) {
+      ServerOptions server{store, fill, options, workers};
+      if (options.copies > 1)
+        server.backup =
+            Start([&](int report) { RunBackup(layout, shard, store, options, report); });
       view.shards.push_back(
-          {shard, Start(layout, shard, store, fill, options.connections), "here"});
-      parameters_.emplace_back(layout.elements[shard]);
+          {shard, Start([&](int report) { RunServer(layout, shard, server, report); }), "here"});
     }
     listener_ = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
-    ps::ClientOptions client_options;
-    client_options.incarnation = kLife;
-    client_options.layout = layout;
-    client_options.digest = kDigest;
-    client_options.options = options;
-    client_options.listener = listener_.get();
-    client_options.host_id = shared ? "here" : "";
-    client_options.next_view = [view](uint64_t newer_than) -> absl::StatusOr<ps::ClientView> {
-      if (newer_than >= kView) return DeadlinePassed("there is one view");
-      return view;
-    };
-    for (std::vector<float>& parameters : parameters_)
-      client_options.parameters.push_back({parameters});
-    client_ = *ps::PushPullClient::Make(std::move(client_options));
+    for (int worker = 0; worker < workers; ++worker) {
+      ps::ClientOptions client_options;
+      client_options.worker = worker;
+      client_options.incarnation = kLife;
+      client_options.layout = layout;
+      client_options.digest = kDigest;
+      client_options.options = options;
+      client_options.listener = listener_.get();
+      client_options.host_id = shared ? "here" : "";
+      client_options.next_view = [view](uint64_t newer_than) -> absl::StatusOr<ps::ClientView> {
+        if (newer_than < kView) return view;
+        // A server says nothing for a while where others use the machine, too.
+        std::this_thread::sleep_for(std::chrono::seconds(5));
+        return DeadlinePassed("there is one view");
+      };
+      for (const int64_t elements : layout.elements)
+        client_options.parameters.push_back({parameters_.emplace_back(elements)});
+      clients_.push_back(*ps::PushPullClient::Make(std::move(client_options)));
+    }
   }
   ~Cluster() {
-    client_.reset();
-    for (const pid_t server : servers_) {
+    clients_.clear();
+    for (const pid_t server : processes_) {
       kill(server, SIGKILL);
       waitpid(server, nullptr, 0);
     }
   }
-  ps::PushPullClient& client() { return *client_; }
+  ps::PushPullClient& client(int worker = 0) { return *clients_[worker]; }
+  pid_t last_server() const { return processes_.back(); }
 
  private:
   // Its address.
-  std::string Start(const Layout& layout, int shard, const DenseStore::Options& store,
-                    const std::function<void(DenseStore&, int)>& fill, int64_t connections) {
+  std::string Start(const std::function<void(int report)>& run) {
     int ends[2];
     if (pipe(ends) != 0) std::abort();
-    servers_.push_back(fork());
-    if (servers_.back() == 0) {
+    processes_.push_back(fork());
+    if (processes_.back() == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      RunServer(layout, shard, store, fill, connections, ends[1]);
+      run(ends[1]);
     }
     close(ends[1]);
     char address[64] = {};
@@ -271,10 +341,10 @@ class Cluster {
     return address;
   }
 
-  std::vector<std::vector<float>> parameters_;
-  std::vector<pid_t> servers_;
+  std::list<std::vector<float>> parameters_;
+  std::vector<pid_t> processes_;
   std::unique_ptr<transport::DataListener> listener_;
-  std::unique_ptr<ps::PushPullClient> client_;
+  std::vector<std::unique_ptr<ps::PushPullClient>> clients_;
 };
 
 double MusterSeconds(size_t elements, const ParameterServerOptions& options, bool shared) {
@@ -473,7 +543,7 @@ void RowsOverTheWire(const char* rule, size_t batch) {
 }
 
 // So many keys of each of eight tables, whose rows are made by the first pushes, on four servers.
-void SeveralTables(size_t batch, bool together) {
+void SeveralTables(size_t batch, bool together, const ParameterServerOptions& options = {}) {
   constexpr int kTables = 8, kServers = 4;
   const auto width = static_cast<size_t>(kTableWidth);
   const RuleSpec rule = ParseOptimizer(Json("adagrad"))->rule;
@@ -492,7 +562,7 @@ void SeveralTables(size_t batch, bool together) {
         for (size_t c = 0; c < layout.chunks[shard].size(); ++c)
           if (!filled.Restore(static_cast<int>(c), FreshState(rule, 0, none)).ok()) std::abort();
       },
-      {}, true);
+      options, true);
   std::mt19937_64 random(1);
   const std::vector<float> gradients(batch * width, 1e-3f);
   std::vector<float> packed(kTables * batch * (2 + width));
@@ -547,9 +617,11 @@ void SeveralTables(size_t batch, bool together) {
   }
   const double all = static_cast<double>(batch) * kTables;
   std::printf(
-      "%d tables, %d servers, %5zu keys of each, %-15s: %5.2f M rows/s pulled, %5.2f pushed\n",
+      "%d tables, %d servers, %5zu keys of each, %-15s%s%s: %5.2f M rows/s pulled, %5.2f pushed\n",
       kTables, kServers, batch, together ? "all together" : "table by table",
-      all / Typical(pulling) / 1e6, all / Typical(pushing) / 1e6);
+      options.copies > 1 ? ", 2 copies" : "",
+      options.compression == Compression::kNone ? "" : ", 16 bits", all / Typical(pulling) / 1e6,
+      all / Typical(pushing) / 1e6);
 }
 
 void EmbeddingOverTheWire() {
@@ -564,12 +636,157 @@ void EmbeddingOverTheWire() {
     for (const bool together : {false, true}) SeveralTables(batch, together);
 }
 
+// With a backup of each shard.
+void Copies(double mb) {
+  const auto elements = static_cast<size_t>(mb * 250'000);
+  std::printf("\nwith 2 copies: push and pull of %g MB with SGD, one worker, one server\n", mb);
+  for (const int64_t copies : {1, 2})
+    for (const Compression compression : {Compression::kNone, Compression::kBFloat16})
+      for (const bool shared : {false, true})
+        std::printf(
+            "%lld copies, %-13s %-8s %7.2f ms\n", static_cast<long long>(copies),
+            shared ? "shared memory" : "TCP", compression == Compression::kNone ? "" : "bfloat16",
+            1e3 * MusterSeconds(elements, {.copies = copies, .compression = compression}, shared));
+  for (const int64_t copies : {1, 2})
+    for (const size_t batch : {size_t{1024}, size_t{8192}})
+      SeveralTables(batch, true, {.copies = copies});
+  SeveralTables(8192, true, {.copies = 2, .compression = Compression::kBFloat16});
+}
+
+// Threads of this process that pull the same chunks.
+void Readers() {
+  std::printf("\npulls from one store by threads of one process\n");
+  constexpr int64_t kElements = 65'536, kChunks = 16;
+  DenseStore::Options options{{}, {SgdSpec{}}};
+  for (int64_t c = 0; c < kChunks; ++c)
+    options.chunks.push_back({0, c * kElements, (c + 1) * kElements});
+  options.chunks.push_back({0, 0, 0, 0, 0});
+  options.tables[0] = {.width = kTableWidth, .rule = SgdSpec{}, .shards = 1};
+  const auto store = DenseStore::Make(options);
+  for (int c = 0; c < kChunks; ++c) (void)store->Fill(c, std::vector<float>(kElements));
+  std::vector<uint64_t> keys(100'000);
+  std::iota(keys.begin(), keys.end(), uint64_t{0});
+  (void)store->Fill(kChunks, PackRows(keys, std::vector<float>(keys.size() * kTableWidth)));
+  const auto run = [&](int threads, const std::function<void(int)>& pull) {
+    std::vector<std::jthread> running;
+    std::atomic<int64_t> pulls = 0;
+    std::atomic<bool> end = false;
+    const double start = Now();
+    for (int t = 0; t < threads; ++t)
+      running.emplace_back([&, t] {
+        while (!end) pull(t), ++pulls;
+      });
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    end = true;
+    running.clear();
+    return static_cast<double>(pulls) / (Now() - start);
+  };
+  for (const int threads : {1, 2, 4}) {
+    std::vector<std::vector<float>> out(threads, std::vector<float>(kElements));
+    const double dense = run(threads, [&](int t) { (void)store->Pull(0, out[t]); });
+    const double rows = run(threads, [&](int t) {
+      (void)store->PullRows(kChunks, std::span(keys).first(2048),
+                            std::span(out[t]).first(2048 * kTableWidth));
+    });
+    std::printf("%d threads: %6.2f GB/s of one chunk, %6.2f M rows/s of one chunk\n", threads,
+                dense * kElements * 4 / 1e9, rows * 2048 / 1e6);
+  }
+}
+
+// A number of /proc/<pid>/status, or the sum over its threads.
+int64_t StatusOf(pid_t pid, const std::string& name, bool of_threads = false) {
+  int64_t sum = 0;
+  std::vector<std::string> files = {fmt::format("/proc/{}/status", pid)};
+  if (of_threads) {
+    files.clear();
+    for (const auto& task : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid)))
+      files.push_back(task.path() / "status");
+  }
+  for (const std::string& path : files) {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);)
+      if (line.starts_with(name + ":")) sum += std::atoll(line.c_str() + name.size() + 1);
+  }
+  return sum;
+}
+
+// Many workers of one server, a thread of it for each.
+void Connections() {
+  std::printf(
+      "\nworkers of one server, a thread of it for each: 4 MB of parameters, and 1024 rows of a "
+      "table\n");
+  VariableSpec spec{"table", {0, kTableWidth}, 0};
+  spec.table = TableSpec{.width = kTableWidth};
+  const Layout layout = MakeLayout({{"parameter", {1'000'000}}, spec}, {.servers = 1});
+  const int dense = static_cast<int>(layout.chunks[0].size()) - kRowChunks;
+  for (const int workers : {1, 2, 16, 64}) {
+    Cluster cluster(
+        layout, {{}, {SgdSpec{}}, {{1, {.width = kTableWidth, .rule = SgdSpec{}, .shards = 1}}}, 1},
+        [&](DenseStore& store, int) {
+          for (int c = 0; c < dense + kRowChunks; ++c)
+            (void)store.Fill(c, std::vector<float>(layout.chunks[0][c].elements()));
+        },
+        {}, false, workers);
+    const pid_t server = cluster.last_server();
+    std::mt19937_64 random(1);
+    const std::vector<uint64_t> keys = RandomKeys(1024, &random);
+    RowSpread spread;
+    SpreadRows(keys, 1, &spread);
+    const std::vector<float> gradients(keys.size() * kTableWidth, 1e-3f);
+    std::vector<std::vector<float>> packed;
+    for (size_t c = 0; c < spread.chunks(); ++c)
+      packed.push_back(PackChunk(spread, c, kTableWidth, gradients));
+    // Of all workers at once.
+    const auto step = [&](uint64_t n) {
+      for (int w = 0; w < workers; ++w) {
+        ps::PushPullClient& client = cluster.client(w);
+        client.Begin({n, {0.01}});
+        for (int c = 0; c < dense; ++c) client.Launch(0, c);
+        for (size_t c = 0; c < packed.size(); ++c)
+          client.LaunchRows(0, dense + static_cast<int>(c), packed[c], 0);
+      }
+      for (int w = 0; w < workers; ++w)
+        if (!cluster.client(w).Finish().ok()) std::abort();
+    };
+    const auto switches = [&] { return StatusOf(server, "voluntary_ctxt_switches", true); };
+    const int64_t base = StatusOf(server, "VmRSS");  // without connections
+    uint64_t n = 0;
+    for (int i = 0; i < 3; ++i) step(++n);
+    int64_t before = switches();
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    const int64_t idle = switches() - before;
+    before = switches();
+    const double start = Now();
+    int64_t steps = 0;
+    for (; Now() - start < 2; steps += workers) step(++n);
+    const double seconds = Now() - start;
+    std::printf(
+        "%3d workers: %3lld threads, %5.2f MB each; idle: %lld switches/s; at work: %6.1f steps/s, "
+        "%.1f switches a step\n",
+        workers, static_cast<long long>(StatusOf(server, "Threads")),
+        static_cast<double>(StatusOf(server, "VmRSS") - base) / 1e3 / workers,
+        static_cast<long long>(idle), static_cast<double>(steps) / seconds,
+        static_cast<double>(switches() - before) / static_cast<double>(steps));
+  }
+}
+
 int Main(int argc, char** argv) {
   spdlog::set_level(spdlog::level::warn);
-  const double mb = argc > 1 ? std::atof(argv[1]) : 22;
+  const std::string part = argc > 1 ? argv[1] : "22";
+  if (part == "readers") return Readers(), 0;
+  if (part == "copies") return Copies(22), 0;
+  if (part == "connections") return Connections(), 0;
+  if (part == "tables") {
+    for (int i = 0; i < 3; ++i) SeveralTables(8192, true);
+    return 0;
+  }
+  const double mb = std::atof(part.c_str());
   if (mb > 0) Dense(mb);
   Embedding();
   EmbeddingOverTheWire();
+  Readers();
+  Copies(mb > 0 ? mb : 22);
+  Connections();
   return 0;
 }
 

@@ -8,7 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/crc32c.h"
-#include "common/base/wait.h"
+#include "common/push_pull/narrow.h"
 #include "common/push_pull/wire.h"
 #include "common/transport/wait.h"
 #include "ps/replication.h"
@@ -22,13 +22,15 @@ using transport::FrameHeader;
 
 // More than any chunk's state, or piece of it: what a frame may make this process allocate.
 constexpr uint64_t kMaxPayloadBytes = 4ull << 30;
+// Updates of rows are small: many come with one system call.
+constexpr size_t kInboxOfRows = 64 << 10;
 
+// The order of a chunk's frames is that of the connections that they come over: what is left of an
+// older one, on whose failure the primary has opened another, is refused.
 struct Lane {
   absl::Mutex mu;
-  CondVar changed;
-  uint32_t handover ABSL_GUARDED_BY(mu) = 0;   // of the state that is here
-  uint32_t coming ABSL_GUARDED_BY(mu) = 0;     // of the one whose first rows are here
-  MonotonicTime progress ABSL_GUARDED_BY(mu);  // when the last piece of it came
+  uint32_t channel ABSL_GUARDED_BY(mu) = 0;  // of the connection that frames came over last
+  bool begun ABSL_GUARDED_BY(mu) = false;    // rows of a state that more are to follow
 };
 
 class BackupShardImpl final : public BackupShard {
@@ -37,181 +39,214 @@ class BackupShardImpl final : public BackupShard {
       : store_(std::move(store)),
         options_(std::move(options)),
         lanes_(options_.chunks),
-        in_sync_(options_.in_sync) {}
-
-  absl::Status Serve(DataConnection& connection) override;
-  bool in_sync() const override { return in_sync_; }
-  void Close() override {
-    closed_ = true;
-    for (Lane& lane : lanes_) {
-      absl::MutexLock lock(&lane.mu);
-      lane.changed.SignalAll();
+        in_sync_(options_.in_sync) {
+    for (int c = 0; c < options_.chunks; ++c) {
+      const std::vector<RowColumn> columns = store_->columns(c);
+      widths_.push_back(columns.empty() ? 0 : static_cast<size_t>(columns[0].elements));
     }
   }
 
+  absl::Status Serve(DataConnection& connection) override;
+  bool in_sync() const override { return in_sync_; }
+  void Close() override { closed_ = true; }
+
  private:
-  absl::Status Receive(DataConnection& connection, std::span<std::byte> into) {
-    return connection.Exchange({}, into, Clock::now() + options_.stall, *options_.abort);
-  }
-  absl::Status Send(DataConnection& connection, ReplicaKind kind, const ReplicaFrame& frame,
-                    const std::string& payload);
-  absl::Status TakeOpen(DataConnection& connection);
-  // One frame. False: the primary has closed the connection.
-  absl::StatusOr<bool> Next(DataConnection& connection, std::vector<char>& payload);
-  absl::Status TakePayload(DataConnection& connection, const ReplicaFrame& frame,
-                           std::vector<char>& payload);
-  // False: stale.
-  absl::StatusOr<bool> Take(ReplicaKind kind, const ReplicaFrame& frame,
-                            std::span<const char> payload);
-  absl::StatusOr<bool> Update(const ReplicaFrame& frame, std::span<const char> payload);
-  absl::StatusOr<bool> State(const ReplicaFrame& frame, std::span<const char> payload);
+  // One connection, for the thread that serves it.
+  class Session {
+   public:
+    Session(BackupShardImpl& shard, DataConnection& connection)
+        : shard_(shard), connection_(connection) {
+      const bool rows = std::ranges::any_of(shard.widths_, [](size_t w) { return w > 0; });
+      inbox_.resize(rows ? kInboxOfRows : sizeof(FrameHeader));
+    }
+    absl::Status Run();
+
+   private:
+    absl::Status Send(ReplicaKind kind, const ReplicaFrame& frame, const std::string& payload);
+    absl::Status Receive(std::span<std::byte> into);
+    absl::Status Acknowledge();
+    absl::Status TakeOpen();
+    // False: the primary has closed the connection.
+    absl::StatusOr<bool> AwaitFrame();
+    absl::Status TakeFrame();
+
+    BackupShardImpl& shard_;
+    DataConnection& connection_;
+    std::vector<std::byte> inbox_;  // from at_ to have_
+    size_t at_ = 0, have_ = 0;
+    uint64_t taken_ = 0, acknowledged_ = 0;  // frames
+    std::vector<uint64_t> payload_;          // aligned for all that comes
+    std::vector<float> gradient_;
+  };
+
+  absl::Status Take(ReplicaKind kind, const ReplicaFrame& frame, uint32_t channel,
+                    std::span<const char> payload, std::vector<float>* memory);
+  absl::Status Update(int chunk, std::span<const char> payload, std::vector<float>* memory);
+  absl::Status State(Lane& lane, const ReplicaFrame& frame, std::span<const char> payload)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
 
   const std::shared_ptr<DenseStore> store_;
   const ReplicationOptions options_;
+  std::vector<size_t> widths_;  // by chunk; 0: of no table
   std::vector<Lane> lanes_;
   std::atomic<bool> in_sync_;
   std::atomic<bool> closed_ = false;
 };
 
 absl::Status BackupShardImpl::Serve(DataConnection& connection) {
-  std::vector<char> payload;
-  absl::Status status = TakeOpen(connection);
-  while (status.ok()) {
-    const absl::StatusOr<bool> next = Next(connection, payload);
-    status = next.status();
-    if (next.ok() && !*next) return absl::OkStatus();
-  }
-  if (options_.abort->is_set()) return status;
-  SendError(status, connection, *options_.abort);
+  const absl::Status status = Session(*this, connection).Run();
+  if (!status.ok() && !options_.abort->is_set()) SendError(status, connection, *options_.abort);
   return status;
 }
 
-absl::Status BackupShardImpl::Send(DataConnection& connection, ReplicaKind kind,
-                                   const ReplicaFrame& frame, const std::string& payload) {
-  const FrameHeader header = EncodeReplica(kind, frame, payload.size());
-  const MonotonicTime deadline = Clock::now() + options_.stall;
-  MUSTER_RETURN_IF_ERROR(
-      connection.Exchange(std::as_bytes(std::span(&header, 1)), {}, deadline, *options_.abort));
-  return connection.Exchange(std::as_bytes(std::span(payload)), {}, deadline, *options_.abort);
+// ---- a connection
+
+absl::Status BackupShardImpl::Session::Run() {
+  MUSTER_RETURN_IF_ERROR(TakeOpen());
+  for (;;) {
+    MUSTER_ASSIGN_OR_RETURN(const bool more, AwaitFrame());
+    if (!more) return absl::OkStatus();
+    MUSTER_RETURN_IF_ERROR(TakeFrame());
+  }
 }
 
-absl::Status BackupShardImpl::TakeOpen(DataConnection& connection) {
+absl::Status BackupShardImpl::Session::Send(ReplicaKind kind, const ReplicaFrame& frame,
+                                            const std::string& payload) {
+  const FrameHeader header = EncodeReplica(kind, frame, payload.size());
+  const MonotonicTime deadline = Clock::now() + shard_.options_.stall;
+  const transport::AbortSignal& abort = *shard_.options_.abort;
+  MUSTER_RETURN_IF_ERROR(
+      connection_.Exchange(std::as_bytes(std::span(&header, 1)), {}, deadline, abort));
+  return connection_.Exchange(std::as_bytes(std::span(payload)), {}, deadline, abort);
+}
+
+// To be called before it waits for the primary, which may wait for that.
+absl::Status BackupShardImpl::Session::Acknowledge() {
+  if (std::exchange(acknowledged_, taken_) == taken_) return absl::OkStatus();
+  ReplicaFrame ack;
+  ack.taken = taken_;
+  return Send(ReplicaKind::kAck, ack, "");
+}
+
+absl::Status BackupShardImpl::Session::Receive(std::span<std::byte> into) {
+  const size_t here = std::min(into.size(), have_ - at_);
+  std::memcpy(into.data(), inbox_.data() + at_, here);
+  at_ += here;
+  if (here == into.size()) return absl::OkStatus();
+  MUSTER_RETURN_IF_ERROR(Acknowledge());
+  return connection_.Exchange({}, into.subspan(here), Clock::now() + shard_.options_.stall,
+                              *shard_.options_.abort);
+}
+
+absl::Status BackupShardImpl::Session::TakeOpen() {
   FrameHeader header;
-  MUSTER_RETURN_IF_ERROR(Receive(connection, std::as_writable_bytes(std::span(&header, 1))));
+  MUSTER_RETURN_IF_ERROR(Receive(std::as_writable_bytes(std::span(&header, 1))));
   MUSTER_ASSIGN_OR_RETURN(const auto decoded, DecodeReplica(header));
   const auto& [kind, frame] = decoded;
+  const ReplicationOptions& options = shard_.options_;
   if (kind != ReplicaKind::kOpen || header.payload_bytes != 0)
     return ConfigurationError(
         fmt::format("a frame of kind {:#x} came first between two parameter servers", header.kind));
-  if (frame.layout != options_.layout || frame.shard != static_cast<uint32_t>(options_.shard))
+  if (frame.layout != options.layout || frame.shard != static_cast<uint32_t>(options.shard))
     return ConfigurationError(
         fmt::format("the primary has other variables, or divides them in another way, than the "
                     "backup of shard {}: give all tasks the same job",
-                    options_.shard));
+                    options.shard));
   std::vector<DenseStore::Standing> standings;
-  for (int c = 0; c < options_.chunks && frame.standing; ++c)
-    standings.push_back(store_->standing(c));
-  return Send(connection, ReplicaKind::kWelcome, {}, EncodeStandings(standings));
+  for (int c = 0; c < options.chunks; ++c) standings.push_back(shard_.store_->standing(c));
+  return Send(ReplicaKind::kWelcome, {}, EncodeStandings(standings));
 }
 
-absl::StatusOr<bool> BackupShardImpl::Next(DataConnection& connection, std::vector<char>& payload) {
-  // Nothing may be said for long: the view ends the connection, by `abort`.
-  transport::Interest said{&connection, true};
-  if (transport::WaitReady({&said, 1}, MonotonicTime::max(), *options_.abort) !=
-      transport::WaitResult::kReady)
-    return Superseded("the view has changed");
+absl::StatusOr<bool> BackupShardImpl::Session::AwaitFrame() {
+  if (have_ - at_ >= sizeof(FrameHeader)) return true;
+  std::memmove(inbox_.data(), inbox_.data() + at_, have_ - at_);
+  have_ -= std::exchange(at_, 0);
+  while (have_ < sizeof(FrameHeader)) {
+    iovec into{inbox_.data() + have_, inbox_.size() - have_};
+    const absl::StatusOr<size_t> read = connection_.TryRead({&into, 1});
+    // The end of the stream between two frames is no error.
+    if (!read.ok() && have_ == 0) return false;
+    MUSTER_RETURN_IF_ERROR(read.status());
+    have_ += *read;
+    if (*read > 0) continue;
+    MUSTER_RETURN_IF_ERROR(Acknowledge());
+    // Nothing may be said for long: the view ends the connection, by `abort`.
+    const MonotonicTime until =
+        have_ == 0 ? MonotonicTime::max() : Clock::now() + shard_.options_.stall;
+    transport::Interest said{&connection_, true};
+    const transport::WaitResult result =
+        transport::WaitReady({&said, 1}, until, *shard_.options_.abort);
+    if (result == transport::WaitResult::kAborted) return Superseded("the view has changed");
+    if (result == transport::WaitResult::kDeadline)
+      return DeadlinePassed("the primary has not ended what it said");
+  }
+  return true;
+}
+
+absl::Status BackupShardImpl::Session::TakeFrame() {
   FrameHeader header;
-  const absl::Status received = Receive(connection, std::as_writable_bytes(std::span(&header, 1)));
-  if (absl::IsUnavailable(received)) return false;  // closed
-  if (!received.ok()) return received;
+  MUSTER_RETURN_IF_ERROR(Receive(std::as_writable_bytes(std::span(&header, 1))));
   MUSTER_ASSIGN_OR_RETURN(const auto decoded, DecodeReplica(header));
   const auto& [kind, frame] = decoded;
   if (header.payload_bytes > kMaxPayloadBytes)
     return PeerLost(
         fmt::format("a frame between two parameter servers has {} bytes", header.payload_bytes));
-  payload.resize(header.payload_bytes);
-  MUSTER_RETURN_IF_ERROR(TakePayload(connection, frame, payload));
-  MUSTER_ASSIGN_OR_RETURN(const bool fresh, Take(kind, frame, payload));
-  ReplicaFrame ack;
-  ack.chunk = frame.chunk;
-  ack.stale = !fresh;
-  MUSTER_RETURN_IF_ERROR(Send(connection, ReplicaKind::kAck, ack, ""));
-  return true;
-}
-
-absl::Status BackupShardImpl::TakePayload(DataConnection& connection, const ReplicaFrame& frame,
-                                          std::vector<char>& payload) {
-  MUSTER_RETURN_IF_ERROR(Receive(connection, std::as_writable_bytes(std::span(payload))));
+  const size_t words = (header.payload_bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t);
+  if (payload_.size() < words) payload_.resize(words);
+  const std::span<char> payload(reinterpret_cast<char*>(payload_.data()), header.payload_bytes);
+  MUSTER_RETURN_IF_ERROR(Receive(std::as_writable_bytes(payload)));
   if (frame.checksum && Crc32c({payload.data(), payload.size()}) != frame.payload_crc)
     return PeerLost(
         fmt::format("what the primary sent of chunk {} was damaged on its way", frame.chunk));
+  MUSTER_RETURN_IF_ERROR(shard_.Take(kind, frame, connection_.info().channel, payload, &gradient_));
+  ++taken_;
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> BackupShardImpl::Take(ReplicaKind kind, const ReplicaFrame& frame,
-                                           std::span<const char> payload) {
+// ---- what it brings
+
+absl::Status BackupShardImpl::Take(ReplicaKind kind, const ReplicaFrame& frame, uint32_t channel,
+                                   std::span<const char> payload, std::vector<float>* memory) {
   if (kind == ReplicaKind::kSynced) {
     in_sync_ = true;
-    return true;
+    return absl::OkStatus();
   }
+  if (kind != ReplicaKind::kUpdate && kind != ReplicaKind::kState)
+    return ConfigurationError("a primary sent what only backups send");
   if (frame.chunk >= lanes_.size())
     return ConfigurationError(
         fmt::format("there is no chunk {}: this shard has {}", frame.chunk, lanes_.size()));
-  if (kind == ReplicaKind::kUpdate) return Update(frame, payload);
-  if (kind == ReplicaKind::kState) return State(frame, payload);
-  return ConfigurationError("a primary sent what only backups send");
-}
-
-absl::StatusOr<bool> BackupShardImpl::Update(const ReplicaFrame& frame,
-                                             std::span<const char> payload) {
-  UpdateHead head;
-  if (payload.size() < sizeof head || (payload.size() - sizeof head) % sizeof(float) != 0)
-    return PeerLost(fmt::format("an update came in {} bytes", payload.size()));
-  std::memcpy(&head, payload.data(), sizeof head);
-  DenseStore::Push push;
-  push.key = {static_cast<int>(head.worker), head.incarnation, head.sequence};
-  push.learning_rate = head.learning_rate;
-  // The buffer and the head are aligned for floats.
-  push.gradient = {reinterpret_cast<const float*>(payload.data() + sizeof head),
-                   (payload.size() - sizeof head) / sizeof(float)};
-  push.floor = (head.flags & 1) != 0;
-
-  const int chunk = static_cast<int>(frame.chunk);
-  Lane& lane = lanes_[chunk];
-  const MonotonicTime begin = Clock::now();
-  absl::MutexLock lock(&lane.mu);
-  for (;;) {
-    if (closed_) return Superseded("the view has changed");
-    if (frame.handover < lane.handover) return false;
-    const bool turn = store_->standing(chunk).updates >= head.number - 1;
-    if (frame.handover == lane.handover && turn) break;
-    const Duration left = std::max(begin, lane.progress) + options_.stall - Clock::now();
-    if (left <= Duration::zero())
-      return DeadlinePassed(
-          fmt::format("update {} of chunk {} waited {:g} s for what comes before it", head.number,
-                      chunk, Seconds(options_.stall)));
-    lane.changed.WaitFor(&lane.mu, left);
-  }
-  MUSTER_RETURN_IF_ERROR(store_->Replay(chunk, push, head.number).status());
-  lane.changed.SignalAll();
-  return true;
-}
-
-absl::StatusOr<bool> BackupShardImpl::State(const ReplicaFrame& frame,
-                                            std::span<const char> payload) {
-  MUSTER_ASSIGN_OR_RETURN(ChunkState state, DecodeState(payload));
   Lane& lane = lanes_[frame.chunk];
   absl::MutexLock lock(&lane.mu);
   if (closed_) return Superseded("the view has changed");
-  if (frame.handover <= lane.handover || frame.handover < lane.coming) return false;
-  const Piece piece{.first = frame.handover != lane.coming, .last = !frame.more};
-  lane.coming = frame.handover;
-  lane.progress = Clock::now();
-  MUSTER_RETURN_IF_ERROR(store_->Restore(static_cast<int>(frame.chunk), std::move(state), piece));
-  if (frame.more) return true;
-  lane.handover = frame.handover;
-  lane.changed.SignalAll();
-  return true;
+  if (channel < lane.channel) return Superseded("the primary has opened another connection");
+  if (std::exchange(lane.channel, channel) != channel) lane.begun = false;
+  if (kind == ReplicaKind::kState) return State(lane, frame, payload);
+  return Update(static_cast<int>(frame.chunk), payload, memory);
+}
+
+absl::Status BackupShardImpl::Update(int chunk, std::span<const char> payload,
+                                     std::vector<float>* memory) {
+  UpdateHead head;
+  if (payload.size() < sizeof head)
+    return PeerLost(fmt::format("an update came in {} bytes", payload.size()));
+  std::memcpy(&head, payload.data(), sizeof head);
+  MUSTER_ASSIGN_OR_RETURN(const std::span<const float> gradient,
+                          GradientOf(head, widths_[chunk], payload.subspan(sizeof head), memory));
+  DenseStore::Push push;
+  push.key = {static_cast<int>(head.worker), head.incarnation, head.sequence};
+  push.learning_rate = head.learning_rate;
+  push.gradient = gradient;
+  push.floor = (head.flags & 1) != 0;
+  return store_->Replay(chunk, push, head.number).status();
+}
+
+absl::Status BackupShardImpl::State(Lane& lane, const ReplicaFrame& frame,
+                                    std::span<const char> payload) {
+  MUSTER_ASSIGN_OR_RETURN(ChunkState state, DecodeState(payload));
+  const Piece piece{.first = !lane.begun, .last = !frame.more};
+  lane.begun = frame.more;
+  return store_->Restore(static_cast<int>(frame.chunk), std::move(state), piece);
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/push_pull/key_index.h"
 #include "common/push_pull/update_kernels.h"
 
 namespace muster {
@@ -24,7 +23,7 @@ class DenseStore::FrozenChunk {
 namespace {
 
 struct Held {
-  mutable absl::Mutex mu;
+  mutable absl::Mutex mu;  // shared by those who change nothing
   bool filled ABSL_GUARDED_BY(mu) = false;
   std::atomic<int64_t> applied = 0;  // here
   ChunkState state ABSL_GUARDED_BY(mu);
@@ -92,12 +91,10 @@ class DenseStoreImpl final : public DenseStore {
  private:
   absl::Status CheckIndex(int chunk) const;
   absl::Status Check(int chunk, size_t elements) const;
-  // Of a gradient: an update's length, or whole rows.
-  absl::Status CheckGradient(int chunk, std::span<const float> gradient) const;
-  absl::Status CheckPush(int chunk, const Push& push) const;
+  // Its gradient: as long as the chunk, without keys; or of whole rows, of this chunk.
+  absl::StatusOr<PackedRows> CheckPush(int chunk, const Push& push) const;
   absl::Status CheckPlace(int chunk, std::span<const uint64_t> keys) const;
   absl::Status CheckServing() const;
-  bool IsFinite(int chunk, std::span<const float> gradient) const;
   bool HasRows(int chunk) const { return options_.chunks[chunk].rows(); }
   const EmbeddingTable::Options& TableOf(int chunk) const {
     return options_.tables.at(options_.chunks[chunk].table);
@@ -117,9 +114,11 @@ class DenseStoreImpl final : public DenseStore {
   static void ThawLocked(Held& held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
   void PutLocked(Held& held, ChunkState state, std::shared_ptr<EmbeddingTable> rows)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
-  void Update(int chunk, Held& held, double learning_rate, std::span<const float> gradient,
-              bool floor = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
-  Pushed PushLocked(int chunk, Held& held, const Push& push) ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
+  absl::Status Update(int chunk, Held& held, const Push& push, const PackedRows& gradient)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
+  absl::StatusOr<Pushed> PushLocked(int chunk, Held& held, const Push& push,
+                                    const PackedRows& gradient)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
 
   const Options options_;
   std::vector<int> row_chunks_;  // by chunk: its number among those of its table here
@@ -144,23 +143,6 @@ absl::Status DenseStoreImpl::Check(int chunk, size_t elements) const {
   return absl::OkStatus();
 }
 
-absl::Status DenseStoreImpl::CheckGradient(int chunk, std::span<const float> gradient) const {
-  MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
-  if (!HasRows(chunk)) return Check(chunk, gradient.size());
-  const auto packed = UnpackRows(gradient, TableOf(chunk).width);
-  if (!packed.ok()) return Annotate(packed.status(), fmt::format("chunk {}: ", chunk));
-  MUSTER_RETURN_IF_ERROR(CheckPlace(chunk, packed->keys));
-  thread_local KeyIndex index;
-  thread_local std::vector<uint32_t> numbers;
-  index.Clear();
-  index.Add(packed->keys, &numbers);
-  if (index.keys().size() == packed->keys.size()) return absl::OkStatus();
-  return ConfigurationError(fmt::format(
-      "chunk {}: {} rows came, but only {} different keys: the gradients of a key are to "
-      "be summed",
-      chunk, packed->keys.size(), index.keys().size()));
-}
-
 absl::Status DenseStoreImpl::CheckPlace(int chunk, std::span<const uint64_t> keys) const {
   if (options_.servers == 0) return absl::OkStatus();
   const int server = options_.chunks[chunk].server;
@@ -175,22 +157,24 @@ absl::Status DenseStoreImpl::CheckPlace(int chunk, std::span<const uint64_t> key
   return absl::OkStatus();
 }
 
-absl::Status DenseStoreImpl::CheckPush(int chunk, const Push& push) const {
-  MUSTER_RETURN_IF_ERROR(CheckGradient(chunk, push.gradient));
+absl::StatusOr<PackedRows> DenseStoreImpl::CheckPush(int chunk, const Push& push) const {
+  MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
+  PackedRows gradient{{}, push.gradient};
+  if (HasRows(chunk)) {
+    absl::StatusOr<PackedRows> packed = UnpackRows(push.gradient, TableOf(chunk).width);
+    if (!packed.ok()) return Annotate(packed.status(), fmt::format("chunk {}: ", chunk));
+    gradient = *std::move(packed);
+    MUSTER_RETURN_IF_ERROR(CheckPlace(chunk, gradient.keys));
+  } else {
+    MUSTER_RETURN_IF_ERROR(Check(chunk, push.gradient.size()));
+  }
   if (!std::isfinite(push.learning_rate) || push.learning_rate < 0)
     return ConfigurationError(
         fmt::format("chunk {}: {} is no learning rate", chunk, push.learning_rate));
   if (push.pulled < 0)
     return ConfigurationError(
         fmt::format("chunk {}: a push was computed after {} updates", chunk, push.pulled));
-  return absl::OkStatus();
-}
-
-// Keys are no numbers.
-bool DenseStoreImpl::IsFinite(int chunk, std::span<const float> gradient) const {
-  if (!HasRows(chunk)) return AllFinite(gradient);
-  const auto keys = gradient.size() / static_cast<size_t>(2 + TableOf(chunk).width);
-  return AllFinite(gradient.subspan(2 * keys));  // as PackRows has them
+  return gradient;
 }
 
 absl::Status DenseStoreImpl::CheckServing() const {
@@ -296,7 +280,7 @@ absl::Status DenseStoreImpl::Restore(int chunk, ChunkState state, Piece piece) {
 absl::StatusOr<DenseStore::FrozenRows> DenseStoreImpl::Freeze(int chunk) const {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   const Held& held = chunks_[chunk];
-  absl::MutexLock lock(&held.mu);
+  absl::ReaderMutexLock lock(&held.mu);
   if (!held.filled) return absl::UnavailableError(fmt::format("chunk {} holds nothing yet", chunk));
   if (held.rows == nullptr)
     return ConfigurationError(fmt::format("chunk {} is of no table", chunk));
@@ -330,7 +314,7 @@ absl::StatusOr<ChunkState> DenseStoreImpl::Read(int chunk, FrozenChunk* frozen) 
 absl::StatusOr<ChunkState> DenseStoreImpl::Copy(int chunk) const {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   const Held& held = chunks_[chunk];
-  absl::MutexLock lock(&held.mu);
+  absl::ReaderMutexLock lock(&held.mu);
   if (!held.filled) return absl::UnavailableError(fmt::format("chunk {} holds nothing yet", chunk));
   ChunkState state = held.state;
   if (held.rows != nullptr) CopyRows(*held.rows, EmbeddingTable::Columns(TableOf(chunk)), &state);
@@ -348,59 +332,60 @@ void DenseStoreImpl::Expel(int worker) {
     if (workers_.erase(worker) == 0) return;
   }
   // Pushes that were admitted before are through with a chunk once its lock is free.
-  for (const Held& held : chunks_) absl::MutexLock lock(&held.mu);
+  for (const Held& held : chunks_) absl::ReaderMutexLock lock(&held.mu);
 }
 
 absl::Status DenseStoreImpl::CheckWorker(const PushKey& key) const {
-  absl::MutexLock lock(&mu_);
+  absl::ReaderMutexLock lock(&mu_);
   const auto found = workers_.find(key.worker);
   if (found != workers_.end() && found->second == key.incarnation) return absl::OkStatus();
   return Superseded(
       fmt::format("worker {} was lost, or another process has taken its place", key.worker));
 }
 
-void DenseStoreImpl::Update(int chunk, Held& held, double learning_rate,
-                            std::span<const float> gradient, bool floor) {
+// After an error nothing has changed.
+absl::Status DenseStoreImpl::Update(int chunk, Held& held, const Push& push,
+                                    const PackedRows& gradient) {
   ChunkState& state = held.state;
   if (held.rows != nullptr) {
-    const PackedRows packed = *UnpackRows(gradient, TableOf(chunk).width);  // was checked
-    (void)held.rows->Push(packed.keys, packed.rows, learning_rate);
+    const absl::Status pushed =
+        held.rows->Push(gradient.keys, gradient.rows, push.learning_rate, /*distinct=*/true);
+    if (!pushed.ok()) return Annotate(pushed, fmt::format("chunk {}: ", chunk));
     state.updates = held.rows->updates();
-    ++held.applied;
-    return;
-  }
-  ThawLocked(held);
-  UpdateRange range{state.parameters, gradient};
-  for (size_t s = 0; s < state.slots.size(); ++s) range.slots[s] = state.slots[s].data();
-  ++state.updates;
-  if (floor) {
-    ApplyDifference(learning_rate, range.parameter, gradient);
   } else {
-    ApplyUpdate(RuleOf(chunk), learning_rate, state.updates, range);
+    ThawLocked(held);
+    UpdateRange range{state.parameters, gradient.rows};
+    for (size_t s = 0; s < state.slots.size(); ++s) range.slots[s] = state.slots[s].data();
+    ++state.updates;
+    if (push.floor) {
+      ApplyDifference(push.learning_rate, range.parameter, range.gradient);
+    } else {
+      ApplyUpdate(RuleOf(chunk), push.learning_rate, state.updates, range);
+    }
   }
   ++held.applied;
+  state.last[push.key.worker] = {push.key.incarnation, push.key.sequence};
+  return absl::OkStatus();
 }
 
-Pushed DenseStoreImpl::PushLocked(int chunk, Held& held, const Push& push) {
-  ThawLocked(held);
+absl::StatusOr<Pushed> DenseStoreImpl::PushLocked(int chunk, Held& held, const Push& push,
+                                                  const PackedRows& gradient) {
   ChunkState& state = held.state;
-  ChunkState::Last& last = state.last[push.key.worker];
   Pushed pushed;
   pushed.staleness = std::max<int64_t>(0, state.updates - push.pulled);
-  pushed.applied = last.incarnation != push.key.incarnation || push.key.sequence > last.sequence;
-  if (pushed.applied) {
-    Update(chunk, held, push.learning_rate, push.gradient, push.floor);
-    last = {push.key.incarnation, push.key.sequence};
-  }
+  const auto last = state.last.find(push.key.worker);
+  pushed.applied = last == state.last.end() || last->second.incarnation != push.key.incarnation ||
+                   push.key.sequence > last->second.sequence;
+  if (pushed.applied) MUSTER_RETURN_IF_ERROR(Update(chunk, held, push, gradient));
   pushed.updates = state.updates;
   return pushed;
 }
 
 absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const Push& push, std::span<float> out) {
-  MUSTER_RETURN_IF_ERROR(CheckPush(chunk, push));
+  MUSTER_ASSIGN_OR_RETURN(const PackedRows gradient, CheckPush(chunk, push));
   MUSTER_RETURN_IF_ERROR(CheckServing());
   if (!out.empty()) MUSTER_RETURN_IF_ERROR(Check(chunk, out.size()));
-  const bool refused = !IsFinite(chunk, push.gradient);
+  const bool refused = !AllFinite(gradient.rows);
   Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);
   // Under the chunk's lock: whoever is expelled meanwhile is not in the chunk afterwards.
@@ -410,31 +395,29 @@ absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const Push& push, std::s
     pushed.refused = true;
     pushed.updates = held.state.updates;
   } else {
-    pushed = PushLocked(chunk, held, push);
+    MUSTER_ASSIGN_OR_RETURN(pushed, PushLocked(chunk, held, push, gradient));
   }
   std::copy_n(held.state.parameters.begin(), out.size(), out.begin());
   return pushed;
 }
 
 absl::StatusOr<Pushed> DenseStoreImpl::Replay(int chunk, const Push& push, int64_t number) {
-  MUSTER_RETURN_IF_ERROR(CheckPush(chunk, push));
+  MUSTER_ASSIGN_OR_RETURN(const PackedRows gradient, CheckPush(chunk, push));
   Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);
   if (!held.filled) return absl::UnavailableError(fmt::format("chunk {} holds nothing yet", chunk));
-  ChunkState& state = held.state;
-  if (number != state.updates + 1)
+  if (number != held.state.updates + 1)
     return absl::FailedPreconditionError(fmt::format(
-        "chunk {}: update {} came, where {} is the next", chunk, number, state.updates + 1));
-  Update(chunk, held, push.learning_rate, push.gradient, push.floor);
-  state.last[push.key.worker] = {push.key.incarnation, push.key.sequence};
-  return Pushed{true, state.updates, 0};
+        "chunk {}: update {} came, where {} is the next", chunk, number, held.state.updates + 1));
+  MUSTER_RETURN_IF_ERROR(Update(chunk, held, push, gradient));
+  return Pushed{true, held.state.updates, 0};
 }
 
 absl::StatusOr<int64_t> DenseStoreImpl::Pull(int chunk, std::span<float> out) const {
   MUSTER_RETURN_IF_ERROR(Check(chunk, out.size()));
   MUSTER_RETURN_IF_ERROR(CheckServing());
   const Held& held = chunks_[chunk];
-  absl::MutexLock lock(&held.mu);
+  absl::ReaderMutexLock lock(&held.mu);
   std::copy(held.state.parameters.begin(), held.state.parameters.end(), out.begin());
   return held.state.updates;
 }
@@ -447,14 +430,14 @@ absl::StatusOr<int64_t> DenseStoreImpl::PullRows(int chunk, std::span<const uint
   MUSTER_RETURN_IF_ERROR(CheckPlace(chunk, keys));
   MUSTER_RETURN_IF_ERROR(CheckServing());
   const Held& held = chunks_[chunk];
-  absl::MutexLock lock(&held.mu);
+  absl::ReaderMutexLock lock(&held.mu);
   MUSTER_RETURN_IF_ERROR(held.rows->Peek(keys, rows));
   return held.state.updates;
 }
 
 DenseStore::Standing DenseStoreImpl::standing(int chunk) const {
   const Held& held = chunks_[chunk];
-  absl::MutexLock lock(&held.mu);
+  absl::ReaderMutexLock lock(&held.mu);
   if (!held.filled) return {};
   return {held.state.updates};
 }
@@ -463,7 +446,7 @@ std::map<int, TableStatistics> DenseStoreImpl::tables() const {
   std::map<int, TableStatistics> all;
   for (size_t c = 0; c < chunks_.size(); ++c) {
     const Held& held = chunks_[c];
-    absl::MutexLock lock(&held.mu);
+    absl::ReaderMutexLock lock(&held.mu);
     if (held.rows != nullptr) all[options_.chunks[c].table] += held.rows->statistics();
   }
   return all;

@@ -109,6 +109,8 @@ class DenseStore {
   // contains all own earlier pushes. One with an infinity or a NaN is refused, however often it
   // comes: nothing changes, and it counts as no push of the worker's.
   virtual absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) = 0;
+  // Returns when what Apply has returned of this chunk may be acknowledged.
+  virtual absl::Status Await(int /*chunk*/) { return absl::OkStatus(); }
   // Copies the parameters; returns the chunk's `updates`.
   virtual absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const = 0;
 

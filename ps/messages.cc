@@ -144,6 +144,7 @@ absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task) 
     rows.clip = clips[variables[v].optimizer];
   }
   spec.checksum = options.checksum;
+  spec.compression = options.compression;
   MUSTER_RETURN_IF_ERROR(CheckMessageSize(spec));
   return spec;
 }

@@ -4,14 +4,18 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
 #include "common/base/wait.h"
+#include "common/push_pull/narrow.h"
+#include "ps/handover.h"
 #include "ps/replication_link.h"
 
 namespace muster::ps {
@@ -21,27 +25,36 @@ namespace {
 constexpr Duration kRetry = std::chrono::milliseconds(200);
 // Slower than a connection that is of any use: what many bytes add to a short limit.
 constexpr double kLeastBytesPerSecond = 50e6;
-// Of a piece of rows that are handed over: 4 MiB.
-constexpr int64_t kPieceElements = 1 << 20;
+// Connections of a shard to its backup, each with a thread there.
+constexpr int kLinks = 2;
 
 Duration SendingTime(size_t bytes) {
   return std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(static_cast<double>(bytes) / kLeastBytesPerSecond));
 }
 
-// A chunk on its way to the backup. Its state is handed over under a number; that number, and what
-// is forwarded under it, is what the backup holds.
+using LinkPtr = std::shared_ptr<ReplicaLink>;
+
+// What the backup has of a chunk, and how it gets more.
 struct Lane {
-  absl::Mutex mu;  // before the local store's locks, and the store's mu_
+  absl::Mutex mu;  // before the local store's locks, the store's mu_ and a link's
   CondVar changed;
-  bool handed ABSL_GUARDED_BY(mu) = false;      // updates are forwarded
-  uint32_t handover ABSL_GUARDED_BY(mu) = 0;    // of the newest state that left
-  size_t bytes ABSL_GUARDED_BY(mu) = 0;         // of that state
-  uint32_t required ABSL_GUARDED_BY(mu) = 0;    // which one contains all that is here
-  uint32_t arrived ABSL_GUARDED_BY(mu) = 0;     // the newest that the backup has
-  uint64_t forwards ABSL_GUARDED_BY(mu) = 0;    // counts them
-  std::set<uint64_t> open ABSL_GUARDED_BY(mu);  // those under way
-  bool settled ABSL_GUARDED_BY(mu) = false;     // handed, and arrived
+  // Over which its state went, or on which the backup had it: updates are forwarded behind it.
+  // Null: it is to be handed over.
+  LinkPtr link ABSL_GUARDED_BY(mu);
+  uint64_t sent ABSL_GUARDED_BY(mu) = 0;     // the newest frame about the chunk on that link
+  bool handing ABSL_GUARDED_BY(mu) = false;  // its state is leaving: updates wait behind it
+  size_t bytes ABSL_GUARDED_BY(mu) = 0;      // of that state
+  uint64_t round ABSL_GUARDED_BY(mu) = 0;    // how often it was set back
+  // What the backup holds is a beginning of the order of updates here.
+  bool akin ABSL_GUARDED_BY(mu) = false;
+  bool settled ABSL_GUARDED_BY(mu) = false;  // the state has arrived
+};
+
+// A gradient as it is applied, and as it travels.
+struct Rounded {
+  std::vector<float> values;
+  std::vector<uint16_t> narrow;  // without keys
 };
 
 class ReplicatedStoreImpl final : public ReplicatedStore {
@@ -52,8 +65,16 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
         lanes_(options_.chunks),
         strict_(options_.in_sync),
         unsettled_(options_.chunks),
-        dialer_(options_) {
-    for (int c = 0; c < options_.chunks; ++c) queue_.insert(c);
+        dialer_(options_),
+        links_(std::min(kLinks, std::max(1, options_.chunks))),
+        theirs_(options_.chunks) {
+    for (int c = 0; c < options_.chunks; ++c) {
+      queue_.insert(c);
+      const std::vector<RowColumn> columns = local_->columns(c);
+      widths_.push_back(columns.empty() ? 0 : static_cast<size_t>(columns[0].elements));
+      absl::MutexLock lock(&lanes_[c].mu);
+      lanes_[c].akin = options_.in_sync;
+    }
     thread_ = std::thread([this] { HandOverAll(); });
   }
   ~ReplicatedStoreImpl() override { Close(); }
@@ -80,6 +101,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   // Not forwarded: what it is for, the chief mostly knows from the worker.
   void Expel(int worker) override { local_->Expel(worker); }
   absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override;
+  absl::Status Await(int chunk) override;
   absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override {
     return local_->Pull(chunk, out);
   }
@@ -127,44 +149,38 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
     std::multiset<MonotonicTime>::iterator at_;
   };
 
-  using LinkPtr = std::unique_ptr<ReplicaLink>;
   static constexpr int kTellSynced = -1;
 
   bool Has(int chunk) const { return chunk >= 0 && chunk < options_.chunks; }
+  int LinkOf(int chunk) const { return chunk % static_cast<int>(links_.size()); }
+  // Elements of a gradient before its numbers.
+  size_t KeyElements(int chunk, size_t elements) const {
+    return widths_[chunk] == 0 ? 0 : 2 * (elements / (2 + widths_[chunk]));
+  }
   template <typename Set>
   absl::Status SetBack(int chunk, Set set);
   absl::Status WaitLocked(Lane& lane, MonotonicTime deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
-  Duration LimitLocked(const Lane& lane, const Push& push) const
+  absl::Status AwaitTurnLocked(int chunk, Lane& lane, MonotonicTime deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
-  bool ForwardLocked(int chunk, Lane& lane, const Push& push, int64_t number)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
-  absl::Status Forward(int chunk, const Push& push, int64_t number, uint32_t handover,
-                       MonotonicTime deadline);
+  const Rounded* Round(int chunk, std::span<const float> gradient) const;
+  void ForwardLocked(int chunk, Lane& lane, const Push& push, const Rounded* rounded,
+                     int64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
   void HandAnewLocked(int chunk, Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
   void SettleLocked(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
 
   // ---- of the thread
   void HandOverAll();
   bool NextTask(int* task);
-  absl::Status Reach();
+  absl::Status Reach(int link);
   absl::Status HandOver(int chunk);
-  // What a handover brings, all of it as of one moment.
-  struct Handover {
-    ReplicaFrame frame;
-    ChunkState state;  // of a chunk of a table without the rows
-    std::vector<RowColumn> columns;
-    FrozenRows rows;
-  };
-  absl::StatusOr<bool> BeginHandOverLocked(int chunk, Lane& lane, Handover* handover)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
-  absl::StatusOr<bool> Send(const Handover& handover);
-  absl::StatusOr<bool> SendPiece(ReplicaFrame frame, const ChunkState& state);
+  bool MatchesLocked(int chunk, Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
   absl::Status TellSynced();
   void Note(const absl::Status& status, int task);
 
   const std::shared_ptr<DenseStore> local_;
   const ReplicationOptions options_;
+  std::vector<size_t> widths_;  // by chunk; 0: of no table
   std::vector<Lane> lanes_;
   std::atomic<bool> strict_;  // set once, by the thread
   // One that does not count yet has let an update wait too long: until it has answered a handover,
@@ -180,14 +196,12 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   bool synced_ ABSL_GUARDED_BY(mu_) = false;
   std::string trouble_ ABSL_GUARDED_BY(mu_);
   std::multiset<MonotonicTime> waits_ ABSL_GUARDED_BY(mu_);  // of each push, since when
-  std::vector<LinkPtr> idle_ ABSL_GUARDED_BY(mu_);  // connections that nobody forwards over now
 
-  ReplicaDialer dialer_;
   // The thread's.
-  LinkPtr link_;
-  std::vector<Standing> theirs_;  // what the backup held at the beginning
-  std::vector<bool> compared_;
-  int last_ = -1;  // chunk that was taken from the queue
+  ReplicaDialer dialer_;
+  std::vector<LinkPtr> links_;
+  std::vector<Standing> theirs_;  // as the newest link was told; empty once it is out of date
+  int last_ = -1;                 // chunk that was taken from the queue
   std::thread thread_;
 };
 
@@ -205,101 +219,106 @@ absl::Status ReplicatedStoreImpl::WaitLocked(Lane& lane, MonotonicTime deadline)
                   options_.backup, options_.shard, Seconds(options_.new_view)));
 }
 
+// Until an update can be forwarded, or need not be.
+absl::Status ReplicatedStoreImpl::AwaitTurnLocked(int chunk, Lane& lane, MonotonicTime deadline) {
+  const MonotonicTime begin = Clock::now();
+  while (lane.handing || (strict_ && lane.link == nullptr)) {
+    const MonotonicTime held = begin + options_.hold + SendingTime(lane.bytes);
+    if (!strict_ && (hangs_ || Clock::now() >= held)) {
+      hangs_ = true;
+      HandAnewLocked(chunk, lane);
+      return absl::OkStatus();
+    }
+    MUSTER_RETURN_IF_ERROR(WaitLocked(lane, strict_ ? deadline : std::min(deadline, held)));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Pushed> ReplicatedStoreImpl::Apply(int chunk, const Push& push,
                                                   std::span<float> out) {
   if (!Has(chunk)) return local_->Apply(chunk, push, out);
-  const Wait wait(this, push.gradient.size_bytes());
-  const MonotonicTime deadline = Clock::now() + options_.new_view;
-  Lane& lane = lanes_[chunk];
-  absl::MutexLock lock(&lane.mu);
-  if (local_->serving())  // else the store says what is missing
-    while (strict_ && !lane.handed) MUSTER_RETURN_IF_ERROR(WaitLocked(lane, deadline));
-  if (closed_) return Superseded("the view has changed");
-  const absl::StatusOr<Pushed> pushed = local_->Apply(chunk, push, out);
-  if (!pushed.ok()) return pushed;
-  // Not strict: the state that is to be handed over will contain it.
-  if (!lane.handed) return pushed;
-  const uint64_t forward = ++lane.forwards;
-  if (pushed->applied) {
-    const bool there = ForwardLocked(chunk, lane, push, pushed->updates);
-    // Read after the chunk was marked: from then on nobody makes it strict.
-    if (there || !strict_) return pushed;
+  Push applied = push;
+  const Rounded* rounded = Round(chunk, push.gradient);
+  if (rounded != nullptr) applied.gradient = rounded->values;
+  absl::StatusOr<Pushed> pushed;
+  {
+    const Wait wait(this, push.gradient.size_bytes());
+    Lane& lane = lanes_[chunk];
+    absl::MutexLock lock(&lane.mu);
+    if (local_->serving())  // else the store says what is missing
+      MUSTER_RETURN_IF_ERROR(AwaitTurnLocked(chunk, lane, Clock::now() + options_.new_view));
+    if (closed_) return Superseded("the view has changed");
+    pushed = local_->Apply(chunk, applied, out);
+    // Where it is not forwarded, the state that is to be handed over will contain it.
+    if (pushed.ok() && pushed->applied && lane.link != nullptr)
+      ForwardLocked(chunk, lane, applied, rounded, pushed->updates);
   }
-  // What was here before is acknowledged like what is new: when all that left earlier has arrived.
-  const auto on_its_way = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu) {
-    if (!lane.open.empty() && *lane.open.begin() < forward) return true;
-    return strict_ && (!lane.handed || lane.arrived < lane.required);
-  };
-  while (on_its_way()) MUSTER_RETURN_IF_ERROR(WaitLocked(lane, deadline));
+  if (pushed.ok() && !push.ahead) MUSTER_RETURN_IF_ERROR(Await(chunk));
   return pushed;
 }
 
-// How long it may wait for the backup: where that counts, for the connection alone.
-Duration ReplicatedStoreImpl::LimitLocked(const Lane& lane, const Push& push) const {
-  // The state goes first.
-  const Duration state = SendingTime(lane.arrived < lane.handover ? lane.bytes : 0);
-  if (strict_) return options_.stall + state;
-  return std::min(options_.stall, options_.hold + SendingTime(push.gradient.size_bytes())) + state;
-}
-
-// Releases the lock meanwhile. False: it is not there, and the chunk will be handed over anew.
-bool ReplicatedStoreImpl::ForwardLocked(int chunk, Lane& lane, const Push& push, int64_t number) {
-  if (hangs_ && !strict_) {
-    HandAnewLocked(chunk, lane);
-    return false;
-  }
-  const uint64_t forward = lane.forwards;
-  const uint32_t handover = lane.handover;
-  const MonotonicTime deadline = Clock::now() + LimitLocked(lane, push);
-  lane.open.insert(forward);
-  lane.mu.Unlock();
-  const absl::Status status = Forward(chunk, push, number, handover, deadline);
-  if (!status.ok() && Clock::now() >= deadline) hangs_ = true;
-  lane.mu.Lock();
-  lane.open.erase(forward);
-  // Unless it was handed over since then.
-  if (!status.ok() && lane.handed && lane.handover == handover) HandAnewLocked(chunk, lane);
-  lane.changed.SignalAll();
-  return status.ok();
-}
-
-absl::Status ReplicatedStoreImpl::Forward(int chunk, const Push& push, int64_t number,
-                                          uint32_t handover, MonotonicTime deadline) {
-  LinkPtr link;
-  {
-    absl::MutexLock lock(&mu_);
-    if (!idle_.empty()) {
-      link = std::move(idle_.back());
-      idle_.pop_back();
+// What was here before is acknowledged like what is new: when all that left earlier has arrived.
+absl::Status ReplicatedStoreImpl::Await(int chunk) {
+  // Read after the chunk's update has left: whoever makes it strict waits for that.
+  if (!Has(chunk) || !strict_) return absl::OkStatus();
+  const Wait wait(this, 0);
+  const MonotonicTime deadline = Clock::now() + options_.new_view;
+  Lane& lane = lanes_[chunk];
+  for (;;) {
+    LinkPtr link;
+    uint64_t sent = 0;
+    {
+      absl::MutexLock lock(&lane.mu);
+      while (lane.link == nullptr) MUSTER_RETURN_IF_ERROR(WaitLocked(lane, deadline));
+      link = lane.link;
+      sent = lane.sent;
     }
+    if (link->Await(sent).ok()) return absl::OkStatus();
+    if (closed_) return Superseded("the view has changed");
+    absl::MutexLock lock(&lane.mu);
+    if (lane.link == link) HandAnewLocked(chunk, lane);
   }
-  if (link == nullptr) {
-    MUSTER_ASSIGN_OR_RETURN(link, dialer_.Dial(deadline, nullptr));
-  }
-  UpdateHead head;
-  head.incarnation = push.key.incarnation;
-  head.sequence = push.key.sequence;
-  head.number = number;
-  head.learning_rate = push.learning_rate;
-  head.worker = static_cast<uint32_t>(push.key.worker);
-  head.flags = push.floor ? 1u : 0u;
+}
+
+// In memory of the thread's; null: gradients travel as they are.
+const Rounded* ReplicatedStoreImpl::Round(int chunk, std::span<const float> gradient) const {
+  if (options_.compression == Compression::kNone) return nullptr;
+  thread_local Rounded rounded;
+  const size_t keys = KeyElements(chunk, gradient.size());
+  rounded.values.resize(gradient.size());
+  rounded.narrow.resize(gradient.size() - keys);
+  std::memcpy(rounded.values.data(), gradient.data(), keys * sizeof(float));  // they are no numbers
+  Narrow(options_.compression, gradient.subspan(keys), rounded.narrow.data());
+  Widen(options_.compression, rounded.narrow.data(), std::span(rounded.values).subspan(keys));
+  return &rounded;
+}
+
+void ReplicatedStoreImpl::ForwardLocked(int chunk, Lane& lane, const Push& push,
+                                        const Rounded* rounded, int64_t number) {
+  const UpdateHead head = HeadOf(push, number, options_.compression);
   ReplicaFrame frame;
   frame.chunk = static_cast<uint32_t>(chunk);
-  frame.handover = handover;
-  MUSTER_ASSIGN_OR_RETURN(
-      const bool fresh,
-      link->Ask(ReplicaKind::kUpdate, frame,
-                {std::as_bytes(std::span(&head, 1)), std::as_bytes(push.gradient)}, deadline));
-  {
-    absl::MutexLock lock(&mu_);
-    idle_.push_back(std::move(link));
+  const size_t keys = KeyElements(chunk, push.gradient.size());
+  const ReplicaLink::Payload payload = {
+      std::as_bytes(std::span(&head, 1)), std::as_bytes(push.gradient.first(keys)),
+      rounded != nullptr ? std::as_bytes(std::span(rounded->narrow))
+                         : std::as_bytes(push.gradient.subspan(keys))};
+  const Duration held = options_.hold + SendingTime(push.gradient.size_bytes());
+  const auto sent = lane.link->Send(ReplicaKind::kUpdate, frame, payload,
+                                    strict_ ? options_.stall : std::min(options_.stall, held));
+  if (sent.ok()) {
+    lane.sent = *sent;
+    return;
   }
-  return fresh ? absl::OkStatus() : absl::AbortedError("the chunk was handed over anew");
+  if (absl::IsDeadlineExceeded(sent.status())) hangs_ = true;
+  HandAnewLocked(chunk, lane);
 }
 
 void ReplicatedStoreImpl::HandAnewLocked(int chunk, Lane& lane) {
-  lane.handed = false;
-  lane.required = lane.handover + 1;
+  lane.link = nullptr;
+  lane.handing = false;
+  ++lane.round;
+  lane.changed.SignalAll();
   absl::MutexLock lock(&mu_);
   if (std::exchange(lane.settled, false)) ++unsettled_;
   synced_ = false;
@@ -308,9 +327,10 @@ void ReplicatedStoreImpl::HandAnewLocked(int chunk, Lane& lane) {
 }
 
 void ReplicatedStoreImpl::SettleLocked(Lane& lane) {
+  lane.akin = true;
+  lane.changed.SignalAll();
   absl::MutexLock lock(&mu_);
   if (!std::exchange(lane.settled, true)) --unsettled_;
-  lane.changed.SignalAll();
 }
 
 template <typename Set>
@@ -319,10 +339,10 @@ absl::Status ReplicatedStoreImpl::SetBack(int chunk, Set set) {
   Lane& lane = lanes_[chunk];
   absl::MutexLock lock(&lane.mu);
   MUSTER_RETURN_IF_ERROR(set());
+  lane.akin = false;
   HandAnewLocked(chunk, lane);
   const MonotonicTime deadline = Clock::now() + options_.new_view;
-  while (strict_ && (!lane.handed || lane.arrived < lane.required))
-    MUSTER_RETURN_IF_ERROR(WaitLocked(lane, deadline));
+  while (strict_ && !lane.settled) MUSTER_RETURN_IF_ERROR(WaitLocked(lane, deadline));
   return absl::OkStatus();
 }
 
@@ -355,7 +375,7 @@ bool ReplicatedStoreImpl::NextTask(int* task) {
       return true;
     }
     if (unsettled_ == 0 && !synced_) {
-      // From here on nothing is acknowledged without the backup; all before is there.
+      // From here on nothing is acknowledged without the backup; all before is on its way.
       strict_ = true;
       *task = kTellSynced;
       return true;
@@ -366,15 +386,10 @@ bool ReplicatedStoreImpl::NextTask(int* task) {
 
 void ReplicatedStoreImpl::HandOverAll() {
   int task = 0;
-  while (NextTask(&task)) {
-    absl::Status status = Reach();
-    if (status.ok()) status = task == kTellSynced ? TellSynced() : HandOver(task);
-    Note(status, task);
-  }
+  while (NextTask(&task)) Note(task == kTellSynced ? TellSynced() : HandOver(task), task);
 }
 
 void ReplicatedStoreImpl::Note(const absl::Status& status, int task) {
-  if (!status.ok()) link_.reset();
   absl::MutexLock lock(&mu_);
   if (status.ok() || closed_) {
     failed_.erase(task);
@@ -393,111 +408,87 @@ void ReplicatedStoreImpl::Note(const absl::Status& status, int task) {
     if (woken_.WaitUntil(&mu_, until)) break;
 }
 
-absl::Status ReplicatedStoreImpl::Reach() {
-  if (link_ != nullptr) return absl::OkStatus();
-  if (!compared_.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(link_, dialer_.Dial(Clock::now() + options_.stall, nullptr));
-    return absl::OkStatus();
+// A link of its own number that has not failed; what went over one that has is set back.
+absl::Status ReplicatedStoreImpl::Reach(int link) {
+  LinkPtr& there = links_[link];
+  if (there != nullptr && there->status().ok()) return absl::OkStatus();
+  for (int c = link; c < options_.chunks; c += static_cast<int>(links_.size())) {
+    absl::MutexLock lock(&lanes_[c].mu);
+    if (lanes_[c].link != nullptr) HandAnewLocked(c, lanes_[c]);
   }
-  MUSTER_ASSIGN_OR_RETURN(link_, dialer_.Dial(Clock::now() + options_.stall, &theirs_));
-  if (static_cast<int>(theirs_.size()) != options_.chunks)
+  std::vector<Standing> theirs;
+  MUSTER_ASSIGN_OR_RETURN(there, dialer_.Dial(Clock::now() + options_.stall, &theirs));
+  if (static_cast<int>(theirs.size()) != options_.chunks) {
+    there = nullptr;
     return PeerLost(
-        fmt::format("it told of {} chunks, and there are {}", theirs_.size(), options_.chunks));
-  compared_.assign(options_.chunks, false);
+        fmt::format("it told of {} chunks, and there are {}", theirs.size(), options_.chunks));
+  }
+  for (int c = link; c < options_.chunks; c += static_cast<int>(links_.size()))
+    theirs_[c] = theirs[c];
   return absl::OkStatus();
 }
 
-// False: there is nothing to hand over.
-absl::StatusOr<bool> ReplicatedStoreImpl::BeginHandOverLocked(int chunk, Lane& lane,
-                                                              Handover* handover) {
-  const Standing mine = local_->standing(chunk);
-  // Whoever fills it says so.
-  if (mine.updates < 0 || lane.handed) return false;
-  // A backup that was in sync has a part of what this primary has applied, in its order: where it
-  // is as long, it is all.
-  const bool first = !compared_[chunk] && lane.required == 0;
-  compared_[chunk] = true;
-  if (first && options_.in_sync && theirs_[chunk] == mine) {
-    lane.handed = true;
-    SettleLocked(lane);
-    return false;
-  }
-  handover->columns = local_->columns(chunk);
-  int64_t elements = 0;
-  if (handover->columns.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(handover->state, local_->Copy(chunk));
-    elements = static_cast<int64_t>(handover->state.parameters.size() *
-                                    (1 + handover->state.slots.size()));
-  } else {
-    // Rows that change on the way are copied before: workers do not wait for it.
-    MUSTER_ASSIGN_OR_RETURN(handover->rows, local_->Freeze(chunk));
-    handover->state.updates = handover->rows.updates;
-    handover->state.last = handover->rows.last;
-    handover->state.counted = handover->rows.counted;
-    for (const RowColumn& column : handover->columns) elements += column.elements;
-    elements *= handover->rows.rows->size();
-  }
-  lane.handed = true;
-  lane.required = ++lane.handover;
-  lane.bytes = static_cast<size_t>(elements) * sizeof(float);
-  handover->frame.chunk = static_cast<uint32_t>(chunk);
-  handover->frame.handover = lane.handover;
-  lane.changed.SignalAll();
+// The backup has a part of what this primary has applied, in its order: where it is as long, it is
+// all.
+bool ReplicatedStoreImpl::MatchesLocked(int chunk, Lane& lane) {
+  const bool same = std::exchange(theirs_[chunk], Standing()) == local_->standing(chunk);
+  if (!same || !lane.akin) return false;
+  lane.link = links_[LinkOf(chunk)];
+  lane.sent = 0;
+  SettleLocked(lane);
   return true;
 }
 
-absl::StatusOr<bool> ReplicatedStoreImpl::SendPiece(ReplicaFrame frame, const ChunkState& state) {
-  const std::string payload = EncodeState(state);
-  return link_->Ask(ReplicaKind::kState, frame, {std::as_bytes(std::span(payload)), {}},
-                    Clock::now() + options_.stall);
-}
-
-// False: the backup has a later state.
-absl::StatusOr<bool> ReplicatedStoreImpl::Send(const Handover& handover) {
-  if (handover.columns.empty()) return SendPiece(handover.frame, handover.state);
-  int64_t elements = 2;
-  for (const RowColumn& column : handover.columns) elements += column.elements;
-  const int64_t most = std::max<int64_t>(1, kPieceElements / elements);
-  const int64_t rows = handover.rows.rows->size();
-  for (int64_t first = 0;; first += most) {
-    const int64_t count = std::min(most, rows - first);
-    ChunkState piece = RowsOf(*handover.rows.rows, handover.columns, first, count);
-    piece.updates = handover.state.updates;
-    piece.last = handover.state.last;
-    if (first + count >= rows) piece.counted = handover.state.counted;
-    ReplicaFrame frame = handover.frame;
-    frame.more = first + count < rows;
-    if (closed_) return Superseded("the view has changed");
-    MUSTER_ASSIGN_OR_RETURN(const bool fresh, SendPiece(frame, piece));
-    if (!fresh || !frame.more) return fresh;
-  }
-}
-
 absl::Status ReplicatedStoreImpl::HandOver(int chunk) {
+  MUSTER_RETURN_IF_ERROR(Reach(LinkOf(chunk)));
+  const LinkPtr link = links_[LinkOf(chunk)];
   Lane& lane = lanes_[chunk];
-  Handover handover;
+  absl::StatusOr<Handover> handover;
+  uint64_t round = 0;
   {
     absl::MutexLock lock(&lane.mu);
-    MUSTER_ASSIGN_OR_RETURN(const bool begun, BeginHandOverLocked(chunk, lane, &handover));
-    if (!begun) return absl::OkStatus();
+    // Whoever fills it says so.
+    if (local_->standing(chunk).updates < 0 || lane.link != nullptr) return absl::OkStatus();
+    if (MatchesLocked(chunk, lane)) return absl::OkStatus();
+    handover = Handover::Of(*local_, chunk);
+    MUSTER_RETURN_IF_ERROR(handover.status());
+    round = lane.round;
+    lane.handing = true;
+    lane.bytes = handover->bytes();
   }
-  const absl::StatusOr<bool> fresh = Send(handover);
+  const absl::StatusOr<uint64_t> sent = handover->Send(*link, options_.stall, closed_);
+  if (sent.ok()) {
+    absl::MutexLock lock(&lane.mu);
+    if (lane.round != round) return absl::OkStatus();  // it was set back, and is queued
+    lane.link = link;
+    lane.sent = *sent;
+    lane.handing = false;
+    lane.changed.SignalAll();
+  }
+  const absl::Status arrived = sent.ok() ? link->Await(*sent) : sent.status();
   absl::MutexLock lock(&lane.mu);
-  const uint32_t number = handover.frame.handover;
-  const bool newest = lane.handed && lane.handover == number;
-  if (!fresh.ok()) {
+  const bool newest = lane.round == round;
+  if (!arrived.ok()) {
     if (newest) HandAnewLocked(chunk, lane);
-    return fresh.status();
+    return arrived;
   }
   hangs_ = false;
-  lane.arrived = std::max(lane.arrived, number);
   if (newest) SettleLocked(lane);
   return absl::OkStatus();
 }
 
 absl::Status ReplicatedStoreImpl::TellSynced() {
-  MUSTER_RETURN_IF_ERROR(
-      link_->Ask(ReplicaKind::kSynced, {}, {}, Clock::now() + options_.stall).status());
+  for (int link = 0; link < static_cast<int>(links_.size()); ++link) {
+    MUSTER_RETURN_IF_ERROR(Reach(link));
+    MUSTER_RETURN_IF_ERROR(links_[link]->Await(links_[link]->sent()));
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    if (unsettled_ > 0) return absl::OkStatus();  // a link had failed
+  }
+  MUSTER_ASSIGN_OR_RETURN(const uint64_t told,
+                          links_[0]->Send(ReplicaKind::kSynced, {}, {}, options_.stall));
+  MUSTER_RETURN_IF_ERROR(links_[0]->Await(told));
   absl::MutexLock lock(&mu_);
   synced_ = unsettled_ == 0;
   if (synced_)

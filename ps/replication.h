@@ -1,13 +1,14 @@
 // A shard on two ps tasks ("parameter_server.copies": 2). The primary applies an update, forwards
 // it, and acknowledges it when the backup has it: what a worker was told is in both.
 //
-// Chunk by chunk the primary hands its state over, unless the backup has it already (as of a view
-// before); from then on each update of the chunk is forwarded with its number in the chunk's order,
-// which the backup keeps. Several threads forward at a time, each over a connection of its own; an
-// update that comes early waits at the backup for the one before it. That cannot wait for ever:
-// the one before it was taken by a thread that forwards nothing else meanwhile, so that the lowest
-// missing number of a chunk is always on its way or its connection has failed. Then the primary
-// hands the chunk over anew, under a new number, which tells the backup what is of the past.
+// Chunk by chunk the primary hands its state over, unless the backup has it already; from then on
+// each update of the chunk is forwarded with its number in the chunk's order. Chunks are spread
+// over a few connections, and what is sent of a chunk goes over one of them, so that it arrives in
+// its order. Updates leave without waiting for answers to those before. When a connection fails,
+// the next one is told what the backup holds, and what is missing there is handed over anew.
+//
+// With `compression` gradients go to the backup in 16 bits: what has come in 32 is rounded before
+// it is applied, on both sides.
 //
 // Both sides belong to one view and end with it. docs/parameter_server.md, "Views and backups".
 #pragma once
@@ -17,6 +18,7 @@
 #include <string>
 
 #include "common/base/clock.h"
+#include "common/push_pull/options.h"
 #include "common/transport/data_listener.h"
 #include "ps/dense_store.h"
 
@@ -27,12 +29,13 @@ struct ReplicationOptions {
   uint64_t layout = 0;  // digest
   int chunks = 0;
   bool checksum = false;
+  Compression compression = Compression::kNone;
   // The view says that the backup has all that was acknowledged. Then nothing is acknowledged
   // without it; else not before it has caught up, which it has as soon as `synced`.
   bool in_sync = false;
-  // Of a connection, within one exchange. Between two it may be silent as long as the view lasts.
+  // Of a connection on which something is to come. It may be silent as long as nothing is.
   Duration stall = std::chrono::seconds(30);
-  // How long an update waits for the answer of a backup that does not count yet.
+  // How long an update waits until it can leave to a backup that does not count yet.
   Duration hold = std::chrono::seconds(1);
   Duration new_view = std::chrono::minutes(2);    // what is not acknowledged waits so long
   const transport::AbortSignal* abort = nullptr;  // set when the view is over, before Close

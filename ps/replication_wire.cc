@@ -2,24 +2,26 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
 #include "common/base/crc32c.h"
+#include "common/push_pull/narrow.h"
 
 namespace muster::ps {
 namespace {
 
 using transport::FrameHeader;
 
-constexpr uint32_t kVersion = 5;
-enum Flags : uint32_t { kStanding = 1, kMore = 2, kChecksum = 4, kStale = 8 };
+constexpr uint32_t kVersion = 6;
+enum Flags : uint32_t { kMore = 2, kChecksum = 4 };
 
 struct Body {
   uint32_t version = kVersion, flags = 0;
-  uint64_t layout = 0;
-  uint32_t shard = 0, chunk = 0, handover = 0, payload_crc = 0;
-  uint32_t reserved[3] = {};
+  uint64_t layout = 0, taken = 0;
+  uint32_t shard = 0, chunk = 0, payload_crc = 0;
+  uint32_t reserved[2] = {};
   uint32_t crc = 0;  // of all of the header before it
 };
 static_assert(sizeof(Body) == sizeof(FrameHeader::body));
@@ -85,12 +87,11 @@ class Unpacker {
 
 FrameHeader EncodeReplica(ReplicaKind kind, const ReplicaFrame& frame, uint64_t payload_bytes) {
   Body body;
-  body.flags = (frame.standing ? kStanding : 0u) | (frame.checksum ? kChecksum : 0u) |
-               (frame.stale ? kStale : 0u) | (frame.more ? kMore : 0u);
+  body.flags = (frame.checksum ? kChecksum : 0u) | (frame.more ? kMore : 0u);
   body.layout = frame.layout;
   body.shard = frame.shard;
   body.chunk = frame.chunk;
-  body.handover = frame.handover;
+  body.taken = frame.taken;
   body.payload_crc = frame.payload_crc;
   FrameHeader header;
   header.kind = static_cast<uint16_t>(kind);
@@ -116,16 +117,47 @@ absl::StatusOr<std::pair<ReplicaKind, ReplicaFrame>> DecodeReplica(const FrameHe
                     "{}: start all tasks from one version of Muster",
                     body.version, kVersion));
   ReplicaFrame frame;
-  frame.standing = (body.flags & kStanding) != 0;
   frame.checksum = (body.flags & kChecksum) != 0;
-  frame.stale = (body.flags & kStale) != 0;
   frame.more = (body.flags & kMore) != 0;
   frame.layout = body.layout;
   frame.shard = body.shard;
   frame.chunk = body.chunk;
-  frame.handover = body.handover;
+  frame.taken = body.taken;
   frame.payload_crc = body.payload_crc;
   return std::pair(static_cast<ReplicaKind>(header.kind), frame);
+}
+
+UpdateHead HeadOf(const DenseStore::Push& push, int64_t number, Compression compression) {
+  UpdateHead head;
+  head.incarnation = push.key.incarnation;
+  head.sequence = push.key.sequence;
+  head.number = number;
+  head.learning_rate = push.learning_rate;
+  head.worker = static_cast<uint32_t>(push.key.worker);
+  head.flags = (push.floor ? 1u : 0u) | (compression == Compression::kBFloat16 ? 2u : 0u) |
+               (compression == Compression::kFloat16 ? 4u : 0u);
+  return head;
+}
+
+absl::StatusOr<std::span<const float>> GradientOf(const UpdateHead& head, size_t width,
+                                                  std::span<const char> bytes,
+                                                  std::vector<float>* memory) {
+  const bool narrow = (head.flags & 6) != 0;
+  // Of a row, or of one number.
+  const size_t key = width == 0 ? 0 : sizeof(uint64_t);
+  const size_t each = key + std::max<size_t>(1, width) * (narrow ? 2 : sizeof(float));
+  if (bytes.size() % each != 0)
+    return PeerLost(fmt::format("a gradient came in {} bytes", bytes.size()));
+  if (!narrow)  // aligned, as the payload and the head are
+    return std::span(reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float));
+  const size_t keys = bytes.size() / each * key / sizeof(float);
+  const size_t numbers = bytes.size() / each * std::max<size_t>(1, width);
+  memory->resize(keys + numbers);
+  std::memcpy(memory->data(), bytes.data(), keys * sizeof(float));
+  Widen((head.flags & 2) != 0 ? Compression::kBFloat16 : Compression::kFloat16,
+        reinterpret_cast<const uint16_t*>(bytes.data() + keys * sizeof(float)),
+        std::span(*memory).subspan(keys));
+  return std::span<const float>(*memory);
 }
 
 std::string EncodeState(const ChunkState& state) {

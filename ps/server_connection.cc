@@ -78,6 +78,8 @@ class Server {
   std::span<float> ReserveAnswer(size_t parts, size_t elements);
   // The answer whose data are where they were reserved.
   absl::Status Hold(std::span<const ReplyPart> parts, size_t data_bytes);
+  // Before anything that was applied ahead is answered.
+  absl::Status AwaitBackup();
   absl::Status Flush();
   void SayWhy(const absl::Status& error);
 
@@ -97,15 +99,23 @@ class Server {
   std::vector<float> outbox_;   // answers, up to held_
   size_t held_ = 0;             // bytes
   size_t answers_ = 0;
+  std::vector<int> ahead_;  // chunks whose pushes the backup may not have yet
   std::vector<ReplyPart> replies_;
 };
 
 absl::Status Server::Receive(std::span<std::byte> into, Duration limit) {
   const size_t here = std::min(into.size(), have_ - taken_);
-  if (here < into.size()) MUSTER_RETURN_IF_ERROR(Flush());
   std::memcpy(into.data(), inbox_.data() + taken_, here);
   taken_ += here;
-  return connection_.Exchange({}, into.subspan(here), Clock::now() + limit, abort_);
+  for (into = into.subspan(here); !into.empty();) {
+    const iovec rest{into.data(), into.size()};
+    MUSTER_ASSIGN_OR_RETURN(const size_t read, connection_.TryRead({&rest, 1}));
+    if (read == 0) break;
+    into = into.subspan(read);
+  }
+  if (into.empty()) return absl::OkStatus();
+  MUSTER_RETURN_IF_ERROR(Flush());
+  return connection_.Exchange({}, into, Clock::now() + limit, abort_);
 }
 
 absl::Status Server::TakeOpen() {
@@ -149,7 +159,6 @@ absl::Status Server::TakeOffer(const Offer& offer) {
 
 absl::StatusOr<bool> Server::AwaitRequest() {
   if (have_ - taken_ >= sizeof(FrameHeader)) return true;
-  MUSTER_RETURN_IF_ERROR(Flush());
   std::memmove(inbox_.data(), inbox_.data() + taken_, have_ - taken_);
   have_ -= std::exchange(taken_, 0);
   const bool ahead = memory_ != nullptr || !options_.widths.empty();
@@ -159,10 +168,14 @@ absl::StatusOr<bool> Server::AwaitRequest() {
     iovec into{inbox_.data() + have_, room - have_};
     const absl::StatusOr<size_t> read = connection_.TryRead({&into, 1});
     // The end of the stream between two requests is no error.
-    if (!read.ok() && have_ == 0) return false;
+    if (!read.ok() && have_ == 0) {
+      (void)Flush();  // it may still read
+      return false;
+    }
     MUSTER_RETURN_IF_ERROR(read.status());
     have_ += *read;
     if (*read > 0) continue;
+    MUSTER_RETURN_IF_ERROR(Flush());
     transport::Interest interest{&connection_, true, false};
     const transport::WaitResult result =
         transport::WaitReady({&interest, 1}, Clock::now() + limit, abort_);
@@ -261,12 +274,14 @@ absl::Status Server::Apply(const RequestPart& part, std::span<const float> gradi
       part.pulled,
       part.learning_rate,
       gradient,
-      request_.floor != 0};
+      request_.floor != 0,
+      /*ahead=*/true};
   if (options_.chief != nullptr)
     MUSTER_RETURN_IF_ERROR(options_.chief->Await(abort_, options_.new_view));
   NoteLease(request_.lease);
   MUSTER_ASSIGN_OR_RETURN(const Pushed pushed,
                           store_.Apply(static_cast<int>(part.chunk), push, out));
+  ahead_.push_back(static_cast<int>(part.chunk));
   reply->applied = pushed.applied;
   reply->refused = pushed.refused;
   reply->updates = pushed.updates;
@@ -356,7 +371,13 @@ absl::Status Server::Hold(std::span<const ReplyPart> parts, size_t data_bytes) {
   return more ? absl::OkStatus() : Flush();
 }
 
+absl::Status Server::AwaitBackup() {
+  for (const int chunk : std::exchange(ahead_, {})) MUSTER_RETURN_IF_ERROR(store_.Await(chunk));
+  return absl::OkStatus();
+}
+
 absl::Status Server::Flush() {
+  MUSTER_RETURN_IF_ERROR(AwaitBackup());
   answers_ = 0;
   const size_t held = std::exchange(held_, 0);
   return held == 0 ? absl::OkStatus() : Send(std::as_bytes(std::span(outbox_)).first(held));

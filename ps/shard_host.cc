@@ -42,6 +42,22 @@ struct Serving {
   std::atomic<bool> done = false;
 };
 
+// use(0), use(1), ... by as many threads as run at a time; one of the errors.
+template <typename Use>
+absl::Status ForEach(size_t count, const Use& use) {
+  std::atomic<size_t> next = 0;
+  std::vector<absl::Status> results(std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 64));
+  std::vector<std::thread> threads;
+  for (absl::Status& result : results)
+    threads.emplace_back([&] {
+      for (size_t i = next++; i < count && result.ok(); i = next++)
+        result = use(static_cast<int>(i));
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& result : results) MUSTER_RETURN_IF_ERROR(result);
+  return absl::OkStatus();
+}
+
 class ShardHostImpl final : public ShardHost {
  public:
   ShardHostImpl(ShardSpec spec, PsServiceOptions options)
@@ -163,6 +179,7 @@ ReplicationOptions ShardHostImpl::ReplicationLocked(int shard, Run* run) const {
   options.layout = spec_.digest;
   options.chunks = static_cast<int>(spec_.layout.chunks[shard].size());
   options.checksum = spec_.checksum;
+  options.compression = spec_.compression;
   options.in_sync = place.backup_in_sync;
   options.stall = options_.stall;
   options.new_view = options_.new_view;
@@ -346,15 +363,18 @@ absl::StatusOr<ShardCut> ShardHostImpl::CutShard(int shard, const StorePtr& stor
   ShardCut cut;
   cut.store = store;
   cut.chunks.resize(chunks.size());
-  std::map<int, RowsFile::Table> tables;
-  for (size_t c = 0; c < chunks.size(); ++c) {
-    if (!chunks[c].rows()) {
-      MUSTER_ASSIGN_OR_RETURN(cut.chunks[c], store->FreezeDense(static_cast<int>(c)));
-      continue;
+  std::vector<DenseStore::FrozenRows> rows(chunks.size());
+  MUSTER_RETURN_IF_ERROR(ForEach(chunks.size(), [&](int c) -> absl::Status {
+    if (chunks[c].rows()) {
+      MUSTER_ASSIGN_OR_RETURN(rows[c], store->Freeze(c));
+    } else {
+      MUSTER_ASSIGN_OR_RETURN(cut.chunks[c], store->FreezeDense(c));
     }
-    RowsFile::Table& table = tables[chunks[c].table];
-    MUSTER_ASSIGN_OR_RETURN(table.chunks.emplace_back(), store->Freeze(static_cast<int>(c)));
-  }
+    return absl::OkStatus();
+  }));
+  std::map<int, RowsFile::Table> tables;
+  for (size_t c = 0; c < chunks.size(); ++c)
+    if (chunks[c].rows()) tables[chunks[c].table].chunks.push_back(std::move(rows[c]));
   if (tables.empty()) return cut;
   std::vector<RowsFile::Table> all;
   for (auto& [variable, table] : tables) {

@@ -16,6 +16,7 @@
 
 #include "common/push_pull/layout.h"
 #include "common/push_pull/optimizer_spec.h"
+#include "common/push_pull/options.h"
 #include "muster/status.h"
 #include "ps/dense_store.h"
 #include "ps/rows_file.h"
@@ -44,6 +45,7 @@ struct ShardSpec {
   std::map<int, std::string> table_names = {};         // likewise
   uint64_t digest = 0;                                 // DigestOf
   bool checksum = false;
+  Compression compression = Compression::kNone;  // of what goes to a backup
 };
 
 // One shard as it was at one moment: frozen.

@@ -4,17 +4,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <map>
 #include <numeric>
-#include <unordered_map>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/hash.h"
+#include "common/push_pull/frozen_rows.h"
 #include "common/push_pull/key_counts.h"
 #include "common/push_pull/row_initializer.h"
+#include "common/push_pull/row_shape.h"
 #include "common/push_pull/row_storage.h"
 #include "common/push_pull/row_values.h"
 #include "common/push_pull/update_kernels.h"
@@ -26,23 +28,6 @@ constexpr size_t kAhead = 8;        // keys between the fetch of an index entry 
 constexpr size_t kBlock = 32;       // rows of a 16-bit type that are updated at once
 constexpr size_t kSpareShare = 16;  // of a cap: evicted beyond what has to go
 
-// What evictions go by, in a row: an int64 each.
-enum class Note { kCreatedAt, kUpdatedAt, kUpdateCount };
-constexpr const char* kNoteNames[] = {"created_at", "updated_at", "update_count"};
-
-std::vector<Note> NotesOf(const RowLimits& limits) {
-  if (!limits.capped()) return {};
-  switch (limits.eviction) {
-    case Eviction::kOldest:
-      return {Note::kCreatedAt};
-    case Eviction::kLeastRecent:
-      return {Note::kUpdatedAt};
-    case Eviction::kLeastFrequent:
-      return {Note::kUpdateCount, Note::kUpdatedAt};
-  }
-  return {};
-}
-
 int64_t NoteIn(const float* at) {
   int64_t value;
   std::memcpy(&value, at, sizeof value);
@@ -50,123 +35,31 @@ int64_t NoteIn(const float* at) {
 }
 void PutNote(float* at, int64_t value) { std::memcpy(at, &value, sizeof value); }
 
-// A row in memory: the parameter, in its type; slots; notes. The last two are as Export has them.
-struct Shape {
-  explicit Shape(const EmbeddingTable::Options& options)
-      : columns(EmbeddingTable::Columns(options)),
-        notes(NotesOf(options.limits)),
-        width(options.width),
-        parameter(FloatsOf(options.type, options.width)) {
-    for (const RowColumn& column : columns) {
-      begin.push_back(elements);
-      elements += column.elements;
-    }
-    note_begin = elements - 2 * static_cast<int64_t>(notes.size());
-  }
-  int64_t floats() const { return elements - width + parameter; }
-  // Where a column but the first lies in a row.
-  int64_t PlaceOf(size_t column) const { return begin[column] - width + parameter; }
-  int64_t first_note() const { return note_begin - width + parameter; }
-
-  std::vector<RowColumn> columns;
-  std::vector<int64_t> begin;  // of each column, as Export has them
-  std::vector<Note> notes;
-  int64_t width, parameter, elements = 0, note_begin = 0;
-};
-
-// Rows that a shard may have; 0: any number.
+// Rows that a shard may have; 0: any number. Where keys are counted, counts have their part of the
+// bytes.
 size_t CapOf(const RowLimits& limits, int64_t shards, int64_t row_bytes) {
   if (!limits.capped()) return 0;
+  if (limits.admit_after > 1) row_bytes += RowLimits::kCountedPerRow * KeyCounts::kBytesOfEach;
   int64_t most = std::numeric_limits<int64_t>::max();
   if (limits.max_rows > 0) most = (limits.max_rows + shards - 1) / shards;
   if (limits.max_bytes > 0) most = std::min(most, limits.max_bytes / shards / row_bytes);
   return static_cast<size_t>(std::max<int64_t>(1, most));
 }
 
-// A shard's rows as they were: by pointers to rows, which do not move, and copies of those that
-// were changed, or went, since. Under the shard's lock, but for `rows`, which does not change.
-struct FrozenShard {
-  std::vector<RowStorage::Entry> rows;
-  std::unordered_map<const float*, size_t> places;  // in `copies`
-  std::vector<float> copies;
-
-  // To be called before the rows are changed.
-  void Keep(std::span<float* const> changing, int64_t floats) {
-    for (const float* row : changing) {
-      if (!places.try_emplace(row, copies.size()).second) continue;
-      copies.insert(copies.end(), row, row + floats);
-    }
-  }
-  const float* At(const float* row) const {
-    const auto kept = places.find(row);
-    return kept == places.end() ? row : copies.data() + kept->second;
-  }
-};
+// Keys that it counts at the most.
+size_t MostCounted(size_t cap) {
+  return cap == 0 ? RowLimits::kMostCounted
+                  : std::min(RowLimits::kMostCounted, RowLimits::kCountedPerRow * cap);
+}
 
 struct Shard {
   Shard(int64_t floats, size_t cap)
-      : rows(floats, static_cast<int64_t>(cap)), counts(RowLimits::kMostCounted) {}
+      : rows(floats, static_cast<int64_t>(cap)), counts(MostCounted(cap)) {}
   mutable absl::Mutex mu;
   RowStorage rows ABSL_GUARDED_BY(mu);
   KeyCounts counts ABSL_GUARDED_BY(mu);  // of keys that are not admitted yet
   int64_t evictions ABSL_GUARDED_BY(mu) = 0, refused ABSL_GUARDED_BY(mu) = 0;
   std::vector<std::weak_ptr<FrozenShard>> frozen ABSL_GUARDED_BY(mu);
-};
-
-class FrozenRows final : public EmbeddingTable::Frozen {
- public:
-  struct Part {
-    absl::Mutex* mu;
-    std::shared_ptr<FrozenShard> shard;
-    int64_t begin;  // the first one's number
-  };
-  FrozenRows(const Shape& shape, RowType type, std::vector<Part> parts, int64_t size)
-      : shape_(shape), type_(type), parts_(std::move(parts)), size_(size) {}
-
-  int64_t size() const override { return size_; }
-  void ReadKeys(int64_t first, std::span<uint64_t> keys) const override {
-    ForEach(
-        first, static_cast<int64_t>(keys.size()),
-        [&](const FrozenShard&, const RowStorage::Entry& row, int64_t i) { keys[i] = row.key; });
-  }
-  void Read(int64_t first, int64_t count, int64_t begin, int64_t elements,
-            float* out) const override {
-    std::vector<float> parameter(static_cast<size_t>(shape_.width));
-    const int64_t of_parameter = std::clamp<int64_t>(shape_.width - begin, 0, elements);
-    ForEach(first, count, [&](const FrozenShard& shard, const RowStorage::Entry& row, int64_t i) {
-      const float* from = shard.At(row.row);
-      float* to = out + i * elements;
-      if (of_parameter > 0) {
-        Load(type_, from, parameter);
-        std::copy_n(parameter.data() + begin, of_parameter, to);
-      }
-      const int64_t tail = std::max(begin, shape_.width) - shape_.width + shape_.parameter;
-      std::copy_n(from + tail, elements - of_parameter, to + of_parameter);
-    });
-  }
-
- private:
-  // use(shard, row, its number from `first` on), under the shard's lock.
-  template <typename Use>
-  void ForEach(int64_t first, int64_t count, const Use& use) const {
-    for (const Part& part : parts_) {
-      const auto rows = static_cast<int64_t>(part.shard->rows.size());
-      const int64_t from = std::max<int64_t>(0, first - part.begin);
-      const int64_t to = std::min(rows, first + count - part.begin);
-      if (from >= to) continue;
-      absl::MutexLock lock(part.mu);
-      for (int64_t r = from; r < to; ++r) {
-        if (r + static_cast<int64_t>(kAhead) < to)
-          __builtin_prefetch(part.shard->rows[r + kAhead].row);
-        use(*part.shard, part.shard->rows[r], part.begin + r - first);
-      }
-    }
-  }
-
-  const Shape& shape_;  // the table's
-  const RowType type_;
-  const std::vector<Part> parts_;
-  const int64_t size_;
 };
 
 // A batch's keys by shard, each with its place in the batch.
@@ -184,7 +77,25 @@ struct Updated {
   std::vector<float*> rows;
   std::vector<uint64_t> hashes;  // of their keys
   std::vector<float> gradients;  // [rows][width]
+  // Those of them that it makes.
+  std::vector<uint64_t> new_keys;
+  std::vector<float*> new_rows;
 };
+
+// How many different keys there are.
+size_t CountDistinct(std::span<const uint64_t> keys, std::span<const uint64_t> hashes) {
+  thread_local std::vector<uint32_t> numbers;  // by hash, from 1; 0: free
+  numbers.assign(std::bit_ceil(2 * keys.size() + 1), 0);
+  const size_t mask = numbers.size() - 1;
+  size_t distinct = 0;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    size_t at = hashes[i] & mask;
+    while (numbers[at] != 0 && keys[numbers[at] - 1] != keys[i]) at = (at + 1) & mask;
+    distinct += numbers[at] == 0 ? 1 : 0;
+    numbers[at] = static_cast<uint32_t>(i + 1);
+  }
+  return distinct;
+}
 
 class EmbeddingTableImpl final : public EmbeddingTable {
  public:
@@ -199,7 +110,7 @@ class EmbeddingTableImpl final : public EmbeddingTable {
 
   absl::Status Peek(std::span<const uint64_t> keys, std::span<float> rows) const override;
   absl::Status Push(std::span<const uint64_t> keys, std::span<const float> gradients,
-                    double learning_rate) override;
+                    double learning_rate, bool distinct) override;
   int64_t size() const override { return statistics().rows; }
   int64_t updates() const override { return updates_; }
   int64_t row_elements() const override { return shape_.elements; }
@@ -221,9 +132,10 @@ class EmbeddingTableImpl final : public EmbeddingTable {
   Sorted Sort(std::span<const uint64_t> keys) const;
   size_t PeekShard(size_t shard, std::span<const uint64_t> keys, const Sorted& sorted,
                    std::span<float> rows) const;
-  // Null: the key is not admitted yet.
-  float* RowLocked(Shard& shard, uint64_t key, uint64_t hash, int64_t step) const
+  // Null: the key is not admitted yet. A new row's parameter comes with MakeRows.
+  float* RowLocked(Shard& shard, uint64_t key, uint64_t hash, int64_t step, Updated* updated) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
+  void MakeRows(const Updated& updated) const;
   // Of a push, the part of one shard.
   struct Part {
     std::span<const uint64_t> keys;
@@ -241,7 +153,7 @@ class EmbeddingTableImpl final : public EmbeddingTable {
   void EvictLocked(Shard& shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
 
   const Options options_;
-  const Shape shape_;
+  const RowShape shape_;
   const size_t cap_;                // rows of a shard
   const std::vector<float> fresh_;  // of a new row, what is behind the parameter
   std::vector<std::unique_ptr<Shard>> shards_;
@@ -305,27 +217,33 @@ size_t EmbeddingTableImpl::PeekShard(size_t index, std::span<const uint64_t> key
   const Shard& shard = *shards_[index];
   const std::span<const uint32_t> places = sorted.of(index);
   std::vector<std::pair<const float*, uint32_t>> found;
-  absl::MutexLock lock(&shard.mu);
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (i + kAhead < places.size()) shard.rows.Prefetch(sorted.hashes[places[i + kAhead]]);
-    const uint64_t key = keys[places[i]];
-    const float* row = shard.rows.At(key, sorted.hashes[places[i]]).row;
-    if (row != nullptr) {
-      __builtin_prefetch(row);
-      found.emplace_back(row, places[i]);
-    } else {
-      Initialize(options_.initializer, options_.seed, key, rows.subspan(places[i] * width, width));
+  std::vector<uint64_t> missing;
+  std::vector<float*> missing_rows;
+  {
+    absl::ReaderMutexLock lock(&shard.mu);
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (i + kAhead < places.size()) shard.rows.Prefetch(sorted.hashes[places[i + kAhead]]);
+      const uint64_t key = keys[places[i]];
+      const float* row = shard.rows.At(key, sorted.hashes[places[i]]).row;
+      if (row != nullptr) {
+        __builtin_prefetch(row);
+        found.emplace_back(row, places[i]);
+      } else {
+        missing.push_back(key);
+        missing_rows.push_back(rows.data() + places[i] * width);
+      }
     }
+    for (const auto& [row, place] : found)
+      Load(options_.type, row, rows.subspan(place * width, width));
   }
-  for (const auto& [row, place] : found)
-    Load(options_.type, row, rows.subspan(place * width, width));
+  Initialize(options_.initializer, options_.seed, options_.width, missing, missing_rows);
   return found.size();
 }
 
 // ---- Updates
 
-float* EmbeddingTableImpl::RowLocked(Shard& shard, uint64_t key, uint64_t hash,
-                                     int64_t step) const {
+float* EmbeddingTableImpl::RowLocked(Shard& shard, uint64_t key, uint64_t hash, int64_t step,
+                                     Updated* updated) const {
   const RowStorage::Entry& entry = shard.rows.At(key, hash);
   if (entry.row != nullptr) return entry.row;
   if (options_.limits.admit_after > 1) {
@@ -336,13 +254,26 @@ float* EmbeddingTableImpl::RowLocked(Shard& shard, uint64_t key, uint64_t hash,
     shard.counts.Remove(key);
   }
   float* row = shard.rows.Put(entry, key);
-  std::vector<float> parameter(static_cast<size_t>(options_.width));
-  Initialize(options_.initializer, options_.seed, key, parameter);
-  StoreNearest(options_.type, parameter, row);
   std::copy(fresh_.begin(), fresh_.end(), row + shape_.parameter);
-  if (!shape_.notes.empty() && shape_.notes.front() == Note::kCreatedAt)
+  if (!shape_.notes.empty() && shape_.notes.front() == RowNote::kCreatedAt)
     PutNote(row + shape_.first_note(), step);
+  updated->new_keys.push_back(key);
+  updated->new_rows.push_back(row);
   return row;
+}
+
+void EmbeddingTableImpl::MakeRows(const Updated& updated) const {
+  if (options_.type == RowType::kFloat32)
+    return Initialize(options_.initializer, options_.seed, options_.width, updated.new_keys,
+                      updated.new_rows);
+  const auto width = static_cast<size_t>(options_.width);
+  std::vector<float> parameters(updated.new_rows.size() * width);
+  std::vector<float*> places;
+  for (size_t i = 0; i < updated.new_rows.size(); ++i)
+    places.push_back(parameters.data() + i * width);
+  Initialize(options_.initializer, options_.seed, options_.width, updated.new_keys, places);
+  for (size_t i = 0; i < places.size(); ++i)
+    StoreNearest(options_.type, {places[i], width}, updated.new_rows[i]);
 }
 
 void EmbeddingTableImpl::FindLocked(Shard& shard, const Part& part, int64_t step,
@@ -351,11 +282,13 @@ void EmbeddingTableImpl::FindLocked(Shard& shard, const Part& part, int64_t step
   const std::vector<uint64_t>& hashes = part.sorted.hashes;
   updated->rows.clear();
   updated->hashes.clear();
+  updated->new_keys.clear();
+  updated->new_rows.clear();
   updated->gradients.resize(part.places.size() * width);
   for (size_t i = 0; i < part.places.size(); ++i) {
     if (i + kAhead < part.places.size()) shard.rows.Prefetch(hashes[part.places[i + kAhead]]);
     const uint32_t place = part.places[i];
-    float* row = RowLocked(shard, part.keys[place], hashes[place], step);
+    float* row = RowLocked(shard, part.keys[place], hashes[place], step, updated);
     if (row == nullptr) continue;
     std::copy_n(part.gradients.data() + place * width, width,
                 updated->gradients.data() + updated->rows.size() * width);
@@ -363,14 +296,15 @@ void EmbeddingTableImpl::FindLocked(Shard& shard, const Part& part, int64_t step
     if (options_.type != RowType::kFloat32) updated->hashes.push_back(hashes[place]);
   }
   updated->gradients.resize(updated->rows.size() * width);
+  MakeRows(*updated);
 }
 
 void EmbeddingTableImpl::NoteUpdates(const Updated& updated, int64_t step) const {
   for (size_t n = 0; n < shape_.notes.size(); ++n) {
     const int64_t at = shape_.first_note() + 2 * static_cast<int64_t>(n);
-    if (shape_.notes[n] == Note::kUpdatedAt)
+    if (shape_.notes[n] == RowNote::kUpdatedAt)
       for (float* row : updated.rows) PutNote(row + at, step);
-    if (shape_.notes[n] == Note::kUpdateCount)
+    if (shape_.notes[n] == RowNote::kUpdateCount)
       for (float* row : updated.rows) PutNote(row + at, NoteIn(row + at) + 1);
   }
 }
@@ -406,10 +340,19 @@ void EmbeddingTableImpl::ApplyNarrow(double learning_rate, int64_t step,
 }
 
 absl::Status EmbeddingTableImpl::Push(std::span<const uint64_t> keys,
-                                      std::span<const float> gradients, double learning_rate) {
+                                      std::span<const float> gradients, double learning_rate,
+                                      bool distinct) {
   MUSTER_RETURN_IF_ERROR(Check(keys.size(), gradients.size()));
-  const int64_t step = ++updates_;
   const Sorted sorted = Sort(keys);
+  if (distinct) {
+    const size_t different = CountDistinct(keys, sorted.hashes);
+    if (different != keys.size())
+      return ConfigurationError(
+          fmt::format("{} rows came, but only {} different keys: the gradients of a key are to be "
+                      "summed",
+                      keys.size(), different));
+  }
+  const int64_t step = ++updates_;
   Updated updated;
   for (size_t s = 0; s < shards_.size(); ++s) {
     if (sorted.of(s).empty()) continue;
@@ -473,12 +416,13 @@ void EmbeddingTableImpl::EvictLocked(Shard& shard) const {
 TableStatistics EmbeddingTableImpl::statistics() const {
   TableStatistics all;
   for (const auto& shard : shards_) {
-    absl::MutexLock lock(&shard->mu);
+    absl::ReaderMutexLock lock(&shard->mu);
     all.rows += static_cast<int64_t>(shard->rows.size());
+    all.bytes += KeyCounts::kBytesOfEach * static_cast<int64_t>(shard->counts.counts().size());
     all.evictions += shard->evictions;
     all.refused += shard->refused;
   }
-  all.bytes = 4 * shape_.floats() * all.rows;
+  all.bytes += 4 * shape_.floats() * all.rows;
   all.lookups = lookups_;
   all.hits = hits_;
   return all;
@@ -504,7 +448,7 @@ std::vector<EmbeddingTable::Place> EmbeddingTableImpl::Places() const {
   std::vector<Place> places;
   places.reserve(static_cast<size_t>(size()));
   for (const auto& shard : shards_) {
-    absl::MutexLock lock(&shard->mu);
+    absl::ReaderMutexLock lock(&shard->mu);
     for (const RowStorage::Entry& entry : shard->rows.entries())
       if (entry.row != nullptr) places.push_back({entry.key, entry.row});
   }
@@ -521,7 +465,7 @@ void EmbeddingTableImpl::Export(
     const std::function<void(uint64_t, std::span<const float>)>& visit) const {
   std::vector<float> row(static_cast<size_t>(shape_.elements));
   for (const auto& shard : shards_) {
-    absl::MutexLock lock(&shard->mu);
+    absl::ReaderMutexLock lock(&shard->mu);
     for (const RowStorage::Entry& entry : shard->rows.entries()) {
       if (entry.row == nullptr) continue;
       Load(options_.type, entry.row, std::span(row).first(static_cast<size_t>(shape_.width)));
@@ -550,7 +494,7 @@ absl::Status EmbeddingTableImpl::Restore(uint64_t key, std::span<const float> ro
 std::vector<uint64_t> EmbeddingTableImpl::Counted() const {
   std::map<uint64_t, int64_t> sorted;
   for (const auto& shard : shards_) {
-    absl::MutexLock lock(&shard->mu);
+    absl::ReaderMutexLock lock(&shard->mu);
     sorted.insert(shard->counts.counts().begin(), shard->counts.counts().end());
   }
   std::vector<uint64_t> all;
@@ -579,19 +523,6 @@ const std::vector<std::string>& RowTypeNames() {
 const std::vector<std::string>& EvictionNames() {
   static const std::vector<std::string> names = {"oldest", "least_recent", "least_frequent"};
   return names;
-}
-
-std::vector<RowColumn> EmbeddingTable::Columns(const Options& options) {
-  std::vector<RowColumn> columns = {{"rows", options.width}};
-  for (const std::string& slot : ShapedSlots(options.rule))
-    columns.push_back({slot, SlotElements(options.rule, options.width)});
-  for (const Note note : NotesOf(options.limits))
-    columns.push_back({kNoteNames[static_cast<int>(note)], 2, true});
-  return columns;
-}
-
-std::vector<std::string> EmbeddingTable::EvictionColumns() {
-  return {std::begin(kNoteNames), std::end(kNoteNames)};
 }
 
 std::unique_ptr<EmbeddingTable> EmbeddingTable::Make(Options options) {

@@ -53,9 +53,10 @@ struct RowLimits {
   int64_t max_bytes = 0;  // TableStatistics'
   Eviction eviction = Eviction::kLeastRecent;
   // A row is made in the n-th update of its key; those before change nothing. They are counted for
-  // kMostCounted keys in each shard: where there are more, all counts are halved.
+  // kMostCounted keys in each shard, with a cap for no more than kCountedPerRow times the rows that
+  // it allows: where there are more, all counts are halved.
   int64_t admit_after = 1;
-  static constexpr size_t kMostCounted = 1 << 16;
+  static constexpr size_t kMostCounted = 1 << 16, kCountedPerRow = 4;
 
   bool capped() const { return max_rows > 0 || max_bytes > 0; }
 };
@@ -91,10 +92,11 @@ class EmbeddingTable {
   // Rows of `keys`, in their order, [keys][width]. A row that is not there is told as it would
   // begin.
   virtual absl::Status Peek(std::span<const uint64_t> keys, std::span<float> rows) const = 0;
-  // One update of each row; `gradients` is [keys][width]. A key that comes twice is updated twice.
-  // The rule's step counts calls.
+  // One update of each row; `gradients` is [keys][width]. A key that comes twice is updated twice,
+  // or, where they are to be `distinct`, refused with all of the push. The rule's step counts
+  // calls.
   virtual absl::Status Push(std::span<const uint64_t> keys, std::span<const float> gradients,
-                            double learning_rate) = 0;
+                            double learning_rate, bool distinct = false) = 0;
 
   virtual int64_t size() const = 0;          // rows
   virtual int64_t updates() const = 0;       // calls of Push

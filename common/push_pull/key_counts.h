@@ -10,6 +10,9 @@ namespace muster {
 
 class KeyCounts {
  public:
+  // About: an entry of the map, and its part of the buckets.
+  static constexpr int64_t kBytesOfEach = 48;
+
   explicit KeyCounts(size_t most) : most_(most) {}
 
   // Counts the key once more; its count now. Where there are too many keys, all counts are halved

@@ -8,35 +8,80 @@
 #include <numbers>
 
 #include "common/base/hash.h"
+#include "common/base/kernels.h"
+
+// Without contraction to fused multiply-adds, as update_kernels.cc.
 
 namespace muster {
 namespace {
 
 const std::vector<std::string> kInitializerNames = {"zeros", "constant", "uniform", "normal"};
 
-double Unit(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }  // [0, 1)
+MUSTER_KERNEL_INLINE double Unit(uint64_t bits) {  // [0, 1)
+  return static_cast<double>(static_cast<int64_t>(bits >> 11)) * 0x1p-53;
+}
+
+// Each number of a row needs the one before it: the rows of a block are drawn side by side.
+constexpr size_t kBlock = 16;
+
+struct Draws {
+  double scale;
+  uint64_t seed;  // SplitMix64 of it
+  int64_t width;
+  const uint64_t* keys;
+  float* const* rows;
+  size_t count;  // at most kBlock
+};
+
+MUSTER_KERNEL_INLINE void DrawUniform(const Draws& draws) {
+  uint64_t state[kBlock] = {};
+  for (size_t r = 0; r < draws.count; ++r) state[r] = draws.seed ^ SplitMix64(draws.keys[r]);
+  for (int64_t i = 0; i < draws.width; ++i) {
+    float drawn[kBlock];
+    for (size_t r = 0; r < kBlock; ++r) {
+      state[r] = SplitMix64(state[r]);
+      drawn[r] = static_cast<float>(draws.scale * (2 * Unit(state[r]) - 1));
+    }
+    for (size_t r = 0; r < draws.count; ++r) draws.rows[r][i] = drawn[r];
+  }
+}
+
+#define MUSTER_UNIFORM(name, attributes) \
+  attributes void name(const Draws& draws) { DrawUniform(draws); }
+MUSTER_FOR_EACH_PROCESSOR(MUSTER_UNIFORM, Uniform)
+
+void DrawNormal(const Draws& draws) {  // Box and Muller
+  for (size_t r = 0; r < draws.count; ++r) {
+    uint64_t state = draws.seed ^ SplitMix64(draws.keys[r]);
+    for (float& element : std::span(draws.rows[r], static_cast<size_t>(draws.width))) {
+      const double radius = std::sqrt(-2 * std::log(1 - Unit(state = SplitMix64(state))));
+      element = static_cast<float>(
+          draws.scale * radius * std::cos(2 * std::numbers::pi * Unit(state = SplitMix64(state))));
+    }
+  }
+}
 
 }  // namespace
 
-void Initialize(const Initializer& how, uint64_t seed, uint64_t key, std::span<float> row) {
-  uint64_t state = SplitMix64(seed) ^ SplitMix64(key);
-  for (float& element : row) {
+void Initialize(const Initializer& how, uint64_t seed, int64_t width,
+                std::span<const uint64_t> keys, std::span<float* const> rows) {
+  static const auto uniform = MUSTER_CHOOSE_KERNEL(Uniform);
+  for (size_t r = 0; r < keys.size(); r += kBlock) {
+    const Draws draws{how.scale,       SplitMix64(seed), width,
+                      keys.data() + r, rows.data() + r,  std::min(kBlock, keys.size() - r)};
     switch (how.kind) {
       case Initializer::Kind::kZeros:
-        element = 0;
-        break;
       case Initializer::Kind::kConstant:
-        element = static_cast<float>(how.scale);
+        for (size_t i = 0; i < draws.count; ++i)
+          std::fill_n(draws.rows[i], width,
+                      how.kind == Initializer::Kind::kZeros ? 0.f : static_cast<float>(how.scale));
         break;
       case Initializer::Kind::kUniform:
-        element = static_cast<float>(how.scale * (2 * Unit(state = SplitMix64(state)) - 1));
+        uniform(draws);
         break;
-      case Initializer::Kind::kNormal: {  // Box and Muller
-        const double radius = std::sqrt(-2 * std::log(1 - Unit(state = SplitMix64(state))));
-        element = static_cast<float>(
-            how.scale * radius * std::cos(2 * std::numbers::pi * Unit(state = SplitMix64(state))));
+      case Initializer::Kind::kNormal:
+        DrawNormal(draws);
         break;
-      }
     }
   }
 }

@@ -1,4 +1,4 @@
-// What a row of an embedding table begins with. Internal to this folder.
+// What rows of an embedding table begin with. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,9 @@
 
 namespace muster {
 
-void Initialize(const Initializer& how, uint64_t seed, uint64_t key, std::span<float> row);
+// The row of each key, of `width` elements, at its place. A row's bits depend neither on the others
+// nor on the processor.
+void Initialize(const Initializer& how, uint64_t seed, int64_t width,
+                std::span<const uint64_t> keys, std::span<float* const> rows);
 
 }  // namespace muster

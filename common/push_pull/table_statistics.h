@@ -7,7 +7,9 @@ namespace muster {
 
 struct TableStatistics {
   int64_t rows = 0;
-  int64_t bytes = 0;      // of the rows, with all that belongs to them; without the index of keys
+  // Of the rows, with all that belongs to them, and of the counts of keys that are not admitted
+  // yet; without the index of keys.
+  int64_t bytes = 0;
   int64_t lookups = 0;    // keys that were pulled
   int64_t hits = 0;       // of these: keys that had a row
   int64_t evictions = 0;  // rows that went for the cap

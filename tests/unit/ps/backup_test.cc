@@ -9,6 +9,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "ps/replication.h"
+#include "ps/replication_link.h"
 #include "tests/unit/ps/forwarding_store.h"
 
 namespace muster::ps {
@@ -35,6 +36,11 @@ class BackupStore final : public ForwardingStore {
     frozen_ = frozen;
     changed_.SignalAll();
   }
+  // Pieces of states that were taken.
+  int restored() {
+    absl::MutexLock lock(&mu_);
+    return restored_;
+  }
   void AwaitFrozenCall() {
     absl::MutexLock lock(&mu_);
     while (waiting_ == 0) changed_.Wait(&mu_);  // ctest bounds it
@@ -44,6 +50,7 @@ class BackupStore final : public ForwardingStore {
     {
       absl::MutexLock lock(&mu_);
       ThawLocked();
+      ++restored_;
       if (refused_.contains(chunk)) return ConfigurationError(fmt::format("not chunk {}", chunk));
     }
     return ForwardingStore::Restore(chunk, std::move(state), piece);
@@ -67,7 +74,7 @@ class BackupStore final : public ForwardingStore {
   absl::Mutex mu_;
   absl::CondVar changed_;
   bool frozen_ ABSL_GUARDED_BY(mu_) = false;
-  int waiting_ ABSL_GUARDED_BY(mu_) = 0;
+  int waiting_ ABSL_GUARDED_BY(mu_) = 0, restored_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<int> refused_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -87,6 +94,11 @@ class BackupHost {
     acceptor_.join();
     for (std::thread& thread : threads_) thread.join();
   }
+  // Every connection there is.
+  void Cut() {
+    absl::MutexLock lock(&mu_);
+    for (DataConnection* connection : open_) connection->Shutdown();
+  }
   std::string address() const { return listener_->address(); }
   int connections() const { return connections_; }
 
@@ -96,7 +108,15 @@ class BackupHost {
          listener_->WaitForChange(&seen, std::chrono::milliseconds(20)))
       while (std::unique_ptr<DataConnection> connection = admission_->TakeAny()) {
         ++connections_;
-        threads_.emplace_back([this, c = std::move(connection)] { (void)shard_->Serve(*c); });
+        threads_.emplace_back([this, c = std::move(connection)] {
+          {
+            absl::MutexLock lock(&mu_);
+            open_.insert(c.get());
+          }
+          (void)shard_->Serve(*c);
+          absl::MutexLock lock(&mu_);
+          open_.erase(c.get());
+        });
       }
   }
 
@@ -104,6 +124,8 @@ class BackupHost {
   transport::AbortSignal abort_;
   std::shared_ptr<BackupShard> shard_;
   std::unique_ptr<transport::Admission> admission_;
+  absl::Mutex mu_;
+  std::set<DataConnection*> open_ ABSL_GUARDED_BY(mu_);
   std::atomic<int> connections_ = 0;
   std::list<std::thread> threads_;  // the acceptor's, until it has ended
   std::thread acceptor_;
@@ -133,8 +155,8 @@ class BackupTest : public ::testing::Test {
     options_.chunks = backup_options_.chunks = kChunks;
     theirs_ = std::make_shared<BackupStore>(DenseStore::Make(store_options_));
   }
-  // The backup begins empty.
-  void Begin() {
+  // It begins empty.
+  void BeginBackup() {
     host_ = std::make_unique<BackupHost>(theirs_, backup_options_);
     options_.checksum = true;
     options_.abort = &abort_;
@@ -143,10 +165,13 @@ class BackupTest : public ::testing::Test {
     options_.view = kView;
     options_.ticket = "ticket";
     options_.address = host_->address();
+  }
+  void Begin() {
+    BeginBackup();
     primary_ = ReplicatedStore::Make(local_, options_);
   }
   // Each chunk gets a push; other gradients and keys with other numbers.
-  void Push(DenseStore& store, int worker, uint64_t sequence) {
+  void Push(DenseStore& store, int worker, uint64_t sequence, bool ahead = false) {
     for (int c = 0; c < kChunks; ++c) {
       std::vector<float> gradient(store_options_.chunks[c].elements());
       std::vector<uint64_t> keys;
@@ -161,6 +186,7 @@ class BackupTest : public ::testing::Test {
       push.key = {worker, kLife, sequence};
       push.learning_rate = 0.1;
       push.gradient = gradient;
+      push.ahead = ahead;
       const auto pushed = store.Apply(c, push, {});
       ASSERT_TRUE(pushed.ok()) << pushed.status();
     }
@@ -315,6 +341,118 @@ TEST_F(BackupTest, OneThatHangsAfterMostChunksHaveArrivedHoldsUpOneUpdate) {
   AwaitSynced();
   EXPECT_EQ(theirs_->standing(0).updates, 4);
   ExpectSame();
+}
+
+TEST_F(BackupTest, UpdatesLeaveWithoutWaitingForThoseBefore) {
+  Make(ParseOptimizer(Json("adam"))->rule);
+  Begin();
+  AwaitSynced();
+  theirs_->Freeze(true);
+  for (uint64_t n = 1; n <= 5; ++n) Push(*primary_, 0, n, /*ahead=*/true);
+  EXPECT_EQ(local_->standing(4).updates, 5);
+  EXPECT_EQ(theirs_->standing(4).updates, 0);
+  std::atomic<bool> acknowledged = false;
+  std::thread worker([&] {
+    for (int c = 0; c < kChunks; ++c) EXPECT_TRUE(primary_->Await(c).ok());
+    acknowledged = true;
+  });
+  theirs_->AwaitFrozenCall();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it would have come by now
+  EXPECT_FALSE(acknowledged);
+  theirs_->Freeze(false);
+  worker.join();
+  ExpectSame();
+}
+
+// What comes in 32 bits is rounded on both sides.
+TEST_F(BackupTest, WithCompressionBothHoldTheSameBits) {
+  for (const Compression compression : {Compression::kBFloat16, Compression::kFloat16}) {
+    if (primary_ != nullptr) primary_->Close();
+    Make(ParseOptimizer(Json("adam"))->rule);
+    const auto exact = std::exchange(local_, DenseStore::Make(store_options_));
+    for (int c = 0; c < kChunks; ++c)
+      ASSERT_TRUE(
+          local_->Fill(c, std::vector<float>(store_options_.chunks[c].elements(), 10)).ok());
+    for (int worker : {0, 1, 2}) local_->Admit(worker, kLife);
+    options_.compression = compression;
+    Begin();
+    AwaitSynced();
+    for (uint64_t n = 1; n <= 3; ++n) {
+      Push(*primary_, 0, n);
+      Push(*exact, 0, n);
+    }
+    ExpectSame();
+    for (int c = 0; c < kChunks; ++c) {
+      const ChunkState rounded = Copy(*local_, c), whole = Copy(*exact, c);
+      EXPECT_NE(rounded.parameters, whole.parameters) << c << ": gradients were rounded";
+      ASSERT_EQ(rounded.parameters.size(), whole.parameters.size()) << c;
+      if (!HasRows(c)) {
+        EXPECT_NEAR(rounded.parameters[0], whole.parameters[0], 0.01) << c;
+      }
+    }
+  }
+}
+
+TEST_F(BackupTest, AConnectionThatFailsLosesNothing) {
+  Make(ParseOptimizer(Json("adam"))->rule);
+  Begin();
+  AwaitSynced();
+  std::atomic<bool> end = false;
+  std::vector<std::thread> workers;
+  for (int worker : {0, 1, 2})
+    workers.emplace_back([&, worker] {
+      for (uint64_t n = 1; !end; ++n) {
+        Push(*primary_, worker, n, /*ahead=*/n % 2 == 0);
+        for (int c = 0; n % 2 == 0 && c < kChunks; ++c) EXPECT_TRUE(primary_->Await(c).ok());
+      }
+    });
+  for (int round = 0; round < 20; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    host_->Cut();
+  }
+  end = true;
+  for (std::thread& worker : workers) worker.join();
+  // What was acknowledged is there, without any wait.
+  ExpectSame();
+  AwaitSynced();
+}
+
+TEST_F(BackupTest, WhatTheBackupHasIsNotHandedOverAgain) {
+  Make(SgdSpec{});
+  Begin();
+  AwaitSynced();
+  Push(*primary_, 0, 1);
+  const int before = theirs_->restored();
+  host_->Cut();
+  Push(*primary_, 0, 2);  // finds out
+  AwaitSynced();
+  ExpectSame();
+  EXPECT_LE(theirs_->restored(), before + 2) << "a chunk of each connection";
+  const int after = theirs_->restored();
+  ASSERT_TRUE(primary_->Restore(0, *local_->Copy(0)).ok());
+  EXPECT_EQ(theirs_->restored(), after + 1);
+}
+
+// It may still be read when the primary has opened another one.
+TEST_F(BackupTest, WhatIsLeftOfAnOlderConnectionChangesNothing) {
+  Make(SgdSpec{});
+  BeginBackup();
+  ReplicaDialer dialer(options_);
+  std::vector<DenseStore::Standing> standings;
+  const auto older = *dialer.Dial(Clock::now() + kLong, &standings);
+  const auto newer = *dialer.Dial(Clock::now() + kLong, &standings);
+  ASSERT_EQ(standings, std::vector<DenseStore::Standing>(kChunks));
+  const auto hand_over = [&](ReplicaLink& link, float value) {
+    ChunkState state = *local_->Copy(0);
+    state.parameters.assign(4, value);
+    const std::string bytes = EncodeState(state);
+    const auto sent = link.Send(ReplicaKind::kState, {}, {std::as_bytes(std::span(bytes))}, kLong);
+    return sent.ok() ? link.Await(*sent) : sent.status();
+  };
+  EXPECT_TRUE(hand_over(*older, 1).ok());
+  EXPECT_TRUE(hand_over(*newer, 2).ok());
+  EXPECT_THAT(std::string(Message(hand_over(*older, 3))), HasSubstr("another connection"));
+  EXPECT_EQ(theirs_->Copy(0)->parameters, std::vector<float>(4, 2));
 }
 
 }  // namespace

@@ -6,9 +6,12 @@
 #include <atomic>
 #include <cmath>
 #include <map>
+#include <numbers>
 #include <random>
 #include <set>
 #include <thread>
+
+#include "common/base/hash.h"
 
 namespace muster {
 namespace {
@@ -94,6 +97,73 @@ TEST(EmbeddingTable, InitialisersKeepTheirPromise) {
   }
   EXPECT_NEAR(sum / 10000, 0, 0.1);
   EXPECT_NEAR(squares / 10000, 4, 0.2);
+}
+
+// Checkpoints of before, and other servers, have rows that began so.
+TEST(EmbeddingTable, WhatRowsBeginWithIsWhatItAlwaysWas) {
+  using Kind = Initializer::Kind;
+  const auto unit = [](uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; };
+  const auto expected = [&](const Initializer& how, uint64_t key, int64_t width) {
+    uint64_t state = SplitMix64(11) ^ SplitMix64(key);
+    std::vector<float> row;
+    for (int64_t i = 0; i < width; ++i) {
+      const double first = unit(state = SplitMix64(state));
+      if (how.kind == Kind::kUniform) {
+        row.push_back(static_cast<float>(how.scale * (2 * first - 1)));
+        continue;
+      }
+      const double second = unit(state = SplitMix64(state));
+      row.push_back(static_cast<float>(how.scale * std::sqrt(-2 * std::log(1 - first)) *
+                                       std::cos(2 * std::numbers::pi * second)));
+    }
+    return row;
+  };
+  std::mt19937_64 random(4);
+  for (const Initializer& how :
+       {Initializer{Kind::kUniform, 0.05}, Initializer{Kind::kNormal, 0.3}})
+    for (const int64_t width : {1, 7, 16}) {
+      const auto table =
+          EmbeddingTable::Make({.width = width, .initializer = how, .seed = 11, .rule = SgdSpec{}});
+      for (size_t count = 1; count < 80; count += 1 + count / 3) {  // whole blocks, and parts
+        std::vector<uint64_t> keys(count);
+        for (uint64_t& key : keys) key = random();
+        std::vector<float> looked_up(count * width), made(count * width);
+        ASSERT_TRUE(table->Peek(keys, looked_up).ok());
+        ASSERT_TRUE(table->Push(keys, std::vector<float>(count * width), 0).ok());
+        ASSERT_TRUE(table->Peek(keys, made).ok());
+        EXPECT_EQ(made, looked_up);
+        for (size_t i = 0; i < count; ++i)
+          ASSERT_EQ(std::vector<float>(made.begin() + i * width, made.begin() + (i + 1) * width),
+                    expected(how, keys[i], width));
+      }
+    }
+}
+
+TEST(EmbeddingTable, ReadersDoNotWaitForEachOther) {
+  const auto table = EmbeddingTable::Make({.width = 2, .rule = SgdSpec{}, .shards = 1});
+  const std::vector<uint64_t> keys = {1, 2};
+  ASSERT_TRUE(table->Push(keys, std::vector<float>(4, 1.f), 1).ok());
+  int visited = 0;
+  table->Export([&](uint64_t, std::span<const float>) {
+    std::thread other([&] {
+      PeekOne(*table, 1, 2);
+      EXPECT_EQ(table->statistics().rows, 2);
+    });
+    other.join();  // ctest bounds it
+    ++visited;
+  });
+  EXPECT_EQ(visited, 2);
+}
+
+TEST(EmbeddingTable, KeysThatAreToBeDistinctAreRefusedTogether) {
+  const auto table = EmbeddingTable::Make({.width = 1, .rule = SgdSpec{}});
+  const std::vector<uint64_t> keys = {4, 5, 4, 6, 5, 4};
+  const absl::Status pushed = table->Push(keys, std::vector<float>(6, 1.f), 1, /*distinct=*/true);
+  EXPECT_THAT(std::string(Message(pushed)), HasSubstr("6 rows came, but only 3 different keys"));
+  EXPECT_EQ(table->size(), 0);
+  EXPECT_EQ(table->updates(), 0);
+  EXPECT_TRUE(
+      table->Push(std::span(keys).first(2), std::vector<float>(2, 1.f), 1, /*distinct=*/true).ok());
 }
 
 TEST(EmbeddingTable, UpdatesAreThoseOfTheDenseRule) {
@@ -383,6 +453,28 @@ TEST(EmbeddingTable, CountsOfKeysAreBounded) {
   EXPECT_EQ(table->size(), 0) << "the count was halved";
   PushKeys(*table, {1});
   EXPECT_EQ(table->size(), 1);
+}
+
+TEST(EmbeddingTable, CountsOfKeysHaveTheirPartOfACap) {
+  for (const bool by_bytes : {false, true}) {
+    EmbeddingTable::Options options = Capped(Eviction::kLeastRecent, by_bytes ? 0 : 50);
+    if (by_bytes) options.limits.max_bytes = 10'000;
+    options.limits.admit_after = 2;
+    const auto table = EmbeddingTable::Make(options);
+    std::mt19937_64 random(3);
+    size_t counted = 0;
+    for (int step = 0; step < 2000; ++step) {
+      // Some keys come again and again, among many that come once.
+      PushKeys(*table, {random() % 50, 1000 + random() % 1'000'000'000});
+      counted = std::max(counted, table->Counted().size() / 2);
+      if (by_bytes) {
+        ASSERT_LE(table->statistics().bytes, options.limits.max_bytes);
+      }
+    }
+    EXPECT_LE(counted, 4 * 50u);
+    EXPECT_GT(counted, 100u);
+    EXPECT_GT(table->size(), 40) << "and those that come again have rows";
+  }
 }
 
 // ---- Types

@@ -39,6 +39,7 @@ class ForwardingStore : public DenseStore {
   absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) override {
     return store_->Replay(chunk, push, number);
   }
+  absl::Status Await(int chunk) override { return store_->Await(chunk); }
   absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override {
     return store_->Pull(chunk, out);
   }

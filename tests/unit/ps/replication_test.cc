@@ -484,18 +484,40 @@ TEST(ReplicationWireTest, StateTravelsWhole) {
   }
 }
 
+TEST(ReplicationWireTest, AGradientThatDoesNotFitIsRefused) {
+  const std::vector<uint64_t> memory(6);  // 48 bytes
+  const std::span<const char> bytes(reinterpret_cast<const char*>(memory.data()), 48);
+  std::vector<float> widened;
+  struct Case {
+    Compression compression;
+    size_t width, bytes, elements;  // no elements: refused
+  };
+  for (const Case& c :
+       {Case{Compression::kNone, 0, 12, 3}, Case{Compression::kNone, 0, 10, 0},
+        Case{Compression::kBFloat16, 0, 6, 3}, Case{Compression::kFloat16, 0, 5, 0},
+        Case{Compression::kNone, 2, 32, 8}, Case{Compression::kNone, 2, 24, 0},
+        Case{Compression::kFloat16, 2, 24, 8}, Case{Compression::kFloat16, 2, 16, 0}}) {
+    const UpdateHead head = HeadOf({}, 1, c.compression);
+    const auto gradient = GradientOf(head, c.width, bytes.first(c.bytes), &widened);
+    EXPECT_EQ(gradient.ok(), c.elements > 0) << c.width << " " << c.bytes;
+    if (gradient.ok()) {
+      EXPECT_EQ(gradient->size(), c.elements);
+    }
+  }
+}
+
 TEST(ReplicationWireTest, DamagedFramesAreTold) {
   ReplicaFrame frame;
   frame.chunk = 3;
-  frame.handover = 2;
-  frame.stale = true;
+  frame.taken = 1ull << 40;
+  frame.more = true;
   const transport::FrameHeader header = EncodeReplica(ReplicaKind::kAck, frame, 5);
   const auto decoded = DecodeReplica(header);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->first, ReplicaKind::kAck);
   EXPECT_EQ(decoded->second.chunk, 3u);
-  EXPECT_EQ(decoded->second.handover, 2u);
-  EXPECT_TRUE(decoded->second.stale);
+  EXPECT_EQ(decoded->second.taken, 1ull << 40);
+  EXPECT_TRUE(decoded->second.more);
   for (size_t at = 0; at < sizeof header; ++at) {
     transport::FrameHeader damaged = header;
     reinterpret_cast<unsigned char*>(&damaged)[at] ^= 1;
