@@ -14,6 +14,8 @@ const char* __tsan_default_options() { return "ignore_noninstrumented_modules=1"
 
 void __real__ZN4absl7debian35Mutex4LockEv(void*);
 void __real__ZN4absl7debian35Mutex6UnlockEv(void*);
+void __real__ZN4absl7debian35Mutex10ReaderLockEv(void*);
+void __real__ZN4absl7debian35Mutex12ReaderUnlockEv(void*);
 void __real__ZN4absl7debian37CondVar4WaitEPNS0_5MutexE(void*, void*);
 bool __real__ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE(void*, void*,
                                                                                  absl::Duration);
@@ -26,6 +28,17 @@ void __wrap__ZN4absl7debian35Mutex4LockEv(void* mutex) {
 void __wrap__ZN4absl7debian35Mutex6UnlockEv(void* mutex) {
   __tsan_release(mutex);
   __real__ZN4absl7debian35Mutex6UnlockEv(mutex);
+}
+
+// Readers are told of each other, too: what one of them writes would not be found.
+void __wrap__ZN4absl7debian35Mutex10ReaderLockEv(void* mutex) {
+  __real__ZN4absl7debian35Mutex10ReaderLockEv(mutex);
+  __tsan_acquire(mutex);
+}
+
+void __wrap__ZN4absl7debian35Mutex12ReaderUnlockEv(void* mutex) {
+  __tsan_release(mutex);
+  __real__ZN4absl7debian35Mutex12ReaderUnlockEv(mutex);
 }
 
 void __wrap__ZN4absl7debian37CondVar4WaitEPNS0_5MutexE(void* variable, void* mutex) {
