@@ -362,7 +362,7 @@ double MusterSeconds(size_t elements, const ParameterServerOptions& options, boo
   std::vector<double> seconds;
   for (int i = 0; i < kWarm + kRounds; ++i) {
     const double start = Now();
-    client.Begin(static_cast<uint64_t>(i + 1), {0.01});
+    client.Begin(static_cast<uint64_t>(i + 1), 0, {0.01});
     for (size_t c = 0; c < layout.chunks[0].size(); ++c) client.Launch(0, static_cast<int>(c));
     if (!client.Finish().ok()) std::abort();
     if (i >= kWarm) seconds.push_back(Now() - start);
@@ -523,7 +523,7 @@ void RowsOverTheWire(const char* rule, size_t batch) {
       pushes.push_back({0, static_cast<int>(c), {at, end}, pulls[c].others});
       at = end;
     }
-    pair.client().Begin(static_cast<uint64_t>(i + 1), {0.01});
+    pair.client().Begin(static_cast<uint64_t>(i + 1), 0, {0.01});
     pair.client().LaunchRows(pushes);
     if (!pair.client().Finish().ok()) std::abort();
     if (i < kWarm) continue;
@@ -608,7 +608,7 @@ void SeveralTables(size_t batch, bool together, const ParameterServerOptions& op
         pushes.push_back({pull.shard, pull.chunk, {at, end}, pull.others});
         at = end;
       }
-    cluster.client().Begin(static_cast<uint64_t>(i + 1), {0.01});
+    cluster.client().Begin(static_cast<uint64_t>(i + 1), 0, {0.01});
     cluster.client().LaunchRows(pushes);
     if (!cluster.client().Finish().ok()) std::abort();
     if (i < kWarm) continue;
@@ -740,7 +740,7 @@ void Connections() {
     const auto step = [&](uint64_t n) {
       for (int w = 0; w < workers; ++w) {
         ps::PushPullClient& client = cluster.client(w);
-        client.Begin({n, {0.01}});
+        client.Begin(n, 0, {0.01});
         for (int c = 0; c < dense; ++c) client.Launch(0, c);
         for (size_t c = 0; c < packed.size(); ++c)
           client.LaunchRows(0, dense + static_cast<int>(c), packed[c], 0);

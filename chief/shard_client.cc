@@ -204,8 +204,7 @@ absl::Status ShardClient::Read(
   BulkCall call(this, "Read");
   const auto reader = stub_->Read(call.context(), MakeReadRequest(name, shard));
   absl::Status taken;
-  for (proto::ChunkContent chunk;
-       taken.ok() && call.Pass([&] { return reader->Read(&chunk); });)
+  for (proto::ChunkContent chunk; taken.ok() && call.Pass([&] { return reader->Read(&chunk); });)
     taken = take(chunk);
   if (!taken.ok()) call.context()->TryCancel();
   const absl::Status result = call.Result(reader->Finish());

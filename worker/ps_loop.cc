@@ -205,7 +205,7 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
   plan.global_examples = examples_;
   plan.summary = lease_.summary();
   // Each of N workers moves running statistics by an N-th of its own step: together as far as one.
-  context_.exchange->BeginStep(1.0 / context_.workers, std::move(rows_), lease_.lease());
+  context_.exchange->BeginStep(1.0 / context_.workers, std::move(rows_), lease_.id());
   std::optional<BatchNormWatch> watch;
   if (!checked_) watch.emplace();
   Nested results;

@@ -43,10 +43,11 @@ absl::Status ChecksummedFile::Finish() {
   return file_->Close();
 }
 
-absl::StatusOr<uint32_t> ChecksumOf(const ReadableFile& file) {
+absl::StatusOr<uint32_t> ChecksumOf(const ReadableFile& file, const std::function<bool()>& stop) {
   uint32_t crc = 0;
   std::string piece(std::min<int64_t>(file.size(), kPiece), '\0');
   for (int64_t at = 0; at < file.size(); at += static_cast<int64_t>(piece.size())) {
+    if (stop && stop()) return absl::CancelledError("it is not needed now");
     const size_t size = std::min<int64_t>(piece.size(), file.size() - at);
     MUSTER_RETURN_IF_ERROR(file.ReadAt(at, size, piece.data()));
     crc = ExtendCrc32c(crc, {piece.data(), size});

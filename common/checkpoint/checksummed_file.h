@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -32,7 +33,9 @@ class ChecksummedFile {
   uint32_t crc_ = 0;
 };
 
-// The CRC-32C of a whole file, with little memory.
-absl::StatusOr<uint32_t> ChecksumOf(const ReadableFile& file);
+// The CRC-32C of a whole file, with little memory. Cancelled where `stop`, which is asked between
+// two pieces, is true.
+absl::StatusOr<uint32_t> ChecksumOf(const ReadableFile& file,
+                                    const std::function<bool()>& stop = nullptr);
 
 }  // namespace muster::checkpoint

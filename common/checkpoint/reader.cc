@@ -116,12 +116,12 @@ class VerifiedLater final : public RowSource {
   VerifiedLater(std::shared_ptr<const RowSource> rows, std::function<absl::Status()> verify)
       : rows_(std::move(rows)), verify_(std::move(verify)) {}
   const std::vector<TensorInfo>& tensors() const override { return rows_->tensors(); }
-  absl::Status Read(size_t tensor, int64_t first, int64_t count, char* out) const override {
+  absl::Status ReadBytes(size_t tensor, int64_t begin, int64_t bytes, char* out) const override {
     if (!tensors()[tensor].shape.empty()) {
       absl::call_once(once_, [this] { verified_ = verify_(); });
       MUSTER_RETURN_IF_ERROR(verified_);
     }
-    return rows_->Read(tensor, first, count, out);
+    return rows_->ReadBytes(tensor, begin, bytes, out);
   }
 
  private:
@@ -145,7 +145,8 @@ absl::StatusOr<std::shared_ptr<const RowSource>> OpenVerified(FileSystem& files,
   if (verified.ok()) return open;
   MUSTER_ASSIGN_OR_RETURN(file, OpenFile(files, path, name, manifest));
   return std::make_shared<VerifiedLater>(
-      *std::move(open), [path, name, manifest, file = std::shared_ptr<ReadableFile>(std::move(file))] {
+      *std::move(open),
+      [path, name, manifest, file = std::shared_ptr<ReadableFile>(std::move(file))] {
         return Damaged(path, VerifyFile(*file, name, manifest));
       });
 }

@@ -44,8 +44,8 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& files,
 // Of one alone, by its own directory, which may have another name than its step's.
 CheckpointInfo InspectCheckpoint(FileSystem& files, const std::string& path, bool verify);
 // One checkpoint, by its own directory; every byte is checked. A DataError says what is damaged.
-// kLeft: the tensors of model and optimizer stay in their files, which are open, to be read piece by
-// piece (row_source.h).
+// kLeft: the tensors of model and optimizer stay in their files, which are open, to be read piece
+// by piece (row_source.h).
 enum class Bytes { kRead, kLeft };
 struct Reading {
   Bytes bytes = Bytes::kRead;

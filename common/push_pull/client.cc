@@ -33,7 +33,7 @@ class ClientImpl final : public PushPullClient {
 
   void Start();
   std::span<float> gradients(int shard) override { return gradients_[shard].floats(); }
-  void Begin(uint64_t sequence, std::vector<double> learning_rates) override;
+  void Begin(uint64_t sequence, int64_t lease, std::vector<double> learning_rates) override;
   using PushPullClient::Launch;
   void Launch(int shard, int chunk, What what) override;
   absl::StatusOr<Outcome> Finish() override;
@@ -85,6 +85,7 @@ class ClientImpl final : public PushPullClient {
   std::vector<std::vector<Known>> known_ ABSL_GUARDED_BY(mutex_);        // by shard and chunk
   // Of the push under way.
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t lease_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<double> learning_rates_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::vector<Acknowledged>> acknowledged_ ABSL_GUARDED_BY(mutex_);  // by channel
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -153,9 +154,10 @@ absl::StatusOr<ClientView> ClientImpl::NextView(uint64_t newer_than) {
   return view;
 }
 
-void ClientImpl::Begin(uint64_t sequence, std::vector<double> learning_rates) {
+void ClientImpl::Begin(uint64_t sequence, int64_t lease, std::vector<double> learning_rates) {
   absl::MutexLock lock(&mutex_);
   sequence_ = sequence;
+  lease_ = lease;
   learning_rates_ = std::move(learning_rates);
   for (std::vector<Acknowledged>& of_channel : acknowledged_) of_channel.clear();
   bytes_ = 0;
@@ -164,7 +166,7 @@ void ClientImpl::Begin(uint64_t sequence, std::vector<double> learning_rates) {
 
 ChunkPush ClientImpl::PushLocked(int shard, int chunk, std::span<const float> gradient,
                                  int64_t pulled) const {
-  return {{options_.worker, options_.incarnation, sequence_},
+  return {{options_.worker, options_.incarnation, sequence_, lease_},
           pulled,
           learning_rates_[options_.layout.chunks[shard][chunk].optimizer],
           gradient};
@@ -263,7 +265,7 @@ absl::StatusOr<PushPullClient::Outcome> ClientImpl::Finish() {
 }
 
 absl::Status ClientImpl::Pull() {
-  Begin(0, {});
+  Begin(0, 0, {});
   ByChannel transfers(channels_.size());
   {
     absl::MutexLock lock(&mutex_);

@@ -12,6 +12,7 @@ struct PushKey {
   int worker = 0;            // index of the task
   uint64_t incarnation = 0;  // of its process
   uint64_t sequence = 0;     // from 1
+  int64_t lease = 0;         // whose batch it is
 };
 
 // What a push brings to one chunk.
@@ -24,6 +25,8 @@ struct ChunkPush {
   // running variance: so it takes away no more than `learning_rate` (the worker's weight) of what
   // is there, and what is not negative stays so, however old the pull is that it was computed from.
   bool floor = false;
+  // Where there is a backup, DenseStore::Apply does not wait until it has the push: Await does.
+  bool ahead = false;
 };
 
 struct Pushed {

@@ -74,7 +74,7 @@ class Checkpoint {
     snapshot.staged = {*file};
     const auto path = store_->Write(snapshot);
     EXPECT_TRUE(path.ok()) << Message(path.status());
-    const auto read = checkpoint::ReadCheckpoint(files_, *path, checkpoint::Bytes::kLeft);
+    const auto read = checkpoint::ReadCheckpoint(files_, *path, {checkpoint::Bytes::kLeft});
     EXPECT_TRUE(read.ok()) << Message(read.status());
     return *read;
   }

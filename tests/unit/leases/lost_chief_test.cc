@@ -121,9 +121,9 @@ class Training {
   void Ask(int w) {
     Worker& worker = workers_[w];
     const proto::NextReply reply = Tell(w, worker.untold, Draw(3) != 0);
-    if (reply.kind() == proto::NextReply::LOST) worker.held.clear();
-    if (reply.kind() != proto::NextReply::TRAIN) return;
-    worker.held.push_back(reply.lease());
+    if (reply.has_lost()) worker.held.clear();
+    if (!reply.has_lease()) return;
+    worker.held.push_back(reply.lease().id());
     ++given_;
   }
 

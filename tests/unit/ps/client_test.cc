@@ -245,7 +245,7 @@ class ClientTest : public ::testing::TestWithParam<Path> {
     for (size_t c = 0; c < layout_.chunks[shard].size(); ++c) client_->Launch(shard, c);
   }
   absl::StatusOr<PushPullClient::Outcome> PushAll(uint64_t sequence) {
-    client_->Begin(sequence, {0.5, 0.25});
+    client_->Begin(sequence, 0, {0.5, 0.25});
     for (int shard = 0; shard < 2; ++shard) Launch(shard);
     return client_->Finish();
   }
@@ -345,7 +345,7 @@ TEST_P(ClientTest, AShardThatWentBackHasAPushAsAWholeOrNotAtAll) {
   Make();
   ASSERT_TRUE(client_->Pull().ok());
   ASSERT_TRUE(PushAll(1).ok());
-  client_->Begin(2, {0.5, 0.25});
+  client_->Begin(2, 0, {0.5, 0.25});
   Launch(0);
   const auto chunks = static_cast<int>(layout_.chunks[0].size());
   for (int c = 0; c < chunks; ++c) AwaitUpdates(0, c, 2);
@@ -359,7 +359,7 @@ TEST_P(ClientTest, AShardThatWentBackHasAPushAsAWholeOrNotAtAll) {
   AwaitUpdates(1, 0, 2);
 
   // A part of the shard's chunks, whose answers are here or on their way.
-  client_->Begin(3, {0.5, 0.25});
+  client_->Begin(3, 0, {0.5, 0.25});
   client_->Launch(0, 0);
   AwaitUpdates(0, 0, 2);
   SetBack(3);
@@ -381,7 +381,7 @@ TEST_P(ClientTest, APushThatIsCutOffCountsOnce) {
   ASSERT_TRUE(client_->Pull().ok());
   int resumed = 0;
   for (int push = 1; push <= 30; ++push) {
-    client_->Begin(static_cast<uint64_t>(push), {0.5, 0.25});
+    client_->Begin(static_cast<uint64_t>(push), 0, {0.5, 0.25});
     for (int shard = 0; shard < 2; ++shard) Launch(shard);
     if (push % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(20 * push));
     servers_[push % 2]->Cut();
@@ -397,7 +397,7 @@ TEST_P(ClientTest, APushThatIsCutOffCountsOnce) {
 TEST_P(ClientTest, ANewViewIsFollowedInTheMiddleOfAPush) {
   Make();
   ASSERT_TRUE(PushAll(1).ok());
-  client_->Begin(2, {0.5, 0.25});
+  client_->Begin(2, 0, {0.5, 0.25});
   Launch(0);
   // Shard 1 moves to another task with the state that its backup had; the old one goes on
   // listening, but serves a past view.
@@ -425,7 +425,7 @@ TEST_P(ClientTest, AServerThatHangsIsLeftWithTheNextView) {
   servers_[0]->OpenView(2);
   servers_[1]->CloseView();
   views_.Set(view);
-  client_->Begin(2, {0.5, 0.25});
+  client_->Begin(2, 0, {0.5, 0.25});
   for (int shard = 0; shard < 2; ++shard) Launch(shard);
   views_.AwaitAsked(3);  // newer than 2
   SetView(3);
@@ -442,7 +442,7 @@ TEST_P(ClientTest, AServerThatWakesLateChangesNothing) {
   for (size_t c = 0; c < layout_.chunks[1].size(); ++c)
     ASSERT_TRUE(next->store->Restore(c, *frozen.store->Copy(c), {}).ok());
   frozen.store->Freeze(true);
-  client_->Begin(2, {0.5, 0.25});
+  client_->Begin(2, 0, {0.5, 0.25});
   for (int shard = 0; shard < 2; ++shard) Launch(shard);
   frozen.store->AwaitCaught();
   std::swap(servers_[1], next);
@@ -465,7 +465,7 @@ TEST_P(ClientTest, WithoutATicketNobodyIsServed) {
   ClientView view{2, "a guess", {servers_[0]->primary(), servers_[1]->primary()}};
   for (auto& server : servers_) server->OpenView(2);
   views_.Set(view);
-  client_->Begin(1, {0.5, 0.25});
+  client_->Begin(1, 0, {0.5, 0.25});
   for (int shard = 0; shard < 2; ++shard) Launch(shard);
   views_.AwaitAsked(2);
   for (auto& server : servers_) EXPECT_EQ(server->connections(), 0);

@@ -128,7 +128,7 @@ class ReplicationTest : public ::testing::Test {
   }
   void Push(PushPullClient& client, uint64_t sequence, float gradient) {
     const Layout layout = job_.layout();
-    client.Begin(sequence, {1});
+    client.Begin(sequence, 0, {1});
     for (int shard : {0, 1}) {
       std::ranges::fill(client.gradients(shard), gradient);
       for (size_t c = 0; c < layout.chunks[shard].size(); ++c)

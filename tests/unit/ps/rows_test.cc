@@ -546,7 +546,7 @@ class RowService : public ::testing::TestWithParam<bool> {
   }
   absl::StatusOr<PushPullClient::Outcome> Push(PushPullClient& client, uint64_t sequence,
                                                const std::vector<uint64_t>& keys) {
-    client.Begin(sequence, {0.5});
+    client.Begin(sequence, 0, {0.5});
     std::vector<std::vector<float>> packed;
     const auto spread = Spread(keys);
     packed.reserve(spread.size());

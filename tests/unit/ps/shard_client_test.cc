@@ -39,12 +39,13 @@ class SlowRows final : public checkpoint::RowSource {
                 {"users.step", checkpoint::DType::kInt64, {}}};
   }
   const std::vector<checkpoint::TensorInfo>& tensors() const override { return tensors_; }
-  absl::Status Read(size_t tensor, int64_t first, int64_t count, char* out) const override {
+  absl::Status ReadBytes(size_t tensor, int64_t begin, int64_t bytes, char* out) const override {
     if (tensor == 0) {
       std::this_thread::sleep_for(2 * kSilence);
-      std::memcpy(out, keys_.data() + first, static_cast<size_t>(count) * sizeof(uint64_t));
+      std::memcpy(out, reinterpret_cast<const char*>(keys_.data()) + begin,
+                  static_cast<size_t>(bytes));
     } else {
-      std::memset(out, 0, static_cast<size_t>(count) * (tensor == 1 ? 4 : 8));
+      std::memset(out, 0, static_cast<size_t>(bytes));
     }
     return absl::OkStatus();
   }

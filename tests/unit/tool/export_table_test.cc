@@ -32,9 +32,11 @@ class RowsOfFile final : public checkpoint::RowSource {
                 {"items.rows", DType::kFloat32, {kRows, width}}};
   }
   const std::vector<TensorInfo>& tensors() const override { return tensors_; }
-  absl::Status Read(size_t tensor, int64_t first, int64_t count, char* out) const override {
+  absl::Status ReadBytes(size_t tensor, int64_t begin, int64_t bytes, char* out) const override {
     if (tensor > 1) return absl::InternalError("it is not asked for");
-    for (int64_t i = first; i < first + count; ++i) {
+    const int64_t row_bytes =
+        tensor == 0 ? sizeof(int64_t) : width_ * static_cast<int64_t>(sizeof(float));
+    for (int64_t i = begin / row_bytes; i < (begin + bytes) / row_bytes; ++i) {
       const int64_t key = (kRows - 1 - i) * 2 + file_;
       if (tensor == 0) {
         std::memcpy(out, &key, sizeof key);

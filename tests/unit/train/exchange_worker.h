@@ -91,7 +91,7 @@ class FakeClient final : public ps::PushPullClient {
     for (const int64_t elements : servers->layout.elements) gradients_.emplace_back(elements, 7.f);
   }
   std::span<float> gradients(int shard) override { return gradients_[shard]; }
-  void Begin(uint64_t sequence, std::vector<double> learning_rates) override {
+  void Begin(uint64_t sequence, int64_t, std::vector<double> learning_rates) override {
     learning_rates_ = std::move(learning_rates);
     sequences.push_back(sequence);
   }
