@@ -56,6 +56,20 @@ ShardChannel::~ShardChannel() {
   thread_.join();
 }
 
+// Where the chunks of this channel lie in the shard's memory; none where it has all of it.
+std::vector<transport::SharedMemory::Part> ShardChannel::MemoryParts() const {
+  std::vector<transport::SharedMemory::Part> parts;
+  const auto connections = static_cast<size_t>(options_.client->options.connections);
+  if (connections == 1) return parts;
+  const std::vector<Chunk>& chunks = options_.client->layout.chunks[options_.shard];
+  for (size_t c = static_cast<size_t>(options_.connection); c < chunks.size(); c += connections)
+    if (!chunks[c].rows())
+      parts.push_back(
+          {chunks[c].begin * sizeof(float), static_cast<uint64_t>(chunks[c].end) * sizeof(float)});
+  if (parts.empty()) parts.emplace_back();
+  return parts;
+}
+
 void ShardChannel::Launch(std::span<const Transfer> transfers) {
   bool first = false;
   {
@@ -158,7 +172,7 @@ absl::Status ShardChannel::Connect(const std::shared_ptr<const ClientView>& next
   options.parameters = pieces_;
   if (options_.gradients != nullptr && view.shards[options_.shard].host_id == client.host_id) {
     // Of this connection alone: a server that holds an older one writes where nobody reads.
-    auto memory = transport::SharedMemory::Create(options_.gradients->place().bytes);
+    auto memory = transport::SharedMemory::Create(options_.gradients->place().bytes, MemoryParts());
     if (memory.ok()) {
       options.gradients = options_.gradients;
       options.memory = *std::move(memory);

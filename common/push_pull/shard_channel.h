@@ -54,6 +54,7 @@ class ShardChannel {
   bool SendAgain(const ClientView& view);
   absl::Status Connect(const std::shared_ptr<const ClientView>& next);
   absl::StatusOr<std::unique_ptr<transport::DataConnection>> Dial(const ClientView& view);
+  std::vector<transport::SharedMemory::Part> MemoryParts() const;
   absl::Status Pump();
   void Drop(const absl::Status& why);
   void Fail(const absl::Status& why);

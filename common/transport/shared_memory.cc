@@ -5,12 +5,14 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <string>
 #include <string_view>
 
+#include "absl/synchronization/mutex.h"
 #include "common/base/memory.h"
 
 namespace muster::transport {
@@ -34,18 +36,40 @@ absl::Status SharedMemory::Map(bool writable) {
                   fd_.get(), 0);
   if (at == MAP_FAILED) return Failed("cannot map shared memory");
   base_ = static_cast<std::byte*>(at);
-  // Where the kernel knows these, the first use of the memory is as fast as any later one, and
-  // large pages save some of each.
-  (void)madvise(base_, place_.bytes, MADV_HUGEPAGE);
-  (void)madvise(base_, place_.bytes, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(uint64_t bytes) {
-  // The kernel would not refuse what the machine, or the container, does not have: it would begin
-  // to kill.
-  if (bytes == 0 || bytes > AvailableMemory() / 2)
-    return PeerLost(fmt::format("no room for {} MiB of shared memory", bytes >> 20));
+// Where the kernel knows MADV_POPULATE_WRITE, the first use of the memory is as fast as any later
+// one.
+absl::Status SharedMemory::Populate(std::span<const Part> parts) {
+  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  for (const Part& part : parts) {
+    if (part.begin == part.end) continue;
+    const uint64_t begin = part.begin / page * page;
+    (void)madvise(base_ + begin, part.end - begin, MADV_POPULATE_WRITE);
+    // What that has not made: a page that cannot be had later would be a SIGBUS.
+    if (const int error = posix_fallocate(fd_.get(), static_cast<off_t>(begin),
+                                          static_cast<off_t>(part.end - begin));
+        error != 0) {
+      errno = error;
+      return Failed(fmt::format("no room for {} MiB of shared memory", place_.bytes >> 20));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(uint64_t bytes,
+                                                                   std::span<const Part> parts) {
+  const Part all{0, bytes};
+  uint64_t wanted = 0;
+  for (const Part& part : parts.empty() ? std::span(&all, 1) : parts)
+    wanted += part.end - part.begin;
+  // One at a time, so that each sees what those before have taken. The kernel would not refuse what
+  // the machine, or the container, does not have: it would begin to kill.
+  static absl::Mutex one_at_a_time;
+  absl::MutexLock lock(&one_at_a_time);
+  if (bytes == 0 || wanted > AvailableMemory() / 2)
+    return PeerLost(fmt::format("no room for {} MiB of shared memory", wanted >> 20));
   uint64_t nonce = 0;
   if (getrandom(&nonce, sizeof nonce, 0) != sizeof nonce) return Failed("cannot get random bytes");
   Fd fd(memfd_create(NameOf(nonce).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -56,12 +80,9 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(uint64_t byte
   const Place place{getpid(), fd.get(), bytes, nonce};
   std::unique_ptr<SharedMemory> memory(new SharedMemory(std::move(fd), place));
   MUSTER_RETURN_IF_ERROR(memory->Map(true));
-  // What Map has not made of it: a page that cannot be had later would be a SIGBUS.
-  if (const int error = posix_fallocate(memory->fd_.get(), 0, static_cast<off_t>(bytes));
-      error != 0) {
-    errno = error;
-    return Failed(fmt::format("no room for {} MiB of shared memory", bytes >> 20));
-  }
+  // Large pages save some of each use. They would take in what lies between the parts, too.
+  if (parts.empty()) (void)madvise(memory->base_, bytes, MADV_HUGEPAGE);
+  MUSTER_RETURN_IF_ERROR(memory->Populate(parts.empty() ? std::span(&all, 1) : parts));
   return memory;
 }
 
@@ -83,6 +104,7 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Open(const Place& pl
     return PeerLost(fmt::format("{} has another size, or could change it", path));
   std::unique_ptr<SharedMemory> memory(new SharedMemory(std::move(fd), place));
   MUSTER_RETURN_IF_ERROR(memory->Map(writable));
+  (void)madvise(memory->base_, place.bytes, MADV_HUGEPAGE);
   return memory;
 }
 

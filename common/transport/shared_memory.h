@@ -24,9 +24,16 @@ class SharedMemory {
     friend bool operator==(const Place&, const Place&) = default;
   };
 
-  // Zeros, all of them there: touching it later cannot fail. Errors (no memory, another container,
-  // another user) are sentences for a log: the caller has another way.
-  static absl::StatusOr<std::unique_ptr<SharedMemory>> Create(uint64_t bytes);
+  // Of its bytes, [begin, end).
+  struct Part {
+    uint64_t begin = 0, end = 0;
+  };
+  // Zeros, all of them there: touching it later cannot fail. With `parts`, in ascending order, only
+  // these are, and whatever else lies in their pages; the rest takes no memory, and is not to be
+  // touched. Errors (no memory, another container, another user) are sentences for a log: the
+  // caller has another way.
+  static absl::StatusOr<std::unique_ptr<SharedMemory>> Create(uint64_t bytes,
+                                                              std::span<const Part> parts = {});
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Open(const Place& place, bool writable);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
@@ -42,6 +49,7 @@ class SharedMemory {
  private:
   SharedMemory(Fd fd, const Place& place) : fd_(std::move(fd)), place_(place) {}
   absl::Status Map(bool writable);
+  absl::Status Populate(std::span<const Part> parts);
 
   const Fd fd_;
   const Place place_;

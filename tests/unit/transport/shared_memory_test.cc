@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "common/base/memory.h"
@@ -17,6 +18,28 @@ TEST(SharedMemoryTest, WhatThereIsNoMemoryForIsRefused) {
   const auto made = SharedMemory::Create(AvailableMemory() / 2 + (uint64_t{64} << 20));
   ASSERT_FALSE(made.ok());
   EXPECT_NE(Message(made.status()).find("no room for"), std::string::npos) << made.status();
+}
+
+// A connection that has some of a shard's chunks takes the memory of these.
+TEST(SharedMemoryTest, WhatLiesBetweenItsPartsTakesNoMemory) {
+  constexpr uint64_t kBytes = 64 << 20, kPart = 1 << 20;
+  const SharedMemory::Part parts[] = {{100, kPart}, {kBytes / 2, kBytes / 2 + kPart}};
+  const auto made = SharedMemory::Create(kBytes, parts);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const auto taken = [&] {
+    struct stat status {};
+    EXPECT_EQ(fstat(static_cast<int>((*made)->place().fd), &status), 0);
+    return static_cast<uint64_t>(status.st_blocks) * 512;
+  };
+  EXPECT_GE(taken(), 2 * kPart - 4096);
+  EXPECT_LE(taken(), 2 * kPart + 4096);
+  const auto opened = SharedMemory::Open((*made)->place(), true);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  for (const SharedMemory::Part& part : parts) {
+    (*opened)->bytes()[part.begin] = std::byte{7};
+    EXPECT_EQ((*made)->bytes()[part.begin], std::byte{7});
+  }
+  EXPECT_LE(taken(), 2 * kPart + 4096);
 }
 
 TEST(SharedMemoryTest, IsOneMemoryWithTwoViews) {
