@@ -66,23 +66,37 @@ absl::Status CheckpointCutter::Begin(Cut cut) {
 absl::Status CheckpointCutter::Copy(const std::vector<int>& primaries, const std::string& name) {
   absl::Mutex mu;
   std::set<int> copied;
-  MUSTER_RETURN_IF_ERROR(ForEach(std::set<int>(primaries.begin(), primaries.end()), [&](int task) {
-    const auto shards = links_->client(task).Cut(name);
-    absl::MutexLock lock(&mu);
-    if (shards.ok()) copied.insert(shards->begin(), shards->end());
-    return shards.status();
-  }));
+  std::vector<int> answered;
+  const absl::Status all =
+      ForEach(std::set<int>(primaries.begin(), primaries.end()), [&](int task) {
+        const auto shards = links_->client(task).Cut(name);
+        absl::MutexLock lock(&mu);
+        if (!shards.ok()) return shards.status();
+        copied.insert(shards->begin(), shards->end());
+        answered.push_back(task);
+        return absl::OkStatus();
+      });
+  if (!all.ok()) {
+    Drop(answered, name);
+    return all;
+  }
   for (size_t shard = 0; shard < primaries.size(); ++shard)
     if (!copied.contains(static_cast<int>(shard)) && !layout_.chunks[shard].empty())
       return PeerLost(fmt::format("ps {} did not copy shard {}", primaries[shard], shard));
   return absl::OkStatus();
 }
 
+// Servers copy what changes until then. Where a call fails the next cut takes the place of this
+// one.
+void CheckpointCutter::Drop(const std::vector<int>& primaries, const std::string& name) {
+  (void)ForEach(std::set<int>(primaries.begin(), primaries.end()),
+                [&](int task) { return links_->client(task).Drop(name); });
+}
+
 void CheckpointCutter::Run() {
   cut_.status = ReadAll();
   const std::string name = checkpoint::CheckpointName(cut_.state.step);
-  for (const int task : std::set<int>(cut_.primaries.begin(), cut_.primaries.end()))
-    (void)links_->client(task).Drop(name);  // else the next copy takes its place
+  Drop(cut_.primaries, name);
   {
     absl::MutexLock lock(&mu_);
     now_ = State::kRead;

@@ -57,6 +57,7 @@ class CheckpointCutter {
   Cut Take();
 
  private:
+  void Drop(const std::vector<int>& primaries, const std::string& name);
   absl::Status Copy(const std::vector<int>& primaries, const std::string& name);
   void Run();
   absl::Status ReadAll();
