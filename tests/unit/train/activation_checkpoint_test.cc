@@ -37,7 +37,8 @@ void Build(TestProgram& self, Builder& builder) {
   SyncBatchNorm norm{SyncBatchNormOptions(kFeatures)};
   self.model->register_module("norm", norm.ptr());
   builder.model("net", self.model);
-  self.optimizers["adam"] = builder.optimizer("adam", {"net"}, "adam", 0.01);
+  // Not Adam, which makes a difference of rounding where a gradient is near zero.
+  self.optimizers["net"] = builder.optimizer("net", {"net"}, "sgd", 0.1);
   builder.dataset(Split::kTrain, Tensors2(x, y));
 }
 
@@ -68,7 +69,7 @@ TEST_P(Checkpoint, TrainsAsWithoutIt) {
           h = checkpoint ? activation_checkpoint(layer, h) : layer(h);
         }
         const at::Tensor out = at::matmul(h, (*self.model)["out"]);
-        step.minimize(self.optimizers["adam"], (out - batch[1]).square());
+        step.minimize(self.optimizers["net"], (out - batch[1]).square());
       };
     });
   };
@@ -106,7 +107,7 @@ TEST_P(Checkpoint, OfSeveralInputsAndNestedInSeveralLosses) {
         const at::Tensor d = (*self.second)["d"] * 2;  // has a history, and is an input
         const at::Tensor h =
             checkpoint ? activation_checkpoint(nested, batch[0], d) : nested(batch[0], d);
-        step.minimize({{self.optimizers["adam"], (h.sum(1) - batch[1]).square()},
+        step.minimize({{self.optimizers["net"], (h.sum(1) - batch[1]).square()},
                        {self.optimizers["sgd"], (h.sum(1) + batch[1]).square()}});
       };
     });
@@ -126,7 +127,7 @@ TEST(CheckpointTest, WhatWouldGoWrongSilentlyIsRefused) {
           p.on_build = Build;
           p.on_step = [&](TestProgram& self, Step& step, const data::Batch& batch) {
             const at::Tensor h = body(self, step, batch[0]);
-            step.minimize(self.optimizers["adam"], h.flatten(1).sum(1));
+            step.minimize(self.optimizers["net"], h.flatten(1).sum(1));
           };
         });
         EXPECT_EQ(ExitCodeOf(run.status), ExitCode::kProgramFailed);
@@ -185,7 +186,7 @@ TEST_P(Checkpoint, GradientsOfABackwardPassWithinAddUp) {
         const at::Tensor a = (*self.model)["a"];
         const at::Tensor h = at::matmul(batch[0], a).tanh();
         const at::Tensor g = own ? OwnCheckpoint::apply(h, a) : at::matmul(h, a);
-        step.minimize(self.optimizers["adam"], (g.sum(1) - batch[1]).square());
+        step.minimize(self.optimizers["net"], (g.sum(1) - batch[1]).square());
       };
     });
   };
