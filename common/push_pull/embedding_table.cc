@@ -488,6 +488,7 @@ absl::Status EmbeddingTableImpl::Restore(uint64_t key, std::span<const float> ro
   KeepFrozenLocked(shard, {&place, 1});
   StoreNearest(options_.type, row.first(static_cast<size_t>(shape_.width)), place);
   std::copy(row.begin() + shape_.width, row.end(), place + shape_.parameter);
+  EvictLocked(shard);  // they may come from a table with a higher cap
   return absl::OkStatus();
 }
 

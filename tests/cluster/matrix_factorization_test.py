@@ -234,6 +234,17 @@ class MatrixFactorization(ClusterTest):
                 rows = curve(self.model_dir, "train", "embeddings/users/rows")
                 self.assertLessEqual(max(rows.values()), 160)
                 self.assertEqual(max(rows), steps)
+        # On another number of servers chunks have other parts of the cap, and a lower one holds from the start.
+        before = {key: row for key, row in zip(saved["users.keys"], saved["users.rows"].tolist())}
+        sets = [f"max_steps={steps + 1}", "epochs=3", "learning_rate=0", "embeddings.users.max_rows=96"]
+        self.finish(self.start_all(self.cluster(2, chief=False, ps=3), job, sets))
+        after = state(self.model_dir, steps + 1)
+        self.assertLessEqual(len(after["users.keys"]), 96)
+        kept = [key for key in after["users.keys"] if key in before]
+        self.assertGreater(len(kept), 48)
+        for key, row in zip(after["users.keys"], after["users.rows"].tolist()):
+            if key in before:
+                self.assertEqual(row, before[key], key)
 
     def test_a_killed_run_goes_on_as_if_nothing_had_happened(self):
         self.run_to_end(1, self.ratings("whole", epochs=4))

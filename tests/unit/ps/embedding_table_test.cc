@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <numbers>
+#include <numeric>
 #include <random>
 #include <set>
 #include <thread>
@@ -381,6 +382,24 @@ TEST(EmbeddingTable, HoldsNoMoreThanItsCapForEver) {
   // And each key is found where it is.
   for (const auto& [key, row] : All(*table))
     ASSERT_EQ(PeekOne(*table, key, 2), (std::vector<float>{row[0], row[1]})) << key;
+}
+
+TEST(EmbeddingTable, WhatIsRestoredKeepsToTheCapToo) {
+  const auto large = EmbeddingTable::Make(Capped(Eviction::kLeastRecent, 1000));
+  for (uint64_t first = 0; first < 1000; first += 100) {
+    std::vector<uint64_t> keys(100);
+    std::iota(keys.begin(), keys.end(), first);
+    PushKeys(*large, keys);
+  }
+  const auto small = EmbeddingTable::Make(Capped(Eviction::kLeastRecent, 100));
+  int64_t most = 0;
+  for (const auto& [key, row] : All(*large)) {
+    ASSERT_TRUE(small->Restore(key, row).ok());
+    most = std::max(most, small->size());
+  }
+  EXPECT_LE(most, 100);
+  const std::set<uint64_t> left = KeysOf(*small);
+  EXPECT_GE(std::distance(left.lower_bound(900), left.end()), 80) << "those of the last update";
 }
 
 TEST(EmbeddingTable, BytesAreACapToo) {
