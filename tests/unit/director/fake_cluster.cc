@@ -76,7 +76,7 @@ class FakeState final : public ShardState {
         kept_[name] = {step, ValuesIn(snapshot.kept.at(name))};
     return snapshot.state;
   }
-  StateFiles Files() const override { return {SetOf(values_), {}, {}}; }
+  StateFiles TakeFiles() override { return {SetOf(values_), {}, {}}; }
   absl::StatusOr<proto::ChunkContent> Encode(const Layout&, int shard, int chunk, int64_t steps,
                                              const StateFiles* files) const override {
     proto::ChunkContent content;
@@ -486,6 +486,7 @@ proto::Shown ShownBy(int worker) {
 }  // namespace
 
 struct FakeCluster::Worker {
+  proto::Lease waiting;  // that it may not start yet
   int index = 0;
   uint64_t incarnation = 0;
   std::atomic<bool> dead = false, mute = false;
@@ -737,7 +738,20 @@ void FakeCluster::RunWorker(Worker* worker) {
     worker->next.clear_evaluated();
     if (reply.has_done()) return;
     if (reply.has_lost()) worker->next.clear_held();
-    const proto::Lease& lease = reply.lease();
+    proto::Lease lease = reply.lease();
+    if (reply.has_start()) lease = worker->waiting;
+    if (reply.has_start() || reply.has_lost()) {
+      worker->next.clear_start();
+      worker->next.set_want(true);
+    }
+    if (reply.has_lease() && lease.training().wait()) {
+      worker->waiting = lease;
+      worker->next.clear_held();
+      worker->next.add_held(lease.id());
+      worker->next.set_start(lease.id());
+      worker->next.set_want(false);
+      continue;
+    }
     if (lease.has_evaluation()) {
       proto::EvaluationDone& done = *worker->next.add_evaluated();
       done.set_lease(lease.id());
