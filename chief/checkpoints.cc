@@ -267,6 +267,7 @@ class CheckpointsImpl final : public Checkpoints {
   // The loop's thread alone.
   bool next_is_final_ = false, next_must_ = false, started_ = false;
   std::optional<Candidate> candidate_;  // the newest one, if its step has no checkpoint
+  std::optional<Candidate> wanted_;  // of the step that Wanted was asked for last, and Save saves
   std::optional<MonotonicTime> told_dropped_;
   int64_t dropped_step_ = -1;  // the last one
   int64_t dropped_since_ = 0;
@@ -339,6 +340,7 @@ bool CheckpointsImpl::Wanted(const SaveMoment& moment) {
   }
   next_is_final_ = moment.last;
   next_must_ = must;
+  wanted_ = best ? candidate_ : std::nullopt;
   if (!shared_->WaitLocked(&Shared::NotSaving, shared_->options.deadline)) {
     if (must) shared_->missed = NotInTime();
     shared_->FailedLocked(NotInTime(), must);
@@ -361,8 +363,11 @@ void CheckpointsImpl::Save(checkpoint::Snapshot snapshot) {
     shared_->saving_own = own;
     shared_->tasks.push_back({std::move(snapshot), next_is_final_, next_must_, {}});
   }
-  if (candidate_ && candidate_->step == step && own) Mark(*std::move(candidate_));
-  candidate_.reset();
+  // A later epoch may have ended since that step was asked for.
+  std::optional<Candidate>& of_step = wanted_ ? wanted_ : candidate_;
+  if (of_step && of_step->step == step && own) Mark(*std::move(of_step));
+  if (candidate_ && candidate_->step <= step) candidate_.reset();
+  wanted_.reset();
 }
 
 absl::Status CheckpointsImpl::Drain() {

@@ -167,10 +167,12 @@ void DirectorImpl::LookLocked(DirectorSituation* situation,
   now.saved = IsSaved(at.step);
   // A checkpoint that is being written is waited for while servers and workers are looked after;
   // after timeouts.phase.save the best is left out.
-  if (best_asked_)
-    now.best = start_.checkpoints->IsSaving() && Clock::now() - best_asked_->second < SaveDeadline()
+  if (best_asked_) {
+    const bool writing = !cutter_->idle() || start_.checkpoints->IsSaving();
+    now.best = writing && Clock::now() - best_asked_->second < SaveDeadline()
                    ? DirectorSituation::Best::kWaits
                    : DirectorSituation::Best::kDue;
+  }
   *pass = table_->pass();
   if (*pass)
     now.pass = (*pass)->done < (*pass)->total ? DirectorSituation::Pass::kRunning
