@@ -23,7 +23,7 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   if (start_.restore) {
     MUSTER_ASSIGN_OR_RETURN(kept_.state, state_->Restore(*start_.restore));
     start_.restore.reset();  // its memory
-    kept_.files = state_->Files();
+    kept_.files = state_->TakeFiles();
     const auto& callbacks = kept_.state.extras.callbacks;
     saved_ = {kept_.state.step, !callbacks || callbacks->ended};
   }

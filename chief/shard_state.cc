@@ -110,9 +110,14 @@ class ReplicaState final : public ShardState {
   void ServeRows(EmbeddingStore* rows) override {
     if (!replica_->embeddings().empty()) replica_->set_embedding_store(rows);
   }
-  StateFiles Files() const override { return files_; }
+  StateFiles TakeFiles() override { return std::exchange(files_, {}); }
   absl::StatusOr<proto::ChunkContent> Encode(const Layout& layout, int shard, int chunk,
                                              int64_t steps, const StateFiles* files) const override;
+  void KeepWeights(bool keep) override {
+    weights_.clear();
+    for (const at::Tensor& tensor : served_.tensors)
+      if (keep) weights_.push_back(tensor.defined() ? tensor.clone() : tensor);
+  }
   absl::Status Decode(const Layout& layout, const proto::ChunkContent& content,
                       SlotsFile* slots) override;
   std::vector<checkpoint::TensorInfo> slots() const override { return slots_; }
@@ -173,6 +178,7 @@ class ReplicaState final : public ShardState {
   Replica* const replica_;
   const ServedVariables served_;
   std::vector<Place> places_;                  // by variable
+  std::vector<at::Tensor> weights_;            // likewise, KeepWeights'; none: the replica's
   std::vector<checkpoint::TensorInfo> slots_;  // of the optimizers, as a checkpoint has them
   NoRows no_rows_;
   StateFiles files_;                  // of what was restored
@@ -368,7 +374,8 @@ absl::StatusOr<proto::ChunkContent> ReplicaState::Encode(const Layout& layout, i
     char* const to = content.mutable_parameters()->data() + piece.at * kBytes;
     float step = 0;
     if (files == nullptr) {
-      std::memcpy(to, served_.tensors[piece.variable].const_data_ptr<float>() + piece.first,
+      const std::vector<at::Tensor>& weights = weights_.empty() ? served_.tensors : weights_;
+      std::memcpy(to, weights[piece.variable].const_data_ptr<float>() + piece.first,
                   piece.count * kBytes);
     } else {
       MUSTER_RETURN_IF_ERROR(Read(files->model, place.name, piece, to));

@@ -48,13 +48,16 @@ class ShardState {
   virtual std::vector<ServedTable> tables() const { return {}; }
   // Where the replica looks rows up; it outlives this object's use.
   virtual void ServeRows(EmbeddingStore* /*rows*/) {}
-  // What Restore was given last.
-  virtual StateFiles Files() const { return {}; }
+  // What Restore was given last; once.
+  virtual StateFiles TakeFiles() { return {}; }
   // A chunk of no table as these files have it; null: as the replica has it after `steps` steps,
   // with slots as the rule begins. Several at a time. Errors are those of reading.
   virtual absl::StatusOr<proto::ChunkContent> Encode(const Layout& layout, int shard, int chunk,
                                                      int64_t steps,
                                                      const StateFiles* files) const = 0;
+  // With true, Encode without files uses the weights of now from here on, whatever Decode changes;
+  // with false the replica's again.
+  virtual void KeepWeights(bool /*keep*/) {}
   // Puts a chunk's parameters into the replica, and its slots into the file; null: nowhere. Several
   // at a time. A DataError says what does not fit.
   virtual absl::Status Decode(const Layout& layout, const proto::ChunkContent& content,

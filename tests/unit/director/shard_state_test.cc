@@ -153,7 +153,7 @@ TEST(ShardState, AStateGoesFromServersToFilesAndBack) {
   for (const int servers : {1, 3, 5}) {
     const auto restored = target->Restore(snapshot);
     ASSERT_TRUE(restored.ok()) << Message(restored.status());
-    const StateFiles files = target->Files();
+    const StateFiles files = target->TakeFiles();
     EXPECT_EQ(Dumped(EncodeAll(*target, layout, 23, &files)), Dumped(sent));
     // Other servers write the same files.
     const Layout other = SmallChunks(*target, servers);
@@ -204,7 +204,7 @@ TEST(ShardState, SlotsOfAnotherOrderAreRowMajorInFiles) {
   EXPECT_EQ(ValuesOf(snapshot.optimizer, "a.w.exp_avg"), values);
   EXPECT_EQ(ValuesOf(snapshot.optimizer, "a.w.exp_avg_sq"), values);
   ASSERT_TRUE(state->Restore(snapshot).ok());
-  const StateFiles files = state->Files();
+  const StateFiles files = state->TakeFiles();
   EXPECT_EQ(Dumped(EncodeAll(*state, layout, 3, &files)), Dumped(contents));
 }
 
@@ -246,7 +246,7 @@ TEST(ShardState, KeepsTheStepOfEachParameter) {
     Checkpoint written;
     const checkpoint::Snapshot snapshot = written.Write(state.get(), layout, contents, 500);
     ASSERT_TRUE(state->Restore(snapshot).ok());
-    const StateFiles files = state->Files();
+    const StateFiles files = state->TakeFiles();
     std::map<int64_t, int64_t> elements;  // by number of updates
     for (const proto::ChunkContent& chunk : EncodeAll(*state, layout, 500, &files))
       elements[chunk.updates()] += static_cast<int64_t>(chunk.parameters().size() / 4);
