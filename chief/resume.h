@@ -66,8 +66,8 @@ struct Beginning {
 // never be needed (ReadCheckpoint's rows_later). REQUIRES: this process owns model_dir.
 absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job& job,
                                         const std::string& previous_run_id,
-                                         const std::function<absl::Status()>& fence,
-                                         const std::function<bool()>& held = nullptr);
+                                        const std::function<absl::Status()>& fence,
+                                        const std::function<bool()>& held = nullptr);
 // Of a job that asks for parameter servers with synchronous steps, of which StrategyFor made
 // another strategy: OK where model_dir holds a run that was begun so, by an older version.
 absl::Status CheckBegunSynchronously(checkpoint::FileSystem& files, const Job& job);
