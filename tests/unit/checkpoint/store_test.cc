@@ -165,7 +165,8 @@ TEST_P(StoreContract, DamageIsFoundInWhatIsLeftInItsFile) {
     auto again = *files().Create(name);
     ASSERT_TRUE(again->Append(bytes).ok() && again->Close().ok());
   }
-  const auto read = ReadCheckpoint(files(), folder() + "/step-00000003", {checkpoint::Bytes::kLeft});
+  const auto read =
+      ReadCheckpoint(files(), folder() + "/step-00000003", {checkpoint::Bytes::kLeft});
   EXPECT_THAT(std::string(Message(read.status())),
               HasSubstr("optimizer.safetensors does not match its checksum"));
 }
@@ -188,7 +189,8 @@ TEST_P(StoreContract, DamageInATablesFileIsNamed) {
   EXPECT_THAT(std::string(Message(read.status())),
               HasSubstr("tables-00001-of-00001.safetensors does not match its checksum"));
   // Where rows may never be needed: once they are.
-  const auto later = ReadCheckpoint(files(), folder() + "/step-00000003", {.check_later = [] { return true; }});
+  const auto later =
+      ReadCheckpoint(files(), folder() + "/step-00000003", {.check_later = [] { return true; }});
   ASSERT_TRUE(later.ok()) << later.status();
   const RowSource& rows = *later->tables.at(0);
   int64_t updates = 0;
