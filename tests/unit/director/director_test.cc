@@ -358,7 +358,7 @@ TEST(Director, WithOneReplicaALostServerComesBackFromWhatWasReadLast) {
   ExpectStepsInOrder(cluster.notes(), 120);
   const DirectorRecord record = cluster.director().record();
   EXPECT_EQ(cluster.value(1), 1200);
-  EXPECT_LE(record.lost_updates, 12);
+  EXPECT_LE(record.lost_updates, 120 - 20) << "the second save has 20, however late the loss is";
   // Updates of 10 examples each.
   EXPECT_EQ(cluster.value(0), 1200 - 10 * record.lost_updates);
 }
