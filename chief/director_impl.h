@@ -196,7 +196,6 @@ class DirectorImpl final : public Director,
 
   // ---- The thread that directs
   Kept kept_;
-  bool start_kept_ = false;  // KeepWeights
   Due due_ = {false, false};
   Wanted wanted_;
   std::optional<std::pair<SaveMoment, MonotonicTime>> best_asked_;  // AskForBest's, and since when

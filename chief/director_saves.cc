@@ -83,8 +83,7 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
   }
   const bool write = cut.write, must = cut.must;
   // A shard that is lost then goes back to the start with all that it has, rows too.
-  if (!write && !kept_.files && !tables_.empty() && !std::exchange(start_kept_, true))
-    state_->KeepWeights(true);
+  if (!write && !kept_.files && !tables_.empty()) state_->KeepWeights();
   if (!wanted_.since) wanted_.since = Clock::now();
   if (const absl::Status begun = cutter_->Begin(std::move(cut)); !begun.ok())
     return GiveUpCut(begun);
@@ -148,7 +147,7 @@ void DirectorImpl::Keep(Cut cut) {
     // Its files have a callback's weights, not what the servers hold, and training is over.
     if (!cut.put_back.empty()) return;
     kept_ = {std::move(cut.state), std::move(cut.files), absl::OkStatus()};
-    if (std::exchange(start_kept_, false)) state_->KeepWeights(false);
+    state_->ReleaseWeights();
   } else if (!kept_.files && tables_.empty()) {
     kept_.state = std::move(cut.state);  // the replica has its weights
   }

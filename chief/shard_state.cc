@@ -113,11 +113,12 @@ class ReplicaState final : public ShardState {
   StateFiles TakeFiles() override { return std::exchange(files_, {}); }
   absl::StatusOr<proto::ChunkContent> Encode(const Layout& layout, int shard, int chunk,
                                              int64_t steps, const StateFiles* files) const override;
-  void KeepWeights(bool keep) override {
-    weights_.clear();
+  void KeepWeights() override {
+    if (!weights_.empty()) return;
     for (const at::Tensor& tensor : served_.tensors)
-      if (keep) weights_.push_back(tensor.defined() ? tensor.clone() : tensor);
+      weights_.push_back(tensor.defined() ? tensor.clone() : tensor);
   }
+  void ReleaseWeights() override { weights_.clear(); }
   absl::Status Decode(const Layout& layout, const proto::ChunkContent& content,
                       SlotsFile* slots) override;
   std::vector<checkpoint::TensorInfo> slots() const override { return slots_; }

@@ -55,9 +55,10 @@ class ShardState {
   virtual absl::StatusOr<proto::ChunkContent> Encode(const Layout& layout, int shard, int chunk,
                                                      int64_t steps,
                                                      const StateFiles* files) const = 0;
-  // With true, Encode without files uses the weights of now from here on, whatever Decode changes;
-  // with false the replica's again.
-  virtual void KeepWeights(bool /*keep*/) {}
+  // From here until ReleaseWeights, Encode without files uses the weights of now, whatever Decode
+  // changes. Called again before that it changes nothing.
+  virtual void KeepWeights() {}
+  virtual void ReleaseWeights() {}
   // Puts a chunk's parameters into the replica, and its slots into the file; null: nowhere. Several
   // at a time. A DataError says what does not fit.
   virtual absl::Status Decode(const Layout& layout, const proto::ChunkContent& content,
