@@ -200,7 +200,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   // The thread's.
   ReplicaDialer dialer_;
   std::vector<LinkPtr> links_;
-  std::vector<Standing> theirs_;  // as the newest link was told; empty once it is out of date
+  std::vector<Standing> theirs_;  // as the backup said on the newest link; empty once out of date
   int last_ = -1;                 // chunk that was taken from the queue
   std::thread thread_;
 };

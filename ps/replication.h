@@ -5,7 +5,7 @@
 // each update of the chunk is forwarded with its number in the chunk's order. Chunks are spread
 // over a few connections, and what is sent of a chunk goes over one of them, so that it arrives in
 // its order. Updates leave without waiting for answers to those before. When a connection fails,
-// the next one is told what the backup holds, and what is missing there is handed over anew.
+// the backup tells the next one what it holds, and what is missing there is handed over again.
 //
 // With `compression` gradients go to the backup in 16 bits: what has come in 32 is rounded before
 // it is applied, on both sides.
