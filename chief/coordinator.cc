@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "chief/coordinator_impl.h"
@@ -36,7 +37,9 @@ CoordinatorImpl::CoordinatorImpl(CoordinatorOptions options)
 absl::Status CoordinatorImpl::Listen() {
   std::vector<grpc::Service*> services = options_.services;
   services.push_back(this);
-  MUSTER_ASSIGN_OR_RETURN(server_, rpc::Server::Start(options_.server, services));
+  rpc::ServerOptions server = options_.server;
+  server.peers = std::max(server.peers, static_cast<int>(options_.members.size()));
+  MUSTER_ASSIGN_OR_RETURN(server_, rpc::Server::Start(server, services));
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
 }

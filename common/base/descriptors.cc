@@ -26,15 +26,22 @@ int64_t RaiseDescriptorLimit() {
       std::min<rlim_t>(files.rlim_cur, std::numeric_limits<int64_t>::max()));
 }
 
+int64_t DescriptorLimit() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return std::numeric_limits<int64_t>::max();
+  return static_cast<int64_t>(
+      std::min<rlim_t>(files.rlim_cur, std::numeric_limits<int64_t>::max()));
+}
+
 absl::Status CheckDescriptorLimit(int64_t limit, int members, bool is_chief) {
-  const int64_t fewest = kFewest + (is_chief ? members : 0);
+  const int64_t fewest = kFewest + (is_chief ? 2 * members : 0);
   if (limit >= fewest) return absl::OkStatus();
   return ConfigurationError(fmt::format("this process may open {} files, and needs {} at least: {}",
                                         limit, fewest, kRemedy));
 }
 
 int64_t DescriptorsNeeded(int members, bool is_chief) {
-  return kOfOneProcess + int64_t{members} * (is_chief ? 2 : 1);
+  return kOfOneProcess + int64_t{members} * (is_chief ? 4 : 1);
 }
 
 std::string DescriptorWarning(int64_t limit, int members, bool is_chief) {

@@ -1,5 +1,6 @@
 // The limit on open files. The chief of a large cluster has a connection from each member, and a
-// second one from each that reports a failure; a server of parameters has one from each worker.
+// second one from each that reports a failure, and each takes two descriptors; a server of
+// parameters has one from each worker.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,9 @@ namespace muster {
 // Raises this process's soft limit (RLIMIT_NOFILE) to the hard one, as any process may; programs
 // started from it inherit that. Returns the limit that holds now. Call from main.
 int64_t RaiseDescriptorLimit();
+
+// The soft limit that holds now.
+int64_t DescriptorLimit();
 
 // ConfigurationError where a process with `limit` could not even begin: the libraries below it
 // abort where they find no descriptor.

@@ -3,17 +3,18 @@
 #include <fmt/format.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <grpcpp/server_builder.h>
 #include <grpcpp/support/server_interceptor.h>
 
 #include <mutex>
 #include <string_view>
 #include <thread>
 
+#include "common/base/descriptors.h"
 #include "common/base/logging.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/library.h"
 #include "common/rpc/listen.h"
+#include "common/rpc/sockets.h"
 
 namespace muster::rpc {
 namespace {
@@ -42,13 +43,30 @@ class DeadlineInterceptor : public ge::Interceptor {
   ge::ServerRpcInfo* info_;
 };
 
-class DeadlineInterceptorFactory : public ge::ServerInterceptorFactoryInterface {
+bool OfEverybody(std::string_view method) {
+  return method.starts_with("/grpc.health.") || method.starts_with("/grpc.reflection.");
+}
+
+// Sees each call first: its connection is a peer's.
+class InterceptorFactory : public ge::ServerInterceptorFactoryInterface {
  public:
+  explicit InterceptorFactory(Acceptor* acceptor) : acceptor_(acceptor) {}
   ge::Interceptor* CreateServerInterceptor(ge::ServerRpcInfo* info) override {
-    const std::string_view method = info->method();
-    const bool exempt = info->type() != ge::ServerRpcInfo::Type::UNARY ||
-                        method.find("/grpc.health.") == 0 || method.find("/grpc.reflection.") == 0;
-    return exempt ? nullptr : new DeadlineInterceptor(info);
+    if (OfEverybody(info->method())) return nullptr;
+    acceptor_->Proved(info->server_context()->peer());
+    return info->type() == ge::ServerRpcInfo::Type::UNARY ? new DeadlineInterceptor(info) : nullptr;
+  }
+
+ private:
+  Acceptor* acceptor_;
+};
+
+// Reflection is a plugin of all servers of a process.
+class WithoutReflection : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    plugins->clear();
   }
 };
 
@@ -61,23 +79,26 @@ void InitPluginsOnce() {
   });
 }
 
+// TLS's, and the first frame of HTTP/2: a peer is through with both in milliseconds.
+constexpr Duration kHandshake = std::chrono::seconds(10);
+// Without a call. Peers' channels connect again with their next one.
+constexpr Duration kIdle = std::chrono::minutes(1);
+
 int Milliseconds(Duration d) {
   return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
 }
 
 void Configure(grpc::ServerBuilder& builder) {
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(kKeepalive));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(kKeepaliveTimeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              Milliseconds(kMinPingInterval));
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(kHandshake));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(kIdle));
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
-  std::vector<std::unique_ptr<ge::ServerInterceptorFactoryInterface>> interceptors;
-  interceptors.push_back(std::make_unique<DeadlineInterceptorFactory>());
-  builder.experimental().SetInterceptorCreators(std::move(interceptors));
 }
 
 }  // namespace
@@ -90,42 +111,82 @@ grpc::Status RequireDeadline(const grpc::ServerContextBase& context, const char*
                                   method));
 }
 
+absl::Status Server::Build(const ServerOptions& options,
+                           const std::vector<grpc::Service*>& services) {
+  using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  MUSTER_ASSIGN_OR_RETURN(auto credentials, ServerCredentialsFor(options.tls));
+  grpc::ServerBuilder builder;
+  Configure(builder);
+  std::vector<std::unique_ptr<ge::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(std::make_unique<InterceptorFactory>(acceptor_.get()));
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
+  handler_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials);
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  server_ = builder.BuildAndStart();
+  if (options.tls.enabled) {
+    grpc::ServerBuilder plaintext;
+    Configure(plaintext);
+    plaintext.SetOption(std::make_unique<WithoutReflection>());
+    plaintext.RegisterCallbackGenericService(&nothing_);
+    plaintext_handler_ = plaintext.experimental().AddExternalConnectionAcceptor(
+        Type::FROM_FD, grpc::InsecureServerCredentials());
+    plaintext_ = plaintext.BuildAndStart();
+  }
+  if (server_ == nullptr || (options.tls.enabled && plaintext_ == nullptr))
+    return ConfigurationError(
+        fmt::format("cannot serve on {}: gRPC refuses its configuration", options.address));
+  return absl::OkStatus();
+}
+
+void Server::HandOver(const Handler& handler, Fd connection) {
+  ge::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+  parameters.fd = connection.Release();
+  handler->HandleNewConnection(&parameters);
+}
+
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       const std::vector<grpc::Service*>& services) {
   InitPluginsOnce();
-  MUSTER_ASSIGN_OR_RETURN(auto credentials, ServerCredentialsFor(options.tls));
   const MonotonicTime give_up = Clock::now() + options.bind_timeout;
+  ListenPlan plan;
+  std::unique_ptr<Server> server(new Server);
+  absl::StatusOr<std::vector<Fd>> listeners;
   while (true) {
-    MUSTER_ASSIGN_OR_RETURN(const ListenPlan plan,
-                            PlanListen(options.address, give_up - Clock::now()));
-    grpc::ServerBuilder builder;
-    Configure(builder);
-    std::vector<int> ports(plan.addresses.size(), 0);
-    for (size_t i = 0; i < ports.size(); ++i)
-      builder.AddListeningPort(plan.addresses[i], credentials, &ports[i]);
-    for (grpc::Service* service : services) builder.RegisterService(service);
-    std::unique_ptr<Server> server(new Server);
-    server->server_ = builder.BuildAndStart();
-    if (server->server_ != nullptr && !ports.empty() && ports[0] != 0) {
-      server->port_ = ports[0];
-      if (!plan.note.empty()) LogInfo("{}", plan.note);
-      return server;
-    }
+    MUSTER_ASSIGN_OR_RETURN(plan, PlanListen(options.address, give_up - Clock::now()));
+    listeners = ListenOn(plan.addresses, &server->port_);
+    if (listeners.ok()) break;
     // Another process was quicker between the look and the bind.
     if (Clock::now() >= give_up)
       return ConfigurationError(
-          fmt::format("cannot listen on {}: the port was taken", options.address));
+          fmt::format("cannot listen on {}: {}", options.address, Message(listeners.status())));
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
+  server->acceptor_ =
+      Acceptor::Make(*std::move(listeners), {.limits = LimitsFor(DescriptorLimit(), options.peers),
+                                             .tls = options.tls.enabled,
+                                             .name = options.address});
+  MUSTER_RETURN_IF_ERROR(server->Build(options, services));
+  MUSTER_RETURN_IF_ERROR(
+      server->acceptor_->Start([server = server.get()](Fd connection, bool plaintext) {
+        HandOver(plaintext ? server->plaintext_handler_ : server->handler_, std::move(connection));
+      }));
+  if (!plan.note.empty()) LogInfo("{}", plan.note);
+  return server;
 }
 
 void Server::Shutdown(Duration grace) {
   if (server_ == nullptr) return;
-  if (auto* health = server_->GetHealthCheckService()) health->SetServingStatus(false);
-  server_->Shutdown(std::chrono::system_clock::now() +
-                    std::chrono::duration_cast<std::chrono::system_clock::duration>(grace));
-  server_->Wait();
+  acceptor_->Stop();
+  const auto until = std::chrono::system_clock::now() +
+                     std::chrono::duration_cast<std::chrono::system_clock::duration>(grace);
+  for (grpc::Server* server : {server_.get(), plaintext_.get()}) {
+    if (server == nullptr) continue;
+    if (auto* health = server->GetHealthCheckService()) health->SetServingStatus(false);
+    server->Shutdown(until);
+    server->Wait();
+  }
   server_.reset();
+  plaintext_.reset();
 }
 
 Server::~Server() { Shutdown(Duration::zero()); }

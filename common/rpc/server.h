@@ -3,10 +3,15 @@
 // Unary RPCs without a deadline are refused with a sentence (the health and reflection services
 // excepted; session streams are bounded by heartbeats). Health (grpc.health.v1) and reflection are
 // always there. A port belongs to one server: no SO_REUSEPORT.
+//
+// Connections are accepted and bounded by an Acceptor (acceptor.h). With TLS, those that speak
+// plaintext get the health service and nothing else, so that Kubernetes can probe the port.
 #pragma once
 
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 #include <grpcpp/server_context.h>
 
 #include <memory>
@@ -14,6 +19,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/rpc/acceptor.h"
 #include "common/rpc/credentials.h"
 #include "muster/status.h"
 
@@ -23,6 +29,7 @@ struct ServerOptions {
   std::string address;                               // "host:port"; port 0: the kernel picks
   Duration bind_timeout = std::chrono::seconds(10);  // a port in use is retried this long
   TlsFiles tls;
+  int peers = 64;  // processes that may call: bounds the connections
 };
 
 class Server {
@@ -34,13 +41,23 @@ class Server {
   ~Server();  // Shutdown(0)
 
   int port() const { return port_; }
+  Acceptor::Counts connections() const { return acceptor_->counts(); }
   // Health says NOT_SERVING; calls under way may end within `grace`, then they are cancelled.
   // Returns when none is left. May be called twice.
   void Shutdown(Duration grace);
 
  private:
+  using Handler = std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>;
+
   Server() = default;
-  std::unique_ptr<grpc::Server> server_;
+  absl::Status Build(const ServerOptions& options, const std::vector<grpc::Service*>& services);
+  static void HandOver(const Handler& handler, Fd connection);
+
+  // In the order in which they are needed.
+  std::unique_ptr<Acceptor> acceptor_;
+  grpc::CallbackGenericService nothing_;  // of the plaintext server: what is not health
+  Handler handler_, plaintext_handler_;
+  std::unique_ptr<grpc::Server> server_, plaintext_;
   int port_ = 0;
 };
 

@@ -19,10 +19,10 @@ TEST(DescriptorsTest, TheSoftLimitIsRaisedToTheHardOne) {
 }
 
 TEST(DescriptorsTest, ALimitThatIsTooLowIsNamedWithWhatIsNeeded) {
-  EXPECT_EQ(DescriptorWarning(1024, 300, /*is_chief=*/true), "");
+  EXPECT_EQ(DescriptorWarning(1024, 200, /*is_chief=*/true), "");
   EXPECT_THAT(DescriptorWarning(1024, 505, /*is_chief=*/true),
               testing::AllOf(testing::HasSubstr("1024 files"), testing::HasSubstr("505 members"),
-                             testing::HasSubstr("1210")));
+                             testing::HasSubstr("2220")));
   EXPECT_EQ(DescriptorWarning(1024, 505, /*is_chief=*/false), "");
 }
 

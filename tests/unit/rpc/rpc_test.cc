@@ -16,6 +16,7 @@
 #include "common/rpc/listen.h"
 #include "common/rpc/server.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "tests/unit/rpc/certificates.h"
 
 namespace muster::rpc {
 namespace {
@@ -126,34 +127,82 @@ TEST(Rpc, ListensOnAllInterfacesWhereTheNameIsNotLocal) {
   EXPECT_TRUE(Ask(Loopback(**server), WithDeadline(std::chrono::seconds(5)).get()).ok());
 }
 
+// Of a method that no generated stub is at hand for.
+grpc::StatusCode AskFor(const std::string& method, const std::shared_ptr<grpc::Channel>& channel) {
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(channel);
+  grpc::CompletionQueue queue;
+  // Health needs no deadline of the server's making; the test has one all the same.
+  const auto context = WithDeadline(std::chrono::seconds(5));
+  auto call = stub.PrepareCall(context.get(), method, &queue);
+  void* tag;
+  bool ok;
+  grpc::Status status;
+  call->StartCall(reinterpret_cast<void*>(1));
+  EXPECT_TRUE(queue.Next(&tag, &ok));
+  // google.protobuf.Empty, as health's request for the whole server is.
+  grpc::Slice nothing;
+  grpc::ByteBuffer empty(&nothing, 1), reply;
+  call->WriteLast(empty, grpc::WriteOptions(), reinterpret_cast<void*>(2));
+  EXPECT_TRUE(queue.Next(&tag, &ok));
+  call->Read(&reply, reinterpret_cast<void*>(3));
+  EXPECT_TRUE(queue.Next(&tag, &ok));
+  call->Finish(&status, reinterpret_cast<void*>(4));
+  EXPECT_TRUE(queue.Next(&tag, &ok));
+  queue.Shutdown();
+  while (queue.Next(&tag, &ok)) {
+  }
+  return status.error_code();
+}
+
+constexpr const char* kHealth = "/grpc.health.v1.Health/Check";
+constexpr const char* kReflection =
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+
 TEST(Rpc, HealthAndReflectionAnswer) {
   Careless service;
   const auto server = StartOn("127.0.0.1:0", &service);
   ASSERT_TRUE(server.ok());
   const auto channel = *MakeChannel(Loopback(**server));
-  grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(channel);
-  for (const char* method : {"/grpc.health.v1.Health/Check",
-                             "/grpc.reflection.v1alpha.ServerReflection/"
-                             "ServerReflectionInfo"}) {
-    grpc::CompletionQueue queue;
-    // Health needs no deadline of the server's making; the test has one all the same.
-    const auto context = WithDeadline(std::chrono::seconds(5));
-    auto call = stub.PrepareCall(context.get(), method, &queue);
-    call->StartCall(reinterpret_cast<void*>(1));
-    void* tag;
-    bool ok;
-    ASSERT_TRUE(queue.Next(&tag, &ok));
-    grpc::ByteBuffer empty, reply;
-    call->WriteLast(empty, grpc::WriteOptions(), reinterpret_cast<void*>(2));
-    ASSERT_TRUE(queue.Next(&tag, &ok));
-    grpc::Status status;
-    call->Finish(&status, reinterpret_cast<void*>(3));
-    ASSERT_TRUE(queue.Next(&tag, &ok));
-    EXPECT_NE(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << method;
-    queue.Shutdown();
-    while (queue.Next(&tag, &ok)) {
-    }
+  EXPECT_EQ(AskFor(kHealth, channel), grpc::StatusCode::OK);
+  EXPECT_NE(AskFor(kReflection, channel), grpc::StatusCode::UNIMPLEMENTED);
+}
+
+// A connection counts as a peer's from its first call on; health is anybody's.
+TEST(Rpc, ACallTellsThatAConnectionIsAPeers) {
+  Careless service;
+  for (const char* address : {"127.0.0.1:0", "[::1]:0"}) {
+    const auto server = StartOn(address, &service);
+    ASSERT_TRUE(server.ok()) << Message(server.status());
+    const std::string host = std::string(address).substr(0, std::string(address).rfind(':'));
+    const auto channel = *MakeChannel(fmt::format("{}:{}", host, (*server)->port()));
+    EXPECT_EQ(AskFor(kHealth, channel), grpc::StatusCode::OK);
+    EXPECT_EQ((*server)->connections().strangers, 1);
+    EXPECT_EQ(AskFor("/muster.proto.Coordinator/Status", channel), grpc::StatusCode::OK);
+    EXPECT_EQ((*server)->connections().proven, 1) << address;
   }
+}
+
+// With TLS, the same port answers plaintext health probes, and nothing else in plaintext.
+TEST(Rpc, WithTlsPlaintextGetsHealthAlone) {
+  const TestCertificates certificates;
+  Careless service;
+  ServerOptions options;
+  options.address = "127.0.0.1:0";
+  options.tls = certificates.files();
+  const auto server = Server::Start(options, {&service});
+  ASSERT_TRUE(server.ok()) << Message(server.status());
+  const auto plaintext = *MakeChannel(Loopback(**server));
+  EXPECT_EQ(AskFor(kHealth, plaintext), grpc::StatusCode::OK);
+  EXPECT_EQ(AskFor(kReflection, plaintext), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(AskFor("/muster.proto.Coordinator/Status", plaintext), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ((*server)->connections().proven, 0);
+  EXPECT_EQ((*server)->connections().plaintext, 1);
+  ChannelOptions secured;
+  secured.tls = certificates.files();
+  const auto channel = *MakeChannel(Loopback(**server), secured);
+  EXPECT_EQ(AskFor("/muster.proto.Coordinator/Status", channel), grpc::StatusCode::OK);
+  EXPECT_EQ(AskFor(kReflection, channel), grpc::StatusCode::OK);
+  EXPECT_EQ((*server)->connections().proven, 1);
 }
 
 // Its end would wait for its threads, in whoever lets go of the last channel.

@@ -1,0 +1,409 @@
+#include "common/rpc/acceptor.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/logging.h"
+#include "common/rpc/sockets.h"
+
+namespace muster::rpc {
+namespace {
+
+constexpr uint64_t kStop = 1 << 16;      // below: listeners
+constexpr int kAcceptsAtOnce = 64;       // then the others have their turn
+constexpr uint8_t kTlsHandshake = 0x16;  // the type of a TLS record; HTTP/2 begins with 'P'
+constexpr Duration kLine = std::chrono::seconds(10);         // between two lines of one kind
+constexpr Duration kPause = std::chrono::milliseconds(100);  // where nothing can be accepted
+
+// The same thing happens thousands of times: a line now and then says how often.
+class Line {
+ public:
+  // "" or what to add to the line that is to be written now.
+  std::string More(MonotonicTime now, bool* write) {
+    ++unsaid_;
+    *write = now >= next_;
+    if (!*write) return "";
+    next_ = now + kLine;
+    const int64_t before = std::exchange(unsaid_, 0) - 1;
+    return before == 0 ? "" : fmt::format(" (and {} more since the last line)", before);
+  }
+
+ private:
+  MonotonicTime next_;
+  int64_t unsaid_ = 0;
+};
+
+class AcceptorImpl final : public Acceptor {
+ public:
+  AcceptorImpl(std::vector<Fd> listeners, AcceptorOptions options)
+      : options_(std::move(options)), listeners_(std::move(listeners)) {}
+  ~AcceptorImpl() override { Stop(); }
+
+  absl::Status Start(Take take) override;
+  void Proved(std::string_view peer) override;
+  void Stop() override;
+  Counts counts() const override {
+    absl::MutexLock lock(&mu_);
+    return counts_;
+  }
+
+ private:
+  struct Connection {
+    Fd socket;  // until it is taken; then another descriptor of it, which tells of its end
+    std::string source, address;
+    MonotonicTime silent_until;
+    bool waits = true;  // for its first byte
+    bool proven = false, plaintext = false;
+  };
+  using Ids = std::set<uint64_t>;  // the oldest first
+
+  void Run();
+  void AcceptFrom(size_t listener);
+  // False: there is none now.
+  bool AcceptOne(int listener);
+  void NoDescriptor(int listener, int error);
+  void Admit(Fd socket, const sockaddr_storage& from);
+  // Room for a connection of `source`, from one that gives way if need be.
+  bool MakeRoomLocked(const std::string& source) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GiveWayLocked(uint64_t id, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The oldest stranger of the source that has most of them; 0: there is none.
+  uint64_t VictimLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnReady(uint64_t id);
+  // Takes note that it is handed over. Its descriptor; none: it ends here.
+  Fd HandOverLocked(uint64_t id, bool plaintext) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndSilentLocked(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EraseLocked(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  int Timeout() const;
+  void Listen(bool on);
+
+  template <typename... Args>
+  static void Say(Line& line, spdlog::format_string_t<Args...> format, Args&&... args) {
+    bool write = false;
+    const std::string more = line.More(Clock::now(), &write);
+    if (write) LogWarning("{}{}", fmt::format(format, std::forward<Args>(args)...), more);
+  }
+
+  const AcceptorOptions options_;
+  // The thread's.
+  Take take_;
+  std::vector<Fd> listeners_;
+  Fd epoll_, spare_;  // spare_ makes room to accept what is to be closed
+  std::optional<MonotonicTime> paused_until_;
+  Fd stop_;
+  std::thread thread_;
+
+  mutable absl::Mutex mu_;
+  uint64_t next_ ABSL_GUARDED_BY(mu_) = kStop + 1;
+  std::unordered_map<uint64_t, Connection> connections_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<std::string, uint64_t> by_address_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, Ids> strangers_ ABSL_GUARDED_BY(mu_);  // by source
+  std::map<std::string, int> of_source_ ABSL_GUARDED_BY(mu_);
+  Ids waiting_ ABSL_GUARDED_BY(mu_), plaintext_ ABSL_GUARDED_BY(mu_);
+  Counts counts_ ABSL_GUARDED_BY(mu_);
+  Line silent_ ABSL_GUARDED_BY(mu_), gave_way_ ABSL_GUARDED_BY(mu_),
+      turned_away_ ABSL_GUARDED_BY(mu_), failed_ ABSL_GUARDED_BY(mu_);
+};
+
+absl::Status AcceptorImpl::Start(Take take) {
+  take_ = std::move(take);
+  epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
+  stop_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  spare_ = Fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = kStop}};
+  if (!epoll_ || !stop_ || epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stop_.get(), &event) != 0)
+    return absl::ResourceExhaustedError(
+        fmt::format("cannot listen on {}: {}", options_.name, std::strerror(errno)));
+  Listen(true);
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+void AcceptorImpl::Listen(bool on) {
+  for (size_t i = 0; i < listeners_.size(); ++i) {
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = i}};
+    epoll_ctl(epoll_.get(), on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, listeners_[i].get(), &event);
+  }
+}
+
+int AcceptorImpl::Timeout() const {
+  std::optional<MonotonicTime> until = paused_until_;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!waiting_.empty()) {
+      const MonotonicTime first = connections_.at(*waiting_.begin()).silent_until;
+      until = until ? std::min(*until, first) : first;
+    }
+  }
+  if (!until) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
+}
+
+void AcceptorImpl::Run() {
+  pthread_setname_np(pthread_self(), "acceptor");
+  epoll_event events[64];
+  while (true) {
+    const int count = epoll_wait(epoll_.get(), events, std::size(events), Timeout());
+    const MonotonicTime now = Clock::now();
+    for (int i = 0; i < count; ++i) {
+      const uint64_t id = events[i].data.u64;
+      if (id == kStop) return;
+      id < kStop ? AcceptFrom(id) : OnReady(id);
+    }
+    if (paused_until_ && now >= *paused_until_) {
+      paused_until_.reset();
+      Listen(true);
+    }
+    absl::MutexLock lock(&mu_);
+    EndSilentLocked(now);
+  }
+}
+
+// ---- newcomers
+
+void AcceptorImpl::AcceptFrom(size_t listener) {
+  for (int i = 0; i < kAcceptsAtOnce && !paused_until_; ++i)
+    if (!AcceptOne(listeners_[listener].get())) return;
+}
+
+bool AcceptorImpl::AcceptOne(int listener) {
+  sockaddr_storage from{};
+  socklen_t size = sizeof from;
+  Fd socket(
+      accept4(listener, reinterpret_cast<sockaddr*>(&from), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (socket) {
+    Admit(std::move(socket), from);
+    return true;
+  }
+  const int error = errno;
+  if (error == EAGAIN || error == EWOULDBLOCK) return false;
+  if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM)
+    NoDescriptor(listener, error);
+  return true;  // the newcomer has gone again, or was closed
+}
+
+// Left in the queue it would wake this thread at once, again and again.
+void AcceptorImpl::NoDescriptor(int listener, int error) {
+  {
+    absl::MutexLock lock(&mu_);
+    ++counts_.failed;
+    Say(failed_,
+        "{}: a connection is closed, for there is no descriptor left for it (RLIMIT_NOFILE): {}",
+        options_.name, std::strerror(error));
+  }
+  const bool had = static_cast<bool>(spare_);
+  spare_.Reset();
+  Fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)).Reset();
+  spare_ = Fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (had && spare_) return;
+  Listen(false);
+  paused_until_ = Clock::now() + kPause;
+}
+
+void AcceptorImpl::Admit(Fd socket, const sockaddr_storage& from) {
+  const std::string address = NumericAddress(from);
+  const std::string source = SourceOf(from);
+  absl::MutexLock lock(&mu_);
+  ++counts_.accepted;
+  if (!MakeRoomLocked(source)) return;
+  const uint64_t id = next_++;
+  epoll_event event{.events = EPOLLIN | EPOLLONESHOT, .data = {.u64 = id}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+    ++counts_.failed;
+    return Say(failed_, "{}: a connection is closed: {}", options_.name, std::strerror(errno));
+  }
+  ConfigureConnection(socket.get());
+  Connection& connection = connections_[id];
+  connection.socket = std::move(socket);
+  connection.source = source;
+  connection.address = address;
+  connection.silent_until = Clock::now() + options_.limits.first_byte;
+  by_address_[address] = id;
+  strangers_[source].insert(id);
+  ++of_source_[source];
+  waiting_.insert(id);
+  ++counts_.strangers;
+}
+
+bool AcceptorImpl::MakeRoomLocked(const std::string& source) {
+  const ConnectionLimits& limits = options_.limits;
+  const auto had = of_source_.find(source);
+  if (!options_.tls && had != of_source_.end() && had->second >= limits.most_of_source) {
+    const auto own = strangers_.find(source);
+    if (own == strangers_.end()) {
+      ++counts_.turned_away;
+      Say(turned_away_, "{}: a connection from {} is turned away, which has the {} that one may",
+          options_.name, source, limits.most_of_source);
+      return false;
+    }
+    GiveWayLocked(*own->second.begin(),
+                  fmt::format("there are {} of one address", limits.most_of_source));
+  }
+  if (counts_.strangers >= limits.most_strangers)
+    GiveWayLocked(VictimLocked(),
+                  fmt::format("there are {} without a call", limits.most_strangers));
+  if (static_cast<int>(connections_.size()) < limits.most) return true;
+  if (const uint64_t victim = VictimLocked(); victim != 0) {
+    GiveWayLocked(victim, fmt::format("there are {}", limits.most));
+    return true;
+  }
+  ++counts_.turned_away;
+  Say(turned_away_,
+      "{}: a connection from {} is turned away: there are {}, and this process may have no more "
+      "(RLIMIT_NOFILE and the size of the cluster)",
+      options_.name, source, limits.most);
+  return false;
+}
+
+uint64_t AcceptorImpl::VictimLocked() const {
+  const auto most = std::max_element(
+      strangers_.begin(), strangers_.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  return most == strangers_.end() ? 0 : *most->second.begin();
+}
+
+void AcceptorImpl::GiveWayLocked(uint64_t id, std::string_view why) {
+  const Connection& connection = connections_.at(id);
+  ++counts_.gave_way;
+  Say(gave_way_, "{}: the connection from {} is closed for a newer one: {}", options_.name,
+      connection.address, why);
+  shutdown(connection.socket.get(), SHUT_RDWR);  // whoever has the other descriptor closes it
+  EraseLocked(id);
+}
+
+// ---- connections
+
+void AcceptorImpl::OnReady(uint64_t id) {
+  Fd socket;
+  bool plaintext = false;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto found = connections_.find(id);
+    if (found == connections_.end()) return;
+    if (!found->second.waits) return EraseLocked(id);  // it has ended
+    uint8_t first = 0;
+    const ssize_t got = recv(found->second.socket.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (got != 1) return EraseLocked(id);  // closed without a word
+    plaintext = options_.tls && first != kTlsHandshake;
+    socket = HandOverLocked(id, plaintext);
+  }
+  if (socket) take_(std::move(socket), plaintext);
+}
+
+Fd AcceptorImpl::HandOverLocked(uint64_t id, bool plaintext) {
+  Connection& connection = connections_.at(id);
+  // When gRPC is through with a socket it shuts it down, which all its descriptors tell of.
+  Fd own(fcntl(connection.socket.get(), F_DUPFD_CLOEXEC, 0));
+  epoll_event event{.events = EPOLLET, .data = {.u64 = id}};  // a hang-up is always told
+  if (!own || epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr) != 0 ||
+      epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, own.get(), &event) != 0) {
+    ++counts_.failed;
+    Say(failed_, "{}: the connection from {} is closed: {}", options_.name, connection.address,
+        std::strerror(errno));
+    EraseLocked(id);
+    return Fd();
+  }
+  connection.waits = false;
+  waiting_.erase(id);
+  Fd taken = std::exchange(connection.socket, std::move(own));
+  if (!plaintext) return taken;
+  if (static_cast<int>(plaintext_.size()) >= options_.limits.most_plaintext)
+    GiveWayLocked(*plaintext_.begin(),
+                  fmt::format("there are {} of plaintext", options_.limits.most_plaintext));
+  connection.plaintext = true;
+  plaintext_.insert(id);
+  ++counts_.plaintext;
+  return taken;
+}
+
+void AcceptorImpl::EndSilentLocked(MonotonicTime now) {
+  while (!waiting_.empty()) {
+    const uint64_t id = *waiting_.begin();
+    const Connection& connection = connections_.at(id);
+    if (now < connection.silent_until) return;
+    ++counts_.silent;
+    Say(silent_, "{}: the connection from {} is closed: no byte came within {:g} s", options_.name,
+        connection.address, Seconds(options_.limits.first_byte));
+    EraseLocked(id);
+  }
+}
+
+void AcceptorImpl::EraseLocked(uint64_t id) {
+  const auto found = connections_.find(id);
+  const Connection& connection = found->second;
+  if (const auto own = strangers_.find(connection.source); own != strangers_.end()) {
+    own->second.erase(id);
+    if (own->second.empty()) strangers_.erase(own);
+  }
+  if (--of_source_[connection.source] == 0) of_source_.erase(connection.source);
+  if (const auto at = by_address_.find(connection.address);
+      at != by_address_.end() && at->second == id)
+    by_address_.erase(at);
+  waiting_.erase(id);
+  counts_.plaintext -= static_cast<int>(plaintext_.erase(id));
+  --(connection.proven ? counts_.proven : counts_.strangers);
+  connections_.erase(found);
+}
+
+void AcceptorImpl::Proved(std::string_view peer) {
+  const std::string address = PeerAddress(peer);
+  absl::MutexLock lock(&mu_);
+  const auto found = by_address_.find(address);
+  if (found == by_address_.end()) return;
+  Connection& connection = connections_.at(found->second);
+  if (connection.proven || connection.plaintext) return;
+  connection.proven = true;
+  --counts_.strangers;
+  ++counts_.proven;
+  const auto own = strangers_.find(connection.source);
+  own->second.erase(found->second);
+  if (own->second.empty()) strangers_.erase(own);
+}
+
+void AcceptorImpl::Stop() {
+  if (!thread_.joinable()) return;
+  const uint64_t one = 1;
+  (void)!write(stop_.get(), &one, sizeof one);
+  thread_.join();
+  listeners_.clear();
+  absl::MutexLock lock(&mu_);
+  connections_.clear();
+  by_address_.clear();
+  strangers_.clear();
+  of_source_.clear();
+  waiting_.clear();
+  plaintext_.clear();
+}
+
+}  // namespace
+
+ConnectionLimits LimitsFor(int64_t descriptors, int peers) {
+  ConnectionLimits limits;
+  const int64_t wanted = std::max<int64_t>(1024, int64_t{4} * peers);
+  limits.most = static_cast<int>(std::clamp<int64_t>(descriptors / 4, 8, wanted));
+  limits.most_of_source = limits.most - limits.most / 4;
+  limits.most_strangers = std::max(4, limits.most / 4);
+  limits.most_plaintext = std::min(16, limits.most_strangers / 2);
+  return limits;
+}
+
+std::unique_ptr<Acceptor> Acceptor::Make(std::vector<Fd> listeners, AcceptorOptions options) {
+  return std::make_unique<AcceptorImpl>(std::move(listeners), std::move(options));
+}
+
+}  // namespace muster::rpc
