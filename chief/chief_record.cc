@@ -74,8 +74,8 @@ std::string ToText(const ChiefRecord& record) {
 
 absl::StatusOr<ChiefRecord> ChiefRecordOf(const std::string& text) {
   ChiefRecord record;
+  MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "the chief's record"));
   try {
-    const Json json = Json::parse(text);
     record.view = json.at("view");
     for (const Json& place : json.at("placements"))
       record.placements.push_back({place.at(0), place.at(1), place.at(2)});

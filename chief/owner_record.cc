@@ -29,8 +29,9 @@ std::string FirstLine(const std::string& path) {
 }
 
 std::optional<OwnerRecord> Parse(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) return std::nullopt;
+  const absl::StatusOr<Json> parsed = ParseJson(text, "owner.json");
+  if (!parsed.ok() || !parsed->is_object()) return std::nullopt;
+  const Json& json = *parsed;
   OwnerRecord r;
   try {
     r.run_id = json.at("run_id").get<std::string>();

@@ -227,8 +227,8 @@ std::optional<Json> ReadObject(FileSystem& files, const std::string& model_dir,
                                const std::string& name) {
   const auto text = checkpoint::ReadFile(files, checkpoint::JoinPath(model_dir, name));
   if (!text.ok()) return std::nullopt;
-  const Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() ? std::optional<Json>(json) : std::nullopt;
+  const absl::StatusOr<Json> json = ParseJson(*text, name);
+  return json.ok() && json->is_object() ? std::optional<Json>(*json) : std::nullopt;
 }
 
 }  // namespace

@@ -46,12 +46,24 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+// Printing, copying and comparing a value take stack for each level of it.
+constexpr int kMostLevels = 64;
+// In memory it is some fifty times as large.
+constexpr size_t kMostMebibytes = 64;
+
+struct TooDeep {};
+
 template <typename AnyJson>
 absl::StatusOr<AnyJson> Parse(std::string_view text, std::string_view origin) {
+  if (text.size() > kMostMebibytes << 20)
+    return ConfigurationError(fmt::format("{} has more than {} MiB", origin, kMostMebibytes));
   std::vector<std::set<std::string>> keys;
   std::string duplicate;
   using Event = typename AnyJson::parse_event_t;
-  const typename AnyJson::parser_callback_t on_event = [&](int, Event event, AnyJson& parsed) {
+  const typename AnyJson::parser_callback_t on_event = [&](int depth, Event event,
+                                                           AnyJson& parsed) {
+    if ((event == Event::object_start || event == Event::array_start) && depth >= kMostLevels)
+      throw TooDeep();
     if (event == Event::object_start) keys.emplace_back();
     if (event == Event::object_end) keys.pop_back();
     if (event == Event::key && !keys.back().insert(parsed.template get<std::string>()).second) {
@@ -68,6 +80,9 @@ absl::StatusOr<AnyJson> Parse(std::string_view text, std::string_view origin) {
                       Json(duplicate).dump()));
     }
     return json;
+  } catch (const TooDeep&) {
+    return ConfigurationError(
+        fmt::format("{} is nested deeper than {} levels", origin, kMostLevels));
   } catch (const Json::parse_error& error) {
     const auto [line, column] = LineAndColumn(text, error.byte);
     // "[json.exception...] parse error at line 1, column 2: <why>": our own place is before it.
@@ -97,6 +112,10 @@ absl::StatusOr<AnyJson> ReadFile(const std::string& path) {
 
 absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view origin) {
   return Parse<Json>(text, origin);
+}
+
+absl::StatusOr<OrderedJson> ParseOrderedJson(std::string_view text, std::string_view origin) {
+  return Parse<OrderedJson>(text, origin);
 }
 
 absl::StatusOr<Json> ReadJsonFile(const std::string& path) { return ReadFile<Json>(path); }

@@ -12,7 +12,8 @@ namespace muster {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// As ReadJsonFile.
+// As ParseJson and ReadJsonFile.
+absl::StatusOr<OrderedJson> ParseOrderedJson(std::string_view text, std::string_view origin);
 absl::StatusOr<OrderedJson> ReadOrderedJsonFile(const std::string& path);
 
 // "is \"sdg\", did you mean \"sgd\"?", or with all the known names.

@@ -132,9 +132,10 @@ std::string FlightText(const FlightHeader& header, const std::vector<FlightEvent
 }
 
 absl::StatusOr<FlightRecord> ParseFlightRecord(std::string_view text, std::string_view origin) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded())
+  const absl::StatusOr<Json> parsed = ParseJson(text, origin);
+  if (!parsed.ok())
     return DataError(fmt::format("{} is damaged: it is no whole JSON object", origin));
+  const Json& json = *parsed;
   if (!json.is_object() || !json.contains("format") || json.at("format") != kFormat)
     return DataError(fmt::format("{} is no flight record", origin));
   try {

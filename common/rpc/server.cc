@@ -3,14 +3,17 @@
 #include <fmt/format.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/support/server_interceptor.h>
 
+#include <algorithm>
 #include <mutex>
 #include <string_view>
 #include <thread>
 
 #include "common/base/descriptors.h"
 #include "common/base/logging.h"
+#include "common/base/memory.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/library.h"
 #include "common/rpc/listen.h"
@@ -79,6 +82,11 @@ void InitPluginsOnce() {
   });
 }
 
+constexpr uint64_t kLeastQuota = 64 << 20, kMostQuota = 512 << 20;
+constexpr int kMostThreads = 64;
+constexpr int kMaxHeaderBytes = 8 << 10;
+// A member has its session and a few calls beside it.
+constexpr int kMaxCallsOfConnection = 64;
 // TLS's, and the first frame of HTTP/2: a peer is through with both in milliseconds.
 constexpr Duration kHandshake = std::chrono::seconds(10);
 // Without a call. Peers' channels connect again with their next one.
@@ -88,7 +96,28 @@ int Milliseconds(Duration d) {
   return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
 }
 
+// Of all servers of this process together, and of what their calls hold: beyond it gRPC reads no
+// more until some is free, and takes no new connection. Threads: of the services that block one.
+const grpc::ResourceQuota& Quota() {
+  static const auto* const quota = [] {
+    auto* made = new grpc::ResourceQuota("muster");
+    const uint64_t part = AvailableMemory() / 8;
+    made->Resize(std::clamp<uint64_t>(part, kLeastQuota, kMostQuota));
+    made->SetMaxThreads(kMostThreads);
+    return made;
+  }();
+  return *quota;
+}
+
 void Configure(grpc::ServerBuilder& builder) {
+  builder.SetResourceQuota(Quota());
+  // A message that is small on its way may be large when it is unpacked, before its size is looked
+  // at. Nobody here compresses.
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP})
+    builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxHeaderBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsOfConnection);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(kKeepalive));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(kKeepaliveTimeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

@@ -178,8 +178,8 @@ std::string Difference(const Json& a, const Json& b, const std::string& path) {
 
 // JSON if it is JSON, else the word itself.
 OrderedJson ParseValue(const std::string& text) {
-  OrderedJson value = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
-  return value.is_discarded() ? OrderedJson(text) : value;
+  const absl::StatusOr<OrderedJson> value = ParseOrderedJson(text, "--set");
+  return value.ok() ? *value : OrderedJson(text);
 }
 
 }  // namespace

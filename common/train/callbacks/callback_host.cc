@@ -74,7 +74,7 @@ std::string ToText(const CallbackDecision& decision) {
 
 absl::StatusOr<CallbackDecision> DecisionFromText(const std::string& text) {
   CallbackDecision decision;
-  const Json json = Json::parse(text);
+  MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "what the chief's callbacks decided"));
   MUSTER_ASSIGN_OR_RETURN(decision.record, checkpoint::CallbackRecordFromJson(json.at("record")));
   for (const Json& one : json.at("weights"))
     decision.weights.emplace_back(one.at(0).get<std::string>(), one.at(1).get<std::string>());

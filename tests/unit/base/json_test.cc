@@ -26,6 +26,30 @@ TEST(ParseJson, AllowsCommentsAndRefusesDuplicateKeys) {
               HasSubstr("key \"b\" appears twice"));
 }
 
+// Printing and copying a value take stack for each level of it.
+TEST(ParseJson, RefusesWhatIsNestedTooDeep) {
+  const auto nested = [](int levels) {
+    return std::string(levels, '[') + std::string(levels, ']');
+  };
+  EXPECT_TRUE(ParseJson(nested(64), "x").ok());
+  for (const int levels : {65, 100'000}) {
+    const auto json = ParseJson(nested(levels), "job.json");
+    if (json.ok()) {
+      EXPECT_FALSE(Dump(*json).empty());
+    }
+    EXPECT_THAT(std::string(Message(json.status())),
+                HasSubstr("job.json is nested deeper than 64 levels"));
+  }
+  std::string objects;
+  for (int i = 0; i < 100'000; ++i) objects += R"({"a":)";
+  EXPECT_THAT(std::string(Message(ParseJson(objects, "x").status())), HasSubstr("nested deeper"));
+}
+
+TEST(ParseJson, RefusesWhatIsTooLong) {
+  EXPECT_THAT(std::string(Message(ParseJson(std::string((64 << 20) + 1, ' '), "x").status())),
+              HasSubstr("x has more than 64 MiB"));
+}
+
 TEST(JsonObject, SuggestsTheNearestKey) {
   const Json json = {{"epocs", 3}};
   int64_t epochs = 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <grpc/grpc.h>
+#include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/impl/rpc_method.h>
 #include <netinet/in.h>
@@ -203,6 +204,24 @@ TEST(Rpc, WithTlsPlaintextGetsHealthAlone) {
   EXPECT_EQ(AskFor("/muster.proto.Coordinator/Status", channel), grpc::StatusCode::OK);
   EXPECT_EQ(AskFor(kReflection, channel), grpc::StatusCode::OK);
   EXPECT_EQ((*server)->connections().proven, 1);
+}
+
+// Unpacked, it could be a thousand times as large.
+TEST(Rpc, CompressedMessagesAreRefused) {
+  Careless service;
+  const auto server = StartOn("127.0.0.1:0", &service);
+  ASSERT_TRUE(server.ok());
+  // As a stranger's channel is.
+  const auto channel =
+      grpc::CreateChannel("dns:///" + Loopback(**server), grpc::InsecureChannelCredentials());
+  proto::FailureReport report;
+  report.set_message(std::string(8 << 20, ' '));
+  proto::FailureReply reply;
+  const auto context = WithDeadline(std::chrono::seconds(5));
+  context->set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  const grpc::Status status =
+      proto::Coordinator::NewStub(channel)->ReportFailure(context.get(), report, &reply);
+  EXPECT_THAT(status.error_message(), HasSubstr("is disabled"));
 }
 
 // Its end would wait for its threads, in whoever lets go of the last channel.
