@@ -21,13 +21,12 @@ std::optional<Refusal> OfAnEarlierStart(const proto::Hello& hello, const std::st
       false};
 }
 
-std::optional<Refusal> CheckCluster(const proto::Hello& hello, const JobState& state, bool vacant,
-                                    const AdmissionOptions& o) {
+std::optional<Refusal> CheckCluster(const proto::Hello& hello, const Differences& differences,
+                                    const JobState& state, bool vacant, const AdmissionOptions& o) {
   const int member = FindMember(state, hello.task());
   if (hello.cluster_digest() != o.cluster_digest) {
-    std::string field =
-        o.differing_cluster_field ? o.differing_cluster_field(o.cluster, hello.cluster()) : "";
-    if (field.empty()) field = "its digest";
+    const std::string field =
+        differences.cluster_field.empty() ? "its digest" : differences.cluster_field;
     const std::string why = fmt::format(
         "{} was started with another cluster than the chief: they differ in {}; give all tasks the "
         "same TF_CONFIG cluster",
@@ -96,7 +95,19 @@ int FindMember(const JobState& state, std::string_view name) {
   return -1;
 }
 
-std::optional<Refusal> Admit(PausingTime now, const proto::Hello& hello, const JobState& state,
+Differences DifferencesOf(const proto::Hello& hello, const AdmissionOptions& o) {
+  Differences differences;
+  if (hello.cluster_digest() != o.cluster_digest) {
+    if (o.differing_cluster_field)
+      differences.cluster_field = o.differing_cluster_field(o.cluster, hello.cluster());
+  } else if (hello.job() != o.job && o.differing_job_key) {
+    differences.job_key = o.differing_job_key(o.job, hello.job());
+  }
+  return differences;
+}
+
+std::optional<Refusal> Admit(PausingTime now, const proto::Hello& hello,
+                             const Differences& differences, const JobState& state,
                              const AdmissionOptions& o) {
   const int member = FindMember(state, hello.task());
   // Nobody else holds the place: what refuses this one keeps the job from starting.
@@ -108,7 +119,7 @@ std::optional<Refusal> Admit(PausingTime now, const proto::Hello& hello, const J
     if (auto earlier = OfAnEarlierStart(hello, why)) return earlier;
     return Refusal{ExitCode::kConfiguration, why, vacant};
   }
-  if (auto refusal = CheckCluster(hello, state, vacant, o)) return refusal;
+  if (auto refusal = CheckCluster(hello, differences, state, vacant, o)) return refusal;
   if (auto refusal = CheckNamesake(now, hello, state.members[member], o)) return refusal;
   if (auto refusal = CheckGeneration(hello, o)) return refusal;
   if (!hello.run_id().empty() && hello.run_id() != o.run_id)
@@ -116,9 +127,7 @@ std::optional<Refusal> Admit(PausingTime now, const proto::Hello& hello, const J
                    fmt::format("{} holds state of run {}, the chief runs {}: restart it",
                                TaskText(hello.task()), hello.run_id(), o.run_id),
                    false};
-  if (hello.job() != o.job && o.differing_job_key) {
-    const std::string key = o.differing_job_key(o.job, hello.job());
-    if (key.empty()) return std::nullopt;
+  if (const std::string& key = differences.job_key; !key.empty()) {
     const std::string why = DifferingJob(hello.task(), key);
     if (auto earlier = OfAnEarlierStart(hello, why)) return earlier;
     return Refusal{ExitCode::kConfiguration, why, vacant};

@@ -18,6 +18,13 @@ namespace muster {
 // Says where two documents differ, "" if nowhere; the first is the coordinator's.
 using Compare = std::function<std::string(const std::string& mine, const std::string& theirs)>;
 
+// Where what a process was started with differs from the chief's, "" if nowhere. Found without the
+// coordinator's lock: the documents are long. The job is looked at only where the clusters are the
+// same.
+struct Differences {
+  std::string cluster_field, job_key;
+};
+
 struct AdmissionOptions {
   std::string run_id, cluster_digest, cluster, job;
   uint32_t epoch = 1;  // of the generations that the chief forms; at first from owner.json
@@ -37,8 +44,11 @@ struct Refusal {
   bool tries_again = false;
 };
 
+Differences DifferencesOf(const proto::Hello& hello, const AdmissionOptions& options);
+
 // nullopt: welcome.
-std::optional<Refusal> Admit(PausingTime now, const proto::Hello& hello, const JobState& state,
+std::optional<Refusal> Admit(PausingTime now, const proto::Hello& hello,
+                             const Differences& differences, const JobState& state,
                              const AdmissionOptions& options);
 // Of one that would join a run: its devices do not go with those of `members`. It is refused alone,
 // so that a replacement on the wrong host does not end the job. At the first formation the members

@@ -1,5 +1,8 @@
 #include "chief/convert.h"
 
+#include <algorithm>
+
+#include "chief/peer_limits.h"
 #include "common/base/utf8.h"
 
 namespace muster {
@@ -13,6 +16,12 @@ bool ApplyError(const proto::GenerationError& error, bool present, PausingTime n
       error.generation(), error.message(), now,
       error.exit_code() == 0 ? ExitCode::kRetryable : ExitCodeFromInt(error.exit_code())};
   return true;
+}
+
+// Of what a peer tells in milliseconds: what is added to a time stays one.
+Duration AgeOf(int64_t milliseconds) {
+  constexpr int64_t kMost = int64_t{1000} * 3600 * 24 * 365;
+  return std::chrono::milliseconds(std::clamp<int64_t>(milliseconds, 0, kMost));
 }
 
 template <typename T>
@@ -52,14 +61,16 @@ MemberProcess ProcessOf(const proto::Hello& hello, PausingTime now) {
   return process;
 }
 
-bool ApplyReport(const proto::Report& report, PausingTime now, MemberState* m) {
+bool ApplyReport(const proto::Report& said, PausingTime now, MemberState* m) {
+  proto::Report report = said;
+  CleanText(&report);
   m->process.last_heard = now;
   m->report.phase = PhaseFromWire(report.phase());
-  m->report.phase_since = now - std::chrono::milliseconds(report.phase_age_ms());
+  m->report.phase_since = now - AgeOf(report.phase_age_ms());
   m->report.step = report.step();
   m->report.collective = report.collective();
   m->report.collective_sequence = report.collective_sequence();
-  m->report.collective_since = now - std::chrono::milliseconds(report.collective_age_ms());
+  m->report.collective_since = now - AgeOf(report.collective_age_ms());
   m->report.collectives_done = report.collectives_done();
   m->report.last_step = report.last_step();
   m->report.outcome = ExitCodeFromInt(report.outcome());

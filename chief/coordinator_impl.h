@@ -58,12 +58,15 @@ class CoordinatorImpl final : public Coordinator,
   // it; ends the job where that takes longer than timeouts.join.
   void KeepIdentityLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void KeptLocked(const IdentityKeeper::Result& kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnHello(const std::shared_ptr<muster::Session>& session, const proto::Hello& said);
+  void MakeRoomForSessionLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndWithoutHelloLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReportLocked(int member, const proto::Report& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int MemberOfLocked(const muster::Session* session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const CoordinatorOptions options_;
   const muster::Session::Message pulse_, stop_pulse_;  // one a heartbeat
+  LineBudget refused_lines_;
   std::unique_ptr<rpc::Server> server_;
   std::thread thread_;
   // The thread's own.

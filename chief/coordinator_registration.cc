@@ -11,20 +11,22 @@
 
 namespace muster {
 
-void Registration::OnHello(const std::shared_ptr<Session>& session, const proto::Hello& hello) {
+void Registration::OnHello(const std::shared_ptr<Session>& session, const proto::Hello& hello,
+                           const Differences& differences) {
   const PausingTime now = state_.clock.Now();
   const int member = FindMember(state_.job, hello.task());
   if (state_.job.stage == Stage::kEnding && !state_.job.tell_all &&
       (member < 0 || state_.job.members[member].process.incarnation != hello.incarnation())) {
-    if (OfTheNextStart(member, hello))
+    if (OfTheNextStart(member, hello, differences))
       return TurnAway(session, hello, member, "the job before is ending");
     proto::CoordinatorMessage message;
     *message.mutable_verdict() = VerdictToProto(state_.job.verdict);
     session->Send(std::move(message));
     return session->Close();
   }
-  if (Adopts(now, hello)) return TurnAway(session, hello, member, "the chief takes its run over");
-  auto refusal = Admit(now, hello, state_.job, state_.admission);
+  if (Adopts(now, hello, differences))
+    return TurnAway(session, hello, member, "the chief takes its run over");
+  auto refusal = Admit(now, hello, differences, state_.job, state_.admission);
   if (!refusal && state_.job.generation != 0) refusal = CheckDevices(hello, OtherDevices(member));
   if (superseded_.contains(hello.incarnation()))
     refusal = Refusal{ExitCode::kRetryable,
@@ -48,14 +50,12 @@ std::vector<MemberDevices> Registration::OtherDevices(int member) const {
   return held;
 }
 
-bool Registration::OfTheNextStart(int member, const proto::Hello& hello) const {
+bool Registration::OfTheNextStart(int member, const proto::Hello& hello,
+                                  const Differences& differences) const {
   const ExitCode code = state_.job.verdict.code;
   if (member < 0 || (code != ExitCode::kDone && code != ExitCode::kPreempted)) return false;
   const bool other_cluster = hello.cluster_digest() != state_.admission.cluster_digest;
-  const bool other_job =
-      hello.job() != state_.admission.job && state_.admission.differing_job_key &&
-      !state_.admission.differing_job_key(state_.admission.job, hello.job()).empty();
-  if (other_cluster || other_job) return true;
+  if (other_cluster || !differences.job_key.empty()) return true;
   // A job that is done has nothing left for the task; one that was stopped goes on later.
   const bool had_process =
       state_.job.members[member].process.incarnation != 0 || state_.slots[member].lost != 0;
@@ -64,7 +64,9 @@ bool Registration::OfTheNextStart(int member, const proto::Hello& hello) const {
 
 void Registration::TurnAway(const std::shared_ptr<Session>& session, const proto::Hello& hello,
                             int member, const std::string& why) {
-  if (std::exchange(state_.slots[member].wait_logged, hello.incarnation()) != hello.incarnation())
+  int64_t left_out = 0;
+  if (std::exchange(state_.slots[member].wait_logged, hello.incarnation()) != hello.incarnation() &&
+      lines_.Take(&left_out))
     LogWarning("{} on host {} (pid {}) waits: {}", TaskText(hello.task()), hello.host(),
                hello.pid(), why);
   session->Close(grpc::Status(grpc::StatusCode::UNAVAILABLE, why));
@@ -72,7 +74,9 @@ void Registration::TurnAway(const std::shared_ptr<Session>& session, const proto
 
 void Registration::Refuse(const std::shared_ptr<Session>& session, const proto::Hello& hello,
                           int member, const Refusal& refusal) {
-  LogWarning("refused {} on host {}: {}", TaskText(hello.task()), hello.host(), refusal.message);
+  if (int64_t left_out = 0; lines_.Take(&left_out))
+    LogWarning("refused {} on host {}: {}{}", TaskText(hello.task()), hello.host(), refusal.message,
+               left_out == 0 ? "" : fmt::format(" (and {} before)", left_out));
   const Verdict verdict{refusal.code, hello.task(),     hello.host(),
                         -1,           Phase::kStarting, refusal.message};
   if (member >= 0) {
@@ -95,12 +99,13 @@ void Registration::Refuse(const std::shared_ptr<Session>& session, const proto::
 
 // A chief that lost its own record of the run, or never had one, goes on with the run whose state
 // its members hold. What is left of another job, with another program or other settings, is none.
-bool Registration::Adopts(PausingTime now, const proto::Hello& hello) {
+bool Registration::Adopts(PausingTime now, const proto::Hello& hello,
+                          const Differences& differences) {
   if (!state_.admission.fresh_run || state_.job.generation != 0 || hello.run_id().empty())
     return false;
   AdmissionOptions adopted = state_.admission;
   adopted.run_id = hello.run_id();
-  if (Admit(now, hello, state_.job, adopted)) return false;
+  if (Admit(now, hello, differences, state_.job, adopted)) return false;
   if (adopting_.empty()) {
     LogInfo("going on with run {}, of which {} holds state", hello.run_id(),
             TaskText(hello.task()));

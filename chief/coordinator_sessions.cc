@@ -1,10 +1,19 @@
 // What members say over their sessions, and the unary RPCs.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "chief/convert.h"
 #include "chief/coordinator_impl.h"
+#include "chief/peer_limits.h"
+#include "common/base/logging.h"
 
 namespace muster {
+namespace {
+
+constexpr size_t kMostGreeting = 256;  // sessions that have not said Hello
+
+}  // namespace
 
 // ---- sessions ----
 
@@ -15,18 +24,38 @@ int CoordinatorImpl::MemberOfLocked(const muster::Session* session) const {
 
 void CoordinatorImpl::OnMessage(const std::shared_ptr<muster::Session>& session,
                                 const proto::MemberMessage& message) {
+  if (message.has_hello()) return OnHello(session, message.hello());
   absl::MutexLock lock(&mu_);
-  if (message.has_hello()) {
-    greeting_.erase(session);
-    return registration_.OnHello(session, message.hello());
-  }
   const int member = MemberOfLocked(session.get());
   if (member >= 0 && message.has_report()) ReportLocked(member, message.report());
+}
+
+// What it says is looked at before the lock is taken: others have their heartbeats meanwhile.
+void CoordinatorImpl::OnHello(const std::shared_ptr<muster::Session>& session,
+                              const proto::Hello& said) {
+  {
+    // It says so once.
+    absl::MutexLock lock(&mu_);
+    if (greeting_.erase(session) == 0) return;
+  }
+  proto::Hello hello = said;
+  CleanText(&hello);
+  if (const std::string wrong = WrongWith(hello); !wrong.empty()) {
+    const std::string why = fmt::format("what {} says of itself cannot be: {}",
+                                        TaskText(PeerText(hello.task(), 100)), wrong);
+    if (int64_t left_out = 0; refused_lines_.Take(&left_out)) LogWarning("refused: {}", why);
+    return session->Close(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, why));
+  }
+  const Differences differences = DifferencesOf(hello, options_.admission);
+  absl::MutexLock lock(&mu_);
+  if (session->broken) return;  // meanwhile
+  registration_.OnHello(session, hello, differences);
 }
 
 void CoordinatorImpl::OnBroken(const std::shared_ptr<muster::Session>& session) {
   absl::MutexLock lock(&mu_);
   greeting_.erase(session);
+  session->broken = true;
   const int member = MemberOfLocked(session.get());
   if (member < 0) return;
   state_.slots[member].session = nullptr;
@@ -54,10 +83,24 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CoordinatorImpl::Se
   const auto session = muster::Session::Make(this, context);
   {
     absl::MutexLock lock(&mu_);
+    MakeRoomForSessionLocked();
     greeting_.emplace(session, state_.clock.Now());
   }
   session->Begin();
   return session.get();
+}
+
+// The oldest one gives way: a member says Hello at once.
+void CoordinatorImpl::MakeRoomForSessionLocked() {
+  const size_t most = std::max<size_t>(kMostGreeting, 2 * state_.slots.size());
+  if (greeting_.size() < most) return;
+  const auto oldest =
+      std::min_element(greeting_.begin(), greeting_.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto session = oldest->first;
+  greeting_.erase(oldest);
+  session->Close(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                              fmt::format("there are {} sessions without a Hello", most)));
 }
 
 // Nothing else bounds a session that belongs to no member.
@@ -81,11 +124,12 @@ grpc::ServerUnaryReactor* CoordinatorImpl::ReportFailure(grpc::CallbackServerCon
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const grpc::Status refusal = rpc::RequireDeadline(*context, "ReportFailure");
   if (refusal.ok()) {
+    proto::FailureReport report = *request;
+    CleanText(&report);
     absl::MutexLock lock(&mu_);
     bool try_again = false;
-    reply->set_reason(state_.job.stage == Stage::kEnding
-                          ? "the job has ended already"
-                          : state_.TakeFailure(*request, &try_again));
+    reply->set_reason(state_.job.stage == Stage::kEnding ? "the job has ended already"
+                                                         : state_.TakeFailure(report, &try_again));
     reply->set_try_again(try_again);
     reply->set_accepted(reply->reason().empty());
   }

@@ -20,6 +20,8 @@ namespace {
 
 // Of the file: room for what grows, so that it is always replaced as a whole.
 constexpr size_t kRecordBytes = 1024;
+// Hosts, paths and identities are shorter; what is longer is no record.
+constexpr size_t kMostRecordBytes = 64 << 10;
 
 std::string FirstLine(const std::string& path) {
   std::ifstream file(path);
@@ -57,7 +59,7 @@ std::optional<OwnerRecord> Parse(const std::string& text) {
 OwnerLook LookOnce(const std::string& path) {
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return {std::nullopt, errno};
-  std::string text(8 * kRecordBytes, '\0');
+  std::string text(kMostRecordBytes, '\0');
   const ssize_t size = pread(file.get(), text.data(), text.size(), 0);
   if (size < 0) return {std::nullopt, errno};
   text.resize(static_cast<size_t>(size));

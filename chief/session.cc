@@ -1,8 +1,11 @@
 #include "chief/session.h"
 
+#include <fmt/format.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 #include <grpcpp/support/proto_buffer_writer.h>
+
+#include "chief/peer_limits.h"
 
 namespace muster {
 
@@ -66,8 +69,14 @@ void Session::Kill() {
 void Session::OnReadDone(bool ok) {
   proto::MemberMessage message;
   grpc::Status parsed;
-  if (ok)
+  const size_t most = std::exchange(first_, false) ? kMostHelloBytes : kMostReportBytes;
+  if (ok && incoming_.Length() > most) {
+    parsed = grpc::Status(
+        grpc::StatusCode::RESOURCE_EXHAUSTED,
+        fmt::format("a message of {} bytes, and {} are the most", incoming_.Length(), most));
+  } else if (ok) {
     parsed = grpc::SerializationTraits<proto::MemberMessage>::Deserialize(&incoming_, &message);
+  }
   if (ok && parsed.ok()) {
     handler_->OnMessage(self_, message);
     StartRead(&incoming_);

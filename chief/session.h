@@ -54,7 +54,9 @@ class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   void OnWriteDone(bool ok) override;
   void OnDone() override;
 
-  int member = -1;  // the handler's, guarded by what guards its own state
+  // The handler's, guarded by what guards its own state.
+  int member = -1;
+  bool broken = false;
 
  private:
   Session(Handler* handler, grpc::CallbackServerContext* context)
@@ -66,6 +68,7 @@ class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   Handler* const handler_;
   std::shared_ptr<Session> self_;  // until OnDone
   grpc::ByteBuffer incoming_;      // of the read under way
+  bool first_ = true;              // it is the first one
 
   absl::Mutex mu_;
   grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mu_);  // null once finished
