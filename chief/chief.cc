@@ -191,7 +191,8 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
   CoordinatorOptions options;
   options.server.address = cluster.AddressOf(*options_.cluster.chief()).ToString();
   options.server.bind_timeout = job.timeouts.bind;
-  options.server.tls = {job.tls.enabled, job.tls.certificate, job.tls.key, job.tls.authority};
+  options.server.identity = options_.cluster.identity;
+  options.server.may_call = MayCallChief;
   options.services = {evaluation_->service(), flight_->service()};
   options.members = DeclaredMembers(cluster, job);
   if (director_ != nullptr) {
@@ -232,8 +233,7 @@ DirectorOptions Chief::OptionsOfDirector() {
   for (const Address& server : cluster.ps) options.servers.push_back(server.ToString());
   options.epoch = [this] { return epoch_.load(); };
   options.run_id = [this] { return RunId(); };
-  const TlsOptions& tls = options_.job.tls;
-  options.channel.tls = {tls.enabled, tls.certificate, tls.key, tls.authority};
+  options.channel.identity = options_.cluster.identity;
   return options;
 }
 

@@ -17,6 +17,7 @@
 #include "common/train/job.h"
 #include "common/train/job_files.h"
 #include "common/train/program_path.h"
+#include "common/train/task_identity.h"
 #include "common/train/task_process.h"
 #include "evaluator/follower.h"
 #include "evaluator/host_share.h"
@@ -66,6 +67,7 @@ absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_RETURN_IF_ERROR(AddProgramDigest(own_.program, &own_.digests));
   if (own_.deterministic) ComputeDeterministically();
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
+  MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityFor(cluster_, own_));
   // As the chief resolves it, so that the two can be compared.
   if (const auto strategy = StrategyFor(own_, cluster_); strategy.ok()) own_.strategy = *strategy;
   return absl::OkStatus();
@@ -87,6 +89,7 @@ absl::Status EvaluatorTask::Prepare(const std::string& text) {
     LogInfo("the chief's job goes before this task's, which differs in {}", key);
   job.devices = own_.devices;
   job.tls = own_.tls;
+  job.security = own_.security;
   if (!ProgramFile(job.program).empty() && !ProgramFile(own_.program).empty())
     job.program = own_.program;  // the same file, wherever it lies here
   const bool shared = SharesHost(cluster_.cluster);
@@ -121,8 +124,8 @@ FollowerOptions EvaluatorTask::OptionsOfFollower() {
   options.link.chief_address = cluster_.cluster.AddressOf(*cluster_.chief()).ToString();
   options.link.cluster_digest = cluster_.cluster.Digest();
   options.link.patience = own_.timeouts.join;
-  options.link.channel.tls = {own_.tls.enabled, own_.tls.certificate, own_.tls.key,
-                              own_.tls.authority};
+  options.link.channel.identity = cluster_.identity;
+  options.link.channel.server_task = cluster_.chief()->ToString();
   options.link.finished = [this] { return FinishedRun(own_); };
   // It must not miss the chief of a short job.
   options.link.channel.retry.max = std::chrono::milliseconds(250);

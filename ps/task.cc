@@ -10,6 +10,7 @@
 #include "common/base/wait.h"
 #include "common/rpc/server.h"
 #include "common/train/data_port.h"
+#include "common/train/task_identity.h"
 #include "common/train/task_process.h"
 #include "muster/version.h"
 
@@ -93,7 +94,9 @@ absl::Status PsTask::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_ASSIGN_OR_RETURN(job_, LoadJob(arguments.job, arguments.overrides));
   MUSTER_ASSIGN_OR_RETURN(job_.strategy, StrategyFor(job_, cluster_));
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
-  return CheckSupported(job_);
+  MUSTER_RETURN_IF_ERROR(CheckSupported(job_));
+  MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityFor(cluster_, job_));
+  return absl::OkStatus();
 }
 
 // Workers and the chief reach this process by now: what they want before it has joined is kept, or
@@ -112,7 +115,11 @@ absl::Status PsTask::OpenPorts() {
   rpc::ServerOptions server;
   server.address = cluster_.cluster.AddressOf(*cluster_.task).ToString();
   server.bind_timeout = job_.timeouts.bind;
-  server.tls = {job_.tls.enabled, job_.tls.certificate, job_.tls.key, job_.tls.authority};
+  server.identity = cluster_.identity;
+  server.may_call = [chief = cluster_.chief()->ToString()](const security::Peer& caller,
+                                                           std::string_view) {
+    return caller.task == chief;
+  };
   MUSTER_ASSIGN_OR_RETURN(server_, rpc::Server::Start(server, {service_->service()}));
   LogInfo("serving on {}, data on {}", server.address, listener_->address());
   return absl::OkStatus();

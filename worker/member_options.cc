@@ -8,6 +8,7 @@
 
 #include "common/base/logging.h"
 #include "common/train/finished_run.h"
+#include "common/train/task_identity.h"
 #include "worker/late_start.h"
 
 namespace muster {
@@ -25,8 +26,11 @@ std::string ChiefAddress(const ClusterConfig& cluster) {
 
 }  // namespace
 
-rpc::TlsFiles TlsOf(const Job& job) {
-  return {job.tls.enabled, job.tls.certificate, job.tls.key, job.tls.authority};
+rpc::ChannelOptions ChannelToChief(const ClusterConfig& cluster) {
+  rpc::ChannelOptions options;
+  options.identity = cluster.identity;
+  options.server_task = cluster.chief()->ToString();
+  return options;
 }
 
 MemberOptions MemberOptionsOf(const ClusterConfig& cluster, const Job& job) {
@@ -38,7 +42,7 @@ MemberOptions MemberOptionsOf(const ClusterConfig& cluster, const Job& job) {
   options.cluster_digest = cluster.cluster.Digest();
   options.cluster = Dump(cluster.cluster.ToJson());
   options.job = Dump(JobToJson(job));
-  options.channel.tls = TlsOf(job);
+  options.channel = ChannelToChief(cluster);
   const Timeouts& timeouts = job.timeouts;
   options.timeouts.join = timeouts.join;
   options.timeouts.rejoin = timeouts.rejoin;
@@ -62,26 +66,42 @@ void TellOfSilentChief(Supervisor* supervisor, MemberOptions* options) {
   };
 }
 
+namespace {
+
+// Whether the job goes on without this process, because another one can do better; tells the chief
+// of the failure, which else waits for this task.
+bool TellChief(ClusterConfig cluster, const Job& job, const absl::Status& failure,
+               const std::function<bool()>& give_up) {
+  if (cluster.identity == nullptr) {
+    // What failed may be what proves who this task is: then the chief would not listen.
+    auto identity = IdentityFor(cluster, job);
+    if (!identity.ok()) return false;
+    cluster.identity = *std::move(identity);
+  }
+  bool try_again = false;
+  EarlyFailure report;
+  report.task = cluster.task->ToString();
+  report.chief_address = ChiefAddress(cluster);
+  report.cluster_digest = cluster.cluster.Digest();
+  report.failure = failure;
+  report.channel = ChannelToChief(cluster);
+  const absl::Status told = ReportFailureTo(report, kTellChief, give_up, &try_again);
+  if (try_again) {
+    LogInfo("told the chief: {}", Message(told));
+  } else if (!told.ok()) {
+    LogWarning("could not tell the chief: {}", Message(told));
+  }
+  return try_again;
+}
+
+}  // namespace
+
 absl::Status FailEarly(const ClusterConfig& cluster, const Job& job, const absl::Status& failure,
                        const std::function<bool()>& give_up) {
   const std::string self = cluster.local() ? "" : cluster.task->ToString();
   const bool is_chief = cluster.role() == TaskType::kChief;
-  bool try_again = false;
-  if (!is_chief && cluster.chief()) {
-    // The chief waits for this task: it has to know, so that the job's verdict names the reason.
-    EarlyFailure report;
-    report.task = self;
-    report.chief_address = ChiefAddress(cluster);
-    report.cluster_digest = cluster.cluster.Digest();
-    report.failure = failure;
-    report.channel.tls = TlsOf(job);
-    const absl::Status told = ReportFailureTo(report, kTellChief, give_up, &try_again);
-    if (try_again) {
-      LogInfo("told the chief: {}", Message(told));
-    } else if (!told.ok()) {
-      LogWarning("could not tell the chief: {}", Message(told));
-    }
-  }
+  const bool try_again =
+      !is_chief && cluster.chief() && TellChief(cluster, job, failure, give_up);
   Verdict verdict;
   verdict.code = try_again ? ExitCode::kRetryable : ExitCodeOf(failure);
   verdict.task = self;

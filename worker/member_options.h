@@ -10,7 +10,8 @@
 
 namespace muster {
 
-rpc::TlsFiles TlsOf(const Job& job);
+// To the chief.
+rpc::ChannelOptions ChannelToChief(const ClusterConfig& cluster);
 // All but what is the role's own: data_address, replicas and devices, versions, form, on_verdict.
 // REQUIRES: a cluster with a chief.
 MemberOptions MemberOptionsOf(const ClusterConfig& cluster, const Job& job);

@@ -25,6 +25,7 @@
 #include "common/train/program_path.h"
 #include "common/train/replica.h"
 #include "common/train/snapshot.h"
+#include "common/train/task_identity.h"
 #include "common/train/task_process.h"
 #include "common/train/trainer.h"
 #include "common/train/weights.h"
@@ -133,7 +134,9 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
   if (faults_ != nullptr) faulty_member_ = std::make_unique<FaultyMember>(faults_.get());
   DigestFiles(&job_);
-  return CheckSupported();
+  MUSTER_RETURN_IF_ERROR(CheckSupported());
+  MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityFor(cluster_, job_));
+  return absl::OkStatus();
 }
 
 absl::Status Task::CheckSupported() const {
@@ -170,7 +173,7 @@ absl::Status Task::PrepareForServers(const StartingPoint& start) {
         std::count_if(cluster_.cluster.worker.begin(), cluster_.cluster.worker.end(),
                       [&](const Address& address) { return address.host == host; }));
     options.chief_address = cluster_.cluster.AddressOf(*cluster_.chief()).ToString();
-    options.channel.tls = TlsOf(job_);
+    options.channel = ChannelToChief(cluster_);
     MUSTER_ASSIGN_OR_RETURN(ps_worker_, PsWorker::Make(std::move(options)));
   }
   if (chief_ == nullptr) return absl::OkStatus();

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,10 @@
 #include "muster/status.h"
 
 namespace muster {
+
+namespace security {
+class Identity;
+}
 
 // Kubeflow's enableDynamicWorker: the launcher tells each task another part of the cluster, and
 // nobody the number of members. Such a configuration is printed, never started from.
@@ -27,6 +32,9 @@ struct ClusterConfig {
   std::optional<std::string> environment;  // TF_CONFIG's "environment", "cloud" from Kubeflow
   std::vector<std::string> warnings;       // one sentence each: accepted, but worth a look
   std::optional<DynamicCluster> dynamic;   // then `cluster` is empty
+  // How this process proves to the other tasks who it is; null: nobody has to (IdentityFor in
+  // common/train/task_identity.h).
+  std::shared_ptr<security::Identity> identity;
 
   // No cluster: one process that is its own chief.
   bool local() const { return !task; }

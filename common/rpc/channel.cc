@@ -17,7 +17,7 @@ int Milliseconds(Duration d) {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
                                                            const ChannelOptions& options) {
   KeepGrpc();
-  MUSTER_ASSIGN_OR_RETURN(auto credentials, ChannelCredentialsFor(options.tls));
+  auto credentials = ChannelCredentialsFor(options.identity, options.server_task);
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

@@ -28,7 +28,8 @@ inline constexpr int kMaxMessageBytes = 16 << 20;
 struct ChannelOptions {
   RetryPolicy retry;
   Duration connect_timeout = std::chrono::seconds(2);  // of one attempt
-  TlsFiles tls;
+  std::shared_ptr<security::Identity> identity;  // null: plaintext
+  std::string server_task;  // with an identity: whom the server has to be, "chief:0"; empty: any
 };
 
 // A channel to "host:port" that never goes through an HTTP proxy (http_proxy and friends are for

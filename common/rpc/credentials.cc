@@ -1,52 +1,167 @@
 #include "common/rpc/credentials.h"
 
 #include <fmt/format.h>
+#include <grpcpp/security/auth_metadata_processor.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_certificate_verifier.h>
+#include <grpcpp/security/tls_credentials_options.h>
 
-#include <fstream>
-#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "common/base/logging.h"
+#include "common/base/peer_text.h"
 
 namespace muster::rpc {
 namespace {
 
-absl::StatusOr<std::string> ReadPem(const std::string& path, std::string_view key) {
-  if (path.empty())
-    return ConfigurationError(fmt::format("tls.{} is missing: name a PEM file", key));
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return ConfigurationError(fmt::format("tls.{}: cannot read {}", key, path));
-  return text.str();
+namespace ge = grpc::experimental;
+using security::CertificateFacts;
+using security::Identity;
+using security::Peer;
+
+// How soon gRPC sees that the identity has changed.
+constexpr unsigned kWatchSeconds = 1;
+
+std::string Text(grpc::string_ref text) { return std::string(text.data(), text.size()); }
+
+std::shared_ptr<ge::CertificateProviderInterface> ProviderOf(const Identity& identity) {
+  const Identity::Paths paths = identity.paths();
+  return std::make_shared<ge::FileWatcherCertificateProvider>(paths.key, paths.certificate,
+                                                              paths.authorities, kWatchSeconds);
 }
 
-struct Pems {
-  std::string certificate, key, authority;
+absl::StatusOr<CertificateFacts> FactsFrom(const std::vector<std::string>& uris,
+                                           std::vector<std::string> hosts) {
+  CertificateFacts facts;
+  facts.hosts = std::move(hosts);
+  if (uris.size() != 1) return security::PeerFromUri("").status();
+  MUSTER_ASSIGN_OR_RETURN(facts.peer, security::PeerFromUri(uris[0]));
+  return facts;
+}
+
+// The chain is gRPC's to verify; who the server is, is ours.
+class ServerVerifier : public ge::ExternalCertificateVerifier {
+ public:
+  ServerVerifier(std::shared_ptr<Identity> identity, std::string task)
+      : identity_(std::move(identity)), task_(std::move(task)) {}
+
+  bool Verify(ge::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)>,
+              grpc::Status* sync_status) override {
+    std::vector<std::string> uris, hosts;
+    for (const grpc::string_ref uri : request->uri_names()) uris.push_back(Text(uri));
+    for (const grpc::string_ref name : request->dns_names()) hosts.push_back(Text(name));
+    for (const grpc::string_ref name : request->ip_names()) hosts.push_back(Text(name));
+    const absl::Status verdict = Judge(uris, hosts);
+    if (!verdict.ok())
+      *sync_status =
+          grpc::Status(grpc::StatusCode::UNAUTHENTICATED, std::string(Message(verdict)));
+    return true;
+  }
+  void Cancel(ge::TlsCustomVerificationCheckRequest*) override {}
+
+ private:
+  absl::Status Judge(const std::vector<std::string>& uris, const std::vector<std::string>& hosts) {
+    MUSTER_ASSIGN_OR_RETURN(const CertificateFacts facts, FactsFrom(uris, hosts));
+    MUSTER_ASSIGN_OR_RETURN(const Peer peer, identity_->Believe(facts));
+    if (task_.empty() || peer.task == task_) return absl::OkStatus();
+    return PeerLost(fmt::format("it is {}, not {}", peer.task, task_));
+  }
+
+  const std::shared_ptr<Identity> identity_;
+  const std::string task_;
 };
 
-absl::StatusOr<Pems> ReadAll(const TlsFiles& tls) {
-  Pems pems;
-  MUSTER_ASSIGN_OR_RETURN(pems.certificate, ReadPem(tls.certificate, "certificate"));
-  MUSTER_ASSIGN_OR_RETURN(pems.key, ReadPem(tls.key, "key"));
-  MUSTER_ASSIGN_OR_RETURN(pems.authority, ReadPem(tls.authority, "authority"));
-  return pems;
+std::vector<std::string> Values(const grpc::AuthContext& context, const char* property) {
+  std::vector<std::string> values;
+  for (const grpc::string_ref value : context.FindPropertyValues(property))
+    values.push_back(Text(value));
+  return values;
 }
+
+absl::StatusOr<CertificateFacts> FactsFrom(const grpc::AuthContext& context) {
+  return FactsFrom(Values(context, GRPC_PEER_URI_PROPERTY_NAME),
+                   Values(context, GRPC_X509_SAN_PROPERTY_NAME));
+}
+
+// Before each call's handler: who calls, and whether it may.
+class CallCheck : public grpc::AuthMetadataProcessor {
+ public:
+  CallCheck(std::shared_ptr<Identity> identity, CallRule rule)
+      : identity_(std::move(identity)), rule_(std::move(rule)) {}
+
+  bool IsBlocking() const override { return false; }
+  grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context, OutputMetadata*,
+                       OutputMetadata*) override {
+    const auto path = metadata.find(":path");
+    const std::string method = path == metadata.end() ? "" : Text(path->second);
+    const auto facts = FactsFrom(*context);
+    const absl::StatusOr<Peer> caller =
+        facts.ok() ? identity_->Believe(*facts) : absl::StatusOr<Peer>(facts.status());
+    if (!caller.ok()) return Refuse("a peer", method, Message(caller.status()));
+    if (method.starts_with("/grpc.health.") || method.starts_with("/grpc.reflection."))
+      return grpc::Status::OK;
+    if (!rule_ || rule_(*caller, method)) return grpc::Status::OK;
+    return Refuse(caller->task, method, "the task may not");
+  }
+
+ private:
+  grpc::Status Refuse(const std::string& who, const std::string& method, std::string_view why) {
+    int64_t left_out = 0;
+    const std::string called = PeerText(method, 100);
+    if (lines_.Take(&left_out)) LogWarning("refused: {} called {}: {}", who, called, why);
+    return grpc::Status(grpc::StatusCode::PERMISSION_DENIED,
+                        fmt::format("{} may not call {}: {}", who, called, why));
+  }
+
+  const std::shared_ptr<Identity> identity_;
+  const CallRule rule_;
+  LineBudget lines_;
+};
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentialsFor(const TlsFiles& tls) {
-  if (!tls.enabled) return grpc::InsecureServerCredentials();
-  MUSTER_ASSIGN_OR_RETURN(const Pems pems, ReadAll(tls));
-  grpc::SslServerCredentialsOptions options(
-      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  options.pem_root_certs = pems.authority;
-  options.pem_key_cert_pairs.push_back({pems.key, pems.certificate});
-  return grpc::SslServerCredentials(options);
+std::shared_ptr<grpc::ServerCredentials> ServerCredentialsFor(
+    const std::shared_ptr<Identity>& identity, CallRule rule) {
+  if (identity == nullptr) return grpc::InsecureServerCredentials();
+  ge::TlsServerCredentialsOptions options(ProviderOf(*identity));
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  auto credentials = ge::TlsServerCredentials(options);
+  credentials->SetAuthMetadataProcessor(std::make_shared<CallCheck>(identity, std::move(rule)));
+  return credentials;
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentialsFor(
-    const TlsFiles& tls) {
-  if (!tls.enabled) return grpc::InsecureChannelCredentials();
-  MUSTER_ASSIGN_OR_RETURN(const Pems pems, ReadAll(tls));
-  return grpc::SslCredentials({pems.authority, pems.key, pems.certificate});
+std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
+    const std::shared_ptr<Identity>& identity, const std::string& server_task) {
+  if (identity == nullptr) return grpc::InsecureChannelCredentials();
+  ge::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(ProviderOf(*identity));
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_verify_server_certs(true);
+  options.set_check_call_host(false);  // the certificate names a task
+  options.set_certificate_verifier(
+      ge::ExternalCertificateVerifier::Create<ServerVerifier>(identity, server_task));
+  return ge::TlsCredentials(options);
+}
+
+std::optional<Peer> CallerOf(const grpc::ServerContextBase& context) {
+  const auto authenticated = context.auth_context();
+  if (authenticated == nullptr || !authenticated->IsPeerAuthenticated()) return std::nullopt;
+  const auto facts = FactsFrom(*authenticated);
+  if (!facts.ok()) return Peer{};  // of no task; CallCheck has refused it
+  return facts->peer;
+}
+
+grpc::Status RequireSpeaker(const grpc::ServerContextBase& context, const std::string& task,
+                            bool launcher_too) {
+  const std::optional<Peer> caller = CallerOf(context);
+  if (!caller || caller->task == task || (launcher_too && caller->task == "launcher"))
+    return grpc::Status::OK;
+  return grpc::Status(grpc::StatusCode::PERMISSION_DENIED,
+                      fmt::format("{} may not speak for {}", caller->task, PeerText(task, 100)));
 }
 
 }  // namespace muster::rpc

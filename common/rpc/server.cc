@@ -143,7 +143,7 @@ grpc::Status RequireDeadline(const grpc::ServerContextBase& context, const char*
 absl::Status Server::Build(const ServerOptions& options,
                            const std::vector<grpc::Service*>& services) {
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
-  MUSTER_ASSIGN_OR_RETURN(auto credentials, ServerCredentialsFor(options.tls));
+  auto credentials = ServerCredentialsFor(options.identity, options.may_call);
   grpc::ServerBuilder builder;
   Configure(builder);
   std::vector<std::unique_ptr<ge::ServerInterceptorFactoryInterface>> interceptors;
@@ -152,7 +152,7 @@ absl::Status Server::Build(const ServerOptions& options,
   handler_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials);
   for (grpc::Service* service : services) builder.RegisterService(service);
   server_ = builder.BuildAndStart();
-  if (options.tls.enabled) {
+  if (options.identity != nullptr) {
     grpc::ServerBuilder plaintext;
     Configure(plaintext);
     plaintext.SetOption(std::make_unique<WithoutReflection>());
@@ -161,7 +161,7 @@ absl::Status Server::Build(const ServerOptions& options,
         Type::FROM_FD, grpc::InsecureServerCredentials());
     plaintext_ = plaintext.BuildAndStart();
   }
-  if (server_ == nullptr || (options.tls.enabled && plaintext_ == nullptr))
+  if (server_ == nullptr || (options.identity != nullptr && plaintext_ == nullptr))
     return ConfigurationError(
         fmt::format("cannot serve on {}: gRPC refuses its configuration", options.address));
   return absl::OkStatus();
@@ -192,7 +192,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   }
   server->acceptor_ =
       Acceptor::Make(*std::move(listeners), {.limits = LimitsFor(DescriptorLimit(), options.peers),
-                                             .tls = options.tls.enabled,
+                                             .tls = options.identity != nullptr,
                                              .name = options.address});
   MUSTER_RETURN_IF_ERROR(server->Build(options, services));
   MUSTER_RETURN_IF_ERROR(

@@ -28,7 +28,8 @@ namespace muster::rpc {
 struct ServerOptions {
   std::string address;                               // "host:port"; port 0: the kernel picks
   Duration bind_timeout = std::chrono::seconds(10);  // a port in use is retried this long
-  TlsFiles tls;
+  std::shared_ptr<security::Identity> identity;  // null: plaintext
+  CallRule may_call;                             // with an identity
   int peers = 64;  // processes that may call: bounds the connections
 };
 

@@ -104,6 +104,13 @@ void Fields(Archive& a, TlsOptions& o) {
 }
 
 template <typename Archive>
+void Fields(Archive& a, SecurityOptions& o) {
+  a("key_file", o.key_file);
+  a("insecure", o.insecure);
+  a("file_mode", o.file_mode);
+}
+
+template <typename Archive>
 void Fields(Archive& a, SummaryOptions& o) {
   a("every_steps", o.every_steps);
   a("histograms_every_epochs", o.histograms_every_epochs);
@@ -143,6 +150,7 @@ void Fields(Archive& a, Job& job) {
   a.Object("elastic", job.elastic);
   a.Object("timeouts", job.timeouts);
   a.Object("tls", job.tls);
+  a.Object("security", job.security);
   a("digests", job.digests);
 }
 

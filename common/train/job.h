@@ -76,9 +76,17 @@ struct Timeouts {
   Timeouts();
 };
 
+// PEM files, by which tasks prove who they are in the place of a run key. "{type}" and "{index}" in
+// a path stand for the task's.
 struct TlsOptions {
-  bool enabled = false;
-  std::string certificate, key, authority;  // PEM files
+  bool enabled = false;  // of earlier versions: what counts is whether there is a certificate
+  std::string certificate, key, authority;
+};
+
+struct SecurityOptions {
+  std::string key_file;    // the run key (common/security/run_key.h)
+  bool insecure = false;   // the network is trusted: nobody has to prove anything
+  std::string file_mode = "private";  // of what model_dir gets: private | group | umask
 };
 
 struct Job {
@@ -119,6 +127,7 @@ struct Job {
   ElasticOptions elastic;
   Timeouts timeouts;
   TlsOptions tls;
+  SecurityOptions security;
   // Of the files that the job names, as this process finds them: FileDigest by the dotted key that
   // names the file. Compared at join for the keys that both sides have; what a job file says of
   // them does not count.

@@ -137,17 +137,24 @@ void CheckOptions(const Job& job, Checks* checks) {
 }
 
 void CheckTls(const TlsOptions& tls, Checks* checks) {
-  if (!tls.enabled) return;
+  if (!tls.enabled && tls.certificate.empty() && tls.key.empty() && tls.authority.empty()) return;
   for (const auto& [key, path] :
        {std::pair<const char*, const std::string&>{"tls.certificate", tls.certificate},
         {"tls.key", tls.key},
         {"tls.authority", tls.authority}}) {
-    if (path.empty()) checks->Fail(key, "is missing, but tls.enabled is true: name a PEM file");
+    if (path.empty()) checks->Fail(key, "is missing, but TLS is asked for: name a PEM file");
   }
 }
 
-const std::set<std::string> kHostLocal = {"folder",  "devices",       "tls.certificate",
-                                          "tls.key", "tls.authority", "collective.interface"};
+void CheckSecurity(const SecurityOptions& security, Checks* checks) {
+  static const std::vector<std::string> kModes = {"private", "group", "umask"};
+  if (std::find(kModes.begin(), kModes.end(), security.file_mode) == kModes.end())
+    checks->Fail("security.file_mode", UnknownName(security.file_mode, kModes));
+}
+
+const std::set<std::string> kHostLocal = {
+    "folder",        "devices",           "tls.certificate",   "tls.key",
+    "tls.authority", "security.key_file", "security.insecure", "collective.interface"};
 
 std::string Difference(const Json& a, const Json& b, const std::string& path) {
   if (a == b || kHostLocal.contains(path)) return "";
@@ -243,6 +250,7 @@ absl::Status CheckJob(const Job& job) {
   if (!job.digests.is_object())
     checks.Fail("digests", fmt::format("must be an object, is {}", Kind(job.digests)));
   CheckTls(job.tls, &checks);
+  CheckSecurity(job.security, &checks);
   MUSTER_RETURN_IF_ERROR(checks.status());
   MUSTER_RETURN_IF_ERROR(CheckDeterministic(job));
   MUSTER_RETURN_IF_ERROR(CheckCallbackNames(job.callbacks));

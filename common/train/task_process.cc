@@ -106,8 +106,6 @@ absl::Status CheckSupported(const Job& job) {
     return ConfigurationError(
         fmt::format("{} is set, but this version {}: leave it out", key, what));
   };
-  if (job.tls.enabled)
-    return not_yet("tls.enabled", "would encrypt the control connections but not the gradients");
   if (job.strategy == StrategyKind::kParameterServer)
     MUSTER_RETURN_IF_ERROR(CheckMaxStaleness(job));
   return CheckDeterministic(job);

@@ -1,0 +1,86 @@
+// Who this process is to its peers, and whom it believes: one for a process, for its gRPC
+// connections and its data connections alike. All methods may be called from any thread.
+//
+// A thread looks at the key or the certificates every few seconds and takes over what has changed:
+// connections that stand stay, new ones show and demand the new.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/fd.h"
+#include "common/base/wait.h"
+#include "common/security/authority.h"
+#include "common/security/stream_security.h"
+
+namespace muster::security {
+
+struct IdentityOptions {
+  Peer self;
+  // One of the three.
+  std::string run_key;                    // a path
+  std::optional<int> run_key_descriptor;  // read once, and closed
+  struct Files {
+    std::string certificate, key, authority;  // PEM; empty: not used
+  } files;
+  // With certificates from files: the host of each task, which its certificate has to name.
+  std::map<std::string, std::string> hosts;
+  Duration look_again = std::chrono::seconds(3);
+};
+
+class Identity final : public StreamSecurity {
+ public:
+  // A ConfigurationError says what is wrong with the key or the files, or that the certificate is
+  // another task's.
+  static absl::StatusOr<std::shared_ptr<Identity>> Make(IdentityOptions options);
+  ~Identity() override;
+
+  const Peer& self() const { return options_.self; }
+  bool from_files() const { return !options_.files.certificate.empty(); }
+
+  absl::StatusOr<SslPtr> NewSession(bool server, const std::string& address) override;
+  absl::StatusOr<Peer> PeerOf(const SSL& session) override;
+  // Whether the holder of a certificate that an authority of ours has signed is believed: its
+  // cluster is this one, and its certificate names the host of its task.
+  absl::StatusOr<Peer> Believe(const CertificateFacts& facts) const;
+
+  // Paths by which this process alone reads the present PEM texts; for gRPC, which watches files.
+  struct Paths {
+    std::string certificate, key, authorities;
+  };
+  Paths paths() const;
+
+  // Looks at the key or the files now. What is wrong is logged once and changes nothing.
+  void Refresh();
+
+ private:
+  explicit Identity(IdentityOptions options) : options_(std::move(options)) {}
+  struct Context;  // an SSL_CTX and the sessions to resume
+
+  absl::StatusOr<Credentials> Load();
+  absl::Status Use(Credentials credentials);
+  void Watch();
+  std::shared_ptr<Context> context() const;
+  std::string SourceOf(const Credentials& credentials) const;
+
+  const IdentityOptions options_;
+  Fd certificate_, key_, authorities_;  // memory files
+  mutable absl::Mutex mu_;
+  std::shared_ptr<Context> context_ ABSL_GUARDED_BY(mu_);
+  // What tells whether the source has changed: the certificates of the authorities where this
+  // process makes its own leaf, else the digest of all files.
+  std::string source_ ABSL_GUARDED_BY(mu_);
+  std::string last_problem_ ABSL_GUARDED_BY(mu_);
+  bool warned_of_expiry_ ABSL_GUARDED_BY(mu_) = false;
+  Notification end_;
+  std::thread watch_;
+};
+
+}  // namespace muster::security

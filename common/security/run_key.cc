@@ -1,0 +1,187 @@
+#include "common/security/run_key.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+
+#include "common/base/fd.h"
+
+namespace muster::security {
+namespace {
+
+constexpr size_t kDigits = 2 * kRunKeyBytes;
+constexpr size_t kLongestFile = 1024;
+constexpr char kForm[] = "a run key is a line of 64 hexadecimal digits (`muster key new` writes one)";
+
+int Digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+std::optional<Secret> DecodeHex(std::string_view line) {
+  Secret key(kRunKeyBytes);
+  for (size_t i = 0; i < kRunKeyBytes; ++i) {
+    const int high = Digit(line[2 * i]), low = Digit(line[2 * i + 1]);
+    if (high < 0 || low < 0) return std::nullopt;
+    key.data()[i] = static_cast<unsigned char>(16 * high + low);
+  }
+  return key;
+}
+
+std::string_view Trim(std::string_view line) {
+  while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
+  while (!line.empty() && line.front() == ' ') line.remove_prefix(1);
+  return line;
+}
+
+absl::StatusOr<RunKeys> ReadFrom(int descriptor, const std::string& origin) {
+  std::string text(kLongestFile + 1, '\0');
+  size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t n = pread(descriptor, text.data() + size, text.size() - size, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ConfigurationError(fmt::format("cannot read {}: {}", origin, strerror(errno)));
+    if (n == 0) break;
+    size += n;
+  }
+  if (size > kLongestFile)
+    return ConfigurationError(fmt::format("{} is too long: {}", origin, kForm));
+  text.resize(size);
+  absl::StatusOr<RunKeys> keys = ParseRunKeys(text, origin);
+  OPENSSL_cleanse(text.data(), text.size());
+  return keys;
+}
+
+}  // namespace
+
+// A page of its own: what is excluded from dumps is whole pages.
+Secret::Secret(size_t size) : size_(size) {
+  void* page = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) std::abort();  // a page, in a process that begins
+  madvise(page, size, MADV_DONTDUMP);
+  data_ = static_cast<unsigned char*>(page);
+}
+Secret::~Secret() {
+  if (data_ == nullptr) return;
+  OPENSSL_cleanse(data_, size_);
+  munmap(data_, size_);
+}
+Secret::Secret(Secret&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+Secret Secret::Random(size_t size) {
+  Secret secret(size);
+  if (RAND_priv_bytes(secret.data(), static_cast<int>(size)) != 1) std::abort();
+  return secret;
+}
+
+absl::StatusOr<RunKeys> ParseRunKeys(const std::string& text, const std::string& origin) {
+  RunKeys keys;
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const size_t end = rest.find('\n');
+    const std::string_view line = Trim(rest.substr(0, end));
+    rest = end == std::string_view::npos ? "" : rest.substr(end + 1);
+    if (line.empty()) continue;
+    if (line.size() != kDigits)
+      return ConfigurationError(fmt::format("{} holds a line of {} characters: {}", origin,
+                                            line.size(), kForm));
+    std::optional<Secret> key = DecodeHex(line);
+    if (!key) return ConfigurationError(fmt::format("{} holds other characters: {}", origin, kForm));
+    if (keys.size() == 2)
+      return ConfigurationError(
+          fmt::format("{} holds more than two keys: keep the new one and the one before", origin));
+    keys.push_back(*std::move(key));
+  }
+  if (keys.empty()) return ConfigurationError(fmt::format("{} is empty: {}", origin, kForm));
+  return keys;
+}
+
+std::string FormatRunKey(const Secret& key) {
+  std::string text;
+  for (size_t i = 0; i < key.size(); ++i) text += fmt::format("{:02x}", key.data()[i]);
+  return text;
+}
+
+absl::StatusOr<RunKeys> ReadRunKeys(const std::string& path) {
+  const std::string origin = fmt::format("the run key {}", path);
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file)
+    return ConfigurationError(fmt::format("cannot read {}: {}", origin, strerror(errno)));
+  struct stat about {};
+  if (fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode))
+    return ConfigurationError(fmt::format("{} is no file", origin));
+  if ((about.st_mode & S_IRWXO) != 0)
+    return ConfigurationError(fmt::format(
+        "{} is open to all users of this host: `chmod 600 {}`, and make a new one if a stranger may "
+        "have read it",
+        origin, path));
+  return ReadFrom(file.get(), origin);
+}
+
+absl::StatusOr<RunKeys> ReadRunKeys(int descriptor) {
+  return ReadFrom(descriptor, "the run key that the launcher passed on");
+}
+
+std::string DefaultRunKeyPath() {
+  if (const char* config = std::getenv("XDG_CONFIG_HOME"); config != nullptr && *config == '/')
+    return fmt::format("{}/muster/run.key", config);
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || *home == '\0') return "";
+  return fmt::format("{}/.config/muster/run.key", home);
+}
+
+std::string RunKeyPath(const std::string& configured) {
+  if (!configured.empty()) return configured;
+  if (const char* named = std::getenv("MUSTER_RUN_KEY_FILE"); named != nullptr && *named != '\0')
+    return named;
+  const std::string path = DefaultRunKeyPath();
+  return !path.empty() && access(path.c_str(), F_OK) == 0 ? path : "";
+}
+
+std::optional<int> TakeRunKeyDescriptor() {
+  const char* text = std::getenv(kRunKeyDescriptor);
+  if (text == nullptr) return std::nullopt;
+  const std::string_view number = text;
+  int descriptor = -1;
+  const auto [end, error] =
+      std::from_chars(number.data(), number.data() + number.size(), descriptor);
+  const bool whole = error == std::errc() && end == number.data() + number.size();
+  unsetenv(kRunKeyDescriptor);
+  if (!whole || descriptor < 0) return std::nullopt;
+  return descriptor;
+}
+
+absl::Status WriteNewRunKey(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file && errno == EEXIST)
+    return ConfigurationError(fmt::format("{} exists: a key is not overwritten", path));
+  if (!file) return ConfigurationError(fmt::format("cannot write {}: {}", path, strerror(errno)));
+  std::string line = FormatRunKey(Secret::Random(kRunKeyBytes)) + "\n";
+  const bool written = write(file.get(), line.data(), line.size()) ==
+                           static_cast<ssize_t>(line.size()) &&
+                       fsync(file.get()) == 0;
+  OPENSSL_cleanse(line.data(), line.size());
+  if (written) return absl::OkStatus();
+  const int why = errno;
+  unlink(path.c_str());
+  return ConfigurationError(fmt::format("cannot write {}: {}", path, strerror(why)));
+}
+
+}  // namespace muster::security

@@ -1,0 +1,24 @@
+// How a task proves to the others who it is: from its job file, its environment and its cluster
+// (docs/security.md). Needs no LibTorch.
+#pragma once
+
+#include <memory>
+
+#include "common/cluster/cluster_config.h"
+#include "common/security/identity.h"
+#include "common/train/job.h"
+
+namespace muster {
+
+// In this order: certificates (tls.certificate), security.key_file, the key that `muster launch`
+// passes on, security.insecure, $MUSTER_RUN_KEY_FILE, ~/.config/muster/run.key. Null: nobody has to
+// prove anything, because the job says so, the process is alone, or all addresses are literally the
+// loopback. A ConfigurationError names the mends where a cluster has nothing, and what is wrong
+// with a key or certificate.
+absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterConfig& cluster,
+                                                                const Job& job);
+
+// Every address is "localhost" or numerically the loopback.
+bool IsLoopback(const ClusterSpec& cluster);
+
+}  // namespace muster
