@@ -124,7 +124,10 @@ bool ShardChannel::SendAgain(const ClientView& view) {
 // Until something can be read or written, Wake, or the limit; false after that one.
 bool ShardChannel::Sleep(std::optional<Duration> limit) {
   pollfd polled[] = {{wake_.get(), POLLIN, 0}, {-1, 0, 0}};
-  if (link_ != nullptr) polled[1] = {link_->fd(), link_->PollEvents(), 0};
+  if (link_ != nullptr) {
+    if (link_->Buffered()) limit = Duration::zero();
+    polled[1] = {link_->fd(), link_->PollEvents(), 0};
+  }
   const int ms =
       limit ? static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(*limit).count()) : -1;
   const int ready = poll(polled, 2, ms);
@@ -132,7 +135,7 @@ bool ShardChannel::Sleep(std::optional<Duration> limit) {
   if (polled[0].revents != 0) {
     [[maybe_unused]] const ssize_t n = read(wake_.get(), &count, sizeof count);
   }
-  return ready != 0;
+  return ready != 0 || limit == Duration::zero();
 }
 
 absl::StatusOr<std::unique_ptr<transport::DataConnection>> ShardChannel::Dial(

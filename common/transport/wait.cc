@@ -40,24 +40,30 @@ WaitResult WaitReady(std::span<Interest> interests, MonotonicTime deadline,
     polled = many.data();
   }
   polled[0] = {abort.fd(), POLLIN, 0};
+  bool buffered = false;
   for (size_t i = 0; i < interests.size(); ++i) {
     const Interest& want = interests[i];
     const short events = want.connection->PollEvents(want.read, want.write);
     // A negative descriptor is skipped: POLLHUP of one nobody asks about would spin otherwise.
     polled[i + 1] = {events == 0 ? -1 : want.connection->fd(), events, 0};
+    buffered |= want.read && want.connection->Buffered();
   }
   for (;;) {
     if (abort.is_set()) return WaitResult::kAborted;
     const MonotonicTime now = Clock::now();
-    const auto left = std::max(deadline - now, Duration::zero());
+    const auto left = buffered ? Duration::zero() : std::max(deadline - now, Duration::zero());
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
     const timespec timeout{static_cast<time_t>(seconds.count()),
                            static_cast<long>(std::chrono::nanoseconds(left - seconds).count())};
     const int n = ppoll(polled, interests.size() + 1, &timeout, nullptr);
     if (n < 0 && errno != EINTR) return WaitResult::kDeadline;
     if (abort.is_set()) return WaitResult::kAborted;
-    if (n > 0) {
-      for (size_t i = 0; i < interests.size(); ++i) interests[i].ready = polled[i + 1].revents != 0;
+    if (n > 0 || buffered) {
+      for (size_t i = 0; i < interests.size(); ++i) {
+        Interest& want = interests[i];
+        want.ready =
+            (n > 0 && polled[i + 1].revents != 0) || (want.read && want.connection->Buffered());
+      }
       return WaitResult::kReady;
     }
     if (Clock::now() >= deadline) return WaitResult::kDeadline;
