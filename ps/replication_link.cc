@@ -202,7 +202,8 @@ absl::StatusOr<std::shared_ptr<ReplicaLink>> ReplicaDialer::Dial(
   };
   const transport::Hello hello{options_.view, kReplicaFrom + options_.task, options_.shard,
                                ++channel_, options_.ticket};
-  const auto dialing = options_.listener->Dial({options_.address, hello, deadline});
+  const auto dialing = options_.listener->Dial(
+      {options_.address, hello, deadline, fmt::format("ps:{}", options_.backup)});
   std::unique_ptr<transport::DataConnection> connection;
   for (uint64_t seen = 0; connection == nullptr; options_.listener->WaitForChange(&seen, kLook)) {
     if (options_.abort->is_set()) return Superseded("the view has changed");

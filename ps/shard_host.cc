@@ -42,6 +42,13 @@ struct Serving {
   std::atomic<bool> done = false;
 };
 
+// With security: as a primary comes nobody but that parameter server, as a worker none.
+bool MayCome(const transport::ConnectionInfo& info) {
+  if (info.peer.empty()) return true;
+  if (info.from < kReplicaFrom) return !info.peer.starts_with("ps:");
+  return info.peer == fmt::format("ps:{}", info.from - kReplicaFrom);
+}
+
 // use(0), use(1), ... by as many threads as run at a time; one of the errors.
 template <typename Use>
 absl::Status ForEach(size_t count, const Use& use) {
@@ -249,6 +256,11 @@ void ShardHostImpl::Accept() {
 
 void ShardHostImpl::Serve(Run& run, DataConnection& connection) {
   const int shard = connection.info().to;
+  if (!MayCome(connection.info()))
+    return SendError(
+        absl::PermissionDeniedError(fmt::format("{} may not come as task {}",
+                                                connection.info().peer, connection.info().from)),
+        connection, run.abort);
   if (connection.info().from >= kReplicaFrom) return ServePrimary(run, connection);
   const auto found = run.primary_of.find(shard);
   if (found == run.primary_of.end())

@@ -147,7 +147,8 @@ absl::StatusOr<std::unique_ptr<transport::DataConnection>> ShardChannel::Dial(
   const auto dialing = options_.client->listener->Dial(
       {primary.address,
        {view.number, options_.client->worker, options_.shard, channel_, view.ticket},
-       start + kDialLimit});
+       start + kDialLimit,
+       fmt::format("ps:{}", primary.task)});
   for (uint64_t seen = 0;; options_.client->listener->WaitForChange(&seen, kDialSlice)) {
     if (auto result = dialing->TakeResult()) return *std::move(result);
     if (stopping_ || options_.views->current()->number != view.number)

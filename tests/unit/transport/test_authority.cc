@@ -145,7 +145,8 @@ struct TestAuthority::Keys {
   KeyPtr key;
   CertificatePtr certificate;
 
-  std::shared_ptr<TestSecurity> Issue(const std::string& task, bool resume, bool expired) const {
+  std::shared_ptr<TestSecurity> Issue(const std::string& cluster, const std::string& task,
+                                      bool resume, bool expired) const {
     const KeyPtr leaf_key(EVP_EC_gen("P-256"));
     std::string path = task;
     if (const size_t colon = path.find(':'); colon != std::string::npos) path[colon] = '/';
@@ -167,11 +168,16 @@ TestAuthority::TestAuthority(std::string cluster) : keys_(std::make_unique<Keys>
 TestAuthority::~TestAuthority() = default;
 
 std::shared_ptr<TestSecurity> TestAuthority::Issue(const std::string& task, bool resume) {
-  return keys_->Issue(task, resume, /*expired=*/false);
+  return keys_->Issue(keys_->cluster, task, resume, /*expired=*/false);
+}
+
+std::shared_ptr<TestSecurity> TestAuthority::IssueFor(const std::string& cluster,
+                                                      const std::string& task) {
+  return keys_->Issue(cluster, task, /*resume=*/false, /*expired=*/false);
 }
 
 std::shared_ptr<TestSecurity> TestAuthority::IssueExpired(const std::string& task) {
-  return keys_->Issue(task, /*resume=*/false, /*expired=*/true);
+  return keys_->Issue(keys_->cluster, task, /*resume=*/false, /*expired=*/true);
 }
 
 }  // namespace muster::testing

@@ -21,6 +21,8 @@ class TestAuthority {
   ~TestAuthority();
   // What a task ("worker:1") of this cluster has. `resume`: sessions are kept, by address.
   std::shared_ptr<TestSecurity> Issue(const std::string& task, bool resume = true);
+  // ... a task of another one, signed all the same.
+  std::shared_ptr<TestSecurity> IssueFor(const std::string& cluster, const std::string& task);
   // ... whose certificate was valid until a day ago.
   std::shared_ptr<TestSecurity> IssueExpired(const std::string& task);
 
