@@ -6,6 +6,8 @@
 #include <atomic>
 #include <deque>
 #include <list>
+#include <new>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -104,7 +106,9 @@ class ShardHostImpl final : public ShardHost {
   ReplicationOptions ReplicationLocked(int shard, Run* run) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Accept();
+  // What no memory is left for costs that connection.
   void Serve(Run& run, DataConnection& connection);
+  void ServeOne(Run& run, DataConnection& connection);
   void ServePrimary(Run& run, DataConnection& connection);
 
   const ShardSpec spec_;
@@ -245,16 +249,31 @@ void ShardHostImpl::Accept() {
     if (run_ == nullptr) continue;
     while (std::unique_ptr<DataConnection> connection = run_->admission->TakeAny()) {
       Serving& s = serving_.emplace_back();
-      s.thread = std::thread([this, &s, run = run_, c = std::move(connection)]() mutable {
-        Serve(*run, *c);
-        c.reset();
-        s.done = true;
-      });
+      try {
+        s.thread = std::thread([this, &s, run = run_, c = std::move(connection)]() mutable {
+          Serve(*run, *c);
+          c.reset();
+          s.done = true;
+        });
+      } catch (const std::system_error& error) {
+        LogWarning("a data connection is closed: there is no thread for it ({})", error.what());
+        serving_.pop_back();
+      }
     }
   }
 }
 
 void ShardHostImpl::Serve(Run& run, DataConnection& connection) {
+  try {
+    ServeOne(run, connection);
+  } catch (const std::bad_alloc&) {
+    LogWarning(
+        "the connection of task {} to shard {} is closed: no memory is left for what it sends",
+        connection.info().from, connection.info().to);
+  }
+}
+
+void ShardHostImpl::ServeOne(Run& run, DataConnection& connection) {
   const int shard = connection.info().to;
   if (!MayCome(connection.info()))
     return SendError(

@@ -261,11 +261,10 @@ class Formation {
     while (!send.empty() || !receive.empty()) {
       // In slices, so that an abort is seen. A slice never tears the small block: what has
       // arrived is looked at again from where it stopped.
-      const transport::AbortSignal never;
       DataConnection& connection = *connections_.at(with);
       transport::Interest interest{&connection, !receive.empty(), !send.empty()};
       const MonotonicTime slice = std::min(deadline, Clock::now() + kLook);
-      const auto ready = transport::WaitReady({&interest, 1}, slice, never);
+      const auto ready = transport::WaitReady({&interest, 1}, slice, never_);
       if (ready == transport::WaitResult::kReady) {
         const iovec part = send.empty() ? iovec{receive.data(), receive.size()}
                                         : iovec{const_cast<std::byte*>(send.data()), send.size()};
@@ -359,6 +358,7 @@ class Formation {
   std::vector<std::string> labels_;
   Topology topology_;
   Links::Connections connections_;
+  const transport::AbortSignal never_;
 };
 
 }  // namespace

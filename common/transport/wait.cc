@@ -6,25 +6,34 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
+#include <cstring>
 #include <vector>
 
 #include "common/base/logging.h"
 #include "common/transport/data_connection.h"
 
 namespace muster::transport {
+namespace {
+
+constexpr Duration kLook = std::chrono::milliseconds(10);  // at a signal without a descriptor
+
+}  // namespace
 
 AbortSignal::AbortSignal() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (fd_ < 0) {
-    LogError("eventfd failed (errno {}): too many open files? Raise ulimit -n.", errno);
-    std::abort();
+  static std::atomic<bool> told = false;
+  if (fd_ < 0 && !told.exchange(true)) {
+    LogWarning("No descriptor for a signal: {}. Waits look at it now and then; raise ulimit -n.",
+               strerror(errno));
   }
 }
 
-AbortSignal::~AbortSignal() { close(fd_); }
+AbortSignal::~AbortSignal() {
+  if (fd_ >= 0) close(fd_);
+}
 
 void AbortSignal::Set() {
   set_.store(true, std::memory_order_release);
+  if (fd_ < 0) return;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = write(fd_, &one, sizeof one);
 }
@@ -51,7 +60,8 @@ WaitResult WaitReady(std::span<Interest> interests, MonotonicTime deadline,
   for (;;) {
     if (abort.is_set()) return WaitResult::kAborted;
     const MonotonicTime now = Clock::now();
-    const auto left = buffered ? Duration::zero() : std::max(deadline - now, Duration::zero());
+    auto left = buffered ? Duration::zero() : std::max(deadline - now, Duration::zero());
+    if (abort.fd() < 0) left = std::min(left, kLook);
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
     const timespec timeout{static_cast<time_t>(seconds.count()),
                            static_cast<long>(std::chrono::nanoseconds(left - seconds).count())};

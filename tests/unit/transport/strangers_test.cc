@@ -147,6 +147,30 @@ TEST_P(StrangersTest, FewDescriptorsAreNotAllForThem) {
   }
 }
 
+TEST(SignalTest, WithoutADescriptorItStillEndsAWait) {
+  const auto a = Listen(), b = Listen();
+  const auto admission = a->Admit(1, 0, "ticket");
+  const auto dialing = b->Dial(To(*a, {1, 1, 0, 0, "ticket"}));
+  const Result there = Await(*b, *dialing);
+  ASSERT_TRUE(there.ok()) << there.status();
+  std::optional<AbortSignal> abort;
+  {
+    const Descriptors none(3);
+    abort.emplace();
+  }
+  ASSERT_LT(abort->fd(), 0);
+  std::thread order([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    abort->Set();
+  });
+  std::byte byte;
+  const MonotonicTime begin = Clock::now();
+  const absl::Status status = (*there)->Exchange({}, {&byte, 1}, begin + kLong, *abort);
+  order.join();
+  EXPECT_TRUE(absl::IsAborted(status)) << status;
+  EXPECT_LT(Seconds(Clock::now() - begin), 5);
+}
+
 TEST_P(StrangersTest, AGenerationFarAheadIsRefused) {
   const auto a = ListenAs("chief:0"), b = ListenAs("worker:1");
   const auto admission = a->Admit((uint64_t{3} << 32) | 1, 0, "ticket");
