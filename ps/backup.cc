@@ -20,8 +20,9 @@ namespace {
 using transport::DataConnection;
 using transport::FrameHeader;
 
-// More than any chunk's state, or piece of it: what a frame may make this process allocate.
-constexpr uint64_t kMaxPayloadBytes = 4ull << 30;
+// What a frame may make this process allocate, as it comes: more than a push has, and than any
+// chunk's state, or piece of it, of which the last one has all keys that are counted.
+constexpr uint64_t kMaxPayloadBytes = kMostRowBytes + (1 << 20), kMaxStateBytes = 1ull << 30;
 // Updates of rows are small: many come with one system call.
 constexpr size_t kInboxOfRows = 64 << 10;
 
@@ -188,13 +189,13 @@ absl::Status BackupShardImpl::Session::TakeFrame() {
   MUSTER_RETURN_IF_ERROR(Receive(std::as_writable_bytes(std::span(&header, 1))));
   MUSTER_ASSIGN_OR_RETURN(const auto decoded, DecodeReplica(header));
   const auto& [kind, frame] = decoded;
-  if (header.payload_bytes > kMaxPayloadBytes)
+  if (header.payload_bytes > (kind == ReplicaKind::kState ? kMaxStateBytes : kMaxPayloadBytes))
     return PeerLost(
         fmt::format("a frame between two parameter servers has {} bytes", header.payload_bytes));
-  const size_t words = (header.payload_bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t);
-  if (payload_.size() < words) payload_.resize(words);
+  MUSTER_RETURN_IF_ERROR(
+      TakeAsItComes(header.payload_bytes, &payload_,
+                    [this](std::span<std::byte> into) { return Receive(into); }));
   const std::span<char> payload(reinterpret_cast<char*>(payload_.data()), header.payload_bytes);
-  MUSTER_RETURN_IF_ERROR(Receive(std::as_writable_bytes(payload)));
   if (frame.checksum && Crc32c({payload.data(), payload.size()}) != frame.payload_crc)
     return PeerLost(
         fmt::format("what the primary sent of chunk {} was damaged on its way", frame.chunk));

@@ -127,6 +127,7 @@ absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task) 
   const std::vector<VariableSpec> variables = SpecsOf(request.variables());
   MUSTER_RETURN_IF_ERROR(CheckVariables(variables, spec.rules));
   const LayoutOptions layout{request.servers(), options.partitioner, options.chunk_bytes};
+  MUSTER_RETURN_IF_ERROR(CheckSizes(variables, layout));
   const std::string digest = DigestOf(variables, layout);
   if (digest != request.digest())
     return ConfigurationError(

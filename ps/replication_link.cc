@@ -14,7 +14,6 @@ namespace {
 using transport::FrameHeader;
 
 constexpr Duration kLook = std::chrono::milliseconds(20);
-constexpr size_t kMaxWelcomeBytes = 64 << 20;
 // Frames up to this size are copied, until so many bytes leave together.
 constexpr size_t kSmall = 16 << 10, kOutbox = 64 << 10;
 
@@ -34,7 +33,8 @@ absl::Status ReplicaLink::Open(MonotonicTime deadline,
   MUSTER_RETURN_IF_ERROR(ExchangeAll(std::as_bytes(std::span(&open, 1)),
                                      std::as_writable_bytes(std::span(&header, 1)), deadline));
   const bool refused = IsError(header);
-  if (header.payload_bytes > (refused ? kMaxErrorBytes : kMaxWelcomeBytes))
+  const size_t welcome = static_cast<size_t>(options_.chunks) * sizeof(int64_t);
+  if (header.payload_bytes > (refused ? kMaxErrorBytes : welcome))
     return PeerLost("a backup's answer is longer than any");
   std::string payload(header.payload_bytes, '\0');
   MUSTER_RETURN_IF_ERROR(ExchangeAll({}, std::as_writable_bytes(std::span(payload)), deadline));
@@ -202,7 +202,8 @@ absl::StatusOr<std::shared_ptr<ReplicaLink>> ReplicaDialer::Dial(
   };
   const transport::Hello hello{options_.view, kReplicaFrom + options_.task, options_.shard,
                                ++channel_, options_.ticket};
-  const auto dialing = options_.listener->Dial({options_.address, hello, deadline});
+  const auto dialing = options_.listener->Dial(
+      {options_.address, hello, deadline, fmt::format("ps:{}", options_.backup)});
   std::unique_ptr<transport::DataConnection> connection;
   for (uint64_t seen = 0; connection == nullptr; options_.listener->WaitForChange(&seen, kLook)) {
     if (options_.abort->is_set()) return Superseded("the view has changed");

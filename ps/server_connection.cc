@@ -252,10 +252,9 @@ absl::Status Server::CheckRows(const RequestPart& part, Sizes* sizes) const {
 }
 
 absl::Status Server::TakeData(size_t bytes) {
-  const size_t words = (bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t);
-  if (data_.size() < words) data_.resize(words);
-  const std::span<std::byte> data = BytesOf(data_, words).first(bytes);
-  MUSTER_RETURN_IF_ERROR(Receive(data, options_.stall));
+  MUSTER_RETURN_IF_ERROR(TakeAsItComes(
+      bytes, &data_, [this](std::span<std::byte> into) { return Receive(into, options_.stall); }));
+  const std::span<std::byte> data = std::as_writable_bytes(std::span(data_)).first(bytes);
   if (!request_.checksum || Crc32c(data) == request_.data_crc) return absl::OkStatus();
   return PeerLost(fmt::format("what was sent of chunk {} was damaged on its way", parts_[0].chunk));
 }

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <deque>
 #include <list>
+#include <new>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -41,6 +43,13 @@ struct Serving {
   std::thread thread;
   std::atomic<bool> done = false;
 };
+
+// With security: as a primary comes nobody but that parameter server, as a worker none.
+bool MayCome(const transport::ConnectionInfo& info) {
+  if (info.peer.empty()) return true;
+  if (info.from < kReplicaFrom) return !info.peer.starts_with("ps:");
+  return info.peer == fmt::format("ps:{}", info.from - kReplicaFrom);
+}
 
 // use(0), use(1), ... by as many threads as run at a time; one of the errors.
 template <typename Use>
@@ -97,7 +106,9 @@ class ShardHostImpl final : public ShardHost {
   ReplicationOptions ReplicationLocked(int shard, Run* run) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Accept();
+  // What no memory is left for costs that connection.
   void Serve(Run& run, DataConnection& connection);
+  void ServeOne(Run& run, DataConnection& connection);
   void ServePrimary(Run& run, DataConnection& connection);
 
   const ShardSpec spec_;
@@ -238,17 +249,37 @@ void ShardHostImpl::Accept() {
     if (run_ == nullptr) continue;
     while (std::unique_ptr<DataConnection> connection = run_->admission->TakeAny()) {
       Serving& s = serving_.emplace_back();
-      s.thread = std::thread([this, &s, run = run_, c = std::move(connection)]() mutable {
-        Serve(*run, *c);
-        c.reset();
-        s.done = true;
-      });
+      try {
+        s.thread = std::thread([this, &s, run = run_, c = std::move(connection)]() mutable {
+          Serve(*run, *c);
+          c.reset();
+          s.done = true;
+        });
+      } catch (const std::system_error& error) {
+        LogWarning("a data connection is closed: there is no thread for it ({})", error.what());
+        serving_.pop_back();
+      }
     }
   }
 }
 
 void ShardHostImpl::Serve(Run& run, DataConnection& connection) {
+  try {
+    ServeOne(run, connection);
+  } catch (const std::bad_alloc&) {
+    LogWarning(
+        "the connection of task {} to shard {} is closed: no memory is left for what it sends",
+        connection.info().from, connection.info().to);
+  }
+}
+
+void ShardHostImpl::ServeOne(Run& run, DataConnection& connection) {
   const int shard = connection.info().to;
+  if (!MayCome(connection.info()))
+    return SendError(
+        absl::PermissionDeniedError(fmt::format("{} may not come as task {}",
+                                                connection.info().peer, connection.info().from)),
+        connection, run.abort);
   if (connection.info().from >= kReplicaFrom) return ServePrimary(run, connection);
   const auto found = run.primary_of.find(shard);
   if (found == run.primary_of.end())

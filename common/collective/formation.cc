@@ -165,7 +165,8 @@ class Formation {
       dialing[w] = listener_.Dial(
           {spec_.members[w.first].data_address,
            {spec_.generation, spec_.rank, w.first, static_cast<uint32_t>(w.second), spec_.ticket},
-           deadline_});
+           deadline_,
+           labels_[w.first]});
     }
     for (uint64_t seen = 0;; listener_.WaitForChange(&seen, kLook)) {
       std::set<int> missing;
@@ -173,7 +174,7 @@ class Formation {
         if (connections_.contains(w)) continue;
         std::unique_ptr<DataConnection> connection;
         if (w.first > spec_.rank) {
-          connection = admission.Take(w.first, static_cast<uint32_t>(w.second));
+          connection = Take(admission, w);
         } else if (auto result = dialing[w]->TakeResult()) {
           if (!result->ok()) return Annotate(result->status(), LinkText(w.first) + ": ");
           connection = *std::move(*result);
@@ -194,6 +195,18 @@ class Formation {
         return DeadlinePassed(fmt::format("{}: not connected within {:.3g} s", links,
                                           Seconds(spec_.formation_timeout)));
       }
+    }
+  }
+
+  // With security: from nobody but the member of that rank.
+  std::unique_ptr<DataConnection> Take(Admission& admission, const Wanted& w) const {
+    for (;;) {
+      auto connection = admission.Take(w.first, static_cast<uint32_t>(w.second));
+      if (connection == nullptr) return nullptr;
+      const transport::ConnectionInfo& info = connection->info();
+      if (info.peer.empty() || info.peer == labels_[w.first]) return connection;
+      LogWarning("Closed a data connection from {}: {} came as {}.", info.remote, info.peer,
+                 RankName(labels_, w.first));
     }
   }
 
@@ -248,11 +261,10 @@ class Formation {
     while (!send.empty() || !receive.empty()) {
       // In slices, so that an abort is seen. A slice never tears the small block: what has
       // arrived is looked at again from where it stopped.
-      const transport::AbortSignal never;
       DataConnection& connection = *connections_.at(with);
       transport::Interest interest{&connection, !receive.empty(), !send.empty()};
       const MonotonicTime slice = std::min(deadline, Clock::now() + kLook);
-      const auto ready = transport::WaitReady({&interest, 1}, slice, never);
+      const auto ready = transport::WaitReady({&interest, 1}, slice, never_);
       if (ready == transport::WaitResult::kReady) {
         const iovec part = send.empty() ? iovec{receive.data(), receive.size()}
                                         : iovec{const_cast<std::byte*>(send.data()), send.size()};
@@ -346,6 +358,7 @@ class Formation {
   std::vector<std::string> labels_;
   Topology topology_;
   Links::Connections connections_;
+  const transport::AbortSignal never_;
 };
 
 }  // namespace

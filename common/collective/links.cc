@@ -16,6 +16,8 @@ using transport::WaitReady;
 using transport::WaitResult;
 
 constexpr Duration kExplainFor = std::chrono::milliseconds(300);
+// A buffer too full for this has a reader that is not there.
+constexpr size_t kMostUnsaid = 64 << 10;
 
 // Closing a socket with unread bytes resets the connection, which may throw away what was sent
 // last: the other side's result, or the reason.
@@ -144,16 +146,17 @@ bool Links::Closed(int rank) const {
 
 void Links::Say(Link& link, FrameKind kind, const void* body, size_t body_bytes,
                 std::span<const std::byte> payload) {
-  if (link.notices.connection == nullptr || link.muted || link.closed) return;
+  if (link.notices.connection == nullptr || link.closed || link.unsaid.size() > kMostUnsaid) return;
   FrameHeader header;
   header.kind = static_cast<uint16_t>(kind);
   header.payload_bytes = payload.size();
   std::memcpy(header.body, body, body_bytes);
-  const iovec parts[] = {{&header, sizeof header},
-                         {const_cast<std::byte*>(payload.data()), payload.size()}};
-  const absl::StatusOr<size_t> n = link.notices.connection->TryWrite({parts, 2});
-  // A buffer too full for this has a reader that is not there.
-  if (n.ok() && *n != 0 && *n != sizeof header + payload.size()) link.muted = true;
+  for (const std::span<const std::byte> part : {std::as_bytes(std::span(&header, 1)), payload})
+    link.unsaid.insert(link.unsaid.end(), part.begin(), part.end());
+  const iovec from{link.unsaid.data(), link.unsaid.size()};
+  const absl::StatusOr<size_t> n = link.notices.connection->TryWrite({&from, 1});
+  const auto said = static_cast<std::ptrdiff_t>(n.value_or(link.unsaid.size()));
+  link.unsaid.erase(link.unsaid.begin(), link.unsaid.begin() + said);
 }
 
 void Links::NotePresent(int rank, uint64_t sequence) {

@@ -100,9 +100,9 @@ class Links {
   struct Link {
     int rank = 0;
     Watched notices, data;
-    std::vector<std::byte> heard;  // the beginning of a notice
-    bool muted = false;            // a notice was torn: nothing can be said any more
-    bool closed = false;           // by the other side
+    std::vector<std::byte> heard;   // the beginning of a notice
+    std::vector<std::byte> unsaid;  // notices that found no room, from the first byte on
+    bool closed = false;            // by the other side
     absl::Status last_words;
   };
 

@@ -28,7 +28,7 @@ int64_t NumParts(const VariableSpec& variable, const LayoutOptions& options) {
       parts = std::min(bytes / p.bytes, p.parts.value_or(options.servers));
       break;
     case Partitioner::Kind::kMaxSize:
-      parts = (bytes + p.bytes - 1) / p.bytes;
+      parts = bytes / p.bytes + (bytes % p.bytes != 0 ? 1 : 0);
       if (p.parts) parts = std::min(parts, *p.parts);
       break;
     case Partitioner::Kind::kFixed:
@@ -141,7 +141,41 @@ RowPlace PlaceOfRow(uint64_t key, int servers) {
 }
 
 int64_t VariableSpec::elements() const {
-  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  int64_t elements = 1;
+  for (const int64_t size : shape) {
+    if (size == 0) return 0;
+    if (__builtin_mul_overflow(elements, size, &elements) || elements > kMostVariableElements)
+      elements = kMostVariableElements;
+  }
+  return elements;
+}
+
+absl::Status CheckSizes(const std::vector<VariableSpec>& variables, const LayoutOptions& options) {
+  constexpr int64_t kMostPlaces = 1 << 22;  // parts, or chunks
+  int64_t elements = 0, parts = 0, tables = 0;
+  for (const VariableSpec& variable : variables) {
+    for (const int64_t size : variable.shape)
+      if (size < 0)
+        return ConfigurationError(
+            fmt::format("{} has a negative size in its shape", Json(variable.name).dump()));
+    if (variable.table) {
+      ++tables;
+      continue;
+    }
+    elements += variable.elements();
+    parts += NumParts(variable, options);
+    if (elements >= kMostVariableElements || parts > kMostPlaces) break;
+  }
+  if (elements >= kMostVariableElements)
+    return ConfigurationError(
+        fmt::format("the variables have more than {} elements together", kMostVariableElements));
+  const int64_t most = std::max<int64_t>(1, options.chunk_bytes / kElementBytes);
+  // Each part may begin a chunk, and so does each of its `most` elements.
+  const int64_t places = elements / most + 2 * parts + tables * kRowChunks * options.servers;
+  if (parts <= kMostPlaces && places <= kMostPlaces) return absl::OkStatus();
+  return ConfigurationError(
+      fmt::format("chunk_bytes {} and the partitioner would make more than {} chunks",
+                  options.chunk_bytes, kMostPlaces));
 }
 
 absl::StatusOr<Partitioner> ParsePartitioner(const Json& json) {

@@ -44,8 +44,11 @@ struct VariableSpec {
   std::optional<TableSpec> table = {};
   // Variables share chunks only with those of the same optimizer and the same number here.
   int together = 0;
-  int64_t elements() const;
+  int64_t elements() const;  // of more than there may be, kMostVariableElements
 };
+
+// Of all variables together: 4 TiB.
+inline constexpr int64_t kMostVariableElements = int64_t{1} << 40;
 
 inline constexpr int kRowChunks = 16;  // of one table on one server
 // Where the row of a key lives: which server, and which of the table's chunks there.
@@ -99,7 +102,11 @@ struct LayoutOptions {
   int64_t chunk_bytes = 256 << 10;
 };
 
-// REQUIRES: at least one server; sizes of shapes are not negative.
+// ConfigurationError where sizes that came from elsewhere are negative, or would make more elements
+// or chunks than any job has.
+absl::Status CheckSizes(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
+
+// REQUIRES: at least one server; CheckSizes, where the sizes came from elsewhere.
 Layout MakeLayout(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
 
 // Of all that a worker and a server must agree on before a byte moves: names, shapes, optimizers

@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "common/base/logging.h"
@@ -124,7 +125,11 @@ bool ShardChannel::SendAgain(const ClientView& view) {
 // Until something can be read or written, Wake, or the limit; false after that one.
 bool ShardChannel::Sleep(std::optional<Duration> limit) {
   pollfd polled[] = {{wake_.get(), POLLIN, 0}, {-1, 0, 0}};
-  if (link_ != nullptr) polled[1] = {link_->fd(), link_->PollEvents(), 0};
+  if (link_ != nullptr) {
+    if (link_->Buffered()) return true;
+    polled[1] = {link_->fd(), link_->PollEvents(), 0};
+  }
+  if (!wake_) return SleepUnwoken(polled, limit);
   const int ms =
       limit ? static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(*limit).count()) : -1;
   const int ready = poll(polled, 2, ms);
@@ -133,6 +138,19 @@ bool ShardChannel::Sleep(std::optional<Duration> limit) {
     [[maybe_unused]] const ssize_t n = read(wake_.get(), &count, sizeof count);
   }
   return ready != 0;
+}
+
+// The same where there was no descriptor left to be woken by.
+bool ShardChannel::SleepUnwoken(std::span<pollfd> polled, std::optional<Duration> limit) {
+  constexpr int kLookMs = 20;
+  const MonotonicTime begin = Clock::now();
+  while (poll(polled.data(), polled.size(), kLookMs) == 0) {
+    if (limit && Clock::now() - begin >= *limit) return false;
+    absl::MutexLock lock(&mutex_);
+    if (stopping_ || !launched_.empty()) return true;
+    if (!limit) return true;  // what else Wake tells of is looked at
+  }
+  return true;
 }
 
 absl::StatusOr<std::unique_ptr<transport::DataConnection>> ShardChannel::Dial(
@@ -144,7 +162,8 @@ absl::StatusOr<std::unique_ptr<transport::DataConnection>> ShardChannel::Dial(
   const auto dialing = options_.client->listener->Dial(
       {primary.address,
        {view.number, options_.client->worker, options_.shard, channel_, view.ticket},
-       start + kDialLimit});
+       start + kDialLimit,
+       fmt::format("ps:{}", primary.task)});
   for (uint64_t seen = 0;; options_.client->listener->WaitForChange(&seen, kDialSlice)) {
     if (auto result = dialing->TakeResult()) return *std::move(result);
     if (stopping_ || options_.views->current()->number != view.number)
@@ -266,7 +285,11 @@ void ShardChannel::Round() {
 }
 
 void ShardChannel::Run() {
-  while (!stopping_) Round();
+  try {
+    while (!stopping_) Round();
+  } catch (const std::bad_alloc&) {
+    options_.failed(absl::ResourceExhaustedError(Server() + ": no memory is left for its data"));
+  }
   link_.reset();
   options_.ended();
 }

@@ -58,6 +58,7 @@ class ShardChannel {
   absl::Status Pump();
   void Drop(const absl::Status& why);
   void Fail(const absl::Status& why);
+  bool SleepUnwoken(std::span<pollfd> polled, std::optional<Duration> limit);
   bool Sleep(std::optional<Duration> limit);
   uint64_t view_number() const { return view_ == nullptr ? 0 : view_->number; }
   std::string Server() const;

@@ -72,6 +72,7 @@ class ShardConnection {
 
   bool idle() const { return welcomed_ && queued_.empty() && frames_.empty(); }
   short PollEvents() const { return connection_->PollEvents(true, sending()); }
+  bool Buffered() const { return connection_->Buffered(); }
   int fd() const { return connection_->fd(); }
   bool shares_memory() const { return in_memory_; }
   bool welcomed() const { return welcomed_; }

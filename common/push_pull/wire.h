@@ -7,11 +7,13 @@
 // after which the server closes the connection.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/push_pull/options.h"
 #include "common/transport/data_connection.h"
@@ -51,6 +53,8 @@ struct Welcome {
 // More than a step has on one server: what a request about rows, or its answer, may make either end
 // allocate.
 inline constexpr uint64_t kMostRowBytes = 256ull << 20;
+// As many as one request names of chunks: more than travel together.
+inline constexpr uint32_t kMostParts = 1 << 17;
 
 // What a request does with each chunk that it names. Those about rows name any number of chunks of
 // tables, the others one other chunk.
@@ -125,6 +129,23 @@ transport::FrameHeader EncodeError(const absl::Status& error, std::string* messa
 // Sends it, for a second at the most, and shuts the connection down.
 void SendError(const absl::Status& error, transport::DataConnection& connection,
                const transport::AbortSignal& abort);
+
+// Fills the first `bytes` of `into` by receive(span), with memory that grows as they come: who only
+// says that much will come does not get it.
+template <typename Receive>
+absl::Status TakeAsItComes(size_t bytes, std::vector<uint64_t>* into, const Receive& receive) {
+  constexpr size_t kFirst = 1 << 20;
+  for (size_t have = 0; have < bytes;) {
+    const size_t most = std::max({kFirst, 2 * have, into->size() * sizeof(uint64_t)});
+    const size_t end = std::min(bytes, most),
+                 words = (end + sizeof(uint64_t) - 1) / sizeof(uint64_t);
+    if (into->size() < words) into->resize(words);
+    const auto all = std::as_writable_bytes(std::span(*into));
+    MUSTER_RETURN_IF_ERROR(receive(all.subspan(have, end - have)));
+    have = end;
+  }
+  return absl::OkStatus();
+}
 
 // PeerLost where the header is damaged; ConfigurationError for another version or kind.
 absl::StatusOr<Open> DecodeOpen(const transport::FrameHeader& header);

@@ -1,5 +1,5 @@
-// The byte-level seam under a data connection: plain TCP now, TLS later. Calls never block. One
-// thread reads and writes; Shutdown may be called from any thread.
+// The byte-level seam under a data connection: plain TCP, or TLS over it (tls_stream.h). Calls
+// never block. One thread reads and writes; Shutdown may be called from any thread.
 #pragma once
 
 #include <sys/uio.h>
@@ -18,10 +18,14 @@ class ByteStream {
   virtual ~ByteStream() = default;  // Closes the socket.
   // Bytes moved; 0 when it would block. PeerLost when the other side has closed or reset.
   virtual absl::StatusOr<size_t> Read(std::span<const iovec> into) = 0;
+  // What is not moved may be under way already: the next Write begins with it, wherever it lies
+  // then, and gives no less.
   virtual absl::StatusOr<size_t> Write(std::span<const iovec> from) = 0;
   // What to poll the socket for before the next Read or Write can move something (a TLS read may
   // have to write).
   virtual short PollEvents(bool want_read, bool want_write) const = 0;
+  // Read may have something to give, or to say, for which the socket is not to be waited for.
+  virtual bool Buffered() const { return false; }
   virtual int fd() const = 0;
   // Bytes, or a probe, are under way to the other host: how long ago it last acknowledged
   // anything. That is its kernel's business: a process that is busy, or stopped, does not matter.

@@ -32,6 +32,7 @@ struct ConnectionInfo {
   int from = 0, to = 0;  // `from` opened it
   uint32_t channel = 0;
   std::string remote;  // "10.0.0.4:5123"
+  std::string peer;    // whom its certificate names ("worker:1"); empty without security
 };
 
 class DataConnection {
@@ -45,6 +46,7 @@ class DataConnection {
   absl::StatusOr<size_t> TryWrite(std::span<const iovec> from) { return stream_->Write(from); }
   absl::StatusOr<size_t> TryRead(std::span<const iovec> into) { return stream_->Read(into); }
   short PollEvents(bool read, bool write) const { return stream_->PollEvents(read, write); }
+  bool Buffered() const { return stream_->Buffered(); }
   int fd() const { return stream_->fd(); }
   std::optional<Duration> Unacknowledged() const { return stream_->Unacknowledged(); }
 

@@ -3,6 +3,9 @@
 // peer that connects and says nothing, the wrong thing, or too much costs a closed socket and one
 // log line. Never uses a proxy. All methods may be called from any thread.
 //
+// With security each connection is TLS 1.3 with certificates of both sides, on which the hello
+// comes: nothing is held for who has not shown one.
+//
 // A connection whose generation is newer than any admitted one is held, with a bound on number and
 // time, until this process begins to form that generation; one for a past generation is refused.
 #pragma once
@@ -14,6 +17,7 @@
 #include <string>
 
 #include "common/base/clock.h"
+#include "common/security/stream_security.h"
 #include "common/transport/data_connection.h"
 #include "common/transport/hello.h"
 #include "muster/status.h"
@@ -23,10 +27,14 @@ namespace muster::transport {
 struct ListenerOptions {
   std::string bind_address;    // a numeric address of this host; empty: all of them
   std::string advertise_host;  // what address() says; empty: bind_address, else the loopback
-  Duration hello_timeout = std::chrono::seconds(5);
+  Duration hello_timeout = std::chrono::seconds(5);  // the handshake included
   Duration hold_timeout = std::chrono::seconds(60);
-  size_t max_silent = 64;  // connections that have not yet said hello; the oldest one gives way
-  size_t max_held = 256;   // early connections
+  // Connections that have not yet said hello, in all and of one address (of IPv6: one network).
+  // Those who have shown least give way, the oldest first.
+  size_t max_silent = 256, max_silent_each = 64;
+  // Early connections, in all and of one task, or, without security, of one address.
+  size_t max_held = 256, max_held_each = 128;
+  std::shared_ptr<security::StreamSecurity> security;  // null: plain TCP
   // What the stream of each connection is put into (faulty_links.h); empty: nothing.
   std::function<std::unique_ptr<ByteStream>(std::unique_ptr<ByteStream>)> wrap;
 };
@@ -56,6 +64,7 @@ struct DialRequest {
   std::string address;  // "host:port"
   Hello hello;
   MonotonicTime deadline;
+  std::string peer;  // the task that is to be there ("worker:1"), where security tells; empty: any
 };
 
 class DataListener {

@@ -60,6 +60,7 @@ class FaultyStream final : public ByteStream {
     waits_for_thaw_ = events != 0 && state_->frozen();
     return waits_for_thaw_ ? static_cast<short>(POLLIN) : events;
   }
+  bool Buffered() const override { return !state_->frozen() && stream_->Buffered(); }
   int fd() const override { return waits_for_thaw_ ? state_->thaw : stream_->fd(); }
   std::optional<Duration> Unacknowledged() const override { return stream_->Unacknowledged(); }
   void Shutdown() override { stream_->Shutdown(); }

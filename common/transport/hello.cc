@@ -52,6 +52,11 @@ std::string_view VerdictText(Verdict verdict) {
       return "it does not expect this connection";
     case Verdict::kBusy:
       return "it holds too many connections that wait for a generation";
+    case Verdict::kNeedsTls:
+      return "it demands TLS, which this process does not use: give both the same key or "
+             "certificates";
+    case Verdict::kStranger:
+      return "it does not know whom this process's certificate names";
   }
   return "it gave an unknown reason";
 }
@@ -112,10 +117,13 @@ absl::StatusOr<Verdict> DecodeAnswer(std::span<const std::byte, kAnswerBytes> by
                                      uint64_t generation) {
   WireAnswer wire;
   std::memcpy(&wire, bytes.data(), kAnswerBytes);
-  if (wire.magic != kAnswerMagic || wire.generation != generation) {
+  const auto verdict = static_cast<Verdict>(wire.verdict);
+  const bool early = verdict == Verdict::kOtherVersion || verdict == Verdict::kNeedsTls ||
+                     verdict == Verdict::kStranger;
+  if (wire.magic != kAnswerMagic || wire.generation != (early ? 0 : generation)) {
     return DataError("it does not speak the data protocol");
   }
-  return static_cast<Verdict>(wire.verdict);
+  return verdict;
 }
 
 bool SameTicket(std::string_view a, std::string_view b) {

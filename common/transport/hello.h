@@ -4,7 +4,7 @@
 //   hello, 88 bytes: magic "MUSTERDC" | u32 version | u32 length (88) | u64 generation | u32 from |
 //                    u32 to | u32 channel | u32 ticket length | 32 bytes ticket, zero-padded |
 //                    16 bytes reserved, zero
-//   answer, 16 bytes: u32 magic "MDCA" | u32 verdict | u64 generation
+//   answer, 16 bytes: u32 magic "MDCA" | u32 verdict | u64 generation, 0 where it is not known
 #pragma once
 
 #include <array>
@@ -35,6 +35,8 @@ enum class Verdict : uint32_t {
   kWrongTicket,
   kNotExpected,  // wrong ranks, or one connection too many
   kBusy,         // too many early connections
+  kNeedsTls,     // a plain hello, where security is on; comes in clear
+  kStranger,     // its certificate names nobody who belongs here; comes before the hello
 };
 std::string_view VerdictText(Verdict verdict);
 

@@ -11,7 +11,9 @@ namespace muster::transport {
 
 class DataConnection;
 
-// Set once, from any thread; wakes every wait that watches it, now and later.
+// Set once, from any thread; wakes every wait that watches it, now and later. One for each owner:
+// it takes a descriptor. Where there is none left, waits look at it instead, every few
+// milliseconds: whoever is short of descriptors can still be told to stop.
 class AbortSignal {
  public:
   AbortSignal();
@@ -25,7 +27,7 @@ class AbortSignal {
 
  private:
   std::atomic<bool> set_{false};
-  const int fd_;  // an eventfd: readable for ever once set
+  const int fd_;  // an eventfd: readable for ever once set; -1 where there is none
 };
 
 struct Interest {

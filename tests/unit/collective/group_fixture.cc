@@ -6,17 +6,21 @@
 #include <algorithm>
 #include <thread>
 
+#include "tests/unit/transport/test_authority.h"
+
 namespace muster::testing {
 
 const std::vector<std::string>& BackendNames() {
   static const std::vector<std::string> names = {"threads",
                                                  "tcp",
                                                  "tcp_progress",
+                                                 "tcp_tls",
                                                  "shared_memory",
                                                  "shared_memory_progress",
                                                  "shared_memory_spin",
                                                  "hierarchical",
                                                  "hierarchical_uneven",
+                                                 "hierarchical_tls",
                                                  "replicas",
                                                  "replicas_tcp"};
   return names;
@@ -31,6 +35,18 @@ std::unique_ptr<transport::DataListener> MakeListener() {
 std::vector<std::unique_ptr<transport::DataListener>> MakeListeners(int count) {
   std::vector<std::unique_ptr<transport::DataListener>> listeners;
   for (int i = 0; i < count; ++i) listeners.push_back(MakeListener());
+  return listeners;
+}
+
+std::vector<std::unique_ptr<transport::DataListener>> MakeSecureListeners(int count) {
+  static TestAuthority authority;
+  std::vector<std::unique_ptr<transport::DataListener>> listeners;
+  for (int i = 0; i < count; ++i) {
+    auto listener = transport::DataListener::Create(
+        {.bind_address = "127.0.0.1", .security = authority.Issue(fmt::format("worker:{}", i))});
+    EXPECT_TRUE(listener.ok()) << listener.status();
+    listeners.push_back(*std::move(listener));
+  }
   return listeners;
 }
 
@@ -109,12 +125,13 @@ TestGroup MakeGroup(const std::string& backend, int size, GroupOptions options) 
   const bool replicas = backend.starts_with("replicas");
   // Two processes, the first one with more replicas where they cannot be equal.
   const int processes = replicas ? std::min(size, 2) : size;
-  group.listeners = MakeListeners(processes);
+  group.listeners =
+      backend.ends_with("_tls") ? MakeSecureListeners(processes) : MakeListeners(processes);
   GroupSpec spec = MakeSpec(group.listeners, options);
   spec.progress_thread = backend.ends_with("_progress");
   spec.spin = backend.ends_with("_spin");
   spec.backend = backend.find("tcp") != std::string::npos ? Backend::kTcp : Backend::kAuto;
-  if (backend == "hierarchical") {
+  if (backend == "hierarchical" || backend == "hierarchical_tls") {
     for (int i = 0; i < size; ++i) spec.members[i].host_id = fmt::format("host {}", i % 2);
   } else if (backend == "hierarchical_uneven") {
     for (int i = 0; i < size; ++i) spec.members[i].host_id = fmt::format("host {}", std::min(i, 1));

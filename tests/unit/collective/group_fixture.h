@@ -42,6 +42,8 @@ std::vector<std::string> HostsOf(const std::string& layout, int size);
 
 std::unique_ptr<transport::DataListener> MakeListener();
 std::vector<std::unique_ptr<transport::DataListener>> MakeListeners(int count);
+// TLS, each as "worker:<i>" of one authority.
+std::vector<std::unique_ptr<transport::DataListener>> MakeSecureListeners(int count);
 // Members "worker:0".. at these listeners, all on one host.
 GroupSpec MakeSpec(const std::vector<std::unique_ptr<transport::DataListener>>& listeners,
                    GroupOptions options = {});

@@ -1,6 +1,7 @@
 #include "common/push_pull/client.h"
 
 #include <dirent.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "common/push_pull/wire.h"
 #include "ps/server_connection.h"
 #include "tests/unit/ps/forwarding_store.h"
+#include "tests/unit/transport/test_authority.h"
 
 namespace muster::ps {
 namespace {
@@ -55,11 +57,18 @@ class FreezableStore final : public ForwardingStore {
   bool frozen_ = false, caught_ = false;
 };
 
+// With TLS where it has a task to be.
+std::unique_ptr<transport::DataListener> Listen(const std::string& task) {
+  static muster::testing::TestAuthority authority;
+  return *transport::DataListener::Create(
+      {.bind_address = "127.0.0.1", .security = task.empty() ? nullptr : authority.Issue(task)});
+}
+
 // A ps task that is the primary of one shard: takes whoever comes, each on a thread.
 class TestServer {
  public:
-  TestServer(const Layout& layout, int shard) : layout_(layout), shard_(shard) {
-    listener_ = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
+  TestServer(const Layout& layout, int shard, bool tls = false) : layout_(layout), shard_(shard) {
+    listener_ = Listen(tls ? fmt::format("ps:{}", shard) : "");
     Reset();
   }
   ~TestServer() { CloseView(); }
@@ -178,6 +187,7 @@ struct Path {
   const char* name;
   bool shared;
   int connections = 1;
+  bool tls = false;
 };
 
 // Two shards, of several chunks each, and worker 0.
@@ -187,9 +197,9 @@ class ClientTest : public ::testing::TestWithParam<Path> {
     // Two optimizers: chunks are of one each.
     layout_ = MakeLayout({{"a", {1000, 100}, 0}, {"b", {30000}, 1}, {"c", {7}, 1}},
                          {.servers = 2, .chunk_bytes = 64 << 10});
-    listener_ = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
+    listener_ = Listen(GetParam().tls ? "worker:0" : "");
     for (int shard = 0; shard < 2; ++shard) {
-      servers_.push_back(std::make_unique<TestServer>(layout_, shard));
+      servers_.push_back(std::make_unique<TestServer>(layout_, shard, GetParam().tls));
       parameters_.emplace_back(layout_.elements[shard], -1.0f);
     }
     SetView(1);
@@ -277,6 +287,9 @@ class ClientTest : public ::testing::TestWithParam<Path> {
 INSTANTIATE_TEST_SUITE_P(Paths, ClientTest,
                          ::testing::Values(Path{"Tcp", false}, Path{"SharedMemory", true},
                                            Path{"ThreeConnections", false, 3},
+                                           Path{"Tls", false, 1, true},
+                                           Path{"TlsThreeConnections", false, 3, true},
+                                           Path{"TlsSharedMemory", true, 1, true},
                                            Path{"SharedMemoryTwice", true, 2}),
                          [](const auto& info) { return info.param.name; });
 
@@ -404,7 +417,7 @@ TEST_P(ClientTest, ANewViewIsFollowedInTheMiddleOfAPush) {
   servers_[1]->CloseView();
   Launch(1);
   views_.AwaitAsked(2);
-  auto moved = std::make_unique<TestServer>(layout_, 1);
+  auto moved = std::make_unique<TestServer>(layout_, 1, GetParam().tls);
   for (size_t c = 0; c < layout_.chunks[1].size(); ++c)
     ASSERT_TRUE(moved->store->Restore(c, *servers_[1]->store->Copy(c), {}).ok());
   std::swap(servers_[1], moved);
@@ -438,7 +451,7 @@ TEST_P(ClientTest, AServerThatWakesLateChangesNothing) {
   Make();
   ASSERT_TRUE(PushAll(1).ok());
   TestServer& frozen = *servers_[1];
-  auto next = std::make_unique<TestServer>(layout_, 1);
+  auto next = std::make_unique<TestServer>(layout_, 1, GetParam().tls);
   for (size_t c = 0; c < layout_.chunks[1].size(); ++c)
     ASSERT_TRUE(next->store->Restore(c, *frozen.store->Copy(c), {}).ok());
   frozen.store->Freeze(true);

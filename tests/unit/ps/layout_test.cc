@@ -112,6 +112,31 @@ TEST(Layout, SmallVariablesShareAChunk) {
   EXPECT_EQ(layout.chunks[0][0].elements(), 20);
 }
 
+// As they come in a call, from whoever makes it.
+TEST(Layout, SizesThatNoJobHasAreRefused) {
+  EXPECT_TRUE(CheckSizes(Variables(), Options(2)).ok());
+  constexpr int64_t kHuge = int64_t{1} << 40, kHalf = int64_t{1} << 62;
+  LayoutOptions tiny = Options(1), fixed = Options(1), large = Options(1);
+  tiny.chunk_bytes = 4;
+  fixed.partitioner = {Partitioner::Kind::kFixed, 4, int64_t{1} << 40};
+  large.partitioner = {Partitioner::Kind::kMaxSize, INT64_MAX, std::nullopt};
+  EXPECT_TRUE(CheckSizes(Variables(), large).ok());
+  const std::tuple<std::vector<VariableSpec>, LayoutOptions, const char*> cases[] = {
+      {{{"v", {kHuge}}}, tiny, "more than 1099511627776 elements"},
+      {{{"v", {kHalf, 8}}}, Options(1), "elements"},  // 0, where it wraps
+      {{{"v", {kHalf, kHalf, 3}}}, Options(1), "elements"},
+      {{{"a", {kHuge / 2}}, {"b", {kHuge / 2}}}, Options(1), "elements"},
+      {{{"v", {1 << 30}}}, tiny, "chunks"},
+      {{{"v", {1 << 30}}}, fixed, "chunks"},
+      {{{"v", {-1, -4}}}, Options(1), "negative"}};
+  for (const auto& [variables, options, why] : cases) {
+    const absl::Status status = CheckSizes(variables, options);
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kConfiguration) << why;
+    EXPECT_NE(Message(status).find(why), std::string_view::npos) << status;
+  }
+  EXPECT_EQ((VariableSpec{"v", {0, kHalf, kHalf}}.elements()), 0);
+}
+
 TEST(Layout, ADifferenceIsNamed) {
   std::vector<VariableSpec> theirs = Variables();
   EXPECT_EQ(FirstDifference(Variables(), theirs), "");

@@ -269,6 +269,8 @@ TEST_F(RowFrames, AServerRefusesWhatDoesNotFitAndChangesNothing) {
   FrameHeader header = EncodeRequest(pull, std::vector<RequestPart>(2), 0);
   header.payload_bytes = 24;
   EXPECT_FALSE(DecodeRequest(header).ok());
+  const std::vector<RequestPart> many(kMostParts + 1);
+  EXPECT_FALSE(DecodeRequest(EncodeRequest(pull, many, 0)).ok());
   EXPECT_THAT(Refusal(pull, std::vector<RequestPart>(), 8), HasSubstr("about 0 chunks"));
 }
 

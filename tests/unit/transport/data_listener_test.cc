@@ -1,11 +1,7 @@
 #include "common/transport/data_listener.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,66 +10,12 @@
 #include <thread>
 #include <tuple>
 
-#include "common/transport/address.h"
+#include "tests/unit/transport/listeners.h"
 
 namespace muster::transport {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr Duration kLong = std::chrono::seconds(10);
-
-std::unique_ptr<DataListener> Listen(ListenerOptions options = {}) {
-  options.bind_address = "127.0.0.1";
-  auto listener = DataListener::Create(options);
-  EXPECT_TRUE(listener.ok()) << listener.status();
-  return *std::move(listener);
-}
-
-using Result = absl::StatusOr<std::unique_ptr<DataConnection>>;
-
-Result Await(DataListener& listener, Dialing& dialing, Duration limit = kLong) {
-  const MonotonicTime until = Clock::now() + limit;
-  for (uint64_t seen = 0; Clock::now() < until;
-       listener.WaitForChange(&seen, std::chrono::milliseconds(20))) {
-    if (auto result = dialing.TakeResult()) return *std::move(result);
-  }
-  return DeadlinePassed("still under way");
-}
-
-std::unique_ptr<DataConnection> AwaitTake(DataListener& listener, Admission& admission, int from) {
-  const MonotonicTime until = Clock::now() + kLong;
-  for (uint64_t seen = 0; Clock::now() < until;
-       listener.WaitForChange(&seen, std::chrono::milliseconds(20))) {
-    if (auto connection = admission.Take(from, 0)) return connection;
-  }
-  return nullptr;
-}
-
-DialRequest To(const DataListener& listener, Hello hello) {
-  return {listener.address(), std::move(hello), Clock::now() + kLong};
-}
-
-// A socket without any manners.
-int RawConnect(const DataListener& listener) {
-  const Endpoint endpoint = *ParseEndpoint(listener.address());
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(endpoint.port);
-  inet_pton(AF_INET, endpoint.host.c_str(), &address.sin_addr);
-  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  return fd;
-}
-
-// True when the other side closes within the limit.
-bool IsClosed(int fd, int limit_ms) {
-  pollfd polled{fd, POLLIN, 0};
-  for (char byte[64]; poll(&polled, 1, limit_ms) == 1;) {
-    if (recv(fd, byte, sizeof byte, 0) <= 0) return true;
-  }
-  return false;
-}
 
 TEST(DataListenerTest, ConnectsAndMovesBytesBothWaysAtOnce) {
   const auto a = Listen(), b = Listen();
@@ -205,8 +147,8 @@ TEST(DataListenerTest, PastGenerationsWrongTicketsAndWrongRanksAreRefused) {
 TEST(DataListenerTest, GarbageOversizedAndSilentPeersAreClosedAndHarmNothing) {
   const auto a = Listen({.hello_timeout = std::chrono::seconds(1)});
   const auto admission = a->Admit(1, 0, "ticket");
-  const int garbage = RawConnect(*a), oversized = RawConnect(*a), silent = RawConnect(*a),
-            slow = RawConnect(*a);
+  const int garbage = RawConnect(a->address()), oversized = RawConnect(a->address()),
+            silent = RawConnect(a->address()), slow = RawConnect(a->address());
   const char request[] = "GET / HTTP/1.1\r\nHost: worker\r\n\r\n";
   EXPECT_GT(send(garbage, request, sizeof request, MSG_NOSIGNAL), 0);
   auto hello = EncodeHello({1, 1, 0, 0, "ticket"});
@@ -226,7 +168,7 @@ TEST(DataListenerTest, SilentPeersAreBoundedInNumberAndTheOldestGivesWay) {
   const auto a = Listen({.max_silent = 4});
   const auto admission = a->Admit(1, 0, "ticket");
   std::vector<int> silent;
-  for (int i = 0; i < 6; ++i) silent.push_back(RawConnect(*a));
+  for (int i = 0; i < 6; ++i) silent.push_back(RawConnect(a->address()));
   EXPECT_TRUE(IsClosed(silent[0], 20'000));
   EXPECT_TRUE(IsClosed(silent[1], 20'000));
   EXPECT_FALSE(IsClosed(silent[5], 50));

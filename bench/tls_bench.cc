@@ -1,0 +1,310 @@
+// What TLS costs on data connections, beside the same without it, in one run: all-reduce round the
+// TCP ring between two processes, push and pull with one parameter server in another process, and
+// forming groups of 2, 16 and 64 members, with new sessions and with resumed ones.
+//
+//   tls_bench [megabytes...]      default 1.4 22
+//
+// Rounds of both alternate, so that a noisy neighbour hits both; the best round's median is told.
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <list>
+#include <thread>
+#include <vector>
+
+#include "common/collective/formation.h"
+#include "common/push_pull/client.h"
+#include "common/push_pull/wire.h"
+#include "common/transport/data_listener.h"
+#include "ps/dense_store.h"
+#include "ps/server_connection.h"
+#include "tests/unit/transport/test_authority.h"
+
+namespace muster {
+namespace {
+
+using testing::TestAuthority;
+using testing::TestSecurity;
+using transport::DataListener;
+
+constexpr int kRounds = 7, kWarmUp = 3;
+constexpr uint64_t kView = 1;
+constexpr char kTicket[] = "benchmark ticket", kDigest[] = "00000000000000d1";
+
+std::unique_ptr<DataListener> Listen(std::shared_ptr<security::StreamSecurity> security) {
+  auto listener =
+      DataListener::Create({.bind_address = "127.0.0.1", .security = std::move(security)});
+  if (!listener.ok()) std::abort();
+  return *std::move(listener);
+}
+
+void Must(const absl::Status& status) {
+  if (status.ok()) return;
+  fmt::print(stderr, "tls_bench: {}\n", Message(status));
+  std::_Exit(1);
+}
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+// Runs both in turn.
+void Compare(const std::string& what, int iterations, const std::function<double(bool tls)>& ms) {
+  double best[2] = {1e9, 1e9};
+  for (int round = 0; round < kRounds; ++round) {
+    for (const bool tls : {false, true}) {
+      std::vector<double> all;
+      for (int i = 0; i < kWarmUp + iterations; ++i) {
+        const double one = ms(tls);
+        if (i >= kWarmUp) all.push_back(one);
+      }
+      best[tls] = std::min(best[tls], Median(all));
+    }
+  }
+  if (what.empty()) return;
+  fmt::print("{:<44} {:8.2f} ms, with TLS {:8.2f} ms: {:.2f} x\n", what, best[0], best[1],
+             best[1] / best[0]);
+  std::fflush(stdout);
+}
+
+int IterationsFor(double megabytes) { return std::clamp(static_cast<int>(200 / megabytes), 9, 60); }
+
+// ---- all-reduce
+
+std::unique_ptr<Communicator> Form(DataListener& listener, const std::vector<std::string>& tasks,
+                                   const std::vector<std::string>& addresses, int rank,
+                                   uint64_t generation) {
+  GroupSpec spec;
+  spec.generation = generation;
+  spec.rank = rank;
+  for (size_t i = 0; i < addresses.size(); ++i)
+    spec.members.push_back({tasks[i], "host", addresses[i]});
+  spec.ticket = kTicket;
+  spec.backend = Backend::kTcp;
+  spec.spin = true;
+  spec.progress_thread = false;
+  auto formed = FormGroup(spec, listener, nullptr);
+  Must(formed.status());
+  return *std::move(formed);
+}
+
+std::string Swap(const std::string& mine, int rank, const int (&pipes)[2][2]) {
+  char text[64] = "", other[64];
+  std::snprintf(text, sizeof text, "%s", mine.c_str());
+  if (write(pipes[rank][1], text, sizeof text) != sizeof text) std::abort();
+  if (read(pipes[1 - rank][0], other, sizeof other) != sizeof other) std::abort();
+  return other;
+}
+
+void RunRank(int rank, const int (&pipes)[2][2], TestAuthority& authority,
+             const std::vector<double>& sizes) {
+  const std::vector<std::string> tasks{"worker:0", "worker:1"};
+  std::unique_ptr<DataListener> listeners[2];
+  std::unique_ptr<Communicator> groups[2];
+  for (const bool tls : {false, true}) {
+    listeners[tls] = Listen(tls ? authority.Issue(tasks[rank]) : nullptr);
+    std::vector<std::string> addresses(2, listeners[tls]->address());
+    addresses[1 - rank] = Swap(listeners[tls]->address(), rank, pipes);
+    groups[tls] = Form(*listeners[tls], tasks, addresses, rank, 1);
+  }
+  for (const double megabytes : sizes) {
+    std::vector<float> data(static_cast<size_t>(megabytes * 250'000));
+    const auto count = static_cast<int64_t>(data.size());
+    const std::string what = fmt::format("all-reduce of {} MB, ring", megabytes);
+    Compare(rank == 0 ? what : "", IterationsFor(megabytes), [&](bool tls) {
+      Must(groups[0]->Barrier()->Wait());
+      const auto start = Clock::now();
+      Must(
+          groups[tls]->AllReduce({data.data(), count, DataType::kFloat32}, ReduceOp::kSum)->Wait());
+      return Seconds(Clock::now() - start) * 1e3;
+    });
+  }
+}
+
+void AllReduce(TestAuthority& authority, const std::vector<double>& sizes) {
+  int pipes[2][2];
+  if (pipe(pipes[0]) != 0 || pipe(pipes[1]) != 0) std::abort();
+  const pid_t other = fork();
+  if (other == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    RunRank(1, pipes, authority, sizes);
+    std::_Exit(0);
+  }
+  RunRank(0, pipes, authority, sizes);
+  waitpid(other, nullptr, 0);
+}
+
+// ---- push and pull
+
+[[noreturn]] void RunServer(const Layout& layout, std::shared_ptr<TestSecurity> security,
+                            int report) {
+  const auto listener = Listen(std::move(security));
+  const auto store = DenseStore::Make({layout.chunks[0], {SgdSpec{}}});
+  for (size_t c = 0; c < layout.chunks[0].size(); ++c)
+    Must(store->Fill(static_cast<int>(c), std::vector<float>(layout.chunks[0][c].elements())));
+  store->Admit(0, 1);
+  const ps::ServeOptions serve{.layout = ps::LayoutNumber(kDigest), .chunks = layout.chunks[0]};
+  const transport::AbortSignal never;
+  const auto admission = listener->Admit(kView, transport::kAnyone, kTicket);
+  const std::string address = listener->address();
+  if (write(report, address.data(), address.size()) < 0) std::abort();
+  std::list<std::jthread> threads;
+  for (uint64_t seen = 0;; listener->WaitForChange(&seen, std::chrono::seconds(1)))
+    while (auto connection = admission->TakeAny())
+      threads.emplace_back([&, c = std::shared_ptr(std::move(connection))] {
+        (void)ps::Serve(*c, *store, serve, never);
+      });
+}
+
+void PushPull(TestAuthority& authority, double megabytes) {
+  const auto elements = static_cast<int64_t>(megabytes * 250'000);
+  const ParameterServerOptions options;
+  const Layout layout =
+      MakeLayout({{"parameter", {elements}}}, {.servers = 1, .chunk_bytes = options.chunk_bytes});
+  pid_t servers[2];
+  std::unique_ptr<DataListener> listeners[2];
+  std::vector<float> parameters[2];
+  std::unique_ptr<ps::PushPullClient> clients[2];
+  uint64_t sequence[2] = {0, 0};
+  for (const bool tls : {false, true}) {
+    int ends[2];
+    if (pipe(ends) != 0) std::abort();
+    const auto security = tls ? authority.Issue("ps:0") : nullptr;
+    servers[tls] = fork();
+    if (servers[tls] == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      RunServer(layout, security, ends[1]);
+    }
+    char address[64] = {};
+    if (read(ends[0], address, sizeof address - 1) <= 0) std::abort();
+    ps::ClientView view{kView, kTicket, {}};
+    view.shards.push_back({0, address, "elsewhere"});
+    listeners[tls] = Listen(tls ? authority.Issue("worker:0") : nullptr);
+    parameters[tls].resize(elements);
+    ps::ClientOptions client;
+    client.incarnation = 1;
+    client.layout = layout;
+    client.digest = kDigest;
+    client.options = options;
+    client.listener = listeners[tls].get();
+    client.host_id = "here";
+    client.next_view = [view](uint64_t newer_than) -> absl::StatusOr<ps::ClientView> {
+      if (newer_than < kView) return view;
+      std::this_thread::sleep_for(std::chrono::seconds(5));
+      return DeadlinePassed("there is one view");
+    };
+    client.parameters.push_back({parameters[tls]});
+    clients[tls] = *ps::PushPullClient::Make(std::move(client));
+    std::fill_n(clients[tls]->gradients(0).data(), elements, 1.f);
+  }
+  Compare(fmt::format("push and pull of {} MB over TCP", megabytes), IterationsFor(megabytes),
+          [&](bool tls) {
+            const auto start = Clock::now();
+            clients[tls]->Begin(++sequence[tls], 0, {0.01});
+            for (size_t c = 0; c < layout.chunks[0].size(); ++c)
+              clients[tls]->Launch(0, static_cast<int>(c));
+            Must(clients[tls]->Finish().status());
+            return Seconds(Clock::now() - start) * 1e3;
+          });
+  for (const bool tls : {false, true}) {
+    clients[tls].reset();
+    kill(servers[tls], SIGKILL);
+    waitpid(servers[tls], nullptr, 0);
+  }
+}
+
+// ---- handshakes
+
+// All members in one process: each forms its part of the ring.
+double FormAll(const std::vector<std::unique_ptr<DataListener>>& listeners,
+               const std::vector<std::string>& tasks, uint64_t generation) {
+  std::vector<std::string> addresses;
+  for (const auto& listener : listeners) addresses.push_back(listener->address());
+  std::vector<std::unique_ptr<Communicator>> formed(listeners.size());
+  const auto start = Clock::now();
+  {
+    std::vector<std::jthread> threads;
+    for (size_t rank = 0; rank < listeners.size(); ++rank)
+      threads.emplace_back([&, rank] {
+        formed[rank] = Form(*listeners[rank], tasks, addresses, static_cast<int>(rank), generation);
+      });
+  }
+  return Seconds(Clock::now() - start) * 1e3;
+}
+
+void Handshakes(TestAuthority& authority, int members) {
+  std::vector<std::string> tasks;
+  for (int i = 0; i < members; ++i) tasks.push_back(fmt::format("worker:{}", i));
+  std::vector<double> ms[3];  // plain, full, resumed
+  for (int round = 0; round < kRounds; ++round) {
+    for (const bool tls : {false, true}) {
+      std::vector<std::unique_ptr<DataListener>> listeners;
+      for (const std::string& task : tasks)
+        listeners.push_back(Listen(tls ? authority.Issue(task) : nullptr));
+      ms[tls].push_back(FormAll(listeners, tasks, 1));
+      const double again = FormAll(listeners, tasks, 2);
+      if (tls) ms[2].push_back(again);
+    }
+  }
+  fmt::print(
+      "forming a ring of {:2} in one process {:15.1f} ms, with TLS {:6.1f} ms, resumed {:6.1f} "
+      "ms\n",
+      members, Median(ms[0]), Median(ms[1]), Median(ms[2]));
+  std::fflush(stdout);
+}
+
+// What one listener's thread can take, with the other side's half on another one.
+void Rate(TestAuthority& authority) {
+  constexpr int kDials = 400;
+  for (const bool resume : {false, true}) {
+    const auto a = Listen(authority.Issue("chief:0", resume)),
+               b = Listen(authority.Issue("worker:0", resume));
+    const auto admission = a->Admit(1, 0, kTicket);
+    double seconds = 0;
+    for (int pass = 0; pass < 2; ++pass) {  // the second resumes
+      const auto start = Clock::now();
+      std::list<std::unique_ptr<transport::Dialing>> under_way;
+      int dialed = 0, done = 0;
+      for (uint64_t seen = 0; done < kDials;) {
+        while (dialed < kDials && under_way.size() < 16)
+          under_way.push_back(b->Dial({a->address(),
+                                       {1, ++dialed + pass * kDials, 0, 0, kTicket},
+                                       Clock::now() + std::chrono::seconds(20)}));
+        std::erase_if(under_way, [&](const auto& dialing) {
+          const auto result = dialing->TakeResult();
+          if (result) Must(result->status());
+          done += result.has_value();
+          return result.has_value();
+        });
+        while (admission->TakeAny() != nullptr) {
+        }
+        if (done < kDials) b->WaitForChange(&seen, std::chrono::milliseconds(5));
+      }
+      seconds = Seconds(Clock::now() - start);
+    }
+    fmt::print("one listener, one dialer: {:.0f} {} handshakes a second\n", kDials / seconds,
+               resume ? "resumed" : "full");
+  }
+}
+
+}  // namespace
+}  // namespace muster
+
+int main(int argc, char** argv) {
+  std::vector<double> sizes;
+  for (int i = 1; i < argc; ++i) sizes.push_back(std::atof(argv[i]));
+  if (sizes.empty()) sizes = {1.4, 22};
+  muster::testing::TestAuthority authority;
+  muster::AllReduce(authority, sizes);
+  for (const double megabytes : sizes) muster::PushPull(authority, megabytes);
+  for (const int members : {2, 16, 64}) muster::Handshakes(authority, members);
+  muster::Rate(authority);
+}

@@ -1,0 +1,197 @@
+#include "common/transport/hall.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common/base/logging.h"
+
+namespace muster::transport {
+namespace {
+
+constexpr size_t kMaxPerKey = 4;  // connections of one (from, channel) that nobody has taken yet
+// A generation is (term << 32) | count, and a term goes up by one when a chief starts: this many
+// cannot have passed this process by.
+constexpr uint64_t kMostTermsAhead = 1024;
+constexpr size_t kMostSources = 256;  // of which refusals are counted one by one
+
+bool Jumps(uint64_t generation, uint64_t newest) {
+  return newest != 0 && (generation >> 32) > (newest >> 32) + kMostTermsAhead;
+}
+
+void SendAnswer(ByteStream& stream, Verdict verdict, uint64_t generation) {
+  const auto answer = EncodeAnswer(verdict, generation);
+  const iovec from{const_cast<std::byte*>(answer.data()), answer.size()};
+  // A fresh socket's buffer takes 16 bytes; if not, the other side's deadline will tell.
+  (void)stream.Write({&from, 1});
+}
+
+}  // namespace
+
+std::string Printable(std::string_view text) {
+  constexpr size_t kMost = 1024;
+  std::string line;
+  for (const char c : text.substr(0, kMost)) {
+    if (c >= ' ' && c <= '~' && c != '\\') {
+      line += c;
+    } else {
+      line += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    }
+  }
+  if (line.size() > kMost) line.resize(kMost);
+  return line;
+}
+
+Hall::Hall(const ListenerOptions& options)
+    : security_(options.security),
+      max_held_(options.max_held),
+      max_held_each_(std::min(options.max_held_each, options.max_held)),
+      hold_timeout_(options.hold_timeout),
+      wrap_(options.wrap) {}
+
+void Hall::Judge(Arrived arrived) {
+  absl::MutexLock lock(&mutex_);
+  ExpireLocked();
+  if (arrived.hello.generation > newest_) return HoldLocked(std::move(arrived));
+  SeatLocked(std::move(arrived));
+  ChangedLocked();
+}
+
+// Whoever has more than a fair share gives way for its own next one, and, where there is no room
+// at all, for others. Those who are sent away dial again.
+void Hall::HoldLocked(Arrived arrived) {
+  if (Jumps(arrived.hello.generation, newest_))
+    return RefuseLocked(std::move(arrived), Verdict::kNotExpected,
+                        fmt::format("its generation is far ahead of {:#x}", newest_));
+  if (max_held_ == 0)
+    return RefuseLocked(std::move(arrived), Verdict::kBusy, "no early connections are held");
+  const MonotonicTime until = Clock::now() + hold_timeout_;
+  held_.push_back({std::move(arrived), until});
+  std::map<std::string, size_t> counts;
+  for (const Held& held : held_) ++counts[held.owner()];
+  std::string owner = held_.back().owner();
+  const bool too_many_of_one = counts[owner] > max_held_each_;
+  if (!too_many_of_one && held_.size() <= max_held_) return;
+  if (!too_many_of_one) {
+    const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
+    owner = std::max_element(counts.begin(), counts.end(), fewer)->first;
+  }
+  const auto oldest = std::find_if(held_.begin(), held_.end(),
+                                   [&](const Held& held) { return held.owner() == owner; });
+  Arrived leaves = std::move(oldest->arrived);
+  held_.erase(oldest);
+  RefuseLocked(std::move(leaves), Verdict::kBusy, "too many early connections are held");
+}
+
+void Hall::Admit(uint64_t generation, int to, const std::string& ticket) {
+  absl::MutexLock lock(&mutex_);
+  newest_ = std::max(newest_, generation);
+  rooms_[generation] = {to, ticket, {}};
+  ExpireLocked();
+  for (auto i = held_.begin(); i != held_.end();) {
+    if (i->arrived.hello.generation > newest_) {
+      ++i;
+      continue;
+    }
+    SeatLocked(std::move(i->arrived));
+    i = held_.erase(i);
+  }
+  ChangedLocked();
+}
+
+void Hall::Leave(uint64_t generation) {
+  absl::MutexLock lock(&mutex_);
+  rooms_.erase(generation);
+}
+
+std::unique_ptr<DataConnection> Hall::Take(uint64_t generation, Key key) {
+  absl::MutexLock lock(&mutex_);
+  auto& seats = rooms_[generation].seats;
+  return TakeLocked(seats, seats.find(key));
+}
+
+std::unique_ptr<DataConnection> Hall::TakeAny(uint64_t generation) {
+  absl::MutexLock lock(&mutex_);
+  auto& seats = rooms_[generation].seats;
+  return TakeLocked(seats, seats.begin());
+}
+
+void Hall::Refused(const Visitor& visitor, std::string_view why) {
+  absl::MutexLock lock(&mutex_);
+  LogRefusalLocked(visitor, why);
+}
+
+void Hall::Changed() {
+  absl::MutexLock lock(&mutex_);
+  ChangedLocked();
+}
+
+void Hall::WaitForChange(uint64_t* seen, Duration limit) {
+  absl::MutexLock lock(&mutex_);
+  if (changes_ == *seen) changed_.WaitFor(&mutex_, limit);
+  *seen = changes_;
+}
+
+std::unique_ptr<DataConnection> Hall::TakeLocked(Seats& seats, Seats::iterator at) {
+  if (at == seats.end()) return nullptr;
+  Arrived arrived = std::move(at->second.front());
+  at->second.pop_front();
+  if (at->second.empty()) seats.erase(at);
+  const Hello& hello = arrived.hello;
+  return std::make_unique<DataConnection>(
+      std::move(arrived.stream),
+      ConnectionInfo{hello.generation, hello.from, hello.to, hello.channel, arrived.visitor.remote,
+                     arrived.visitor.peer});
+}
+
+void Hall::SeatLocked(Arrived arrived) {
+  const auto room = rooms_.find(arrived.hello.generation);
+  if (room == rooms_.end())
+    return RefuseLocked(std::move(arrived), Verdict::kPastGeneration,
+                        "it belongs to a past generation");
+  if (!SameTicket(room->second.ticket, arrived.hello.ticket))
+    return RefuseLocked(std::move(arrived), Verdict::kWrongTicket, "it holds a wrong ticket");
+  const int to = room->second.to;
+  Seats& seats = room->second.seats;
+  const Key key{arrived.hello.from, arrived.hello.channel};
+  const auto same = seats.find(key);
+  if ((to != kAnyone && arrived.hello.to != to) ||
+      (same != seats.end() && same->second.size() >= kMaxPerKey))
+    return RefuseLocked(std::move(arrived), Verdict::kNotExpected, "it is not expected");
+  SendAnswer(*arrived.stream, Verdict::kAccepted, arrived.hello.generation);
+  seats[key].push_back(std::move(arrived));
+}
+
+void Hall::RefuseLocked(Arrived arrived, Verdict verdict, std::string_view why) {
+  SendAnswer(*arrived.stream, verdict, arrived.hello.generation);
+  LogRefusalLocked(arrived.visitor,
+                   fmt::format("{} (generation {:#x}, from {} to {})", why,
+                               arrived.hello.generation, arrived.hello.from, arrived.hello.to));
+}
+
+void Hall::ExpireLocked() {
+  const MonotonicTime now = Clock::now();
+  held_.remove_if([&](const Held& h) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (h.until > now) return false;
+    LogRefusalLocked(h.arrived.visitor, "its generation was never formed here");
+    return true;
+  });
+}
+
+// Whoever scans the port must not fill the log, or hide what others do: of each source, from the
+// tenth on only powers of two.
+void Hall::LogRefusalLocked(const Visitor& visitor, std::string_view why) {
+  const bool known = refused_.contains(visitor.source) || refused_.size() < kMostSources;
+  const uint64_t count = ++refused_[known ? visitor.source : ""];
+  if (count > 10 && (count & (count - 1)) != 0) return;
+  LogWarning("Closed a data connection from {}{}: {}.{}", visitor.remote,
+             visitor.peer.empty() ? "" : fmt::format(" ({})", visitor.peer), Printable(why),
+             count > 10 ? fmt::format(" ({} so far{})", count, known ? " from there" : "") : "");
+}
+
+void Hall::ChangedLocked() {
+  ++changes_;
+  changed_.SignalAll();
+}
+
+}  // namespace muster::transport

@@ -1,0 +1,208 @@
+#include "common/transport/newcomer.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <utility>
+
+namespace muster::transport {
+namespace {
+
+constexpr unsigned char kTlsHandshake = 0x16;  // the first byte of who speaks TLS
+// A fatal alert, "protocol version": what a client with TLS understands.
+constexpr unsigned char kNoTls[] = {0x15, 3, 3, 0, 2, 2, SSL_AD_PROTOCOL_VERSION};
+
+}  // namespace
+
+Newcomer::Newcomer(asio::io_context& io, int fd, Visitor visitor, std::shared_ptr<Hall> hall)
+    : stream_(MakeTcpStream(fd)),
+      watch_(io),
+      timer_(io),
+      hall_(std::move(hall)),
+      visitor_(std::move(visitor)) {}
+
+void Newcomer::Start(Duration timeout) {
+  if (const std::error_code error = watch_.Start(stream_->fd())) return Close(error.message());
+  timer_.expires_after(timeout);
+  timer_.async_wait([self = shared_from_this()](std::error_code error) {
+    if (!error) self->Close("it said nothing in time");
+  });
+  Advance();
+}
+
+void Newcomer::Close(std::string_view why) {
+  if (!open_) return;
+  hall_->Refused(visitor_, why);
+  Drop();
+}
+
+void Newcomer::Drop() {
+  open_ = false;
+  watch_.Stop();
+  timer_.cancel();
+  stream_.reset();
+}
+
+void Newcomer::Advance() {
+  while (open_) {
+    const bool secure = hall_->security() != nullptr && stage_ != Stage::kKnown;
+    const absl::StatusOr<bool> done = secure ? Secure() : ReadHello();
+    if (!done.ok()) return Refuse(done.status());
+    if (!*done) {
+      watch_.Await(stream_->PollEvents(true, false),
+                   [self = shared_from_this()] { self->Advance(); });
+      return;
+    }
+    if (secure) continue;
+    absl::StatusOr<Hello> hello = DecodeHello(std::span<const std::byte, kHelloBytes>(hello_));
+    if (!hello.ok()) return Refuse(hello.status());
+    auto stream = std::move(stream_);
+    Drop();
+    hall_->Judge({hall_->Wrap(std::move(stream)), *std::move(hello), std::move(visitor_)});
+  }
+}
+
+absl::StatusOr<bool> Newcomer::Secure() {
+  if (tls_ == nullptr) {
+    MUSTER_ASSIGN_OR_RETURN(const bool begun, Begin());
+    if (!begun) return false;
+  }
+  MUSTER_ASSIGN_OR_RETURN(const bool done, tls_->Handshake());
+  if (!done) return false;
+  const absl::StatusOr<security::Peer> peer = hall_->security()->PeerOf(tls_->session());
+  if (!peer.ok()) {
+    const auto answer = EncodeAnswer(Verdict::kStranger, 0);
+    Send(answer.data(), answer.size());
+    return peer.status();
+  }
+  visitor_.peer = Printable(peer->task);
+  stage_ = Stage::kKnown;
+  return true;
+}
+
+// Memory for a session is only for who has begun to speak TLS.
+absl::StatusOr<bool> Newcomer::Begin() {
+  unsigned char first = 0;
+  const ssize_t n = recv(stream_->fd(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (n <= 0) return absl::CancelledError();
+  stage_ = Stage::kSpeaks;
+  if (first != kTlsHandshake) {
+    const auto answer = EncodeAnswer(Verdict::kNeedsTls, 0);
+    Send(answer.data(), answer.size());
+    return PeerLost("it does not speak TLS, which this process demands");
+  }
+  MUSTER_ASSIGN_OR_RETURN(security::SslPtr session,
+                          hall_->security()->NewSession(/*server=*/true, ""));
+  MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<TlsStream> tls,
+                          TlsStream::Make(std::move(stream_), std::move(session)));
+  tls_ = tls.get();
+  stream_ = std::move(tls);
+  return true;
+}
+
+absl::StatusOr<bool> Newcomer::ReadHello() {
+  while (have_ < kHelloBytes) {
+    const size_t until = have_ < kHelloPrefixBytes ? kHelloPrefixBytes : kHelloBytes;
+    const iovec into{hello_.data() + have_, until - have_};
+    const absl::StatusOr<size_t> n = stream_->Read({&into, 1});
+    if (!n.ok() && have_ == 0 && tls_ == nullptr) return absl::CancelledError();
+    if (!n.ok()) return PeerLost("it closed before it said hello");
+    if (*n == 0) return false;
+    if (have_ == 0 && hello_[0] == std::byte{kTlsHandshake}) {
+      Send(kNoTls, sizeof kNoTls);
+      return PeerLost("it speaks TLS, which this process does not use");
+    }
+    have_ += *n;
+    stage_ = std::max(stage_, Stage::kSpeaks);
+    if (have_ != kHelloPrefixBytes) continue;
+    const absl::Status prefix = CheckHelloPrefix(std::span(hello_).first<kHelloPrefixBytes>());
+    if (prefix.ok()) continue;
+    if (absl::IsInvalidArgument(prefix)) {  // another version: worth an answer
+      const auto answer = EncodeAnswer(Verdict::kOtherVersion, 0);
+      Send(answer.data(), answer.size());
+    }
+    return prefix;
+  }
+  return true;
+}
+
+void Newcomer::Send(const void* bytes, size_t size) {
+  const iovec from{const_cast<void*>(bytes), size};
+  if (stream_ != nullptr) (void)stream_->Write({&from, 1});
+}
+
+void Newcomer::Refuse(const absl::Status& why) {
+  // Not a byte: a look whether this port is open, as the coordinator takes.
+  if (absl::IsCancelled(why)) return Drop();
+  Close(Message(why));
+}
+
+// ---- all of them
+
+void Newcomers::Add(const std::shared_ptr<Newcomer>& newcomer) {
+  Forget();
+  const auto mine = std::count_if(all_.begin(), all_.end(), [&](const auto& other) {
+    const auto n = other.lock();
+    return n != nullptr && n->source() == newcomer->source();
+  });
+  if (static_cast<size_t>(mine) >= most_of_one_) {
+    CloseOneOf(newcomer->source(), "too many connections of this address have said nothing yet");
+  } else if (all_.size() >= most_) {
+    size_t count = 0;
+    CloseOneOf(Largest(&count), "too many connections have said nothing yet");
+  }
+  all_.push_back(newcomer);
+}
+
+void Newcomers::Thin() {
+  Forget();
+  for (size_t leave = (all_.size() + 3) / 4; leave > 0; --leave) {
+    size_t count = 0;
+    const std::string source = Largest(&count);
+    if (count > 0) CloseOneOf(source, "this process has no descriptors left (raise ulimit -n)");
+  }
+}
+
+void Newcomers::Forget() {
+  all_.remove_if([](const std::weak_ptr<Newcomer>& i) {
+    const auto newcomer = i.lock();
+    return newcomer == nullptr || !newcomer->open();
+  });
+}
+
+// The oldest of those who have shown least.
+void Newcomers::CloseOneOf(const std::string& source, std::string_view why) {
+  auto first = all_.end();
+  Newcomer::Stage least{};
+  for (auto i = all_.begin(); i != all_.end(); ++i) {
+    const auto newcomer = i->lock();
+    if (newcomer == nullptr || newcomer->source() != source) continue;
+    if (first != all_.end() && newcomer->stage() >= least) continue;
+    first = i;
+    least = newcomer->stage();
+  }
+  if (first == all_.end()) return;
+  if (const auto newcomer = first->lock()) newcomer->Close(why);
+  all_.erase(first);
+}
+
+// The source that has most; of several, that of the oldest one.
+std::string Newcomers::Largest(size_t* count) const {
+  std::map<std::string, size_t> counts;
+  for (const auto& i : all_) {
+    if (const auto newcomer = i.lock()) ++counts[newcomer->source()];
+  }
+  std::string largest;
+  for (const auto& i : all_) {
+    const auto newcomer = i.lock();
+    if (newcomer == nullptr || counts[newcomer->source()] <= *count) continue;
+    largest = newcomer->source();
+    *count = counts[largest];
+  }
+  return largest;
+}
+
+}  // namespace muster::transport
