@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "chief/caller_rules.h"
 #include "chief/checkpoints.h"
 #include "chief/coordinator.h"
 #include "chief/director.h"

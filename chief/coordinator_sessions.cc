@@ -13,6 +13,18 @@ namespace {
 
 constexpr size_t kMostGreeting = 256;  // sessions that have not said Hello
 
+// A task tells of its own failure; that a process is gone, only whoever launched it.
+grpc::Status RequireReporter(const grpc::ServerContextBase& context,
+                             const proto::FailureReport& report) {
+  const std::optional<security::Peer> caller = rpc::CallerOf(context);
+  const bool launcher = caller && caller->task == "launcher";
+  if (caller && report.gone() != launcher)
+    return grpc::Status(grpc::StatusCode::PERMISSION_DENIED,
+                        fmt::format("{} may not report that {} is gone", caller->task,
+                                    PeerText(report.task(), 100)));
+  return rpc::RequireSpeaker(context, report.task(), /*launcher_too=*/true);
+}
+
 }  // namespace
 
 // ---- sessions ----
@@ -37,6 +49,12 @@ void CoordinatorImpl::OnHello(const std::shared_ptr<muster::Session>& session,
     // It says so once.
     absl::MutexLock lock(&mu_);
     if (greeting_.erase(session) == 0) return;
+  }
+  if (const auto& caller = session->caller(); caller && caller->task != said.task()) {
+    const std::string why =
+        fmt::format("{} may not speak for {}", caller->task, PeerText(said.task(), 100));
+    if (int64_t left_out = 0; refused_lines_.Take(&left_out)) LogWarning("refused: {}", why);
+    return session->Close(grpc::Status(grpc::StatusCode::PERMISSION_DENIED, why));
   }
   proto::Hello hello = said;
   CleanText(&hello);
@@ -122,7 +140,8 @@ grpc::ServerUnaryReactor* CoordinatorImpl::ReportFailure(grpc::CallbackServerCon
                                                          const proto::FailureReport* request,
                                                          proto::FailureReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const grpc::Status refusal = rpc::RequireDeadline(*context, "ReportFailure");
+  grpc::Status refusal = rpc::RequireDeadline(*context, "ReportFailure");
+  if (refusal.ok()) refusal = RequireReporter(*context, *request);
   if (refusal.ok()) {
     proto::FailureReport report = *request;
     CleanText(&report);

@@ -77,6 +77,9 @@ std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bo
   }
   MemberState& m = job.members[member];
   if (report.gone()) {
+    // What is told late is of a process in whose place there is another one.
+    if (report.pid() != 0 && m.process.joined && m.process.pid != report.pid())
+      return fmt::format("{} is process {} now", who, m.process.pid);
     if (Lives(clock.Now(), m)) {
       slots[member].death = MemberSlot::Death{report.message(), clock.Now()};
       return who + " has a session: its end counts once that has broken";

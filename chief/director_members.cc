@@ -22,7 +22,10 @@ std::string NewTicket() {
 template <typename Call, typename Handler, typename Request, typename Reply>
 grpc::ServerUnaryReactor* Open(Handler* handler, grpc::CallbackServerContext* context,
                                const char* name, const Request* request, Reply* reply) {
-  if (const grpc::Status refusal = rpc::RequireDeadline(*context, name); !refusal.ok()) {
+  grpc::Status refusal = rpc::RequireDeadline(*context, name);
+  if (refusal.ok())
+    refusal = rpc::RequireSpeaker(*context, fmt::format("worker:{}", request->worker().worker()));
+  if (!refusal.ok()) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(refusal);
     return reactor;

@@ -205,7 +205,9 @@ void ServiceImpl::OnEndTold(uint64_t incarnation) {
 template <typename Request, typename Reply>
 grpc::ServerUnaryReactor* ServiceImpl::Open(grpc::CallbackServerContext* context, const char* name,
                                             const Request* request, Reply* reply) {
-  if (const grpc::Status refusal = rpc::RequireDeadline(*context, name); !refusal.ok()) {
+  grpc::Status refusal = rpc::RequireDeadline(*context, name);
+  if (refusal.ok()) refusal = rpc::RequireSpeaker(*context, request->evaluator().task());
+  if (!refusal.ok()) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(refusal);
     return reactor;

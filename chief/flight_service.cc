@@ -63,7 +63,8 @@ class FlightServiceImpl final : public FlightService, public proto::Flight::Call
                                  const proto::FlightKeepRequest* request,
                                  proto::FlightKeepReply* reply) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    const grpc::Status refusal = rpc::RequireDeadline(*context, "Keep");
+    grpc::Status refusal = rpc::RequireDeadline(*context, "Keep");
+    if (refusal.ok()) refusal = rpc::RequireSpeaker(*context, request->task());
     if (refusal.ok()) {
       reply->set_reason(Take(*request));
       reply->set_kept(reply->reason().empty());

@@ -12,6 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/rpc/credentials.h"
 #include "proto/coordinator.grpc.pb.h"
 
 namespace muster {
@@ -54,18 +55,22 @@ class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   void OnWriteDone(bool ok) override;
   void OnDone() override;
 
+  // As its certificate says; nullopt on a plaintext connection.
+  const std::optional<security::Peer>& caller() const { return caller_; }
+
   // The handler's, guarded by what guards its own state.
   int member = -1;
   bool broken = false;
 
  private:
   Session(Handler* handler, grpc::CallbackServerContext* context)
-      : handler_(handler), context_(context) {}
+      : handler_(handler), caller_(rpc::CallerOf(*context)), context_(context) {}
   void WriteNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The status with which the caller has to call Finish, without mu_; unset: not yet.
   std::optional<grpc::Status> ToFinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Handler* const handler_;
+  const std::optional<security::Peer> caller_;
   std::shared_ptr<Session> self_;  // until OnDone
   grpc::ByteBuffer incoming_;      // of the read under way
   bool first_ = true;              // it is the first one

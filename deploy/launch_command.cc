@@ -18,6 +18,7 @@
 #include "common/rpc/channel.h"
 #include "common/train/job.h"
 #include "common/train/job_checks.h"
+#include "deploy/launch_key.h"
 #include "deploy/launcher/gpus.h"
 #include "deploy/launcher/launcher.h"
 #include "deploy/own_folder.h"
@@ -54,8 +55,12 @@ std::vector<std::string> RestartPolicies() {
 }
 
 // Best effort: a chief that is not told waits for its own deadlines.
-void TellChief(const DeathNotice& notice) {
-  const auto channel = rpc::MakeChannel(notice.address);
+void TellChief(const LaunchKey& key, const DeathNotice& notice) {
+  rpc::ChannelOptions options;
+  auto identity = key.IdentityIn(notice.tf_config);
+  if (!identity.ok()) return;
+  options.identity = *std::move(identity);
+  const auto channel = rpc::MakeChannel(notice.address, options);
   if (!channel.ok()) return;
   proto::FailureReport report;
   report.set_protocol(kControlProtocol);
@@ -63,6 +68,7 @@ void TellChief(const DeathNotice& notice) {
   report.set_exit_code(static_cast<int>(ExitCode::kRetryable));
   report.set_message(notice.why);
   report.set_gone(true);
+  report.set_pid(notice.pid);
   proto::FailureReply reply;
   (void)proto::Coordinator::NewStub(*channel)->ReportFailure(
       rpc::WithDeadline(std::chrono::seconds(2)).get(), report, &reply);
@@ -104,6 +110,10 @@ class LaunchCommand : public Command {
     app->add_option("--bin-dir", bin_dir_, "Where muster-chief, muster-worker, ... are")
         ->type_name("DIR")
         ->default_str("beside this binary");
+    app->add_option("--key-file", key_file_,
+                    "The run key, so that a task can be started by hand beside these")
+        ->type_name("FILE")
+        ->default_str("a new key for this launch");
     app->add_option("--restart", restart_,
                     "Start a task again that was killed or exited with a code from 128 on: never, "
                     "on-failure, or always (after 143 too)")
@@ -164,7 +174,9 @@ class LaunchCommand : public Command {
     }
     MUSTER_RETURN_IF_ERROR(CheckFaults(faults_, request.size));
     const auto policies = RestartPolicies();
-    request.tell_chief = TellChief;
+    MUSTER_ASSIGN_OR_RETURN(const LaunchKey key, LaunchKey::Make(job, key_file_));
+    request.environment = key.environment();
+    request.tell_chief = [&key](const DeathNotice& notice) { TellChief(key, notice); };
     request.options.restart = static_cast<RestartPolicy>(
         std::find(policies.begin(), policies.end(), restart_) - policies.begin());
     request.options.max_restarts = max_restarts_;
@@ -178,7 +190,7 @@ class LaunchCommand : public Command {
 
   ClusterSize size_;
   bool no_chief_ = false;
-  std::string workers_, job_, bin_dir_;
+  std::string workers_, job_, bin_dir_, key_file_;
   std::vector<std::string> overrides_, faults_;
   std::string restart_ = RestartPolicies()[static_cast<int>(LaunchOptions().restart)];
   int max_restarts_ = LaunchOptions().max_restarts;

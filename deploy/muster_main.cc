@@ -14,6 +14,7 @@
 #include "deploy/cluster_command.h"
 #include "deploy/command.h"
 #include "deploy/explain_command.h"
+#include "deploy/key_command.h"
 #include "deploy/launch_command.h"
 #include "deploy/new_command.h"
 #include "deploy/preflight_command.h"
@@ -35,6 +36,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
   commands.push_back(MakeExplainCommand());
   commands.push_back(MakeToolCommand(
       "export", "Write a checkpoint as one file: weights, or a trained exported program"));
+  commands.push_back(MakeKeyCommand());
   commands.push_back(MakeLaunchCommand());
   commands.push_back(MakeNewCommand());
   commands.push_back(MakeToolCommand("predict", "Write the outputs of a checkpoint for an input"));

@@ -28,7 +28,7 @@ inline constexpr int kMaxMessageBytes = 16 << 20;
 struct ChannelOptions {
   RetryPolicy retry;
   Duration connect_timeout = std::chrono::seconds(2);  // of one attempt
-  std::shared_ptr<security::Identity> identity;  // null: plaintext
+  std::shared_ptr<security::Identity> identity;        // null: plaintext
   std::string server_task;  // with an identity: whom the server has to be, "chief:0"; empty: any
 };
 

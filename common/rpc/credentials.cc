@@ -49,13 +49,12 @@ class ServerVerifier : public ge::ExternalCertificateVerifier {
   bool Verify(ge::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)>,
               grpc::Status* sync_status) override {
     std::vector<std::string> uris, hosts;
-    for (const grpc::string_ref uri : request->uri_names()) uris.push_back(Text(uri));
-    for (const grpc::string_ref name : request->dns_names()) hosts.push_back(Text(name));
-    for (const grpc::string_ref name : request->ip_names()) hosts.push_back(Text(name));
+    for (const grpc::string_ref& uri : request->uri_names()) uris.push_back(Text(uri));
+    for (const grpc::string_ref& name : request->dns_names()) hosts.push_back(Text(name));
+    for (const grpc::string_ref& name : request->ip_names()) hosts.push_back(Text(name));
     const absl::Status verdict = Judge(uris, hosts);
     if (!verdict.ok())
-      *sync_status =
-          grpc::Status(grpc::StatusCode::UNAUTHENTICATED, std::string(Message(verdict)));
+      *sync_status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, std::string(Message(verdict)));
     return true;
   }
   void Cancel(ge::TlsCustomVerificationCheckRequest*) override {}
@@ -74,7 +73,7 @@ class ServerVerifier : public ge::ExternalCertificateVerifier {
 
 std::vector<std::string> Values(const grpc::AuthContext& context, const char* property) {
   std::vector<std::string> values;
-  for (const grpc::string_ref value : context.FindPropertyValues(property))
+  for (const grpc::string_ref& value : context.FindPropertyValues(property))
     values.push_back(Text(value));
   return values;
 }

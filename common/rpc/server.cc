@@ -140,6 +140,19 @@ grpc::Status RequireDeadline(const grpc::ServerContextBase& context, const char*
                                   method));
 }
 
+grpc::ServerGenericBidiReactor* RefusalService::CreateReactor(grpc::GenericCallbackServerContext*) {
+  class Refusal : public grpc::ServerGenericBidiReactor {
+   public:
+    Refusal() {
+      Finish(grpc::Status(grpc::StatusCode::UNAUTHENTICATED,
+                          "the tasks of this cluster prove who they are: give this one the run key "
+                          "or a certificate too"));
+    }
+    void OnDone() override { delete this; }
+  };
+  return new Refusal;
+}
+
 absl::Status Server::Build(const ServerOptions& options,
                            const std::vector<grpc::Service*>& services) {
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
@@ -156,7 +169,7 @@ absl::Status Server::Build(const ServerOptions& options,
     grpc::ServerBuilder plaintext;
     Configure(plaintext);
     plaintext.SetOption(std::make_unique<WithoutReflection>());
-    plaintext.RegisterCallbackGenericService(&nothing_);
+    plaintext.RegisterCallbackGenericService(&refusal_);
     plaintext_handler_ = plaintext.experimental().AddExternalConnectionAcceptor(
         Type::FROM_FD, grpc::InsecureServerCredentials());
     plaintext_ = plaintext.BuildAndStart();

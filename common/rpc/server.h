@@ -28,9 +28,16 @@ namespace muster::rpc {
 struct ServerOptions {
   std::string address;                               // "host:port"; port 0: the kernel picks
   Duration bind_timeout = std::chrono::seconds(10);  // a port in use is retried this long
-  std::shared_ptr<security::Identity> identity;  // null: plaintext
-  CallRule may_call;                             // with an identity
+  std::shared_ptr<security::Identity> identity;      // null: plaintext
+  CallRule may_call;                                 // with an identity
   int peers = 64;  // processes that may call: bounds the connections
+};
+
+// Answers every call that it needs an identity.
+class RefusalService : public grpc::CallbackGenericService {
+ public:
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override;
 };
 
 class Server {
@@ -56,7 +63,7 @@ class Server {
 
   // In the order in which they are needed.
   std::unique_ptr<Acceptor> acceptor_;
-  grpc::CallbackGenericService nothing_;  // of the plaintext server: what is not health
+  RefusalService refusal_;  // of the plaintext server: what is not health
   Handler handler_, plaintext_handler_;
   std::unique_ptr<grpc::Server> server_, plaintext_;
   int port_ = 0;

@@ -69,8 +69,8 @@ bool AddExtension(X509* certificate, int nid, const std::string& value) {
 }
 
 // What both kinds have in common.
-X509Ptr NewCertificate(EVP_PKEY* subject_key, const std::string& subject,
-                       const std::string& issuer, uint64_t serial) {
+X509Ptr NewCertificate(EVP_PKEY* subject_key, const std::string& subject, const std::string& issuer,
+                       uint64_t serial) {
   X509Ptr made(X509_new());
   X509* x = made.get();
   X509_set_version(x, 2);
@@ -167,9 +167,7 @@ absl::StatusOr<Authority> Authority::FromRunKey(const Secret& key) {
   return Make(std::move(made));
 }
 
-absl::StatusOr<Authority> Authority::Random() {
-  return FromRunKey(Secret::Random(kRunKeyBytes));
-}
+absl::StatusOr<Authority> Authority::Random() { return FromRunKey(Secret::Random(kRunKeyBytes)); }
 
 absl::StatusOr<std::string> Authority::PrivateKey() const { return PemOf(key_.get()); }
 

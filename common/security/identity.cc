@@ -1,5 +1,6 @@
 #include "common/security/identity.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -36,7 +37,8 @@ absl::StatusOr<std::string> ReadPem(const std::string& path, const char* key) {
 }
 
 std::string DigestOf(const Credentials& credentials) {
-  std::string all = credentials.certificate + '\0' + credentials.key + '\0' + credentials.authorities;
+  std::string all =
+      credentials.certificate + '\0' + credentials.key + '\0' + credentials.authorities;
   std::string digest(SHA256_DIGEST_LENGTH, '\0');
   SHA256(reinterpret_cast<const unsigned char*>(all.data()), all.size(),
          reinterpret_cast<unsigned char*>(digest.data()));
@@ -47,7 +49,8 @@ std::string DigestOf(const Credentials& credentials) {
 absl::Status PutInto(Fd& to, const std::string& text) {
   Fd file(memfd_create("muster", MFD_CLOEXEC));
   if (!file || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    return ConfigurationError(fmt::format("cannot keep a certificate in memory: {}", strerror(errno)));
+    return ConfigurationError(
+        fmt::format("cannot keep a certificate in memory: {}", strerror(errno)));
   if (!to) {
     to = std::move(file);
   } else if (dup3(file.get(), to.get(), O_CLOEXEC) < 0) {
@@ -71,8 +74,7 @@ using X509Ptr = std::unique_ptr<X509, FreeX509>;
 // The address by which a client's session is kept, on its SSL object.
 int AddressSlot() {
   static const int slot = SSL_get_ex_new_index(
-      0, nullptr, nullptr, nullptr,
-      [](void*, void* address, CRYPTO_EX_DATA*, int, long, void*) {
+      0, nullptr, nullptr, nullptr, [](void*, void* address, CRYPTO_EX_DATA*, int, long, void*) {
         delete static_cast<std::string*>(address);
       });
   return slot;
@@ -99,8 +101,9 @@ int Identity::Context::Keep(SSL* ssl, SSL_SESSION* session) {
   auto* self = static_cast<Context*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
   absl::MutexLock lock(&self->mu);
   if (self->sessions.size() >= kMostSessions) self->sessions.clear();
-  self->sessions[*address].reset(session);  // takes the reference over
-  return 1;
+  // A copy: OpenSSL spoils the session of a connection that ends without a farewell.
+  self->sessions[*address].reset(SSL_SESSION_dup(session));
+  return 0;
 }
 
 absl::Status Identity::Context::Fill(const Credentials& credentials) {
@@ -233,8 +236,9 @@ void Identity::Refresh() {
     }
     if (!same) {
       result = Use(*std::move(loaded));
-      if (result.ok()) LogInfo("the {} changed: new connections use it",
-                               from_files() ? "certificates have" : "run key has");
+      if (result.ok())
+        LogInfo("the {} changed: new connections use it",
+                from_files() ? "certificates have" : "run key has");
     }
   }
   absl::MutexLock lock(&mu_);
@@ -271,17 +275,17 @@ absl::StatusOr<Peer> Identity::PeerOf(const SSL& session) {
   X509* certificate = SSL_get0_peer_certificate(&session);
   if (certificate == nullptr) return PeerLost("it shows no certificate");
   if (const long verified = SSL_get_verify_result(&session); verified != X509_V_OK)
-    return PeerLost(fmt::format("its certificate is refused: {}",
-                                X509_verify_cert_error_string(verified)));
+    return PeerLost(
+        fmt::format("its certificate is refused: {}", X509_verify_cert_error_string(verified)));
   MUSTER_ASSIGN_OR_RETURN(const CertificateFacts facts, FactsOf(certificate));
   return Believe(facts);
 }
 
 absl::StatusOr<Peer> Identity::Believe(const CertificateFacts& facts) const {
   if (facts.peer.cluster != options_.self.cluster)
-    return ConfigurationError(fmt::format(
-        "the certificate is of a task of another cluster ({}, this one is {})", facts.peer.cluster,
-        options_.self.cluster));
+    return ConfigurationError(
+        fmt::format("the certificate is of a task of another cluster ({}, this one is {})",
+                    facts.peer.cluster, options_.self.cluster));
   if (!from_files() || facts.peer.task == "launcher") return facts.peer;
   const auto host = options_.hosts.find(facts.peer.task);
   if (host == options_.hosts.end()) return facts.peer;

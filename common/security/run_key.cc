@@ -22,7 +22,8 @@ namespace {
 
 constexpr size_t kDigits = 2 * kRunKeyBytes;
 constexpr size_t kLongestFile = 1024;
-constexpr char kForm[] = "a run key is a line of 64 hexadecimal digits (`muster key new` writes one)";
+constexpr char kForm[] =
+    "a run key is a line of 64 hexadecimal digits (`muster key new` writes one)";
 
 int Digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -53,7 +54,8 @@ absl::StatusOr<RunKeys> ReadFrom(int descriptor, const std::string& origin) {
   while (size < text.size()) {
     const ssize_t n = pread(descriptor, text.data() + size, text.size() - size, size);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ConfigurationError(fmt::format("cannot read {}: {}", origin, strerror(errno)));
+    if (n < 0)
+      return ConfigurationError(fmt::format("cannot read {}: {}", origin, strerror(errno)));
     if (n == 0) break;
     size += n;
   }
@@ -97,10 +99,11 @@ absl::StatusOr<RunKeys> ParseRunKeys(const std::string& text, const std::string&
     rest = end == std::string_view::npos ? "" : rest.substr(end + 1);
     if (line.empty()) continue;
     if (line.size() != kDigits)
-      return ConfigurationError(fmt::format("{} holds a line of {} characters: {}", origin,
-                                            line.size(), kForm));
+      return ConfigurationError(
+          fmt::format("{} holds a line of {} characters: {}", origin, line.size(), kForm));
     std::optional<Secret> key = DecodeHex(line);
-    if (!key) return ConfigurationError(fmt::format("{} holds other characters: {}", origin, kForm));
+    if (!key)
+      return ConfigurationError(fmt::format("{} holds other characters: {}", origin, kForm));
     if (keys.size() == 2)
       return ConfigurationError(
           fmt::format("{} holds more than two keys: keep the new one and the one before", origin));
@@ -119,16 +122,16 @@ std::string FormatRunKey(const Secret& key) {
 absl::StatusOr<RunKeys> ReadRunKeys(const std::string& path) {
   const std::string origin = fmt::format("the run key {}", path);
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file)
-    return ConfigurationError(fmt::format("cannot read {}: {}", origin, strerror(errno)));
+  if (!file) return ConfigurationError(fmt::format("cannot read {}: {}", origin, strerror(errno)));
   struct stat about {};
   if (fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode))
     return ConfigurationError(fmt::format("{} is no file", origin));
   if ((about.st_mode & S_IRWXO) != 0)
-    return ConfigurationError(fmt::format(
-        "{} is open to all users of this host: `chmod 600 {}`, and make a new one if a stranger may "
-        "have read it",
-        origin, path));
+    return ConfigurationError(
+        fmt::format("{} is open to all users of this host: `chmod 600 {}`, and make a new one if a "
+                    "stranger may "
+                    "have read it",
+                    origin, path));
   return ReadFrom(file.get(), origin);
 }
 
@@ -174,9 +177,9 @@ absl::Status WriteNewRunKey(const std::string& path) {
     return ConfigurationError(fmt::format("{} exists: a key is not overwritten", path));
   if (!file) return ConfigurationError(fmt::format("cannot write {}: {}", path, strerror(errno)));
   std::string line = FormatRunKey(Secret::Random(kRunKeyBytes)) + "\n";
-  const bool written = write(file.get(), line.data(), line.size()) ==
-                           static_cast<ssize_t>(line.size()) &&
-                       fsync(file.get()) == 0;
+  const bool written =
+      write(file.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
+      fsync(file.get()) == 0;
   OPENSSL_cleanse(line.data(), line.size());
   if (written) return absl::OkStatus();
   const int why = errno;

@@ -2,6 +2,7 @@
 
 #include "common/base/logging.h"
 #include "common/rpc/host.h"
+#include "common/security/identity.h"
 #include "common/transport/address.h"
 
 namespace muster {
@@ -29,6 +30,7 @@ absl::StatusOr<transport::ListenerOptions> DataPortOptions(const Job& job,
                                                            const ClusterConfig& config,
                                                            const std::function<bool()>& give_up) {
   transport::ListenerOptions options;
+  options.security = config.identity;
   if (!job.collective.interface.empty()) {
     MUSTER_ASSIGN_OR_RETURN(options.bind_address,
                             transport::InterfaceAddress(job.collective.interface));

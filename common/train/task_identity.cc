@@ -1,6 +1,5 @@
 #include "common/train/task_identity.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,14 +10,6 @@
 
 namespace muster {
 namespace {
-
-bool IsLoopbackHost(const std::string& host) {
-  if (host == "localhost") return true;
-  in_addr four{};
-  if (inet_pton(AF_INET, host.c_str(), &four) == 1) return (ntohl(four.s_addr) >> 24) == 127;
-  in6_addr six{};
-  return inet_pton(AF_INET6, host.c_str(), &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
-}
 
 // "{type}" and "{index}" are the task's.
 std::string PathOfTask(std::string path, TaskId task, const std::string& folder) {
@@ -33,14 +24,11 @@ std::string PathOfTask(std::string path, TaskId task, const std::string& folder)
 
 std::string FirstHostAbroad(const ClusterSpec& cluster) {
   for (const TaskId task : cluster.Tasks())
-    if (const Address& address = cluster.AddressOf(task); !IsLoopbackHost(address.host))
-      return address.host;
+    if (const Address& address = cluster.AddressOf(task); !IsLoopback(address)) return address.host;
   return "";
 }
 
 }  // namespace
-
-bool IsLoopback(const ClusterSpec& cluster) { return FirstHostAbroad(cluster).empty(); }
 
 absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterConfig& cluster,
                                                                 const Job& job) {
@@ -72,9 +60,11 @@ absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterCon
   const std::string abroad = FirstHostAbroad(cluster.cluster);
   if (abroad.empty()) return nullptr;
   return ConfigurationError(fmt::format(
-      "the cluster spans hosts ({}), and nothing proves to its tasks who the others are: make a key "
+      "the cluster spans hosts ({}), and nothing proves to its tasks who the others are: make a "
+      "key "
       "with `muster key new` and copy the file to each host, or set tls.certificate, tls.key and "
-      "tls.authority in the job file, or set security.insecure to true where the network is trusted",
+      "tls.authority in the job file, or set security.insecure to true where the network is "
+      "trusted",
       abroad));
 }
 

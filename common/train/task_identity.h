@@ -18,7 +18,4 @@ namespace muster {
 absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterConfig& cluster,
                                                                 const Job& job);
 
-// Every address is "localhost" or numerically the loopback.
-bool IsLoopback(const ClusterSpec& cluster);
-
 }  // namespace muster

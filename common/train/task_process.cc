@@ -102,10 +102,6 @@ void SayLast(const absl::Status& result, const std::string& termination_log) {
 }
 
 absl::Status CheckSupported(const Job& job) {
-  const auto not_yet = [](const char* key, const char* what) {
-    return ConfigurationError(
-        fmt::format("{} is set, but this version {}: leave it out", key, what));
-  };
   if (job.strategy == StrategyKind::kParameterServer)
     MUSTER_RETURN_IF_ERROR(CheckMaxStaleness(job));
   return CheckDeterministic(job);

@@ -14,8 +14,10 @@
 namespace muster {
 
 struct DeathNotice {
-  std::string address;  // the chief's
-  std::string task;     // "worker:1"
+  std::string address;    // the chief's
+  std::string tf_config;  // and its cluster
+  std::string task;       // "worker:1"
+  int64_t pid = 0;
   std::string why;
 };
 

@@ -141,6 +141,7 @@ absl::StatusOr<Child> Launcher::StartChild(size_t index) const {
   options.arguments = {request_.bin_dir + "/" + task.Binary()};
   for (const std::vector<std::string>* more : {&request_.job, &request_.arguments})
     options.arguments.insert(options.arguments.end(), more->begin(), more->end());
+  options.environment = request_.environment;
   options.environment["TF_CONFIG"] = TfConfigFor(plan_, task);
   if (index < state_.tasks.size())
     options.environment[kRestartsVariable] = std::to_string(state_.tasks[index].restarts);
@@ -401,8 +402,8 @@ void Launcher::TellChief(const TaskState& task) {
   if (Restartable(state_, task, request_.options) || state_.stop_requests > 0) return;
   const TaskState& lead = state_.tasks[0];  // the lead comes first
   if (lead.ended) return;
-  notices_.Add(
-      {lead.task.address, task.task.Id(), Describe(task.report) + ", and is not started again"});
+  notices_.Add({lead.task.address, TfConfigFor(plan_, lead.task), task.task.Id(), task.pid,
+                Describe(task.report) + ", and is not started again"});
 }
 
 // True: it is over.

@@ -18,10 +18,11 @@ namespace muster {
 
 struct LaunchRequest {
   ClusterSize size;
-  std::string bin_dir;                 // where muster-chief, muster-worker, ... are
-  std::vector<std::string> job;        // --job FILE --set ...
-  std::vector<std::string> arguments;  // of every task beside these
-  std::string program = "muster";      // how this program was called
+  std::string bin_dir;                             // where muster-chief, muster-worker, ... are
+  std::vector<std::string> job;                    // --job FILE --set ...
+  std::vector<std::string> arguments;              // of every task beside these
+  std::map<std::string, std::string> environment;  // of every task besides
+  std::string program = "muster";                  // how this program was called
   std::string model_dir;  // the job's; its logs/ gets a file for each task. Empty: no files
   GpuPlan gpus;  // by task, as PlanCluster orders them; empty: all see what the launcher sees
   LaunchOptions options;

@@ -1,0 +1,112 @@
+#include "deploy/key_command.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "common/base/fd.h"
+#include "common/cluster/cluster_config.h"
+#include "common/security/authority.h"
+#include "common/security/run_key.h"
+
+namespace muster {
+namespace {
+
+// `mode`: 0600 for what is secret. A file that exists is not touched.
+absl::Status WriteNew(const std::string& path, const std::string& text, mode_t mode) {
+  const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+  if (!file && errno == EEXIST)
+    return ConfigurationError(fmt::format("{} exists: nothing is overwritten", path));
+  if (!file || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return ConfigurationError(fmt::format("cannot write {}: {}", path, strerror(errno)));
+  return absl::OkStatus();
+}
+
+// A cluster file: {"chief": [...], "worker": [...]}, or a whole TF_CONFIG.
+absl::StatusOr<ClusterSpec> ReadCluster(const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(Json json, ReadJsonFile(path));
+  if (json.is_object() && json.contains("cluster")) json = json["cluster"];
+  absl::StatusOr<ClusterSpec> spec = SpecFromJson(json);
+  if (!spec.ok()) return Annotate(spec.status(), path + ": ");
+  if (spec->empty()) return ConfigurationError(path + " names no task");
+  return spec;
+}
+
+class KeyCommand : public Command {
+ public:
+  CLI::App* Register(CLI::App& muster) override {
+    CLI::App* app = muster.add_subcommand(
+        "key", "Make what the tasks of a cluster prove with that they belong to it");
+    app->require_subcommand(1);
+    new_ = app->add_subcommand("new", "Write a new run key: copy it to each host of the cluster");
+    new_->add_option("FILE", file_, "Where to")->default_str("~/.config/muster/run.key");
+    certificates_ = app->add_subcommand(
+        "certificates", "Write an authority, and a certificate and key for each task of a cluster");
+    certificates_->add_option("CLUSTER", cluster_, "A file with the cluster as in TF_CONFIG")
+        ->required()
+        ->type_name("FILE");
+    certificates_->add_option("--output", output_, "The folder to write to")
+        ->type_name("DIR")
+        ->capture_default_str();
+    return app;
+  }
+
+  int Run() override {
+    const absl::Status done = new_->parsed() ? New() : Certificates();
+    return done.ok() ? 0 : ReportError("key", done);
+  }
+
+ private:
+  absl::Status New() {
+    const std::string path = file_.empty() ? security::DefaultRunKeyPath() : file_;
+    if (path.empty()) return ConfigurationError("HOME is not set: name the file to write");
+    MUSTER_RETURN_IF_ERROR(security::WriteNewRunKey(path));
+    fmt::print("wrote {}: copy it to each host of the cluster, readable by its owner alone\n",
+               path);
+    return absl::OkStatus();
+  }
+
+  absl::Status Certificates() {
+    MUSTER_ASSIGN_OR_RETURN(const ClusterSpec cluster, ReadCluster(cluster_));
+    MUSTER_ASSIGN_OR_RETURN(const security::Authority authority, security::Authority::Random());
+    if (mkdir(output_.c_str(), 0700) != 0 && errno != EEXIST)
+      return ConfigurationError(fmt::format("cannot make {}: {}", output_, strerror(errno)));
+    MUSTER_RETURN_IF_ERROR(WriteNew(output_ + "/authority.pem", authority.certificate(), 0644));
+    MUSTER_ASSIGN_OR_RETURN(const std::string key, authority.PrivateKey());
+    MUSTER_RETURN_IF_ERROR(WriteNew(output_ + "/authority.key", key, 0600));
+    for (const TaskId task : cluster.Tasks())
+      MUSTER_RETURN_IF_ERROR(Write(cluster, task, authority));
+    fmt::print(
+        "wrote a certificate and a key for each of {} tasks to {}\n"
+        "in the job file: \"tls\": {{\"certificate\": \"{}/{{type}}-{{index}}.pem\", \"key\": "
+        "\"{}/{{type}}-{{index}}.key\", \"authority\": \"{}/authority.pem\"}}\n"
+        "authority.key signs new ones: keep it elsewhere\n",
+        cluster.Tasks().size(), output_, output_, output_, output_);
+    return absl::OkStatus();
+  }
+
+  absl::Status Write(const ClusterSpec& cluster, TaskId task,
+                     const security::Authority& authority) {
+    const std::string uri = security::UriOf({cluster.Digest(), task.ToString()});
+    MUSTER_ASSIGN_OR_RETURN(const security::Credentials made,
+                            authority.Issue(uri, {cluster.AddressOf(task).host}));
+    const std::string base = fmt::format("{}/{}-{}", output_, TaskTypeName(task.type), task.index);
+    MUSTER_RETURN_IF_ERROR(WriteNew(base + ".pem", made.certificate, 0644));
+    return WriteNew(base + ".key", made.key, 0600);
+  }
+
+  CLI::App *new_ = nullptr, *certificates_ = nullptr;
+  std::string file_, cluster_, output_ = "certificates";
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeKeyCommand() { return std::make_unique<KeyCommand>(); }
+
+}  // namespace muster

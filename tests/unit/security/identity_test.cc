@@ -1,0 +1,252 @@
+// Both planes: TLS over a socket pair, and calls to a gRPC server.
+#include "common/security/identity.h"
+
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "common/rpc/channel.h"
+#include "common/rpc/server.h"
+#include "proto/flight.grpc.pb.h"
+
+namespace muster::security {
+namespace {
+
+using ::testing::HasSubstr;
+
+class IdentityTest : public ::testing::Test {
+ protected:
+  IdentityTest() {
+    EXPECT_NE(mkdtemp(folder_.data()), nullptr);
+    Write("one", Key('1'));
+    Write("two", Key('2'));
+    Write("both", Key('2') + Key('1'));
+  }
+  ~IdentityTest() override { std::filesystem::remove_all(folder_); }
+
+  static std::string Key(char digit) { return std::string(64, digit) + "\n"; }
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+  void Write(const std::string& name, const std::string& text) {
+    std::ofstream(Path(name)) << text;
+    std::filesystem::permissions(
+        Path(name), std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  }
+
+  std::shared_ptr<Identity> Make(const std::string& task, const std::string& key = "one",
+                                 const std::string& cluster = "c") {
+    IdentityOptions options;
+    options.self = {cluster, task};
+    options.run_key = Path(key);
+    auto made = Identity::Make(options);
+    EXPECT_TRUE(made.ok()) << made.status();
+    return *std::move(made);
+  }
+
+  // With certificates from files, as `muster key certificates` writes them.
+  absl::StatusOr<std::shared_ptr<Identity>> FromFiles(const Authority& authority,
+                                                      const std::string& task,
+                                                      const std::string& certified,
+                                                      const std::string& host) {
+    const auto made = authority.Issue(UriOf({"c", certified}), {host});
+    Write(task + ".pem", made->certificate);
+    Write(task + ".key", made->key);
+    Write("authority", made->authorities);
+    IdentityOptions options;
+    options.self = {"c", task};
+    options.files = {Path(task + ".pem"), Path(task + ".key"), Path("authority")};
+    options.hosts = {{"worker:0", "10.0.0.1"}, {"worker:1", "10.0.0.2"}};
+    return Identity::Make(options);
+  }
+
+  // Who the server and the client say that the other is; the errors of a handshake that fails.
+  struct Met {
+    absl::StatusOr<Peer> by_server, by_client;
+    bool resumed = false;
+  };
+  static Met Meet(Identity& server, Identity& client) {
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    Met met{absl::UnknownError("no handshake"), absl::UnknownError("no handshake")};
+    std::thread accepting([&] {
+      SslPtr ssl = *server.NewSession(true, "");
+      SSL_set_fd(ssl.get(), ends[0]);
+      if (SSL_do_handshake(ssl.get()) == 1) {
+        met.by_server = server.PeerOf(*ssl);
+        met.resumed = SSL_session_reused(ssl.get()) == 1;
+        SSL_write(ssl.get(), "x", 1);
+      }
+      shutdown(ends[0], SHUT_WR);
+    });
+    SslPtr ssl = *client.NewSession(false, "10.0.0.9:5");
+    SSL_set_fd(ssl.get(), ends[1]);
+    if (SSL_do_handshake(ssl.get()) == 1) {
+      met.by_client = client.PeerOf(*ssl);
+      char byte = 0;
+      SSL_read(ssl.get(), &byte, 1);  // takes the ticket too, and the server's refusal
+    }
+    accepting.join();
+    close(ends[0]);
+    close(ends[1]);
+    return met;
+  }
+
+  std::string folder_ = "/tmp/muster-identity-XXXXXX";
+};
+
+TEST_F(IdentityTest, HoldersOfOneKeyKnowEachOther) {
+  const auto chief = Make("chief:0"), worker = Make("worker:1");
+  const Met met = Meet(*chief, *worker);
+  ASSERT_TRUE(met.by_server.ok()) << met.by_server.status();
+  ASSERT_TRUE(met.by_client.ok()) << met.by_client.status();
+  EXPECT_EQ(met.by_server->task, "worker:1");
+  EXPECT_EQ(met.by_client->task, "chief:0");
+}
+
+TEST_F(IdentityTest, ASessionIsResumedWithItsIdentity) {
+  const auto chief = Make("chief:0"), worker = Make("worker:1");
+  EXPECT_FALSE(Meet(*chief, *worker).resumed);
+  const Met again = Meet(*chief, *worker);
+  EXPECT_TRUE(again.resumed);
+  ASSERT_TRUE(again.by_server.ok()) << again.by_server.status();
+  EXPECT_EQ(again.by_server->task, "worker:1");
+}
+
+TEST_F(IdentityTest, AnotherKeyOrClusterIsRefusedByBothSides) {
+  const auto chief = Make("chief:0"), stranger = Make("worker:1", "two"),
+             elsewhere = Make("worker:1", "one", "d");
+  EXPECT_FALSE(Meet(*chief, *stranger).by_server.ok());
+  EXPECT_FALSE(Meet(*stranger, *chief).by_client.ok());
+  EXPECT_THAT(std::string(Message(Meet(*chief, *elsewhere).by_server.status())),
+              HasSubstr("another cluster"));
+}
+
+TEST_F(IdentityTest, KeysAreReplacedOneTaskAfterTheOther) {
+  const auto chief = Make("chief:0"), worker = Make("worker:1");
+  Write("one", Key('2') + Key('1'));
+  chief->Refresh();  // shows the new one, knows both
+  EXPECT_FALSE(Meet(*chief, *worker).by_client.ok()) << "the worker knows only the old one";
+  worker->Refresh();
+  EXPECT_TRUE(Meet(*chief, *worker).by_client.ok());
+  const auto late = Make("worker:2", "both");
+  Write("one", Key('2'));
+  chief->Refresh();
+  const Met met = Meet(*chief, *late);
+  EXPECT_TRUE(met.by_server.ok() && met.by_client.ok());
+  EXPECT_FALSE(Meet(*chief, *Make("worker:3", "two", "e")).by_server.ok());
+}
+
+TEST_F(IdentityTest, AKeyThatBecomesUnreadableStaysInUse) {
+  const auto chief = Make("chief:0"), worker = Make("worker:1");
+  Write("one", "nonsense");
+  chief->Refresh();
+  EXPECT_TRUE(Meet(*chief, *worker).by_server.ok());
+}
+
+TEST_F(IdentityTest, CertificatesFromFilesNameTheirTaskAndItsHost) {
+  const auto authority = Authority::Random();
+  const auto zero = FromFiles(*authority, "worker:0", "worker:0", "10.0.0.1");
+  const auto one = FromFiles(*authority, "worker:1", "worker:1", "10.0.0.2");
+  ASSERT_TRUE(zero.ok()) << zero.status();
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(Meet(**zero, **one).by_server->task, "worker:1");
+  EXPECT_THAT(
+      std::string(Message(FromFiles(*authority, "worker:1", "worker:0", "10.0.0.1").status())),
+      HasSubstr("is the certificate of worker:0, and this task is worker:1"));
+  EXPECT_THAT(
+      std::string(Message(FromFiles(*authority, "worker:1", "worker:1", "10.0.0.7").status())),
+      HasSubstr("does not name its host, 10.0.0.2"));
+}
+
+class FlightStub final : public proto::Flight::Service {
+ public:
+  grpc::Status Keep(grpc::ServerContext* context, const proto::FlightKeepRequest* request,
+                    proto::FlightKeepReply* reply) override {
+    ++calls;
+    const auto caller = rpc::CallerOf(*context);
+    reply->set_reason(caller ? caller->task : "nobody");
+    return rpc::RequireSpeaker(*context, request->task());
+  }
+  std::atomic<int> calls = 0;
+};
+
+class IdentityOfCalls : public IdentityTest {
+ protected:
+  void Start(std::shared_ptr<Identity> identity) {
+    rpc::ServerOptions options;
+    options.address = "127.0.0.1:0";
+    options.identity = std::move(identity);
+    options.may_call = [](const Peer& caller, std::string_view method) {
+      return caller.task.starts_with("worker:") && method == "/muster.proto.Flight/Keep";
+    };
+    auto server = rpc::Server::Start(options, {&service_});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  grpc::Status Call(std::shared_ptr<Identity> identity, const std::string& task,
+                    const std::string& server_task = "chief:0") {
+    rpc::ChannelOptions options;
+    options.identity = std::move(identity);
+    options.server_task = server_task;
+    const auto channel = *rpc::MakeChannel("127.0.0.1:" + std::to_string(server_->port()), options);
+    proto::FlightKeepRequest request;
+    request.set_task(task);
+    return proto::Flight::NewStub(channel)->Keep(rpc::WithDeadline(std::chrono::seconds(5)).get(),
+                                                 request, &reply_);
+  }
+
+  FlightStub service_;
+  std::unique_ptr<rpc::Server> server_;
+  proto::FlightKeepReply reply_;
+};
+
+TEST_F(IdentityOfCalls, ReachTheHandlerAsWhoTheCertificateSays) {
+  Start(Make("chief:0"));
+  const grpc::Status called = Call(Make("worker:1"), "worker:1");
+  EXPECT_TRUE(called.ok()) << called.error_message();
+  EXPECT_EQ(reply_.reason(), "worker:1");
+  EXPECT_EQ(Call(Make("worker:1"), "worker:0").error_code(), grpc::StatusCode::PERMISSION_DENIED);
+}
+
+TEST_F(IdentityOfCalls, OfWhomTheRuleRefusesDoNotReachTheHandler) {
+  Start(Make("chief:0"));
+  EXPECT_EQ(Call(Make("ps:0"), "ps:0").error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(service_.calls, 0);
+}
+
+TEST_F(IdentityOfCalls, WithoutTheKeyNeverGetThrough) {
+  Start(Make("chief:0"));
+  EXPECT_EQ(Call(nullptr, "worker:1").error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(Call(Make("worker:1", "two"), "worker:1").error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Call(Make("worker:1", "one", "d"), "worker:1").error_code(),
+            grpc::StatusCode::UNAVAILABLE)
+      << "the server is of another cluster";
+  EXPECT_EQ(service_.calls, 0);
+}
+
+TEST_F(IdentityOfCalls, GoToTheTaskThatTheyAreMeantFor) {
+  Start(Make("worker:0"));
+  EXPECT_EQ(Call(Make("worker:1"), "worker:1", "chief:0").error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(service_.calls, 0);
+}
+
+TEST_F(IdentityOfCalls, FollowAKeyThatIsReplacedUnderARunningServer) {
+  const auto chief = Make("chief:0");
+  Start(chief);
+  EXPECT_TRUE(Call(Make("worker:1"), "worker:1").ok());
+  Write("one", Key('2'));
+  chief->Refresh();
+  // gRPC looks at the certificates once a second.
+  const MonotonicTime until = Clock::now() + std::chrono::seconds(20);
+  grpc::Status called;
+  while (called = Call(Make("worker:1", "two"), "worker:1"), !called.ok() && Clock::now() < until) {
+  }
+  EXPECT_TRUE(called.ok()) << called.error_message();
+}
+
+}  // namespace
+}  // namespace muster::security
