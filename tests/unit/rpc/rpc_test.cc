@@ -17,7 +17,7 @@
 #include "common/rpc/listen.h"
 #include "common/rpc/server.h"
 #include "proto/coordinator.grpc.pb.h"
-#include "tests/unit/rpc/certificates.h"
+#include "tests/unit/rpc/identities.h"
 
 namespace muster::rpc {
 namespace {
@@ -185,21 +185,23 @@ TEST(Rpc, ACallTellsThatAConnectionIsAPeers) {
 
 // With TLS, the same port answers plaintext health probes, and nothing else in plaintext.
 TEST(Rpc, WithTlsPlaintextGetsHealthAlone) {
-  const TestCertificates certificates;
+  const TestIdentities identities;
   Careless service;
   ServerOptions options;
   options.address = "127.0.0.1:0";
-  options.tls = certificates.files();
+  options.identity = identities.Of("chief:0");
   const auto server = Server::Start(options, {&service});
   ASSERT_TRUE(server.ok()) << Message(server.status());
   const auto plaintext = *MakeChannel(Loopback(**server));
   EXPECT_EQ(AskFor(kHealth, plaintext), grpc::StatusCode::OK);
-  EXPECT_EQ(AskFor(kReflection, plaintext), grpc::StatusCode::UNIMPLEMENTED);
-  EXPECT_EQ(AskFor("/muster.proto.Coordinator/Status", plaintext), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(AskFor(kReflection, plaintext), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(AskFor("/muster.proto.Coordinator/Status", plaintext),
+            grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_EQ((*server)->connections().proven, 0);
   EXPECT_EQ((*server)->connections().plaintext, 1);
   ChannelOptions secured;
-  secured.tls = certificates.files();
+  secured.identity = identities.Of("worker:0");
+  secured.server_task = "chief:0";
   const auto channel = *MakeChannel(Loopback(**server), secured);
   EXPECT_EQ(AskFor("/muster.proto.Coordinator/Status", channel), grpc::StatusCode::OK);
   EXPECT_EQ(AskFor(kReflection, channel), grpc::StatusCode::OK);
@@ -228,17 +230,6 @@ TEST(Rpc, CompressedMessagesAreRefused) {
 TEST(Rpc, GrpcStaysUntilTheProcessEnds) {
   EXPECT_TRUE(MakeChannel("127.0.0.1:1").ok());
   EXPECT_TRUE(grpc_is_initialized());
-}
-
-TEST(Rpc, TlsFilesThatAreMissingAreNamed) {
-  ChannelOptions options;
-  options.tls.enabled = true;
-  EXPECT_THAT(std::string(Message(MakeChannel("host:1", options).status())),
-              HasSubstr("tls.certificate is missing"));
-  options.tls.certificate = "/no/such/file.pem";
-  const auto channel = MakeChannel("host:1", options);
-  EXPECT_EQ(ExitCodeOf(channel.status()), ExitCode::kConfiguration);
-  EXPECT_THAT(std::string(Message(channel.status())), HasSubstr("/no/such/file.pem"));
 }
 
 TEST(Rpc, UnreachablePeersReadAsWhatTheyAre) {

@@ -177,7 +177,7 @@ constexpr Mistake kMistakes[] = {
     {R"({"timeouts": {"phase": {"data": -1}}})",
      "timeouts.phase.data must be a number of seconds from 0.001 to 31536000 (a year), is -1"},
     {R"({"tls": {"enabled": true, "certificate": "a.pem"}})",
-     "tls.key is missing, but tls.enabled is true: name a PEM file"},
+     "tls.key is missing, but TLS is asked for: name a PEM file"},
     {R"({"devices": "cpu:2", "strategy": "one_device"})",
      "devices is \"cpu:2\", but strategy is \"one_device\": name one device, or set strategy to "
      "\"mirrored\""},

@@ -1,0 +1,38 @@
+// Identities of the tasks of one cluster, by a run key of their own; for tests.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "common/security/identity.h"
+#include "common/security/run_key.h"
+
+namespace muster::rpc {
+
+class TestIdentities {
+ public:
+  TestIdentities() {
+    EXPECT_NE(mkdtemp(folder_.data()), nullptr);
+    EXPECT_TRUE(security::WriteNewRunKey(folder_ + "/key").ok());
+  }
+  ~TestIdentities() { std::filesystem::remove_all(folder_); }
+
+  std::shared_ptr<security::Identity> Of(const std::string& task) const {
+    security::IdentityOptions options;
+    options.self = {"cluster", task};
+    options.run_key = folder_ + "/key";
+    auto identity = security::Identity::Make(options);
+    EXPECT_TRUE(identity.ok()) << identity.status();
+    return *std::move(identity);
+  }
+
+ private:
+  std::string folder_ = "/tmp/muster-identities-XXXXXX";
+};
+
+}  // namespace muster::rpc
