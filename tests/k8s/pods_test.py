@@ -58,8 +58,14 @@ class PodsTest(ClusterTest):
             elif "configMap" in volume:
                 self.local[path] = str(self.dir / "config")
                 self.config_map = volume["configMap"]["name"]
+            elif "secret" in volume:  # with the mode that the kubelet gives its files
+                self.local[path] = str(self.dir / "key")
+                (self.dir / "key").mkdir()
+                self.run_key().rename(self.dir / "key" / "run.key")
+                (self.dir / "key" / "run.key").chmod(volume["secret"]["defaultMode"])
         (self.dir / "volume").mkdir()
         (self.dir / "config").mkdir()
+        self.assertIn("key", os.listdir(self.dir))
 
     def here(self, text):
         for name, local in self.local.items():

@@ -1,0 +1,175 @@
+"""Who may take part: run keys, certificates, and what becomes of those who have neither."""
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import unittest
+
+import grpc
+
+from harness import BIN, ClusterTest, ask_to_stop, result
+
+
+def gone(task):
+    """A FailureReport: that the process of `task` is gone, and nobody starts it again."""
+    name = task.encode()
+    return bytes([0x08, 2, 0x12, len(name)]) + name + bytes([0x50, 1])
+
+
+def call(channel, method, message=b""):
+    """The status of a call, OK where it is answered."""
+    try:
+        channel.unary_unary(method, request_serializer=bytes, response_deserializer=bytes)(message, timeout=10)
+        return grpc.StatusCode.OK
+    except grpc.RpcError as error:
+        return error.code()
+
+
+def stranger_calls(test, channel, expected):
+    """What ended a job, gave its weights away, or rewrote them, before tasks proved who they are."""
+    for method, message in [("/muster.proto.Coordinator/ReportFailure", gone("worker:0")),
+                            ("/muster.proto.Coordinator/Status", b""),
+                            ("/muster.proto.Evaluation/Next", b""),
+                            ("/muster.proto.ParameterServer/SetView", b""),
+                            ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", b"")]:
+        test.assertEqual(call(channel, method, message), expected, method)
+
+
+class SecurityTest(ClusterTest):
+    def setUp(self):
+        super().setUp()
+        self.key = {"MUSTER_RUN_KEY_FILE": str(self.run_key())}
+
+    def new_key(self, name):
+        path = self.dir / name
+        subprocess.run([BIN / "muster", "key", "new", path], check=True, stdout=subprocess.DEVNULL)
+        return path
+
+    def certificates(self, cluster):
+        """The --set arguments with which each task finds its own."""
+        (self.dir / "cluster.json").write_text(json.dumps(cluster))
+        folder = self.dir / "certificates"
+        subprocess.run([BIN / "muster", "key", "certificates", self.dir / "cluster.json", "--output", folder], check=True,
+                       stdout=subprocess.DEVNULL)
+        return [f"tls.certificate={folder}/{{type}}-{{index}}.pem", f"tls.key={folder}/{{type}}-{{index}}.key",
+                f"tls.authority={folder}/authority.pem"]
+
+    def long_job(self, **keys):
+        """Trains until it is asked to stop."""
+        return self.job(max_steps=10**9, summary={"every_steps": 10**6}, **keys)
+
+    def stop(self, processes):
+        for process in processes:
+            self.assertIsNone(process.popen.poll(), process.output())
+        ask_to_stop(processes[0])
+        self.finish(processes, code=143)
+
+    def start_with(self, environment, cluster, job, sets=()):
+        return [self.start(cluster, f"{kind}:{i}", job, sets, environment)
+                for kind, addresses in cluster.items() for i in range(len(addresses))]
+
+    def test_tasks_with_one_key_train_and_no_log_shows_it(self):
+        job = self.job(model_dir=str(self.dir / "m"))
+        processes = self.start_with(self.key, self.cluster(2), job)
+        self.finish(processes)
+        self.assertEqual(result(self.dir / "m")["steps"], 20)
+        secret = self.run_key().read_text().strip()
+        for path in self.dir.rglob("*"):
+            if path.is_file() and path != self.run_key():
+                self.assertNotIn(secret.encode(), path.read_bytes(), path)
+
+    def test_a_key_in_certificates_place(self):
+        cluster = self.cluster(1)
+        processes = self.start_with({}, cluster, self.job(), self.certificates(cluster))
+        self.finish(processes)
+
+    def test_parameter_servers_with_a_key(self):
+        job = self.job(max_steps=30, strategy="parameter_server")
+        self.finish(self.start_with(self.key, self.cluster(2, ps=2), job))
+
+    def test_a_task_with_another_key_is_kept_out_and_does_no_harm(self):
+        cluster, job = self.cluster(2), self.job()
+        first = [self.start(cluster, task, job, (), self.key) for task in ("chief:0", "worker:0")]
+        stranger = self.start(cluster, "worker:1", job, (), {"MUSTER_RUN_KEY_FILE": str(self.new_key("other"))})
+        first[0].wait_for("TLS handshake failed")
+        self.assertIsNone(first[0].popen.poll())
+        stranger.signal(signal.SIGKILL)
+        stranger.popen.wait()
+        self.finish(first + [self.start(cluster, "worker:1", job, (), self.key)])
+        self.assertLess(len(re.findall("TLS handshake failed", first[0].output())), 10)
+
+    def test_calls_of_strangers_get_nothing(self):
+        cluster = self.cluster(1)
+        processes = self.start_with(self.key, cluster, self.long_job())
+        processes[0].wait_for("joined")
+        with grpc.insecure_channel(cluster["chief"][0]) as channel:
+            stranger_calls(self, channel, grpc.StatusCode.UNAUTHENTICATED)
+            self.assertEqual(call(channel, "/grpc.health.v1.Health/Check"), grpc.StatusCode.OK)
+        self.stop(processes)
+
+    def test_a_worker_may_not_speak_for_others(self):
+        cluster = self.cluster(1, ps=1)
+        sets = self.certificates(cluster)
+        processes = self.start_with({}, cluster, self.long_job(strategy="parameter_server"), sets)
+        processes[0].wait_for("joined")
+        folder = self.dir / "certificates"
+        credentials = grpc.ssl_channel_credentials(*((folder / name).read_bytes() for name in
+                                                     ("authority.pem", "worker-0.key", "worker-0.pem")))
+        # A certificate names a task; Python's grpc looks for a host.
+        options = [("grpc.ssl_target_name_override", "127.0.0.1")]
+        with grpc.secure_channel(cluster["chief"][0], credentials, options) as channel:
+            denied = grpc.StatusCode.PERMISSION_DENIED
+            self.assertEqual(call(channel, "/muster.proto.Coordinator/Status"), grpc.StatusCode.OK)
+            self.assertEqual(call(channel, "/muster.proto.Coordinator/ReportFailure", gone("worker:0")), denied)
+            self.assertEqual(call(channel, "/muster.proto.Coordinator/ReportFailure", gone("ps:0")), denied)
+            self.assertEqual(call(channel, "/muster.proto.Evaluation/Next"), denied)
+        with grpc.secure_channel(cluster["ps"][0], credentials, options) as channel:
+            for method in ("SetView", "Cut", "Read", "Create"):
+                self.assertEqual(call(channel, f"/muster.proto.ParameterServer/{method}"), denied, method)
+        self.stop(processes)
+
+    def test_another_tasks_certificate_is_refused_at_once(self):
+        cluster = self.cluster(1)
+        sets = [item.replace("{type}-{index}", "worker-0") for item in self.certificates(cluster)]
+        chief = self.start(cluster, "chief:0", self.job(), sets)
+        self.finish([chief], code=2)
+        self.assertIn("is the certificate of worker:0, and this task is chief:0", chief.output())
+
+    def test_a_cluster_of_several_hosts_needs_one_of_three(self):
+        cluster = {"chief": ["10.1.2.3:5000"], "worker": ["10.1.2.4:5000"], "ps": ["10.1.2.5:5000"], "evaluator": ["10.1.2.6:5000"]}
+        nothing = {"MUSTER_RUN_KEY_FILE": "", "HOME": str(self.dir), "XDG_CONFIG_HOME": ""}
+        job = self.job(strategy="parameter_server")
+        for kind in cluster:
+            began = time.monotonic()
+            process = self.start(cluster, f"{kind}:0", job, (), nothing)
+            process.wait(10)
+            self.assertEqual(process.popen.returncode, 2, process.output())
+            for mend in ("muster key new", "tls.certificate", "security.insecure"):
+                self.assertIn(mend, process.output())
+            self.assertLess(time.monotonic() - began, 5, "at once")
+
+    def test_a_key_that_all_may_read_is_refused(self):
+        self.run_key().chmod(0o644)
+        process = self.start(self.cluster(1), "chief:0", self.job(), (), self.key)
+        self.finish([process], code=2)
+        self.assertIn("chmod 600", process.output())
+
+    def test_launch_makes_a_key_that_nothing_shows(self):
+        job = self.long_job()
+        process = self.process_class("launch", [str(BIN / "muster"), "launch", "--workers", "1", "--job", str(job)],
+                                     dict(os.environ), self.dir / "launch")
+        self.processes.append(process)
+        process.wait_for("joined")
+        tasks = subprocess.run(["pgrep", "-P", str(process.popen.pid)], check=True, capture_output=True, text=True).stdout.split()
+        self.assertEqual(len(tasks), 2)
+        for pid in tasks:
+            for what in ("environ", "cmdline"):
+                with open(f"/proc/{pid}/{what}", "rb") as file:
+                    self.assertIsNone(re.search(rb"[0-9a-f]{64}", file.read()))
+        self.stop([process])
+
+
+if __name__ == "__main__":
+    unittest.main()
