@@ -1,5 +1,7 @@
 #include "worker/chief_session.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace muster {
@@ -53,9 +55,11 @@ void ChiefSession::Close(Duration patience) {
 }
 
 void ChiefSession::OnClosed(const grpc::Status& status) {
-  membership::SessionClosed event{.no_chief =
-                                      status.error_code() == grpc::StatusCode::UNIMPLEMENTED ||
-                                      status.error_code() == grpc::StatusCode::INVALID_ARGUMENT};
+  static constexpr grpc::StatusCode kFinal[] = {
+      grpc::StatusCode::UNIMPLEMENTED, grpc::StatusCode::INVALID_ARGUMENT,
+      grpc::StatusCode::UNAUTHENTICATED, grpc::StatusCode::PERMISSION_DENIED};
+  membership::SessionClosed event{.no_chief = std::find(std::begin(kFinal), std::end(kFinal),
+                                                        status.error_code()) != std::end(kFinal)};
   event.why = event.no_chief ? status.error_message() : rpc::WhyUnreachable(status);
   {
     absl::MutexLock lock(&mu_);

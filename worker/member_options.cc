@@ -100,8 +100,7 @@ absl::Status FailEarly(const ClusterConfig& cluster, const Job& job, const absl:
                        const std::function<bool()>& give_up) {
   const std::string self = cluster.local() ? "" : cluster.task->ToString();
   const bool is_chief = cluster.role() == TaskType::kChief;
-  const bool try_again =
-      !is_chief && cluster.chief() && TellChief(cluster, job, failure, give_up);
+  const bool try_again = !is_chief && cluster.chief() && TellChief(cluster, job, failure, give_up);
   Verdict verdict;
   verdict.code = try_again ? ExitCode::kRetryable : ExitCodeOf(failure);
   verdict.task = self;

@@ -87,6 +87,8 @@ class Task {
   // This process's training, as a member or alone.
   absl::Status Work(Membership* membership, const PsWorkerPeers& peers = {});
   absl::Status TrainAsMember();
+  // Of the gradients, where everything else is encrypted.
+  void SayWhatStaysInClear() const;
   absl::StatusOr<std::unique_ptr<transport::DataListener>> Listen();
   absl::StatusOr<MemberDevices> DevicesHeld() const;
   MemberOptions OptionsOfMember(transport::DataListener* listener);
@@ -322,7 +324,19 @@ absl::Status Task::Work(Membership* membership, const PsWorkerPeers& peers) {
   return EndIfFaulty(ps_worker_->Run({membership, peers.incarnation, peers.listener}));
 }
 
+void Task::SayWhatStaysInClear() const {
+  const std::vector<TaskId> tasks = cluster_.cluster.Tasks();
+  const bool abroad = std::any_of(tasks.begin(), tasks.end(), [&](TaskId task) {
+    return !IsLoopback(cluster_.cluster.AddressOf(task));
+  });
+  if (is_chief() && abroad && cluster_.identity != nullptr && !CudaIndices(devices_).empty())
+    LogWarning(
+        "NCCL's connections between GPUs of different hosts are not encrypted: keep these hosts in "
+        "a network of their own (docs/security.md)");
+}
+
 absl::Status Task::TrainAsMember() {
+  SayWhatStaysInClear();
   absl::StatusOr<std::unique_ptr<transport::DataListener>> listener = Listen();
   if (!listener.ok()) return FailEarly(listener.status());
   if (!is_chief()) {
