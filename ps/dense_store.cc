@@ -22,6 +22,9 @@ class DenseStore::FrozenChunk {
 
 namespace {
 
+// More than so much does not stay in a core's caches from one push to the next.
+constexpr int64_t kCachedElements = (4 << 20) / sizeof(float);
+
 struct Held {
   mutable absl::Mutex mu;  // shared by those who change nothing
   bool filled ABSL_GUARDED_BY(mu) = false;
@@ -64,7 +67,10 @@ class DenseStoreImpl final : public DenseStore {
   explicit DenseStoreImpl(Options options)
       : options_(std::move(options)), chunks_(options_.chunks.size()) {
     std::map<int, int> seen;
-    for (const Chunk& chunk : options_.chunks) row_chunks_.push_back(seen[chunk.table]++);
+    for (const Chunk& chunk : options_.chunks) {
+      row_chunks_.push_back(seen[chunk.table]++);
+      elements_ += chunk.elements();
+    }
   }
 
   absl::Status Fill(int chunk, std::span<const float> parameters) override;
@@ -122,6 +128,7 @@ class DenseStoreImpl final : public DenseStore {
 
   const Options options_;
   std::vector<int> row_chunks_;  // by chunk: its number among those of its table here
+  int64_t elements_ = 0;         // of all chunks of no table
   std::vector<Held> chunks_;
   std::atomic<size_t> filled_ = 0;
   mutable absl::Mutex mu_;                                // after a chunk's
@@ -397,7 +404,12 @@ absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const Push& push, std::s
   } else {
     MUSTER_ASSIGN_OR_RETURN(pushed, PushLocked(chunk, held, push, gradient));
   }
-  std::copy_n(held.state.parameters.begin(), out.size(), out.begin());
+  const auto parameters = std::span<const float>(held.state.parameters).first(out.size());
+  if (push.shared && elements_ > kCachedElements) {
+    CopyPastCaches(parameters, out.data());
+  } else {
+    std::copy(parameters.begin(), parameters.end(), out.begin());
+  }
   return pushed;
 }
 
