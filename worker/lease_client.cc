@@ -26,6 +26,10 @@ namespace {
 constexpr Duration kCall = std::chrono::seconds(10);          // the chief holds a call for a second
 constexpr Duration kTell = std::chrono::seconds(2);           // of a call that only tells
 constexpr Duration kBetween = std::chrono::milliseconds(20);  // two answers that there is nothing
+// Of short batches as many are asked for, and told of, at once as take so long. No more, for at the
+// end of an epoch others wait for them, and those of a lost worker are leased again.
+constexpr Duration kTogether = std::chrono::milliseconds(25);
+constexpr int kMostTogether = 16;
 // What a chief's record may lack: it is a second old at the most.
 constexpr Duration kRecent = std::chrono::seconds(30);
 constexpr size_t kMostRecent = 4096;
@@ -72,7 +76,8 @@ class LeaseClientImpl final : public LeaseClient {
   // Asks once. False: nothing came of it, and a while is to be waited.
   bool AskLocked(Patience* patience) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AnsweredLocked(const proto::NextReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void LoadLocked(const proto::Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GiveLocked(const proto::Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LoadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // With all that is to be told, and asked if `asks`; PutBackLocked where it did not arrive.
   proto::NextRequest RequestLocked(bool asks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PutBackLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -85,6 +90,7 @@ class LeaseClientImpl final : public LeaseClient {
     }
   }
   void CompletedLocked(int64_t lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NotePaceLocked(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // `call`: what to do with a stub and a context.
   template <typename Call>
   grpc::Status CallLocked(Duration deadline, const Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -103,12 +109,19 @@ class LeaseClientImpl final : public LeaseClient {
   bool MayStartLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !ready_.empty() && WaitingLocked() == 0;
   }
+  size_t ahead() const { return static_cast<size_t>(options_.ahead); }
   // What waits comes first: another lease would keep this thread busy with loading.
   bool WantsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return !over_ && held_.size() <= static_cast<size_t>(options_.ahead) && WaitingLocked() == 0;
+    return !over_ && held_.size() <= ahead() && given_.empty() && WaitingLocked() == 0;
   }
-  bool ToTellLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return !done_.empty() || !evaluated_.empty();
+  bool LoadsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !given_.empty() && held_.size() - given_.size() <= ahead();
+  }
+  // When what was done is to be told, if nothing is asked before: others may wait for a worker that
+  // has no more leases than these.
+  MonotonicTime TellByLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (!evaluated_.empty() || (!done_.empty() && held_.size() <= ahead())) return {};
+    return done_.empty() ? MonotonicTime::max() : first_done_ + kTogether;
   }
 
   const LeaseClientOptions options_;
@@ -120,17 +133,21 @@ class LeaseClientImpl final : public LeaseClient {
   CondVar changed_;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
-  bool busy_ ABSL_GUARDED_BY(mu_) = false;             // the thread asks for work, or loads
-  bool telling_ ABSL_GUARDED_BY(mu_) = false;          // what was done is being told besides
-  bool introduce_ ABSL_GUARDED_BY(mu_) = true;         // the chief may not know this worker
-  int put_back_ ABSL_GUARDED_BY(mu_) = 0;              // requests that did not arrive
-  int64_t completed_ ABSL_GUARDED_BY(mu_) = 0;         // leases
-  bool over_ ABSL_GUARDED_BY(mu_) = false;             // no more work will come
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;         // ... and the job has ended
-  bool none_ ABSL_GUARDED_BY(mu_) = false;             // the chief had none, when it was asked last
-  std::vector<int64_t> held_ ABSL_GUARDED_BY(mu_);     // in the order in which they were given
-  std::deque<LeasedWork> ready_ ABSL_GUARDED_BY(mu_);  // all with a lease
+  bool busy_ ABSL_GUARDED_BY(mu_) = false;          // the thread asks for work, or loads
+  bool telling_ ABSL_GUARDED_BY(mu_) = false;       // what was done is being told besides
+  bool introduce_ ABSL_GUARDED_BY(mu_) = true;      // the chief may not know this worker
+  int put_back_ ABSL_GUARDED_BY(mu_) = 0;           // requests that did not arrive
+  int64_t completed_ ABSL_GUARDED_BY(mu_) = 0;      // leases
+  bool over_ ABSL_GUARDED_BY(mu_) = false;          // no more work will come
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;      // ... and the job has ended
+  bool none_ ABSL_GUARDED_BY(mu_) = false;          // the chief had none, when it was asked last
+  std::vector<int64_t> held_ ABSL_GUARDED_BY(mu_);  // in the order in which they were given
+  std::deque<proto::Lease> given_ ABSL_GUARDED_BY(mu_);  // those of them that are not loaded yet
+  std::deque<LeasedWork> ready_ ABSL_GUARDED_BY(mu_);    // all with a lease
+  Duration pace_ ABSL_GUARDED_BY(mu_) = kTogether;       // of a batch, of late
+  MonotonicTime last_done_ ABSL_GUARDED_BY(mu_);
   std::vector<proto::BatchDone> done_ ABSL_GUARDED_BY(mu_);        // not told yet
+  MonotonicTime first_done_ ABSL_GUARDED_BY(mu_);                  // since then it has some
   std::vector<proto::BatchDone> asked_done_ ABSL_GUARDED_BY(mu_);  // by the question that is out
   std::vector<proto::EvaluationDone> evaluated_ ABSL_GUARDED_BY(mu_);  // likewise
   std::deque<Recent> recent_ ABSL_GUARDED_BY(mu_);
@@ -169,7 +186,8 @@ proto::NextRequest LeaseClientImpl::RequestLocked(bool asks) {
   proto::NextRequest request;
   request.mutable_worker()->set_worker(options_.worker);
   request.mutable_worker()->set_incarnation(options_.incarnation);
-  request.set_want(asks && WantsLocked());
+  const auto together = static_cast<int>(kTogether / std::max(pace_, Duration(1)));
+  request.set_want(asks && WantsLocked() ? std::clamp(together, 1, kMostTogether) : 0);
   request.set_start(asks ? WaitingLocked() : 0);
   for (const int64_t lease : held_) request.add_held(lease);
   for (proto::EvaluationDone& done : evaluated_) *request.add_evaluated() = std::move(done);
@@ -257,7 +275,7 @@ bool LeaseClientImpl::AskLocked(Patience* patience) {
   if (!request.digest().empty() && !begins_with_)
     begins_with_.emplace(reply.buffers().begin(), reply.buffers().end());
   if (!request.digest().empty() && put_back == put_back_) introduce_ = false;
-  if (request.want() || request.start() != 0) AnsweredLocked(reply);
+  if (request.want() > 0 || request.start() != 0) AnsweredLocked(reply);
   return !reply.has_wait() || completed_ != completed || Clock::now() - start > kBetween;
 }
 
@@ -267,7 +285,9 @@ void LeaseClientImpl::AnsweredLocked(const proto::NextReply& reply) {
   };
   switch (reply.answer_case()) {
     case proto::NextReply::kLease:
-      return LoadLocked(reply.lease());
+      GiveLocked(reply.lease());
+      for (const proto::Lease& lease : reply.more()) GiveLocked(lease);
+      return;
     case proto::NextReply::kStart: {
       const auto work = std::find_if(ready_.begin(), ready_.end(), is(reply.start().lease()));
       if (work == ready_.end()) return;  // forgotten meanwhile
@@ -279,6 +299,7 @@ void LeaseClientImpl::AnsweredLocked(const proto::NextReply& reply) {
       for (const int64_t lost : reply.lost().leases()) {
         std::erase(held_, lost);
         std::erase_if(ready_, is(lost));
+        std::erase_if(given_, [lost](const proto::Lease& lease) { return lease.id() == lost; });
       }
       return;
     case proto::NextReply::kDone:
@@ -290,9 +311,15 @@ void LeaseClientImpl::AnsweredLocked(const proto::NextReply& reply) {
   changed_.SignalAll();
 }
 
-void LeaseClientImpl::LoadLocked(const proto::Lease& lease) {
+void LeaseClientImpl::GiveLocked(const proto::Lease& lease) {
   if (std::count(held_.begin(), held_.end(), lease.id()) > 0) return;  // told again
   held_.push_back(lease.id());
+  given_.push_back(lease);
+}
+
+void LeaseClientImpl::LoadLocked() {
+  const proto::Lease lease = std::move(given_.front());
+  given_.pop_front();
   LeasedWork work;
   work.lease = lease;
   if (lease.has_training()) work.may_start = Clock::now();
@@ -314,9 +341,15 @@ void LeaseClientImpl::Run() {
   Patience patience;
   absl::MutexLock lock(&mu_);
   while (error_.ok() && !finished_) {
+    if (LoadsLocked()) {
+      LoadLocked();
+      continue;
+    }
     // A question that overtook what is told would be given a lease that is done once more.
-    if (telling_ || (!WantsLocked() && !ToTellLocked() && WaitingLocked() == 0)) {
-      changed_.Wait(&mu_);
+    const bool asks = !telling_ && (WantsLocked() || WaitingLocked() != 0);
+    const MonotonicTime tell_by = telling_ ? MonotonicTime::max() : TellByLocked();
+    if (!asks && tell_by > Clock::now()) {
+      changed_.WaitUntil(&mu_, tell_by);
     } else if (!AskLocked(&patience) && error_.ok()) {
       changed_.WaitFor(&mu_, kBetween);
     }
@@ -335,6 +368,7 @@ absl::StatusOr<LeasedWork> LeaseClientImpl::Take() {
   if (MayStartLocked()) {
     work = std::move(ready_.front());
     ready_.pop_front();
+    if (WaitingLocked() != 0) changed_.SignalAll();  // it can be asked for now
   } else {
     work.done = over_;
   }
@@ -350,6 +384,8 @@ void LeaseClientImpl::Complete(proto::BatchDone done) {
     shown_.erase(recent_.front().done.lease());
     recent_.pop_front();
   }
+  NotePaceLocked(now);
+  if (done_.empty()) first_done_ = now;
   const int64_t lease = done.lease();
   if (done.has_shown()) KeepShownLocked(lease, std::move(*done.mutable_shown()));
   done.clear_shown();
@@ -379,7 +415,7 @@ IntegerBuffers LeaseClientImpl::TakeIntegers() {
 void LeaseClientImpl::CompletedLocked(int64_t lease) {
   std::erase(held_, lease);
   ++completed_;
-  if (!busy_ || introduce_) return changed_.SignalAll();
+  if (!busy_ || introduce_ || TellByLocked() > Clock::now()) return changed_.SignalAll();
   // The chief may hold the question until it knows this, and other workers may wait for it. What
   // the question tells is told again, for this call may overtake it: the chief numbers steps as it
   // hears of them.
@@ -395,9 +431,15 @@ void LeaseClientImpl::CompletedLocked(int64_t lease) {
   changed_.SignalAll();
 }
 
+void LeaseClientImpl::NotePaceLocked(MonotonicTime now) {
+  if (last_done_ != MonotonicTime()) pace_ += (now - last_done_ - pace_) / 4;
+  last_done_ = now;
+}
+
 void LeaseClientImpl::Forget() {
   absl::MutexLock lock(&mu_);
   held_.clear();
+  given_.clear();
   ready_.clear();
   changed_.SignalAll();
 }
@@ -441,6 +483,7 @@ void LeaseClientImpl::Finish() {
   absl::MutexLock lock(&mu_);
   over_ = finished_ = true;
   held_.clear();
+  given_.clear();
   ready_.clear();
   changed_.SignalAll();
   for (grpc::ClientContext* call : calls_) call->TryCancel();
