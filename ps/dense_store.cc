@@ -85,12 +85,12 @@ class DenseStoreImpl final : public DenseStore {
   }
   void Admit(int worker, uint64_t incarnation) override;
   void Expel(int worker) override;
-  absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override;
+  absl::StatusOr<Pushed> Apply(int chunk, const ChunkPush& push, std::span<float> out) override;
   absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override;
   absl::StatusOr<int64_t> PullRows(int chunk, std::span<const uint64_t> keys,
                                    std::span<float> rows) const override;
   Standing standing(int chunk) const override;
-  absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) override;
+  absl::StatusOr<Pushed> Replay(int chunk, const ChunkPush& push, int64_t number) override;
   int64_t applied() const override;
   std::map<int, TableStatistics> tables() const override;
 
@@ -98,7 +98,7 @@ class DenseStoreImpl final : public DenseStore {
   absl::Status CheckIndex(int chunk) const;
   absl::Status Check(int chunk, size_t elements) const;
   // Its gradient: as long as the chunk, without keys; or of whole rows, of this chunk.
-  absl::StatusOr<PackedRows> CheckPush(int chunk, const Push& push) const;
+  absl::StatusOr<PackedRows> CheckPush(int chunk, const ChunkPush& push) const;
   absl::Status CheckPlace(int chunk, std::span<const uint64_t> keys) const;
   absl::Status CheckServing() const;
   bool HasRows(int chunk) const { return options_.chunks[chunk].rows(); }
@@ -120,9 +120,9 @@ class DenseStoreImpl final : public DenseStore {
   static void ThawLocked(Held& held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
   void PutLocked(Held& held, ChunkState state, std::shared_ptr<EmbeddingTable> rows)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
-  absl::Status Update(int chunk, Held& held, const Push& push, const PackedRows& gradient)
+  absl::Status Update(int chunk, Held& held, const ChunkPush& push, const PackedRows& gradient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
-  absl::StatusOr<Pushed> PushLocked(int chunk, Held& held, const Push& push,
+  absl::StatusOr<Pushed> PushLocked(int chunk, Held& held, const ChunkPush& push,
                                     const PackedRows& gradient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
 
@@ -164,7 +164,7 @@ absl::Status DenseStoreImpl::CheckPlace(int chunk, std::span<const uint64_t> key
   return absl::OkStatus();
 }
 
-absl::StatusOr<PackedRows> DenseStoreImpl::CheckPush(int chunk, const Push& push) const {
+absl::StatusOr<PackedRows> DenseStoreImpl::CheckPush(int chunk, const ChunkPush& push) const {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   PackedRows gradient{{}, push.gradient};
   if (HasRows(chunk)) {
@@ -351,7 +351,7 @@ absl::Status DenseStoreImpl::CheckWorker(const PushKey& key) const {
 }
 
 // After an error nothing has changed.
-absl::Status DenseStoreImpl::Update(int chunk, Held& held, const Push& push,
+absl::Status DenseStoreImpl::Update(int chunk, Held& held, const ChunkPush& push,
                                     const PackedRows& gradient) {
   ChunkState& state = held.state;
   if (held.rows != nullptr) {
@@ -375,7 +375,7 @@ absl::Status DenseStoreImpl::Update(int chunk, Held& held, const Push& push,
   return absl::OkStatus();
 }
 
-absl::StatusOr<Pushed> DenseStoreImpl::PushLocked(int chunk, Held& held, const Push& push,
+absl::StatusOr<Pushed> DenseStoreImpl::PushLocked(int chunk, Held& held, const ChunkPush& push,
                                                   const PackedRows& gradient) {
   ChunkState& state = held.state;
   Pushed pushed;
@@ -388,7 +388,8 @@ absl::StatusOr<Pushed> DenseStoreImpl::PushLocked(int chunk, Held& held, const P
   return pushed;
 }
 
-absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const Push& push, std::span<float> out) {
+absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const ChunkPush& push,
+                                             std::span<float> out) {
   MUSTER_ASSIGN_OR_RETURN(const PackedRows gradient, CheckPush(chunk, push));
   MUSTER_RETURN_IF_ERROR(CheckServing());
   if (!out.empty()) MUSTER_RETURN_IF_ERROR(Check(chunk, out.size()));
@@ -413,7 +414,7 @@ absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const Push& push, std::s
   return pushed;
 }
 
-absl::StatusOr<Pushed> DenseStoreImpl::Replay(int chunk, const Push& push, int64_t number) {
+absl::StatusOr<Pushed> DenseStoreImpl::Replay(int chunk, const ChunkPush& push, int64_t number) {
   MUSTER_ASSIGN_OR_RETURN(const PackedRows gradient, CheckPush(chunk, push));
   Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);
