@@ -80,8 +80,7 @@ absl::Status CheckpointCutter::Copy(const std::vector<int>& primaries, const std
   return absl::OkStatus();
 }
 
-// Servers copy what changes until then. Where a call fails the next cut takes the place of this
-// one.
+// Servers copy what changes until then.
 void CheckpointCutter::Drop(const std::vector<int>& primaries, const std::string& name) {
   (void)OfEach(primaries, [&](int task) { return links_->client(task).Drop(name); });
 }
