@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <map>
 #include <optional>
 #include <set>
 #include <thread>
@@ -17,8 +16,8 @@
 #include "common/push_pull/variable_messages.h"
 #include "common/rpc/renewable_channel.h"
 #include "common/rpc/retry.h"
-#include "common/train/shown.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "worker/lease_reports.h"
 
 namespace muster {
 namespace {
@@ -26,18 +25,9 @@ namespace {
 constexpr Duration kCall = std::chrono::seconds(10);          // the chief holds a call for a second
 constexpr Duration kTell = std::chrono::seconds(2);           // of a call that only tells
 constexpr Duration kBetween = std::chrono::milliseconds(20);  // two answers that there is nothing
-// Of short batches as many are asked for, and told of, at once as take so long. No more, for at the
-// end of an epoch others wait for them, and those of a lost worker are leased again.
-constexpr Duration kTogether = std::chrono::milliseconds(25);
-constexpr int kMostTogether = 16;
 // What a chief's record may lack: it is a second old at the most.
 constexpr Duration kRecent = std::chrono::seconds(30);
 constexpr size_t kMostRecent = 4096;
-
-void Attach(const std::map<int64_t, proto::Shown>& shown, proto::BatchDone* done) {
-  const auto found = shown.find(done->lease());
-  if (found != shown.end()) *done->mutable_shown() = found->second;
-}
 
 class LeaseClientImpl final : public LeaseClient {
  public:
@@ -81,16 +71,11 @@ class LeaseClientImpl final : public LeaseClient {
   // With all that is to be told, and asked if `asks`; PutBackLocked where it did not arrive.
   proto::NextRequest RequestLocked(bool asks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PutBackLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void KeepShownLocked(int64_t lease, proto::Shown shown) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ArrivedLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    for (const proto::BatchDone& done : request.done()) shown_.erase(done.lease());
-    for (const auto& [name, value] : request.buffers()) {
-      Integer& integer = integers_[name];
-      integer.told = integer.told || integer.sequence <= request.buffers_sequence();
-    }
+    for (const proto::BatchDone& done : request.done()) shown_.Forget(done.lease());
+    integers_.Arrived(request);
   }
   void CompletedLocked(int64_t lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void NotePaceLocked(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // `call`: what to do with a stub and a context.
   template <typename Call>
   grpc::Status CallLocked(Duration deadline, const Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -121,7 +106,7 @@ class LeaseClientImpl final : public LeaseClient {
   // has no more leases than these.
   MonotonicTime TellByLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (!evaluated_.empty() || (!done_.empty() && held_.size() <= ahead())) return {};
-    return done_.empty() ? MonotonicTime::max() : first_done_ + kTogether;
+    return done_.empty() ? MonotonicTime::max() : first_done_ + BatchPace::kTogether;
   }
 
   const LeaseClientOptions options_;
@@ -144,24 +129,14 @@ class LeaseClientImpl final : public LeaseClient {
   std::vector<int64_t> held_ ABSL_GUARDED_BY(mu_);  // in the order in which they were given
   std::deque<proto::Lease> given_ ABSL_GUARDED_BY(mu_);  // those of them that are not loaded yet
   std::deque<LeasedWork> ready_ ABSL_GUARDED_BY(mu_);    // all with a lease
-  Duration pace_ ABSL_GUARDED_BY(mu_) = kTogether;       // of a batch, of late
-  MonotonicTime last_done_ ABSL_GUARDED_BY(mu_);
+  BatchPace pace_ ABSL_GUARDED_BY(mu_);
   std::vector<proto::BatchDone> done_ ABSL_GUARDED_BY(mu_);        // not told yet
   MonotonicTime first_done_ ABSL_GUARDED_BY(mu_);                  // since then it has some
   std::vector<proto::BatchDone> asked_done_ ABSL_GUARDED_BY(mu_);  // by the question that is out
   std::vector<proto::EvaluationDone> evaluated_ ABSL_GUARDED_BY(mu_);  // likewise
   std::deque<Recent> recent_ ABSL_GUARDED_BY(mu_);
-  // By lease, of batches that the chief may not have heard of. Apart from those, so that what is
-  // told again does not grow: kMostShownBytes in all, the newest.
-  std::map<int64_t, proto::Shown> shown_ ABSL_GUARDED_BY(mu_);
-  // Integer buffers that batches of this process have changed.
-  struct Integer {
-    std::string value;
-    uint64_t sequence = 0;
-    bool told = false;
-  };
-  std::map<std::string, Integer> integers_ ABSL_GUARDED_BY(mu_);
-  uint64_t integers_sequence_ ABSL_GUARDED_BY(mu_) = 0;
+  ShownBatches shown_ ABSL_GUARDED_BY(mu_);
+  ChangedIntegers integers_ ABSL_GUARDED_BY(mu_);
   std::optional<IntegerBuffers> begins_with_ ABSL_GUARDED_BY(mu_);
 
   std::thread thread_;
@@ -186,8 +161,7 @@ proto::NextRequest LeaseClientImpl::RequestLocked(bool asks) {
   proto::NextRequest request;
   request.mutable_worker()->set_worker(options_.worker);
   request.mutable_worker()->set_incarnation(options_.incarnation);
-  const auto together = static_cast<int>(kTogether / std::max(pace_, Duration(1)));
-  request.set_want(asks && WantsLocked() ? std::clamp(together, 1, kMostTogether) : 0);
+  request.set_want(asks && WantsLocked() ? pace_.together() : 0);
   request.set_start(asks ? WaitingLocked() : 0);
   for (const int64_t lease : held_) request.add_held(lease);
   for (proto::EvaluationDone& done : evaluated_) *request.add_evaluated() = std::move(done);
@@ -200,21 +174,9 @@ proto::NextRequest LeaseClientImpl::RequestLocked(bool asks) {
     for (proto::BatchDone& done : done_) *request.add_done() = std::move(done);
   }
   done_.clear();
-  for (const auto& [name, integer] : integers_)
-    if (introduce_ || !integer.told) (*request.mutable_buffers())[name] = integer.value;
-  request.set_buffers_sequence(integers_sequence_);
-  for (proto::BatchDone& done : *request.mutable_done()) Attach(shown_, &done);
+  integers_.AddTo(/*all=*/introduce_, &request);
+  for (proto::BatchDone& done : *request.mutable_done()) shown_.AddTo(&done);
   return request;
-}
-
-void LeaseClientImpl::KeepShownLocked(int64_t lease, proto::Shown shown) {
-  shown_[lease] = std::move(shown);
-  size_t bytes = 0;
-  for (const auto& [id, kept] : shown_) bytes += kept.ByteSizeLong();
-  while (bytes > kMostShownBytes && shown_.size() > 1) {
-    bytes -= shown_.begin()->second.ByteSizeLong();
-    shown_.erase(shown_.begin());
-  }
 }
 
 void LeaseClientImpl::PutBackLocked(const proto::NextRequest& request) {
@@ -381,13 +343,13 @@ void LeaseClientImpl::Complete(proto::BatchDone done) {
   // Before it is introduced, a chief may have been told of none of these.
   while (!introduce_ && !recent_.empty() &&
          (recent_.size() >= kMostRecent || now - recent_.front().at > kRecent)) {
-    shown_.erase(recent_.front().done.lease());
+    shown_.Forget(recent_.front().done.lease());
     recent_.pop_front();
   }
-  NotePaceLocked(now);
+  pace_.Completed(now);
   if (done_.empty()) first_done_ = now;
   const int64_t lease = done.lease();
-  if (done.has_shown()) KeepShownLocked(lease, std::move(*done.mutable_shown()));
+  if (done.has_shown()) shown_.Keep(lease, std::move(*done.mutable_shown()));
   done.clear_shown();
   recent_.push_back({now, done});
   done_.push_back(std::move(done));
@@ -403,8 +365,7 @@ void LeaseClientImpl::Complete(proto::EvaluationDone done) {
 
 void LeaseClientImpl::TellIntegers(const IntegerBuffers& changed, uint64_t sequence) {
   absl::MutexLock lock(&mu_);
-  for (const auto& [name, value] : changed) integers_[name] = {value, sequence, /*told=*/false};
-  integers_sequence_ = sequence;
+  integers_.Change(changed, sequence);
 }
 
 IntegerBuffers LeaseClientImpl::TakeIntegers() {
@@ -429,11 +390,6 @@ void LeaseClientImpl::CompletedLocked(int64_t lease) {
   telling_ = false;
   status.ok() && !reply.has_introduce() ? ArrivedLocked(request) : PutBackLocked(request);
   changed_.SignalAll();
-}
-
-void LeaseClientImpl::NotePaceLocked(MonotonicTime now) {
-  if (last_done_ != MonotonicTime()) pace_ += (now - last_done_ - pace_) / 4;
-  last_done_ = now;
 }
 
 void LeaseClientImpl::Forget() {
