@@ -733,17 +733,21 @@ void Connections() {
     RowSpread spread;
     SpreadRows(keys, 1, &spread);
     const std::vector<float> gradients(keys.size() * kTableWidth, 1e-3f);
-    std::vector<std::vector<float>> packed;
-    for (size_t c = 0; c < spread.chunks(); ++c)
-      packed.push_back(PackChunk(spread, c, kTableWidth, gradients));
+    std::vector<float> packed(keys.size() * (2 + kTableWidth));
+    std::vector<ps::RowPush> pushes;
+    float* at = packed.data();
+    for (size_t c = 0; c < spread.chunks(); ++c) {
+      float* const end = PackChunk(spread, c, kTableWidth, gradients, at);
+      pushes.push_back({0, dense + static_cast<int>(c), {at, end}});
+      at = end;
+    }
     // Of all workers at once.
     const auto step = [&](uint64_t n) {
       for (int w = 0; w < workers; ++w) {
         ps::PushPullClient& client = cluster.client(w);
         client.Begin(n, 0, {0.01});
         for (int c = 0; c < dense; ++c) client.Launch(0, c);
-        for (size_t c = 0; c < packed.size(); ++c)
-          client.LaunchRows(0, dense + static_cast<int>(c), packed[c], 0);
+        client.LaunchRows(pushes);
       }
       for (int w = 0; w < workers; ++w)
         if (!cluster.client(w).Finish().ok()) std::abort();

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <set>
 #include <utility>
 
+#include "common/base/fan_out.h"
 #include "common/base/logging.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/safetensors.h"
@@ -15,17 +15,12 @@
 namespace muster {
 namespace {
 
-// One thread for each item; the first error.
-template <typename Items, typename Call>
-absl::Status ForEach(const Items& items, const Call& call) {
-  std::vector<absl::Status> results(items.size());
-  std::vector<std::thread> threads;
-  for (const auto& item : items)
-    threads.emplace_back(
-        [&call, item, result = &results[threads.size()]] { *result = call(item); });
-  for (std::thread& thread : threads) thread.join();
-  for (const absl::Status& result : results) MUSTER_RETURN_IF_ERROR(result);
-  return absl::OkStatus();
+// One thread for each: they wait.
+template <typename Call>
+absl::Status OfEach(const std::vector<int>& primaries, const Call& call) {
+  const std::set<int> distinct(primaries.begin(), primaries.end());
+  const std::vector<int> tasks(distinct.begin(), distinct.end());
+  return FanOut(tasks.size(), tasks.size(), [&](size_t i) { return call(tasks[i]); });
 }
 
 }  // namespace
@@ -67,15 +62,14 @@ absl::Status CheckpointCutter::Copy(const std::vector<int>& primaries, const std
   absl::Mutex mu;
   std::set<int> copied;
   std::vector<int> answered;
-  const absl::Status all =
-      ForEach(std::set<int>(primaries.begin(), primaries.end()), [&](int task) {
-        const auto shards = links_->client(task).Cut(name);
-        absl::MutexLock lock(&mu);
-        if (!shards.ok()) return shards.status();
-        copied.insert(shards->begin(), shards->end());
-        answered.push_back(task);
-        return absl::OkStatus();
-      });
+  const absl::Status all = OfEach(primaries, [&](int task) {
+    const auto shards = links_->client(task).Cut(name);
+    absl::MutexLock lock(&mu);
+    if (!shards.ok()) return shards.status();
+    copied.insert(shards->begin(), shards->end());
+    answered.push_back(task);
+    return absl::OkStatus();
+  });
   if (!all.ok()) {
     Drop(answered, name);
     return all;
@@ -86,11 +80,9 @@ absl::Status CheckpointCutter::Copy(const std::vector<int>& primaries, const std
   return absl::OkStatus();
 }
 
-// Servers copy what changes until then. Where a call fails the next cut takes the place of this
-// one.
+// Servers copy what changes until then.
 void CheckpointCutter::Drop(const std::vector<int>& primaries, const std::string& name) {
-  (void)ForEach(std::set<int>(primaries.begin(), primaries.end()),
-                [&](int task) { return links_->client(task).Drop(name); });
+  (void)OfEach(primaries, [&](int task) { return links_->client(task).Drop(name); });
 }
 
 void CheckpointCutter::Run() {
@@ -118,10 +110,9 @@ absl::Status CheckpointCutter::ReadAll() {
   }
   staged_.assign(has_tables_ && cut_.write ? shards : 0, nullptr);
   cut_.files.rows.resize(staged_.size());
-  std::vector<int> all(shards);
-  std::iota(all.begin(), all.end(), 0);
-  MUSTER_RETURN_IF_ERROR(
-      ForEach(all, [&](int shard) { return ReadShard(shard, name, slots.get()); }));
+  MUSTER_RETURN_IF_ERROR(FanOut(shards, shards, [&](size_t shard) {
+    return ReadShard(static_cast<int>(shard), name, slots.get());
+  }));
   MUSTER_RETURN_IF_ERROR(state_->SetIntegers(cut_.integers));
   if (slots != nullptr) cut_.unwritten.Update(FinishSlots(slots.get()));
   if (!cut_.put_back.empty()) state_->PutBackWeights(cut_.put_back);

@@ -99,6 +99,8 @@ bool LeaseCalls::Try(MonotonicTime now, NextCall& call) {
   const bool answered = table_->Answer(*call.request, shut, call.reply);
   if (call.reply->has_lease())
     call.reply->mutable_lease()->set_global_batch_size(program_.global_batch_size);
+  for (proto::Lease& lease : *call.reply->mutable_more())
+    lease.set_global_batch_size(program_.global_batch_size);
   return answered || now - call.arrived >= kHold;
 }
 

@@ -9,24 +9,29 @@ constexpr size_t kMostElements = 1 << 20;  // of one answer
 
 }  // namespace
 
-absl::Status ServerRows::Pull(int table, std::span<const uint64_t> keys, std::span<float> rows) {
-  const ServedTable& served = tables_[table];
+absl::Status ServerRows::Pull(std::span<const RowRead> reads) {
+  for (const RowRead& read : reads) MUSTER_RETURN_IF_ERROR(PullOne(read));
+  return absl::OkStatus();
+}
+
+absl::Status ServerRows::PullOne(const RowRead& read) {
+  const ServedTable& served = tables_[read.table];
   const auto width = static_cast<size_t>(served.options.width);
   const size_t most = std::max<size_t>(1, kMostElements / width);
   std::vector<std::vector<size_t>> places(static_cast<size_t>(servers_));  // in `keys`, by server
-  for (size_t i = 0; i < keys.size(); ++i)
-    places[PlaceOfRow(keys[i], servers_).server].push_back(i);
+  for (size_t i = 0; i < read.keys.size(); ++i)
+    places[PlaceOfRow(read.keys[i], servers_).server].push_back(i);
   for (int server = 0; server < servers_; ++server) {
     for (size_t begin = 0; begin < places[server].size(); begin += most) {
       const auto some = std::span(places[server])
                             .subspan(begin)
                             .first(std::min(most, places[server].size() - begin));
       std::vector<uint64_t> asked;
-      for (const size_t i : some) asked.push_back(keys[i]);
+      for (const size_t i : some) asked.push_back(read.keys[i]);
       std::vector<float> came(asked.size() * width);
       MUSTER_RETURN_IF_ERROR(PullFrom(server, served.variable, asked, came));
       for (size_t k = 0; k < some.size(); ++k)
-        std::copy_n(came.data() + k * width, width, rows.data() + some[k] * width);
+        std::copy_n(came.data() + k * width, width, read.rows.data() + some[k] * width);
     }
   }
   return absl::OkStatus();

@@ -24,10 +24,11 @@ class ServerRows final : public EmbeddingStore {
         patience_(patience),
         primary_(std::move(primary)) {}
 
-  absl::Status Pull(int table, std::span<const uint64_t> keys, std::span<float> rows) override;
+  absl::Status Pull(std::span<const RowRead> reads) override;
   absl::Status Push(int64_t step, std::span<const RowGradients> tables) override;
 
  private:
+  absl::Status PullOne(const RowRead& read);
   absl::Status PullFrom(int server, int variable, std::span<const uint64_t> keys,
                         std::span<float> rows);
 

@@ -189,12 +189,16 @@ std::unique_ptr<ShardClient::Filling> ShardClient::Fill() {
 }
 
 absl::StatusOr<std::vector<int>> ShardClient::Cut(const std::string& name) {
+  absl::MutexLock lock(&copies_mu_);
+  undropped_.clear();
   Call call(this, options_.cut);
   proto::CutRequest request;
   request.set_epoch(options_.epoch());
   request.set_name(name);
   proto::CutReply reply;
-  MUSTER_RETURN_IF_ERROR(Result(stub_->Cut(call.context(), request, &reply), "Cut"));
+  const absl::Status cut = Result(stub_->Cut(call.context(), request, &reply), "Cut");
+  if (MayRetry(cut)) undropped_ = name;  // it may have been made
+  MUSTER_RETURN_IF_ERROR(cut);
   return std::vector<int>(reply.shards().begin(), reply.shards().end());
 }
 
@@ -248,12 +252,19 @@ absl::Status ShardClient::PullRows(int variable, std::span<const uint64_t> keys,
 }
 
 absl::Status ShardClient::Drop(const std::string& name) {
+  absl::MutexLock lock(&copies_mu_);
+  return DropLocked(name);
+}
+
+absl::Status ShardClient::DropLocked(const std::string& name) {
   Call call(this, options_.call);
   proto::DropRequest request;
   request.set_epoch(options_.epoch());
   request.set_name(name);
   proto::DropReply reply;
-  return Result(stub_->Drop(call.context(), request, &reply), "Drop");
+  const absl::Status dropped = Result(stub_->Drop(call.context(), request, &reply), "Drop");
+  undropped_ = MayRetry(dropped) ? name : "";
+  return dropped;
 }
 
 absl::StatusOr<proto::BeatReply> ShardClient::Beat(const std::string& record) {
@@ -263,6 +274,11 @@ absl::StatusOr<proto::BeatReply> ShardClient::Beat(const std::string& record) {
   request.set_record(record);
   proto::BeatReply reply;
   MUSTER_RETURN_IF_ERROR(Result(stub_->Beat(call.context(), request, &reply), "Beat"));
+  // Never while a cut is made: it would be late for the next beat.
+  if (copies_mu_.TryLock()) {
+    if (!undropped_.empty()) (void)DropLocked(std::string(undropped_));
+    copies_mu_.Unlock();
+  }
   return reply;
 }
 

@@ -54,6 +54,7 @@ class ShardClient {
                         const std::function<absl::Status(std::string_view)>& take);
   // Rows of a table, [keys][width], into `rows`.
   absl::Status PullRows(int variable, std::span<const uint64_t> keys, std::span<float> rows);
+  // Where it fails for a while, a later Beat, or Cut, makes up for it.
   absl::Status Drop(const std::string& name);
   absl::StatusOr<proto::BeatReply> Beat(const std::string& record);
 
@@ -73,10 +74,13 @@ class ShardClient {
   class FillingImpl;
   explicit ShardClient(const Options& options) : options_(options) {}
   absl::Status Result(const grpc::Status& status, const char* method) const;
+  absl::Status DropLocked(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(copies_mu_);
   proto::ReadRequest MakeReadRequest(const std::string& name, int shard) const;
 
   const Options options_;
   std::unique_ptr<proto::ParameterServer::Stub> stub_;
+  absl::Mutex copies_mu_;  // held while the task makes or forgets a copy
+  std::string undropped_ ABSL_GUARDED_BY(copies_mu_);  // the copy that it may still have
   absl::Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);

@@ -57,7 +57,7 @@ std::vector<Piece> PiecesOf(const Layout& layout, int shard, const Chunk& chunk)
 // Until the servers are known.
 class NoRows final : public EmbeddingStore {
  public:
-  absl::Status Pull(int, std::span<const uint64_t>, std::span<float>) override {
+  absl::Status Pull(std::span<const RowRead>) override {
     return absl::FailedPreconditionError("the servers that hold the rows are not known yet");
   }
   absl::Status Push(int64_t, std::span<const RowGradients>) override {

@@ -18,8 +18,10 @@ void AddTo(proto::LeftOut* all, const proto::LeftOut& more) {
   all->mutable_names()->MergeFrom(more.names());
 }
 
-// A lease and the one that is fetched while it is worked on.
+// A lease and the one that is fetched while it is worked on: who has so many gets none.
 constexpr size_t kMostHeld = 2;
+// At once, of short batches.
+constexpr int kMostGiven = 16;
 // Batches of a pass that one lease covers at the most; fewer where workers would have few leases.
 constexpr int64_t kMostBatchesOfPart = 16;
 constexpr int64_t kPartsOfWorker = 4;
@@ -263,9 +265,10 @@ bool WorkTable::Holds(int worker, int64_t id) const {
 bool WorkTable::Answer(const proto::NextRequest& request, const std::string& shut,
                        proto::NextReply* reply) {
   reply->clear_answer();
+  reply->clear_more();
   if (Adopting()) return Wait("other workers have to tell first what they did", reply);
   if (AnswerLost(request, reply) || AnswerStart(request, reply)) return true;
-  if (!request.want()) {
+  if (request.want() <= 0) {
     reply->mutable_wait();
     return request.start() == 0;
   }
@@ -368,6 +371,13 @@ bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply*
   if (answer.state != LeaseTable::State::kLeased) return Wait(answer.reason, reply);
   if (answer.moved) ++changes_;  // its worker is to forget it
   Offer(worker, answer.lease, reply->mutable_lease());
+  // Under a bound each may have to wait.
+  const int more = options_.max_staleness ? 0 : std::min(request.want(), kMostGiven) - 1;
+  for (int i = 0; i < more; ++i) {
+    const LeaseTable::Answer next = leases_.Next(worker);
+    if (next.state != LeaseTable::State::kLeased) break;
+    Offer(worker, next.lease, reply->add_more());
+  }
   return true;
 }
 

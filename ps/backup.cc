@@ -234,7 +234,7 @@ absl::Status BackupShardImpl::Update(int chunk, std::span<const char> payload,
   std::memcpy(&head, payload.data(), sizeof head);
   MUSTER_ASSIGN_OR_RETURN(const std::span<const float> gradient,
                           GradientOf(head, widths_[chunk], payload.subspan(sizeof head), memory));
-  DenseStore::Push push;
+  ChunkPush push;
   push.key = {static_cast<int>(head.worker), head.incarnation, head.sequence};
   push.learning_rate = head.learning_rate;
   push.gradient = gradient;

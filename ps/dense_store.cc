@@ -22,6 +22,9 @@ class DenseStore::FrozenChunk {
 
 namespace {
 
+// More than so much does not stay in a core's caches from one push to the next.
+constexpr int64_t kCachedElements = (4 << 20) / sizeof(float);
+
 struct Held {
   mutable absl::Mutex mu;  // shared by those who change nothing
   bool filled ABSL_GUARDED_BY(mu) = false;
@@ -64,7 +67,10 @@ class DenseStoreImpl final : public DenseStore {
   explicit DenseStoreImpl(Options options)
       : options_(std::move(options)), chunks_(options_.chunks.size()) {
     std::map<int, int> seen;
-    for (const Chunk& chunk : options_.chunks) row_chunks_.push_back(seen[chunk.table]++);
+    for (const Chunk& chunk : options_.chunks) {
+      row_chunks_.push_back(seen[chunk.table]++);
+      elements_ += chunk.elements();
+    }
   }
 
   absl::Status Fill(int chunk, std::span<const float> parameters) override;
@@ -79,12 +85,12 @@ class DenseStoreImpl final : public DenseStore {
   }
   void Admit(int worker, uint64_t incarnation) override;
   void Expel(int worker) override;
-  absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override;
+  absl::StatusOr<Pushed> Apply(int chunk, const ChunkPush& push, std::span<float> out) override;
   absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override;
   absl::StatusOr<int64_t> PullRows(int chunk, std::span<const uint64_t> keys,
                                    std::span<float> rows) const override;
   Standing standing(int chunk) const override;
-  absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) override;
+  absl::StatusOr<Pushed> Replay(int chunk, const ChunkPush& push, int64_t number) override;
   int64_t applied() const override;
   std::map<int, TableStatistics> tables() const override;
 
@@ -92,7 +98,7 @@ class DenseStoreImpl final : public DenseStore {
   absl::Status CheckIndex(int chunk) const;
   absl::Status Check(int chunk, size_t elements) const;
   // Its gradient: as long as the chunk, without keys; or of whole rows, of this chunk.
-  absl::StatusOr<PackedRows> CheckPush(int chunk, const Push& push) const;
+  absl::StatusOr<PackedRows> CheckPush(int chunk, const ChunkPush& push) const;
   absl::Status CheckPlace(int chunk, std::span<const uint64_t> keys) const;
   absl::Status CheckServing() const;
   bool HasRows(int chunk) const { return options_.chunks[chunk].rows(); }
@@ -114,14 +120,15 @@ class DenseStoreImpl final : public DenseStore {
   static void ThawLocked(Held& held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
   void PutLocked(Held& held, ChunkState state, std::shared_ptr<EmbeddingTable> rows)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
-  absl::Status Update(int chunk, Held& held, const Push& push, const PackedRows& gradient)
+  absl::Status Update(int chunk, Held& held, const ChunkPush& push, const PackedRows& gradient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
-  absl::StatusOr<Pushed> PushLocked(int chunk, Held& held, const Push& push,
+  absl::StatusOr<Pushed> PushLocked(int chunk, Held& held, const ChunkPush& push,
                                     const PackedRows& gradient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
 
   const Options options_;
   std::vector<int> row_chunks_;  // by chunk: its number among those of its table here
+  int64_t elements_ = 0;         // of all chunks of no table
   std::vector<Held> chunks_;
   std::atomic<size_t> filled_ = 0;
   mutable absl::Mutex mu_;                                // after a chunk's
@@ -157,7 +164,7 @@ absl::Status DenseStoreImpl::CheckPlace(int chunk, std::span<const uint64_t> key
   return absl::OkStatus();
 }
 
-absl::StatusOr<PackedRows> DenseStoreImpl::CheckPush(int chunk, const Push& push) const {
+absl::StatusOr<PackedRows> DenseStoreImpl::CheckPush(int chunk, const ChunkPush& push) const {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   PackedRows gradient{{}, push.gradient};
   if (HasRows(chunk)) {
@@ -344,7 +351,7 @@ absl::Status DenseStoreImpl::CheckWorker(const PushKey& key) const {
 }
 
 // After an error nothing has changed.
-absl::Status DenseStoreImpl::Update(int chunk, Held& held, const Push& push,
+absl::Status DenseStoreImpl::Update(int chunk, Held& held, const ChunkPush& push,
                                     const PackedRows& gradient) {
   ChunkState& state = held.state;
   if (held.rows != nullptr) {
@@ -368,7 +375,7 @@ absl::Status DenseStoreImpl::Update(int chunk, Held& held, const Push& push,
   return absl::OkStatus();
 }
 
-absl::StatusOr<Pushed> DenseStoreImpl::PushLocked(int chunk, Held& held, const Push& push,
+absl::StatusOr<Pushed> DenseStoreImpl::PushLocked(int chunk, Held& held, const ChunkPush& push,
                                                   const PackedRows& gradient) {
   ChunkState& state = held.state;
   Pushed pushed;
@@ -381,7 +388,8 @@ absl::StatusOr<Pushed> DenseStoreImpl::PushLocked(int chunk, Held& held, const P
   return pushed;
 }
 
-absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const Push& push, std::span<float> out) {
+absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const ChunkPush& push,
+                                             std::span<float> out) {
   MUSTER_ASSIGN_OR_RETURN(const PackedRows gradient, CheckPush(chunk, push));
   MUSTER_RETURN_IF_ERROR(CheckServing());
   if (!out.empty()) MUSTER_RETURN_IF_ERROR(Check(chunk, out.size()));
@@ -397,11 +405,16 @@ absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const Push& push, std::s
   } else {
     MUSTER_ASSIGN_OR_RETURN(pushed, PushLocked(chunk, held, push, gradient));
   }
-  std::copy_n(held.state.parameters.begin(), out.size(), out.begin());
+  const auto parameters = std::span<const float>(held.state.parameters).first(out.size());
+  if (push.shared && elements_ > kCachedElements) {
+    CopyPastCaches(parameters, out.data());
+  } else {
+    std::copy(parameters.begin(), parameters.end(), out.begin());
+  }
   return pushed;
 }
 
-absl::StatusOr<Pushed> DenseStoreImpl::Replay(int chunk, const Push& push, int64_t number) {
+absl::StatusOr<Pushed> DenseStoreImpl::Replay(int chunk, const ChunkPush& push, int64_t number) {
   MUSTER_ASSIGN_OR_RETURN(const PackedRows gradient, CheckPush(chunk, push));
   Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);

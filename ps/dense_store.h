@@ -104,11 +104,10 @@ class DenseStore {
   // stays as it is.
   virtual void Expel(int worker) = 0;
 
-  using Push = ChunkPush;
   // Applies it, and copies the parameters as they are then to `out` unless that is empty: a pull
   // contains all own earlier pushes. One with an infinity or a NaN is refused, however often it
   // comes: nothing changes, and it counts as no push of the worker's.
-  virtual absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) = 0;
+  virtual absl::StatusOr<Pushed> Apply(int chunk, const ChunkPush& push, std::span<float> out) = 0;
   // Returns when what Apply has returned of this chunk may be acknowledged.
   virtual absl::Status Await(int /*chunk*/) { return absl::OkStatus(); }
   // Copies the parameters; returns the chunk's `updates`.
@@ -128,7 +127,7 @@ class DenseStore {
   virtual Standing standing(int chunk) const = 0;
   // Applies it as the primary did: as update `number` of the chunk, whoever is admitted here.
   // FailedPrecondition where it is not its turn. Needs no other chunk.
-  virtual absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) = 0;
+  virtual absl::StatusOr<Pushed> Replay(int chunk, const ChunkPush& push, int64_t number) = 0;
 
   // Updates that were applied here since it was made: the largest number of any chunk.
   virtual int64_t applied() const = 0;

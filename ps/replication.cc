@@ -100,7 +100,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   void Admit(int worker, uint64_t incarnation) override { local_->Admit(worker, incarnation); }
   // Not forwarded: what it is for, the chief mostly knows from the worker.
   void Expel(int worker) override { local_->Expel(worker); }
-  absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override;
+  absl::StatusOr<Pushed> Apply(int chunk, const ChunkPush& push, std::span<float> out) override;
   absl::Status Await(int chunk) override;
   absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override {
     return local_->Pull(chunk, out);
@@ -110,7 +110,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
     return local_->PullRows(chunk, keys, rows);
   }
   Standing standing(int chunk) const override { return local_->standing(chunk); }
-  absl::StatusOr<Pushed> Replay(int, const Push&, int64_t) override {
+  absl::StatusOr<Pushed> Replay(int, const ChunkPush&, int64_t) override {
     return absl::FailedPreconditionError("a primary replays nothing");
   }
   int64_t applied() const override { return local_->applied(); }
@@ -164,7 +164,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   absl::Status AwaitTurnLocked(int chunk, Lane& lane, MonotonicTime deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
   const Rounded* Round(int chunk, std::span<const float> gradient) const;
-  void ForwardLocked(int chunk, Lane& lane, const Push& push, const Rounded* rounded,
+  void ForwardLocked(int chunk, Lane& lane, const ChunkPush& push, const Rounded* rounded,
                      int64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
   void HandAnewLocked(int chunk, Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
   void SettleLocked(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
@@ -234,10 +234,10 @@ absl::Status ReplicatedStoreImpl::AwaitTurnLocked(int chunk, Lane& lane, Monoton
   return absl::OkStatus();
 }
 
-absl::StatusOr<Pushed> ReplicatedStoreImpl::Apply(int chunk, const Push& push,
+absl::StatusOr<Pushed> ReplicatedStoreImpl::Apply(int chunk, const ChunkPush& push,
                                                   std::span<float> out) {
   if (!Has(chunk)) return local_->Apply(chunk, push, out);
-  Push applied = push;
+  ChunkPush applied = push;
   const Rounded* rounded = Round(chunk, push.gradient);
   if (rounded != nullptr) applied.gradient = rounded->values;
   absl::StatusOr<Pushed> pushed;
@@ -293,7 +293,7 @@ const Rounded* ReplicatedStoreImpl::Round(int chunk, std::span<const float> grad
   return &rounded;
 }
 
-void ReplicatedStoreImpl::ForwardLocked(int chunk, Lane& lane, const Push& push,
+void ReplicatedStoreImpl::ForwardLocked(int chunk, Lane& lane, const ChunkPush& push,
                                         const Rounded* rounded, int64_t number) {
   const UpdateHead head = HeadOf(push, number, options_.compression);
   ReplicaFrame frame;

@@ -127,7 +127,7 @@ absl::StatusOr<std::pair<ReplicaKind, ReplicaFrame>> DecodeReplica(const FrameHe
   return std::pair(static_cast<ReplicaKind>(header.kind), frame);
 }
 
-UpdateHead HeadOf(const DenseStore::Push& push, int64_t number, Compression compression) {
+UpdateHead HeadOf(const ChunkPush& push, int64_t number, Compression compression) {
   UpdateHead head;
   head.incarnation = push.key.incarnation;
   head.sequence = push.key.sequence;

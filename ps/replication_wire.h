@@ -45,10 +45,10 @@ struct UpdateHead {
   int64_t number = 0;  // of the chunk's updates
   double learning_rate = 0;
   uint32_t worker = 0;
-  uint32_t flags = 0;  // 1: DenseStore::Push::floor; 2: bfloat16; 4: float16
+  uint32_t flags = 0;  // 1: ChunkPush::floor; 2: bfloat16; 4: float16
 };
 static_assert(sizeof(UpdateHead) == 40);
-UpdateHead HeadOf(const DenseStore::Push& push, int64_t number, Compression compression);
+UpdateHead HeadOf(const ChunkPush& push, int64_t number, Compression compression);
 // The gradient that follows the head, of rows of that width (0: of no table), as Push has it:
 // there, or, where it was compressed, in `memory`. PeerLost where the size does not fit.
 absl::StatusOr<std::span<const float>> GradientOf(const UpdateHead& head, size_t width,

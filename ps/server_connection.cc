@@ -274,7 +274,8 @@ absl::Status Server::Apply(const RequestPart& part, std::span<const float> gradi
       part.learning_rate,
       gradient,
       request_.floor != 0,
-      /*ahead=*/true};
+      /*ahead=*/true,
+      /*shared=*/request_.in_memory != 0};
   if (options_.chief != nullptr)
     MUSTER_RETURN_IF_ERROR(options_.chief->Await(abort_, options_.new_view));
   NoteLease(request_.lease);

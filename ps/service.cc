@@ -13,6 +13,7 @@
 #include "common/base/logging.h"
 #include "common/cluster/chief_epoch.h"
 #include "common/push_pull/variable_messages.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "ps/messages.h"
@@ -23,6 +24,8 @@ namespace {
 
 using HostPtr = std::shared_ptr<ps::ShardHost>;
 using Cut = std::map<int, ps::ShardCut>;  // by shard
+
+constexpr Duration kBeat = std::chrono::seconds(1);  // of the chief, while all is well
 
 grpc::Status ToGrpc(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(Message(status)));
@@ -373,6 +376,11 @@ grpc::Status PsServiceImpl::Drop(grpc::ServerContext* context, const proto::Drop
 }
 
 }  // namespace
+
+Duration LongestChiefSilence(Duration heartbeat, Duration resume) {
+  const Duration broken = rpc::kKeepaliveTimeout + resume - kBeat;
+  return std::max(std::min(heartbeat * 3 / 4, broken), kBeat * 3 / 2);
+}
 
 std::unique_ptr<PsService> PsService::Make(PsServiceOptions options) {
   return std::make_unique<PsServiceImpl>(options);

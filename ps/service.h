@@ -17,6 +17,11 @@
 
 namespace muster {
 
+// How long pushes go on without a word from the chief: less than it takes the chief to give up a
+// member that it hears nothing from, or one whose session breaks, as the kernel may say after
+// rpc::kKeepaliveTimeout, and does not come back in `resume`.
+Duration LongestChiefSilence(Duration heartbeat, Duration resume);
+
 struct PsServiceOptions {
   int task = 0;                                 // own index among the ps tasks
   transport::DataListener* listener = nullptr;  // outlives the service
@@ -24,8 +29,8 @@ struct PsServiceOptions {
   Duration stall = std::chrono::seconds(30);    // of any connection, within one
   // A push that the backup does not acknowledge waits this long for a new view.
   Duration new_view = std::chrono::minutes(2);
-  // Pushes wait while the chief has said nothing for so long; zero: they do not. Shorter than the
-  // silence after which the chief gives a member up.
+  // Pushes wait while the chief has said nothing for so long (LongestChiefSilence); zero: they do
+  // not.
   Duration chief_silence = Duration::zero();
 };
 

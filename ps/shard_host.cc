@@ -13,6 +13,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/cores.h"
+#include "common/base/fan_out.h"
 #include "common/base/logging.h"
 #include "common/push_pull/wire.h"
 #include "ps/replication.h"
@@ -49,22 +51,6 @@ bool MayCome(const transport::ConnectionInfo& info) {
   if (info.peer.empty()) return true;
   if (info.from < kReplicaFrom) return !info.peer.starts_with("ps:");
   return info.peer == fmt::format("ps:{}", info.from - kReplicaFrom);
-}
-
-// use(0), use(1), ... by as many threads as run at a time; one of the errors.
-template <typename Use>
-absl::Status ForEach(size_t count, const Use& use) {
-  std::atomic<size_t> next = 0;
-  std::vector<absl::Status> results(std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 64));
-  std::vector<std::thread> threads;
-  for (absl::Status& result : results)
-    threads.emplace_back([&] {
-      for (size_t i = next++; i < count && result.ok(); i = next++)
-        result = use(static_cast<int>(i));
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (const absl::Status& result : results) MUSTER_RETURN_IF_ERROR(result);
-  return absl::OkStatus();
 }
 
 class ShardHostImpl final : public ShardHost {
@@ -394,18 +380,23 @@ absl::StatusOr<ShardCut> ShardHostImpl::CutShard(int shard, const StorePtr& stor
   ShardCut cut;
   cut.store = store;
   cut.chunks.resize(chunks.size());
-  std::vector<DenseStore::FrozenRows> rows(chunks.size());
-  MUSTER_RETURN_IF_ERROR(ForEach(chunks.size(), [&](int c) -> absl::Status {
+  std::vector<int> of_tables;
+  for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
     if (chunks[c].rows()) {
-      MUSTER_ASSIGN_OR_RETURN(rows[c], store->Freeze(c));
+      of_tables.push_back(c);
     } else {
       MUSTER_ASSIGN_OR_RETURN(cut.chunks[c], store->FreezeDense(c));
     }
+  }
+  std::vector<DenseStore::FrozenRows> rows(of_tables.size());
+  const auto threads = std::min<size_t>(AvailableCores(), 64);
+  MUSTER_RETURN_IF_ERROR(FanOut(rows.size(), threads, [&](size_t i) -> absl::Status {
+    MUSTER_ASSIGN_OR_RETURN(rows[i], store->Freeze(of_tables[i]));
     return absl::OkStatus();
   }));
   std::map<int, RowsFile::Table> tables;
-  for (size_t c = 0; c < chunks.size(); ++c)
-    if (chunks[c].rows()) tables[chunks[c].table].chunks.push_back(std::move(rows[c]));
+  for (size_t i = 0; i < rows.size(); ++i)
+    tables[chunks[of_tables[i]].table].chunks.push_back(std::move(rows[i]));
   if (tables.empty()) return cut;
   std::vector<RowsFile::Table> all;
   for (auto& [variable, table] : tables) {

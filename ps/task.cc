@@ -21,8 +21,6 @@ namespace {
 constexpr Duration kGraceAfterFailure = std::chrono::seconds(5);
 // Nothing is left to be told after a good end.
 constexpr Duration kGraceAfterEnd = std::chrono::seconds(1);
-// Longer than the chief is silent while all is well: it asks every second.
-constexpr Duration kLeastChiefSilence = std::chrono::milliseconds(1500);
 // How often the number of updates is told, and looked at where a fault is planned.
 constexpr Duration kTellUpdates = std::chrono::seconds(1);
 constexpr Duration kLookForFaults = std::chrono::milliseconds(5);
@@ -110,7 +108,7 @@ absl::Status PsTask::OpenPorts() {
   PsServiceOptions options;
   options.task = cluster_.task->index;
   options.listener = listener_.get();
-  options.chief_silence = std::max(job_.timeouts.heartbeat * 3 / 4, kLeastChiefSilence);
+  options.chief_silence = LongestChiefSilence(job_.timeouts.heartbeat, job_.timeouts.resume);
   service_ = PsService::Make(options);
   rpc::ServerOptions server;
   server.address = cluster_.cluster.AddressOf(*cluster_.task).ToString();

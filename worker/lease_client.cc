@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <map>
 #include <optional>
 #include <set>
 #include <thread>
@@ -17,8 +16,8 @@
 #include "common/push_pull/variable_messages.h"
 #include "common/rpc/renewable_channel.h"
 #include "common/rpc/retry.h"
-#include "common/train/shown.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "worker/lease_reports.h"
 
 namespace muster {
 namespace {
@@ -29,11 +28,6 @@ constexpr Duration kBetween = std::chrono::milliseconds(20);  // two answers tha
 // What a chief's record may lack: it is a second old at the most.
 constexpr Duration kRecent = std::chrono::seconds(30);
 constexpr size_t kMostRecent = 4096;
-
-void Attach(const std::map<int64_t, proto::Shown>& shown, proto::BatchDone* done) {
-  const auto found = shown.find(done->lease());
-  if (found != shown.end()) *done->mutable_shown() = found->second;
-}
 
 class LeaseClientImpl final : public LeaseClient {
  public:
@@ -72,17 +66,14 @@ class LeaseClientImpl final : public LeaseClient {
   // Asks once. False: nothing came of it, and a while is to be waited.
   bool AskLocked(Patience* patience) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AnsweredLocked(const proto::NextReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void LoadLocked(const proto::Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GiveLocked(const proto::Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LoadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // With all that is to be told, and asked if `asks`; PutBackLocked where it did not arrive.
   proto::NextRequest RequestLocked(bool asks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PutBackLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void KeepShownLocked(int64_t lease, proto::Shown shown) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ArrivedLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    for (const proto::BatchDone& done : request.done()) shown_.erase(done.lease());
-    for (const auto& [name, value] : request.buffers()) {
-      Integer& integer = integers_[name];
-      integer.told = integer.told || integer.sequence <= request.buffers_sequence();
-    }
+    for (const proto::BatchDone& done : request.done()) shown_.Forget(done.lease());
+    integers_.Arrived(request);
   }
   void CompletedLocked(int64_t lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // `call`: what to do with a stub and a context.
@@ -103,12 +94,19 @@ class LeaseClientImpl final : public LeaseClient {
   bool MayStartLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !ready_.empty() && WaitingLocked() == 0;
   }
+  size_t ahead() const { return static_cast<size_t>(options_.ahead); }
   // What waits comes first: another lease would keep this thread busy with loading.
   bool WantsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return !over_ && held_.size() <= static_cast<size_t>(options_.ahead) && WaitingLocked() == 0;
+    return !over_ && held_.size() <= ahead() && given_.empty() && WaitingLocked() == 0;
   }
-  bool ToTellLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return !done_.empty() || !evaluated_.empty();
+  bool LoadsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !given_.empty() && held_.size() - given_.size() <= ahead();
+  }
+  // When what was done is to be told, if nothing is asked before: others may wait for a worker that
+  // has no more leases than these.
+  MonotonicTime TellByLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (!evaluated_.empty() || (!done_.empty() && held_.size() <= ahead())) return {};
+    return done_.empty() ? MonotonicTime::max() : first_done_ + BatchPace::kTogether;
   }
 
   const LeaseClientOptions options_;
@@ -120,31 +118,25 @@ class LeaseClientImpl final : public LeaseClient {
   CondVar changed_;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
-  bool busy_ ABSL_GUARDED_BY(mu_) = false;             // the thread asks for work, or loads
-  bool telling_ ABSL_GUARDED_BY(mu_) = false;          // what was done is being told besides
-  bool introduce_ ABSL_GUARDED_BY(mu_) = true;         // the chief may not know this worker
-  int put_back_ ABSL_GUARDED_BY(mu_) = 0;              // requests that did not arrive
-  int64_t completed_ ABSL_GUARDED_BY(mu_) = 0;         // leases
-  bool over_ ABSL_GUARDED_BY(mu_) = false;             // no more work will come
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;         // ... and the job has ended
-  bool none_ ABSL_GUARDED_BY(mu_) = false;             // the chief had none, when it was asked last
-  std::vector<int64_t> held_ ABSL_GUARDED_BY(mu_);     // in the order in which they were given
-  std::deque<LeasedWork> ready_ ABSL_GUARDED_BY(mu_);  // all with a lease
+  bool busy_ ABSL_GUARDED_BY(mu_) = false;          // the thread asks for work, or loads
+  bool telling_ ABSL_GUARDED_BY(mu_) = false;       // what was done is being told besides
+  bool introduce_ ABSL_GUARDED_BY(mu_) = true;      // the chief may not know this worker
+  int put_back_ ABSL_GUARDED_BY(mu_) = 0;           // requests that did not arrive
+  int64_t completed_ ABSL_GUARDED_BY(mu_) = 0;      // leases
+  bool over_ ABSL_GUARDED_BY(mu_) = false;          // no more work will come
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;      // ... and the job has ended
+  bool none_ ABSL_GUARDED_BY(mu_) = false;          // the chief had none, when it was asked last
+  std::vector<int64_t> held_ ABSL_GUARDED_BY(mu_);  // in the order in which they were given
+  std::deque<proto::Lease> given_ ABSL_GUARDED_BY(mu_);  // those of them that are not loaded yet
+  std::deque<LeasedWork> ready_ ABSL_GUARDED_BY(mu_);    // all with a lease
+  BatchPace pace_ ABSL_GUARDED_BY(mu_);
   std::vector<proto::BatchDone> done_ ABSL_GUARDED_BY(mu_);        // not told yet
+  MonotonicTime first_done_ ABSL_GUARDED_BY(mu_);                  // since then it has some
   std::vector<proto::BatchDone> asked_done_ ABSL_GUARDED_BY(mu_);  // by the question that is out
   std::vector<proto::EvaluationDone> evaluated_ ABSL_GUARDED_BY(mu_);  // likewise
   std::deque<Recent> recent_ ABSL_GUARDED_BY(mu_);
-  // By lease, of batches that the chief may not have heard of. Apart from those, so that what is
-  // told again does not grow: kMostShownBytes in all, the newest.
-  std::map<int64_t, proto::Shown> shown_ ABSL_GUARDED_BY(mu_);
-  // Integer buffers that batches of this process have changed.
-  struct Integer {
-    std::string value;
-    uint64_t sequence = 0;
-    bool told = false;
-  };
-  std::map<std::string, Integer> integers_ ABSL_GUARDED_BY(mu_);
-  uint64_t integers_sequence_ ABSL_GUARDED_BY(mu_) = 0;
+  ShownBatches shown_ ABSL_GUARDED_BY(mu_);
+  ChangedIntegers integers_ ABSL_GUARDED_BY(mu_);
   std::optional<IntegerBuffers> begins_with_ ABSL_GUARDED_BY(mu_);
 
   std::thread thread_;
@@ -169,7 +161,7 @@ proto::NextRequest LeaseClientImpl::RequestLocked(bool asks) {
   proto::NextRequest request;
   request.mutable_worker()->set_worker(options_.worker);
   request.mutable_worker()->set_incarnation(options_.incarnation);
-  request.set_want(asks && WantsLocked());
+  request.set_want(asks && WantsLocked() ? pace_.together() : 0);
   request.set_start(asks ? WaitingLocked() : 0);
   for (const int64_t lease : held_) request.add_held(lease);
   for (proto::EvaluationDone& done : evaluated_) *request.add_evaluated() = std::move(done);
@@ -182,21 +174,9 @@ proto::NextRequest LeaseClientImpl::RequestLocked(bool asks) {
     for (proto::BatchDone& done : done_) *request.add_done() = std::move(done);
   }
   done_.clear();
-  for (const auto& [name, integer] : integers_)
-    if (introduce_ || !integer.told) (*request.mutable_buffers())[name] = integer.value;
-  request.set_buffers_sequence(integers_sequence_);
-  for (proto::BatchDone& done : *request.mutable_done()) Attach(shown_, &done);
+  integers_.AddTo(/*all=*/introduce_, &request);
+  for (proto::BatchDone& done : *request.mutable_done()) shown_.AddTo(&done);
   return request;
-}
-
-void LeaseClientImpl::KeepShownLocked(int64_t lease, proto::Shown shown) {
-  shown_[lease] = std::move(shown);
-  size_t bytes = 0;
-  for (const auto& [id, kept] : shown_) bytes += kept.ByteSizeLong();
-  while (bytes > kMostShownBytes && shown_.size() > 1) {
-    bytes -= shown_.begin()->second.ByteSizeLong();
-    shown_.erase(shown_.begin());
-  }
 }
 
 void LeaseClientImpl::PutBackLocked(const proto::NextRequest& request) {
@@ -257,7 +237,7 @@ bool LeaseClientImpl::AskLocked(Patience* patience) {
   if (!request.digest().empty() && !begins_with_)
     begins_with_.emplace(reply.buffers().begin(), reply.buffers().end());
   if (!request.digest().empty() && put_back == put_back_) introduce_ = false;
-  if (request.want() || request.start() != 0) AnsweredLocked(reply);
+  if (request.want() > 0 || request.start() != 0) AnsweredLocked(reply);
   return !reply.has_wait() || completed_ != completed || Clock::now() - start > kBetween;
 }
 
@@ -267,7 +247,9 @@ void LeaseClientImpl::AnsweredLocked(const proto::NextReply& reply) {
   };
   switch (reply.answer_case()) {
     case proto::NextReply::kLease:
-      return LoadLocked(reply.lease());
+      GiveLocked(reply.lease());
+      for (const proto::Lease& lease : reply.more()) GiveLocked(lease);
+      return;
     case proto::NextReply::kStart: {
       const auto work = std::find_if(ready_.begin(), ready_.end(), is(reply.start().lease()));
       if (work == ready_.end()) return;  // forgotten meanwhile
@@ -279,6 +261,7 @@ void LeaseClientImpl::AnsweredLocked(const proto::NextReply& reply) {
       for (const int64_t lost : reply.lost().leases()) {
         std::erase(held_, lost);
         std::erase_if(ready_, is(lost));
+        std::erase_if(given_, [lost](const proto::Lease& lease) { return lease.id() == lost; });
       }
       return;
     case proto::NextReply::kDone:
@@ -290,9 +273,15 @@ void LeaseClientImpl::AnsweredLocked(const proto::NextReply& reply) {
   changed_.SignalAll();
 }
 
-void LeaseClientImpl::LoadLocked(const proto::Lease& lease) {
+void LeaseClientImpl::GiveLocked(const proto::Lease& lease) {
   if (std::count(held_.begin(), held_.end(), lease.id()) > 0) return;  // told again
   held_.push_back(lease.id());
+  given_.push_back(lease);
+}
+
+void LeaseClientImpl::LoadLocked() {
+  const proto::Lease lease = std::move(given_.front());
+  given_.pop_front();
   LeasedWork work;
   work.lease = lease;
   if (lease.has_training()) work.may_start = Clock::now();
@@ -314,9 +303,15 @@ void LeaseClientImpl::Run() {
   Patience patience;
   absl::MutexLock lock(&mu_);
   while (error_.ok() && !finished_) {
+    if (LoadsLocked()) {
+      LoadLocked();
+      continue;
+    }
     // A question that overtook what is told would be given a lease that is done once more.
-    if (telling_ || (!WantsLocked() && !ToTellLocked() && WaitingLocked() == 0)) {
-      changed_.Wait(&mu_);
+    const bool asks = !telling_ && (WantsLocked() || WaitingLocked() != 0);
+    const MonotonicTime tell_by = telling_ ? MonotonicTime::max() : TellByLocked();
+    if (!asks && tell_by > Clock::now()) {
+      changed_.WaitUntil(&mu_, tell_by);
     } else if (!AskLocked(&patience) && error_.ok()) {
       changed_.WaitFor(&mu_, kBetween);
     }
@@ -335,6 +330,7 @@ absl::StatusOr<LeasedWork> LeaseClientImpl::Take() {
   if (MayStartLocked()) {
     work = std::move(ready_.front());
     ready_.pop_front();
+    if (WaitingLocked() != 0) changed_.SignalAll();  // it can be asked for now
   } else {
     work.done = over_;
   }
@@ -347,11 +343,13 @@ void LeaseClientImpl::Complete(proto::BatchDone done) {
   // Before it is introduced, a chief may have been told of none of these.
   while (!introduce_ && !recent_.empty() &&
          (recent_.size() >= kMostRecent || now - recent_.front().at > kRecent)) {
-    shown_.erase(recent_.front().done.lease());
+    shown_.Forget(recent_.front().done.lease());
     recent_.pop_front();
   }
+  pace_.Completed(now);
+  if (done_.empty()) first_done_ = now;
   const int64_t lease = done.lease();
-  if (done.has_shown()) KeepShownLocked(lease, std::move(*done.mutable_shown()));
+  if (done.has_shown()) shown_.Keep(lease, std::move(*done.mutable_shown()));
   done.clear_shown();
   recent_.push_back({now, done});
   done_.push_back(std::move(done));
@@ -367,8 +365,7 @@ void LeaseClientImpl::Complete(proto::EvaluationDone done) {
 
 void LeaseClientImpl::TellIntegers(const IntegerBuffers& changed, uint64_t sequence) {
   absl::MutexLock lock(&mu_);
-  for (const auto& [name, value] : changed) integers_[name] = {value, sequence, /*told=*/false};
-  integers_sequence_ = sequence;
+  integers_.Change(changed, sequence);
 }
 
 IntegerBuffers LeaseClientImpl::TakeIntegers() {
@@ -379,7 +376,7 @@ IntegerBuffers LeaseClientImpl::TakeIntegers() {
 void LeaseClientImpl::CompletedLocked(int64_t lease) {
   std::erase(held_, lease);
   ++completed_;
-  if (!busy_ || introduce_) return changed_.SignalAll();
+  if (!busy_ || introduce_ || TellByLocked() > Clock::now()) return changed_.SignalAll();
   // The chief may hold the question until it knows this, and other workers may wait for it. What
   // the question tells is told again, for this call may overtake it: the chief numbers steps as it
   // hears of them.
@@ -398,6 +395,7 @@ void LeaseClientImpl::CompletedLocked(int64_t lease) {
 void LeaseClientImpl::Forget() {
   absl::MutexLock lock(&mu_);
   held_.clear();
+  given_.clear();
   ready_.clear();
   changed_.SignalAll();
 }
@@ -441,6 +439,7 @@ void LeaseClientImpl::Finish() {
   absl::MutexLock lock(&mu_);
   over_ = finished_ = true;
   held_.clear();
+  given_.clear();
   ready_.clear();
   changed_.SignalAll();
   for (grpc::ClientContext* call : calls_) call->TryCancel();

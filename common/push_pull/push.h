@@ -27,6 +27,8 @@ struct ChunkPush {
   bool floor = false;
   // Where there is a backup, DenseStore::Apply does not wait until it has the push: Await does.
   bool ahead = false;
+  // Parameters are answered into memory that another process reads.
+  bool shared = false;
 };
 
 struct Pushed {

@@ -5,6 +5,10 @@
 
 #include "common/base/kernels.h"
 
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 // Without contraction to fused multiply-adds, which some processors have and others not: results
 // must not depend on the processor (CMakeLists.txt sets -ffp-contract=off).
 
@@ -332,6 +336,26 @@ void ApplyDifference(double weight, std::span<float> parameter, std::span<const 
 bool AllFinite(std::span<const float> values) {
   static const auto kernel = MUSTER_CHOOSE_KERNEL(Finite);
   return kernel(values.data(), static_cast<int64_t>(values.size()));
+}
+
+void CopyPastCaches(std::span<const float> from, float* to) {
+#if defined(__x86_64__)
+  constexpr size_t kLine = 16;  // floats
+  const size_t unaligned = reinterpret_cast<uintptr_t>(to) / sizeof(float) % kLine;
+  const size_t head = std::min(from.size(), unaligned == 0 ? 0 : kLine - unaligned);
+  to = std::copy_n(from.data(), head, to);
+  from = from.subspan(head);
+  for (; from.size() >= kLine; from = from.subspan(kLine), to += kLine) {
+    const __m128 a = _mm_loadu_ps(from.data()), b = _mm_loadu_ps(from.data() + 4),
+                 c = _mm_loadu_ps(from.data() + 8), d = _mm_loadu_ps(from.data() + 12);
+    _mm_stream_ps(to, a);
+    _mm_stream_ps(to + 4, b);
+    _mm_stream_ps(to + 8, c);
+    _mm_stream_ps(to + 12, d);
+  }
+  _mm_sfence();
+#endif
+  std::copy(from.begin(), from.end(), to);
 }
 
 void ApplyRowUpdates(const RuleSpec& rule, double learning_rate, int64_t step,

@@ -39,6 +39,10 @@ void ApplyDifference(double weight, std::span<float> parameter, std::span<const 
 // No infinity and no NaN among them.
 bool AllFinite(std::span<const float> values);
 
+// Copies to memory that other cores read next, past the caches of this one: lines that are
+// overwritten are not fetched first, and what is in use here stays.
+void CopyPastCaches(std::span<const float> from, float* to);
+
 // One update of many short rows, each [parameter, slots...] one after the other in memory (slots of
 // SlotElements);
 // gradients lie row after row. All share `step`: rows of one table that were made later begin in

@@ -18,9 +18,10 @@ LocalEmbeddings::LocalEmbeddings(std::vector<EmbeddingTable::Options> options)
   for (int i = 0; i < size(); ++i) Reset(i);
 }
 
-absl::Status LocalEmbeddings::Pull(int table, std::span<const uint64_t> keys,
-                                   std::span<float> rows) {
-  return tables_[table]->Peek(keys, rows);
+absl::Status LocalEmbeddings::Pull(std::span<const RowRead> reads) {
+  for (const RowRead& read : reads)
+    MUSTER_RETURN_IF_ERROR(tables_[read.table]->Peek(read.keys, read.rows));
+  return absl::OkStatus();
 }
 
 absl::Status LocalEmbeddings::Push(int64_t step, std::span<const RowGradients> tables) {

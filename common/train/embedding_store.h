@@ -33,15 +33,9 @@ struct RowRead {
 class EmbeddingStore {
  public:
   virtual ~EmbeddingStore() = default;
-  // Rows of `keys`, all different, [keys][width]. They contain all that this store was given to
-  // push. A row that nobody has pushed to reads as it would begin.
-  virtual absl::Status Pull(int table, std::span<const uint64_t> keys, std::span<float> rows) = 0;
-  // The same of several tables, each at most once: what is remote is asked for together.
-  virtual absl::Status Pull(std::span<const RowRead> reads) {
-    for (const RowRead& read : reads)
-      MUSTER_RETURN_IF_ERROR(Pull(read.table, read.keys, read.rows));
-    return absl::OkStatus();
-  }
+  // Of several tables, each at most once: what is remote is asked for together. The rows contain
+  // all that this store was given to push. One that nobody has pushed to reads as it would begin.
+  virtual absl::Status Pull(std::span<const RowRead> reads) = 0;
   // One update of each row, by the number of the step (from 1); one element for each table. A table
   // without keys stays as it is.
   virtual absl::Status Push(int64_t step, std::span<const RowGradients> tables) = 0;
@@ -54,8 +48,7 @@ class LocalEmbeddings : public EmbeddingStore {
  public:
   explicit LocalEmbeddings(std::vector<EmbeddingTable::Options> options);
 
-  using EmbeddingStore::Pull;
-  absl::Status Pull(int table, std::span<const uint64_t> keys, std::span<float> rows) override;
+  absl::Status Pull(std::span<const RowRead> reads) override;
   absl::Status Push(int64_t step, std::span<const RowGradients> tables) override;
 
   int size() const { return static_cast<int>(tables_.size()); }

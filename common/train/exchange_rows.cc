@@ -125,12 +125,6 @@ void ParameterExchange::BeginRows(std::shared_ptr<PrefetchedRows> rows) {
 
 // ---- Steps
 
-absl::Status ParameterExchange::Pull(int index, std::span<const uint64_t> keys,
-                                     std::span<float> rows) {
-  const RowRead one{index, keys, rows};
-  return Pull(std::span(&one, 1));
-}
-
 // What a step waits for of one table: the rows of some keys of `read`, or of all of them.
 struct ParameterExchange::Asked {
   const RowRead* read;

@@ -76,7 +76,6 @@ class ParameterExchange : public EmbeddingStore {
   // After the step has committed: pushes buffers that no sink took along.
   absl::Status FinishStep();
   // EmbeddingStore
-  absl::Status Pull(int table, std::span<const uint64_t> keys, std::span<float> rows) override;
   absl::Status Pull(std::span<const RowRead> reads) override;
   absl::Status Push(int64_t step, std::span<const RowGradients> tables) override;
 

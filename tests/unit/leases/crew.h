@@ -20,7 +20,7 @@ class Crew {
   }
 
   // Tells what was done, and asks for more.
-  Reply Next(int worker, bool want = true) {
+  Reply Next(int worker, int want = 1) {
     proto::NextRequest& request = requests_[worker];
     request.mutable_worker()->set_worker(worker);
     request.set_want(want);
@@ -30,11 +30,12 @@ class Crew {
     request.clear_done();
     request.clear_evaluated();
     if (reply.has_lease()) request.add_held(reply.lease().id());
+    for (const proto::Lease& lease : reply.more()) request.add_held(lease.id());
     if (reply.has_lost()) request.clear_held();
     return reply;
   }
   // Asks whether this one may start.
-  Reply Start(int worker, const Reply& lease, bool want = false) {
+  Reply Start(int worker, const Reply& lease, int want = 0) {
     requests_[worker].set_start(lease.lease().id());
     const Reply reply = Next(worker, want);
     requests_[worker].clear_start();
@@ -75,7 +76,7 @@ class Crew {
     return *requests_[worker].mutable_evaluated(requests_[worker].evaluated_size() - 1);
   }
   void Forget(int worker) { requests_[worker].clear_held(); }
-  const proto::NextRequest& request(int worker) { return requests_[worker]; }
+  proto::NextRequest& request(int worker) { return requests_[worker]; }
 
  private:
   WorkTable* const table_;

@@ -30,7 +30,7 @@ TEST(WorkTable, ABatchPullsWhatTheBoundSaysItReads) {
   EXPECT_EQ(crew.Start(0, third).start().lease(), third.lease().id());
   EXPECT_EQ(crew.Start(0, third).start().lease(), third.lease().id()) << "the answer was lost";
   crew.Finish(0, second);
-  crew.Next(0, false);
+  crew.Next(0, 0);
   crew.Forget(0);
   EXPECT_FALSE(crew.Next(0).lease().training().wait()) << "so it stays";
 }
@@ -53,7 +53,7 @@ TEST(WorkTable, ClocksHoldTheFastestUp) {
   EXPECT_EQ(held.wait().reason(), "worker 1 is too far behind (max_staleness 1)");
   crew.Finish(1, slow);
   EXPECT_FALSE(crew.Next(1).lease().training().wait());
-  EXPECT_EQ(crew.Start(0, ahead, /*want=*/true).answer_case(), Reply::kStart);
+  EXPECT_EQ(crew.Start(0, ahead, /*want=*/1).answer_case(), Reply::kStart);
 }
 
 // One that holds a lease and waits, and one that is waited for and finds none: each would wait for
@@ -69,7 +69,7 @@ TEST(WorkTable, ALeaseThatWaitsIsTheSlowestOnesWhereNoOtherIsLeft) {
   ASSERT_TRUE(last.lease().training().wait());
   EXPECT_EQ(crew.Next(1).answer_case(), Reply::kWait) << "it has one";
   crew.Finish(1, slow);
-  crew.Next(1, /*want=*/false);
+  crew.Next(1, /*want=*/0);
   const uint64_t before = table.changes();
   const Reply moved = crew.Next(1);
   ASSERT_EQ(moved.lease().id(), last.lease().id());
@@ -82,7 +82,7 @@ TEST(WorkTable, ALeaseThatWaitsIsTheSlowestOnesWhereNoOtherIsLeft) {
   table.LoseWorker(0);
   EXPECT_EQ(table.torn_pushes(), 0);
   crew.Finish(1, moved);
-  crew.Next(1, false);
+  crew.Next(1, 0);
   EXPECT_TRUE(table.through());
   EXPECT_EQ(table.repeated_examples(), 0) << "nobody had started it";
 }

@@ -180,6 +180,44 @@ TEST(WorkTable, AnAnswerThatDidNotArriveIsGivenAgain) {
   EXPECT_EQ(crew.Next(0).answer_case(), Reply::kWait) << "but no more";
 }
 
+TEST(WorkTable, OfShortBatchesSeveralAreGivenAtOnce) {
+  WorkTable table(Asynchronous(120, 10), {});
+  Crew crew(&table, 2);
+  const Reply first = crew.Next(0, /*want=*/3);
+  ASSERT_EQ(first.more_size(), 2);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(first.more(i).id(), first.lease().id() + 1 + i);
+    EXPECT_EQ(first.more(i).steps(), 1 + i) << "each has its own step";
+  }
+  EXPECT_EQ(crew.Next(0, 3).answer_case(), Reply::kWait) << "three are enough";
+  table.set_gate({.steps = 5});
+  EXPECT_EQ(crew.Next(1, 8).more_size(), 1) << "the step that is to be saved comes first";
+  table.set_gate({});
+  table.LoseWorker(1);
+  EXPECT_EQ(table.repeated_examples(), 0);
+  proto::NextRequest& request = crew.request(0);
+  for (const int64_t id : request.held()) {
+    Reply lease;
+    lease.mutable_lease()->set_id(id);
+    lease.mutable_lease()->set_end(10);
+    *request.add_done() = Crew::Done(lease);
+  }
+  request.clear_held();
+  const Reply rest = crew.Next(0, 8);
+  EXPECT_EQ(table.steps(), 3);
+  EXPECT_EQ(rest.more_size(), 7);
+  EXPECT_EQ(rest.lease().id(), 4) << "what came back first";
+  EXPECT_EQ(table.repeated_examples(), 20);
+}
+
+TEST(WorkTable, UnderABoundLeasesAreGivenOneByOne) {
+  WorkTable::Options options = Asynchronous(120, 10);
+  options.max_staleness = 4;
+  WorkTable table(options, {});
+  Crew crew(&table, 2);
+  EXPECT_EQ(crew.Next(0, 3).more_size(), 0);
+}
+
 TEST(WorkTable, ALostWorkersLeasesAreAnothersAndItIsTold) {
   WorkTable table(Asynchronous(40, 10), {});
   Crew crew(&table, 2);
@@ -207,7 +245,7 @@ TEST(WorkTable, ALossWithALeaseIsATornPushThatSurvivesARestart) {
   crew.Next(0);
   crew.Next(0);
   crew.Finish(1, crew.Next(1));
-  crew.Next(1, /*want=*/false);
+  crew.Next(1, /*want=*/0);
   table.LoseWorker(1);
   EXPECT_EQ(table.torn_pushes(), 0) << "it had nothing under way";
   table.LoseWorker(0);
@@ -372,7 +410,7 @@ TEST(WorkTable, ARestartedChiefHearsWhatItsRecordDoesNotKnow) {
           first.mutable_worker()->set_worker(w);
           for (const auto& done : history[w]) *first.add_done() = done;
           for (const Reply& lease : held[w]) first.add_held(lease.lease().id());
-          first.set_want(false);
+          first.set_want(0);
           ASSERT_TRUE(table->Take(first).ok());
           Reply reply;
           EXPECT_EQ(table->Answer(first, "", &reply), w == 2) << "until all were heard";

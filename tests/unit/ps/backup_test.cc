@@ -55,7 +55,7 @@ class BackupStore final : public ForwardingStore {
     }
     return ForwardingStore::Restore(chunk, std::move(state), piece);
   }
-  absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) override {
+  absl::StatusOr<Pushed> Replay(int chunk, const ChunkPush& push, int64_t number) override {
     {
       absl::MutexLock lock(&mu_);
       ThawLocked();

@@ -41,7 +41,7 @@ class FreezableStore final : public ForwardingStore {
     absl::MutexLock lock(&mutex_);
     while (!caught_) changed_.Wait(&mutex_);
   }
-  absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override {
+  absl::StatusOr<Pushed> Apply(int chunk, const ChunkPush& push, std::span<float> out) override {
     absl::StatusOr<Pushed> pushed = ForwardingStore::Apply(chunk, push, {});
     absl::MutexLock lock(&mutex_);
     caught_ = frozen_;

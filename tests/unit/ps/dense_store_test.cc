@@ -51,6 +51,25 @@ TEST_F(DenseStoreTest, APushIsInThePullThatComesWithIt) {
   EXPECT_THAT(other, Each(10));
 }
 
+TEST(DenseStore, WhatALargeServerAnswersIntoSharedMemoryIsThePull) {
+  constexpr int64_t kElements = 3 << 20;  // its own, and an odd chunk in front of them
+  DenseStore::Options options;
+  options.chunks = {{0, 0, 3, 0}, {0, 3, kElements, 0}};
+  options.rules = {SgdSpec{}};
+  const auto store = DenseStore::Make(options);
+  std::vector<float> memory(kElements, -1), gradient(kElements - 3);
+  std::iota(gradient.begin(), gradient.end(), 0.f);
+  ASSERT_TRUE(store->Fill(0, std::vector<float>(3)).ok());
+  ASSERT_TRUE(store->Fill(1, std::vector<float>(kElements - 3, 10)).ok());
+  store->Admit(0, kLife);
+  ChunkPush push{{0, kLife, 1}, 0, 0.5, gradient};
+  push.shared = true;
+  ASSERT_TRUE(store->Apply(1, push, std::span(memory).subspan(3)).ok());
+  EXPECT_EQ(memory[2], -1);
+  EXPECT_EQ(memory[3], 10);
+  EXPECT_EQ(std::vector<float>(memory.begin() + 3, memory.end()), store->Copy(1)->parameters);
+}
+
 TEST_F(DenseStoreTest, ARetryCountsOnceInEachChunk) {
   Fill();
   EXPECT_TRUE(Push(0, {0, kLife, 1}, 2)->applied);

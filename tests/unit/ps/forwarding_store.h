@@ -33,10 +33,10 @@ class ForwardingStore : public DenseStore {
   std::vector<RowColumn> columns(int chunk) const override { return store_->columns(chunk); }
   void Admit(int worker, uint64_t incarnation) override { store_->Admit(worker, incarnation); }
   void Expel(int worker) override { store_->Expel(worker); }
-  absl::StatusOr<Pushed> Apply(int chunk, const Push& push, std::span<float> out) override {
+  absl::StatusOr<Pushed> Apply(int chunk, const ChunkPush& push, std::span<float> out) override {
     return store_->Apply(chunk, push, out);
   }
-  absl::StatusOr<Pushed> Replay(int chunk, const Push& push, int64_t number) override {
+  absl::StatusOr<Pushed> Replay(int chunk, const ChunkPush& push, int64_t number) override {
     return store_->Replay(chunk, push, number);
   }
   absl::Status Await(int chunk) override { return store_->Await(chunk); }

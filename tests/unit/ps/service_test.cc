@@ -355,6 +355,16 @@ TEST_F(ServiceTest, WorkersOfAnotherViewLayoutOrTicketAreRefused) {
   EXPECT_EQ(ps_[0]->service->status().connections, 1);
 }
 
+TEST(LongestChiefSilence, EndsBeforeTheChiefGivesTheServerUpInEitherWay) {
+  using std::chrono::milliseconds, std::chrono::seconds;
+  EXPECT_EQ(LongestChiefSilence(seconds(4), seconds(1)), seconds(3)) << "no heartbeat";
+  EXPECT_EQ(LongestChiefSilence(seconds(60), seconds(1)), seconds(5))
+      << "a session that has broken";
+  EXPECT_EQ(LongestChiefSilence(seconds(60), seconds(20)), seconds(24));
+  EXPECT_EQ(LongestChiefSilence(seconds(1), seconds(1)), milliseconds(1500))
+      << "it asks every second";
+}
+
 TEST_F(ServiceTest, APushWaitsWhileTheChiefIsSilent) {
   constexpr Duration kSilence = std::chrono::milliseconds(300);
   PsServiceOptions options;

@@ -117,5 +117,59 @@ TEST(ShardClient, DoesNotWaitForEverForASilentServer) {
   silent.End();
 }
 
+// Makes copies, and for a while cannot be told to forget them.
+class CopyingPs final : public proto::ParameterServer::Service {
+ public:
+  grpc::Status Cut(grpc::ServerContext*, const proto::CutRequest* request,
+                   proto::CutReply*) override {
+    copy = request->name();
+    return cut;
+  }
+  grpc::Status Drop(grpc::ServerContext*, const proto::DropRequest* request,
+                    proto::DropReply*) override {
+    ++drops;
+    if (drop.ok() && copy == request->name()) copy.clear();
+    return drop;
+  }
+  grpc::Status Beat(grpc::ServerContext*, const proto::BeatRequest*, proto::BeatReply*) override {
+    return grpc::Status::OK;
+  }
+  std::string copy;
+  int drops = 0;
+  grpc::Status cut, drop;
+};
+
+TEST(ShardClient, ACopyThatCouldNotBeDroppedIsDroppedWithALaterBeat) {
+  const grpc::Status away(grpc::StatusCode::UNAVAILABLE, "away");
+  CopyingPs ps;
+  auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {&ps});
+  ASSERT_TRUE(server.ok());
+  const auto client = ClientOf(fmt::format("127.0.0.1:{}", (*server)->port()));
+  ASSERT_TRUE(client->Cut("step-5").ok());
+  ps.drop = away;
+  EXPECT_FALSE(client->Drop("step-5").ok());
+  EXPECT_TRUE(client->Beat("").ok());
+  EXPECT_EQ(ps.copy, "step-5");
+  ps.drop = grpc::Status::OK;
+  EXPECT_TRUE(client->Beat("").ok());
+  EXPECT_EQ(ps.copy, "");
+  EXPECT_TRUE(client->Beat("").ok());
+  EXPECT_EQ(ps.drops, 3) << "there is none any more";
+
+  // One of the same name that is made since is another one.
+  ps.drop = away;
+  EXPECT_FALSE(client->Drop("step-5").ok());
+  ps.drop = grpc::Status::OK;
+  ASSERT_TRUE(client->Cut("step-5").ok());
+  EXPECT_TRUE(client->Beat("").ok());
+  EXPECT_EQ(ps.copy, "step-5");
+
+  // Made, and the chief did not hear of it.
+  ps.cut = away;
+  EXPECT_FALSE(client->Cut("step-6").ok());
+  EXPECT_TRUE(client->Beat("").ok());
+  EXPECT_EQ(ps.copy, "");
+}
+
 }  // namespace
 }  // namespace muster::ps

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <numeric>
 #include <random>
 
 #include "tests/unit/train_rules/recurrences.h"
@@ -160,6 +161,19 @@ TEST(AllFinite, FindsWhatIsNotWhereverItIs) {
       }
   }
   EXPECT_TRUE(AllFinite({}));
+}
+
+TEST(CopyPastCaches, CopiesAllAndNothingElseWhereverItLies) {
+  for (size_t offset = 0; offset < 17; ++offset)
+    for (const size_t size : {size_t{0}, size_t{1}, size_t{15}, size_t{16}, size_t{40}}) {
+      std::vector<float> from(size + 1), to(80, -1);
+      std::iota(from.begin(), from.end(), 0.f);
+      CopyPastCaches(std::span<const float>(from).subspan(1), to.data() + offset);
+      for (size_t i = 0; i < to.size(); ++i) {
+        const bool in = i >= offset && i < offset + size;
+        EXPECT_EQ(to[i], in ? from[1 + i - offset] : -1) << size << " at " << offset << ": " << i;
+      }
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, UpdateKernels, ::testing::Range(size_t{0}, Cases().size()),

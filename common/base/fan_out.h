@@ -1,0 +1,31 @@
+// The same call for several items at once, on threads of its own. For calls that take far longer
+// than a thread's beginning.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <thread>
+#include <vector>
+
+#include "muster/status.h"
+
+namespace muster {
+
+// call(0), call(1), ... call(count - 1) by as many threads; one of the errors. A thread whose call
+// failed makes no other one: with a thread for each item all are made.
+template <typename Call>
+absl::Status FanOut(size_t count, size_t threads, const Call& call) {
+  std::atomic<size_t> next = 0;
+  std::vector<absl::Status> results(std::min(count, threads));
+  std::vector<std::thread> running;
+  for (absl::Status& result : results)
+    running.emplace_back([&] {
+      for (size_t i = next++; i < count && result.ok(); i = next++) result = call(i);
+    });
+  for (std::thread& thread : running) thread.join();
+  for (const absl::Status& result : results) MUSTER_RETURN_IF_ERROR(result);
+  return absl::OkStatus();
+}
+
+}  // namespace muster
