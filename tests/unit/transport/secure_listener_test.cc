@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "common/transport/hall.h"
 #include "tests/unit/transport/listeners.h"
 #include "tests/unit/transport/proxy.h"
 #include "tests/unit/transport/test_authority.h"
@@ -101,6 +102,35 @@ TEST_F(SecureListenerTest, StrangersAreToldWhyAndNothingIsHeldForThem) {
   EXPECT_EQ(of_plain->TakeAny(), nullptr);
   const auto later = a_->Admit(6, kAnyone, "ticket");
   EXPECT_EQ(later->TakeAny(), nullptr) << "of an early one nothing was kept";
+}
+
+// Its certificate is good, and names nobody who belongs here: only this side knows that.
+class Exclusive final : public security::StreamSecurity {
+ public:
+  explicit Exclusive(std::shared_ptr<security::StreamSecurity> security)
+      : security_(std::move(security)) {}
+  absl::StatusOr<security::SslPtr> NewSession(bool server, const std::string& address) override {
+    return security_->NewSession(server, address);
+  }
+  absl::StatusOr<security::Peer> PeerOf(const SSL&) override {
+    return PeerLost("it names \x1b[31m nobody\n here");
+  }
+
+ private:
+  const std::shared_ptr<security::StreamSecurity> security_;
+};
+
+TEST_F(SecureListenerTest, WhoIsRefusedAfterTheHandshakeIsTold) {
+  const auto a = Listen({.security = std::make_shared<Exclusive>(chief_)});
+  const auto admission = a->Admit(5, kAnyone, "ticket");
+  EXPECT_THAT(std::string(Message(Refusal(*b_, To(*a, {5, 1, 0, 0, "ticket"})))),
+              HasSubstr("it does not know whom this process's certificate names"));
+  EXPECT_EQ(admission->TakeAny(), nullptr);
+}
+
+TEST(PrintableTest, TextOfPeersIsEscapedAndCut) {
+  EXPECT_EQ(Printable("\x1b[31m a\n\\b\xff"), "\\x1b[31m a\\x0a\\x5cb\\xff");
+  EXPECT_EQ(Printable(std::string(5000, '\n')).size(), 1024u);
 }
 
 TEST_F(SecureListenerTest, ManyDialsUnderAFormingGenerationAllComeThrough) {
