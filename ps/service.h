@@ -14,6 +14,7 @@
 
 #include "common/base/clock.h"
 #include "common/transport/data_listener.h"
+#include "ps/bulk_calls.h"
 
 namespace muster {
 
@@ -27,6 +28,7 @@ struct PsServiceOptions {
   // Pushes wait while the chief has said nothing for so long; zero: they do not. Shorter than the
   // silence after which the chief gives a member up.
   Duration chief_silence = Duration::zero();
+  BulkCalls::Limits bulk;  // of the chief's calls that carry state
 };
 
 // For a log or a status line.

@@ -172,6 +172,34 @@ absl::StatusOr<Partitioner> ParsePartitioner(const Json& json) {
   return partitioner;
 }
 
+absl::Status CheckSizes(const std::vector<VariableSpec>& variables, const LayoutOptions& options) {
+  constexpr int64_t kMostElements = int64_t{1} << 42;  // of float32: 16 TiB
+  constexpr int64_t kMostPieces = 1 << 22;             // parts and chunks, of some 40 bytes each
+  const int64_t most = std::max<int64_t>(1, options.chunk_bytes / kElementBytes);
+  int64_t all = 0, pieces = 0;
+  for (const VariableSpec& variable : variables) {
+    int64_t elements = 1;
+    for (const int64_t size : variable.shape) {
+      if (size < 0)
+        return ConfigurationError(
+            fmt::format("{} has a negative size in its shape", variable.name));
+      if (__builtin_mul_overflow(elements, size, &elements) || elements > kMostElements)
+        return ConfigurationError(fmt::format("{} has more elements than {}: [{}]", variable.name,
+                                              kMostElements, fmt::join(variable.shape, ", ")));
+    }
+    all += elements;
+    pieces += variable.table ? int64_t{kRowChunks} * options.servers
+                             : NumParts(variable, options) + elements / most;
+    if (all > kMostElements || pieces > kMostPieces)
+      return ConfigurationError(
+          fmt::format("the variables up to {} make {} elements in {} parts and chunks, and {} and "
+                      "{} are the most: parameter_server.chunk_bytes or partitioner may be too "
+                      "small",
+                      variable.name, all, pieces, kMostElements, kMostPieces));
+  }
+  return absl::OkStatus();
+}
+
 Layout MakeLayout(const std::vector<VariableSpec>& variables, const LayoutOptions& options) {
   Layout layout;
   Cut(variables, options, &layout);

@@ -99,7 +99,11 @@ struct LayoutOptions {
   int64_t chunk_bytes = 256 << 10;
 };
 
-// REQUIRES: at least one server; sizes of shapes are not negative.
+// Of variables that came from elsewhere, before anything is allocated for them: their sizes are not
+// negative and their products no overflow, and they make a bounded number of parts and chunks.
+absl::Status CheckSizes(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
+
+// REQUIRES: at least one server; CheckSizes finds nothing.
 Layout MakeLayout(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
 
 // Of all that a worker and a server must agree on before a byte moves: names, shapes, optimizers

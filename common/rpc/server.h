@@ -20,6 +20,7 @@
 
 #include "common/base/clock.h"
 #include "common/rpc/acceptor.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/credentials.h"
 #include "muster/status.h"
 
@@ -30,6 +31,7 @@ struct ServerOptions {
   Duration bind_timeout = std::chrono::seconds(10);  // a port in use is retried this long
   TlsFiles tls;
   int peers = 64;  // processes that may call: bounds the connections
+  int max_request_bytes = kMaxRequestBytes;
 };
 
 class Server {
