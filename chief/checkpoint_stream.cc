@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-constexpr int64_t kChunkBytes = 1 << 20;
+constexpr int64_t kChunkBytes = 512 << 10;  // a message holds 1 MiB
 
 class Refusal final : public grpc::ServerWriteReactor<proto::FetchChunk> {
  public:
@@ -17,7 +17,8 @@ class Refusal final : public grpc::ServerWriteReactor<proto::FetchChunk> {
 
 class FileStream final : public grpc::ServerWriteReactor<proto::FetchChunk> {
  public:
-  explicit FileStream(std::unique_ptr<checkpoint::ReadableFile> file) : file_(std::move(file)) {
+  FileStream(std::unique_ptr<checkpoint::ReadableFile> file, std::shared_ptr<void> counted)
+      : file_(std::move(file)), counted_(std::move(counted)) {
     Next();
   }
   void OnWriteDone(bool ok) override {
@@ -39,6 +40,7 @@ class FileStream final : public grpc::ServerWriteReactor<proto::FetchChunk> {
   }
 
   const std::unique_ptr<checkpoint::ReadableFile> file_;
+  const std::shared_ptr<void> counted_;  // while it is under way
   int64_t offset_ = 0;
   proto::FetchChunk chunk_;
 };
@@ -46,12 +48,13 @@ class FileStream final : public grpc::ServerWriteReactor<proto::FetchChunk> {
 }  // namespace
 
 grpc::ServerWriteReactor<proto::FetchChunk>* StreamFile(checkpoint::FileSystem& files,
-                                                        const std::string& path) {
+                                                        const std::string& path,
+                                                        std::shared_ptr<void> counted) {
   auto file = files.Open(path);
   if (!file.ok())
     return RefuseStream(
         grpc::Status(grpc::StatusCode::NOT_FOUND, std::string(Message(file.status()))));
-  return new FileStream(*std::move(file));
+  return new FileStream(*std::move(file), std::move(counted));
 }
 
 grpc::ServerWriteReactor<proto::FetchChunk>* RefuseStream(const grpc::Status& why) {

@@ -13,7 +13,8 @@ namespace muster {
 // Streams the file; the reactor owns itself. Blocks gRPC's thread for as long as the disk takes for
 // one chunk.
 grpc::ServerWriteReactor<proto::FetchChunk>* StreamFile(checkpoint::FileSystem& files,
-                                                        const std::string& path);
+                                                        const std::string& path,
+                                                        std::shared_ptr<void> counted);
 grpc::ServerWriteReactor<proto::FetchChunk>* RefuseStream(const grpc::Status& why);
 
 }  // namespace muster

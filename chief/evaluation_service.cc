@@ -14,6 +14,7 @@
 #include "chief/evaluation_call.h"
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
+#include "common/base/peer_text.h"
 #include "common/base/wait.h"
 #include "common/cluster/protocol.h"
 #include "common/rpc/server.h"
@@ -23,6 +24,9 @@ namespace {
 
 // How long the chief stays so that a live evaluator hears of the end.
 constexpr Duration kTellEnd = std::chrono::seconds(5);
+constexpr size_t kMostName = 256;
+constexpr int kMostStreams = 8;   // an evaluator fetches one file at a time
+constexpr size_t kMostHeld = 16;  // calls of an evaluator, which makes two at a time
 // Between two lines that say what the chief waits for.
 constexpr Duration kWaitingLine = std::chrono::seconds(10);
 
@@ -128,10 +132,13 @@ class ServiceImpl final : public EvaluationService,
   int64_t outdated_ = -1;                 // the evaluator has in hand what that step was before
   std::vector<CallPtr> held_;
   std::string last_failure_;  // the same one is said once
+  LineBudget lines_;
   std::optional<Verdict> ended_;
   bool stop_waiting_ = false;
   PausingTime next_line_;
 
+  // Each stream of a file holds one.
+  const std::shared_ptr<void> streams_ = std::make_shared<char>();
   absl::Mutex mu_;
   CondVar wake_, changed_;
   Work work_ ABSL_GUARDED_BY(mu_);
@@ -231,10 +238,15 @@ grpc::ServerWriteReactor<proto::FetchChunk>* ServiceImpl::Fetch(
     grpc::CallbackServerContext* context, const proto::FetchRequest* request) {
   if (const grpc::Status refusal = rpc::RequireDeadline(*context, "Fetch"); !refusal.ok())
     return RefuseStream(refusal);
+  if (streams_.use_count() > kMostStreams)
+    return RefuseStream(
+        grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                     fmt::format("{} files are being fetched, and are the most", kMostStreams)));
   const std::string& file = request->file();
   if (file.empty() || file.front() == '.' || file.find('/') != std::string::npos)
-    return RefuseStream(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                                     fmt::format("'{}' is no file of a checkpoint", file)));
+    return RefuseStream(
+        grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                     fmt::format("'{}' is no file of a checkpoint", PeerText(file, 100))));
   std::string path;
   {
     absl::MutexLock lock(&mu_);
@@ -244,7 +256,7 @@ grpc::ServerWriteReactor<proto::FetchChunk>* ServiceImpl::Fetch(
           fmt::format("the checkpoint of step {} is not being evaluated", request->step())));
     path = fmt::format("{}/{}", streamable_path_, file);
   }
-  return StreamFile(*options_.files, path);
+  return StreamFile(*options_.files, path, streams_);
 }
 
 // ---- the thread
@@ -325,12 +337,13 @@ grpc::Status ServiceImpl::Admit(PausingTime now, const proto::EvaluatorIdentity&
   };
   if (who.protocol() != kControlProtocol)
     return refuse(fmt::format("{} speaks protocol {}, the chief {}: start all tasks from one build",
-                              TaskText(who.task()), who.protocol(), kControlProtocol));
+                              TaskText(PeerText(who.task(), kMostName)), who.protocol(),
+                              kControlProtocol));
   if (who.cluster_digest() != options_.cluster_digest)
     return refuse(
         fmt::format("{} was started with another cluster than the chief: give all tasks the same "
                     "chief, workers and ps in TF_CONFIG",
-                    TaskText(who.task())));
+                    TaskText(PeerText(who.task(), kMostName))));
   EvaluatorState& evaluator = state_.evaluator;
   if (!evaluator.present || evaluator.incarnation != who.incarnation()) {
     if (!IsVacant(now, evaluator, options_.rules))
@@ -340,8 +353,8 @@ grpc::Status ServiceImpl::Admit(PausingTime now, const proto::EvaluatorIdentity&
     Leave();
     evaluator = EvaluatorState();
     evaluator.present = true;
-    evaluator.task = who.task();
-    evaluator.host = who.host();
+    evaluator.task = PeerText(who.task(), kMostName);
+    evaluator.host = PeerText(who.host(), kMostName);
     evaluator.pid = who.pid();
     evaluator.incarnation = who.incarnation();
     if (!ended_) LogInfo("{} follows the checkpoints", Who());
@@ -357,14 +370,19 @@ grpc::Status ServiceImpl::Admit(PausingTime now, const proto::EvaluatorIdentity&
 void ServiceImpl::TakeCall(PausingTime now, const CallPtr& call) {
   if (const grpc::Status refusal = Admit(now, call->who()); !refusal.ok()) {
     if (refusal.error_code() == grpc::StatusCode::INVALID_ARGUMENT)
-      LogWarning("refused {} on host {}: {}", TaskText(call->who().task()), call->who().host(),
-                 refusal.error_message());
+      if (int64_t left_out = 0; lines_.Take(&left_out))
+        LogWarning("refused {} on host {}: {}", TaskText(PeerText(call->who().task(), kMostName)),
+                   PeerText(call->who().host(), kMostName), PeerText(refusal.error_message()));
     return call->Answer(refusal);
   }
   if (call->report != nullptr) TakeReport(*call->report);
   if (call->next != nullptr) outdated_ = -1;  // it has nothing in hand
   call->taken = now;
   held_.push_back(call);
+  if (held_.size() <= kMostHeld) return;
+  held_.front()->Answer(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                                     fmt::format("{} calls wait here", kMostHeld)));
+  held_.erase(held_.begin());
 }
 
 // True: it is answered.
@@ -433,7 +451,8 @@ void ServiceImpl::TakeReport(const proto::EvaluationReport& report) {
     Keep(report.step());  // anew where the evaluator had been given up, or the chief is another
   }
   if (report.leaving().empty()) return;
-  if (!ended_) LogWarning("{} left, the job goes on without it: {}", Who(), report.leaving());
+  if (!ended_)
+    LogWarning("{} left, the job goes on without it: {}", Who(), PeerText(report.leaving()));
   Leave();
 }
 
@@ -445,7 +464,7 @@ void ServiceImpl::TakeResult(const proto::EvaluationReport& report) {
   const std::string name = path->second.substr(path->second.rfind('/') + 1);
   if (!report.failure().empty()) {
     if (report.failure() != last_failure_)
-      LogWarning("{} could not evaluate {}: {}", Who(), name, report.failure());
+      LogWarning("{} could not evaluate {}: {}", Who(), name, PeerText(report.failure()));
     last_failure_ = report.failure();
   } else {
     EvaluationResult result;

@@ -22,8 +22,8 @@ namespace {
 
 using checkpoint::JoinPath;
 
-constexpr size_t kMaxRecordBytes = 4 << 20;
-constexpr size_t kMaxQueuedBytes = 256 << 20;
+constexpr size_t kMaxRecordBytes = rpc::kMaxPieceBytes;
+constexpr size_t kMaxQueuedBytes = 64 << 20;
 constexpr char kPart[] = ".part";  // of a record that is being written
 
 struct Taken {

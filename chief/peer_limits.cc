@@ -10,7 +10,7 @@ namespace muster {
 namespace {
 
 constexpr size_t kMostNameBytes = 1000;
-constexpr size_t kMostDocumentBytes = 1 << 20;
+constexpr size_t kMostDocumentBytes = 768 << 10;
 constexpr int kMostReplicas = 1024;
 constexpr int kMostCores = 1 << 14;
 constexpr int kMostVersions = 64;

@@ -11,7 +11,7 @@
 namespace muster {
 
 // Of a session's first message, and of those after it.
-inline constexpr size_t kMostHelloBytes = 4 << 20;
+inline constexpr size_t kMostHelloBytes = 1 << 20;
 inline constexpr size_t kMostReportBytes = 64 << 10;
 
 // "" or one sentence: what no member says.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/push_pull/packed_rows.h"
+#include "common/rpc/channel.h"
 #include "common/train/table_rows.h"
 
 namespace muster {
@@ -28,7 +29,11 @@ absl::Status RowFiller::Fill(const ServedTable& table, const checkpoint::RowSour
         coming_[shard].push_back({static_cast<int>(c), {}, {}});
   size_t chunks = 0;
   for (const auto& [shard, of_shard] : coming_) chunks += of_shard.size();
-  const size_t most = kMostElements / std::max<size_t>(1, chunks);
+  // A row's key, and what packs it, beside its elements.
+  const auto row_elements = static_cast<size_t>(elements_);
+  const size_t rows_of_piece = rpc::kMaxPieceBytes / (row_elements * sizeof(float) + 16);
+  const size_t most = std::min(kMostElements / std::max<size_t>(1, chunks),
+                               std::max<size_t>(1, rows_of_piece) * row_elements);
   if (!sources.empty()) {
     MUSTER_ASSIGN_OR_RETURN(const TableRows rows,
                             TableRows::Find(sources, table.name, table.options, /*slots=*/true));

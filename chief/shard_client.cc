@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <thread>
@@ -13,6 +14,27 @@ namespace {
 
 // gRPC wants some deadline; what counts is how long a piece takes.
 constexpr Duration kNoDeadline = std::chrono::hours(24 * 30);
+
+// Of a chunk that is no table's, where it has more bytes than that (ChunkContent.more).
+template <typename Send>
+absl::Status ForEachPiece(const proto::ChunkContent& content, size_t most, const Send& send) {
+  const size_t copies = 1 + static_cast<size_t>(content.slots_size());
+  const size_t bytes = content.parameters().size();
+  if (bytes * copies <= most) return send(content);
+  const size_t step = std::max<size_t>(1, most / copies / sizeof(float)) * sizeof(float);
+  for (size_t begin = 0; begin < bytes; begin += step) {
+    proto::ChunkContent piece;
+    piece.set_shard(content.shard());
+    piece.set_chunk(content.chunk());
+    piece.set_updates(content.updates());
+    piece.set_parameters(content.parameters().substr(begin, step));
+    for (const std::string& slot : content.slots()) piece.add_slots(slot.substr(begin, step));
+    piece.set_more(begin + step < bytes);
+    if (!piece.more()) *piece.mutable_last() = content.last();
+    MUSTER_RETURN_IF_ERROR(send(piece));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -106,9 +128,10 @@ class ShardClient::FillingImpl final : public Filling {
     (void)writer_->Finish();
   }
   absl::Status Write(const proto::ChunkContent& chunk) override {
-    *request_.mutable_chunk() = chunk;
-    if (call_.Pass([this] { return writer_->Write(request_); })) return absl::OkStatus();
-    return Finish();  // which says why
+    // Rows come in pieces already.
+    if (chunk.more()) return Send(chunk);
+    return ForEachPiece(chunk, rpc::kMaxPieceBytes,
+                        [this](const proto::ChunkContent& piece) { return Send(piece); });
   }
   absl::Status Finish() override {
     if (!finished_) {
@@ -122,6 +145,12 @@ class ShardClient::FillingImpl final : public Filling {
   }
 
  private:
+  absl::Status Send(const proto::ChunkContent& piece) {
+    *request_.mutable_chunk() = piece;
+    if (call_.Pass([this] { return writer_->Write(request_); })) return absl::OkStatus();
+    return Finish();  // which says why
+  }
+
   BulkCall call_;
   proto::FillRequest request_;
   proto::FillReply reply_;

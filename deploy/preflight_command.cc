@@ -11,7 +11,9 @@
 #include "common/cluster/verdict.h"
 #include "common/rpc/host.h"
 #include "common/rpc/listen.h"
+#include "common/security/identity.h"
 #include "common/train/job.h"
+#include "common/train/task_identity.h"
 #include "common/transport/address.h"
 #include "deploy/preflight/checks.h"
 #include "deploy/preflight/neighbours.h"
@@ -127,6 +129,7 @@ class PreflightCommand : public Command {
       options.addresses[task.ToString()] = config_.cluster.AddressOf(task).ToString();
     options.version = MUSTER_VERSION;
     options.cluster_digest = config_.cluster.Digest();
+    options.identity = CheckIdentity();
     if (listed()) {
       const std::string own = options.addresses[self()];
       const auto plan = rpc::PlanListen(own, Duration::zero());
@@ -142,6 +145,19 @@ class PreflightCommand : public Command {
     found_ = (*neighbours)->Wait(FromSeconds(timeout_));
     for (const auto& [task, neighbour] : found_.neighbours)
       Judge(task, options.addresses.at(task), neighbour);
+  }
+
+  // What all tasks must have in common: the authorities whose certificates this one accepts first.
+  std::string CheckIdentity() {
+    const auto identity = IdentityFor(config_, job_);
+    Check check = FromStatus("identity", identity.status(), "plaintext");
+    if (identity.ok()) identity_ = check.what;
+    if (identity.ok() && *identity != nullptr) {
+      identity_ = (*identity)->AuthorityName();
+      check.what = ((*identity)->from_files() ? "certificates, " : "run key, ") + identity_;
+    }
+    checks_.push_back(std::move(check));
+    return identity_;
   }
 
   void Judge(const std::string& task, const std::string& address, const Neighbour& neighbour) {
@@ -167,11 +183,21 @@ class PreflightCommand : public Command {
                          .what = fmt::format("{} runs Muster {}, this task {}", TaskText(task),
                                              neighbour.version, MUSTER_VERSION),
                          .mend = "start all tasks from one version"});
+    JudgeIdentity(task, neighbour);
     if (neighbour.cluster_digest != config_.cluster.Digest())
       checks_.push_back({.name = "cluster",
                          .ok = false,
                          .what = fmt::format("{} was started with another cluster", TaskText(task)),
                          .mend = "give all tasks the same TF_CONFIG cluster"});
+  }
+
+  void JudgeIdentity(const std::string& task, const Neighbour& neighbour) {
+    if (neighbour.identity == identity_ || neighbour.identity.empty() || identity_.empty()) return;
+    checks_.push_back({.name = "identity",
+                       .ok = false,
+                       .what = fmt::format("{} has another key than this task ({}, not {})",
+                                           TaskText(task), neighbour.identity, identity_),
+                       .mend = "give all tasks one run key, or certificates of one authority"});
   }
 
   // Who reached whom: a row for each task, "yes", "no", or "?" where it has not told.
@@ -231,6 +257,7 @@ class PreflightCommand : public Command {
   ClusterConfig config_;
   Job job_;
   Found found_;
+  std::string identity_;  // empty: there is none to be had
   std::vector<Check> checks_;
 };
 

@@ -57,8 +57,6 @@ absl::Status CheckVariables(const std::vector<VariableSpec>& variables,
     if (v.optimizer < 0 || v.optimizer >= static_cast<int>(rules.size()))
       return ConfigurationError(fmt::format("{} belongs to optimizer {}: there are {}", v.name,
                                             v.optimizer, rules.size()));
-    if (std::any_of(v.shape.begin(), v.shape.end(), [](int64_t d) { return d < 0; }))
-      return ConfigurationError(fmt::format("{} has a negative size in its shape", v.name));
     if (!v.table && ForTablesAlone(rules[v.optimizer]))
       return ConfigurationError(
           fmt::format("{} has an optimizer that is for rows of embedding tables alone", v.name));
@@ -220,6 +218,43 @@ proto::ChunkContent ContentOf(int shard, int chunk, const ChunkState& state) {
     out.set_sequence(last.sequence);
   }
   return content;
+}
+
+absl::StatusOr<std::optional<proto::ChunkContent>> ContentJoiner::Add(
+    const proto::ChunkContent& piece, const ShardSpec& spec) {
+  const std::pair place(piece.shard(), piece.chunk());
+  const auto& chunks = spec.layout.chunks;
+  const bool exists = place.first >= 0 && place.first < static_cast<int>(chunks.size()) &&
+                      place.second >= 0 &&
+                      place.second < static_cast<int>(chunks[place.first].size());
+  // StateOf says what is wrong with it.
+  if (!exists || chunks[place.first][place.second].rows()) return std::optional(piece);
+  const auto begun = open_.find(place);
+  if (begun == open_.end() && !piece.more()) return std::optional(piece);
+  proto::ChunkContent& whole = open_[place];
+  if (begun == open_.end()) {
+    whole = piece;
+  } else {
+    if (piece.slots_size() != whole.slots_size())
+      return ConfigurationError(fmt::format("shard {}, chunk {}: pieces with {} and {} slots",
+                                            place.first, place.second, whole.slots_size(),
+                                            piece.slots_size()));
+    whole.mutable_parameters()->append(piece.parameters());
+    for (int i = 0; i < piece.slots_size(); ++i) whole.mutable_slots(i)->append(piece.slots(i));
+  }
+  const auto most =
+      static_cast<size_t>(chunks[place.first][place.second].elements()) * sizeof(float);
+  const auto too_long = [most](const std::string& bytes) { return bytes.size() > most; };
+  if (too_long(whole.parameters()) ||
+      std::any_of(whole.slots().begin(), whole.slots().end(), too_long))
+    return ConfigurationError(fmt::format("shard {}, chunk {} has {} bytes, and more came",
+                                          place.first, place.second, most));
+  if (piece.more()) return std::optional<proto::ChunkContent>();
+  *whole.mutable_last() = piece.last();
+  whole.set_more(false);
+  std::optional<proto::ChunkContent> result = std::move(whole);
+  open_.erase(place);
+  return result;
 }
 
 }  // namespace muster::ps

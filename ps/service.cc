@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
+#include "common/base/peer_text.h"
 #include "common/cluster/chief_epoch.h"
 #include "common/push_pull/variable_messages.h"
 #include "common/rpc/channel.h"
@@ -26,6 +27,8 @@ using HostPtr = std::shared_ptr<ps::ShardHost>;
 using Cut = std::map<int, ps::ShardCut>;  // by shard
 
 constexpr Duration kBeat = std::chrono::seconds(1);  // of the chief, while all is well
+constexpr size_t kMostNameBytes = 256;
+constexpr size_t kMostRunBytes = 64;
 
 grpc::Status ToGrpc(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(Message(status)));
@@ -36,7 +39,7 @@ grpc::Status Refusal(grpc::StatusCode code, const std::string& why) {
 
 class PsServiceImpl final : public PsService, public proto::ParameterServer::Service {
  public:
-  explicit PsServiceImpl(PsServiceOptions options) : options_(options) {}
+  explicit PsServiceImpl(PsServiceOptions options) : options_(options), bulk_(options.bulk) {}
   ~PsServiceImpl() override { Stop(); }
 
   grpc::Service* service() override { return this; }
@@ -92,9 +95,11 @@ class PsServiceImpl final : public PsService, public proto::ParameterServer::Ser
   grpc::Status CheckSame(const proto::CreateRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const PsServiceOptions options_;
+  BulkCalls bulk_;
   mutable absl::Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  uint32_t epoch_ ABSL_GUARDED_BY(mu_) = 0;  // the highest that was seen
+  // The first that was seen, and the highest.
+  uint32_t first_epoch_ ABSL_GUARDED_BY(mu_) = 0, epoch_ ABSL_GUARDED_BY(mu_) = 0;
   proto::CreateRequest created_ ABSL_GUARDED_BY(mu_);
   HostPtr host_ ABSL_GUARDED_BY(mu_);
   std::string record_ ABSL_GUARDED_BY(mu_);
@@ -112,11 +117,13 @@ grpc::Status PsServiceImpl::Enter(const grpc::ServerContext& context, const char
                    fmt::format("{} came from a chief of epoch {}, and one of epoch {} was here: it "
                                "is superseded",
                                method, epoch, epoch_));
-  if (epoch_ != 0 && !IsPlausibleEpoch(epoch, epoch_))
+  // From the first one on: many small steps are a jump too.
+  if (!IsPlausibleEpoch(epoch, first_epoch_))
     return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
                    fmt::format("{} came from a chief of epoch {}, and one of epoch {} was here: no "
                                "run has had so many chiefs",
                                method, epoch, epoch_));
+  if (epoch_ == 0) first_epoch_ = epoch;
   if (epoch > epoch_) cuts_.clear();  // a chief that is gone will not drop its own
   epoch_ = epoch;
   if (host == nullptr) return grpc::Status::OK;
@@ -159,6 +166,9 @@ grpc::Status PsServiceImpl::Create(grpc::ServerContext* context,
   if (const grpc::Status refusal = Enter(*context, "Create", request->epoch(), nullptr);
       !refusal.ok())
     return refusal;
+  if (request->run_id().empty() || request->run_id().size() > kMostRunBytes)
+    return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
+                   fmt::format("a run id has 1 to {} bytes", kMostRunBytes));
   const absl::StatusOr<ps::ShardSpec> spec = ps::SpecOf(*request, options_.task);
   if (!spec.ok()) return ToGrpc(spec.status());
   HostPtr old;
@@ -166,7 +176,7 @@ grpc::Status PsServiceImpl::Create(grpc::ServerContext* context,
     absl::MutexLock lock(&mu_);
     if (host_ != nullptr && created_.run_id() != request->run_id()) {
       LogInfo("what this parameter server holds of run {} is forgotten: the chief's is {}",
-              created_.run_id(), request->run_id());
+              created_.run_id(), PeerText(request->run_id()));
       old = std::exchange(host_, nullptr);
       record_.clear();
       cuts_.clear();
@@ -251,6 +261,9 @@ grpc::Status PsServiceImpl::Fill(grpc::ServerContext* context,
   // Chunks of tables of which rows have come, and the last ones have not. Rows of several chunks
   // may come in turn.
   std::set<std::pair<int, int>> open;
+  ps::ContentJoiner joiner;
+  BulkCalls::Call call(&bulk_, context, "Fill");
+  if (!call.admitted().ok()) return call.admitted();
   while (reader->Read(&request)) {
     HostPtr now;
     if (const grpc::Status refusal = Enter(*context, "Fill", request.epoch(), &now); !refusal.ok())
@@ -259,19 +272,32 @@ grpc::Status PsServiceImpl::Fill(grpc::ServerContext* context,
       return Refusal(grpc::StatusCode::FAILED_PRECONDITION,
                      "another run has begun since Fill brought its first chunk");
     host = std::move(now);
-    const proto::ChunkContent& content = request.chunk();
+    const auto joined = joiner.Add(request.chunk(), host->spec());
+    if (!joined.ok()) return ToGrpc(joined.status());
+    if (!*joined) {
+      open.insert({request.chunk().shard(), request.chunk().chunk()});
+      call.Passed();
+      continue;
+    }
+    const proto::ChunkContent& content = **joined;
     absl::StatusOr<ChunkState> state = ps::StateOf(content, host->spec());
     if (!state.ok()) return ToGrpc(state.status());
     const std::pair place(content.shard(), content.chunk());
-    const Piece piece{.first = open.insert(place).second, .last = !content.more()};
+    const bool rows = host->spec().layout.chunks[place.first][place.second].rows();
+    const Piece piece{.first = open.insert(place).second || !rows, .last = !content.more()};
     if (piece.last) open.erase(place);
     const absl::Status status = host->Restore(place.first, place.second, *std::move(state), piece);
     if (!status.ok()) return ToGrpc(status);
+    call.Passed();
   }
-  if (!open.empty())
+  if (context->IsCancelled()) return Refusal(grpc::StatusCode::CANCELLED, "Fill was given up");
+  if (!open.empty()) {
+    const auto [shard, chunk] = *open.begin();
+    const bool rows = host->spec().layout.chunks[shard][chunk].rows();
     return Refusal(
         grpc::StatusCode::INVALID_ARGUMENT,
-        fmt::format("shard {}, chunk {} lacks rows", open.begin()->first, open.begin()->second));
+        fmt::format("shard {}, chunk {} lacks {}", shard, chunk, rows ? "rows" : "elements"));
+  }
   if (host == nullptr)
     return Refusal(grpc::StatusCode::INVALID_ARGUMENT, "Fill brought no chunk at all");
   for (const int shard : host->serving()) reply->add_serving(shard);
@@ -283,8 +309,9 @@ grpc::Status PsServiceImpl::Cut(grpc::ServerContext* context, const proto::CutRe
   HostPtr host;
   if (const grpc::Status refusal = Enter(*context, "Cut", request->epoch(), &host); !refusal.ok())
     return refusal;
-  if (request->name().empty())
-    return Refusal(grpc::StatusCode::INVALID_ARGUMENT, "a copy needs a name");
+  if (request->name().empty() || request->name().size() > kMostNameBytes)
+    return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
+                   fmt::format("a copy needs a name of 1 to {} bytes", kMostNameBytes));
   {
     absl::MutexLock lock(&mu_);
     // The chief makes one copy at a time. One that it could not drop would stay for ever, and its
@@ -318,6 +345,8 @@ grpc::Status PsServiceImpl::Read(grpc::ServerContext* context, const proto::Read
   CutPtr cut;
   if (const grpc::Status refusal = FindCut(*request, &cut); !refusal.ok()) return refusal;
   const ps::ShardCut& of_shard = cut->at(request->shard());
+  BulkCalls::Call call(&bulk_, context, "Read");
+  if (!call.admitted().ok()) return call.admitted();
   for (size_t c = 0; c < of_shard.chunks.size(); ++c) {
     if (of_shard.chunks[c] == nullptr) continue;
     const int chunk = static_cast<int>(c);
@@ -325,6 +354,7 @@ grpc::Status PsServiceImpl::Read(grpc::ServerContext* context, const proto::Read
     if (!state.ok()) return ToGrpc(state.status());
     if (!writer->Write(ps::ContentOf(request->shard(), chunk, *state)))
       return Refusal(grpc::StatusCode::CANCELLED, "the reader has gone");
+    call.Passed();
   }
   return grpc::Status::OK;
 }
@@ -342,11 +372,15 @@ grpc::Status PsServiceImpl::ReadRows(grpc::ServerContext* context,
   if (rows == nullptr)
     return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
                    fmt::format("shard {} holds no table", request->shard()));
+  BulkCalls::Call call(&bulk_, context, "ReadRows");
+  if (!call.admitted().ok()) return call.admitted();
   proto::RowsPiece piece;
   piece.set_bytes(rows->bytes());
   const absl::Status written = rows->Write([&](std::string_view bytes) {
     piece.set_data(bytes.data(), bytes.size());
-    return writer->Write(piece) ? absl::OkStatus() : absl::CancelledError("the reader has gone");
+    if (!writer->Write(piece)) return absl::CancelledError("the reader has gone");
+    call.Passed();
+    return absl::OkStatus();
   });
   return ToGrpc(written);
 }

@@ -14,6 +14,7 @@
 
 #include "common/base/clock.h"
 #include "common/transport/data_listener.h"
+#include "ps/bulk_calls.h"
 
 namespace muster {
 
@@ -32,6 +33,7 @@ struct PsServiceOptions {
   // Pushes wait while the chief has said nothing for so long (LongestChiefSilence); zero: they do
   // not.
   Duration chief_silence = Duration::zero();
+  BulkCalls::Limits bulk;  // of the chief's calls that carry state
 };
 
 // For a log or a status line.

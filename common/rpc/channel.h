@@ -21,9 +21,13 @@ inline constexpr Duration kKeepalive = std::chrono::seconds(10);
 inline constexpr Duration kKeepaliveTimeout = std::chrono::seconds(5);
 inline constexpr Duration kMinPingInterval = std::chrono::seconds(5);
 
-// Control messages: a roster of thousands of members is well below 1 MB, a job file too. Bulk data
-// never travels by gRPC.
+// What a server sends to its peers. A roster of thousands of members is well below 1 MB, a job file
+// too.
 inline constexpr int kMaxMessageBytes = 16 << 20;
+// What a server takes from whoever calls: what is larger travels in pieces.
+inline constexpr int kMaxRequestBytes = 1 << 20;
+// Of a piece, beside which its message has room for names and numbers.
+inline constexpr int kMaxPieceBytes = kMaxRequestBytes - (64 << 10);
 
 struct ChannelOptions {
   RetryPolicy retry;

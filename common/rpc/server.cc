@@ -109,7 +109,7 @@ const grpc::ResourceQuota& Quota() {
   return *quota;
 }
 
-void Configure(grpc::ServerBuilder& builder) {
+void Configure(grpc::ServerBuilder& builder, int max_request_bytes) {
   builder.SetResourceQuota(Quota());
   // A message that is small on its way may be large when it is unpacked, before its size is looked
   // at. Nobody here compresses.
@@ -126,7 +126,7 @@ void Configure(grpc::ServerBuilder& builder) {
                              Milliseconds(kMinPingInterval));
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(kHandshake));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(kIdle));
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxReceiveMessageSize(max_request_bytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
 }
 
@@ -158,7 +158,7 @@ absl::Status Server::Build(const ServerOptions& options,
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   auto credentials = ServerCredentialsFor(options.identity, options.may_call);
   grpc::ServerBuilder builder;
-  Configure(builder);
+  Configure(builder, options.max_request_bytes);
   std::vector<std::unique_ptr<ge::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(std::make_unique<InterceptorFactory>(acceptor_.get()));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
@@ -167,7 +167,7 @@ absl::Status Server::Build(const ServerOptions& options,
   server_ = builder.BuildAndStart();
   if (options.identity != nullptr) {
     grpc::ServerBuilder plaintext;
-    Configure(plaintext);
+    Configure(plaintext, kMaxHeaderBytes);
     plaintext.SetOption(std::make_unique<WithoutReflection>());
     plaintext.RegisterCallbackGenericService(&refusal_);
     plaintext_handler_ = plaintext.experimental().AddExternalConnectionAcceptor(

@@ -20,6 +20,7 @@
 
 #include "common/base/clock.h"
 #include "common/rpc/acceptor.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/credentials.h"
 #include "muster/status.h"
 
@@ -31,6 +32,7 @@ struct ServerOptions {
   std::shared_ptr<security::Identity> identity;      // null: plaintext
   CallRule may_call;                                 // with an identity
   int peers = 64;  // processes that may call: bounds the connections
+  int max_request_bytes = kMaxRequestBytes;
 };
 
 // Answers every call that it needs an identity.

@@ -256,4 +256,14 @@ absl::StatusOr<CertificateFacts> FactsOfPem(const std::string& pem) {
   return FactsOf(certificate.get());
 }
 
+std::string SubjectOfPem(const std::string& pem) {
+  const BioPtr bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  const X509Ptr certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+  ERR_clear_error();
+  if (certificate == nullptr) return "";
+  X509_NAME* name = X509_get_subject_name(certificate.get());
+  const int at = X509_NAME_get_index_by_NID(name, NID_commonName, -1);
+  return at < 0 ? "" : StringOf(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(name, at)));
+}
+
 }  // namespace muster::security

@@ -59,6 +59,8 @@ struct CertificateFacts {
 };
 absl::StatusOr<CertificateFacts> FactsOf(X509* certificate);
 absl::StatusOr<CertificateFacts> FactsOfPem(const std::string& pem);
+// The common name of whom the first certificate is of; "" where there is none.
+std::string SubjectOfPem(const std::string& pem);
 
 // The newest of OpenSSL's errors on this thread, in its words; clears them.
 std::string OpenSslError();

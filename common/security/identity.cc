@@ -204,6 +204,7 @@ absl::Status Identity::Use(Credentials credentials) {
   absl::MutexLock lock(&mu_);
   context_ = std::move(made);
   source_ = SourceOf(credentials);
+  authority_ = SubjectOfPem(credentials.authorities);
   const int64_t left = facts->expires - static_cast<int64_t>(std::time(nullptr));
   if (left < kWeek && !warned_of_expiry_) {
     warned_of_expiry_ = true;
@@ -293,6 +294,11 @@ absl::StatusOr<Peer> Identity::Believe(const CertificateFacts& facts) const {
     return ConfigurationError(fmt::format("the certificate of {} does not name its host, {}",
                                           facts.peer.task, host->second));
   return facts.peer;
+}
+
+std::string Identity::AuthorityName() const {
+  absl::MutexLock lock(&mu_);
+  return authority_;
 }
 
 Identity::Paths Identity::paths() const {

@@ -51,6 +51,10 @@ class Identity final : public StreamSecurity {
   // cluster is this one, and its certificate names the host of its task.
   absl::StatusOr<Peer> Believe(const CertificateFacts& facts) const;
 
+  // "Muster run authority 1a2b...": that of the first authority whose certificates it accepts.
+  // Equal in all tasks of a cluster; tells nothing of a key.
+  std::string AuthorityName() const;
+
   // Paths by which this process alone reads the present PEM texts; for gRPC, which watches files.
   struct Paths {
     std::string certificate, key, authorities;
@@ -77,6 +81,7 @@ class Identity final : public StreamSecurity {
   // What tells whether the source has changed: the certificates of the authorities where this
   // process makes its own leaf, else the digest of all files.
   std::string source_ ABSL_GUARDED_BY(mu_);
+  std::string authority_ ABSL_GUARDED_BY(mu_);
   std::string last_problem_ ABSL_GUARDED_BY(mu_);
   bool warned_of_expiry_ ABSL_GUARDED_BY(mu_) = false;
   Notification end_;

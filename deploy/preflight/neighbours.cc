@@ -58,7 +58,7 @@ std::string ReceiveLine(int fd, MonotonicTime until) {
 }
 
 struct Line {
-  std::string task, version, cluster_digest, host;
+  std::string task, version, cluster_digest, host, identity;
   std::vector<std::string> reached;
 };
 
@@ -67,6 +67,7 @@ std::string Write(const Line& line) {
                    {"task", line.task},
                    {"version", line.version},
                    {"cluster_digest", line.cluster_digest},
+                   {"identity", line.identity},
                    {"host", line.host},
                    {"reached", line.reached}}) +
          '\n';
@@ -81,6 +82,7 @@ absl::StatusOr<Line> Read(const std::string& text) {
       .Read("task", &line.task)
       .Read("version", &line.version)
       .Read("cluster_digest", &line.cluster_digest)
+      .Read("identity", &line.identity)
       .Read("host", &line.host)
       .Read("reached", &line.reached);
   MUSTER_RETURN_IF_ERROR(object.Finish());
@@ -236,11 +238,8 @@ std::string NeighboursImpl::Talk(const std::string& task, const addrinfo& addres
 Line NeighboursImpl::Mine() {
   absl::MutexLock lock(&mu_);
   const auto& reached = found_.reached[options_.self];
-  return {options_.self,
-          options_.version,
-          options_.cluster_digest,
-          rpc::ThisHost().name,
-          {reached.begin(), reached.end()}};
+  return {options_.self,        options_.version,  options_.cluster_digest,
+          rpc::ThisHost().name, options_.identity, {reached.begin(), reached.end()}};
 }
 
 void NeighboursImpl::TakeIn(const Line& line, bool called) {
@@ -251,6 +250,7 @@ void NeighboursImpl::TakeIn(const Line& line, bool called) {
   neighbour.called = neighbour.called || called;
   neighbour.version = line.version;
   neighbour.cluster_digest = line.cluster_digest;
+  neighbour.identity = line.identity;
   neighbour.host = line.host;
   std::set<std::string>& reached = found_.reached[line.task];
   reached.insert(line.reached.begin(), line.reached.end());

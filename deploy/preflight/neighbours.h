@@ -19,6 +19,7 @@ struct NeighbourOptions {
   std::map<std::string, std::string> addresses;  // of all tasks, by name
   std::vector<std::string> listen;               // numeric ip:port, of this host
   std::string version, cluster_digest;
+  std::string identity;  // what the tasks know each other by: equal in all of them
   Duration between_calls = std::chrono::milliseconds(300);
   Duration call = std::chrono::seconds(2);  // one call takes no longer
 };
@@ -28,7 +29,7 @@ struct Neighbour {
   bool reached = false;   // it answered a call of this task
   bool called = false;    // it called this task
   std::string why;        // not reached
-  std::string version, cluster_digest, host;
+  std::string version, cluster_digest, host, identity;
 };
 
 struct Found {

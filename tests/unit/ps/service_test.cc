@@ -316,7 +316,7 @@ TEST_F(ServiceTest, WhatDoesNotFitIsRefusedWithASentence) {
   expect_invalid(ps_[0]->Fill({}).status(), "no chunk at all");
   chunk = Content(job_, 0, 5)[0];
   chunk.set_more(true);
-  expect_invalid(ps_[0]->Fill({chunk}).status(), "chunk 0 is of no table: it has to come whole");
+  expect_invalid(ps_[0]->Fill({chunk}).status(), "shard 0, chunk 0 lacks elements");
   expect_invalid(ps_[0]->Cut("").status(), "needs a name");
   // Without a deadline.
   grpc::ClientContext context;
