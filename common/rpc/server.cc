@@ -5,6 +5,7 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/support/server_interceptor.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <mutex>
@@ -82,7 +83,7 @@ void InitPluginsOnce() {
   });
 }
 
-constexpr uint64_t kLeastQuota = 64 << 20, kMostQuota = 512 << 20;
+constexpr uint64_t kLeastQuota = 16 << 20, kMostQuota = 256 << 20;
 constexpr int kMostThreads = 64;
 constexpr int kMaxHeaderBytes = 8 << 10;
 // A member has its session and a few calls beside it.
@@ -101,8 +102,13 @@ int Milliseconds(Duration d) {
 const grpc::ResourceQuota& Quota() {
   static const auto* const quota = [] {
     auto* made = new grpc::ResourceQuota("muster");
-    const uint64_t part = AvailableMemory() / 8;
-    made->Resize(std::clamp<uint64_t>(part, kLeastQuota, kMostQuota));
+    // gRPC looks at the size of a message when it has all of it.
+    uint64_t memory = AvailableMemory();
+    for (const auto which : {RLIMIT_DATA, RLIMIT_AS}) {
+      rlimit limit{};
+      if (getrlimit(which, &limit) == 0) memory = std::min<uint64_t>(memory, limit.rlim_cur);
+    }
+    made->Resize(std::clamp<uint64_t>(memory / 8, kLeastQuota, kMostQuota));
     made->SetMaxThreads(kMostThreads);
     return made;
   }();

@@ -163,6 +163,30 @@ class HostilePeer(ClusterTest):
                 if set(codes.values()) != {0}:
                     self.assertIn("may open", "".join(p.output() for p in processes), codes)
 
+    def test_little_memory(self):
+        """Messages of strangers are held within a part of what there is; with 256 MiB LibTorch itself cannot begin."""
+        expected = self.expected()
+        with Bounded(f"data={700 << 20}"):
+            processes = self.begin()
+        stop = threading.Event()
+
+        def flood(address):
+            with channel(address) as stranger:
+                while not stop.is_set():
+                    calls = [stranger.unary_unary("/muster.proto.ParameterServer/Beat").future(field(2, b"\0" * (15 << 20)), timeout=5) for _ in range(8)]
+                    for call in calls:
+                        call.exception()
+
+        threads = [threading.Thread(target=flood, args=[address]) for address in self.ports()]
+        for thread in threads:
+            thread.start()
+        try:
+            self.assertEqual(self.finish_with(processes), expected)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+
 
 def silence_of(stop):
     """Messages of a stream that says nothing."""
