@@ -57,18 +57,18 @@ class SilentFill {
 
 TEST_F(HostileTest, ShapesWhoseProductsOverflowAreRefused) {
   const int64_t huge = int64_t{1} << 40;
-  EXPECT_THAT(Refused({{"w", {huge, huge}, 0}}), HasSubstr("w has more elements than"));
+  EXPECT_THAT(Refused({{"w", {huge, huge}, 0}}), HasSubstr("elements together"));
   EXPECT_THAT(Refused({{"w", {std::numeric_limits<int64_t>::max(), 3}, 0}}),
-              HasSubstr("w has more elements than"));
+              HasSubstr("elements together"));
   EXPECT_THAT(Refused({{"w", {-1}, 0}}), HasSubstr("negative size"));
 }
 
 TEST_F(HostileTest, PartsAndChunksAreCountedBeforeTheyAreMade) {
   const int64_t many = int64_t{1} << 40;
-  EXPECT_THAT(Refused({{"w", {many}, 0}}, R"({"chunk_bytes": 4})"), HasSubstr("parts and chunks"));
+  EXPECT_THAT(Refused({{"w", {many}, 0}}, R"({"chunk_bytes": 4})"), HasSubstr("would make more than"));
   EXPECT_THAT(
       Refused({{"w", {many}, 0}}, R"({"partitioner": {"name": "fixed", "parts": 1000000000000}})"),
-      HasSubstr("parts and chunks"));
+      HasSubstr("would make more than"));
 }
 
 TEST_F(HostileTest, JsonThatIsNestedDeepIsRefused) {
