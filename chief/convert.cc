@@ -1,5 +1,7 @@
 #include "chief/convert.h"
 
+#include <algorithm>
+
 #include "common/base/utf8.h"
 
 namespace muster {
@@ -13,6 +15,12 @@ bool ApplyError(const proto::GenerationError& error, bool present, PausingTime n
       error.generation(), error.message(), now,
       error.exit_code() == 0 ? ExitCode::kRetryable : ExitCodeFromInt(error.exit_code())};
   return true;
+}
+
+// A point in time from the age that a peer told, which may be any number.
+PausingTime Ago(PausingTime now, int64_t age_ms) {
+  constexpr int64_t kMost = int64_t{365} * 24 * 3600 * 1000;
+  return now - std::chrono::milliseconds(std::clamp<int64_t>(age_ms, 0, kMost));
 }
 
 template <typename T>
@@ -55,11 +63,11 @@ MemberProcess ProcessOf(const proto::Hello& hello, PausingTime now) {
 bool ApplyReport(const proto::Report& report, PausingTime now, MemberState* m) {
   m->process.last_heard = now;
   m->report.phase = PhaseFromWire(report.phase());
-  m->report.phase_since = now - std::chrono::milliseconds(report.phase_age_ms());
+  m->report.phase_since = Ago(now, report.phase_age_ms());
   m->report.step = report.step();
   m->report.collective = report.collective();
   m->report.collective_sequence = report.collective_sequence();
-  m->report.collective_since = now - std::chrono::milliseconds(report.collective_age_ms());
+  m->report.collective_since = Ago(now, report.collective_age_ms());
   m->report.collectives_done = report.collectives_done();
   m->report.last_step = report.last_step();
   m->report.outcome = ExitCodeFromInt(report.outcome());

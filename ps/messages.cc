@@ -57,8 +57,6 @@ absl::Status CheckVariables(const std::vector<VariableSpec>& variables,
     if (v.optimizer < 0 || v.optimizer >= static_cast<int>(rules.size()))
       return ConfigurationError(fmt::format("{} belongs to optimizer {}: there are {}", v.name,
                                             v.optimizer, rules.size()));
-    if (std::any_of(v.shape.begin(), v.shape.end(), [](int64_t d) { return d < 0; }))
-      return ConfigurationError(fmt::format("{} has a negative size in its shape", v.name));
     if (!v.table && ForTablesAlone(rules[v.optimizer]))
       return ConfigurationError(
           fmt::format("{} has an optimizer that is for rows of embedding tables alone", v.name));
@@ -77,7 +75,7 @@ EmbeddingTable::Options RowsOf(const TableSpec& table, int servers) {
   rows.type = static_cast<RowType>(table.type);
   // Its part of the whole table's, but never none, which would be no cap.
   const int64_t chunks = static_cast<int64_t>(servers) * kRowChunks;
-  rows.limits.max_rows = (table.max_rows + chunks - 1) / chunks;
+  rows.limits.max_rows = table.max_rows / chunks + (table.max_rows % chunks != 0);
   if (table.max_bytes > 0) rows.limits.max_bytes = std::max<int64_t>(1, table.max_bytes / chunks);
   rows.limits.eviction = static_cast<Eviction>(table.eviction);
   rows.limits.admit_after = table.admit_after;
@@ -127,6 +125,7 @@ absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task) 
   const std::vector<VariableSpec> variables = SpecsOf(request.variables());
   MUSTER_RETURN_IF_ERROR(CheckVariables(variables, spec.rules));
   const LayoutOptions layout{request.servers(), options.partitioner, options.chunk_bytes};
+  MUSTER_RETURN_IF_ERROR(CheckLayout(variables, layout));
   const std::string digest = DigestOf(variables, layout);
   if (digest != request.digest())
     return ConfigurationError(

@@ -28,7 +28,7 @@ int64_t NumParts(const VariableSpec& variable, const LayoutOptions& options) {
       parts = std::min(bytes / p.bytes, p.parts.value_or(options.servers));
       break;
     case Partitioner::Kind::kMaxSize:
-      parts = (bytes + p.bytes - 1) / p.bytes;
+      parts = bytes / p.bytes + (bytes % p.bytes != 0);
       if (p.parts) parts = std::min(parts, *p.parts);
       break;
     case Partitioner::Kind::kFixed:
@@ -170,6 +170,33 @@ absl::StatusOr<Partitioner> ParsePartitioner(const Json& json) {
   }
   MUSTER_RETURN_IF_ERROR(reader.Finish());
   return partitioner;
+}
+
+absl::Status CheckLayout(const std::vector<VariableSpec>& variables, const LayoutOptions& options) {
+  constexpr int64_t kMostElements = int64_t{1} << 50;  // of all variables
+  const int64_t of_chunk = std::max<int64_t>(1, options.chunk_bytes / kElementBytes);
+  int64_t all = 0, chunks = 0;
+  for (const VariableSpec& variable : variables) {
+    int64_t elements = 1;
+    for (const int64_t size : variable.shape)
+      if (size < 0 || size > kMostElements ||
+          __builtin_mul_overflow(elements, std::max<int64_t>(1, size), &elements) ||
+          elements > kMostElements)
+        return ConfigurationError(fmt::format("the shape of {} is [{}], which no process holds",
+                                              variable.name, fmt::join(variable.shape, ", ")));
+    if (variable.table) {
+      chunks += int64_t{kRowChunks} * options.servers;
+    } else {
+      all += variable.elements();
+      chunks += NumParts(variable, options);
+    }
+    if (all > kMostElements || chunks + all / of_chunk > kMostChunks)
+      return ConfigurationError(
+          fmt::format("up to {} the variables have {} chunks, and at most {} are made: raise "
+                      "parameter_server.chunk_bytes (it is {}), or the bytes of its partitioner",
+                      variable.name, chunks + all / of_chunk, kMostChunks, options.chunk_bytes));
+  }
+  return absl::OkStatus();
 }
 
 Layout MakeLayout(const std::vector<VariableSpec>& variables, const LayoutOptions& options) {

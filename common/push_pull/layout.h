@@ -99,7 +99,13 @@ struct LayoutOptions {
   int64_t chunk_bytes = 256 << 10;
 };
 
-// REQUIRES: at least one server; sizes of shapes are not negative.
+// Whether MakeLayout can be asked for it: sizes that are not negative and whose products are
+// numbers, and no more parts and chunks than a process has the memory for (kMostChunks). A
+// ConfigurationError names the variable, or the key. What comes from another process is checked
+// first.
+inline constexpr int64_t kMostChunks = 1 << 22;
+absl::Status CheckLayout(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
+// REQUIRES: at least one server; CheckLayout is OK.
 Layout MakeLayout(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
 
 // Of all that a worker and a server must agree on before a byte moves: names, shapes, optimizers

@@ -152,5 +152,26 @@ TEST(Layout, PartitionersAreReadAndRefused) {
   }
 }
 
+TEST(CheckLayout, SizesThatNoProcessHoldsAreRefusedBeforeMemoryIsTaken) {
+  const auto error = [](std::vector<VariableSpec> variables, const LayoutOptions& options) {
+    return std::string(CheckLayout(variables, options).message());
+  };
+  EXPECT_TRUE(CheckLayout(Variables(), Options(3)).ok());
+  EXPECT_THAT(error({{"w", {int64_t{1} << 62, 4}}}, Options(2)), HasSubstr("the shape of w is"));
+  EXPECT_THAT(error({{"w", {int64_t{1} << 62, 4, 0}}}, Options(2)), HasSubstr("the shape of w is"));
+  EXPECT_THAT(error({{"w", {-1}}}, Options(2)), HasSubstr("the shape of w is"));
+  // One chunk for each of 2^40 numbers.
+  EXPECT_THAT(error({{"w", {int64_t{1} << 40}}}, Options(2, {}, 4)), HasSubstr("chunk_bytes"));
+  // No elements, and as many parts as rows.
+  EXPECT_THAT(error({{"w", {int64_t{1} << 40, 0}}},
+                    Options(2, {Partitioner::Kind::kFixed, 4, int64_t{1} << 40})),
+              HasSubstr("chunks"));
+  const std::vector<VariableSpec> tables(
+      10000, {.name = "t", .shape = {0, 4}, .table = TableSpec{.width = 4}});
+  EXPECT_THAT(error(tables, Options(4096)), HasSubstr("chunks"));
+  // The largest number of bytes is a number like any other.
+  EXPECT_TRUE(CheckLayout(Variables(), Options(2, {Partitioner::Kind::kMaxSize, INT64_MAX})).ok());
+}
+
 }  // namespace
 }  // namespace muster
