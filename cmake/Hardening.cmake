@@ -1,7 +1,8 @@
 # What makes an error in memory less of use to whoever provokes it: checked copies (glibc's _FORTIFY_SOURCE, which needs
 # optimisation), a guard behind arrays on the stack, relocations that are all done before main and read-only from then on, and
 # programs at random addresses. lint.hardening reads the binaries. Not under sanitizers, which do more, and wrap the same functions.
-if(NOT MUSTER_SANITIZE)
+option(MUSTER_HARDEN "Build with hardening flags (cmake/Hardening.cmake)" ON)
+if(MUSTER_HARDEN AND NOT MUSTER_SANITIZE)
   set(CMAKE_POSITION_INDEPENDENT_CODE ON)
   include(CheckPIESupported)
   check_pie_supported(LANGUAGES CXX)

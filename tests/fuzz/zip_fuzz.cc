@@ -10,7 +10,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         file.path(), {.without_folder = exported, .only_stored = exported, .kind = "it"});
     if (!zip.ok()) continue;
     for (const std::string& name : (*zip)->names()) {
-      fuzz::Require((*zip)->Size(name) >= 0, "a member has a size");
+      fuzz::Require(
+          (*zip)->Size(name) >= 0 && (*zip)->Size(name) <= 1032 * static_cast<int64_t>(size + 1),
+          "a member has a size that the file can hold");
       (void)(*zip)->Offset(name);
       (void)(*zip)->ReadText(name);
       if ((*zip)->Size(name) > (1 << 20)) continue;
