@@ -7,7 +7,7 @@ NOW = $(shell date +%Y%m%d-%H%M%S)
 PICTURES = $$(deploy/bootstrap --prefix)/bin/python examples/pictures.py
 SOURCES = $(shell git ls-files '*.h' '*.cc' '*.cu')
 
-.PHONY: build programs train classifier cyclegan language_model recommender tensorboard test soak format format-check clean bootstrap
+.PHONY: build programs train classifier cyclegan language_model recommender tensorboard test fuzz soak format format-check clean bootstrap
 
 bootstrap:
 	@deploy/bootstrap $(BOOTSTRAP_FLAGS)
@@ -70,6 +70,18 @@ tensorboard: bootstrap
 
 test: build
 	@ctest --test-dir $(BUILD) --output-on-failure
+
+# Each parser of what comes from outside, for so many minutes (docs/fuzzing.md). All are run, also where one finds something.
+MINUTES ?= 10
+TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(sort $(wildcard tests/fuzz/*_fuzz.cc)))
+fuzz: bootstrap
+	@test -f build-fuzz/build.ninja || cmake --preset fuzz --log-level=WARNING >/dev/null
+	@cmake --build build-fuzz --parallel $(JOBS) --target $(TARGETS:%=fuzz_%)
+	@found=; for name in $(TARGETS); do \
+	  mkdir -p build-fuzz/fuzz/$$name; echo "$$name: $(MINUTES) minutes"; \
+	  (cd build-fuzz/fuzz/$$name && ../../tests/fuzz_$$name -max_total_time=$$(($(MINUTES) * 60)) -max_len=16384 -rss_limit_mb=2048 -print_final_stats=1 \
+	    . ../../../tests/fuzz/corpus/$$name >../$$name.log 2>&1 && grep -h number_of_executed_units ../$$name.log) || { found="$$found $$name"; tail -40 build-fuzz/fuzz/$$name.log; }; \
+	done; test -z "$$found" || { echo "found something:$$found"; exit 1; }
 
 # A hundred random faults in one run of each of three programs, the same under muster launch, forty of an elastic job, and a hundred of a
 # job with parameter servers with one copy and with two: some forty minutes. SEED=... repeats one.

@@ -63,6 +63,7 @@ absl::Status DirectorImpl::PrepareServers() {
   const Job& job = options_.job;
   const int servers = static_cast<int>(options_.servers.size());
   const LayoutOptions layout{servers, server_options_.partitioner, server_options_.chunk_bytes};
+  MUSTER_RETURN_IF_ERROR(CheckSizes(state_->variables(), layout));
   layout_ = MakeLayout(state_->variables(), layout);
   digest_ = DigestOf(state_->variables(), layout);
   tables_ = state_->tables();

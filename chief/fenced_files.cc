@@ -13,6 +13,8 @@
 #include <string_view>
 #include <utility>
 
+#include "common/base/created_files.h"
+
 namespace muster {
 namespace {
 
@@ -26,7 +28,8 @@ absl::Status NotWritten(const std::string& path, int error) {
 }
 
 absl::Status WriteWhole(const std::string& path, const std::string& text) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const Fd file = CreateFile(path, O_WRONLY | O_TRUNC);
+  const int fd = file.get();
   bool good = fd >= 0;
   for (size_t done = 0; good && done < text.size();) {
     const ssize_t written = write(fd, text.data() + done, text.size() - done);
@@ -35,7 +38,6 @@ absl::Status WriteWhole(const std::string& path, const std::string& text) {
   }
   good = good && fsync(fd) == 0;
   const int error = errno;
-  if (fd >= 0) close(fd);
   if (good) return absl::OkStatus();
   return NotWritten(path, error);
 }

@@ -18,6 +18,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "chief/owner_record.h"
+#include "common/base/created_files.h"
 #include "common/base/fd.h"
 #include "common/base/logging.h"
 #include "common/base/wait.h"
@@ -119,15 +120,15 @@ absl::Status OwnerImpl::MakeDirectory() const {
   for (fs::path path = fs::absolute(options_.model_dir, error);
        !error && !fs::exists(path, error) && path.has_relative_path(); path = path.parent_path())
     missing.push_back(path);
-  fs::create_directories(options_.model_dir, error);
-  if (error) return NotWritable(error.value());
+  AddJobFolder(options_.model_dir);
+  if (const int failed = MakeFolders(options_.model_dir); failed != 0) return NotWritable(failed);
   for (const fs::path& path : missing) SyncDirectory(path.parent_path());
   return absl::OkStatus();
 }
 
 absl::StatusOr<Fd> OwnerImpl::Lock() const {
   const std::string path = options_.model_dir + "/owner.lock";
-  Fd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  Fd file = CreateLockFile(path);
   if (file.get() < 0) return NotWritable(errno);
   // Whoever has it may be watching another owner.
   const MonotonicTime end = Clock::now() + 2 * options_.watch;
@@ -208,7 +209,7 @@ absl::Status OwnerImpl::WaitFor(const OwnerRecord& other, MonotonicTime end,
 absl::Status OwnerImpl::WriteTemporary(const std::string& path, const OwnerRecord& record,
                                        Fd* file) const {
   const std::string text = Text(record, 0);
-  *file = Fd(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  *file = CreateFile(path, O_RDWR | O_TRUNC);
   if (file->get() < 0) return NotWritable(errno);
   errno = 0;
   if (write(file->get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||

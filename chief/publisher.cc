@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstring>
 #include <filesystem>
 #include <utility>
 
+#include "common/base/created_files.h"
 #include "common/base/logging.h"
 
 namespace muster {
@@ -62,11 +64,10 @@ absl::Status Publisher::Begin(bool goes_on, bool has_begun) {
   begun_ = true;
   if (options_.model_dir.empty()) return absl::OkStatus();
   const std::string verdict = options_.model_dir + "/result.json";
-  std::error_code error;
-  std::filesystem::create_directories(options_.model_dir, error);
-  if (error) {
+  AddJobFolder(options_.model_dir);
+  if (const int error = MakeFolders(options_.model_dir); error != 0) {
     return ConfigurationError(
-        fmt::format("cannot make model_dir {}: {}", options_.model_dir, error.message()));
+        fmt::format("cannot make model_dir {}: {}", options_.model_dir, std::strerror(error)));
   }
   MUSTER_RETURN_IF_ERROR(files_.Check());
   if (goes_on || has_begun) {

@@ -91,3 +91,12 @@ if(MUSTER_TORCH)
           DESTINATION ${_package} COMPONENT library)
   install(DIRECTORY include/muster DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library FILES_MATCHING PATTERN "*.h")
 endif()
+
+# What Muster is made of, as SPDX.
+file(GLOB _locks ${PROJECT_SOURCE_DIR}/deploy/requirements*.lock)
+add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/muster.spdx.json
+                   COMMAND ${PROJECT_SOURCE_DIR}/deploy/sbom ${PROJECT_VERSION} ${PROJECT_BINARY_DIR}/muster.spdx.json
+                   DEPENDS ${PROJECT_SOURCE_DIR}/deploy/sbom ${PROJECT_SOURCE_DIR}/deploy/packages.txt ${_locks} VERBATIM)
+add_custom_target(sbom ALL DEPENDS ${PROJECT_BINARY_DIR}/muster.spdx.json)
+# Where only some programs were built there is none.
+install(FILES ${PROJECT_BINARY_DIR}/muster.spdx.json DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/muster COMPONENT programs OPTIONAL)

@@ -75,7 +75,7 @@ EmbeddingTable::Options RowsOf(const TableSpec& table, int servers) {
   rows.type = static_cast<RowType>(table.type);
   // Its part of the whole table's, but never none, which would be no cap.
   const int64_t chunks = static_cast<int64_t>(servers) * kRowChunks;
-  rows.limits.max_rows = (table.max_rows + chunks - 1) / chunks;
+  rows.limits.max_rows = table.max_rows / chunks + (table.max_rows % chunks != 0);
   if (table.max_bytes > 0) rows.limits.max_bytes = std::max<int64_t>(1, table.max_bytes / chunks);
   rows.limits.eviction = static_cast<Eviction>(table.eviction);
   rows.limits.admit_after = table.admit_after;

@@ -131,6 +131,7 @@ absl::Status PsWorkerImpl::Build() {
   layout.servers = options_.servers;
   layout.partitioner = servers_.partitioner;
   layout.chunk_bytes = servers_.chunk_bytes;
+  MUSTER_RETURN_IF_ERROR(CheckSizes(served.specs, layout));
   digest_ = DigestOf(served.specs, layout);
   Layout laid = MakeLayout(served.specs, layout);
   MUSTER_ASSIGN_OR_RETURN(

@@ -33,6 +33,12 @@ std::string WithoutFolder(const std::string& name) {
   return slash == std::string::npos ? name : name.substr(slash + 1);
 }
 
+// Deflate makes one byte of 1032 at the most (258 of each two bits).
+int64_t MostInflated(int64_t packed) {
+  constexpr int64_t kRatio = 1032;
+  return packed > (int64_t{1} << 52) ? packed : (packed + 1) * kRatio;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ZipReader>> ZipReader::Open(const std::string& path,
@@ -136,6 +142,11 @@ absl::Status ZipReader::ReadEntries(const std::string& directory, int64_t count)
       return Damaged("its directory is not whole");
     std::string name = directory.substr(at + kEntrySize, name_size);
     if (options_.without_folder) name = WithoutFolder(name);
+    // Readers take memory by what it says here, which the file must be able to hold.
+    const int64_t held =
+        entry.method == kStored ? bytes_ : MostInflated(std::min(bytes_, entry.packed));
+    if (entry.size > held)
+      return Damaged(fmt::format("{} claims {} bytes, which it cannot hold", name, entry.size));
     if (!entries_.emplace(name, entry).second)
       return Damaged(fmt::format("it holds {} twice", name));
     names_.push_back(name);

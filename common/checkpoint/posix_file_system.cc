@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/base/created_files.h"
 #include "common/base/fd.h"
 #include "common/checkpoint/file_system.h"
 
@@ -50,7 +51,7 @@ absl::Status Error(int code, std::string_view doing, const std::string& path) {
 Fd OpenFile(const std::string& path, int flags) {
   int fd = -1;
   do {
-    fd = open(path.c_str(), flags | O_CLOEXEC, 0644);
+    fd = open(path.c_str(), flags | O_CLOEXEC);
   } while (fd < 0 && errno == EINTR);
   return Fd(fd);
 }
@@ -153,7 +154,7 @@ absl::Status RenameTo(const std::string& from, const std::string& to) {
 class Posix : public FileSystem {
  public:
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
-    Fd fd = OpenFile(path, O_WRONLY | O_CREAT | O_TRUNC);
+    Fd fd = CreateFile(path, O_WRONLY | O_TRUNC);
     if (!fd) return Error(errno, "create", path);
     return std::make_unique<PosixWritableFile>(std::move(fd), path);
   }
@@ -194,8 +195,8 @@ class Posix : public FileSystem {
   }
 
   absl::Status MakeDirectory(const std::string& path) override {
-    if (mkdir(path.c_str(), 0777) == 0) return absl::OkStatus();
-    const int code = errno;
+    const int code = MakeFolder(path);
+    if (code == 0) return absl::OkStatus();
     struct stat info;
     if (code == EEXIST && stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
       return absl::OkStatus();

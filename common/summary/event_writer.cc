@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "common/base/created_files.h"
 #include "common/base/record.h"
 #include "common/summary/histogram.h"
 #include "common/summary/png.h"
@@ -67,14 +68,12 @@ Summary::Value* AddTensor(const std::string& tag, const char* plugin, DataClass 
 absl::StatusOr<std::unique_ptr<EventWriter>> EventWriter::Open(const std::string& directory,
                                                                Options options) {
   if (options.fence) MUSTER_RETURN_IF_ERROR(options.fence());
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) {
-    return ConfigurationError(
-        fmt::format("cannot make the folder for summaries {}: {}", directory, error.message()));
+  if (const int error = MakeFolders(directory); error != 0) {
+    return ConfigurationError(fmt::format("cannot make the folder for summaries {}: {}", directory,
+                                          std::strerror(error)));
   }
   std::string path = directory + "/" + FileName(directory);
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+  const int fd = CreateFile(path, O_WRONLY | O_EXCL | O_APPEND).Release();
   if (fd < 0) {
     return ConfigurationError(
         fmt::format("cannot write summaries to {}: {}", path, std::strerror(errno)));

@@ -11,6 +11,7 @@
 #include <memory>
 #include <random>
 
+#include "common/base/created_files.h"
 #include "common/base/logging.h"
 #include "common/base/restarts.h"
 #include "common/telemetry/progress.h"
@@ -156,6 +157,7 @@ absl::Status Launcher::StartTask(size_t index) {
   const PlannedTask& task = plan_[index];
   TaskLog log;
   if (!request_.model_dir.empty()) {
+    AddJobFolder(request_.model_dir);
     MUSTER_ASSIGN_OR_RETURN(log, TaskLog::Open(request_.model_dir + "/logs", task));
   }
   MUSTER_ASSIGN_OR_RETURN(Child child, StartChild(index));

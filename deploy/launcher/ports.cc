@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace muster {
 namespace {
@@ -32,18 +33,33 @@ bool IsFree(int port) {
   return free;
 }
 
-// The file descriptor of the mark, or -1 where another launch holds it.
-int Mark(int port) {
-  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return -1;
+// Whether who listens at that address is a process of this user. False where it cannot be told.
+bool IsOurs(const sockaddr_un& address, socklen_t size) {
+  const Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  ucred peer = {};
+  socklen_t length = sizeof peer;
+  return fd && connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
+         getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+         peer.uid == geteuid();
+}
+
+enum class Holder { kThis, kOwn, kOther };
+// Marks a port, or says who holds the mark: another launch of this user, or somebody else, whom
+// nobody keeps from holding any number of them.
+Holder Mark(int port, Fd* mark) {
+  Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd) return Holder::kOwn;
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   const std::string name = fmt::format("muster-port-{}", port);
   std::memcpy(address.sun_path + 1, name.data(), name.size());  // a leading NUL: abstract
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  if (bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0) return fd;
-  close(fd);
-  return -1;
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+      listen(fd.get(), SOMAXCONN) == 0) {
+    *mark = std::move(fd);
+    return Holder::kThis;
+  }
+  return IsOurs(address, size) ? Holder::kOwn : Holder::kOther;
 }
 
 }  // namespace
@@ -67,18 +83,20 @@ absl::StatusOr<PortReservation> PortReservation::Reserve(int count, PortRange ep
     if (port < ephemeral.low || port > ephemeral.high) candidates.push_back(port);
   }
   PortReservation reservation;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    if (static_cast<int>(reservation.ports_.size()) == count) break;
+  const auto full = [&] { return static_cast<int>(reservation.ports_.size()) == count; };
+  std::vector<int> of_others;  // marked by other users
+  for (size_t i = 0; i < candidates.size() && !full(); ++i) {
     const int port = candidates[(first + i) % candidates.size()];
-    const int mark = Mark(port);
-    if (mark < 0) continue;
-    if (!IsFree(port)) {
-      close(mark);
-      continue;
-    }
+    Fd mark;
+    const Holder holder = Mark(port, &mark);
+    if (holder == Holder::kOther) of_others.push_back(port);
+    if (holder != Holder::kThis || !IsFree(port)) continue;
     reservation.ports_.push_back(port);
-    reservation.marks_.push_back(mark);
+    reservation.marks_.push_back(std::move(mark));
   }
+  // Rather than none: what other users say of a port counts for no more than that.
+  for (size_t i = 0; i < of_others.size() && !full(); ++i)
+    if (IsFree(of_others[i])) reservation.ports_.push_back(of_others[i]);
   if (static_cast<int>(reservation.ports_.size()) < count) {
     return ConfigurationError(fmt::format(
         "{} free ports are needed on 127.0.0.1, but only {} of the {} between {} and {} outside "
@@ -88,10 +106,6 @@ absl::StatusOr<PortReservation> PortReservation::Reserve(int count, PortRange ep
         ephemeral.high));
   }
   return reservation;
-}
-
-PortReservation::~PortReservation() {
-  for (int fd : marks_) close(fd);
 }
 
 }  // namespace muster

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/fd.h"
 #include "muster/status.h"
 
 namespace muster {
@@ -20,6 +21,7 @@ absl::StatusOr<PortRange> ParsePortRange(const std::string& text);
 // Ports that were free when they were picked, and that no other reservation of this host holds:
 // each one is marked by an abstract Unix socket (which lives in the network namespace, as the ports
 // do, and vanishes with this process), so two launches at the same time never get the same port.
+// Another user may hold any mark: ports that others have marked are taken last.
 class PortReservation {
  public:
   // `first` is where the search starts, any number: it spreads launches over the range. The error
@@ -27,14 +29,13 @@ class PortReservation {
   static absl::StatusOr<PortReservation> Reserve(int count, PortRange ephemeral, unsigned first);
   PortReservation(PortReservation&& other) noexcept = default;
   PortReservation& operator=(PortReservation&&) = delete;
-  ~PortReservation();
 
   const std::vector<int>& ports() const { return ports_; }
 
  private:
   PortReservation() = default;
   std::vector<int> ports_;
-  std::vector<int> marks_;  // file descriptors
+  std::vector<Fd> marks_;
 };
 
 }  // namespace muster

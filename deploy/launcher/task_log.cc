@@ -7,20 +7,19 @@
 
 #include <cstring>
 #include <ctime>
-#include <filesystem>
+
+#include "common/base/created_files.h"
 
 namespace muster {
 
 absl::StatusOr<TaskLog> TaskLog::Open(const std::string& directory, const PlannedTask& task) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) {
+  if (const int error = MakeFolders(directory); error != 0) {
     return ConfigurationError(
-        fmt::format("cannot make the folder for logs {}: {}", directory, error.message()));
+        fmt::format("cannot make the folder for logs {}: {}", directory, std::strerror(error)));
   }
   TaskLog log;
   log.path_ = fmt::format("{}/{}-{}.log", directory, task.type, task.index);
-  log.fd_ = Fd(open(log.path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  log.fd_ = CreateFile(log.path_, O_WRONLY | O_APPEND);
   if (!log.fd_) {
     return ConfigurationError(fmt::format("cannot write {}: {}", log.path_, std::strerror(errno)));
   }

@@ -1,6 +1,7 @@
 """What the package tests share: projects outside the tree, built against a build folder or a prefix."""
 import os
 import pathlib
+import re
 import resource
 import shutil
 import subprocess
@@ -14,9 +15,12 @@ BUILD = BIN.parent
 
 
 class OutsideTest(ClusterTest):
+    torch = {}  # once something is installed: where it finds LibTorch
+
     def run_command(self, *command, code=0, timeout=300, environment=None, cwd=None):
         """A command that ends with `code`; what it printed."""
         env = {k: v for k, v in os.environ.items() if k not in ("TF_CONFIG", "LD_LIBRARY_PATH")}
+        env.update(self.torch)
         env.update(environment or {})
         done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout,
                               env=env, cwd=cwd or self.dir)
@@ -36,4 +40,6 @@ class OutsideTest(ClusterTest):
         self.run_command(CMAKE, "--install", BUILD, "--prefix", prefix)
         moved.parent.mkdir()
         shutil.move(prefix, moved)
+        root = re.search(r"^MUSTER_TORCH_ROOT:\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.MULTILINE)[1]
+        self.torch = {"MUSTER_TORCH_ROOT": root, "LD_LIBRARY_PATH": f"{root}/lib"}
         return moved

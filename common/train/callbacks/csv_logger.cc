@@ -1,12 +1,14 @@
 // Keras' CSVLogger: a line for each epoch.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <string_view>
 
+#include "common/base/created_files.h"
 #include "common/base/files.h"
 #include "common/base/logging.h"
 #include "common/train/callbacks/builtin.h"
@@ -23,8 +25,8 @@ class CsvLogger final : public Callback {
   void train_begin(CallbackContext& context) override {
     if (context.model_dir().empty()) return;
     path_ = PathFrom(context.model_dir(), filename_);
+    MakeFolders(std::filesystem::path(path_).parent_path());
     std::error_code error;
-    std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
     const auto size = static_cast<int64_t>(std::filesystem::file_size(path_, error));
     const bool there = !error;
     if (bytes_ < 0) {  // the run begins
@@ -35,7 +37,7 @@ class CsvLogger final : public Callback {
       bytes_ = 0;
       header_ = true;
     }
-    if (there && size > bytes_ && truncate(path_.c_str(), bytes_) != 0) Failed(errno);
+    if (there && size > bytes_ && !CutBack()) Failed(errno);
   }
 
   void epoch_end(CallbackContext& context) override {
@@ -84,20 +86,25 @@ class CsvLogger final : public Callback {
   }
   bool Append(const std::string& text) {
     if (partial_ && !CutBack()) return Failed(errno);
-    std::ofstream file(path_, std::ios::app | std::ios::binary);
-    file << text << std::flush;
-    if (!file) {
-      const int error = errno;
-      file.close();  // nothing of it comes later
-      CutBack();
-      return Failed(error);
+    const Fd file = CreateFile(path_, O_WRONLY | O_APPEND);
+    if (!file) return Failed(errno);
+    for (std::string_view left = text; !left.empty();) {
+      const ssize_t written = write(file.get(), left.data(), left.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) {
+        const int error = errno;
+        CutBack();
+        return Failed(error);
+      }
+      left.remove_prefix(static_cast<size_t>(written));
     }
     bytes_ += static_cast<int64_t>(text.size());
     return true;
   }
   // Of a line that did not fit on the disk a part may be there.
   bool CutBack() {
-    partial_ = truncate(path_.c_str(), bytes_) != 0;
+    const Fd file = CreateFile(path_, O_WRONLY);
+    partial_ = !file || ftruncate(file.get(), bytes_) != 0;
     return !partial_;
   }
   bool Failed(int error) {

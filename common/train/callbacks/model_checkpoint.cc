@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "common/base/created_files.h"
 #include "common/base/files.h"
 #include "common/base/logging.h"
 #include "common/train/callbacks/monitor.h"
@@ -102,8 +103,7 @@ class ModelCheckpoint final : public Callback {
     if (!name.ok()) throw StatusError(Annotate(name.status(), "the filepath of model_checkpoint "));
     if (context.model_dir().empty()) return;
     const std::string path = PathFrom(context.model_dir(), *name);
-    std::error_code error;
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+    MakeFolders(std::filesystem::path(path).parent_path());
     try {
       context.save_model(path, !options_.save_weights_only);
     } catch (const StatusError& failed) {

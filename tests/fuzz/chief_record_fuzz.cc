@@ -1,0 +1,23 @@
+// What servers give back to a chief that was restarted, and the work table in it.
+#include "chief/chief_record.h"
+#include "chief/work_table.h"
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace muster;
+  const absl::StatusOr<ChiefRecord> record = ChiefRecordOf(std::string(fuzz::Text(data, size)));
+  if (!record.ok()) return 0;
+  (void)IsNewer(*record, *record);
+  (void)ToText(*record);
+  WorkTable::Options options;
+  options.leases = {.examples = 100, .batch = 10, .epochs = 2};
+  options.workers = 2;
+  options.shards = 2;
+  const auto table = WorkTable::FromRecord(options, record->work);
+  if (!table.ok()) return 0;
+  (*table)->HearThem();
+  (void)(*table)->Unheard();
+  (*table)->StopHearing();
+  (void)(*table)->ToRecord();
+  return 0;
+}
