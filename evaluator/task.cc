@@ -64,6 +64,7 @@ absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
         "TF_CONFIG: task is {}, but a cluster has one evaluator: start evaluator 0 only",
         cluster_.task->Spoken()));
   MUSTER_ASSIGN_OR_RETURN(own_, LoadJob(arguments.job, arguments.overrides));
+  UseFileMode(own_);
   MUSTER_RETURN_IF_ERROR(AddProgramDigest(own_.program, &own_.digests));
   if (own_.deterministic) ComputeDeterministically();
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));

@@ -90,6 +90,7 @@ absl::Status PsTask::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_RETURN_IF_ERROR(CheckDescriptors(cluster_));
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, TaskType::kPs));
   MUSTER_ASSIGN_OR_RETURN(job_, LoadJob(arguments.job, arguments.overrides));
+  UseFileMode(job_);
   MUSTER_ASSIGN_OR_RETURN(job_.strategy, StrategyFor(job_, cluster_));
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
   MUSTER_RETURN_IF_ERROR(CheckSupported(job_));

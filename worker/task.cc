@@ -129,6 +129,7 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_RETURN_IF_ERROR(CheckDescriptors(cluster_));
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, parts_.binary));
   MUSTER_ASSIGN_OR_RETURN(job_, LoadJob(arguments.job, arguments.overrides));
+  UseFileMode(job_);
   MUSTER_RETURN_IF_ERROR(AddProgramDigest(job_.program, &job_.digests));
   MUSTER_ASSIGN_OR_RETURN(job_.strategy, StrategyFor(job_, cluster_));
   if (job_.deterministic) ComputeDeterministically();

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "common/base/created_files.h"
 #include "common/base/descriptors.h"
 #include "common/base/locks.h"
 #include "common/base/log_writer.h"
@@ -89,6 +90,10 @@ absl::Status CheckDescriptors(const ClusterConfig& cluster) {
   const std::string warning = DescriptorWarning(limit, members, is_chief);
   if (!warning.empty()) LogWarning("{}", warning);
   return absl::OkStatus();
+}
+
+void UseFileMode(const Job& job) {
+  if (const auto mode = ParseFileMode(job.security.file_mode); mode.ok()) SetFileMode(*mode);
 }
 
 void SayLast(const absl::Status& result, const std::string& termination_log) {

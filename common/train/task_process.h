@@ -43,6 +43,9 @@ absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& argument
 // fewer than its cluster takes.
 absl::Status CheckDescriptors(const ClusterConfig& cluster);
 
+// How this process makes the job's files from now on: security.file_mode, checked by LoadJob.
+void UseFileMode(const Job& job);
+
 // The process's last line, in the log and as its container's termination message.
 void SayLast(const absl::Status& result, const std::string& termination_log);
 
