@@ -150,6 +150,9 @@ void CheckSecurity(const SecurityOptions& security, Checks* checks) {
   static const std::vector<std::string> kModes = {"private", "group", "umask"};
   if (std::find(kModes.begin(), kModes.end(), security.file_mode) == kModes.end())
     checks->Fail("security.file_mode", UnknownName(security.file_mode, kModes));
+  if (security.insecure && !security.key_file.empty())
+    checks->Fail("security.insecure",
+                 "is true, but security.key_file is set: leave one of them out");
 }
 
 const std::set<std::string> kHostLocal = {

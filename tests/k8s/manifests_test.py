@@ -41,7 +41,7 @@ class Base(unittest.TestCase):
 
     def test_schemas(self):
         self.assertEqual(sorted(o["kind"] for o in self.manifests.objects),
-                         ["ConfigMap", *["Job"] * (len(self.members) + 1), "PersistentVolumeClaim", "Service"])
+                         ["ConfigMap", *["Job"] * (len(self.members) + 1), "NetworkPolicy", "PersistentVolumeClaim", "Service"])
         check_schemas(self.manifests.objects)
         for path, value in [("restartPolicyy", "Never"), ("terminationGracePeriodSeconds", "soon"), ("volumes", {})]:
             broken = copy.deepcopy(self.manifests.objects)
@@ -93,10 +93,10 @@ class Base(unittest.TestCase):
                 self.assertEqual(len(names), len(set(names)))
                 # Declared here, the controller does not append its own after TF_CONFIG.
                 self.assertEqual(pod.container["env"][0]["valueFrom"]["fieldRef"]["fieldPath"], INDEX)
-                self.assertEqual(names, ["JOB_COMPLETION_INDEX", "CLUSTER", "TF_CONFIG"])
-                self.assertNotIn("$(", environment["TF_CONFIG"])
+                self.assertEqual(names, ["JOB_COMPLETION_INDEX", "CLUSTER", "TF_CONFIG", "MUSTER_RUN_KEY_FILE"])
+                self.assertNotIn("$(", environment["TF_CONFIG", "MUSTER_RUN_KEY_FILE"])
                 told = subprocess.run([BIN / "muster", "cluster", "--json"], capture_output=True, text=True,
-                                      env={"TF_CONFIG": environment["TF_CONFIG"]})
+                                      env={"TF_CONFIG": environment["TF_CONFIG", "MUSTER_RUN_KEY_FILE"]})
                 self.assertEqual(told.returncode, 0, told.stderr)
                 told = json.loads(told.stdout)
                 rank = {"chief": 0, "worker": 1 + pod.index, "evaluator": None, "ps": None}[pod.role]

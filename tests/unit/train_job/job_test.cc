@@ -178,6 +178,10 @@ constexpr Mistake kMistakes[] = {
      "timeouts.phase.data must be a number of seconds from 0.001 to 31536000 (a year), is -1"},
     {R"({"tls": {"enabled": true, "certificate": "a.pem"}})",
      "tls.key is missing, but TLS is asked for: name a PEM file"},
+    {R"({"tls": {"certificate": "a.pem", "key": "b.pem"}})",
+     "tls.authority is missing, but TLS is asked for: name a PEM file"},
+    {R"({"security": {"insecure": true, "key_file": "run.key"}})",
+     "security.insecure is true, but security.key_file is set: leave one of them out"},
     {R"({"devices": "cpu:2", "strategy": "one_device"})",
      "devices is \"cpu:2\", but strategy is \"one_device\": name one device, or set strategy to "
      "\"mirrored\""},
