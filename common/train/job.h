@@ -84,8 +84,8 @@ struct TlsOptions {
 };
 
 struct SecurityOptions {
-  std::string key_file;    // the run key (common/security/run_key.h)
-  bool insecure = false;   // the network is trusted: nobody has to prove anything
+  std::string key_file;               // the run key (common/security/run_key.h)
+  bool insecure = false;              // the network is trusted: nobody has to prove anything
   std::string file_mode = "private";  // of what model_dir gets: private | group | umask
 };
 
