@@ -6,9 +6,11 @@
 #include <grpcpp/security/tls_certificate_verifier.h>
 #include <grpcpp/security/tls_credentials_options.h>
 
+#include <map>
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
 
@@ -25,10 +27,22 @@ constexpr unsigned kWatchSeconds = 1;
 
 std::string Text(grpc::string_ref text) { return std::string(text.data(), text.size()); }
 
-std::shared_ptr<ge::CertificateProviderInterface> ProviderOf(const Identity& identity) {
+using Provider = std::shared_ptr<ge::CertificateProviderInterface>;
+
+// One for all connections of an identity, as long as there are any: it has a thread.
+Provider ProviderOf(const Identity& identity) {
+  static absl::Mutex mu;
+  static auto* const live =
+      new std::map<const Identity*, std::weak_ptr<ge::CertificateProviderInterface>>;
+  absl::MutexLock lock(&mu);
+  std::erase_if(*live, [](const auto& entry) { return entry.second.expired(); });
+  if (const auto found = live->find(&identity); found != live->end())
+    if (Provider provider = found->second.lock()) return provider;
   const Identity::Paths paths = identity.paths();
-  return std::make_shared<ge::FileWatcherCertificateProvider>(paths.key, paths.certificate,
-                                                              paths.authorities, kWatchSeconds);
+  Provider made = std::make_shared<ge::FileWatcherCertificateProvider>(
+      paths.key, paths.certificate, paths.authorities, kWatchSeconds);
+  (*live)[&identity] = made;
+  return made;
 }
 
 absl::StatusOr<CertificateFacts> FactsFrom(const std::vector<std::string>& uris,
