@@ -115,7 +115,7 @@ class AcceptorImpl final : public Acceptor {
   std::map<std::string, int> of_source_ ABSL_GUARDED_BY(mu_);
   Ids waiting_ ABSL_GUARDED_BY(mu_), plaintext_ ABSL_GUARDED_BY(mu_);
   Counts counts_ ABSL_GUARDED_BY(mu_);
-  Line silent_ ABSL_GUARDED_BY(mu_), gave_way_ ABSL_GUARDED_BY(mu_),
+  Line silent_ ABSL_GUARDED_BY(mu_), unproven_ ABSL_GUARDED_BY(mu_), gave_way_ ABSL_GUARDED_BY(mu_),
       turned_away_ ABSL_GUARDED_BY(mu_), failed_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -295,7 +295,12 @@ void AcceptorImpl::OnReady(uint64_t id) {
     absl::MutexLock lock(&mu_);
     const auto found = connections_.find(id);
     if (found == connections_.end()) return;
-    if (!found->second.waits) return EraseLocked(id);  // it has ended
+    if (const Connection& ended = found->second; !ended.waits) {
+      if (options_.tls && !ended.proven && !ended.plaintext)
+        Say(unproven_, "{}: the connection from {} ended before it proved who it is", options_.name,
+            ended.address);
+      return EraseLocked(id);
+    }
     uint8_t first = 0;
     const ssize_t got = recv(found->second.socket.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
     if (got != 1) return EraseLocked(id);  // closed without a word

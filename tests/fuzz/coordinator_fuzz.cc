@@ -2,6 +2,7 @@
 // half: who is admitted, what is known of members, and what is decided.
 #include "chief/admission.h"
 #include "chief/convert.h"
+#include "chief/peer_limits.h"
 #include "common/cluster/decision.h"
 #include "common/cluster/protocol.h"
 #include "common/cluster/standings.h"
@@ -82,7 +83,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         hello.set_task(member.declared.task.ToString());
         hello.clear_run_id();
       }
-      const auto refusal = Admit(now, hello, state, admission);
+      if (!WrongWith(hello).empty()) continue;
+      const auto refusal = Admit(now, hello, DifferencesOf(hello, admission), state, admission);
       const int index = FindMember(state, hello.task());
       fuzz::Require(refusal.has_value() || index >= 0, "only those that are declared are admitted");
       if (!refusal) state.members[index].process = ProcessOf(hello, now);
