@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "common/cluster/decision_parts.h"
 #include "common/cluster/membership_policy.h"
@@ -219,18 +218,9 @@ std::string RosterLine(PausingTime now, const JobState& state) {
 }
 
 int NewestMember(const JobState& state, const std::vector<int>& members) {
-  // The chief was in each generation before, and no member completes a step without the one before
-  // it having ended for all.
-  constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
-  const bool known = state.generation != 0 && members.front() == 0;
-  const int64_t chief = state.members[0].report.last_step;
-  const int64_t most = known && chief < kUnknown ? chief + 1 : kUnknown;
-  const auto step = [&](int i) {
-    const int64_t last = state.members[i].report.last_step;
-    return last > most ? -1 : last;  // damaged, or made up
-  };
-  return *std::max_element(members.begin(), members.end(),
-                           [&](int a, int b) { return step(a) < step(b); });
+  return *std::max_element(members.begin(), members.end(), [&](int a, int b) {
+    return state.members[a].report.last_step < state.members[b].report.last_step;
+  });
 }
 
 }  // namespace muster

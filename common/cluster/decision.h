@@ -204,7 +204,6 @@ MemberState Absent(PausingTime now, const JobState& state, const MemberState& lo
                    const MembershipOptions& options);
 
 // Of these members the one that holds the newest state: the highest last_step, the first of those.
-// One that tells of more steps than there can have been is not believed.
 // REQUIRES: there is one.
 int NewestMember(const JobState& state, const std::vector<int>& members);
 

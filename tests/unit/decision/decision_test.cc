@@ -3,8 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include <limits>
-
 namespace muster {
 namespace {
 
@@ -462,20 +460,6 @@ TEST_F(DecisionTest, TheNewestStateIsTheHighestStepsThenTheLowestRanks) {
   state_.members[1].report.last_step = state_.members[2].report.last_step = 7;
   EXPECT_EQ(NewestMember(state_, {0, 1, 2}), 1);
   EXPECT_EQ(NewestMember(state_, {0, 2}), 2);
-}
-
-// What it holds would be everybody's.
-TEST_F(DecisionTest, AStateThatNoMemberCanHoldIsNotTheNewest) {
-  state_.generation = 0;
-  state_.members[0].report.last_step = 7;
-  state_.members[1].report.last_step = std::numeric_limits<int64_t>::max();
-  EXPECT_EQ(NewestMember(state_, {0, 1}), 1) << "a chief that has just started knows of none";
-  state_.generation = 3;
-  EXPECT_EQ(NewestMember(state_, {0, 1}), 0);
-  state_.members[2].report.last_step = 8;
-  EXPECT_EQ(NewestMember(state_, {0, 1, 2}), 2) << "it completed a step that the chief did not";
-  state_.members[2].report.last_step = 9;
-  EXPECT_EQ(NewestMember(state_, {0, 1, 2}), 0);
 }
 
 }  // namespace
