@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <list>
 #include <thread>
@@ -22,15 +23,48 @@
 #include "common/collective/formation.h"
 #include "common/push_pull/client.h"
 #include "common/push_pull/wire.h"
+#include "common/security/identity.h"
+#include "common/security/run_key.h"
 #include "common/transport/data_listener.h"
 #include "ps/dense_store.h"
 #include "ps/server_connection.h"
-#include "tests/unit/transport/test_authority.h"
 
 namespace muster {
 namespace {
 
-using testing::TestAuthority;
+// The identities of tasks that hold one run key.
+class Holders {
+ public:
+  Holders() {
+    if (mkdtemp(folder_.data()) == nullptr || !security::WriteNewRunKey(folder_ + "/key").ok())
+      std::abort();
+  }
+  ~Holders() { std::filesystem::remove_all(folder_); }
+  // `resume`: sessions are kept, by address.
+  std::shared_ptr<security::StreamSecurity> Issue(const std::string& task, bool resume = true) {
+    std::shared_ptr<security::StreamSecurity> identity =
+        *security::Identity::Make({.self = {"cluster", task}, .run_key = folder_ + "/key"});
+    return resume ? identity : std::make_shared<Forgetful>(identity);
+  }
+
+ private:
+  class Forgetful : public security::StreamSecurity {
+   public:
+    explicit Forgetful(std::shared_ptr<security::StreamSecurity> inner)
+        : inner_(std::move(inner)) {}
+    absl::StatusOr<security::SslPtr> NewSession(bool server, const std::string&) override {
+      return inner_->NewSession(server, "");
+    }
+    absl::StatusOr<security::Peer> PeerOf(const SSL& session) override {
+      return inner_->PeerOf(session);
+    }
+
+   private:
+    const std::shared_ptr<security::StreamSecurity> inner_;
+  };
+
+  std::string folder_ = std::filesystem::temp_directory_path() / "muster-tls-bench-XXXXXX";
+};
 using testing::TestSecurity;
 using transport::DataListener;
 
@@ -116,7 +150,7 @@ std::string Swap(const std::string& mine, int rank, const int (&pipes)[2][2]) {
   return other;
 }
 
-void RunRank(int rank, const int (&pipes)[2][2], TestAuthority& authority,
+void RunRank(int rank, const int (&pipes)[2][2], Holders& authority,
              const std::vector<double>& sizes) {
   const std::vector<std::string> tasks{"worker:0", "worker:1"};
   std::unique_ptr<DataListener> listeners[2];
@@ -141,7 +175,7 @@ void RunRank(int rank, const int (&pipes)[2][2], TestAuthority& authority,
   }
 }
 
-void AllReduce(TestAuthority& authority, const std::vector<double>& sizes) {
+void AllReduce(Holders& authority, const std::vector<double>& sizes) {
   int pipes[2][2];
   if (pipe(pipes[0]) != 0 || pipe(pipes[1]) != 0) std::abort();
   const pid_t other = fork();
@@ -176,7 +210,7 @@ void AllReduce(TestAuthority& authority, const std::vector<double>& sizes) {
       });
 }
 
-void PushPull(TestAuthority& authority, double megabytes) {
+void PushPull(Holders& authority, double megabytes) {
   const auto elements = static_cast<int64_t>(megabytes * 250'000);
   const ParameterServerOptions options;
   const Layout layout =
@@ -252,7 +286,7 @@ double FormAll(const std::vector<std::unique_ptr<DataListener>>& listeners,
   return Seconds(Clock::now() - start) * 1e3;
 }
 
-void Handshakes(TestAuthority& authority, int members) {
+void Handshakes(Holders& authority, int members) {
   std::vector<std::string> tasks;
   for (int i = 0; i < members; ++i) tasks.push_back(fmt::format("worker:{}", i));
   std::vector<double> ms[3];  // plain, full, resumed
@@ -274,7 +308,7 @@ void Handshakes(TestAuthority& authority, int members) {
 }
 
 // What one listener's thread can take, with the other side's half on another one.
-void Rate(TestAuthority& authority) {
+void Rate(Holders& authority) {
   constexpr int kDials = 400;
   for (const bool resume : {false, true}) {
     const auto a = Listen(authority.Issue("chief:0", resume)),
@@ -314,7 +348,7 @@ int main(int argc, char** argv) {
   std::vector<double> sizes;
   for (int i = 1; i < argc; ++i) sizes.push_back(std::atof(argv[i]));
   if (sizes.empty()) sizes = {1.4, 22};
-  muster::testing::TestAuthority authority;
+  muster::Holders authority;
   muster::AllReduce(authority, sizes);
   for (const double megabytes : sizes) muster::PushPull(authority, megabytes);
   for (const int members : {2, 16, 64}) muster::Handshakes(authority, members);

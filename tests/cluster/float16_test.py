@@ -116,8 +116,8 @@ class Float16(counting.ParameterServerTest):
                 self.finish([launch], 120, code=1)
                 told = result(self.model_dir)
                 self.assertIn("the float16 gradients of 20 steps in a row", told["cause"])
-                # The last ones may not have been told before the worker ended.
-                self.assertGreater(told["float16"]["skipped_steps"], 15)
+                # The last ones, up to 16 of which are told at a time, may not have been before the worker ended.
+                self.assertGreaterEqual(told["float16"]["skipped_steps"], 20 - 16)
 
     def test_servers_refuse_what_is_not_finite(self):
         """In any precision. One example has a NaN: its batches change nothing, and the others go on."""

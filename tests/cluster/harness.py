@@ -3,7 +3,6 @@
 Every process gets its own TF_CONFIG, a session of its own, and is waited for; nothing outlives a test, but for the folder of one
 that failed: it stays, and the ends of the logs in it are printed. Python's standard library and TensorBoard's event protocol only.
 """
-import itertools
 import json
 import os
 import pathlib
@@ -60,11 +59,6 @@ def take_port(address):
 def bad(result):
     """How many failures there are so far."""
     return len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
-
-
-def is_loopback(address):
-    host = address.rsplit(":", 1)[0]
-    return host == "localhost" or host.startswith("127.") or host == "[::1]"
 
 
 class Process:
@@ -157,7 +151,7 @@ class ClusterTest(unittest.TestCase):
         return path
 
     def run_key(self):
-        """The one of this test's clusters that span hosts."""
+        """A key of this test's own."""
         path = self.dir / "run.key"
         if not path.exists():
             subprocess.run([BIN / "muster", "key", "new", path], check=True, stdout=subprocess.DEVNULL)
@@ -179,8 +173,6 @@ class ClusterTest(unittest.TestCase):
         if task is not None:
             kind, index = task.split(":")
             env["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": kind, "index": int(index)}})
-        if not all(map(is_loopback, itertools.chain(*(cluster or {}).values()))):
-            env["MUSTER_RUN_KEY_FILE"] = str(self.run_key())
         env.update(environment or {})
         command = [str(BIN / (binary or f"muster-{kind}")), "--job", str(job)]
         for item in sets:

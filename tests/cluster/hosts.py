@@ -13,6 +13,7 @@ import select
 import shutil
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 import unittest
@@ -65,6 +66,9 @@ class Network:
         self.links = {(a, b): Link() for a in range(count) for b in range(count) if a != b}
         self.random = random.Random(seed)
         self.taps, self.forwarded = [], 0
+        key, self.key = tempfile.mkstemp(prefix="muster-test-", suffix=".key")  # 0600
+        os.write(key, f"{os.urandom(32).hex()}\n".encode())
+        os.close(key)
         self.wake_read, self.wake_write = os.pipe()
         self.thread = threading.Thread(target=self._forward, daemon=True)
         try:
@@ -128,7 +132,7 @@ class Network:
             file.write(text)
 
     def command(self, index, command):
-        return ["ip", "netns", "exec", self.names[index], *command]
+        return ["ip", "netns", "exec", self.names[index], "env", f"MUSTER_RUN_KEY_FILE={self.key}", *command]
 
     # ---- the switch ----
 
@@ -174,6 +178,7 @@ class Network:
         self._remove()
 
     def _remove(self):
+        pathlib.Path(self.key).unlink(missing_ok=True)
         for fd in [*self.taps, self.wake_read, self.wake_write]:
             os.close(fd)
         for name in self.names:

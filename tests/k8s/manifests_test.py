@@ -26,7 +26,7 @@ class Base(unittest.TestCase):
     folder = BASE
     members = "chief", "worker"  # of the cluster, as TF_CONFIG names them
     listening = "chief",
-    own_keys = {}  # of job.json, beside the example's
+    own_keys = {"security": {"file_mode": "group"}}  # of job.json, beside the example's
 
     @classmethod
     def setUpClass(cls):
@@ -229,7 +229,7 @@ class ParameterServer(Base):
     folder = PARAMETER_SERVER
     members = "chief", "worker", "ps"
     listening = "chief", "ps"
-    own_keys = {"strategy": "parameter_server", "parameter_server": {"copies": 2}}
+    own_keys = {**Base.own_keys, "strategy": "parameter_server", "parameter_server": {"copies": 2}}
 
     def test_all_but_the_servers_is_the_base(self):
         base = render(BASE)

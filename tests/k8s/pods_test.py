@@ -68,7 +68,7 @@ class PodsTest(ClusterTest):
         self.assertIn("key", os.listdir(self.dir))
 
     def here(self, text):
-        for name, local in self.local.items():
+        for name, local in sorted(self.local.items(), key=lambda item: -len(item[0])):  # /etc/muster-key before /etc/muster
             text = text.replace(name, local)
         return text
 

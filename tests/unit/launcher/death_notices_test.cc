@@ -59,7 +59,9 @@ TEST(DeathNotices, WhoAddsDoesNotWaitForTheChief) {
   HeldChief chief;
   DeathNotices notices([&](const DeathNotice& notice) { chief.Tell(notice); });
   for (const char* task : {"worker:0", "worker:1", "worker:2"})
-    notices.Add({"localhost:1", task, "was killed"});  // would wait for the first answer
+    notices.Add({.address = "localhost:1",
+                 .task = task,
+                 .why = "was killed"});  // would wait for the first answer
   ASSERT_TRUE(chief.AwaitTold(1));
   EXPECT_THAT(chief.told(), ElementsAre("worker:0"));
   for (int i = 0; i < 3; ++i) chief.Answer();
@@ -70,7 +72,7 @@ TEST(DeathNotices, WhoAddsDoesNotWaitForTheChief) {
 TEST(DeathNotices, TheEndWaitsForTheNoticeUnderWay) {
   HeldChief chief;
   std::optional<DeathNotices> notices([&](const DeathNotice& notice) { chief.Tell(notice); });
-  notices->Add({"localhost:1", "worker:0", "was killed"});
+  notices->Add({.address = "localhost:1", .task = "worker:0", .why = "was killed"});
   ASSERT_TRUE(chief.AwaitTold(1));
   std::thread answer([&] { chief.Answer(); });
   notices.reset();
@@ -80,7 +82,7 @@ TEST(DeathNotices, TheEndWaitsForTheNoticeUnderWay) {
 
 TEST(DeathNotices, TellsNobodyWhereNobodyListens) {
   DeathNotices notices(nullptr);
-  notices.Add({"localhost:1", "worker:0", "was killed"});
+  notices.Add({.address = "localhost:1", .task = "worker:0", .why = "was killed"});
 }
 
 }  // namespace

@@ -65,11 +65,10 @@ TEST_F(HostileTest, ShapesWhoseProductsOverflowAreRefused) {
 
 TEST_F(HostileTest, PartsAndChunksAreCountedBeforeTheyAreMade) {
   const int64_t many = int64_t{1} << 40;
-  EXPECT_THAT(Refused({{"w", {many}, 0}}, R"({"chunk_bytes": 4})"),
-              HasSubstr("would make more than"));
+  EXPECT_THAT(Refused({{"w", {many}, 0}}, R"({"chunk_bytes": 4})"), HasSubstr("more than"));
   EXPECT_THAT(
       Refused({{"w", {many}, 0}}, R"({"partitioner": {"name": "fixed", "parts": 1000000000000}})"),
-      HasSubstr("would make more than"));
+      HasSubstr("more than"));
 }
 
 TEST_F(HostileTest, JsonThatIsNestedDeepIsRefused) {

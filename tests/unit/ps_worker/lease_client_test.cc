@@ -116,6 +116,7 @@ class LeaseClientTest : public ::testing::Test {
   void SetUp() override {
     rpc::ServerOptions options;
     options.address = "127.0.0.1:0";
+    options.max_request_bytes = rpc::kMaxMessageBytes;  // as the chief of parameter servers
     auto server = rpc::Server::Start(options, {&chief_});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);

@@ -32,7 +32,7 @@ class TestIdentities {
   }
 
  private:
-  std::string folder_ = "/tmp/muster-identities-XXXXXX";
+  std::string folder_ = std::filesystem::temp_directory_path() / "muster-identities-XXXXXX";
 };
 
 }  // namespace muster::rpc

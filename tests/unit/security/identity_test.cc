@@ -94,7 +94,7 @@ class IdentityTest : public ::testing::Test {
     return met;
   }
 
-  std::string folder_ = "/tmp/muster-identity-XXXXXX";
+  std::string folder_ = std::filesystem::temp_directory_path() / "muster-identity-XXXXXX";
 };
 
 TEST_F(IdentityTest, HoldersOfOneKeyKnowEachOther) {

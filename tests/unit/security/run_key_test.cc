@@ -26,7 +26,7 @@ class RunKeyTest : public ::testing::Test {
     chmod(path.c_str(), mode);
     return path;
   }
-  std::string folder_ = "/tmp/muster-run-key-XXXXXX";
+  std::string folder_ = std::filesystem::temp_directory_path() / "muster-run-key-XXXXXX";
 };
 
 TEST_F(RunKeyTest, OneOrTwoLines) {
