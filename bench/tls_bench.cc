@@ -65,7 +65,7 @@ class Holders {
 
   std::string folder_ = std::filesystem::temp_directory_path() / "muster-tls-bench-XXXXXX";
 };
-using testing::TestSecurity;
+
 using transport::DataListener;
 
 constexpr int kRounds = 7, kWarmUp = 3;
@@ -190,8 +190,8 @@ void AllReduce(Holders& authority, const std::vector<double>& sizes) {
 
 // ---- push and pull
 
-[[noreturn]] void RunServer(const Layout& layout, std::shared_ptr<TestSecurity> security,
-                            int report) {
+[[noreturn]] void RunServer(const Layout& layout,
+                            std::shared_ptr<security::StreamSecurity> security, int report) {
   const auto listener = Listen(std::move(security));
   const auto store = DenseStore::Make({layout.chunks[0], {SgdSpec{}}});
   for (size_t c = 0; c < layout.chunks[0].size(); ++c)
