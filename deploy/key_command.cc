@@ -1,32 +1,19 @@
 #include "deploy/key_command.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
 #include <string>
 
-#include "common/base/fd.h"
 #include "common/cluster/cluster_config.h"
 #include "common/security/authority.h"
 #include "common/security/run_key.h"
 
 namespace muster {
 namespace {
-
-// `mode`: 0600 for what is secret. A file that exists is not touched.
-absl::Status WriteNew(const std::string& path, const std::string& text, mode_t mode) {
-  const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
-  if (!file && errno == EEXIST)
-    return ConfigurationError(fmt::format("{} exists: nothing is overwritten", path));
-  if (!file || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    return ConfigurationError(fmt::format("cannot write {}: {}", path, strerror(errno)));
-  return absl::OkStatus();
-}
 
 // A cluster file: {"chief": [...], "worker": [...]}, or a whole TF_CONFIG.
 absl::StatusOr<ClusterSpec> ReadCluster(const std::string& path) {
@@ -77,9 +64,10 @@ class KeyCommand : public Command {
     MUSTER_ASSIGN_OR_RETURN(const security::Authority authority, security::Authority::Random());
     if (mkdir(output_.c_str(), 0700) != 0 && errno != EEXIST)
       return ConfigurationError(fmt::format("cannot make {}: {}", output_, strerror(errno)));
-    MUSTER_RETURN_IF_ERROR(WriteNew(output_ + "/authority.pem", authority.certificate(), 0644));
+    MUSTER_RETURN_IF_ERROR(
+        security::WriteNewFile(output_ + "/authority.pem", authority.certificate(), 0644));
     MUSTER_ASSIGN_OR_RETURN(const std::string key, authority.PrivateKey());
-    MUSTER_RETURN_IF_ERROR(WriteNew(output_ + "/authority.key", key, 0600));
+    MUSTER_RETURN_IF_ERROR(security::WriteNewFile(output_ + "/authority.key", key, 0600));
     for (const TaskId task : cluster.Tasks())
       MUSTER_RETURN_IF_ERROR(Write(cluster, task, authority));
     fmt::print(
@@ -97,8 +85,8 @@ class KeyCommand : public Command {
     MUSTER_ASSIGN_OR_RETURN(const security::Credentials made,
                             authority.Issue(uri, {cluster.AddressOf(task).host}));
     const std::string base = fmt::format("{}/{}-{}", output_, TaskTypeName(task.type), task.index);
-    MUSTER_RETURN_IF_ERROR(WriteNew(base + ".pem", made.certificate, 0644));
-    return WriteNew(base + ".key", made.key, 0600);
+    MUSTER_RETURN_IF_ERROR(security::WriteNewFile(base + ".pem", made.certificate, 0644));
+    return security::WriteNewFile(base + ".key", made.key, 0600);
   }
 
   CLI::App *new_ = nullptr, *certificates_ = nullptr;

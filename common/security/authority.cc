@@ -10,26 +10,19 @@
 #include <openssl/sha.h>
 #include <openssl/x509v3.h>
 
-#include <charconv>
 #include <cstring>
 #include <ctime>
 #include <memory>
+#include <optional>
 #include <string_view>
+
+#include "common/cluster/task.h"
 
 namespace muster::security {
 namespace {
 
-template <auto Free>
-struct With {
-  template <typename T>
-  void operator()(T* p) const {
-    Free(p);
-  }
-};
-using X509Ptr = std::unique_ptr<X509, With<X509_free>>;
-using BioPtr = std::unique_ptr<BIO, With<BIO_free_all>>;
-using PkeyContext = std::unique_ptr<EVP_PKEY_CTX, With<EVP_PKEY_CTX_free>>;
-using Names = std::unique_ptr<GENERAL_NAMES, With<GENERAL_NAMES_free>>;
+using PkeyContext = std::unique_ptr<EVP_PKEY_CTX, Freed<EVP_PKEY_CTX_free>>;
+using Names = std::unique_ptr<GENERAL_NAMES, Freed<GENERAL_NAMES_free>>;
 
 constexpr char kScheme[] = "muster://";
 constexpr char kInfo[] = "muster run key authority 1";
@@ -136,7 +129,7 @@ std::string OpenSslError() {
   return text;
 }
 
-absl::StatusOr<Authority> Authority::Make(Key key) {
+absl::StatusOr<Authority> Authority::Make(KeyPtr key) {
   Authority authority;
   authority.name_ = NameOfAuthority(key.get());
   // The same certificate each time, so that one who has the key can tell whether it has changed.
@@ -162,7 +155,7 @@ absl::StatusOr<Authority> Authority::FromRunKey(const Secret& key) {
                                   sizeof kInfo - 1) <= 0 ||
       EVP_PKEY_derive(hkdf.get(), seed.data(), &size) <= 0)
     return Failed("derive a key");
-  Key made(EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, nullptr, seed.data(), seed.size()));
+  KeyPtr made(EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, nullptr, seed.data(), seed.size()));
   if (made == nullptr) return Failed("make an Ed25519 key");
   return Make(std::move(made));
 }
@@ -173,7 +166,7 @@ absl::StatusOr<std::string> Authority::PrivateKey() const { return PemOf(key_.ge
 
 absl::StatusOr<Credentials> Authority::Issue(const std::string& uri,
                                              const std::vector<std::string>& hosts) const {
-  const Key key(EVP_EC_gen("P-256"));
+  const KeyPtr key(EVP_EC_gen("P-256"));
   if (key == nullptr) return Failed("make a P-256 key");
   const X509Ptr made = NewCertificate(key.get(), "Muster task", name_, RandomSerial());
   std::string names = "URI:" + uri;
@@ -214,16 +207,12 @@ absl::StatusOr<Peer> PeerFromUri(const std::string& uri) {
     peer.task = rest;
     return peer;
   }
-  const size_t second = rest.find('/');
-  if (second == std::string_view::npos) return refuse();
-  const std::string_view type = rest.substr(0, second), index = rest.substr(second + 1);
-  int number = -1;
-  const auto [end, error] = std::from_chars(index.data(), index.data() + index.size(), number);
-  const bool is_task = type == "chief" || type == "worker" || type == "ps" || type == "evaluator";
-  if (!is_task || error != std::errc() || end != index.data() + index.size() || number < 0 ||
-      index != std::to_string(number))
-    return refuse();
-  peer.task = fmt::format("{}:{}", type, number);
+  peer.task = rest;
+  if (const size_t second = peer.task.find('/'); second != std::string::npos)
+    peer.task[second] = ':';
+  const std::optional<TaskId> task = ParseTaskId(peer.task);
+  // There is one spelling.
+  if (!task || task->ToString() != peer.task || UriOf(peer) != uri) return refuse();
   return peer;
 }
 
@@ -249,16 +238,14 @@ absl::StatusOr<CertificateFacts> FactsOf(X509* certificate) {
 }
 
 absl::StatusOr<CertificateFacts> FactsOfPem(const std::string& pem) {
-  const BioPtr bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
-  const X509Ptr certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+  const X509Ptr certificate(PEM_read_bio_X509(BioOf(pem).get(), nullptr, nullptr, nullptr));
   if (certificate == nullptr)
     return ConfigurationError(fmt::format("it is no certificate in PEM form: {}", OpenSslError()));
   return FactsOf(certificate.get());
 }
 
 std::string SubjectOfPem(const std::string& pem) {
-  const BioPtr bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
-  const X509Ptr certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+  const X509Ptr certificate(PEM_read_bio_X509(BioOf(pem).get(), nullptr, nullptr, nullptr));
   ERR_clear_error();
   if (certificate == nullptr) return "";
   X509_NAME* name = X509_get_subject_name(certificate.get());

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/security/openssl.h"
 #include "common/security/run_key.h"
 #include "common/security/stream_security.h"
 #include "muster/status.h"
@@ -37,13 +38,9 @@ class Authority {
   absl::StatusOr<std::string> PrivateKey() const;
 
  private:
-  struct FreeKey {
-    void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
-  };
-  using Key = std::unique_ptr<EVP_PKEY, FreeKey>;
-  static absl::StatusOr<Authority> Make(Key key);
+  static absl::StatusOr<Authority> Make(KeyPtr key);
 
-  Key key_;
+  KeyPtr key_;
   std::string name_, certificate_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/sha.h>
@@ -22,9 +23,6 @@ namespace {
 constexpr int64_t kWeek = 7 * 24 * 3600;
 constexpr size_t kMostSessions = 4096;
 constexpr size_t kLongestPem = 1 << 20;
-// AES first: the processors that train have instructions for it.
-constexpr char kCipherSuites[] =
-    "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 
 absl::StatusOr<std::string> ReadPem(const std::string& path, const char* key) {
   std::ifstream file(path, std::ios::binary);
@@ -34,15 +32,6 @@ absl::StatusOr<std::string> ReadPem(const std::string& path, const char* key) {
   if (text.str().size() > kLongestPem)
     return ConfigurationError(fmt::format("{}: {} is no PEM file", key, path));
   return text.str();
-}
-
-std::string DigestOf(const Credentials& credentials) {
-  std::string all =
-      credentials.certificate + '\0' + credentials.key + '\0' + credentials.authorities;
-  std::string digest(SHA256_DIGEST_LENGTH, '\0');
-  SHA256(reinterpret_cast<const unsigned char*>(all.data()), all.size(),
-         reinterpret_cast<unsigned char*>(digest.data()));
-  return digest;
 }
 
 // Each time another file under the same number, so that a reader never sees a part of it.
@@ -59,18 +48,6 @@ absl::Status PutInto(Fd& to, const std::string& text) {
   return absl::OkStatus();
 }
 
-struct FreeBio {
-  void operator()(BIO* bio) const { BIO_free_all(bio); }
-};
-std::unique_ptr<BIO, FreeBio> Bio(const std::string& text) {
-  return std::unique_ptr<BIO, FreeBio>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
-}
-
-struct FreeX509 {
-  void operator()(X509* x) const { X509_free(x); }
-};
-using X509Ptr = std::unique_ptr<X509, FreeX509>;
-
 // The address by which a client's session is kept, on its SSL object.
 int AddressSlot() {
   static const int slot = SSL_get_ex_new_index(
@@ -82,14 +59,29 @@ int AddressSlot() {
 
 }  // namespace
 
+// What a key or files hold, from which nothing has been made yet.
+struct Identity::Source {
+  Credentials files;
+  RunKeys keys;
+
+  std::string Digest() const {
+    std::string all = files.certificate + '\0' + files.key + '\0' + files.authorities;
+    for (const Secret& key : keys)
+      all.append(reinterpret_cast<const char*>(key.data()), key.size());
+    std::string digest(SHA256_DIGEST_LENGTH, '\0');
+    SHA256(reinterpret_cast<const unsigned char*>(all.data()), all.size(),
+           reinterpret_cast<unsigned char*>(digest.data()));
+    OPENSSL_cleanse(all.data(), all.size());
+    return digest;
+  }
+};
+
 struct Identity::Context {
   ~Context() { SSL_CTX_free(ssl); }
   SSL_CTX* ssl = SSL_CTX_new(TLS_method());
   absl::Mutex mu;
-  struct FreeSession {
-    void operator()(SSL_SESSION* s) const { SSL_SESSION_free(s); }
-  };
-  std::map<std::string, std::unique_ptr<SSL_SESSION, FreeSession>> sessions ABSL_GUARDED_BY(mu);
+  using SessionPtr = std::unique_ptr<SSL_SESSION, Freed<SSL_SESSION_free>>;
+  std::map<std::string, SessionPtr> sessions ABSL_GUARDED_BY(mu);  // by address
 
   absl::Status Fill(const Credentials& credentials);
   static int Keep(SSL* ssl, SSL_SESSION* session);
@@ -110,35 +102,32 @@ absl::Status Identity::Context::Fill(const Credentials& credentials) {
   const auto wrong = [](const char* what) {
     return ConfigurationError(fmt::format("{}: {}", what, OpenSslError()));
   };
-  SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION);
-  SSL_CTX_set_ciphersuites(ssl, kCipherSuites);
+  // The version of TLS, its ciphers and the number of tickets are the stream's (tls_stream.cc).
   SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   SSL_CTX_set_verify_depth(ssl, 4);
   static constexpr unsigned char kName[] = "muster";
   SSL_CTX_set_session_id_context(ssl, kName, sizeof kName - 1);
   SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
-  SSL_CTX_set_num_tickets(ssl, 1);
   SSL_CTX_set_app_data(ssl, this);
   SSL_CTX_sess_set_new_cb(ssl, &Context::Keep);
 
-  const auto leaf = Bio(credentials.certificate);
+  const BioPtr leaf = BioOf(credentials.certificate);
   const X509Ptr first(PEM_read_bio_X509(leaf.get(), nullptr, nullptr, nullptr));
   if (first == nullptr || SSL_CTX_use_certificate(ssl, first.get()) != 1)
     return wrong("tls.certificate is not usable");
   while (X509* more = PEM_read_bio_X509(leaf.get(), nullptr, nullptr, nullptr))
     SSL_CTX_add_extra_chain_cert(ssl, more);
   ERR_clear_error();  // the end of the text is one
-  EVP_PKEY* key = PEM_read_bio_PrivateKey(Bio(credentials.key).get(), nullptr, nullptr, nullptr);
-  const bool fits = key != nullptr && SSL_CTX_use_PrivateKey(ssl, key) == 1 &&
-                    SSL_CTX_check_private_key(ssl) == 1;
-  EVP_PKEY_free(key);
-  if (!fits) return wrong("tls.key is not usable with tls.certificate");
+  const KeyPtr key(
+      PEM_read_bio_PrivateKey(BioOf(credentials.key).get(), nullptr, nullptr, nullptr));
+  if (key == nullptr || SSL_CTX_use_PrivateKey(ssl, key.get()) != 1 ||
+      SSL_CTX_check_private_key(ssl) != 1)
+    return wrong("tls.key is not usable with tls.certificate");
   X509_STORE* store = SSL_CTX_get_cert_store(ssl);
-  const auto roots = Bio(credentials.authorities);
+  const BioPtr roots = BioOf(credentials.authorities);
   int count = 0;
-  while (X509* root = PEM_read_bio_X509(roots.get(), nullptr, nullptr, nullptr)) {
-    X509_STORE_add_cert(store, root);
-    X509_free(root);
+  while (const X509Ptr root{PEM_read_bio_X509(roots.get(), nullptr, nullptr, nullptr)}) {
+    X509_STORE_add_cert(store, root.get());
     ++count;
   }
   ERR_clear_error();
@@ -148,8 +137,8 @@ absl::Status Identity::Context::Fill(const Credentials& credentials) {
 
 absl::StatusOr<std::shared_ptr<Identity>> Identity::Make(IdentityOptions options) {
   std::shared_ptr<Identity> identity(new Identity(std::move(options)));
-  MUSTER_ASSIGN_OR_RETURN(Credentials credentials, identity->Load());
-  MUSTER_RETURN_IF_ERROR(identity->Use(std::move(credentials)));
+  MUSTER_ASSIGN_OR_RETURN(const Source source, identity->Read());
+  MUSTER_RETURN_IF_ERROR(identity->Use(source));
   if (!identity->options_.run_key_descriptor)
     identity->watch_ = std::thread([self = identity.get()] { self->Watch(); });
   return identity;
@@ -160,23 +149,29 @@ Identity::~Identity() {
   if (watch_.joinable()) watch_.join();
 }
 
-// Of a run key: a leaf that this process makes for itself.
-absl::StatusOr<Credentials> Identity::Load() {
-  const auto& files = options_.files;
+absl::StatusOr<Identity::Source> Identity::Read() const {
+  Source source;
   if (from_files()) {
-    Credentials credentials;
-    MUSTER_ASSIGN_OR_RETURN(credentials.certificate, ReadPem(files.certificate, "tls.certificate"));
-    MUSTER_ASSIGN_OR_RETURN(credentials.key, ReadPem(files.key, "tls.key"));
-    MUSTER_ASSIGN_OR_RETURN(credentials.authorities, ReadPem(files.authority, "tls.authority"));
-    return credentials;
+    const auto& from = options_.files;
+    MUSTER_ASSIGN_OR_RETURN(source.files.certificate, ReadPem(from.certificate, "tls.certificate"));
+    MUSTER_ASSIGN_OR_RETURN(source.files.key, ReadPem(from.key, "tls.key"));
+    MUSTER_ASSIGN_OR_RETURN(source.files.authorities, ReadPem(from.authority, "tls.authority"));
+    return source;
   }
   absl::StatusOr<RunKeys> keys = options_.run_key_descriptor
                                      ? ReadRunKeys(*options_.run_key_descriptor)
                                      : ReadRunKeys(options_.run_key);
   if (options_.run_key_descriptor) close(*options_.run_key_descriptor);
   MUSTER_RETURN_IF_ERROR(keys.status());
+  source.keys = *std::move(keys);
+  return source;
+}
+
+// Of a run key: a leaf that this process makes for itself.
+absl::StatusOr<Credentials> Identity::CredentialsOf(const Source& source) const {
+  if (from_files()) return source.files;
   Credentials credentials;
-  for (const Secret& key : *keys) {
+  for (const Secret& key : source.keys) {
     MUSTER_ASSIGN_OR_RETURN(const Authority authority, Authority::FromRunKey(key));
     if (credentials.certificate.empty()) {
       MUSTER_ASSIGN_OR_RETURN(credentials, authority.Issue(UriOf(options_.self), {}));
@@ -187,7 +182,8 @@ absl::StatusOr<Credentials> Identity::Load() {
   return credentials;
 }
 
-absl::Status Identity::Use(Credentials credentials) {
+absl::Status Identity::Use(const Source& source) {
+  MUSTER_ASSIGN_OR_RETURN(const Credentials credentials, CredentialsOf(source));
   absl::StatusOr<CertificateFacts> facts = FactsOfPem(credentials.certificate);
   if (!facts.ok()) return Annotate(facts.status(), fmt::format("{}: ", options_.files.certificate));
   if (facts->peer.task != options_.self.task)
@@ -203,7 +199,7 @@ absl::Status Identity::Use(Credentials credentials) {
   MUSTER_RETURN_IF_ERROR(PutInto(certificate_, credentials.certificate));
   absl::MutexLock lock(&mu_);
   context_ = std::move(made);
-  source_ = SourceOf(credentials);
+  source_ = source.Digest();
   authority_ = SubjectOfPem(credentials.authorities);
   const int64_t left = facts->expires - static_cast<int64_t>(std::time(nullptr));
   if (left < kWeek && !warned_of_expiry_) {
@@ -215,33 +211,25 @@ absl::Status Identity::Use(Credentials credentials) {
   return absl::OkStatus();
 }
 
-std::string Identity::SourceOf(const Credentials& credentials) const {
-  return DigestOf(from_files() ? credentials : Credentials{"", "", credentials.authorities});
-}
-
 void Identity::Watch() {
   while (!end_.WaitFor(options_.look_again)) Refresh();
 }
 
+absl::Status Identity::UseIfChanged() {
+  MUSTER_ASSIGN_OR_RETURN(const Source source, Read());
+  {
+    absl::MutexLock lock(&mu_);
+    if (source.Digest() == source_) return absl::OkStatus();
+  }
+  MUSTER_RETURN_IF_ERROR(Use(source));
+  LogInfo("the {} changed: new connections use it",
+          from_files() ? "certificates have" : "run key has");
+  return absl::OkStatus();
+}
+
 void Identity::Refresh() {
   if (options_.run_key_descriptor) return;
-  absl::Status result;
-  absl::StatusOr<Credentials> loaded = Load();
-  if (!loaded.ok()) {
-    result = loaded.status();
-  } else {
-    bool same = false;
-    {
-      absl::MutexLock lock(&mu_);
-      same = SourceOf(*loaded) == source_;
-    }
-    if (!same) {
-      result = Use(*std::move(loaded));
-      if (result.ok())
-        LogInfo("the {} changed: new connections use it",
-                from_files() ? "certificates have" : "run key has");
-    }
-  }
+  const absl::Status result = UseIfChanged();
   absl::MutexLock lock(&mu_);
   if (result.ok()) return last_problem_.clear();
   std::string problem(Message(result));

@@ -68,19 +68,19 @@ class Identity final : public StreamSecurity {
   explicit Identity(IdentityOptions options) : options_(std::move(options)) {}
   struct Context;  // an SSL_CTX and the sessions to resume
 
-  absl::StatusOr<Credentials> Load();
-  absl::Status Use(Credentials credentials);
+  struct Source;
+  absl::StatusOr<Source> Read() const;
+  absl::StatusOr<Credentials> CredentialsOf(const Source& source) const;
+  absl::Status Use(const Source& source);
+  absl::Status UseIfChanged();
   void Watch();
   std::shared_ptr<Context> context() const;
-  std::string SourceOf(const Credentials& credentials) const;
 
   const IdentityOptions options_;
   Fd certificate_, key_, authorities_;  // memory files
   mutable absl::Mutex mu_;
   std::shared_ptr<Context> context_ ABSL_GUARDED_BY(mu_);
-  // What tells whether the source has changed: the certificates of the authorities where this
-  // process makes its own leaf, else the digest of all files.
-  std::string source_ ABSL_GUARDED_BY(mu_);
+  std::string source_ ABSL_GUARDED_BY(mu_);  // digest of what the context is made of
   std::string authority_ ABSL_GUARDED_BY(mu_);
   std::string last_problem_ ABSL_GUARDED_BY(mu_);
   bool warned_of_expiry_ ABSL_GUARDED_BY(mu_) = false;

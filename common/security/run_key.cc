@@ -168,23 +168,27 @@ std::optional<int> TakeRunKeyDescriptor() {
   return descriptor;
 }
 
+absl::Status WriteNewFile(const std::string& path, const std::string& text, mode_t mode) {
+  const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+  if (!file && errno == EEXIST)
+    return ConfigurationError(fmt::format("{} exists: nothing is overwritten", path));
+  if (!file) return ConfigurationError(fmt::format("cannot write {}: {}", path, strerror(errno)));
+  if (write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+      fsync(file.get()) == 0)
+    return absl::OkStatus();
+  const int why = errno;
+  unlink(path.c_str());
+  return ConfigurationError(fmt::format("cannot write {}: {}", path, strerror(why)));
+}
+
 absl::Status WriteNewRunKey(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file && errno == EEXIST)
-    return ConfigurationError(fmt::format("{} exists: a key is not overwritten", path));
-  if (!file) return ConfigurationError(fmt::format("cannot write {}: {}", path, strerror(errno)));
   std::string line = FormatRunKey(Secret::Random(kRunKeyBytes)) + "\n";
-  const bool written =
-      write(file.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
-      fsync(file.get()) == 0;
+  const absl::Status written = WriteNewFile(path, line, 0600);
   OPENSSL_cleanse(line.data(), line.size());
-  if (written) return absl::OkStatus();
-  const int why = errno;
-  unlink(path.c_str());
-  return ConfigurationError(fmt::format("cannot write {}: {}", path, strerror(why)));
+  return written;
 }
 
 }  // namespace muster::security

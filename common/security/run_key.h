@@ -2,6 +2,8 @@
 // side of a connection proves that it holds it (authority.h).
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -51,12 +53,15 @@ std::string RunKeyPath(const std::string& configured);
 // Where `muster key new` writes without an argument; "" without a home.
 std::string DefaultRunKeyPath();
 
-// The descriptor that $MUSTER_RUN_KEY_FD names. Closes it and forgets the variable, so that no
-// child gets either.
+// The descriptor that $MUSTER_RUN_KEY_FD names, for the caller to close. Forgets the variable: no
+// child is to look for it.
 inline constexpr char kRunKeyDescriptor[] = "MUSTER_RUN_KEY_FD";
 std::optional<int> TakeRunKeyDescriptor();
 
-// Writes a new key, readable by its owner alone. A file that exists is not touched.
+// Writes a whole file with these permissions, or none. One that exists is not touched, nor what a
+// link leads to.
+absl::Status WriteNewFile(const std::string& path, const std::string& text, mode_t mode);
+// A new key, readable by its owner alone, in a folder that is made if need be.
 absl::Status WriteNewRunKey(const std::string& path);
 
 }  // namespace muster::security

@@ -21,8 +21,8 @@ using testing::IsEmpty;
 
 // Arrows only point up this list: a folder may include itself and those before it.
 const std::vector<std::string> kCommon = {
-    "base", "security", "cluster",    "rpc",     "transport", "push_pull", "collective",
-    "data", "nn",       "checkpoint", "summary", "telemetry", "train",     "exported"};
+    "base", "cluster", "security",   "rpc",     "transport", "push_pull", "collective",
+    "data", "nn",      "checkpoint", "summary", "telemetry", "train",     "exported"};
 const std::set<std::string> kRoles = {"chief", "worker", "ps", "evaluator"};
 // Top folders, and what each may include besides itself and the public headers, which are in
 // include/ and stand on their own. Roles meet only in their main.cc.

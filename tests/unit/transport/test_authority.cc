@@ -10,22 +10,17 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/security/openssl.h"
 #include "muster/status.h"
 
 namespace muster::testing {
 namespace {
 
-template <auto Free>
-struct Deleter {
-  template <typename T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-using KeyPtr = std::unique_ptr<EVP_PKEY, Deleter<EVP_PKEY_free>>;
-using CertificatePtr = std::unique_ptr<X509, Deleter<X509_free>>;
-using ContextPtr = std::unique_ptr<SSL_CTX, Deleter<SSL_CTX_free>>;
-using SessionPtr = std::unique_ptr<SSL_SESSION, Deleter<SSL_SESSION_free>>;
+using security::Freed;
+using security::KeyPtr;
+using security::X509Ptr;
+using ContextPtr = std::unique_ptr<SSL_CTX, Freed<SSL_CTX_free>>;
+using SessionPtr = std::unique_ptr<SSL_SESSION, Freed<SSL_SESSION_free>>;
 
 // It is a test's own, and has nothing to fail on.
 void Must(bool done) {
@@ -38,9 +33,9 @@ void AddExtension(X509* certificate, int kind, const std::string& value) {
   X509_EXTENSION_free(extension);
 }
 
-CertificatePtr MakeCertificate(const std::string& name, EVP_PKEY* subject, const X509* issuer,
-                               EVP_PKEY* issuer_key, const std::string& uri, bool expired = false) {
-  CertificatePtr certificate(X509_new());
+X509Ptr MakeCertificate(const std::string& name, EVP_PKEY* subject, const X509* issuer,
+                        EVP_PKEY* issuer_key, const std::string& uri, bool expired = false) {
+  X509Ptr certificate(X509_new());
   X509* const c = certificate.get();
   uint64_t serial = 0;
   RAND_bytes(reinterpret_cast<unsigned char*>(&serial), sizeof serial);
@@ -143,16 +138,15 @@ class Security final : public TestSecurity {
 struct TestAuthority::Keys {
   std::string cluster;
   KeyPtr key;
-  CertificatePtr certificate;
+  X509Ptr certificate;
 
   std::shared_ptr<TestSecurity> Issue(const std::string& cluster, const std::string& task,
                                       bool resume, bool expired) const {
     const KeyPtr leaf_key(EVP_EC_gen("P-256"));
     std::string path = task;
     if (const size_t colon = path.find(':'); colon != std::string::npos) path[colon] = '/';
-    const CertificatePtr leaf =
-        MakeCertificate(task, leaf_key.get(), certificate.get(), key.get(),
-                        fmt::format("muster://{}/{}", cluster, path), expired);
+    const X509Ptr leaf = MakeCertificate(task, leaf_key.get(), certificate.get(), key.get(),
+                                         fmt::format("muster://{}/{}", cluster, path), expired);
     return std::make_shared<Security>(certificate.get(), leaf.get(), leaf_key.get(), cluster,
                                       resume);
   }
