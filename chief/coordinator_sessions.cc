@@ -16,13 +16,12 @@ constexpr size_t kMostGreeting = 256;  // sessions that have not said Hello
 // A task tells of its own failure; that a process is gone, only whoever launched it.
 grpc::Status RequireReporter(const grpc::ServerContextBase& context,
                              const proto::FailureReport& report) {
+  if (!report.gone()) return rpc::RequireSpeaker(context, report.task());
   const std::optional<security::Peer> caller = rpc::CallerOf(context);
-  const bool launcher = caller && caller->task == "launcher";
-  if (caller && report.gone() != launcher)
-    return grpc::Status(grpc::StatusCode::PERMISSION_DENIED,
-                        fmt::format("{} may not report that {} is gone", caller->task,
-                                    PeerText(report.task(), 100)));
-  return rpc::RequireSpeaker(context, report.task(), /*launcher_too=*/true);
+  if (!caller || caller->task == "launcher") return grpc::Status::OK;
+  return grpc::Status(
+      grpc::StatusCode::PERMISSION_DENIED,
+      fmt::format("{} may not report that {} is gone", caller->task, PeerText(report.task(), 100)));
 }
 
 }  // namespace

@@ -168,11 +168,9 @@ std::optional<Peer> CallerOf(const grpc::ServerContextBase& context) {
   return facts->peer;
 }
 
-grpc::Status RequireSpeaker(const grpc::ServerContextBase& context, const std::string& task,
-                            bool launcher_too) {
+grpc::Status RequireSpeaker(const grpc::ServerContextBase& context, const std::string& task) {
   const std::optional<Peer> caller = CallerOf(context);
-  if (!caller || caller->task == task || (launcher_too && caller->task == "launcher"))
-    return grpc::Status::OK;
+  if (!caller || caller->task == task) return grpc::Status::OK;
   return grpc::Status(grpc::StatusCode::PERMISSION_DENIED,
                       fmt::format("{} may not speak for {}", caller->task, PeerText(task, 100)));
 }

@@ -30,9 +30,7 @@ std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
 
 // Who calls, as its certificate says; nullopt on a plaintext connection.
 std::optional<security::Peer> CallerOf(const grpc::ServerContextBase& context);
-// OK where `task` is the caller's own, or nobody has to prove anything. `launcher_too`: the
-// launcher may speak for any task.
-grpc::Status RequireSpeaker(const grpc::ServerContextBase& context, const std::string& task,
-                            bool launcher_too = false);
+// OK where `task` is the caller's own, or nobody has to prove anything.
+grpc::Status RequireSpeaker(const grpc::ServerContextBase& context, const std::string& task);
 
 }  // namespace muster::rpc
