@@ -21,9 +21,8 @@ int64_t RaiseDescriptorLimit() {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return std::numeric_limits<int64_t>::max();
   const rlimit raised{files.rlim_max, files.rlim_max};
-  if (files.rlim_cur < files.rlim_max && setrlimit(RLIMIT_NOFILE, &raised) == 0) files = raised;
-  return static_cast<int64_t>(
-      std::min<rlim_t>(files.rlim_cur, std::numeric_limits<int64_t>::max()));
+  if (files.rlim_cur < files.rlim_max) (void)setrlimit(RLIMIT_NOFILE, &raised);
+  return DescriptorLimit();
 }
 
 int64_t DescriptorLimit() {

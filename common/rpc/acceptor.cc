@@ -19,6 +19,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
+#include "common/base/peer_text.h"
 #include "common/rpc/sockets.h"
 
 namespace muster::rpc {
@@ -29,24 +30,6 @@ constexpr int kAcceptsAtOnce = 64;       // then the others have their turn
 constexpr uint8_t kTlsHandshake = 0x16;  // the type of a TLS record; HTTP/2 begins with 'P'
 constexpr Duration kLine = std::chrono::seconds(10);         // between two lines of one kind
 constexpr Duration kPause = std::chrono::milliseconds(100);  // where nothing can be accepted
-
-// The same thing happens thousands of times: a line now and then says how often.
-class Line {
- public:
-  // "" or what to add to the line that is to be written now.
-  std::string More(MonotonicTime now, bool* write) {
-    ++unsaid_;
-    *write = now >= next_;
-    if (!*write) return "";
-    next_ = now + kLine;
-    const int64_t before = std::exchange(unsaid_, 0) - 1;
-    return before == 0 ? "" : fmt::format(" (and {} more since the last line)", before);
-  }
-
- private:
-  MonotonicTime next_;
-  int64_t unsaid_ = 0;
-};
 
 class AcceptorImpl final : public Acceptor {
  public:
@@ -92,10 +75,11 @@ class AcceptorImpl final : public Acceptor {
   void Listen(bool on);
 
   template <typename... Args>
-  static void Say(Line& line, spdlog::format_string_t<Args...> format, Args&&... args) {
-    bool write = false;
-    const std::string more = line.More(Clock::now(), &write);
-    if (write) LogWarning("{}{}", fmt::format(format, std::forward<Args>(args)...), more);
+  static void Say(LineBudget& line, spdlog::format_string_t<Args...> format, Args&&... args) {
+    int64_t before = 0;
+    if (!line.Take(&before)) return;
+    LogWarning("{}{}", fmt::format(format, std::forward<Args>(args)...),
+               before == 0 ? "" : fmt::format(" (and {} more since the last line)", before));
   }
 
   const AcceptorOptions options_;
@@ -115,8 +99,8 @@ class AcceptorImpl final : public Acceptor {
   std::map<std::string, int> of_source_ ABSL_GUARDED_BY(mu_);
   Ids waiting_ ABSL_GUARDED_BY(mu_), plaintext_ ABSL_GUARDED_BY(mu_);
   Counts counts_ ABSL_GUARDED_BY(mu_);
-  Line silent_ ABSL_GUARDED_BY(mu_), unproven_ ABSL_GUARDED_BY(mu_), gave_way_ ABSL_GUARDED_BY(mu_),
-      turned_away_ ABSL_GUARDED_BY(mu_), failed_ ABSL_GUARDED_BY(mu_);
+  LineBudget silent_{1, kLine}, unproven_{1, kLine}, gave_way_{1, kLine}, turned_away_{1, kLine},
+      failed_{1, kLine};
 };
 
 absl::Status AcceptorImpl::Start(Take take) {
