@@ -12,13 +12,13 @@
 #include <string>
 #include <vector>
 
-#include "common/base/created_files.h"
 #include "common/base/faults.h"
 #include "common/cluster/cluster_config.h"
 #include "common/cluster/protocol.h"
 #include "common/rpc/channel.h"
 #include "common/train/job.h"
 #include "common/train/job_checks.h"
+#include "common/train/task_process.h"
 #include "deploy/launch_key.h"
 #include "deploy/launcher/gpus.h"
 #include "deploy/launcher/launcher.h"
@@ -150,7 +150,7 @@ class LaunchCommand : public Command {
       MUSTER_RETURN_IF_ERROR(Check(size_));
     }
     MUSTER_ASSIGN_OR_RETURN(const Job job, LoadJob(job_, overrides_));
-    if (const auto mode = ParseFileMode(job.security.file_mode); mode.ok()) SetFileMode(*mode);
+    UseFileMode(job);
     MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> gpus, GpusFor(job));
     if (workers_ == "auto") {
       size_.workers = WorkersFor(static_cast<int>(gpus.size()), size_);

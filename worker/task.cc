@@ -326,11 +326,8 @@ absl::Status Task::Work(Membership* membership, const PsWorkerPeers& peers) {
 }
 
 void Task::SayWhatStaysInClear() const {
-  const std::vector<TaskId> tasks = cluster_.cluster.Tasks();
-  const bool abroad = std::any_of(tasks.begin(), tasks.end(), [&](TaskId task) {
-    return !IsLoopback(cluster_.cluster.AddressOf(task));
-  });
-  if (is_chief() && abroad && cluster_.identity != nullptr && !CudaIndices(devices_).empty())
+  if (is_chief() && !FirstHostAbroad(cluster_.cluster).empty() && cluster_.identity != nullptr &&
+      !CudaIndices(devices_).empty())
     LogWarning(
         "NCCL's connections between GPUs of different hosts are not encrypted: keep these hosts in "
         "a network of their own (docs/security.md)");

@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -108,11 +110,11 @@ int MakeIn(int folder, const std::string& name, mode_t mode) {
 }  // namespace
 
 absl::StatusOr<FileMode> ParseFileMode(std::string_view name) {
-  if (name == "private") return FileMode::kPrivate;
-  if (name == "group") return FileMode::kGroup;
-  if (name == "umask") return FileMode::kUmask;
-  return ConfigurationError(
-      fmt::format("must be one of private, group, umask, is \"{}\"", std::string(name)));
+  const auto found = std::find(std::begin(kFileModeNames), std::end(kFileModeNames), name);
+  if (found != std::end(kFileModeNames))
+    return static_cast<FileMode>(found - std::begin(kFileModeNames));
+  return ConfigurationError(fmt::format("must be one of {}, is \"{}\"",
+                                        fmt::join(kFileModeNames, ", "), std::string(name)));
 }
 
 void SetFileMode(FileMode mode) { current_mode = mode; }

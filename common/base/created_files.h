@@ -24,7 +24,8 @@ enum class FileMode {
   kGroup,  // for the user and the folder's group, whatever umask says
   kUmask,  // as umask says
 };
-// "private", "group" or "umask". A ConfigurationError has no place in it.
+inline constexpr const char* kFileModeNames[] = {"private", "group", "umask"};  // by FileMode
+// A ConfigurationError has no place in it.
 absl::StatusOr<FileMode> ParseFileMode(std::string_view name);
 // For the whole process; before anything is made.
 void SetFileMode(FileMode mode);

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <set>
 
+#include "common/base/created_files.h"
 #include "common/base/utf8.h"
 #include "common/data/job_data.h"
 #include "common/push_pull/options.h"
@@ -147,9 +148,9 @@ void CheckTls(const TlsOptions& tls, Checks* checks) {
 }
 
 void CheckSecurity(const SecurityOptions& security, Checks* checks) {
-  static const std::vector<std::string> kModes = {"private", "group", "umask"};
-  if (std::find(kModes.begin(), kModes.end(), security.file_mode) == kModes.end())
-    checks->Fail("security.file_mode", UnknownName(security.file_mode, kModes));
+  const std::vector<std::string> modes(std::begin(kFileModeNames), std::end(kFileModeNames));
+  if (std::find(modes.begin(), modes.end(), security.file_mode) == modes.end())
+    checks->Fail("security.file_mode", UnknownName(security.file_mode, modes));
   if (security.insecure && !security.key_file.empty())
     checks->Fail("security.insecure",
                  "is true, but security.key_file is set: leave one of them out");

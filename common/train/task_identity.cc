@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string>
 
 #include "common/base/files.h"
@@ -22,13 +21,13 @@ std::string PathOfTask(std::string path, TaskId task, const std::string& folder)
   return PathFrom(folder, path);
 }
 
+}  // namespace
+
 std::string FirstHostAbroad(const ClusterSpec& cluster) {
   for (const TaskId task : cluster.Tasks())
     if (const Address& address = cluster.AddressOf(task); !IsLoopback(address)) return address.host;
   return "";
 }
-
-}  // namespace
 
 absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterConfig& cluster,
                                                                 const Job& job) {
@@ -61,8 +60,8 @@ absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterCon
   if (abroad.empty()) return nullptr;
   return ConfigurationError(fmt::format(
       "the cluster spans hosts ({}), and nothing proves to its tasks who the others are: make a "
-      "key "
-      "with `muster key new` and copy the file to each host, or set tls.certificate, tls.key and "
+      "key with `muster key new` and copy the file to each host, or set tls.certificate, tls.key "
+      "and "
       "tls.authority in the job file, or set security.insecure to true where the network is "
       "trusted",
       abroad));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "common/cluster/cluster_config.h"
 #include "common/security/identity.h"
@@ -17,5 +18,8 @@ namespace muster {
 // with a key or certificate.
 absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterConfig& cluster,
                                                                 const Job& job);
+
+// The first of the cluster's hosts that is not literally the loopback; "" where all are.
+std::string FirstHostAbroad(const ClusterSpec& cluster);
 
 }  // namespace muster
