@@ -62,12 +62,12 @@ def step_times(model_dir):
     return {event.step: event.wall_time for event in events(model_dir / "train") if any(v.tag == "loss" for v in event.summary.value)}
 
 
-def kill_once(program, victim):
-    """Seconds from the kill to the next finished step."""
+def kill_once(program, victim, keys=None):
+    """Seconds from the kill to the next finished step. `keys`: more of the job file."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
         folder = pathlib.Path(name)
         model_dir = folder / "model"
-        (folder / "job.json").write_text(json.dumps({**JOBS[program], "model_dir": str(model_dir), "summary": {"every_steps": 1}, "devices": "cpu"}))
+        (folder / "job.json").write_text(json.dumps({**JOBS[program], "model_dir": str(model_dir), "summary": {"every_steps": 1}, "devices": "cpu", **(keys or {})}))
         command = [str(BIN / "muster"), "launch", "--workers", "2", "--restart", "on-failure", "--job", str(folder / "job.json")]
         with open(folder / "log", "wb") as log:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)

@@ -2,10 +2,15 @@
 // TCP ring between two processes, push and pull with one parameter server in another process, and
 // forming groups of 2, 16 and 64 members, with new sessions and with resumed ones.
 //
-//   tls_bench [megabytes...]      default 1.4 22
+//   tls_bench [--between HERE,THERE,NAMESPACE] [megabytes...]      default 1.4 22
+//
+// --between: all-reduce, push and pull between the address HERE of this network namespace and THERE
+// of the other one, of that name; else on loopback.
 //
 // Rounds of both alternate, so that a noisy neighbour hits both; the best round's median is told.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +25,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "common/collective/formation.h"
 #include "common/push_pull/client.h"
 #include "common/push_pull/wire.h"
@@ -72,17 +78,36 @@ constexpr int kRounds = 7, kWarmUp = 3;
 constexpr uint64_t kView = 1;
 constexpr char kTicket[] = "benchmark ticket", kDigest[] = "00000000000000d1";
 
-std::unique_ptr<DataListener> Listen(std::shared_ptr<security::StreamSecurity> security) {
-  auto listener =
-      DataListener::Create({.bind_address = "127.0.0.1", .security = std::move(security)});
-  if (!listener.ok()) std::abort();
-  return *std::move(listener);
-}
-
 void Must(const absl::Status& status) {
   if (status.ok()) return;
   fmt::print(stderr, "tls_bench: {}\n", Message(status));
   std::_Exit(1);
+}
+
+struct Hosts {
+  std::string address[2] = {"127.0.0.1", "127.0.0.1"};  // of this process, and of the other one
+  std::string other_namespace;                          // empty: this one
+};
+
+// Starts the other process, on the other host: 0 in it.
+pid_t Fork(const Hosts& hosts) {
+  const pid_t other = fork();
+  if (other != 0) return other;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (hosts.other_namespace.empty()) return 0;
+  const std::string path = "/var/run/netns/" + hosts.other_namespace;
+  const int opened = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (opened < 0 || setns(opened, CLONE_NEWNET) != 0)
+    Must(absl::ErrnoToStatus(errno, "entering " + path));
+  close(opened);
+  return 0;
+}
+
+std::unique_ptr<DataListener> Listen(std::shared_ptr<security::StreamSecurity> security,
+                                     const std::string& address = "127.0.0.1") {
+  auto listener = DataListener::Create({.bind_address = address, .security = std::move(security)});
+  Must(listener.status());
+  return *std::move(listener);
 }
 
 double Median(std::vector<double> values) {
@@ -150,13 +175,13 @@ std::string Swap(const std::string& mine, int rank, const int (&pipes)[2][2]) {
   return other;
 }
 
-void RunRank(int rank, const int (&pipes)[2][2], Holders& authority,
+void RunRank(int rank, const int (&pipes)[2][2], Holders& authority, const Hosts& hosts,
              const std::vector<double>& sizes) {
   const std::vector<std::string> tasks{"worker:0", "worker:1"};
   std::unique_ptr<DataListener> listeners[2];
   std::unique_ptr<Communicator> groups[2];
   for (const bool tls : {false, true}) {
-    listeners[tls] = Listen(tls ? authority.Issue(tasks[rank]) : nullptr);
+    listeners[tls] = Listen(tls ? authority.Issue(tasks[rank]) : nullptr, hosts.address[rank]);
     std::vector<std::string> addresses(2, listeners[tls]->address());
     addresses[1 - rank] = Swap(listeners[tls]->address(), rank, pipes);
     groups[tls] = Form(*listeners[tls], tasks, addresses, rank, 1);
@@ -175,24 +200,24 @@ void RunRank(int rank, const int (&pipes)[2][2], Holders& authority,
   }
 }
 
-void AllReduce(Holders& authority, const std::vector<double>& sizes) {
+void AllReduce(Holders& authority, const Hosts& hosts, const std::vector<double>& sizes) {
   int pipes[2][2];
   if (pipe(pipes[0]) != 0 || pipe(pipes[1]) != 0) std::abort();
-  const pid_t other = fork();
+  const pid_t other = Fork(hosts);
   if (other == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    RunRank(1, pipes, authority, sizes);
+    RunRank(1, pipes, authority, hosts, sizes);
     std::_Exit(0);
   }
-  RunRank(0, pipes, authority, sizes);
+  RunRank(0, pipes, authority, hosts, sizes);
   waitpid(other, nullptr, 0);
 }
 
 // ---- push and pull
 
 [[noreturn]] void RunServer(const Layout& layout,
-                            std::shared_ptr<security::StreamSecurity> security, int report) {
-  const auto listener = Listen(std::move(security));
+                            std::shared_ptr<security::StreamSecurity> security,
+                            const std::string& bind, int report) {
+  const auto listener = Listen(std::move(security), bind);
   const auto store = DenseStore::Make({layout.chunks[0], {SgdSpec{}}});
   for (size_t c = 0; c < layout.chunks[0].size(); ++c)
     Must(store->Fill(static_cast<int>(c), std::vector<float>(layout.chunks[0][c].elements())));
@@ -210,7 +235,7 @@ void AllReduce(Holders& authority, const std::vector<double>& sizes) {
       });
 }
 
-void PushPull(Holders& authority, double megabytes) {
+void PushPull(Holders& authority, const Hosts& hosts, double megabytes) {
   const auto elements = static_cast<int64_t>(megabytes * 250'000);
   const ParameterServerOptions options;
   const Layout layout =
@@ -224,16 +249,13 @@ void PushPull(Holders& authority, double megabytes) {
     int ends[2];
     if (pipe(ends) != 0) std::abort();
     const auto security = tls ? authority.Issue("ps:0") : nullptr;
-    servers[tls] = fork();
-    if (servers[tls] == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      RunServer(layout, security, ends[1]);
-    }
+    servers[tls] = Fork(hosts);
+    if (servers[tls] == 0) RunServer(layout, security, hosts.address[1], ends[1]);
     char address[64] = {};
     if (read(ends[0], address, sizeof address - 1) <= 0) std::abort();
     ps::ClientView view{kView, kTicket, {}};
     view.shards.push_back({0, address, "elsewhere"});
-    listeners[tls] = Listen(tls ? authority.Issue("worker:0") : nullptr);
+    listeners[tls] = Listen(tls ? authority.Issue("worker:0") : nullptr, hosts.address[0]);
     parameters[tls].resize(elements);
     ps::ClientOptions client;
     client.incarnation = 1;
@@ -346,11 +368,22 @@ void Rate(Holders& authority) {
 
 int main(int argc, char** argv) {
   std::vector<double> sizes;
-  for (int i = 1; i < argc; ++i) sizes.push_back(std::atof(argv[i]));
+  muster::Hosts hosts;
+  for (int i = 1; i < argc; ++i) {
+    if (argv[i] == std::string_view("--between") && i + 1 < argc) {
+      const std::vector<std::string> parts = absl::StrSplit(argv[++i], ',');
+      if (parts.size() != 3)
+        return std::fputs("tls_bench: --between HERE,THERE,NAMESPACE\n", stderr), 2;
+      hosts = {{parts[0], parts[1]}, parts[2]};
+    } else {
+      sizes.push_back(std::atof(argv[i]));
+    }
+  }
   if (sizes.empty()) sizes = {1.4, 22};
   muster::Holders authority;
-  muster::AllReduce(authority, sizes);
-  for (const double megabytes : sizes) muster::PushPull(authority, megabytes);
+  muster::AllReduce(authority, hosts, sizes);
+  for (const double megabytes : sizes) muster::PushPull(authority, hosts, megabytes);
+  if (!hosts.other_namespace.empty()) return 0;
   for (const int members : {2, 16, 64}) muster::Handshakes(authority, members);
   muster::Rate(authority);
 }

@@ -64,7 +64,7 @@ def write_job(folder, model, steps=None):
     return path
 
 
-def train(processes, model, cores, cluster=True, programs=BIN):
+def train(processes, model, cores, cluster=True, programs=BIN, environment=None):
     """The results of the processes: those of a cluster are rank 0's alone."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
         folder = pathlib.Path(name)
@@ -72,7 +72,7 @@ def train(processes, model, cores, cluster=True, programs=BIN):
         addresses = [f"127.0.0.1:{port}" for port in free_ports(processes)]
         running = []
         for i in range(processes):
-            env = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
+            env = {**{k: v for k, v in os.environ.items() if k != "TF_CONFIG"}, **(environment or {})}
             if processes > 1 and cluster:
                 env["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}})
             command = ["taskset", "-c", cores[i], str(programs / "muster-worker"), "--job", str(path), "--set", f"model_dir={folder / f'model-{0 if cluster else i}'}"]
