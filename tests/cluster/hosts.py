@@ -136,6 +136,10 @@ class Network:
 
     # ---- the switch ----
 
+    def passes(self, frame):
+        """What becomes of a frame on its way; on the switch's thread."""
+        return frame
+
     def _receivers(self, sender, frame):
         if frame[0] & 1:  # broadcast, multicast
             return [i for i in range(len(self.taps)) if i != sender]
@@ -158,6 +162,7 @@ class Network:
                         frame = os.read(fd, 65536)
                     except OSError:  # nothing more, or the device is down
                         break
+                    frame = self.passes(frame)
                     for receiver in self._receivers(index[fd], frame):
                         link = self.links[index[fd], receiver]
                         if link.cut or (link.loss and self.random.random() < link.loss):

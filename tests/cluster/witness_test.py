@@ -15,6 +15,10 @@ from hosts import Network
 WINDOW = 16
 
 
+def openssl(*arguments):
+    return subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, text=True, timeout=20).stdout
+
+
 class Handshake:
     """`openssl s_client`, which ends by itself where it is refused."""
     def __init__(self, address, *arguments):
@@ -69,6 +73,18 @@ class OpenSsl(ClusterTest):
     def of_worker(self, folder):
         return "-cert", folder / "worker-0.pem", "-key", folder / "worker-0.key", "-CAfile", folder / "authority.pem", "-verify_return_error"
 
+    def expired(self):
+        """A certificate of the cluster's authority for worker 0 that was good until yesterday."""
+        at = self.dir / "expired"
+        openssl("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=worker 0", "-keyout", f"{at}.key",
+                "-out", f"{at}.csr")
+        names = openssl("x509", "-in", self.folder / "worker-0.pem", "-noout", "-ext", "subjectAltName").splitlines()[1]
+        (self.dir / "extensions").write_text("subjectAltName=" + names.strip().replace("IP Address", "IP")
+                                             + "\nkeyUsage=digitalSignature\nextendedKeyUsage=serverAuth,clientAuth\n")
+        openssl("x509", "-req", "-in", f"{at}.csr", "-CA", self.folder / "authority.pem", "-CAkey", self.folder / "authority.key", "-days", "-1",
+                "-extfile", self.dir / "extensions", "-out", f"{at}.pem")
+        return at
+
     def setUp(self):
         super().setUp()
         self.at = self.cluster(1)
@@ -96,12 +112,14 @@ class OpenSsl(ClusterTest):
     def test_others_are_refused(self):
         others = self.certificates("others", self.at)
         own = self.dir / "self-signed"
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=worker 0",
-                        "-keyout", f"{own}.key", "-out", f"{own}.pem"], check=True, capture_output=True)
-        strangers = {"nothing": [], "another authority's": ["-cert", others / "worker-0.pem", "-key", others / "worker-0.key"],
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=worker 0", "-keyout", f"{own}.key",
+                "-out", f"{own}.pem")
+        expired = self.expired()
+        strangers = {"nothing": [], "an expired one": ["-cert", f"{expired}.pem", "-key", f"{expired}.key"],
+                     "another authority's": ["-cert", others / "worker-0.pem", "-key", others / "worker-0.key"],
                      "its own": ["-cert", f"{own}.pem", "-key", f"{own}.key"]}
         # gRPC closes the connection without an alert.
-        refusals = r"unexpected eof while reading", r"alert (certificate required|unknown ca|bad certificate)"
+        refusals = r"unexpected eof while reading", r"alert (certificate required|unknown ca|bad certificate|certificate expired)"
         for port, alpn, refusal in zip(self.ports, (["-alpn", "h2"], []), refusals):
             for name, arguments in strangers.items():
                 text = Handshake(port, *alpn, *arguments).ended()
@@ -119,9 +137,9 @@ class RecordingNetwork(Network):
         self.frames = []
         super().__init__(count)
 
-    def _receivers(self, sender, frame):
+    def passes(self, frame):
         self.frames.append(frame)
-        return super()._receivers(sender, frame)
+        return frame
 
 
 class Frames(ClusterTest):
