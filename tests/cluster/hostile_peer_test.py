@@ -1,6 +1,9 @@
 """Strangers at the ports of a running job: they cost a bounded amount, and the job has the result that it would have had."""
 import contextlib
+import os
+import pathlib
 import resource
+import signal
 import socket
 import threading
 import time
@@ -164,14 +167,36 @@ class HostilePeer(ClusterTest):
                     self.assertIn("may open", "".join(p.output() for p in processes), codes)
 
     def test_little_memory(self):
-        """Messages of strangers are held within a part of what there is; with 256 MiB LibTorch itself cannot begin."""
+        """With an address space of 700 MB, as large as LibTorch needs it."""
         expected = self.expected()
         with Bounded(f"data={700 << 20}"):
             processes = self.begin()
+        with self.flooded():
+            self.assertEqual(self.finish_with(processes), expected)
+
+    def test_a_small_memory_cgroup(self):
+        """Idle connections, floods and bombs, and 256 MiB for the chief and the server each."""
+        expected = self.expected()
+        with MemoryGroups(256 << 20) as groups:
+            processes = self.begin()
+            with contextlib.ExitStack() as stack:
+                for i in range(2000):
+                    host, port = self.ports()[i % 2].split(":")
+                    stack.enter_context(socket.create_connection((host, int(port)), 10))
+                stack.enter_context(self.flooded())
+                stack.enter_context(self.flooded(GZIP))
+                worker = self.start(self.at, "worker:0", self.kept)  # in a group of its own, too
+                self.finish([*processes, worker], 120)
+            print("most megabytes", groups.most())
+        self.assertEqual(losses(self.model_dir), expected)
+
+    @contextlib.contextmanager
+    def flooded(self, compression=None):
+        """Meanwhile strangers send the largest messages that gRPC takes, eight at a time to each port."""
         stop = threading.Event()
 
         def flood(address):
-            with channel(address) as stranger:
+            with channel(address, compression) as stranger:
                 while not stop.is_set():
                     calls = [stranger.unary_unary("/muster.proto.ParameterServer/Beat").future(field(2, b"\0" * (15 << 20)), timeout=5) for _ in range(8)]
                     for call in calls:
@@ -181,7 +206,7 @@ class HostilePeer(ClusterTest):
         for thread in threads:
             thread.start()
         try:
-            self.assertEqual(self.finish_with(processes), expected)
+            yield
         finally:
             stop.set()
             for thread in threads:
@@ -213,6 +238,65 @@ class Bounded:
 
     def __exit__(self, *_):
         ClusterTest.process_class = self.before
+
+
+class MemoryGroups:
+    """Processes that are started meanwhile are in a memory cgroup of their own, with that limit. Skips the test where none can be made."""
+
+    VERSION_1, VERSION_2 = pathlib.Path("/sys/fs/cgroup/memory"), pathlib.Path("/sys/fs/cgroup")
+
+    def __init__(self, limit):
+        self.limit, self.folders = limit, []
+        if (self.VERSION_1 / "memory.limit_in_bytes").exists():
+            self.root, self.limit_file, self.most_file = self.VERSION_1, "memory.limit_in_bytes", "memory.max_usage_in_bytes"
+        else:
+            self.root, self.limit_file, self.most_file = self.VERSION_2, "memory.max", "memory.peak"
+
+    def make(self):
+        folder = self.root / f"muster-test-{os.getpid()}-{len(self.folders)}"
+        try:
+            folder.mkdir()
+            self.folders.append(folder)
+            (folder / self.limit_file).write_text(str(self.limit))
+        except OSError as error:
+            raise unittest.SkipTest(f"no memory cgroup can be made here: {error}")
+        return folder
+
+    def most(self):
+        """The megabytes that each has used at most, where the kernel says so."""
+        files = [folder / self.most_file for folder in self.folders]
+        return [int(file.read_text()) >> 20 for file in files if file.exists()]
+
+    def __enter__(self):
+        groups, before = self, ClusterTest.process_class
+
+        class Limited(before):
+            def __init__(self, name, command, *rest, **how):
+                script = f'echo $$ > {groups.make()}/cgroup.procs && exec "$@"'
+                super().__init__(name, ["sh", "-c", script, "sh", *command], *rest, **how)
+
+        self.before, ClusterTest.process_class = before, Limited
+        try:
+            self.make()
+        except unittest.SkipTest:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        ClusterTest.process_class = self.before
+        for folder in self.folders:
+            for pid in (folder / "cgroup.procs").read_text().split():  # of a test that failed
+                os.kill(int(pid), signal.SIGKILL)
+            deadline = time.monotonic() + 10
+            while True:
+                try:
+                    folder.rmdir()
+                    break
+                except OSError:  # the last process has not left yet
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.05)
 
 
 if __name__ == "__main__":
