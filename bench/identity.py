@@ -100,9 +100,8 @@ def main():
             if arguments.quick:
                 steps = 20
             compare(f"{model}, two workers in two namespaces", "examples/s", rounds, lambda keyed: train_apart(names, model, steps, key if keyed else None))
-            if not arguments.quick:
-                compare(f"{model}, two workers on one host", "examples/s", rounds,
-                        lambda keyed: training.train(2, model, ["0", "1"], environment={"MUSTER_RUN_KEY_FILE": key if keyed else ""})[0]["examples_per_second"])
+            compare(f"{model}, two workers on one host", "examples/s", rounds,
+                    lambda keyed: training.train(2, model, ["0", "1"], environment={"MUSTER_RUN_KEY_FILE": key if keyed else ""}, steps=steps)[0]["examples_per_second"])
     # `muster launch` makes a key of its own.
     compare("fashion_mnist, a worker killed: to the next finished step", "s", rounds,
             lambda keyed: recovery.kill_once("fashion_mnist", "worker:1", {} if keyed else {"security": {"insecure": True}}))

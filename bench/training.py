@@ -64,11 +64,11 @@ def write_job(folder, model, steps=None):
     return path
 
 
-def train(processes, model, cores, cluster=True, programs=BIN, environment=None):
+def train(processes, model, cores, cluster=True, programs=BIN, environment=None, steps=None):
     """The results of the processes: those of a cluster are rank 0's alone."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
         folder = pathlib.Path(name)
-        path = write_job(folder, model)
+        path = write_job(folder, model, steps)
         addresses = [f"127.0.0.1:{port}" for port in free_ports(processes)]
         running = []
         for i in range(processes):
