@@ -90,17 +90,10 @@ class HostilePeer(ClusterTest):
 
     def test_idle_connections(self):
         expected = self.expected()
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         processes = self.begin()
-        held = []
-        with contextlib.ExitStack() as stack:
-            for i in range(min(IDLE, hard - 200)):
-                host, port = self.ports()[i % 2].split(":")
-                held.append(stack.enter_context(socket.create_connection((host, int(port)), 10)))
+        with self.idle_connections() as held:
             self.assertEqual(self.finish_with(processes), expected)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        print(f"{len(held)} idle connections")
+        print(f"{held} idle connections")
         for process in processes:
             self.assertIn("closed for a newer one: there are 256 without a call", process.output())
 
@@ -180,15 +173,28 @@ class HostilePeer(ClusterTest):
         with MemoryGroups(256 << 20) as groups:
             processes = self.begin()
             with contextlib.ExitStack() as stack:
-                for i in range(2000):
-                    host, port = self.ports()[i % 2].split(":")
-                    stack.enter_context(socket.create_connection((host, int(port)), 10))
+                stack.enter_context(self.idle_connections())
                 stack.enter_context(self.flooded())
                 stack.enter_context(self.flooded(GZIP))
                 worker = self.start(self.at, "worker:0", self.kept)  # in a group of its own, too
                 self.finish([*processes, worker], 120)
             print("most megabytes", groups.most())
         self.assertEqual(losses(self.model_dir), expected)
+
+    @contextlib.contextmanager
+    def idle_connections(self):
+        """As many as there may be, up to IDLE, half of them at each port."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        count = min(IDLE, hard - 200)
+        try:
+            with contextlib.ExitStack() as stack:
+                for i in range(count):
+                    host, port = self.ports()[i % 2].split(":")
+                    stack.enter_context(socket.create_connection((host, int(port)), 10))
+                yield count
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     @contextlib.contextmanager
     def flooded(self, compression=None):
