@@ -152,8 +152,10 @@ class OnPathTest(ClusterTest):
                 heard[destination].append(text[:20_000].hex())
         self.assertIn((self.network.addresses[0], CONTROL), heard)
         self.assertGreater(len(heard), 1)
+        attempts = 0
         for server, texts in heard.items():
             for answered in self.replay(server, texts[:3]):
+                attempts += 1
                 # ServerHello and certificate, sealed with a key that only the first client has.
                 self.assertLess(answered, 4000, server)
         processes[0].wait_for("saved step 600")
@@ -162,6 +164,9 @@ class OnPathTest(ClusterTest):
         got = losses(self.model_dir)
         self.assertEqual({step: got[step] for step in expected}, expected)
         self.assertIn("before it proved who it is", processes[0].output())
+        # Each is named, and once.
+        lines = [line for line in self.logs(processes).splitlines() if "before it proved who it is" in line or "Closed a data connection" in line]
+        self.assertEqual(len(lines), attempts, lines)
 
 
 if __name__ == "__main__":
