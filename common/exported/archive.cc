@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -31,11 +32,10 @@ absl::Status ReadFields(const std::string& path, const std::string& member, Func
 
 absl::StatusOr<Json> ReadJson(const ZipReader& zip, const std::string& member) {
   MUSTER_ASSIGN_OR_RETURN(const std::string text, zip.ReadText(member));
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    return DataError(fmt::format("{} is damaged: {} is no JSON object", zip.path(), member));
-  }
-  return json;
+  absl::StatusOr<Json> json = ParseJson(text, "it");
+  if (json.ok() && json->is_object()) return json;
+  return DataError(fmt::format("{} is damaged: {} is no JSON object{}{}", zip.path(), member,
+                               json.ok() ? "" : ": ", Message(json.status())));
 }
 
 bool HasFolder(const ZipReader& zip, std::string_view folder) {
@@ -139,6 +139,17 @@ int64_t Extent(const Payload& payload) {
   return static_cast<int64_t>(last) + 1;
 }
 
+// What a copy of its own takes; nothing where that, or a stride of it, does not fit in a tensor.
+std::optional<int64_t> CopiedBytes(const Payload& payload) {
+  auto bytes = static_cast<int64_t>(c10::elementSize(payload.dtype));
+  bool empty = false;
+  for (const int64_t size : payload.sizes) {
+    empty |= size == 0;
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) return std::nullopt;
+  }
+  return empty ? 0 : bytes;
+}
+
 bool SameView(const Payload& a, const Payload& b) {
   return a.file == b.file && a.dtype == b.dtype && a.sizes == b.sizes && a.strides == b.strides &&
          a.offset == b.offset;
@@ -179,37 +190,54 @@ class PayloadReader {
   absl::Status ReadTensors(std::map<std::string, at::Tensor>* tensors) {
     std::map<std::string, std::vector<std::string>> by_file;
     for (const auto& [name, payload] : payloads) by_file[payload.file].push_back(name);
-    for (const auto& [file, names] : by_file) {
-      MUSTER_ASSIGN_OR_RETURN(const at::Tensor storage, ReadStorage(file));
-      for (size_t i = 0; i < names.size(); ++i) {
-        const Payload& payload = payloads.at(names[i]);
-        if (absl::Status held = CheckPayload(payload, storage.numel()); !held.ok()) {
-          return DataError(
-              fmt::format("{} is damaged: \"{}\" {}", zip_.path(), names[i], Message(held)));
-        }
-        at::Tensor tensor;
-        for (size_t j = 0; j < i; ++j) {
-          const Payload& other = payloads.at(names[j]);
-          if (SameView(payload, other)) {
-            if (payload.is_parameter != other.is_parameter) return Overlap(names[i], names[j]);
-            tensor = tensors->at(names[j]);
-            break;
-          }
-          const bool disjoint = Extent(payload) <= other.offset || Extent(other) <= payload.offset;
-          if (!disjoint && (payload.is_parameter || other.is_parameter)) {
-            return Overlap(names[i], names[j]);
-          }
-        }
-        if (!tensor.defined()) tensor = ViewOf(storage, payload).clone();
-        tensors->emplace(names[i], std::move(tensor));
-      }
-    }
-    return absl::OkStatus();
+    absl::Status read;
+    MUSTER_RETURN_IF_ERROR(ReadFields(zip_.path(), "its tensors", [&] {
+      for (const auto& [file, names] : by_file)
+        if (read.ok()) read = ReadViews(file, names, tensors);
+    }));
+    return read;
   }
 
   std::map<std::string, Payload> payloads;
 
  private:
+  // The tensors that are views of one file's bytes.
+  absl::Status ReadViews(const std::string& file, const std::vector<std::string>& names,
+                         std::map<std::string, at::Tensor>* tensors) {
+    MUSTER_ASSIGN_OR_RETURN(const at::Tensor storage, ReadStorage(file));
+    left_ += storage.numel();
+    for (size_t i = 0; i < names.size(); ++i) {
+      const Payload& payload = payloads.at(names[i]);
+      if (absl::Status held = CheckPayload(payload, storage.numel()); !held.ok()) {
+        return DataError(
+            fmt::format("{} is damaged: \"{}\" {}", zip_.path(), names[i], Message(held)));
+      }
+      at::Tensor tensor;
+      for (size_t j = 0; j < i; ++j) {
+        const Payload& other = payloads.at(names[j]);
+        if (SameView(payload, other)) {
+          if (payload.is_parameter != other.is_parameter) return Overlap(names[i], names[j]);
+          tensor = tensors->at(names[j]);
+          break;
+        }
+        const bool disjoint = Extent(payload) <= other.offset || Extent(other) <= payload.offset;
+        if (!disjoint && (payload.is_parameter || other.is_parameter)) {
+          return Overlap(names[i], names[j]);
+        }
+      }
+      if (!tensor.defined()) {
+        left_ -= CopiedBytes(payload).value_or(INT64_MAX / 2);
+        if (left_ < 0) {
+          return DataError(
+              fmt::format("{} is damaged: with \"{}\" its tensors take far more bytes than it has",
+                          zip_.path(), names[i]));
+        }
+        tensor = ViewOf(storage, payload).clone();
+      }
+      tensors->emplace(names[i], std::move(tensor));
+    }
+    return absl::OkStatus();
+  }
   absl::Status Overlap(const std::string& name, const std::string& other) const {
     return ConfigurationError(
         fmt::format("{}: \"{}\" and \"{}\" are different views of the same memory, of which one is "
@@ -229,6 +257,9 @@ class PayloadReader {
 
   const ZipReader& zip_;
   const std::string folder_;
+  // Bytes that tensors may take yet: those of the files, and a gibibyte for buffers that are
+  // expanded, or views of each other, and get memory of their own.
+  int64_t left_ = int64_t{1} << 30;
 };
 
 }  // namespace
@@ -262,8 +293,8 @@ at::ScalarType ScalarTypeOfSchema(int64_t number) {
 
 absl::Status CheckPayload(const Payload& payload, int64_t bytes) {
   const auto bad = [](int64_t n) { return n < 0; };
-  if (payload.sizes.size() != payload.strides.size() || payload.offset < 0 ||
-      std::any_of(payload.sizes.begin(), payload.sizes.end(), bad) ||
+  if (!CopiedBytes(payload) || payload.sizes.size() != payload.strides.size() ||
+      payload.offset < 0 || std::any_of(payload.sizes.begin(), payload.sizes.end(), bad) ||
       std::any_of(payload.strides.begin(), payload.strides.end(), bad)) {
     return DataError("has sizes and strides that do not fit together");
   }

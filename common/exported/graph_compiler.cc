@@ -311,7 +311,12 @@ class GraphCompiler {
       // Devices of the file become the replica's.
       node->device_type = device_.type();
       const IValue& type = arguments.at(1).items.at(0).constant;
-      if (!type.isNone()) node->autocast_type = static_cast<at::ScalarType>(type.toInt());
+      if (!type.isNone()) {
+        const int64_t number = type.toInt();
+        TORCH_CHECK(number >= 0 && number < static_cast<int64_t>(at::ScalarType::NumOptions),
+                    node->where, " has no type with the number ", number);
+        node->autocast_type = static_cast<at::ScalarType>(number);
+      }
       node->enabled = arguments.at(2).items.at(0).constant.toBool();
       operands_from = 5;
     } else {

@@ -17,6 +17,10 @@ absl::Status Refuse(const std::string& path, const std::string& what) {
 
 // Python's "layers.0.weight" lies in module layers.0.
 torch::nn::Module* FolderOf(torch::nn::Module* root, const std::string& name, std::string* leaf) {
+  // Modules are destroyed one within the other.
+  constexpr int kMostLevels = 100;
+  TORCH_CHECK(std::count(name.begin(), name.end(), '.') < kMostLevels, "a name has more than ",
+              kMostLevels, " levels");
   torch::nn::Module* folder = root;
   size_t begin = 0;
   for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', begin)) {
@@ -171,7 +175,9 @@ absl::Status Model::ReadOutputs(const Archive& archive) {
   TORCH_CHECK(specs.size() == graph_->output_count(), "the signature has ", specs.size(),
               " outputs and the graph ", graph_->output_count());
   for (size_t i = 0; i < specs.size(); ++i) {
-    const auto& [kind, value] = *specs.at(i).items().begin();
+    const Json& spec = specs.at(i);
+    TORCH_CHECK(spec.is_object() && spec.size() == 1, "an output is no union");
+    const auto& [kind, value] = *spec.items().begin();
     if (kind == "user_output" || kind == "loss_output") {
       user_outputs_.push_back(static_cast<int>(i));
       const Json& values = graph.at("tensor_values");

@@ -82,6 +82,8 @@ absl::Status Shapes::CheckBatched() const {
         fmt::format("its input {} has no dimension: the first one of every input is the batch",
                     inputs_[i].name));
   }
+  if (const Range range = batch(); range.least > range.most)
+    return ConfigurationError("its inputs admit no number of examples in a batch");
   return absl::OkStatus();
 }
 
