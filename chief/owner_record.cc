@@ -56,15 +56,6 @@ std::optional<OwnerRecord> Parse(const std::string& text) {
   return r;
 }
 
-OwnerLook LookOnce(const std::string& path) {
-  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return {std::nullopt, errno};
-  std::string text(kMostRecordBytes, '\0');
-  const ssize_t size = pread(file.get(), text.data(), text.size(), 0);
-  if (size < 0) return {std::nullopt, errno};
-  text.resize(static_cast<size_t>(size));
-  return {Parse(text), 0};
-}
 }  // namespace
 
 std::string RandomHex() {
@@ -101,6 +92,16 @@ std::string Text(const OwnerRecord& r, size_t at_least) {
           .dump(2);
   text.resize(std::max({text.size() + 1, kRecordBytes, at_least}) - 1, ' ');
   return text + '\n';
+}
+
+OwnerLook LookOnce(const std::string& path) {
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return {std::nullopt, errno};
+  std::string text(kMostRecordBytes, '\0');
+  const ssize_t size = pread(file.get(), text.data(), text.size(), 0);
+  if (size < 0) return {std::nullopt, errno};
+  text.resize(static_cast<size_t>(size));
+  return {Parse(text), 0};
 }
 
 // Its owner may be writing to it: what cannot be understood is looked at again.
