@@ -62,11 +62,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::Bytes bytes(data, size);
   const std::string_view program = bytes.Piece(), weights = bytes.Piece(),
                          constants = bytes.Piece();
-  const fuzz::MemoryFile file(Zip({{"models/model.json", program},
-                                   {"data/weights/model_weights_config.json", weights},
-                                   {"data/weights/weight_0", bytes.Rest()},
-                                   {"data/constants/model_constants_config.json", constants},
-                                   {"data/constants/tensor_0", bytes.Rest()}}));
+  std::vector<std::pair<std::string, std::string_view>> members = {
+      {"models/model.json", program},
+      {"data/weights/model_weights_config.json", weights},
+      {"data/constants/model_constants_config.json", constants}};
+  for (const char* file :
+       {"weights/weight_0", "weights/weight_1", "weights/weight_2", "weights/weight_3",
+        "weights/weight_4", "weights/weight_5", "weights/weight_6", "constants/tensor_0"})
+    members.emplace_back(std::string("data/") + file, bytes.Rest());
+  const fuzz::MemoryFile file(Zip(members));
   const auto archive = exported::ReadArchive(file.path(), "");
   if (!archive.ok()) return 0;
   fuzz::Require(archive->weights.size() == archive->weight_payloads.size(), "all weights are read");
