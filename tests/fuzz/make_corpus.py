@@ -168,6 +168,7 @@ def wire():
     put("replication_wire", "state", frame(0x5013, len(state), body) + head + struct.pack("<H", 0) + state)
     put("replication_wire", "rows", frame(0x5012, 24, body) + head + struct.pack("<H", 2) + struct.pack("<Q2f", 9, 1, 2))
     put("replication_wire", "narrow", frame(0x5012, 4, body) + struct.pack("<QQqdII", 1, 2, 3, 0.1, 0, 2) + struct.pack("<H", 0) + bytes(4))
+    put("replication_wire", "no_rows", frame(0x5012, 0, body) + struct.pack("<QQqdII", 1, 2, 3, 0.1, 0, 2) + struct.pack("<H", 2))
     put("replication_wire", "standings", frame(0x5011, 16, body) + head + struct.pack("<H", 0) + struct.pack("<qq", 1, 2))
 
 
