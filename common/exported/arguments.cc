@@ -33,8 +33,7 @@ int64_t MemoryFormatOf(const Json& json) {
 
 // The union types within arguments: {"as_name": ...}, {"as_int": ...}, {"as_tensor": ...}, ...
 ParsedItem Item(const Json& json) {
-  TORCH_CHECK(json.is_object() && json.size() == 1, "an argument is no union");
-  const auto& [tag, value] = *json.items().begin();
+  const auto [tag, value] = MemberOf(json, "an argument");
   if (tag == "as_name") return {value.get<std::string>(), {}};
   if (tag == "as_tensor") return {value.at("name").get<std::string>(), {}};
   if (tag == "as_int") return {"", value.get<int64_t>()};
@@ -93,6 +92,13 @@ c10::complex<double> ToComplex(const Json& json) {
 
 }  // namespace
 
+Member MemberOf(const Json& json, const char* what) {
+  TORCH_CHECK(json.is_object() && json.size() == 1, what, " is no union");
+  // Not by items(), whose elements live no longer than its iterator.
+  const auto member = json.begin();
+  return {member.key(), member.value()};
+}
+
 double ParseFloat(const Json& json) {
   if (!json.is_string()) return json.get<double>();
   const std::string text = json.get<std::string>();
@@ -133,8 +139,7 @@ ParsedArgument ParseArgument(const Json& argument, c10::Device device) {
       {"as_device", DeviceArgument},
       {"as_graph", GraphArgument},
   };
-  TORCH_CHECK(argument.is_object() && argument.size() == 1, "an argument is no union");
-  const auto& [tag, value] = *argument.items().begin();
+  const auto [tag, value] = MemberOf(argument, "an argument");
   const auto parser = kParsers.find(tag);
   if (parser == kParsers.end()) {
     // as_custom_obj, as_operator, as_nested_tensors, as_int_lists, as_string_to_argument: no

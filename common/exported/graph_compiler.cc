@@ -149,8 +149,7 @@ class GraphCompiler {
   }
 
   void AddNodeOutput(const Json& json, Node* node) {
-    TORCH_CHECK(json.is_object() && json.size() == 1, "an output is no union");
-    const auto& [tag, value] = *json.items().begin();
+    const auto [tag, value] = MemberOf(json, "an output");
     NodeOutput output;
     if (tag == "as_tensors") {
       output.list = true;

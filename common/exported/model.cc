@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "common/exported/arguments.h"
+
 namespace muster::exported {
 namespace {
 
@@ -81,8 +83,7 @@ absl::Status Model::ReadInputs(const Archive& archive, c10::Device device) {
               " inputs and the graph ", graph_->input_names().size());
   std::vector<std::string> user_names, order;
   for (const Json& spec : specs) {
-    TORCH_CHECK(spec.is_object() && spec.size() == 1, "an input is no union");
-    const auto& [kind, value] = *spec.items().begin();
+    const auto [kind, value] = MemberOf(spec, "an input");
     Source source;
     if (kind == "user_input") {
       const Json& argument = value.at("arg");
@@ -143,7 +144,7 @@ void Model::BuildModule(const Archive& archive, const std::vector<std::string>& 
 absl::Status Model::CheckWritten(const Archive& archive) {
   const Json& specs = archive.program.at("graph_module").at("signature").at("input_specs");
   for (const auto& [index, where] : graph_->written()) {
-    const auto& [kind, value] = *specs.at(index).items().begin();
+    const auto [kind, value] = MemberOf(specs.at(index), "an input");
     if (kind == "user_input") {
       const std::string& name = shapes_->inputs().at(sources_[index].user).name;
       return Refuse(archive.path,
@@ -151,7 +152,7 @@ absl::Status Model::CheckWritten(const Archive& archive) {
                                 "{}.clone()",
                                 where, name, name));
     }
-    const std::string name = value.at(kind + "_name").template get<std::string>();
+    const std::string name = value.at(kind + "_name").get<std::string>();
     if (kind == "parameter") {
       return Refuse(archive.path, fmt::format("{}: it writes to the parameter {}, which the "
                                               "optimizer trains: make it a buffer",
@@ -175,9 +176,7 @@ absl::Status Model::ReadOutputs(const Archive& archive) {
   TORCH_CHECK(specs.size() == graph_->output_count(), "the signature has ", specs.size(),
               " outputs and the graph ", graph_->output_count());
   for (size_t i = 0; i < specs.size(); ++i) {
-    const Json& spec = specs.at(i);
-    TORCH_CHECK(spec.is_object() && spec.size() == 1, "an output is no union");
-    const auto& [kind, value] = *spec.items().begin();
+    const auto [kind, value] = MemberOf(specs.at(i), "an output");
     if (kind == "user_output" || kind == "loss_output") {
       user_outputs_.push_back(static_cast<int>(i));
       const Json& values = graph.at("tensor_values");
@@ -185,7 +184,7 @@ absl::Status Model::ReadOutputs(const Archive& archive) {
       output_dims_.push_back(
           values.contains(name) ? static_cast<int64_t>(values.at(name).at("sizes").size()) : -1);
     } else if (kind == "buffer_mutation") {
-      const std::string name = value.at("buffer_name").template get<std::string>();
+      const std::string name = value.at("buffer_name").get<std::string>();
       if (!state_.contains(name)) {
         return Refuse(
             archive.path,
@@ -195,7 +194,7 @@ absl::Status Model::ReadOutputs(const Archive& archive) {
       }
       mutations_.push_back({static_cast<int>(i), state_.at(name)});
     } else if (kind == "user_input_mutation") {
-      const std::string name = value.at("user_input_name").template get<std::string>();
+      const std::string name = value.at("user_input_name").get<std::string>();
       return Refuse(archive.path, fmt::format("it changes the input {} in place: work on a copy, "
                                               "{}.clone()",
                                               name, name));
@@ -204,7 +203,7 @@ absl::Status Model::ReadOutputs(const Archive& archive) {
           archive.path,
           fmt::format("it writes to the parameter {}, which the optimizer trains: make it a "
                       "buffer",
-                      value.at("parameter_name").template get<std::string>()));
+                      value.at("parameter_name").get<std::string>()));
     } else {
       return Refuse(archive.path, fmt::format("it has an output of the kind {}: export the forward "
                                               "pass of the model alone",
