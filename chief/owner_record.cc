@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "common/base/fd.h"
+#include "common/base/json_integer.h"
 #include "muster/json.h"
 
 namespace muster {
@@ -37,16 +38,16 @@ std::optional<OwnerRecord> Parse(const std::string& text) {
   OwnerRecord r;
   try {
     r.run_id = json.at("run_id").get<std::string>();
-    const auto epoch = json.at("epoch").get<uint64_t>();
+    const uint64_t epoch = JsonInteger(json.at("epoch"));
     if (epoch >= std::numeric_limits<uint32_t>::max()) return std::nullopt;  // there is a next one
     r.epoch = static_cast<uint32_t>(epoch);
     r.host = json.value("host", "");
-    r.pid = json.value("pid", int64_t{0});
+    r.pid = JsonIntegerOr(json, "pid", int64_t{0});
     r.process_start = json.value("process_start", "");
     r.place = json.value("place", "");
     r.token = json.value("token", "");
     r.identity = json.value("identity", "");
-    r.beat = json.value("beat", uint64_t{0});
+    r.beat = JsonIntegerOr(json, "beat", uint64_t{0});
     r.left = json.value("left", false);
     r.begun = json.value("begun", true);  // versions before wrote it for runs of any kind
     r.replaces = json.value("replaces", "");

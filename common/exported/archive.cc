@@ -11,6 +11,8 @@
 #include <set>
 #include <utility>
 
+#include "common/base/json_integer.h"
+
 namespace muster::exported {
 namespace {
 
@@ -96,8 +98,8 @@ absl::Status CheckVersions(const ZipReader& zip, const Json& program) {
   int64_t major = 0, minor = 0;
   std::string torch = "an unknown version";
   MUSTER_RETURN_IF_ERROR(ReadFields(zip.path(), "schema_version", [&] {
-    major = program.at("schema_version").at("major").get<int64_t>();
-    minor = program.at("schema_version").at("minor").get<int64_t>();
+    major = JsonInteger(program.at("schema_version").at("major"));
+    minor = JsonInteger(program.at("schema_version").at("minor"));
     torch = program.value("torch_version", torch);
   }));
   if (major == kSchemaMajor) return absl::OkStatus();
@@ -109,7 +111,7 @@ absl::Status CheckVersions(const ZipReader& zip, const Json& program) {
 
 std::vector<int64_t> Numbers(const Json& list) {
   std::vector<int64_t> numbers;
-  for (const Json& item : list) numbers.push_back(item.at("as_int").get<int64_t>());
+  for (const Json& item : list) numbers.push_back(JsonInteger(item.at("as_int")));
   return numbers;
 }
 
@@ -117,14 +119,14 @@ Payload PayloadOf(const Json& entry, std::string_view folder) {
   const Json& meta = entry.at("tensor_meta");
   Payload payload;
   payload.file = std::string(folder) + entry.at("path_name").get<std::string>();
-  payload.dtype = ScalarTypeOfSchema(meta.at("dtype").get<int64_t>());
+  payload.dtype = ScalarTypeOfSchema(JsonInteger(meta.at("dtype")));
   payload.sizes = Numbers(meta.at("sizes"));
   payload.strides = Numbers(meta.at("strides"));
-  payload.offset = meta.at("storage_offset").at("as_int").get<int64_t>();
+  payload.offset = JsonInteger(meta.at("storage_offset").at("as_int"));
   payload.is_parameter = entry.at("is_param").get<bool>();
   payload.requires_grad = meta.at("requires_grad").get<bool>();
   constexpr int64_t kStrided = 7;
-  TORCH_CHECK(meta.at("layout").get<int64_t>() == kStrided, "a tensor is sparse");
+  TORCH_CHECK(int64_t{JsonInteger(meta.at("layout"))} == kStrided, "a tensor is sparse");
   return payload;
 }
 

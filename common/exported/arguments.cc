@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "common/base/json_integer.h"
 #include "common/exported/archive.h"
 
 namespace muster::exported {
@@ -20,7 +21,7 @@ int64_t LayoutOf(const Json& json) {
       {1, c10::Layout::Sparse},    {2, c10::Layout::SparseCsr}, {3, c10::Layout::SparseCsc},
       {4, c10::Layout::SparseBsr}, {5, c10::Layout::SparseBsc}, {6, c10::Layout::Mkldnn},
       {7, c10::Layout::Strided}};
-  return static_cast<int64_t>(kLayouts.at(json.get<int64_t>()));
+  return static_cast<int64_t>(kLayouts.at(JsonInteger(json)));
 }
 int64_t MemoryFormatOf(const Json& json) {
   static const std::map<int64_t, c10::MemoryFormat> kFormats = {
@@ -28,7 +29,7 @@ int64_t MemoryFormatOf(const Json& json) {
       {2, c10::MemoryFormat::ChannelsLast},
       {3, c10::MemoryFormat::ChannelsLast3d},
       {4, c10::MemoryFormat::Preserve}};
-  return static_cast<int64_t>(kFormats.at(json.get<int64_t>()));
+  return static_cast<int64_t>(kFormats.at(JsonInteger(json)));
 }
 
 // The union types within arguments: {"as_name": ...}, {"as_int": ...}, {"as_tensor": ...}, ...
@@ -36,7 +37,7 @@ ParsedItem Item(const Json& json) {
   const auto [tag, value] = MemberOf(json, "an argument");
   if (tag == "as_name") return {value.get<std::string>(), {}};
   if (tag == "as_tensor") return {value.at("name").get<std::string>(), {}};
-  if (tag == "as_int") return {"", value.get<int64_t>()};
+  if (tag == "as_int") return {"", int64_t{JsonInteger(value)}};
   if (tag == "as_float") return {"", ParseFloat(value)};
   if (tag == "as_bool") return {"", value.get<bool>()};
   if (tag == "as_none") return {"", IValue()};
@@ -80,11 +81,11 @@ ParsedArgument GraphArgument(const Json& value, c10::Device) {
   return {false, {{"", IValue()}}, &value.at("graph")};
 }
 
-int64_t ToInt(const Json& json) { return json.get<int64_t>(); }
+int64_t ToInt(const Json& json) { return JsonInteger(json); }
 bool ToBool(const Json& json) { return json.get<bool>(); }
 std::string ToString(const Json& json) { return json.get<std::string>(); }
 int64_t ToScalarType(const Json& json) {
-  return static_cast<int64_t>(ScalarTypeOfSchema(json.get<int64_t>()));
+  return static_cast<int64_t>(ScalarTypeOfSchema(int64_t{JsonInteger(json)}));
 }
 c10::complex<double> ToComplex(const Json& json) {
   return {ParseFloat(json.at("real")), ParseFloat(json.at("imag"))};

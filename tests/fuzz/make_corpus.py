@@ -250,6 +250,7 @@ def texts():
               "members": ["chief:0", "worker:1"], "reason": "lost", "t": 2.5, "wall": 3.5, "lost_events": 0,
               "events": [event] + [dict(collective, kind=kind) for kind in ("collective_start", "collective_end", "collective_failed", "formed", "verdict")]}
     put("flight_record", "one", json.dumps(flight))
+    put("flight_record", "large", json.dumps(dict(flight, pid=10**30)))
     put("flight_record", "folder", "0001-000002")
     work = {"epoch": 0, "offset": 20, "completed": 1, "examples": 10, "repeated": 0, "repeated_examples": 0, "refused_pushes": 0,
             "torn_pushes": 0, "next_id": 3, "open": [[2, 0, 10, 20]], "batch": 10, "epoch_loss_sum": 1.5, "epoch_examples": 10,
@@ -257,6 +258,8 @@ def texts():
     chief = {"view": 1 << 32 | 1, "placements": [[0, 1, True], [1, 0, False]], "awaited": [[[0, 1]]], "workers": [[0, 77]], "work": work,
              "validation_due": False, "test_due": True, "epoch_seconds": 1.5, "integers": {"m.steps": "0001ff"}, "ended": ""}
     put("chief_record", "one", json.dumps(chief))
+    put("chief_record", "large", json.dumps(dict(chief, view=10**30)))
+    put("chief_record", "large_work", json.dumps(dict(chief, work=dict(work, ledger={"shards": [[1e30, 0, 0], [0, 0, 0]], "kept": []}))))
 
 
 def exported():
