@@ -5,6 +5,8 @@
 #include <charconv>
 #include <tuple>
 
+#include "common/base/json_integer.h"
+
 namespace muster {
 namespace {
 
@@ -76,15 +78,17 @@ absl::StatusOr<ChiefRecord> ChiefRecordOf(const std::string& text) {
   ChiefRecord record;
   MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "the chief's record"));
   try {
-    record.view = json.at("view");
+    record.view = JsonInteger(json.at("view"));
     for (const Json& place : json.at("placements"))
-      record.placements.push_back({place.at(0), place.at(1), place.at(2)});
+      record.placements.push_back(
+          {JsonInteger(place.at(0)), JsonInteger(place.at(1)), place.at(2)});
     for (const Json& of_shard : json.value("awaited", Json::array())) {
       Holders& holders = record.awaited.emplace_back();
-      for (const Json& holder : of_shard) holders[holder.at(0)] = holder.at(1);
+      for (const Json& holder : of_shard)
+        holders[JsonInteger(holder.at(0))] = JsonInteger(holder.at(1));
     }
     for (const Json& worker : json.at("workers"))
-      record.workers.emplace_back(worker.at(0), worker.at(1));
+      record.workers.push_back({JsonInteger(worker.at(0)), JsonInteger(worker.at(1))});
     record.work = json.at("work");
     record.validation_due = json.at("validation_due");
     record.test_due = json.at("test_due");

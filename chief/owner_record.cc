@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "common/base/fd.h"
+#include "common/base/json_integer.h"
 #include "muster/json.h"
 
 namespace muster {
@@ -37,16 +38,16 @@ std::optional<OwnerRecord> Parse(const std::string& text) {
   OwnerRecord r;
   try {
     r.run_id = json.at("run_id").get<std::string>();
-    const auto epoch = json.at("epoch").get<uint64_t>();
+    const uint64_t epoch = JsonInteger(json.at("epoch"));
     if (epoch >= std::numeric_limits<uint32_t>::max()) return std::nullopt;  // there is a next one
     r.epoch = static_cast<uint32_t>(epoch);
     r.host = json.value("host", "");
-    r.pid = json.value("pid", int64_t{0});
+    r.pid = JsonIntegerOr(json, "pid", int64_t{0});
     r.process_start = json.value("process_start", "");
     r.place = json.value("place", "");
     r.token = json.value("token", "");
     r.identity = json.value("identity", "");
-    r.beat = json.value("beat", uint64_t{0});
+    r.beat = JsonIntegerOr(json, "beat", uint64_t{0});
     r.left = json.value("left", false);
     r.begun = json.value("begun", true);  // versions before wrote it for runs of any kind
     r.replaces = json.value("replaces", "");
@@ -56,15 +57,6 @@ std::optional<OwnerRecord> Parse(const std::string& text) {
   return r;
 }
 
-OwnerLook LookOnce(const std::string& path) {
-  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return {std::nullopt, errno};
-  std::string text(kMostRecordBytes, '\0');
-  const ssize_t size = pread(file.get(), text.data(), text.size(), 0);
-  if (size < 0) return {std::nullopt, errno};
-  text.resize(static_cast<size_t>(size));
-  return {Parse(text), 0};
-}
 }  // namespace
 
 std::string RandomHex() {
@@ -101,6 +93,16 @@ std::string Text(const OwnerRecord& r, size_t at_least) {
           .dump(2);
   text.resize(std::max({text.size() + 1, kRecordBytes, at_least}) - 1, ' ');
   return text + '\n';
+}
+
+OwnerLook LookOnce(const std::string& path) {
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return {std::nullopt, errno};
+  std::string text(kMostRecordBytes, '\0');
+  const ssize_t size = pread(file.get(), text.data(), text.size(), 0);
+  if (size < 0) return {std::nullopt, errno};
+  text.resize(static_cast<size_t>(size));
+  return {Parse(text), 0};
 }
 
 // Its owner may be writing to it: what cannot be understood is looked at again.

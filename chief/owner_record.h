@@ -51,5 +51,7 @@ struct OwnerLook {
   int error = 0;  // of the system; 0: read, but damaged where there is no record
 };
 OwnerLook LookAtOwner(const std::string& path);
+// The same without a second look where its owner is just writing to it.
+OwnerLook LookOnce(const std::string& path);
 
 }  // namespace muster

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "chief/work_table_impl.h"
+#include "common/base/json_integer.h"
 #include "muster/status.h"
 
 namespace muster {
@@ -126,25 +127,26 @@ absl::StatusOr<std::unique_ptr<WorkTable>> WorkTable::FromRecord(const Options& 
   auto table = std::make_unique<WorkTable>(options, checkpoint::TrainingState());
   try {
     LeaseTable::Record record;
-    record.epoch = json.at("epoch");
-    record.offset = json.at("offset");
-    record.completed = json.at("completed");
-    record.examples = json.at("examples");
-    record.repeated = json.at("repeated");
-    record.repeated_examples = json.at("repeated_examples");
-    record.next_id = json.at("next_id");
+    record.epoch = JsonInteger(json.at("epoch"));
+    record.offset = JsonInteger(json.at("offset"));
+    record.completed = JsonInteger(json.at("completed"));
+    record.examples = JsonInteger(json.at("examples"));
+    record.repeated = JsonInteger(json.at("repeated"));
+    record.repeated_examples = JsonInteger(json.at("repeated_examples"));
+    record.next_id = JsonInteger(json.at("next_id"));
     for (const Json& open : json.at("open"))
-      record.open.push_back({open.at(0), open.at(1), open.at(2), open.at(3)});
+      record.open.push_back({JsonInteger(open.at(0)), JsonInteger(open.at(1)),
+                             JsonInteger(open.at(2)), JsonInteger(open.at(3))});
     if (json.at("batch") != options.leases.batch)
       return DataError("the servers' record of leases was made with another batch size");
     if (!Fits(record, options.leases))
       return DataError("the servers' record of leases is of other epochs than this job's");
     table->leases_ = LeaseTable::FromRecord(options.leases, record);
-    table->refused_pushes_ = json.value("refused_pushes", int64_t{0});
-    table->torn_pushes_ = json.value("torn_pushes", int64_t{0});
+    table->refused_pushes_ = JsonIntegerOr(json, "refused_pushes", int64_t{0});
+    table->torn_pushes_ = JsonIntegerOr(json, "torn_pushes", int64_t{0});
     table->epoch_loss_sum_ = ToDouble(json.at("epoch_loss_sum"));
-    table->epoch_examples_ = json.at("epoch_examples");
-    table->epoch_steps_ = json.at("epoch_steps");
+    table->epoch_examples_ = JsonInteger(json.at("epoch_examples"));
+    table->epoch_steps_ = JsonInteger(json.at("epoch_steps"));
     table->epoch_metric_sums_.clear();
     for (const Json& sum : json.at("epoch_metric_sums"))
       table->epoch_metric_sums_.push_back(ToDouble(sum));
@@ -155,8 +157,10 @@ absl::StatusOr<std::unique_ptr<WorkTable>> WorkTable::FromRecord(const Options& 
     table->skipped_steps_ = extras->skipped.total;
     table->epoch_over_ = json.at("epoch_over");
     for (const auto& [worker, numbers] : json.at("staleness").items())
-      table->staleness_[std::stoi(worker)] = {numbers.at(0), numbers.at(1),
-                                              ToDouble(numbers.at(2))};
+      table->staleness_[std::stoi(worker)] = {JsonInteger(numbers.at(0)),
+                                              JsonInteger(numbers.at(1)), ToDouble(numbers.at(2))};
+    if (!HoldsInt64(json.at("ledger")))
+      return DataError("the servers' record of pushes holds numbers that are no integers");
     table->ledger_ = ShardLedger::FromRecord(options.shards, json.at("ledger"));
   } catch (const std::exception& error) {
     return DataError(fmt::format("the servers' record of leases cannot be read: {}", error.what()));

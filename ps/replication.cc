@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <set>
 #include <thread>
 #include <utility>
@@ -287,7 +286,7 @@ const Rounded* ReplicatedStoreImpl::Round(int chunk, std::span<const float> grad
   const size_t keys = KeyElements(chunk, gradient.size());
   rounded.values.resize(gradient.size());
   rounded.narrow.resize(gradient.size() - keys);
-  std::memcpy(rounded.values.data(), gradient.data(), keys * sizeof(float));  // they are no numbers
+  std::copy_n(gradient.data(), keys, rounded.values.data());  // they are no numbers
   Narrow(options_.compression, gradient.subspan(keys), rounded.narrow.data());
   Widen(options_.compression, rounded.narrow.data(), std::span(rounded.values).subspan(keys));
   return &rounded;

@@ -153,7 +153,7 @@ absl::StatusOr<std::span<const float>> GradientOf(const UpdateHead& head, size_t
   const size_t keys = bytes.size() / each * key / sizeof(float);
   const size_t numbers = bytes.size() / each * std::max<size_t>(1, width);
   memory->resize(keys + numbers);
-  std::memcpy(memory->data(), bytes.data(), keys * sizeof(float));
+  if (keys > 0) std::memcpy(memory->data(), bytes.data(), keys * sizeof(float));
   Widen((head.flags & 2) != 0 ? Compression::kBFloat16 : Compression::kFloat16,
         reinterpret_cast<const uint16_t*>(bytes.data() + keys * sizeof(float)),
         std::span(*memory).subspan(keys));

@@ -14,8 +14,14 @@
 
 #define MUSTER_KERNEL_INLINE inline __attribute__((always_inline))
 #define MUSTER_TARGET_AVX2 __attribute__((target("avx2")))
+#if defined(__clang__)
+// Clang knows neither this preference as an attribute nor GCC's pragmas.
+#pragma clang diagnostic ignored "-Wunknown-pragmas"
+#define MUSTER_TARGET_AVX512 __attribute__((target("avx2,avx512f,avx512bw,avx512vl,avx512dq")))
+#else
 #define MUSTER_TARGET_AVX512 \
   __attribute__((target("avx2,avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512")))
+#endif
 #define MUSTER_FOR_EACH_PROCESSOR(KERNEL, name) \
   KERNEL(name##Baseline, )                      \
   KERNEL(name##Avx2, MUSTER_TARGET_AVX2)        \

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "common/base/peer_text.h"
 #include "common/base/utf8.h"
 
 namespace muster {
@@ -12,7 +13,11 @@ absl::Status ProgramError(std::string_view m) { return absl::UnknownError(ValidU
 absl::Status ConfigurationError(std::string_view m) {
   return absl::InvalidArgumentError(ValidUtf8(m));
 }
-absl::Status DataError(std::string_view m) { return absl::DataLossError(ValidUtf8(m)); }
+// These quote what is in files, which may be anything, and of any length.
+absl::Status DataError(std::string_view m) {
+  constexpr size_t kMost = 4096;
+  return absl::DataLossError(PeerText(m, kMost));
+}
 absl::Status PeerLost(std::string_view m) { return absl::UnavailableError(ValidUtf8(m)); }
 absl::Status DeadlinePassed(std::string_view m) {
   return absl::DeadlineExceededError(ValidUtf8(m));

@@ -61,11 +61,33 @@ struct Part {
   size_t tensor;
 };
 
+// But for their numbers of rows.
+bool SameKind(const TensorInfo& a, TensorInfo b) {
+  if (a.shape.empty() != b.shape.empty()) return false;
+  if (!a.shape.empty()) b.shape[0] = a.shape[0];
+  return a.dtype == b.dtype && a.shape == b.shape;
+}
+
+// False where no tensor has so many rows. Those without bytes may be any number of them.
+bool AddRows(int64_t rows, TensorInfo* joined) {
+  int64_t elements = kDTypeBytes[static_cast<int>(joined->dtype)];
+  bool overflow = __builtin_add_overflow(joined->shape[0], rows, &joined->shape[0]);
+  for (const int64_t d : joined->shape)
+    overflow |= __builtin_mul_overflow(elements, std::max<int64_t>(d, 1), &elements);
+  return !overflow;
+}
+
 // The tensor that the parts are together, in memory of its own.
 absl::StatusOr<TensorInfo> JoinParts(const std::string& name, const std::vector<Part>& parts,
                                      std::string* bytes) {
   TensorInfo joined = parts[0].source->tensors()[parts[0].tensor];
+  for (const Part& part : parts)
+    if (!SameKind(joined, part.source->tensors()[part.tensor]))
+      return DataError(fmt::format("\"{}\" has rows of another kind in another file", name));
   if (joined.shape.empty()) {
+    if (joined.dtype != DType::kInt64)
+      return DataError(fmt::format("\"{}\" is one {}, and must be an I64", name,
+                                   kDTypeNames[static_cast<int>(joined.dtype)]));
     int64_t largest = 0;
     for (const Part& part : parts) {
       int64_t value = 0;
@@ -77,13 +99,10 @@ absl::StatusOr<TensorInfo> JoinParts(const std::string& name, const std::vector<
   }
   joined.shape[0] = 0;
   for (const Part& part : parts) {
-    TensorInfo info = part.source->tensors()[part.tensor];
-    const int64_t rows = info.shape.empty() ? 0 : info.shape[0];
-    if (!info.shape.empty()) info.shape[0] = joined.shape[0];
-    if (info.dtype != joined.dtype || info.shape != joined.shape)
-      return DataError(fmt::format("\"{}\" has rows of another kind in another file", name));
+    const int64_t rows = part.source->tensors()[part.tensor].shape[0];
     const size_t begin = bytes->size();
-    joined.shape[0] += rows;
+    if (!AddRows(rows, &joined))
+      return DataError(fmt::format("\"{}\" has more rows than any tensor", name));
     bytes->resize(joined.bytes());
     MUSTER_RETURN_IF_ERROR(part.source->Read(part.tensor, 0, rows, bytes->data() + begin));
   }

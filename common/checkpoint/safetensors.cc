@@ -161,11 +161,14 @@ class HeaderParser : public nlohmann::json_sax<Json> {
       header_->tensors.push_back(std::move(entry_));
       return true;
     }
-    int64_t bytes = 1;
-    bool overflow = false;
-    for (const int64_t d : entry_.shape) overflow |= __builtin_mul_overflow(bytes, d, &bytes);
-    const int size = kDTypeBytes[static_cast<int>(entry_.dtype)];
-    if (overflow || __builtin_mul_overflow(bytes, int64_t{size}, &bytes)) {
+    int64_t bytes = kDTypeBytes[static_cast<int>(entry_.dtype)];
+    bool overflow = false, empty = false;
+    for (const int64_t d : entry_.shape) {
+      empty |= d == 0;  // which no other dimension may overflow beside, nor a part of them
+      overflow |= __builtin_mul_overflow(bytes, std::max<int64_t>(d, 1), &bytes);
+    }
+    if (empty) bytes = 0;
+    if (overflow) {
       return Fail(fmt::format("the shape of tensor {} is too large", Quoted(name_)));
     }
     if (entry_.end < entry_.begin || entry_.end - entry_.begin != bytes) {

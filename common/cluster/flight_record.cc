@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "common/base/json_integer.h"
 #include "muster/json.h"
 
 namespace muster {
@@ -78,10 +79,10 @@ RecordedEvent EventFromJson(const Json& json) {
   event.kind = static_cast<FlightKind>(kind);
   event.phase = static_cast<Phase>(phase);
   event.generation = ParseGeneration(json.at("generation").get<std::string>(), '.');
-  event.step = json.at("step").get<int64_t>();
-  event.sequence = json.value("sequence", uint64_t{0});
-  event.replica = json.value("replica", 0);
-  event.bytes = json.value("bytes", int64_t{0});
+  event.step = JsonInteger(json.at("step"));
+  event.sequence = JsonIntegerOr(json, "sequence", uint64_t{0});
+  event.replica = JsonIntegerOr(json, "replica", 0);
+  event.bytes = JsonIntegerOr(json, "bytes", int64_t{0});
   event.operation = json.value("operation", "");
   event.detail = json.value("detail", "");
   return event;
@@ -92,14 +93,14 @@ FlightRecord RecordFromJson(const Json& json) {
   FlightHeader& header = record.header;
   header.task = json.at("task").get<std::string>();
   header.host = json.at("host").get<std::string>();
-  header.pid = json.at("pid").get<int64_t>();
+  header.pid = JsonInteger(json.at("pid"));
   header.run_id = json.at("run_id").get<std::string>();
   header.generation = ParseGeneration(json.at("generation").get<std::string>(), '.');
   header.members = json.at("members").get<std::vector<std::string>>();
   header.reason = json.at("reason").get<std::string>();
   record.written_monotonic = json.at("t").get<double>();
   record.written_wall = json.at("wall").get<double>();
-  record.lost_events = json.at("lost_events").get<uint64_t>();
+  record.lost_events = JsonInteger(json.at("lost_events"));
   for (const Json& event : json.at("events")) record.events.push_back(EventFromJson(event));
   return record;
 }
@@ -139,7 +140,7 @@ absl::StatusOr<FlightRecord> ParseFlightRecord(std::string_view text, std::strin
   if (!json.is_object() || !json.contains("format") || json.at("format") != kFormat)
     return DataError(fmt::format("{} is no flight record", origin));
   try {
-    if (json.at("version").get<int>() != kVersion)
+    if (int{JsonInteger(json.at("version"))} != kVersion)
       return DataError(
           fmt::format("{} is a flight record of another version ({}; this one reads {})", origin,
                       json.at("version").dump(), kVersion));

@@ -20,56 +20,46 @@ absl::StatusOr<at::Tensor> Allocate(const std::string& path, const std::vector<i
   }
 }
 
-absl::Status WrongSize(const std::string& path, const std::vector<int64_t>& shape, int64_t bytes,
-                       int64_t found) {
-  return DataError(
-      fmt::format("'{}' is {}: its header says shape [{}], {} bytes of data, and there are {}.",
-                  path, found < bytes ? "truncated" : "damaged", fmt::join(shape, ", "), bytes,
-                  found > bytes ? "more" : fmt::format("{}", found)));
-}
-
 }  // namespace
 
-std::optional<int64_t> ArrayBytes(const std::vector<int64_t>& shape, int64_t item_size) {
-  constexpr int64_t kLimit = int64_t{1} << 60;
-  int64_t count = item_size;
-  bool empty = false;
-  for (int64_t dimension : shape) {
-    if (dimension < 0) return std::nullopt;
-    empty |= dimension == 0;
-    if (__builtin_mul_overflow(count, std::max<int64_t>(dimension, 1), &count) || count > kLimit) {
-      return std::nullopt;
-    }
+at::ScalarType ScalarTypeOf(NumberType type) {
+  switch (type) {
+    case NumberType::kFloat16:
+      return at::kHalf;
+    case NumberType::kFloat32:
+      return at::kFloat;
+    case NumberType::kFloat64:
+      return at::kDouble;
+    case NumberType::kInt8:
+      return at::kChar;
+    case NumberType::kInt16:
+      return at::kShort;
+    case NumberType::kInt32:
+      return at::kInt;
+    case NumberType::kInt64:
+      return at::kLong;
+    case NumberType::kUInt8:
+      return at::kByte;
+    case NumberType::kBool:
+      break;
   }
-  return empty ? 0 : count;
+  return at::kBool;
 }
 
 absl::StatusOr<at::Tensor> ReadArray(std::unique_ptr<ByteSource> source, const std::string& path,
-                                     int64_t header_bytes, const std::vector<int64_t>& shape,
-                                     at::ScalarType type) {
-  const std::optional<int64_t> size =
-      ArrayBytes(shape, static_cast<int64_t>(c10::elementSize(type)));
-  if (!size) {
-    return DataError(
-        fmt::format("'{}' is damaged: its header says shape [{}], which no file holds.", path,
-                    fmt::join(shape, ", ")));
-  }
-  const int64_t bytes = *size;
-  if (!source->MayHold(header_bytes + bytes)) {
-    MUSTER_ASSIGN_OR_RETURN(int64_t found, CountRest(*source, bytes + 1));
-    if (found != bytes) return WrongSize(path, shape, bytes, found);
-    MUSTER_ASSIGN_OR_RETURN(source, OpenBytes(path, /*gzip_allowed=*/true));
-    std::vector<char> header(header_bytes);
-    MUSTER_RETURN_IF_ERROR(ReadExactly(*source, header.data(), header_bytes, path, "its header"));
-  }
-  MUSTER_ASSIGN_OR_RETURN(at::Tensor result, Allocate(path, shape, type));
-  MUSTER_ASSIGN_OR_RETURN(int64_t got, source->Read(result.mutable_data_ptr(), bytes));
-  if (got != bytes) return WrongSize(path, shape, bytes, got);
-  // Meets the end, and with it gzip's checksum.
-  char extra;
-  MUSTER_ASSIGN_OR_RETURN(int64_t more, source->Read(&extra, 1));
-  if (more > 0) return WrongSize(path, shape, bytes, bytes + 1);
-  return result;
+                                     const ArrayHeader& header) {
+  std::vector<int64_t> shape = header.shape;
+  if (header.fortran_order) std::reverse(shape.begin(), shape.end());
+  at::Tensor tensor;
+  const auto allocate = [&](int64_t) -> absl::StatusOr<void*> {
+    MUSTER_ASSIGN_OR_RETURN(tensor, Allocate(path, shape, ScalarTypeOf(header.type)));
+    return tensor.mutable_data_ptr();
+  };
+  MUSTER_RETURN_IF_ERROR(ReadNumbers(std::move(source), path, header, allocate));
+  if (!header.fortran_order) return tensor;
+  std::vector<int64_t> reversed(shape.size());
+  for (size_t i = 0; i < reversed.size(); ++i) reversed[i] = reversed.size() - 1 - i;
+  return tensor.permute(reversed).contiguous();
 }
 
 }  // namespace muster::data

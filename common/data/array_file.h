@@ -1,30 +1,21 @@
-// What the readers of npy and IDX share once the header is read. Internal to this folder.
+// npy and IDX files as tensors, once the header is read. Internal to this folder.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "common/data/byte_source.h"
+#include "common/data/array_header.h"
 
 namespace muster::data {
 
-inline constexpr int kMaxDimensions = 32;
+at::ScalarType ScalarTypeOf(NumberType type);
 
-// Size in bytes of an array; nothing where that (or a stride, which a dimension of 0 does not
-// shrink) would not fit in a tensor.
-std::optional<int64_t> ArrayBytes(const std::vector<int64_t>& shape, int64_t item_size);
-
-// A tensor of this shape, filled with the rest of the file, in one pass, after the sizes have been
-// compared: memory is never taken on a header's word alone. `header_bytes` have been read from
-// `source`; where the gzip trailer leaves the size open the file is opened once more to count.
+// The array that is behind the header, in C order (ReadNumbers).
 absl::StatusOr<at::Tensor> ReadArray(std::unique_ptr<ByteSource> source, const std::string& path,
-                                     int64_t header_bytes, const std::vector<int64_t>& shape,
-                                     at::ScalarType type);
+                                     const ArrayHeader& header);
 
 // As ReadNpy, but the file is mapped rather than read where its layout allows it (C order, no bool,
 // data at a multiple of the element's size): a page of it is read at its first use, and memory is

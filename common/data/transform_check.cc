@@ -19,6 +19,8 @@ template <typename... Functions>
 struct Overloaded : Functions... {
   using Functions::operator()...;
 };
+template <typename... Functions>
+Overloaded(Functions...) -> Overloaded<Functions...>;
 
 Found Wrong(std::string key, std::string what) {
   return WrongStep{0, std::move(key), std::move(what)};

@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
+
+#include "common/base/json_integer.h"
 
 namespace muster::exported {
 namespace {
@@ -31,11 +34,10 @@ absl::Status ReadFields(const std::string& path, const std::string& member, Func
 
 absl::StatusOr<Json> ReadJson(const ZipReader& zip, const std::string& member) {
   MUSTER_ASSIGN_OR_RETURN(const std::string text, zip.ReadText(member));
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    return DataError(fmt::format("{} is damaged: {} is no JSON object", zip.path(), member));
-  }
-  return json;
+  absl::StatusOr<Json> json = ParseJson(text, "it");
+  if (json.ok() && json->is_object()) return json;
+  return DataError(fmt::format("{} is damaged: {} is no JSON object{}{}", zip.path(), member,
+                               json.ok() ? "" : ": ", Message(json.status())));
 }
 
 bool HasFolder(const ZipReader& zip, std::string_view folder) {
@@ -96,8 +98,8 @@ absl::Status CheckVersions(const ZipReader& zip, const Json& program) {
   int64_t major = 0, minor = 0;
   std::string torch = "an unknown version";
   MUSTER_RETURN_IF_ERROR(ReadFields(zip.path(), "schema_version", [&] {
-    major = program.at("schema_version").at("major").get<int64_t>();
-    minor = program.at("schema_version").at("minor").get<int64_t>();
+    major = JsonInteger(program.at("schema_version").at("major"));
+    minor = JsonInteger(program.at("schema_version").at("minor"));
     torch = program.value("torch_version", torch);
   }));
   if (major == kSchemaMajor) return absl::OkStatus();
@@ -109,7 +111,7 @@ absl::Status CheckVersions(const ZipReader& zip, const Json& program) {
 
 std::vector<int64_t> Numbers(const Json& list) {
   std::vector<int64_t> numbers;
-  for (const Json& item : list) numbers.push_back(item.at("as_int").get<int64_t>());
+  for (const Json& item : list) numbers.push_back(JsonInteger(item.at("as_int")));
   return numbers;
 }
 
@@ -117,14 +119,14 @@ Payload PayloadOf(const Json& entry, std::string_view folder) {
   const Json& meta = entry.at("tensor_meta");
   Payload payload;
   payload.file = std::string(folder) + entry.at("path_name").get<std::string>();
-  payload.dtype = ScalarTypeOfSchema(meta.at("dtype").get<int64_t>());
+  payload.dtype = ScalarTypeOfSchema(JsonInteger(meta.at("dtype")));
   payload.sizes = Numbers(meta.at("sizes"));
   payload.strides = Numbers(meta.at("strides"));
-  payload.offset = meta.at("storage_offset").at("as_int").get<int64_t>();
+  payload.offset = JsonInteger(meta.at("storage_offset").at("as_int"));
   payload.is_parameter = entry.at("is_param").get<bool>();
   payload.requires_grad = meta.at("requires_grad").get<bool>();
   constexpr int64_t kStrided = 7;
-  TORCH_CHECK(meta.at("layout").get<int64_t>() == kStrided, "a tensor is sparse");
+  TORCH_CHECK(int64_t{JsonInteger(meta.at("layout"))} == kStrided, "a tensor is sparse");
   return payload;
 }
 
@@ -137,6 +139,17 @@ int64_t Extent(const Payload& payload) {
     if (last > INT64_MAX / 32) return -1;
   }
   return static_cast<int64_t>(last) + 1;
+}
+
+// What a copy of its own takes; nothing where that, or a stride of it, does not fit in a tensor.
+std::optional<int64_t> CopiedBytes(const Payload& payload) {
+  auto bytes = static_cast<int64_t>(c10::elementSize(payload.dtype));
+  bool empty = false;
+  for (const int64_t size : payload.sizes) {
+    empty |= size == 0;
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) return std::nullopt;
+  }
+  return empty ? 0 : bytes;
 }
 
 bool SameView(const Payload& a, const Payload& b) {
@@ -179,37 +192,54 @@ class PayloadReader {
   absl::Status ReadTensors(std::map<std::string, at::Tensor>* tensors) {
     std::map<std::string, std::vector<std::string>> by_file;
     for (const auto& [name, payload] : payloads) by_file[payload.file].push_back(name);
-    for (const auto& [file, names] : by_file) {
-      MUSTER_ASSIGN_OR_RETURN(const at::Tensor storage, ReadStorage(file));
-      for (size_t i = 0; i < names.size(); ++i) {
-        const Payload& payload = payloads.at(names[i]);
-        if (absl::Status held = CheckPayload(payload, storage.numel()); !held.ok()) {
-          return DataError(
-              fmt::format("{} is damaged: \"{}\" {}", zip_.path(), names[i], Message(held)));
-        }
-        at::Tensor tensor;
-        for (size_t j = 0; j < i; ++j) {
-          const Payload& other = payloads.at(names[j]);
-          if (SameView(payload, other)) {
-            if (payload.is_parameter != other.is_parameter) return Overlap(names[i], names[j]);
-            tensor = tensors->at(names[j]);
-            break;
-          }
-          const bool disjoint = Extent(payload) <= other.offset || Extent(other) <= payload.offset;
-          if (!disjoint && (payload.is_parameter || other.is_parameter)) {
-            return Overlap(names[i], names[j]);
-          }
-        }
-        if (!tensor.defined()) tensor = ViewOf(storage, payload).clone();
-        tensors->emplace(names[i], std::move(tensor));
-      }
-    }
-    return absl::OkStatus();
+    absl::Status read;
+    MUSTER_RETURN_IF_ERROR(ReadFields(zip_.path(), "its tensors", [&] {
+      for (const auto& [file, names] : by_file)
+        if (read.ok()) read = ReadViews(file, names, tensors);
+    }));
+    return read;
   }
 
   std::map<std::string, Payload> payloads;
 
  private:
+  // The tensors that are views of one file's bytes.
+  absl::Status ReadViews(const std::string& file, const std::vector<std::string>& names,
+                         std::map<std::string, at::Tensor>* tensors) {
+    MUSTER_ASSIGN_OR_RETURN(const at::Tensor storage, ReadStorage(file));
+    left_ += storage.numel();
+    for (size_t i = 0; i < names.size(); ++i) {
+      const Payload& payload = payloads.at(names[i]);
+      if (absl::Status held = CheckPayload(payload, storage.numel()); !held.ok()) {
+        return DataError(
+            fmt::format("{} is damaged: \"{}\" {}", zip_.path(), names[i], Message(held)));
+      }
+      at::Tensor tensor;
+      for (size_t j = 0; j < i; ++j) {
+        const Payload& other = payloads.at(names[j]);
+        if (SameView(payload, other)) {
+          if (payload.is_parameter != other.is_parameter) return Overlap(names[i], names[j]);
+          tensor = tensors->at(names[j]);
+          break;
+        }
+        const bool disjoint = Extent(payload) <= other.offset || Extent(other) <= payload.offset;
+        if (!disjoint && (payload.is_parameter || other.is_parameter)) {
+          return Overlap(names[i], names[j]);
+        }
+      }
+      if (!tensor.defined()) {
+        left_ -= CopiedBytes(payload).value_or(INT64_MAX / 2);
+        if (left_ < 0) {
+          return DataError(
+              fmt::format("{} is damaged: with \"{}\" its tensors take far more bytes than it has",
+                          zip_.path(), names[i]));
+        }
+        tensor = ViewOf(storage, payload).clone();
+      }
+      tensors->emplace(names[i], std::move(tensor));
+    }
+    return absl::OkStatus();
+  }
   absl::Status Overlap(const std::string& name, const std::string& other) const {
     return ConfigurationError(
         fmt::format("{}: \"{}\" and \"{}\" are different views of the same memory, of which one is "
@@ -229,6 +259,9 @@ class PayloadReader {
 
   const ZipReader& zip_;
   const std::string folder_;
+  // Bytes that tensors may take yet: those of the files, and a gibibyte for buffers that are
+  // expanded, or views of each other, and get memory of their own.
+  int64_t left_ = int64_t{1} << 30;
 };
 
 }  // namespace
@@ -262,8 +295,8 @@ at::ScalarType ScalarTypeOfSchema(int64_t number) {
 
 absl::Status CheckPayload(const Payload& payload, int64_t bytes) {
   const auto bad = [](int64_t n) { return n < 0; };
-  if (payload.sizes.size() != payload.strides.size() || payload.offset < 0 ||
-      std::any_of(payload.sizes.begin(), payload.sizes.end(), bad) ||
+  if (!CopiedBytes(payload) || payload.sizes.size() != payload.strides.size() ||
+      payload.offset < 0 || std::any_of(payload.sizes.begin(), payload.sizes.end(), bad) ||
       std::any_of(payload.strides.begin(), payload.strides.end(), bad)) {
     return DataError("has sizes and strides that do not fit together");
   }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "common/base/json_integer.h"
 #include "common/exported/archive.h"
 
 namespace muster::exported {
@@ -20,7 +21,7 @@ int64_t LayoutOf(const Json& json) {
       {1, c10::Layout::Sparse},    {2, c10::Layout::SparseCsr}, {3, c10::Layout::SparseCsc},
       {4, c10::Layout::SparseBsr}, {5, c10::Layout::SparseBsc}, {6, c10::Layout::Mkldnn},
       {7, c10::Layout::Strided}};
-  return static_cast<int64_t>(kLayouts.at(json.get<int64_t>()));
+  return static_cast<int64_t>(kLayouts.at(JsonInteger(json)));
 }
 int64_t MemoryFormatOf(const Json& json) {
   static const std::map<int64_t, c10::MemoryFormat> kFormats = {
@@ -28,16 +29,15 @@ int64_t MemoryFormatOf(const Json& json) {
       {2, c10::MemoryFormat::ChannelsLast},
       {3, c10::MemoryFormat::ChannelsLast3d},
       {4, c10::MemoryFormat::Preserve}};
-  return static_cast<int64_t>(kFormats.at(json.get<int64_t>()));
+  return static_cast<int64_t>(kFormats.at(JsonInteger(json)));
 }
 
 // The union types within arguments: {"as_name": ...}, {"as_int": ...}, {"as_tensor": ...}, ...
 ParsedItem Item(const Json& json) {
-  TORCH_CHECK(json.is_object() && json.size() == 1, "an argument is no union");
-  const auto& [tag, value] = *json.items().begin();
+  const auto [tag, value] = MemberOf(json, "an argument");
   if (tag == "as_name") return {value.get<std::string>(), {}};
   if (tag == "as_tensor") return {value.at("name").get<std::string>(), {}};
-  if (tag == "as_int") return {"", value.get<int64_t>()};
+  if (tag == "as_int") return {"", int64_t{JsonInteger(value)}};
   if (tag == "as_float") return {"", ParseFloat(value)};
   if (tag == "as_bool") return {"", value.get<bool>()};
   if (tag == "as_none") return {"", IValue()};
@@ -81,17 +81,24 @@ ParsedArgument GraphArgument(const Json& value, c10::Device) {
   return {false, {{"", IValue()}}, &value.at("graph")};
 }
 
-int64_t ToInt(const Json& json) { return json.get<int64_t>(); }
+int64_t ToInt(const Json& json) { return JsonInteger(json); }
 bool ToBool(const Json& json) { return json.get<bool>(); }
 std::string ToString(const Json& json) { return json.get<std::string>(); }
 int64_t ToScalarType(const Json& json) {
-  return static_cast<int64_t>(ScalarTypeOfSchema(json.get<int64_t>()));
+  return static_cast<int64_t>(ScalarTypeOfSchema(int64_t{JsonInteger(json)}));
 }
 c10::complex<double> ToComplex(const Json& json) {
   return {ParseFloat(json.at("real")), ParseFloat(json.at("imag"))};
 }
 
 }  // namespace
+
+Member MemberOf(const Json& json, const char* what) {
+  TORCH_CHECK(json.is_object() && json.size() == 1, what, " is no union");
+  // Not by items(), whose elements live no longer than its iterator.
+  const auto member = json.begin();
+  return {member.key(), member.value()};
+}
 
 double ParseFloat(const Json& json) {
   if (!json.is_string()) return json.get<double>();
@@ -133,8 +140,7 @@ ParsedArgument ParseArgument(const Json& argument, c10::Device device) {
       {"as_device", DeviceArgument},
       {"as_graph", GraphArgument},
   };
-  TORCH_CHECK(argument.is_object() && argument.size() == 1, "an argument is no union");
-  const auto& [tag, value] = *argument.items().begin();
+  const auto [tag, value] = MemberOf(argument, "an argument");
   const auto parser = kParsers.find(tag);
   if (parser == kParsers.end()) {
     // as_custom_obj, as_operator, as_nested_tensors, as_int_lists, as_string_to_argument: no

@@ -21,6 +21,14 @@ struct Unsupported : std::runtime_error {
   std::string mend;
 };
 
+// The only member of a union of the schema, as {"as_int": 3} has it. Refers to the JSON.
+struct Member {
+  const std::string& tag;
+  const Json& value;
+};
+// Throws c10::Error "<what> is no union".
+Member MemberOf(const Json& json, const char* what);
+
 struct ParsedItem {
   std::string name;      // of a value; "": the constant
   c10::IValue constant;  // numbers are int, double, bool or complex; types and layouts are int

@@ -149,8 +149,7 @@ class GraphCompiler {
   }
 
   void AddNodeOutput(const Json& json, Node* node) {
-    TORCH_CHECK(json.is_object() && json.size() == 1, "an output is no union");
-    const auto& [tag, value] = *json.items().begin();
+    const auto [tag, value] = MemberOf(json, "an output");
     NodeOutput output;
     if (tag == "as_tensors") {
       output.list = true;
@@ -311,7 +310,12 @@ class GraphCompiler {
       // Devices of the file become the replica's.
       node->device_type = device_.type();
       const IValue& type = arguments.at(1).items.at(0).constant;
-      if (!type.isNone()) node->autocast_type = static_cast<at::ScalarType>(type.toInt());
+      if (!type.isNone()) {
+        const int64_t number = type.toInt();
+        TORCH_CHECK(number >= 0 && number < static_cast<int64_t>(at::ScalarType::NumOptions),
+                    node->where, " has no type with the number ", number);
+        node->autocast_type = static_cast<at::ScalarType>(number);
+      }
       node->enabled = arguments.at(2).items.at(0).constant.toBool();
       operands_from = 5;
     } else {

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "common/exported/arguments.h"
+
 namespace muster::exported {
 namespace {
 
@@ -17,6 +19,10 @@ absl::Status Refuse(const std::string& path, const std::string& what) {
 
 // Python's "layers.0.weight" lies in module layers.0.
 torch::nn::Module* FolderOf(torch::nn::Module* root, const std::string& name, std::string* leaf) {
+  // Modules are destroyed one within the other.
+  constexpr int kMostLevels = 100;
+  TORCH_CHECK(std::count(name.begin(), name.end(), '.') < kMostLevels, "a name has more than ",
+              kMostLevels, " levels");
   torch::nn::Module* folder = root;
   size_t begin = 0;
   for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', begin)) {
@@ -77,8 +83,7 @@ absl::Status Model::ReadInputs(const Archive& archive, c10::Device device) {
               " inputs and the graph ", graph_->input_names().size());
   std::vector<std::string> user_names, order;
   for (const Json& spec : specs) {
-    TORCH_CHECK(spec.is_object() && spec.size() == 1, "an input is no union");
-    const auto& [kind, value] = *spec.items().begin();
+    const auto [kind, value] = MemberOf(spec, "an input");
     Source source;
     if (kind == "user_input") {
       const Json& argument = value.at("arg");
@@ -139,7 +144,7 @@ void Model::BuildModule(const Archive& archive, const std::vector<std::string>& 
 absl::Status Model::CheckWritten(const Archive& archive) {
   const Json& specs = archive.program.at("graph_module").at("signature").at("input_specs");
   for (const auto& [index, where] : graph_->written()) {
-    const auto& [kind, value] = *specs.at(index).items().begin();
+    const auto [kind, value] = MemberOf(specs.at(index), "an input");
     if (kind == "user_input") {
       const std::string& name = shapes_->inputs().at(sources_[index].user).name;
       return Refuse(archive.path,
@@ -147,7 +152,7 @@ absl::Status Model::CheckWritten(const Archive& archive) {
                                 "{}.clone()",
                                 where, name, name));
     }
-    const std::string name = value.at(kind + "_name").template get<std::string>();
+    const std::string name = value.at(kind + "_name").get<std::string>();
     if (kind == "parameter") {
       return Refuse(archive.path, fmt::format("{}: it writes to the parameter {}, which the "
                                               "optimizer trains: make it a buffer",
@@ -171,7 +176,7 @@ absl::Status Model::ReadOutputs(const Archive& archive) {
   TORCH_CHECK(specs.size() == graph_->output_count(), "the signature has ", specs.size(),
               " outputs and the graph ", graph_->output_count());
   for (size_t i = 0; i < specs.size(); ++i) {
-    const auto& [kind, value] = *specs.at(i).items().begin();
+    const auto [kind, value] = MemberOf(specs.at(i), "an output");
     if (kind == "user_output" || kind == "loss_output") {
       user_outputs_.push_back(static_cast<int>(i));
       const Json& values = graph.at("tensor_values");
@@ -179,7 +184,7 @@ absl::Status Model::ReadOutputs(const Archive& archive) {
       output_dims_.push_back(
           values.contains(name) ? static_cast<int64_t>(values.at(name).at("sizes").size()) : -1);
     } else if (kind == "buffer_mutation") {
-      const std::string name = value.at("buffer_name").template get<std::string>();
+      const std::string name = value.at("buffer_name").get<std::string>();
       if (!state_.contains(name)) {
         return Refuse(
             archive.path,
@@ -189,7 +194,7 @@ absl::Status Model::ReadOutputs(const Archive& archive) {
       }
       mutations_.push_back({static_cast<int>(i), state_.at(name)});
     } else if (kind == "user_input_mutation") {
-      const std::string name = value.at("user_input_name").template get<std::string>();
+      const std::string name = value.at("user_input_name").get<std::string>();
       return Refuse(archive.path, fmt::format("it changes the input {} in place: work on a copy, "
                                               "{}.clone()",
                                               name, name));
@@ -198,7 +203,7 @@ absl::Status Model::ReadOutputs(const Archive& archive) {
           archive.path,
           fmt::format("it writes to the parameter {}, which the optimizer trains: make it a "
                       "buffer",
-                      value.at("parameter_name").template get<std::string>()));
+                      value.at("parameter_name").get<std::string>()));
     } else {
       return Refuse(archive.path, fmt::format("it has an output of the kind {}: export the forward "
                                               "pass of the model alone",

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "common/base/json_integer.h"
 #include "common/exported/archive.h"
 
 namespace muster::exported {
@@ -20,7 +21,7 @@ std::string SymbolOf(const std::string& expression) {
 }
 
 Dimension DimensionOf(const Json& size) {
-  if (size.contains("as_int")) return {size.at("as_int").get<int64_t>(), ""};
+  if (size.contains("as_int")) return {JsonInteger(size.at("as_int")), ""};
   const std::string expression = size.at("as_expr").at("expr_str").get<std::string>();
   const std::string symbol = SymbolOf(expression);
   return {-1, symbol.empty() ? expression : symbol};
@@ -63,14 +64,14 @@ Shapes::Shapes(const Json& program, const std::vector<std::string>& names) {
     InputShape input;
     // Inputs that are lists or dicts have more placeholders than arguments.
     input.name = arguments.size() == names.size() ? arguments[i] : names[i];
-    input.dtype = ScalarTypeOfSchema(meta.at("dtype").get<int64_t>());
+    input.dtype = ScalarTypeOfSchema(JsonInteger(meta.at("dtype")));
     for (const Json& size : meta.at("sizes")) input.dimensions.push_back(DimensionOf(size));
     inputs_.push_back(std::move(input));
   }
   for (const auto& [symbol, json] : program.at("range_constraints").items()) {
     Range range;
-    if (json.at("min_val").is_number()) range.least = json.at("min_val").get<int64_t>();
-    if (json.at("max_val").is_number()) range.most = json.at("max_val").get<int64_t>();
+    if (json.at("min_val").is_number()) range.least = JsonInteger(json.at("min_val"));
+    if (json.at("max_val").is_number()) range.most = JsonInteger(json.at("max_val"));
     ranges_[symbol] = range;
   }
 }
@@ -82,6 +83,8 @@ absl::Status Shapes::CheckBatched() const {
         fmt::format("its input {} has no dimension: the first one of every input is the batch",
                     inputs_[i].name));
   }
+  if (const Range range = batch(); range.least > range.most)
+    return ConfigurationError("its inputs admit no number of examples in a batch");
   return absl::OkStatus();
 }
 

@@ -39,7 +39,8 @@ class Shapes {
   Shapes(const Json& program, const std::vector<std::string>& names);
 
   const std::vector<InputShape>& inputs() const { return inputs_; }
-  // An error names the input that has no first dimension, which would be the batch.
+  // An error names the input that has no first dimension, which would be the batch, or says that no
+  // batch goes with all of them.
   absl::Status CheckBatched() const;
   // Numbers of examples that all inputs admit in one batch.
   Range batch() const;

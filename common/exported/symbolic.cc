@@ -37,6 +37,12 @@ int64_t Checked(bool overflowed, int64_t value) {
   return value;
 }
 
+int64_t Opposite(int64_t value) {
+  int64_t out;
+  const bool overflowed = __builtin_sub_overflow(int64_t{0}, value, &out);
+  return Checked(overflowed, out);
+}
+
 IValue Add(const Operands& v) {
   if (IsReal(v)) return Real(v[0]) + Real(v[1]);
   int64_t out;
@@ -60,6 +66,8 @@ IValue FloorDivide(const Operands& v) {
   TORCH_CHECK(Truth(v[1]), "division of ", v[0], " by zero");
   if (IsReal(v)) return std::floor(Real(v[0]) / Real(v[1]));
   const int64_t a = Whole(v[0]), b = Whole(v[1]);
+  if (b == -1)
+    return Opposite(a);  // of the least number there is none, which a division does not say
   return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
 }
 IValue Modulo(const Operands& v) {
@@ -68,7 +76,7 @@ IValue Modulo(const Operands& v) {
     const double a = Real(v[0]), b = Real(v[1]), rest = std::fmod(a, b);
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
   }
-  const int64_t a = Whole(v[0]), b = Whole(v[1]), rest = a % b;
+  const int64_t a = Whole(v[0]), b = Whole(v[1]), rest = b == -1 ? 0 : a % b;
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 IValue TrueDivide(const Operands& v) {
@@ -77,15 +85,17 @@ IValue TrueDivide(const Operands& v) {
 }
 IValue Power(const Operands& v) {
   if (IsReal(v) || Whole(v[1]) < 0) return std::pow(Real(v[0]), Real(v[1]));
-  int64_t out = 1;
-  bool overflowed = false;
-  for (int64_t i = 0; i < Whole(v[1]) && !overflowed; ++i) {
-    overflowed = __builtin_mul_overflow(out, Whole(v[0]), &out);
-    if (out == 0 || (out == 1 && Whole(v[0]) == 1)) break;
+  int64_t out = 1, square = Whole(v[0]);
+  bool overflowed = false, squared = true;  // whether `square` is right
+  for (int64_t left = Whole(v[1]); left > 0; left >>= 1) {
+    if ((left & 1) != 0) overflowed |= !squared || __builtin_mul_overflow(out, square, &out);
+    squared = squared && !__builtin_mul_overflow(square, square, &square);
   }
   return Checked(overflowed, out);
 }
-IValue Negative(const Operands& v) { return v[0].isDouble() ? IValue(-Real(v[0])) : -Whole(v[0]); }
+IValue Negative(const Operands& v) {
+  return v[0].isDouble() ? IValue(-Real(v[0])) : Opposite(Whole(v[0]));
+}
 IValue Positive(const Operands& v) { return v[0].isBool() ? IValue(Whole(v[0])) : v[0]; }
 IValue Equal(const Operands& v) { return Real(v[0]) == Real(v[1]); }
 IValue NotEqual(const Operands& v) { return Real(v[0]) != Real(v[1]); }

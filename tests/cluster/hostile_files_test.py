@@ -79,6 +79,38 @@ class HostileFiles(ClusterTest):
                 x = self.write("x.npy", content)
                 self.refused(DAMAGED, word, data={"train": {"format": "npy", "x": x, "y": y}})
 
+    def test_idx(self):
+        y, most = self.write("y.idx", struct.pack(">4BI4B", 0, 0, 8, 1, 4, *range(4))), (1 << 32) - 1
+        for name, content in [("huge", struct.pack(">4B3I", 0, 0, 14, 3, most, most, most)), ("short", struct.pack(">4B3I", 0, 0, 8, 3, 60000, 28, 28)),
+                              ("dimensions", b"\0\0\x08\xff"), ("packed", gzip.compress(struct.pack(">4BI", 0, 0, 14, 1, 1 << 30) + bytes(1 << 20)))]:
+            with self.subTest(name=name):
+                self.refused(DAMAGED, f"{name}.idx", data={"train": {"format": "idx", "x": self.write(f"{name}.idx", content), "y": y}})
+
+    def test_tokens(self):
+        path = self.write("t.bin", b"To be, or not")
+        for length in 14, (1 << 63) - 1:
+            with self.subTest(length=length):
+                self.refused(DAMAGED, "t.bin", "13 tokens", data={"train": {"format": "text", "path": path, "length": length}})
+
+    def test_exported_programs(self):
+        def program(name, model, weights=None):
+            with zipfile.ZipFile(self.dir / name, "w") as archive:
+                for member, content in (("models/model.json", model), ("data/weights/model_weights_config.json", json.dumps({"config": weights or {}})),
+                                        ("data/constants/model_constants_config.json", '{"config": {}}'), ("data/weights/weight_0", bytes(4))):
+                    archive.writestr("it/" + member, content)
+            return {"exported": str(self.dir / name), "loss": "mean_squared_error"}
+
+        def expanded(*sizes):
+            meta = {"dtype": 7, "sizes": [{"as_int": n} for n in sizes], "strides": [{"as_int": 0}] * len(sizes), "requires_grad": False, "layout": 7,
+                    "storage_offset": {"as_int": 0}}
+            return {"path_name": "weight_0", "is_param": False, "use_pickle": False, "tensor_meta": meta}
+        version = '{"schema_version": {"major": 8, "minor": 1}}'
+        for name, model, weights in [("deep", "[" * 100000, None), ("deep_object", '{"a":' * 100000, None), ("expanded", version, {"a": expanded(1 << 40)}),
+                                     ("many", version, {f"a{i}": expanded(1 << 27, i) for i in range(1, 30)}),
+                                     ("overflow", version, {"a": expanded(1 << 62, 1 << 62)})]:
+            with self.subTest(name=name):
+                self.refused(DAMAGED, f"{name}.pt2", program=program(f"{name}.pt2", model, weights))
+
     def test_archives(self):
         for content in npz(0xfffffffe), npz(3), npz()[:-30], npz().replace(b"PK\1\2", b"PK\1\3"):
             with self.subTest(size=len(content)):

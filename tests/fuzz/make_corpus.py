@@ -70,6 +70,16 @@ def npy(shape, descr="<f4", data=b""):
     return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data
 
 
+def safetensors(*tensors):
+    """Of (name, type, shape, data)."""
+    header, data = {}, b""
+    for name, dtype, shape, content in tensors:
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
 def png():
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -88,6 +98,24 @@ def data_files():
         "ffd8ffe000104a46494600010100000100010000ffdb0043000101010101010101010101010101010101010101010101010101010101010101"
         "01010101010101010101010101010101010101010101010101010101ffc0000b080001000101011100ffc40014000100000000000000000000"
         "00000000000009ffc40014100100000000000000000000000000000000ffda0008010100003f0054dfffd9"))
+    put("array", "npy", npy((2, 3), data=bytes(24)))
+    put("array", "scalar", npy((), "<f8", bytes(8)))
+    put("array", "bool", npy((4,), "|b1", b"\0\1\1\0"))
+    put("array", "version_2", b"\x93NUMPY\2\0" + struct.pack("<I", 58) + b"{'descr': '<i2', 'fortran_order': True, 'shape': (2, 2L)}\n" + bytes(8))
+    put("array", "empty", npy((0, 10**17)))
+    put("array", "huge", npy((10**17, 10**17)))
+    put("array", "records", npy((1,), [("a", "<f4")]))
+    images = struct.pack(">4B3I", 0, 0, 8, 3, 2, 2, 3) + bytes(range(12))
+    put("array", "idx_images", images)
+    put("array", "idx_images.gz", gzip.compress(images, mtime=0))
+    put("array", "idx_labels", struct.pack(">4BI", 0, 0, 8, 1, 3) + b"\7\0\1")
+    put("array", "idx_words", struct.pack(">4BI3h", 0, 0, 11, 1, 3, 1, -2, 3))
+    put("array", "idx_doubles", struct.pack(">4BI2d", 0, 0, 14, 1, 2, 1, 2))
+    put("array", "idx_members.gz", gzip.compress(images[:20], mtime=0) + gzip.compress(images[20:], mtime=0))
+    for flags, name, length, stride, content in ((128, "text", 4, 2, b"To be, or not"), (1, "words", 3, 3, struct.pack("<6H", *range(6))),
+                                                 (130, "longs", 1, 1, struct.pack("<4I", 0, 1, 2, MASK)), (128, "long", (1 << 63) - 1, 1, b"ab"),
+                                                 (0, "strides", 1, (1 << 63) - 1, b"ab")):
+        put("tokens", name, struct.pack("<Bqq", flags, length, stride) + content)
     packed = gzip.compress(b"x,y\n1,2\n" * 20, mtime=0)
     put("gzip", "one", packed)
     put("gzip", "two_members", packed + gzip.compress(b"more", mtime=0))
@@ -140,6 +168,7 @@ def wire():
     put("replication_wire", "state", frame(0x5013, len(state), body) + head + struct.pack("<H", 0) + state)
     put("replication_wire", "rows", frame(0x5012, 24, body) + head + struct.pack("<H", 2) + struct.pack("<Q2f", 9, 1, 2))
     put("replication_wire", "narrow", frame(0x5012, 4, body) + struct.pack("<QQqdII", 1, 2, 3, 0.1, 0, 2) + struct.pack("<H", 0) + bytes(4))
+    put("replication_wire", "no_rows", frame(0x5012, 0, body) + struct.pack("<QQqdII", 1, 2, 3, 0.1, 0, 2) + struct.pack("<H", 2))
     put("replication_wire", "standings", frame(0x5011, 16, body) + head + struct.pack("<H", 0) + struct.pack("<qq", 1, 2))
 
 
@@ -207,12 +236,21 @@ def texts():
                        ("mpi", "OMPI_COMM_WORLD_RANK=1\nOMPI_COMM_WORLD_SIZE=2\nMASTER_ADDR=a\nMASTER_PORT=1"),
                        ("torchrun", "RANK=1\nWORLD_SIZE=2\nLOCAL_RANK=0\nMASTER_ADDR=a\nMASTER_PORT=1")):
         put("tf_config", name, text)
+    def shard(first, *more):
+        return safetensors(("t.keys", "I64", [2], struct.pack("<2q", first, first + 1)), ("t.step", "I64", [], struct.pack("<q", first)),
+                           ("t.rows", "F32", [2, 2], struct.pack("<4f", 1, 2, 3, 4)), *more)
+    squares = "t.sum", "F32", [2, 2], bytes(16)
+    for flags, name, files in ((0, "two", (shard(1), shard(5))), (1, "adagrad", (shard(1, squares), shard(2, squares))), (2, "capped", (shard(1), shard(1))),
+                               (0, "kinds", (shard(1), safetensors(("t.step", "I64", [1, 20], bytes(160))))),
+                               (0, "wide", (safetensors(("t.rows", "I8", [1 << 62, 0], b"")),) * 2)):
+        put("rows", name, bytes([flags]) + piece(files[0]) + files[1])
     event = {"t": 2.0, "wall": 3.0, "kind": "phase", "phase": "forward", "generation": "1.2", "step": 5, "detail": "x"}
     collective = dict(event, sequence=7, replica=0, bytes=400, operation="all_reduce(float32 x 100, sum)")
     flight = {"format": "muster flight record", "version": 1, "task": "worker:1", "host": "h", "pid": 1, "run_id": "r", "generation": "1.2",
               "members": ["chief:0", "worker:1"], "reason": "lost", "t": 2.5, "wall": 3.5, "lost_events": 0,
               "events": [event] + [dict(collective, kind=kind) for kind in ("collective_start", "collective_end", "collective_failed", "formed", "verdict")]}
     put("flight_record", "one", json.dumps(flight))
+    put("flight_record", "large", json.dumps(dict(flight, pid=10**30)))
     put("flight_record", "folder", "0001-000002")
     work = {"epoch": 0, "offset": 20, "completed": 1, "examples": 10, "repeated": 0, "repeated_examples": 0, "refused_pushes": 0,
             "torn_pushes": 0, "next_id": 3, "open": [[2, 0, 10, 20]], "batch": 10, "epoch_loss_sum": 1.5, "epoch_examples": 10,
@@ -220,10 +258,66 @@ def texts():
     chief = {"view": 1 << 32 | 1, "placements": [[0, 1, True], [1, 0, False]], "awaited": [[[0, 1]]], "workers": [[0, 77]], "work": work,
              "validation_due": False, "test_due": True, "epoch_seconds": 1.5, "integers": {"m.steps": "0001ff"}, "ended": ""}
     put("chief_record", "one", json.dumps(chief))
+    put("chief_record", "large", json.dumps(dict(chief, view=10**30)))
+    put("chief_record", "large_work", json.dumps(dict(chief, work=dict(work, ledger={"shards": [[1e30, 0, 0], [0, 0, 0]], "kept": []}))))
+
+
+def exported():
+    """As torch.export.save writes them: y = x * scale, of a trained scale and a buffer that is counted."""
+    def value(name):
+        return {"as_tensor": {"name": name}}
+
+    def sizes(*numbers):
+        return [{"as_int": n} if n >= 0 else {"as_expr": {"expr_str": "Symbol('s0', positive=True, integer=True)"}} for n in numbers]
+
+    def node(target, output, **inputs):
+        return {"target": target, "inputs": [{"name": name, "arg": arg, "kind": 1} for name, arg in inputs.items()], "outputs": [value(output)],
+                "metadata": {"stack_trace": "  File \"/home/me/model.py\", line 12, in forward\n    return x * self.scale\n"}}
+
+    def payload(file, dtype, shape, strides, parameter, offset=0):
+        meta = {"dtype": dtype, "sizes": sizes(*shape), "requires_grad": parameter, "device": {"type": "cpu", "index": None}, "strides": sizes(*strides),
+                "storage_offset": {"as_int": offset}, "layout": 7}
+        return {"path_name": file, "is_param": parameter, "use_pickle": False, "tensor_meta": meta}
+
+    def spec(kind, name, placeholder):
+        return {kind: {"arg": {"name": placeholder}, kind + "_name": name}}
+    add = node("torch.ops.aten.add_.Tensor", "added", self=value("b_count"), other={"as_int": 1})
+    mul = node("torch.ops.aten.mul.Tensor", "y", self=value("x"), other=value("p_scale"))
+    size = node("torch.ops.aten.sym_size.int", "n", self=value("x"), dim={"as_int": 0})
+    size["outputs"] = [{"as_sym_int": {"as_name": "n"}}]
+    double = node("_operator.mul", "m", a={"as_sym_int": {"as_name": "n"}}, b={"as_int": 2})
+    double["outputs"] = [{"as_sym_int": {"as_name": "m"}}]
+    inner = {"inputs": [value("a")], "nodes": [node("torch.ops.aten.dropout.default", "d", input=value("a"), p={"as_float": 0.5}, train={"as_bool": True})],
+             "outputs": [value("d")], "tensor_values": {}, "sym_int_values": {}, "sym_bool_values": {}}
+    grad = node("torch.ops.higher_order.wrap_with_set_grad_enabled", "z", mode={"as_bool": False}, body={"as_graph": {"name": "g", "graph": inner}}, x=value("y"))
+    for name, nodes, last in (("scale", [add, mul], "y"), ("sizes", [size, double, mul], "y"), ("nested", [mul, grad], "z")):
+        graph = {"inputs": [value("p_scale"), value("b_count"), value("x")], "nodes": nodes, "outputs": [value(last)],
+                 "tensor_values": {"x": {"dtype": 7, "sizes": sizes(-1, 2)}, last: {"dtype": 7, "sizes": sizes(-1, 2)}}, "sym_int_values": {}, "sym_bool_values": {}}
+        signature = {"input_specs": [spec("parameter", "net.scale", "p_scale"), spec("buffer", "count", "b_count"), {"user_input": {"arg": value("x")}}],
+                     "output_specs": [{"user_output": {"arg": value(last)}}]}
+        call = {"fqn": "", "signature": {"forward_arg_names": ["x"]}}
+        program = {"graph_module": {"graph": graph, "signature": signature, "module_call_graph": [call]}, "opset_version": {"aten": 10},
+                   "range_constraints": {"s0": {"min_val": 1, "max_val": None}}, "schema_version": {"major": 8, "minor": 17}, "torch_version": "2.11.0"}
+        weights = {"config": {"net.scale": payload("weight_0", 7, [1], [1], True), "count": payload("weight_0", 7, [2, 2], [0, 0], False, 1)}}
+        if name != "scale":
+            weights["config"]["count"] = payload("weight_0", 5, [], [], False)
+            del weights["config"]["net.scale"]
+            signature["input_specs"][0] = spec("tensor_constant", "c", "p_scale")
+        constants = {"config": {"c": payload("tensor_0", 7, [2], [1], False)}}
+        put("exported", name, piece(json.dumps(program).encode()) + piece(json.dumps(weights).encode()) + piece(json.dumps(constants).encode()) + bytes(8))
+
+    def number(n):
+        return struct.pack("<Bq", 3, n)
+    for name, target, operands in (("floordiv", "_operator.floordiv", number(-1 << 63) + number(-1)), ("mod", "_operator.mod", number(-1 << 63) + number(-1)),
+                                   ("pow", "_operator.pow", number(-1) + number(1 << 62)), ("real", "math.floor", struct.pack("<Bd", 0, -2.5)),
+                                   ("choose", "torch.sym_ite", b"\1\1" + number(1) + number(2)), ("neg", "_operator.neg", number(-1 << 63)),
+                                   ("lshift", "_operator.lshift", number(3) + number(61)), ("min", "torch.sym_min", number(3) + b"\2")):
+        put("symbolic", name, piece(target.encode()) + operands)
 
 
 def main():
     data_files()
+    exported()
     texts()
     wire()
     messages()

@@ -6,7 +6,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace muster;
   if (size > 1 << 14) return 0;
   const fuzz::MemoryFile file(fuzz::Text(data, size));
-  const OwnerLook look = LookAtOwner(file.path());
+  const OwnerLook look = LookOnce(file.path());
   if (!look.record) return 0;
   for (const RunChoice choice : {RunChoice::kGoOn, RunChoice::kAnew, RunChoice::kResume}) {
     const OwnerRecord next = NextRecord(look.record, choice);

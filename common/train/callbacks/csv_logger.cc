@@ -10,6 +10,7 @@
 
 #include "common/base/created_files.h"
 #include "common/base/files.h"
+#include "common/base/json_integer.h"
 #include "common/base/logging.h"
 #include "common/train/callbacks/builtin.h"
 
@@ -64,7 +65,7 @@ class CsvLogger final : public Callback {
   void set_state(const Json& state) override {
     // Of another file nothing is known here. Checkpoints of before have no name.
     if (state.value("filename", filename_) != filename_) return;
-    bytes_ = state.at("bytes").get<int64_t>();
+    bytes_ = JsonInteger(state.at("bytes"));
     columns_ = state.at("columns").get<std::vector<std::string>>();
     header_ = state.at("header").get<bool>();
   }

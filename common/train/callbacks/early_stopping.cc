@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "common/base/json_integer.h"
 #include "common/train/callbacks/monitor.h"
 
 namespace muster {
@@ -67,10 +68,10 @@ class EarlyStopping final : public Callback {
             {"best_step", best_step_}, {"stopped", stopped_},         {"ended", ended_}};
   }
   void set_state(const Json& state) override {
-    wait_ = state.at("wait").get<int64_t>();
+    wait_ = JsonInteger(state.at("wait"));
     best_ = NumberOrNone(state, "best");
-    best_epoch_ = state.at("best_epoch").get<int64_t>();
-    best_step_ = state.at("best_step").get<int64_t>();
+    best_epoch_ = JsonInteger(state.at("best_epoch"));
+    best_step_ = JsonInteger(state.at("best_step"));
     stopped_ = state.value("stopped", false);  // checkpoints of before have neither
     ended_ = state.value("ended", false);
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/base/json_integer.h"
 #include "common/base/logging.h"
 #include "common/train/callbacks/monitor.h"
 
@@ -39,8 +40,8 @@ class ReduceLrOnPlateau final : public Callback {
     return {{"wait", wait_}, {"cooldown", cooldown_}, {"best", NumberOrNull(best_)}};
   }
   void set_state(const Json& state) override {
-    wait_ = state.at("wait").get<int64_t>();
-    cooldown_ = state.at("cooldown").get<int64_t>();
+    wait_ = JsonInteger(state.at("wait"));
+    cooldown_ = JsonInteger(state.at("cooldown"));
     best_ = NumberOrNone(state, "best");
   }
   bool decides_in_steps() const override { return false; }

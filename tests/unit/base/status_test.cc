@@ -44,6 +44,12 @@ absl::StatusOr<int> Twice(absl::StatusOr<int> input) {
   return 2 * value;
 }
 
+// A file's name for something is no line of the log, and does not fill it.
+TEST(Status, WhatFilesSayIsShownOnOneShortLine) {
+  EXPECT_EQ(Message(DataError("has no \n\x1b[31m")), "has no \\n\\x1b[31m");
+  EXPECT_LT(Message(DataError(std::string(1 << 20, 'x'))).size(), 5000u);
+}
+
 TEST(Macros, AssignOrReturn) {
   EXPECT_EQ(*Twice(2), 4);
   EXPECT_EQ(Twice(DataError("bad")).status(), DataError("bad"));

@@ -177,6 +177,8 @@ TEST(Safetensors, WhatIsWrongIsSaid) {
        "too large"},
       {R"({"a":{"dtype":"F64","shape":[2305843009213693952],"data_offsets":[0,0]}})", 0,
        "too large"},
+      {R"({"a":{"dtype":"F32","shape":[0,4611686018427387904],"data_offsets":[0,0]}})", 0,
+       "too large"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4,
        "lies at 0 to 4, but needs 8 bytes"},
       {R"({"a":{"dtype":"I8","shape":[2],"data_offsets":[2,0]}})", 2, "lies at 2 to 0"},

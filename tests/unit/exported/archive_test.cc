@@ -153,6 +153,35 @@ TEST(ExportedArchive, DamageIsNamed) {
   ExpectRefused(file.Write(), ExitCode::kDataDamaged, "tensor_meta");
 }
 
+TEST(ExportedArchive, DeepJsonIsDamage) {
+  TestFile file;
+  const std::string brackets(100'000, '[');
+  file.members()["models/model.json"] = "{\"graph_module\": " + brackets;
+  ExpectRefused(file.Write(), ExitCode::kDataDamaged, "nested deeper");
+}
+
+// A view may be larger than what it is of; memory is not taken on its word.
+TEST(ExportedArchive, ExpandedBuffersAreBounded) {
+  TestFile file;
+  file.Buffer("a", at::ones({1})).Buffer("b", at::ones({1}));
+  const auto expand = [&](const std::string& name, int64_t times) {
+    Json& meta = file.weights()[name]["tensor_meta"];
+    meta["sizes"] = Json::array({{{"as_int", 2}}, {{"as_int", times}}});
+    meta["strides"] = Json::array({{{"as_int", 0}}, {{"as_int", 0}}});
+  };
+  expand("a", 1000);
+  expand("b", 3);
+  const auto archive = ReadArchive(file.Write(), "");
+  ASSERT_TRUE(archive.ok()) << archive.status();
+  EXPECT_TRUE(at::equal(archive->weights.at("b"), at::ones({2, 3})));
+  for (const int64_t times : {int64_t{1} << 28, int64_t{1} << 40, int64_t{1} << 59}) {
+    expand("b", times);
+    ExpectRefused(file.Write(), ExitCode::kDataDamaged, "with \"b\" its tensors take far more");
+  }
+  expand("b", int64_t{1} << 62);
+  ExpectRefused(file.Write(), ExitCode::kDataDamaged, "do not fit together");
+}
+
 TEST(ExportedArchive, ObjectsOfPythonClassesAreRefusedByName) {
   TestFile file;
   file.Parameter("w", at::zeros({2, 3}));

@@ -73,6 +73,29 @@ TEST(ExportedModel, WrittenBuffersChangeInTrainingOnly) {
   EXPECT_EQ(count.item<double>(), 1);
 }
 
+TEST(ExportedModel, DamageOfTheSignatureIsNamed) {
+  TestFile file = Counting();
+  for (const Json& spec : {Json::object(), Json::array(), Json(nullptr)}) {
+    file.OutputSpec(spec);
+    const auto model = Make(file);
+    EXPECT_EQ(ExitCodeOf(model.status()), ExitCode::kDataDamaged);
+    EXPECT_THAT(model.status().message(), HasSubstr("an output is no union"));
+  }
+  TestFile deep = Counting();
+  std::string name = "n";
+  for (int level = 0; level < 10'000; ++level) name += ".n";
+  deep.Parameter(name, at::ones({1}));
+  const auto model = Make(deep);
+  EXPECT_EQ(ExitCodeOf(model.status()), ExitCode::kDataDamaged);
+  EXPECT_THAT(model.status().message(), HasSubstr("levels"));
+}
+
+TEST(ExportedModel, SomeBatchFits) {
+  TestFile file = Counting();
+  EXPECT_THAT(Refusal(file.Range("s0", 5, 4)), HasSubstr("no number of examples"));
+  EXPECT_THAT(Refusal(file.Range("s0", 0, 0)), HasSubstr("no number of examples"));
+}
+
 TEST(ExportedModel, BuffersThatAreOutputsAreWrittenBack) {
   TestFile file;
   file.Buffer("count", at::zeros({})).Parameter("w", at::ones({2})).Input("x", {-1, 2});

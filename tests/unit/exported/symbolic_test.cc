@@ -60,6 +60,25 @@ TEST(Symbolic, Truth) {
   EXPECT_EQ(Call("torch.sym_ite", {false, 4, 5}).toInt(), 5);
 }
 
+// The least number has no opposite, and a processor divides by none of such.
+TEST(Symbolic, TheLeastNumber) {
+  const int64_t least = std::numeric_limits<int64_t>::min();
+  EXPECT_THROW(Call("_operator.floordiv", {least, -1}), c10::Error);
+  EXPECT_THROW(Call("_operator.neg", {least}), c10::Error);
+  EXPECT_EQ(Call("_operator.mod", {least, -1}).toInt(), 0);
+  EXPECT_EQ(Call("_operator.floordiv", {7, -1}).toInt(), -7);
+}
+
+TEST(Symbolic, APowerTakesAFewSteps) {
+  const int64_t many = int64_t{1} << 62;
+  EXPECT_EQ(Call("_operator.pow", {-1, many}).toInt(), 1);
+  EXPECT_EQ(Call("_operator.pow", {-1, many + 1}).toInt(), -1);
+  EXPECT_EQ(Call("_operator.pow", {0, many}).toInt(), 0);
+  EXPECT_EQ(Call("_operator.pow", {2, 62}).toInt(), many);
+  EXPECT_EQ(Call("_operator.pow", {-2, 63}).toInt(), std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(Call("_operator.pow", {0, 0}).toInt(), 1);
+}
+
 TEST(Symbolic, WhatHasNoAnswerThrows) {
   const int64_t most = std::numeric_limits<int64_t>::max();
   EXPECT_THROW(Call("_operator.floordiv", {1, 0}), c10::Error);
@@ -69,6 +88,7 @@ TEST(Symbolic, WhatHasNoAnswerThrows) {
   EXPECT_THROW(Call("_operator.add", {most, 1}), c10::Error);
   EXPECT_THROW(Call("_operator.pow", {10, 30}), c10::Error);
   EXPECT_THROW(Call("_operator.lshift", {1, -1}), c10::Error);
+  EXPECT_THROW(Call("_operator.pow", {-3, most}), c10::Error);
   EXPECT_THROW(Call("math.trunc", {std::numeric_limits<double>::infinity()}), c10::Error);
   EXPECT_EQ(FindSymbolic("_operator.matmul").function, nullptr);
 }

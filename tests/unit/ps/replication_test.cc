@@ -506,6 +506,15 @@ TEST(ReplicationWireTest, AGradientThatDoesNotFitIsRefused) {
   }
 }
 
+TEST(ReplicationWireTest, AGradientMayHaveNoRows) {
+  std::vector<float> widened;
+  for (const Compression compression : {Compression::kNone, Compression::kFloat16}) {
+    const auto gradient = GradientOf(HeadOf({}, 1, compression), 2, {}, &widened);
+    ASSERT_TRUE(gradient.ok()) << gradient.status();
+    EXPECT_TRUE(gradient->empty());
+  }
+}
+
 TEST(ReplicationWireTest, DamagedFramesAreTold) {
   ReplicaFrame frame;
   frame.chunk = 3;

@@ -1,0 +1,59 @@
+// Integers of JSON that may hold anything. nlohmann's own conversion takes any number: one that is
+// too large for the type wraps around, and a fraction of that size is undefined behaviour.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <utility>
+
+#include "muster/json.h"
+
+namespace muster {
+
+// Becomes any integral type: `const int64_t step = JsonInteger(json.at("step"))`. Throws
+// Json::exception where it is no integer (5.0 is one), or not in the type's range. Refers to the
+// JSON.
+class JsonInteger {
+ public:
+  explicit JsonInteger(const Json& json) : json_(json) {}
+
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) operator T() const {
+    if (json_.is_number_unsigned()) return Fitting<T>(*json_.get_ptr<const uint64_t*>());
+    if (json_.is_number_integer()) return Fitting<T>(*json_.get_ptr<const int64_t*>());
+    constexpr double kMost = 9e15;  // above these not every integer is a double
+    const double* const number = json_.get_ptr<const double*>();
+    if (number == nullptr || *number != std::floor(*number) || std::abs(*number) > kMost) Fail();
+    return Fitting<T>(static_cast<int64_t>(*number));
+  }
+
+ private:
+  template <typename T, typename Number>
+  T Fitting(Number number) const {
+    if (!std::in_range<T>(number)) Fail();
+    return static_cast<T>(number);
+  }
+  [[noreturn]] void Fail() const {
+    throw Json::out_of_range::create(406, "a number is no integer of its type", &json_);
+  }
+
+  const Json& json_;
+};
+
+// That of a key; `otherwise` where there is none. REQUIRES: it is an object.
+template <std::integral T>
+T JsonIntegerOr(const Json& object, const char* key, T otherwise) {
+  const auto found = object.find(key);
+  return found == object.end() ? otherwise : static_cast<T>(JsonInteger(*found));
+}
+
+// Whether every number in it fits in an int64.
+inline bool HoldsInt64(const Json& json) {
+  if (json.is_structured()) return std::all_of(json.begin(), json.end(), HoldsInt64);
+  if (json.is_number_unsigned()) return std::in_range<int64_t>(*json.get_ptr<const uint64_t*>());
+  return !json.is_number_float();
+}
+
+}  // namespace muster
