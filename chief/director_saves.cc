@@ -82,8 +82,8 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
     cut.write = start_.checkpoints->Wanted(moment);
   }
   const bool write = cut.write, must = cut.must;
-  // A shard that is lost then goes back to the start with all that it has, rows too.
-  if (!write && !kept_.files && !tables_.empty()) state_->KeepWeights();
+  // What shards go back to is the replica's: of one moment, however much of the cut is read.
+  if (!kept_.files) state_->KeepWeights();
   if (!wanted_.since) wanted_.since = Clock::now();
   if (const absl::Status begun = cutter_->Begin(std::move(cut)); !begun.ok())
     return GiveUpCut(begun);
