@@ -253,7 +253,6 @@ absl::Status DirectorImpl::FillAll(const std::vector<std::pair<int, int>>& targe
 
 // Fills the shards that no task has with the state that was kept.
 absl::Status DirectorImpl::RestoreShards() {
-  if (!kept_.files && !cutter_->idle()) return absl::OkStatus();  // the replica is being changed
   std::vector<std::pair<int, int>> targets;
   std::vector<uint64_t> incarnations;
   {

@@ -50,7 +50,7 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
     absl::MutexLock lock(&mu_);
     stopping = stop_;
     cut.state = table_->state();
-    table_->ledger().Keep(cut.state.step);
+    table_->ledger().Cut(cut.state.step);
     for (const ShardPlacement& shard : servers_.placements())
       cut.primaries.push_back(shard.primary);
     cut.integers = calls_.integers();
@@ -82,8 +82,8 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
     cut.write = start_.checkpoints->Wanted(moment);
   }
   const bool write = cut.write, must = cut.must;
-  // A shard that is lost then goes back to the start with all that it has, rows too.
-  if (!write && !kept_.files && !tables_.empty()) state_->KeepWeights();
+  // What shards go back to is the replica's: of one moment, however much of the cut is read.
+  if (!kept_.files) state_->KeepWeights();
   if (!wanted_.since) wanted_.since = Clock::now();
   if (const absl::Status begun = cutter_->Begin(std::move(cut)); !begun.ok())
     return GiveUpCut(begun);
@@ -143,14 +143,15 @@ absl::Status DirectorImpl::TakeCut() {
 
 // What a shard goes back to that no task has.
 void DirectorImpl::Keep(Cut cut) {
-  if (cut.write) {
-    // Its files have a callback's weights, not what the servers hold, and training is over.
-    if (!cut.put_back.empty()) return;
-    kept_ = {std::move(cut.state), std::move(cut.files), absl::OkStatus()};
-    state_->ReleaseWeights();
-  } else if (!kept_.files && tables_.empty()) {
-    kept_.state = std::move(cut.state);  // the replica has its weights
-  }
+  if (!cut.write && (kept_.files || !tables_.empty())) return;
+  // Its files have a callback's weights, not what the servers hold, and training is over.
+  if (cut.write && !cut.put_back.empty()) return;
+  kept_.state = std::move(cut.state);
+  if (cut.write) kept_.files = std::move(cut.files);
+  if (cut.write) kept_.unloaded = absl::OkStatus();
+  state_->ReleaseWeights();  // without files the replica's are those of now
+  absl::MutexLock lock(&mu_);
+  table_->ledger().Keep();
 }
 
 }  // namespace muster

@@ -5,12 +5,16 @@
 namespace muster {
 namespace {
 
-// More than a restarted chief finds checkpoints of.
+// A chief goes back to what it kept last. One that was restarted takes the newest checkpoint that
+// it can read: so many are not damaged.
 constexpr size_t kMostKept = 32;
 
 }  // namespace
 
-ShardLedger::ShardLedger(int shards, int64_t step) : shards_(shards) { Keep(step); }
+ShardLedger::ShardLedger(int shards, int64_t step) : shards_(shards) {
+  Cut(step);
+  Keep();
+}
 
 bool ShardLedger::Accept(std::span<const uint64_t> views) {
   bool late = false;
@@ -23,11 +27,22 @@ bool ShardLedger::Accept(std::span<const uint64_t> views) {
   return late;
 }
 
-void ShardLedger::Keep(int64_t step) {
-  std::erase_if(kept_, [step](const Kept& kept) { return kept.step == step; });
-  if (kept_.size() >= kMostKept) kept_.erase(kept_.begin() + 1);
-  Kept& kept = kept_.emplace_back(Kept{step, {}});
-  for (const Shard& shard : shards_) kept.held.push_back(shard.held);
+void ShardLedger::Cut(int64_t step) {
+  cut_ = Kept{step, {}};
+  for (const Shard& shard : shards_) cut_->held.push_back(shard.held);
+}
+
+void ShardLedger::Keep() {
+  if (!cut_) return;
+  const auto same = std::find_if(kept_.begin(), kept_.end(),
+                                 [this](const Kept& kept) { return kept.step == cut_->step; });
+  if (same != kept_.end()) {
+    *same = *std::move(cut_);
+  } else {
+    if (kept_.size() >= kMostKept) kept_.erase(kept_.begin() + 1);
+    kept_.push_back(*std::move(cut_));
+  }
+  cut_.reset();
 }
 
 int64_t ShardLedger::Restore(int index, int64_t step, uint64_t view, int64_t steps) {
@@ -54,6 +69,8 @@ Json ShardLedger::ToRecord() const {
   for (const Shard& shard : shards_)
     shards.push_back(Json::array({shard.held, shard.lost, shard.restored}));
   for (const Kept& k : kept_) kept.push_back(Json::array({k.step, k.held}));
+  // A chief after this one may find its files.
+  if (cut_) kept.push_back(Json::array({cut_->step, cut_->held}));
   return {{"shards", std::move(shards)}, {"kept", std::move(kept)}};
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,8 +24,11 @@ class ShardLedger {
   // acknowledged; 0, or not there: nothing was pushed to that shard. True: some shard has lost it
   // already, for it was told after the shard had gone back.
   bool Accept(std::span<const uint64_t> views);
-  // The state after `step` is what a shard may go back to: all that was accepted is in it.
-  void Keep(int64_t step);
+  // The state after `step` is being cut: all that was accepted is in it. The cut before is nothing
+  // that a shard may go back to, unless Keep said so.
+  void Cut(int64_t step);
+  // What was cut last is: a shard may go back to it.
+  void Keep();
   // The shard goes back to what it was after `step`, and what was acknowledged in views up to
   // `view` is gone. `steps` are accepted by now; they tell, as well as they can, where that step is
   // not known (any more). How many updates it loses.
@@ -48,7 +52,8 @@ class ShardLedger {
   };
 
   std::vector<Shard> shards_;
-  std::vector<Kept> kept_;  // the beginning, then the newest ones
+  std::vector<Kept> kept_;   // the beginning, then the newest ones
+  std::optional<Kept> cut_;  // of which is not known what becomes of it
 };
 
 }  // namespace muster

@@ -16,16 +16,6 @@ std::vector<int> Homes(int shard, int servers, int replicas) {
 
 }  // namespace
 
-Placements FirstPlacements(int servers, int replicas) {
-  Placements placements(servers);
-  for (int shard = 0; shard < servers; ++shard) {
-    const std::vector<int> homes = Homes(shard, servers, replicas);
-    placements[shard].primary = homes[0];
-    if (homes.size() > 1) placements[shard] = {homes[0], homes[1], true};
-  }
-  return placements;
-}
-
 void LoseServer(int task, Placements* placements) {
   for (ShardPlacement& shard : *placements) {
     if (shard.primary == task) {

@@ -25,9 +25,6 @@ using Placements = std::vector<ShardPlacement>;  // by shard
 // incarnations, by task. A process that the chief has lost touch with keeps what it holds.
 using Holders = std::map<int, uint64_t>;
 
-// All tasks are there, and all copies have been filled.
-Placements FirstPlacements(int servers, int replicas);
-
 // A task is gone: its backups in sync take its place. Shards of which it held the only copy have
 // none.
 void LoseServer(int task, Placements* placements);

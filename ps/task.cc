@@ -163,7 +163,10 @@ absl::Status PsTask::Serve() {
 absl::Status PsTask::Run(const TaskArguments& arguments) {
   absl::Status ready = ReadConfiguration(arguments);
   if (ready.ok() && job_.strategy != StrategyKind::kParameterServer) {
-    LogInfo("parameter_server.max_staleness is 0: the chief and the workers train without servers");
+    // 0: no supervisor starts it again, or ends the job for it.
+    LogInfo(
+        "parameter_server.max_staleness is 0: the chief and the workers train under "
+        "\"multi_worker_mirrored\", and this ps task ends with 0, for it has nothing to serve");
     return absl::OkStatus();
   }
   if (ready.ok()) ready = OpenPorts();

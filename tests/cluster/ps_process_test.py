@@ -21,6 +21,15 @@ class PsProcess(ClusterTest):
         self.finish([process], code=CONFIGURATION)
         self.assertIn("has no use for the 1 ps of the cluster", process.output())
 
+    def test_without_steps_to_serve_it_ends_with_success_at_once(self):
+        """Whether or not the chief is there: nothing is to be waited for, and nothing is to be started again."""
+        cluster = self.cluster(1, ps=2)
+        for index in range(2):
+            process = self.ps(cluster, "parameter_server.max_staleness=0", "timeouts.join=600", task=f"ps:{index}")
+            self.finish([process])
+            self.assertEqual(process.output().count("this ps task ends with 0, for it has nothing to serve"), 1)
+            self.assertNotIn("serving on", process.output())
+
     def test_a_chief_that_does_not_come_is_named(self):
         cluster = self.cluster(1, ps=1)
         process = self.ps(cluster)

@@ -431,6 +431,26 @@ TEST(Director, CountsExactlyWhatIsLost) {
   EXPECT_EQ(held + 5 * record.lost_updates, 2 * 2 * 1500);
 }
 
+// The first checkpoint was read but for the part of a server that had gone: nothing goes back to
+// the part that came.
+TEST(Director, NothingComesBackFromACheckpointThatWasNotReadWhole) {
+  FakeCluster cluster({.job = SmallJob(), .train = 600});
+  cluster.notes().every_steps = 10;
+  cluster.ps(0).FailReads(1 << 30);
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.ps(1).reads() >= 2; });
+  cluster.LosePs(1);
+  cluster.ReturnPs(1);
+  cluster.AwaitThat([&] { return cluster.ps(1).serves(1); });
+  cluster.ps(0).FailReads(0);
+  ASSERT_TRUE(cluster.Await().ok());
+  const DirectorRecord record = cluster.director().record();
+  EXPECT_GE(record.lost_updates, 20);
+  EXPECT_EQ(cluster.value(0), 1200);
+  // It went back to the beginning, and what is counted is what it lacks.
+  EXPECT_EQ(cluster.value(1), 1200 - 10 * record.lost_updates);
+}
+
 TEST(Director, WithTwoReplicasTheLossOfAServerLosesNothing) {
   FakeCluster cluster({.job = SmallJob({{"copies", 2}}), .servers = 3, .train = 1200});
   cluster.Start();

@@ -83,13 +83,17 @@ class FakeState final : public ShardState {
     content.set_shard(shard);
     content.set_chunk(chunk);
     content.set_updates(steps);
-    double value = values_[shard];
+    double value = (kept_weights_ ? *kept_weights_ : values_)[shard];
     if (files != nullptr)
       MUSTER_RETURN_IF_ERROR(checkpoint::ReadTensor(files->model, files->model.tensors.at(shard), 0,
                                                     sizeof value, reinterpret_cast<char*>(&value)));
     content.set_parameters(ValueBytes(value));
     return content;
   }
+  void KeepWeights() override {
+    if (!kept_weights_) kept_weights_ = values_;
+  }
+  void ReleaseWeights() override { kept_weights_.reset(); }
   absl::Status Decode(const Layout&, const proto::ChunkContent& content, SlotsFile*) override {
     values_[content.shard()] = ValueOf(content.parameters());
     return absl::OkStatus();
@@ -157,6 +161,7 @@ class FakeState final : public ShardState {
   std::map<std::string, std::pair<int64_t, std::vector<double>>> kept_;  // and of which step
   std::vector<VariableSpec> specs_;
   std::vector<double> values_;
+  std::optional<std::vector<double>> kept_weights_;
   std::string count_ = "00000000";  // an integer buffer
 };
 

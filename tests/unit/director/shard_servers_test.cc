@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/director/first_placements.h"
+
 namespace muster {
 namespace {
 

@@ -5,6 +5,8 @@
 #include <map>
 #include <random>
 
+#include "tests/unit/director/first_placements.h"
+
 namespace muster {
 namespace {
 

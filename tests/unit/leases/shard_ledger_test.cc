@@ -11,7 +11,8 @@ using Views = std::vector<uint64_t>;
 TEST(ShardLedger, ARestoredShardLosesWhatWasAcceptedSince) {
   ShardLedger ledger(2, 0);
   for (int i = 0; i < 5; ++i) EXPECT_FALSE(ledger.Accept(Views{1, 1}));
-  ledger.Keep(5);
+  ledger.Cut(5);
+  ledger.Keep();
   for (int i = 0; i < 3; ++i) ledger.Accept(Views{1, 1});
   EXPECT_EQ(ledger.Restore(0, 5, /*view=*/2, 8), 3);
   EXPECT_EQ(ledger.restored(0), 2u);
@@ -25,6 +26,40 @@ TEST(ShardLedger, ARestoredShardLosesWhatWasAcceptedSince) {
   EXPECT_EQ(ledger.lost(), 19);
 }
 
+// Cuts for histograms and callbacks, say: nothing goes back to those.
+TEST(ShardLedger, KnowsWhatWasKeptHoweverManyCutsThereAreBehindIt) {
+  for (const int cuts : {30, 31, 32, 1000}) {
+    ShardLedger ledger(2, 0);
+    for (int i = 0; i < 5; ++i) ledger.Accept(Views{1, 1});
+    ledger.Cut(5);
+    ledger.Keep();
+    for (int64_t step = 6; step < 6 + 2 * cuts; step += 2) {  // every other update is of shard 1
+      ledger.Accept(Views{1, 1});
+      ledger.Accept(Views{0, 1});
+      ledger.Cut(step + 1);
+    }
+    ShardLedger restarted = ShardLedger::FromRecord(2, ledger.ToRecord());
+    EXPECT_LT(ledger.ToRecord()["kept"].size(), 4u) << "of what the servers get with each beat";
+    for (ShardLedger* one : {&ledger, &restarted}) {
+      EXPECT_EQ(one->Restore(0, 5, /*view=*/2, 5 + 2 * cuts), cuts);
+      EXPECT_EQ(one->Restore(1, 0, 2, 5 + 2 * cuts), 5 + 2 * cuts) << "the beginning";
+      EXPECT_EQ(one->lost(), 5 + 3 * cuts);
+    }
+  }
+}
+
+// Of the newest cut it is not known yet whether its files are there.
+TEST(ShardLedger, ARestartedChiefMayGoBackToTheNewestCut) {
+  ShardLedger ledger(1, 0);
+  ledger.Accept(Views{1});
+  ledger.Accept(Views{0});
+  ledger.Accept(Views{1});
+  ledger.Cut(2);
+  ledger.Accept(Views{1});
+  ShardLedger restarted = ShardLedger::FromRecord(1, ledger.ToRecord());
+  EXPECT_EQ(restarted.Restore(0, 2, /*view=*/2, 3), 1);
+}
+
 TEST(ShardLedger, WhatIsToldLateIsLostWhereItWasAcknowledgedBefore) {
   ShardLedger ledger(2, 0);
   EXPECT_EQ(ledger.Restore(0, 0, /*view=*/7, 0), 0);
@@ -32,7 +67,8 @@ TEST(ShardLedger, WhatIsToldLateIsLostWhereItWasAcknowledgedBefore) {
   EXPECT_TRUE(ledger.Accept(Views{6, 8}));
   EXPECT_FALSE(ledger.Accept(Views{8, 7})) << "shard 0 got it after it went back";
   EXPECT_EQ(ledger.lost(), 2);
-  ledger.Keep(3);
+  ledger.Cut(3);
+  ledger.Keep();
   EXPECT_EQ(ledger.Restore(0, 3, 9, 3), 0);
   EXPECT_EQ(ledger.Restore(1, 0, 9, 3), 3);
 }
@@ -50,7 +86,8 @@ TEST(ShardLedger, WhatPushesNothingToAShardLosesNothingThere) {
 TEST(ShardLedger, ARestartedChiefGoesOnCounting) {
   ShardLedger ledger(2, 10);
   for (int i = 0; i < 6; ++i) ledger.Accept(Views{1, 1});
-  ledger.Keep(16);
+  ledger.Cut(16);
+  ledger.Keep();
   ledger.Accept(Views{1, 1});
   ledger.Restore(0, 16, 2, 17);
   ShardLedger restarted = ShardLedger::FromRecord(2, ledger.ToRecord());

@@ -1,0 +1,17 @@
+// The placements of a job whose tasks are all there, and whose copies have all been filled.
+#pragma once
+
+#include "chief/view_rules.h"
+
+namespace muster {
+
+inline Placements FirstPlacements(int servers, int copies) {
+  Placements placements(servers);
+  for (int shard = 0; shard < servers; ++shard) {
+    placements[shard].primary = shard;
+    if (copies > 1 && servers > 1) placements[shard] = {shard, (shard + 1) % servers, true};
+  }
+  return placements;
+}
+
+}  // namespace muster
