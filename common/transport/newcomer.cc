@@ -7,6 +7,8 @@
 #include <map>
 #include <utility>
 
+#include "common/base/peer_text.h"
+
 namespace muster::transport {
 namespace {
 
@@ -77,7 +79,7 @@ absl::StatusOr<bool> Newcomer::Secure() {
     Send(answer.data(), answer.size());
     return peer.status();
   }
-  visitor_.peer = Printable(peer->task);
+  visitor_.peer = PeerText(peer->task);
   stage_ = Stage::kKnown;
   return true;
 }
