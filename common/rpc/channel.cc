@@ -1,5 +1,6 @@
 #include "common/rpc/channel.h"
 
+#include <fmt/format.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/support/channel_arguments.h>
 
@@ -17,6 +18,9 @@ int Milliseconds(Duration d) {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
                                                            const ChannelOptions& options) {
   KeepGrpc();
+  if (options.identity != nullptr && options.server_task.empty())
+    return absl::InternalError(
+        fmt::format("nobody has said which task has to answer at {}", address));
   auto credentials = ChannelCredentialsFor(options.identity, options.server_task);
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

@@ -77,7 +77,7 @@ class ServerVerifier : public ge::ExternalCertificateVerifier {
   absl::Status Judge(const std::vector<std::string>& uris, const std::vector<std::string>& hosts) {
     MUSTER_ASSIGN_OR_RETURN(const CertificateFacts facts, FactsFrom(uris, hosts));
     MUSTER_ASSIGN_OR_RETURN(const Peer peer, identity_->Believe(facts));
-    if (task_.empty() || peer.task == task_) return absl::OkStatus();
+    if (peer.task == task_) return absl::OkStatus();
     return PeerLost(fmt::format("it is {}, not {}", peer.task, task_));
   }
 
