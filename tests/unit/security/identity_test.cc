@@ -12,11 +12,13 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "proto/flight.grpc.pb.h"
+#include "tests/unit/base/logged_lines.h"
 
 namespace muster::security {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::LoggedLines;
 
 class IdentityTest : public ::testing::Test {
  protected:
@@ -59,6 +61,8 @@ class IdentityTest : public ::testing::Test {
     options.self = {"c", task};
     options.files = {Path(task + ".pem"), Path(task + ".key"), Path("authority")};
     options.hosts = {{"worker:0", "10.0.0.1"}, {"worker:1", "10.0.0.2"}};
+    options.look_again = std::chrono::hours(1);  // Refresh does
+    options.wall_clock = [this] { return now_.load(); };
     return Identity::Make(options);
   }
 
@@ -95,6 +99,7 @@ class IdentityTest : public ::testing::Test {
   }
 
   std::string folder_ = std::filesystem::temp_directory_path() / "muster-identity-XXXXXX";
+  std::atomic<int64_t> now_ = 1'700'000'000;  // seconds since 1970
 };
 
 TEST_F(IdentityTest, HoldersOfOneKeyKnowEachOther) {
@@ -161,6 +166,52 @@ TEST_F(IdentityTest, CertificatesFromFilesNameTheirTaskAndItsHost) {
       HasSubstr("does not name its host, 10.0.0.2"));
 }
 
+TEST_F(IdentityTest, OfFilesThatEndALineADayWarnsFromAWeekBefore) {
+  constexpr int64_t kHour = 3600, kDay = 24 * kHour, kEnd = 253'402'300'799;
+  const auto authority = Authority::Random();
+  const auto own = FromFiles(*authority, "worker:0", "worker:0", "10.0.0.1");
+  ASSERT_TRUE(own.ok()) << own.status();
+  const LoggedLines log;
+  const auto at = [&](int64_t now) {
+    now_ = now;
+    (*own)->Refresh();
+    return log.Count("the certificate " + Path("worker:0.pem"));
+  };
+  EXPECT_EQ(at(kEnd - 8 * kDay), 0);
+  EXPECT_EQ(at(kEnd - 7 * kDay + kHour), 1);
+  EXPECT_EQ(log.Count("expires in 167 hours"), 2) << "that of the authority, too";
+  EXPECT_EQ(log.Count(Path("authority") + " expires"), 1);
+  EXPECT_EQ(at(kEnd - 6 * kDay), 1);
+  EXPECT_EQ(at(kEnd - 6 * kDay + kHour), 2) << "once a day";
+  EXPECT_EQ(at(kEnd + kDay), 3);
+  EXPECT_EQ(log.Count(Path("worker:0.pem") + " has expired: peers refuse it"), 1);
+  EXPECT_EQ(log.Count("the certificate "), 6);
+}
+
+TEST_F(IdentityTest, ACertificateThatTakesThePlaceOfOneThatEndsIsWarnedOfByItself) {
+  ExpiryWatch watch;
+  const LoggedLines log;
+  watch.Set({{"a.pem", 1'000'000}, {"b.pem", 9'000'000}});
+  watch.Look(900'000);
+  watch.Look(900'001);
+  EXPECT_EQ(log.Count("a.pem expires in 27 hours"), 1);
+  watch.Set({{"a.pem", 1'100'000}, {"b.pem", 9'000'000}});
+  watch.Look(900'002);
+  EXPECT_EQ(log.Count("a.pem expires in 55 hours"), 1);
+  watch.Set({{"a.pem", 9'000'000}, {"b.pem", 9'000'000}});
+  watch.Look(900'003);
+  EXPECT_EQ(log.Count("expires"), 2);
+}
+
+TEST(ExpiryTest, TheAuthorityThatSignedIsTheOneThatCounts) {
+  const auto authority = Authority::Random(), other = Authority::Random();
+  const auto made = authority->Issue(UriOf({"c", "ps:0"}), {});
+  EXPECT_EQ(EndOfAuthority(made->certificate, other->certificate() + authority->certificate()),
+            253'402'300'799);
+  EXPECT_EQ(EndOfAuthority(made->certificate, other->certificate()), std::nullopt);
+  EXPECT_EQ(EndOfChain("no certificate"), std::nullopt);
+}
+
 class FlightStub final : public proto::Flight::Service {
  public:
   grpc::Status Keep(grpc::ServerContext* context, const proto::FlightKeepRequest* request,
@@ -191,12 +242,14 @@ class IdentityOfCalls : public IdentityTest {
     rpc::ChannelOptions options;
     options.identity = std::move(identity);
     options.server_task = server_task;
-    const auto channel = *rpc::MakeChannel("127.0.0.1:" + std::to_string(server_->port()), options);
+    const auto channel = *rpc::MakeChannel(Address(), options);
     proto::FlightKeepRequest request;
     request.set_task(task);
     return proto::Flight::NewStub(channel)->Keep(rpc::WithDeadline(std::chrono::seconds(5)).get(),
                                                  request, &reply_);
   }
+
+  std::string Address() const { return "127.0.0.1:" + std::to_string(server_->port()); }
 
   FlightStub service_;
   std::unique_ptr<rpc::Server> server_;
