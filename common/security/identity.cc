@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "common/base/logging.h"
+#include "common/security/refusal.h"
 
 namespace muster::security {
 namespace {
@@ -268,8 +269,7 @@ absl::StatusOr<Peer> Identity::PeerOf(const SSL& session) {
   X509* certificate = SSL_get0_peer_certificate(&session);
   if (certificate == nullptr) return PeerLost("it shows no certificate");
   if (const long verified = SSL_get_verify_result(&session); verified != X509_V_OK)
-    return PeerLost(
-        fmt::format("its certificate is refused: {}", X509_verify_cert_error_string(verified)));
+    return PeerLost(RefusedCertificateText(verified));
   MUSTER_ASSIGN_OR_RETURN(const CertificateFacts facts, FactsOf(certificate));
   return Believe(facts);
 }

@@ -93,7 +93,8 @@ class SecurityTest(ClusterTest):
         cluster, job = self.cluster(2), self.job()
         first = [self.start(cluster, task, job, (), self.key) for task in ("chief:0", "worker:0")]
         stranger = self.start(cluster, "worker:1", job, (), {"MUSTER_RUN_KEY_FILE": str(self.new_key("other"))})
-        first[0].wait_for("ended before it proved who it is")
+        first[0].wait_for("ended before it proved who it is: it ended the connection when it had seen this process's certificate")
+        stranger.wait_for(f"no connection to chief:0 ({cluster['chief'][0]}): its certificate is refused: another authority signed it")
         self.assertIsNone(first[0].popen.poll())
         stranger.signal(signal.SIGKILL)
         stranger.popen.wait()
