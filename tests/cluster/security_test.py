@@ -131,6 +131,18 @@ class SecurityTest(ClusterTest):
                 self.assertEqual(call(channel, f"/muster.proto.ParameterServer/{method}"), denied, method)
         self.stop(processes)
 
+    def test_the_launchers_certificate_tells_of_lost_tasks(self):
+        cluster = self.cluster(2)
+        sets = self.certificates(cluster)
+        processes = [self.start(cluster, task, self.job(), sets) for task in ("chief:0", "worker:0")]
+        processes[0].wait_for("joined")
+        folder = self.dir / "certificates"
+        for who, status in ("worker-0", grpc.StatusCode.PERMISSION_DENIED), ("launcher-0", grpc.StatusCode.OK):
+            credentials = grpc.ssl_channel_credentials(*((folder / name).read_bytes() for name in ("authority.pem", f"{who}.key", f"{who}.pem")))
+            with grpc.secure_channel(cluster["chief"][0], credentials, [("grpc.ssl_target_name_override", "127.0.0.1")]) as channel:
+                self.assertEqual(call(channel, "/muster.proto.Coordinator/ReportFailure", gone("worker:1")), status, who)
+        self.finish(processes, code=138)
+
     def test_another_tasks_certificate_is_refused_at_once(self):
         cluster = self.cluster(1)
         sets = [item.replace("{type}-{index}", "worker-0") for item in self.certificates(cluster)]
