@@ -8,11 +8,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
-#include <limits>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "common/base/fd.h"
+#include "common/cluster/chief_epoch.h"
 #include "muster/json.h"
 
 namespace muster {
@@ -30,15 +31,15 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-std::optional<OwnerRecord> Parse(const std::string& text) {
+OwnerLook Parse(const std::string& text) {
   const absl::StatusOr<Json> parsed = ParseJson(text, "owner.json");
-  if (!parsed.ok() || !parsed->is_object()) return std::nullopt;
+  if (!parsed.ok() || !parsed->is_object()) return {};
   const Json& json = *parsed;
   OwnerRecord r;
   try {
     r.run_id = json.at("run_id").get<std::string>();
     const auto epoch = json.at("epoch").get<uint64_t>();
-    if (epoch >= std::numeric_limits<uint32_t>::max()) return std::nullopt;  // there is a next one
+    if (epoch > kMostEpochs) return {.implausible_epoch = epoch};
     r.epoch = static_cast<uint32_t>(epoch);
     r.host = json.value("host", "");
     r.pid = json.value("pid", int64_t{0});
@@ -51,19 +52,19 @@ std::optional<OwnerRecord> Parse(const std::string& text) {
     r.begun = json.value("begun", true);  // versions before wrote it for runs of any kind
     r.replaces = json.value("replaces", "");
   } catch (const Json::exception&) {
-    return std::nullopt;
+    return {};
   }
-  return r;
+  return {std::move(r)};
 }
 
 OwnerLook LookOnce(const std::string& path) {
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return {std::nullopt, errno};
+  if (file.get() < 0) return {.error = errno};
   std::string text(kMostRecordBytes, '\0');
   const ssize_t size = pread(file.get(), text.data(), text.size(), 0);
-  if (size < 0) return {std::nullopt, errno};
+  if (size < 0) return {.error = errno};
   text.resize(static_cast<size_t>(size));
-  return {Parse(text), 0};
+  return Parse(text);
 }
 }  // namespace
 
