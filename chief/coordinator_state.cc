@@ -14,6 +14,7 @@ CoordinatorState::CoordinatorState(const CoordinatorOptions& coordinator_options
       slots(options.members.size()),
       admission(options.admission) {
   admission.first_epoch = admission.epoch;
+  TellNewest();
   job.started = job.stage_since = clock.Now();
   for (const DeclaredMember& declared : options.members) {
     MemberState member;
