@@ -76,4 +76,11 @@ void ExpiryWatch::Look(int64_t now) {
   }
 }
 
+std::string ExpiryWatch::Ended(int64_t now) const {
+  absl::MutexLock lock(&mu_);
+  for (const auto& [file, end] : ends_)
+    if (end < now) return file;
+  return "";
+}
+
 }  // namespace muster::security

@@ -25,9 +25,11 @@ class ExpiryWatch {
   void Set(std::map<std::string, int64_t> ends);
   // Writes the lines that are due.
   void Look(int64_t now);
+  // One that has ended; "" where none has.
+  std::string Ended(int64_t now) const;
 
  private:
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   std::map<std::string, int64_t> ends_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, int64_t> told_ ABSL_GUARDED_BY(mu_);  // when
 };

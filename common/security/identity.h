@@ -54,6 +54,9 @@ class Identity final : public StreamSecurity {
   // cluster is this one, and its certificate names the host of its task.
   absl::StatusOr<Peer> Believe(const CertificateFacts& facts) const;
 
+  // A file whose certificate has expired, so that peers refuse it; "" where none has.
+  std::string Expired() const { return expiry_.Ended(Now()); }
+
   // "Muster run authority 1a2b...": that of the first authority whose certificates it accepts.
   // Equal in all tasks of a cluster; tells nothing of a key.
   std::string AuthorityName() const;
