@@ -67,7 +67,8 @@ std::optional<Refusal> CheckNamesake(PausingTime now, const proto::Hello& hello,
 // Going above what it says would leave no room for the generations of later chiefs.
 std::optional<Refusal> CheckGeneration(const proto::Hello& hello, const AdmissionOptions& o) {
   const uint64_t epoch = std::max(hello.highest_generation(), hello.generation()) >> 32;
-  if (IsPlausibleEpoch(epoch, o.epoch)) return std::nullopt;
+  // From the first one on: many small steps are a jump too.
+  if (IsPlausibleEpoch(epoch, o.first_epoch)) return std::nullopt;
   return Refusal{ExitCode::kRetryable,
                  fmt::format("{} tells of a generation of the chief's epoch {}, and this is epoch "
                              "{}: no run has had so many chiefs; restart it",

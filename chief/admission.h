@@ -27,7 +27,8 @@ struct Differences {
 
 struct AdmissionOptions {
   std::string run_id, cluster_digest, cluster, job;
-  uint32_t epoch = 1;  // of the generations that the chief forms; at first from owner.json
+  uint32_t epoch = 1;        // of the generations that the chief forms; at first from owner.json
+  uint32_t first_epoch = 1;  // with which this chief began, before members told of later ones
   // No record of a run was found: run_id was made just now, and gives way to that of the first
   // member that holds state.
   bool fresh_run = false;

@@ -158,6 +158,7 @@ class Chief : public ChiefRole, private Observer {
   const std::shared_ptr<ForOwner> self_for_owner_ = std::make_shared<ForOwner>();
   const std::unique_ptr<Supervisor> supervisor_ = MakeSupervisor();
   std::atomic<uint32_t> epoch_ = 1;
+  std::atomic<uint64_t> newest_generation_ = 0;
   std::shared_ptr<Owner> owner_;  // none without a model_dir
   std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<Checkpoints> checkpoints_;  // none without a model_dir
@@ -218,6 +219,7 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
     run_id_ = id;
     return absl::OkStatus();
   };
+  options.on_newest = [this](uint64_t generation) { newest_generation_ = generation; };
   options.on_lost = [this](const LostMember& lost) {
     if (lost.missed) publisher_->OnLost(lost.task.ToString(), lost.why);
     supervisor_->Lost(
@@ -330,6 +332,7 @@ FlightServiceOptions Chief::OptionsOfFlight() {
   options.run_id = [this] { return RunId(); };
   for (const DeclaredMember& member : DeclaredMembers(options_.cluster.cluster, options_.job))
     options.tasks.insert(member.task.ToString());
+  options.newest = [this] { return newest_generation_.load(); };
   if (owner_ != nullptr) options.fence = [owner = owner_] { return owner->Check(); };
   options.files = &files_;
   return options;

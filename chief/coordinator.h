@@ -39,6 +39,9 @@ struct CoordinatorOptions {
   // A member that had joined is lost, and another process may take its place. Called with the
   // coordinator's lock held: it must not block.
   std::function<void(const LostMember& lost)> on_lost;
+  // No generation above that one has been formed, by this chief or those before it: at the start,
+  // and when that rises. Called likewise.
+  std::function<void(uint64_t generation)> on_newest;
   std::map<std::string, std::string> versions;  // a member's other ones are worth a warning
   MembershipOptions decision;
   // Told of single members where they are independent (chief/member_events.h); outlives this.

@@ -110,9 +110,9 @@ void CoordinatorActions::Act(PausingTime now, const Decision& decision) {
 void CoordinatorActions::Form(PausingTime now, int member) {
   const bool joining = state_.job.stage == Stage::kJoining;
   const std::string roster = joining ? RosterLine(now, state_.job) : "";
-  const NewGeneration formed = state_.policy->Form(
-      now, (static_cast<uint64_t>(state_.admission.epoch) << 32) | ++state_.counter, member,
-      &state_.job);
+  ++state_.counter;
+  state_.TellNewest();
+  const NewGeneration formed = state_.policy->Form(now, state_.Newest(), member, &state_.job);
   const MemberState& newest = state_.job.members[formed.newest];
   proto::CoordinatorMessage message, start;
   proto::Formation& formation = *message.mutable_formation();

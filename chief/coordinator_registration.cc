@@ -176,6 +176,7 @@ void Registration::RaiseEpoch(uint64_t highest_generation) {
   if (above <= state_.admission.epoch) return;
   state_.admission.epoch = above;
   state_.counter = 0;
+  state_.TellNewest();
 }
 
 void Registration::Bind(const std::shared_ptr<Session>& session, const proto::Hello& hello,

@@ -13,6 +13,8 @@ CoordinatorState::CoordinatorState(const CoordinatorOptions& coordinator_options
       policy(MembershipPolicy::Of(options.decision)),
       slots(options.members.size()),
       admission(options.admission) {
+  admission.first_epoch = admission.epoch;
+  TellNewest();
   job.started = job.stage_since = clock.Now();
   for (const DeclaredMember& declared : options.members) {
     MemberState member;

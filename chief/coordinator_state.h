@@ -63,6 +63,11 @@ struct CoordinatorState {
   std::vector<MemberSlot> slots;  // by rank
   AdmissionOptions admission;
   uint32_t counter = 0;  // of the generations of admission.epoch
+  // (epoch, counter), of which either has risen.
+  void TellNewest() const {
+    if (options.on_newest) options.on_newest(Newest());
+  }
+  uint64_t Newest() const { return (static_cast<uint64_t>(admission.epoch) << 32) | counter; }
   // On the disk: run id and epoch. Generations have no others.
   std::optional<std::pair<std::string, uint32_t>> kept;
   std::string abort_reason;  // of the last one

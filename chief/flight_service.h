@@ -23,6 +23,7 @@ struct FlightServiceOptions {
   std::string cluster_digest;
   std::function<std::string()> run_id;  // may change until training begins
   std::set<std::string> tasks;          // of the members, "worker:1"
+  std::function<uint64_t()> newest;     // none above that generation has been formed
   std::function<absl::Status()> fence;  // asked before each write: still the owner? May be null
   checkpoint::FileSystem* files = nullptr;
   int keep_generations = 20;

@@ -22,6 +22,7 @@
 #include "common/base/fd.h"
 #include "common/base/logging.h"
 #include "common/base/wait.h"
+#include "common/cluster/chief_epoch.h"
 #include "common/rpc/host.h"
 
 namespace muster {
@@ -283,6 +284,12 @@ absl::StatusOr<std::optional<OwnerRecord>> OwnerImpl::TryToTake() {
     const OwnerLook before = LookAtOwner(path_);
     if (before.record && Alive(*before.record)) return before.record;
     if (before.error != 0 && !Missing(before.error)) return NotWritable(before.error);
+    const uint64_t epoch = before.record ? before.record->epoch : before.implausible_epoch;
+    if (epoch >= kMostEpochs)  // there is no next one
+      return ConfigurationError(
+          fmt::format("{} says that {} chiefs have had this run, more than any run has: put a copy "
+                      "of it from before in its place, or remove it to begin a new run",
+                      path_, epoch));
     if (before.error == 0 && !before.record)
       LogWarning("{} is damaged: it starts a new run", path_);
     OwnerRecord mine = NewRecord(before.record);

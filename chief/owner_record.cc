@@ -8,12 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
-#include <limits>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "common/base/fd.h"
 #include "common/base/json_integer.h"
+#include "common/cluster/chief_epoch.h"
 #include "muster/json.h"
 
 namespace muster {
@@ -31,15 +32,15 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-std::optional<OwnerRecord> Parse(const std::string& text) {
+OwnerLook Parse(const std::string& text) {
   const absl::StatusOr<Json> parsed = ParseJson(text, "owner.json");
-  if (!parsed.ok() || !parsed->is_object()) return std::nullopt;
+  if (!parsed.ok() || !parsed->is_object()) return {};
   const Json& json = *parsed;
   OwnerRecord r;
   try {
     r.run_id = json.at("run_id").get<std::string>();
     const uint64_t epoch = JsonInteger(json.at("epoch"));
-    if (epoch >= std::numeric_limits<uint32_t>::max()) return std::nullopt;  // there is a next one
+    if (epoch > kMostEpochs) return {.implausible_epoch = epoch};
     r.epoch = static_cast<uint32_t>(epoch);
     r.host = json.value("host", "");
     r.pid = JsonIntegerOr(json, "pid", int64_t{0});
@@ -52,9 +53,9 @@ std::optional<OwnerRecord> Parse(const std::string& text) {
     r.begun = json.value("begun", true);  // versions before wrote it for runs of any kind
     r.replaces = json.value("replaces", "");
   } catch (const Json::exception&) {
-    return std::nullopt;
+    return {};
   }
-  return r;
+  return {std::move(r)};
 }
 
 }  // namespace
@@ -96,13 +97,14 @@ std::string Text(const OwnerRecord& r, size_t at_least) {
 }
 
 OwnerLook LookOnce(const std::string& path) {
-  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return {std::nullopt, errno};
+  // A named pipe must not hang the chief: pread refuses it.
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) return {.error = errno};
   std::string text(kMostRecordBytes, '\0');
   const ssize_t size = pread(file.get(), text.data(), text.size(), 0);
-  if (size < 0) return {std::nullopt, errno};
+  if (size < 0) return {.error = errno};
   text.resize(static_cast<size_t>(size));
-  return {Parse(text), 0};
+  return Parse(text);
 }
 
 // Its owner may be writing to it: what cannot be understood is looked at again.

@@ -48,7 +48,8 @@ std::string Text(const OwnerRecord& record, size_t at_least);
 // What `path` holds now.
 struct OwnerLook {
   std::optional<OwnerRecord> record;
-  int error = 0;  // of the system; 0: read, but damaged where there is no record
+  uint64_t implausible_epoch = 0;  // there is no record, for no run has had so many chiefs
+  int error = 0;                   // of the system; 0: read, but damaged where there is no record
 };
 OwnerLook LookAtOwner(const std::string& path);
 // The same without a second look where its owner is just writing to it.

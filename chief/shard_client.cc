@@ -160,7 +160,9 @@ class ShardClient::FillingImpl final : public Filling {
 };
 
 absl::StatusOr<std::unique_ptr<ShardClient>> ShardClient::Make(const Options& options) {
-  MUSTER_ASSIGN_OR_RETURN(auto channel, rpc::MakeChannel(options.address, options.channel));
+  rpc::ChannelOptions to = options.channel;
+  to.server_task = fmt::format("ps:{}", options.task);
+  MUSTER_ASSIGN_OR_RETURN(auto channel, rpc::MakeChannel(options.address, to));
   std::unique_ptr<ShardClient> client(new ShardClient(options));
   client->stub_ = proto::ParameterServer::NewStub(channel);
   return client;

@@ -26,7 +26,7 @@ class ShardClient {
     int task = 0;
     std::string address;              // gRPC's, host:port
     std::function<uint32_t()> epoch;  // the chief's
-    rpc::ChannelOptions channel;
+    rpc::ChannelOptions channel;      // the server has to be this ps, whatever it says
     Duration call = std::chrono::seconds(10);
     // Of bulk calls, which take as long as a shard is large: while a piece is to pass.
     Duration silence = std::chrono::minutes(1);

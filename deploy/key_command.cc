@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "common/cluster/cluster_config.h"
 #include "common/security/authority.h"
@@ -69,9 +70,12 @@ class KeyCommand : public Command {
     MUSTER_ASSIGN_OR_RETURN(const std::string key, authority.PrivateKey());
     MUSTER_RETURN_IF_ERROR(security::WriteNewFile(output_ + "/authority.key", key, 0600));
     for (const TaskId task : cluster.Tasks())
-      MUSTER_RETURN_IF_ERROR(Write(cluster, task, authority));
+      MUSTER_RETURN_IF_ERROR(
+          Write({cluster.Digest(), task.ToString()}, {cluster.AddressOf(task).host},
+                fmt::format("{}-{}", TaskTypeName(task.type), task.index), authority));
+    MUSTER_RETURN_IF_ERROR(Write({cluster.Digest(), "launcher"}, {}, "launcher-0", authority));
     fmt::print(
-        "wrote a certificate and a key for each of {} tasks to {}\n"
+        "wrote a certificate and a key for each of {} tasks, and for `muster launch`, to {}\n"
         "in the job file: \"tls\": {{\"certificate\": \"{}/{{type}}-{{index}}.pem\", \"key\": "
         "\"{}/{{type}}-{{index}}.key\", \"authority\": \"{}/authority.pem\"}}\n"
         "authority.key signs new ones: keep it elsewhere\n",
@@ -79,12 +83,11 @@ class KeyCommand : public Command {
     return absl::OkStatus();
   }
 
-  absl::Status Write(const ClusterSpec& cluster, TaskId task,
-                     const security::Authority& authority) {
-    const std::string uri = security::UriOf({cluster.Digest(), task.ToString()});
+  absl::Status Write(const security::Peer& whose, const std::vector<std::string>& hosts,
+                     const std::string& name, const security::Authority& authority) {
     MUSTER_ASSIGN_OR_RETURN(const security::Credentials made,
-                            authority.Issue(uri, {cluster.AddressOf(task).host}));
-    const std::string base = fmt::format("{}/{}-{}", output_, TaskTypeName(task.type), task.index);
+                            authority.Issue(security::UriOf(whose), hosts));
+    const std::string base = fmt::format("{}/{}", output_, name);
     MUSTER_RETURN_IF_ERROR(security::WriteNewFile(base + ".pem", made.certificate, 0644));
     return security::WriteNewFile(base + ".key", made.key, 0600);
   }

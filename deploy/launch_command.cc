@@ -59,8 +59,10 @@ std::vector<std::string> RestartPolicies() {
 void TellChief(const LaunchKey& key, const DeathNotice& notice) {
   rpc::ChannelOptions options;
   auto identity = key.IdentityIn(notice.tf_config);
-  if (!identity.ok()) return;
+  const auto cluster = ParseTfConfig(notice.tf_config);
+  if (!identity.ok() || !cluster.ok() || !cluster->chief()) return;
   options.identity = *std::move(identity);
+  options.server_task = cluster->chief()->ToString();
   const auto channel = rpc::MakeChannel(notice.address, options);
   if (!channel.ok()) return;
   proto::FailureReport report;

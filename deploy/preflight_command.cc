@@ -155,6 +155,11 @@ class PreflightCommand : public Command {
     if (identity.ok() && *identity != nullptr) {
       identity_ = (*identity)->AuthorityName();
       check.what = ((*identity)->from_files() ? "certificates, " : "run key, ") + identity_;
+      if (const std::string file = (*identity)->Expired(); !file.empty())
+        check = {.name = "identity",
+                 .ok = false,
+                 .what = fmt::format("the certificate {} has expired: peers refuse it", file),
+                 .mend = "put a new one in its place"};
     }
     checks_.push_back(std::move(check));
     return identity_;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 
 namespace muster {
 
@@ -10,9 +9,11 @@ namespace muster {
 // 1 and is told by its members; more starts than these no run has had, and a number beyond them is
 // damaged or made up. Going on above it could use up all that there are.
 constexpr uint64_t kMostEpochsAhead = 1'000'000;
+// Of a run, whatever is known: far from where 32 bits end.
+constexpr uint64_t kMostEpochs = 2 * kMostEpochsAhead;
 
 inline bool IsPlausibleEpoch(uint64_t epoch, uint64_t known) {
-  return epoch <= known + kMostEpochsAhead && epoch < std::numeric_limits<uint32_t>::max();
+  return epoch < kMostEpochs && epoch <= known + kMostEpochsAhead;
 }
 
 }  // namespace muster

@@ -47,9 +47,10 @@ absl::StatusOr<int> ReadIndex(const Json& value) {
   constexpr int kHuge = std::numeric_limits<int>::max();
   if (value.is_string()) {
     const std::string& text = value.get_ref<const std::string&>();
-    Json number = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (!number.is_number()) return ConfigurationError("is not a number");
-    return ReadIndex(number);
+    const absl::StatusOr<Json> number = ParseJson(text, "it");
+    if (!number.ok() || !number->is_number() || text.find('/') != std::string::npos)
+      return ConfigurationError("is not a number");
+    return ReadIndex(*number);
   }
   if (value.is_number_unsigned()) {
     const uint64_t number = value.get<uint64_t>();

@@ -20,7 +20,9 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
+#include "common/rpc/handshakes.h"
 #include "common/rpc/sockets.h"
+#include "common/security/refusal.h"
 
 namespace muster::rpc {
 namespace {
@@ -52,6 +54,7 @@ class AcceptorImpl final : public Acceptor {
     MonotonicTime silent_until;
     bool waits = true;  // for its first byte
     bool proven = false, plaintext = false;
+    std::shared_ptr<HandshakeNote> handshake;  // with TLS, from when it is taken
   };
   using Ids = std::set<uint64_t>;  // the oldest first
 
@@ -67,6 +70,8 @@ class AcceptorImpl final : public Acceptor {
   // The oldest stranger of the source that has most of them; 0: there is none.
   uint64_t VictimLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnReady(uint64_t id);
+  void EndedLocked(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RefuseTlsLocked(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes note that it is handed over. Its descriptor; none: it ends here.
   Fd HandOverLocked(uint64_t id, bool plaintext) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndSilentLocked(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -275,23 +280,44 @@ void AcceptorImpl::GiveWayLocked(uint64_t id, std::string_view why) {
 void AcceptorImpl::OnReady(uint64_t id) {
   Fd socket;
   bool plaintext = false;
+  const auto handshake = options_.tls ? std::make_shared<HandshakeNote>() : nullptr;
   {
     absl::MutexLock lock(&mu_);
     const auto found = connections_.find(id);
     if (found == connections_.end()) return;
-    if (const Connection& ended = found->second; !ended.waits) {
-      if (options_.tls && !ended.proven && !ended.plaintext)
-        Say(unproven_, "{}: the connection from {} ended before it proved who it is", options_.name,
-            ended.address);
-      return EraseLocked(id);
-    }
+    if (!found->second.waits) return EndedLocked(id);
     uint8_t first = 0;
     const ssize_t got = recv(found->second.socket.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
     if (got != 1) return EraseLocked(id);  // closed without a word
+    if (!options_.tls && first == kTlsHandshake) return RefuseTlsLocked(id);
     plaintext = options_.tls && first != kTlsHandshake;
     socket = HandOverLocked(id, plaintext);
+    if (socket) connections_.at(id).handshake = handshake;
   }
+  const HandshakeOf it(handshake);
   if (socket) take_(std::move(socket), plaintext);
+}
+
+void AcceptorImpl::EndedLocked(uint64_t id) {
+  const Connection& ended = connections_.at(id);
+  if (options_.tls && !ended.proven && !ended.plaintext) {
+    const std::string why = ended.handshake->why();
+    Say(unproven_, "{}: the connection from {} ended before it proved who it is{}{}", options_.name,
+        ended.address, why.empty() ? "" : ": ", why);
+  }
+  EraseLocked(id);
+}
+
+// gRPC would close it without a word.
+void AcceptorImpl::RefuseTlsLocked(uint64_t id) {
+  const Connection& connection = connections_.at(id);
+  Say(unproven_,
+      "{}: the connection from {} is refused: it speaks TLS, which this process does not use: give "
+      "both the same key or certificates",
+      options_.name, connection.address);
+  (void)send(connection.socket.get(), security::kNoTls, sizeof security::kNoTls,
+             MSG_DONTWAIT | MSG_NOSIGNAL);
+  EraseLocked(id);
 }
 
 Fd AcceptorImpl::HandOverLocked(uint64_t id, bool plaintext) {

@@ -1,8 +1,10 @@
 #include "common/rpc/channel.h"
 
+#include <fmt/format.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include "common/rpc/handshakes.h"
 #include "common/rpc/library.h"
 
 namespace muster::rpc {
@@ -17,8 +19,14 @@ int Milliseconds(Duration d) {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
                                                            const ChannelOptions& options) {
   KeepGrpc();
-  auto credentials = ChannelCredentialsFor(options.identity, options.server_task);
+  if (options.identity != nullptr && options.server_task.empty())
+    return absl::InternalError(
+        fmt::format("nobody has said which task has to answer at {}", address));
+  const std::string name =
+      options.identity == nullptr ? "" : HandshakeNameOf(address, options.server_task);
+  auto credentials = ChannelCredentialsFor(options.identity, options.server_task, name);
   grpc::ChannelArguments arguments;
+  if (!name.empty()) arguments.SetString(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, name);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);

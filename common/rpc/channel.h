@@ -33,7 +33,8 @@ struct ChannelOptions {
   RetryPolicy retry;
   Duration connect_timeout = std::chrono::seconds(2);  // of one attempt
   std::shared_ptr<security::Identity> identity;        // null: plaintext
-  std::string server_task;  // with an identity: whom the server has to be, "chief:0"; empty: any
+  std::string
+      server_task;  // whom the server has to be, "chief:0"; none is refused with an identity
 };
 
 // A channel to "host:port" that never goes through an HTTP proxy (http_proxy and friends are for

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
+#include "common/rpc/handshakes.h"
 
 namespace muster::rpc {
 namespace {
@@ -57,8 +58,8 @@ absl::StatusOr<CertificateFacts> FactsFrom(const std::vector<std::string>& uris,
 // The chain is gRPC's to verify; who the server is, is ours.
 class ServerVerifier : public ge::ExternalCertificateVerifier {
  public:
-  ServerVerifier(std::shared_ptr<Identity> identity, std::string task)
-      : identity_(std::move(identity)), task_(std::move(task)) {}
+  ServerVerifier(std::shared_ptr<Identity> identity, std::string task, std::string name)
+      : identity_(std::move(identity)), task_(std::move(task)), name_(std::move(name)) {}
 
   bool Verify(ge::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)>,
               grpc::Status* sync_status) override {
@@ -67,8 +68,9 @@ class ServerVerifier : public ge::ExternalCertificateVerifier {
     for (const grpc::string_ref& name : request->dns_names()) hosts.push_back(Text(name));
     for (const grpc::string_ref& name : request->ip_names()) hosts.push_back(Text(name));
     const absl::Status verdict = Judge(uris, hosts);
-    if (!verdict.ok())
-      *sync_status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, std::string(Message(verdict)));
+    if (verdict.ok()) return true;
+    LogHandshake(name_, Message(verdict));
+    *sync_status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, std::string(Message(verdict)));
     return true;
   }
   void Cancel(ge::TlsCustomVerificationCheckRequest*) override {}
@@ -77,12 +79,12 @@ class ServerVerifier : public ge::ExternalCertificateVerifier {
   absl::Status Judge(const std::vector<std::string>& uris, const std::vector<std::string>& hosts) {
     MUSTER_ASSIGN_OR_RETURN(const CertificateFacts facts, FactsFrom(uris, hosts));
     MUSTER_ASSIGN_OR_RETURN(const Peer peer, identity_->Believe(facts));
-    if (task_.empty() || peer.task == task_) return absl::OkStatus();
+    if (peer.task == task_) return absl::OkStatus();
     return PeerLost(fmt::format("it is {}, not {}", peer.task, task_));
   }
 
   const std::shared_ptr<Identity> identity_;
-  const std::string task_;
+  const std::string task_, name_;
 };
 
 std::vector<std::string> Values(const grpc::AuthContext& context, const char* property) {
@@ -147,7 +149,8 @@ std::shared_ptr<grpc::ServerCredentials> ServerCredentialsFor(
 }
 
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
-    const std::shared_ptr<Identity>& identity, const std::string& server_task) {
+    const std::shared_ptr<Identity>& identity, const std::string& server_task,
+    const std::string& name) {
   if (identity == nullptr) return grpc::InsecureChannelCredentials();
   ge::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(ProviderOf(*identity));
@@ -156,7 +159,7 @@ std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
   options.set_verify_server_certs(true);
   options.set_check_call_host(false);  // the certificate names a task
   options.set_certificate_verifier(
-      ge::ExternalCertificateVerifier::Create<ServerVerifier>(identity, server_task));
+      ge::ExternalCertificateVerifier::Create<ServerVerifier>(identity, server_task, name));
   return ge::TlsCredentials(options);
 }
 

@@ -24,9 +24,10 @@ using CallRule = std::function<bool(const security::Peer& caller, std::string_vi
 // that have proved who they are. An empty rule lets them call everything.
 std::shared_ptr<grpc::ServerCredentials> ServerCredentialsFor(
     const std::shared_ptr<security::Identity>& identity, CallRule rule);
-// `server_task`: whom the server has to be, "chief:0"; empty: any task of the cluster.
+// `server_task`: whom the server has to be, "chief:0". `name`: of HandshakeNameOf.
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
-    const std::shared_ptr<security::Identity>& identity, const std::string& server_task);
+    const std::shared_ptr<security::Identity>& identity, const std::string& server_task,
+    const std::string& name);
 
 // Who calls, as its certificate says; nullopt on a plaintext connection.
 std::optional<security::Peer> CallerOf(const grpc::ServerContextBase& context);

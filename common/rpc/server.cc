@@ -15,6 +15,7 @@
 #include "common/base/descriptors.h"
 #include "common/base/logging.h"
 #include "common/base/memory.h"
+#include "common/base/peer_text.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/library.h"
 #include "common/rpc/listen.h"
@@ -146,7 +147,12 @@ grpc::Status RequireDeadline(const grpc::ServerContextBase& context, const char*
                                   method));
 }
 
-grpc::ServerGenericBidiReactor* RefusalService::CreateReactor(grpc::GenericCallbackServerContext*) {
+grpc::ServerGenericBidiReactor* RefusalService::CreateReactor(
+    grpc::GenericCallbackServerContext* context) {
+  if (int64_t before = 0; lines_.Take(&before))
+    LogWarning("refused: {} called {}: it speaks plaintext, which is for health checks alone{}",
+               PeerAddress(context->peer()), PeerText(context->method(), 100),
+               before == 0 ? "" : fmt::format(" (and {} more since the last line)", before));
   class Refusal : public grpc::ServerGenericBidiReactor {
    public:
     Refusal() {

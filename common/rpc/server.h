@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/peer_text.h"
 #include "common/rpc/acceptor.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/credentials.h"
@@ -40,6 +41,9 @@ class RefusalService : public grpc::CallbackGenericService {
  public:
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override;
+
+ private:
+  LineBudget lines_{1, std::chrono::seconds(10)};
 };
 
 class Server {

@@ -11,7 +11,6 @@
 #include <openssl/x509v3.h>
 
 #include <cstring>
-#include <ctime>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -232,8 +231,6 @@ absl::StatusOr<CertificateFacts> FactsOf(X509* certificate) {
     ++uris;
   }
   if (uris != 1) return PeerFromUri("").status();
-  tm until{};
-  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &until) == 1) facts.expires = timegm(&until);
   return facts;
 }
 

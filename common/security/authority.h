@@ -52,7 +52,6 @@ absl::StatusOr<Peer> PeerFromUri(const std::string& uri);
 struct CertificateFacts {
   Peer peer;
   std::vector<std::string> hosts;  // names and addresses
-  int64_t expires = 0;             // seconds since 1970
 };
 absl::StatusOr<CertificateFacts> FactsOf(X509* certificate);
 absl::StatusOr<CertificateFacts> FactsOfPem(const std::string& pem);

@@ -16,11 +16,11 @@
 #include <sstream>
 
 #include "common/base/logging.h"
+#include "common/security/refusal.h"
 
 namespace muster::security {
 namespace {
 
-constexpr int64_t kWeek = 7 * 24 * 3600;
 constexpr size_t kMostSessions = 4096;
 constexpr size_t kLongestPem = 1 << 20;
 
@@ -139,6 +139,7 @@ absl::StatusOr<std::shared_ptr<Identity>> Identity::Make(IdentityOptions options
   std::shared_ptr<Identity> identity(new Identity(std::move(options)));
   MUSTER_ASSIGN_OR_RETURN(const Source source, identity->Read());
   MUSTER_RETURN_IF_ERROR(identity->Use(source));
+  identity->expiry_.Look(identity->Now());
   if (!identity->options_.run_key_descriptor)
     identity->watch_ = std::thread([self = identity.get()] { self->Watch(); });
   return identity;
@@ -201,13 +202,12 @@ absl::Status Identity::Use(const Source& source) {
   context_ = std::move(made);
   source_ = source.Digest();
   authority_ = SubjectOfPem(credentials.authorities);
-  const int64_t left = facts->expires - static_cast<int64_t>(std::time(nullptr));
-  if (left < kWeek && !warned_of_expiry_) {
-    warned_of_expiry_ = true;
-    LogWarning("the certificate {} {}", options_.files.certificate,
-               left < 0 ? "has expired: peers refuse it"
-                        : fmt::format("expires in {} hours", left / 3600));
-  }
+  if (!from_files()) return absl::OkStatus();
+  std::map<std::string, int64_t> ends;
+  if (const auto end = EndOfAuthority(credentials.certificate, credentials.authorities))
+    ends[options_.files.authority] = *end;
+  if (const auto end = EndOfChain(credentials.certificate)) ends[options_.files.certificate] = *end;
+  expiry_.Set(std::move(ends));
   return absl::OkStatus();
 }
 
@@ -227,9 +227,14 @@ absl::Status Identity::UseIfChanged() {
   return absl::OkStatus();
 }
 
+int64_t Identity::Now() const {
+  return options_.wall_clock ? options_.wall_clock() : static_cast<int64_t>(std::time(nullptr));
+}
+
 void Identity::Refresh() {
   if (options_.run_key_descriptor) return;
   const absl::Status result = UseIfChanged();
+  expiry_.Look(Now());
   absl::MutexLock lock(&mu_);
   if (result.ok()) return last_problem_.clear();
   std::string problem(Message(result));
@@ -264,8 +269,7 @@ absl::StatusOr<Peer> Identity::PeerOf(const SSL& session) {
   X509* certificate = SSL_get0_peer_certificate(&session);
   if (certificate == nullptr) return PeerLost("it shows no certificate");
   if (const long verified = SSL_get_verify_result(&session); verified != X509_V_OK)
-    return PeerLost(
-        fmt::format("its certificate is refused: {}", X509_verify_cert_error_string(verified)));
+    return PeerLost(RefusedCertificateText(verified));
   MUSTER_ASSIGN_OR_RETURN(const CertificateFacts facts, FactsOf(certificate));
   return Believe(facts);
 }

@@ -5,6 +5,7 @@
 // connections that stand stay, new ones show and demand the new.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "common/base/fd.h"
 #include "common/base/wait.h"
 #include "common/security/authority.h"
+#include "common/security/expiry.h"
 #include "common/security/stream_security.h"
 
 namespace muster::security {
@@ -33,6 +35,7 @@ struct IdentityOptions {
   // With certificates from files: the host of each task, which its certificate has to name.
   std::map<std::string, std::string> hosts;
   Duration look_again = std::chrono::seconds(3);
+  std::function<int64_t()> wall_clock;  // seconds since 1970; null: the host's
 };
 
 class Identity final : public StreamSecurity {
@@ -51,6 +54,9 @@ class Identity final : public StreamSecurity {
   // cluster is this one, and its certificate names the host of its task.
   absl::StatusOr<Peer> Believe(const CertificateFacts& facts) const;
 
+  // A file whose certificate has expired, so that peers refuse it; "" where none has.
+  std::string Expired() const { return expiry_.Ended(Now()); }
+
   // "Muster run authority 1a2b...": that of the first authority whose certificates it accepts.
   // Equal in all tasks of a cluster; tells nothing of a key.
   std::string AuthorityName() const;
@@ -61,7 +67,8 @@ class Identity final : public StreamSecurity {
   };
   Paths paths() const;
 
-  // Looks at the key or the files now. What is wrong is logged once and changes nothing.
+  // Looks at the key or the files now, and at the end of certificates from files. What is wrong is
+  // logged once and changes nothing.
   void Refresh();
 
  private:
@@ -74,6 +81,7 @@ class Identity final : public StreamSecurity {
   absl::Status Use(const Source& source);
   absl::Status UseIfChanged();
   void Watch();
+  int64_t Now() const;
   std::shared_ptr<Context> context() const;
 
   const IdentityOptions options_;
@@ -83,7 +91,7 @@ class Identity final : public StreamSecurity {
   std::string source_ ABSL_GUARDED_BY(mu_);  // digest of what the context is made of
   std::string authority_ ABSL_GUARDED_BY(mu_);
   std::string last_problem_ ABSL_GUARDED_BY(mu_);
-  bool warned_of_expiry_ ABSL_GUARDED_BY(mu_) = false;
+  ExpiryWatch expiry_;
   Notification end_;
   std::thread watch_;
 };

@@ -176,6 +176,13 @@ void BroadcastBatchSize(c10::Device device, Communicator* communicator, int owne
 
 namespace {
 
+Json BroadcastJson(const Json& mine, c10::Device device, Communicator* communicator, int owner) {
+  auto json =
+      ParseJson(BroadcastText(Dump(mine), device, communicator, owner), "the state of a member");
+  ThrowIfError(json.status());
+  return *std::move(json);
+}
+
 // The owner's numbers and texts.
 LoopState BroadcastNumbers(const LoopState& mine, c10::Device device, Communicator* communicator,
                            int owner) {
@@ -188,12 +195,11 @@ LoopState BroadcastNumbers(const LoopState& mine, c10::Device device, Communicat
   VisitNumbers(&next, [&number](double* to) { *to = *number++; });
   Json extras = Json::object();
   AddExtras(mine.extras, &extras);
-  extras = Json::parse(BroadcastText(Dump(extras), device, communicator, owner));
+  extras = BroadcastJson(extras, device, communicator, owner);
   auto taken = checkpoint::TakeExtras(&extras);
   ThrowIfError(taken.status());
   next.extras = *std::move(taken);
-  NamedFromJson(Json::parse(BroadcastText(Dump(NamedToJson(mine)), device, communicator, owner)),
-                &next);
+  NamedFromJson(BroadcastJson(NamedToJson(mine), device, communicator, owner), &next);
   return next;
 }
 

@@ -8,20 +8,16 @@
 #include "common/base/logging.h"
 
 namespace muster {
-namespace {
-
-// "{type}" and "{index}" are the task's.
-std::string PathOfTask(std::string path, TaskId task, const std::string& folder) {
+std::string PathOfTask(std::string path, std::string_view type, int index,
+                       const std::string& folder) {
   const auto replace = [&path](const std::string& what, const std::string& with) {
     for (size_t at = 0; (at = path.find(what, at)) != std::string::npos; at += with.size())
       path.replace(at, what.size(), with);
   };
-  replace("{type}", std::string(TaskTypeName(task.type)));
-  replace("{index}", std::to_string(task.index));
+  replace("{type}", std::string(type));
+  replace("{index}", std::to_string(index));
   return PathFrom(folder, path);
 }
-
-}  // namespace
 
 std::string FirstHostAbroad(const ClusterSpec& cluster) {
   for (const TaskId task : cluster.Tasks())
@@ -35,7 +31,9 @@ absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterCon
   security::IdentityOptions options;
   options.self = {cluster.cluster.Digest(), cluster.task->ToString()};
   const auto path = [&](const std::string& text) {
-    return text.empty() ? text : PathOfTask(text, *cluster.task, job.folder);
+    return text.empty() ? text
+                        : PathOfTask(text, TaskTypeName(cluster.task->type), cluster.task->index,
+                                     job.folder);
   };
   if (!job.tls.certificate.empty()) {
     options.files = {path(job.tls.certificate), path(job.tls.key), path(job.tls.authority)};

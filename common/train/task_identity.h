@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "common/cluster/cluster_config.h"
 #include "common/security/identity.h"
@@ -18,6 +19,11 @@ namespace muster {
 // with a key or certificate.
 absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterConfig& cluster,
                                                                 const Job& job);
+
+// A path in the job file, in which "{type}" and "{index}" are the task's; the launcher's are
+// "launcher" and 0.
+std::string PathOfTask(std::string path, std::string_view type, int index,
+                       const std::string& folder);
 
 // The first of the cluster's hosts that is not literally the loopback; "" where all are.
 std::string FirstHostAbroad(const ClusterSpec& cluster);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/peer_text.h"
 #include "common/transport/address.h"
 
 namespace muster::transport {
@@ -120,7 +121,7 @@ absl::StatusOr<bool> DialingState::Secure() {
   MUSTER_ASSIGN_OR_RETURN(const bool done, tls_->Handshake());
   if (!done) return false;
   MUSTER_ASSIGN_OR_RETURN(const security::Peer peer, hall_->security()->PeerOf(tls_->session()));
-  peer_ = Printable(peer.task);
+  peer_ = PeerText(peer.task);
   if (!request_.peer.empty() && peer.task != request_.peer)
     return PeerLost(fmt::format("{} answers there, and not {}", peer_, request_.peer));
   return true;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/base/logging.h"
+#include "common/base/peer_text.h"
 
 namespace muster::transport {
 namespace {
@@ -27,20 +28,6 @@ void SendAnswer(ByteStream& stream, Verdict verdict, uint64_t generation) {
 }
 
 }  // namespace
-
-std::string Printable(std::string_view text) {
-  constexpr size_t kMost = 1024;
-  std::string line;
-  for (const char c : text.substr(0, kMost)) {
-    if (c >= ' ' && c <= '~' && c != '\\') {
-      line += c;
-    } else {
-      line += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    }
-  }
-  if (line.size() > kMost) line.resize(kMost);
-  return line;
-}
 
 Hall::Hall(const ListenerOptions& options)
     : security_(options.security),
@@ -185,7 +172,7 @@ void Hall::LogRefusalLocked(const Visitor& visitor, std::string_view why) {
   const uint64_t count = ++refused_[known ? visitor.source : ""];
   if (count > 10 && (count & (count - 1)) != 0) return;
   LogWarning("Closed a data connection from {}{}: {}.{}", visitor.remote,
-             visitor.peer.empty() ? "" : fmt::format(" ({})", visitor.peer), Printable(why),
+             visitor.peer.empty() ? "" : fmt::format(" ({})", visitor.peer), PeerText(why),
              count > 10 ? fmt::format(" ({} so far{})", count, known ? " from there" : "") : "");
 }
 

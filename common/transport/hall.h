@@ -24,9 +24,6 @@ struct Visitor {
   std::string peer;    // whom its certificate names, where it has one
 };
 
-// What a peer said, fit for a log line: printable ASCII, at the most 1 KB.
-std::string Printable(std::string_view text);
-
 class Hall {
  public:
   using Key = std::pair<int, uint32_t>;  // from, channel

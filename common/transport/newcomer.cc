@@ -7,12 +7,13 @@
 #include <map>
 #include <utility>
 
+#include "common/base/peer_text.h"
+#include "common/security/refusal.h"
+
 namespace muster::transport {
 namespace {
 
 constexpr unsigned char kTlsHandshake = 0x16;  // the first byte of who speaks TLS
-// A fatal alert, "protocol version": what a client with TLS understands.
-constexpr unsigned char kNoTls[] = {0x15, 3, 3, 0, 2, 2, SSL_AD_PROTOCOL_VERSION};
 
 }  // namespace
 
@@ -77,7 +78,7 @@ absl::StatusOr<bool> Newcomer::Secure() {
     Send(answer.data(), answer.size());
     return peer.status();
   }
-  visitor_.peer = Printable(peer->task);
+  visitor_.peer = PeerText(peer->task);
   stage_ = Stage::kKnown;
   return true;
 }
@@ -112,7 +113,7 @@ absl::StatusOr<bool> Newcomer::ReadHello() {
     if (!n.ok()) return PeerLost("it closed before it said hello");
     if (*n == 0) return false;
     if (have_ == 0 && hello_[0] == std::byte{kTlsHandshake}) {
-      Send(kNoTls, sizeof kNoTls);
+      Send(security::kNoTls, sizeof security::kNoTls);
       return PeerLost("it speaks TLS, which this process does not use");
     }
     have_ += *n;

@@ -11,6 +11,8 @@
 #include <new>
 #include <utility>
 
+#include "common/security/refusal.h"
+
 namespace muster::transport {
 namespace {
 
@@ -21,32 +23,6 @@ constexpr size_t kMostUnsent = 1 << 20;  // more than any handshake: a peer that
 // The first with AES instructions is the fastest there is, the last one without.
 constexpr const char* kCiphers =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
-
-std::string_view AlertText(int alert) {
-  switch (alert) {
-    case SSL_AD_BAD_RECORD_MAC:
-    case SSL_AD_DECRYPTION_FAILED:
-      return "the other side says that the data was changed on its way";
-    case SSL_AD_UNKNOWN_CA:
-      return "the other side refuses this process's certificate: another authority signed it (is "
-             "this another run's key?)";
-    case SSL_AD_CERTIFICATE_EXPIRED:
-      return "the other side refuses this process's certificate: it has expired";
-    case SSL_AD_CERTIFICATE_REQUIRED:
-      return "the other side demands a certificate, and this process has shown none";
-    case SSL_AD_BAD_CERTIFICATE:
-    case SSL_AD_CERTIFICATE_UNKNOWN:
-    case SSL_AD_CERTIFICATE_REVOKED:
-    case SSL_AD_UNSUPPORTED_CERTIFICATE:
-    case SSL_AD_DECRYPT_ERROR:
-      return "the other side refuses this process's certificate";
-    case SSL_AD_PROTOCOL_VERSION:
-      return "the other side does not use TLS 1.3, which this process demands: give both the same "
-             "key or certificates";
-    default:
-      return "";
-  }
-}
 
 }  // namespace
 
@@ -315,7 +291,7 @@ absl::Status TlsStream::Failed(int result) {
   const char* const text = ERR_reason_error_string(error);
   const std::string detail = text == nullptr ? "no reason given" : text;
   if (reason > SSL_AD_REASON_OFFSET && reason < SSL_AD_REASON_OFFSET + 256) {
-    const std::string_view alert = AlertText(reason - SSL_AD_REASON_OFFSET);
+    const std::string_view alert = security::AlertText(reason - SSL_AD_REASON_OFFSET);
     if (!alert.empty()) return PeerLost(alert);
     return PeerLost(fmt::format("the other side ended the TLS session: {}", detail));
   }
@@ -325,10 +301,8 @@ absl::Status TlsStream::Failed(int result) {
 }
 
 std::string TlsStream::HandshakeText(int reason, const std::string& detail) const {
-  if (const long verified = SSL_get_verify_result(ssl_.get()); verified != X509_V_OK) {
-    return fmt::format("its certificate is refused: {} (is it of another run's key?)",
-                       X509_verify_cert_error_string(verified));
-  }
+  if (const long verified = SSL_get_verify_result(ssl_.get()); verified != X509_V_OK)
+    return security::RefusedCertificateText(verified);
   switch (reason) {
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
       return "it shows no certificate";

@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/fd.h"
+#include "common/base/peer_text.h"
 #include "common/rpc/host.h"
 #include "common/rpc/listen.h"
 #include "muster/json.h"
@@ -86,6 +87,10 @@ absl::StatusOr<Line> Read(const std::string& text) {
       .Read("host", &line.host)
       .Read("reached", &line.reached);
   MUSTER_RETURN_IF_ERROR(object.Finish());
+  // Anybody may call, and what is said is printed.
+  for (std::string* said :
+       {&line.task, &line.version, &line.cluster_digest, &line.identity, &line.host})
+    *said = PeerText(*said, 200);
   return line;
 }
 

@@ -1,7 +1,9 @@
 """`muster preflight` in every task of a cluster of real processes."""
 import json
 import os
+import re
 import socket
+import subprocess
 import unittest
 
 from harness import BIN, ClusterTest
@@ -9,10 +11,10 @@ from recording import wait_until
 
 
 class Preflight(ClusterTest):
-    def preflight(self, cluster, task, *arguments):
+    def preflight(self, cluster, task, *arguments, **environment):
         kind, index = task.split(":")
         config = json.dumps({"cluster": cluster, "task": {"type": kind, "index": int(index)}})
-        environment = {**os.environ, "TF_CONFIG": config}
+        environment = {**os.environ, "TF_CONFIG": config, **environment}
         process = self.process_class(task, [str(BIN / "muster"), "preflight", *map(str, arguments)], environment,
                                      self.dir / f"log-{len(self.processes)}")
         self.processes.append(process)
@@ -62,6 +64,67 @@ class Preflight(ClusterTest):
         self.assertEqual(said["exit_code"], 2)
         self.assertIn("chief 0 was started with another cluster", [check["what"] for check in said["checks"] if not check["ok"]])
         self.assertEqual(said["reached"]["worker:0"], ["chief:0"])
+
+    def new_key(self, name):
+        path = self.dir / name
+        subprocess.run([BIN / "muster", "key", "new", path], check=True, stdout=subprocess.DEVNULL)
+        return {"MUSTER_RUN_KEY_FILE": str(path)}
+
+    def certificates(self, cluster):
+        """The arguments with which each task finds its own."""
+        (self.dir / "cluster.json").write_text(json.dumps(cluster))
+        self.folder = self.dir / "certificates"
+        subprocess.run([BIN / "muster", "key", "certificates", self.dir / "cluster.json", "--output", self.folder], check=True,
+                       stdout=subprocess.DEVNULL)
+        keys = {"certificate": "{type}-{index}.pem", "key": "{type}-{index}.key", "authority": "authority.pem"}
+        return ["--job", self.job(tls={key: f"{self.folder}/{name}" for key, name in keys.items()})]
+
+    def expire(self, name):
+        """Puts one in the place of a certificate that is the same, but ended yesterday."""
+        def openssl(*arguments, **options):
+            return subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, **options).stdout
+        file, request = self.folder / f"{name}.pem", self.dir / "request"
+        names = openssl("x509", "-in", file, "-noout", "-ext", "subjectAltName").decode().split("\n")[1].strip()
+        (self.dir / "extensions").write_text("subjectAltName=" + names.replace("IP Address", "IP"))
+        openssl("req", "-new", "-key", self.folder / f"{name}.key", "-subj", "/CN=task", "-out", request)
+        openssl("x509", "-req", "-in", request, "-CA", self.folder / "authority.pem", "-CAkey", self.folder / "authority.key",
+                "-days", "-1", "-extfile", self.dir / "extensions", "-out", file)
+
+    def test_one_run_key(self):
+        cluster, key = self.cluster(1), self.new_key("key")
+        processes = [self.preflight(cluster, task, **key) for task in ("chief:0", "worker:0")]
+        self.finish(processes)
+        for process in processes:
+            self.assertRegex(process.output(), r"ok +identity +run key, Muster run authority [0-9a-f]{12}")
+
+    def test_another_run_key_at_a_peer_is_a_configuration_error(self):
+        cluster = self.cluster(1)
+        processes = [self.preflight(cluster, task, "--timeout", 10, **self.new_key(task)) for task in ("chief:0", "worker:0")]
+        self.finish(processes, code=2)
+        names = [re.search(r"ok +identity +run key, (Muster run authority \w+)", process.output())[1] for process in processes]
+        self.assertNotEqual(*names)
+        self.assertRegex(processes[0].output(),
+                         rf"FAILED +identity +worker 0 has another key than this task \({names[1]}, not {names[0]}\): give all tasks one run key")
+        self.assertIn(f"chief 0 has another key than this task ({names[0]}, not {names[1]})", processes[1].output())
+
+    def test_a_peer_without_the_key_is_a_configuration_error(self):
+        cluster = self.cluster(1)
+        none = {"MUSTER_RUN_KEY_FILE": "", "HOME": str(self.dir), "XDG_CONFIG_HOME": ""}
+        processes = [self.preflight(cluster, "chief:0", "--timeout", 10, **self.new_key("key")), self.preflight(cluster, "worker:0", "--timeout", 10, **none)]
+        self.finish(processes, code=2)
+        self.assertRegex(processes[0].output(), r"FAILED +identity +worker 0 has another key than this task \(plaintext, not Muster run authority")
+
+    def test_an_expired_certificate_is_a_configuration_error(self):
+        cluster = self.cluster(1)
+        arguments = self.certificates(cluster)
+        processes = [self.preflight(cluster, task, *arguments) for task in ("chief:0", "worker:0")]
+        self.finish(processes)
+        self.assertRegex(processes[0].output(), "ok +identity +certificates, ")
+        self.expire("worker-0")
+        processes = [self.preflight(cluster, task, "--timeout", 10, *arguments) for task in ("chief:0", "worker:0")]
+        self.finish(processes[1:], code=2)
+        self.assertRegex(processes[1].output(), r"FAILED +identity +the certificate \S+/worker-0.pem has expired: peers refuse it")
+        self.finish(processes[:1])
 
     def test_a_taken_port_and_a_bad_job_are_configuration_errors(self):
         cluster = self.cluster(1)

@@ -93,7 +93,8 @@ class SecurityTest(ClusterTest):
         cluster, job = self.cluster(2), self.job()
         first = [self.start(cluster, task, job, (), self.key) for task in ("chief:0", "worker:0")]
         stranger = self.start(cluster, "worker:1", job, (), {"MUSTER_RUN_KEY_FILE": str(self.new_key("other"))})
-        first[0].wait_for("ended before it proved who it is")
+        first[0].wait_for("ended before it proved who it is: it ended the connection when it had seen this process's certificate")
+        stranger.wait_for(f"no connection to chief:0 ({cluster['chief'][0]}): its certificate is refused: another authority signed it")
         self.assertIsNone(first[0].popen.poll())
         stranger.signal(signal.SIGKILL)
         stranger.popen.wait()
@@ -129,6 +130,18 @@ class SecurityTest(ClusterTest):
             for method in ("SetView", "Cut", "Read", "Create"):
                 self.assertEqual(call(channel, f"/muster.proto.ParameterServer/{method}"), denied, method)
         self.stop(processes)
+
+    def test_the_launchers_certificate_tells_of_lost_tasks(self):
+        cluster = self.cluster(2)
+        sets = self.certificates(cluster)
+        processes = [self.start(cluster, task, self.job(), sets) for task in ("chief:0", "worker:0")]
+        processes[0].wait_for("joined")
+        folder = self.dir / "certificates"
+        for who, status in ("worker-0", grpc.StatusCode.PERMISSION_DENIED), ("launcher-0", grpc.StatusCode.OK):
+            credentials = grpc.ssl_channel_credentials(*((folder / name).read_bytes() for name in ("authority.pem", f"{who}.key", f"{who}.pem")))
+            with grpc.secure_channel(cluster["chief"][0], credentials, [("grpc.ssl_target_name_override", "127.0.0.1")]) as channel:
+                self.assertEqual(call(channel, "/muster.proto.Coordinator/ReportFailure", gone("worker:1")), status, who)
+        self.finish(processes, code=138)
 
     def test_another_tasks_certificate_is_refused_at_once(self):
         cluster = self.cluster(1)

@@ -1,10 +1,12 @@
 // Every refusal, for its whole sentence: field, value, mend; exit code 2.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "common/cluster/cluster_config.h"
 
 namespace muster {
 namespace {
+
+using ::testing::HasSubstr;
 
 struct Refusal {
   const char* text;
@@ -164,6 +166,25 @@ TEST(TfConfigRefusal, IsOneSentenceWithFieldValueAndMend) {
     ASSERT_FALSE(config.ok()) << refusal.text;
     EXPECT_EQ(Message(config.status()), refusal.sentence) << refusal.text;
     EXPECT_EQ(ExitCodeOf(config.status()), ExitCode::kConfiguration) << refusal.text;
+  }
+}
+
+// Also where a text is read as a number.
+TEST(TfConfigRefusal, DepthIsBounded) {
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  for (const auto& [text, sentence] :
+       {std::pair<std::string, const char*>{deep, "TF_CONFIG is nested deeper than 64 levels"},
+        {R"({"cluster": {"worker": ["a:1"], "more": )" + deep + "}}",
+         "TF_CONFIG is nested deeper than 64 levels"},
+        {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": ")" + deep +
+             "\"}}",
+         "is not a number"},
+        {R"({"cluster": {"worker": {")" + deep + "\": \"a:1\"}}}", "is not a number"}}) {
+    const absl::StatusOr<ClusterConfig> config = ParseTfConfig(text);
+    ASSERT_FALSE(config.ok());
+    EXPECT_EQ(ExitCodeOf(config.status()), ExitCode::kConfiguration);
+    EXPECT_THAT(std::string(Message(config.status())), HasSubstr(sentence));
+    EXPECT_LT(Message(config.status()).size(), 300u);
   }
 }
 

@@ -40,6 +40,7 @@ class Flight : public ::testing::Test {
     options.cluster_digest = "digest-a";
     options.run_id = [] { return "run-a"; };
     for (int rank = 0; rank < 3; ++rank) options.tasks.insert(cluster_.TaskOf(rank));
+    options.newest = [this] { return newest_.load(); };
     options.files = &files_;
     return options;
   }
@@ -47,6 +48,9 @@ class Flight : public ::testing::Test {
     CoordinatorOptions options = cluster_.coordinator_options();
     options.decision.rejoin = std::chrono::seconds(20);
     options.services = {service_->service()};
+    options.on_newest = [this](uint64_t generation) {
+      if (follow_) newest_ = generation;
+    };
     return options;
   }
   MemberOptions member_options(int rank) {
@@ -96,6 +100,8 @@ class Flight : public ::testing::Test {
   const std::string aside_ = MakeFolder();
   checkpoint::MemoryFileSystem files_;
   std::unique_ptr<FlightService> service_;
+  bool follow_ = true;  // the coordinator
+  std::atomic<uint64_t> newest_ = 0;
   absl::BlockingCounter training_{2};
 };
 
@@ -232,6 +238,8 @@ TEST_F(Flight, OnlyTheNewestGenerationsStay) {
   FlightServiceOptions options = flight_options();
   options.keep_generations = 3;
   service_ = FlightService::Make(std::move(options));
+  follow_ = false;
+  newest_ = kFirst + 5;
   ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
   FlightCourierOptions courier;
   courier.channel = [channel = *rpc::MakeChannel(cluster_.address(), {})] { return channel; };
@@ -253,12 +261,20 @@ TEST_F(Flight, OnlyTheNewestGenerationsStay) {
   }
   EXPECT_THAT(Names("/model/flight"), ElementsAre("0001-000004", "0001-000005", "0001-000006"));
   EXPECT_FALSE(*files_.Exists(left));
-  // Strangers' are not kept, and not put aside either: the chief was there.
-  for (const auto& [task, run] : {std::pair("worker:7", "run-a"), {"worker:0", "run-b"}}) {
+  // Strangers' are not kept, and not put aside either: the chief was there. Nor is what a member
+  // makes up.
+  struct Claim {
+    const char *task, *run;
+    uint64_t generation;
+  };
+  newest_ = kFirst + 8;
+  for (const auto& [task, run, generation] :
+       {Claim{"worker:7", "run-a", kFirst + 8}, Claim{"worker:0", "run-b", kFirst + 8},
+        Claim{"worker:0", "run-a", kFirst + 9}, Claim{"worker:0", "run-a", uint64_t{2} << 32}}) {
     FlightHeader header;
     header.task = task;
     header.run_id = run;
-    header.generation = (uint64_t{1} << 32) | 9;
+    header.generation = generation;
     bringer.Keep(header, recorder, true);
     bringer.WaitIdle(std::chrono::seconds(5));
   }
@@ -275,6 +291,8 @@ TEST_F(Flight, NobodyWaitsForASlowDiskAtTheEnd) {
     return absl::OkStatus();
   };
   service_ = FlightService::Make(std::move(options));
+  follow_ = false;
+  newest_ = kFirst + 7;
   ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
   {
     FlightCourierOptions courier;

@@ -106,6 +106,24 @@ TEST(HostileHello, TheJobOfAnotherClusterIsNotLookedAt) {
   EXPECT_EQ(jobs, 1);
 }
 
+// What one has told is not what the next one starts from.
+TEST(HostileHello, ManyStepsOfTheEpochAreAJumpToo) {
+  TestCluster cluster(2);
+  cluster.StartChief();
+  const auto tell = [](Stranger& stranger, const std::string& task, uint64_t epoch) {
+    proto::Hello hello = HelloOfWorker();
+    hello.set_task(task);
+    hello.set_run_id("run-a");
+    hello.set_highest_generation(epoch << 32 | 1);
+    EXPECT_TRUE(stranger.Say(hello));
+    return stranger.Hear();
+  };
+  Stranger first(cluster.address()), second(cluster.address());
+  EXPECT_TRUE(tell(first, "worker:0", 900'000).has_welcome());
+  const proto::CoordinatorMessage answer = tell(second, "worker:1", 1'000'002);
+  EXPECT_THAT(answer.refusal().message(), HasSubstr("no run has had so many chiefs"));
+}
+
 TEST(HostileHello, ASessionWithOneEndsWithASentence) {
   TestCluster cluster(1);
   cluster.StartChief();

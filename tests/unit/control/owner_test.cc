@@ -1,5 +1,6 @@
 #include "chief/owner.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -148,17 +149,26 @@ TEST_F(OwnerTest, WhoTakesItsPlaceBeginsTheNewRunToo) {
   EXPECT_EQ(start(RunChoice::kResume, false), (Seen{second.run_id, second.run_id, false}));
 }
 
-TEST_F(OwnerTest, TheLastEpochIsADamagedFile) {
+// One after the last would be the first again, and members obey no chief of before.
+TEST_F(OwnerTest, AnEpochThatNoRunReachesIsRefused) {
   { ASSERT_TRUE(Owner::Take(options_).ok()); }
   Json record = ReadFile();
-  for (const uint64_t epoch : {uint64_t{0xffffffff}, uint64_t{1} << 32, uint64_t{5} << 40}) {
+  for (const uint64_t epoch : {uint64_t{2'000'000}, uint64_t{0xfffffffe}, uint64_t{0xffffffff},
+                               uint64_t{1} << 32, uint64_t{5} << 40}) {
     record["epoch"] = epoch;
     WriteFile(record);
     const auto owner = Owner::Take(options_);
-    ASSERT_TRUE(owner.ok()) << Message(owner.status());
-    EXPECT_EQ((*owner)->epoch(), 1u);
-    EXPECT_EQ((*owner)->previous_run_id(), "");
+    ASSERT_FALSE(owner.ok()) << epoch;
+    EXPECT_EQ(ExitCodeOf(owner.status()), ExitCode::kConfiguration);
+    EXPECT_THAT(std::string(Message(owner.status())),
+                HasSubstr(fmt::format("owner.json says that {} chiefs have had this run", epoch)));
+    EXPECT_EQ(ReadFile(), record) << "it is left as it was";
   }
+  record["epoch"] = 1'999'999;
+  WriteFile(record);
+  const auto owner = Owner::Take(options_);
+  ASSERT_TRUE(owner.ok()) << Message(owner.status());
+  EXPECT_EQ((*owner)->epoch(), 2'000'000u);
 }
 
 TEST_F(OwnerTest, AnOwnerOfTheSameJobIsWaitedFor) {

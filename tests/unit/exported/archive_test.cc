@@ -142,7 +142,12 @@ TEST(ExportedArchive, DamageIsNamed) {
   ExpectRefused(file.Write(), ExitCode::kDataDamaged, member + " is missing");
   file.members()[member] = bytes;
   file.members()["models/model.json"] = "{ this is no JSON";
+  ExpectRefused(file.Write(), ExitCode::kDataDamaged, "models/model.json is not valid JSON");
+  file.members()["models/model.json"] = "[1]";
   ExpectRefused(file.Write(), ExitCode::kDataDamaged, "no JSON object");
+  file.members()["models/model.json"] =
+      R"({"a": )" + std::string(100'000, '[') + std::string(100'000, ']') + "}";
+  ExpectRefused(file.Write(), ExitCode::kDataDamaged, "is nested deeper than 64 levels");
   file.members().erase("models/model.json");
   file.weights()["w"]["tensor_meta"]["dtype"] = 77;
   ExpectRefused(file.Write(), ExitCode::kDataDamaged, "no type with the number 77");

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "common/security/expiry.h"
+
 namespace muster::security {
 namespace {
 
@@ -41,7 +43,7 @@ TEST(Authority, CertificatesNameTaskAndHosts) {
   EXPECT_EQ(facts->peer.cluster, "abc");
   EXPECT_EQ(facts->peer.task, "worker:12");
   EXPECT_THAT(facts->hosts, ::testing::ElementsAre("host.example", "10.0.0.7", "::1"));
-  EXPECT_EQ(facts->expires, 253402300799);
+  EXPECT_EQ(EndOfChain(made->certificate), 253402300799);
 }
 
 TEST(Authority, UrisOfTasks) {

@@ -2,9 +2,12 @@
 #include "common/security/identity.h"
 
 #include <gmock/gmock.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -12,11 +15,13 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "proto/flight.grpc.pb.h"
+#include "tests/unit/base/logged_lines.h"
 
 namespace muster::security {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::LoggedLines;
 
 class IdentityTest : public ::testing::Test {
  protected:
@@ -52,14 +57,29 @@ class IdentityTest : public ::testing::Test {
                                                       const std::string& certified,
                                                       const std::string& host) {
     const auto made = authority.Issue(UriOf({"c", certified}), {host});
-    Write(task + ".pem", made->certificate);
+    Write(task + ".pem", expire_ ? Expired(authority, made->certificate) : made->certificate);
     Write(task + ".key", made->key);
     Write("authority", made->authorities);
     IdentityOptions options;
     options.self = {"c", task};
     options.files = {Path(task + ".pem"), Path(task + ".key"), Path("authority")};
     options.hosts = {{"worker:0", "10.0.0.1"}, {"worker:1", "10.0.0.2"}};
+    options.look_again = std::chrono::hours(1);  // Refresh does
+    options.wall_clock = [this] { return now_.load(); };
     return Identity::Make(options);
+  }
+
+  static std::string Expired(const Authority& authority, const std::string& pem) {
+    const X509Ptr certificate(PEM_read_bio_X509(BioOf(pem).get(), nullptr, nullptr, nullptr));
+    const std::string key_text = *authority.PrivateKey();
+    const KeyPtr key(PEM_read_bio_PrivateKey(BioOf(key_text).get(), nullptr, nullptr, nullptr));
+    ASN1_TIME_set_string(X509_getm_notAfter(certificate.get()), "19700102000000Z");
+    EXPECT_GT(X509_sign(certificate.get(), key.get(), nullptr), 0);
+    const BioPtr text(BIO_new(BIO_s_mem()));
+    PEM_write_bio_X509(text.get(), certificate.get());
+    char* data = nullptr;
+    const long size = BIO_get_mem_data(text.get(), &data);
+    return std::string(data, size);
   }
 
   // Who the server and the client say that the other is; the errors of a handshake that fails.
@@ -95,6 +115,8 @@ class IdentityTest : public ::testing::Test {
   }
 
   std::string folder_ = std::filesystem::temp_directory_path() / "muster-identity-XXXXXX";
+  bool expire_ = false;                       // what FromFiles writes
+  std::atomic<int64_t> now_ = 1'700'000'000;  // seconds since 1970
 };
 
 TEST_F(IdentityTest, HoldersOfOneKeyKnowEachOther) {
@@ -161,6 +183,52 @@ TEST_F(IdentityTest, CertificatesFromFilesNameTheirTaskAndItsHost) {
       HasSubstr("does not name its host, 10.0.0.2"));
 }
 
+TEST_F(IdentityTest, OfFilesThatEndALineADayWarnsFromAWeekBefore) {
+  constexpr int64_t kHour = 3600, kDay = 24 * kHour, kEnd = 253'402'300'799;
+  const auto authority = Authority::Random();
+  const auto own = FromFiles(*authority, "worker:0", "worker:0", "10.0.0.1");
+  ASSERT_TRUE(own.ok()) << own.status();
+  const LoggedLines log;
+  const auto at = [&](int64_t now) {
+    now_ = now;
+    (*own)->Refresh();
+    return log.Count("the certificate " + Path("worker:0.pem"));
+  };
+  EXPECT_EQ(at(kEnd - 8 * kDay), 0);
+  EXPECT_EQ(at(kEnd - 7 * kDay + kHour), 1);
+  EXPECT_EQ(log.Count("expires in 167 hours"), 2) << "that of the authority, too";
+  EXPECT_EQ(log.Count(Path("authority") + " expires"), 1);
+  EXPECT_EQ(at(kEnd - 6 * kDay), 1);
+  EXPECT_EQ(at(kEnd - 6 * kDay + kHour), 2) << "once a day";
+  EXPECT_EQ(at(kEnd + kDay), 3);
+  EXPECT_EQ(log.Count(Path("worker:0.pem") + " has expired: peers refuse it"), 1);
+  EXPECT_EQ(log.Count("the certificate "), 6);
+}
+
+TEST_F(IdentityTest, ACertificateThatTakesThePlaceOfOneThatEndsIsWarnedOfByItself) {
+  ExpiryWatch watch;
+  const LoggedLines log;
+  watch.Set({{"a.pem", 1'000'000}, {"b.pem", 9'000'000}});
+  watch.Look(900'000);
+  watch.Look(900'001);
+  EXPECT_EQ(log.Count("a.pem expires in 27 hours"), 1);
+  watch.Set({{"a.pem", 1'100'000}, {"b.pem", 9'000'000}});
+  watch.Look(900'002);
+  EXPECT_EQ(log.Count("a.pem expires in 55 hours"), 1);
+  watch.Set({{"a.pem", 9'000'000}, {"b.pem", 9'000'000}});
+  watch.Look(900'003);
+  EXPECT_EQ(log.Count("expires"), 2);
+}
+
+TEST(ExpiryTest, TheAuthorityThatSignedIsTheOneThatCounts) {
+  const auto authority = Authority::Random(), other = Authority::Random();
+  const auto made = authority->Issue(UriOf({"c", "ps:0"}), {});
+  EXPECT_EQ(EndOfAuthority(made->certificate, other->certificate() + authority->certificate()),
+            253'402'300'799);
+  EXPECT_EQ(EndOfAuthority(made->certificate, other->certificate()), std::nullopt);
+  EXPECT_EQ(EndOfChain("no certificate"), std::nullopt);
+}
+
 class FlightStub final : public proto::Flight::Service {
  public:
   grpc::Status Keep(grpc::ServerContext* context, const proto::FlightKeepRequest* request,
@@ -172,6 +240,10 @@ class FlightStub final : public proto::Flight::Service {
   }
   std::atomic<int> calls = 0;
 };
+
+// Who is refused, where gRPC says no more.
+constexpr char kSeen[] =
+    "it ended the connection when it had seen this process's certificate: its own log says why";
 
 class IdentityOfCalls : public IdentityTest {
  protected:
@@ -191,12 +263,14 @@ class IdentityOfCalls : public IdentityTest {
     rpc::ChannelOptions options;
     options.identity = std::move(identity);
     options.server_task = server_task;
-    const auto channel = *rpc::MakeChannel("127.0.0.1:" + std::to_string(server_->port()), options);
+    const auto channel = *rpc::MakeChannel(Address(), options);
     proto::FlightKeepRequest request;
     request.set_task(task);
     return proto::Flight::NewStub(channel)->Keep(rpc::WithDeadline(std::chrono::seconds(5)).get(),
                                                  request, &reply_);
   }
+
+  std::string Address() const { return "127.0.0.1:" + std::to_string(server_->port()); }
 
   FlightStub service_;
   std::unique_ptr<rpc::Server> server_;
@@ -232,6 +306,111 @@ TEST_F(IdentityOfCalls, GoToTheTaskThatTheyAreMeantFor) {
   EXPECT_EQ(Call(Make("worker:1"), "worker:1", "chief:0").error_code(),
             grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(service_.calls, 0);
+}
+
+// Each refusal says on both sides why.
+TEST_F(IdentityOfCalls, OfAnotherKeySayWhyOnBothSides) {
+  Start(Make("chief:0"));
+  const LoggedLines log;
+  EXPECT_FALSE(Call(Make("worker:1", "two"), "worker:1").ok());
+  EXPECT_TRUE(log.Await("no connection to chief:0 (" + Address() +
+                        "): its certificate is refused: another authority signed it (is it of "
+                        "another run's key?)"))
+      << log.text();
+  EXPECT_TRUE(log.Await(std::string("ended before it proved who it is: ") + kSeen)) << log.text();
+}
+
+// The client knows both keys, the server the old one.
+TEST_F(IdentityOfCalls, OfAKeyThatTheServerAloneRefusesSayWhyOnBothSides) {
+  Start(Make("chief:0"));
+  const LoggedLines log;
+  EXPECT_FALSE(Call(Make("worker:1", "both"), "worker:1").ok());
+  EXPECT_TRUE(
+      log.Await("ended before it proved who it is: its certificate is refused: another "
+                "authority signed it (is it of another run's key?)"))
+      << log.text();
+  EXPECT_TRUE(log.Await("no connection to chief:0 (" + Address() + "): " + kSeen)) << log.text();
+}
+
+TEST_F(IdentityOfCalls, WithAnExpiredCertificateSayWhyOnBothSides) {
+  const auto authority = Authority::Random();
+  const auto own = FromFiles(*authority, "worker:0", "worker:0", "10.0.0.1");
+  ASSERT_TRUE(own.ok()) << own.status();
+  Start(*own);
+  expire_ = true;
+  const auto expired = FromFiles(*authority, "worker:1", "worker:1", "10.0.0.2");
+  ASSERT_TRUE(expired.ok()) << expired.status();
+  {
+    const LoggedLines log;
+    EXPECT_FALSE(Call(*expired, "worker:1", "worker:0").ok());
+    EXPECT_TRUE(
+        log.Await("ended before it proved who it is: its certificate is refused: it has "
+                  "expired"))
+        << log.text();
+    EXPECT_TRUE(log.Await("no connection to worker:0 (" + Address() + "): " + kSeen)) << log.text();
+  }
+  server_.reset();
+  Start(*expired);
+  const LoggedLines log;
+  EXPECT_FALSE(Call(*own, "worker:0", "worker:1").ok());
+  EXPECT_TRUE(log.Await("no connection to worker:1 (" + Address() +
+                        "): its certificate is refused: it has expired"))
+      << log.text();
+}
+
+TEST_F(IdentityOfCalls, WithoutACertificateAreNamedSo) {
+  Start(Make("chief:0"));
+  std::signal(SIGPIPE, SIG_IGN);  // OpenSSL's sockets do not
+  const LoggedLines log;
+  const std::unique_ptr<SSL_CTX, Freed<SSL_CTX_free>> context(SSL_CTX_new(TLS_client_method()));
+  const BioPtr connection(BIO_new_ssl_connect(context.get()));
+  BIO_set_conn_hostname(connection.get(), Address().c_str());
+  char byte = 0;
+  BIO_write(connection.get(), "x", 1);
+  EXPECT_LE(BIO_read(connection.get(), &byte, 1), 0);
+  EXPECT_TRUE(log.Await("ended before it proved who it is: it shows no certificate")) << log.text();
+}
+
+TEST_F(IdentityOfCalls, ToAnotherTaskSayWhoAnswered) {
+  Start(Make("worker:0"));
+  const LoggedLines log;
+  EXPECT_FALSE(Call(Make("worker:1"), "worker:1", "chief:0").ok());
+  EXPECT_TRUE(
+      log.Await("no connection to chief:0 (" + Address() + "): it is worker:0, not chief:0"))
+      << log.text();
+}
+
+TEST_F(IdentityOfCalls, InPlaintextAreNamedSo) {
+  Start(Make("chief:0"));
+  const LoggedLines log;
+  EXPECT_FALSE(Call(nullptr, "worker:1").ok());
+  EXPECT_TRUE(
+      log.Await("called /muster.proto.Flight/Keep: it speaks plaintext, which is for health "
+                "checks alone"))
+      << log.text();
+}
+
+TEST_F(IdentityOfCalls, ToAServerWithoutTlsSayWhyOnBothSides) {
+  Start(nullptr);
+  const LoggedLines log;
+  EXPECT_FALSE(Call(Make("worker:1"), "worker:1").ok());
+  EXPECT_TRUE(log.Await("it speaks TLS, which this process does not use")) << log.text();
+  EXPECT_TRUE(log.Await("no connection to chief:0 (" + Address() +
+                        "): the other side does not use TLS 1.3"))
+      << log.text();
+}
+
+// However often it tries.
+TEST_F(IdentityOfCalls, ThatAreRefusedAgainAndAgainCostALine) {
+  Start(Make("chief:0"));
+  const LoggedLines log;
+  const auto stranger = Make("worker:1", "two");
+  const MonotonicTime start = Clock::now();
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(Call(stranger, "worker:1").ok());
+  EXPECT_TRUE(log.Await("ended before it proved who it is"));
+  const auto lines = 1 + static_cast<int>(Seconds(Clock::now() - start) / 10);
+  EXPECT_LE(log.Count("no connection to chief:0"), lines) << log.text();
+  EXPECT_LE(log.Count("ended before it proved who it is"), lines) << log.text();
 }
 
 TEST_F(IdentityOfCalls, FollowAKeyThatIsReplacedUnderARunningServer) {

@@ -6,7 +6,7 @@
 #include <set>
 #include <thread>
 
-#include "common/transport/hall.h"
+#include "tests/unit/base/logged_lines.h"
 #include "tests/unit/transport/listeners.h"
 #include "tests/unit/transport/proxy.h"
 #include "tests/unit/transport/test_authority.h"
@@ -121,16 +121,27 @@ class Exclusive final : public security::StreamSecurity {
 };
 
 TEST_F(SecureListenerTest, WhoIsRefusedAfterTheHandshakeIsTold) {
+  const testing::LoggedLines log;
   const auto a = Listen({.security = std::make_shared<Exclusive>(chief_)});
   const auto admission = a->Admit(5, kAnyone, "ticket");
   EXPECT_THAT(std::string(Message(Refusal(*b_, To(*a, {5, 1, 0, 0, "ticket"})))),
               HasSubstr("it does not know whom this process's certificate names"));
   EXPECT_EQ(admission->TakeAny(), nullptr);
+  EXPECT_TRUE(log.Await("it names \\x1b[31m nobody\\n here")) << log.text();
+  EXPECT_EQ(log.Count("\x1b"), 0);
 }
 
-TEST(PrintableTest, TextOfPeersIsEscapedAndCut) {
-  EXPECT_EQ(Printable("\x1b[31m a\n\\b\xff"), "\\x1b[31m a\\x0a\\x5cb\\xff");
-  EXPECT_EQ(Printable(std::string(5000, '\n')).size(), 1024u);
+// Who is at the other end, as its certificate says, reaches the log as well.
+TEST_F(SecureListenerTest, NamesInCertificatesForgeNoLine) {
+  const testing::LoggedLines log;
+  const auto admission = a_->Admit(5, 0, "ticket");
+  const auto forger =
+      Listen({.security = authority_.Issue("worker:1 \xe2\x80\xae\x7f" + std::string(5000, 'w'))});
+  EXPECT_THAT(std::string(Message(Refusal(*forger, To(*a_, {5, 1, 0, 0, "another"})))),
+              HasSubstr("ticket"));
+  EXPECT_TRUE(log.Await("(worker:1 \\xe2\\x80\\xae\\x7fwwww")) << log.text();
+  EXPECT_EQ(log.Count("\x7f"), 0);
+  EXPECT_LT(log.text().size(), 1500u);
 }
 
 TEST_F(SecureListenerTest, ManyDialsUnderAFormingGenerationAllComeThrough) {

@@ -145,7 +145,7 @@ struct TestAuthority::Keys {
     const KeyPtr leaf_key(EVP_EC_gen("P-256"));
     std::string path = task;
     if (const size_t colon = path.find(':'); colon != std::string::npos) path[colon] = '/';
-    const X509Ptr leaf = MakeCertificate(task, leaf_key.get(), certificate.get(), key.get(),
+    const X509Ptr leaf = MakeCertificate("a task", leaf_key.get(), certificate.get(), key.get(),
                                          fmt::format("muster://{}/{}", cluster, path), expired);
     return std::make_shared<Security>(certificate.get(), leaf.get(), leaf_key.get(), cluster,
                                       resume);

@@ -1,0 +1,159 @@
+#include "common/rpc/handshakes.h"
+
+#include <fmt/format.h>
+#include <openssl/ssl.h>
+
+#include <charconv>
+#include <deque>
+#include <map>
+#include <utility>
+
+#include "common/base/logging.h"
+#include "common/base/peer_text.h"
+#include "common/security/refusal.h"
+
+namespace muster::rpc {
+namespace {
+
+constexpr char kPrefix[] = "c", kSuffix[] = ".muster";
+constexpr char kSeen[] =
+    "it ended the connection when it had seen this process's certificate: its own log says why";
+constexpr Duration kLine = std::chrono::seconds(10);
+
+thread_local const std::shared_ptr<HandshakeNote>* of_this_thread = nullptr;
+
+// The servers that channels of this process go to.
+class Servers {
+ public:
+  static Servers& Get() {
+    static auto* const servers = new Servers;
+    return *servers;
+  }
+  std::string NameOf(const std::string& address, const std::string& task) {
+    absl::MutexLock lock(&mu_);
+    const auto [at, made] = by_server_.try_emplace({address, task}, servers_.size());
+    if (made) servers_.emplace_back(fmt::format("{} ({})", task, address));
+    return fmt::format("{}{}{}", kPrefix, at->second, kSuffix);
+  }
+  // `why`: kSeen is left out where this side has ended it.
+  void Log(std::string_view name, std::string_view why, bool ended_here = false) {
+    if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return;
+    name.remove_prefix(sizeof kPrefix - 1);
+    name.remove_suffix(sizeof kSuffix - 1);
+    size_t index = 0;
+    if (std::from_chars(name.data(), name.data() + name.size(), index).ec != std::errc()) return;
+    absl::MutexLock lock(&mu_);
+    if (index >= servers_.size()) return;
+    Server& server = servers_[index];
+    if (std::exchange(server.ended_here, ended_here) && why == kSeen) return;
+    int64_t before = 0;
+    if (!server.line.Take(&before)) return;
+    LogWarning("no connection to {}: {}{}", server.name, PeerText(why),
+               before == 0 ? "" : fmt::format(" (and {} more since the last line)", before));
+  }
+
+ private:
+  struct Server {
+    explicit Server(std::string name) : name(std::move(name)) {}
+    const std::string name;
+    LineBudget line{1, kLine};
+    bool ended_here = false;
+  };
+  absl::Mutex mu_;
+  std::map<std::pair<std::string, std::string>, size_t> by_server_ ABSL_GUARDED_BY(mu_);
+  std::deque<Server> servers_ ABSL_GUARDED_BY(mu_);
+};
+
+struct Session {
+  std::shared_ptr<HandshakeNote> note;  // null: a channel's
+  std::string name;                     // of a channel's server
+  bool shown = false;                   // this process's certificate, to a server
+  bool told = false;
+
+  void Tell(const std::string& why) {
+    told = true;
+    note != nullptr ? note->Set(why) : Servers::Get().Log(name, why);
+  }
+};
+
+void OnHandshakeMessage(bool sent, int message, SSL* ssl, Session& session) {
+  const bool server = session.note != nullptr;
+  if (sent && message == SSL3_MT_CLIENT_HELLO) {
+    const char* name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+    session.name = name == nullptr ? "" : name;
+  }
+  // Before TLS 1.3 they come in another order.
+  if (message != SSL3_MT_FINISHED || SSL_version(ssl) != TLS1_3_VERSION) return;
+  if (server) session.note->SetMeanwhile(sent ? kSeen : "");
+  if (!server && sent) session.shown = true;
+}
+
+void OnMessage(int sent, int, int type, const void* bytes, size_t size, SSL* ssl, void* argument) {
+  if (size == 0) return;
+  Session& session = *static_cast<Session*>(argument);
+  const auto* what = static_cast<const unsigned char*>(bytes);
+  if (type == SSL3_RT_HANDSHAKE) OnHandshakeMessage(sent != 0, what[0], ssl, session);
+  if (type == SSL3_RT_ALERT && size > 1 && what[0] == SSL3_AL_FATAL)
+    session.Tell(security::HandshakeText(sent != 0, what[1], SSL_get_verify_result(ssl)));
+  // Data: the other side has taken the certificate that it was shown.
+  const bool data = type == SSL3_RT_INNER_CONTENT_TYPE && what[0] == SSL3_RT_APPLICATION_DATA;
+  if (!data || sent != 0) return;
+  session.shown = false;
+  SSL_set_msg_callback(ssl, nullptr);
+}
+
+void OnSession(void* object, void*, CRYPTO_EX_DATA* data, int slot, long, void*) {
+  auto* ssl = static_cast<SSL*>(object);
+  // Data connections say themselves why they fail.
+  if (SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)) != nullptr) return;
+  auto* session = new Session;
+  if (of_this_thread != nullptr) session->note = *of_this_thread;
+  CRYPTO_set_ex_data(data, slot, session);
+  SSL_set_msg_callback(ssl, OnMessage);
+  SSL_set_msg_callback_arg(ssl, session);
+}
+
+void OnSessionGone(void*, void* data, CRYPTO_EX_DATA*, int, long, void*) {
+  const std::unique_ptr<Session> session(static_cast<Session*>(data));
+  if (session != nullptr && session->shown && !session->told) session->Tell(kSeen);
+}
+
+void Listen() {
+  [[maybe_unused]] static const int slot =
+      CRYPTO_get_ex_new_index(CRYPTO_EX_INDEX_SSL, 0, nullptr, OnSession, nullptr, OnSessionGone);
+}
+
+}  // namespace
+
+void HandshakeNote::Set(std::string why) {
+  absl::MutexLock lock(&mu_);
+  if (why_.empty()) why_ = std::move(why);
+}
+
+void HandshakeNote::SetMeanwhile(std::string why) {
+  absl::MutexLock lock(&mu_);
+  meanwhile_ = std::move(why);
+}
+
+std::string HandshakeNote::why() const {
+  absl::MutexLock lock(&mu_);
+  return why_.empty() ? meanwhile_ : why_;
+}
+
+HandshakeOf::HandshakeOf(std::shared_ptr<HandshakeNote> note) : note_(std::move(note)) {
+  Listen();
+  of_this_thread = note_ == nullptr ? nullptr : &note_;
+}
+
+HandshakeOf::~HandshakeOf() { of_this_thread = nullptr; }
+
+std::string HandshakeNameOf(const std::string& address, const std::string& task) {
+  Listen();
+  return Servers::Get().NameOf(address, task);
+}
+
+void LogHandshake(std::string_view name, std::string_view why) {
+  Servers::Get().Log(name, why, /*ended_here=*/true);
+}
+
+}  // namespace muster::rpc

@@ -1,0 +1,55 @@
+// What is logged while it lives; for tests.
+#pragma once
+
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace muster::testing {
+
+class LoggedLines {
+ public:
+  LoggedLines() { spdlog::default_logger()->sinks().push_back(sink_); }
+  ~LoggedLines() { std::erase(spdlog::default_logger()->sinks(), sink_); }
+  LoggedLines(const LoggedLines&) = delete;
+  LoggedLines& operator=(const LoggedLines&) = delete;
+
+  std::string text() const {
+    const std::lock_guard lock(sink_->mu);
+    return sink_->said;
+  }
+  // Until that is in it; false where it is not within the limit.
+  bool Await(const std::string& what, std::chrono::seconds limit = std::chrono::seconds(20)) const {
+    std::unique_lock lock(sink_->mu);
+    return sink_->more.wait_for(lock, limit,
+                                [&] { return sink_->said.find(what) != std::string::npos; });
+  }
+  // How often that is in it.
+  int Count(const std::string& what) const {
+    int count = 0;
+    const std::string said = text();
+    for (size_t at = 0; (at = said.find(what, at)) != std::string::npos; ++at) ++count;
+    return count;
+  }
+
+ private:
+  struct Sink final : spdlog::sinks::base_sink<std::mutex> {
+    void sink_it_(const spdlog::details::log_msg& line) override {
+      const std::lock_guard lock(mu);
+      said.append(line.payload.data(), line.payload.size()) += '\n';
+      more.notify_all();
+    }
+    void flush_() override {}
+    std::mutex mu;
+    std::condition_variable more;
+    std::string said;
+  };
+  const std::shared_ptr<Sink> sink_ = std::make_shared<Sink>();
+};
+
+}  // namespace muster::testing
