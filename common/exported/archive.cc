@@ -34,10 +34,12 @@ absl::Status ReadFields(const std::string& path, const std::string& member, Func
 
 absl::StatusOr<Json> ReadJson(const ZipReader& zip, const std::string& member) {
   MUSTER_ASSIGN_OR_RETURN(const std::string text, zip.ReadText(member));
-  absl::StatusOr<Json> json = ParseJson(text, "it");
-  if (json.ok() && json->is_object()) return json;
-  return DataError(fmt::format("{} is damaged: {} is no JSON object{}{}", zip.path(), member,
-                               json.ok() ? "" : ": ", Message(json.status())));
+  absl::StatusOr<Json> json = ParseJson(text, member);
+  if (!json.ok())
+    return DataError(fmt::format("{} is damaged: {}", zip.path(), Message(json.status())));
+  if (!json->is_object())
+    return DataError(fmt::format("{} is damaged: {} is no JSON object", zip.path(), member));
+  return json;
 }
 
 bool HasFolder(const ZipReader& zip, std::string_view folder) {

@@ -272,7 +272,7 @@ def exported():
 
     def node(target, output, **inputs):
         return {"target": target, "inputs": [{"name": name, "arg": arg, "kind": 1} for name, arg in inputs.items()], "outputs": [value(output)],
-                "metadata": {"stack_trace": "  File \"/home/me/model.py\", line 12, in forward\n    return x * self.scale\n"}}
+                "metadata": {"stack_trace": "  File \"/data/me/model.py\", line 12, in forward\n    return x * self.scale\n"}}
 
     def payload(file, dtype, shape, strides, parameter, offset=0):
         meta = {"dtype": dtype, "sizes": sizes(*shape), "requires_grad": parameter, "device": {"type": "cpu", "index": None}, "strides": sizes(*strides),
