@@ -66,20 +66,25 @@ Place PlaceOf(const std::string& path) {
   return place;
 }
 
+constexpr int kReadFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+
+// None (errno) where it is no folder, or a link.
+Fd OpenFolderIn(int folder, const std::string& name) {
+  Fd found(openat(folder, name.c_str(), kReadFolder | O_NOFOLLOW));
+  struct stat info;
+  // The kernel says ENOTDIR of a link, which would be a riddle.
+  if (!found && errno == ENOTDIR && fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0)
+    errno = S_ISLNK(info.st_mode) ? ELOOP : ENOTDIR;
+  return found;
+}
+
 // The folder that the last name is in; none (errno) where a part of the way is no folder, or a
 // link.
 Fd OpenParent(const Place& place) {
-  constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
-  Fd folder(open(place.folder.c_str(), kFlags));
+  Fd folder(open(place.folder.c_str(), kReadFolder));
   for (const std::string& name : place.below) {
     if (!folder) break;
-    Fd next(openat(folder.get(), name.c_str(), kFlags | O_NOFOLLOW));
-    struct stat info;
-    // The kernel says ENOTDIR of a link, which would be a riddle.
-    if (!next && errno == ENOTDIR &&
-        fstatat(folder.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0)
-      errno = S_ISLNK(info.st_mode) ? ELOOP : ENOTDIR;
-    folder = std::move(next);
+    folder = OpenFolderIn(folder.get(), name);
   }
   return folder;
 }
@@ -158,6 +163,18 @@ Fd CreateLockFile(const std::string& path) {
     if ((info.st_mode & 0777) != mode && info.st_uid == geteuid()) fchmod(file.get(), mode);
   }
   return file;
+}
+
+NameInFolder FindName(const std::string& path) {
+  const Place place = PlaceOf(path);
+  return {OpenParent(place), place.name};
+}
+
+Fd OpenFolder(const std::string& path) {
+  const Place place = PlaceOf(path);
+  if (!place.in_job) return Fd(open(path.c_str(), kReadFolder));
+  const Fd parent = OpenParent(place);
+  return parent ? OpenFolderIn(parent.get(), place.name) : Fd();
 }
 
 int MakeFolder(const std::string& path) {

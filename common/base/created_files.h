@@ -1,8 +1,10 @@
-// How Muster makes the files and folders of a job: readable for nobody who could not read the
-// folder that they are in, and through no symbolic link that somebody put in their place.
+// How Muster makes, renames and removes the files and folders of a job: readable for nobody who
+// could not read the folder that they are in, and through no symbolic link that somebody put in
+// their place.
 //
 // The folders that a job names (model_dir) are reached as they are named, links and all. Below
-// them, links are not followed: a name that is one is an error, ELOOP. All functions may be called
+// them, links are not followed: a name that is one is an error, ELOOP. So are those that are
+// removed and renamed: what a link leads to belongs to somebody else. All functions may be called
 // from any thread; errors are errno's.
 #pragma once
 
@@ -40,6 +42,15 @@ Fd CreateFile(const std::string& path, int flags);
 // A file that only its user may open (FileMode kGroup: and its group), and whose lock nobody else
 // can hold for that reason. One that was there and is this user's is made so.
 Fd CreateLockFile(const std::string& path);
+// The folder that the last name of `path` is in, and that name: for openat(2) and its kind, which
+// reach it through no link of a job's folder. None (errno) where there is no such folder.
+struct NameInFolder {
+  Fd folder;
+  std::string name;
+};
+NameInFolder FindName(const std::string& path);
+// A folder to read. Below a job's folder it is no link itself. None: errno.
+Fd OpenFolder(const std::string& path);
 // mkdir(2), of a folder in a job's folder. 0, or errno; EEXIST where something is there, also a
 // folder.
 int MakeFolder(const std::string& path);

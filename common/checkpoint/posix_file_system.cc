@@ -135,20 +135,26 @@ class PosixReadableFile : public ReadableFile {
 };
 
 absl::Status RenameTo(const std::string& from, const std::string& to) {
+  const NameInFolder old_name = FindName(from);
+  if (!old_name.folder) return Error(errno, "rename", from);
+  const NameInFolder new_name = FindName(to);
+  if (!new_name.folder) return Error(errno, "rename", from);
+  const auto rename = [&](unsigned flags) {
+    return renameat2(old_name.folder.get(), old_name.name.c_str(), new_name.folder.get(),
+                     new_name.name.c_str(), flags) == 0;
+  };
   struct stat info;
-  if (lstat(from.c_str(), &info) != 0) return Error(errno, "rename", from);
-  if (!S_ISDIR(info.st_mode)) {
-    return rename(from.c_str(), to.c_str()) == 0 ? absl::OkStatus() : Error(errno, "rename", from);
-  }
+  if (fstatat(old_name.folder.get(), old_name.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
+    return Error(errno, "rename", from);
+  if (!S_ISDIR(info.st_mode)) return rename(0) ? absl::OkStatus() : Error(errno, "rename", from);
   // rename(2) lets a directory replace an empty one.
-  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) {
-    return absl::OkStatus();
-  }
+  if (rename(RENAME_NOREPLACE)) return absl::OkStatus();
   if (errno == EEXIST) return Error(errno, "make", to);
   if (errno != EINVAL && errno != ENOSYS) return Error(errno, "rename", from);
   // A file system without that flag (NFS).
-  if (lstat(to.c_str(), &info) == 0) return Error(EEXIST, "make", to);
-  return rename(from.c_str(), to.c_str()) == 0 ? absl::OkStatus() : Error(errno, "rename", from);
+  if (fstatat(new_name.folder.get(), new_name.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0)
+    return Error(EEXIST, "make", to);
+  return rename(0) ? absl::OkStatus() : Error(errno, "rename", from);
 }
 
 class Posix : public FileSystem {
@@ -172,7 +178,9 @@ class Posix : public FileSystem {
   }
 
   absl::StatusOr<std::vector<std::string>> List(const std::string& directory) override {
-    DIR* handle = opendir(directory.c_str());
+    Fd folder = OpenFolder(directory);
+    if (!folder) return Error(errno, "list", directory);
+    DIR* handle = fdopendir(folder.Release());
     if (handle == nullptr) return Error(errno, "list", directory);
     std::vector<std::string> names;
     errno = 0;
@@ -209,8 +217,12 @@ class Posix : public FileSystem {
   }
 
   absl::Status Remove(const std::string& path) override {
+    const NameInFolder found = FindName(path);
+    if (!found.folder) return Error(errno, "remove", path);
+    // It follows no link itself, and the way to it is the descriptor's.
     std::error_code error;
-    const uintmax_t removed = std::filesystem::remove_all(path, error);
+    const uintmax_t removed = std::filesystem::remove_all(
+        fmt::format("/proc/self/fd/{}/{}", found.folder.get(), found.name), error);
     if (error) return Error(error.value(), "remove", path);
     return removed > 0 ? absl::OkStatus() : Error(ENOENT, "remove", path);
   }

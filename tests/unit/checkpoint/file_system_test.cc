@@ -4,7 +4,11 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
+#include <filesystem>
+
+#include "common/base/created_files.h"
 #include "common/checkpoint/memory_file_system.h"
+#include "common/checkpoint/store.h"
 #include "tests/unit/checkpoint/file_systems.h"
 
 namespace muster::checkpoint {
@@ -115,6 +119,28 @@ TEST(PosixErrors, SayWhatTheyMean) {
   const std::string pipe = bench.folder() + "/pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THAT(files.Open(pipe).status().ToString(), HasSubstr("no ordinary file"));
+}
+
+// Somebody who may write to model_dir puts a link in the place of a folder of it.
+TEST(PosixLinks, WhatALinkLeadsToIsNeitherListedNorRenamedNorRemoved) {
+  std::string root = std::filesystem::temp_directory_path() / "muster-links-XXXXXX";
+  ASSERT_NE(mkdtemp(root.data()), nullptr);
+  const std::string job = root + "/job", home = root + "/home";
+  std::filesystem::create_directories(job + "/checkpoints");
+  std::filesystem::create_directories(home + "/papers");
+  std::filesystem::create_symlink(home, job + "/checkpoints/.staging");
+  AddJobFolder(job);
+  FileSystem& files = PosixFileSystem();
+  const std::string link = job + "/checkpoints/.staging";
+  EXPECT_FALSE(RemoveStaging(files, job + "/checkpoints", nullptr).ok());
+  EXPECT_FALSE(files.List(link).ok());
+  EXPECT_FALSE(files.Rename(link + "/papers", link + "/papers.gone").ok());
+  EXPECT_FALSE(files.Rename(link + "/papers", job + "/papers").ok());
+  EXPECT_FALSE(files.Remove(link + "/papers").ok());
+  EXPECT_TRUE(std::filesystem::exists(home + "/papers"));
+  EXPECT_TRUE(files.Remove(link).ok()) << "the link itself";
+  EXPECT_TRUE(std::filesystem::exists(home + "/papers"));
+  std::filesystem::remove_all(root);
 }
 
 TEST(Paths, AreTakenApart) {
