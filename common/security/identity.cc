@@ -76,12 +76,29 @@ struct Identity::Source {
   }
 };
 
-struct Identity::Context {
-  ~Context() { SSL_CTX_free(ssl); }
-  SSL_CTX* ssl = SSL_CTX_new(TLS_method());
+// Of an SSL_CTX, which owns it: connections that outlive a change of keys still get tickets.
+struct Identity::Sessions {
   absl::Mutex mu;
   using SessionPtr = std::unique_ptr<SSL_SESSION, Freed<SSL_SESSION_free>>;
-  std::map<std::string, SessionPtr> sessions ABSL_GUARDED_BY(mu);  // by address
+  std::map<std::string, SessionPtr> by_address ABSL_GUARDED_BY(mu);
+
+  static int Slot() {
+    static const int slot = CRYPTO_get_ex_new_index(
+        CRYPTO_EX_INDEX_SSL_CTX, 0, nullptr, nullptr, nullptr,
+        [](void*, void* sessions, CRYPTO_EX_DATA*, int, long, void*) {  // NOLINT: OpenSSL's
+          delete static_cast<Sessions*>(sessions);
+        });
+    return slot;
+  }
+  static Sessions& Of(const SSL_CTX* ssl) {
+    return *static_cast<Sessions*>(SSL_CTX_get_ex_data(ssl, Slot()));
+  }
+};
+
+struct Identity::Context {
+  Context() { SSL_CTX_set_ex_data(ssl, Sessions::Slot(), new Sessions); }
+  ~Context() { SSL_CTX_free(ssl); }
+  SSL_CTX* const ssl = SSL_CTX_new(TLS_method());
 
   absl::Status Fill(const Credentials& credentials);
   static int Keep(SSL* ssl, SSL_SESSION* session);
@@ -90,11 +107,11 @@ struct Identity::Context {
 int Identity::Context::Keep(SSL* ssl, SSL_SESSION* session) {
   const auto* address = static_cast<const std::string*>(SSL_get_ex_data(ssl, AddressSlot()));
   if (address == nullptr) return 0;
-  auto* self = static_cast<Context*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
-  absl::MutexLock lock(&self->mu);
-  if (self->sessions.size() >= kMostSessions) self->sessions.clear();
+  Sessions& sessions = Sessions::Of(SSL_get_SSL_CTX(ssl));
+  absl::MutexLock lock(&sessions.mu);
+  if (sessions.by_address.size() >= kMostSessions) sessions.by_address.clear();
   // A copy: OpenSSL spoils the session of a connection that ends without a farewell.
-  self->sessions[*address].reset(SSL_SESSION_dup(session));
+  sessions.by_address[*address].reset(SSL_SESSION_dup(session));
   return 0;
 }
 
@@ -108,7 +125,6 @@ absl::Status Identity::Context::Fill(const Credentials& credentials) {
   static constexpr unsigned char kName[] = "muster";
   SSL_CTX_set_session_id_context(ssl, kName, sizeof kName - 1);
   SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
-  SSL_CTX_set_app_data(ssl, this);
   SSL_CTX_sess_set_new_cb(ssl, &Context::Keep);
 
   const BioPtr leaf = BioOf(credentials.certificate);
@@ -259,8 +275,9 @@ absl::StatusOr<SslPtr> Identity::NewSession(bool server, const std::string& addr
   SSL_set_connect_state(ssl.get());
   if (address.empty()) return ssl;
   SSL_set_ex_data(ssl.get(), AddressSlot(), new std::string(address));
-  absl::MutexLock lock(&made->mu);
-  if (const auto found = made->sessions.find(address); found != made->sessions.end())
+  Sessions& sessions = Sessions::Of(made->ssl);
+  absl::MutexLock lock(&sessions.mu);
+  if (const auto found = sessions.by_address.find(address); found != sessions.by_address.end())
     SSL_set_session(ssl.get(), found->second.get());
   return ssl;
 }

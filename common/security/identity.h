@@ -73,7 +73,8 @@ class Identity final : public StreamSecurity {
 
  private:
   explicit Identity(IdentityOptions options) : options_(std::move(options)) {}
-  struct Context;  // an SSL_CTX and the sessions to resume
+  struct Context;   // an SSL_CTX
+  struct Sessions;  // those of it to resume
 
   struct Source;
   absl::StatusOr<Source> Read() const;

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <thread>
 
 #include "common/rpc/channel.h"
@@ -87,7 +88,8 @@ class IdentityTest : public ::testing::Test {
     absl::StatusOr<Peer> by_server, by_client;
     bool resumed = false;
   };
-  static Met Meet(Identity& server, Identity& client) {
+  // `between`: before the client takes what follows the handshake.
+  static Met Meet(Identity& server, Identity& client, const std::function<void()>& between = {}) {
     int ends[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     Met met{absl::UnknownError("no handshake"), absl::UnknownError("no handshake")};
@@ -105,6 +107,7 @@ class IdentityTest : public ::testing::Test {
     SSL_set_fd(ssl.get(), ends[1]);
     if (SSL_do_handshake(ssl.get()) == 1) {
       met.by_client = client.PeerOf(*ssl);
+      if (between) between();
       char byte = 0;
       SSL_read(ssl.get(), &byte, 1);  // takes the ticket too, and the server's refusal
     }
@@ -159,6 +162,19 @@ TEST_F(IdentityTest, KeysAreReplacedOneTaskAfterTheOther) {
   const Met met = Meet(*chief, *late);
   EXPECT_TRUE(met.by_server.ok() && met.by_client.ok());
   EXPECT_FALSE(Meet(*chief, *Make("worker:3", "two", "e")).by_server.ok());
+}
+
+TEST_F(IdentityTest, ATicketMayComeAfterAChangeOfKeys) {
+  const auto chief = Make("chief:0"), worker = Make("worker:1");
+  const Met met = Meet(*chief, *worker, [&] {
+    Write("one", Key('2') + Key('1'));
+    worker->Refresh();
+  });
+  EXPECT_TRUE(met.by_client.ok());
+  chief->Refresh();
+  const Met again = Meet(*chief, *worker);
+  EXPECT_TRUE(again.by_client.ok());
+  EXPECT_FALSE(again.resumed) << "it was of the old keys";
 }
 
 TEST_F(IdentityTest, AKeyThatBecomesUnreadableStaysInUse) {
