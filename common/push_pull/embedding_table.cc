@@ -13,7 +13,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/hash.h"
-#include "common/push_pull/eviction_order.h"
 #include "common/push_pull/frozen_rows.h"
 #include "common/push_pull/key_counts.h"
 #include "common/push_pull/row_initializer.h"
@@ -25,8 +24,16 @@
 namespace muster {
 namespace {
 
-constexpr size_t kAhead = 8;   // keys between the fetch of an index entry and its use
-constexpr size_t kBlock = 32;  // rows of a 16-bit type that are updated at once
+constexpr size_t kAhead = 8;        // keys between the fetch of an index entry and its use
+constexpr size_t kBlock = 32;       // rows of a 16-bit type that are updated at once
+constexpr size_t kSpareShare = 16;  // of a cap: evicted beyond what has to go
+
+int64_t NoteIn(const float* at) {
+  int64_t value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+void PutNote(float* at, int64_t value) { std::memcpy(at, &value, sizeof value); }
 
 // Rows that a shard may have; 0: any number. Where keys are counted, counts have their part of the
 // bytes.
@@ -46,13 +53,10 @@ size_t MostCounted(size_t cap) {
 }
 
 struct Shard {
-  Shard(const RowShape& shape, size_t cap)
-      : rows(shape.floats(), static_cast<int64_t>(cap)),
-        order(shape, rows),
-        counts(MostCounted(cap)) {}
+  Shard(int64_t floats, size_t cap)
+      : rows(floats, static_cast<int64_t>(cap)), counts(MostCounted(cap)) {}
   mutable absl::Mutex mu;
   RowStorage rows ABSL_GUARDED_BY(mu);
-  EvictionOrder order ABSL_GUARDED_BY(mu);
   KeyCounts counts ABSL_GUARDED_BY(mu);  // of keys that are not admitted yet
   int64_t evictions ABSL_GUARDED_BY(mu) = 0, refused ABSL_GUARDED_BY(mu) = 0;
   std::vector<std::weak_ptr<FrozenShard>> frozen ABSL_GUARDED_BY(mu);
@@ -101,7 +105,7 @@ class EmbeddingTableImpl final : public EmbeddingTable {
         cap_(CapOf(options_.limits, options_.shards, 4 * shape_.floats())),
         fresh_(FreshTail()) {
     for (int s = 0; s < options_.shards; ++s)
-      shards_.push_back(std::make_unique<Shard>(shape_, cap_));
+      shards_.push_back(std::make_unique<Shard>(shape_.floats(), cap_));
   }
 
   absl::Status Peek(std::span<const uint64_t> keys, std::span<float> rows) const override;
@@ -146,9 +150,7 @@ class EmbeddingTableImpl final : public EmbeddingTable {
   // To be called before rows are changed, or go.
   void KeepFrozenLocked(Shard& shard, std::span<float* const> rows) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
-  // To be called once these rows were made, notes and all.
-  void EvictLocked(Shard& shard, std::span<const uint64_t> new_keys,
-                   std::span<float* const> new_rows) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
+  void EvictLocked(Shard& shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
 
   const Options options_;
   const RowShape shape_;
@@ -366,7 +368,7 @@ absl::Status EmbeddingTableImpl::Push(std::span<const uint64_t> keys,
                       {updated.rows, updated.gradients.data(), options_.width});
     }
     NoteUpdates(updated, step);
-    EvictLocked(shard, updated.new_keys, updated.new_rows);
+    EvictLocked(shard);
   }
   return absl::OkStatus();
 }
@@ -379,17 +381,34 @@ void EmbeddingTableImpl::KeepFrozenLocked(Shard& shard, std::span<float* const> 
   });
 }
 
-void EmbeddingTableImpl::EvictLocked(Shard& shard, std::span<const uint64_t> new_keys,
-                                     std::span<float* const> new_rows) const {
-  if (cap_ == 0) return;
-  for (size_t i = 0; i < new_rows.size(); ++i) shard.order.Add(new_keys[i], new_rows[i]);
-  if (shard.rows.size() <= cap_) shard.order.LookAhead(new_rows.size(), cap_ - shard.rows.size());
-  for (; shard.rows.size() > cap_; ++shard.evictions) {
-    const RowStorage::Entry goes = shard.order.Next();
-    if (!shard.frozen.empty()) KeepFrozenLocked(shard, {&goes.row, 1});
-    const RowStorage::Entry moved = shard.rows.Erase(goes.key);
-    if (moved.row != nullptr) shard.order.Add(moved.key, moved.row);
+void EmbeddingTableImpl::EvictLocked(Shard& shard) const {
+  if (cap_ == 0 || shard.rows.size() <= cap_) return;
+  struct Candidate {
+    int64_t first, second;
+    uint64_t hash, key;  // by a hash where notes are equal: small keys are often the popular ones
+    auto operator<=>(const Candidate&) const = default;
+  };
+  std::vector<Candidate> candidates;
+  candidates.reserve(shard.rows.size());
+  const int64_t at = shape_.first_note();
+  const auto& entries = shard.rows.entries();
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (i + kAhead < entries.size() && entries[i + kAhead].row != nullptr)
+      __builtin_prefetch(entries[i + kAhead].row + at);
+    const auto& [key, row] = entries[i];
+    if (row == nullptr) continue;
+    candidates.push_back({NoteIn(row + at), shape_.notes.size() > 1 ? NoteIn(row + at + 2) : 0,
+                          SplitMix64(key), key});
   }
+  const size_t goes = candidates.size() - (cap_ - cap_ / kSpareShare);
+  std::nth_element(candidates.begin(), candidates.begin() + static_cast<int64_t>(goes) - 1,
+                   candidates.end());
+  for (size_t i = 0; i < goes; ++i) {
+    const auto& [first, second, hash, key] = candidates[i];
+    if (!shard.frozen.empty()) KeepFrozenLocked(shard, {&shard.rows.At(key, hash).row, 1});
+    shard.rows.Erase(key);
+  }
+  shard.evictions += static_cast<int64_t>(goes);
 }
 
 // ---- As a whole
@@ -469,7 +488,7 @@ absl::Status EmbeddingTableImpl::Restore(uint64_t key, std::span<const float> ro
   KeepFrozenLocked(shard, {&place, 1});
   StoreNearest(options_.type, row.first(static_cast<size_t>(shape_.width)), place);
   std::copy(row.begin() + shape_.width, row.end(), place + shape_.parameter);
-  EvictLocked(shard, {&key, 1}, {&place, 1});  // they may come from a table with a higher cap
+  EvictLocked(shard);  // they may come from a table with a higher cap
   return absl::OkStatus();
 }
 

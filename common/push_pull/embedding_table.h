@@ -47,8 +47,8 @@ const std::vector<std::string>& EvictionNames();
 
 // What keeps a table from growing.
 struct RowLimits {
-  // At the most, after an update; 0: any number. Above it the first ones go, as many as have to.
-  // Each shard has its part, at least one row.
+  // At the most, after an update; 0: any number. Above it the first ones go, a sixteenth more than
+  // have to, so that one pass over the rows serves many. Each shard has its part, at least one row.
   int64_t max_rows = 0;
   int64_t max_bytes = 0;  // TableStatistics'
   Eviction eviction = Eviction::kLeastRecent;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include "common/push_pull/embedding_table.h"
@@ -12,12 +11,6 @@ namespace muster {
 
 // What evictions go by, in a row: an int64 each.
 enum class RowNote { kCreatedAt, kUpdatedAt, kUpdateCount };
-inline int64_t NoteIn(const float* at) {
-  int64_t value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-inline void PutNote(float* at, int64_t value) { std::memcpy(at, &value, sizeof value); }
 
 struct RowShape {
   explicit RowShape(const EmbeddingTable::Options& options);

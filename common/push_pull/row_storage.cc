@@ -58,20 +58,17 @@ void RowStorage::Grow() {
 }
 
 // Entries behind it that would not be found over the hole move into it.
-RowStorage::Entry RowStorage::Erase(uint64_t key) {
+void RowStorage::Erase(uint64_t key) {
   size_t hole = PlaceOf(key, SplitMix64(key));
   left_.push_back(entries_[hole].row);
   --size_;
-  Entry up;
   for (size_t at = (hole + 1) & Mask(); entries_[at].row != nullptr; at = (at + 1) & Mask()) {
     const size_t home = SplitMix64(entries_[at].key) & Mask();
     if (((at - home) & Mask()) < ((at - hole) & Mask())) continue;
     entries_[hole] = entries_[at];
-    if (hole > at) up = entries_[at];
     hole = at;
   }
   entries_[hole] = {};
-  return up;
 }
 
 }  // namespace muster

@@ -29,9 +29,8 @@ class RowStorage {
   const Entry& At(uint64_t key, uint64_t hash) const { return entries_[PlaceOf(key, hash)]; }
   // Memory for the key of a free entry, as its last row left it. The entry moves.
   float* Put(const Entry& free, uint64_t key);
-  // REQUIRES: it has a row. Others move to lower places, but for the one, if any, that is told: it
-  // moved from the beginning to the end.
-  Entry Erase(uint64_t key);
+  // REQUIRES: it has a row.
+  void Erase(uint64_t key);
 
   size_t size() const { return size_; }
   // The free ones, too.
