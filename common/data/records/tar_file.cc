@@ -107,13 +107,18 @@ absl::Status TarFile::FindMembers() {
     if (block.substr(257, 6) == std::string_view("ustar\0", 6) && block[345] != '\0')
       name = fmt::format("{}/{}", Text(block, 345, 155), name);
     if (!long_name.empty()) name = long_name;
+    const bool is_file = type == '0' || type == '\0';
+    if (is_file && name.empty()) {
+      return DataError(fmt::format(
+          "'{}' is damaged: the member that begins at byte {} has no name.", path_, at));
+    }
     at += kBlock + (size + kBlock - 1) / kBlock * kBlock;
     if (type == 'L') {
       long_name = Text(data, 0, data.size());
     } else if (type == 'x') {
       ReadPax(data, &long_name, &long_size);
     } else if (type != 'g' && type != 'K') {
-      if (type == '0' || type == '\0') members_.push_back({std::move(name), data});
+      if (is_file) members_.push_back({std::move(name), data});
       long_name.clear();
       long_size = -1;
     }
