@@ -22,13 +22,13 @@ struct PassOptions {
   int64_t batch_size = 1;           // Of all replicas together.
   int replicas_on_host = 1;         // Replicas that share the host's cores.
   DamageLog* damage_log = nullptr;  // Null: the pass uses its own.
-  bool summary =
-      false;  // Keep the images and histograms that the program shows in the first batch.
+  // Keep the images and histograms that the program shows in the first batch.
+  bool summary = false;
   // Returns whether this replica wants to stop the pass. Every replica polls it from time to time.
   // If one wants to stop, all stop.
   std::function<bool()> stop;
-  std::function<void(int64_t done, int64_t total)>
-      progress;  // Called after each batch. May be null.
+  // Called after each batch. May be null.
+  std::function<void(int64_t done, int64_t total)> progress;
 };
 
 struct PassResult {
