@@ -1,4 +1,4 @@
-// What a program shows (ImageReport, HistogramReport) on its way from a worker of a
+// Converts what a program shows (ImageReport, HistogramReport) for the call from a worker of a
 // parameter-server job to the chief.
 #pragma once
 
@@ -12,20 +12,20 @@
 
 namespace muster {
 
-// Of one batch. A call carries a batch's and a part of a pass's at the most, and
-// rpc::kMaxMessageBytes bounds it.
+// The limit for one batch. A call has at most one batch's data and that of one part of a pass,
+// within rpc::kMaxMessageBytes.
 inline constexpr size_t kMostShownBytes = 6 << 20;
 
-// Histograms first: they are small. Of a tag's pictures the first ones that fit; `left_out`: the
-// tags of which not all do.
+// Adds histograms first, because they are small, then as many images of each tag as fit. Adds to
+// `left_out` the tags of which some do not fit.
 proto::Shown ToMessage(const std::vector<ImageReport>& images,
                        const std::vector<HistogramReport>& histograms,
                        std::vector<std::string>* left_out);
 
-// A ConfigurationError: what no worker makes.
+// Returns a ConfigurationError for a message that no worker produces.
 absl::Status CheckShown(const proto::Shown& shown);
 
-// REQUIRES: CheckShown found nothing.
+// Requires CheckShown to be OK.
 ImageReport ImagesOf(const proto::Shown::Images& images, int64_t step);
 HistogramReport HistogramOf(const proto::Shown::Histogram& histogram, int64_t step);
 
