@@ -47,7 +47,7 @@ class CheckpointEvaluator {
   virtual ~CheckpointEvaluator() = default;
 
   virtual Split split() const = 0;
-  virtual int64_t examples() const = 0;  // Of the split.
+  virtual int64_t examples() const = 0;  // Examples in the split.
 
   struct Hooks {
     std::function<void(int64_t done, int64_t total)> progress;  // In batches. May be null.

@@ -30,7 +30,7 @@ struct ChiefRoleOptions {
 
 // The state that training begins with.
 struct StartingPoint {
-  // The job was already trained to its end. No work is left, and all members are told so.
+  // The job was already trained to its end. No work is left, and all members learn this.
   bool finished = false;
   // To resume from. None: start from the program's initial state.
   std::optional<checkpoint::Snapshot> restore;
@@ -46,8 +46,9 @@ struct DirectParts {
   int64_t train_examples = 0, validation_examples = 0, test_examples = 0;  // 0: no such split.
   int64_t test_every = 0;  // In epochs. 0: the test pass runs only at the end.
   std::optional<checkpoint::Snapshot> restore;
-  // Only without `restore`. The integer buffers of build() by name, if weights were loaded since.
-  // `unloaded` is the error of that loading. It is ignored if the servers already hold the run.
+  // The integer buffers of build() by name, if weights were loaded since. Set only without
+  // `restore`. `unloaded` is the error of that loading. It is ignored if the servers already hold
+  // the run.
   std::optional<std::map<std::string, std::string>> built_integers;
   absl::Status unloaded;
 };

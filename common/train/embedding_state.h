@@ -44,7 +44,7 @@ class TableTransfer {
   Communicator* const communicator_;
   const int owner_;
   bool moves_ = false, anybody_moves_ = false;
-  std::vector<int64_t> sizes_, updates_, counted_;  // Of the owner's tables.
+  std::vector<int64_t> sizes_, updates_, counted_;  // The owner's table sizes.
 };
 
 // A replica's tables as tensors: first their shapes, then their bytes. Has no tensors if parameter
@@ -61,7 +61,7 @@ class TableSnapshot {
  private:
   struct Rows;
   const Replica& replica_;
-  std::vector<std::unique_ptr<Rows>> rows_;  // By table, sorted by key as int64.
+  std::vector<std::unique_ptr<Rows>> rows_;  // Indexed by table; sorted by key as int64.
   std::vector<checkpoint::TensorInfo> model_, optimizer_;
 };
 

@@ -97,14 +97,14 @@ class EmbeddingStep {
   };
   struct Gradients {
     std::vector<float> sums;    // [keys][width], of this replica's keys.
-    std::vector<bool> touched;  // By key: it received a gradient.
+    std::vector<bool> touched;  // Indexed by key: whether it received a gradient.
   };
   void Compact(int table, std::vector<uint64_t>* keys, std::vector<float>* sums) const;
 
   Replica* const replica_;
   Communicator* const communicator_;
   LookedUpRows rows_;
-  std::vector<Leaf> leaves_;  // Of the micro-batch.
+  std::vector<Leaf> leaves_;  // The rows that this micro-batch looked up.
   std::vector<Gradients> gradients_;
   std::vector<KeySums> summed_;  // Over all replicas.
 };

@@ -19,7 +19,7 @@ namespace muster {
 struct PassOptions {
   Split split = Split::kValidation;
   data::DatasetPtr dataset;
-  int64_t batch_size = 1;           // Of all replicas together.
+  int64_t batch_size = 1;           // For all replicas together.
   int replicas_on_host = 1;         // Replicas that share the host's cores.
   DamageLog* damage_log = nullptr;  // Null: the pass uses its own.
   // Keep the images and histograms that the program shows in the first batch.

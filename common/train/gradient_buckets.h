@@ -23,7 +23,7 @@ namespace muster {
 struct BucketOptions {
   int64_t bytes = 25 << 20;
   int64_t first_bytes = 1 << 20;  // Smaller, so that the first reduction starts early.
-  int64_t control_capacity = 0;   // Floats of control data that fit behind the last bucket.
+  int64_t control_capacity = 0;   // Floats of control data that fit after the last bucket.
 };
 
 class GradientBuckets final : public GradientSink {
@@ -70,18 +70,18 @@ class GradientBuckets final : public GradientSink {
   Communicator* const communicator_;
   const int64_t control_capacity_;
   std::vector<Bucket> buckets_;
-  std::vector<int> bucket_of_;     // By parameter.
-  std::vector<at::Tensor> views_;  // By parameter, with the parameter's strides.
+  std::vector<int> bucket_of_;     // Indexed by parameter.
+  std::vector<at::Tensor> views_;  // Indexed by parameter; has the parameter's strides.
   std::vector<at::Tensor> gradients_;
-  std::vector<bool> fired_;  // In this micro-batch.
-  std::vector<bool> used_;   // In any micro-batch since Begin.
+  std::vector<bool> fired_;  // Has a gradient in this micro-batch.
+  std::vector<bool> used_;   // Has a gradient in any micro-batch since Begin.
   bool last_ = false;        // This is the last micro-batch.
   bool launching_ = false;   // Complete buckets are launched at once.
   // A parameter has received several gradients in one backward pass of this program. From then on
   // no bucket is complete before the end of a pass.
   bool twice_ = false;
   bool all_launched_ = false;
-  int64_t control_count_ = 0;  // Elements of control data behind the last bucket.
+  int64_t control_count_ = 0;  // Elements of control data after the last bucket.
   int next_launch_ = 0;
 };
 

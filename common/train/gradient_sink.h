@@ -43,7 +43,7 @@ class GradientSink {
   // float32; it is undefined unless the step commits with this call. Afterwards it holds the sums
   // over all replicas, and gradients() holds the global gradients.
   virtual absl::Status Finish(at::Tensor* control) = 0;
-  // By parameter. Undefined for parameters that this reduction did not use.
+  // Indexed by parameter. Undefined for parameters that this reduction did not use.
   virtual const std::vector<at::Tensor>& gradients() const = 0;
   // Valid after Finish. Returns whether a parameter had a gradient in this reduction on any
   // replica, or with parameter servers on this replica.

@@ -38,7 +38,7 @@ struct CheckpointOptions {
 
 struct SummaryOptions {
   int64_t every_steps = 50;             // Scalars and images.
-  int64_t histograms_every_epochs = 0;  // Of every parameter. 0: never.
+  int64_t histograms_every_epochs = 0;  // For every parameter. 0: never.
 };
 
 struct EvaluateOptions {
@@ -72,7 +72,7 @@ struct Timeouts {
   Duration abort = std::chrono::minutes(1);
   Duration formation = std::chrono::seconds(20);
   Duration collective = std::chrono::minutes(10);
-  Duration evaluate = std::chrono::minutes(10);  // Of the evaluator's final evaluation.
+  Duration evaluate = std::chrono::minutes(10);  // Limit for the evaluator's final evaluation.
   // From the last step to the acknowledgement of all members.
   Duration end = std::chrono::seconds(30);
   Duration bind = std::chrono::seconds(10);  // How long to retry a port that is in use.
@@ -86,7 +86,7 @@ struct Timeouts {
 // PEM files that identify tasks in place of a run key. "{type}" and "{index}" in a path stand for
 // the task's own.
 struct TlsOptions {
-  // Of earlier versions. Has no effect: TLS is on if there is a certificate.
+  // ^Set by earlier versions. Has no effect: TLS is on if there is a certificate.
   bool enabled = false;
   std::string certificate, key, authority;
 };
@@ -94,7 +94,7 @@ struct TlsOptions {
 struct SecurityOptions {
   std::string key_file;               // The run key (common/security/run_key.h).
   bool insecure = false;              // Trust the network: tasks do not authenticate.
-  std::string file_mode = "private";  // Of the files in model_dir: private | group | umask.
+  std::string file_mode = "private";  // Mode of the files in model_dir: private | group | umask.
 };
 
 struct Job {

@@ -31,24 +31,24 @@ namespace muster {
 struct LoopContext {
   const Job& job;
   const std::map<Split, data::DatasetPtr>& datasets;
-  const std::vector<data::DatasetPtr>& named_datasets;  // By handle.
+  const std::vector<data::DatasetPtr>& named_datasets;  // Indexed by handle.
   Membership* membership;
   const std::vector<Observer*>& observers;
   CheckpointSink* checkpoints;  // Null: nothing is saved.
   SnapshotTaker* snapshots;
-  // From the last save or restore. Rank 0 gives them to replicas that have none.
+  // ^The buffers of the last save or restore. Rank 0 gives them to replicas that have none.
   StackedBuffers* kept;
   LocalExchange* exchange;
-  int num_replicas;   // Of the generation.
+  int num_replicas;   // Replicas of the generation.
   int first_replica;  // Index of this process's first replica in the generation.
   int owner_replica;  // Its state is broadcast.
   int world_size;
-  int local_replicas = 1;    // Of this process.
+  int local_replicas = 1;    // Replicas of this process.
   bool for_servers = false;  // See StepRunnerOptions.
   SharedPipelines* pipelines = nullptr;
-  int replicas_on_host = 1;         // Of all members.
-  DamageLog* damage_log = nullptr;  // Of the run.
-  int declared_replicas = 0;        // Of the whole cluster. Equal in all members.
+  int replicas_on_host = 1;         // Replicas of all members on this host.
+  DamageLog* damage_log = nullptr;  // Lasts for the whole run.
+  int declared_replicas = 0;        // Replicas of the whole cluster. Equal in all members.
 };
 
 // Returns the retryable error of a job that must save and cannot.
@@ -102,7 +102,7 @@ class LoopImpl final : public LoopBackend {
   void CheckBatchNorm(const BatchNormWatch& watch);
   void Commit(const StepResult& result);
   void Account(const StepResult& result);
-  void MoveOn();  // In the data.
+  void MoveOn();  // Advances the position in the data.
   bool TestDue() const;
   void EndEpoch();
   void ResetEpoch();
@@ -151,7 +151,7 @@ class LoopImpl final : public LoopBackend {
   // was stopped.
   bool PassOfAverage(PassOptions options, std::map<std::string, double>* metrics);
 
-  // Of the epoch's steps so far.
+  // Returns the means over the epoch's steps so far.
   std::map<std::string, double> TrainMetrics() const;
   // Has a value in a float16 run. `skipped`: the last step was skipped.
   std::optional<LossScaleReport> LossScale(bool skipped) const;
@@ -174,19 +174,19 @@ class LoopImpl final : public LoopBackend {
   StepRunner runner_;
   const int64_t steps_per_epoch_;  // 0: not known.
   std::unique_ptr<Feed> feed_;
-  std::vector<std::unique_ptr<NamedFeed>> named_feeds_;  // By handle.
+  std::vector<std::unique_ptr<NamedFeed>> named_feeds_;  // Indexed by handle.
   FedBatch loaded_;
-  DamagedExamples::Report left_out_;  // Since the last step.
+  DamagedExamples::Report left_out_;  // Examples dropped since the last step.
   bool have_batch_ = false;
-  int64_t batch_steps_ = 0, batch_steps_done_ = 0;  // Of the current batch.
+  int64_t batch_steps_ = 0, batch_steps_done_ = 0;  // Steps over the current batch.
   bool begun_batch_ = false;                        // This object has made a step over the batch.
   bool watched_ = false;  // The first step was watched for batch normalisation.
   bool stop_ = false;
   bool fitting_ = false;                // In Fit(): passes run at the ends of epochs.
   std::unique_ptr<CallbackHost> host_;  // Not null only where hooks run.
-  bool save_requested_ = false;         // By a callback.
+  bool save_requested_ = false;         // A callback has requested a save.
   bool end_saved_ = false;              // SaveEnd has run in this generation.
-  double input_seconds_ = 0;            // Since the last step.
+  double input_seconds_ = 0;            // Time waited for input since the last step.
   MonotonicTime epoch_start_, step_start_;
 };
 

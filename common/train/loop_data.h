@@ -49,7 +49,7 @@ int LoaderCores(int cores, const FeedPlace& place, bool of_all_local);
 struct TrainData {
   data::DatasetPtr dataset;              // The replica's share of the files, if it has its own.
   std::optional<data::Sampler> sampler;  // Absent: the size is not known.
-  int64_t examples = 0;                  // In a pass of all replicas. -1: not known.
+  int64_t examples = 0;                  // Total in a pass of all replicas. -1: not known.
   uint64_t seed = 0;
   data::AutoShard auto_shard = data::AutoShard::kData;
   int64_t steps_per_epoch = 0;  // 0: not known.
@@ -98,7 +98,7 @@ class Feed {
   const bool sized_;
   Communicator* const communicator_;
   const at::Device device_;
-  int local_index_ = 0;  // Within the pipeline.
+  int local_index_ = 0;  // This replica's index within the pipeline.
   std::optional<DamagedExamples> damaged_;
   std::shared_ptr<const CopyAhead> copies_;  // Null: this device needs none.
   std::shared_ptr<data::Pipeline> pipeline_;

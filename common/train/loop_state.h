@@ -27,9 +27,9 @@ struct LoopState {
   // The same for the process's tables. Kept in the state of the replica that owns them.
   bool tables_whole = true;
   int64_t steps = 0;        // Completed steps.
-  data::Position position;  // Of the next example.
+  data::Position position;  // The position of the next example.
   int64_t examples = 0;     // Trained on in the whole run.
-  // Sum of loss x examples over the steps so far of the last step's epoch.
+  // Sum of loss x examples in the epoch of the last step, so far.
   double epoch_loss_sum = 0;
   int64_t epoch_examples = 0;
   std::vector<double> epoch_metric_sums;  // All metrics' sums, in order of declaration.
@@ -49,17 +49,18 @@ struct LoopState {
   // batch has been started.
   checkpoint::Extras extras;
   int64_t global_batch_size = 0;  // 0: set from the job at the first start.
-  // Of this process, not of the run: the step of the last state that was handed over for saving, or
-  // that a checkpoint restored. -1: none.
+  // The step of the last state that was handed over for saving, or that a checkpoint restored.
+  // Belongs to this process, not to the run. -1: none.
   int64_t saved_step = -1;
-  // Of this process: the step whose saved or restored state includes the callbacks' work at the end
-  // of training and the passes after it. -1: none.
+  // The step whose saved or restored state includes the callbacks' work at the end of training and
+  // the passes after it. Belongs to this process. -1: none.
   int64_t end_saved_step = -1;
-  // Of this process: the step whose state is wanted by the sink and not yet handed over. -1: none.
+  // The step whose state the sink wants but has not received yet. Belongs to this process. -1:
+  // none.
   int64_t save_due = -1;
 
-  // Of this generation: the owner's process knew at its start that the job is stopping. All
-  // replicas use this value, not what each has heard by then.
+  // The owner's process knew at the start of this generation that the job is stopping. All replicas
+  // use this value, not what each has learned by then.
   bool stop_asked = false;
 
   // The last step whose update the replica holds. -1: it has no state.
@@ -91,8 +92,8 @@ struct TransferOptions {
   int64_t staged_bytes = 256 << 20;
   std::function<void()> moment;  // Called before the first piece and after each. May be null.
 };
-// Transfers the replica's parameters, buffers, slots and tables, and the whole LoopState, whose
-// `steps` is set last. After a failure, a replica still holds its previous state, or has no state
+// Transfers the replica's parameters, buffers, slots and tables, and the whole LoopState. `steps`
+// is set last: after a failure, a replica still holds its previous state, or has no state
 // (LoopState::whole).
 void BroadcastState(Replica* replica, Communicator* communicator, int owner, LoopState* state,
                     const TransferOptions& options = {});

@@ -12,8 +12,8 @@ inline constexpr double kLeastLossScale = 1;
 inline constexpr int64_t kMostSkippedSteps = 20;
 
 struct LossScaleReport {
-  double scale = 0;           // Of the next step. 0: not known.
-  int64_t skipped_steps = 0;  // In the whole run. They updated nothing.
+  double scale = 0;           // The scale of the next step. 0: not known.
+  int64_t skipped_steps = 0;  // Total in the whole run. Skipped steps update nothing.
   bool skipped = false;       // The step of this report was skipped.
 };
 

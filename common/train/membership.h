@@ -24,8 +24,8 @@ struct Generation {
   uint64_t id = 0;
   std::string run_id;
   int rank = 0;
-  std::vector<int> replicas_per_rank;  // By rank. size() is the world size.
-  int replicas_on_host = 1;            // Of all members that share this host's cores.
+  std::vector<int> replicas_per_rank;  // Indexed by rank. size() is the world size.
+  int replicas_on_host = 1;            // Replicas of all members that share this host's cores.
   int owner = 0;                       // The rank with the newest state, which it broadcasts.
   int64_t owner_step = 0;              // Completed steps of that state.
   // One for each local replica. Ranks count the replicas of the whole generation.
@@ -37,7 +37,8 @@ class Membership {
  public:
   virtual ~Membership() = default;
   // Joins, or rejoins after an abort, and returns when the generation is formed. An error is the
-  // verdict that ends the loop. `last_step` is the last step whose update this process holds.
+  // verdict that ends the loop. `last_step` is the number of the last step that this process has
+  // applied.
   virtual absl::StatusOr<Generation> NextGeneration(int64_t last_step) = 0;
   // Thread-safe, cheap. Sets the phase and the current step that heartbeats report from now on.
   virtual void SetPhase(Phase phase, int64_t step) = 0;
@@ -70,21 +71,21 @@ struct StepReport {
   int64_t steps_per_epoch = 0;
   int64_t total_steps = 0;   // 0: not known.
   double loss = 0;           // Whole objective before the update, over the global batch.
-  double learning_rate = 0;  // Of the first optimizer.
-  std::map<std::string, double> learning_rates;  // By optimizer.
-  // By optimizer: the L2 norm before clipping, at steps that write a summary. With parameter
-  // servers, of one worker's gradients.
+  double learning_rate = 0;  // Rate of the first optimizer.
+  std::map<std::string, double> learning_rates;  // Keyed by optimizer.
+  // Keyed by optimizer. The L2 norm before clipping, at steps that write a summary. With parameter
+  // servers, the norm of one worker's gradients.
   std::map<std::string, double> gradient_norms;
-  int64_t examples = 0;                   // Of this step.
+  int64_t examples = 0;                   // Examples in this step.
   std::map<std::string, double> values;   // The program's own, reduced like losses ("d_loss").
   std::map<std::string, double> metrics;  // Running example-weighted means of this epoch.
-  // In a float16 run. With parameter servers, of the worker that computed this step.
+  // Set in a float16 run. With parameter servers, the scale of the worker that computed this step.
   std::optional<LossScaleReport> loss_scale;
   // Compute and wait are those of rank 0's first replica. Input is that of the replica that waited
   // longest for its part of the batch. With parameter servers, all are those of the worker that
   // computed this step.
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
-  // Since the previous step.
+  // Time since the previous step.
   double total_seconds = 0;
   // The time that input_seconds is a part of: total_seconds. With parameter servers the steps of
   // workers overlap: there it is the worker's time for this step.
@@ -102,7 +103,7 @@ struct EpochReport {
 };
 
 struct ParameterReport {
-  std::string model, name;  // Within the model.
+  std::string model, name;  // `name` is the name within the model.
   std::vector<int64_t> shape;
   bool trainable = true;
 };
@@ -126,14 +127,14 @@ struct StartReport {
   bool finished = false;  // The program had ended its training there.
   // The step of the weights that callbacks have restored there. 0: the weights are the step's own.
   int64_t weights_of = 0;
-  std::optional<LossScaleReport> loss_scale;                 // In a float16 run, at start_step.
+  std::optional<LossScaleReport> loss_scale;                 // Set in a float16 run, at start_step.
   std::vector<std::pair<std::string, int64_t>> split_sizes;  // "train" -> examples.
   std::vector<std::pair<std::string, int64_t>> parameter_counts;  // Model -> parameters.
-  std::vector<ParameterReport> parameters;                        // Of all models, in their order.
-  std::vector<std::string> groups;                                // Of optimizers: DescribeGroups.
+  std::vector<ParameterReport> parameters;  // Parameters of all models, in their order.
+  std::vector<std::string> groups;          // The lines of DescribeGroups.
 };
 
-// From rank 0's first replica.
+// Comes from rank 0's first replica.
 struct ImageReport {
   std::string tag;
   int64_t step = 0;
@@ -180,14 +181,15 @@ class Observer {
   virtual void OnScalars(const std::string& /*split*/, const ScalarReport&) {}
   // Called in programs with tables, right after each OnStep.
   virtual void OnTables(const TablesReport&) {}
-  // From callbacks: a text for TensorBoard's train folder, and a callback's entry in result.json.
+  // Reports of callbacks: a text for TensorBoard's train folder, and a callback's entry in
+  // result.json.
   virtual void OnText(int64_t /*step*/, const std::string& /*tag*/, const std::string& /*text*/) {}
   virtual void OnCallback(const std::string& /*name*/, const Json& /*note*/) {}
   // Damaged examples that on_error "skip" dropped from a step or pass, over all replicas. `names`
   // describes those that were not named before.
   virtual void OnLeftOut(const std::string& /*split*/, int64_t /*examples*/,
                          const std::vector<std::string>& /*names*/) {}
-  // During validation and test passes, in batches.
+  // Called during validation and test passes. `done` and `total` count batches.
   virtual void OnEvaluateProgress(const std::string& /*split*/, int64_t /*done*/,
                                   int64_t /*total*/) {}
 };

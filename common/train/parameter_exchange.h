@@ -80,11 +80,11 @@ class ParameterExchange : public EmbeddingStore {
   absl::Status Pull(std::span<const RowRead> reads) override;
   absl::Status Push(int64_t step, std::span<const RowGradients> tables) override;
 
-  // Of the last push.
+  // Returns the number of the last push.
   uint64_t sequence() const { return sequence_; }
   // Start of the first push of the last step that pushed. All parameters were received after it.
   MonotonicTime push_began() const { return push_began_; }
-  // Of all pushes since BeginStep.
+  // Returns the outcome of all pushes since BeginStep.
   const ps::PushPullClient::Outcome& outcome() const { return outcome_; }
   // The names of variables with values that are not finite, since BeginStep: either their
   // gradients, which the servers refused, or the changes of a buffer.
@@ -93,26 +93,27 @@ class ParameterExchange : public EmbeddingStore {
  private:
   friend class PushedGradients;
   struct Part {
-    int64_t first_row = 0, rows = 0;  // Of the variable. 0-dimensional variables have no rows.
-    int64_t begin = 0;                // First element in the variable's memory.
-    std::span<float> memory;          // In the client's gradient memory.
-    at::Tensor view;                  // The same memory, with the variable's strides.
+    // Rows of the variable. 0-dimensional variables have no rows.
+    int64_t first_row = 0, rows = 0;
+    int64_t begin = 0;        // First element in the variable's memory.
+    std::span<float> memory;  // Part of the client's gradient memory.
+    at::Tensor view;          // The same memory, with the variable's strides.
   };
   struct Variable {
-    at::Tensor tensor, host;  // The same tensor on a CPU replica.
+    at::Tensor tensor, host;  // `host` is the same tensor on a CPU replica.
     std::vector<Part> parts;
     std::vector<int> chunks;  // Indices into chunks_.
     bool used = false;        // Has a gradient in this reduction.
-    bool buffer = false;      // In no optimizer, and changed by steps.
-    at::Tensor before;        // Of a buffer: its value at the start of the step.
-    bool floor = false;       // Of a buffer: no negative value, before and after the step.
-    // In no optimizer, and declared kSame. `before` is its value at the last pull; undefined before
-    // the first pull.
+    bool buffer = false;      // Belongs to no optimizer, and steps change it.
+    at::Tensor before;        // For a buffer: its value at the start of the step.
+    bool floor = false;       // For a buffer: it had no negative value before or after the step.
+    // ^Belongs to no optimizer, and is declared kSame. `before` is its value at the last pull. It
+    // is undefined before the first pull.
     bool same = false;
   };
   struct ChunkPlace {
     Chunk chunk;
-    int index = 0;  // Within its server.
+    int index = 0;  // Index within its server.
     std::vector<int> variables;
     int pending = 0;
     bool used = false;  // A variable of the chunk has a gradient.
@@ -160,7 +161,7 @@ class ParameterExchange : public EmbeddingStore {
     int variable = 0;
     std::vector<int> first_chunk;
     int64_t width = 0;
-    // By RowSpread's chunk: RowPull::others of the earliest pull that this step used.
+    // Indexed by RowSpread's chunk. The `others` of the earliest RowPull that this step used.
     std::vector<std::optional<int64_t>> others;
     int servers() const { return static_cast<int>(first_chunk.size()); }
   };
@@ -179,32 +180,33 @@ class ParameterExchange : public EmbeddingStore {
   std::vector<std::shared_ptr<PrefetchedRows>> AheadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::vector<Table> tables_;
-  std::shared_ptr<PrefetchedRows> prefetched_;  // For this step.
+  std::shared_ptr<PrefetchedRows> prefetched_;  // The rows prefetched for this step.
   // Held while rows are launched, so that the order of launches shows which pushes a prefetch
   // includes.
   absl::Mutex mutex_;
   ps::PushPullClient* prefetching_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Equal to client_.
   int clients_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::weak_ptr<PrefetchedRows>> ahead_ ABSL_GUARDED_BY(mutex_);  // For later steps.
+  // Rows for later steps.
+  std::vector<std::weak_ptr<PrefetchedRows>> ahead_ ABSL_GUARDED_BY(mutex_);
   std::vector<float> packed_;                           // Gradients of rows that are being sent.
-  std::vector<std::vector<int>> chunks_of_;             // By the program's optimizer.
+  std::vector<std::vector<int>> chunks_of_;             // Indexed by the program's optimizer.
   std::vector<int> rest_;                               // Chunks of no optimizer.
-  std::vector<std::vector<at::Tensor>> parameters_of_;  // By optimizer.
-  // By optimizer, then parameter. -1: has no elements.
+  std::vector<std::vector<at::Tensor>> parameters_of_;  // Indexed by optimizer.
+  // Indexed by optimizer, then parameter. -1: it has no elements.
   std::vector<std::vector<int>> variable_of_;
-  std::vector<ClipOptions> clips_;  // By optimizer.
+  std::vector<ClipOptions> clips_;  // Indexed by optimizer.
   // Gradients are collected completely before they are sent, because they may not be finite.
   bool whole_ = false;
   ps::PushPullClient* client_ = nullptr;
   std::function<void(bool)> on_wait_;
-  double weight_ = 1;                   // See BeginStep.
-  int64_t lease_ = 0;                   // See BeginStep.
-  std::vector<double> learning_rates_;  // By the servers' optimizer.
+  double weight_ = 1;                   // Argument of BeginStep.
+  int64_t lease_ = 0;                   // Argument of BeginStep.
+  std::vector<double> learning_rates_;  // Indexed by the servers' optimizer.
   bool open_ = false;
   bool rest_done_ = false;
-  absl::Status refused_;  // Of the step: the error about a buffer that must not change.
+  absl::Status refused_;  // The step's error about a buffer that must not change.
   uint64_t sequence_ = 0;
-  int64_t pushes_ = 0;  // Of this step.
+  int64_t pushes_ = 0;  // Pushes of this step.
   MonotonicTime push_began_;
   ps::PushPullClient::Outcome outcome_;
   std::set<std::string> not_finite_;

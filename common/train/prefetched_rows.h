@@ -15,9 +15,9 @@ namespace muster {
 
 struct PrefetchedTable {
   KeyIndex index;
-  // By a key's index: its row, in the memory of the newest fetch that has it.
+  // Indexed by a key's number: its row, in the memory of the newest fetch that has it.
   std::vector<const float*> row;
-  std::vector<uint32_t> chunk;  // By a key's index: its chunk in RowSpread.
+  std::vector<uint32_t> chunk;  // Indexed by a key's number: its chunk in RowSpread.
   // First the fetch of all keys, then fetches of keys that were pushed since. Empty: no keys were
   // named.
   std::vector<std::shared_ptr<ps::RowFetch>> fetches;

@@ -38,7 +38,7 @@ class PushedGradients final : public GradientSink {
   const int optimizer_;
   const std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> gradients_;  // Empty unless gradients are wanted whole.
-  std::vector<bool> fired_;            // In this micro-batch.
+  std::vector<bool> fired_;            // Has a gradient in this micro-batch.
   bool early_ = false, launching_ = false, all_launched_ = false;
   bool twice_ = false;  // As in GradientBuckets.
   bool norm_wanted_ = false;

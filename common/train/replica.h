@@ -31,7 +31,7 @@ struct RegisteredCallback;
 struct NamedModel {
   std::string name;
   std::shared_ptr<torch::nn::Module> module;
-  // By their names within the module.
+  // ^Named as within the module.
   std::vector<std::pair<std::string, at::Tensor>> parameters;
   std::vector<std::pair<std::string, at::Tensor>> buffers;
 };
@@ -39,12 +39,12 @@ struct NamedModel {
 // The parameters of an optimizer that have been trained, or that build() left trainable.
 struct TrainedParameters {
   std::unique_ptr<Optimizer> rule;
-  // Of the rule's parameters, each tensor once. parameter_names: "<model>.<parameter>". aliases:
-  // all names of each, starting with that one. groups: see AssignGroups.
+  // The rule's parameters, each tensor once. parameter_names: "<model>.<parameter>". aliases: all
+  // names of each, starting with that one. groups: see AssignGroups.
   std::vector<std::string> parameter_names;
   std::vector<std::vector<std::string>> aliases;
   std::vector<int> groups;
-  std::vector<int> place;  // By candidate: its index in the rule. -1: it has no slots.
+  std::vector<int> place;  // Indexed by candidate: its index in the rule. -1: it has no slots.
 };
 
 struct NamedOptimizer : TrainedParameters {
@@ -55,12 +55,12 @@ struct NamedOptimizer : TrainedParameters {
   std::vector<std::string> candidate_names;
   std::vector<std::vector<std::string>> candidate_aliases;
   std::vector<int> candidate_groups;
-  std::vector<bool> differentiated;  // By candidate: whether `gradients` has it.
+  std::vector<bool> differentiated;  // Indexed by candidate: whether `gradients` has it.
   std::vector<std::string> models;
   Json spec;  // As for ParseOptimizer.
   Json learning_rate;
   std::unique_ptr<Schedule> schedule;       // Set once the length of an epoch is known.
-  std::unique_ptr<GradientSink> gradients;  // Of one generation.
+  std::unique_ptr<GradientSink> gradients;  // Belongs to one generation.
   // For programs that alternate between freezing and unfreezing. differentiated_before: the
   // candidates of the previous sink. idle_gradients: the sink of the other set, with its candidates
   // in idle_differentiated.
@@ -138,7 +138,7 @@ class Replica {
   data::JobDatasets& job_datasets() const { return *job_datasets_; }
   // The datasets besides the splits, by handle.
   const std::vector<NamedDataset>& named_datasets() const { return named_datasets_; }
-  // Of the program and the job. Equal on all replicas.
+  // Returns the callbacks of the program and the job. Equal on all replicas.
   const CallbackList& callbacks() const { return *callbacks_; }
   // The weights that callbacks remember.
   KeptWeights& kept() { return *kept_; }
@@ -146,7 +146,7 @@ class Replica {
   int64_t test_every() const { return test_every_; }  // In epochs. 0: only at the end.
   // The initial weights that the program names.
   const std::vector<LoadSpec>& loads() const { return loads_; }
-  // Of all models, in a fixed order.
+  // Returns the buffers of all models, in a fixed order.
   const std::vector<NamedBuffer>& buffers() const { return buffers_; }
   // Records that a step changed this buffer. `buffer` is an index into buffers().
   void MarkAveraged(size_t buffer) { buffers_[buffer].averaged = true; }
@@ -191,7 +191,7 @@ class Replica {
   // the next call. PutBackRules restores these rules. With false, drops them and keeps no more.
   void KeepRules(bool keep);
   void PutBackRules();
-  // Of all models' parameters, in a fixed order.
+  // Cover the parameters of all models, in a fixed order.
   std::vector<bool> requires_grad() const;
   void set_requires_grad(const std::vector<bool>& requires_grad);
   // Sets how many elements of buffers a step's control data has from now on.
@@ -248,7 +248,7 @@ class Replica {
   std::vector<uint8_t> built_trainable_;  // Trainable() after build().
   int active_ = -1;
   bool keeps_rules_ = false;
-  // Of the generation. Null if gradients go to parameter servers.
+  // Belongs to the generation. Null if gradients go to parameter servers.
   Communicator* communicator_ = nullptr;
   CollectiveOptions collective_;
   int64_t buffer_room_ = 0;

@@ -21,12 +21,12 @@
 
 namespace muster {
 
-// By name, stacked, on the CPU.
+// Stacked buffers with their names, on the CPU.
 using StackedBuffers = std::vector<std::pair<std::string, at::Tensor>>;
 
 // Gathers the buffers of all replicas on replica 0; the others get nothing. Called by all replicas
 // of a generation. Replica 0 sets `wanted`; if it is false, nothing is gathered. A ProgramError
-// names a buffer whose shape differs between replicas.
+// names a buffer that has different shapes on two replicas.
 absl::StatusOr<StackedBuffers> GatherReplicaBuffers(const Replica& replica,
                                                     Communicator* communicator, bool* wanted);
 

@@ -33,7 +33,7 @@ struct NamedShape {
   const char* name;
   MakeShape make;
 };
-// In the order in which messages list them.
+// Returns the shapes in the order in which messages list them.
 const std::vector<NamedShape>& BuiltIn();
 
 // ---- Reading keys

@@ -35,39 +35,39 @@ namespace muster {
 struct StepPlan {
   int64_t steps_done = 0;  // This is step steps_done + 1.
   int64_t epoch = 0;
-  int64_t global_examples = 0;  // In this global batch.
-  bool stop_requested = false;  // By this process.
+  int64_t global_examples = 0;  // Examples in this global batch.
+  bool stop_requested = false;  // This process requests a stop.
   bool summary = false;         // This replica collects what the program shows.
   double input_seconds = 0;     // Time that this replica waited for its part of the batch.
 };
 
 struct StepResult {
   double loss = 0;
-  double learning_rate = 0;                      // Of the first optimizer.
-  std::map<std::string, double> learning_rates;  // By optimizer.
-  // By optimizer, before clipping, if the plan requests a summary.
+  double learning_rate = 0;                      // Rate of the first optimizer.
+  std::map<std::string, double> learning_rates;  // Keyed by optimizer.
+  // Keyed by optimizer. The norm before clipping, if the plan requests a summary.
   std::map<std::string, double> gradient_norms;
   int64_t examples = 0;                  // Over all replicas.
   std::map<std::string, double> values;  // Reported by the program.
-  // Of weighted values: the sum of the weights, for a mean over several steps.
+  // The sum of the weights of each weighted value, for a mean over several steps.
   std::map<std::string, double> value_weights;
   std::vector<double> metric_increments;  // All metrics' sums, in order of declaration.
   bool stop = false;                      // A process requested a stop after this step.
   bool skipped = false;                   // float16: gradients overflowed, no update.
   double loss_scale = 0;                  // float16: of the next step. 0: another precision.
   double compute_seconds = 0, wait_seconds = 0;
-  double input_seconds = 0;  // Of the replica that waited longest for its input.
+  double input_seconds = 0;  // The longest wait of any replica for its input.
   SummaryData summary;
 };
 
 struct StepRunnerOptions {
-  int replica = 0;  // Of the generation.
+  int replica = 0;  // Index in the generation.
   int num_replicas = 1;
   // Parameter servers: gives each worker other seeds, because several compute a step of the same
   // number.
   int worker = 0;
   bool first_local = true;   // First of this process: it seeds LibTorch's shared CPU generator.
-  int local_replicas = 1;    // Of this process.
+  int local_replicas = 1;    // Replicas of this process.
   bool for_servers = false;  // Refuse in a step what parameter servers refuse.
   int64_t global_batch_size = 1;
   std::function<void(Phase)> on_phase;  // May be null.

@@ -51,8 +51,8 @@ class StepBuffers {
   struct Averaged {
     at::Tensor tensor;
     bool found = false;  // It is averaged.
-    size_t index = 0;    // Into Replica::buffers().
-    at::Tensor seen;     // Until it is found: its initial bits.
+    size_t index = 0;    // Index into Replica::buffers().
+    at::Tensor seen;     // Its initial bits. Undefined once it is found.
     // Wider than the control data's float32, so it is reduced separately.
     bool wide() const { return tensor.scalar_type() == at::kDouble; }
   };
@@ -71,7 +71,7 @@ class StepBuffers {
 
   Replica* const replica_;
   Communicator* const communicator_;
-  std::vector<at::Tensor> all_, copies_;  // Of every buffer.
+  std::vector<at::Tensor> all_, copies_;  // One entry for every buffer.
   std::vector<Averaged> averaged_;
   std::vector<Compared> compared_;
   bool begun_ = false;

@@ -28,12 +28,12 @@ class StepCollectives : public std::enable_shared_from_this<StepCollectives> {
   // Valid between Begin and End of a step. Throw StatusError.
   at::Tensor AllReduce(const at::Tensor& value, ReduceOp op);
   at::Tensor AllGather(const at::Tensor& value);
-  // In place, without a graph.
+  // Sums in place, without a graph.
   void Sum(at::Tensor* values);
 
   void Begin();
   void End();
-  bool used() const { return used_; }  // Since Begin.
+  bool used() const { return used_; }  // Returns whether an operation ran since Begin.
   int size() const { return communicator_->size(); }
   const std::vector<at::Tensor>& outputs() const { return outputs_; }
   // Discards the outputs at the end of a micro-batch or after an update.

@@ -48,7 +48,7 @@ class StepImpl {
   // Returns the operations over all replicas. Throws an error with the call's name under parameter
   // servers, where workers do not synchronise.
   StepCollectives& Collectives(const char* call);
-  // The step whose code this thread is running. Null outside of a step.
+  // Returns the step whose code this thread is running, or null.
   static StepImpl* Current();
   // Sets Current() while it exists.
   class Scope {
@@ -79,7 +79,7 @@ class StepImpl {
   };
   void RefuseRepeated(const char* call) const;
   const std::vector<at::Tensor>& buffers() const { return buffers_.tensors(); }
-  // Of this replica in this micro-batch.
+  // Returns the examples of this replica in this micro-batch.
   int64_t examples() const { return micro_examples_; }
   // Expires with this object. For graphs that may live longer.
   std::weak_ptr<const int> life() const { return life_; }
@@ -95,7 +95,7 @@ class StepImpl {
   LossScaler scaler_;
   EmbeddingStep embeddings_;
   const std::shared_ptr<StepCollectives> collectives_;
-  SummaryData summary_;  // Of the current step.
+  SummaryData summary_;  // Belongs to the current step.
 
  private:
   void Reset();
@@ -139,7 +139,7 @@ class StepImpl {
     return job_.loss_reduction == LossReduction::kGlobal && communicator_->size() > 1;
   }
   double WeightedShare() const;
-  // For kNominal.
+  // Returns the factor of a weighted sum for kNominal.
   double NominalScale(const at::Tensor& value) const;
 
   void Backward(const Goal& goal, bool keep_graph);
@@ -170,16 +170,16 @@ class StepImpl {
   // A step has committed, so the number of minimize() calls in a step is known.
   bool settled_ = false;
   StepBuffers buffers_;
-  // In immediate mode: Replica::state(), and copies of it.
+  // ^Replica::state() in immediate mode, and copies of it.
   std::vector<at::Tensor> state_, state_undo_;
   bool state_saved_ = false;
   std::vector<bool> requires_grad_;  // Replica::requires_grad() before the step.
 
   at::Generator generator_;        // The replica's own. Made on first use.
   at::Tensor undrawn_;             // The default generator's state after seeding.
-  bool generator_seeded_ = false;  // For this micro-batch.
+  bool generator_seeded_ = false;  // Set after seeding for this micro-batch.
 
-  // Of the current step.
+  // These belong to the current step.
   int64_t local_examples_ = 0, micro_examples_ = 0;
   int micro_batch_ = 0, micro_batches_ = 1;
   std::vector<int> minimized_;  // Optimizers, in this micro-batch.
@@ -187,7 +187,7 @@ class StepImpl {
   std::string shape_;           // The calls that every replica must have made alike.
   std::vector<int> deferred_;   // Optimizers whose update waits for the commit.
   at::Tensor objective_sum_;
-  // For the next minimize().
+  // A loss that is added at the next minimize().
   struct Extra {
     at::Tensor loss;
     int optimizer;  // -1: the only one.
@@ -205,7 +205,7 @@ class StepImpl {
   };
   std::map<std::string, Reported> values_;
   std::map<std::string, double> gradient_norms_;
-  std::map<int, at::Tensor> increments_;  // By metric.
+  std::map<int, at::Tensor> increments_;  // Keyed by metric.
   bool skipped_ = false;
   bool committed_ = false;  // The last reduction has completed.
   double wait_seconds_ = 0;

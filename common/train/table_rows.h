@@ -34,7 +34,7 @@ class TableRows {
   absl::Status ForEach(const Take& take) const;
 
  private:
-  struct Part {  // Of one source.
+  struct Part {  // The part of one source.
     std::shared_ptr<const checkpoint::RowSource> source;
     int64_t rows = 0;
     size_t keys = 0;

@@ -47,8 +47,8 @@ struct TrainerOptions {
   // no other process has one. Does not return: a replacement process resumes from the last
   // checkpoint. Null: Run ends with the message.
   std::function<void(const std::string& why)> on_state_lost;
-  // Of the cluster. After the last step, fewer members may make the passes. A replica then takes no
-  // more examples at once than with all members.
+  // Members of the whole cluster. After the last step, fewer members may make the passes. A replica
+  // then takes no more examples at once than with all members.
   int declared_members = 1;
   // How often this process was restarted. Limits the restarts after faults that may be the
   // program's. Not used once a step has completed: a fault of the program would recur at once.
@@ -105,16 +105,16 @@ class Trainer {
   const TrainerOptions options_;
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::map<Split, data::DatasetPtr> datasets_;
-  std::vector<data::DatasetPtr> named_datasets_;  // By handle.
+  std::vector<data::DatasetPtr> named_datasets_;  // Indexed by handle.
   std::vector<LoopState> states_;                 // One for each replica. Equal after each step.
   // One for each replica. Of this generation.
   std::vector<std::shared_ptr<const TrainData>> train_data_;
   SnapshotTaker snapshots_;
   DamageLog damage_log_;
   std::atomic<bool> has_trained_ = false;
-  absl::Status unloaded_;      // See EndUnlessTakenOver.
+  absl::Status unloaded_;      // Argument of EndUnlessTakenOver.
   StackedBuffers kept_;        // See LoopContext::kept.
-  std::vector<char> has_own_;  // By replica: it has had its own buffers in a generation.
+  std::vector<char> has_own_;  // Indexed by replica: it has had its own buffers in a generation.
 };
 
 }  // namespace muster

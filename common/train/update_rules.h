@@ -17,7 +17,7 @@ namespace muster {
 // Gradients and slots have the parameters' layout.
 struct UpdateLists {
   std::vector<at::Tensor> parameters, gradients;
-  std::vector<std::vector<at::Tensor>> slots;  // By slot, then by parameter.
+  std::vector<std::vector<at::Tensor>> slots;  // Indexed by slot, then by parameter.
 };
 
 // Immutable: all state is in the slots.

@@ -21,11 +21,12 @@ struct ServedVariables {
   // tensors are converted. So rows [a, b) are contiguous, in the order that the specs give. Empty
   // for a table.
   std::vector<at::Tensor> tensors;
-  // By optimizer, as for ParseOptimizer: one for each group of the program's optimizers, then the
-  // tables', then the rest's. The rest's is SGD: a learning rate of 1 and a gradient of (old - new)
-  // set a buffer.
+  // Indexed by served optimizer, in the form that ParseOptimizer reads. There is one for each group
+  // of the program's optimizers, then the tables', then the rest's. The rest's is SGD: a learning
+  // rate of 1 and a gradient of (old - new) set a buffer.
   std::vector<Json> optimizers;
-  // By these optimizers: the program's optimizer, the group, and the group's factor of the rate.
+  // Indexed by served optimizer: the program's optimizer, the group, and the group's factor of the
+  // rate.
   struct Owner {
     int optimizer = -1;  // -1: a table's, or the rest.
     int group = 0;
