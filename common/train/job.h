@@ -86,7 +86,8 @@ struct Timeouts {
 // PEM files that identify tasks in place of a run key. "{type}" and "{index}" in a path stand for
 // the task's own.
 struct TlsOptions {
-  // ^Set by earlier versions. Has no effect: TLS is on if there is a certificate.
+  // Set by earlier versions. If true, the three files are required. TLS is on if there is a
+  // certificate.
   bool enabled = false;
   std::string certificate, key, authority;
 };

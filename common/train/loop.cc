@@ -79,7 +79,7 @@ absl::Status LoopImpl::Run() {
   epoch_start_ = step_start_ = Clock::now();
   Loop loop(this);
   absl::Status ran = CatchProgramErrors("run", [&] { replica_->program().run(loop); });
-  // The program was told between the steps over one batch that the job is over.
+  // The program was informed between two steps over one batch that the job is over.
   if (absl::IsCancelled(ran) && Through()) ran = absl::OkStatus();
   if (ran.ok() && !stop_ && !Through())
     ran = CatchProgramErrors("ending the run", [&] { EndRun(); });

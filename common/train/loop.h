@@ -36,7 +36,7 @@ struct LoopContext {
   const std::vector<Observer*>& observers;
   CheckpointSink* checkpoints;  // Null: nothing is saved.
   SnapshotTaker* snapshots;
-  // ^The buffers of the last save or restore. Rank 0 gives them to replicas that have none.
+  // The buffers of the last save or restore. Rank 0 gives them to replicas that have none.
   StackedBuffers* kept;
   LocalExchange* exchange;
   int num_replicas;   // Replicas of the generation.
@@ -62,8 +62,8 @@ class LoopImpl final : public LoopBackend {
            int local_index, const TrainData& data, LoopState* state);
   ~LoopImpl() override;
 
-  // Broadcasts the newest state, then runs the program's run(). Its return ends training. Returns
-  // Preempted after an agreed stop.
+  // Broadcasts the newest state, then calls the program's run(). Training ends when run() returns.
+  // Returns Preempted after an agreed stop.
   absl::Status Run();
 
   void Fit() override;
@@ -107,9 +107,9 @@ class LoopImpl final : public LoopBackend {
   void EndEpoch();
   void ResetEpoch();
   void CheckReplicasEqual();
-  // Hands the state to the sink if the sink wants it. Called by all replicas. With `again` false,
-  // only completes a save that was wanted at this step and not handed over: this process has
-  // already saved the step. `best`: the epoch's own metrics are known, and select the best step.
+  // Hands the state to the sink if the sink wants it. Called by all replicas. `again` is false if
+  // this process has already saved the step. Then it only completes a save that the sink wanted at
+  // this step and did not receive. `best`: the epoch's training metrics select the best step.
   void Save(bool again = true, bool best = false);
   // Makes the passes that are due, in order, until a stop is requested.
   void RunDuePasses();
@@ -147,8 +147,8 @@ class LoopImpl final : public LoopBackend {
   void SaveEnd();
   // Includes the validation metrics, as "val_<name>".
   std::map<std::string, double> EpochMetrics() const;
-  // Repeats the pass with the moving average of the weights, as "ema_<name>". Returns false if it
-  // was stopped.
+  // Repeats the pass with the moving average of the weights, and adds its metrics as "ema_<name>".
+  // Returns false if the pass was stopped.
   bool PassOfAverage(PassOptions options, std::map<std::string, double>* metrics);
 
   // Returns the means over the epoch's steps so far.

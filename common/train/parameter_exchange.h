@@ -4,8 +4,8 @@
 // parameters.
 //
 // Floating-point variables of no optimizer (running statistics) are pushed with the step's last
-// push, as the difference that the step made. The servers apply the worker's share of it. So the
-// statistics move as far as one worker's own, however many workers there are. Buffers declared
+// push, as the difference that the step made. The servers apply the worker's share of it (1 /
+// number of workers). So the statistics move as far as those of a single worker. Buffers declared
 // kSame are not pushed: a program that changes them is refused.
 //
 // A chunk without a gradient in a step is not pushed: no slot moves and no decay is applied, as in
@@ -82,12 +82,13 @@ class ParameterExchange : public EmbeddingStore {
 
   // Returns the number of the last push.
   uint64_t sequence() const { return sequence_; }
-  // Start of the first push of the last step that pushed. All parameters were received after it.
+  // Returns the start of the first push of the last step that pushed. All parameters were received
+  // after it.
   MonotonicTime push_began() const { return push_began_; }
   // Returns the outcome of all pushes since BeginStep.
   const ps::PushPullClient::Outcome& outcome() const { return outcome_; }
-  // The names of variables with values that are not finite, since BeginStep: either their
-  // gradients, which the servers refused, or the changes of a buffer.
+  // Returns the names of variables with values that are not finite, since BeginStep. These are
+  // gradients that the servers refused, or changes of a buffer.
   const std::set<std::string>& not_finite() const { return not_finite_; }
 
  private:
@@ -107,7 +108,7 @@ class ParameterExchange : public EmbeddingStore {
     bool buffer = false;      // Belongs to no optimizer, and steps change it.
     at::Tensor before;        // For a buffer: its value at the start of the step.
     bool floor = false;       // For a buffer: it had no negative value before or after the step.
-    // ^Belongs to no optimizer, and is declared kSame. `before` is its value at the last pull. It
+    // Belongs to no optimizer, and is declared kSame. `before` is its value at the last pull. It
     // is undefined before the first pull.
     bool same = false;
   };

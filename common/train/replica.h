@@ -31,7 +31,7 @@ struct RegisteredCallback;
 struct NamedModel {
   std::string name;
   std::shared_ptr<torch::nn::Module> module;
-  // ^Named as within the module.
+  // Named as within the module.
   std::vector<std::pair<std::string, at::Tensor>> parameters;
   std::vector<std::pair<std::string, at::Tensor>> buffers;
 };

@@ -170,7 +170,7 @@ class StepImpl {
   // A step has committed, so the number of minimize() calls in a step is known.
   bool settled_ = false;
   StepBuffers buffers_;
-  // ^Replica::state() in immediate mode, and copies of it.
+  // Replica::state() in immediate mode, and copies of it.
   std::vector<at::Tensor> state_, state_undo_;
   bool state_saved_ = false;
   std::vector<bool> requires_grad_;  // Replica::requires_grad() before the step.
