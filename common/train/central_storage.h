@@ -15,7 +15,7 @@ namespace muster {
 // Returns one optimizer for each replica, in their order. The first one applies the update. The
 // others wait for it, at most `timeout`, and all copy the result.
 //
-// Each optimizer is used by its replica's thread, all of them concurrently. All replicas make the
+// Each replica's thread uses its own optimizer, concurrently with the others. All replicas make the
 // same updates and the same changes of the trained parameters (WithParameters), with a barrier
 // before each.
 //

@@ -34,8 +34,8 @@ struct CheckpointEvaluatorOptions {
 };
 
 // Returns how many examples `replicas` replicas take at once, in total, for a checkpoint of a run
-// with this global batch size (0: not known). Fewer devices may lack the memory for the whole job's
-// batch. Only a per-replica batch size or evaluate.batch_size in the job takes account of that.
+// with this global batch size (0: not known). Fewer devices may lack the memory for the job's
+// global batch. Set a per-replica batch size or evaluate.batch_size in the job to limit it.
 int64_t BatchSizeAfterTraining(const Job& job, int64_t global_batch_size, int replicas);
 
 class CheckpointEvaluator {

@@ -26,9 +26,10 @@ struct SaveMoment {
 class CheckpointSink {
  public:
   virtual ~CheckpointSink() = default;
-  // Called after each committed step, and again after its validation pass if the step is not saved.
-  // Cheap. While the previous save is in progress, returns false, except for `last`, `stopping` and
-  // the best state so far. For these it waits for the previous save, within the sink's deadline.
+  // Returns whether the sink wants this state. Cheap. Called after each committed step, and again
+  // after its validation pass if the step is not saved. While the previous save is in progress,
+  // returns false except for `last`, `stopping` and the best state so far. For these it waits for
+  // the previous save, within the sink's deadline.
   virtual bool Wanted(const SaveMoment& moment) = 0;
   // Returns true while the previous save is in progress, so that Wanted may have to wait.
   virtual bool IsSaving() const { return false; }

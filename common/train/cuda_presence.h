@@ -33,7 +33,8 @@ bool MayUseCuda(const std::string& devices);
 // first call and before other threads start.
 void UseInterface(const std::string& interface);
 
-// Valid in containers too, where /proc/driver/nvidia exists even without a GPU.
+// Returns whether the driver's device files exist. This also works in containers, where
+// /proc/driver/nvidia exists even without a GPU.
 bool HasCudaDriver();
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// A process's embedding tables as state: given to a new member, saved to a checkpoint, restored. In
-// a checkpoint a table is (train/table_rows.h), sorted by key,
+// A process's embedding tables as state: given to a new member, saved to a checkpoint, restored. A
+// checkpoint has these tensors for each table (train/table_rows.h), sorted by key:
 //
 //   model      "<table>.keys" int64 [n], "<table>.rows" float32 [n, width]
 //   optimizer  "<table>.<slot>" float32 [n, width], or [n, 1] of a rule with one number a row;
@@ -9,8 +9,8 @@
 // Saved rows are float32 whatever their type in memory, so that a run may resume with another type.
 // If a checkpoint lacks the eviction columns because the table had no cap, they are 0 for all rows.
 //
-// If parameter servers held the table, each server has a file of its own with these, and rows are
-// in no order. Internal to this folder.
+// Parameter servers save these tensors in one file for each server, with rows in no order. Internal
+// to this folder.
 #pragma once
 
 #include <functional>

@@ -55,8 +55,8 @@ class LocalEmbeddings : public EmbeddingStore {
   EmbeddingTable& table(int index) { return *tables_[index]; }
   const EmbeddingTable& table(int index) const { return *tables_[index]; }
   const EmbeddingTable::Options& options(int index) const { return options_[index]; }
-  // Removes all rows before they are restored to the state after `step`. Requires that no replica
-  // is in a step.
+  // Reset removes all rows before another state is restored. set_step sets the last applied step.
+  // Both require that no replica is in a step.
   void Reset(int index);
   void set_step(int64_t step);
 

@@ -1,5 +1,5 @@
-// Whether a run is finished, from small files alone: result.json and job.json of a model_dir. The
-// chief decides what a start of the job does (chief/resume.h).
+// Determines whether a run is finished, from two small files of a model_dir: result.json and
+// job.json. The chief decides what a start of the job does (chief/resume.h).
 #pragma once
 
 #include <cstdint>

@@ -34,8 +34,9 @@ class GradientBuckets final : public GradientSink {
                   const BucketOptions& options);
   ~GradientBuckets() override;
 
-  // Launches each bucket except the last when it is complete, or at EndBackward without overlap.
-  // The launched data is not final: a step may still start again.
+  // Begins a reduction. Each bucket except the last is launched when it is complete, or at
+  // EndBackward without overlap. LaunchAll or Finish launches the last one, which carries the
+  // control data: a step can commit only after it.
   void Begin(const Reduction& reduction) override;
   void BeginBackward(bool last, bool overlap = true) override;
   void OnGradient(int index) override;

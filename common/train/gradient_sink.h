@@ -58,8 +58,9 @@ class GradientSink {
   // The maximum number of elements of `control` for Finish.
   virtual int64_t control_capacity() const = 0;
 
-  // True for parameter servers: Finish also clips and makes the update. gradients() are then those
-  // of this replica. They are valid before Finish, and only if they are wanted whole.
+  // Returns true for parameter servers: Finish then also clips and makes the update, and
+  // gradients() are those of this replica. gradients() are valid before Finish, and only if they
+  // are wanted whole.
   virtual bool updates() const { return false; }
   // Returns whether a part was launched that cannot be taken back.
   virtual bool launched() const { return false; }

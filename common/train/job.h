@@ -15,8 +15,8 @@
 
 namespace muster {
 
-// The divisor that turns the sum of per-example losses into the objective: kGlobal, the examples of
-// the actual global batch; kNominal, global_batch_size; kLocalMean, replicas x local batch, which
+// The divisor that turns the sum of per-example losses into the objective. kGlobal: the examples of
+// the actual global batch. kNominal: global_batch_size. kLocalMean: replicas x local batch, which
 // is TensorFlow's default.
 enum class LossReduction { kGlobal, kNominal, kLocalMean };
 inline constexpr std::string_view kLossReductionNames[] = {"global", "nominal", "local_mean"};
@@ -59,7 +59,7 @@ struct ElasticOptions {
   // The minimum number of members, including the chief. Absent: training waits for the declared
   // number of members.
   std::optional<int64_t> min_workers;
-  // How long a member is missing before training continues without it.
+  // A member must be missing for this long before training continues without it.
   Duration grace = std::chrono::seconds(30);
 };
 
@@ -68,17 +68,17 @@ struct Timeouts {
   Duration rejoin = std::chrono::minutes(10);     // Until a lost member is back.
   Duration resume = std::chrono::seconds(1);      // A broken session may resume within this time.
   Duration heartbeat = std::chrono::seconds(10);  // A member is lost after this silence.
-  // From the end of a generation to the loop's return from it.
+  // Limit from the end of a generation to the loop's return from it.
   Duration abort = std::chrono::minutes(1);
   Duration formation = std::chrono::seconds(20);
   Duration collective = std::chrono::minutes(10);
   Duration evaluate = std::chrono::minutes(10);  // Limit for the evaluator's final evaluation.
-  // From the last step to the acknowledgement of all members.
+  // Limit from the last step to the acknowledgement of all members.
   Duration end = std::chrono::seconds(30);
   Duration bind = std::chrono::seconds(10);  // How long to retry a port that is in use.
-  // The maximum time of a member in one phase; job keys "timeouts.phase.<name>". The order of the
-  // defaults matters: data plus forward is less than `collective`, so that the member that hangs is
-  // blamed before the members that wait for it.
+  // The maximum time of a member in one phase; job keys "timeouts.phase.<name>". The defaults of
+  // data and forward together stay within `collective`. So the member that hangs is blamed before
+  // the members that wait for it.
   Duration phase[kNumPhases];
   Timeouts();
 };
@@ -120,7 +120,8 @@ struct Job {
   std::string restore = "auto";  // auto | never | PATH
   std::string devices = "auto";
   Precision precision = Precision::kFloat32;
-  // The same bits from run to run: use deterministic algorithms, or refuse.
+  // Training computes the same bits from run to run: operators use deterministic algorithms, or
+  // refuse.
   bool deterministic = false;
   // Initial weights by model (load_spec.h). Only the chief reads the files.
   Json load = Json::object();
@@ -152,8 +153,9 @@ absl::StatusOr<Job> JobFromJson(const Json& json);
 // Returns the whole job with every default spelt out. JobFromJson(JobToJson(j)) equals j.
 Json JobToJson(const Job& job);
 // Returns the first dotted key in which two resolved jobs differ, or "" if none. Ignores host-local
-// keys (folder, devices, tls paths, collective.interface) and the paths of program files.
-// "digests.<key>" means that the files of that key differ.
+// keys (folder, devices, tls and security.key_file paths, security.insecure, collective.interface).
+// Also ignores the paths of program files, and the options that say how a host loads its data
+// (threads, prefetch, cache). "digests.<key>" means that the files of that key differ.
 std::string FirstDifference(const Json& job, const Json& other);
 // Like FirstDifference, but compares only the files.
 std::string FirstDifferingFile(const Json& job, const Json& other);

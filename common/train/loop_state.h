@@ -1,5 +1,5 @@
-// The part of the training state that is not in the replica's tensors, and its transfer at the
-// start of a generation: all replicas take the state of the owner of the newest one. One object for
+// The part of the training state that is not in the replica's tensors, and its transfer. At the
+// start of a generation all replicas take the newest state from its owner. There is one object for
 // each local replica. It outlives generations, and checkpoints contain all of it.
 #pragma once
 

@@ -28,7 +28,7 @@ struct Generation {
   int replicas_on_host = 1;            // Replicas of all members that share this host's cores.
   int owner = 0;                       // The rank with the newest state, which it broadcasts.
   int64_t owner_step = 0;              // Completed steps of that state.
-  // One for each local replica. Ranks count the replicas of the whole generation.
+  // One for each local replica. A replica's rank counts all replicas of the generation.
   std::vector<std::unique_ptr<Communicator>> replicas;
   int world_size() const { return static_cast<int>(replicas_per_rank.size()); }
 };
@@ -87,8 +87,8 @@ struct StepReport {
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
   // Time since the previous step.
   double total_seconds = 0;
-  // The time that input_seconds is a part of: total_seconds. With parameter servers the steps of
-  // workers overlap: there it is the worker's time for this step.
+  // The time that contains input_seconds. It equals total_seconds, except with parameter servers,
+  // where the steps of workers overlap. There it is the worker's time for this step.
   double step_seconds = 0;
 };
 
@@ -122,7 +122,7 @@ struct StartReport {
   // The completed passes at start_step, if a process made them in this run's memory. They may not
   // have been reported either. Without examples and seconds.
   std::vector<EpochReport> passes;
-  // At start_step. -1: computed from the steps of an epoch.
+  // Epochs that had begun at start_step. -1: computed from the steps of an epoch.
   int64_t epochs_begun = -1;
   bool finished = false;  // The program had ended its training there.
   // The step of the weights that callbacks have restored there. 0: the weights are the step's own.

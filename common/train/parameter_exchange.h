@@ -3,18 +3,18 @@
 // while the rest of the backward pass runs. The answer is written into the replica's own
 // parameters.
 //
-// Floating-point variables of no optimizer (running statistics) are pushed with the step's last
-// push, as the difference that the step made. The servers apply the worker's share of it (1 /
-// number of workers). So the statistics move as far as those of a single worker. Buffers declared
-// kSame are not pushed: a program that changes them is refused.
+// Floating-point variables without an optimizer (running statistics) are pushed with the step's
+// last push. The pushed value is the change that the step made. The servers apply the worker's
+// share of it (1 / number of workers), so that the statistics move as far as those of a single
+// worker. Buffers declared kSame are not pushed: a program that changes them is refused.
 //
 // A chunk without a gradient in a step is not pushed: no slot moves and no decay is applied, as in
 // synchronous training. It is pulled if other workers have changed it.
 //
 // Rows of embedding tables are pulled when a step looks them up. Their gradients are a separate
 // push at the step's commit. Keys that a program's prefetch() names are pulled during the previous
-// step. Those of them that this worker pushes later are pulled again, so that a step sees all of
-// this worker's earlier pushes.
+// step. If this worker pushes such a key afterwards, the key is pulled again, so that a step sees
+// all of this worker's earlier pushes.
 //
 // Used by the replica's thread, except Prefetch. Gradients may also come from autograd's thread.
 #pragma once
@@ -130,8 +130,8 @@ class ParameterExchange : public EmbeddingStore {
   // Writes this gradient to the client's memory, or adds it.
   void Write(int variable, const at::Tensor& gradient, bool add);
   void Clear(int variable);
-  // Returns a ProgramError that names a buffer declared kSame that differs from the pulled value.
-  // No worker pushes these.
+  // Returns a ProgramError for a kSame buffer that differs from the pulled value. No worker pushes
+  // these buffers.
   absl::Status CheckSameBuffers() const;
   using What = ps::PushPullClient::What;
   void Launch(int chunk, What what = What::kGradient);
@@ -149,8 +149,8 @@ class ParameterExchange : public EmbeddingStore {
     return result;
   }
   void NoteRefused(const std::set<std::pair<int, int>>& chunks);
-  // Copies received values to the device, or marks CPU tensors as changed. Includes variables of no
-  // optimizer if `rest`.
+  // Copies received values to the device, or marks CPU tensors as changed. `rest` includes the
+  // variables without an optimizer.
   void TakeIn(bool rest);
 
   const Layout layout_;

@@ -25,7 +25,7 @@ class Replica;
 // refuses the input, and a ProgramError if it fails.
 absl::StatusOr<at::Tensor> PredictBatch(Replica* replica, Precision precision, data::Batch batch,
                                         std::vector<std::string> columns);
-// Like PredictBatch. Without columns, see CallbackContext::predict.
+// Like PredictBatch. CallbackContext::predict documents the default of `columns`.
 absl::StatusOr<at::Tensor> PredictForHook(Replica* replica, Precision precision,
                                           const data::Batch& batch,
                                           const std::vector<std::string>& columns);

@@ -15,8 +15,8 @@ std::string ProgramFile(const Json& program);
 Json WithProgramFile(Json program, const std::string& path);
 // Resolves a relative path against `folder`.
 void ResolveProgramFile(const std::string& folder, Json* program);
-// Returns the program without the folders of its path. A run is the same if this is the same,
-// wherever the files are.
+// Returns the program with the folders removed from its path. Two jobs belong to the same run only
+// if this value is equal, wherever the files are.
 Json PortableProgram(Json program);
 
 // Sets digests["program"] if the program is a file. Returns a ConfigurationError if it cannot be

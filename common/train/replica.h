@@ -49,8 +49,8 @@ struct TrainedParameters {
 
 struct NamedOptimizer : TrainedParameters {
   std::string name;
-  // All parameters of its models in their order, including frozen ones, with the same data about
-  // each.
+  // All parameters of the optimizer's models in their order, including frozen ones. The other lists
+  // have the same data as above for each candidate.
   std::vector<at::Tensor> candidates;
   std::vector<std::string> candidate_names;
   std::vector<std::vector<std::string>> candidate_aliases;
@@ -61,7 +61,7 @@ struct NamedOptimizer : TrainedParameters {
   Json learning_rate;
   std::unique_ptr<Schedule> schedule;       // Set once the length of an epoch is known.
   std::unique_ptr<GradientSink> gradients;  // Belongs to one generation.
-  // For programs that alternate between freezing and unfreezing. differentiated_before: the
+  // Used by programs that alternate between freezing and unfreezing. differentiated_before: the
   // candidates of the previous sink. idle_gradients: the sink of the other set, with its candidates
   // in idle_differentiated.
   std::vector<bool> differentiated_before, idle_differentiated;
@@ -104,8 +104,8 @@ struct NamedDataset {
 class Replica {
  public:
   // Makes the program and runs its build(). An exception of the program becomes a ProgramError with
-  // its message. `first` is another replica of this process, or null. It shares what is opened once
-  // for each process: the files of the job's data.
+  // its message. `first` is another replica of this process, or null. The new replica shares its
+  // open data files.
   static absl::StatusOr<std::unique_ptr<Replica>> Make(const Job& job,
                                                        const ProgramFactory& factory,
                                                        at::Device device,
@@ -187,14 +187,15 @@ class Replica {
   // buffers. The error names a parameter that is trainable on some replicas only, or that cannot be
   // trained.
   absl::Status FollowProgram(int optimizer);
-  // With true, FollowProgram keeps each rule that it replaces, and its slots stay unchanged until
-  // the next call. PutBackRules restores these rules. With false, drops them and keeps no more.
+  // KeepRules(true) makes FollowProgram keep each rule that it replaces. The slots of a kept rule
+  // stay unchanged until the next call of KeepRules. PutBackRules restores the kept rules.
+  // KeepRules(false) drops them and keeps no more.
   void KeepRules(bool keep);
   void PutBackRules();
   // Cover the parameters of all models, in a fixed order.
   std::vector<bool> requires_grad() const;
   void set_requires_grad(const std::vector<bool>& requires_grad);
-  // Sets how many elements of buffers a step's control data has from now on.
+  // Sets the number of buffer elements in a step's control data from now on.
   void set_buffer_room(int64_t elements) { buffer_room_ = elements; }
 
   // Makes schedules and gradient buckets for a generation.
@@ -255,8 +256,8 @@ class Replica {
 };
 
 // Puts all modules into evaluation mode for a pass. Restores their previous modes on destruction,
-// also after an exception. A program may keep some modules in evaluation mode, such as frozen batch
-// normalisation.
+// also after an exception. Some modules may have been in evaluation mode before, such as frozen
+// batch normalisation.
 class EvaluationModes {
  public:
   explicit EvaluationModes(Replica* replica);

@@ -2,8 +2,8 @@
 // queues. They are never averaged, and are not part of the state that a new member receives. A
 // checkpoint holds those of all replicas, stacked: "<model>.<buffer>", [replicas, shape...].
 //
-// A replica keeps its buffers while its process lives, whatever its index in a new generation. A
-// replica of a new process receives the buffers that the chief's process holds for it. With a
+// A replica keeps its buffers while its process lives, even if its index changes with a generation.
+// A replica of a new process receives the buffers that the chief's process holds for it. With a
 // checkpoint, replica r gets those of saved replica r modulo the number of saved ones. Without a
 // checkpoint it gets the buffers that a file of weights filled; the others keep their values from
 // build().

@@ -10,7 +10,7 @@
 
 namespace muster {
 
-// A program's own schedules.
+// A program's own schedules by name.
 using NamedSchedules = std::map<std::string, ScheduleFactory>;
 
 // Makes a schedule from a number (constant) or an object. Formulas are those of Keras

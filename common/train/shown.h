@@ -12,12 +12,13 @@
 
 namespace muster {
 
-// The limit for one batch. A call has at most one batch's data and that of one part of a pass,
-// within rpc::kMaxMessageBytes.
+// The limit for one batch. One call carries at most the data of one batch and of one part of a
+// pass, which together fit into rpc::kMaxMessageBytes.
 inline constexpr size_t kMostShownBytes = 6 << 20;
 
-// Adds histograms first, because they are small, then as many images of each tag as fit. Adds to
-// `left_out` the tags of which some do not fit.
+// Converts images and histograms to a message of at most kMostShownBytes. Adds histograms first,
+// because they are small, then as many images of each tag as fit. `left_out` receives the tags that
+// do not fit completely.
 proto::Shown ToMessage(const std::vector<ImageReport>& images,
                        const std::vector<HistogramReport>& histograms,
                        std::vector<std::string>* left_out);

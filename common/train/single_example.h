@@ -1,7 +1,7 @@
 // Detects batch normalisation of a single example. Over [batch, features] one example has no
-// variance, and LibTorch refuses to normalise it. Whether a slice is that small depends on the
-// number of replicas, and may only show at the end of an epoch. This code finds it in the first
-// step.
+// variance, and LibTorch refuses to normalise it. Whether a replica's slice is that small depends
+// on the number of replicas. The error might occur only at the end of an epoch. This code finds it
+// in the first step.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ absl::Status SingleExampleError(const std::string& batch);
 // reason that a replica has a single example.
 absl::Status NameLeftOut(const absl::Status& status, int64_t left_out);
 
-// The fix, for the end of a message that names the problem.
+// The fix, as the end of a message that names the problem.
 inline constexpr char kSingleExampleMend[] =
     "set \"drop_remainder\": true or another global_batch_size, or normalise over all replicas "
     "(muster::SyncBatchNorm)";

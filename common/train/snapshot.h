@@ -33,8 +33,8 @@ class SnapshotTaker {
   // in this process. `own`: the buffers of all replicas.
   absl::StatusOr<checkpoint::Snapshot> Take(const Replica& replica, const LoopState& state,
                                             const StackedBuffers& own = {});
-  // Returns a snapshot that refers to the replica's memory, without slots. For a CPU replica of a
-  // parameter-server job, which must not change until the snapshot is written.
+  // Returns a snapshot that refers to the replica's memory, without slots. Used for a CPU replica
+  // of a parameter-server job. The replica must not change until the snapshot is written.
   static absl::StatusOr<checkpoint::Snapshot> View(const Replica& replica, const LoopState& state);
 
  private:

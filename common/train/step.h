@@ -63,8 +63,8 @@ struct StepResult {
 struct StepRunnerOptions {
   int replica = 0;  // Index in the generation.
   int num_replicas = 1;
-  // Parameter servers: gives each worker other seeds, because several compute a step of the same
-  // number.
+  // Parameter servers: the worker's index. It changes the seeds, because several workers compute a
+  // step of the same number.
   int worker = 0;
   bool first_local = true;   // First of this process: it seeds LibTorch's shared CPU generator.
   int local_replicas = 1;    // Replicas of this process.
@@ -88,7 +88,7 @@ class StepRunner {
                                  int64_t local_examples, const Body& body);
 
   // Called when the replica holds the generation's initial state. Changes of buffers are detected
-  // from here on, or without this call from the first step on.
+  // relative to the values at this call. Without it, they are relative to the first step.
   void Begin();
 
   // The dynamic loss scale of float16. Part of the state that a new member receives.

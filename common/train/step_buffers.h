@@ -1,14 +1,15 @@
-// The modules' buffers in a step. Keeps a copy until the step commits, and averages over replicas
-// the floating-point buffers that change (docs/extending.md, "Buffers").
+// The modules' buffers in a step. Keeps a copy until the step commits. Averages over replicas the
+// floating-point buffers that change (docs/extending.md, "Buffers").
 //
 // Changing buffers are detected, not declared. At the end of each step a replica compares the
-// buffers not yet found to change with their values at the start of the generation. A change
-// between steps is thus found by the next step. The step's control data has a flag: whether the
-// replica found any. If one did, all replicas agree on which, and average these from that step on,
-// also after a restart (NamedBuffer::averaged). Buffers that never change are never reduced.
+// buffers that have not changed so far with their values at the start of the generation. A change
+// between two steps is thus found in the next step. A flag in the step's control data tells whether
+// the replica found any. If one did, all replicas agree on which buffers changed, and average these
+// from that step on, also after a restart (NamedBuffer::averaged). Buffers that never change are
+// never reduced.
 //
-// Until a change is found the replicas' buffers differ. So every step compares, all small buffers
-// together.
+// Until a change is found the replicas' buffers differ. So every step compares them. All small
+// buffers are compared together.
 //
 // One object for each StepRunner, used in its thread. All replicas of the generation make the same
 // calls.
@@ -28,8 +29,8 @@ class StepBuffers {
   // Both must outlive this object.
   StepBuffers(Replica* replica, Communicator* communicator);
 
-  // Changes are detected against the current values. Without this call, against those at the first
-  // Keep.
+  // Sets the current values as the reference for changes. Without this call, the first Keep does
+  // it.
   void Begin();
   // Saves the values at the start of a step.
   void Keep();

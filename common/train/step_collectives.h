@@ -2,10 +2,10 @@
 // replica's thread, and in a backward pass by autograd's thread for it. Internal to this folder.
 //
 // All replicas must issue the same operations in the same order, in backward passes too. LibTorch
-// runs the nodes of one device in the reverse order of their creation, and all replicas have the
-// same graph, because slices may be empty. So the order is the same if every replica's pass reaches
-// every operation. For this, outputs() are roots of the pass with gradient 0, in case a replica's
-// loss does not depend on one.
+// runs the nodes of one device in the reverse order of their creation. All replicas have the same
+// graph, because a replica without examples computes on an empty slice. So the order is the same if
+// every replica's pass reaches every operation. For this reason outputs() are roots of the pass
+// with gradient 0: a replica's loss may not depend on one of them.
 //
 // If gradients were launched during the backward pass, their order would depend on the graph. So a
 // step that used an operation launches them after the pass.

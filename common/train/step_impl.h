@@ -1,5 +1,5 @@
-// The implementation of a step. step.cc has StepRunner's half (the transaction), step_calls.cc the
-// calls of a program, and step_losses.cc those about losses. Internal to this folder.
+// The implementation of a step. step.cc has StepRunner's half (the transaction). step_calls.cc has
+// the calls of a program, and step_losses.cc the calls about losses. Internal to this folder.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -132,8 +132,9 @@ class StepImpl {
   std::vector<double> WeightScales(const std::vector<Objective>& objectives);
   at::Tensor Accumulated(const Objective& objective, double scale);
   void AddExtras(Goal* goal);
-  // DividesByWeights: weighted sums are divided by the sum of the weights. WeightsOverReplicas:
-  // that sum is over all replicas. WeightedShare: the factor of this replica's mean.
+  // DividesByWeights: whether weighted sums are divided by the sum of the weights.
+  // WeightsOverReplicas: whether that sum is over all replicas. WeightedShare: the factor of this
+  // replica's mean.
   bool DividesByWeights() const { return job_.loss_reduction != LossReduction::kNominal; }
   bool WeightsOverReplicas() const {
     return job_.loss_reduction == LossReduction::kGlobal && communicator_->size() > 1;

@@ -24,7 +24,8 @@ class StopSignals {
   // Starts handling signals, including pending ones.
   void Start();
   bool asked();
-  // Passes stop requests to this function from now on, including an earlier one. Null: to none.
+  // Passes stop requests to this function from now on. Calls it at once if a stop was already
+  // requested. Null: passes them to none.
   void PassTo(std::function<void()> stop);
 
  private:

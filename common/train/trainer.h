@@ -50,8 +50,9 @@ struct TrainerOptions {
   // Members of the whole cluster. After the last step, fewer members may make the passes. A replica
   // then takes no more examples at once than with all members.
   int declared_members = 1;
-  // How often this process was restarted. Limits the restarts after faults that may be the
-  // program's. Not used once a step has completed: a fault of the program would recur at once.
+  // How often this process was restarted. After several restarts, a fault that may be the program's
+  // is treated as the program's. This does not apply once a step has completed, because a fault of
+  // the program would recur at once.
   int restarts = 0;
 };
 
@@ -97,7 +98,8 @@ class Trainer {
   absl::Status RunOnce(Membership* membership);
   // Copies the newest whole state of this process, if there is one, to replica 0.
   void GatherNewest();
-  // Returns how many replicas the whole cluster would have, in proportion to the generation's.
+  // Returns an estimate of the whole cluster's replicas, in proportion to those of the generation's
+  // members.
   int DeclaredReplicas(int num_replicas, int world_size) const;
   // Called if no member of this generation has a state.
   absl::Status StateLost(Membership* membership);
@@ -107,7 +109,7 @@ class Trainer {
   std::map<Split, data::DatasetPtr> datasets_;
   std::vector<data::DatasetPtr> named_datasets_;  // Indexed by handle.
   std::vector<LoopState> states_;                 // One for each replica. Equal after each step.
-  // One for each replica. Of this generation.
+  // One for each replica, valid in this generation.
   std::vector<std::shared_ptr<const TrainData>> train_data_;
   SnapshotTaker snapshots_;
   DamageLog damage_log_;

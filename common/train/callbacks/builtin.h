@@ -12,7 +12,7 @@
 
 namespace muster {
 
-// The facts of a run that callbacks are checked against before training.
+// Facts about a run. Callbacks are checked against them before training.
 struct CallbackFacts {
   StrategyKind strategy = StrategyKind::kMirrored;
   bool validates = false;  // There is a validation split.

@@ -1,6 +1,6 @@
-// Calls the callbacks' hooks in the one process that decides, and collects their requests. The loop
-// sends each decision to all replicas; in a parameter-server job the director carries it out. A
-// decision takes effect from then on.
+// Calls the callbacks' hooks and collects their requests as a decision. Runs in only one process of
+// the job. The loop sends each decision to all replicas. In a parameter-server job the director
+// carries it out. A decision takes effect when it is carried out.
 #pragma once
 
 #include <functional>
@@ -57,7 +57,7 @@ class CallbackHost : private CallbackContext {
   explicit CallbackHost(CallbackHostOptions options) : options_(std::move(options)) {}
 
   // Starts or resumes training from this record, which gives callbacks their state back. `begun` is
-  // true after the first step of the run: then a callback without a saved state is reported as
+  // true if the run has completed a step. Then a callback without a saved state is logged as
   // starting over.
   void Begin(const checkpoint::CallbackRecord& record, bool begun);
   // Calls this hook of all callbacks. Throws StatusError: an exception of a callback becomes a
@@ -98,7 +98,7 @@ class CallbackHost : private CallbackContext {
   std::string running_;  // The callback whose hook is running.
 };
 
-// Returns whether a callback may set this rate: a constant yes, a schedule no.
+// Returns true for a constant rate, which a callback may set, and false for a schedule.
 bool IsSettable(const Json& learning_rate);
 
 }  // namespace muster

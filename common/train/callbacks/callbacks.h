@@ -25,8 +25,9 @@ struct CallbackList {
   bool decides_in_steps = false;  // At least one callback may decide between the steps of an epoch.
 };
 
-// `listed` is the job's "callbacks". A program's callback takes the place that the job gives it.
-// Those that the job does not name come first. A ConfigurationError names the place.
+// Makes the callbacks of a run. `listed` is the job's "callbacks". A program's callback takes the
+// place that the job gives it. Callbacks that the job does not name come first. A
+// ConfigurationError names the place.
 absl::StatusOr<CallbackList> MakeCallbacks(const Json& listed,
                                            const std::vector<RegisteredCallback>& registered,
                                            const CallbackFacts& facts);

@@ -1,6 +1,6 @@
-// Weights that callbacks remember, such as the best weights or a moving average, by callback. They
-// are copies of a replica's parameters, and of the buffers that are equal on all replicas. The
-// copies are therefore equal on all replicas too. Used by the replica's thread.
+// Weights that callbacks remember, such as the best weights or a moving average, with one entry for
+// each callback. An entry copies a replica's parameters, and the buffers that are equal on all
+// replicas. The entries are therefore equal on all replicas too. Used by the replica's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
