@@ -26,7 +26,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using Function = std::function<at::Tensor(const Tensors&)>;
 
-// The generators that a function may draw from.
+// Saves and restores the generators that a function may draw from.
 class RandomState {
  public:
   RandomState(c10::Device device, StepImpl* step) {
@@ -50,8 +50,8 @@ class RandomState {
   Tensors states_;
 };
 
-// What autocast does on this thread while it lives. Casts of weights are not cached: they would
-// belong to a graph that is thrown away.
+// Sets this thread's autocast state while it exists. Does not cache casts of weights: they would
+// belong to a graph that is discarded.
 class AutocastAs {
  public:
   AutocastAs(c10::DeviceType type, bool enabled, at::ScalarType to)
@@ -88,8 +88,8 @@ Tensors Detached(const Tensors& inputs) {
   return detached;
 }
 
-// The leaves that `output` depends on, but for `inputs`: parameters. All else must have been made
-// since `first`.
+// Returns the leaves that `output` depends on, except `inputs`: the parameters. All other nodes
+// must have been made since `first`.
 Tensors Leaves(const at::Tensor& output, const Tensors& inputs, uint64_t first) {
   Tensors leaves;
   std::unordered_set<const torch::autograd::Node*> seen;
@@ -114,8 +114,8 @@ Tensors Leaves(const at::Tensor& output, const Tensors& inputs, uint64_t first) 
   return leaves;
 }
 
-// The program's buffers as they are now, to be put back. Most of them do not change meanwhile, and
-// a graph may hold them: what is put back is no new version.
+// Saves the program's buffers to restore them later. Most of them do not change meanwhile, and a
+// graph may hold them, so that restoring must not count as a new version.
 class BufferUndo {
  public:
   explicit BufferUndo(StepImpl* step) {
@@ -147,7 +147,7 @@ class CheckpointBackward : public torch::autograd::Node {
     Save(inputs);
   }
 
-  // Runs the function, in the state that the constructor found.
+  // Runs the function in the state that the constructor saved.
   at::Tensor Call(const Tensors& inputs) {
     const StepImpl::Scope current(step_);
     const StepImpl::Repeated repeated(step_);
@@ -217,7 +217,7 @@ class CheckpointBackward : public torch::autograd::Node {
     return output;
   }
 
-  // Where arithmetic repeats itself (to rounding).
+  // Checks the result on devices whose arithmetic is repeatable up to rounding.
   void CheckSame(const at::Tensor& again) const {
     if (!output_.defined() || output_._version() != version_ || output_.numel() == 0) return;
     const at::NoGradGuard no_grad;
@@ -236,9 +236,9 @@ class CheckpointBackward : public torch::autograd::Node {
   RandomState random_;
   const bool autocast_;
   const at::ScalarType autocast_type_;
-  std::vector<torch::autograd::SavedVariable> saved_;  // inputs, then leaves
+  std::vector<torch::autograd::SavedVariable> saved_;  // Inputs, then leaves.
   int64_t inputs_ = 0;
-  at::Tensor output_;  // on the CPU, for the check
+  at::Tensor output_;  // Set on the CPU only, for the check.
   int64_t version_ = 0;
 };
 
@@ -259,7 +259,7 @@ at::Tensor RunActivationCheckpoint(Function function, Tensors inputs) {
   at::Tensor output = node->Call(detached);
   TORCH_CHECK(output.defined(), "the function of activation_checkpoint gave an undefined tensor");
   if (!output.requires_grad()) return output;
-  // The graph is made only to see which parameters are in it.
+  // This graph only serves to find its parameters.
   const Tensors leaves = Leaves(output, detached, first);
   output = output.detach();
   node->Made(output, leaves);

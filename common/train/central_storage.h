@@ -1,6 +1,6 @@
-// The strategy central_storage: the variables of an optimizer and its slots exist once, on the CPU
-// of the one process, and are updated there; each replica computes with a copy on its own device.
-// What an update gives is the same as with an optimizer of its own for each replica.
+// The central_storage strategy. The variables of an optimizer and its slots exist once, on the CPU
+// of the only process, and are updated there. Each replica computes with a copy on its own device.
+// The result of an update is the same as with one optimizer for each replica.
 #pragma once
 
 #include <memory>
@@ -12,13 +12,16 @@
 
 namespace muster {
 
-// One optimizer for each replica, in their order: the first one applies the update, the others wait
-// for it, `timeout` at most, and all take what it changed. To be used by their replicas' threads
-// side by side; all replicas make the same updates, and the same changes of what is trained
-// (WithParameters), with a barrier before each. `candidates` are all that may be trained, by
-// replica, `groups` theirs as MakeOptimizer has them, and `trained` those that are variables now;
-// empty: all are. A first replica on the CPU computes with the variables themselves, but where
-// `separate` says no.
+// Returns one optimizer for each replica, in their order. The first one applies the update. The
+// others wait for it, at most `timeout`, and all copy the result.
+//
+// Each replica's thread uses its own optimizer, concurrently with the others. All replicas make the
+// same updates and the same changes of the trained parameters (WithParameters), with a barrier
+// before each.
+//
+// `candidates`: all parameters that may be trained, by replica. `groups`: their groups, as for
+// MakeOptimizer. `trained`: the candidates that are variables now; empty for all of them. If the
+// first replica is on the CPU, it computes with the variables themselves unless `separate` is true.
 absl::StatusOr<std::vector<std::unique_ptr<Optimizer>>> MakeCentralOptimizers(
     const Json& spec, const std::vector<std::vector<at::Tensor>>& candidates, Duration timeout,
     std::vector<int> groups = {}, const std::vector<bool>& trained = {}, bool separate = false);

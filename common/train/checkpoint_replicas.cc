@@ -15,7 +15,7 @@
 namespace muster {
 namespace {
 
-// "; the checkpoint is of program X, and the job's is Y", where they are two.
+// Returns "; the checkpoint is of program X, and the job's is Y" if they differ, else "".
 std::string OtherProgram(const checkpoint::Snapshot& snapshot, const Job& job) {
   const Json& of = snapshot.state.job;
   if (!of.is_object() || !of.contains("program")) return "";
@@ -29,7 +29,7 @@ std::string OtherProgram(const checkpoint::Snapshot& snapshot, const Job& job) {
 
 absl::StatusOr<CheckpointReplicas> CheckpointReplicas::Make(
     const Job& job, const ProgramFactory& factory, const std::vector<c10::Device>& devices) {
-  // Callbacks look at training, of which there is none.
+  // Callbacks only act on training.
   Job without_callbacks = job;
   without_callbacks.callbacks = Json::array();
   CheckpointReplicas all(job);

@@ -1,4 +1,4 @@
-// The replicas of one process that nobody trains: what evaluates and predicts with a checkpoint.
+// The replicas of one process that evaluate or predict with a checkpoint, without training.
 #pragma once
 
 #include <functional>
@@ -14,16 +14,17 @@ namespace muster {
 
 class CheckpointReplicas {
  public:
-  // Builds one on each device. `job` must outlive them.
+  // Builds one replica on each device. `job` must outlive them.
   static absl::StatusOr<CheckpointReplicas> Make(const Job& job, const ProgramFactory& factory,
                                                  const std::vector<c10::Device>& devices);
 
-  // All models as the snapshot has them. Where they do not fit, and where it is of another program,
-  // the ConfigurationError names both.
+  // Restores all models from the snapshot. If they do not fit and the snapshot is of another
+  // program, the ConfigurationError names both programs.
   absl::Status Restore(const checkpoint::Snapshot& snapshot);
-  // `work` for each replica, in a thread of its own with its share of the cores, replica 0 in the
-  // caller's. `failed` is called as soon as one has failed, in its thread. Returns what went wrong
-  // first of all: what a replica did itself rather than what it heard of others.
+  // Runs `work` once for each replica, with an equal share of the cores. Replica 0 uses the
+  // caller's thread, each other replica a thread of its own. A replica that fails calls `failed` in
+  // its thread at once. Returns the first error. An error that a replica caused itself takes
+  // precedence over one that it received from its peers.
   absl::Status Run(const std::function<absl::Status(int)>& work,
                    const std::function<void(const absl::Status&)>& failed);
 

@@ -1,6 +1,6 @@
-// Between the training loop and whoever writes checkpoints: the chief implements CheckpointSink,
-// the loop of rank 0's first replica calls it at step boundaries. Everybody holds the same state
-// there, so nobody else takes part.
+// The interface between the training loop and the checkpoint writer. The chief implements
+// CheckpointSink. The loop of rank 0's first replica calls it at step boundaries. All replicas hold
+// the same state there, so no other replica takes part.
 #pragma once
 
 #include <memory>
@@ -12,38 +12,42 @@
 namespace muster {
 
 struct SaveMoment {
-  int64_t step = 0;        // done
-  int64_t epoch = 0;       // of the step, from 0
-  bool epoch_end = false;  // that was the epoch's last one
-  bool last = false;       // of the job: a final checkpoint, whatever the intervals say
-  bool stopping = false;   // an agreed stop: likewise
-  bool requested = false;  // a callback asked for it
-  bool busy = false;       // the state before is still being read: this one cannot be taken
-  bool validated = false;  // what the best goes by is known at this step: wanted if it is better
+  int64_t step = 0;        // Completed steps.
+  int64_t epoch = 0;       // Epoch of the step, from 0.
+  bool epoch_end = false;  // The step was the last one of its epoch.
+  bool last = false;       // The job's last step: a final checkpoint, regardless of the intervals.
+  bool stopping = false;   // After an agreed stop: saved regardless of the intervals.
+  bool requested = false;  // A callback requested the save.
+  bool busy = false;       // The previous state is still being read, so this one cannot be saved.
+  bool validated = false;  // The metric that selects the best checkpoint is known at this step. The
+                           // state is wanted if it is the best so far.
 };
 
 class CheckpointSink {
  public:
   virtual ~CheckpointSink() = default;
-  // After each committed step, and again after its validation pass where the step is not saved;
-  // cheap. False also where the save before is still being made, unless `last`, `stopping` or the
-  // best so far: then it waits for that one, within its deadline.
+  // Returns whether the sink wants this state. Cheap. Called after each committed step, and again
+  // after its validation pass if the step is not saved. While the previous save is in progress,
+  // returns false except for `last`, `stopping` and the best state so far. For these it waits for
+  // the previous save, within the sink's deadline.
   virtual bool Wanted(const SaveMoment& moment) = 0;
-  // Whether Wanted may have to wait now: the save before is still being made.
+  // Returns true while the previous save is in progress, so that Wanted may have to wait.
   virtual bool IsSaving() const { return false; }
-  // Begins a file of the next checkpoint, for what is larger than memory: as Store::StageFile.
+  // Opens a file of the next checkpoint for data larger than memory. See Store::StageFile.
   virtual absl::StatusOr<std::shared_ptr<checkpoint::StagedFile>> StageFile(
       const std::string& /*name*/) {
     return absl::FailedPreconditionError("nothing is written");
   }
-  // Takes the snapshot over (its run_id, job and versions are filled in here) and returns; it is
-  // written on a thread of the sink's. What cannot be written is the sink's to tell.
+  // Takes ownership of the snapshot, fills in its run_id, job and versions, and returns. A thread
+  // of the sink writes it. The sink reports errors of the write.
   virtual void Save(checkpoint::Snapshot snapshot) = 0;
-  // A checkpoint that was wanted is not handed over: its files could not be written.
+  // Called if a wanted checkpoint is not handed over because its files could not be written.
   virtual void Failed(const absl::Status& /*why*/) {}
-  // Superseded: another process owns model_dir, and this one must write nothing there any more.
+  // Returns Superseded if another process owns model_dir. This process must not write there any
+  // more then.
   virtual absl::Status CheckOwner() const { return absl::OkStatus(); }
-  // Until all that was handed over is published or has failed: the status of the last save.
+  // Blocks until every snapshot that was handed over is published or has failed. Returns the status
+  // of the last save.
   virtual absl::Status Drain() = 0;
 };
 

@@ -1,5 +1,6 @@
-// What the process with the chief's role does besides training: it coordinates and publishes.
-// chief/ implements it, worker/ runs it next to the training loop, and only a main.cc knows both.
+// The work of the chief's process besides training: it coordinates the job and publishes results.
+// chief/ implements it, worker/ runs it beside the training loop, and only a main.cc depends on
+// both.
 #pragma once
 
 #include <functional>
@@ -18,34 +19,36 @@
 namespace muster {
 
 struct ChiefRoleOptions {
-  ClusterConfig cluster;  // may be local: then there is nobody to coordinate
+  ClusterConfig cluster;  // May be local: then there is no other task to coordinate.
   Job job;
   std::map<std::string, std::string> versions;
-  bool restarted = false;    // in the place of a process of the same job that was lost
-  Faults* faults = nullptr;  // planned ones; outlives the role. Null: none
-  // Whether this process was asked to stop, before there is anybody to tell; null: never.
+  bool restarted = false;    // Replaces a lost process of the same job.
+  Faults* faults = nullptr;  // Planned faults. Must outlive the role. May be null.
+  // Returns whether this process was asked to stop before the job had other members. Null: never.
   std::function<bool()> asked_to_stop = nullptr;
 };
 
-// With what training begins.
+// The state that training begins with.
 struct StartingPoint {
-  // The job had been trained to its end before: nothing is left to do, and everybody is told so.
+  // The job was already trained to its end. No work is left, and all members learn this.
   bool finished = false;
-  std::optional<checkpoint::Snapshot> restore;  // to go on from; none: from the program's own start
-  // Another chief of this job has been at work: its members may hold a newer state.
+  // To resume from. None: start from the program's initial state.
+  std::optional<checkpoint::Snapshot> restore;
+  // Another chief of this job ran before: members may hold a newer state.
   bool may_be_held = false;
 };
 
 class Replica;
 
-// What a parameter-server job's chief directs with.
+// What the chief of a parameter-server job uses to direct it.
 struct DirectParts {
-  Replica* replica = nullptr;  // built on the CPU: what is saved and restored; outlives the call
-  int64_t train_examples = 0, validation_examples = 0, test_examples = 0;  // 0: no such split
-  int64_t test_every = 0;  // epochs; 0: the test pass is made at the end alone
+  Replica* replica = nullptr;  // Built on the CPU, to save and restore. Must outlive the call.
+  int64_t train_examples = 0, validation_examples = 0, test_examples = 0;  // 0: no such split.
+  int64_t test_every = 0;  // In epochs. 0: the test pass runs only at the end.
   std::optional<checkpoint::Snapshot> restore;
-  // Without `restore`: integer buffers as build() made them, by name, where weights were loaded
-  // since; and why these could not be, which counts unless the servers hold the run already.
+  // The integer buffers of build() by name, if weights were loaded since. Set only without
+  // `restore`. `unloaded` is the error of that loading. It is ignored if the servers already hold
+  // the run.
   std::optional<std::map<std::string, std::string>> built_integers;
   absl::Status unloaded;
 };
@@ -53,26 +56,27 @@ struct DirectParts {
 class ChiefRole {
  public:
   virtual ~ChiefRole() = default;
-  // What the job's `restore` and model_dir say. Reads the checkpoint, so it takes a while.
+  // Applies the job's `restore` and model_dir. Reads the checkpoint, so it may take long.
   virtual absl::StatusOr<StartingPoint> Begin() = 0;
-  // Where checkpoints go; null where nothing is written. Lives as long as this object; nothing is
-  // wanted before Begin().
+  // Returns the sink for checkpoints, or null if nothing is written. Owned by this object. Not used
+  // before Begin().
   virtual CheckpointSink* checkpoints() = 0;
-  // To be told of the training; they live as long as this object.
+  // Returns the observers that training reports to. Owned by this object.
   virtual std::vector<Observer*> observers() = 0;
-  // Of a parameter-server job, instead of training: directs workers and servers until the work is
-  // done and saved, then ends the job. What End is to be called with.
+  // Replaces training in a parameter-server job: directs workers and servers until all work is done
+  // and saved, then ends the job. The caller passes the returned status to End.
   virtual absl::Status Direct(const DirectParts& parts) = 0;
-  // Any thread: ends the job for everybody, unless it has ended; End follows.
+  // Thread-safe. Ends the job for all members, unless it has ended. End must follow.
   virtual void EndJob(const absl::Status& result) = 0;
-  // Any thread: as if a member had been asked to stop. For a chief that is no member.
+  // Thread-safe. Has the effect of a stop request to a member. For a chief that is not a member.
   virtual void RequestStop() = 0;
-  // This process's own training (or its preparation) has ended with `result`. Waits, within the
-  // job's deadlines, until all members have left, writes the result, and returns the verdict of the
-  // job, which is this process's exit status.
-  // May be called by two threads: the second one waits, and gets the same.
+  // Called after this process's own training, or its preparation, has ended with `result`. Waits
+  // until all members have left, within the job's deadlines, and writes the result. Returns the
+  // verdict of the job, which is this process's exit status. Two threads may call it: the second
+  // one blocks and gets the same verdict.
   virtual absl::Status End(const absl::Status& result) = 0;
-  // Any thread: End waits for nobody who is no member (an evaluator) any more.
+  // Thread-safe. From now on End does not wait for tasks that are not members, such as an
+  // evaluator.
   virtual void StopWaiting() {}
 };
 

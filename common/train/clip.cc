@@ -20,9 +20,9 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// The sum of squares in blocks of a fixed size and in double precision: LibTorch's own norm depends
-// on the number of threads in its last bits, and replicas with different thread counts would drift
-// apart.
+// Returns the sum of squares, computed in blocks of a fixed size and in double precision. The last
+// bits of LibTorch's norm depend on the number of threads, so that replicas with different thread
+// counts would diverge.
 template <typename T>
 double SumOfSquares(const T* values, int64_t count) {
   constexpr int64_t kBlock = 16384, kLanes = 8;
@@ -59,7 +59,7 @@ double SumOfSquares(const at::Tensor& gradient) {
   return SumOfSquares(dense.const_data_ptr<float>(), dense.numel());
 }
 
-// Scalars, in float32 at least: the L2 norm of each gradient.
+// Returns the L2 norm of each gradient, as scalars in at least float32.
 Tensors Norms(const Tensors& gradients) {
   if (!gradients[0].is_cpu()) {
     const bool any_double = std::any_of(gradients.begin(), gradients.end(), [](const auto& tensor) {
@@ -74,7 +74,7 @@ Tensors Norms(const Tensors& gradients) {
   return norms;
 }
 
-// By how much gradients of that norm are multiplied: limit / max(norm, limit). NaN stays NaN.
+// Returns the factor for gradients of that norm: limit / max(norm, limit). NaN stays NaN.
 at::Tensor Factor(const at::Tensor& norm, double limit) {
   return at::clamp_min(norm, limit).reciprocal_().mul_(limit);
 }

@@ -13,7 +13,7 @@ namespace {
 using Colour = std::array<uint8_t, 3>;
 constexpr Colour kLine = {200, 200, 200}, kDark = {8, 48, 107}, kWhite = {255, 255, 255};
 
-// Letters of 3 x 5 points, a row in three bits, the first row highest.
+// Glyphs of 3 x 5 points. Each row has three bits, and the first row is the highest.
 constexpr int kLetterWidth = 3, kLetterHeight = 5;
 int LetterOf(char c) {
   constexpr std::array<int, 10> kDigits = {
@@ -29,11 +29,11 @@ int LetterOf(char c) {
     case 'M':
       return 0b101'111'111'101'101;
     default:
-      return 0b000'000'111'000'000;  // '-', and what there is no letter for
+      return 0b000'000'111'000'000;  // '-', and characters without a glyph.
   }
 }
 
-// At the most four letters.
+// Returns at most four characters.
 std::string Shortened(double count) {
   if (!std::isfinite(count)) return "-";
   if (count == std::floor(count) && count < 1e4) return fmt::format("{:.0f}", count);
@@ -56,7 +56,7 @@ class Canvas {
         std::copy(colour.begin(), colour.end(),
                   image_.pixels.begin() + (static_cast<int64_t>(y) * image_.width + x) * 3);
   }
-  // Each point of a letter is `scale` pixels wide and high.
+  // Each point of a glyph is `scale` pixels wide and high.
   void Write(const std::string& text, int top, int left, int scale, const Colour& colour) {
     for (size_t i = 0; i < text.size(); ++i) {
       const int letter = LetterOf(text[i]);

@@ -1,4 +1,4 @@
-// A confusion matrix as a picture.
+// Draws a confusion matrix.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace muster {
 
-// `counts` is [classes][classes], rows are true classes. A cell is the darker, the larger its share
-// of its row; up to 20 classes it also shows its count, shortened from 10000 on.
+// `counts` is [classes][classes]; rows are true classes. A cell is darker the larger its share of
+// its row. Up to 20 classes, a cell also shows its count, abbreviated from 10000 on.
 MetricImage DrawConfusionMatrix(const std::vector<double>& counts, int classes);
 
 }  // namespace muster

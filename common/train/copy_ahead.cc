@@ -17,7 +17,7 @@ absl::Status CopyAhead::Start(data::LoadedBatch* batch) const {
   return CatchProgramErrors("copying a batch to the device", [&] {
     const c10::StreamGuard guard(stream_);
     for (at::Tensor& tensor : batch->batch) {
-      // Host memory is kept until the copy is through by the allocator that pins it.
+      // The pinning allocator keeps the host memory until the copy is complete.
       if (tensor.device().is_cpu()) tensor = tensor.pin_memory();
       tensor = tensor.to(device_, /*non_blocking=*/true);
     }
@@ -33,7 +33,8 @@ absl::Status CopyAhead::Finish(data::LoadedBatch* batch) const {
     const c10::impl::VirtualGuardImpl impl(device_.type());
     const c10::Stream current = impl.getStream(device_);
     static_cast<c10::Event*>(batch->prepared.get())->block(current);
-    // Their memory came from the copies' stream: it goes to nobody else before this one is through.
+    // The tensors' memory belongs to the copy stream. It must not be reused before the current
+    // stream is done with it.
     for (const at::Tensor& tensor : batch->batch)
       impl.recordDataPtrOnStream(tensor.storage().data_ptr(), current);
     batch->prepared.reset();

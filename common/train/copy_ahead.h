@@ -1,7 +1,6 @@
-// Batches that are copied to a GPU before their step asks for them: the thread that loads a batch
-// puts it into pinned memory and starts the copy on a stream of its own, and the step's stream
-// waits for it, on the device. Written against LibTorch's interface of any device, so that it needs
-// no CUDA to be built or linked.
+// Copies batches to a GPU before their step. The thread that loads a batch puts it into pinned
+// memory and starts the copy on a separate stream. The step's stream waits for the copy on the
+// device. Uses LibTorch's device-independent interface, so it needs no CUDA to build or link.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -13,14 +12,14 @@ namespace muster {
 
 class CopyAhead {
  public:
-  // Whether copies to this device can run by themselves.
+  // Returns whether copies to this device can be asynchronous.
   static bool Helps(at::Device device) { return device.is_cuda(); }
-  // REQUIRES: Helps(device).
+  // Requires Helps(device).
   explicit CopyAhead(at::Device device);
 
-  // The batch's tensors become those on the device, which the copies fill in. Any thread.
+  // Replaces the batch's tensors with tensors on the device, which the copies fill. Thread-safe.
   absl::Status Start(data::LoadedBatch* batch) const;
-  // What the calling thread runs on the device from now on sees the batch. Once a batch.
+  // Orders later device work of the calling thread after the copies. Called once for each batch.
   absl::Status Finish(data::LoadedBatch* batch) const;
 
  private:

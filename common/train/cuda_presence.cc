@@ -14,7 +14,7 @@
 namespace muster {
 namespace {
 
-// Empty, or beginning with what no device is.
+// Returns true if the text is empty, or starts with something that is not a device.
 bool Hides(const char* visible) {
   if (visible == nullptr) return false;
   const std::string_view text(visible);
@@ -48,7 +48,8 @@ absl::Status CheckFallback(const CudaPresence& presence) {
       driver));
 }
 
-// "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build ..."
+// Text such as "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build
+// ..."
 std::string DriverVersion(const std::string& text) {
   std::istringstream words(text.substr(0, text.find('\n')));
   for (std::string word; words >> word;) {
@@ -75,7 +76,7 @@ bool MayUseCuda(const std::string& devices) {
 }
 
 void UseInterface(const std::string& interface) {
-  // "=": this name, not all that begin with it.
+  // "=" means an exact match, not a prefix.
   if (!interface.empty())
     (void)setenv("NCCL_SOCKET_IFNAME", ("=" + interface).c_str(), /*overwrite=*/0);
 }

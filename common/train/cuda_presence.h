@@ -1,4 +1,5 @@
-// What a process knows of its host's CUDA devices without LibTorch, and what follows from it.
+// The state of the host's CUDA devices, as found without LibTorch, and the decisions that depend on
+// it.
 #pragma once
 
 #include <string>
@@ -8,32 +9,32 @@
 
 namespace muster {
 
-// What is known of this host's CUDA devices.
 struct CudaPresence {
-  bool driver = false;            // this container has the driver's device files
-  std::string driver_version;     // "570.124.06"; empty: not known
-  int devices = 0;                // that CUDA finds
-  std::string load_error;         // why CUDA's half of LibTorch was not loaded; empty: it was
-  const char* visible = nullptr;  // CUDA_VISIBLE_DEVICES; null: not set
+  bool driver = false;            // This container has the driver's device files.
+  std::string driver_version;     // "570.124.06"; empty: not known.
+  int devices = 0;                // Devices that CUDA finds.
+  std::string load_error;         // Why the CUDA part of LibTorch was not loaded. Empty: it was.
+  const char* visible = nullptr;  // CUDA_VISIBLE_DEVICES; null: not set.
 };
-// Training must not fall back to the CPU in silence: an error where "auto" would.
+// Returns an error if "auto" would silently fall back to the CPU.
 absl::Status CheckFallback(const CudaPresence& presence);
-// From the text of /proc/driver/nvidia/version; empty: it is not there.
+// Parses the text of /proc/driver/nvidia/version. Returns "" if it has no version.
 std::string DriverVersion(const std::string& text);
 std::string DriverVersionHere();
 
-// One deadline for a generation to form. CUDA's replicas take longer, unless the job says
-// otherwise.
+// Returns the deadline for a generation to form. CUDA replicas get a longer one, unless the job
+// sets it.
 Duration FormationTimeout(Duration of_job, bool cuda);
-// Whether members of this job train on CUDA devices, as far as this process can tell before it has
-// looked for them.
+// Returns whether members of this job train on CUDA devices, as far as is known before devices are
+// enumerated.
 bool MayUseCuda(const std::string& devices);
 
-// Of collective.interface, before NCCL's first call and before other threads: NCCL takes it too,
-// unless NCCL_SOCKET_IFNAME is set already.
+// Makes NCCL use collective.interface too, unless NCCL_SOCKET_IFNAME is set. Called before NCCL's
+// first call and before other threads start.
 void UseInterface(const std::string& interface);
 
-// In a container too: /proc/driver/nvidia is there also in one that was given no GPU.
+// Returns whether the driver's device files exist. This also works in containers, where
+// /proc/driver/nvidia exists even without a GPU.
 bool HasCudaDriver();
 
 }  // namespace muster

@@ -41,7 +41,7 @@ absl::StatusOr<DamagedExamples::Report> DamagedExamples::Exchange(
   report.count = static_cast<int64_t>(mine.size());
   std::vector<std::string> fresh = NewOf(mine);
   if (communicator_ != nullptr && communicator_->size() > 1) {
-    // One of each replica's is enough at a time: what is damaged comes again with each epoch.
+    // One name of each replica is enough at a time: a damaged example comes again in each epoch.
     const std::string first = fresh.empty() ? "" : fresh.front();
     MUSTER_ASSIGN_OR_RETURN(const GatheredTexts all,
                             GatherTexts(communicator_, device_, report.count, first));
@@ -50,7 +50,7 @@ absl::StatusOr<DamagedExamples::Report> DamagedExamples::Exchange(
   }
   named_.insert(fresh.begin(), fresh.end());
   std::erase(fresh, "");
-  // Files may have any bytes for names, and what GatherTexts cuts may end within a character.
+  // File names may have any bytes, and GatherTexts may cut within a character.
   for (const std::string& name : fresh) report.names.push_back(ValidUtf8(name));
   return report;
 }

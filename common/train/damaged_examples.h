@@ -1,6 +1,6 @@
-// The examples that on_error "skip" leaves out of the batches of one data set: how many there are
-// over all replicas, so that losses divide by what was there, and what is wrong with the first of
-// them. One object for each replica, in its thread.
+// Counts the examples of one dataset that on_error "skip" drops from batches. The count is over all
+// replicas, so that losses divide by the examples that remain. The first few errors are reported by
+// name. One object for each replica, used in its thread.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -19,14 +19,14 @@
 
 namespace muster {
 
-// How many of them are named, in a process's log, and over all replicas.
+// The limit of examples that are named, both in a process's log and over all replicas.
 inline constexpr int kMostNamedExamples = 20;
 
-// What a process has said in its log of damaged examples: each once in a run, whatever the passes
-// over them, and kMostNamedExamples of each data set. Any thread.
+// The damaged examples that a process has logged. Each is logged once in a run, over all passes,
+// and at most kMostNamedExamples of each dataset. Thread-safe.
 class DamageLog {
  public:
-  // Returns how many of them are said now.
+  // Returns how many of them this call logged.
   int Warn(const std::string& data, const std::vector<std::string>& damaged);
 
  private:
@@ -36,8 +36,9 @@ class DamageLog {
 
 class DamagedExamples {
  public:
-  // `data`: what the user knows the data by. `communicator` and `log` outlive this object. Without
-  // a communicator: a replica that loads for itself alone; without a log: one of its own.
+  // `data` is the user's name of the data. `communicator` and `log` must outlive this object.
+  // Without a communicator the replica loads only for itself. Without a log this object uses its
+  // own.
   DamagedExamples(std::string data, Communicator* communicator, c10::Device device,
                   DamageLog* log = nullptr)
       : data_(std::move(data)),
@@ -46,14 +47,14 @@ class DamagedExamples {
         log_(log == nullptr ? &own_log_ : log) {}
 
   struct Report {
-    int64_t count = 0;               // of all replicas
-    std::vector<std::string> names;  // what is wrong with some that no report named before
+    int64_t count = 0;               // Over all replicas.
+    std::vector<std::string> names;  // Errors of some examples that no earlier report named.
     void Add(const Report& other) {
       count += other.count;
       names.insert(names.end(), other.names.begin(), other.names.end());
     }
   };
-  // By all replicas, with what each has left out of its part of the same batch.
+  // Called by all replicas, each with the examples it dropped from its part of the same batch.
   absl::StatusOr<Report> Exchange(const std::vector<std::string>& mine);
 
  private:
@@ -64,7 +65,7 @@ class DamagedExamples {
   const c10::Device device_;
   DamageLog own_log_;
   DamageLog* const log_;
-  std::set<std::string> named_;  // the same on all replicas
+  std::set<std::string> named_;  // Equal on all replicas.
 };
 
 }  // namespace muster

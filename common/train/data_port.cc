@@ -8,12 +8,13 @@
 namespace muster {
 namespace {
 
-// The address that data connections take the same way as.
+// Returns the address whose route gives the interface of data connections.
 std::string DataRoute(const ClusterConfig& config) {
   const std::string chief = config.cluster.AddressOf(*config.chief()).ToString();
   if (config.role() != TaskType::kChief) return chief;
-  // The chief's own name may lead to its loopback (Debian writes 127.0.1.1 to /etc/hosts), where
-  // members of other hosts cannot reach it: the way to one of those tells the interface.
+  // The chief's own name may resolve to the loopback (Debian writes 127.0.1.1 to /etc/hosts), which
+  // members on other hosts cannot reach. In that case the route to one of those members gives the
+  // interface.
   const auto own = rpc::LocalAddressTowards(chief);
   if (own.ok() && !IsLoopback(Address{*own, 1})) return chief;
   for (const TaskId& task : config.cluster.Tasks()) {

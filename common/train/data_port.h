@@ -1,5 +1,5 @@
-// Where a task takes data connections: on the interface that the job names, else on the one of the
-// way to the chief. Needs no LibTorch.
+// Chooses the interface on which a task accepts data connections: the one that the job names, else
+// the one of the route to the chief. Needs no LibTorch.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace muster {
 
-// Waits, up to timeouts.join, for the names that it needs to resolve; `give_up` is asked meanwhile.
-// REQUIRES: a cluster with a chief.
+// Waits up to timeouts.join for the required names to resolve, and polls `give_up` meanwhile.
+// Requires a cluster with a chief.
 absl::StatusOr<transport::ListenerOptions> DataPortOptions(const Job& job,
                                                            const ClusterConfig& cluster,
                                                            const std::function<bool()>& give_up);

@@ -30,12 +30,12 @@ using metric_sums::ExpandWeights;
 using metric_sums::Ratio;
 using metric_sums::SumType;
 
-// Scores of one shape with what is true of them, and the weight of each where there are weights.
+// Scores, their true labels, and their weights if there are any. All have one shape.
 struct Cases {
   at::Tensor scores, positive, weights;
 };
 
-// 1 for each value's class and 0 for the others; a class number that is none has no 1.
+// Returns 1 for each value's class and 0 for the others. An invalid class number gives only zeros.
 at::Tensor OneHot(const at::Tensor& classes, const at::Tensor& scores) {
   const int64_t count = scores.size(-1);
   const at::Tensor index = classes.to(at::kLong);
@@ -67,7 +67,7 @@ Cases CasesOf(const at::Tensor& output, const at::Tensor& target, const at::Tens
   return cases;
 }
 
-// Those of one class.
+// Selects the cases of one class.
 void Select(Cases* cases, int class_id, const char* name) {
   if (class_id < 0) return;
   TORCH_CHECK(cases->scores.dim() > 1 && cases->scores.size(-1) > class_id, "metric ", name,
@@ -76,13 +76,13 @@ void Select(Cases* cases, int class_id, const char* name) {
     if (t->defined()) *t = t->narrow(-1, class_id, 1);
 }
 
-// The weights of what is marked.
+// Returns the weights of the marked cases, and 0 for the others.
 at::Tensor Marked(const Cases& cases, const at::Tensor& marked) {
   const at::ScalarType type = SumType(cases.scores);
   return cases.weights.defined() ? at::where(marked, cases.weights, 0) : marked.to(type);
 }
 
-// Where the k largest are, of equal ones the first.
+// Marks the k largest scores. Of equal scores the first ones are marked.
 at::Tensor AmongLargest(const at::Tensor& scores, int64_t k) {
   const at::Tensor order =
       std::get<1>(at::sort(scores, /*stable=*/true, /*dim=*/-1, /*descending=*/true));
@@ -164,7 +164,7 @@ class FScore : public Metric {
     }
     return at::stack(sums).flatten();
   }
-  // Sums: right positives by class; what was taken for positive; what is.
+  // Sums by class: true positives, predicted positives, actual positives.
   double Result(const std::vector<double>& sums) const override {
     const double square = options_.beta * options_.beta;
     double total = 0, positives = 0;
@@ -200,7 +200,7 @@ class Auc : public Metric {
     TORCH_CHECK(options.num_thresholds >= 2, "AUC needs 2 thresholds or more, has ",
                 options.num_thresholds);
   }
-  // Positives by bucket, then negatives: bucket i is above threshold i, up to the next one.
+  // Positives by bucket, then negatives. Bucket i is above threshold i, up to the next threshold.
   int width() const override { return 2 * options_.num_thresholds; }
   at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
     return WeightedIncrement(output, target, {});
@@ -211,7 +211,7 @@ class Auc : public Metric {
     const Cases cases = CasesOf(output, target, weights, "AUC");
     const int64_t buckets = options_.num_thresholds;
     const at::Tensor scores = options_.from_logits ? cases.scores.sigmoid() : cases.scores;
-    // NaN lies in the first one.
+    // NaN counts in the first bucket.
     const at::Tensor bucket = at::where(scores.isnan(), 0, scores)
                                   .clamp(0, 1)
                                   .mul(static_cast<double>(buckets - 1))
@@ -229,7 +229,7 @@ class Auc : public Metric {
   }
   double Result(const std::vector<double>& sums) const override {
     const int count = options_.num_thresholds;
-    // Above each threshold.
+    // Counts above each threshold.
     std::vector<double> right(count), wrong(count);
     double positives = 0, negatives = 0;
     for (int i = count - 1; i >= 0; --i) {
@@ -268,8 +268,8 @@ class Auc : public Metric {
     }
     return (a + b) / 2;
   }
-  // Davis and Goadrich 2006, section 4: between two thresholds right and wrong positives grow
-  // along lines, precision does not.
+  // Davis and Goadrich 2006, section 4: between two thresholds, true and false positives grow
+  // linearly, but precision does not.
   static double InterpolatedPrecision(const std::vector<double>& right,
                                       const std::vector<double>& wrong) {
     double area = 0;

@@ -1,4 +1,4 @@
-// The job's "devices": which devices of this process hold a replica each.
+// Parses the job's "devices": the devices of this process that hold one replica each.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,20 +10,21 @@
 
 namespace muster {
 
-// "auto" (all CUDA devices that CUDA_VISIBLE_DEVICES shows, else one CPU replica), "cpu", "cpu:N"
-// (N replicas), "cuda" (all), "cuda:0,1". Asking for a device that is not there is a
-// ConfigurationError that says what is; so is "auto" where there is a driver, nothing hides its
-// GPUs, and CUDA finds none.
+// Accepts "auto", "cpu", "cpu:N" (N replicas), "cuda" (all) and "cuda:0,1". "auto" means all CUDA
+// devices that CUDA_VISIBLE_DEVICES shows, else one CPU replica. A request for a missing device is
+// a ConfigurationError that lists the present ones. "auto" is also an error if there is a driver,
+// nothing hides its GPUs, and CUDA finds none.
 absl::StatusOr<std::vector<c10::Device>> ParseDevices(const std::string& text);
 
-// An error where a worker of parameter servers would have so many replicas.
+// Returns an error if a worker of parameter servers cannot have this many replicas.
 absl::Status CheckDevicesForServers(const std::string& text, size_t devices);
 
-// The indices of CUDA devices; empty for replicas on the CPU.
+// Returns the indices of CUDA devices; empty for CPU replicas.
 std::vector<int> CudaIndices(const std::vector<c10::Device>& devices);
 
-// From now on this process computes the same bits from run to run, where LibTorch can; operators
-// that cannot throw. Before the first use of CUDA, and of LibTorch on other threads.
+// Makes this process compute the same bits from run to run, where LibTorch can. Operators without a
+// deterministic algorithm throw. Called before the first use of CUDA, and before other threads use
+// LibTorch.
 void ComputeDeterministically();
 
 }  // namespace muster

@@ -12,11 +12,11 @@
 namespace muster {
 namespace {
 
-// Bags without padding, one behind the other.
+// Bags without padding, concatenated.
 struct FlatBags {
-  at::Tensor keys;     // on the host
-  at::Tensor lengths;  // of the bags
-  at::Tensor weights;  // of the keys, float32; undefined: none
+  at::Tensor keys;     // On the host.
+  at::Tensor lengths;  // Of the bags.
+  at::Tensor weights;  // Of the keys, float32. Undefined: none.
 };
 
 std::string Shape(const at::Tensor& tensor) {
@@ -29,7 +29,7 @@ at::Tensor Whole(const std::vector<int64_t>& numbers) {
   return tensor;
 }
 
-// Where each bag begins in the flat keys, and where the last one ends.
+// Returns where each bag begins in the flat keys, and where the last one ends.
 std::vector<int64_t> Bounds(const Bags& bags, const std::string& call) {
   std::vector<int64_t> bounds;
   if (!bags.offsets.defined()) {

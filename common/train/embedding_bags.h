@@ -1,4 +1,4 @@
-// Bags of keys, and their rows pooled into one row each. Whatever throws, throws StatusError.
+// Bags of keys, whose rows are pooled into one row for each bag. Functions throw StatusError.
 // Internal to this folder.
 #pragma once
 
@@ -12,8 +12,9 @@
 
 namespace muster {
 
-// `lookup` gives the rows of each element's keys, [keys][width] on the replica's device; it is
-// called once. [bags, width] of each element of `bags`, differentiable by rows and weights.
+// Returns [bags, width] for each element of `bags`, differentiable by rows and weights. Calls
+// `lookup` once. It returns the rows of each element's keys, [keys][width], on the replica's
+// device.
 std::vector<at::Tensor> LookupBags(
     const Replica& replica, const std::vector<TableBags>& bags,
     const std::function<std::vector<at::Tensor>(const std::vector<TableKeys>&)>& lookup);

@@ -18,8 +18,9 @@ using checkpoint::DType;
 using checkpoint::Tensor;
 using checkpoint::TensorInfo;
 
-constexpr int64_t kBroadcastBytes = 4 << 20;  // rows travel in pieces of about this
-constexpr size_t kAhead = 8;                  // rows between the fetch of one and its copy
+// Approximate size of a piece in which rows are sent.
+constexpr int64_t kBroadcastBytes = 4 << 20;
+constexpr size_t kAhead = 8;  // Prefetch distance in rows.
 
 using Row = EmbeddingTable::Place;
 
@@ -27,15 +28,15 @@ std::vector<RowColumn> ColumnsOf(const NamedEmbedding& table) {
   return EmbeddingTable::Columns(table.options);
 }
 
-// As a tensor of so many rows.
+// Returns the tensor's shape for this many rows.
 TensorInfo InfoOf(const NamedEmbedding& table, const RowColumn& column, int64_t count) {
   const std::string name = table.name + "." + column.name;
   if (column.integer) return {name, DType::kInt64, {count}};
   return {name, DType::kFloat32, {count, column.elements}};
 }
 
-// Ascending as int64. Least significant byte first; bytes that are the same in all keys, which most
-// are where keys are small, cost one look.
+// Sorts in ascending order as int64 (radix sort, least significant byte first). Skips bytes that
+// all keys have in common, which is most of them if keys are small.
 void SortByKey(std::vector<Row>* rows) {
   constexpr uint64_t kSign = 1ull << 63;
   std::vector<Row> other(rows->size());
@@ -57,14 +58,15 @@ at::Tensor BroadcastFrom(int owner, at::Tensor values, c10::Device device,
   return values.to(at::kCPU);
 }
 
-// Whether one of the replicas says so.
+// Returns whether any replica passes true.
 bool AnyOf(bool mine, c10::Device device, Communicator* communicator) {
   at::Tensor any = at::full({1}, mine ? 1 : 0, at::kLong).to(device);
   ThrowIfError(communicator->AllReduce(BufferOf(any), ReduceOp::kMax)->Wait());
   return any.to(at::kCPU).const_data_ptr<int64_t>()[0] != 0;
 }
 
-// The owner's `count` rows of one table. `into` is null where they are there already.
+// Broadcasts the owner's `count` rows of one table. `into` is null if this process already has
+// them.
 void BroadcastRows(const EmbeddingTable& from, const std::vector<RowColumn>& columns, int64_t count,
                    bool is_owner, EmbeddingTable* into,
                    const std::function<at::Tensor(at::Tensor)>& broadcast) {
@@ -94,7 +96,7 @@ void BroadcastRows(const EmbeddingTable& from, const std::vector<RowColumn>& col
   }
 }
 
-// Keys that are not admitted yet, in `count` numbers.
+// Broadcasts the keys that are not admitted yet. `count` is the number of values.
 void BroadcastCounted(const EmbeddingTable& from, int64_t count, bool is_owner,
                       EmbeddingTable* into,
                       const std::function<at::Tensor(at::Tensor)>& broadcast) {
@@ -157,11 +159,11 @@ void TableTransfer::Run(int64_t step, bool* whole, const std::function<void()>& 
   }
   if (replica_->owns_tables()) tables.set_step(step);
   if (takes) *whole = true;
-  // Nobody makes a step before its process's tables are there.
+  // No replica may start a step before its process has its tables.
   if (communicator_->size() > 1) ThrowIfError(communicator_->Barrier()->Wait());
 }
 
-// ---- Taking
+// ---- Snapshot
 
 struct TableSnapshot::Rows : std::vector<Row> {};
 
@@ -212,7 +214,7 @@ void TableSnapshot::CopyOut(std::span<char* const> model, std::span<char* const>
   }
 }
 
-// ---- Restoring
+// ---- Restore
 
 checkpoint::RowSources RowsOf(const checkpoint::Snapshot& snapshot) {
   if (!snapshot.tables.empty()) return snapshot.tables;
@@ -244,7 +246,7 @@ bool TableRestore::Has(const Tensor& tensor) const {
 }
 
 absl::Status TableRestore::Apply(int64_t step, Replica* replica) const {
-  // Else another replica does, or servers do.
+  // Otherwise another replica restores them, or servers hold them.
   if (!replica->owns_tables() || !replica->holds_tables()) return absl::OkStatus();
   LocalEmbeddings& tables = replica->tables();
   for (size_t t = 0; t < tables_.size(); ++t) {

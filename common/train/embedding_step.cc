@@ -13,14 +13,15 @@
 namespace muster {
 namespace {
 
-constexpr size_t kAhead = 8;  // rows between the fetch of one and its use
+constexpr size_t kAhead = 8;  // Prefetch distance in rows.
 
-// What one replica tells the others of one table, one table after the other: keys, then gradients.
+// Returns the size of one replica's message about one table: keys, then gradients. Tables follow
+// each other.
 int64_t BytesOf(int64_t keys, int64_t width) {
   return keys * static_cast<int64_t>(sizeof(uint64_t) + width * sizeof(float));
 }
 
-// [ranks][count], each rank's part in its place.
+// Returns [ranks][count]: each rank's part at its index.
 at::Tensor GatherFromAll(const at::Tensor& mine, c10::Device device, Communicator* communicator) {
   const at::Tensor send = mine.to(device);
   const at::Tensor all = at::empty({communicator->size(), mine.numel()}, send.options());
@@ -146,7 +147,7 @@ void EmbeddingStep::Collect() {
   const at::NoGradGuard no_grad;
   for (Leaf& leaf : leaves_) {
     const at::Tensor gradient = leaf.rows.grad();
-    if (!gradient.defined()) continue;  // nothing of the loss depends on these
+    if (!gradient.defined()) continue;  // The loss does not depend on these rows.
     leaf.rows.mutable_grad().reset();
     const at::Tensor host = gradient.to(at::kCPU, at::kFloat).contiguous();
     const float* from = host.const_data_ptr<float>();
@@ -168,7 +169,7 @@ void EmbeddingStep::Scale(double factor) {
     for (float& value : gradients.sums) value = static_cast<float>(value * factor);
 }
 
-// Without the keys that were only read.
+// Drops the keys without a gradient.
 void EmbeddingStep::Compact(int table, std::vector<uint64_t>* keys,
                             std::vector<float>* sums) const {
   const auto width = static_cast<size_t>(replica_->embeddings()[table].options.width);
@@ -205,7 +206,7 @@ absl::Status EmbeddingStep::Exchange() {
       most = std::max(most, bytes);
     }
     if (most == 0) return;
-    const int64_t padded = (most + 7) / 8;  // keys lie on their own boundaries
+    const int64_t padded = (most + 7) / 8;  // In units of 8 bytes, so that keys are aligned.
     at::Tensor mine = at::zeros({padded}, at::kLong);
     char* to = static_cast<char*>(mine.mutable_data_ptr());
     for (int t = 0; t < tables; ++t) {

@@ -1,6 +1,6 @@
-// A replica's embedding rows during one step (or one batch of a pass): each row is read once, its
-// gradients are collected by key, summed over all replicas and pushed as one update. Internal to
-// this folder. Used by the replica's thread. Whatever throws, throws StatusError.
+// A replica's embedding rows during one step, or one batch of a pass. Each row is read once.
+// Gradients are collected by key, summed over all replicas and pushed as one update. Used by the
+// replica's thread. Functions throw StatusError. Internal to this folder.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@
 
 namespace muster {
 
-// A table's keys as a program gave them to `call`: int64 on the host, contiguous.
+// Returns a table's keys as the program passed them to `call`: int64 on the host, contiguous.
 at::Tensor HostKeys(const Replica& replica, EmbeddingHandle table, const at::Tensor& keys,
                     const char* call);
 inline std::span<const uint64_t> KeysIn(const at::Tensor& host) {
@@ -24,12 +24,12 @@ inline std::span<const uint64_t> KeysIn(const at::Tensor& host) {
           static_cast<size_t>(host.numel())};
 }
 
-// Rows that were looked up, by table. They are read when a key first comes, and kept until Clear.
+// Looked-up rows by table. A row is read when its key first occurs, and kept until Clear.
 class LookedUpRows {
  public:
   explicit LookedUpRows(Replica* replica);
-  // Of each element [..., width], on the replica's device. `numbers` gets each key's number among
-  // its table's keys.
+  // Returns the rows of each element, [..., width], on the replica's device. Sets `numbers` to each
+  // key's index among its table's keys.
   std::vector<at::Tensor> Lookup(const std::vector<TableKeys>& wanted,
                                  std::vector<std::vector<uint32_t>>* numbers);
   const std::vector<uint64_t>& keys(int table) const { return tables_[table].index.keys(); }
@@ -40,13 +40,13 @@ class LookedUpRows {
     KeyIndex index;
     std::vector<float> rows;  // [index.keys()][width]
   };
-  // What comes for the first time: of tables that had so many keys before.
+  // Reads the new keys of each table. `known[t]` is the number of keys that table t had before.
   void Read(const std::vector<size_t>& known);
   Replica* const replica_;
   std::vector<Table> tables_;
 };
 
-// Of a pass or a prediction, where nothing is differentiated.
+// For a pass or a prediction, without gradients.
 class ReadOnlyRows {
  public:
   explicit ReadOnlyRows(Replica* replica) : replica_(replica), rows_(replica) {}
@@ -73,20 +73,20 @@ class EmbeddingStep {
   void BeginMicroBatch() { leaves_.clear(); }
   std::vector<at::Tensor> Lookup(const std::vector<TableKeys>& wanted);
   std::vector<at::Tensor> Lookup(const std::vector<TableBags>& bags);
-  // What a backward pass is to differentiate by, besides parameters.
+  // Adds the leaves that a backward pass must differentiate by, besides parameters.
   void AddLeaves(std::vector<at::Tensor>* inputs) const;
-  // After a backward pass: takes what it left in the leaves.
+  // Called after a backward pass: moves the gradients out of the leaves.
   void Collect();
-  // Multiplies what was collected so far.
+  // Multiplies the gradients collected so far.
   void Scale(double factor);
-  // Sums over all replicas. Called by all of them, at the same place of the step; nothing where the
-  // program has no table.
+  // Sums the gradients over all replicas. All replicas call it at the same point of the step. Does
+  // nothing if the program has no table.
   absl::Status Exchange();
-  // Whether all that was collected so far is, of this replica.
+  // Returns whether this replica's gradients collected so far are all finite.
   bool IsFinite() const;
-  // Divides by the loss scale; false if a gradient is not finite.
+  // Divides the gradients by the loss scale. Returns false if one is not finite.
   bool Unscale(const LossScaler& scaler);
-  // The update of step `steps_done` + 1.
+  // Applies the update of step `steps_done` + 1.
   absl::Status Push(int64_t steps_done);
 
  private:
@@ -96,17 +96,17 @@ class EmbeddingStep {
     std::vector<uint32_t> numbers;
   };
   struct Gradients {
-    std::vector<float> sums;    // [keys][width], of this replica's keys
-    std::vector<bool> touched;  // by key: a gradient came
+    std::vector<float> sums;    // [keys][width], of this replica's keys.
+    std::vector<bool> touched;  // Indexed by key: whether it received a gradient.
   };
   void Compact(int table, std::vector<uint64_t>* keys, std::vector<float>* sums) const;
 
   Replica* const replica_;
   Communicator* const communicator_;
   LookedUpRows rows_;
-  std::vector<Leaf> leaves_;  // of the micro-batch
+  std::vector<Leaf> leaves_;  // The rows that this micro-batch looked up.
   std::vector<Gradients> gradients_;
-  std::vector<KeySums> summed_;  // over all replicas
+  std::vector<KeySums> summed_;  // Over all replicas.
 };
 
 }  // namespace muster

@@ -1,6 +1,6 @@
-// Where the rows of a program's embedding tables are, as a replica's step sees them: in this
-// process, or on parameter servers. A step reads rows while it computes, and changes them once, at
-// its commit. Needs no LibTorch.
+// The storage of a program's embedding rows as a replica's step sees it: this process or parameter
+// servers. A step reads rows while it computes, and changes them once, at its commit. Needs no
+// LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -16,34 +16,34 @@
 
 namespace muster {
 
-// One table's part of one step.
+// The part of a step's update that concerns one table.
 struct RowGradients {
-  std::span<const uint64_t> keys;    // all different
+  std::span<const uint64_t> keys;    // Distinct.
   std::span<const float> gradients;  // [keys][width]
   double learning_rate = 0;
 };
 
-// What a step reads of one table.
+// The rows of one table that a step reads.
 struct RowRead {
   int table = 0;
-  std::span<const uint64_t> keys;  // all different
+  std::span<const uint64_t> keys;  // Distinct.
   std::span<float> rows;           // [keys][width]
 };
 
 class EmbeddingStore {
  public:
   virtual ~EmbeddingStore() = default;
-  // Of several tables, each at most once: what is remote is asked for together. The rows contain
-  // all that this store was given to push. One that nobody has pushed to reads as it would begin.
+  // Reads rows of several tables, each named at most once. Remote reads are sent together. The rows
+  // include all earlier pushes to this store. A row without any push has its initial value.
   virtual absl::Status Pull(std::span<const RowRead> reads) = 0;
-  // One update of each row, by the number of the step (from 1); one element for each table. A table
-  // without keys stays as it is.
+  // Applies one update to each row. `step` counts from 1. One element for each table; a table
+  // without keys is unchanged.
   virtual absl::Status Push(int64_t step, std::span<const RowGradients> tables) = 0;
 };
 
-// Tables in this process, shared by its replicas. Every replica brings the same gradients of a
-// step, summed over all of them: the first one's are applied, and the others wait until they are.
-// Any thread.
+// Tables in this process, shared by its replicas. All replicas push the same gradients of a step,
+// already summed over all of them. The first push is applied, and the others wait for it.
+// Thread-safe.
 class LocalEmbeddings : public EmbeddingStore {
  public:
   explicit LocalEmbeddings(std::vector<EmbeddingTable::Options> options);
@@ -55,14 +55,14 @@ class LocalEmbeddings : public EmbeddingStore {
   EmbeddingTable& table(int index) { return *tables_[index]; }
   const EmbeddingTable& table(int index) const { return *tables_[index]; }
   const EmbeddingTable::Options& options(int index) const { return options_[index]; }
-  // Takes all rows away: they are about to be restored as they were after `step`. REQUIRES: no
-  // replica is in a step.
+  // Reset removes all rows before another state is restored. set_step sets the last applied step.
+  // Both require that no replica is in a step.
   void Reset(int index);
   void set_step(int64_t step);
 
-  // 64 bits over all rows in any order, to compare replicas.
+  // Returns 64 bits over all rows, independent of their order, to compare replicas.
   uint64_t Digest() const;
-  // A number that no other store has.
+  // Unique among all stores.
   uint64_t identity() const { return identity_; }
 
  private:
@@ -70,7 +70,7 @@ class LocalEmbeddings : public EmbeddingStore {
   const uint64_t identity_;
   std::vector<std::unique_ptr<EmbeddingTable>> tables_;
   absl::Mutex mutex_;
-  int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;  // the last one that was applied
+  int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;  // The last step that was applied.
 };
 
 }  // namespace muster

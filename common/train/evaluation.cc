@@ -21,7 +21,7 @@ namespace muster {
 class EvaluationImpl {
  public:
   EvaluationImpl(Replica* of, Split split) : replica(*of), split(split), rows(of) {
-    int64_t width = 3;  // loss, examples; then metrics; last, what divides the loss
+    int64_t width = 3;  // Loss, examples, then metrics, and at the end the divisor of the loss.
     for (const NamedMetric& metric : replica.metrics()) width += metric.metric->width();
     sums = at::zeros({width}, at::TensorOptions().dtype(at::kDouble).device(replica.device()));
   }
@@ -37,12 +37,13 @@ class EvaluationImpl {
         what, examples, value.defined() ? fmt::format("{}", fmt::join(value.sizes(), ", ")) : "",
         fmt::join(weights.sizes(), ", "))));
   }
-  // What has no weight may be anything, NaN too.
+  // Values with weight 0 do not count, even NaN.
   static at::Tensor WeightedSum(const at::Tensor& value, const at::Tensor& weights) {
     const at::Tensor w = weights.to(at::kDouble);
     return at::where(w.ne(0), value.detach().to(at::kDouble).mul(w), 0).sum();
   }
-  // Of the losses' sum: the examples or weights that loss() was called with. 0: it was not.
+  // Of the loss sum: the total of examples or weights that loss() was called with. 0: it was not
+  // called.
   double Divisor(const double* of_sums) const { return of_sums[sums.numel() - 1]; }
   void Report(const std::string& name, const at::Tensor& value, const at::Tensor& weights) {
     const auto& metrics = replica.metrics();
@@ -84,10 +85,11 @@ class EvaluationImpl {
   const Replica& replica;
   const Split split;
   at::Tensor sums;
-  std::optional<bool> weighted;  // loss() has weights
-  // What the program reported: [sum of value x weight, sum of weights], doubles on the device.
+  std::optional<bool> weighted;  // Whether loss() is called with weights.
+  // Values that the program reported: [sum of value x weight, sum of weights], doubles on the
+  // device.
   std::map<std::string, at::Tensor> values;
-  // Of the batch under way.
+  // Of the current batch.
   int64_t examples = 0;
   ReadOnlyRows rows;
   bool summary_wanted = false;
@@ -154,20 +156,21 @@ void Evaluation::histogram(const std::string& name, const at::Tensor& values) {
 
 namespace {
 
-// Whether one of the replicas wishes to stop: a small reduction every few batches, as many as the
-// slowest replica takes about kInterval for. All replicas count alike, so all take part.
+// Lets the replicas agree on whether one of them wants to stop. Makes a small reduction every few
+// batches, about kInterval apart for the slowest replica. All replicas compute the same count of
+// batches, so all take part.
 class StopVote {
  public:
   StopVote(const Replica& replica, Communicator* communicator)
       : device_(replica.device()), communicator_(communicator) {}
 
-  // Before batch `batch`.
+  // Called before batch `batch`.
   absl::StatusOr<bool> Ask(int64_t batch, const std::function<bool()>& stop) {
-    if (communicator_->size() == 1) return stop && stop();  // nobody to agree with
+    if (communicator_->size() == 1) return stop && stop();  // No other replicas.
     if (batch < next_) return false;
     const MonotonicTime now = Clock::now();
     const double each = batch > last_ ? Seconds(now - since_) / static_cast<double>(batch - last_)
-                                      : kInterval;  // not known yet
+                                      : kInterval;  // Not known yet.
     at::Tensor values = at::tensor({stop && stop() ? 1.0 : 0.0, each}, at::kDouble).to(device_);
     MUSTER_RETURN_IF_ERROR(communicator_->AllReduce(BufferOf(values), ReduceOp::kMax)->Wait());
     values = values.to(at::kCPU);
@@ -180,7 +183,7 @@ class StopVote {
   }
 
  private:
-  static constexpr double kInterval = 0.25;  // s
+  static constexpr double kInterval = 0.25;  // In seconds.
   static constexpr double kMostBatches = 1000;
   const c10::Device device_;
   Communicator* const communicator_;
@@ -203,7 +206,7 @@ checkpoint::ReportedSum SumOf(const at::Tensor& totals) {
   return {totals[0].item<double>(), totals[1].item<double>()};
 }
 
-// What all replicas reported.
+// Sums the reported values over all replicas.
 std::map<std::string, checkpoint::ReportedSum> ReduceReported(const EvaluationImpl& evaluation,
                                                               Communicator* communicator) {
   std::string names;
@@ -225,7 +228,7 @@ std::map<std::string, checkpoint::ReportedSum> ReduceReported(const EvaluationIm
   return values;
 }
 
-// All batches; true if the pass was given up.
+// Runs all batches. Returns true if the pass was stopped.
 absl::StatusOr<bool> RunBatches(const Job& job, Replica* replica, Communicator* communicator,
                                 const PassOptions& options, EvaluationImpl* evaluation,
                                 DamagedExamples::Report* left_out) {
@@ -353,7 +356,8 @@ std::vector<ImageReport> MetricImages(const Replica& replica, const double* sums
 
 namespace {
 
-// Behind damage a stream cannot be gone on with: nobody knows where its next example begins.
+// A stream cannot continue after a damaged example, because the start of the next example is
+// unknown.
 absl::Status CheckSkips(const Replica& replica, const data::Dataset& dataset,
                         const std::string& name) {
   if (dataset.size() >= 0 || !replica.job_datasets().options().skip_damaged)

@@ -1,4 +1,5 @@
-// ParameterExchange's rows of embedding tables: spread over the servers and their chunks by key.
+// The part of ParameterExchange that handles rows of embedding tables. Keys are spread over the
+// servers and their chunks.
 #include <algorithm>
 
 #include "common/push_pull/row_spread.h"
@@ -24,13 +25,13 @@ void ParameterExchange::LayTables() {
   }
 }
 
-// Of RowSpread's: which server, and which of its chunks.
+// Returns the server, and the chunk within it, of a RowSpread chunk.
 RowPlace ParameterExchange::PlaceOfChunk(const Table& table, size_t chunk) {
   const auto server = static_cast<int>(chunk / kRowChunks);
   return {server, table.first_chunk[server] + static_cast<int>(chunk % kRowChunks)};
 }
 
-// Of the keys that were spread; rows come in that order.
+// Makes a fetch of the keys in `spread`. Rows arrive in the same order.
 std::shared_ptr<ps::RowFetch> ParameterExchange::MakeFetch(const Table& table, RowSpread* spread) {
   auto fetch = std::make_shared<ps::RowFetch>();
   const auto width = static_cast<size_t>(table.width);
@@ -47,7 +48,7 @@ std::shared_ptr<ps::RowFetch> ParameterExchange::MakeFetch(const Table& table, R
   return fetch;
 }
 
-// `used` null: all chunks of it.
+// `used` may be null: then all chunks of the fetch are used.
 void ParameterExchange::NoteOthers(const ps::RowFetch& fetch, const std::vector<bool>* used,
                                    Table* table) {
   for (const ps::RowPull& pull : fetch.pulls) {
@@ -58,9 +59,9 @@ void ParameterExchange::NoteOthers(const ps::RowFetch& fetch, const std::vector<
   }
 }
 
-// ---- Ahead
+// ---- Prefetching
 
-// The keys that a program's prefetch() names.
+// Collects the keys that a program's prefetch() names.
 class PrefetchImpl {
  public:
   explicit PrefetchImpl(const Replica& replica)
@@ -74,7 +75,7 @@ class PrefetchImpl {
  private:
   const Replica& replica_;
   std::vector<KeyIndex> tables_;
-  std::vector<uint32_t> numbers_;  // scratch
+  std::vector<uint32_t> numbers_;  // Scratch memory.
 };
 
 void Prefetch::keys(EmbeddingHandle table, const at::Tensor& keys) { impl_->Add(table, keys); }
@@ -125,14 +126,14 @@ void ParameterExchange::BeginRows(std::shared_ptr<PrefetchedRows> rows) {
 
 // ---- Steps
 
-// What a step waits for of one table: the rows of some keys of `read`, or of all of them.
+// A fetch that a step waits for: the rows of some or all keys of `read`.
 struct ParameterExchange::Asked {
   const RowRead* read;
-  RowSpread spread;  // its places are those in the whole read
+  RowSpread spread;  // Its places are indices into the whole read.
   std::shared_ptr<ps::RowFetch> fetch;
 };
 
-// `places`: of the keys in the read; none: all of them.
+// Adds a fetch of the keys at `places`, or of all keys if `places` is empty.
 void ParameterExchange::Ask(const RowRead& read, std::span<const size_t> places,
                             std::vector<Asked>* all) {
   const Table& table = tables_[read.table];
@@ -145,14 +146,14 @@ void ParameterExchange::Ask(const RowRead& read, std::span<const size_t> places,
   asked.fetch = MakeFetch(table, &asked.spread);
 }
 
-// What was asked after the first `known` ones, together.
+// Sends the fetches after the first `known` ones together.
 void ParameterExchange::FetchAsked(const std::vector<Asked>& all, size_t known) {
   std::vector<std::shared_ptr<ps::RowFetch>> fetches;
   for (; known < all.size(); ++known) fetches.push_back(all[known].fetch);
   client_->FetchRows(fetches);
 }
 
-// What was prefetched; the rest is to be asked for.
+// Copies the prefetched rows. Adds a fetch for the others to `all`.
 absl::Status ParameterExchange::TakePrefetched(const RowRead& read, std::vector<Asked>* all) {
   Table& table = tables_[read.table];
   const PrefetchedTable& here = prefetched_->tables[read.table];
@@ -180,7 +181,8 @@ absl::Status ParameterExchange::PullRows(std::span<const RowRead> reads) {
   const auto here = [&](const RowRead& read) {
     return prefetched_ != nullptr && !prefetched_->tables[read.table].fetches.empty();
   };
-  // All is asked for before anything is awaited, but for what has been under way for a while.
+  // Sends the fetches of tables without prefetched rows first, then waits for the prefetches, which
+  // have been running longer.
   std::vector<Asked> all;
   for (const RowRead& read : reads)
     if (!here(read)) Ask(read, {}, &all);
@@ -230,7 +232,7 @@ absl::Status ParameterExchange::Push(int64_t, std::span<const RowGradients> tabl
   return Wait();
 }
 
-// What is ahead lacks the push of these: the same keys once more, behind it.
+// The prefetched rows lack this push. Fetches the same keys again, behind the push.
 void ParameterExchange::FetchAgain(std::span<const RowGradients> pushed,
                                    std::span<const std::shared_ptr<PrefetchedRows>> ahead) {
   std::vector<std::shared_ptr<ps::RowFetch>> fetches;

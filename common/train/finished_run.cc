@@ -9,9 +9,10 @@ namespace {
 
 bool Finished(const Job& job, const Job& before, const Json& result) {
   const int64_t steps = result.at("steps").get<int64_t>();
-  // By the program, before the job's own end.
+  // The program ended its training before the job's own end.
   if (result.value("finished", false)) return !TrainsFurther(job, before);
-  // An epoch that was begun counts: where max_steps was the end, it may have more steps.
+  // A partial epoch counts as one in the result. If max_steps ended the run, the epoch may have
+  // more steps.
   int64_t epochs = result.at("epochs").get<int64_t>();
   if (before.max_steps && steps >= *before.max_steps) --epochs;
   return TrainedToItsEnd(job, steps, epochs);
@@ -43,7 +44,7 @@ std::string FinishedRun(const Job& job) {
     if (result->at("status") != "completed" || !Finished(job, *before, *result)) return "";
     return fmt::format("the job in model_dir '{}' was trained to its end before: step {}",
                        job.model_dir, result->at("steps").get<int64_t>());
-  } catch (const Json::exception&) {  // another version's, or damaged
+  } catch (const Json::exception&) {  // Of another version, or damaged.
     return "";
   }
 }

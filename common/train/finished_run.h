@@ -1,5 +1,5 @@
-// Whether a run has come to its end, as far as files say that are read in no time: result.json and
-// job.json of a model_dir. What a start of the job does is the chief's to decide (chief/resume.h).
+// Determines whether a run is finished, from two small files of a model_dir: result.json and
+// job.json. The chief decides what a start of the job does (chief/resume.h).
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace muster {
 
-// Whether a job is finished after so many steps, and epochs.
+// Returns whether a job is finished after this many steps and epochs.
 bool TrainedToItsEnd(const Job& job, int64_t steps, int64_t epochs);
-// `job` trains further than `before` did.
+// Returns whether `job` trains further than `before` did.
 bool TrainsFurther(const Job& job, const Job& before);
 
-// A sentence where model_dir says that this job was trained to its end; "" where it does not, or
-// cannot be read.
+// Returns a sentence if model_dir shows that this job was trained to its end. Returns "" if it does
+// not, or cannot be read.
 std::string FinishedRun(const Job& job);
 
 }  // namespace muster

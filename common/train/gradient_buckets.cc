@@ -11,12 +11,12 @@
 namespace muster {
 namespace {
 
-// Each parameter starts on a cache line, for the vector units.
+// Each parameter starts on a cache line, for vector instructions.
 constexpr int64_t kAlignment = 16;
 int64_t Padded(int64_t count) { return (count + kAlignment - 1) / kAlignment * kAlignment; }
 
 at::Tensor ViewFor(const at::Tensor& parameter, const at::Tensor& storage, int64_t offset) {
-  // The parameter's own strides (channels_last) let the optimizer run over both in memory order.
+  // With the parameter's strides (channels_last) the optimizer processes both in memory order.
   if (parameter.is_non_overlapping_and_dense()) {
     return storage.as_strided(parameter.sizes(), parameter.strides(),
                               storage.storage_offset() + offset);
@@ -48,7 +48,7 @@ GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Communicato
 GradientBuckets::~GradientBuckets() { Cancel(); }
 
 void GradientBuckets::Lay(const BucketOptions& options) {
-  // One type after the other, float32 last: the tail behind the last bucket is float32.
+  // Groups buckets by type, float32 last, because the tail of the last bucket is float32.
   std::vector<at::ScalarType> types;
   for (const at::Tensor& p : parameters_) {
     if (std::find(types.begin(), types.end(), p.scalar_type()) == types.end())
@@ -121,8 +121,8 @@ void GradientBuckets::OnGradient(int index) {
     views_[index].add_(gradient);
     return;
   }
-  // Copying the fresh gradient is cheaper than clearing the bucket before backward and adding to
-  // it.
+  // Copying the new gradient is cheaper than clearing the bucket before the backward pass and
+  // adding.
   if (used_[index]) {
     views_[index].add_(gradient);
   } else {
@@ -154,8 +154,8 @@ void GradientBuckets::LaunchComplete(bool all_but_last) {
   const int end = num_buckets() - (all_but_last ? 1 : 0);
   while (next_launch_ < end && buckets_[next_launch_].pending == 0) {
     Bucket& bucket = buckets_[next_launch_++];
-    // A gradient that another micro-batch wrote, or none did, needs no hook of this one; those are
-    // complete at EndBackward.
+    // A gradient that only an earlier micro-batch wrote, or none, gets no hook in this one.
+    // EndBackward completes its bucket.
     bucket.work = communicator_->AllReduce(BufferOf(bucket.storage), ReduceOp::kSum);
   }
 }

@@ -1,14 +1,14 @@
-// The gradients of one optimizer on one replica: views in a few flat buckets, all-reduced with SUM
-// while backward still runs.
+// The gradients of one optimizer on one replica, as views into a few flat buckets. Buckets are
+// all-reduced with SUM while the backward pass is still running.
 //
-// Buckets hold the parameters in reverse order of registration, which is about the order in which
-// backward finishes them, and are launched in index order on every rank. The last bucket is
-// followed by a tail: one flag for each parameter (was it used by this replica?) and, at the end of
-// a step, the step's control data, so that they cost no collective of their own.
+// Buckets hold the parameters in reverse order of registration, roughly the order in which the
+// backward pass completes them. Every rank launches them in index order. The last bucket is
+// followed by a tail, which needs no collective of its own. It has one flag for each parameter
+// (whether this replica used it) and, at the end of a step, the step's control data.
 //
-// Used by its replica's thread, but for OnGradient, which autograd may call from its own device
-// thread during a backward pass. Memory of the buckets comes from the communicator where that saves
-// a copy; both belong to one generation.
+// Used by its replica's thread, except OnGradient, which autograd may call from its own device
+// thread during a backward pass. The communicator allocates the buckets' memory where that saves a
+// copy. Buckets and communicator belong to one generation.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,20 +22,21 @@ namespace muster {
 
 struct BucketOptions {
   int64_t bytes = 25 << 20;
-  int64_t first_bytes = 1 << 20;  // smaller, so that the first reduction starts early
-  int64_t control_capacity = 0;   // floats of control data that fit behind the last bucket
+  int64_t first_bytes = 1 << 20;  // Smaller, so that the first reduction starts early.
+  int64_t control_capacity = 0;   // Floats of control data that fit after the last bucket.
 };
 
 class GradientBuckets final : public GradientSink {
  public:
-  // `parameters` are leaves on one device. Those that require no gradient now have no place in a
-  // bucket: for others, make another one. The communicator must outlive this object.
+  // `parameters` are leaves on one device. Only those that require a gradient now get a place in a
+  // bucket; a change needs a new object. The communicator must outlive this object.
   GradientBuckets(std::vector<at::Tensor> parameters, Communicator* communicator,
                   const BucketOptions& options);
   ~GradientBuckets() override;
 
-  // Buckets are launched as they become complete (at EndBackward without overlap), all but the last
-  // one: nothing that is launched here is final.
+  // Begins a reduction. Each bucket except the last is launched when it is complete, or at
+  // EndBackward without overlap. LaunchAll or Finish launches the last one, which carries the
+  // control data: a step can commit only after it.
   void Begin(const Reduction& reduction) override;
   void BeginBackward(bool last, bool overlap = true) override;
   void OnGradient(int index) override;
@@ -54,8 +55,8 @@ class GradientBuckets final : public GradientSink {
   struct Bucket {
     at::ScalarType type;
     std::vector<int> parameters;
-    int64_t count = 0;   // elements, the padding of each parameter included
-    int pending = 0;     // gradients of this micro-batch still to come
+    int64_t count = 0;   // Elements, including the padding of each parameter.
+    int pending = 0;     // Gradients of this micro-batch that are still missing.
     at::Tensor storage;  // [count + tail]
     std::shared_ptr<void> shared;
     WorkPtr work;
@@ -70,21 +71,22 @@ class GradientBuckets final : public GradientSink {
   Communicator* const communicator_;
   const int64_t control_capacity_;
   std::vector<Bucket> buckets_;
-  std::vector<int> bucket_of_;     // by parameter
-  std::vector<at::Tensor> views_;  // by parameter, with the parameter's own strides
+  std::vector<int> bucket_of_;     // Indexed by parameter.
+  std::vector<at::Tensor> views_;  // Indexed by parameter; has the parameter's strides.
   std::vector<at::Tensor> gradients_;
-  std::vector<bool> fired_;  // in this micro-batch
-  std::vector<bool> used_;   // in any micro-batch since Begin
-  bool last_ = false;        // no micro-batch follows
-  bool launching_ = false;   // what is complete goes at once
-  bool twice_ = false;       // this program's passes give a parameter several gradients: nothing is
-                             // complete before their end
+  std::vector<bool> fired_;  // Has a gradient in this micro-batch.
+  std::vector<bool> used_;   // Has a gradient in any micro-batch since Begin.
+  bool last_ = false;        // This is the last micro-batch.
+  bool launching_ = false;   // Complete buckets are launched at once.
+  // A parameter has received several gradients in one backward pass of this program. From then on
+  // no bucket is complete before the end of a pass.
+  bool twice_ = false;
   bool all_launched_ = false;
-  int64_t control_count_ = 0;  // elements of control data behind the last bucket
+  int64_t control_count_ = 0;  // Elements of control data after the last bucket.
   int next_launch_ = 0;
 };
 
-// TensorBuffer that throws c10::Error, for code at a step's edge.
+// Returns TensorBuffer(tensor), but throws c10::Error on failure. For code that runs inside a step.
 Buffer BufferOf(const at::Tensor& tensor);
 
 }  // namespace muster

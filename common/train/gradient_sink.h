@@ -1,10 +1,10 @@
-// Where the gradients of one optimizer go in a step: to all replicas (GradientBuckets) or to
+// The destination of one optimizer's gradients in a step: all replicas (GradientBuckets) or
 // parameter servers (PushedGradients).
 //
-// For each reduction: Begin, then for each micro-batch BeginBackward, OnGradient..., EndBackward,
-// then LaunchAll and Finish (several optimizers: all of the one before any of the other), or
-// Cancel. Used by its replica's thread, but for OnGradient, which autograd may call from its own
-// device thread during a backward pass.
+// The calls of a reduction: Begin; for each micro-batch BeginBackward, OnGradient..., EndBackward;
+// then LaunchAll and Finish, or Cancel. With several optimizers, each of these calls is made for
+// all of them before the next call. Used by its replica's thread, except OnGradient, which autograd
+// may call from its own device thread during a backward pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,43 +22,47 @@ class GradientSink {
 
   struct Reduction {
     double learning_rate = 0;
-    bool early = false;  // the step cannot start again: what is complete may go at once
-    bool norm = false;   // norm() is wanted
+    // The step cannot start again, so complete parts may be launched at once.
+    bool early = false;
+    bool norm = false;  // norm() will be called.
   };
   virtual void Begin(const Reduction& reduction) = 0;
-  // `last`: no micro-batch follows. `overlap`: what is complete may go while the backward pass
-  // runs.
+  // `last`: this is the last micro-batch. `overlap`: complete parts may be launched during the
+  // backward pass.
   virtual void BeginBackward(bool last, bool overlap = true) = 0;
-  // The gradient of parameter `index` has been accumulated in its .grad: moves it away. Once more
-  // in one pass where a custom autograd function runs a pass of its own: the gradients add up.
+  // Moves the gradient of parameter `index` out of its .grad, where it was accumulated. May be
+  // called again for the same parameter in one pass, if a custom autograd function runs a pass of
+  // its own. The gradients add up.
   virtual void OnGradient(int index) = 0;
   virtual void EndBackward() = 0;
-  // Between two micro-batches: multiplies what came so far.
+  // Multiplies the gradients so far. Called between two micro-batches.
   virtual void Scale(double factor) = 0;
-  // Launches what is left, with `control` behind it (as Finish says).
+  // Launches the remaining parts, followed by `control` (see Finish).
   virtual void LaunchAll(const at::Tensor& control) = 0;
-  // Waits until all is reduced, and launches before what LaunchAll did not. `control` (1-D float32,
-  // undefined unless the step commits with this) then holds the sums over all replicas, and
-  // gradients() the global gradients.
+  // Launches what LaunchAll did not, and blocks until everything is reduced. `control` is 1-D
+  // float32; it is undefined unless the step commits with this call. Afterwards it holds the sums
+  // over all replicas, and gradients() holds the global gradients.
   virtual absl::Status Finish(at::Tensor* control) = 0;
-  // By parameter; undefined for those that were not used in this reduction.
+  // Indexed by parameter. Undefined for parameters that this reduction did not use.
   virtual const std::vector<at::Tensor>& gradients() const = 0;
-  // After Finish: whether a parameter had a gradient in this reduction, on any replica (parameter
-  // servers: on this one).
+  // Valid after Finish. Returns whether a parameter had a gradient in this reduction on any
+  // replica, or with parameter servers on this replica.
   virtual bool used(int index) const = 0;
-  // After Finish, before the update: the L2 norm of all gradients together, before clipping
-  // (parameter servers: of this replica's own). REQUIRES: Reduction::norm.
+  // Valid between Finish and the update. Returns the L2 norm of all gradients together, before
+  // clipping. With parameter servers it covers only this replica's gradients. Requires
+  // Reduction::norm.
   virtual double norm() const = 0;
-  // Launches nothing more, waits for what is under way and forgets it. For a step that is run again
-  // or given up.
+  // Launches nothing more, waits for the launched parts and discards them. For a step that starts
+  // again or is given up.
   virtual void Cancel() = 0;
-  // Elements of `control` that Finish can take.
+  // The maximum number of elements of `control` for Finish.
   virtual int64_t control_capacity() const = 0;
 
-  // Parameter servers: Finish also makes the update, and clips before it. gradients() are those of
-  // this replica, and before Finish, where they are wanted whole.
+  // Returns true for parameter servers: Finish then also clips and makes the update, and
+  // gradients() are those of this replica. gradients() are valid before Finish, and only if they
+  // are wanted whole.
   virtual bool updates() const { return false; }
-  // Something was launched that cannot be taken back.
+  // Returns whether a part was launched that cannot be taken back.
   virtual bool launched() const { return false; }
 };
 

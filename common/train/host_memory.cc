@@ -10,10 +10,11 @@
 namespace muster {
 namespace {
 
-// A driver may refuse one large block where it takes several.
+// A driver may refuse one large block but accept several smaller ones.
 constexpr size_t kPiece = size_t{512} << 20;
 
-// CUDA's functions, where CUDA's half of LibTorch is loaded: this library links without them.
+// Returns a CUDA function if the CUDA part of LibTorch is loaded, else null. This library does not
+// link CUDA.
 template <typename Function>
 Function Loaded(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
@@ -24,7 +25,7 @@ Function Loaded(const char* name) {
 std::unique_ptr<HostMemory> HostMemory::Make(size_t bytes, bool pinned) {
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) return nullptr;
-  (void)madvise(data, bytes, MADV_HUGEPAGE);  // a few hundred faults instead of 100,000
+  (void)madvise(data, bytes, MADV_HUGEPAGE);  // A few hundred page faults instead of 100,000.
   std::unique_ptr<HostMemory> memory(new HostMemory);
   memory->data_ = static_cast<char*>(data);
   memory->size_ = bytes;
@@ -38,7 +39,7 @@ void HostMemory::Register() {
   while (add != nullptr && registered_ < size_) {
     const size_t piece = std::min(kPiece, size_ - registered_);
     if (const int error = add(data_ + registered_, piece, /*portable=*/1); error != 0) {
-      // What CUDA remembers of it is not another call's.
+      // Clears CUDA's last error, so that it does not appear in a later call.
       if (const auto forget = Loaded<int (*)()>("cudaGetLastError")) (void)forget();
       LogWarning(
           "CUDA pins {} of {} bytes for a copy of the state (error {}, see ulimit -l): the rest is "

@@ -1,5 +1,5 @@
-// A block of host memory for copies of the training state: whole pages, no more than asked for.
-// LibTorch's own pinned memory rounds a block up to a power of two, and keeps it.
+// A block of host memory for copies of the training state. Takes whole pages and no more than
+// requested. LibTorch's pinned memory rounds a block up to a power of two, and keeps it.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,9 @@ namespace muster {
 
 class HostMemory {
  public:
-  // Null: there is no memory. `pinned`: registered with CUDA, so that copies off a device run at
-  // full speed; where that fails (a limit on locked memory) it is ordinary memory all the same.
+  // Returns null if there is not enough memory. `pinned` registers the block with CUDA, so that
+  // copies from a device run at full speed. If registration fails, for example at a limit on locked
+  // memory, the block is ordinary memory.
   static std::unique_ptr<HostMemory> Make(size_t bytes, bool pinned);
   ~HostMemory();
   HostMemory(const HostMemory&) = delete;
@@ -19,7 +20,8 @@ class HostMemory {
   char* data() const { return data_; }
   size_t size() const { return size_; }
   bool wants_pinned() const { return wants_pinned_; }
-  size_t registered() const { return registered_; }  // bytes, from the first on
+  // Registered bytes, from the start of the block.
+  size_t registered() const { return registered_; }
 
  private:
   HostMemory() = default;

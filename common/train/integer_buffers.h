@@ -1,5 +1,5 @@
-// Buffers that are no floating point (counters, tables of indices): parameter servers do not hold
-// them, each worker has its own. What travels of them is their bytes, by name ("<model>.<buffer>").
+// Buffers that are not floating point, such as counters and index tables. Parameter servers do not
+// hold them; each worker has its own. They are transferred as bytes, by name ("<model>.<buffer>").
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 namespace muster {
 
 std::map<std::string, std::string> IntegerBuffersOf(const Replica& replica);
-// A DataError names one that is not there, or has another size.
+// Returns a DataError that names the first buffer that does not exist or has another size.
 absl::Status SetIntegers(const std::map<std::string, std::string>& values, Replica* replica);
 
 }  // namespace muster

@@ -45,8 +45,8 @@ struct Names<Precision> {
   static constexpr auto& list = kPrecisionNames;
 };
 
-// The one list of a job's keys: reading, writing and the known keys of error messages derive from
-// it. Archive is Reader or Writer.
+// The only list of a job's keys. Reading, writing and the known keys in error messages use it.
+// Archive is Reader or Writer.
 template <typename Archive>
 void Fields(Archive& a, CheckpointOptions& o) {
   a("every_steps", o.every_steps);
@@ -154,7 +154,7 @@ void Fields(Archive& a, Job& job) {
   a("digests", job.digests);
 }
 
-// Reads one object into fields; the first error of it and its inner objects is kept.
+// Reads one object into fields. Keeps the first error of the object and its inner objects.
 class Reader {
  public:
   Reader(const Json& json, std::string path)
@@ -167,7 +167,7 @@ class Reader {
   template <typename T>
   void operator()(const std::string& key, std::optional<T>& field) {
     if (!object_.Has(key)) {
-      object_.Read(key, &unused_);  // Known, and null or absent.
+      object_.Read(key, &unused_);  // Marks the key as known: it is null or absent.
       return;
     }
     T value{};
@@ -290,7 +290,7 @@ absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::stri
   const std::string folder = std::filesystem::absolute(path).parent_path().string();
   job->folder = job->folder.empty() ? folder : PathFrom(folder, job->folder);
   job->digests = Json::object();
-  // Not job->folder: who keeps the data elsewhere keeps the program beside the job.
+  // Not relative to job->folder: the data may be elsewhere, but the program is beside the job file.
   ResolveProgramFile(folder, &job->program);
   return job;
 }
@@ -308,7 +308,8 @@ absl::StatusOr<StrategyKind> StrategyFor(const Job& job, const ClusterConfig& cl
   if (kind == StrategyKind::kParameterServer) {
     MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions options,
                             ParseParameterServer(job.parameter_server));
-    // A run of an older version's goes on so; of others the chief refuses it, who knows model_dir.
+    // An older version's run may continue with these servers. For any other run the chief, which
+    // knows model_dir, refuses it.
     if (options.max_staleness == 0) return StrategyKind::kMultiWorkerMirrored;
     if (const size_t servers = cluster.cluster.ps.size();
         options.copies > static_cast<int64_t>(servers))

@@ -1,4 +1,4 @@
-// What a start of a job would go on with, as the chief decides it.
+// The state from which a start of the job continues, as the chief decides it.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 namespace muster {
 
 struct JobBeginning {
-  std::string reason;  // a sentence; "": it begins from nothing
+  std::string reason;  // A sentence. Empty: the job starts from nothing.
   bool finished = false;
   std::optional<checkpoint::Snapshot> snapshot;
 };

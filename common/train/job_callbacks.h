@@ -1,17 +1,17 @@
-// What the job's "callbacks" say of the job itself.
+// The parts of the job's "callbacks" that configure the job itself.
 #pragma once
 
 #include "common/train/job.h"
 
 namespace muster {
 
-// That "callbacks" is a list of objects with names; what else there may be is the program's to say
-// (callbacks/callbacks.h).
+// Checks that "callbacks" is a list of objects with names. callbacks/callbacks.h checks the rest,
+// which depends on the program.
 absl::Status CheckCallbackNames(const Json& callbacks);
 
-// "tensorboard" and "backup_and_restore" are names for what is always on: their keys set "summary"
-// and "checkpoint". The first "model_checkpoint" with a monitor of the validation says what the
-// best checkpoint is. REQUIRES: CheckCallbackNames is OK.
+// Applies callbacks to the job's options. "tensorboard" and "backup_and_restore" name features that
+// are always on: their keys set "summary" and "checkpoint". The first "model_checkpoint" with a
+// "monitor" selects the metric of the best checkpoint. Requires CheckCallbackNames to be OK.
 absl::Status ApplyCallbacks(Job* job);
 
 }  // namespace muster

@@ -23,7 +23,7 @@ constexpr int kMaxCpuReplicas = 1024;
 const std::vector<std::string> kBackends = {"auto", "nccl", "tcp", "shared_memory", "hierarchical"};
 const std::vector<std::string> kBestModes = {"auto", "min", "max"};
 
-// Collects the first complaint.
+// Collects the first error.
 class Checks {
  public:
   void AtLeast(int64_t least, const char* key, int64_t value) {
@@ -56,7 +56,8 @@ std::optional<int> ParseNumber(std::string_view text) {
   return value;
 }
 
-// How many replicas `devices` asks for; 0 where the machine decides. nullopt: not the syntax.
+// Returns how many replicas `devices` requests, or 0 if it depends on the machine. Returns nullopt
+// for a syntax error.
 std::optional<int> CountDevices(std::string_view devices) {
   if (devices == "auto" || devices == "cuda") return 0;
   if (devices == "cpu") return 1;
@@ -105,7 +106,8 @@ void CheckDevices(const Job& job, Checks* checks) {
   }
 }
 
-// A number, a schedule with its name, or schedules by optimizer; the training library knows them.
+// Accepts a number, a schedule with a name, or schedules by optimizer. The training library checks
+// the rest.
 void CheckLearningRate(const Json& rate, Checks* checks) {
   if (rate.is_number() ? rate.get<double>() >= 0 : rate.is_null() || rate.is_object()) return;
   checks->Fail("learning_rate", fmt::format("must be a number not below 0, or an object such as "
@@ -113,7 +115,8 @@ void CheckLearningRate(const Json& rate, Checks* checks) {
                                             rate.is_number() ? rate.dump() : Kind(rate)));
 }
 
-// An object with one known key, an integer not below `least`.
+// Checks the options of checkpoints, summaries, callbacks, collectives, parameter servers and
+// elastic training.
 void CheckOptions(const Job& job, Checks* checks) {
   checks->AtLeast(1, "checkpoint.every_steps", job.checkpoint.every_steps);
   checks->AtLeast(1, "checkpoint.every_epochs", job.checkpoint.every_epochs);
@@ -168,7 +171,7 @@ std::string Difference(const Json& a, const Json& b, const std::string& path) {
   if (a.is_object() && b.is_object()) {
     for (const Json* side : {&a, &b}) {
       for (const auto& [key, value] : side->items()) {
-        // A task that does not read a file (a ps, say) has no digest of it.
+        // A task that does not read a file, such as a ps, has no digest of it.
         if (path == "digests" && !(a.contains(key) && b.contains(key))) continue;
         const std::string found =
             Difference(a.value(key, Json()), b.value(key, Json()), inner(key));
@@ -187,7 +190,7 @@ std::string Difference(const Json& a, const Json& b, const std::string& path) {
   return path.empty() ? "job" : path;
 }
 
-// JSON if it is JSON, else the word itself.
+// Returns the JSON value, or the text itself if it is not JSON.
 OrderedJson ParseValue(const std::string& text) {
   const absl::StatusOr<OrderedJson> value = ParseOrderedJson(text, "--set");
   return value.ok() ? *value : OrderedJson(text);
@@ -207,8 +210,8 @@ absl::Status CheckDeterministic(const Job& job) {
   if (!job.deterministic || job.strategy != StrategyKind::kParameterServer) return absl::OkStatus();
   MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions options,
                           ParseParameterServer(job.parameter_server));
-  // An older version's run may have that, and is looked at and exported; CheckMaxStaleness is for
-  // whoever would train so.
+  // Accepted here, because runs of an older version have it and can be inspected and exported.
+  // CheckMaxStaleness refuses it for training.
   if (options.max_staleness == 0) return absl::OkStatus();
   return ConfigurationError(
       "deterministic is true, but strategy is \"parameter_server\", in which updates come in "
@@ -270,7 +273,7 @@ absl::Status CheckJob(const Job& job) {
 }
 
 absl::Status ApplyOverride(const std::string& argument, OrderedJson* job) {
-  // A command line may hold bytes that are not UTF-8; a Json that holds them cannot be printed.
+  // A command line may have bytes that are not UTF-8. A Json with such bytes cannot be printed.
   const std::string assignment = ValidUtf8(argument);
   const size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0) {
@@ -311,21 +314,21 @@ std::string FirstDifferingFile(const Json& job, const Json& other) {
 
 std::string FirstDifference(const Json& job, const Json& other) {
   Json mine = job, theirs = other;
-  // Their contents are compared instead, with the digests.
+  // The digests compare the contents of program files instead.
   const auto file = [](const Json& one) { return ProgramFile(one.value("program", Json())); };
   if (!file(mine).empty() && !file(theirs).empty()) {
     for (Json* one : {&mine, &theirs}) {
       (*one)["program"] = WithProgramFile(one->at("program"), "");
     }
   }
-  // How a host loads its examples, and where it keeps them, is its own affair.
+  // How and where a host loads its examples may differ between hosts.
   for (Json* one : {&mine, &theirs}) {
     const auto data = one->find("data");
     if (data == one->end() || !data->is_object()) continue;
     for (const char* key : {"threads", "prefetch"}) data->erase(key);
     for (Json& split : *data)
       if (split.is_object()) split.erase("cache");
-    // Nothing else was said: the program's own, as without.
+    // No other key was set, so this is the same as no "data".
     if (data->empty()) *data = nullptr;
   }
   return Difference(mine, theirs, "");

@@ -9,8 +9,8 @@ namespace muster {
 
 void DigestFiles(Job* job) {
   const auto data = data::ParseJobData(job->data);
-  if (!data.ok()) return;                                    // a job that was checked has none such
-  std::map<std::string, absl::StatusOr<std::string>> found;  // several splits may share a file
+  if (!data.ok()) return;                                    // A checked job has no such error.
+  std::map<std::string, absl::StatusOr<std::string>> found;  // Several splits may share a file.
   for (const auto& [key, file] : data::FilesOf(*data)) {
     const std::string path = PathFrom(job->folder, file);
     if (!found.contains(path)) found[path] = PathDigest(path);

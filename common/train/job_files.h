@@ -5,7 +5,8 @@
 
 namespace muster {
 
-// Adds to job->digests. A file that cannot be read has none: whoever reads it says so.
+// Adds the files' digests to job->digests. Skips a file that cannot be read: its reader reports the
+// error.
 void DigestFiles(Job* job);
 
 }  // namespace muster

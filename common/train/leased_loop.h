@@ -1,6 +1,6 @@
-// A loop over the batches that the chief of a parameter-server job leases: what every such loop
-// refuses, for workers do not meet. worker/ps_loop.h is the real one; `muster check` tries a
-// program without servers.
+// The base class of loops over batches that the chief of a parameter-server job leases. It refuses
+// the calls that need all workers at once. worker/ps_loop.h is the production subclass. `muster
+// check` uses another to try a program without servers.
 #pragma once
 
 #include <map>
@@ -19,13 +19,13 @@ class LeasedLoop : public LoopBackend {
   std::map<std::string, double> Evaluate(Split split) final;
   Nested Reduce(ReduceOp op, const Nested& value, std::optional<int64_t> axis) final;
   Nested Gather(const Nested& value, int64_t axis) final;
-  // This worker's own.
+  // Returns this worker's value only.
   std::vector<Nested> LocalResults(const Nested& value) final;
 
  protected:
-  // Throws unless next() was called for one step.
+  // Throws StatusError unless `steps` is 1.
   static void CheckSteps(int64_t steps);
-  // Why a run() that returned before the chief said that there is no more work is refused.
+  // Returns the error for a run() that returned before the chief ended the work.
   static absl::Status ReturnedEarly();
 };
 

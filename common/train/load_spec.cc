@@ -7,8 +7,8 @@
 namespace muster {
 namespace {
 
-// The library's matcher calls itself for each character: a name out of a damaged or hostile file
-// must not use up the stack.
+// std::regex recurses for each character. The limit protects the stack from a name in a damaged or
+// hostile file.
 constexpr size_t kLongestName = 1024;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Weights that a run begins with, as the job's "load" and builder.load say. Needs no LibTorch.
+// The initial weights of a run, as the job's "load" and builder.load name them. Needs no LibTorch.
 #pragma once
 
 #include <map>
@@ -12,20 +12,20 @@ namespace muster {
 
 struct LoadSpec {
   std::string model;
-  std::string path;  // the job's: as seen from its folder
+  std::string path;  // The job's is resolved against its folder.
   bool strict = true;
-  std::map<std::string, std::string> rename;  // regular expressions
+  std::map<std::string, std::string> rename;  // Regular expressions.
   std::string prefix;
-  std::string where;  // for messages: "load.net", or "builder.load of \"net\""
+  std::string where;  // For messages: "load.net", or "builder.load of \"net\"".
 };
 
-// The job's "load": {"<model>": PATH or {"path", "strict", "rename", "prefix"}, ...}. Errors are
-// ConfigurationErrors that name the key.
+// Parses the job's "load": {"<model>": PATH or {"path", "strict", "rename", "prefix"}, ...}. Errors
+// are ConfigurationErrors that name the key.
 absl::StatusOr<std::vector<LoadSpec>> ParseLoad(const Json& load);
-// ConfigurationError naming the first pattern that is no regular expression.
+// Returns a ConfigurationError that names the first invalid regular expression.
 absl::Status CheckRename(const LoadSpec& spec);
-// The name in the model of a tensor of the file; "" where it does not count. A ConfigurationError
-// where a pattern of rename is too much for it.
+// Returns the model's name for a tensor of the file, or "" if the tensor lacks the prefix. Returns
+// a ConfigurationError if the name is too long or too complex for a pattern of rename.
 absl::StatusOr<std::string> NameInModel(const LoadSpec& spec, const std::string& name);
 
 }  // namespace muster

@@ -1,5 +1,4 @@
-// Values that the replicas of one process show each other. Wakes everybody when one of them gives
-// up.
+// Exchanges values among the replicas of one process. Abort wakes all waiting replicas.
 #pragma once
 
 #include <vector>
@@ -15,7 +14,7 @@ namespace muster {
 class LocalExchange {
  public:
   LocalExchange(int size, Duration timeout) : size_(size), timeout_(timeout), values_(size) {}
-  // Blocks until every replica has put its value of this round.
+  // Blocks until every replica has passed its value of this round. Returns all values, by replica.
   absl::StatusOr<std::vector<Nested>> Exchange(int replica, const Nested& value);
   void Abort(absl::Status why);
 

@@ -59,8 +59,9 @@ absl::Status LoopImpl::Run() {
   OpenData();
   if (reporter()) ReportStart();
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("beginning", [&] { BeginCallbacks(); }));
-  // A process may have been lost between the end, or a validation, and the save; and a replica that
-  // was lost in Save has taken this step's with it. With callbacks SaveEnd saves the end.
+  // A process may have been lost between the end of training, or a validation, and the save. A
+  // replica that was lost within Save may have prevented the save of this step. With callbacks,
+  // SaveEnd saves the end.
   if (HasCallbacks() ? state_.steps > 0 && !Through() : Through() || state_.steps > 0) {
     const bool best = state_.epoch_begins() && context_.job.checkpoint.best_of_training;
     const bool asked =
@@ -68,8 +69,8 @@ absl::Status LoopImpl::Run() {
     const bool again = asked && !EpochEndPending() && state_.saved_step != state_.steps;
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(again, best); }));
   }
-  // Those who are left when somebody is lost form a generation to stop in. Another step would not
-  // be the undisturbed run's: fewer replicas round its sums otherwise.
+  // After a loss during a stop, the remaining members form a generation only to stop in. They make
+  // no further step: with fewer replicas, sums round differently than in an undisturbed run.
   if (state_.stop_asked && state_.steps > 0 && !Through()) {
     stop_ = true;
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(); }));
@@ -78,7 +79,7 @@ absl::Status LoopImpl::Run() {
   epoch_start_ = step_start_ = Clock::now();
   Loop loop(this);
   absl::Status ran = CatchProgramErrors("run", [&] { replica_->program().run(loop); });
-  // A program was told within a batch's steps that the job is over.
+  // The program was informed between two steps over one batch that the job is over.
   if (absl::IsCancelled(ran) && Through()) ran = absl::OkStatus();
   if (ran.ok() && !stop_ && !Through())
     ran = CatchProgramErrors("ending the run", [&] { EndRun(); });
@@ -109,7 +110,7 @@ void LoopImpl::OpenData() {
   options.start = options.start_data = state_.position;
   if (state_.extras.stream)
     options.start_data = {state_.extras.stream->epoch, state_.extras.stream->offset};
-  // Replicas with data of their own share no pipeline.
+  // Replicas with their own data do not share a pipeline.
   const FeedPlace place{context_.pipelines, local_index_, context_.local_replicas,
                         context_.replicas_on_host, context_.damage_log};
   FeedPlace own = place;
@@ -139,13 +140,14 @@ void LoopImpl::EndRun() {
 
 void LoopImpl::TakeOverState() {
   TransferOptions options;
-  options.moment = [this] { Enter(Phase::kStarting); };  // each is one of its own, for --fault
+  // Each call is a separate moment for --fault.
+  options.moment = [this] { Enter(Phase::kStarting); };
   state_.stop_asked = context_.membership->StopRequested();
   BroadcastState(replica_, communicator_, context_.owner_replica, &state_, options);
   runner_.set_scaler_state(state_.loss_scaler);
   runner_.Begin();
   for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
-  // The job's epochs may have become shorter since the state was saved.
+  // The job's epochs may have become shorter since the save.
   const bool beyond = data_.sampler
                           ? state_.position.offset >= data_.sampler->examples_per_epoch()
                           : steps_per_epoch_ > 0 && state_.position.offset >=
@@ -157,7 +159,7 @@ void LoopImpl::TakeOverState() {
     state_.extras.batch_steps = state_.extras.batch_steps_done = 0;
     ResetEpoch();
   }
-  // The job may also have become longer: what was its end is none any more.
+  // The job may also have become longer, so that its former end is not the end any more.
   state_.test_due = state_.test_due && TestDue();
   if (!Through() && !Stopping() && !state_.epoch_begins()) state_.validation_due = false;
   state_.validation_due = state_.validation_due && Has(Split::kValidation);
@@ -185,12 +187,14 @@ void LoopImpl::Save(bool again, bool best) {
   bool wanted = false;
   const bool due = state_.save_due == state_.steps;
   if ((again || due) && reporter() && context_.checkpoints != nullptr) {
-    if (must || moment.validated) Enter(Phase::kSave);  // Wanted may wait for the save before
+    // Wanted may wait for the previous save.
+    if (must || moment.validated) Enter(Phase::kSave);
     wanted = context_.checkpoints->Wanted(moment);
     if (!wanted && moment.validated) Enter(Phase::kForward);
   }
   if (wanted) state_.save_due = state_.steps;
-  // What each replica has of its own is not rank 0's to save; the others wait for its decision.
+  // Each replica has its own of these buffers, so rank 0 cannot save them alone. The other replicas
+  // wait for its decision.
   const bool gathers = !replica_->replica_buffers().empty();
   if (gathers) Enter(must ? Phase::kSave : Phase::kReduce);
   absl::StatusOr<StackedBuffers> own = GatherReplicaBuffers(*replica_, communicator_, &wanted);
@@ -205,7 +209,7 @@ void LoopImpl::Save(bool again, bool best) {
   auto snapshot = context_.snapshots->Take(*replica_, state_, *own);
   state_.save_due = -1;
   if (snapshot.ok()) {
-    // What was saved of this step before its callbacks' end is not the final state.
+    // A state of this step that was saved before its callbacks' end is not the final one.
     snapshot->replaces = moment.last && HasCallbacks() && state_.end_saved_step != state_.steps;
     context_.checkpoints->Save(*std::move(snapshot));
     state_.saved_step = state_.steps;
@@ -229,7 +233,7 @@ void LoopImpl::CheckReplicasEqual() {
   at::Tensor on_device = both.to(replica_->device());
   ThrowIfError(communicator_->AllReduce(BufferOf(on_device), ReduceOp::kMax)->Wait());
   const at::Tensor host = on_device.to(at::kCPU);
-  // max(d) and max(~d) are complements only where all d are equal.
+  // max(d) and max(~d) are complements only if all d are equal.
   if (host.const_data_ptr<int64_t>()[0] != ~host.const_data_ptr<int64_t>()[1]) {
     throw StatusError(
         ProgramError(fmt::format("replicas hold different parameters after step {}: the program "
@@ -327,11 +331,11 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
   return OutcomeOf(*std::move(result), state_.steps, std::move(results));
 }
 
-// After a generation's first step, so that it does not end at an epoch's end.
+// Runs after the first step of a generation, to report the problem before an epoch ends.
 void LoopImpl::CheckBatchNorm(const BatchNormWatch& watch) {
   watched_ = true;
   if (!watch.needs_several_examples()) return;
-  // Of data of unknown size nobody knows the last batch.
+  // With an unknown data size, the last batch is unknown too.
   const int64_t batch_size = state_.global_batch_size;
   const data::Sampler sampler =
       data_.sampler ? *data_.sampler : data::Sampler(batch_size, batch_size, false);
@@ -342,7 +346,8 @@ void LoopImpl::CheckBatchNorm(const BatchNormWatch& watch) {
 }
 
 void LoopImpl::Account(const StepResult& result) {
-  // Not at the end of the epoch before: until its passes are through, a restart still tells of it.
+  // Not reset at the end of the epoch: until its passes are complete, a restart still reports that
+  // epoch.
   if (state_.epoch_begins()) ResetEpoch();
   ++state_.steps;
   state_.examples += result.examples;
@@ -383,7 +388,7 @@ void LoopImpl::MoveOn() {
     extras.stream = {{loaded_.next_data.epoch, loaded_.next_data.offset}};
 }
 
-// Everything here is computed, not exchanged.
+// Computes locally, without communication.
 void LoopImpl::Commit(const StepResult& result) {
   Account(result);
   MoveOn();
@@ -399,9 +404,9 @@ void LoopImpl::Commit(const StepResult& result) {
   const bool ended = state_.epoch_begins() || Through();
   if (ended) EndEpoch();
   if (HasCallbacks()) AfterStep();
-  // What callbacks do at the end belongs to the last checkpoint.
+  // The last checkpoint must include what callbacks do at the end.
   if (!HasCallbacks() || !(Through() || Stopping()) || stop_) Save();
-  // Last, for it may fail with a peer that is lost, when the step has long been committed.
+  // Comes last, because it fails if a peer is lost, when the step is already committed.
   if (ended) CheckReplicasEqual();
 }
 
@@ -411,11 +416,11 @@ void LoopImpl::Finish() {
                        fmt::format("finishes after step {}", state_.steps),
                        "every replica must make the same calls in the same order"));
   state_.extras.finished = true;
-  stop_ = false;  // what was asked for is done
+  stop_ = false;  // The requested stop has taken effect.
   if (reporter())
     for (Observer* observer : context_.observers) observer->OnFinish(state_.steps);
-  if (state_.steps == 0) return;  // there is nothing to save
-  // A state that was saved already is the same; result.json says that it is the final one.
+  if (state_.steps == 0) return;  // Nothing to save.
+  // If this state is already saved, result.json records that it is final.
   if (!state_.epoch_begins()) EndEpoch();
   if (HasCallbacks()) {
     Settle();
@@ -425,9 +430,9 @@ void LoopImpl::Finish() {
   CheckReplicasEqual();
 }
 
-// Of an epoch, or of the job in the middle of one.
+// Ends an epoch, or the job in the middle of one.
 void LoopImpl::EndEpoch() {
-  // In the middle of an epoch the rest of the data may be whole.
+  // In the middle of an epoch, the rest of the data may be undamaged.
   if (state_.epoch_begins() && state_.epoch_examples == 0 &&
       PipelineOptionsOf(context_.job).skip_damaged)
     throw StatusError(DataError(fmt::format(
@@ -518,10 +523,11 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
     Save();
     return std::nullopt;
   }
-  // Whoever lives on holds it: a chief that is lost before it has told of this pass leaves that to
-  // its successor.
+  // Surviving processes keep these metrics. If the chief is lost before it has reported this pass,
+  // its successor reports it.
   if (split != Split::kTrain) state_.last_passes[SplitName(split)] = pass->metrics;
-  Enter(Phase::kEvaluate);  // the moment in between is one of its own, for --fault
+  // A separate moment for --fault.
+  Enter(Phase::kEvaluate);
   if (reporter()) {
     ReportLeftOut(split, pass->left_out);
     ReportSummary(split, pass->summary);
@@ -531,8 +537,8 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
     Fire(Hook::kPassEnd, split, pass->metrics);
     ExchangeDecisions();
   }
-  // The best one so far is saved whatever the intervals say; an epoch's after its callbacks, which
-  // have seen these metrics then.
+  // The best state so far is saved regardless of the intervals. At the end of an epoch it is saved
+  // after the callbacks, which then know these metrics.
   if (split == Split::kValidation && state_.steps > 0) {
     state_.validation_due = false;
     if (!EpochEndPending()) Save(state_.saved_step != state_.steps);

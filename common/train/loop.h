@@ -1,6 +1,6 @@
-// One replica's way through one generation: data, steps, epochs, validation and test passes, and
-// when the state is saved. Every replica runs the same code in its own thread and takes the same
-// decisions, because it takes them on reduced numbers.
+// The training loop of one replica in one generation: data, steps, epochs, validation and test
+// passes, and saving. Every replica runs the same code in its own thread. All replicas take the
+// same decisions, because they decide on reduced numbers.
 #pragma once
 
 #include <algorithm>
@@ -27,42 +27,43 @@
 
 namespace muster {
 
-// What all replicas of the process share during a generation.
+// The state that all replicas of the process share during a generation.
 struct LoopContext {
   const Job& job;
   const std::map<Split, data::DatasetPtr>& datasets;
-  const std::vector<data::DatasetPtr>& named_datasets;  // by handle
+  const std::vector<data::DatasetPtr>& named_datasets;  // Indexed by handle.
   Membership* membership;
   const std::vector<Observer*>& observers;
-  CheckpointSink* checkpoints;  // null: nothing is saved
+  CheckpointSink* checkpoints;  // Null: nothing is saved.
   SnapshotTaker* snapshots;
-  StackedBuffers* kept;  // of the last save or restore: what rank 0 gives to replicas without any
+  // The buffers of the last save or restore. Rank 0 gives them to replicas that have none.
+  StackedBuffers* kept;
   LocalExchange* exchange;
-  int num_replicas;   // of the generation
-  int first_replica;  // this process's first one in the generation
-  int owner_replica;  // whose state is broadcast
+  int num_replicas;   // Replicas of the generation.
+  int first_replica;  // Index of this process's first replica in the generation.
+  int owner_replica;  // Its state is broadcast.
   int world_size;
-  int local_replicas = 1;    // of this process
-  bool for_servers = false;  // StepRunnerOptions'
+  int local_replicas = 1;    // Replicas of this process.
+  bool for_servers = false;  // See StepRunnerOptions.
   SharedPipelines* pipelines = nullptr;
-  int replicas_on_host = 1;         // of all members
-  DamageLog* damage_log = nullptr;  // of the run
-  int declared_replicas = 0;        // of the whole cluster; the same in all members
+  int replicas_on_host = 1;         // Replicas of all members on this host.
+  DamageLog* damage_log = nullptr;  // Lasts for the whole run.
+  int declared_replicas = 0;        // Replicas of the whole cluster. Equal in all members.
 };
 
-// What a job that must save and cannot ends with: retryable.
+// Returns the retryable error of a job that must save and cannot.
 absl::Status CouldNotSave(int64_t step, const absl::Status& why);
 
 class LoopImpl final : public LoopBackend {
  public:
-  // `state` has its batch size, and is this replica's alone; it is current after each committed
-  // step and each pass, so that a later generation goes on from it.
+  // `state` belongs to this replica alone and has its batch size. It is current after each
+  // committed step and each pass, so that a later generation can continue from it.
   LoopImpl(const LoopContext& context, Replica* replica, Communicator* communicator,
            int local_index, const TrainData& data, LoopState* state);
   ~LoopImpl() override;
 
-  // Broadcasts the newest state, then runs the program's own run(), whose return is the end of
-  // training. Preempted after an agreed stop.
+  // Broadcasts the newest state, then calls the program's run(). Training ends when run() returns.
+  // Returns Preempted after an agreed stop.
   absl::Status Run();
 
   void Fit() override;
@@ -89,69 +90,70 @@ class LoopImpl final : public LoopBackend {
   void Enter(Phase phase) {
     if (first_local()) context_.membership->SetPhase(phase, state_.steps + 1);
   }
-  // The epoch that the last step belonged to.
+  // The epoch of the last step.
   int64_t last_epoch() const {
     return std::max<int64_t>(0, state_.position.epoch - (state_.epoch_begins() ? 1 : 0));
   }
   void TakeOverState();
   absl::Status Stopped() const;
   void OpenData();
-  // run() has returned, with nothing wrong.
+  // Called when run() has returned without an error.
   void EndRun();
   void CheckBatchNorm(const BatchNormWatch& watch);
   void Commit(const StepResult& result);
   void Account(const StepResult& result);
-  void MoveOn();  // in the data
+  void MoveOn();  // Advances the position in the data.
   bool TestDue() const;
   void EndEpoch();
   void ResetEpoch();
   void CheckReplicasEqual();
-  // Hands the state to the sink if it wants it; not `again` where this process knows that it has
-  // done so before, but for a save that did not come to its end. By all replicas.
-  // `best`: the epoch's own metrics are known, by which this may be the best step.
+  // Hands the state to the sink if the sink wants it. Called by all replicas. `again` is false if
+  // this process has already saved the step. Then it only completes a save that the sink wanted at
+  // this step and did not receive. `best`: the epoch's training metrics select the best step.
   void Save(bool again = true, bool best = false);
-  // Makes the passes that are due, in order, as far as no stop comes.
+  // Makes the passes that are due, in order, until a stop is requested.
   void RunDuePasses();
-  // nullopt: a stop was asked for.
+  // Returns nullopt if a stop was requested.
   std::optional<std::map<std::string, double>> Pass(Split split);
-  bool Through() const;  // no step is left to do
+  bool Through() const;  // No step is left to do.
   bool Has(Split split) const { return context_.datasets.contains(split); }
 
   // ---- Callbacks (loop_callbacks.cc)
   bool HasCallbacks() const;
   checkpoint::CallbackRecord& record() { return *state_.extras.callbacks; }
   const checkpoint::CallbackRecord& record() const { return *state_.extras.callbacks; }
-  // One of them asked for the end, after which training is finished.
+  // A callback has asked to stop, so training is finished after this step.
   bool Stopping() const {
     return HasCallbacks() && state_.extras.callbacks && !record().stop.empty();
   }
   bool EpochEndPending() const;
-  // Of the state that was taken over.
+  // Takes the callbacks' record from the received state.
   void TakeOverCallbacks();
   void ApplyRates();
   void BeginCallbacks();
   void Fire(Hook hook, Split split = Split::kTrain, std::map<std::string, double> metrics = {});
-  // Tells all replicas what hooks asked for, which counts from then on.
+  // Sends the hooks' decision to all replicas, where it takes effect.
   void ExchangeDecisions();
   void BeforeStep();
   void AfterStep();
-  // The moving average, which needs nobody else.
+  // Updates the moving average. Needs no communication.
   void AverageWeights();
-  // Training has had its end, and nothing that belongs to it is left to do.
+  // The end of training and everything that belongs to it are complete.
   bool EndIsComplete() const {
     return HasCallbacks() && record().ended && !state_.validation_due && !state_.test_due;
   }
-  // Calls the hooks that are due between two steps: of an epoch's end and of training's.
+  // Calls the hooks that are due between two steps: those of the end of an epoch and of training.
   void Settle();
   void SaveEnd();
-  // The validation's too, by their names there.
+  // Includes the validation metrics, as "val_<name>".
   std::map<std::string, double> EpochMetrics() const;
-  // "ema_<name>": the pass with the moving average of the weights; false: it was given up.
+  // Repeats the pass with the moving average of the weights, and adds its metrics as "ema_<name>".
+  // Returns false if the pass was stopped.
   bool PassOfAverage(PassOptions options, std::map<std::string, double>* metrics);
 
-  // Of the epoch's steps so far.
+  // Returns the means over the epoch's steps so far.
   std::map<std::string, double> TrainMetrics() const;
-  // Of a run in float16. `skipped`: the last step was.
+  // Has a value in a float16 run. `skipped`: the last step was skipped.
   std::optional<LossScaleReport> LossScale(bool skipped) const;
   void ReportLeftOut(Split split, const DamagedExamples::Report& left_out);
   void ReportStart();
@@ -170,21 +172,21 @@ class LoopImpl final : public LoopBackend {
   const TrainData& data_;
   LoopState& state_;
   StepRunner runner_;
-  const int64_t steps_per_epoch_;  // 0: not known
+  const int64_t steps_per_epoch_;  // 0: not known.
   std::unique_ptr<Feed> feed_;
-  std::vector<std::unique_ptr<NamedFeed>> named_feeds_;  // by handle
+  std::vector<std::unique_ptr<NamedFeed>> named_feeds_;  // Indexed by handle.
   FedBatch loaded_;
-  DamagedExamples::Report left_out_;  // since the last step
+  DamagedExamples::Report left_out_;  // Examples dropped since the last step.
   bool have_batch_ = false;
-  int64_t batch_steps_ = 0, batch_steps_done_ = 0;  // over it
-  bool begun_batch_ = false;                        // by this object
-  bool watched_ = false;                            // the first step's batch normalisations
+  int64_t batch_steps_ = 0, batch_steps_done_ = 0;  // Steps over the current batch.
+  bool begun_batch_ = false;                        // This object has made a step over the batch.
+  bool watched_ = false;  // The first step was watched for batch normalisation.
   bool stop_ = false;
-  bool fitting_ = false;                // the built-in loop: passes belong to the ends of epochs
-  std::unique_ptr<CallbackHost> host_;  // where hooks run
-  bool save_requested_ = false;         // by a callback
-  bool end_saved_ = false;              // SaveEnd was here, in this generation
-  double input_seconds_ = 0;            // since the last step
+  bool fitting_ = false;                // In Fit(): passes run at the ends of epochs.
+  std::unique_ptr<CallbackHost> host_;  // Not null only where hooks run.
+  bool save_requested_ = false;         // A callback has requested a save.
+  bool end_saved_ = false;              // SaveEnd has run in this generation.
+  double input_seconds_ = 0;            // Time waited for input since the last step.
   MonotonicTime epoch_start_, step_start_;
 };
 

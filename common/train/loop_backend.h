@@ -1,5 +1,5 @@
-// What is behind a program's Loop: the synchronous loop (loop.h), or a worker's of a
-// parameter-server job. Errors are thrown as StatusError.
+// The implementation behind a program's Loop: the synchronous loop (loop.h), or the loop of a
+// worker in a parameter-server job. Errors are thrown as StatusError.
 #pragma once
 
 #include <functional>
@@ -16,9 +16,9 @@ namespace muster {
 
 using LoopBody = std::function<Nested(Step&, const data::Batch&)>;
 
-// `results`: what the body returned.
+// `results` is the body's return value.
 StepOutcome OutcomeOf(StepResult result, int64_t number, Nested results);
-// What a step's body, or run()'s function, returned, without its graph.
+// Returns the value that a step's body, or run()'s function, returned, detached from its graph.
 Nested Detached(const Nested& value);
 
 class LoopBackend {

@@ -1,7 +1,7 @@
-// When the loop calls the hooks of callbacks, and how what they decide comes to all replicas. Hooks
-// run on rank 0's first replica alone. Everything that they see, remember and decide is in the
-// state, so that a hook that was lost with its process is called again with the state before it,
-// and one whose decision is known is not.
+// Calls the hooks of callbacks in the loop, and sends their decisions to all replicas. Hooks run
+// only on rank 0's first replica. All that they see, remember and decide is in the training state.
+// A hook that was lost with its process is called again with the previous state. A hook whose
+// decision is known is not called again.
 #include <fmt/format.h>
 
 #include "common/base/logging.h"
@@ -38,11 +38,11 @@ void LoopImpl::TakeOverCallbacks() {
   checkpoint::TakeOver({state_.steps, last_epoch(), state_.epoch_begins() || Through(), Through(),
                         state_.validation_due, state_.test_due},
                        &record);
-  // A run without callbacks that was over has nothing of theirs to save; a job that has become
-  // longer will have another end.
+  // A run without callbacks that was over has no callback state to save. A job that was extended
+  // gets another end.
   if (none && record->ended) state_.end_saved_step = state_.saved_step;
   if (!record->ended) state_.end_saved_step = -1;
-  // Callbacks and optimizers may be others now.
+  // The callbacks and optimizers may have changed since.
   std::set<std::string> names, optimizers;
   for (const NamedCallback& named : replica_->callbacks().callbacks) names.insert(named.name);
   for (const NamedOptimizer& optimizer : replica_->optimizers()) optimizers.insert(optimizer.name);
@@ -65,7 +65,7 @@ void LoopImpl::TakeOverCallbacks() {
 void LoopImpl::ApplyRates() {
   for (NamedOptimizer& optimizer : replica_->optimizers()) {
     const auto rate = record().rates.find(optimizer.name);
-    // A job may have got a schedule since.
+    // The job may have a schedule now.
     if (rate == record().rates.end() || !IsSettable(optimizer.learning_rate)) continue;
     auto schedule = MakeSchedule(rate->second, {});
     ThrowIfError(schedule.status());
@@ -108,8 +108,8 @@ void LoopImpl::BeginCallbacks() {
       return outputs;
     };
     host_ = std::make_unique<CallbackHost>(std::move(options));
-    // Also where training has had its end: result.json tells what they recorded, and the passes
-    // that are left have their hooks.
+    // Also begins after the end of training: result.json shows what callbacks recorded, and the
+    // remaining passes call their hooks.
     host_->Begin(record(), state_.steps > 0 && !over);
   }
   if (over) return;
@@ -154,19 +154,19 @@ void LoopImpl::ExchangeDecisions() {
   if (text.empty()) return;
   auto told = DecisionFromText(text);
   ThrowIfError(told.status());
-  // From here on nothing waits for anybody.
+  // The code from here on needs no communication.
   checkpoint::CallbackRecord& next = told->record;
   next.epochs_begun = record().epochs_begun;
   next.epochs_ended = record().epochs_ended;
   next.steps_begun = record().steps_begun;
   next.steps_ended = record().steps_ended;
   next.ended = record().ended;
-  // Nor does the moving average wait for a decision.
+  // The moving average is updated without a decision, so its entry is kept.
   if (const std::optional<AverageOptions>& average = replica_->callbacks().average) {
     const auto kept = record().kept.find(average->name);
     if (kept != record().kept.end()) next.kept.insert(*kept);
   }
-  // The copy is made here, which may be some steps after the hook that asked for it.
+  // The copy is made here, possibly some steps after the hook that requested it.
   next.weights_of = record().weights_of;
   for (const auto& [what, callback] : told->weights) {
     if (what == "keep") {
@@ -193,7 +193,7 @@ void LoopImpl::BeforeStep() {
   if (epoch || (step && replica_->callbacks().decides_in_steps)) ExchangeDecisions();
   record().epochs_begun = std::max(record().epochs_begun, state_.position.epoch + 1);
   record().steps_begun = state_.steps + 1;
-  record().weights_of = 0;  // the step changes them
+  record().weights_of = 0;  // The step changes the weights.
 }
 
 void LoopImpl::AfterStep() {
@@ -201,7 +201,7 @@ void LoopImpl::AfterStep() {
        host_ == nullptr ? std::map<std::string, double>() : TrainMetrics());
   if (replica_->callbacks().decides_in_steps) ExchangeDecisions();
   record().steps_ended = state_.steps;
-  // In the middle of an epoch, which is over with that.
+  // A stop in the middle of an epoch ends the epoch.
   if (Stopping() && !state_.epoch_begins() && !Through()) EndEpoch();
 }
 
@@ -214,7 +214,8 @@ void LoopImpl::AverageWeights() {
 
 namespace {
 
-// The moving average in the place of the weights, also where a pass ends by an exception.
+// Puts the moving average in the place of the weights while it exists, so that an exception in a
+// pass restores the weights.
 class AverageInPlace {
  public:
   AverageInPlace(KeptWeights* kept, const std::string& name) : kept_(kept), name_(name) {
@@ -242,7 +243,7 @@ bool LoopImpl::PassOfAverage(PassOptions options, std::map<std::string, double>*
   return !pass->stopped;
 }
 
-// ---- The ends
+// ---- The end of epochs and of training
 
 bool LoopImpl::EpochEndPending() const {
   const bool over = state_.epoch_begins() || Through() || Stopping();
@@ -251,16 +252,17 @@ bool LoopImpl::EpochEndPending() const {
 
 void LoopImpl::Settle() {
   if (!HasCallbacks() || stop_ || state_.steps == 0) return;
-  // A replica that was lost in the middle of this has taken the hook with it.
+  // A replica that was lost here may have lost the hook with it.
   if (record().steps_ended < state_.steps) AfterStep();
-  if (fitting_ && state_.validation_due) return;  // its metrics belong to the epoch's
+  // The epoch's metrics include the validation's, so the pass comes first.
+  if (fitting_ && state_.validation_due) return;
   bool asks_for_best = false;
   if (EpochEndPending()) {
     Fire(Hook::kEpochEnd, Split::kTrain,
          host_ == nullptr ? std::map<std::string, double>() : EpochMetrics());
     ExchangeDecisions();
     record().epochs_ended = last_epoch() + 1;
-    // Others than those that were measured may have been put back.
+    // Restored weights are not those that were measured.
     asks_for_best =
         record().weights_of == 0 && (context_.job.checkpoint.best_of_training ||
                                      state_.last_passes.contains(SplitName(Split::kValidation)));
@@ -290,8 +292,8 @@ void LoopImpl::SaveEnd() {
   if (!Through() || !record().ended || (fitting_ && (state_.validation_due || state_.test_due)))
     return;
   end_saved_ = true;
-  // A member that was lost since may have taken this save with it; what the process that saves
-  // knows of its own tells whether it did.
+  // A lost member may have prevented this save. The saving process knows from its own state whether
+  // it has saved.
   Save(/*again=*/state_.end_saved_step != state_.steps);
   CheckReplicasEqual();
 }

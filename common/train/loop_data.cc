@@ -22,7 +22,7 @@ std::shared_ptr<data::Pipeline> SharedPipelines::Get(const std::string& name, co
 }
 
 data::PipelineOptions PipelineOptionsOf(const Job& job) {
-  const auto read = data::ParseDataOptions(job.data);  // LoadJob has checked it
+  const auto read = data::ParseDataOptions(job.data);  // LoadJob has checked it.
   const data::DataOptions options = read.ok() ? *read : data::DataOptions();
   data::PipelineOptions pipeline;
   pipeline.threads = options.threads.value_or(data::PipelineOptions::kAuto);
@@ -59,7 +59,7 @@ Feed::Feed(data::DatasetPtr dataset, const FeedOptions& given, const FeedPlace& 
         options.sampler ? *options.sampler
                         : data::Sampler(dataset->size(), options.batch_size, options.drop_remainder,
                                         options.steps_per_epoch);
-    // Pipelines that copy are each replica's own.
+    // Pipelines that copy to a device are not shared.
     const bool shares = place.shared != nullptr && place.local_replicas > 1 &&
                         options.distributed && copies_ == nullptr;
     local_index_ = shares ? place.local_index : 0;
@@ -98,7 +98,7 @@ absl::StatusOr<FedBatch> Feed::Next() {
   return fed;
 }
 
-// A replica that sees the end earlier than another would leave it alone in the next step.
+// Otherwise a replica that sees the end early would leave another one alone in the next step.
 absl::Status Feed::AgreeOnBatch(const data::LoadedBatch& batch) const {
   return AgreeOn(
       communicator_, device_,
@@ -117,7 +117,7 @@ FeedOptions OptionsOf(const NamedDataset& declared, const Job& job, int64_t glob
       declared.options.batch_size > 0 ? declared.options.batch_size : global_batch_size;
   options.drop_remainder = declared.options.drop_remainder;
   options.pipeline = PipelineOptionsOf(job);
-  // Two data sets of a program are not shuffled alike.
+  // Two datasets of a program get different shuffles.
   options.pipeline.seed = MixSeed(job.seed, {Fnv1a(declared.name)});
   options.start = options.start_data = {place.epoch, place.offset};
   options.distributed = declared.options.distributed;
@@ -200,11 +200,11 @@ absl::StatusOr<ScheduleContext> ScheduleOf(const Job& job, const TrainData& data
   return MakeSchedule(job, data.examples, data.steps_per_epoch, global_batch_size, num_replicas);
 }
 
-// ---- What a replica trains on
+// ---- Training data of a replica
 
 namespace {
 
-// How many examples each replica's share has.
+// Returns the number of examples in each replica's share.
 absl::StatusOr<std::vector<int64_t>> GatherSizes(Communicator* communicator, at::Device device,
                                                  int64_t mine) {
   std::vector<int64_t> sizes(communicator->size());
@@ -234,8 +234,8 @@ absl::StatusOr<TrainData> MakeTrainData(const Job& job, const Replica& replica,
     data.steps_per_epoch = StepsPerEpoch(job, replica, data.examples, global_batch_size);
     return data;
   }
-  // The same numbers name other examples on each replica: an order and random numbers of its own.
-  // Replica 0's are those of one alone.
+  // The same indices mean other examples on each replica, so each gets an order and random numbers
+  // of its own. Replica 0's equal those of a single replica.
   if (rank > 0) data.seed = MixSeed(job.seed, {Fnv1a("auto_shard"), static_cast<uint64_t>(rank)});
   std::vector<int64_t> shares(replicas, data.examples);
   if (options.auto_shard == data::AutoShard::kOff) {

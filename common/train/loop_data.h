@@ -1,5 +1,5 @@
-// Where a replica's loop gets the batches of one data set from, of known size or not, and where in
-// it the loop is.
+// Feeds a replica's loop with the batches of one dataset, of known size or not, and tracks the
+// position in it.
 #pragma once
 
 #include <functional>
@@ -22,11 +22,11 @@
 namespace muster {
 
 // The pipelines that the local replicas of a generation share, so that one set of threads loads for
-// all of them. Any thread.
+// all of them. Thread-safe.
 class SharedPipelines {
  public:
   using Make = std::function<std::unique_ptr<data::Pipeline>()>;
-  // That of this name; who asks first makes it.
+  // Returns the pipeline of this name. The first caller makes it.
   std::shared_ptr<data::Pipeline> Get(const std::string& name, const Make& make);
 
  private:
@@ -34,61 +34,61 @@ class SharedPipelines {
   std::map<std::string, std::shared_ptr<data::Pipeline>> pipelines_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What this replica has among those of its process and of the generation.
+// The replica's place in its process and on its host.
 struct FeedPlace {
-  SharedPipelines* shared = nullptr;  // null: the replica loads for itself
+  SharedPipelines* shared = nullptr;  // Null: the replica loads only for itself.
   int local_index = 0, local_replicas = 1;
-  int replicas_on_host = 1;         // of all processes that share its cores
-  DamageLog* damage_log = nullptr;  // null: each feed has its own
+  int replicas_on_host = 1;         // Replicas of all processes that share its cores.
+  DamageLog* damage_log = nullptr;  // Null: each feed has its own.
 };
-// What a pipeline may take of the process's cores, one of all local replicas or of this one alone:
-// the processes of a host take no more of them together than there are.
+// Returns how many of the process's cores a pipeline may use. `of_all_local`: one pipeline serves
+// all local replicas. The processes of a host use no more than all of its cores together.
 int LoaderCores(int cores, const FeedPlace& place, bool of_all_local);
 
-// What a replica trains on.
+// The training data of a replica.
 struct TrainData {
-  data::DatasetPtr dataset;              // its share, where it has one of its own
-  std::optional<data::Sampler> sampler;  // absent: the size is not known
-  int64_t examples = 0;                  // that a pass of all replicas has; -1: not known
+  data::DatasetPtr dataset;              // The replica's share of the files, if it has its own.
+  std::optional<data::Sampler> sampler;  // Absent: the size is not known.
+  int64_t examples = 0;                  // Total in a pass of all replicas. -1: not known.
   uint64_t seed = 0;
   data::AutoShard auto_shard = data::AutoShard::kData;
-  int64_t steps_per_epoch = 0;  // 0: not known
+  int64_t steps_per_epoch = 0;  // 0: not known.
 };
-// By all replicas of the generation, after the batch size is agreed on. `whole` is what the process
-// has made of the split; the files of a share are opened here.
+// Called by all replicas of the generation, after they have agreed on the batch size. `whole` is
+// the process's training split. Opens the files of a replica's share.
 absl::StatusOr<TrainData> MakeTrainData(const Job& job, const Replica& replica,
                                         data::DatasetPtr whole, int64_t global_batch_size,
                                         Communicator* communicator);
 
-// How the job has its examples loaded.
+// Returns the job's options for loading examples.
 data::PipelineOptions PipelineOptionsOf(const Job& job);
 
 struct FeedOptions {
-  std::string name;  // what the user knows the data by
+  std::string name;  // The user's name of the data.
   int64_t batch_size = 1;
   bool drop_remainder = false;
-  int64_t steps_per_epoch = 0;           // 0: a whole pass
-  std::optional<data::Sampler> sampler;  // absent: as the above say
+  int64_t steps_per_epoch = 0;           // 0: a whole pass.
+  std::optional<data::Sampler> sampler;  // Absent: made from the options above.
   data::PipelineOptions pipeline;
   data::Position start, start_data;
   bool distributed = true;
 };
 
-// A batch, and what was left out of it over all replicas.
+// A batch, and the report of the examples that all replicas dropped from it.
 struct FedBatch : data::LoadedBatch {
   DamagedExamples::Report left_out;
-  double wait_seconds = 0;  // for this replica's part of it, and for no other replica
+  double wait_seconds = 0;  // Time that this replica waited for its part.
 };
 
-// For the replica's thread.
+// Used by the replica's thread.
 class Feed {
  public:
-  // `communicator` is of all replicas, and outlives this object.
+  // `communicator` connects all replicas and must outlive this object.
   Feed(data::DatasetPtr dataset, const FeedOptions& options, const FeedPlace& place,
        Communicator* communicator, at::Device device);
-  // Where the size is not known, all replicas agree on what the batch is: an error says where they
-  // see different data; likewise on how many examples are there, where damaged ones are left out.
-  // Its tensors are on the device.
+  // Returns the next batch, with its tensors on the device. Without a known size, all replicas
+  // first agree on the batch; an error names the replicas that see different data. If damaged
+  // examples are dropped, they also agree on the remaining number.
   absl::StatusOr<FedBatch> Next();
 
  private:
@@ -98,22 +98,22 @@ class Feed {
   const bool sized_;
   Communicator* const communicator_;
   const at::Device device_;
-  int local_index_ = 0;  // within the pipeline
+  int local_index_ = 0;  // This replica's index within the pipeline.
   std::optional<DamagedExamples> damaged_;
-  std::shared_ptr<const CopyAhead> copies_;  // null: this device needs none
+  std::shared_ptr<const CopyAhead> copies_;  // Null: this device needs none.
   std::shared_ptr<data::Pipeline> pipeline_;
 };
 
-// A data set of the program's own.
+// Feeds one of the program's own datasets.
 class NamedFeed {
  public:
-  // `place`: where the state has it.
+  // `place` is the saved position in the dataset.
   NamedFeed(data::DatasetPtr dataset, const NamedDataset& declared, const Job& job,
             int64_t global_batch_size, const checkpoint::DataPlace& place, const FeedPlace& where,
             Communicator* communicator, at::Device device);
-  // False once at the end of each pass, unless it repeats.
+  // Returns false once at the end of each pass, unless the dataset repeats.
   absl::StatusOr<bool> Next(FedBatch* loaded);
-  // Of what comes next.
+  // The position of the next batch.
   const checkpoint::DataPlace& place() const { return place_; }
 
  private:
@@ -122,18 +122,18 @@ class NamedFeed {
   Feed feed_;
 };
 
-// The global batches of training data of known size. The job's drop_remainder goes before the
+// Returns the global batches of training data of known size. The job's drop_remainder overrides the
 // program's.
 data::Sampler TrainSampler(const Job& job, const Replica& replica, int64_t examples,
                            int64_t global_batch_size);
 bool DropsRemainder(const Job& job, const Replica& replica);
-// How many steps an epoch has; 0: the data does not tell.
+// Returns the steps of an epoch. 0: not known from the data.
 int64_t StepsPerEpoch(const Job& job, const Replica& replica, int64_t examples,
                       int64_t global_batch_size);
-// How many steps the job makes; without epochs and max_steps it is one epoch. 0: not known.
+// Returns the steps of the job. Without epochs and max_steps, that is one epoch. 0: not known.
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch);
-// What schedules count by; a ConfigurationError where an epoch would have no step. `num_replicas`
-// are those of the run's first start.
+// Returns the context that schedules count by. Returns a ConfigurationError if an epoch has no
+// step. `num_replicas` is the number at the run's first start.
 absl::StatusOr<ScheduleContext> ScheduleOf(const Job& job, const Replica& replica, int64_t examples,
                                            int64_t global_batch_size, int64_t num_replicas);
 absl::StatusOr<ScheduleContext> ScheduleOf(const Job& job, const TrainData& data,

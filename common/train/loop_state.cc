@@ -15,14 +15,15 @@
 namespace muster {
 namespace {
 
-// Tensors of one type on their way in pieces: small ones together, for each alone would cost a
-// round trip, and large ones cut. A piece is whole before any of it is copied to where it belongs.
+// Broadcasts tensors of one type in pieces. Small tensors share a piece, because each piece costs a
+// round trip, and large ones are split. A piece is complete before any of it is copied to its
+// destination.
 class Pieces {
  public:
   Pieces(c10::Device device, Communicator* communicator, int owner, const TransferOptions& options)
       : device_(device), communicator_(communicator), owner_(owner), options_(options) {}
 
-  // By its shape alone: all replicas cut a tensor alike, whatever its strides are on each.
+  // Splits by shape only, so that all replicas split a tensor alike, whatever its strides.
   void Add(const at::Tensor& tensor) {
     const auto bytes = static_cast<int64_t>(tensor.nbytes());
     if (bytes <= options_.piece_bytes || tensor.numel() == 1) return AddPiece(tensor, bytes);
@@ -104,7 +105,7 @@ std::string BroadcastText(const std::string& mine, c10::Device device, Communica
 
 namespace {
 
-// What has names, as text: only the owner knows how many there are.
+// Values with names travel as text, because only the owner knows their number.
 Json NamedToJson(const LoopState& state) {
   const auto object = [](const std::map<std::string, double>& values) {
     Json json = Json::object();
@@ -129,8 +130,8 @@ void NamedFromJson(const Json& json, LoopState* state) {
     state->last_passes[split] = read(metrics);
 }
 
-// Every other number but the batch size, in a fixed order and back. Counts are exact below
-// 2^53.
+// Visits all other numbers except the batch size, in a fixed order, to and from double. Counts are
+// exact below 2^53.
 template <typename Visit>
 void VisitNumbers(LoopState* state, const Visit& visit) {
   const auto integer = [&visit](auto* value) {
@@ -183,7 +184,7 @@ Json BroadcastJson(const Json& mine, c10::Device device, Communicator* communica
   return *std::move(json);
 }
 
-// The owner's numbers and texts.
+// Returns the owner's numbers and texts.
 LoopState BroadcastNumbers(const LoopState& mine, c10::Device device, Communicator* communicator,
                            int owner) {
   LoopState next = mine;
@@ -215,8 +216,8 @@ void BroadcastState(Replica* replica, Communicator* communicator, int owner, Loo
                     const TransferOptions& options) {
   const c10::Device device = replica->device();
   LoopState next = BroadcastNumbers(*state, device, communicator, owner);
-  // Who holds the same step holds the same bits, and goes on holding them. With callbacks the same
-  // step may have two states: before what its epoch's end decided, and after.
+  // The same step has the same bits on all replicas, so they need no copy. With callbacks, one step
+  // may have two states: before and after the decisions at its epoch's end.
   const bool holds = communicator->rank() == owner ||
                      (state->whole && state->steps > 0 && state->steps == next.steps &&
                       state->extras.callbacks == next.extras.callbacks);
@@ -227,8 +228,8 @@ void BroadcastState(Replica* replica, Communicator* communicator, int owner, Loo
   std::vector<at::Tensor> own = replica->replicated_state();
   const std::vector<at::Tensor> of_callbacks = replica->kept().Of(kept);
   own.insert(own.end(), of_callbacks.begin(), of_callbacks.end());
-  // An older state is worth keeping, for the newer one's owner may be lost meanwhile; where it is
-  // too large for that, it is none from the first byte that is overwritten to the last one.
+  // An older state is worth keeping, because the owner of the newer one may be lost during the
+  // transfer. If it is too large, this replica has no state while it is being overwritten.
   const bool stages = !holds && state->whole && state->steps > 0 && !tables.moves() &&
                       BytesOf(own) <= options.staged_bytes;
   if (!holds && !stages) state->whole = false;

@@ -1,5 +1,5 @@
-// What a run in float16 tells of its dynamic loss scale, and when it is given up. Needs no
-// LibTorch; the scale itself is in precision.h.
+// The report on the dynamic loss scale of a float16 run, and the limit at which the run is given
+// up. Needs no LibTorch. precision.h has the scale itself.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 namespace muster {
 
 inline constexpr double kLeastLossScale = 1;
-// So many skipped steps in a row, with the scale at its least, and a run is broken: from 65536,
-// where it begins, 16 of them bring it there.
+// A run fails after this many skipped steps in a row with the scale at its minimum. The initial
+// scale, 65536, takes 16 of them to get there.
 inline constexpr int64_t kMostSkippedSteps = 20;
 
 struct LossScaleReport {
-  double scale = 0;           // of the next step; 0: not known
-  int64_t skipped_steps = 0;  // in the whole run: they updated nothing
-  bool skipped = false;       // the step that this is told with was one of them
+  double scale = 0;           // The scale of the next step. 0: not known.
+  int64_t skipped_steps = 0;  // Total in the whole run. Skipped steps update nothing.
+  bool skipped = false;       // The step of this report was skipped.
 };
 
 }  // namespace muster

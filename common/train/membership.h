@@ -1,6 +1,6 @@
-// What the training loop needs from the cluster, and what it tells the outside: two seams. worker/
-// implements Membership over the coordinator's session; LocalMembership (below) is the world of one
-// process. chief/ implements Observer.
+// The training loop's two interfaces: Membership, to the cluster, and Observer, for reports.
+// worker/ implements Membership over the coordinator's session. LocalMembership (below) serves a
+// single process. chief/ implements Observer.
 #pragma once
 
 #include <map>
@@ -20,16 +20,15 @@ namespace muster {
 
 // One agreed membership. Replaced as a whole when a member is lost or joins.
 struct Generation {
-  bool job_done =
-      false;  // the job had ended well before: nothing is left to do, and nothing is set
+  bool job_done = false;  // The job had already ended: no work is left, and no other field is set.
   uint64_t id = 0;
   std::string run_id;
   int rank = 0;
-  std::vector<int> replicas_per_rank;  // by rank; size() is the world size
-  int replicas_on_host = 1;            // of all members that share this host's cores
-  int owner = 0;                       // the rank whose state is the newest: it broadcasts to all
-  int64_t owner_step = 0;              // steps that state has done
-  // One for each local replica, replica-ranked over the whole generation.
+  std::vector<int> replicas_per_rank;  // Indexed by rank. size() is the world size.
+  int replicas_on_host = 1;            // Replicas of all members that share this host's cores.
+  int owner = 0;                       // The rank with the newest state, which it broadcasts.
+  int64_t owner_step = 0;              // Completed steps of that state.
+  // One for each local replica. A replica's rank counts all replicas of the generation.
   std::vector<std::unique_ptr<Communicator>> replicas;
   int world_size() const { return static_cast<int>(replicas_per_rank.size()); }
 };
@@ -37,72 +36,74 @@ struct Generation {
 class Membership {
  public:
   virtual ~Membership() = default;
-  // Joins, or rejoins after an abort, and returns once the generation is formed. Errors are
-  // verdicts: the loop ends with it. `last_step` is the number of the last step whose update this
-  // process holds.
+  // Joins, or rejoins after an abort, and returns when the generation is formed. An error is the
+  // verdict that ends the loop. `last_step` is the number of the last step that this process has
+  // applied.
   virtual absl::StatusOr<Generation> NextGeneration(int64_t last_step) = 0;
-  // Any thread, cheap: what this process is doing from now on, for heartbeats. The step is the one
-  // under way.
+  // Thread-safe, cheap. Sets the phase and the current step that heartbeats report from now on.
   virtual void SetPhase(Phase phase, int64_t step) = 0;
-  // A collective failed: returns why the generation ended as the coordinator sees it (within its
-  // deadlines), which is a better story than the local error (a reset connection). `local` is
-  // reported to the coordinator first.
+  // Called when a collective failed. Reports `local` to the coordinator and returns the
+  // coordinator's reason for the end of the generation, within its deadlines. That reason says more
+  // than the local error, such as a reset connection.
   virtual absl::Status Explain(const absl::Status& local) = 0;
-  // This process's own failure (program, data): reported before anything else, so that the verdict
-  // names it.
+  // Reports this process's own failure (program, data). Called before anything else, so that the
+  // verdict names it.
   virtual void ReportFailure(const absl::Status& failure) = 0;
-  // Any thread: this process was asked to stop (SIGTERM or SIGINT).
+  // Thread-safe. This process was asked to stop (SIGTERM or SIGINT).
   virtual void RequestStop() = 0;
-  // RequestStop was called, or the coordinator wishes a stop. Read once a step.
+  // Returns whether RequestStop was called or the coordinator requests a stop. Read once a step.
   virtual bool StopRequested() const = 0;
-  // The loop is through: OK, or Preempted after a stop at an agreed step. Tells the coordinator and
-  // returns the verdict for this process (`outcome` itself when all ended alike).
+  // Called when the loop has ended: OK, or Preempted after a stop at an agreed step. Reports it to
+  // the coordinator and returns the verdict for this process, which is `outcome` if all members
+  // ended alike.
   virtual absl::Status Finish(int64_t last_step, const absl::Status& outcome) = 0;
-  // After Explain or Finish: false where only the generation is over, and the next one is to be
-  // joined (NextGeneration).
+  // Valid after Explain or Finish. False if only the generation has ended: the caller then joins
+  // the next one (NextGeneration).
   virtual bool JobEnded() const { return true; }
 };
 
-// After each committed step, on rank 0 only. Everything here is global (reduced over all replicas).
+// Sent after each committed step, on rank 0 only. All numbers are global, reduced over all
+// replicas.
 struct StepReport {
-  int64_t step = 0;           // n-th step, from 1
-  int64_t epoch = 0;          // from 0
-  int64_t step_in_epoch = 0;  // from 1
+  int64_t step = 0;           // From 1.
+  int64_t epoch = 0;          // From 0.
+  int64_t step_in_epoch = 0;  // From 1.
   int64_t steps_per_epoch = 0;
-  int64_t total_steps = 0;   // 0: not known
-  double loss = 0;           // whole objective before the update, over the global batch
-  double learning_rate = 0;  // of the first optimizer
-  std::map<std::string, double> learning_rates;  // by optimizer
-  // By optimizer: L2 norms before clipping, where what is shown was wanted of the step; with
-  // parameter servers of one worker's gradients.
+  int64_t total_steps = 0;   // 0: not known.
+  double loss = 0;           // Whole objective before the update, over the global batch.
+  double learning_rate = 0;  // Rate of the first optimizer.
+  std::map<std::string, double> learning_rates;  // Keyed by optimizer.
+  // Keyed by optimizer. The L2 norm before clipping, at steps that write a summary. With parameter
+  // servers, the norm of one worker's gradients.
   std::map<std::string, double> gradient_norms;
-  int64_t examples = 0;                   // of this step
-  std::map<std::string, double> values;   // the program's own, reduced like losses ("d_loss")
-  std::map<std::string, double> metrics;  // running example-weighted means of this epoch
-  // Of a run in float16; with parameter servers the scale of the worker whose batch this was.
+  int64_t examples = 0;                   // Examples in this step.
+  std::map<std::string, double> values;   // The program's own, reduced like losses ("d_loss").
+  std::map<std::string, double> metrics;  // Running example-weighted means of this epoch.
+  // Set in a float16 run. With parameter servers, the scale of the worker that computed this step.
   std::optional<LossScaleReport> loss_scale;
-  // compute and wait are of rank 0's first replica; input is of the replica that waited the longest
-  // for its part of the batch. With parameter servers all are of the worker whose batch this was.
+  // Compute and wait are those of rank 0's first replica. Input is that of the replica that waited
+  // longest for its part of the batch. With parameter servers, all are those of the worker that
+  // computed this step.
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
-  // Since the step before.
+  // Time since the previous step.
   double total_seconds = 0;
-  // What input_seconds is a part of: total_seconds, but with parameter servers, where the steps of
-  // several workers overlap, what this step took its worker.
+  // The time that contains input_seconds. It equals total_seconds, except with parameter servers,
+  // where the steps of workers overlap. There it is the worker's time for this step.
   double step_seconds = 0;
 };
 
-// After a pass over a split (train: the epoch's running metrics), on rank 0 only.
+// Sent after a pass over a split (train: the epoch's running metrics), on rank 0 only.
 struct EpochReport {
   std::string split;  // train | validation | test
-  int64_t epoch = 0;  // from 0
-  int64_t step = 0;   // steps done so far
+  int64_t epoch = 0;  // From 0.
+  int64_t step = 0;   // Completed steps.
   int64_t examples = 0;
   std::map<std::string, double> metrics;  // "loss", "accuracy", ...
   double seconds = 0;
 };
 
 struct ParameterReport {
-  std::string model, name;  // within the model
+  std::string model, name;  // `name` is the name within the model.
   std::vector<int64_t> shape;
   bool trainable = true;
 };
@@ -111,33 +112,33 @@ struct StartReport {
   std::string program;
   int world_size = 0, num_replicas = 0;
   int64_t global_batch_size = 0, steps_per_epoch = 0, epochs = 0, total_steps = 0, start_step = 0;
-  int64_t start_examples = 0;                     // done before start_step
-  bool validation_due = false, test_due = false;  // of start_step: they come again
-  // Of start_step, where some process made it in this run's memory (not before a checkpoint's
-  // state): its step may not have been told of, by a chief that was lost meanwhile.
+  int64_t start_examples = 0;                     // Trained on before start_step.
+  bool validation_due = false, test_due = false;  // Passes of start_step that run again.
+  // The report of start_step, if a process made that step in this run's memory rather than
+  // restoring it. A lost chief may not have reported it.
   std::optional<StepReport> last_step;
-  // Where start_step ended an epoch, or the job: that epoch's, as EpochReport's.
+  // Set if start_step ended an epoch or the job: that epoch's metrics, as in EpochReport.
   std::map<std::string, double> train_metrics;
-  // The passes at start_step that are through, where some process made them in this run's memory:
-  // they may not have been told of either. Without examples and seconds.
+  // The completed passes at start_step, if a process made them in this run's memory. They may not
+  // have been reported either. Without examples and seconds.
   std::vector<EpochReport> passes;
-  // Of start_step; -1: as the steps of an epoch tell.
+  // Epochs that had begun at start_step. -1: computed from the steps of an epoch.
   int64_t epochs_begun = -1;
-  bool finished = false;  // the program had ended its training there
-  // The step whose weights callbacks have put back there; 0: they are the step's own.
+  bool finished = false;  // The program had ended its training there.
+  // The step of the weights that callbacks have restored there. 0: the weights are the step's own.
   int64_t weights_of = 0;
-  std::optional<LossScaleReport> loss_scale;                 // of a run in float16, at start_step
-  std::vector<std::pair<std::string, int64_t>> split_sizes;  // "train" -> examples
-  std::vector<std::pair<std::string, int64_t>> parameter_counts;  // model -> parameters
-  std::vector<ParameterReport> parameters;                        // of all models, in their order
-  std::vector<std::string> groups;                                // of optimizers: DescribeGroups
+  std::optional<LossScaleReport> loss_scale;                 // Set in a float16 run, at start_step.
+  std::vector<std::pair<std::string, int64_t>> split_sizes;  // "train" -> examples.
+  std::vector<std::pair<std::string, int64_t>> parameter_counts;  // Model -> parameters.
+  std::vector<ParameterReport> parameters;  // Parameters of all models, in their order.
+  std::vector<std::string> groups;          // The lines of DescribeGroups.
 };
 
-// Of rank 0's first replica.
+// Comes from rank 0's first replica.
 struct ImageReport {
   std::string tag;
   int64_t step = 0;
-  int count = 0, height = 0, width = 0, channels = 0;  // channels: 1 (gray), 3 (RGB) or 4 (RGBA)
+  int count = 0, height = 0, width = 0, channels = 0;  // channels: 1 (gray), 3 (RGB) or 4 (RGBA).
   std::vector<uint8_t> pixels;                         // [count][height][width][channels]
 };
 struct HistogramReport {
@@ -152,16 +153,16 @@ struct ScalarReport {
   std::vector<std::pair<std::string, double>> values;
 };
 
-// Embedding tables as they are after a step, by name. What was looked up, evicted and refused is
-// counted since the processes that hold them began: in the synchronous strategies rank 0's,
+// The embedding tables after a step, by name. Lookups, evictions and refusals are counted since the
+// start of the processes that hold the tables. In the synchronous strategies they are rank 0's,
 // which looks up for its own replicas.
 struct TablesReport {
   int64_t step = 0;
   std::vector<std::pair<std::string, TableStatistics>> tables;
 };
 
-// Rank 0's observers: progress bar, summaries, result.json. Called on the loop's thread, in order.
-// Must not throw.
+// Receives reports on rank 0: progress bar, summaries, result.json. Called on the loop's thread, in
+// order. Must not throw.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -170,31 +171,32 @@ class Observer {
   virtual void OnEpoch(const EpochReport&) {}
   // The program ended its training after this step, before the job's own end.
   virtual void OnFinish(int64_t /*step*/) {}
-  // Right before the state after `step` is handed over to be saved: what was told so far must
-  // survive the process, or the log would have a hole after a restart.
+  // Called right before the state after `step` is handed over for saving. Earlier reports must be
+  // durable then, so that a restart leaves no gap in the log.
   virtual void OnSave(int64_t /*step*/) {}
-  // A picture or a distribution that the program showed (Step::image, Step::histogram and
-  // Evaluation's), or a parameter's; `split` is where it belongs.
+  // An image or a distribution that the program showed (Step::image, Step::histogram, and the same
+  // of Evaluation), or the distribution of a parameter. `split` is the split it belongs to.
   virtual void OnImages(const std::string& /*split*/, const ImageReport&) {}
   virtual void OnHistogram(const std::string& /*split*/, const HistogramReport&) {}
   virtual void OnScalars(const std::string& /*split*/, const ScalarReport&) {}
-  // Of programs with tables: after each step, right after it was told.
+  // Called in programs with tables, right after each OnStep.
   virtual void OnTables(const TablesReport&) {}
-  // Of callbacks: a text for TensorBoard's folder train, and what result.json says of one of them.
+  // Reports of callbacks: a text for TensorBoard's train folder, and a callback's entry in
+  // result.json.
   virtual void OnText(int64_t /*step*/, const std::string& /*tag*/, const std::string& /*text*/) {}
   virtual void OnCallback(const std::string& /*name*/, const Json& /*note*/) {}
-  // Damaged examples that on_error "skip" has left out of a step or pass, on all replicas, and what
-  // is wrong with those that were not named before.
+  // Damaged examples that on_error "skip" dropped from a step or pass, over all replicas. `names`
+  // describes those that were not named before.
   virtual void OnLeftOut(const std::string& /*split*/, int64_t /*examples*/,
                          const std::vector<std::string>& /*names*/) {}
-  // During validation and test passes: done and total batches.
+  // Called during validation and test passes. `done` and `total` count batches.
   virtual void OnEvaluateProgress(const std::string& /*split*/, int64_t /*done*/,
                                   int64_t /*total*/) {}
 };
 
-// One process, no coordinator: the membership of `muster-worker --job` without TF_CONFIG.
-// `cuda_devices`: one for each replica, or empty for replicas on the CPU. `timeout` bounds each
-// collective among them.
+// Returns the membership of one process without a coordinator, as in `muster-worker --job` without
+// TF_CONFIG. `cuda_devices`: one for each replica, or empty for replicas on the CPU. `timeout`
+// bounds each collective among them.
 std::unique_ptr<Membership> MakeLocalMembership(int num_replicas, Duration timeout,
                                                 std::vector<int> cuda_devices = {});
 

@@ -1,4 +1,4 @@
-// What the name of a metric says about it.
+// The direction of a metric, from its name.
 #pragma once
 
 #include <optional>
@@ -6,8 +6,8 @@
 
 namespace muster {
 
-// Whether larger values of a metric of that name are better; nullopt where the name does not tell.
-// "val_" and "ema_" before it, and case, do not matter.
+// Returns whether larger values of a metric with this name are better, or nullopt if the name does
+// not tell. Ignores case and the prefixes "val_" and "ema_".
 std::optional<bool> LargerIsBetterByName(std::string_view metric);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// What metrics are made of. Internal to metrics.cc and decision_metrics.cc.
+// Building blocks of metrics. Internal to metrics.cc and decision_metrics.cc.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,14 +9,14 @@
 
 namespace muster::metric_sums {
 
-// Sums are float32, but for float64 values.
+// Returns float64 for float64 values, else float32.
 at::ScalarType SumType(const at::Tensor& values);
 
-// Weights of examples, or of what their dimensions name, as one for each of `values`. Throws
-// c10::Error where they cannot be.
+// Expands weights to one for each of `values`. Weights may be per example, or have the leading
+// dimensions of `values`. Throws c10::Error if the shapes do not match.
 at::Tensor ExpandWeights(const at::Tensor& values, const at::Tensor& weights);
 
-// A quotient of two sums; 0 where the second is.
+// A quotient of two sums; 0 if the divisor is 0.
 class Ratio : public Metric {
  public:
   int width() const override { return 2; }

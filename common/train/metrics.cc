@@ -57,20 +57,21 @@ using metric_sums::ExpandWeights;
 using metric_sums::Ratio;
 using metric_sums::SumType;
 
-// {sum of values, how many}: the count is known on the host, so the device is not asked.
+// Returns {sum of values, count}. The count is known on the host, so the device need not
+// synchronise.
 at::Tensor SumAndCount(const at::Tensor& values) {
   const at::Tensor sum = values.sum(SumType(values));
   return at::stack({sum, at::full({}, values.numel(), sum.options())});
 }
 
-// Likewise of weights: one for each value, or for all values of what its dimensions name.
+// Like SumAndCount, but sums weights. Weights are for each value, or for its leading dimensions.
 at::Tensor WeightedSums(const at::Tensor& values, const at::Tensor& weights) {
   const at::Tensor each = ExpandWeights(values, weights);
   const at::Tensor counted = at::where(each.ne(0), values.to(SumType(values)).mul(each), 0);
   return at::stack({counted.sum(), each.sum()});
 }
 
-// A mean of one value for each example, element, ...
+// A mean over values, such as one for each example or element.
 class Average : public Ratio {
  public:
   virtual at::Tensor Values(const at::Tensor& output, const at::Tensor& target) const = 0;
@@ -115,7 +116,7 @@ class Sum : public Metric {
   double Result(const std::vector<double>& sums) const override { return sums.at(0); }
 };
 
-// Numbers of another kind have a largest one too, and no class that it stands for.
+// Other numbers have a largest one too, but no class that it stands for.
 void CheckProbabilities(const at::Tensor& target, const char* name) {
   const double rounding = target.scalar_type() == at::kBFloat16 ? 1e-2 : 1e-3;
   const at::Tensor values = target.to(SumType(target)), sums = values.sum(1);
@@ -130,13 +131,14 @@ void CheckProbabilities(const at::Tensor& target, const char* name) {
               " and the sum ", sums[row].item<double>(), "; class numbers must be integers");
 }
 
-// The class numbers [batch] of a target: itself, or where it has probabilities [batch, classes], as
-// one-hot encoding and MixUp make them, the class with the highest one.
+// Returns the class numbers [batch] of a target. The target has either class numbers, or
+// probabilities [batch, classes] as made by one-hot encoding and MixUp. For probabilities, returns
+// the class with the highest one.
 at::Tensor ClassesOf(const at::Tensor& output, const at::Tensor& target, const char* name) {
   TORCH_CHECK(output.dim() == 2 && output.size(1) > 0, "metric ", name,
               ": the output must be scores [batch, classes], is ", output.sizes());
   TORCH_CHECK(target.defined(), "metric ", name, ": the target is missing");
-  // With one score, probabilities would all be of class 0.
+  // With a single score, all probabilities would mean class 0.
   if (target.is_floating_point() && output.size(1) > 1) {
     TORCH_CHECK(target.sizes() == output.sizes(), "metric ", name,
                 ": a target of floating-point is probabilities and must have the output's shape ",
@@ -152,7 +154,7 @@ at::Tensor ClassesOf(const at::Tensor& output, const at::Tensor& target, const c
   return target;
 }
 
-// The class with the highest score, the first of them where several are.
+// Predicts the class with the highest score, the first one of equals.
 class Accuracy : public Average {
  public:
   at::Tensor Values(const at::Tensor& output, const at::Tensor& target) const override {
@@ -161,9 +163,9 @@ class Accuracy : public Average {
   }
 };
 
-// Right where fewer than k classes have a higher score than the target: of classes that tie at the
-// edge all are among the top k, as in TensorFlow. Scores with a NaN, and targets that are no class,
-// are wrong.
+// Counts as correct if fewer than k classes have a higher score than the target. Classes that tie
+// at the limit are all among the top k, as in TensorFlow. Scores with a NaN, and targets that are
+// no class, count as wrong.
 class TopKAccuracy : public Average {
  public:
   explicit TopKAccuracy(int k) : k_(k) {
@@ -212,7 +214,7 @@ void CheckSameShape(const at::Tensor& output, const at::Tensor& target, const ch
               target.defined() ? c10::str(target.sizes()) : "missing");
 }
 
-// In float32 at least: an int8 difference would wrap, a bfloat16 one be coarse.
+// Computes in at least float32: an int8 difference would wrap, a bfloat16 one would be coarse.
 at::Tensor Difference(const at::Tensor& output, const at::Tensor& target) {
   return output.to(SumType(output)).sub(target.to(SumType(output)));
 }
@@ -268,7 +270,7 @@ class Perplexity : public Average {
     const at::Tensor index = classes.clamp(0, output.size(-1) - 1);
     const at::Tensor each =
         output.to(SumType(output)).log_softmax(-1).gather(-1, index.unsqueeze(-1)).squeeze(-1);
-    // A class number that is none has no probability; weights of 0 hide it.
+    // An invalid class number has no probability. A weight of 0 hides it.
     return at::where(index.eq(classes), each.neg(), std::numeric_limits<double>::quiet_NaN());
   }
   double Result(const std::vector<double>& sums) const override {

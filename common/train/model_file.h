@@ -1,5 +1,5 @@
-// One safetensors file with a program's models, and with its optimizers' slots where they are
-// wanted: what `muster export` writes, and evaluate, predict, load and restore read.
+// A safetensors file with a program's models, and optionally its optimizers' slots. `muster export`
+// writes it. The commands evaluate and predict, and the job's "load" and "restore", read it.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace muster {
 
-// Appears whole, by a rename. An error names the path.
+// Writes the file atomically, by a rename. An error names the path.
 absl::Status WriteModelFile(checkpoint::FileSystem& files, const std::string& path,
                             checkpoint::Snapshot snapshot, const Job& job, bool with_optimizer);
 

@@ -17,8 +17,8 @@ using Tensors = std::vector<at::Tensor>;
 
 enum class SlotsAre { kHere, kElsewhere };
 
-// The fused kernels walk the memory of all lists side by side, so strides must agree (those of
-// dimensions of size 1 mean nothing).
+// The fused kernels traverse all lists in memory order, so strides must match, except in dimensions
+// of size 1.
 bool SameLayout(const at::Tensor& a, const at::Tensor& b) {
   for (int64_t d = 0; d < a.dim(); ++d) {
     if (a.size(d) != 1 && a.stride(d) != b.stride(d)) return false;
@@ -63,7 +63,8 @@ class RuleOptimizer : public Optimizer {
       }
       if (lists.parameters.empty()) continue;
       rules_[call.group]->Apply(lists, learning_rate * spec_.scale_of(call.group));
-      // The fused kernels do not: a graph that saved the old values must not go unnoticed.
+      // The fused kernels do not bump versions. Without this, autograd would not notice that a
+      // graph saved the old values.
       for (const at::Tensor& parameter : lists.parameters)
         parameter.unsafeGetTensorImpl()->bump_version();
     }
@@ -77,7 +78,7 @@ class RuleOptimizer : public Optimizer {
   std::string Describe() const override { return muster::Describe(spec_); }
 
  private:
-  // What one call of a rule updates: parameters of one group, device and dtype.
+  // The parameters of one kernel call: one group, device and dtype.
   struct Call {
     int group = 0;
     std::vector<size_t> members;
@@ -107,10 +108,10 @@ class RuleOptimizer : public Optimizer {
 
   const OptimizerSpec spec_;
   const SlotsAre where_;
-  std::vector<std::unique_ptr<UpdateRule>> rules_;  // by group
+  std::vector<std::unique_ptr<UpdateRule>> rules_;  // By group.
   const Tensors parameters_;
   const std::vector<std::string> slot_names_;
-  std::vector<Tensors> slots_;  // by slot, then by parameter
+  std::vector<Tensors> slots_;  // By slot, then by parameter.
   std::vector<Call> calls_;
 };
 

@@ -53,7 +53,7 @@ bool ParameterExchange::clips(int optimizer) const { return Clips(clips_[optimiz
 void ParameterExchange::Lay(const Replica& replica) {
   chunks_of_.resize(replica.optimizers().size());
   learning_rates_.assign(served_.optimizers.size(), 1.0);
-  std::vector<std::vector<int>> by_server;  // the number of each chunk
+  std::vector<std::vector<int>> by_server;  // The index of each chunk.
   for (const std::vector<Chunk>& of_server : layout_.chunks) {
     std::vector<int>& numbers = by_server.emplace_back();
     for (size_t i = 0; i < of_server.size(); ++i) {
@@ -107,7 +107,8 @@ void ParameterExchange::Lay(const Replica& replica) {
       if (place.chunk.end <= part.offset || place.chunk.begin >= part.offset + part.elements())
         continue;
       place.buffers = place.buffers || variable.buffer;
-      // Once, however many parts of the variable the chunk holds: each counts down what is pending.
+      // Adds a variable once, however many of its parts the chunk holds: each entry decrements
+      // `pending`.
       if (!place.variables.empty() && place.variables.back() == part.variable) continue;
       place.variables.push_back(part.variable);
       variable.chunks.push_back(c);
@@ -175,7 +176,7 @@ absl::Status ParameterExchange::CheckSameBuffers() const {
   for (size_t v = 0; v < variables_.size(); ++v) {
     const Variable& variable = variables_[v];
     if (!variable.same || !variable.before.defined()) continue;
-    // Bit by bit, so that a NaN equals itself.
+    // Compares bits, so that a NaN equals itself.
     if (at::equal(BytesOf(variable.tensor), BytesOf(variable.before))) continue;
     return ChangedSameBuffer(served_.specs[v].name);
   }
@@ -190,7 +191,8 @@ void ParameterExchange::TakeIn(bool rest) {
     if (!variable.tensor.is_same(variable.host)) {
       variable.tensor.copy_(variable.host);
     } else {
-      // Written behind LibTorch's back: a graph that saved the old values must not go unnoticed.
+      // LibTorch does not see this write. Without this, autograd would not notice that a graph
+      // saved the old values.
       variable.tensor.unsafeGetTensorImpl()->bump_version();
     }
   }
@@ -264,7 +266,7 @@ bool ParameterExchange::WriteDifference(Variable& variable) {
   variable.floor =
       std::all_of(a, a + count, not_negative) && std::all_of(b, b + count, not_negative);
   const bool none = std::memcmp(a, b, after.nbytes()) == 0 || weight_ == 0;
-  // Of what stays, the difference is 0, even of an infinity.
+  // An unchanged value has the difference 0, even an infinity.
   const auto same = [](const float& x, const float& y) {
     return std::memcmp(&x, &y, sizeof x) == 0;
   };
@@ -279,7 +281,7 @@ bool ParameterExchange::WriteDifference(Variable& variable) {
 
 void ParameterExchange::LaunchRest() {
   rest_done_ = true;
-  // Before the servers' come in with what is launched.
+  // Checked before the launches below overwrite the buffers with the servers' values.
   if (refused_.ok()) refused_ = CheckSameBuffers();
   for (const int c : rest_) chunks_[c].used = false;
   for (Variable& variable : variables_) {
@@ -297,7 +299,7 @@ void ParameterExchange::LaunchRest() {
       Launch(c, What::kNothing);
     }
   }
-  // What this step does not push, others may.
+  // Pulls what this step does not push, because others may have pushed it.
   for (const std::vector<int>& of_optimizer : chunks_of_)
     for (const int c : of_optimizer)
       if (!chunks_[c].fresh) Launch(c, What::kNothing);
@@ -321,12 +323,12 @@ absl::Status ParameterExchange::Wait() {
     if (view != 0) oldest = oldest == 0 ? view : std::min(oldest, view);
   }
   NoteRefused(outcome->refused);
-  // What a step has made of its buffers goes out with its last push.
+  // The step's changes of buffers go out with its last push.
   TakeIn(rest_done_);
   return refused_;
 }
 
-// While the gradients are where they were pushed from.
+// Called while the gradients are still in the memory from which they were pushed.
 void ParameterExchange::NoteRefused(const std::set<std::pair<int, int>>& chunks) {
   for (const auto& [shard, index] : chunks) {
     const Chunk& chunk = layout_.chunks[shard][index];

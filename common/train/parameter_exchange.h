@@ -1,22 +1,22 @@
-// A worker's gradients on their way to parameter servers, and parameters on their way back. Each
-// optimizer of the replica has a sink (PushedGradients): as soon as the gradients of a chunk are
-// complete, the chunk is launched, while the rest of the backward pass runs, and what comes back
-// is in the replica's own parameters.
+// Sends a worker's gradients to parameter servers and receives parameters. Each optimizer of the
+// replica has a sink (PushedGradients). A chunk is launched as soon as its gradients are complete,
+// while the rest of the backward pass runs. The answer is written into the replica's own
+// parameters.
 //
-// What belongs to no optimizer and is floating point (running statistics) travels as the difference
-// that the step made to it, with the step's last push, but for buffers declared kSame: a program
-// that changes them is refused; the servers take each worker's part of it,
-// so that the statistics move as far as one worker's own however many there are.
+// Floating-point variables without an optimizer (running statistics) are pushed with the step's
+// last push. The pushed value is the change that the step made. The servers apply the worker's
+// share of it (1 / number of workers), so that the statistics move as far as those of a single
+// worker. Buffers declared kSame are not pushed: a program that changes them is refused.
 //
-// Of chunks that have no gradient in a step nothing is pushed: no slot moves and nothing decays, as
-// in synchronous training. They are pulled where others have changed them.
+// A chunk without a gradient in a step is not pushed: no slot moves and no decay is applied, as in
+// synchronous training. It is pulled if other workers have changed it.
 //
-// Rows of embedding tables are pulled when a step looks them up, and their gradients travel as a
-// push of their own when it commits. Those of the keys that a program's prefetch() names are pulled
-// while the step before is computed; what this worker pushes after that is pulled again, so that a
-// step sees all own earlier pushes.
+// Rows of embedding tables are pulled when a step looks them up. Their gradients are a separate
+// push at the step's commit. Keys that a program's prefetch() names are pulled during the previous
+// step. If this worker pushes such a key afterwards, the key is pulled again, so that a step sees
+// all of this worker's earlier pushes.
 //
-// For the replica's thread, but for Prefetch; gradients may come from autograd's own.
+// Used by the replica's thread, except Prefetch. Gradients may also come from autograd's thread.
 #pragma once
 
 #include <functional>
@@ -53,68 +53,73 @@ class ParameterExchange : public EmbeddingStore {
 
   const std::vector<VariableSpec>& variables() const { return served_.specs; }
   const Layout& layout() const { return layout_; }
-  // ClientOptions::parameters. Host memory: the replica's own where that is on the CPU.
+  // Returns ClientOptions::parameters: host memory, which is the replica's own on a CPU replica.
   std::vector<std::vector<std::span<float>>> parameters() const;
-  // Between steps, and before the first; the client outlives its use. What was prefetched with the
-  // one before is void. Null: none until the next call.
+  // Sets the client, between steps or before the first. The client must outlive its use. Rows that
+  // the previous client prefetched become invalid. Null: no client until the next call.
   void UseClient(ps::PushPullClient* client);
-  // Called with true before this waits for servers, and with false after it.
+  // The function is called with true before this object waits for servers, and with false
+  // afterwards.
   void set_on_wait(std::function<void(bool)> on_wait) { on_wait_ = std::move(on_wait); }
-  // One for each optimizer, for Replica::Attach; this object outlives them.
+  // Returns one sink for each optimizer, for Replica::Attach. This object must outlive them.
   std::vector<std::unique_ptr<GradientSink>> MakeSinks();
 
   absl::Status Pull();
 
-  // Any thread: asks the program what this batch will look up, and launches the pulls. Null
-  // where it names nothing, or there is no client. The program's own errors.
+  // Thread-safe. Asks the program which rows this batch will look up, and launches the pulls.
+  // Returns null if the program names none or there is no client. Errors are the program's own.
   absl::StatusOr<std::shared_ptr<PrefetchedRows>> Prefetch(Replica* replica,
                                                            const data::Batch& batch);
 
-  // Of the batch of that lease. `weight`: of the differences of buffers, one part in the number of
-  // workers. With the rows that were prefetched for the step's batch, if any.
+  // Begins a step on the batch of this lease. `weight` scales the differences of buffers: 1 /
+  // number of workers. `rows`: the rows prefetched for this batch, or null.
   void BeginStep(double weight, std::shared_ptr<PrefetchedRows> rows = nullptr, int64_t lease = 0);
-  // After the step has committed: pushes buffers that no sink took along.
+  // Called after the step's commit: pushes the buffers that no sink has pushed.
   absl::Status FinishStep();
   // EmbeddingStore
   absl::Status Pull(std::span<const RowRead> reads) override;
   absl::Status Push(int64_t step, std::span<const RowGradients> tables) override;
 
-  // Of the last push.
+  // Returns the number of the last push.
   uint64_t sequence() const { return sequence_; }
-  // Of the last step that pushed something, its first push: all parameters came after that.
+  // Returns the start of the first push of the last step that pushed. All parameters were received
+  // after it.
   MonotonicTime push_began() const { return push_began_; }
-  // Of all pushes since BeginStep.
+  // Returns the outcome of all pushes since BeginStep.
   const ps::PushPullClient::Outcome& outcome() const { return outcome_; }
-  // ... by name: what servers left as it was, for its gradients, or what the step made of a buffer,
-  // are not finite.
+  // Returns the names of variables with values that are not finite, since BeginStep. These are
+  // gradients that the servers refused, or changes of a buffer.
   const std::set<std::string>& not_finite() const { return not_finite_; }
 
  private:
   friend class PushedGradients;
   struct Part {
-    int64_t first_row = 0, rows = 0;  // of the variable; 0-dimensional ones have no rows
-    int64_t begin = 0;                // element of the variable's memory
-    std::span<float> memory;          // of the client's gradients
-    at::Tensor view;                  // ... with the variable's strides
+    // Rows of the variable. 0-dimensional variables have no rows.
+    int64_t first_row = 0, rows = 0;
+    int64_t begin = 0;        // First element in the variable's memory.
+    std::span<float> memory;  // Part of the client's gradient memory.
+    at::Tensor view;          // The same memory, with the variable's strides.
   };
   struct Variable {
-    at::Tensor tensor, host;  // the same where the replica is on the CPU
+    at::Tensor tensor, host;  // `host` is the same tensor on a CPU replica.
     std::vector<Part> parts;
-    std::vector<int> chunks;  // into chunks_
-    bool used = false;        // has a gradient in this reduction
-    bool buffer = false;      // of the rest, and changed by steps
-    at::Tensor before;        // of a buffer: at the step's beginning
-    bool floor = false;       // ... it has no negative number, then and now
-    bool same = false;  // of the rest, and declared kSame; `before`: as it was pulled, if ever
+    std::vector<int> chunks;  // Indices into chunks_.
+    bool used = false;        // Has a gradient in this reduction.
+    bool buffer = false;      // Belongs to no optimizer, and steps change it.
+    at::Tensor before;        // For a buffer: its value at the start of the step.
+    bool floor = false;       // For a buffer: it had no negative value before or after the step.
+    // Belongs to no optimizer, and is declared kSame. `before` is its value at the last pull. It
+    // is undefined before the first pull.
+    bool same = false;
   };
   struct ChunkPlace {
     Chunk chunk;
-    int index = 0;  // of its server
+    int index = 0;  // Index within its server.
     std::vector<int> variables;
     int pending = 0;
-    bool used = false;  // some variable of it has a gradient
+    bool used = false;  // A variable of the chunk has a gradient.
     bool launched = false;
-    bool fresh = false;  // pushed or pulled in this step
+    bool fresh = false;  // Pushed or pulled in this step.
     bool buffers = false;
   };
 
@@ -122,15 +127,17 @@ class ParameterExchange : public EmbeddingStore {
       : layout_(std::move(layout)), served_(std::move(served)) {}
   void Lay(const Replica& replica);
   bool clips(int optimizer) const;
-  // Zero rows, or this gradient's.
+  // Writes this gradient to the client's memory, or adds it.
   void Write(int variable, const at::Tensor& gradient, bool add);
   void Clear(int variable);
-  // A ProgramError names a buffer declared kSame that is not as it was pulled: nobody pushes those.
+  // Returns a ProgramError for a kSame buffer that differs from the pulled value. No worker pushes
+  // these buffers.
   absl::Status CheckSameBuffers() const;
   using What = ps::PushPullClient::What;
   void Launch(int chunk, What what = What::kGradient);
   void LaunchRest();
-  // The difference is what the servers take away. False: there is none, or it does not count.
+  // Writes before - after, which the servers subtract. Returns false if the buffer is unchanged or
+  // the weight is 0.
   bool WriteDifference(Variable& variable);
   void Open();
   absl::Status Wait();
@@ -142,19 +149,20 @@ class ParameterExchange : public EmbeddingStore {
     return result;
   }
   void NoteRefused(const std::set<std::pair<int, int>>& chunks);
-  // What came, on devices that are not the host's; of what belongs to no optimizer if `rest`.
+  // Copies received values to the device, or marks CPU tensors as changed. `rest` includes the
+  // variables without an optimizer.
   void TakeIn(bool rest);
 
   const Layout layout_;
   const ServedVariables served_;
   std::vector<Variable> variables_;
   std::vector<ChunkPlace> chunks_;
-  // An embedding table's place among variables, and its first chunk on each server.
+  // An embedding table: its index among variables, and its first chunk on each server.
   struct Table {
     int variable = 0;
     std::vector<int> first_chunk;
     int64_t width = 0;
-    // By RowSpread's chunk: RowPull's, of the earliest pull that this step used.
+    // Indexed by RowSpread's chunk. The `others` of the earliest RowPull that this step used.
     std::vector<std::optional<int64_t>> others;
     int servers() const { return static_cast<int>(first_chunk.size()); }
   };
@@ -173,35 +181,39 @@ class ParameterExchange : public EmbeddingStore {
   std::vector<std::shared_ptr<PrefetchedRows>> AheadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::vector<Table> tables_;
-  std::shared_ptr<PrefetchedRows> prefetched_;  // for this step
-  // Held while rows are launched: which push a prefetch contains is seen in the order of both.
+  std::shared_ptr<PrefetchedRows> prefetched_;  // The rows prefetched for this step.
+  // Held while rows are launched, so that the order of launches shows which pushes a prefetch
+  // includes.
   absl::Mutex mutex_;
-  ps::PushPullClient* prefetching_ ABSL_GUARDED_BY(mutex_) = nullptr;  // client_
+  ps::PushPullClient* prefetching_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Equal to client_.
   int clients_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::weak_ptr<PrefetchedRows>> ahead_ ABSL_GUARDED_BY(mutex_);  // for later steps
-  std::vector<float> packed_;                           // gradients of rows, on their way
-  std::vector<std::vector<int>> chunks_of_;             // by the program's optimizer
-  std::vector<int> rest_;                               // chunks
-  std::vector<std::vector<at::Tensor>> parameters_of_;  // by optimizer
-  std::vector<std::vector<int>> variable_of_;           // likewise; -1: has no elements
-  std::vector<ClipOptions> clips_;                      // by optimizer
-  bool whole_ = false;  // gradients are wanted whole before they go: they may not be finite
+  // Rows for later steps.
+  std::vector<std::weak_ptr<PrefetchedRows>> ahead_ ABSL_GUARDED_BY(mutex_);
+  std::vector<float> packed_;                           // Gradients of rows that are being sent.
+  std::vector<std::vector<int>> chunks_of_;             // Indexed by the program's optimizer.
+  std::vector<int> rest_;                               // Chunks of no optimizer.
+  std::vector<std::vector<at::Tensor>> parameters_of_;  // Indexed by optimizer.
+  // Indexed by optimizer, then parameter. -1: it has no elements.
+  std::vector<std::vector<int>> variable_of_;
+  std::vector<ClipOptions> clips_;  // Indexed by optimizer.
+  // Gradients are collected completely before they are sent, because they may not be finite.
+  bool whole_ = false;
   ps::PushPullClient* client_ = nullptr;
   std::function<void(bool)> on_wait_;
-  double weight_ = 1;                   // BeginStep's
-  int64_t lease_ = 0;                   // likewise
-  std::vector<double> learning_rates_;  // by the servers' optimizer
+  double weight_ = 1;                   // Argument of BeginStep.
+  int64_t lease_ = 0;                   // Argument of BeginStep.
+  std::vector<double> learning_rates_;  // Indexed by the servers' optimizer.
   bool open_ = false;
   bool rest_done_ = false;
-  absl::Status refused_;  // of the step: a buffer that must not change
+  absl::Status refused_;  // The step's error about a buffer that must not change.
   uint64_t sequence_ = 0;
-  int64_t pushes_ = 0;  // of this step
+  int64_t pushes_ = 0;  // Pushes of this step.
   MonotonicTime push_began_;
   ps::PushPullClient::Outcome outcome_;
   std::set<std::string> not_finite_;
 };
 
-// Refuses the program that changed this buffer, which it had declared kSame.
+// Returns the error for a program that changed this buffer, although declared kSame.
 absl::Status ChangedSameBuffer(const std::string& name);
 
 }  // namespace muster

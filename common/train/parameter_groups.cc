@@ -11,8 +11,8 @@
 namespace muster {
 namespace {
 
-// All names by which globs may mean the optimizer's parameters: those of checkpoints, where a
-// program's only model has no prefix, and with it.
+// Returns all names that a glob may match: those of checkpoints, which omit the prefix of a
+// program's only model, and those with the prefix.
 std::vector<std::vector<std::string>> NamesOf(const NamedOptimizer& optimizer,
                                               const Replica& replica) {
   std::vector<std::vector<std::string>> names = optimizer.candidate_aliases;
@@ -24,7 +24,7 @@ std::vector<std::vector<std::string>> NamesOf(const NamedOptimizer& optimizer,
   return names;
 }
 
-// "; nearest are \"a\", \"b\"", or what names there are.
+// Returns "; nearest are \"a\", \"b\"", or the existing names.
 std::string Suggestion(const OptimizerGroup& group,
                        const std::vector<const NamedOptimizer*>& optimizers,
                        const Replica& replica) {
@@ -45,7 +45,7 @@ std::string Suggestion(const OptimizerGroup& group,
   return fmt::format("the names are {}{}", fmt::join(names, ", "), all ? "" : ", ...");
 }
 
-// Of optimizers to which the same groups were given, as one choice of the job for all.
+// Checks groups that several optimizers have in common, because the job chose them once for all.
 absl::Status CheckGroups(const std::vector<const NamedOptimizer*>& optimizers,
                          const OptimizerSpec& spec, const Replica& replica) {
   std::vector<int> matches, members(spec.groups.size() + 1);

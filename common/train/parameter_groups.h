@@ -1,5 +1,5 @@
-// Parameters of a program as its optimizers have them: each tensor once, under the first of its
-// names, and in the group that the optimizer's spec puts it into.
+// A program's parameters as its optimizers see them: each tensor once, under its first name, in the
+// group that the optimizer's spec assigns.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,27 @@ class Replica;
 struct NamedModel;
 struct NamedOptimizer;
 
-// Adds the model's parameters to the optimizer's candidates, in their order. A tensor that has
-// several names (tied weights) is one parameter: its slots exist once.
+// Adds the model's parameters to the optimizer's candidates, in their order. A tensor with several
+// names (tied weights) is one parameter with one set of slots.
 void AddParameters(const NamedModel& model, NamedOptimizer* optimizer);
 
-// The numbers in a model's parameters, those of tied weights once.
+// The number of elements in a model's parameters. Tied weights count once.
 struct ParameterCount {
   int64_t trained = 0, frozen = 0;
 };
 ParameterCount CountParameters(const NamedModel& model);
 
-// What the job chose, with the groups that the program gave where the job names none.
-// ("groups": [] names none on purpose.)
+// Returns the job's optimizer spec. Adds the program's groups if the job has no "groups" key.
+// ("groups": [] in the job means no groups.)
 Json WithProgramGroups(const Json& of_job, const Json& of_program);
 
-// Makes the rules of all optimizers, for those candidates that require a gradient, once all models
-// are known. A ConfigurationError names a group
-// that matches no parameter of any optimizer that it was given to, and the nearest names; or one
-// whose parameters are all in groups before it.
+// Makes the update rules of all optimizers, for the candidates that require a gradient. Called when
+// all models are known. Returns a ConfigurationError for a group that matches no parameter of its
+// optimizers, with the nearest names. A group whose parameters all belong to earlier groups is an
+// error too.
 absl::Status MakeRules(Replica* replica);
 
-// For each optimizer that has groups, a line for each of them and for what is in none:
+// Returns, for each optimizer with groups, a line for each group and for the parameters in none:
 // "optimizer \"sgd\", group 1 (*.bias: weight_decay=0): 4 parameters, 74 numbers".
 std::vector<std::string> DescribeGroups(const Replica& replica);
 

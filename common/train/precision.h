@@ -1,5 +1,5 @@
-// Mixed precision: autocast around a program's code, and the dynamic loss scale that float16 needs.
-// One object a replica.
+// Mixed precision: autocast around a program's code, and the dynamic loss scale of float16. One
+// object for each replica.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +12,7 @@
 
 namespace muster {
 
-// While it lives, this thread runs eligible operations in the lower precision.
+// While it exists, this thread runs eligible operations in the lower precision.
 class AutocastScope {
  public:
   AutocastScope(Precision precision, c10::Device device);
@@ -27,8 +27,8 @@ class AutocastScope {
   at::ScalarType was_type_ = at::kFloat;
 };
 
-// While it lives, this thread (and what autograd runs for it) does not: gradients are computed in
-// the types that the forward pass had.
+// Turns autocast off while it exists, for this thread and for autograd's work on its behalf.
+// Gradients are then computed in the types of the forward pass.
 class AutocastOff {
  public:
   explicit AutocastOff(c10::Device device);
@@ -41,19 +41,20 @@ class AutocastOff {
   const bool was_enabled_;
 };
 
-// The scale grows by 2 after 2,000 good steps and halves on an overflow, down to kLeastLossScale
-// (PyTorch's GradScaler defaults, but for the least). Scale 1 for other precisions. All replicas
-// see the same reduced gradients, so their scalers stay equal without talking.
+// The loss scale of float16. It doubles after 2,000 good steps and halves on an overflow, down to
+// kLeastLossScale. The values are PyTorch's GradScaler defaults, except the minimum. The scale is 1
+// for other precisions. All replicas see the same reduced gradients, so their scalers stay equal
+// without communication.
 class LossScaler {
  public:
   explicit LossScaler(Precision precision)
       : active_(precision == Precision::kFloat16), scale_(active_ ? 65536.0 : 1.0) {}
   bool active() const { return active_; }
   double scale() const { return scale_; }
-  // Divides the gradients by the scale; false if one is not finite: no update then. Undefined
-  // gradients are left alone.
+  // Divides the gradients by the scale. Returns false if one is not finite: the step must not
+  // update then. Skips undefined gradients.
   bool Unscale(const std::vector<at::Tensor>& gradients) const;
-  // Once a step, when it commits: the scale is one and the same throughout a step.
+  // Called once a step, at its commit. The scale is constant within a step.
   void Advance(bool overflowed);
 
   std::vector<double> state() const { return {scale_, good_steps_}; }
@@ -67,8 +68,8 @@ class LossScaler {
   double good_steps_ = 0;
 };
 
-// A ProgramError where float16 learns nothing any more: the scale cannot go lower, and `in_a_row`
-// steps, of which `step` is the last, were skipped.
+// Returns a ProgramError if a float16 run no longer learns: the scale is at its minimum, and the
+// last `in_a_row` steps up to `step` were skipped.
 absl::Status CheckLossScale(double scale, int64_t in_a_row, int64_t step);
 
 }  // namespace muster

@@ -43,7 +43,7 @@ std::vector<at::Tensor> Prediction::lookup(const std::vector<TableBags>& bags) {
 
 namespace {
 
-// What a program refuses of an input is the input's mistake.
+// Reports a refusal by the program as an error in the input.
 absl::Status CatchRefusal(const std::string& where, const std::function<void()>& body) {
   return CatchProgramErrors(where, [&] {
     try {
@@ -65,7 +65,7 @@ absl::Status CheckOutputs(const at::Tensor& outputs, int64_t examples) {
       outputs.defined() ? "a tensor of shape " + Shape(outputs.sizes()) : "an undefined tensor"));
 }
 
-// Where nobody gives names.
+// Returns a column's name for input without names.
 std::string ColumnName(size_t column, size_t columns) {
   return columns == 1 ? "x" : fmt::format("{}", column);
 }
@@ -179,8 +179,8 @@ absl::StatusOr<at::Tensor> PredictorImpl::Predict(
   return all;
 }
 
-// A program that was not made for the input may fail anywhere. Where the program's own data have
-// examples of another shape, that is why.
+// A program may fail anywhere on unsuitable input. If the program's own data has another shape, the
+// error says so.
 absl::Status PredictorImpl::Explain(const absl::Status& failure,
                                     const data::OpenSplit& input) const {
   if (ExitCodeOf(failure) != ExitCode::kProgramFailed) return failure;

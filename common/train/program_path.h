@@ -1,5 +1,5 @@
-// A job's "program" where it names a file: a plugin by its path (it has a slash or ends in ".so"),
-// or {"exported": PATH, ...}. Needs no LibTorch.
+// A job's "program" that names a file: a plugin by its path (it has a slash or ends in ".so"), or
+// {"exported": PATH, ...}. Needs no LibTorch.
 #pragma once
 
 #include <string>
@@ -9,17 +9,18 @@
 
 namespace muster {
 
-// The file; "" where the program is built in, or is nothing known.
+// Returns the file, or "" if the program is built in or not recognised.
 std::string ProgramFile(const Json& program);
-// The same program with another path. REQUIRES: ProgramFile(program) is not empty.
+// Returns the same program with another path. Requires ProgramFile(program) to be non-empty.
 Json WithProgramFile(Json program, const std::string& path);
-// Makes a relative path one from `folder`.
+// Resolves a relative path against `folder`.
 void ResolveProgramFile(const std::string& folder, Json* program);
-// What a run stays the same by, wherever its files lie: the path without its folders.
+// Returns the program with the folders removed from its path. Two jobs belong to the same run only
+// if this value is equal, wherever the files are.
 Json PortableProgram(Json program);
 
-// Sets digests["program"] of a job whose program is a file. One that cannot be read is a
-// ConfigurationError.
+// Sets digests["program"] if the program is a file. Returns a ConfigurationError if it cannot be
+// read.
 absl::Status AddProgramDigest(const Json& program, Json* digests);
 
 }  // namespace muster

@@ -108,7 +108,7 @@ void PushedGradients::LaunchAll(const at::Tensor& control) {
       gradients_[i] = at::Tensor();
     }
   }
-  // A chunk that was launched has all its gradients, so these lie in none of those.
+  // A launched chunk has all its gradients, so these variables are in none of them.
   for (const int v : exchange_->variable_of_[optimizer_])
     if (v >= 0 && !exchange_->variables_[v].used) exchange_->Clear(v);
   for (const int c : exchange_->chunks_of_[optimizer_]) {

@@ -1,4 +1,4 @@
-// The gradients of one optimizer on their way to parameter servers. Internal to this folder.
+// Pushes the gradients of one optimizer to parameter servers. Internal to this folder.
 #pragma once
 
 #include <vector>
@@ -17,30 +17,30 @@ class PushedGradients final : public GradientSink {
   void OnGradient(int index) override;
   void EndBackward() override { launching_ = false; }
   void Scale(double factor) override;
-  // With the step's commit the buffers too.
+  // Pushes the buffers too, if the step commits with this call.
   void LaunchAll(const at::Tensor& control) override;
-  // Waits for the parameters; those of several optimizers come with one push.
+  // Waits for the parameters. Several optimizers share one push.
   absl::Status Finish(at::Tensor* control) override;
   const std::vector<at::Tensor>& gradients() const override { return gradients_; }
   bool used(int index) const override;
   double norm() const override { return norm_; }
   void Cancel() override;
-  int64_t control_capacity() const override { return INT64_MAX; }  // it does not travel
+  int64_t control_capacity() const override { return INT64_MAX; }  // Control data is not sent.
   bool updates() const override { return true; }
   bool launched() const override { return exchange_->open_; }
 
  private:
-  // Clipping and the finite check need all gradients before the first of them goes.
+  // Clipping and the finite check need all gradients before the first one is sent.
   bool whole() const;
   std::vector<at::Tensor> Written() const;
 
   ParameterExchange* const exchange_;
   const int optimizer_;
   const std::vector<at::Tensor> parameters_;
-  std::vector<at::Tensor> gradients_;  // where they are wanted whole; else none
-  std::vector<bool> fired_;            // in this micro-batch
+  std::vector<at::Tensor> gradients_;  // Empty unless gradients are wanted whole.
+  std::vector<bool> fired_;            // Has a gradient in this micro-batch.
   bool early_ = false, launching_ = false, all_launched_ = false;
-  bool twice_ = false;  // as GradientBuckets'
+  bool twice_ = false;  // As in GradientBuckets.
   bool norm_wanted_ = false;
   double norm_ = 0;
 };

@@ -32,7 +32,8 @@ const char* SplitName(Split split) {
 
 namespace {
 
-// What users of this program can do about some of LibTorch's errors; else its own words.
+// Replaces some of LibTorch's errors by what a user of this program can do. Returns others
+// unchanged.
 std::string Reworded(const std::string& what) {
   const size_t deterministic = what.find(" does not have a deterministic implementation");
   if (deterministic != std::string::npos) {
@@ -61,7 +62,7 @@ absl::Status CatchProgramErrors(const std::string& where, const std::function<vo
   } catch (const StatusError& error) {
     return error.status();
   } catch (const c10::OutOfMemoryError& error) {
-    what = error.what_without_backtrace();  // of a device: the program's, which asks for too much
+    what = error.what_without_backtrace();  // Of a device: the program asks for too much.
   } catch (const c10::AcceleratorError& error) {
     what = error.what_without_backtrace();
     fault = FaultOfCuda(error.get_error_code());
@@ -69,7 +70,7 @@ absl::Status CatchProgramErrors(const std::string& where, const std::function<vo
     what = error.what_without_backtrace();
     fault = FaultOfText(what);
   } catch (const std::bad_alloc&) {
-    // The host's memory is others' too.
+    // Other processes use the host's memory too.
     what = "this host has no memory left";
     fault = FaultCause::kUncertain;
   } catch (const std::exception& error) {
@@ -78,7 +79,7 @@ absl::Status CatchProgramErrors(const std::string& where, const std::function<vo
   } catch (...) {
     what = "an exception that is no std::exception";
   }
-  // One line: the rest of LibTorch's text is its own call stack.
+  // One line only: LibTorch appends its call stack.
   what = what.substr(0, what.find('\n'));
   return FaultStatus(fault, fmt::format("{} failed: {}", where, Reworded(what)));
 }
@@ -103,8 +104,8 @@ class BuilderImpl {
     throw StatusError(ProgramError("build: " + what));
   }
 
-  // The job's own choice for `name` where it has one: for a program's only optimizer the value
-  // itself, else an object by name.
+  // Returns the job's choice for `name`, or else the program's. The job gives one value for a
+  // program's only optimizer, or an object by name.
   Json Choose(const Json& of_job, const std::string& name, const Json& of_program) {
     if (of_job.is_null()) return of_program;
     if (of_job.is_object() && of_job.contains(name) && !of_job.contains("name"))
@@ -117,7 +118,7 @@ class BuilderImpl {
   const Job& job;
   JsonObject args;
   std::set<std::string> names;
-  std::vector<std::pair<std::string, BufferMode>> buffer_modes;  // by pattern
+  std::vector<std::pair<std::string, BufferMode>> buffer_modes;  // By pattern.
   std::vector<RegisteredCallback> callbacks;
 
   void AddModel(const std::string& name, std::shared_ptr<torch::nn::Module> module) {
@@ -147,7 +148,8 @@ class BuilderImpl {
     replica->loads_.push_back(std::move(spec));
   }
 
-  // At the end of build(): what the modules registered after they were declared counts too.
+  // Called at the end of build(), so that tensors which modules registered after their declaration
+  // are included.
   void CollectTensors() {
     for (NamedModel& model : replica->models_) {
       model.module->to(replica->device_);
@@ -256,7 +258,7 @@ class BuilderImpl {
     return {static_cast<int>(replica->embeddings_.size()) - 1};
   }
 
-  // In the job file a table is addressed as an optimizer is, and in a checkpoint as a model.
+  // The job file addresses a table like an optimizer, and a checkpoint like a model.
   void CheckEmbeddingNames() {
     for (const NamedEmbedding& table : replica->embeddings_) {
       for (const NamedOptimizer& optimizer : replica->optimizers_) {
@@ -288,7 +290,7 @@ class BuilderImpl {
   data::Batch DataExamples(Split split, int64_t count) const {
     data::JobDatasets& datasets = *replica->job_datasets_;
     if (SplitOf(datasets.data(), split).kind != data::DataSplit::Kind::kFiles) return {};
-    // Of files that replicas share among them each host needs the first one alone.
+    // If replicas share the files, each host needs only the first one here.
     const bool shared =
         split == Split::kTrain && datasets.options().auto_shard == data::AutoShard::kFile;
     absl::StatusOr<data::DatasetPtr> dataset;
@@ -453,7 +455,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
   std::vector<std::string> table_names;
   for (const NamedEmbedding& table : replica->embeddings_) table_names.push_back(table.name);
   MUSTER_RETURN_IF_ERROR(CheckTableNames(job.embeddings, table_names));
-  // An object without "name" addresses optimizers by theirs.
+  // An object without "name" has one entry for each optimizer.
   for (const auto& [key, value] :
        {std::pair("optimizer", &job.optimizer), std::pair("learning_rate", &job.learning_rate)}) {
     if (!value->is_object() || value->contains("name")) continue;
@@ -503,8 +505,8 @@ absl::Status Replica::ReplaceDatasets() {
 Replica::~Replica() = default;
 
 void Replica::AddHooks() {
-  // A parameter may belong to several optimizers; its one hook looks up where the running
-  // backward's gradients go.
+  // A parameter may belong to several optimizers. Its only hook looks up the destination of the
+  // current backward pass.
   std::map<const at::TensorImpl*, std::pair<at::Tensor, std::vector<int>>> places;
   for (size_t o = 0; o < optimizers_.size(); ++o) {
     const auto& candidates = optimizers_[o].candidates;
@@ -616,7 +618,7 @@ EvaluationModes::EvaluationModes(Replica* replica) {
 }
 
 EvaluationModes::~EvaluationModes() {
-  // A module's own train() may reach its children: parents come first in modules().
+  // A module's train() may change its children: parents come first in modules().
   for (const auto& [module, training] : modes_)
     if (module->is_training() != training) module->train(training);
 }
@@ -625,7 +627,7 @@ absl::Status Replica::Attach(Communicator* communicator, const ScheduleContext& 
                              const CollectiveOptions& options) {
   communicator_ = communicator;
   collective_ = options;
-  // Buffers that are known to be averaged: steps find the others.
+  // The buffers known to be averaged. Steps find the others.
   buffer_room_ = 0;
   for (const NamedBuffer& buffer : buffers_) {
     if (buffer.averaged && buffer.tensor.scalar_type() != at::kDouble)
@@ -665,7 +667,7 @@ absl::Status Replica::AttachSinks(std::vector<std::unique_ptr<GradientSink>> sin
 
 absl::Status Replica::MakeScheduleOf(const Json& learning_rate, const ScheduleContext& context,
                                      std::unique_ptr<Schedule>* schedule) const {
-  // A program's own is its code.
+  // A program's own schedule runs its code.
   return CatchProgramErrors("making the learning rate's schedule", [&] {
     auto made = MakeSchedule(learning_rate, context, schedules_);
     ThrowIfError(made.status());

@@ -10,12 +10,13 @@
 namespace muster {
 namespace {
 
-// On the device of the collective, contiguous.
+// Returns a contiguous tensor on the collective's device.
 at::Tensor Numbers(const std::vector<double>& numbers, c10::Device device) {
   return at::tensor(numbers, at::kDouble).to(device);
 }
 
-// A program may have replaced the memory of a buffer (set_), but not on one replica alone.
+// Checks that shapes are equal: a program may have replaced the memory of a buffer (set_) on one
+// replica only.
 absl::Status CheckShapes(const std::vector<NamedBuffer>& buffers, const Replica& replica,
                          Communicator* communicator) {
   std::vector<double> elements;
@@ -59,7 +60,7 @@ absl::StatusOr<StackedBuffers> GatherReplicaBuffers(const Replica& replica,
       shape.insert(shape.begin(), communicator->size());
       all = at::empty(shape, own.options().device(at::kCPU));
     }
-    // One replica's at a time: all of them may not fit into the device's memory.
+    // One replica at a time, because the device's memory may not hold all of them.
     const at::Tensor others = communicator->size() > 1 ? at::empty_like(own) : own;
     for (int r = 0; r < communicator->size() && own.numel() > 0; ++r) {
       const at::Tensor& value = r == communicator->rank() ? own : others;
@@ -76,9 +77,10 @@ absl::Status DistributeReplicaBuffers(const Replica& replica, Communicator* comm
   const std::vector<NamedBuffer> buffers = replica.replica_buffers();
   if (buffers.empty()) return absl::OkStatus();
   const at::NoGradGuard no_grad;
-  // How many replicas have none; and by buffer, of how many replicas there are some to take.
+  // The number of replicas without buffers; then by buffer, how many replicas' values replica 0
+  // has.
   std::vector<double> numbers = {has_own ? 0.0 : 1.0};
-  std::vector<const at::Tensor*> keeps;  // null: nothing is kept of it, or not here
+  std::vector<const at::Tensor*> keeps;  // Null: no values of this buffer here.
   for (const NamedBuffer& buffer : buffers) {
     const auto found = std::find_if(kept.begin(), kept.end(),
                                     [&](const auto& named) { return named.first == buffer.name; });
@@ -96,7 +98,7 @@ absl::Status DistributeReplicaBuffers(const Replica& replica, Communicator* comm
     const NamedBuffer& buffer = buffers[b];
     const auto saved = static_cast<int64_t>(saved_of[b]);
     if (buffer.tensor.numel() == 0) continue;
-    // One replica's at a time: all of them may not fit into the device's memory.
+    // One replica at a time, because the device's memory may not hold all of them.
     for (int64_t r = 0; r < saved; ++r) {
       at::Tensor value = communicator->rank() == 0
                              ? (*keeps[b])[r].to(replica.device()).contiguous().clone()

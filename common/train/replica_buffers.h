@@ -1,11 +1,12 @@
-// Buffers that each replica has of its own (BufferMode::kPerReplica): image pools, queues. They are
-// never averaged and not part of the state that a new member is given; a checkpoint holds those of
-// all replicas, stacked: "<model>.<buffer>", [replicas, shape...].
+// Buffers that each replica has of its own (BufferMode::kPerReplica), such as image pools and
+// queues. They are never averaged, and are not part of the state that a new member receives. A
+// checkpoint holds those of all replicas, stacked: "<model>.<buffer>", [replicas, shape...].
 //
-// A replica keeps its own as long as its process lives, whatever its number in a new generation.
-// One that has none (its process is new) takes what the chief's process holds for it: that of the
-// newest checkpoint, of replica r modulo the saved ones; without a checkpoint what a file of
-// weights filled, and of the others what build() made.
+// A replica keeps its buffers while its process lives, even if its index changes with a generation.
+// A replica of a new process receives the buffers that the chief's process holds for it. With a
+// checkpoint, replica r gets those of saved replica r modulo the number of saved ones. Without a
+// checkpoint it gets the buffers that a file of weights filled; the others keep their values from
+// build().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,17 +21,17 @@
 
 namespace muster {
 
-// By name, stacked, on the CPU.
+// Stacked buffers with their names, on the CPU.
 using StackedBuffers = std::vector<std::pair<std::string, at::Tensor>>;
 
-// Of all replicas, by all replicas of a generation; replica 0 gets them, the others nothing.
-// `wanted` is replica 0's to say: where it does not want them nothing is gathered. A ProgramError
-// names a buffer whose shape differs between replicas.
+// Gathers the buffers of all replicas on replica 0; the others get nothing. Called by all replicas
+// of a generation. Replica 0 sets `wanted`; if it is false, nothing is gathered. A ProgramError
+// names a buffer that has different shapes on two replicas.
 absl::StatusOr<StackedBuffers> GatherReplicaBuffers(const Replica& replica,
                                                     Communicator* communicator, bool* wanted);
 
-// At the beginning of a generation, by all its replicas: those that have none of their own
-// (`has_own` is false) take what replica 0 has `kept`, which may be some buffers' only.
+// Called by all replicas at the start of a generation. Replicas with `has_own` false receive the
+// buffers that replica 0 has in `kept`. `kept` may have only some of the buffers.
 absl::Status DistributeReplicaBuffers(const Replica& replica, Communicator* communicator,
                                       const StackedBuffers& kept, bool has_own);
 

@@ -1,4 +1,4 @@
-// What of a replica is trained: programs freeze and unfreeze parameters while they run.
+// The trainable parameters of a replica: programs freeze and unfreeze parameters while they run.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ std::vector<bool> RequiringGrad(const NamedOptimizer& optimizer) {
   return requires_grad;
 }
 
-// `unfrozen "net.base" and 3 more`: since the last reduction.
+// Describes the change since the last reduction: `unfrozen "net.base" and 3 more`.
 std::string DescribeChange(const NamedOptimizer& optimizer, const std::vector<bool>& now) {
   const auto& before = optimizer.differentiated;
   std::vector<std::string> parts;
@@ -90,7 +90,8 @@ absl::Status Replica::SetTrainable(const std::vector<uint8_t>& trainable) {
     bool same = true;
     for (size_t c = 0; c < optimizer.candidates.size(); ++c) {
       const uint8_t flags = trainable.at(at++);
-      // Only where it differs: a program may share a parameter with what is no optimizer's.
+      // Sets the flag only if it differs: a program may share a parameter with modules outside the
+      // optimizers.
       if (optimizer.candidates[c].requires_grad() != ((flags & kRequiresGrad) != 0))
         optimizer.candidates[c].set_requires_grad((flags & kRequiresGrad) != 0);
       with_slots.push_back((flags & kHasSlots) != 0);
@@ -112,7 +113,7 @@ void Replica::PutBackRules() {
     if (!optimizer.kept) continue;
     static_cast<TrainedParameters&>(optimizer) = *std::move(optimizer.kept);
     optimizer.kept.reset();
-    // The sinks are for other parameters: the next backward pass makes one.
+    // The sinks are for other parameters. The next backward pass makes one.
     optimizer.differentiated.clear();
     optimizer.differentiated_before.clear();
     optimizer.idle_gradients.reset();
@@ -161,8 +162,8 @@ absl::Status Replica::AgreeOnTrainable(const NamedOptimizer& optimizer,
   std::copy(now.begin(), now.end(), counts.mutable_data_ptr<float>());
   counts = counts.to(device_);
   const absl::Status reduced = communicator_->AllReduce(BufferOf(counts), ReduceOp::kSum)->Wait();
-  // Replicas that have changed nothing reduce their gradients instead. Whoever finds that first may
-  // have told the others of it before.
+  // Replicas that have changed nothing reduce their gradients instead, so the operations differ.
+  // The replica that detects this first may already have sent the error to the others.
   const std::string why(Message(reduced));
   if (why.find("disagree on") != why.npos) {
     return ProgramError(
@@ -216,7 +217,7 @@ absl::Status Replica::FollowProgram(int index) {
     optimizer.differentiated_before.clear();
     optimizer.idle_gradients.reset();
   }
-  // The program may have set what was frozen.
+  // The program may have set the values of frozen parameters.
   if (changed) optimizer.rule->Begin();
   ChangeSink(index);
   return absl::OkStatus();
@@ -232,8 +233,8 @@ void Replica::ChangeSink(int index) {
     optimizer.differentiated = now;
     return;
   }
-  // Memory that other processes can reach has new addresses each time. So programs that go back and
-  // forth keep both sinks, once they have gone back; who changes for good keeps one.
+  // Memory that other processes access has a new address each time. So a program that alternates
+  // keeps both sinks once it has switched back. A program that changes for good keeps one.
   optimizer.idle_gradients.reset();
   if (now != before && now == optimizer.differentiated_before) {
     optimizer.idle_gradients = std::move(optimizer.gradients);
@@ -244,8 +245,8 @@ void Replica::ChangeSink(int index) {
 }
 
 int64_t Replica::ControlCapacity(int index) const {
-  // Room for the loop's own values, the metrics and a fair number of reported values; and for
-  // buffers behind the optimizer that ends a step.
+  // Space for the loop's own values, the metrics and a number of reported values. The last
+  // optimizer of a step also carries buffers.
   int64_t capacity = 512 + (communicator_ == nullptr ? 1 : communicator_->size());
   for (const NamedMetric& metric : metrics_) capacity += metric.metric->width();
   if (index + 1 == static_cast<int>(optimizers_.size())) capacity += buffer_room_;
@@ -254,7 +255,7 @@ int64_t Replica::ControlCapacity(int index) const {
 
 void Replica::MakeSink(int index) {
   NamedOptimizer& optimizer = optimizers_[index];
-  optimizer.gradients.reset();  // its memory first
+  optimizer.gradients.reset();  // Frees its memory first.
   const BucketOptions options{collective_.bucket_bytes, collective_.first_bucket_bytes,
                               ControlCapacity(index)};
   optimizer.gradients =

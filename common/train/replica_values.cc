@@ -21,9 +21,9 @@ namespace {
 constexpr const char* kSameEverywhere =
     "every replica must make the same calls, with the same names, types and shapes, with an empty "
     "batch too";
-constexpr size_t kMostText = 2000;  // of what a replica gave, in a message
+constexpr size_t kMostText = 2000;  // The limit for one replica's text in a message.
 
-// A tensor of a value, by its dotted name.
+// A tensor of a value, under its dotted name.
 struct Leaf {
   std::string name;
   at::Tensor value;
@@ -38,17 +38,18 @@ void CollectLeaves(const Nested& value, const std::string& name, std::vector<Lea
     CollectLeaves(item, name.empty() ? key : name + "/" + key, leaves);
 }
 
-// What is wrong with a call, on this replica; "": nothing. It is told with what the replicas
-// compare.
+// The error in this replica's call, or "". It is sent with the text that replicas compare.
 using Wrong = std::string;
 
-// The first replica that throws ends the others' operations: so it waits until all know why.
+// Returns the error once all replicas know it. The first replica that throws aborts the others'
+// operations, so it waits for them.
 absl::Status OnceAllKnow(Communicator* communicator, const std::string& what) {
   (void)communicator->Barrier()->Wait();
   return ProgramError(what);
 }
 
-// The tensors of `value`, detached and on the device, in an order that is the same everywhere.
+// Returns the tensors of `value`, detached and on the device, in an order that is equal on all
+// replicas.
 std::vector<Leaf> LeavesOf(const Nested& value, at::Device device, Wrong* wrong) {
   std::vector<Leaf> leaves;
   CollectLeaves(value, "", &leaves);
@@ -70,7 +71,7 @@ int64_t AxisOf(const Leaf& leaf, int64_t axis, Wrong* wrong) {
   return axis < 0 ? axis + dims : axis;
 }
 
-// What must be the same on all replicas: all but the length along the axis.
+// Describes what must be equal on all replicas: everything except the length along the axis.
 std::string Describe(const std::vector<Leaf>& leaves, const std::vector<int64_t>& axes) {
   std::string text;
   for (size_t i = 0; i < leaves.size(); ++i) {
@@ -91,7 +92,7 @@ void AllReduce(Communicator* communicator, at::Tensor* values, ReduceOp op) {
   ThrowIfError(communicator->AllReduce(BufferOf(*values), op)->Wait());
 }
 
-// [replicas, ...]. `mine` has the same shape everywhere.
+// Returns [replicas, ...]. `mine` has the same shape on all replicas.
 at::Tensor AllGather(Communicator* communicator, const at::Tensor& mine) {
   std::vector<int64_t> shape = mine.sizes().vec();
   shape.insert(shape.begin(), communicator->size());
@@ -102,7 +103,7 @@ at::Tensor AllGather(Communicator* communicator, const at::Tensor& mine) {
   return all;
 }
 
-// The lengths along the axes: [replicas][leaves].
+// Returns the lengths along the axes: [replicas][leaves].
 std::vector<std::vector<int64_t>> GatherLengths(Communicator* communicator, at::Device device,
                                                 const std::vector<Leaf>& leaves,
                                                 const std::vector<int64_t>& axes) {
@@ -117,7 +118,7 @@ std::vector<std::vector<int64_t>> GatherLengths(Communicator* communicator, at::
   return lengths;
 }
 
-// What a reduction of one tensor computes in, and gives.
+// The type in which a tensor is reduced, and the type of the result.
 struct Types {
   at::ScalarType computed, result;
 };
@@ -130,14 +131,14 @@ Types TypesOf(const Leaf& leaf, ReduceOp op, bool has_axis, Wrong* wrong) {
   const bool adds = op == ReduceOp::kSum || op == ReduceOp::kMean;
   if (leaf.value.is_floating_point()) {
     if (type == at::kDouble) return {type, type};
-    // A mean over all examples is the same to rounding for any number of replicas.
+    // In double, a mean over all examples is equal up to rounding for any number of replicas.
     return {adds && has_axis ? at::kDouble : at::kFloat, type};
   }
   if (op == ReduceOp::kMean) return {at::kDouble, at::kDouble};
   return {at::kLong, adds ? at::kLong : type};
 }
 
-// What leaves the others' values as they are.
+// Returns the neutral element of the operation.
 at::Tensor Identity(const at::Tensor& like, ReduceOp op) {
   const bool most = op == ReduceOp::kMin;
   if (!like.is_floating_point())
@@ -147,14 +148,14 @@ at::Tensor Identity(const at::Tensor& like, ReduceOp op) {
   return at::full_like(like, most ? kInfinity : -kInfinity);
 }
 
-// One tensor over its own axis.
+// Reduces one tensor over its axis.
 at::Tensor ReduceLocally(const at::Tensor& value, ReduceOp op, int64_t axis) {
   if (op == ReduceOp::kSum || op == ReduceOp::kMean) return value.sum(axis);
   if (value.size(axis) == 0) return Identity(value.sum(axis), op);
   return op == ReduceOp::kMax ? value.amax(axis) : value.amin(axis);
 }
 
-// Those of one type in one operation.
+// Reduces all tensors of one type in one operation.
 void ReduceJoined(Communicator* communicator, std::vector<at::Tensor>* values, ReduceOp op) {
   std::map<at::ScalarType, std::vector<size_t>> by_type;
   for (size_t i = 0; i < values->size(); ++i) by_type[(*values)[i].scalar_type()].push_back(i);
@@ -238,7 +239,7 @@ absl::StatusOr<GatheredTexts> GatherTexts(Communicator* communicator, at::Device
 
 namespace {
 
-// All replicas call alike, and rightly.
+// Checks that all replicas make the same, valid call.
 void Check(Communicator* communicator, at::Device device, const std::string& call,
            const std::vector<Leaf>& leaves, const std::vector<int64_t>& axes, const Wrong& wrong) {
   ThrowIfError(
@@ -303,7 +304,7 @@ Nested GatherOverReplicas(Communicator* communicator, at::Device device, const N
   std::vector<at::Tensor> values;
   for (size_t i = 0; i < leaves.size(); ++i) {
     const at::Tensor part = leaves[i].value.movedim(axes[i], 0);
-    // An all-gather wants equal parts: up to the longest.
+    // An all-gather needs equal parts, so pads to the longest.
     std::vector<int64_t> shape = part.sizes().vec();
     shape[0] = 0;
     for (const auto& of_replica : lengths) shape[0] = std::max(shape[0], of_replica[i]);

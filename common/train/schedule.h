@@ -10,13 +10,13 @@
 
 namespace muster {
 
-// A program's own schedules.
+// A program's own schedules by name.
 using NamedSchedules = std::map<std::string, ScheduleFactory>;
 
-// A number (constant), or an object. Formulas are those of Keras (ExponentialDecay, CosineDecay,
-// CosineDecayRestarts, PolynomialDecay, PiecewiseConstantDecay) and torch (StepLR, LinearLR,
-// OneCycleLR), and every length may be given in steps or in epochs ("..._epochs"). Lengths that are
-// said to be optional are all steps that are left after the warm-up.
+// Makes a schedule from a number (constant) or an object. Formulas are those of Keras
+// (ExponentialDecay, CosineDecay, CosineDecayRestarts, PolynomialDecay, PiecewiseConstantDecay) and
+// torch (StepLR, LinearLR, OneCycleLR). Every length may be given in steps or in epochs
+// ("..._epochs"). An optional length defaults to all steps after the warm-up.
 //   {"name": "constant", "initial"}
 //   {"name": "step", "initial", "gamma": 0.1, "every_steps"}
 //   {"name": "piecewise", "boundary_steps": [...], "values": [... one more]}
@@ -31,17 +31,19 @@ using NamedSchedules = std::map<std::string, ScheduleFactory>;
 //    "final_div_factor": 1e4, "anneal_strategy": "cos" | "linear", "three_phase": false}
 //   {"name": "ramp_hold_decay", "start": 0, "peak", "floor": 0, "ramp_epochs": 0, "hold_epochs": 0,
 //    "decay_rate"}
-// or one of the program's own with its keys. Each takes "warmup_steps" too: linear from
-// "warmup_from" (default 0) to the initial rate, but for the last two built-in ones, which rise by
-// themselves. Decay begins after it; boundaries count from the start of training. With
-// "scale_with_replicas": true the rate is multiplied by context.num_replicas, "warmup_from" too; of
-// "ramp_hold_decay" the peak alone is.
+// An object may also name one of the program's own schedules, with its keys.
+//
+// Each schedule also takes "warmup_steps": a linear rise from "warmup_from" (default 0) to the
+// initial rate. The last two built-in ones refuse it, because they have a rise of their own. Decay
+// begins after the warm-up; boundaries count from the start of training. "scale_with_replicas":
+// true multiplies the rate by context.num_replicas, including "warmup_from". In "ramp_hold_decay"
+// it multiplies only the peak.
 absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const Json& spec,
                                                        const ScheduleContext& context,
                                                        const NamedSchedules& of_program = {});
 
 bool IsBuiltInSchedule(const std::string& name);
-// Whether its rate depends on the number of replicas.
+// Returns whether the schedule's rate depends on the number of replicas.
 bool ScalesWithReplicas(const Json& spec);
 
 }  // namespace muster

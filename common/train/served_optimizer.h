@@ -1,12 +1,12 @@
-// An optimizer whose slots are on parameter servers: here they are tensors without memory
-// (at::kMeta), which say what there is. Update must not be called.
+// An optimizer whose slots are on parameter servers. Here its slots are tensors without memory
+// (at::kMeta), which only describe them. Update must not be called.
 #pragma once
 
 #include "common/train/optimizer.h"
 
 namespace muster {
 
-// As MakeOptimizer.
+// See MakeOptimizer.
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeServedOptimizer(const Json& spec,
                                                                std::vector<at::Tensor> parameters,
                                                                std::vector<int> groups = {});

@@ -1,4 +1,4 @@
-// What a program shows (ImageReport, HistogramReport) on its way from a worker of a
+// Converts what a program shows (ImageReport, HistogramReport) for the call from a worker of a
 // parameter-server job to the chief.
 #pragma once
 
@@ -12,20 +12,21 @@
 
 namespace muster {
 
-// Of one batch. A call carries a batch's and a part of a pass's at the most, and
-// rpc::kMaxMessageBytes bounds it.
+// The limit for one batch. One call carries at most the data of one batch and of one part of a
+// pass, which together fit into rpc::kMaxMessageBytes.
 inline constexpr size_t kMostShownBytes = 6 << 20;
 
-// Histograms first: they are small. Of a tag's pictures the first ones that fit; `left_out`: the
-// tags of which not all do.
+// Converts images and histograms to a message of at most kMostShownBytes. Adds histograms first,
+// because they are small, then as many images of each tag as fit. `left_out` receives the tags that
+// do not fit completely.
 proto::Shown ToMessage(const std::vector<ImageReport>& images,
                        const std::vector<HistogramReport>& histograms,
                        std::vector<std::string>* left_out);
 
-// A ConfigurationError: what no worker makes.
+// Returns a ConfigurationError for a message that no worker produces.
 absl::Status CheckShown(const proto::Shown& shown);
 
-// REQUIRES: CheckShown found nothing.
+// Requires CheckShown to be OK.
 ImageReport ImagesOf(const proto::Shown::Images& images, int64_t step);
 HistogramReport HistogramOf(const proto::Shown::Histogram& histogram, int64_t step);
 

@@ -1,6 +1,7 @@
-// Batch normalisation of a single example: over [batch, features] one example has no variance, and
-// LibTorch refuses to normalise it. Whether a slice is that small depends on the number of replicas
-// and comes at the end of an epoch, if at all; this finds it in the first step.
+// Detects batch normalisation of a single example. Over [batch, features] one example has no
+// variance, and LibTorch refuses to normalise it. Whether a replica's slice is that small depends
+// on the number of replicas. The error might occur only at the end of an epoch. This code finds it
+// in the first step.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,15 @@
 
 namespace muster {
 
-// Sees the batch normalisations of this thread while it lives. Another one may live within it.
+// Observes the batch normalisations of this thread while it exists. May be nested.
 class BatchNormWatch {
  public:
   BatchNormWatch();
   ~BatchNormWatch();
   BatchNormWatch(const BatchNormWatch&) = delete;
   BatchNormWatch& operator=(const BatchNormWatch&) = delete;
-  // One in training mode had as many values per channel as the micro-batch has examples.
+  // Returns whether a batch normalisation in training mode had as many values per channel as the
+  // micro-batch has examples.
   bool needs_several_examples() const { return needs_several_examples_; }
 
   void Saw(bool one_value_each) {
@@ -33,19 +35,20 @@ class BatchNormWatch {
   bool needs_several_examples_ = false;
 };
 
-// "the last batch of an epoch, 5 examples for 4 replicas": a batch that leaves a replica with one
-// example (in a micro-batch); "" where none of the first `total_steps` does.
+// Returns a description of the first batch that leaves a replica with one example in a micro-batch:
+// "the last batch of an epoch, 5 examples for 4 replicas". Returns "" if none of the first
+// `total_steps` does.
 std::string BatchWithSingleExample(const data::Sampler& sampler, int64_t total_steps,
                                    int num_replicas, int64_t micro_batches);
 
-// Refuses such a batch.
+// Returns the error for such a batch.
 absl::Status SingleExampleError(const std::string& batch);
 
-// `status` of a step whose batch had so many damaged examples left out, which may be why a replica
-// has a single one.
+// Adds to `status` how many damaged examples were dropped from the step's batch. They may be the
+// reason that a replica has a single example.
 absl::Status NameLeftOut(const absl::Status& status, int64_t left_out);
 
-// What to do about it, behind a sentence that says what is wrong.
+// The fix, as the end of a message that names the problem.
 inline constexpr char kSingleExampleMend[] =
     "set \"drop_remainder\": true or another global_batch_size, or normalise over all replicas "
     "(muster::SyncBatchNorm)";

@@ -94,7 +94,7 @@ constexpr size_t kAlignment = 64;
 
 class SnapshotTaker::Pool {
  public:
-  // Null: there is no memory. The pool outlives what it hands out.
+  // Returns null if there is not enough memory. The pool outlives its blocks.
   static std::shared_ptr<HostMemory> Get(const std::shared_ptr<Pool>& pool, size_t bytes,
                                          bool pinned) {
     std::unique_ptr<HostMemory> memory = pool->Reuse(bytes, pinned);
@@ -105,7 +105,7 @@ class SnapshotTaker::Pool {
   }
 
  private:
-  static constexpr size_t kKept = 2;  // one that is written, one that is taken
+  static constexpr size_t kKept = 2;  // One being written, one being taken.
 
   std::unique_ptr<HostMemory> Reuse(size_t bytes, bool pinned) {
     absl::MutexLock lock(&mutex_);
@@ -115,7 +115,7 @@ class SnapshotTaker::Pool {
       free_.erase(it);
       return memory;
     }
-    free_.clear();  // of another size: nothing like it will be asked for again
+    free_.clear();  // The size has changed, so no block of the old size will be requested again.
     return nullptr;
   }
   void Return(std::unique_ptr<HostMemory> memory) {
@@ -129,7 +129,7 @@ class SnapshotTaker::Pool {
 
 namespace {
 
-// ---- Taking
+// ---- Snapshot
 
 size_t Aligned(size_t offset) { return (offset + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -137,7 +137,7 @@ checkpoint::TensorInfo InfoOf(const std::string& name, const at::Tensor& tensor)
   return {name, *TypeOf(tensor), tensor.sizes().vec()};
 }
 
-// Where each tensor comes to lie, from `offset` on; moves it behind the last.
+// Assigns each tensor an offset, starting at `offset`. Moves `offset` behind the last tensor.
 void Lay(const NamedTensors& tensors, size_t* offset, TensorSet* set, std::vector<size_t>* places) {
   for (const auto& [name, tensor] : tensors) {
     const checkpoint::Tensor& placed = set->tensors.emplace_back(InfoOf(name, tensor));
@@ -162,7 +162,8 @@ struct Copy {
   size_t bytes;
 };
 
-// All of them by all of this thread's intra-op threads: one thread does not fill the memory bus.
+// Copies with all of this thread's intra-op threads, because one thread does not saturate the
+// memory bus.
 void CopyAll(const std::vector<Copy>& copies) {
   constexpr size_t kChunk = 4 << 20;
   std::vector<Copy> chunks;
@@ -223,7 +224,7 @@ checkpoint::TrainingState StateOf(const Replica& replica, const LoopState& from)
   return state;
 }
 
-// Of the tensors themselves; a copy only of those that are not row-major.
+// Returns views of the tensors. Copies only those that are not row-major.
 TensorSet ViewOfAll(const NamedTensors& tensors) {
   TensorSet set;
   const auto held = std::make_shared<std::vector<at::Tensor>>();
@@ -299,7 +300,7 @@ absl::StatusOr<checkpoint::Snapshot> SnapshotTaker::Take(const Replica& replica,
   CopyAll(copies);
   tables.CopyOut(std::span(model_data).subspan(model.size()),
                  std::span(optimizer_data).subspan(optimizer.size()));
-  // The copies off a device are under way on its stream, before the next step's work.
+  // The copies from a device run on its stream, ahead of the next step's work.
   if (!cpu)
     c10::impl::VirtualGuardImpl(replica.device().type()).getStream(replica.device()).synchronize();
   return snapshot;
@@ -337,7 +338,7 @@ absl::Status CheckSavable(const Replica& replica) {
   return CheckTypes(OptimizerTensors(replica));
 }
 
-// ---- Restoring
+// ---- Restore
 
 namespace {
 
@@ -360,7 +361,7 @@ absl::StatusOr<TableRestore> FindTables(const checkpoint::Snapshot& snapshot,
   });
 }
 
-// OK if `set` holds exactly these tensors, and the tables'.
+// Returns OK if `set` has exactly these tensors and the tables'.
 absl::Status CheckFits(const checkpoint::Snapshot& snapshot, const TensorSet& set,
                        const NamedTensors& tensors, const TableRestore& tables,
                        const std::set<std::string>& may_lack = {}) {
@@ -386,7 +387,7 @@ absl::Status CheckFits(const checkpoint::Snapshot& snapshot, const TensorSet& se
   return absl::OkStatus();
 }
 
-// A tensor without memory stays so: what it would hold is elsewhere.
+// Leaves a tensor without memory unchanged: its values are in another process.
 absl::Status CopyIn(const TensorSet& set, const NamedTensors& tensors) {
   std::map<std::string_view, const checkpoint::Tensor*> there;
   for (const checkpoint::Tensor& tensor : set.tensors) there[tensor.name] = &tensor;
@@ -416,8 +417,8 @@ absl::Status CopyIn(const TensorSet& set, const NamedTensors& tensors) {
 
 namespace {
 
-// The candidates' flags (Replica::Trainable) that the checkpoint was written with, as far as it and
-// the program know.
+// Returns the candidates' flags (Replica::Trainable) of the checkpoint, as far as it and the
+// program know them.
 std::vector<uint8_t> TrainableOf(const checkpoint::Snapshot& snapshot, const Replica& replica) {
   std::vector<uint8_t> flags = replica.Trainable();
   std::set<std::string_view> saved;
@@ -447,8 +448,9 @@ std::vector<uint8_t> TrainableOf(const checkpoint::Snapshot& snapshot, const Rep
   return flags;
 }
 
-// For parameter servers, which keep slots for what build() leaves trainable only: those of what is
-// frozen are of no use to them. What they would have to train is refused.
+// Drops the slots of frozen parameters for parameter servers, which keep slots only for parameters
+// that build() leaves trainable. Returns an error if such a parameter was trained in the
+// checkpoint.
 absl::Status DropSlotsOfFrozen(const Replica& replica, checkpoint::Snapshot* snapshot) {
   const auto& frozen = snapshot->state.frozen;
   std::set<std::string> dropped;
@@ -476,7 +478,7 @@ absl::Status DropSlotsOfFrozen(const Replica& replica, checkpoint::Snapshot* sna
   return absl::OkStatus();
 }
 
-// Slots that a checkpoint may lack: nothing has trained the parameter yet.
+// Returns the slots that a checkpoint may lack because the parameter was never trained.
 std::set<std::string> SlotsOfFrozen(const Replica& replica) {
   std::set<std::string> names;
   const size_t skip = replica.models().size() == 1 ? replica.models()[0].name.size() + 1 : 0;
@@ -498,7 +500,7 @@ absl::StatusOr<StackedBuffers> RestoreStacked(const checkpoint::Snapshot& snapsh
   StackedBuffers restored;
   const size_t skip = replica.models().size() == 1 ? replica.models()[0].name.size() + 1 : 0;
   for (const NamedBuffer& buffer : replica.replica_buffers()) {
-    // One of before it was declared per replica holds it once, in the model.
+    // A checkpoint from before the buffer was declared kPerReplica has it once, in the model.
     const std::string name = buffer.name.substr(skip);
     const checkpoint::Tensor* stacked = snapshot.replica_buffers.Find(name);
     const checkpoint::Tensor* once = snapshot.model.Find(name);
@@ -531,7 +533,8 @@ absl::Status RestoreModels(const checkpoint::Snapshot& snapshot, Replica* replic
 }
 
 namespace {
-// An export has none of the weights that callbacks remember. No others may pass for them.
+// Removes the records of callbacks' weights that the snapshot lacks, as an export does. The current
+// weights must not be taken for them.
 void ForgetMissing(const checkpoint::Snapshot& snapshot, checkpoint::Extras* extras) {
   if (!extras->callbacks) return;
   std::erase_if(extras->callbacks->kept, [&](const auto& kept) {
@@ -566,7 +569,7 @@ absl::Status RestoreReplica(const checkpoint::Snapshot& read, const Job& job, Re
 
 namespace {
 
-// What callbacks remember, as far as this run's do.
+// Checks the weights that callbacks remember.
 absl::Status CheckKept(const checkpoint::Snapshot& snapshot, const Replica& replica) {
   for (const auto& [callback, set] : snapshot.kept) {
     MUSTER_RETURN_IF_ERROR(CheckFits(snapshot, set, replica.kept().own(), TableRestore()));
@@ -584,7 +587,7 @@ absl::Status RestoreTrainable(const checkpoint::Snapshot& snapshot, const Job& j
   MUSTER_RETURN_IF_ERROR(
       CheckFits(snapshot, snapshot.optimizer, optimizer, tables, SlotsOfFrozen(*replica)));
   LoopState next = InitialLoopState(job, *replica);
-  // At the start of an epoch there is nothing in the sums that other metrics would lack.
+  // At the start of an epoch the sums are empty, so other metrics are possible.
   if (saved.epoch_metric_sums.size() == next.epoch_metric_sums.size()) {
     next.epoch_metric_sums = saved.epoch_metric_sums;
   } else if (saved.epoch_examples > 0) {
@@ -615,7 +618,7 @@ absl::Status RestoreTrainable(const checkpoint::Snapshot& snapshot, const Job& j
   if (saved.extras.callbacks && saved.extras.callbacks->ended && !saved.validation_due &&
       !saved.test_due)
     next.end_saved_step = saved.step;
-  // The scale belongs to the precision, which may be another one now.
+  // The scale belongs to the precision, which may have changed.
   const std::string precision(kPrecisionNames[static_cast<int>(job.precision)]);
   const bool same = !saved.job.is_object() || saved.job.value("precision", precision) == precision;
   if (same && saved.loss_scaler.size() == next.loss_scaler.size())

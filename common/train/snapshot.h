@@ -1,12 +1,12 @@
-// Between a replica and a checkpoint: its tensors by name, copied in one go at a step boundary, and
-// put back.
+// Copies a replica's tensors into a snapshot by name, in one go at a step boundary, and restores
+// them.
 //
-//   model      "<model>.<parameter or buffer>"; a program's only model goes without the prefix, so
-//              that the file is that module's state_dict
-//   optimizer  "<optimizer>.<model>.<parameter>.<slot>", likewise
+//   model      "<model>.<parameter or buffer>"; a program's only model has no prefix, so that the
+//              file is that module's state_dict
+//   optimizer  "<optimizer>.<model>.<parameter>.<slot>", with the same rule for the model's prefix
 //
-// and embedding tables behind them (embedding_state.h). Buffers that each replica has of its own
-// are in `model` as replica 0 has them, and of all replicas in replica_buffers (replica_buffers.h).
+// Embedding tables follow (embedding_state.h). For buffers that each replica has of its own,
+// `model` has replica 0's, and replica_buffers has those of all replicas (replica_buffers.h).
 #pragma once
 
 #include <memory>
@@ -21,20 +21,20 @@
 
 namespace muster {
 
-// Takes snapshots. Their memory comes back here when the last one that refers to it is gone, and
-// serves the next: touching new pages costs more than the copy. Any thread, one at a time;
-// snapshots may outlive it.
+// Takes snapshots. Their memory returns to this object when the last reference to a snapshot is
+// gone, and is used for the next one: touching new pages costs more than the copy. Thread-safe, one
+// call at a time. Snapshots may outlive this object.
 class SnapshotTaker {
  public:
   SnapshotTaker();
-  // Row-major copies, whatever the tensors' layout; of a CUDA replica in pinned memory. All of
-  // `state` but run_id, job and versions is filled in. An error says that there is no memory, or
-  // names a tensor of a type that checkpoints cannot hold. Slots that are elsewhere are left out.
-  // `own`: of all replicas.
+  // Returns row-major copies, whatever the tensors' layout. Copies of a CUDA replica are in pinned
+  // memory. Fills in all of `state` except run_id, job and versions. The error reports a lack of
+  // memory, or names a tensor whose type checkpoints do not support. Leaves out slots that are not
+  // in this process. `own`: the buffers of all replicas.
   absl::StatusOr<checkpoint::Snapshot> Take(const Replica& replica, const LoopState& state,
                                             const StackedBuffers& own = {});
-  // The same without a copy of anything, and without slots: of a CPU replica of a parameter-server
-  // job, which stays as it is until that was written.
+  // Returns a snapshot that refers to the replica's memory, without slots. Used for a CPU replica
+  // of a parameter-server job. The replica must not change until the snapshot is written.
   static absl::StatusOr<checkpoint::Snapshot> View(const Replica& replica, const LoopState& state);
 
  private:
@@ -42,27 +42,27 @@ class SnapshotTaker {
   std::shared_ptr<Pool> pool_;
 };
 
-// Its memory as a tensor, which does not own it.
+// Returns a view of its memory. Does not own it.
 at::Tensor ViewOf(const checkpoint::Tensor& tensor);
 
-// All slots, by the names of a checkpoint: by optimizer, parameter, slot.
+// Returns all slots under their checkpoint names: by optimizer, parameter, slot.
 std::vector<checkpoint::TensorInfo> SlotInfos(const Replica& replica);
 
-// The parameters by the names of a checkpoint.
+// Returns the parameters under their checkpoint names.
 std::vector<std::pair<std::string, at::Tensor>> NamedParameters(const Replica& replica);
 
-// ProgramError naming the first tensor whose type checkpoints cannot hold.
+// Returns a ProgramError that names the first tensor whose type checkpoints do not support.
 absl::Status CheckSavable(const Replica& replica);
 
-// Puts the tensors back: all of the replica's must be there, of the same shape and type, and no
-// others. Otherwise a ConfigurationError names the first that is missing or different, and nothing
-// has changed. What was frozen and unfrozen when it was saved is so again: slots of parameters that
-// build() freezes come with the checkpoint. RestoreModels leaves the optimizers alone.
+// Restore the tensors. The snapshot must have exactly the replica's tensors, with the same shapes
+// and types. Otherwise the ConfigurationError names the first missing or different one, and nothing
+// has changed. Also restores which parameters are frozen: the checkpoint has the slots of
+// parameters that build() freezes. RestoreModels does not touch the optimizers.
 absl::Status RestoreModels(const checkpoint::Snapshot& snapshot, Replica* replica);
 absl::Status RestoreReplica(const checkpoint::Snapshot& snapshot, const Job& job, Replica* replica,
                             LoopState* state);
 
-// The snapshot's buffers of each replica's own, checked against the program's.
+// Returns the snapshot's buffers of each replica's own, checked against the program's.
 absl::StatusOr<StackedBuffers> RestoreStacked(const checkpoint::Snapshot& snapshot,
                                               const Replica& replica);
 

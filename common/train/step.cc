@@ -16,12 +16,13 @@
 namespace muster {
 namespace {
 
-// The fixed part of the control data. What each replica waited for its input follows, by replica,
-// then metric increments, reported values and buffers.
+// The fixed part of the control data. It is followed by each replica's input wait, by replica, then
+// metric increments, reported values and buffers.
 enum Control { kLoss = 0, kExamples, kStop, kShape, kFixedControls };
 
-// A small number that two replicas which reported other names, or minimized in another order,
-// hardly share. The sum over all replicas must be num_replicas times it, exactly, in float32.
+// Returns a small number that is likely to differ between replicas that reported other names, or
+// minimized in another order. It must be small enough for the sum over all replicas, num_replicas
+// times the number, to be exact in float32.
 int ShapeHash(const std::string& shape, int num_replicas) {
   const uint64_t bound = std::max<uint64_t>(2, (1u << 23) / static_cast<uint64_t>(num_replicas));
   return static_cast<int>(std::hash<std::string>{}(shape) % bound);
@@ -34,7 +35,7 @@ absl::Status StepImpl::Reduce(const std::vector<int>& optimizers, at::Tensor* co
   const MonotonicTime start = Clock::now();
   absl::Status status;
   std::vector<GradientSink*> sinks;
-  // Servers update at once: an overflow must be seen before.
+  // Servers update at once, so an overflow must be detected first.
   std::vector<at::Tensor> pushed;
   for (const int o : optimizers) {
     GradientSink* sink = replica_->optimizers()[o].gradients.get();
@@ -42,7 +43,7 @@ absl::Status StepImpl::Reduce(const std::vector<int>& optimizers, at::Tensor* co
     if (sink->updates())
       pushed.insert(pushed.end(), sink->gradients().begin(), sink->gradients().end());
   }
-  // ... also in the rows, which go later: a step is pushed as a whole or not at all.
+  // Also checks the rows, which are pushed later: a step is pushed as a whole or not at all.
   const bool rows_overflow = on_servers() && scaler_.active() && !embeddings_.IsFinite();
   if (rows_overflow || !scaler_.Unscale(pushed)) {
     skipped_ = true;
@@ -86,7 +87,7 @@ absl::Status StepImpl::Update(const std::vector<int>& optimizers) {
     const at::NoGradGuard no_grad;
     for (const int o : optimizers) {
       NamedOptimizer& optimizer = replica_->optimizers()[o];
-      if (optimizer.gradients->updates()) continue;  // with the reduction
+      if (optimizer.gradients->updates()) continue;  // Updated with the reduction.
       optimizer.rule->Update(optimizer.gradients->gradients(),
                              optimizer.schedule->At(plan_.steps_done));
     }
@@ -121,9 +122,10 @@ at::Tensor StepImpl::MakeControl() {
     pieces.push_back(sum.to(at::kFloat).reshape({1}));
     if (value.weights.defined()) pieces.push_back(value.weights.to(at::kFloat).reshape({1}));
   }
-  // Alone there is nothing to average, and float32 would round what is wider.
+  // A single replica has nothing to average, and float32 would round wider buffers.
   if (communicator_->size() == 1) return at::cat(pieces);
-  // Where nobody has an example, for all of the batch is damaged, each did what one alone does.
+  // If all of the batch is damaged, no replica has an example. Then each replica contributes
+  // equally.
   const bool none = plan_.global_examples == 0;
   const double share =
       none ? 1.0 / communicator_->size()
@@ -232,8 +234,8 @@ absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch
   if (status.ok()) status = CatchProgramErrors("the step", [&] { ThrowIfError(Commit(&result)); });
   collectives_->End();
   if (!status.ok()) {
-    // A peer may never come to the buckets that were launched already: they are aborted, not waited
-    // for. Once committed there is nothing to take back.
+    // A peer may never reach the launched buckets, so they are aborted. After the commit there is
+    // nothing to roll back.
     if (communicator_->size() > 1) communicator_->Abort(PeerLost(Message(status)));
     return committed_ ? status : TakeBack(status);
   }
@@ -270,7 +272,7 @@ absl::Status StepImpl::Commit(StepResult* result) {
   replica_->KeepRules(false);
   if (!embeddings_.Unscale(scaler_)) skipped_ = true;
   if (!skipped_) MUSTER_RETURN_IF_ERROR(Update(deferred_));
-  // Update may have found an overflow of its own.
+  // Update may itself have found an overflow.
   if (!skipped_) MUSTER_RETURN_IF_ERROR(embeddings_.Push(plan_.steps_done));
   result->skipped = skipped_;
   result->summary = std::move(summary_);
@@ -284,13 +286,13 @@ absl::Status StepImpl::Commit(StepResult* result) {
     at::NoGradGuard no_grad;
     for (const auto& action : on_commit_) action();
     if (on_commit_.empty()) return;
-    // Central variables must see what the program changed.
+    // Central variables must receive the program's changes.
     for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
   });
 }
 
-// Nothing tells a program's mistake (a layer that forward() leaves out, a custom autograd function
-// that hides it) from its intent, so that it is said once and no error.
+// Logs a warning once and is no error, because a mistake cannot be told from intent. Typical
+// mistakes are a layer that forward() omits and a custom autograd function that hides it.
 void StepImpl::WarnOfUnused() const {
   if (plan_.steps_done > 0 || replica() != 0 || !options_.first_local) return;
   for (const NamedOptimizer& optimizer : replica_->optimizers()) {
@@ -317,8 +319,8 @@ void StepImpl::WarnOfUnused() const {
   }
 }
 
-// After `why`. A device that has failed for good fails here too, which must not hide why: then what
-// this process holds is worth nothing any more.
+// Rolls back after the error `why`. A device that has failed for good fails here too. The returned
+// error still names `why`, and marks this process's state as lost.
 absl::Status StepImpl::TakeBack(const absl::Status& why) {
   const absl::Status undone = CatchProgramErrors("taking the step back", [&] { RollBack(); });
   if (undone.ok() || IsProcessFault(why) || ExitCodeOf(why) != ExitCode::kRetryable) return why;
@@ -328,14 +330,14 @@ absl::Status StepImpl::TakeBack(const absl::Status& why) {
 
 void StepImpl::RollBack() {
   for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.gradients->Cancel();
-  // The state was saved at the first minimize(), after the forward pass had moved the buffers;
-  // theirs is the older copy and goes last.
+  // The first minimize() saved the state, after the forward pass had changed the buffers. The
+  // buffers' own copy is older and is restored last.
   if (state_saved_) CopyBack(state_undo_, state_);
   buffers_.PutBack();
   state_saved_ = false;
-  // What a step has unfrozen that is given up it unfreezes once more when it is made again. One
-  // that is only begun again, in the same call, may have decided by what it has not got a second
-  // time.
+  // A step that is given up unfreezes its parameters again when it is repeated, so their flags are
+  // restored. A step that starts again in the same call keeps them, because the program may have
+  // decided on data that it does not get a second time.
   replica_->PutBackRules();
   replica_->KeepRules(false);
   if (!start_again_) replica_->set_requires_grad(requires_grad_);

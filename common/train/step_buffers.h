@@ -1,16 +1,17 @@
-// What a step does to the modules' buffers: it keeps a copy until the step commits, and averages
-// over replicas those of floating point that change (docs/extending.md, "Buffers").
+// The modules' buffers in a step. Keeps a copy until the step commits. Averages over replicas the
+// floating-point buffers that change (docs/extending.md, "Buffers").
 //
-// Which ones change is found, not declared: at the end of each step a replica compares those that
-// have not changed so far with what they were when the generation began, so that what changes
-// between steps is found by the next one. Whether it found any rides in the step's control data,
-// and where a replica did all agree on which, and average them from that step on, also after a
-// restart (NamedBuffer::averaged). Those that never change are never reduced.
+// Changing buffers are detected, not declared. At the end of each step a replica compares the
+// buffers that have not changed so far with their values at the start of the generation. A change
+// between two steps is thus found in the next step. A flag in the step's control data tells whether
+// the replica found any. If one did, all replicas agree on which buffers changed, and average these
+// from that step on, also after a restart (NamedBuffer::averaged). Buffers that never change are
+// never reduced.
 //
-// A change that is found late is averaged late, and until then N replicas are not one: so every
-// step compares, all small buffers together.
+// Until a change is found the replicas' buffers differ. So every step compares them. All small
+// buffers are compared together.
 //
-// One object for each StepRunner, in its thread. All replicas of the generation make the same
+// One object for each StepRunner, used in its thread. All replicas of the generation make the same
 // calls.
 #pragma once
 
@@ -25,50 +26,53 @@ namespace muster {
 
 class StepBuffers {
  public:
-  // Both must outlive it.
+  // Both must outlive this object.
   StepBuffers(Replica* replica, Communicator* communicator);
 
-  // Changes count from the values of now on; without this call, from the first Keep on.
+  // Sets the current values as the reference for changes. Without this call, the first Keep does
+  // it.
   void Begin();
-  // At the step's beginning: keeps the values.
+  // Saves the values at the start of a step.
   void Keep();
-  // Puts back what Keep saw.
+  // Restores the values that Keep saved.
   void PutBack();
 
   // Every buffer once.
   const std::vector<at::Tensor>& tensors() const { return all_; }
 
-  // What this replica adds to the control data, 1-D float32 tensors on its device: the buffers by
-  // `share`, its part of the global batch. A replica without examples has no statistics of its own.
+  // Appends this replica's part of the control data: 1-D float32 tensors on its device. Buffers are
+  // multiplied by `share`, the replica's part of the global batch. A replica without examples has
+  // no statistics to contribute.
   void AppendTo(std::vector<at::Tensor>* control, double share, bool has_examples);
-  // The sum of that over all replicas; may reduce what the control data could not carry.
+  // `reduced` is the sum of these parts over all replicas. May make further reductions for data
+  // that the control data could not carry.
   absl::Status Apply(const at::Tensor& reduced);
 
  private:
   struct Averaged {
     at::Tensor tensor;
-    bool found = false;  // is averaged
-    size_t index = 0;    // into Replica::buffers()
-    at::Tensor seen;     // until it is found: the bits that it began with
-    // Wider than the control data's float32: reduced on its own.
+    bool found = false;  // It is averaged.
+    size_t index = 0;    // Index into Replica::buffers().
+    at::Tensor seen;     // Its initial bits. Undefined once it is found.
+    // Wider than the control data's float32, so it is reduced separately.
     bool wide() const { return tensor.scalar_type() == at::kDouble; }
   };
-  // Buffers that are compared in one go: not found so far, with elements of one size.
+  // Buffers that are compared in one operation: not found yet, with elements of one size.
   struct Compared {
     std::vector<at::Tensor> tensors;
-    at::Tensor seen;  // the bits of all of them, one behind the other
+    at::Tensor seen;  // The bits of all of them, concatenated.
   };
-  // 1 where any of them has changed, float32 [1]; undefined where there are none.
+  // Returns float32 [1]: 1 if any of them has changed. Undefined if there are none.
   at::Tensor AnyChanged() const;
-  // This replica's part of the mean.
+  // Returns this replica's part of the mean.
   at::Tensor Part(const Averaged& buffer, at::ScalarType type) const;
-  // Reduces these of one type now, and puts the means into the buffers.
+  // Reduces these buffers as one type, and writes the means into them.
   absl::Status ReduceNow(const std::vector<Averaged*>& buffers, at::ScalarType type);
   absl::Status Include();
 
   Replica* const replica_;
   Communicator* const communicator_;
-  std::vector<at::Tensor> all_, copies_;  // of every buffer
+  std::vector<at::Tensor> all_, copies_;  // One entry for every buffer.
   std::vector<Averaged> averaged_;
   std::vector<Compared> compared_;
   bool begun_ = false;
@@ -76,8 +80,8 @@ class StepBuffers {
   bool has_examples_ = false;
 };
 
-// Compares the buffers that the program declared kSame; a ProgramError names the first that is not.
-// By all replicas, between steps.
+// Compares the buffers declared kSame among all replicas. A ProgramError names the first that
+// differs. Called by all replicas, between steps.
 absl::Status CheckSameBuffers(const Replica& replica, Communicator* communicator);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// What a program calls in a step, but for losses: randomness, metrics, operations over all
+// A program's calls in a step, except those about losses: randomness, metrics, operations over all
 // replicas.
 #include <ATen/Context.h>
 #include <ATen/Functions.h>

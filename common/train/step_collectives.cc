@@ -20,7 +20,7 @@ class CollectiveBackward : public torch::autograd::Node {
   explicit CollectiveBackward(std::function<at::Tensor(const at::Tensor&)> backward)
       : backward_(std::move(backward)) {}
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    // Without a gradient too: other replicas have one.
+    // Also runs without a gradient, because other replicas have one.
     return {backward_(gradients[0].defined() ? gradients[0] : input_metadata(0).zeros_like())};
   }
 
@@ -52,7 +52,7 @@ void StepCollectives::Check(const at::Tensor& value, const char* call) {
   used_ = true;
 }
 
-// `output` as made of `input`, in the graph.
+// Records `output` in the graph as a function of `input`.
 at::Tensor StepCollectives::Recorded(const at::Tensor& input, at::Tensor output,
                                      std::function<at::Tensor(const at::Tensor&)> backward) {
   if (!at::GradMode::is_enabled() || !input.requires_grad()) return output;
@@ -109,7 +109,7 @@ at::Tensor StepCollectives::AllGather(const at::Tensor& value) {
     if (replicas == 1 || longest == 0) {
       output = part.clone();
     } else {
-      // All parts must be equal: they are padded to the longest.
+      // All parts must be equal, so they are padded to the longest.
       std::vector<int64_t> shape = part.sizes().vec();
       shape[0] = longest;
       at::Tensor padded = at::zeros(shape, part.options());

@@ -1,13 +1,14 @@
-// Collective operations that a program calls in a step, as functions that autograd differentiates.
-// Internal to this folder. Used by the replica's thread, and in a backward pass by autograd's own
-// for it.
+// Collective operations that a program calls in a step, differentiable by autograd. Used by the
+// replica's thread, and in a backward pass by autograd's thread for it. Internal to this folder.
 //
 // All replicas must issue the same operations in the same order, in backward passes too. LibTorch
-// runs the nodes of one device in the reverse order of their making, and a replica's graph is the
-// others' (slices may be empty), so that is so if every replica's pass comes by every operation:
-// outputs() are roots of the pass with gradient 0, for replicas whose loss does not depend on one.
-// While gradients leave during a backward pass, their order would depend on the graph: a step that
-// used an operation lets them go after the pass.
+// runs the nodes of one device in the reverse order of their creation. All replicas have the same
+// graph, because a replica without examples computes on an empty slice. So the order is the same if
+// every replica's pass reaches every operation. For this reason outputs() are roots of the pass
+// with gradient 0: a replica's loss may not depend on one of them.
+//
+// If gradients were launched during the backward pass, their order would depend on the graph. So a
+// step that used an operation launches them after the pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,20 +25,20 @@ class StepCollectives : public std::enable_shared_from_this<StepCollectives> {
  public:
   explicit StepCollectives(Communicator* communicator) : communicator_(communicator) {}
 
-  // Between Begin and End of a step. They throw StatusError.
+  // Valid between Begin and End of a step. Throw StatusError.
   at::Tensor AllReduce(const at::Tensor& value, ReduceOp op);
   at::Tensor AllGather(const at::Tensor& value);
-  // In place, without a graph.
+  // Sums in place, without a graph.
   void Sum(at::Tensor* values);
 
   void Begin();
   void End();
-  bool used() const { return used_; }  // since Begin
+  bool used() const { return used_; }  // Returns whether an operation ran since Begin.
   int size() const { return communicator_->size(); }
   const std::vector<at::Tensor>& outputs() const { return outputs_; }
-  // They are of a micro-batch, or of what comes after an update.
+  // Discards the outputs at the end of a micro-batch or after an update.
   void ForgetOutputs() { outputs_.clear(); }
-  // The first `count` only: the others are of a graph that is thrown away.
+  // Keeps only the first `count`; the others belong to a discarded graph.
   void KeepOutputs(size_t count) { outputs_.resize(count); }
 
  private:
@@ -47,7 +48,7 @@ class StepCollectives : public std::enable_shared_from_this<StepCollectives> {
 
   Communicator* const communicator_;
   bool open_ = false, used_ = false;
-  std::vector<at::Tensor> outputs_;  // that need a gradient
+  std::vector<at::Tensor> outputs_;  // Outputs that require a gradient.
 };
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// The inside of a step: StepRunner's half in step.cc (the transaction), the half that a program
-// calls in step_calls.cc and, what concerns losses, in step_losses.cc. Internal to this folder.
+// The implementation of a step. step.cc has StepRunner's half (the transaction). step_calls.cc has
+// the calls of a program, and step_losses.cc the calls about losses. Internal to this folder.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -37,7 +37,7 @@ class StepImpl {
                                  int64_t local_examples, const StepRunner::Body& body);
   void Begin() { buffers_.Begin(); }
 
-  // What Step forwards.
+  // Called by Step.
   void Minimize(const std::vector<Objective>& objectives);
   void AddLoss(const at::Tensor& loss, const OptimizerHandle* optimizer);
   void Regularize(const at::Tensor& loss, const OptimizerHandle* optimizer);
@@ -45,12 +45,12 @@ class StepImpl {
   void UpdateMetric(MetricHandle handle, const at::Tensor& output, const at::Tensor& target,
                     const at::Tensor& weights);
   at::Generator Generator();
-  // For operations over all replicas; refuses them, by the name of the call, where these do not
-  // meet.
+  // Returns the operations over all replicas. Throws an error with the call's name under parameter
+  // servers, where workers do not synchronise.
   StepCollectives& Collectives(const char* call);
-  // The step whose code this thread runs; null outside of one.
+  // Returns the step whose code this thread is running, or null.
   static StepImpl* Current();
-  // Makes it so while it lives.
+  // Sets Current() while it exists.
   class Scope {
    public:
     explicit Scope(StepImpl* step);
@@ -61,7 +61,7 @@ class StepImpl {
    private:
     StepImpl* const before_;
   };
-  // While it lives, the program runs code that will run again: calls that would count twice are
+  // While it exists, the program runs code that will run again. Calls that would count twice are
   // refused. `step` may be null.
   class Repeated {
    public:
@@ -79,9 +79,9 @@ class StepImpl {
   };
   void RefuseRepeated(const char* call) const;
   const std::vector<at::Tensor>& buffers() const { return buffers_.tensors(); }
-  // Of this replica in this micro-batch.
+  // Returns the examples of this replica in this micro-batch.
   int64_t examples() const { return micro_examples_; }
-  // Expires with this object, for what a graph may keep longer.
+  // Expires with this object. For graphs that may live longer.
   std::weak_ptr<const int> life() const { return life_; }
   int replica() const { return options_.replica; }
   int num_replicas() const { return options_.num_replicas; }
@@ -95,13 +95,13 @@ class StepImpl {
   LossScaler scaler_;
   EmbeddingStep embeddings_;
   const std::shared_ptr<StepCollectives> collectives_;
-  SummaryData summary_;  // of the step under way
+  SummaryData summary_;  // Belongs to the current step.
 
  private:
   void Reset();
   absl::Status RunMicroBatches(const data::Batch& batch, const StepRunner::Body& body);
   void SeedDefaultGenerator();
-  // The default generator is shared, and its draws would depend on timing.
+  // The default generator is shared by replicas, so its draws would depend on timing.
   bool MustNotDraw() const;
   absl::Status CheckNothingDrawn() const;
   uint64_t ReplicaSeed(uint64_t purpose) const {
@@ -109,7 +109,7 @@ class StepImpl {
                                static_cast<uint64_t>(replica() + options_.worker),
                                static_cast<uint64_t>(micro_batch_)});
   }
-  // What one example weighs in the objective.
+  // Returns the weight of one example in the objective.
   double LossScale() const;
   void CheckPerExample(const at::Tensor& value, const std::string& what) const;
   void CheckWeighted(const at::Tensor& value, const at::Tensor& weights,
@@ -118,28 +118,29 @@ class StepImpl {
   void CheckObjectives(const std::vector<Objective>& objectives);
   const std::string& NameOf(int optimizer) const { return replica_->optimizers()[optimizer].name; }
   bool on_servers() const;
-  // ---- What an optimizer minimizes in one micro-batch, as a scalar.
+  // ---- The objective of an optimizer in one micro-batch, as a scalar.
   struct Goal {
     int optimizer;
     at::Tensor objective;
     void Add(const at::Tensor& term) { objective = objective.defined() ? objective + term : term; }
   };
-  // Some parameter of the optimizer's requires a gradient now.
+  // Returns whether a parameter of the optimizer requires a gradient now.
   bool TrainsAnything(int optimizer) const;
   std::vector<Goal> Goals(const std::vector<Objective>& objectives);
   at::Tensor Plain(const at::Tensor& per_example);
-  // Of each objective: by what its weighted sum is to be multiplied.
+  // Returns the factor of each objective's weighted sum.
   std::vector<double> WeightScales(const std::vector<Objective>& objectives);
   at::Tensor Accumulated(const Objective& objective, double scale);
   void AddExtras(Goal* goal);
-  // Whether the divisor of weighted sums is the weights' sum, and whether over all replicas; by
-  // what the mean counts.
+  // DividesByWeights: whether weighted sums are divided by the sum of the weights.
+  // WeightsOverReplicas: whether that sum is over all replicas. WeightedShare: the factor of this
+  // replica's mean.
   bool DividesByWeights() const { return job_.loss_reduction != LossReduction::kNominal; }
   bool WeightsOverReplicas() const {
     return job_.loss_reduction == LossReduction::kGlobal && communicator_->size() > 1;
   }
   double WeightedShare() const;
-  // Of kNominal.
+  // Returns the factor of a weighted sum for kNominal.
   double NominalScale(const at::Tensor& value) const;
 
   void Backward(const Goal& goal, bool keep_graph);
@@ -147,7 +148,8 @@ class StepImpl {
   absl::Status Update(const std::vector<int>& optimizers);
   void UpdateNow(const std::vector<int>& optimizers);
   void WarnOfUnused() const;
-  // In the middle of a step that cannot start again: from now on each minimize() is one for itself.
+  // Called in the middle of a step that cannot start again: from now on each minimize() applies its
+  // own update.
   void SwitchToImmediate();
   at::Tensor MakeControl();
   absl::Status ReadControl(const at::Tensor& control, StepResult* result);
@@ -165,50 +167,52 @@ class StepImpl {
   const std::shared_ptr<const int> life_ = std::make_shared<const int>(0);
   int repeated_ = 0;
   bool start_again_ = false;
-  bool immediate_ = false;  // updates are applied at each minimize(), not at the commit
-  bool settled_ = false;    // a step has committed: how often the program minimizes is known
+  bool immediate_ = false;  // Updates are applied at each minimize(), not at the commit.
+  // A step has committed, so the number of minimize() calls in a step is known.
+  bool settled_ = false;
   StepBuffers buffers_;
-  std::vector<at::Tensor> state_, state_undo_;  // Replica::state() in immediate mode, and copies
+  // Replica::state() in immediate mode, and copies of it.
+  std::vector<at::Tensor> state_, state_undo_;
   bool state_saved_ = false;
-  std::vector<bool> requires_grad_;  // Replica::requires_grad() before the step
+  std::vector<bool> requires_grad_;  // Replica::requires_grad() before the step.
 
-  at::Generator generator_;        // the replica's own, made when first asked for
-  at::Tensor undrawn_;             // the default generator's state right after it was seeded
-  bool generator_seeded_ = false;  // for this micro-batch
+  at::Generator generator_;        // The replica's own. Made on first use.
+  at::Tensor undrawn_;             // The default generator's state after seeding.
+  bool generator_seeded_ = false;  // Set after seeding for this micro-batch.
 
-  // Of the step under way.
+  // These belong to the current step.
   int64_t local_examples_ = 0, micro_examples_ = 0;
   int micro_batch_ = 0, micro_batches_ = 1;
-  std::vector<int> minimized_;  // optimizers, in this micro-batch
-  std::vector<int> updated_;    // optimizers whose update this step has applied already
-  std::string shape_;           // what every replica must have done alike
-  std::vector<int> deferred_;   // optimizers whose update waits for the commit
+  std::vector<int> minimized_;  // Optimizers, in this micro-batch.
+  std::vector<int> updated_;    // Optimizers whose update this step has already applied.
+  std::string shape_;           // The calls that every replica must have made alike.
+  std::vector<int> deferred_;   // Optimizers whose update waits for the commit.
   at::Tensor objective_sum_;
-  // Of the next minimize().
+  // A loss that is added at the next minimize().
   struct Extra {
     at::Tensor loss;
-    int optimizer;  // -1: of the only one
+    int optimizer;  // -1: the only one.
   };
   std::vector<Extra> extra_losses_, regularizers_;
-  // Weighted losses of one optimizer over micro-batches: their divisor is known with the last one.
+  // Weighted losses of one optimizer over micro-batches. Their divisor is known at the last one.
   struct WeightedSum {
-    at::Tensor loss, weights;  // sums over this replica, double
-    double provisional = 0;    // what the gradients so far were divided by
+    at::Tensor loss, weights;  // Sums over this replica, double.
+    double provisional = 0;    // Divisor of the gradients so far.
     std::vector<at::Tensor> regularizers;
   };
   std::map<int, WeightedSum> weighted_;
   struct Reported {
-    at::Tensor sum, weights;  // weights: where they are the divisor
+    at::Tensor sum, weights;  // weights: defined if they are the divisor.
   };
   std::map<std::string, Reported> values_;
   std::map<std::string, double> gradient_norms_;
-  std::map<int, at::Tensor> increments_;  // by metric
+  std::map<int, at::Tensor> increments_;  // Keyed by metric.
   bool skipped_ = false;
-  bool committed_ = false;  // past the last reduction
+  bool committed_ = false;  // The last reduction has completed.
   double wait_seconds_ = 0;
 };
 
-// Copies, and putting them back.
+// Clone copies the tensors; CopyBack restores the copies.
 std::vector<at::Tensor> Clone(const std::vector<at::Tensor>& tensors);
 void CopyBack(const std::vector<at::Tensor>& copies, const std::vector<at::Tensor>& tensors);
 

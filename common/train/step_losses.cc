@@ -1,4 +1,4 @@
-// What a step minimizes: losses, their weights, backward passes, and what is reported like a loss.
+// The losses of a step: objectives, weights, backward passes, and values reported like a loss.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
@@ -25,14 +25,14 @@ bool Contains(const std::vector<int>& all, int one) {
   return std::find(all.begin(), all.end(), one) != all.end();
 }
 
-// In float32 at least.
+// Converts to at least float32.
 at::Tensor Wide(const at::Tensor& loss) {
   return loss.scalar_type() == at::kFloat || loss.scalar_type() == at::kDouble
              ? loss
              : loss.to(at::kFloat);
 }
 
-// Where the weight is 0 the value does not count, whatever it is.
+// A value with weight 0 does not count, even NaN.
 at::Tensor Weighted(const at::Tensor& value, const at::Tensor& weights) {
   const at::Tensor w = weights.detach().to(value.scalar_type());
   return at::where(w.ne(0), value * w, at::zeros({}, value.options()));
@@ -40,8 +40,9 @@ at::Tensor Weighted(const at::Tensor& value, const at::Tensor& weights) {
 
 at::Tensor WideSum(const at::Tensor& value) { return value.detach().sum(at::kDouble); }
 
-// A program may freeze parameters after build(); the others' flags say that nobody used them. A
-// gradient that is there already would be added in.
+// Returns the parameters that require a gradient: a program may freeze others after build(), which
+// then count as unused. An existing .grad is an error, because the new gradient would be added to
+// it.
 std::vector<at::Tensor> Inputs(const NamedOptimizer& optimizer) {
   std::vector<at::Tensor> inputs;
   const std::vector<at::Tensor>& parameters = optimizer.rule->parameters();
@@ -58,7 +59,7 @@ std::vector<at::Tensor> Inputs(const NamedOptimizer& optimizer) {
   return inputs;
 }
 
-// The first micro-batch decides where a step's gradients go.
+// The first micro-batch determines the destination of a step's gradients.
 void CheckNotUnfrozen(const NamedOptimizer& optimizer) {
   for (size_t c = 0; c < optimizer.candidates.size(); ++c) {
     if (!optimizer.candidates[c].requires_grad() || optimizer.differentiated[c]) continue;
@@ -198,8 +199,8 @@ void StepImpl::CheckObjectives(const std::vector<Objective>& objectives) {
     const bool accumulates =
         micro_batches_ > 1 && objective.weights.defined() && DividesByWeights();
     weighted = weighted || accumulates;
-    // Until the last micro-batch nobody knows what to divide weighted sums by: nothing else may be
-    // among the gradients, but for regularizers, which wait.
+    // The divisor of weighted sums is unknown until the last micro-batch. So the gradients may
+    // include nothing else, except regularizers, which are deferred.
     if (micro_batches_ > 1 &&
         ((again && weighted) || (micro_batch_ > 0 && weighted_.contains(index) != accumulates))) {
       throw StatusError(ProgramError(fmt::format(
@@ -230,7 +231,7 @@ void StepImpl::CheckObjectives(const std::vector<Objective>& objectives) {
 }
 
 at::Tensor StepImpl::Plain(const at::Tensor& per_example) {
-  // Reported in double precision up to the reduction: a float32 sum over a large batch loses
+  // Summed in double precision until the reduction, because a float32 sum over a large batch loses
   // digits.
   Add(&objective_sum_, WideSum(per_example) * LossScale());
   return Wide(per_example).sum() * LossScale();
@@ -239,7 +240,7 @@ at::Tensor StepImpl::Plain(const at::Tensor& per_example) {
 std::vector<double> StepImpl::WeightScales(const std::vector<Objective>& objectives) {
   const bool last = micro_batch_ + 1 == micro_batches_;
   std::vector<double> scales(objectives.size(), 0.0);
-  std::vector<size_t> divided;  // objectives
+  std::vector<size_t> divided;  // Indices of objectives.
   std::vector<at::Tensor> sums;
   for (size_t i = 0; i < objectives.size(); ++i) {
     const Objective& objective = objectives[i];
@@ -274,7 +275,7 @@ std::vector<double> StepImpl::WeightScales(const std::vector<Objective>& objecti
     if (last) {
       scale = sum > 0 ? WeightedShare() / sum : 0;
     } else {
-      // About what it will be, so that sums stay within float16's range.
+      // An estimate of the divisor, so that sums stay within float16's range.
       double& provisional = weighted_[index].provisional;
       if (provisional == 0) provisional = sum > 0 ? sum * micro_batches_ * num_replicas() : 1;
       scale = 1 / provisional;
@@ -283,7 +284,7 @@ std::vector<double> StepImpl::WeightScales(const std::vector<Objective>& objecti
   return scales;
 }
 
-// A weighted loss of several micro-batches.
+// A weighted loss over several micro-batches.
 at::Tensor StepImpl::Accumulated(const Objective& objective, double scale) {
   const int index = objective.optimizer.index;
   WeightedSum& so_far = weighted_[index];
@@ -372,7 +373,7 @@ void StepImpl::Minimize(const std::vector<Objective>& objectives) {
   if (!immediate_ && !minimized_.empty()) {
     start_again_ = true;
     throw StatusError(
-        ProgramError("minimize was called a second time in this step"));  // Run catches it
+        ProgramError("minimize was called a second time in this step"));  // Run catches it.
   }
   std::vector<int> optimizers;
   for (const Objective& objective : objectives) {
@@ -408,13 +409,15 @@ bool StepImpl::TrainsAnything(int index) const {
 
 void StepImpl::UpdateNow(const std::vector<int>& optimizers) {
   if (!state_saved_ && !on_servers()) {
-    state_ = replica_->state();  // slots may have come since the step before
+    // Slots may have been added since the previous step.
+    state_ = replica_->state();
     if (state_undo_.size() != state_.size()) {
       state_undo_ = Clone(state_);
     } else {
       CopyBack(state_, state_undo_);
     }
-    replica_->KeepRules(true);  // a rule of more parameters has other slots
+    // A rule for more parameters has other slots.
+    replica_->KeepRules(true);
     state_saved_ = true;
   }
   at::Tensor none;
@@ -422,7 +425,7 @@ void StepImpl::UpdateNow(const std::vector<int>& optimizers) {
   ThrowIfError(Update(optimizers));
   updated_.insert(updated_.end(), optimizers.begin(), optimizers.end());
   collectives_->ForgetOutputs();
-  // Casts of weights are cached by tensor, not by version: later losses of this step must see the
+  // Casts of weights are cached by tensor, not by version. Later losses of this step must see the
   // update.
   if (job_.precision != Precision::kFloat32) at::autocast::clear_cache();
 }
@@ -444,7 +447,7 @@ void StepImpl::Backward(const Goal& goal, bool keep_graph) {
   }
   std::vector<at::Tensor> inputs = Inputs(optimizer);
   embeddings_.AddLeaves(&inputs);
-  // With one optimizer, the way a program minimizes is that of its first step, but for odd ones.
+  // With one optimizer, a program usually calls minimize() in each step as in its first one.
   const bool early = immediate_ || (settled_ && replica_->optimizers().size() == 1);
   if (first)
     optimizer.gradients->Begin(
@@ -459,7 +462,8 @@ void StepImpl::Backward(const Goal& goal, bool keep_graph) {
   replica_->set_active(goal.optimizer);
   try {
     const AutocastOff off(replica_->device());
-    // All of the optimizer's parameters may be frozen; no inputs would mean every leaf.
+    // All of the optimizer's parameters may be frozen. Without inputs, backward would use every
+    // leaf.
     if (!inputs.empty())
       torch::autograd::backward(roots, seeds, keep_graph, /*create_graph=*/false, inputs);
   } catch (const c10::Error& error) {

@@ -1,8 +1,8 @@
-// SIGTERM and SIGINT of a task, taken by one thread so that whatever they do is ordinary code. The
-// first one asks for a stop. SIGTERM may come again while the state is saved (Slurm, a container's
-// runtime) and changes nothing; a second SIGINT ends the process at once with 128 + SIGINT, for 143
-// would say that the state is saved. Make it in main, before any thread exists; lives as long as
-// the process.
+// Handles a task's SIGTERM and SIGINT in one thread, so that reactions are ordinary code. The first
+// signal requests a stop. A further SIGTERM while the state is saved (from Slurm or a container
+// runtime) has no effect. A second SIGINT ends the process at once with 128 + SIGINT, because 143
+// would mean that the state is saved. Construct it in main, before any other thread. Lives as long
+// as the process.
 #pragma once
 
 #include <signal.h>
@@ -17,14 +17,15 @@ namespace muster {
 
 class StopSignals {
  public:
-  // `what` continues "SIGTERM received: ". `unheard`: called instead where a stop is passed to
-  // nobody; null: it is kept for whom stops are passed to next.
+  // `what` continues the log line "SIGTERM received: ". `unheard` is called if a stop is requested
+  // while PassTo has no receiver. Null: the request waits for the next receiver.
   explicit StopSignals(std::string what, std::function<void()> unheard = nullptr);
 
-  // From here on signals are taken; those that came before are waiting.
+  // Starts handling signals, including pending ones.
   void Start();
   bool asked();
-  // From now on a stop is passed on; nullptr: no longer.
+  // Passes stop requests to this function from now on. Calls it at once if a stop was already
+  // requested. Null: passes them to none.
   void PassTo(std::function<void()> stop);
 
  private:

@@ -1,5 +1,5 @@
-// What a program shows: pictures and distributions, copied off its tensors at once, because the
-// next operation may change those. Reported when the step, or the pass, is through.
+// Images and histograms that a program shows. They are copied at once, because the next operation
+// may change the tensors. They are reported when the step or the pass is complete.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,21 +11,21 @@
 
 namespace muster {
 
-inline constexpr int kMostImages = 3;  // of a tag, in a step or pass
+inline constexpr int kMostImages = 3;  // Limit for one tag in a step or pass.
 
-// Of one step or pass on one replica; of a tag the first call counts.
+// The data of one step or pass on one replica. Only the first call for a tag counts.
 class SummaryData {
  public:
-  // Where `wanted` is false, nothing is copied; arguments are checked all the same, so that a wrong
-  // one is found in the first step and on every replica. StatusError: a ProgramError.
+  // Copy nothing if `wanted` is false, but still check the arguments, so that a wrong one is found
+  // in the first step and on every replica. Throw a StatusError with a ProgramError.
   void Image(bool wanted, const std::string& tag, const at::Tensor& images);
   void Histogram(bool wanted, const std::string& tag, const at::Tensor& values);
 
-  std::vector<ImageReport> images;  // `step` is left for the loop
+  std::vector<ImageReport> images;  // The loop sets `step`.
   std::vector<HistogramReport> histograms;
 };
 
-// Any numeric tensor, from any device.
+// Accepts any numeric tensor on any device.
 HistogramReport MakeHistogram(const std::string& tag, const at::Tensor& values);
 
 }  // namespace muster

@@ -20,22 +20,22 @@ at::Tensor Wide(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
 }
 
-// All but the channels.
+// Returns all dimensions except the channels.
 std::vector<int64_t> Dimensions(const at::Tensor& x) {
   std::vector<int64_t> dimensions(x.dim() - 1);
   std::iota(dimensions.begin() + 1, dimensions.end(), 2);
   return dimensions;
 }
 
-// [channels] to [1, channels, 1, ...].
+// Reshapes [channels] to [1, channels, 1, ...].
 at::Tensor Like(const at::Tensor& x, const at::Tensor& of_channels) {
   std::vector<int64_t> shape(x.dim(), 1);
   shape[1] = x.size(1);
   return of_channels.to(Wide(x).scalar_type()).reshape(shape);
 }
 
-// {sum of x - shift, sum of its square}, [2 channels]. About the mean, which the shift is once
-// running statistics have settled, nothing cancels.
+// Computes {sum of x - shift, sum of its square}, [2 channels]. The shift is near the mean once
+// running statistics have settled, so that no digits cancel.
 struct ShiftedSums : torch::autograd::Function<ShiftedSums> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& shift) {

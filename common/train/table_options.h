@@ -1,5 +1,5 @@
-// What an embedding table of a program is: as the program declares it, with what the job's
-// "embeddings" and "optimizer" put in the place of that. Internal to this folder.
+// The options of a program's embedding tables: the program's declaration, overridden by the job's
+// "embeddings" and "optimizer". Internal to this folder.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 
 namespace muster {
 
-// All but the seed. `optimizer`: the table's, whoever named it; `of_job`: the job's "embeddings". A
-// ConfigurationError names the table and the key.
+// Returns all options except the seed. `optimizer`: the table's, from the job or the program.
+// `of_job`: the job's "embeddings". A ConfigurationError names the table and the key.
 absl::StatusOr<EmbeddingTable::Options> TableOptions(const std::string& name,
                                                      const EmbeddingOptions& declared,
                                                      const Json& optimizer, const Json& of_job);
-// Whether the job's "embeddings" names tables of the program alone.
+// Checks that the job's "embeddings" names only tables of the program.
 absl::Status CheckTableNames(const Json& of_job, const std::vector<std::string>& tables);
 
 }  // namespace muster

@@ -22,7 +22,8 @@ std::string Describe(const TensorInfo& info) {
                      fmt::join(sizes, ", "));
 }
 
-// The tensor's index; -1: there is none. A first dimension of -1 stands for any.
+// Returns the tensor's index, or -1 if there is none. An expected first dimension of -1 matches
+// any.
 absl::StatusOr<int> FindFitting(const checkpoint::RowSource& source, const TensorInfo& expected) {
   const int index = source.Find(expected.name);
   if (index < 0) return -1;
@@ -54,7 +55,7 @@ absl::StatusOr<TableRows> TableRows::Find(const checkpoint::RowSources& sources,
                       slot ? static_cast<float>(InitialSlotValue(options.rule, column.name)) : 0);
   }
   if (slots) all.names_.push_back(table + ".step");
-  // What other evictions went by is of no use, and no error.
+  // Columns of another eviction policy are ignored without an error.
   if (slots)
     for (const std::string& column : EmbeddingTable::EvictionColumns())
       all.names_.push_back(table + "." + column);
@@ -76,7 +77,7 @@ absl::Status TableRows::AddPart(const std::shared_ptr<const checkpoint::RowSourc
             ? TensorInfo{table + "." + column.name, DType::kInt64, {part.rows}}
             : TensorInfo{table + "." + column.name, DType::kFloat32, {part.rows, column.elements}};
     MUSTER_ASSIGN_OR_RETURN(part.columns.back(), FindFitting(*source, expected));
-    // Integers tell of a row's use, which older checkpoints do not know.
+    // Integer columns record a row's use. Older checkpoints lack them.
     if (part.columns.back() < 0 && !column.integer) return IsMissing(expected.name);
   }
   if (slots) {

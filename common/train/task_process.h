@@ -1,5 +1,5 @@
-// What the main of every task does before and after its work: the command line, the last words, the
-// way out. Needs no LibTorch.
+// The common parts of every task's main: the command line, the last log line, and the exit. Needs
+// no LibTorch.
 #pragma once
 
 #include <functional>
@@ -18,46 +18,47 @@ namespace muster {
 
 struct TaskArguments {
   std::string job;                     // --job FILE
-  std::vector<std::string> overrides;  // --set KEY=VALUE, in order
-  std::vector<Fault> faults;           // --fault, in order
+  std::vector<std::string> overrides;  // --set KEY=VALUE, in order.
+  std::vector<Fault> faults;           // --fault, in order.
 };
 
 struct TaskMain {
-  std::string about;              // the first line of --help
-  std::string on_signal;          // StopSignals' `what`
-  std::function<void()> unheard;  // StopSignals'
+  std::string about;              // First line of --help.
+  std::string on_signal;          // `what` of StopSignals.
+  std::function<void()> unheard;  // `unheard` of StopSignals.
   std::string termination_log;
 };
 
-// The main of a task: its body is all between the command line and the last words. Returns an exit
-// code where the command line asks for nothing more (help, the version) or is wrong; else the
-// process ends in here, with the exit code of the body's result.
+// Runs a task's main. `body` does everything between the command line and the last log line.
+// Returns an exit code if the command line is wrong or only asks for help or the version. Otherwise
+// ends the process with the exit code of the body's result.
 int RunTaskMain(int argc, char** argv, const TaskMain& main,
                 const std::function<absl::Status(const TaskArguments&, StopSignals*)>& body);
 
-// What --fault asks of this task; null: nothing was asked of anybody. A process alone is worker 0.
+// Returns the faults that --fault plans for this task, or null if the command line has none. A
+// process alone is worker 0.
 absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& arguments,
                                                    const ClusterConfig& cluster);
 
-// Refuses a limit on open files that no process can begin with, and logs it where this one may open
-// fewer than its cluster takes.
+// Refuses a limit on open files that no process can start with. Logs a warning if the limit is too
+// low for the cluster.
 absl::Status CheckDescriptors(const ClusterConfig& cluster);
 
-// How this process makes the job's files from now on: security.file_mode, checked by LoadJob.
+// Sets the mode of the job's files in this process: security.file_mode, which LoadJob has checked.
 void UseFileMode(const Job& job);
 
-// The process's last line, in the log and as its container's termination message.
+// Writes the process's last line to the log and to its container's termination message.
 void SayLast(const absl::Status& result, const std::string& termination_log);
 
-// What the job file knows and this version does not do, in any role, is refused, not ignored.
+// Refuses options of the job file that this version does not support in any role.
 absl::Status CheckSupported(const Job& job);
 
-// The last line and the end, from another thread than main's.
+// Writes the last line and ends the process, from a thread other than main's.
 [[noreturn]] void EndNow(const std::string& line, const std::string& termination_log,
                          ExitCode code);
 
-// Ends the process at once: static destructors of libraries may wait for threads that are still at
-// work.
+// Ends the process at once. Static destructors of libraries might wait for threads that are still
+// running.
 [[noreturn]] void LeaveProcess(ExitCode code);
 
 }  // namespace muster

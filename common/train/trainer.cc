@@ -25,8 +25,8 @@
 namespace muster {
 namespace {
 
-// What this process's replicas ended with. The first error wakes the others; an agreed stop does
-// not, for they come to it themselves, and some may still be in the step that agreed on it.
+// Collects the results of this process's replicas. The first error wakes the others. An agreed stop
+// does not: the others reach it themselves, and some may still be in the step that agreed on it.
 class Outcome {
  public:
   explicit Outcome(std::function<void(const absl::Status&)> wake) : wake_(std::move(wake)) {}
@@ -36,14 +36,14 @@ class Outcome {
     {
       absl::MutexLock lock(&mutex_);
       first_error = !absl::IsCancelled(status) && (status_.ok() || absl::IsCancelled(status_));
-      // What a replica did itself says more than what it heard of the others; and of two that say
-      // the same, the one that goes on about what it did.
+      // An error that a replica caused itself says more than one that it received from others. Of
+      // two errors with the same text, the one with additional text says more.
       const bool says_more = ExitCodeOf(status_) == ExitCode::kRetryable &&
                              ExitCodeOf(status) != ExitCode::kRetryable &&
                              !absl::IsCancelled(status);
       const bool goes_on = status.code() == status_.code() &&
                            Message(status).find(Message(status_)) != std::string_view::npos;
-      // Peers hear of a fault of this process without its mark.
+      // Peers receive a fault of this process without its mark.
       const bool faulty = ExitCodeOf(status_) == ExitCode::kRetryable && IsProcessFault(status);
       if (status_.ok() || first_error || says_more || faulty ||
           (goes_on && !IsProcessFault(status_)))
@@ -115,7 +115,7 @@ absl::Status Trainer::MakeDatasets() {
   const bool by_file = replicas_[0]->job_datasets().options().auto_shard == data::AutoShard::kFile;
   for (const auto& [split, declaration] : replicas_[0]->datasets()) {
     if (split == Split::kTrain && by_file) {
-      // Its files are opened by those who train on them; this stands for what their examples are.
+      // The replicas open its files when they train. This dataset only describes their examples.
       MUSTER_ASSIGN_OR_RETURN(datasets_[split], replicas_[0]->job_datasets().OpenFirst());
       continue;
     }
@@ -132,7 +132,7 @@ absl::Status Trainer::MakeDatasets() {
 }
 
 absl::Status Trainer::Restore(const checkpoint::Snapshot& snapshot) {
-  // The other replicas are given it with the first generation, as everybody is.
+  // The other replicas receive the state at the start of the first generation.
   MUSTER_ASSIGN_OR_RETURN(kept_, RestoreStacked(snapshot, *replicas_[0]));
   return RestoreReplica(snapshot, options_.job, replicas_[0].get(), &states_[0]);
 }
@@ -140,7 +140,8 @@ absl::Status Trainer::Restore(const checkpoint::Snapshot& snapshot) {
 absl::Status Trainer::Load(checkpoint::FileSystem& files) {
   std::set<std::string> filled;
   MUSTER_RETURN_IF_ERROR(LoadWeights(files, options_.job, replicas_[0].get(), &filled));
-  // The others are given the state with the first generation, and these of their own here.
+  // The others receive the state at the start of the first generation, and kept_ gives them these
+  // buffers of their own.
   for (const NamedBuffer& buffer : replicas_[0]->replica_buffers())
     if (filled.contains(buffer.name))
       kept_.emplace_back(buffer.name, buffer.tensor.detach().to(at::kCPU).unsqueeze(0).clone());
@@ -158,12 +159,12 @@ void Trainer::TakeOverTrainable(size_t i, const LoopContext& context, Communicat
   const uint8_t* data = flags.const_data_ptr<uint8_t>();
   const std::vector<uint8_t> owners(data, data + mine.size());
   if (owners == mine) return;
-  // With the slots of another state this one is none.
+  // A state with slots of another set of parameters is not valid.
   states_[i].whole = false;
   ThrowIfError(replicas_[i]->SetTrainable(owners));
 }
 
-// In the replica's thread, by all replicas of the generation.
+// Called in the replica's thread, by all replicas of the generation.
 void Trainer::Attach(size_t i, const LoopContext& context, Communicator* communicator) {
   const Job& job = options_.job;
   LoopState& state = states_[i];
@@ -172,7 +173,7 @@ void Trainer::Attach(size_t i, const LoopContext& context, Communicator* communi
                                   ? *job.global_batch_size
                                   : *job.per_replica_batch_size * context.num_replicas;
   }
-  // Elastic membership changes neither the batch nor the rate that goes with it.
+  // Elastic membership does not change the batch size or the learning rate that belongs to it.
   int64_t& scaled_for = state.extras.replicas;
   if (scaled_for == 0 && replicas_[i]->scales_with_replicas()) scaled_for = context.num_replicas;
   BroadcastBatchSize(replicas_[i]->device(), communicator, context.owner_replica, &state);
@@ -189,7 +190,7 @@ void Trainer::Attach(size_t i, const LoopContext& context, Communicator* communi
   ThrowIfError(replicas_[i]->Attach(communicator, *schedule, job.collective));
 }
 
-// From nothing but what all members know alike: each computes the batches of a pass from it.
+// Uses only what all members know alike, because each computes the batches of a pass from it.
 int Trainer::DeclaredReplicas(int num_replicas, int world_size) const {
   return (options_.declared_members * num_replicas + world_size - 1) / world_size;
 }
@@ -204,7 +205,7 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
   const int num_replicas = std::accumulate(counts.begin(), counts.end(), 0);
   const int first_replica = std::accumulate(counts.begin(), counts.begin() + generation->rank, 0);
   const int owner_replica = std::accumulate(counts.begin(), counts.begin() + generation->owner, 0);
-  // OMP_NUM_THREADS, where it is set, bounds what a replica takes.
+  // OMP_NUM_THREADS, if set, limits a replica's threads.
   static const int allowed = at::get_num_threads();
   const int threads = std::clamp(AvailableCores() / std::max(1, generation->replicas_on_host), 1,
                                  std::max(1, allowed));
@@ -238,15 +239,15 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
                             DeclaredReplicas(num_replicas, generation->world_size())};
   Outcome outcome([&](const absl::Status& status) {
     exchange.Abort(status);
-    // The communicators' last words travel to all peers. To them this is a lost peer, whose story
-    // the coordinator tells; the failure itself is reported by this process alone.
+    // The abort's message reaches all peers. They treat it as a lost peer, and the coordinator
+    // tells them the reason. Only this process reports the failure itself.
     const absl::Status to_peers = PeerLost(Message(status));
     for (auto& communicator : generation->replicas) communicator->Abort(to_peers);
   });
   const auto run = [&](size_t i) {
     at::set_num_threads(threads);
     Communicator* communicator = generation->replicas[i].get();
-    // A device that has failed throws wherever it is touched.
+    // A failed device throws at any access.
     outcome.Set(CatchProgramErrors("training", [&] {
       const c10::DeviceGuard device(replicas_[i]->device());
       ThrowIfError(CatchProgramErrors("setting up", [&] { Attach(i, context, communicator); }));
@@ -273,7 +274,7 @@ absl::Status Trainer::Drain(Membership* membership) {
 
 // A generation that ends between two replicas' commits leaves them one step apart.
 void Trainer::GatherNewest() {
-  // Tables are the process's: without them no replica has a state.
+  // Tables belong to the process: without them no replica has a state.
   if (!states_[0].tables_whole)
     for (LoopState& state : states_) state.whole = false;
   size_t newest = 0;
@@ -282,7 +283,8 @@ void Trainer::GatherNewest() {
   if (newest == 0) return;
   const at::NoGradGuard no_grad;
   const absl::Status same = replicas_[0]->SetTrainable(replicas_[newest]->Trainable());
-  if (!same.ok()) return LogWarning("{}", Message(same));  // replica 0 goes on from its own
+  // Replica 0 continues from its own state.
+  if (!same.ok()) return LogWarning("{}", Message(same));
   std::vector<at::Tensor> from = replicas_[newest]->replicated_state(),
                           to = replicas_[0]->replicated_state();
   const std::set<std::string> kept = replicas_[newest]->kept().callbacks();
@@ -306,7 +308,7 @@ absl::Status Trainer::StateLost(Membership* membership) {
       "others";
   if (!options_.begins_run)
     return PeerLost(why + "; waiting for a chief that goes on from the last checkpoint");
-  // A save that has its copy is newer than the checkpoint before it.
+  // A save that already has its copy is newer than the previous checkpoint.
   const absl::Status saved = Drain(membership);
   if (!saved.ok()) LogWarning("{}", Message(saved));
   if (options_.on_state_lost) options_.on_state_lost(why);
@@ -319,7 +321,7 @@ absl::Status Trainer::RunOnce(Membership* membership) {
   if (generation->job_done) return absl::OkStatus();
   absl::Status status =
       generation->owner_step < 0 ? StateLost(membership) : RunGeneration(&*generation, membership);
-  generation->replicas.clear();  // nothing of it may live on
+  generation->replicas.clear();  // Nothing of it may outlive the generation.
   for (const LoopState& state : states_)
     if (state.last_step() > generation->owner_step) has_trained_ = true;
   status = JudgeFault(status, has_trained_ ? 0 : options_.restarts);
@@ -330,13 +332,13 @@ absl::Status Trainer::RunOnce(Membership* membership) {
       status = ProcessFault(Message(gathered), /*uncertain=*/false);
   }
   if (IsProcessFault(status)) {
-    // What a save under way has copied is whole.
+    // The state that a save in progress has copied is whole.
     if (const absl::Status saved = Drain(membership); !saved.ok()) LogWarning("{}", Message(saved));
     return status;
   }
   if (ExitCodeOf(status) == ExitCode::kRetryable) return membership->Explain(status);
   if (status.ok() || ExitCodeOf(status) == ExitCode::kPreempted) {
-    // Nothing must count as saved that is not: the others wait for this process until it is.
+    // Only a completed save counts as saved: the other members wait for this process until then.
     const absl::Status saved = Drain(membership);
     if (saved.ok()) return membership->Finish(states_[0].steps, status);
     status = saved;
@@ -348,7 +350,7 @@ absl::Status Trainer::RunOnce(Membership* membership) {
 absl::Status Trainer::Run(Membership* membership) {
   while (true) {
     absl::Status status = RunOnce(membership);
-    // What cannot be tried again ends this process whatever the others do.
+    // An error that cannot be retried ends this process, whatever the others do.
     if (IsProcessFault(status) || membership->JobEnded() ||
         ExitCodeOf(status) != ExitCode::kRetryable)
       return status;

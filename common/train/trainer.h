@@ -28,29 +28,31 @@ struct TrainData;
 struct TrainerOptions {
   Job job;
   ProgramFactory factory;
-  std::vector<c10::Device> devices;  // one replica each
-  std::vector<Observer*>
-      observers;  // told by rank 0's first replica only; must outlive the trainer
-  CheckpointSink* checkpoints = nullptr;  // likewise; null: nothing is saved
-  // How many examples of validation and test are used at the most; `muster check` needs a few.
+  std::vector<c10::Device> devices;  // One replica each.
+  // Called by rank 0's first replica only. Must outlive the trainer.
+  std::vector<Observer*> observers;
+  // Called by rank 0's first replica only. Must outlive the trainer. Null: nothing is saved.
+  CheckpointSink* checkpoints = nullptr;
+  // The maximum number of validation and of test examples. `muster check` needs only a few.
   std::optional<int64_t> evaluated_examples;
-  // central_storage: keep the variables apart from the first replica's even where that is on the
-  // CPU, as they are where it is not. For tests.
+  // central_storage: keeps the variables apart from the first replica's even on the CPU, as on
+  // other devices. For tests.
   bool separate_variables = false;
-  // A step may call nothing that parameter servers refuse; for `muster check`.
+  // Refuse in a step what parameter servers refuse. For `muster check`.
   bool for_servers = false;
-  // What this process begins with, built or restored, is the run's state unless another process
-  // holds a newer one. False in every process but the chief's: they begin with nothing.
+  // This process's initial state, built or restored, is the run's state unless another process
+  // holds a newer one. True only in the chief's process: the others start without a state.
   bool begins_run = true;
-  // Of the process that begins the run: its state was lost in an interrupted transfer, and no other
-  // process has one. Does not return: a process that is started in its place goes on from the last
-  // checkpoint. Null: Run ends with the sentence.
+  // Called in the process with `begins_run`, if its state was lost in an interrupted transfer and
+  // no other process has one. Does not return: a replacement process resumes from the last
+  // checkpoint. Null: Run ends with the message.
   std::function<void(const std::string& why)> on_state_lost;
-  // Of the cluster. After the last step passes may be made by fewer: they take no more examples at
-  // once than training did.
+  // Members of the whole cluster. After the last step, fewer members may make the passes. A replica
+  // then takes no more examples at once than with all members.
   int declared_members = 1;
-  // How often this process was started again: the cap on faults that may be the program's, which
-  // one that has come through a step is not: it would come back at once.
+  // How often this process was restarted. After several restarts, a fault that may be the program's
+  // is treated as the program's. This does not apply once a step has completed, because a fault of
+  // the program would recur at once.
   int restarts = 0;
 };
 
@@ -64,52 +66,57 @@ class Trainer {
   const Replica& replica() const { return *replicas_.at(0); }
   Replica& replica() { return *replicas_.at(0); }
   const std::map<Split, data::DatasetPtr>& datasets() const { return datasets_; }
-  // Before Run, where training goes on from a checkpoint: in the chief's process, whose state then
-  // is the newest and given to all. A ConfigurationError says what does not fit the program.
+  // Called before Run in the chief's process, to resume from a checkpoint. Its state is then the
+  // newest and is given to all. The ConfigurationError says what does not fit the program.
   absl::Status Restore(const checkpoint::Snapshot& snapshot);
-  // Likewise, where a run begins: the weights that the job and the program name (weights.h).
+  // Called before Run in the chief's process, to start a run with the weights that the job and the
+  // program name (weights.h).
   absl::Status Load(checkpoint::FileSystem& files);
-  // After Load failed: Run ends with this unless other processes have a state that is newer than
-  // the run's beginning.
+  // Called after Load failed. Run ends with this error unless other processes hold a state that is
+  // newer than the start of the run.
   void EndUnlessTakenOver(absl::Status unloaded) { unloaded_ = std::move(unloaded); }
-  // Trains to the end, one thread a replica. The verdict: OK, Preempted after an agreed stop, or
-  // what went wrong; after an end or a stop that could not be saved, a retryable one that says so.
+  // Trains to the end, with one thread for each replica. Returns the verdict: OK, Preempted after
+  // an agreed stop, or the error. If the final state could not be saved, returns a retryable error
+  // that says so.
   absl::Status Run(Membership* membership);
-  // This process has come through a step: its devices and its program work. Any thread.
+  // Thread-safe. Returns whether this process has completed a step, which shows that its devices
+  // and its program work.
   bool has_trained() const { return has_trained_; }
 
  private:
   explicit Trainer(TrainerOptions options) : options_(std::move(options)) {}
-  // central_storage: one set of variables for all replicas.
+  // central_storage: makes one set of variables for all replicas.
   absl::Status CentralizeVariables();
   absl::Status MakeDatasets();
-  // All replicas train, and have frozen, what the owner of the newest state has.
+  // Makes all replicas train and freeze the same parameters as the owner of the newest state.
   void TakeOverTrainable(size_t i, const LoopContext& context, Communicator* communicator);
   void Attach(size_t i, const LoopContext& context, Communicator* communicator);
-  // Until all is saved that was handed over.
+  // Blocks until everything that was handed over is saved.
   absl::Status Drain(Membership* membership);
   absl::Status RunGeneration(Generation* generation, Membership* membership);
-  // One generation, from joining to its end or the job's.
+  // Runs one generation, from joining to its end or the job's.
   absl::Status RunOnce(Membership* membership);
-  // Afterwards replica 0 holds the newest whole state of this process, if there is one.
+  // Copies the newest whole state of this process, if there is one, to replica 0.
   void GatherNewest();
-  // How many replicas the whole cluster would have, going by the generation's.
+  // Returns an estimate of the whole cluster's replicas, in proportion to those of the generation's
+  // members.
   int DeclaredReplicas(int num_replicas, int world_size) const;
-  // Nobody in this generation has a state.
+  // Called if no member of this generation has a state.
   absl::Status StateLost(Membership* membership);
 
   const TrainerOptions options_;
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::map<Split, data::DatasetPtr> datasets_;
-  std::vector<data::DatasetPtr> named_datasets_;  // by handle
-  std::vector<LoopState> states_;                 // one for each replica; equal after each step
-  std::vector<std::shared_ptr<const TrainData>> train_data_;  // likewise, of this generation
+  std::vector<data::DatasetPtr> named_datasets_;  // Indexed by handle.
+  std::vector<LoopState> states_;                 // One for each replica. Equal after each step.
+  // One for each replica, valid in this generation.
+  std::vector<std::shared_ptr<const TrainData>> train_data_;
   SnapshotTaker snapshots_;
   DamageLog damage_log_;
   std::atomic<bool> has_trained_ = false;
-  absl::Status unloaded_;      // EndUnlessTakenOver's
-  StackedBuffers kept_;        // LoopContext::kept
-  std::vector<char> has_own_;  // by replica: it has had its own buffers in a generation
+  absl::Status unloaded_;      // Argument of EndUnlessTakenOver.
+  StackedBuffers kept_;        // See LoopContext::kept.
+  std::vector<char> has_own_;  // Indexed by replica: it has had its own buffers in a generation.
 };
 
 }  // namespace muster

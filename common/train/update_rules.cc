@@ -25,8 +25,8 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// A step counter as the fused kernels want it: float32, on the parameter's device. It stops
-// counting at 2^24, where the bias corrections have long been 1.
+// Returns a step counter as the fused kernels expect it: float32, on the parameter's device. It
+// stops counting at 2^24, where the bias corrections are already 1.
 at::Tensor StepCounter(const at::Tensor& parameter) {
   return at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(parameter.device()));
 }
@@ -37,12 +37,12 @@ class Sgd : public UpdateRule {
   void Apply(UpdateLists& lists, double learning_rate) const override {
     const auto& [momentum, weight_decay, nesterov] = spec_;
     if (momentum == 0 && weight_decay == 0) {
-      // One addition, with nothing to fuse; the fused kernel would start all threads even for a
-      // handful of elements.
+      // One addition has nothing to fuse, and the fused kernel would start all threads even for a
+      // few elements.
       at::_foreach_add_(lists.parameters, lists.gradients, -learning_rate);
       return;
     }
-    // From a zero buffer the first step needs no case of its own, as there is no dampening.
+    // Without dampening, the first step from a zero buffer is no special case.
     at::_fused_sgd_(lists.parameters, lists.gradients, momentum == 0 ? Tensors{} : lists.slots[0],
                     weight_decay, momentum, learning_rate, /*dampening=*/0, nesterov,
                     /*maximize=*/false, /*is_first_step=*/false);
@@ -79,7 +79,7 @@ class Adagrad : public UpdateRule {
  public:
   explicit Adagrad(const AdagradSpec& spec) : spec_(spec) {}
   void Apply(UpdateLists& lists, double learning_rate) const override {
-    // The kernel uses its step counters for a decay of its own only, which schedules do here.
+    // The kernel uses its step counters only for a decay of the rate, which schedules do here.
     const Tensors steps(lists.parameters.size(), StepCounter(lists.parameters[0]).fill_(1));
     at::_fused_adagrad_(lists.parameters, lists.gradients, lists.slots[0], steps, learning_rate,
                         /*lr_decay=*/0, spec_.weight_decay, spec_.epsilon, /*maximize=*/false);
@@ -106,7 +106,7 @@ class RmsProp : public UpdateRule {
       at::_foreach_mul_(grad_avg, rho);
       at::_foreach_add_(grad_avg, gradients, 1 - rho);
       denominator = at::_foreach_addcmul(square_avg, grad_avg, grad_avg, -1);
-      at::_foreach_clamp_min_(denominator, 0);  // a variance that rounding made negative
+      at::_foreach_clamp_min_(denominator, 0);  // Rounding may make a variance negative.
       at::_foreach_sqrt_(denominator);
     } else {
       denominator = at::_foreach_sqrt(square_avg);
@@ -126,7 +126,7 @@ class RmsProp : public UpdateRule {
   const RmsPropSpec spec_;
 };
 
-// Neither has it one for FTRL. In the order of Keras's formulas.
+// LibTorch has no fused kernel for FTRL. Follows the order of Keras's formulas.
 class Ftrl : public UpdateRule {
  public:
   explicit Ftrl(const FtrlSpec& spec) : spec_(spec) {}
@@ -141,7 +141,7 @@ class Ftrl : public UpdateRule {
   void ApplyOne(const at::Tensor& parameter, const at::Tensor& gradient,
                 const at::Tensor& accumulator, const at::Tensor& linear,
                 double learning_rate) const {
-    // Differences of nearly equal numbers: 16 bits would leave nothing of them.
+    // Differences of nearly equal numbers have no significant digits in 16 bits.
     const at::ScalarType wide = parameter.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const at::Tensor p = parameter.to(wide), g = gradient.to(wide), before = accumulator.to(wide);
     const at::Tensor after = before + g * g, root = at::sqrt(after);
@@ -165,7 +165,7 @@ std::unique_ptr<UpdateRule> Make(const RmsPropSpec& spec) {
   return std::make_unique<RmsProp>(spec);
 }
 std::unique_ptr<UpdateRule> Make(const FtrlSpec& spec) { return std::make_unique<Ftrl>(spec); }
-// Of tables alone: MakeRules refuses it before.
+// Only for tables. MakeRules has already refused it.
 std::unique_ptr<UpdateRule> Make(const RowwiseAdagradSpec&) { return nullptr; }
 
 }  // namespace

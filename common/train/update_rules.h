@@ -1,4 +1,4 @@
-// Update rules: what an optimizer does with a group of parameters. To add one: its spec in
+// Update rules: how an optimizer updates a group of parameters. To add one: its spec in
 // optimizer_spec.h, a class here, its kernel in common/push_pull/update_kernels.cc, a case in
 // tests/unit/train_rules.
 #pragma once
@@ -13,23 +13,23 @@
 
 namespace muster {
 
-// The part of an update that one kernel call can do: dense parameters of one device and dtype that
-// have a gradient, with gradients and slots of the same layout.
+// The tensors of one kernel call: dense parameters of one device and dtype that have a gradient.
+// Gradients and slots have the parameters' layout.
 struct UpdateLists {
   std::vector<at::Tensor> parameters, gradients;
-  std::vector<std::vector<at::Tensor>> slots;  // by slot, then by parameter
+  std::vector<std::vector<at::Tensor>> slots;  // Indexed by slot, then by parameter.
 };
 
 // Immutable: all state is in the slots.
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
-  // In place, with gradients off. Gradients may be overwritten. Never called with empty lists.
+  // Updates in place, with gradients off. May overwrite gradients. Never called with empty lists.
   virtual void Apply(UpdateLists& lists, double learning_rate) const = 0;
 };
 
 std::unique_ptr<UpdateRule> MakeUpdateRule(const RuleSpec& rule);
-// Of SlotNames(rule), for a new optimizer; the parameter's layout and device.
+// Returns a new slot with the parameter's layout and device. `slot` is one of SlotNames(rule).
 at::Tensor InitialSlot(const RuleSpec& rule, const std::string& slot, const at::Tensor& parameter);
 
 }  // namespace muster

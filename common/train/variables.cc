@@ -11,7 +11,7 @@
 namespace muster {
 namespace {
 
-// Rows of the first dimension follow each other without gaps.
+// Returns whether rows of the first dimension follow each other without gaps.
 bool FirstOutermost(const at::Tensor& tensor) {
   if (!tensor.is_non_overlapping_and_dense()) return false;
   return tensor.dim() == 0 || tensor.size(0) <= 1 ||
@@ -27,7 +27,7 @@ std::vector<int64_t> OrderOf(const at::Tensor& tensor) {
   return order;
 }
 
-// In place: whoever holds the tensor sees the same values in the new order.
+// Converts in place: every holder of the tensor sees the same values in the new order.
 void MakeFirstOutermost(const at::Tensor& tensor) {
   if (FirstOutermost(tensor)) return;
   const at::NoGradGuard no_grad;
@@ -61,7 +61,7 @@ class Collector {
   std::set<const at::TensorImpl*> seen_;
 };
 
-// `first`: the served optimizer of those in no group; the groups' follow.
+// `first`: the served optimizer of the parameters in no group. The groups' optimizers follow it.
 absl::Status AddParameters(const NamedOptimizer& optimizer, const OptimizerSpec& spec, int first,
                            Collector* collector) {
   const std::vector<at::Tensor>& parameters = optimizer.rule->parameters();
@@ -77,7 +77,7 @@ absl::Status AddParameters(const NamedOptimizer& optimizer, const OptimizerSpec&
     MUSTER_RETURN_IF_ERROR(
         collector->Add(optimizer.parameter_names[i], parameters[i], first + group, together));
   }
-  // Slots stay laid out like their parameters.
+  // Slots keep the layout of their parameters.
   for (size_t s = 0; s < optimizer.rule->slot_names().size(); ++s) {
     for (const at::Tensor& slot : optimizer.rule->slot(static_cast<int>(s)))
       if (slot.dim() > 0) MakeFirstOutermost(slot);
@@ -125,7 +125,7 @@ absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica) {
   }
   served.optimizers.push_back(Json::object({{"name", "sgd"}}));
   served.owners.resize(served.optimizers.size());
-  std::map<std::string, int> kinds;  // of buffers, by their last name
+  std::map<std::string, int> kinds;  // Of buffers, by their last name.
   for (const NamedModel& model : replica->models()) {
     for (const auto& [name, parameter] : model.parameters) {
       if (!collector.Has(parameter))

@@ -19,7 +19,7 @@
 namespace muster {
 namespace {
 
-// The first few of a list, and how many more there are.
+// Returns the first few of a list, and the number of the others.
 std::string Few(const std::vector<std::string>& names) {
   constexpr size_t kShown = 4;
   const std::vector<std::string> shown(names.begin(),
@@ -35,7 +35,7 @@ bool SameKind(const at::Tensor& a, const at::Tensor& b) {
   return (a.scalar_type() == at::kBool) == (b.scalar_type() == at::kBool);
 }
 
-// One file's, or one index's, into one model.
+// Loads one file, or one index of files, into one model.
 class Loading {
  public:
   Loading(const LoadSpec& spec, const NamedModel& model) : spec_(spec) {
@@ -68,7 +68,7 @@ class Loading {
     std::sort(unexpected_.begin(), unexpected_.end());
     std::vector<std::string> missing;
     for (const auto& [name, tensor] : wanted_) {
-      // Tied weights: one of the names is enough.
+      // For tied weights, one of the names is enough.
       if (!filled_.contains(tensor.unsafeGetTensorImpl())) missing.push_back(name);
     }
     if (from_.empty()) {
@@ -94,7 +94,7 @@ class Loading {
   }
 
  private:
-  // The name in the model of what the file names so; nullopt: it is none of the model's.
+  // Returns the model's name for a tensor of the file, or nullopt if the model has none.
   absl::StatusOr<std::optional<std::string>> Wanted(const std::string& in_file) {
     if (!in_file.starts_with(spec_.prefix)) {
       ++outside_;
@@ -128,7 +128,7 @@ class Loading {
     if (tensor.numel() == 0) return absl::OkStatus();
     return CatchProgramErrors("loading weights", [&] {
       const at::NoGradGuard no_grad;
-      // A foreign file need not align a tensor to its type.
+      // A file from another program may not align tensors to their type.
       const auto address = reinterpret_cast<uintptr_t>(saved.data);
       tensor.detach().copy_(address % value.element_size() == 0 ? value : Aligned(saved, value));
     });
@@ -146,10 +146,10 @@ class Loading {
 
   const LoadSpec& spec_;
   std::map<std::string, at::Tensor> wanted_;
-  std::map<std::string, std::string> from_;  // by name in the model, the file's
+  std::map<std::string, std::string> from_;  // By the model's name: the file's name.
   std::set<const at::TensorImpl*> filled_;
   std::vector<std::string> unexpected_;
-  int64_t outside_ = 0;  // without the prefix
+  int64_t outside_ = 0;  // Tensors without the prefix.
 };
 
 absl::Status LoadOne(checkpoint::FileSystem& files, const LoadSpec& spec, const Replica& replica,

@@ -1,5 +1,5 @@
-// Weights that a run begins with (the job's "load", builder.load): from safetensors files into the
-// models of the chief's replica, from which all others are given theirs.
+// Loads the initial weights of a run (the job's "load", builder.load) from safetensors files into
+// the models of the chief's replica. All other replicas receive them from there.
 #pragma once
 
 #include <set>
@@ -10,13 +10,14 @@
 
 namespace muster {
 
-// What the job and the program name; the job's of a model replace the program's.
+// Returns the weights that the job and the program name. For one model, the job's replace the
+// program's.
 absl::StatusOr<std::vector<LoadSpec>> LoadsOf(const Job& job, const Replica& replica);
 
-// Reads it, and says in the log what was loaded. Where it fails the models may have changed.
-// ConfigurationErrors name a model or a file that is not there, tensors that are missing, left over
-// or of another shape; DataErrors a damaged file.
-// `filled`, if any: the names of parameters and buffers that were, "<model>.<name>".
+// Loads the weights and logs what was loaded. After an error the models may have changed. A
+// ConfigurationError names a missing model or file, or tensors that are missing, left over or of
+// another shape. A DataError reports a damaged file. `filled`, if not null, receives the names of
+// the filled parameters and buffers, "<model>.<name>".
 absl::Status LoadWeights(checkpoint::FileSystem& files, const Job& job, Replica* replica,
                          std::set<std::string>* filled = nullptr);
 

@@ -1,4 +1,4 @@
-// The built-in callbacks, by the names and keys that Keras has for them (docs/callbacks.md).
+// The built-in callbacks, under Keras' names and with Keras' keys (docs/callbacks.md).
 #pragma once
 
 #include <memory>
@@ -12,35 +12,36 @@
 
 namespace muster {
 
-// What callbacks are checked against before training.
+// Facts about a run. Callbacks are checked against them before training.
 struct CallbackFacts {
   StrategyKind strategy = StrategyKind::kMirrored;
-  bool validates = false;  // there is a validation split
-  bool writes = false;     // there is a model_dir
+  bool validates = false;  // There is a validation split.
+  bool writes = false;     // There is a model_dir.
   bool embeddings = false;
   std::vector<CallbackHostOptions::Rate> rates;
 };
 
-// A moving average of the weights: the loop keeps it, on every replica.
+// A moving average of the weights. The loop maintains it on every replica.
 struct AverageOptions {
-  std::string name;  // whose weights it keeps
+  std::string name;  // The callback that owns it.
   double decay = 0.99;
   int64_t every_steps = 1;
 };
 
 struct BuiltCallback {
-  // Null: there is nothing to call (an alias of what is always on).
+  // Null where there is nothing to call: an alias of a feature that is always on.
   std::shared_ptr<Callback> callback;
   std::optional<AverageOptions> average;
 };
 
 const std::vector<std::string>& BuiltinCallbackNames();
-// Reads the keys of one entry of "callbacks" but "name". REQUIRES: the name is a built-in one's.
-// Errors are the reader's, or this one's: a ConfigurationError with the place and the mend.
+// Reads all keys except "name" of one entry of "callbacks". Requires the name of a built-in
+// callback. Returns the JSON reader's error, or a ConfigurationError that names the place and the
+// fix.
 absl::StatusOr<BuiltCallback> MakeBuiltinCallback(const std::string& name, const std::string& place,
                                                   JsonObject& keys, const CallbackFacts& facts);
 
-// ---- By file
+// ---- Makers, one source file each
 
 using CallbackMaker = absl::StatusOr<BuiltCallback> (*)(const std::string& place, JsonObject& keys,
                                                         const CallbackFacts& facts);
@@ -55,10 +56,10 @@ absl::StatusOr<BuiltCallback> MakeCsvLogger(const std::string& place, JsonObject
 absl::StatusOr<BuiltCallback> MakeModelCheckpoint(const std::string& place, JsonObject& keys,
                                                   const CallbackFacts& facts);
 
-// OK where every optimizer's rate may be set.
+// Returns OK if a callback may set the rate of every optimizer.
 absl::Status CheckSettable(const std::string& place, const std::string& name,
                            const CallbackFacts& facts);
-// Where a callback writes `path`; a relative one lies in model_dir.
+// Checks that a callback can write to `path`. A relative path is resolved against model_dir.
 absl::Status CheckWrites(const std::string& place, const std::string& name, const std::string& path,
                          const CallbackFacts& facts);
 

@@ -1,4 +1,5 @@
-// Between whoever calls callbacks and whoever does what they ask for. Needs no LibTorch.
+// The data between the code that calls callbacks and the code that carries out their requests.
+// Needs no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,10 @@
 
 namespace muster {
 
-// What hooks asked for since the last time.
+// The requests of hooks since the last decision was taken.
 struct CallbackDecision {
   checkpoint::CallbackRecord record;
-  // In order: "keep" or "restore", and whose weights.
+  // In order: "keep" or "restore", and the callback's name.
   std::vector<std::pair<std::string, std::string>> weights;
   bool save = false;
 };

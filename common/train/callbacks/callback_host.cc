@@ -101,7 +101,7 @@ void CallbackHost::Begin(const checkpoint::CallbackRecord& record, bool begun) {
 
 void CallbackHost::Fire(Hook hook, CallbackMoment moment) {
   moment_ = std::move(moment);
-  // Hooks may write files; those of a step do so by save_model.
+  // Hooks may write files. Hooks of a step do so only through save_model, which checks this itself.
   const bool step = hook == Hook::kStepBegin || hook == Hook::kStepEnd;
   if (!step && options_.may_write) ThrowIfError(options_.may_write());
   for (const NamedCallback& named : options_.callbacks) {
@@ -130,7 +130,7 @@ void CallbackHost::Adopt(const checkpoint::CallbackRecord& record) {
   adopted_ = decision_.record = record;
 }
 
-// ---- What hooks call
+// ---- Functions that hooks call
 
 std::vector<std::string> CallbackHost::optimizers() const {
   std::vector<std::string> names;
@@ -199,7 +199,7 @@ void CallbackHost::save_model(const std::string& path, bool with_optimizer) {
 at::Tensor CallbackHost::predict(const data::Batch& batch,
                                  const std::vector<std::string>& columns) {
   absl::StatusOr<at::Tensor> outputs = options_.predict(batch, columns);
-  // The batch is the program's own, and so is a mistake in it.
+  // The callback made the batch, so an error in it is the program's.
   if (!outputs.ok())
     throw StatusError(ProgramError(
         fmt::format("callback \"{}\" in predict: {}", running_, Message(outputs.status()))));

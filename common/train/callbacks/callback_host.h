@@ -1,6 +1,6 @@
-// The process that decides: calls the callbacks' hooks, and gathers what they ask for. What comes
-// of it is told to all replicas by the loop (or done by the director of a parameter-server job),
-// and counts from then on.
+// Calls the callbacks' hooks and collects their requests as a decision. Runs in only one process of
+// the job. The loop sends each decision to all replicas. In a parameter-server job the director
+// carries it out. A decision takes effect when it is carried out.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@
 namespace muster {
 
 struct NamedCallback {
-  std::string name;  // unique; what its state is saved by
+  std::string name;  // Unique. The callback's state is saved under this name.
   std::shared_ptr<Callback> callback;
 };
 
@@ -29,41 +29,43 @@ struct CallbackHostOptions {
   std::vector<NamedCallback> callbacks;
   struct Rate {
     std::string optimizer;
-    Json learning_rate;  // the job's or the program's
+    Json learning_rate;  // The job's, or else the program's.
   };
   std::vector<Rate> rates;
   std::vector<Observer*> observers;
-  std::string model_dir;                    // empty: nothing is written
-  std::function<absl::Status()> may_write;  // null, or whether model_dir is still this process's
+  std::string model_dir;  // Empty: nothing is written.
+  // Returns OK while this process still owns model_dir. May be null.
+  std::function<absl::Status()> may_write;
   int num_replicas = 1;
-  // The rate of an optimizer's next step where no callback set one.
+  // Returns the rate of an optimizer's next step if no callback had set one.
   std::function<double(const std::string& optimizer)> rate;
   std::function<absl::Status(const std::string& path, bool with_optimizer)> save_model;
-  // As CallbackContext's.
+  // See CallbackContext::predict.
   std::function<absl::StatusOr<at::Tensor>(const data::Batch& batch,
                                            const std::vector<std::string>& columns)>
       predict;
 };
 
-// A rate that callbacks set counts in the place of the job's as long as that stays as it was: those
-// of others go. One sentence for each.
+// A rate that callbacks set replaces the job's rate only while the job's rate is unchanged. Removes
+// the rates whose optimizer has another job rate now. Returns one sentence for each of them.
 std::vector<std::string> DropReplacedRates(const std::vector<CallbackHostOptions::Rate>& rates,
                                            checkpoint::CallbackRecord* record);
 
-// For one thread.
+// Used by one thread.
 class CallbackHost : private CallbackContext {
  public:
   explicit CallbackHost(CallbackHostOptions options) : options_(std::move(options)) {}
 
-  // Training begins or goes on with this record: callbacks get their state back. `begun`: steps
-  // were made before, so that one without a state is said to begin anew.
+  // Starts or resumes training from this record, which gives callbacks their state back. `begun` is
+  // true if the run has completed a step. Then a callback without a saved state is logged as
+  // starting over.
   void Begin(const checkpoint::CallbackRecord& record, bool begun);
-  // Calls the hook of all callbacks. Throws StatusError: what a callback threw, as a ProgramError
-  // with its name.
+  // Calls this hook of all callbacks. Throws StatusError: an exception of a callback becomes a
+  // ProgramError with the callback's name.
   void Fire(Hook hook, CallbackMoment moment);
-  // False: nothing was asked for, and nothing changed, since the last time.
+  // Returns false if no hook made a request and no state changed since the last call.
   bool TakeDecision(CallbackDecision* decision);
-  // What counts from now on.
+  // Replaces the record that is in effect.
   void Adopt(const checkpoint::CallbackRecord& record);
 
  private:
@@ -93,10 +95,10 @@ class CallbackHost : private CallbackContext {
   checkpoint::CallbackRecord adopted_;
   CallbackDecision decision_;
   CallbackMoment moment_;
-  std::string running_;  // the callback whose hook runs
+  std::string running_;  // The callback whose hook is running.
 };
 
-// Whether a callback may set this rate: a number is not a schedule.
+// Returns true for a constant rate, which a callback may set, and false for a schedule.
 bool IsSettable(const Json& learning_rate);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// A run's callbacks: the program's own and those that the job names, in their order.
+// A run's callbacks in call order: the program's own and those that the job names.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@
 
 namespace muster {
 
-// What build() registered: one that is there whatever the job says, or one that is made where the
-// job names it, from its keys.
+// A callback that build() registered. It is either always present, or made from its keys if the job
+// names it.
 struct RegisteredCallback {
   std::string name;
   std::shared_ptr<Callback> callback;
@@ -22,11 +22,12 @@ struct RegisteredCallback {
 struct CallbackList {
   std::vector<NamedCallback> callbacks;
   std::optional<AverageOptions> average;
-  bool decides_in_steps = false;  // one of them does
+  bool decides_in_steps = false;  // At least one callback may decide between the steps of an epoch.
 };
 
-// `listed`: the job's "callbacks". A program's own come in the job's places, those that the job
-// does not name before all others. Errors: a ConfigurationError that names the place.
+// Makes the callbacks of a run. `listed` is the job's "callbacks". A program's callback takes the
+// place that the job gives it. Callbacks that the job does not name come first. A
+// ConfigurationError names the place.
 absl::StatusOr<CallbackList> MakeCallbacks(const Json& listed,
                                            const std::vector<RegisteredCallback>& registered,
                                            const CallbackFacts& facts);

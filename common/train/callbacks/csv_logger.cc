@@ -1,4 +1,4 @@
-// Keras' CSVLogger: a line for each epoch.
+// Keras' CSVLogger: one line for each epoch.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ class CsvLogger final : public Callback {
   CsvLogger(std::string filename, std::string separator, bool append)
       : filename_(std::move(filename)), separator_(std::move(separator)), append_(append) {}
 
-  // What was written after the state that training goes on with is written again.
+  // Truncates the file to the resumed state: later lines will be written again.
   void train_begin(CallbackContext& context) override {
     if (context.model_dir().empty()) return;
     path_ = PathFrom(context.model_dir(), filename_);
@@ -30,7 +30,7 @@ class CsvLogger final : public Callback {
     std::error_code error;
     const auto size = static_cast<int64_t>(std::filesystem::file_size(path_, error));
     const bool there = !error;
-    if (bytes_ < 0) {  // the run begins
+    if (bytes_ < 0) {  // The run begins.
       bytes_ = there && append_ ? size : 0;
       header_ = bytes_ == 0;
     } else if (!there || size < bytes_) {
@@ -63,7 +63,7 @@ class CsvLogger final : public Callback {
     return {{"filename", filename_}, {"bytes", bytes_}, {"columns", columns_}, {"header", header_}};
   }
   void set_state(const Json& state) override {
-    // Of another file nothing is known here. Checkpoints of before have no name.
+    // The state of another file does not apply. Older checkpoints have no file name.
     if (state.value("filename", filename_) != filename_) return;
     bytes_ = JsonInteger(state.at("bytes"));
     columns_ = state.at("columns").get<std::vector<std::string>>();
@@ -72,7 +72,7 @@ class CsvLogger final : public Callback {
   bool decides_in_steps() const override { return false; }
 
  private:
-  // A field with a separator, a quote or a line's end in it stands in quotes.
+  // Quotes a field that contains a separator, a quote or a line end.
   std::string Field(const std::string& text) const {
     if (text.find_first_of("\"\r\n" + separator_) == std::string::npos) return text;
     std::string quoted = "\"";
@@ -102,7 +102,7 @@ class CsvLogger final : public Callback {
     bytes_ += static_cast<int64_t>(text.size());
     return true;
   }
-  // Of a line that did not fit on the disk a part may be there.
+  // Removes a partial line that remains after a full disk.
   bool CutBack() {
     const Fd file = CreateFile(path_, O_WRONLY);
     partial_ = !file || ftruncate(file.get(), bytes_) != 0;
@@ -117,9 +117,9 @@ class CsvLogger final : public Callback {
   const bool append_;
   std::string path_;
   std::vector<std::string> columns_;
-  int64_t bytes_ = -1;    // of the file; -1: the run has not begun
-  bool header_ = true;    // is still to be written
-  bool partial_ = false;  // the file may have more than `bytes_`
+  int64_t bytes_ = -1;    // Of the file. -1: the run has not begun.
+  bool header_ = true;    // The header is still to be written.
+  bool partial_ = false;  // The file may have more than `bytes_`.
 };
 
 }  // namespace

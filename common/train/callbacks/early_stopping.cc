@@ -19,7 +19,8 @@ class EarlyStopping final : public Callback {
   EarlyStopping(Monitor monitor, Options options)
       : monitor_(std::move(monitor)), options_(options) {}
 
-  // An epoch after the end: the job has become longer. Whoever was out of patience has it again.
+  // An epoch after the end of training means that the job was extended. If patience had run out, it
+  // starts again.
   void epoch_begin(CallbackContext& context) override {
     if (!std::exchange(ended_, false)) return;
     if (std::exchange(stopped_, false)) wait_ = 0;
@@ -34,7 +35,7 @@ class EarlyStopping final : public Callback {
     const bool first = best_epoch_ < 0;
     ++wait_;
     const bool better = monitor_.Improves(*value, best_);
-    // Before anything is known to be better, the first weights are the best.
+    // The first weights are the best until an improvement is known.
     if (better || first) {
       best_epoch_ = epoch;
       best_step_ = context.step();
@@ -42,7 +43,7 @@ class EarlyStopping final : public Callback {
     }
     if (better) {
       best_ = *value;
-      // A value that does not beat the baseline does not make training more patient.
+      // Only a value that beats the baseline resets the patience.
       if (!options_.baseline || monitor_.Improves(*value, options_.baseline)) wait_ = 0;
       return;
     }
@@ -72,7 +73,7 @@ class EarlyStopping final : public Callback {
     best_ = NumberOrNone(state, "best");
     best_epoch_ = JsonInteger(state.at("best_epoch"));
     best_step_ = JsonInteger(state.at("best_step"));
-    stopped_ = state.value("stopped", false);  // checkpoints of before have neither
+    stopped_ = state.value("stopped", false);  // Older checkpoints have neither.
     ended_ = state.value("ended", false);
   }
   bool decides_in_steps() const override { return false; }

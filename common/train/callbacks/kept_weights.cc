@@ -40,7 +40,7 @@ void KeptWeights::Average(const std::string& callback, double decay) {
   std::vector<at::Tensor>& kept = kept_.at(callback);
   for (size_t i = 0; i < own_.size(); ++i) {
     const at::Tensor own = own_[i].second.detach();
-    // Buffers are statistics, which go with the weights of the moment.
+    // Buffers are statistics of the current weights, so they are not averaged.
     if (own_[i].second.requires_grad() && own.is_floating_point()) {
       kept[i].mul_(decay).add_(own, 1 - decay);
     } else {

@@ -1,6 +1,6 @@
-// Weights that callbacks remember, by callback: the best ones, a moving average. Copies of a
-// replica's parameters and of those buffers that are equal on all replicas, equal on all replicas
-// themselves. For the replica's thread.
+// Weights that callbacks remember, such as the best weights or a moving average, with one entry for
+// each callback. An entry copies a replica's parameters, and the buffers that are equal on all
+// replicas. The entries are therefore equal on all replicas too. Used by the replica's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,25 +16,27 @@ namespace muster {
 class KeptWeights {
  public:
   using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-  // The replica's own tensors, which this does not change but in PutBack and Swap.
+  // `own` are the replica's tensors. Only PutBack and Swap change them.
   explicit KeptWeights(NamedTensors own) : own_(std::move(own)) {}
 
   void Keep(const std::string& callback);
-  // REQUIRES: it is kept.
+  // Copies the kept weights to the replica's tensors. Requires Has(callback).
   void PutBack(const std::string& callback);
-  // What is kept and the replica's own change places. REQUIRES: it is kept.
+  // Exchanges the kept weights and the replica's tensors. Requires Has(callback).
   void Swap(const std::string& callback);
-  // kept = decay * kept + (1 - decay) * own; the first time a copy. Integers are copied.
+  // kept = decay * kept + (1 - decay) * own. The first call makes a copy. Only floating-point
+  // parameters are averaged; buffers and integers are copied.
   void Average(const std::string& callback, double decay);
 
   bool Has(const std::string& callback) const { return kept_.contains(callback); }
-  // Of these callbacks, in a fixed order; those that are not kept yet are from now on.
+  // Returns the kept tensors of these callbacks in a fixed order. Keeps the current weights for
+  // each callback that has none yet.
   std::vector<at::Tensor> Of(const std::set<std::string>& callbacks);
-  // Forgets all others.
+  // Drops the weights of all other callbacks.
   void Only(const std::set<std::string>& callbacks);
   std::set<std::string> callbacks() const;
   const NamedTensors& own() const { return own_; }
-  // By the names of the replica's own.
+  // Returns the kept weights under the names of the replica's tensors.
   NamedTensors Of(const std::string& callback) const;
 
  private:

@@ -1,4 +1,4 @@
-// What callbacks watch: one of an epoch's metrics, and when it has become better. As Keras'
+// The metric of an epoch that a callback monitors, and the test for an improvement. Follows Keras'
 // MonitorCallback.
 #pragma once
 
@@ -12,16 +12,18 @@ namespace muster {
 
 class Monitor {
  public:
-  // Reads "monitor" (default: val_loss, or loss where nothing is validated), "mode" and, where it
-  // is wanted, "min_delta".
+  // Reads "monitor", "mode" and, if `min_delta` has a value, "min_delta". The default of "monitor"
+  // is val_loss, or loss without validation.
   static absl::StatusOr<Monitor> Read(const std::string& place, JsonObject& keys,
                                       const CallbackFacts& facts,
                                       std::optional<double> min_delta = std::nullopt);
 
   const std::string& name() const { return name_; }
-  // Absent: the epoch has no such metric, which is said once, with those that it has.
+  // Returns nothing if the epoch lacks the metric. The first such call logs a warning that lists
+  // the epoch's metrics.
   std::optional<double> Value(const CallbackContext& context, const char* callback);
-  // By more than min_delta; than nothing everything is better. In float32, as metrics are in Keras.
+  // Returns whether `value` is better than `reference` by more than min_delta. Any value is better
+  // than no reference. Compares in float32, as Keras does.
   bool Improves(double value, std::optional<double> reference) const;
 
  private:
@@ -31,7 +33,7 @@ class Monitor {
   bool told_ = false;
 };
 
-// "best" of a state: a number, or null.
+// Converts the "best" of a callback's state: a number, or null.
 Json NumberOrNull(std::optional<double> value);
 std::optional<double> NumberOrNone(const Json& state, const char* key);
 

@@ -47,12 +47,13 @@ class ReduceLrOnPlateau final : public Callback {
   bool decides_in_steps() const override { return false; }
 
  private:
-  // False: all rates are at min_lr.
+  // Returns false if all rates are at min_lr.
   bool Reduce(CallbackContext& context) const {
     bool reduced = false;
     for (const std::string& optimizer : context.optimizers()) {
       const double before = context.learning_rate(optimizer);
-      // As Keras: rates are float32 there, and one that was set to min_lr is not above it.
+      // Keras' rates are float32. In double precision, a rate that was set to min_lr may be above
+      // it.
       if (static_cast<float>(before) <= static_cast<float>(options_.min_lr)) continue;
       const double rate = std::max(before * options_.factor, options_.min_lr);
       context.set_learning_rate(rate, optimizer);
@@ -86,7 +87,7 @@ class Scheduler final : public Callback {
   const std::function<double(int64_t, double)> schedule_;
 };
 
-// {"0": 0.1, "5": 0.01}: by the first epoch of each rate.
+// Reads {"0": 0.1, "5": 0.01}: rates by their first epoch.
 std::map<int64_t, double> RatesByEpoch(const Json& values, JsonObject& keys) {
   std::map<int64_t, double> rates;
   if (!values.is_object() || values.empty()) {
