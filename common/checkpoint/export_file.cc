@@ -26,9 +26,8 @@ void Add(const TensorSet& set, const std::string& prefix, TensorSet* all) {
     tensor.name = prefix + tensor.name;
     all->tensors.push_back(std::move(tensor));
   }
-  if (set.file != nullptr)
-    all->file = set.file;  // At most one set has a file: models are in
-                           // memory.
+  // At most one set has a file: models are in memory.
+  if (set.file != nullptr) all->file = set.file;
 }
 
 // Removes the tensors whose names begin with `prefix` from `all` and returns them.

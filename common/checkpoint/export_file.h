@@ -27,8 +27,8 @@ absl::Status WriteTensors(FileSystem& files, const TensorSet& set, const Metadat
                           const std::string& path);
 
 struct Export {
-  Snapshot snapshot;  // For a file that another program wrote, its tensors are the model and step
-                      // is 0.
+  // For a file that another program wrote, its tensors are the model and step is 0.
+  Snapshot snapshot;
   bool ours = false;  // True where WriteExport wrote the file.
   bool slots = false;
 };

@@ -35,8 +35,7 @@ struct DataPlace {
 
 // Steps of a run in float16 that updated nothing because gradients were not finite.
 struct SkippedSteps {
-  // in_a_row counts the skipped steps up to the last step.
-  int64_t total = 0, in_a_row = 0;
+  int64_t total = 0, in_a_row = 0;  // `in_a_row` ends with the last step.
   void Add(bool skipped) {
     total += skipped ? 1 : 0;
     in_a_row = skipped ? in_a_row + 1 : 0;

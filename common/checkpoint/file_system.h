@@ -45,8 +45,8 @@ class FileSystem {
   // Replaces an existing file.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) = 0;
   virtual absl::StatusOr<std::unique_ptr<ReadableFile>> Open(const std::string& path) = 0;
-  virtual absl::StatusOr<std::vector<std::string>> List(
-      const std::string& directory) = 0;  // Returns names.
+  // Returns names.
+  virtual absl::StatusOr<std::vector<std::string>> List(const std::string& directory) = 0;
   virtual absl::StatusOr<bool> Exists(const std::string& path) = 0;
   // Returns OK where the directory exists, and kNotFound where its parent does not.
   virtual absl::Status MakeDirectory(const std::string& path) = 0;
@@ -67,8 +67,8 @@ absl::StatusOr<std::string> ReadFile(FileSystem& files, const std::string& path)
 absl::Status MakeDirectories(FileSystem& files, const std::string& path);
 
 std::string JoinPath(std::string_view directory, std::string_view name);
-std::string BaseName(std::string_view path);    // Returns "c" for "/a/b/c" and "/a/b/c/".
-std::string ParentPath(std::string_view path);  // Returns "/a/b" for "/a/b/c", "." for "c" and "/"
-                                                // for "/c".
+std::string BaseName(std::string_view path);  // Returns "c" for "/a/b/c" and "/a/b/c/".
+// Returns "/a/b" for "/a/b/c", "." for "c" and "/" for "/c".
+std::string ParentPath(std::string_view path);
 
 }  // namespace muster::checkpoint

@@ -84,8 +84,8 @@ class MemoryFileSystem : public FileSystem {
   int64_t capacity_ ABSL_GUARDED_BY(mutex_);
   int64_t crashes_ ABSL_GUARDED_BY(mutex_) = 0;
   NodePtr root_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Change> pending_ ABSL_GUARDED_BY(mutex_);  // Unsynced changes of directories, in
-                                                         // order.
+  // Unsynced changes of directories, in order.
+  std::vector<Change> pending_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace muster::checkpoint

@@ -165,8 +165,8 @@ class HeaderParser : public nlohmann::json_sax<Json> {
     int64_t bytes = kDTypeBytes[static_cast<int>(entry_.dtype)];
     bool overflow = false, empty = false;
     for (const int64_t d : entry_.shape) {
-      empty |= d == 0;  // Other dimensions, and partial products of them, must not overflow beside
-                        // a 0.
+      // Other dimensions, and partial products of them, must not overflow beside a 0.
+      empty |= d == 0;
       overflow |= __builtin_mul_overflow(bytes, std::max<int64_t>(d, 1), &bytes);
     }
     if (empty) bytes = 0;

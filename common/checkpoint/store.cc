@@ -413,8 +413,8 @@ class StoreImpl : public Store {
   const StoreOptions options_;
   const std::string staging_;
   bool staged_ = false;
-  std::atomic<int64_t> staged_files_ = 0;  // Number of staged files, which makes their names
-                                           // unique.
+  // Number of staged files, which makes their names unique.
+  std::atomic<int64_t> staged_files_ = 0;
 
   absl::Mutex marking_;  // Held by one MarkBest at a time.
   absl::Mutex pruning_;  // Held by one deletion at a time.

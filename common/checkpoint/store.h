@@ -36,9 +36,9 @@ absl::StatusOr<std::optional<Place>> FindCheckpoints(FileSystem& files, const st
 struct CheckpointInfo {
   std::string name, path;
   int64_t step = 0;
-  int64_t bytes = 0;    // Of all files, from the manifest.
-  absl::Status health;  // OK: complete. An error says in one sentence what is missing, short or
-                        // damaged.
+  int64_t bytes = 0;  // Of all files, from the manifest.
+  // OK: complete. An error says in one sentence what is missing, short or damaged.
+  absl::Status health;
 };
 // Lists the checkpoints, ascending by step. `verify` reads every byte and compares checksums.
 // Otherwise only sizes and the manifest are checked. A directory that does not exist has none.
@@ -90,8 +90,8 @@ std::optional<BestMark> ReadBest(FileSystem& files, const std::string& directory
 struct StoreOptions {
   std::string directory;  // The folder <model_dir>/checkpoints.
   std::string token;      // Unique to this owner: letters and digits.
-  int keep = 3;           // Number of newest checkpoints kept, besides the best and the pinned
-                          // ones.
+  // Number of newest checkpoints kept, besides the best and the pinned ones.
+  int keep = 3;
   // Called right before each publishing rename. An error (Superseded) prevents the rename.
   std::function<absl::Status()> fence;
 };

@@ -31,9 +31,7 @@ struct GroupSpec {
   uint64_t generation = 0;           // Unique within the run: (term of the chief << 32) | counter.
   int rank = 0;                      // Rank of this process.
   std::vector<GroupMember> members;  // By rank.
-  std::string
-      // Secret of this generation, 16 random bytes. Connections without it are refused.
-      ticket;
+  std::string ticket;  // 16 random bytes. Connections without this secret are refused.
   Backend backend = Backend::kAuto;
   Duration formation_timeout = std::chrono::seconds(20);
   // Time that the vote on shared memory may take beyond formation_timeout. Within it, waiting
@@ -50,8 +48,8 @@ struct GroupSpec {
   // Execute operations on a thread of the communicator (needs a free core). Otherwise Work::Wait
   // executes them.
   bool progress_thread = true;
-  std::shared_ptr<FlightRecorder> recorder;  // Records the operations of the communicators. May be
-                                             // null.
+  // Records the operations of the communicators. May be null.
+  std::shared_ptr<FlightRecorder> recorder;
 };
 
 // Connects the pairs of members that the algorithm links (topology.h) and tests each link with a

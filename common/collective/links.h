@@ -106,10 +106,10 @@ class Links {
   struct Link {
     int rank = 0;
     Watched notices, data;
-    std::vector<std::byte> heard;   // The beginning of an incomplete notice.
-    std::vector<std::byte> unsaid;  // Notices that the socket has not taken yet, from the first
-                                    // byte on.
-    bool closed = false;            // By the other side.
+    std::vector<std::byte> heard;  // The beginning of an incomplete notice.
+    // Notices that the socket has not taken yet, from the first byte on.
+    std::vector<std::byte> unsaid;
+    bool closed = false;  // By the other side.
     absl::Status last_words;
   };
 
@@ -128,8 +128,8 @@ class Links {
   std::vector<Link> links_;        // By rising rank.
   std::vector<uint64_t> present_;  // By rank: the latest operation that it is known to have joined.
   uint64_t said_present_ = 0;      // The latest operation that this rank announced.
-  bool news_ = false;              // True when other ranks have joined it and this was not
-                                   // forwarded yet.
+  // True when other ranks have joined it and this was not forwarded yet.
+  bool news_ = false;
   std::vector<transport::Interest> waits_;  // Buffer of Wait().
   transport::AbortSignal abort_;
 };

@@ -21,8 +21,8 @@ namespace muster::collective {
 namespace {
 constexpr Duration kDrainFor = std::chrono::seconds(10);
 constexpr Duration kFinalizeFor = std::chrono::seconds(5);
-constexpr Duration kBusyFor = std::chrono::microseconds(200);  // Polls without a pause for this
-                                                               // long, then sleeps between polls.
+// Polls without a pause for this long, then sleeps between polls.
+constexpr Duration kBusyFor = std::chrono::microseconds(200);
 }  // namespace
 
 absl::Status CudaError(std::string_view what, cudaError_t error) {

@@ -18,8 +18,8 @@ const char* VerbName(Verb verb);  // "all_reduce", ...
 // compared before any byte of the data is used. Plain memory, 32 bytes.
 struct Signature {
   uint64_t sequence = 0;  // From 1.
-  int64_t count = 0;      // As the caller gave it: elements of the buffer, or of the smaller of two
-                          // buffers.
+  // As the caller gave it: elements of the buffer, or of the smaller of two buffers.
+  int64_t count = 0;
   int32_t root = -1;
   Verb verb = Verb::kBarrier;
   DataType type = DataType::kByte;

@@ -15,8 +15,8 @@ namespace muster {
 namespace collective {
 namespace {
 
-constexpr Duration kGrace = std::chrono::seconds(1);  // A rank that knows more reports its error
-                                                      // first.
+// A rank that knows more reports its error first.
+constexpr Duration kGrace = std::chrono::seconds(1);
 
 struct Replicas {
   Replicas(std::shared_ptr<Communicator> group, std::vector<int> per_rank, Duration timeout)

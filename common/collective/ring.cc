@@ -14,10 +14,10 @@ using transport::FrameHeader;
 using transport::Interest;
 using transport::WaitResult;
 
-constexpr int64_t kChunk = 1 << 19;     // Bytes reduced at a time, which stay in the L2 cache.
-constexpr int64_t kMaxRead = 1 << 20;   // Bytes received at a time where nothing is reduced.
-constexpr int64_t kMaxWrite = 1 << 19;  // Bytes sent at a time, so that sending does not delay
-                                        // receiving.
+constexpr int64_t kChunk = 1 << 19;    // Bytes reduced at a time, which stay in the L2 cache.
+constexpr int64_t kMaxRead = 1 << 20;  // Bytes received at a time where nothing is reduced.
+// Bytes sent at a time, so that sending does not delay receiving.
+constexpr int64_t kMaxWrite = 1 << 19;
 constexpr Duration kSpinFor = std::chrono::microseconds(50);
 
 // The bytes that arrive from the left neighbour in one step of the ring. Their result is sent to

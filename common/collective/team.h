@@ -16,8 +16,8 @@
 
 namespace muster::collective {
 
-inline constexpr int64_t kSmallBytes = 2048;  // Payloads up to this size travel beside the
-                                              // signature.
+// Payloads up to this size travel beside the signature.
+inline constexpr int64_t kSmallBytes = 2048;
 
 // The data that a rank publishes when it joins an operation. A cell has two, used in turn. A rank
 // overwrites one only after all ranks have joined the operation in between, and so have left the
@@ -32,8 +32,8 @@ struct alignas(64) Announcement {
 struct alignas(64) Cell {
   std::atomic<uint32_t> word{0};     // Bit 0: poisoned. The other bits: number of phases, wrapping.
   std::atomic<uint32_t> waiters{0};  // Number of threads that sleep on the word.
-  alignas(64) std::atomic<uint32_t> busy{0};  // Nonzero while inside a copy or reduction of any
-                                              // rank's memory.
+  // Nonzero while inside a copy or reduction of any rank's memory.
+  alignas(64) std::atomic<uint32_t> busy{0};
   Announcement announcements[2];
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
