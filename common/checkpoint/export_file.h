@@ -4,9 +4,13 @@
 //   optimizer/<name>        of optimizer.safetensors, where slots were asked for
 //   replica_buffers/<name>  of replica_buffers.safetensors, where slots were asked for
 //
-// Its metadata (texts): "muster" and "libtorch", the versions that wrote the checkpoint; "program"
-// and "program_args", JSON; "step"; "slots", "true" or "false"; and "state", the checkpoint's
-// state.json, from which training resumes.
+// Its metadata are texts:
+//
+//   muster, libtorch        the versions that wrote the checkpoint
+//   program, program_args   JSON
+//   step
+//   slots                   "true" or "false"
+//   state                   the checkpoint's state.json, from which training resumes
 #pragma once
 
 #include <string>

@@ -49,7 +49,8 @@ struct Extras {
   // Key "datasets": the positions of the program's own data sets, by name.
   std::map<std::string, DataPlace> datasets;
   // Key "stream": for training data of unknown size, the position of the example at (epoch, offset)
-  // as pass over the data and index in that pass. Absent where both are the same.
+  // in the data. `epoch` is the pass over the data, `offset` the index in that pass. Absent where
+  // both positions are equal.
   std::optional<DataPlace> stream;
   // Key "batch_steps": the number of steps for the batch at (epoch, offset), and the number of
   // those made. 0: no batch is begun.

@@ -1,11 +1,16 @@
-// The file system as an interface. Checkpoints are written through it, so that a test can crash it,
-// fill it or remove it between any two operations. memory_file_system.h is a test implementation
-// that loses what was not synced. Thread-safe.
+// The file system as an interface. Checkpoints are written through it, so that a test can crash,
+// fill or remove it between any two operations. memory_file_system.h is a test implementation that
+// loses what was not synced. Thread-safe.
 //
-// Errors name the path and the system's message. The codes are kNotFound (no such file),
-// kAlreadyExists, kResourceExhausted (no space, quota), kPermissionDenied (read-only, not allowed),
-// kUnavailable (temporary: descriptors or memory are used up, a server does not answer) and
-// kInternal (anything else). The caller decides what an error means for the process.
+// Errors name the path and the system's message. The caller decides what an error means for the
+// process. The codes:
+//
+//   kNotFound            no such file
+//   kAlreadyExists
+//   kResourceExhausted   no space, quota
+//   kPermissionDenied    read-only, not allowed
+//   kUnavailable         temporary: descriptors or memory are used up, a server does not answer
+//   kInternal            anything else
 #pragma once
 
 #include <cstddef>

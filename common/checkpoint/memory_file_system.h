@@ -1,8 +1,8 @@
 // An in-memory file system for tests. It counts operations, lets a test act or fail before any of
-// them, can be full, and loses at a crash what was not synced, as a disk does.
+// them, and can be full. At a crash it loses what was not synced, as a disk does.
 //
 // A crash may leave these states. A file has the bytes of its last Sync, or a longer prefix of what
-// was appended (because the kernel may have written more), or zeros in place of that prefix. A
+// was written, because the kernel may have written more. Zeros may take the place of the rest. A
 // directory entry (a creation, a rename, one removed file of a removed tree) is present once its
 // directory was synced. Any subset of the other entries may have reached the disk. A rename changes
 // both directories at once.

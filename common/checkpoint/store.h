@@ -115,9 +115,9 @@ class Store {
   // `keep`. Returns its path.
   //
   // After an error all older checkpoints are unchanged. A staging folder may be left, which the
-  // next Write removes. A checkpoint of the same step that exists is left unchanged (OK), unless
-  // the snapshot `replaces` it, even where it is pinned. After a replacement, `best` no longer
-  // names it if it has the weights of another step.
+  // next Write removes. An existing checkpoint of the same step is left unchanged (OK). A snapshot
+  // with `replaces` set replaces it, even where it is pinned. If that snapshot has the weights of
+  // another step, `best` no longer names the checkpoint.
   //
   // Errors: the file system's codes (file_system.h), Superseded, and the fence's. The message is a
   // sentence, "could not save checkpoint step-00000500: ...".

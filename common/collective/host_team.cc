@@ -162,8 +162,8 @@ void HostTeam::CopyOut(const Plan& plan, int64_t chunk) {
   }
 }
 
-// In iteration k a rank copies its chunk k in, reduces chunk k-kSkew of its own part, and copies
-// chunk k-2*kSkew of the others' results out. Before that it waits until all ranks have finished
+// In iteration k a rank copies in its chunk k, reduces chunk k-kSkew of its own part, and copies
+// out chunk k-2*kSkew of the others' results. Before that it waits until all ranks have finished
 // iteration k-kSkew. By then all ranks have used what a slot held kSlots chunks ago.
 absl::Status HostTeam::RunStaged(const Plan& plan, MonotonicTime deadline) {
   const int64_t elements = slot_bytes_ / SizeOf(plan.type);

@@ -12,14 +12,14 @@
 
 namespace muster::collective {
 
-// kSkew is the number of chunks between two phases of the pipeline, so a rank may run that far
-// ahead of another without waiting. kSlots is the number of slots in every staging area.
+// kSkew is the number of chunks between two phases of the pipeline. A rank may run that far ahead
+// of another without waiting. kSlots is the number of slots in every staging area.
 inline constexpr int kSkew = 2, kSlots = 2 * kSkew;
 SegmentLayout HostLayout(int ranks);
 
 class HostTeam {
  public:
-  // `ranks` are the group ranks of this host. `links` reports lost ranks: each rank watches the
+  // `ranks` are the group ranks of this host. `links` reports lost ranks. Each rank watches the
   // ranks of its host that it is linked with, and passes its reason to the others through the
   // segment.
   HostTeam(std::shared_ptr<Segment> segment, std::vector<int> ranks, Links* links, bool spin);

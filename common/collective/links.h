@@ -1,9 +1,9 @@
 // The connections of one rank to the ranks that it is linked with (topology.h). Internal.
 //
 // Each link has a connection for notices. Where data uses the link, it has a second connection that
-// carries only the frames of operations. A rank can therefore send notices during a long operation:
-// that it is present, which other ranks it knows to be present, and, once, why it gives up. A rank
-// forwards what it receives, so that all ranks learn it.
+// carries only the frames of operations. A rank can therefore send notices during a long operation.
+// A notice says that the rank is present and which other ranks it knows to be present. A last
+// notice says why it gives up. A rank forwards what it receives, so that all ranks learn it.
 #pragma once
 
 #include <map>
@@ -41,7 +41,8 @@ class Links {
     int rank = 0;
     Topology topology;
     std::vector<std::string> labels;
-    // Time after which a link is cut whose host acknowledges nothing although bytes are in flight.
+    // Cuts a link when the peer's host has acknowledged nothing for this long although bytes are in
+    // flight.
     Duration link_timeout = std::chrono::seconds(10);
   };
   using Connections = std::map<std::pair<int, Channel>, std::unique_ptr<transport::DataConnection>>;
@@ -64,8 +65,8 @@ class Links {
     bool notices = false;  // There are notices for Hear().
   };
   Ready Wait(std::span<const transport::Interest> data, MonotonicTime until);
-  // Reads the notices that have arrived, and forwards which ranks have joined. Returns the first
-  // reason of a rank that gave up as the error.
+  // Reads the notices that have arrived, and forwards which ranks have joined. If a rank gave up,
+  // returns its reason as the error.
   absl::Status Hear();
   // True when the link to `rank` was closed: its process has ended, it left the group, or the
   // network failed.
@@ -74,13 +75,14 @@ class Links {
   // Time that an operation takes before ranks announce their presence.
   static constexpr Duration kSayPresentAfter = std::chrono::milliseconds(100);
   // Announces to the peers, once for each operation, that this rank has joined `signature`. Does
-  // nothing where shared memory shows it.
+  // nothing where all ranks see that in shared memory.
   void SendPresent(const Signature& signature);
-  // Records that `rank` has joined this operation, when another source has shown it.
+  // Records that `rank` has joined this operation. For callers that learn it from data or from
+  // shared memory.
   void NotePresent(int rank, uint64_t sequence);
-  // Returns PeerLost with the name of the link when a link has carried nothing for
-  // Options::link_timeout. Called every kLookAtLinks while an operation waits, because TCP reports
-  // a dead connection only after many minutes.
+  // Returns PeerLost with the name of a link whose host has acknowledged nothing for
+  // Options::link_timeout while data was in flight. Called every kLookAtLinks while an operation
+  // waits, because TCP reports a dead connection only after many minutes.
   static constexpr Duration kLookAtLinks = std::chrono::milliseconds(500);
   absl::Status CheckLinks(MonotonicTime now);
   // Sends `why` to the peers unless it is OK, and closes all connections.
@@ -100,7 +102,7 @@ class Links {
   // One of a link's two connections. The pointer is null where there is none.
   struct Watched {
     std::unique_ptr<transport::DataConnection> connection;
-    // The time since when data has been in flight without an acknowledgement.
+    // Data has been in flight without an acknowledgement since this time.
     std::optional<MonotonicTime> silent_since;
   };
   struct Link {
@@ -128,7 +130,8 @@ class Links {
   std::vector<Link> links_;        // By rising rank.
   std::vector<uint64_t> present_;  // By rank: the latest operation that it is known to have joined.
   uint64_t said_present_ = 0;      // The latest operation that this rank announced.
-  // True when other ranks have joined it and this was not forwarded yet.
+  // True when other ranks have joined the announced operation and this rank has not forwarded that
+  // yet.
   bool news_ = false;
   std::vector<transport::Interest> waits_;  // Buffer of Wait().
   transport::AbortSignal abort_;

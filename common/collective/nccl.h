@@ -1,13 +1,14 @@
-// NCCL between GPUs. This header needs neither CUDA nor NCCL: the code is a separate module
-// (lib/muster_nccl.so), loaded at the first call, so that CPU-only processes do not load it.
+// NCCL between GPUs. This header needs neither CUDA nor NCCL. The code is a separate module
+// (lib/muster_nccl.so), which is loaded at the first call. CPU-only processes therefore do not load
+// it.
 //
 // Differences from the CPU backends:
 // - Buffers are device memory of the communicator's device. An operation is enqueued after the work
-//   of the calling thread's current CUDA stream, and runs on the communicator's own stream.
+//   of the calling thread's current CUDA stream. It runs on the communicator's own stream.
 // - Wait() blocks the host until the device is done. Any stream may use the result afterwards.
 // - The ranks compare what they issued over the host group, while the device works.
-// - The destructor of a healthy communicator waits for its outgoing data to arrive at other ranks,
-//   for some seconds at most.
+// - The destructor of a healthy communicator waits for its outgoing data to arrive at other ranks.
+//   It waits for some seconds at most.
 // - An aborted NCCL operation completes on its stream as if it had succeeded, but its Wait() never
 //   returns OK. Enqueue an update only after Wait() has returned OK. After Abort() no kernel of
 //   this communicator runs any more.

@@ -205,8 +205,8 @@ absl::Status AwaitSum(const Probe& probe, const Limit& limit, int total) {
                   total, sum, probe.device.device));
 }
 
-// Runs a first reduction. NCCL connects most of its links at the first operation, so that it
-// belongs to the formation: under its deadline, and before a step depends on it.
+// Runs a first reduction. NCCL connects most of its links at the first operation. As a part of the
+// formation, this happens under its deadline and before a step depends on it.
 absl::Status WarmUp(Comms& comms, const Limit& limit, int total) {
   std::vector<std::unique_ptr<Probe>> probes;
   for (const NcclDevice& device : comms.list) {

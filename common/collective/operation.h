@@ -45,8 +45,8 @@ struct Part {
   int64_t count = 0;                // In elements, equal on all ranks.
 };
 
-// All verbs in one form: an optional reduce phase, after which rank r holds part r, then an
-// optional gather phase, after which every rank has all parts.
+// One form for all verbs: an optional reduce phase, then an optional gather phase. After the reduce
+// phase, rank r holds part r. After the gather phase, every rank has all parts.
 struct Plan {
   std::vector<Part> parts;  // By rank.
   DataType type = DataType::kByte;

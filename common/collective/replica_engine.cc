@@ -1,6 +1,6 @@
 // Joins the replicas of one process with those of the other processes. The threads of a process
-// reduce among themselves, then the first thread takes part in the group for the process, and the
-// other threads copy its result.
+// first reduce among themselves. The first thread then takes part in the group for the process, and
+// the other threads copy its result.
 #include <fmt/format.h>
 
 #include <memory>

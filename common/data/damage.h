@@ -8,9 +8,9 @@
 
 namespace muster::data {
 
-// Returns the DataError "'<path>' cannot be <done>: <text of errno>.". The error does not count as
-// damage where the process has too few descriptors or too little memory, may not read the file, or
-// its server does not answer. Such an error would hit every other file too.
+// Returns the DataError "'<path>' cannot be <done>: <text of errno>.". It does not count as damage
+// in three cases: the process lacks descriptors or memory, it may not read the file, or its server
+// does not answer. Such an error would hit every other file too.
 absl::Status FileError(const std::string& path, const char* done, int error_number);
 
 // True where the error means that an example is damaged and may be left out. False where the status

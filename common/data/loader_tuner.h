@@ -72,8 +72,9 @@ class LoaderTuner {
   const LoaderLimits limits_;
   LoaderSetting setting_;
   std::optional<Trial> trial_;
-  int hold_ = 0, patience_ = 1;  // Windows without a trial now, and after the next failed trial.
-  // Windows in which everything was ready, and how many of them remove a thread.
+  // Number of windows left without a trial, and that number after the next failed trial.
+  int hold_ = 0, patience_ = 1;
+  // Number of windows in which all was ready, and the number that removes a thread.
   int idle_ = 0, idle_needed_ = 4;
   std::optional<int> shrunk_from_;  // The threads before the last decision, if that removed one.
 };

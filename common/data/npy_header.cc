@@ -1,6 +1,7 @@
 // numpy's .npy, format versions 1.0, 2.0 and 3.0
-// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html): magic, version, length
-// of the header, the header as the text of a Python dictionary, the data.
+// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html). A file has a magic
+// number, the version, the length of the header, the header as the text of a Python dictionary, and
+// the data.
 #include <fmt/format.h>
 
 #include <bit>

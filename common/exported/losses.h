@@ -27,9 +27,9 @@ struct Loss {
 };
 
 // `json` is the name of a loss of muster/losses.h, or an object with "name" and the keys of that
-// loss (listed in docs/exported.md). cross_entropy has the classes in the last dimension unless
-// "class_dim" says otherwise. Outputs [batch, 1] match targets [batch]. `place` is the key for
-// messages.
+// loss (listed in docs/exported.md). The loss cross_entropy has the classes in the last dimension
+// unless "class_dim" says otherwise. Outputs [batch, 1] match targets [batch]. `place` is the key
+// for messages.
 absl::StatusOr<Loss> MakeLoss(const Json& json, const std::string& place);
 
 }  // namespace muster::exported

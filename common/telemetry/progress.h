@@ -102,8 +102,8 @@ std::unique_ptr<ProgressSink> MakeProgressPrinter();
 // Returns the sender where the variable is set, else the printer. Call it once, in main.
 std::unique_ptr<ProgressSink> MakeProgressSink();
 
-// Measures examples per second and the share of waiting over about the last `window` of steps, so
-// that the numbers change slowly enough to be read. Pure.
+// Measures examples per second and the share of waiting over about the last `window` of steps. The
+// numbers therefore change slowly enough to be read. Pure.
 class RateMeter {
  public:
   explicit RateMeter(Duration window = std::chrono::seconds(5)) : window_(Seconds(window)) {}

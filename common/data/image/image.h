@@ -1,8 +1,8 @@
 // Decodes JPEG and PNG files with libjpeg-turbo and libpng. Needs no LibTorch.
 //
 // The pixels equal those of Pillow's Image.open(file), exif_transpose and convert("RGB") (or "L").
-// Palettes are looked up, CMYK and YCCK are converted, 16-bit samples keep their upper 8 bits,
-// alpha is dropped, and a picture that its EXIF data mark as rotated is turned upright.
+// Palettes are looked up, and CMYK and YCCK are converted. 16-bit samples keep their upper 8 bits,
+// and alpha is dropped. A picture that its EXIF data mark as rotated is turned upright.
 #pragma once
 
 #include <cstdint>
