@@ -16,8 +16,8 @@ struct CallbackPlace {
 };
 
 // Makes `record` consistent with `place`. Creates a record where the state has none (a new run, or
-// a checkpoint from before callbacks existed). The new record leaves to do only what is due. Where
-// a finished job has become longer, removes its end from the record.
+// a checkpoint from before callbacks existed). The new record counts everything as done except what
+// is still due. Where a finished job has become longer, removes its end from the record.
 void TakeOver(const CallbackPlace& place, std::optional<CallbackRecord>* record);
 
 }  // namespace muster::checkpoint

@@ -259,7 +259,7 @@ class DiskCacheDataset final : public Dataset {
 
   absl::StatusOr<Example> Get(int64_t index, const Context& context) const override {
     if (!Has(index)) {
-      // Loaded as an example, not as a row of a batch, because the input may accept fewer rows.
+      // Loaded with Get, because the input's GetBatch may refuse an example that Get accepts.
       MUSTER_ASSIGN_OR_RETURN(Batch example, input_->Get(index, context));
       for (at::Tensor& component : example) component = component.unsqueeze(0);
       MUSTER_RETURN_IF_ERROR(Keep({index}, example));

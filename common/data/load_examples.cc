@@ -26,8 +26,8 @@ absl::StatusOr<Batch> LoadIndices(const Dataset& dataset, const std::vector<int6
   return batch;
 }
 
-// Returns a batch without examples. Where the first example is damaged, the first readable one
-// defines the components.
+// Returns a batch without examples. Where the dataset cannot make one because of a damaged example,
+// the first readable example defines the components.
 absl::StatusOr<Batch> EmptyOf(const Dataset& dataset, const Context& context) {
   absl::StatusOr<Batch> empty = LoadIndices(dataset, {}, 0, context);
   if (!IsDamage(empty.status())) return empty;

@@ -85,7 +85,7 @@ struct LoadedBatch {
   std::vector<std::string> damaged;  // One error for each example left out.
   std::shared_ptr<void> prepared;    // Set by PipelineOptions::prepare.
   // The position of the next global batch. next_data is the same position in the data's own count.
-  // It differs for data of unknown size: the pass over the data, and the example's number in it.
+  // For data of unknown size that is the pass over the data, and the example's number in that pass.
   Position next, next_data;
 };
 

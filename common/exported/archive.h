@@ -54,8 +54,8 @@ absl::StatusOr<Archive> ReadArchive(const std::string& path, const std::string& 
 // Converts the type numbers of torch's schema. Throws c10::Error for an unknown number.
 at::ScalarType ScalarTypeOfSchema(int64_t number);
 
-// ViewOf returns a payload's view of `storage`, a flat tensor with all bytes of a storage.
-// REQUIRES: the storage contains the payload (CheckPayload).
+// Returns a payload's view of `storage`, a flat tensor with all bytes of a storage. REQUIRES: the
+// storage contains the payload (CheckPayload).
 at::Tensor ViewOf(const at::Tensor& storage, const Payload& payload);
 // Returns OK where a storage of `bytes` bytes contains the payload. The error is a clause that says
 // why not.

@@ -40,8 +40,8 @@ class Model {
   // operator and the line of the user's Python, or the input that does not fit.
   at::Tensor Forward(const std::vector<at::Tensor>& inputs, Phase phase, size_t output);
   // Evaluates without gradients. A batch size that the file does not admit is split into pieces.
-  // The last piece is filled up with examples of its own, so no example's result depends on the
-  // other examples.
+  // The last piece is filled up with its own examples. In evaluation an example's result does not
+  // depend on the others, so the filling does not change it.
   at::Tensor Predict(const std::vector<at::Tensor>& inputs, size_t output);
   // Returns a scalar zero that depends on the same parameters as the output. A replica without
   // examples minimizes it.
