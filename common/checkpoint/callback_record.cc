@@ -47,7 +47,7 @@ absl::StatusOr<CallbackRecord> CallbackRecordFromJson(const Json& json) {
       .Read("ended", &record.ended)
       .Read("stop", &record.stop)
       .Read("weights_of", &record.weights_of);
-  // Files of before have none.
+  // Absent in older checkpoints.
   if (json.is_object() && json.contains("rates_of")) fields.Read("rates_of", &rates_of);
   MUSTER_RETURN_IF_ERROR(fields.Finish());
   MUSTER_RETURN_IF_ERROR(CheckObject("states", states));

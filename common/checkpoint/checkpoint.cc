@@ -25,7 +25,7 @@ const Json& At(const Json& object, const std::string& key) {
   return it == object.end() ? *null : *it;
 }
 
-// Of a key that need not be there: its names, taken out.
+// Removes an optional key from the object and returns its names.
 absl::StatusOr<std::optional<std::vector<std::string>>> TakeNames(const char* key, Json* object) {
   using Names = std::vector<std::string>;
   if (!object->is_object() || !object->contains(key)) return std::optional<Names>();
@@ -37,7 +37,7 @@ absl::StatusOr<std::optional<std::vector<std::string>>> TakeNames(const char* ke
   return std::optional<Names>(names.get<Names>());
 }
 
-// An absent key is the same as null.
+// Returns the dotted path of the first difference. An absent key equals null.
 std::string Difference(const Json& a, const Json& b, const std::string& path) {
   if (a == b) return "";
   if (!a.is_object() || !b.is_object()) return path;
@@ -75,7 +75,7 @@ Json ToJson(const TrainingState& state) {
 }
 
 absl::StatusOr<TrainingState> TrainingStateFromJson(const Json& json) {
-  // Before anything else: another version may have other fields.
+  // Checked first, because another version may have other fields.
   const Json& said = At(json, "format_version");
   if (said.is_number_integer() && said != kFormatVersion) {
     return DataError(

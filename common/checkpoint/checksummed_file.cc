@@ -6,7 +6,7 @@ namespace muster::checkpoint {
 namespace {
 
 constexpr size_t kGather = 256 << 10;
-// So that what was just read for the checksum is still in the cache when it is written.
+// Small enough that a piece is still in the cache when it is written after its checksum.
 constexpr size_t kPiece = 1 << 20;
 
 }  // namespace

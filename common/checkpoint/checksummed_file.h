@@ -1,5 +1,4 @@
-// A file that is being written, with the size and the CRC-32C of what went in. Owned and used by
-// one thread.
+// A file in the course of writing, with the size and the CRC-32C of its contents. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +15,9 @@ class ChecksummedFile {
  public:
   explicit ChecksummedFile(std::unique_ptr<WritableFile> file);
 
-  // Large pieces go through without a copy, small ones are gathered.
+  // Writes large pieces without a copy, and buffers small ones.
   absl::Status Append(std::string_view bytes);
-  // All of it is on the disk when it returns; nothing may follow.
+  // Returns when the whole file is on the disk. No write may follow.
   absl::Status Finish();
 
   int64_t size() const { return size_; }
@@ -33,8 +32,8 @@ class ChecksummedFile {
   uint32_t crc_ = 0;
 };
 
-// The CRC-32C of a whole file, with little memory. Cancelled where `stop`, which is asked between
-// two pieces, is true.
+// Computes the CRC-32C of a whole file with little memory. Calls `stop` between two pieces and
+// returns Cancelled when it is true.
 absl::StatusOr<uint32_t> ChecksumOf(const ReadableFile& file,
                                     const std::function<bool()>& stop = nullptr);
 

@@ -14,7 +14,7 @@ namespace muster::checkpoint {
 namespace {
 
 constexpr char kOptimizer[] = "optimizer/", kReplicaBuffers[] = "replica_buffers/";
-// A key of the metadata by which an export is known.
+// The metadata key that identifies an export.
 constexpr char kState[] = "state";
 
 bool IsModels(const std::string& name) {
@@ -26,10 +26,11 @@ void Add(const TensorSet& set, const std::string& prefix, TensorSet* all) {
     tensor.name = prefix + tensor.name;
     all->tensors.push_back(std::move(tensor));
   }
-  if (set.file != nullptr) all->file = set.file;  // the only one: models are in memory
+  // At most one set has a file: models are in memory.
+  if (set.file != nullptr) all->file = set.file;
 }
 
-// Takes those that begin with the prefix out of `all`.
+// Removes the tensors whose names begin with `prefix` from `all` and returns them.
 TensorSet Split(const std::string& prefix, TensorSet* all) {
   TensorSet part;
   part.memory = all->memory;
@@ -42,7 +43,8 @@ TensorSet Split(const std::string& prefix, TensorSet* all) {
   return part;
 }
 
-// Files of others need not align a tensor to its type.
+// Copies tensors to aligned memory where needed. Files of other programs need not align a tensor to
+// its type.
 void Align(TensorSet* set) {
   const auto aligned = [](const Tensor& tensor) {
     return reinterpret_cast<uintptr_t>(tensor.data) % kDTypeBytes[static_cast<int>(tensor.dtype)] ==

@@ -1,12 +1,16 @@
-// A checkpoint as one safetensors file, to be handed on (`muster export`):
+// A checkpoint as one safetensors file, for use elsewhere (`muster export`):
 //
 //   <name>                  of model.safetensors: the program's models
 //   optimizer/<name>        of optimizer.safetensors, where slots were asked for
-//   replica_buffers/<name>  of replica_buffers.safetensors, likewise
+//   replica_buffers/<name>  of replica_buffers.safetensors, where slots were asked for
 //
-// with metadata (texts): "muster" and "libtorch", the versions that wrote the checkpoint; "program"
-// and "program_args", JSON; "step"; "slots", "true" or "false"; and "state", the checkpoint's
-// state.json, by which training goes on.
+// Its metadata are texts:
+//
+//   muster, libtorch        the versions that wrote the checkpoint
+//   program, program_args   JSON
+//   step
+//   slots                   "true" or "false"
+//   state                   the checkpoint's state.json, from which training resumes
 #pragma once
 
 #include <string>
@@ -17,28 +21,29 @@
 
 namespace muster::checkpoint {
 
-// Written beside `path` first, then moved there by one rename. Errors are the file system's, and an
-// InvalidArgument where a model has a name that is taken here.
+// Writes a file beside `path` and moves it there by one rename. Returns the file system's errors,
+// and InvalidArgument where a model has a name that is reserved here.
 absl::Status WriteExport(FileSystem& files, const Snapshot& snapshot, bool slots,
                          const std::string& path);
 
-// Any tensors likewise.
+// Writes any tensors in the same way.
 absl::Status WriteTensors(FileSystem& files, const TensorSet& set, const Metadata& metadata,
                           const std::string& path);
 
 struct Export {
-  Snapshot snapshot;  // of a file that others wrote: its tensors are the model, and step is 0
-  bool ours = false;  // WriteExport wrote it
+  // For a file that another program wrote, its tensors are the model and step is 0.
+  Snapshot snapshot;
+  bool ours = false;  // True where WriteExport wrote the file.
   bool slots = false;
 };
-// A DataError says what is damaged; other errors are the file system's.
+// A DataError says what is damaged. Other errors are the file system's.
 absl::StatusOr<Export> ReadExport(FileSystem& files, const std::string& path);
 
-// Whether a path is to be read by ReadExport, by its name: "....safetensors".
+// True where the name of `path` ends in ".safetensors", so that ReadExport reads it.
 bool NamesExport(const std::string& path);
-// By the metadata of a safetensors file: WriteExport wrote it.
+// True where the metadata of a safetensors file show that WriteExport wrote it.
 bool IsExport(const Metadata& metadata);
-// Leaves what is no model's out.
+// Removes the tensors that belong to no model.
 void KeepModels(TensorSet* set);
 
 }  // namespace muster::checkpoint

@@ -1,5 +1,6 @@
-// What a TrainingState holds besides what every run needs. In state.json each of these is a key of
-// its own, and is there only where it is not as below: files of before are read.
+// The optional parts of a TrainingState. In state.json each of these has its own key, present only
+// where it differs from the default below. State files of older versions, which lack the keys, can
+// be read.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@
 namespace muster::checkpoint {
 
 struct ReportedSum {
-  double sum = 0;     // of value x weight
-  double weight = 0;  // of the examples, each 1 unless the program gives weights
+  double sum = 0;     // Sum of value x weight.
+  double weight = 0;  // Sum of the examples' weights, each 1 unless the program gives weights.
   void Add(double mean, double of_weight) {
     sum += mean * of_weight;
     weight += of_weight;
@@ -24,16 +25,17 @@ struct ReportedSum {
   friend bool operator==(const ReportedSum&, const ReportedSum&) = default;
 };
 
-// The next example of a data set; `over`: the pass before it is, and the program has not heard so.
+// The position of the next example in a data set. `over`: the pass before it has ended, and the
+// program has not been notified yet.
 struct DataPlace {
   int64_t epoch = 0, offset = 0;
   bool over = false;
   friend bool operator==(const DataPlace&, const DataPlace&) = default;
 };
 
-// Steps of a run in float16 that updated nothing, for gradients were not finite.
+// Steps of a run in float16 that updated nothing because gradients were not finite.
 struct SkippedSteps {
-  int64_t total = 0, in_a_row = 0;  // in_a_row: up to the last step
+  int64_t total = 0, in_a_row = 0;  // `in_a_row` ends with the last step.
   void Add(bool skipped) {
     total += skipped ? 1 : 0;
     in_a_row = skipped ? in_a_row + 1 : 0;
@@ -42,30 +44,32 @@ struct SkippedSteps {
 };
 
 struct Extras {
-  // "epoch_values": of what steps reported, in the epoch of the last step.
+  // Key "epoch_values": the sums of the values that steps reported in the epoch of the last step.
   std::map<std::string, ReportedSum> epoch_values;
-  // "datasets": the program's own, by name.
+  // Key "datasets": the positions of the program's own data sets, by name.
   std::map<std::string, DataPlace> datasets;
-  // "stream": of training data of unknown size the pass over it, and the number in it, of the
-  // example that epoch and offset tell. Absent: they are the same.
+  // Key "stream": for training data of unknown size, the position of the example at (epoch, offset)
+  // in the data. `epoch` is the pass over the data, `offset` the index in that pass. Absent where
+  // both positions are equal.
   std::optional<DataPlace> stream;
-  // "batch_steps": how many steps the batch at epoch and offset is for, of which `done` are made.
-  // 0: none is begun.
+  // Key "batch_steps": the number of steps for the batch at (epoch, offset), and the number of
+  // those made. 0: no batch is begun.
   int64_t batch_steps = 0, batch_steps_done = 0;
-  // "replicas": those of the first start, where learning rates scale with them; 0: they do not.
+  // Key "replicas": the world size of the first start, where learning rates scale with it. 0: they
+  // do not.
   int64_t replicas = 0;
-  // "finished": the program ended its training here.
+  // Key "finished": the program ended its training here.
   bool finished = false;
-  // "skipped_steps"
+  // Key "skipped_steps".
   SkippedSteps skipped;
-  // "callbacks": absent where the run has none.
+  // Key "callbacks": absent where the run has none.
   std::optional<CallbackRecord> callbacks;
   friend bool operator==(const Extras&, const Extras&) = default;
 };
 
 // Adds the keys to `*json`, an object.
 void AddExtras(const Extras& extras, Json* json);
-// Removes them from it. A DataError names the one that is wrong.
+// Reads the keys and removes them from `*json`. A DataError names the wrong one.
 absl::StatusOr<Extras> TakeExtras(Json* json);
 
 }  // namespace muster::checkpoint

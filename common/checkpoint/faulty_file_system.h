@@ -1,6 +1,6 @@
-// A file system on which planned faults happen: the disk is full (every creation, append and sync
-// fails with kResourceExhausted), and each file of a checkpoint, and its rename, is a moment of
-// phase save at which this process may be killed.
+// A file system that injects planned faults. With a full disk, every creation, append and sync
+// fails with kResourceExhausted. Each file of a checkpoint, and its rename, is a point of phase
+// save at which the plan may kill this process.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace muster::checkpoint {
 
-// Both outlive it.
+// `files` and `faults` must outlive the result.
 std::unique_ptr<FileSystem> MakeFaultyFileSystem(FileSystem& files, Faults* faults);
 
 }  // namespace muster::checkpoint

@@ -1,5 +1,6 @@
-// A strict reader of one object of a checkpoint's JSON files: every field must be there and of its
-// type, and none that is not known. The first error sticks, a DataError that names the field.
+// A strict reader of one object of a checkpoint's JSON files. Every field must be present and have
+// its type, and unknown fields are errors. The first error sticks: a DataError that names the
+// field.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +13,19 @@
 
 namespace muster::checkpoint {
 
-// JSON has no infinities and no NaN: they are the strings "inf", "-inf" and "nan". All others come
-// back bit by bit.
+// Writes infinities and NaN, which JSON lacks, as the strings "inf", "-inf" and "nan". All other
+// values are read back with the same bits.
 Json NumberToJson(double value);
-// False: it is neither a number nor one of those strings.
+// Returns false for anything but a number or one of those strings.
 bool NumberFromJson(const Json& json, double* out);
 
 class Fields {
  public:
-  // The Json must outlive this reader.
+  // `json` must outlive this reader.
   explicit Fields(const Json& json);
 
   Fields& Read(const std::string& key, bool* out);
-  Fields& Read(const std::string& key, int64_t* out);  // not below 0
+  Fields& Read(const std::string& key, int64_t* out);  // Requires at least 0.
   Fields& Read(const std::string& key, double* out);
   Fields& Read(const std::string& key, std::vector<double>* out);
   Fields& Read(const std::string& key, std::string* out);

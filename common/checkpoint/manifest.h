@@ -1,4 +1,5 @@
-// manifest.json: what a checkpoint consists of, by which each byte of it can be checked.
+// manifest.json lists the files of a checkpoint with their sizes and checksums, so that every byte
+// can be checked.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +13,14 @@ namespace muster::checkpoint {
 
 inline constexpr char kModelFile[] = "model.safetensors";
 inline constexpr char kOptimizerFile[] = "optimizer.safetensors";
-// Only in checkpoints of programs that have such buffers.
+// Present only in checkpoints of programs that have such buffers.
 inline constexpr char kReplicaBuffersFile[] = "replica_buffers.safetensors";
-// "weights.<callback>.safetensors": what a callback remembers. Back: "" of any other file.
+// KeptFile returns "weights.<callback>.safetensors", the file of the weights that a callback keeps.
+// CallbackOfFile returns the callback of such a file, and "" for any other file.
 std::string KeptFile(const std::string& callback);
 std::string CallbackOfFile(const std::string& file);
-// "tables-00001-of-00004.safetensors": what parameter server `index` (from 0) of so many held of
-// the embedding tables. Back: whether it is such a file.
+// TablesFile returns "tables-00001-of-00004.safetensors", the file of the embedding table rows that
+// parameter server `index` (from 0) of `servers` held. IsTablesFile is true for such a name.
 std::string TablesFile(int index, int servers);
 bool IsTablesFile(const std::string& file);
 inline constexpr char kStateFile[] = "state.json";
@@ -30,7 +32,7 @@ struct Manifest {
     uint32_t crc32c = 0;
   };
   int64_t step = 0;
-  std::map<std::string, File> files;  // by name; all but the manifest
+  std::map<std::string, File> files;  // By name, all but the manifest.
 
   int64_t bytes() const {
     int64_t sum = 0;
@@ -39,7 +41,7 @@ struct Manifest {
   }
 };
 std::string ManifestText(const Manifest& manifest);
-// A DataError, a clause that fits behind "manifest.json: ".
+// A DataError is a clause that fits behind "manifest.json: ".
 absl::StatusOr<Manifest> ParseManifest(std::string_view text);
 
 }  // namespace muster::checkpoint

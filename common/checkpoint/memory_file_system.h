@@ -1,11 +1,11 @@
-// The file system's twin in memory, for tests: it counts operations, lets a test act or fail before
-// any of them, fills up, and forgets at a crash what was not synced, as a disk does.
+// An in-memory file system for tests. It counts operations, lets a test act or fail before any of
+// them, and can be full. At a crash it loses what was not synced, as a disk does.
 //
-// What a crash may leave: a file's bytes are those of its last Sync, or (as the kernel may have
-// written more) a longer beginning of what was appended, or zeros in its place. An entry of a
-// directory (a creation, a rename, one removed file of a removed tree) is there once its directory
-// was synced; of the others any may have reached the disk and any not. A rename is one change of
-// both directories.
+// A crash may leave these states. A file has the bytes of its last Sync, or a longer prefix of what
+// was written, because the kernel may have written more. Zeros may take the place of the rest. A
+// directory entry (a creation, a rename, one removed file of a removed tree) is present once its
+// directory was synced. Any subset of the other entries may have reached the disk. A rename changes
+// both directories at once.
 #pragma once
 
 #include <cstdint>
@@ -22,30 +22,32 @@
 
 namespace muster::checkpoint {
 
-// All methods may be called from any thread.
+// Thread-safe.
 class MemoryFileSystem : public FileSystem {
  public:
   struct Operation {
-    int64_t number = 0;     // from 0
-    std::string_view name;  // "Create", "Append", "Sync", "Rename", ...
+    int64_t number = 0;     // From 0.
+    std::string_view name;  // Such as "Create", "Append", "Sync", "Rename".
     std::string path;
-    bool changes = false;  // else it only reads
+    bool changes = false;  // False for an operation that only reads.
   };
   enum class Crash { kSyncedOnly, kRandom, kAll };
 
   MemoryFileSystem();
   ~MemoryFileSystem() override;
 
-  // Called before each operation, without a lock: it may use this object itself (those operations
-  // are counted, but not told again). What it returns, where not OK, is the operation's outcome,
-  // which then does nothing.
+  // Called before each operation, without a lock. The callback may use this file system: those
+  // operations are counted, but do not call it again. If it returns an error, the operation fails
+  // with that error and does nothing.
   void SetBefore(std::function<absl::Status(const Operation&)> before);
   int64_t operations() const;
-  // Bytes of all files; appending more is kResourceExhausted, after what still fits.
+  // Limits the bytes of all files. An append beyond it writes what still fits and returns
+  // kResourceExhausted.
   void SetCapacity(int64_t bytes);
-  // The machine stops and comes back: open files are lost, the rest as said above.
+  // Simulates a crash and a reboot of the machine: open files are lost, and the rest follows the
+  // rules above.
   void CrashNow(Crash crash, uint32_t seed);
-  // Puts other bytes on the disk, for a test that damages them.
+  // Replaces the bytes on the disk, for a test that damages them.
   absl::Status Overwrite(const std::string& path, std::string bytes);
 
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override;
@@ -72,7 +74,8 @@ class MemoryFileSystem : public FileSystem {
   void RemoveTreeLocked(NodePtr directory, std::string name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ApplyLocked(const Change& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Write(Node& file, const std::string& path, std::optional<int64_t> offset,
-                     std::string_view bytes);  // nullopt: at its end
+                     // nullopt appends.
+                     std::string_view bytes);
 
   mutable absl::Mutex mutex_;
   std::function<absl::Status(const Operation&)> before_ ABSL_GUARDED_BY(mutex_);
@@ -81,7 +84,8 @@ class MemoryFileSystem : public FileSystem {
   int64_t capacity_ ABSL_GUARDED_BY(mutex_);
   int64_t crashes_ ABSL_GUARDED_BY(mutex_) = 0;
   NodePtr root_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Change> pending_ ABSL_GUARDED_BY(mutex_);  // of directories, in order, not synced
+  // Unsynced changes of directories, in order.
+  std::vector<Change> pending_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace muster::checkpoint

@@ -88,13 +88,14 @@ class PosixWritableFile : public WritableFile {
   }
 
   absl::Status Close() override {
-    // Whatever close says on Linux, the descriptor is gone; an error is one of writing.
+    // On Linux, close always frees the descriptor. An error is one of an earlier write.
     if (close(fd_.Release()) != 0 && errno != EINTR) return Error(errno, "write", path_);
     return absl::OkStatus();
   }
 
  private:
-  // The disk begins while the rest is still being produced. A hint only: Sync is what counts.
+  // Starts the writeback early, while later data is still produced. This is only a hint: Sync
+  // decides.
   void StartWriteback() {
     constexpr int64_t kStride = 8 << 20;
     if (written_ - started_ < kStride) return;
@@ -166,7 +167,7 @@ class Posix : public FileSystem {
   }
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
-    // Not blocking: a pipe in the place of a file must not hold anybody up.
+    // Not blocking, because a pipe in the place of a file would block.
     Fd fd = OpenFile(path, O_RDONLY | O_NONBLOCK);
     if (!fd) return Error(errno, "open", path);
     struct stat info;
@@ -219,7 +220,7 @@ class Posix : public FileSystem {
   absl::Status Remove(const std::string& path) override {
     const NameInFolder found = FindName(path);
     if (!found.folder) return Error(errno, "remove", path);
-    // It follows no link itself, and the way to it is the descriptor's.
+    // remove_all follows no link itself, and the path to it goes through the descriptor.
     std::error_code error;
     const uintmax_t removed = std::filesystem::remove_all(
         fmt::format("/proc/self/fd/{}/{}", found.folder.get(), found.name), error);
@@ -230,7 +231,8 @@ class Posix : public FileSystem {
   absl::Status SyncDirectory(const std::string& path) override {
     const Fd fd = OpenFile(path, O_RDONLY | O_DIRECTORY);
     if (!fd) return Error(errno, "sync", path);
-    // Some network file systems cannot, and need not: their renames are synchronous.
+    // Some network file systems do not support fsync and do not need it: their renames are
+    // synchronous.
     if (fsync(fd.get()) == 0 || errno == EINVAL) return absl::OkStatus();
     return Error(errno, "sync", path);
   }

@@ -19,8 +19,8 @@
 namespace muster::checkpoint {
 namespace {
 
-// A disk that cannot read a file is as bad as a damaged file. No right to read, or no memory, says
-// nothing about the checkpoint.
+// A disk that cannot read a file counts as damage. Missing permission or memory says nothing about
+// the checkpoint.
 bool IsDamage(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsOutOfRange(status) ||
          absl::IsInternal(status);
@@ -35,11 +35,11 @@ absl::Status Damaged(const std::string& path, const absl::Status& why) {
 }
 
 absl::Status OfFile(const std::string& name, const absl::Status& why) {
-  // Errors of the file system name it themselves.
+  // The file system's errors name the file themselves.
   return absl::IsDataLoss(why) ? Annotate(why, name + ": ") : why;
 }
 
-// Opens one of a checkpoint's files whose size is as the manifest says.
+// Opens one of a checkpoint's files and checks its size against the manifest.
 absl::StatusOr<std::unique_ptr<ReadableFile>> OpenFile(FileSystem& files, const std::string& path,
                                                        const std::string& name,
                                                        const Manifest& manifest) {
@@ -67,7 +67,7 @@ absl::StatusOr<Manifest> ReadManifest(FileSystem& files, const std::string& path
   if (!text.ok()) return text.status();
   absl::StatusOr<Manifest> manifest = ParseManifest(*text);
   if (!manifest.ok()) return OfFile(kManifestFile, manifest.status());
-  // A folder of another name is a copy that somebody made.
+  // A folder of another name is a copy that a user made.
   const int64_t step = StepOfName(BaseName(path));
   if (step >= 0 && step != manifest->step) {
     return DataError(fmt::format("{} is of step {}", kManifestFile, manifest->step));
@@ -102,15 +102,15 @@ absl::StatusOr<TensorSet> ReadTensors(FileSystem& files, const std::string& path
   return set;
 }
 
-// Every byte, with little memory. Cancelled: `later` became true.
+// Reads every byte with little memory. Returns Cancelled when `later` has become true.
 absl::Status VerifyFile(const ReadableFile& file, const std::string& name, const Manifest& manifest,
                         const std::function<bool()>& later = nullptr) {
   MUSTER_ASSIGN_OR_RETURN(const uint32_t crc, ChecksumOf(file, later));
   return CheckCrc(name, crc, manifest);
 }
 
-// Tensors of a file that is verified before the first of them is read. Its damage is every read's,
-// but for scalars, by which a start looks at whether the state fits.
+// Tensors of a file that is verified before the first of them is read. Every read returns its
+// damage, except reads of scalars: a start reads them to check whether the state fits.
 class VerifiedLater final : public RowSource {
  public:
   VerifiedLater(std::shared_ptr<const RowSource> rows, std::function<absl::Status()> verify)
@@ -131,7 +131,7 @@ class VerifiedLater final : public RowSource {
   mutable absl::Status verified_;
 };
 
-// What is read later, piece by piece.
+// Opens a file that is read later, piece by piece.
 absl::StatusOr<std::shared_ptr<const RowSource>> OpenVerified(FileSystem& files,
                                                               const std::string& path,
                                                               const std::string& name,
@@ -211,7 +211,7 @@ absl::StatusOr<std::vector<int64_t>> Steps(FileSystem& files, const std::string&
   return steps;
 }
 
-// True where the owner has deleted it since it was listed: then its damage is none.
+// True where the owner has deleted it since it was listed. It then does not count as damaged.
 bool IsGone(FileSystem& files, const std::string& path) {
   const absl::StatusOr<bool> exists = files.Exists(path);
   return exists.ok() && !*exists;
@@ -220,8 +220,8 @@ bool IsGone(FileSystem& files, const std::string& path) {
 absl::StatusOr<std::optional<Snapshot>> NewestOf(FileSystem& files, const std::string& directory,
                                                  std::vector<std::string>* damaged,
                                                  const Reading& reading) {
-  // Newer ones appear and older ones go while this reads; each turn that finds one gone goes on
-  // with what is there then, and has a newer one to begin with, so it ends.
+  // Checkpoints may appear and be deleted during the read. When one was deleted, the loop lists
+  // again. It ends, because each new list begins with a newer checkpoint.
   while (true) {
     damaged->clear();
     bool gone = false;

@@ -1,5 +1,5 @@
-// Tensors that are read piece by piece, so that nobody needs the memory for all of them: a file of
-// a checkpoint, or tensors in memory. Pure reading: any thread.
+// Tensors that are read piece by piece, so that they need not fit in memory: a file of a
+// checkpoint, or tensors in memory. Thread-safe, because it only reads.
 #pragma once
 
 #include <cstdint>
@@ -17,31 +17,32 @@ class RowSource {
  public:
   virtual ~RowSource() = default;
   virtual const std::vector<TensorInfo>& tensors() const = 0;
-  // Bytes [begin, begin + bytes) of tensors()[tensor]. REQUIRES: it has these. Errors are the file
-  // system's.
+  // Reads bytes [begin, begin + bytes) of tensors()[tensor]. REQUIRES: the range is within the
+  // tensor. Errors are the file system's.
   virtual absl::Status ReadBytes(size_t tensor, int64_t begin, int64_t bytes, char* out) const = 0;
-  // Likewise [first, first + count) of its first dimension; a scalar is one row.
+  // Reads rows [first, first + count) of its first dimension. A scalar is one row.
   absl::Status Read(size_t tensor, int64_t first, int64_t count, char* out) const;
 
-  // Its index in tensors(); -1: there is none of that name.
+  // Returns the index in tensors(), or -1 where no tensor has that name.
   int Find(std::string_view name) const;
 };
 using RowSources = std::vector<std::shared_ptr<const RowSource>>;
 
-// A safetensors file, which may be renamed or removed meanwhile. A DataError is a clause that fits
-// behind "FILE: ".
+// Opens a safetensors file. The result stays valid when the file is renamed or removed. A DataError
+// is a clause that fits behind "FILE: ".
 absl::StatusOr<std::shared_ptr<const RowSource>> OpenRows(std::unique_ptr<ReadableFile> file);
-// Its tensors, as they are in the file.
+// Returns the tensors of `file`, whose bytes stay in the file.
 TensorSet TensorsOf(std::shared_ptr<const RowSource> file);
-// Bytes [begin, begin + bytes) of a tensor of the set, wherever they are. REQUIRES: it has these.
+// Reads bytes [begin, begin + bytes) of a tensor of the set, from memory or from the set's file.
+// REQUIRES: the range is within the tensor.
 absl::Status ReadTensor(const TensorSet& set, const Tensor& tensor, int64_t begin, int64_t bytes,
                         char* out);
-// Of both sets together, whose memory it shares.
+// Returns a source of both sets together, which shares their memory.
 std::shared_ptr<const RowSource> RowsInMemory(const TensorSet& model, const TensorSet& optimizer);
 
-// All rows as tensors in memory: those of one name are one behind the other, in the order of the
-// sources; of scalars the largest int64 is kept. "<table>.keys" and "<table>.rows" become part of
-// `model`, the rest of `optimizer`.
+// Reads all rows into memory. Tensors of one name are concatenated in the order of the sources.
+// Scalars must be int64, and the largest value is kept. "<table>.keys" and "<table>.rows" become
+// part of `model`, the rest part of `optimizer`.
 absl::Status JoinRows(const RowSources& sources, TensorSet* model, TensorSet* optimizer);
 
 }  // namespace muster::checkpoint

@@ -19,14 +19,14 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 constexpr int64_t kLengthBytes = 8;
-constexpr int64_t kMaxHeader = 100'000'000;  // the format's own limit
+constexpr int64_t kMaxHeader = 100'000'000;  // The limit of the format.
 constexpr int64_t kReadPiece = 1 << 20;
 constexpr std::string_view kMetadata = "__metadata__";
 
-// For messages: quoted, and safe whatever is in it.
+// Quotes any text safely for messages.
 std::string Quoted(const std::string& name) { return Dump(Json(name)); }
 
-// Its events, in the order of the text; an error ends the parsing.
+// Parses the header from its SAX events. An error ends the parsing.
 class HeaderParser : public nlohmann::json_sax<Json> {
  public:
   using Entry = SafetensorsHeader::Entry;
@@ -154,7 +154,8 @@ class HeaderParser : public nlohmann::json_sax<Json> {
     for (int i = 0; i < 3; ++i) {
       if (!seen_[i]) return Fail(fmt::format("tensor {} has no {}", Quoted(name_), kFields[i]));
     }
-    if (!entry_.foreign.empty()) {  // of how many bytes its elements are is not known either
+    // The size of its elements is not known either.
+    if (!entry_.foreign.empty()) {
       if (entry_.end < entry_.begin)
         return Fail(
             fmt::format("tensor {} lies at {} to {}", Quoted(name_), entry_.begin, entry_.end));
@@ -164,7 +165,8 @@ class HeaderParser : public nlohmann::json_sax<Json> {
     int64_t bytes = kDTypeBytes[static_cast<int>(entry_.dtype)];
     bool overflow = false, empty = false;
     for (const int64_t d : entry_.shape) {
-      empty |= d == 0;  // which no other dimension may overflow beside, nor a part of them
+      // Other dimensions, and partial products of them, must not overflow beside a 0.
+      empty |= d == 0;
       overflow |= __builtin_mul_overflow(bytes, std::max<int64_t>(d, 1), &bytes);
     }
     if (empty) bytes = 0;
@@ -184,13 +186,13 @@ class HeaderParser : public nlohmann::json_sax<Json> {
   std::string error_;
   Place place_ = Place::kStart;
   std::unordered_set<std::string> names_;
-  std::string name_, field_;  // the keys under way
+  std::string name_, field_;  // The current keys.
   Entry entry_;
   std::array<bool, 3> seen_ = {};
   std::vector<int64_t> numbers_;
 };
 
-// In the order in which they lie in the data, of `tensors[i].begin` or what comes first.
+// Checks the positions of all tensors in the order of the data, and reports the first wrong one.
 absl::Status CheckPlaces(const SafetensorsHeader& header, int64_t data_bytes) {
   std::vector<const SafetensorsHeader::Entry*> order;
   for (const auto& entry : header.tensors) order.push_back(&entry);
@@ -218,7 +220,7 @@ absl::Status CheckPlaces(const SafetensorsHeader& header, int64_t data_bytes) {
   return absl::OkStatus();
 }
 
-// The file's header with its length, as it is written.
+// Returns the header with its length, as written to the file.
 absl::StatusOr<std::string> EncodeHeader(const std::vector<TensorInfo>& tensors,
                                          const std::vector<int64_t>& begins, const Metadata& more) {
   std::unordered_set<std::string_view> names;
@@ -260,7 +262,7 @@ absl::StatusOr<std::string> EncodeHeader(const std::vector<TensorInfo>& tensors,
   return bytes + json;
 }
 
-// The bytes before the data.
+// Reads the bytes before the data.
 absl::StatusOr<std::string> ReadHead(const ReadableFile& file) {
   if (file.size() < kLengthBytes) {
     return DataError(fmt::format("it has {} bytes, too few for safetensors", file.size()));
@@ -337,7 +339,7 @@ absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* cr
 absl::StatusOr<SafetensorsPlan> PlanSafetensors(const std::vector<TensorInfo>& tensors,
                                                 const Metadata& more) {
   SafetensorsPlan plan;
-  // Wide types first, so that each tensor is aligned to its own: there may be no holes.
+  // Wide types first, so that each tensor is aligned to its type. The format allows no holes.
   plan.order.resize(tensors.size());
   std::iota(plan.order.begin(), plan.order.end(), 0);
   std::stable_sort(plan.order.begin(), plan.order.end(), [&tensors](size_t a, size_t b) {

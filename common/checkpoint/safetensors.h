@@ -1,6 +1,7 @@
-// The safetensors format (github.com/huggingface/safetensors, "Format"): 8 bytes, the length of the
-// header, little-endian; the header, JSON padded with spaces: by tensor name its type, shape and
-// place in the data; then the data, without holes. Pure functions, any thread.
+// The safetensors format (github.com/huggingface/safetensors, "Format"). A file consists of 8 bytes
+// with the length of the header, little-endian; the header; and the data, without holes. The header
+// is JSON padded with spaces. It has type, shape and position in the data for each tensor name.
+// Pure functions, thread-safe.
 #pragma once
 
 #include <functional>
@@ -17,34 +18,36 @@ namespace muster::checkpoint {
 
 struct SafetensorsHeader {
   struct Entry : TensorInfo {
-    int64_t begin = 0, end = 0;  // in the data
-    std::string foreign;         // the name of a type that this version does not know; else ""
+    int64_t begin = 0, end = 0;  // In the data.
+    std::string foreign;         // The name of a type that this version does not know, else "".
   };
-  std::vector<Entry> tensors;  // in the header's order
+  std::vector<Entry> tensors;  // In the header's order.
   std::map<std::string, std::string> metadata;
-  int64_t data_offset = 0;  // of the data in the file
+  int64_t data_offset = 0;  // Offset of the data in the file.
 };
 
-// Checks everything that can be wrong: lengths, JSON, types, shapes, places that overlap, leave
-// holes or lie outside, names that come twice. A DataError, a clause that fits behind "FILE: ".
-// Types that this version does not know are an error, but where they are `foreign`.
+// Reads the header and checks lengths, JSON, types, shapes, positions that overlap, leave holes or
+// are out of range, and duplicate names. A DataError is a clause that fits behind "FILE: ". A type
+// that this version does not know is an error.
 absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const ReadableFile& file);
-// The same for the header's JSON, of a file with so many bytes of data.
+// Parses the header's JSON of a file with `data_bytes` bytes of data, with the same checks. With
+// `foreign`, types that this version does not know are accepted.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t data_bytes,
                                                          bool foreign = false);
 
-// The whole file, with one copy of its data in memory; and the CRC-32C of all its bytes. A tensor
-// of a foreign file need not be aligned to its type. `foreign`: takes those whose type this version
-// does not know, by name, with that; null: they are an error. `metadata`, if any, gets the file's.
+// Reads the whole file, with one copy of its data in memory, and sets the CRC-32C of all its bytes.
+// Tensors of files from other programs need not be aligned to their type. `foreign` receives the
+// tensors of types that this version does not know, by name, with the type's name. Where it is
+// null, they are an error. `metadata` receives the file's metadata, and may be null.
 using ForeignTensors = std::map<std::string, std::string>;
 using Metadata = std::map<std::string, std::string>;
 absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* crc,
                                           ForeignTensors* foreign = nullptr,
                                           Metadata* metadata = nullptr);
 
-// Metadata is {"format": "pt"}, as Python's libraries expect it, and `more`. InvalidArgument where
-// names are empty, not unique or not UTF-8, or a shape is negative.
-// `append` gets the file's bytes in pieces; its first error ends it.
+// Writes the set, with metadata {"format": "pt"}, as Python's libraries expect, and `more`. Returns
+// InvalidArgument where a name is empty, not unique or not UTF-8, or a shape is negative. `append`
+// gets the file's bytes in pieces. Its first error ends the write.
 absl::Status WriteSafetensors(const TensorSet& set,
                               const std::function<absl::Status(std::string_view)>& append,
                               const Metadata& more = {});
@@ -54,12 +57,12 @@ inline absl::Status WriteSafetensors(const TensorSet& set, ChecksummedFile& out,
       set, [&out](std::string_view bytes) { return out.Append(bytes); }, more);
 }
 
-// What such a file begins with, for whoever writes the tensors' bytes piece by piece: in this
-// order, one behind the other. Errors are WriteSafetensors'.
+// The start of a safetensors file, for a caller that writes the tensors' bytes piece by piece: one
+// tensor after the other, in `order`. Errors are those of WriteSafetensors.
 struct SafetensorsPlan {
   std::string head;
-  std::vector<size_t> order;  // of `tensors`
-  int64_t bytes = 0;          // of the whole file
+  std::vector<size_t> order;  // Indices into `tensors`.
+  int64_t bytes = 0;          // Of the whole file.
 };
 absl::StatusOr<SafetensorsPlan> PlanSafetensors(const std::vector<TensorInfo>& tensors,
                                                 const Metadata& more = {});

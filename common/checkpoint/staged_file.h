@@ -1,4 +1,4 @@
-// Store::StageFile's files. Internal to this folder.
+// The files that Store::StageFile returns. Internal to this folder.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace muster::checkpoint {
 
-// It lies in the owner's staging folder until a checkpoint takes it.
+// A file in the owner's staging folder, until a checkpoint takes it.
 class FileInStaging final : public StagedFile {
  public:
   FileInStaging(FileSystem& files, std::string name, std::string path,
@@ -57,10 +57,10 @@ class FileInStaging final : public StagedFile {
  private:
   FileSystem& files_;
   const std::string name_, path_;
-  WritableFile* const file_;  // out_'s
+  WritableFile* const file_;  // Owned by out_.
   ChecksummedFile out_;
   std::atomic<bool> in_pieces_ = false;
-  Manifest::File whole_;  // once it is finished
+  Manifest::File whole_;  // Set by Finish.
   bool taken_ = false;
 };
 

@@ -23,9 +23,9 @@ namespace muster::checkpoint {
 namespace {
 
 constexpr char kStaging[] = ".staging";
-constexpr char kGone[] = ".gone";  // a foreign staging folder that is being removed
+constexpr char kGone[] = ".gone";  // Suffix of another owner's staging folder during its removal.
 constexpr char kDeleted[] = "deleted-";
-constexpr char kStagedFiles[] = "files";  // StageFile's
+constexpr char kStagedFiles[] = "files";  // Holds the files of StageFile.
 constexpr char kLatest[] = "latest";
 constexpr char kBest[] = "best";
 
@@ -45,12 +45,13 @@ absl::Status WriteText(FileSystem& files, const std::string& path, const std::st
   return out.Finish();
 }
 
-// All files of a checkpoint, on the disk when it returns. The directory is there.
+// Writes all files of a checkpoint and returns when they are on the disk. REQUIRES: the directory
+// exists.
 absl::Status WriteFiles(FileSystem& files, const std::string& path, const Snapshot& snapshot) {
   const std::string state = Dump(ToJson(snapshot.state), 2) + "\n";
   Manifest manifest;
   manifest.step = snapshot.state.step;
-  // None is waited for before all are written: the disk has something to do all the while.
+  // Syncs only after all are written, so that the disk is busy meanwhile.
   std::map<std::string, ChecksummedFile> written;
   std::map<std::string, const TensorSet*> sets = {{kModelFile, &snapshot.model},
                                                   {kOptimizerFile, &snapshot.optimizer}};
@@ -90,7 +91,8 @@ class StoreImpl : public Store {
     MUSTER_RETURN_IF_ERROR(RemoveStaging(files_, options_.directory, options_.fence));
     MUSTER_RETURN_IF_ERROR(files_.MakeDirectory(staging_));
     staged_ = true;
-    // Whoever takes over after this has the folder to remove, without which nothing here works.
+    // An owner that takes over after this point removes the folder. Without the folder, nothing
+    // below works.
     MUSTER_RETURN_IF_ERROR(Fence());
     MUSTER_RETURN_IF_ERROR(files_.SyncDirectory(options_.directory));
     MUSTER_RETURN_IF_ERROR(TakeStock(restored_step));
@@ -102,7 +104,7 @@ class StoreImpl : public Store {
     const int64_t step = snapshot.state.step;
     const std::string name = CheckpointName(step);
     if (Holds(step) && !snapshot.replaces) {
-      // An earlier Write may have failed behind the rename.
+      // An earlier Write may have failed after the rename.
       MUSTER_RETURN_IF_ERROR(
           Explained(MendLatest(), fmt::format("could not mark {} as the latest", name)));
       return PathOf(step);
@@ -150,14 +152,15 @@ class StoreImpl : public Store {
     {
       const absl::MutexLock lock(&mutex_);
       if (!steps_.contains(step) || !IsBetterLocked(mark, larger_is_better)) return false;
-      ++pins_[step];  // it must not go while it is being marked
+      ++pins_[step];  // Pinned, so that it is not deleted during the marking.
     }
     const absl::Status status = WriteBest(mark);
     {
       const absl::MutexLock lock(&mutex_);
       if (status.ok()) best_ = mark;
     }
-    Unpin(step);  // and the one before goes, where it is too many
+    // Deletes the previous best where it exceeds `keep`.
+    Unpin(step);
     if (!status.ok()) {
       return Explained(
           status, fmt::format("could not mark checkpoint {} as the best", CheckpointName(step)));
@@ -200,7 +203,8 @@ class StoreImpl : public Store {
 
   absl::Status Fence() { return options_.fence ? options_.fence() : absl::OkStatus(); }
 
-  // A superseded owner meets its loss as a missing folder.
+  // Adds `what` to the error. A superseded owner sees a missing staging folder, which becomes
+  // Superseded.
   absl::Status Explained(const absl::Status& status, std::string_view what) {
     if (status.ok()) return status;
     const absl::StatusOr<bool> there = files_.Exists(staging_);
@@ -211,7 +215,7 @@ class StoreImpl : public Store {
     return Annotate(status, fmt::format("{}: ", what));
   }
 
-  // Takes `name` of the staging folder to its place; durable when it returns.
+  // Moves `name` from the staging folder to `to`. Durable when it returns.
   absl::Status Commit(const std::string& name, const std::string& to) {
     MUSTER_RETURN_IF_ERROR(Fence());
     MUSTER_RETURN_IF_ERROR(files_.Rename(Staged(name), JoinPath(options_.directory, to)));
@@ -221,7 +225,7 @@ class StoreImpl : public Store {
   absl::Status Stage(const Snapshot& snapshot, const std::string& name) {
     MUSTER_RETURN_IF_ERROR(files_.MakeDirectory(Staged(name)));
     MUSTER_RETURN_IF_ERROR(WriteFiles(files_, Staged(name), snapshot));
-    // Before the checkpoint is there, so that a full disk does not come between the two.
+    // Staged before the checkpoint is published, so that a full disk cannot separate the two.
     return StageLatest(snapshot.state.step);
   }
 
@@ -245,7 +249,8 @@ class StoreImpl : public Store {
     return Commit(kLatest, kLatest);
   }
 
-  // The one that is there goes first; who dies in between goes on from the one before.
+  // Moves the existing checkpoint away first. A process that dies in between resumes from the
+  // checkpoint before it.
   absl::Status Replace(int64_t step, const std::string& name) {
     const std::string old = Staged(kDeleted + name);
     MUSTER_RETURN_IF_ERROR(files_.Rename(PathOf(step), old));
@@ -256,7 +261,7 @@ class StoreImpl : public Store {
     return status;
   }
 
-  // `best` says what was measured, which other weights have nothing to do with.
+  // Removes `best` where it names a replaced checkpoint: its value was measured with other weights.
   absl::Status UnmarkReplaced(const TrainingState& state) {
     const std::optional<CallbackRecord>& record = state.extras.callbacks;
     if (!record || record->weights_of == 0 || record->weights_of == state.step)
@@ -272,7 +277,7 @@ class StoreImpl : public Store {
     return absl::OkStatus();
   }
 
-  // `latest` names the newest.
+  // Makes `latest` name the newest checkpoint.
   absl::Status MendLatest() {
     const std::vector<int64_t> held = steps();
     const std::optional<int64_t> says = ReadLatest(files_, options_.directory);
@@ -299,7 +304,7 @@ class StoreImpl : public Store {
     return files_.Remove(Staged(name));
   }
 
-  // What is there; what cannot be restored goes aside.
+  // Lists the checkpoints and moves aside those that cannot be restored.
   absl::Status TakeStock(int64_t restored_step) {
     MUSTER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos,
                             ListCheckpoints(files_, options_.directory, /*verify=*/false));
@@ -324,7 +329,7 @@ class StoreImpl : public Store {
       if (!taken) break;
       aside = fmt::format("damaged-{}-{}", info.name, again);
     }
-    // By way of the staging folder: a superseded owner has none.
+    // Through the staging folder, which a superseded owner no longer has.
     MUSTER_RETURN_IF_ERROR(files_.Rename(info.path, Staged(aside)));
     MUSTER_RETURN_IF_ERROR(files_.Rename(Staged(aside), JoinPath(options_.directory, aside)));
     LogWarning("moved checkpoint {} aside as {}", info.name, aside);
@@ -346,7 +351,7 @@ class StoreImpl : public Store {
     return Commit(kBest, kBest);
   }
 
-  // Those above `keep`, out of the list from now on, oldest first.
+  // Removes the checkpoints above `keep` from the list and returns them, oldest first.
   std::vector<int64_t> TakeVictims() {
     const absl::MutexLock lock(&mutex_);
     std::vector<int64_t> victims;
@@ -361,8 +366,8 @@ class StoreImpl : public Store {
     return victims;
   }
 
-  // A checkpoint goes by one rename, on the disk before anything of it is removed: one that lacks a
-  // part is never seen. What fails here fails no save.
+  // Deletes a checkpoint by one rename, which is on the disk before any of its files is removed. An
+  // incomplete checkpoint is therefore never visible. A failure here does not fail the save.
   void Prune() {
     const absl::MutexLock pruning(&pruning_);
     const std::vector<int64_t> victims = TakeVictims();
@@ -389,12 +394,12 @@ class StoreImpl : public Store {
     }
   }
 
-  // Of a Write or a deletion that failed.
+  // Removes what a failed Write or deletion left.
   void RemoveLeftovers() {
     const absl::MutexLock pruning(&pruning_);
     const absl::StatusOr<std::vector<std::string>> names = files_.List(staging_);
     if (!names.ok()) return;
-    // As for Prune, which may have failed there.
+    // Syncs first, as Prune does, because Prune may have failed there.
     if (names->empty()) return;
     const bool synced = files_.SyncDirectory(options_.directory).ok();
     for (const std::string& name : *names) {
@@ -408,13 +413,14 @@ class StoreImpl : public Store {
   const StoreOptions options_;
   const std::string staging_;
   bool staged_ = false;
-  std::atomic<int64_t> staged_files_ = 0;  // so far: their names differ
+  // Number of staged files, which makes their names unique.
+  std::atomic<int64_t> staged_files_ = 0;
 
-  absl::Mutex marking_;  // one MarkBest at a time
-  absl::Mutex pruning_;  // one deletion at a time
+  absl::Mutex marking_;  // Held by one MarkBest at a time.
+  absl::Mutex pruning_;  // Held by one deletion at a time.
   mutable absl::Mutex mutex_;
   std::set<int64_t> steps_ ABSL_GUARDED_BY(mutex_);
-  std::map<int64_t, int> pins_ ABSL_GUARDED_BY(mutex_);  // how many times, by step
+  std::map<int64_t, int> pins_ ABSL_GUARDED_BY(mutex_);  // By step: number of pins.
   std::optional<BestMark> best_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -426,9 +432,10 @@ absl::Status RemoveStaging(FileSystem& files, const std::string& directory,
   const absl::StatusOr<std::vector<std::string>> names = files.List(staging);
   if (absl::IsNotFound(names.status())) return absl::OkStatus();
   if (!names.ok()) return names.status();
-  // After the list: what it holds is then of owners before, even if this one sleeps here for long.
+  // Called after the list, which then holds only earlier owners' folders, even if this process
+  // sleeps here for long.
   if (fence) MUSTER_RETURN_IF_ERROR(fence());
-  // First away, by one rename each: its owner must not find half of it.
+  // Renames each away first, because its owner must not find half of it.
   std::vector<std::string> gone;
   for (const std::string& name : *names) {
     if (name.ends_with(kGone)) {

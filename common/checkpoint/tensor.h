@@ -1,5 +1,5 @@
-// Tensors as files know them: a name, a type, a shape and bytes, row-major and little-endian. Needs
-// no LibTorch.
+// A tensor as stored in files: a name, a type, a shape and bytes, row-major and little-endian.
+// Needs no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ enum class DType : uint8_t {
   kFloat64
 };
 inline constexpr int kNumDTypes = 10;
-// By DType: safetensors' names and bytes an element.
+// By DType: the safetensors name and the bytes of an element.
 inline constexpr std::string_view kDTypeNames[kNumDTypes] = {"BOOL", "U8",  "I8",   "I16", "I32",
                                                              "I64",  "F16", "BF16", "F32", "F64"};
 inline constexpr int kDTypeBytes[kNumDTypes] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8};
@@ -33,7 +33,7 @@ inline constexpr int kDTypeBytes[kNumDTypes] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8};
 struct TensorInfo {
   std::string name;
   DType dtype = DType::kFloat32;
-  std::vector<int64_t> shape;  // empty: a scalar
+  std::vector<int64_t> shape;  // Empty for a scalar.
 
   int64_t elements() const {
     int64_t n = 1;
@@ -45,18 +45,18 @@ struct TensorInfo {
   }
 };
 
-// Does not own its bytes: TensorSet does.
+// Does not own its bytes. TensorSet does.
 struct Tensor : TensorInfo {
-  const char* data = nullptr;  // bytes() of them; null: they are in the set's file
-  size_t in_file = 0;          // then: as which of the file's tensors
+  const char* data = nullptr;  // bytes() bytes. Null where they are in the set's file.
+  size_t in_file = 0;          // Where `data` is null: its index in the file.
 };
 
 class RowSource;
 
 struct TensorSet {
-  std::vector<Tensor> tensors;            // in a fixed order, names unique
-  std::shared_ptr<const void> memory;     // what `data` points into
-  std::shared_ptr<const RowSource> file;  // what ReadTensor reads those without `data` from
+  std::vector<Tensor> tensors;            // In a fixed order, with unique names.
+  std::shared_ptr<const void> memory;     // Owns the memory that `data` points to.
+  std::shared_ptr<const RowSource> file;  // ReadTensor reads tensors without `data` from it.
 
   size_t bytes() const {
     size_t sum = 0;

@@ -1,5 +1,5 @@
-// Tensors of files that others wrote: one safetensors file, or several that an index names. Any
-// thread.
+// Reads tensors from files of other programs: one safetensors file, or several that an index names.
+// Thread-safe.
 #pragma once
 
 #include <functional>
@@ -11,19 +11,22 @@
 
 namespace muster::checkpoint {
 
-// Of one file; those whose type this version does not know (U32, F8_E4M3) by name and type alone.
+// The tensors of one file. `foreign` has name and type of those whose type this version does not
+// know (U32, F8_E4M3).
 struct WeightsFile {
   TensorSet set;
   ForeignTensors foreign;
 };
 
-// Hands over the tensors of `path`, one file after the other, whose memory goes with it: a
-// safetensors file; an index ("...safetensors.index.json": {"weight_map": {tensor: file}}), of
-// which each file gives the tensors that are its own; or a folder that holds "model.safetensors" or
-// "model.safetensors.index.json". Of an exported checkpoint (export_file.h) the models alone. The
-// first error that `take` returns ends it.
+// Passes the tensors of `path` to `take`, one file after the other. The memory of a file's tensors
+// belongs to its WeightsFile. `path` is a safetensors file, an index or a folder. An index is
+// "...safetensors.index.json" with {"weight_map": {tensor: file}}, and each file gives the tensors
+// that the index assigns to it. A folder holds "model.safetensors" or
+// "model.safetensors.index.json". From an exported checkpoint (export_file.h) only the models are
+// passed. The first error of `take` ends it.
 //
-// kNotFound: there is no such file. DataError: one is damaged. Others are the file system's.
+// Returns kNotFound where there is no such file, a DataError where one is damaged, and otherwise
+// the file system's errors.
 absl::Status ReadWeights(FileSystem& files, const std::string& path,
                          const std::function<absl::Status(const WeightsFile&)>& take);
 

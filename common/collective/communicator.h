@@ -1,15 +1,17 @@
-// Collective operations among the ranks of one generation. Asynchronous, abortable, each with a
-// deadline.
+// Collective operations among the ranks of one generation. Each operation is asynchronous, can be
+// aborted and has a deadline.
 //
-// Operations are executed in the order in which they were issued; every rank must issue the same
-// ones in the same order. Issuing is for one thread at a time; Abort() and status() may be called
-// from any thread at any time, also while another thread waits. The first error poisons the
-// communicator: it wakes every waiter and is what every later call returns. Memory passed in is
-// read and written only between the issue and the end of the operation's Wait(); after Abort() has
-// returned nobody else writes to it either (CPU backends; for NCCL see nccl.h).
+// Operations run in the order in which they were issued. Every rank must issue the same operations
+// in the same order. Only one thread at a time may issue. Abort() and status() are thread-safe,
+// also while another thread waits. The first error poisons the communicator: it wakes every waiter,
+// and every later call returns it.
 //
-// The order of a reduction depends only on ranks and sizes, never on timing, and all ranks end with
-// the same bits.
+// An operation reads and writes the caller's memory only between its issue and the end of its
+// Wait(). After Abort() has returned, the CPU backends write no caller memory. nccl.h has the rules
+// for NCCL.
+//
+// The order of a reduction depends only on ranks and sizes, never on timing. All ranks end with the
+// same bits.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +31,8 @@ int64_t SizeOf(DataType type);
 std::string_view DataTypeName(DataType type);  // "float32", ...
 std::string_view ReduceOpName(ReduceOp op);    // "sum", ...
 
-// `count` elements at `data`, contiguous. Host memory, but for NCCL device memory of the
-// communicator's device.
+// `count` contiguous elements at `data`. NCCL takes device memory of the communicator's device, all
+// other backends take host memory.
 struct Buffer {
   void* data = nullptr;
   int64_t count = 0;
@@ -38,14 +40,14 @@ struct Buffer {
   int64_t bytes() const { return count * SizeOf(type); }
 };
 
-// One operation under way.
+// A handle to one issued operation.
 class Work {
  public:
   virtual ~Work() = default;
-  // Blocks until the operation has ended: OK, or the error that poisoned the communicator. A
-  // deadline that passes names the ranks that did not come. May be called more than once. On a
-  // communicator without a progress thread this is where the operation, and all issued before it,
-  // are carried out. For NCCL it blocks the host until the device is done.
+  // Blocks until the operation has ended. Returns OK, or the error that poisoned the communicator.
+  // The error of a missed deadline names the ranks that did not join. May be called more than once.
+  // On a communicator without a progress thread, this call runs the operation and all operations
+  // issued before it. For NCCL it blocks the host until the device is done.
   virtual absl::Status Wait() = 0;
   virtual bool Done() const = 0;
 };
@@ -53,35 +55,37 @@ using WorkPtr = std::shared_ptr<Work>;
 
 class Communicator {
  public:
-  virtual ~Communicator() = default;  // Aborts what is still under way.
+  virtual ~Communicator() = default;  // Aborts the operations in progress.
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // For logs: "shared memory, 2 ranks".
+  // Returns a description for logs, such as "shared memory, 2 ranks".
   virtual std::string Describe() const = 0;
 
-  // In place. kMean divides by size(); for kInt64 it truncates towards zero. kByte cannot be
+  // In place. kMean divides by size() and truncates towards zero for kInt64. kByte cannot be
   // reduced.
   virtual WorkPtr AllReduce(Buffer buffer, ReduceOp op) = 0;
-  // In place, any type.
+  // In place, for every type.
   virtual WorkPtr Broadcast(Buffer buffer, int root) = 0;
-  // receive.count == send.count * size(); rank r's part lies at r * send.count.
+  // Requires receive.count == send.count * size(). The part of rank r is at index r * send.count.
   virtual WorkPtr AllGather(Buffer send, Buffer receive) = 0;
-  // send.count == receive.count * size(); rank r receives the reduced part r.
+  // Requires send.count == receive.count * size(). Rank r receives the reduced part r.
   virtual WorkPtr ReduceScatter(Buffer send, Buffer receive, ReduceOp op) = 0;
   virtual WorkPtr Barrier() = 0;
 
-  // Memory that the all-reduce of this communicator need not copy (a shared segment); null where
-  // there is nothing to gain. It lives until the communicator is destroyed, and belongs to its
-  // generation alone.
+  // Returns memory that an all-reduce of this communicator uses without a copy (a shared segment).
+  // Null where the backend gains nothing by it. The memory is valid until the communicator is
+  // destroyed, and no other generation may use it.
   virtual std::shared_ptr<void> AllocateReducible(int64_t /*bytes*/) { return nullptr; }
 
-  // Poisons with `why`. Returns when no thread of this communicator touches caller memory any more.
+  // Poisons the communicator with `why`. Returns when no thread of this communicator touches caller
+  // memory any more.
   virtual void Abort(absl::Status why) = 0;
-  // OK, or the error that poisoned it.
+  // Returns OK, or the error that poisoned the communicator.
   virtual absl::Status status() const = 0;
 
-  // A deadline for each operation, from its issue (or, without a progress thread, from its Wait).
+  // Sets the time limit of each operation. It counts from the issue, or from Wait() where there is
+  // no progress thread.
   virtual void set_timeout(Duration timeout) = 0;
 };
 

@@ -1,17 +1,16 @@
-// All that the NCCL backend takes from LibTorch's CUDA side. Everything else it asks of CUDA and
-// NCCL are their C functions, so that a test can put doubles in their place (tests/unit/nccl).
+// The LibTorch CUDA functions that the NCCL backend uses. It calls CUDA and NCCL otherwise only
+// through their C functions, so that a test can replace them with doubles (tests/unit/nccl).
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 namespace muster::collective {
 
-// A stream of LibTorch's pool, of high priority, of `device`.
+// Returns a high-priority stream of `device` from LibTorch's pool.
 cudaStream_t PoolStream(int device);
-// The calling thread's current stream on `device`.
 cudaStream_t CurrentStream(int device);
 
-// The calling thread's current device, while this lives.
+// Makes `device` the calling thread's current CUDA device during its lifetime.
 class DeviceScope {
  public:
   explicit DeviceScope(int device);

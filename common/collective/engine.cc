@@ -24,10 +24,10 @@ class OperationWork : public Work, public std::enable_shared_from_this<Operation
   absl::Status Wait() override;
   bool Done() const override { return done.load(std::memory_order_acquire); }
 
-  Front* const front;  // outlives every work that is not done
+  Front* const front;  // Outlives every unfinished work.
   const Operation operation;
   MonotonicTime deadline{};
-  absl::Status status;  // before done: guarded by the front's mutex; after: constant
+  absl::Status status;  // Guarded by the front's mutex until done, constant afterwards.
   std::atomic<bool> done{false};
 };
 
@@ -156,7 +156,8 @@ class Front : public Communicator {
   WorkPtr Issue(Operation operation, absl::Status valid) {
     absl::MutexLock lock(&mutex_);
     if (!poison_.ok()) return std::make_shared<FailedWork>(poison_);
-    if (!valid.ok()) {  // The others would wait for this rank for ever.
+    // The other ranks would wait for this one until their deadline.
+    if (!valid.ok()) {
       PoisonLocked(valid);
       engine_->Wake(valid);
       if (!running_) CloseLocked();
@@ -176,18 +177,19 @@ class Front : public Communicator {
     return work;
   }
 
-  // Takes the first operation and carries it out without the lock.
+  // Takes the first operation and executes it without holding the lock.
   void RunNextLocked(MonotonicTime deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const std::shared_ptr<OperationWork> work = std::move(queue_.front());
     queue_.pop_front();
     running_ = true;
-    FlightRecorder* const recorder = recorder_.get();  // stays while this runs
+    FlightRecorder* const recorder = recorder_.get();  // Stays valid during this call.
     mutex_.Unlock();
     const CollectiveCall call = CallOf(work->operation.signature, rank());
     if (recorder != nullptr) recorder->Starts(call);
     absl::Status status = engine_->Run(work->operation, deadline);
     mutex_.Lock();
-    if (!poison_.ok()) status = poison_;  // an abort came first and has the better reason
+    // An abort came first, and its reason explains more.
+    if (!poison_.ok()) status = poison_;
     if (recorder != nullptr) recorder->Ends(call, Message(status));
     if (!status.ok()) PoisonLocked(status);
     work->status = status;
@@ -230,7 +232,7 @@ class Front : public Communicator {
   std::shared_ptr<FlightRecorder> recorder_ ABSL_GUARDED_BY(mutex_);
   absl::CondVar changed_;
   std::deque<std::shared_ptr<OperationWork>> queue_ ABSL_GUARDED_BY(mutex_);
-  bool running_ ABSL_GUARDED_BY(mutex_) = false;  // an operation is with the engine
+  bool running_ ABSL_GUARDED_BY(mutex_) = false;  // The engine executes an operation.
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,5 +1,5 @@
-// The communicator's front: issue, order, wait, deadline, poison. A backend is an Engine behind
-// it, the extension point for further ones.
+// The communicator implementation shared by all backends: issue, order, wait, deadline and poison.
+// A backend is an Engine behind it. Implement Engine to add a backend.
 #pragma once
 
 #include <memory>
@@ -12,16 +12,17 @@
 
 namespace muster::collective {
 
-// Carries operations out, one at a time, on one thread at a time.
+// Executes operations, one at a time, from one thread at a time.
 class Engine {
  public:
   virtual ~Engine() = default;
   virtual std::string Describe() const = 0;
-  // Blocks. After an error no caller memory is touched any more, and Run is not called again.
+  // Blocks until the operation has ended. After an error the engine touches no caller memory, and
+  // Run is not called again.
   virtual absl::Status Run(const Operation& operation, MonotonicTime deadline) = 0;
-  // Any thread: the Run under way, if any, returns an error within milliseconds.
+  // Thread-safe. Makes a Run in progress return an error within milliseconds.
   virtual void Wake(const absl::Status& why) = 0;
-  // After the last Run: tells the peers why, closes connections.
+  // Sends `why` to the peers and closes the connections. Called after the last Run.
   virtual void Close(const absl::Status& why) = 0;
   virtual std::shared_ptr<void> AllocateReducible(int64_t /*bytes*/) { return nullptr; }
   virtual void set_timeout(Duration /*timeout*/) {}
@@ -29,24 +30,26 @@ class Engine {
 
 struct FrontOptions {
   int rank = 0, size = 1;
-  std::vector<std::string> labels;  // of the ranks, for messages; may be empty
+  std::vector<std::string> labels;  // By rank, for messages. May be empty.
   Duration timeout = std::chrono::seconds(60);
   bool progress_thread = false;
-  std::shared_ptr<FlightRecorder> recorder;  // of this process; may be null
+  std::shared_ptr<FlightRecorder> recorder;  // The recorder of this process. May be null.
 };
 
 std::unique_ptr<Communicator> MakeCommunicator(std::unique_ptr<Engine> engine,
                                                FrontOptions options);
 
-// Of a communicator made by MakeCommunicator; empty for any other.
+// Returns the labels of a communicator made by MakeCommunicator, and nothing for any other
+// communicator.
 std::vector<std::string> LabelsOf(const Communicator& communicator);
-// The same: what it has recorded its operations with so far. From now on it records none: they are
-// parts of another communicator's.
+// Returns the recorder of a communicator made by MakeCommunicator and detaches it. The communicator
+// records no operations afterwards, because they are parts of another communicator's operations.
 std::shared_ptr<FlightRecorder> TakeRecorder(Communicator& communicator);
-// Its operations from now on are parts of the replicas' `asked`, and compared with that too.
+// Marks all later operations of the communicator as parts of the replicas' operation `asked`. Ranks
+// then compare `asked` as well.
 void IssueFor(Communicator& communicator, const Signature& asked);
 CollectiveCall CallOf(const Signature& signature, int rank);
-// The engine of one rank alone.
+// Returns the engine for a group of one rank.
 std::unique_ptr<Engine> MakeAloneEngine();
 
 }  // namespace muster::collective

@@ -1,4 +1,5 @@
-// A call that could never be carried out, or came after the poison.
+// The Work of a call that failed at its issue: an invalid call, or a call on a poisoned
+// communicator.
 #pragma once
 
 #include <utility>

@@ -32,7 +32,7 @@ uint64_t Hash(uint64_t seed, std::string_view text) {  // FNV-1a
   return (seed ^ 0xff) * 0x100000001b3;
 }
 
-// What both ends of a link must have in common.
+// Hashes the parts of the spec that both ends of a link must share.
 uint64_t SpecHash(const GroupSpec& spec) {
   uint64_t hash = 0xcbf29ce484222325 + spec.generation * 31 + static_cast<uint64_t>(spec.backend);
   for (const GroupMember& m : spec.members) {
@@ -64,7 +64,8 @@ class Formation {
     options.progress_thread = spec_.progress_thread;
     MUSTER_RETURN_IF_ERROR(Choose());
     absl::StatusOr<std::unique_ptr<Engine>> engine = MakeEngine();
-    if (!engine.ok()) {  // whoever is linked with this rank hears why, and passes it on
+    // Linked ranks receive the reason and forward it.
+    if (!engine.ok()) {
       MakeLinks()->Close(engine.status());
       return engine.status();
     }
@@ -75,7 +76,7 @@ class Formation {
   }
 
  private:
-  using Wanted = std::pair<int, Channel>;  // a connection to a rank
+  using Wanted = std::pair<int, Channel>;  // A connection to a rank.
 
   absl::Status Check() const {
     if (spec_.rank < 0 || spec_.rank >= size_) {
@@ -114,7 +115,7 @@ class Formation {
     if (topology_.algorithm != Algorithm::kRing) {
       MUSTER_ASSIGN_OR_RETURN(const bool shared, ShareMemory(&segment));
       if (!shared) {
-        // Round the same ring, which without shared memory has to carry data.
+        // Keeps the same ring. Without shared memory it carries the data.
         topology_ = MakeTopology(topology_.hosts, Algorithm::kRing);
         const std::vector<int>& peers = topology_.peers[spec_.rank];
         std::erase_if(connections_, [&](const auto& connection) {
@@ -145,7 +146,7 @@ class Formation {
                        spec_.members[peer].data_address);
   }
 
-  // Those of the topology that are not open yet; tested, when this returns OK.
+  // Opens and tests the links of the topology that are not open yet.
   absl::Status OpenLinks(Admission& admission) {
     std::vector<Wanted> wanted;
     for (const int peer : topology_.peers[spec_.rank]) {
@@ -184,7 +185,7 @@ class Formation {
           continue;
         }
         connections_[w] = std::move(connection);
-        // At once: a link that works is not to be named because another one does not.
+        // Sent at once: an error must not name a working link because another one fails.
         MUSTER_RETURN_IF_ERROR(Send(w, FrameKind::kProbe, Probe{hash_, spec_.rank, size_}));
       }
       if (missing.empty()) return absl::OkStatus();
@@ -198,7 +199,7 @@ class Formation {
     }
   }
 
-  // With security: from nobody but the member of that rank.
+  // With security, accepts a connection only from the member of that rank.
   std::unique_ptr<DataConnection> Take(Admission& admission, const Wanted& w) const {
     for (;;) {
       auto connection = admission.Take(w.first, static_cast<uint32_t>(w.second));
@@ -215,7 +216,7 @@ class Formation {
     int32_t rank, size;
   };
 
-  // Both sides have sent a probe: what is formed is known to work in both directions.
+  // Both sides have sent a probe, so that a formed link works in both directions.
   absl::Status TestConnections(const std::vector<Wanted>& wanted) {
     for (const Wanted& w : wanted) {
       MUSTER_ASSIGN_OR_RETURN(const FrameHeader theirs, Receive(w, deadline_));
@@ -243,7 +244,8 @@ class Formation {
     return Transfer(to, std::as_bytes(std::span(&mine, 1)), {}, deadline_);
   }
 
-  // The next frame of `from`; where those are its last words, the error.
+  // Returns the next frame of `from`. When the frame is the reason of a rank that gave up, returns
+  // it as the error.
   absl::StatusOr<FrameHeader> Receive(const Wanted& from, MonotonicTime deadline) {
     FrameHeader theirs;
     MUSTER_RETURN_IF_ERROR(
@@ -259,8 +261,8 @@ class Formation {
   absl::Status Transfer(const Wanted& with, std::span<const std::byte> send,
                         std::span<std::byte> receive, MonotonicTime deadline) {
     while (!send.empty() || !receive.empty()) {
-      // In slices, so that an abort is seen. A slice never tears the small block: what has
-      // arrived is looked at again from where it stopped.
+      // Waits in slices, so that an abort is seen. A slice never splits the small block: received
+      // bytes stay, and the next slice continues where the last one stopped.
       DataConnection& connection = *connections_.at(with);
       transport::Interest interest{&connection, !receive.empty(), !send.empty()};
       const MonotonicTime slice = std::min(deadline, Clock::now() + kLook);
@@ -287,8 +289,8 @@ class Formation {
     return absl::OkStatus();
   }
 
-  // A segment for each host with several ranks (null on others). False when any rank could not
-  // have one, which all learn alike.
+  // Makes a segment for each host with several ranks (null on other hosts). All ranks learn the
+  // same result: false when any rank could not have one.
   absl::StatusOr<bool> ShareMemory(std::shared_ptr<Segment>* shared) {
     size_t host = 0;
     while (std::find(topology_.hosts[host].begin(), topology_.hosts[host].end(), spec_.rank) ==
@@ -303,8 +305,8 @@ class Formation {
     absl::StatusOr<std::shared_ptr<Segment>> segment = std::shared_ptr<Segment>();
     if (leads && local > 1) segment = Segment::Create(name, layout);
     MUSTER_ASSIGN_OR_RETURN(const bool all, AllSay([&](bool so_far) {
-                              // The first rank of this host comes before this one: it has made the
-                              // segment, or said no.
+                              // The first rank of this host votes before this one: it has created
+                              // the segment or voted no.
                               if (!leads && so_far) segment = Segment::Open(name, layout);
                               return segment.ok();
                             }));
@@ -319,16 +321,16 @@ class Formation {
     return false;
   }
 
-  // True when every rank says yes. Round the ring goes what all so far have said, which `say` is
-  // told, and round again what all have.
+  // Returns true when every rank votes yes. The first round around the ring carries the votes so
+  // far, which `say` receives. The second round carries the result.
   absl::StatusOr<bool> AllSay(const std::function<bool(bool so_far)>& say) {
     const std::vector<int>& ring = topology_.ring;
     const auto me = std::find(ring.begin(), ring.end(), spec_.rank);
     const bool first = me == ring.begin(), last = me + 1 == ring.end();
     const Wanted left{first ? ring.back() : *(me - 1), Channel::kNotices};
     const Wanted right{last ? ring.front() : *(me + 1), Channel::kNotices};
-    // Whose own links have failed speaks first, then whoever comes behind the one that is silent:
-    // the others wait for that one too, and would blame their neighbours.
+    // Members whose own links failed report first, then the member after a silent one. The others
+    // wait for the silent one too, and would blame their neighbours.
     const auto place = static_cast<double>(me - ring.begin()) / size_;
     const auto hear = [&](double share_of_grace) -> absl::StatusOr<bool> {
       const auto grace = std::chrono::duration_cast<Duration>(spec_.vote_grace * share_of_grace);

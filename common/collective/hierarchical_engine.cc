@@ -1,6 +1,6 @@
-// Several hosts with several processes each: reduce among the processes of a host, so that the
-// first m of them hold a part each (m: the fewest processes any host has), carry every part around
-// a ring of its own between the hosts, and gather on each host.
+// Several hosts with several processes each. The processes of a host first reduce, so that its
+// first m processes hold one part each (m: the fewest processes of any host). A separate ring
+// between the hosts then carries each part. At last each host gathers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace muster::collective {
 namespace {
 
-constexpr Duration kGrace = std::chrono::seconds(1);  // the ring's own word comes first
+constexpr Duration kGrace = std::chrono::seconds(1);  // The ring's own error comes first.
 
 class HierarchicalEngine : public Engine {
  public:
@@ -73,11 +73,11 @@ class HierarchicalEngine : public Engine {
   }
 
   const std::vector<std::vector<int>>& hosts() const { return links_->topology().hosts; }
-  // The rings between the hosts, and how many ranks of each host are in one.
+  // The rings between the hosts. Their number is the number of ranks of each host that are in one.
   const std::vector<std::vector<int>>& between() const { return links_->topology().between; }
   int carriers() const { return static_cast<int>(between().size()); }
 
-  // Nobody needs to tell of those of this host: shared memory has.
+  // Marks the ranks of this host as present, because shared memory has shown it.
   void NoteHostPresent(const Signature& s) {
     for (const int rank : hosts()[host_]) links_->NotePresent(rank, s.sequence);
   }
@@ -101,8 +101,8 @@ class HierarchicalEngine : public Engine {
     return team_->Run(gather, s, deadline + kGrace);
   }
 
-  // The root's host has the data first; its first rank takes them round the first ring, which is
-  // where the others' first ranks get them from.
+  // The root's host gets the data first. Its first rank sends it around the first ring, from which
+  // the first ranks of the other hosts receive it.
   absl::Status Broadcast(Buffer buffer, const Signature& s, MonotonicTime deadline) {
     int root_host = 0, root = 0;
     for (size_t h = 0; h < hosts().size(); ++h) {
@@ -139,7 +139,7 @@ class HierarchicalEngine : public Engine {
 
   const std::unique_ptr<Links> links_;
   Ring ring_;
-  std::optional<HostTeam> team_;  // empty: alone on the host
+  std::optional<HostTeam> team_;  // Empty where this rank is alone on its host.
   int host_ = 0, local_ = 0;
 };
 

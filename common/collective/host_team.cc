@@ -10,11 +10,11 @@
 namespace muster::collective {
 namespace {
 
-constexpr int64_t kStagingBytes = 1 << 20;  // of each rank: half of a usual L2 cache
+constexpr int64_t kStagingBytes = 1 << 20;  // For each rank: half of a usual L2 cache.
 constexpr int64_t kMinSlotBytes = 4096;
 constexpr Duration kReasonWithin = std::chrono::milliseconds(300);
 
-// Elements of chunk `chunk` of a part of `count`.
+// Returns the elements of chunk `chunk` of a part of `count` elements.
 int64_t ChunkCount(int64_t count, int64_t chunk, int64_t chunk_elements) {
   return std::clamp<int64_t>(count - chunk * chunk_elements, 0, chunk_elements);
 }
@@ -25,7 +25,7 @@ SegmentLayout HostLayout(int ranks) {
   SegmentLayout layout;
   layout.ranks = ranks;
   layout.staging_bytes = std::max(kStagingBytes, kSlots * ranks * kMinSlotBytes);
-  // 47 bits of addresses are shared by all arenas.
+  // All arenas together share 47 bits of addresses.
   while (layout.arena_bytes * ranks > (int64_t{1} << 44)) layout.arena_bytes /= 2;
   return layout;
 }
@@ -65,7 +65,7 @@ absl::Status HostTeam::Check(const TeamOptions::Awaited& awaited, const Signatur
   if (Clock::now() - started > Links::kSayPresentAfter) links_->SendPresent(signature);
   MUSTER_RETURN_IF_ERROR(links_->Hear());
   for (int i = 0; i < size(); ++i) {
-    // Who has come so far may be through with the last operation, and have left.
+    // A rank that has joined may have finished its last operation and left.
     if (i == rank() || !links_->Closed(ranks_[i]) || !awaited(i)) continue;
     return PeerLost(
         fmt::format("Lost {}: it closed its data connection.", links_->Name(ranks_[i])));
@@ -79,7 +79,8 @@ void HostTeam::Poison(const absl::Status& why) {
 }
 
 absl::Status HostTeam::Reason() const {
-  // It is there before the poison; one that is being written may lose its writer.
+  // A rank writes its reason before it poisons. A rank that dies while writing never completes it,
+  // so the wait is bounded.
   const MonotonicTime until = Clock::now() + kReasonWithin;
   std::optional<Segment::Reason> reason;
   while (!(reason = segment_->reason()) && Clock::now() < until) sched_yield();
@@ -91,7 +92,7 @@ absl::Status HostTeam::Reason() const {
 std::shared_ptr<void> HostTeam::AllocateReducible(int64_t bytes) {
   const int64_t offset = segment_->Allocate(rank(), bytes);
   if (offset < 0) return nullptr;
-  // The mapping lives as long as the memory, whatever becomes of the communicator.
+  // The deleter keeps the mapping for as long as the memory, also after the communicator is gone.
   return {segment_->arena(rank()) + offset, [segment = segment_, rank = rank(), offset,
                                              bytes](void*) { segment->Free(rank, offset, bytes); }};
 }
@@ -161,9 +162,9 @@ void HostTeam::CopyOut(const Plan& plan, int64_t chunk) {
   }
 }
 
-// In iteration k a rank copies its chunk k in, reduces chunk k-kSkew of its own part and copies
-// chunk k-2*kSkew of the others' results out, after all have been through iteration k-kSkew. What a
-// slot held kSlots chunks ago has then been used by all.
+// In iteration k a rank copies in its chunk k, reduces chunk k-kSkew of its own part, and copies
+// out chunk k-2*kSkew of the others' results. Before that it waits until all ranks have finished
+// iteration k-kSkew. By then all ranks have used what a slot held kSlots chunks ago.
 absl::Status HostTeam::RunStaged(const Plan& plan, MonotonicTime deadline) {
   const int64_t elements = slot_bytes_ / SizeOf(plan.type);
   int64_t chunks = 0;

@@ -1,5 +1,5 @@
-// The processes of one host, over a segment: memory of the caller is copied through staging slots
-// in cache-sized chunks, memory in the arenas is reduced where it lies. Internal.
+// The processes of one host that share a segment. Caller memory is copied through staging slots in
+// cache-sized chunks. Memory in the arenas is reduced in place. Internal.
 #pragma once
 
 #include <memory>
@@ -12,24 +12,26 @@
 
 namespace muster::collective {
 
-// Slots of every staging area, and by how many chunks the phases of the pipeline are apart: a rank
-// may run that far ahead of another without waiting.
+// kSkew is the number of chunks between two phases of the pipeline. A rank may run that far ahead
+// of another without waiting. kSlots is the number of slots in every staging area.
 inline constexpr int kSkew = 2, kSlots = 2 * kSkew;
 SegmentLayout HostLayout(int ranks);
 
 class HostTeam {
  public:
-  // `ranks`: of this host, in the group. `links` tell about lost ones: each rank watches over those
-  // of its host that it is linked with, and its reason reaches the others through the segment.
+  // `ranks` are the group ranks of this host. `links` reports lost ranks. Each rank watches the
+  // ranks of its host that it is linked with, and passes its reason to the others through the
+  // segment.
   HostTeam(std::shared_ptr<Segment> segment, std::vector<int> ranks, Links* links, bool spin);
 
   int rank() const { return team_.rank(); }
   int size() const { return team_.size(); }
-  // parts[i] belongs to the host's i-th rank.
+  // Requires that parts[i] belongs to the host's i-th rank.
   absl::Status Run(const Plan& plan, const Signature& signature, MonotonicTime deadline);
-  // Ends the operation of every rank of the host; the first one's reason is what all hear.
+  // Ends the operation of every rank of the host. All ranks get the reason of the first rank that
+  // called it.
   void Poison(const absl::Status& why);
-  // After a Run that ended with Superseded: the reason of the rank that gave up.
+  // Returns the reason of the rank that gave up. Called after a Run that ended with Superseded.
   absl::Status Reason() const;
   std::shared_ptr<void> AllocateReducible(int64_t bytes);
 
@@ -38,7 +40,8 @@ class HostTeam {
   absl::Status Check(const TeamOptions::Awaited& awaited, const Signature& signature,
                      MonotonicTime started);
   absl::Status RunStaged(const Plan& plan, MonotonicTime deadline);
-  // In the staging area of `owner`: its contribution to `part` (another's), its result.
+  // Slots in the staging area of `owner`: InSlot holds its contribution to another rank's `part`,
+  // OutSlot its result.
   std::byte* InSlot(int owner, int64_t chunk, int part) const;
   std::byte* OutSlot(int owner, int64_t chunk) const;
   void CopyIn(const Plan& plan, int64_t chunk);

@@ -16,11 +16,11 @@ using transport::WaitReady;
 using transport::WaitResult;
 
 constexpr Duration kExplainFor = std::chrono::milliseconds(300);
-// A buffer too full for this has a reader that is not there.
+// A peer with more unsent notices than this does not read them.
 constexpr size_t kMostUnsaid = 64 << 10;
 
-// Closing a socket with unread bytes resets the connection, which may throw away what was sent
-// last: the other side's result, or the reason.
+// Reads the unread bytes before a close. Closing a socket with unread bytes resets the connection,
+// which may discard what was sent last: the other side's result or the reason.
 void Drain(DataConnection& connection) {
   char rest[4096];
   const iovec into{rest, sizeof rest};
@@ -36,7 +36,7 @@ absl::Status LastWords(uint32_t code, std::string_view text, std::string_view na
   const absl::Status words(
       code == 0 || code > 16 ? absl::StatusCode::kUnavailable : static_cast<absl::StatusCode>(code),
       text.empty() ? "no reason given" : std::string(text));
-  // A reason that already says who is passed on as it is; only an abort names its origin.
+  // Passes a reason that already names its origin on unchanged. An abort does not name its origin.
   if (!absl::IsAborted(words) && !absl::IsCancelled(words)) return words;
   return PeerLost(fmt::format("{} left the group: {}", name, Message(words)));
 }
@@ -161,7 +161,7 @@ void Links::Say(Link& link, FrameKind kind, const void* body, size_t body_bytes,
 
 void Links::NotePresent(int rank, uint64_t sequence) {
   if (present_[rank] >= sequence) return;
-  // Of an operation for which this rank has not said yet who is there, nothing is to be completed.
+  // Forwards only news about the operation that this rank has announced.
   news_ |= present_[rank] < said_present_ && sequence >= said_present_;
   present_[rank] = sequence;
 }
@@ -196,7 +196,8 @@ absl::Status Links::CheckLinks(MonotonicTime now) {
 absl::Status Links::CheckSilence(Watched& watched, int rank, MonotonicTime now) const {
   if (watched.connection == nullptr) return absl::OkStatus();
   const std::optional<Duration> silence = watched.connection->Unacknowledged();
-  // What was sent after a long pause is not late because the last answer is old.
+  // Resets the start of the silence: data sent after a long pause is not late because the last
+  // acknowledgement is old.
   if (!silence || (watched.silent_since && now - *silence > *watched.silent_since)) {
     watched.silent_since.reset();
   }
@@ -234,7 +235,8 @@ absl::Status Links::Explain(absl::Status local) {
   }
 }
 
-// One of two that were lost together, or all, because it is this rank that is cut off.
+// Adds the other closed links to `local`: two peers were lost together, or all links closed because
+// this rank is cut off.
 absl::Status Links::WithOthersClosed(const absl::Status& local) const {
   std::string others;
   for (const Link& link : links_) {

@@ -1,8 +1,9 @@
-// The connections of one rank to those it is linked with (topology.h). Each link has a connection
-// for notices, and, where data takes this way, a second one for nothing but the frames of
-// operations: so a rank can always say that it is there (when an operation takes long), whom else
-// it knows to be, and, once, why it gives up. What a rank hears it passes on, and so all know.
-// Internal.
+// The connections of one rank to the ranks that it is linked with (topology.h). Internal.
+//
+// Each link has a connection for notices. Where data uses the link, it has a second connection that
+// carries only the frames of operations. A rank can therefore send notices during a long operation.
+// A notice says that the rank is present and which other ranks it knows to be present. A last
+// notice says why it gives up. A rank forwards what it receives, so that all ranks learn it.
 #pragma once
 
 #include <map>
@@ -19,18 +20,19 @@
 namespace muster::collective {
 
 enum class FrameKind : uint16_t {
-  kOperation = 1,  // body: Signature; payload: the data
-  kPresent,        // body: u64 sequence; payload: a bit for each rank that has come to it
-  kLastWords,      // body: u32 status code; payload: the reason
-  kProbe = 100,    // formation.cc: the first frame of each connection
+  kOperation = 1,  // Body: Signature. Payload: the data.
+  kPresent,        // Body: u64 sequence. Payload: one bit for each rank that has joined it.
+  kLastWords,      // Body: u32 status code. Payload: the reason.
+  kProbe = 100,    // The first frame of each connection (formation.cc).
   kVote,
 };
 
-// What two linked ranks are connected by: the channel of each connection.
+// The kinds of connection between two linked ranks.
 enum class Channel : uint32_t { kNotices = 0, kData = 1 };
 
 inline constexpr size_t kMaxLastWords = 4096;
-// A reason as it travels: the code in the header's body, the text behind it.
+// Builds the status from a reason as it is sent: the code in the header's body, the text in the
+// payload. `name` is the sender.
 absl::Status LastWords(uint32_t code, std::string_view text, std::string_view name);
 
 class Links {
@@ -39,7 +41,8 @@ class Links {
     int rank = 0;
     Topology topology;
     std::vector<std::string> labels;
-    // A host that acknowledges nothing for so long, though bytes are under way to it, is cut off.
+    // Cuts a link when the peer's host has acknowledged nothing for this long although bytes are in
+    // flight.
     Duration link_timeout = std::chrono::seconds(10);
   };
   using Connections = std::map<std::pair<int, Channel>, std::unique_ptr<transport::DataConnection>>;
@@ -52,57 +55,63 @@ class Links {
   std::string Name(int rank) const { return RankName(options_.labels, rank); }
   transport::AbortSignal& abort() { return abort_; }
 
-  // An error where this generation has no such link: an operation must not want it.
+  // Returns the data connection to `rank`. Returns an error where this generation has no such link,
+  // because no operation may use it.
   absl::StatusOr<transport::DataConnection*> Data(int rank) const;
 
   struct Ready {
     transport::WaitResult result;
-    bool data = false;     // one of `data` can be moved
-    bool notices = false;  // there is something for Hear
+    bool data = false;     // At least one of `data` is ready.
+    bool notices = false;  // There are notices for Hear().
   };
   Ready Wait(std::span<const transport::Interest> data, MonotonicTime until);
-  // Takes in what the others have said, and passes on who has come. The first last words found are
-  // the error.
+  // Reads the notices that have arrived, and forwards which ranks have joined. If a rank gave up,
+  // returns its reason as the error.
   absl::Status Hear();
-  // The link to `rank` was closed: it has ended, or left, or the network failed.
+  // True when the link to `rank` was closed: its process has ended, it left the group, or the
+  // network failed.
   bool Closed(int rank) const;
 
-  // How long an operation takes before it is worth saying that one is there.
+  // Time that an operation takes before ranks announce their presence.
   static constexpr Duration kSayPresentAfter = std::chrono::milliseconds(100);
-  // Tells the others, once, that this rank has come to `signature`. Where shared memory tells it,
-  // nothing.
+  // Announces to the peers, once for each operation, that this rank has joined `signature`. Does
+  // nothing where all ranks see that in shared memory.
   void SendPresent(const Signature& signature);
-  // `rank` has come to this operation: known from somewhere else.
+  // Records that `rank` has joined this operation. For callers that learn it from data or from
+  // shared memory.
   void NotePresent(int rank, uint64_t sequence);
-  // To be asked every kLookAtLinks while an operation waits: PeerLost, with the name of the link,
-  // once one has carried nothing for Options::link_timeout. No end of the connection tells of it
-  // for many minutes.
+  // Returns PeerLost with the name of a link whose host has acknowledged nothing for
+  // Options::link_timeout while data was in flight. Called every kLookAtLinks while an operation
+  // waits, because TCP reports a dead connection only after many minutes.
   static constexpr Duration kLookAtLinks = std::chrono::milliseconds(500);
   absl::Status CheckLinks(MonotonicTime now);
-  // Tells the others why (unless OK) and closes all connections.
+  // Sends `why` to the peers unless it is OK, and closes all connections.
   void Close(const absl::Status& why);
-  // `local` is what this rank saw, a closed connection. Whoever it was may have said why to
-  // somebody: waits up to 300 ms for last words, which are the better story.
+  // Returns the best known reason for `local`, the closed connection that this rank saw. Waits up
+  // to 300 ms for the reason of a rank that gave up, because it explains more. Returns `local`
+  // otherwise.
   absl::Status Explain(absl::Status local);
-  // DeadlinePassed that names the ranks not known to have come to `signature`: of all, or, where
-  // not everybody has to be there to the end, `waiting_for`. Of all are named those that somebody
-  // who is there is linked with; who is behind them could not be heard, and is counted.
+  // Returns DeadlinePassed with the names of the ranks not known to have joined `signature`.
+  // `of_all` considers all ranks. Without it only `waiting_for` is considered, for operations in
+  // which ranks may finish early. With `of_all`, a rank is named only where one of its peers has
+  // joined. The others cannot be judged and are only counted.
   absl::Status Late(const Signature& signature, int waiting_for, bool of_all,
                     MonotonicTime started) const;
 
  private:
-  // One of a link's two connections; null where there is none.
+  // One of a link's two connections. The pointer is null where there is none.
   struct Watched {
     std::unique_ptr<transport::DataConnection> connection;
-    // Something has been under way ever since, and nothing was acknowledged.
+    // Data has been in flight without an acknowledgement since this time.
     std::optional<MonotonicTime> silent_since;
   };
   struct Link {
     int rank = 0;
     Watched notices, data;
-    std::vector<std::byte> heard;   // the beginning of a notice
-    std::vector<std::byte> unsaid;  // notices that found no room, from the first byte on
-    bool closed = false;            // by the other side
+    std::vector<std::byte> heard;  // The beginning of an incomplete notice.
+    // Notices that the socket has not taken yet, from the first byte on.
+    std::vector<std::byte> unsaid;
+    bool closed = false;  // By the other side.
     absl::Status last_words;
   };
 
@@ -112,17 +121,19 @@ class Links {
   void TakePresent(const transport::FrameHeader& header, std::span<const std::byte> bits);
   absl::Status WithOthersClosed(const absl::Status& local) const;
   absl::Status CheckSilence(Watched& watched, int rank, MonotonicTime now) const;
-  // What is known of the operation that this rank said it has come to.
+  // Sends what this rank knows of the operation that it has announced last.
   void PassOnPresence();
   void Say(Link& link, FrameKind kind, const void* body, size_t body_bytes,
            std::span<const std::byte> payload);
 
   const Options options_;
-  std::vector<Link> links_;        // by rising rank
-  std::vector<uint64_t> present_;  // by rank: the latest operation it is known to have come to
-  uint64_t said_present_ = 0;      // the operation that this rank said it has come to
-  bool news_ = false;              // of others that have come to it, not passed on yet
-  std::vector<transport::Interest> waits_;  // of Wait
+  std::vector<Link> links_;        // By rising rank.
+  std::vector<uint64_t> present_;  // By rank: the latest operation that it is known to have joined.
+  uint64_t said_present_ = 0;      // The latest operation that this rank announced.
+  // True when other ranks have joined the announced operation and this rank has not forwarded that
+  // yet.
+  bool news_ = false;
+  std::vector<transport::Interest> waits_;  // Buffer of Wait().
   transport::AbortSignal abort_;
 };
 

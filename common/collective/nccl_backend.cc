@@ -21,7 +21,8 @@ namespace muster::collective {
 namespace {
 constexpr Duration kDrainFor = std::chrono::seconds(10);
 constexpr Duration kFinalizeFor = std::chrono::seconds(5);
-constexpr Duration kBusyFor = std::chrono::microseconds(200);  // then sleep between looks
+// Polls without a pause for this long, then sleeps between polls.
+constexpr Duration kBusyFor = std::chrono::microseconds(200);
 }  // namespace
 
 absl::Status CudaError(std::string_view what, cudaError_t error) {
@@ -34,7 +35,7 @@ absl::Status NcclError(std::string_view what, ncclResult_t result, ncclComm_t co
   const char* last = ncclGetLastError(comm);
   const std::string_view more = last == nullptr ? "" : last;
   FaultCause kind = FaultOfNccl(result, more);
-  // What CUDA said to NCCL, where it is still there to be read.
+  // Prefers the CUDA error behind NCCL's error, where it can still be read.
   const cudaError_t cuda = result == ncclUnhandledCudaError ? cudaPeekAtLastError() : cudaSuccess;
   if (cuda != cudaSuccess && FaultOfCuda(cuda) != FaultCause::kNone) kind = FaultOfCuda(cuda);
   return FaultStatus(
@@ -102,7 +103,7 @@ class NcclWork : public Work {
 
   NcclCommunicator* const owner;
   const Signature signature;
-  std::vector<Signature> everybodys;  // filled by `comparison`
+  std::vector<Signature> everybodys;  // Filled by `comparison`.
   WorkPtr comparison;
   cudaEvent_t event = nullptr;
   MonotonicTime deadline{};
@@ -112,7 +113,7 @@ class NcclWork : public Work {
 
 class NcclCommunicator : public Communicator {
  public:
-  // `shadow`: the same ranks on the host.
+  // `shadow` connects the same ranks on the host.
   NcclCommunicator(std::unique_ptr<Communicator> shadow, const NcclDevice& device, Duration timeout,
                    std::shared_ptr<FlightRecorder> recorder)
       : shadow_(std::move(shadow)),
@@ -123,7 +124,7 @@ class NcclCommunicator : public Communicator {
         timeout_(timeout) {}
   ~NcclCommunicator() override {
     Finalize();
-    // To the others, who may be in an operation, it is lost.
+    // The other ranks may be in an operation. For them this rank is lost.
     Abort(PeerLost(fmt::format("rank {} has left the group.", rank())));
   }
 
@@ -178,12 +179,12 @@ class NcclCommunicator : public Communicator {
 
   void Abort(absl::Status why) override {
     Poison(why);
-    // Wakes whoever waits in the comparison, here and on the other ranks, to which a fault of this
+    // Wakes waiters in the comparison, here and on the other ranks. For them a fault of this
     // process is a lost peer.
     shadow_->Abort(IsProcessFault(why) ? PeerLost(Message(why)) : why);
     {
       absl::MutexLock lock(&mutex_);
-      // Frees what NCCL holds and ends its kernels.
+      // Frees NCCL's resources and ends its kernels.
       if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
     }
     const MonotonicTime start = Clock::now();
@@ -213,8 +214,8 @@ class NcclCommunicator : public Communicator {
       Poison(result);
       Abort(result);
     }
-    // Read after the event: what an abort has cut short has completed too, but the poison was
-    // there before it.
+    // Read after the event. An operation that an abort cut short has completed too, but the poison
+    // was set before.
     result = status();
     if (recorder_ != nullptr)
       recorder_->Ends(collective::CallOf(work.signature, rank()), Message(result));
@@ -261,7 +262,7 @@ class NcclCommunicator : public Communicator {
     if (auto e = cudaEventCreateWithFlags(&work.event, cudaEventDisableTiming); e != cudaSuccess) {
       return CudaError("creating an event", e);
     }
-    // Behind what the caller has enqueued, ahead of nothing of the caller's.
+    // Runs after what the caller has enqueued. The caller's stream does not wait for it.
     const cudaStream_t caller = CurrentStream(device_);
     cudaError_t error = cudaEventRecord(work.event, caller);
     if (error == cudaSuccess) error = cudaStreamWaitEvent(stream_, work.event, 0);
@@ -274,7 +275,7 @@ class NcclCommunicator : public Communicator {
     return absl::OkStatus();
   }
 
-  // Nothing else may be called before a non-blocking call has left ncclInProgress.
+  // NCCL allows no other call before a non-blocking call has left ncclInProgress.
   template <typename Enqueue>
   absl::Status Enqueued(Enqueue enqueue) {
     const MonotonicTime start = Clock::now();
@@ -301,7 +302,8 @@ class NcclCommunicator : public Communicator {
 
   absl::Status Compare(NcclWork& work) {
     const absl::Status compared = work.comparison->Wait();
-    // Who did not come is named with what it did not come to, not with the comparison alone.
+    // Adds the operation that the missing rank did not join, because the comparison alone does not
+    // name it.
     if (absl::IsDeadlineExceeded(compared))
       return DeadlinePassed(fmt::format("{}, to be compared before {} (operation {})",
                                         Message(compared), work.signature.Text(),
@@ -331,11 +333,11 @@ class NcclCommunicator : public Communicator {
     }
   }
 
-  // What is wrong, if anything, when the work's event is `event`.
+  // Returns the error, if any, when the work's event has the state `event`.
   absl::Status StateOf(const NcclWork& work, cudaError_t event) {
     absl::MutexLock lock(&mutex_);
     if (!poison_.ok()) return poison_;
-    // CUDA's word goes before NCCL's, which only says that there was one.
+    // CUDA's error comes before NCCL's, which only says that there was one.
     if (event != cudaSuccess && event != cudaErrorNotReady)
       return CudaError(work.signature.Text(), event);
     ncclResult_t result = ncclSuccess;
@@ -345,8 +347,8 @@ class NcclCommunicator : public Communicator {
     return NcclError(work.signature.Text(), result, comm_);
   }
 
-  // The ordinary end: what is under way to slower ranks arrives, which an abort would cut off. Not
-  // of a communicator that has failed: its peers may be gone.
+  // Ends a healthy communicator in order: outgoing data arrives at slower ranks, which an abort
+  // would cut off. Skipped for a failed communicator, because its peers may be gone.
   void Finalize() {
     const MonotonicTime start = Clock::now();
     absl::MutexLock lock(&mutex_);
@@ -362,7 +364,7 @@ class NcclCommunicator : public Communicator {
     if (result != ncclSuccess) {
       LogWarning("The NCCL communicator of cuda:{} did not end in order within {:g} s: {}.",
                  device_, Seconds(limit), ncclGetErrorString(result));
-      return;  // the abort frees it
+      return;  // The abort frees it.
     }
     ncclCommDestroy(std::exchange(comm_, nullptr));
   }
@@ -376,7 +378,7 @@ class NcclCommunicator : public Communicator {
   const std::shared_ptr<FlightRecorder> recorder_;
   const int device_;
   const cudaStream_t stream_;
-  uint64_t sequence_ = 0;  // issuing is for one thread at a time
+  uint64_t sequence_ = 0;  // Not guarded: one thread at a time issues.
   mutable absl::Mutex mutex_;
   ncclComm_t comm_ ABSL_GUARDED_BY(mutex_);
   absl::Status poison_ ABSL_GUARDED_BY(mutex_);

@@ -1,5 +1,5 @@
-// Inside the NCCL module: a communicator over an ncclComm_t that stands, and what its formation
-// (nccl_formation.cc) shares with it.
+// Internal to the NCCL module: a communicator over a ready ncclComm_t, and the helpers that its
+// formation (nccl_formation.cc) shares with it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,23 +16,25 @@ class FlightRecorder;
 
 namespace muster::collective {
 
-// One local replica's.
+// The device, stream and NCCL communicator of one local replica.
 struct NcclDevice {
   int device = 0;
   cudaStream_t stream = nullptr;
   ncclComm_t comm = nullptr;
 };
 
-// `shadow`: the same ranks on the host. Owns `device.comm`.
+// `shadow` connects the same ranks on the host. Takes ownership of `device.comm`.
 std::unique_ptr<Communicator> MakeNcclCommunicator(std::unique_ptr<Communicator> shadow,
                                                    const NcclDevice& device, Duration timeout,
                                                    std::shared_ptr<FlightRecorder> recorder);
 
-// Sorted by common/base/process_fault.h. NCCL's own last words are appended; `comm` may be null.
+// Classifies the error with common/base/process_fault.h. NcclError appends NCCL's last error text.
+// `comm` may be null.
 absl::Status CudaError(std::string_view what, cudaError_t error);
 absl::Status NcclError(std::string_view what, ncclResult_t result, ncclComm_t comm);
 
-// Between two looks at something that another thread or device changes.
+// Sleeps between two polls of something that another thread or the device changes. `since` is when
+// the polling began.
 void Pause(MonotonicTime since);
 
 }  // namespace muster::collective

@@ -1,4 +1,4 @@
-// How the NCCL communicators of a process come up: what the NCCL module exports (nccl.h).
+// Forms the NCCL communicators of a process: the functions that the NCCL module exports (nccl.h).
 #include <fmt/format.h>
 
 #include <condition_variable>
@@ -25,7 +25,7 @@ using collective::NcclDevice;
 using collective::NcclError;
 using collective::Pause;
 
-// One deadline for all of a formation, which ends early when it is given up.
+// One deadline for a whole formation, which ends early when the formation is aborted.
 struct Limit {
   const std::function<bool()>& aborted;
   Duration timeout;
@@ -38,7 +38,7 @@ struct Limit {
   }
 };
 
-// Aborts `group` when the limit is reached: a wait for another rank comes back then.
+// Aborts `group` when the limit is reached, so that a wait for another rank returns.
 class Watch {
  public:
   Watch(Communicator* group, const Limit& limit, std::string waited_for)
@@ -65,10 +65,11 @@ class Watch {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool done_ = false;
-  std::thread thread_;  // the last one: it uses the others
+  std::thread thread_;  // Last member, because it uses the others.
 };
 
-// The communicators of this process under construction; aborts them unless handed over.
+// The communicators of this process during their formation. The destructor aborts them unless they
+// were handed over.
 struct Comms {
   std::vector<NcclDevice> list;
   ~Comms() { Abort(); }
@@ -109,7 +110,7 @@ absl::StatusOr<ncclUniqueId> ShareUniqueId(Communicator& group, const Limit& lim
   return id;
 }
 
-// Until the last call on `comm` has left ncclInProgress.
+// Waits until the last call on `comm` has left ncclInProgress.
 absl::Status Await(ncclComm_t comm, ncclResult_t result, std::string_view what, const Limit& limit,
                    int total) {
   const MonotonicTime start = Clock::now();
@@ -132,7 +133,7 @@ absl::Status InitAll(Comms& comms, const ncclUniqueId& id, int first, int total,
   }
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  config.splitShare = 0;  // else one abort could ruin a family of communicators
+  config.splitShare = 0;  // With sharing, one abort could break a family of communicators.
   ncclResult_t result = ncclGroupStart();
   for (size_t i = 0; i < comms.list.size() && result == ncclSuccess; ++i) {
     const DeviceScope scope(comms.list[i].device);
@@ -149,7 +150,7 @@ absl::Status InitAll(Comms& comms, const ncclUniqueId& id, int first, int total,
   return absl::OkStatus();
 }
 
-// One float of each device, and what tells when its stream has come so far.
+// One float of each device, and an event that tells when its stream has reached it.
 struct Probe {
   explicit Probe(const NcclDevice& device) : device(device) {}
   ~Probe() {
@@ -204,8 +205,8 @@ absl::Status AwaitSum(const Probe& probe, const Limit& limit, int total) {
                   total, sum, probe.device.device));
 }
 
-// NCCL connects most of its links at the first operation, so that this belongs to the formation:
-// under its deadline, and before a step depends on it.
+// Runs a first reduction. NCCL connects most of its links at the first operation. As a part of the
+// formation, this happens under its deadline and before a step depends on it.
 absl::Status WarmUp(Comms& comms, const Limit& limit, int total) {
   std::vector<std::unique_ptr<Probe>> probes;
   for (const NcclDevice& device : comms.list) {
@@ -228,7 +229,7 @@ absl::Status WarmUp(Comms& comms, const Limit& limit, int total) {
   }
   for (const auto& probe : probes)
     if (status.ok()) status = AwaitSum(*probe, limit, total);
-  // Before the memory is freed, which waits for the device.
+  // Before the memory is freed, because freeing waits for the device.
   if (!status.ok()) comms.Abort();
   return status;
 }
@@ -239,7 +240,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> Make(NcclRequest& req
   const Limit limit{request.aborted, options.formation_timeout,
                     Clock::now() + options.formation_timeout};
   const int rank = request.group->rank();
-  // What is recorded is the devices' operations, not the comparisons beside them.
+  // The recorder records the operations of the devices, not the comparisons on the host.
   const auto recorder = collective::TakeRecorder(*request.group);
   MUSTER_RETURN_IF_ERROR(CheckDevices(options.devices, per_rank[rank]));
   request.group->set_timeout(options.formation_timeout + std::chrono::seconds(1));
@@ -282,7 +283,7 @@ absl::StatusOr<std::vector<std::string>> Uuids(const std::vector<int>& devices) 
 }  // namespace
 }  // namespace muster
 
-// LibTorch's exceptions end here.
+// Catches LibTorch's exceptions at the module's border.
 extern "C" __attribute__((visibility("default"))) void MusterMakeNcclCommunicators(
     muster::NcclRequest* request) {
   try {

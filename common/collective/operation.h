@@ -1,5 +1,5 @@
-// One operation, as every rank issued it and as a backend carries it out. Internal to the
-// collective library.
+// One operation, as every rank issues it and as a backend executes it. Internal to the collective
+// library.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,19 @@ namespace muster::collective {
 enum class Verb : uint8_t { kAllReduce = 0, kBroadcast, kAllGather, kReduceScatter, kBarrier };
 const char* VerbName(Verb verb);  // "all_reduce", ...
 
-// What all ranks must agree on; it travels with the data, and is compared before any byte of the
-// data is used. Plain memory, 32 bytes.
+// The parts of an operation that must be equal on all ranks. It travels with the data and is
+// compared before any byte of the data is used. Plain memory, 32 bytes.
 struct Signature {
-  uint64_t sequence = 0;  // from 1
-  int64_t count = 0;      // as the caller gave it: elements of the buffer, or of the smaller one
+  uint64_t sequence = 0;  // From 1.
+  // As the caller gave it: elements of the buffer, or of the smaller of two buffers.
+  int64_t count = 0;
   int32_t root = -1;
   Verb verb = Verb::kBarrier;
   DataType type = DataType::kByte;
   ReduceOp op = ReduceOp::kSum;
-  // Where processes carry it out for their replicas: what those asked for, which another operation
-  // may look like from here (a mean is summed first, a root is a process).
+  // Set where processes execute the operation on behalf of their replicas. asked_* describe what
+  // the replicas asked for. The operation of the processes may differ from it: a mean is summed
+  // first, and a root is a process.
   bool for_replicas = false;
   int32_t asked_root = -1;
   Verb asked_verb = Verb::kBarrier;
@@ -35,47 +37,46 @@ struct Signature {
 };
 static_assert(sizeof(Signature) == 32);
 
-// One span of the index space and what this rank does with it. With reduction, part r is reduced
-// over all ranks by rank r, from each rank's `send`; without, rank r's `send` is the part.
+// One span of the index space and what this rank does with it. With reduction, rank r reduces part
+// r over all ranks, from each rank's `send`. Without reduction, rank r's `send` is part r.
 struct Part {
-  const std::byte* send = nullptr;  // for a gather only the owner's is read
-  std::byte* receive = nullptr;     // where the result goes; the owner's is always given
-  int64_t count = 0;                // elements; equal on all ranks
+  const std::byte* send = nullptr;  // In a gather, only the owner's is read.
+  std::byte* receive = nullptr;     // Where the result goes. The owner's is always set.
+  int64_t count = 0;                // In elements, equal on all ranks.
 };
 
-// Every verb in one form: an optional reduce phase in which rank r comes to hold part r, then an
-// optional gather phase in which every rank gets all parts.
+// One form for all verbs: an optional reduce phase, then an optional gather phase. After the reduce
+// phase, rank r holds part r. After the gather phase, every rank has all parts.
 struct Plan {
-  std::vector<Part> parts;  // by rank
+  std::vector<Part> parts;  // By rank.
   DataType type = DataType::kByte;
   Reduction reduction;
   bool reduce = false, gather = false;
-  // Set when all parts lie one after another in one buffer, sent and received in place.
+  // Set when all parts are adjacent in one buffer, and are sent and received in place.
   std::byte* base = nullptr;
-  int64_t count = 0;  // elements of all parts
+  int64_t count = 0;  // Elements of all parts.
 };
 
 struct Operation {
   Signature signature;
-  Buffer send, receive;  // in place: the same
+  Buffer send, receive;  // The same buffer for an operation in place.
 };
 
-// The plan of `operation` for `size` ranks of which this one is `rank`; kMean divides by
-// `divisor`.
+// Returns the plan of `operation` for rank `rank` of `size`. kMean divides by `divisor`.
 Plan MakePlan(const Operation& operation, int rank, int size, int64_t divisor);
-// An in-place plan over `buffer` in which the first `owners` ranks own equal parts.
+// Returns an in-place plan over `buffer` in which the first `owners` ranks own equal parts.
 Plan MakeInPlacePlan(Buffer buffer, int owners, int size, Reduction reduction, bool reduce,
                      bool gather);
-// An in-place broadcast of `buffer` from `root`.
+// Returns an in-place broadcast of `buffer` from `root`.
 Plan MakeBroadcastPlan(Buffer buffer, int root, int size);
 
 Reduction ReductionOf(ReduceOp op, int64_t divisor);
 
-// "rank 1 (worker:0)"; labels may be empty.
+// Returns "rank 1 (worker:0)". `labels` may be empty.
 std::string RankName(const std::vector<std::string>& labels, int rank);
-// "worker 0 <-> worker 1", whichever side says it.
+// Returns "worker 0 <-> worker 1", in the same order on both sides.
 std::string LinkName(const std::vector<std::string>& labels, int a, int b);
-// The one sentence for ranks that disagree; `a` is the lower rank.
+// Returns the error for two ranks whose operations differ. `a` is the lower rank.
 absl::Status MismatchError(std::string_view name_a, const Signature& a, std::string_view name_b,
                            const Signature& b);
 

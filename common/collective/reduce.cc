@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-constexpr int64_t kBlock = 2048;  // elements reduced at a time: the accumulator stays in L1
+constexpr int64_t kBlock = 2048;  // Elements reduced at a time. The accumulator stays in L1.
 
 MUSTER_KERNEL_INLINE float Widen(float x) { return x; }
 MUSTER_KERNEL_INLINE double Widen(double x) { return x; }
@@ -29,12 +29,12 @@ MUSTER_KERNEL_INLINE int64_t Add(int64_t a, int64_t b) {
 }
 template <typename T>
 MUSTER_KERNEL_INLINE T Max(T a, T b) {
-  return (a > b || a != a) ? a : b;  // NaN wins
+  return (a > b || a != a) ? a : b;  // NaN wins.
 }
 
 template <typename T>
 MUSTER_KERNEL_INLINE T Min(T a, T b) {
-  return (a < b || a != a) ? a : b;  // likewise
+  return (a < b || a != a) ? a : b;  // NaN wins.
 }
 
 template <typename T, ReduceOp kOp>
@@ -44,7 +44,7 @@ MUSTER_KERNEL_INLINE T Apply(T a, T b) {
   return Add(a, b);
 }
 
-// The common case, two sources, nothing between load and store.
+// The common case: two sources, without an accumulator.
 template <typename T, typename Wide, ReduceOp kOp>
 MUSTER_KERNEL_INLINE void ReduceTwo(T* out, T* out2, const T* a, const T* b, int64_t count) {
   if (out2 == nullptr) {

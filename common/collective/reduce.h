@@ -1,9 +1,9 @@
-// Reduction kernels: element-wise over n sources, in the order given, so that the result depends
-// only on that order. The widest vector instructions of the host are chosen at run time. Any
-// thread.
+// Element-wise reduction kernels over n sources. They reduce in the order given, so that the result
+// depends only on that order. They use the widest vector instructions of the host, chosen at run
+// time. Thread-safe.
 //
-// float16 and bfloat16 are added up in float32 and rounded once at the end; int64 wraps around.
-// The maximum and the minimum of anything and NaN are NaN.
+// float16 and bfloat16 are summed in float32 and rounded once at the end. int64 wraps around. The
+// maximum or minimum of NaN and any other value is NaN.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 namespace muster {
 
 struct Reduction {
-  ReduceOp op = ReduceOp::kSum;  // kMean is the sum with a divisor
-  int64_t divisor = 1;           // the sum is divided by it; int64 truncates towards zero
+  ReduceOp op = ReduceOp::kSum;  // kMean is the sum with a divisor.
+  int64_t divisor = 1;           // Divides the sum. For int64 the division truncates towards zero.
 };
 
-// outs[j][i] = sources[0][i] op sources[1][i] op ... / divisor, for i < count, in each of `outs`.
-// An out may be one of the sources (the same address), never overlap one otherwise.
+// Computes outs[j][i] = sources[0][i] op sources[1][i] op ... / divisor for i < count, in each of
+// `outs`. An out may have the same address as a source, and must not overlap a source otherwise.
 // REQUIRES: type != kByte, sources not empty.
 void ReduceElements(std::span<void* const> outs, std::span<const void* const> sources,
                     int64_t count, DataType type, Reduction reduction);

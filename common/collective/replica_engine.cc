@@ -1,5 +1,6 @@
-// Replicas of one process joined with those of the others: the threads reduce among themselves,
-// the first one carries the process's share through the group, and the rest copies from it.
+// Joins the replicas of one process with those of the other processes. The threads of a process
+// first reduce among themselves. The first thread then takes part in the group for the process, and
+// the other threads copy its result.
 #include <fmt/format.h>
 
 #include <memory>
@@ -14,7 +15,8 @@ namespace muster {
 namespace collective {
 namespace {
 
-constexpr Duration kGrace = std::chrono::seconds(1);  // whoever knows more speaks first
+// A rank that knows more reports its error first.
+constexpr Duration kGrace = std::chrono::seconds(1);
 
 struct Replicas {
   Replicas(std::shared_ptr<Communicator> group, std::vector<int> per_rank, Duration timeout)
@@ -33,7 +35,7 @@ struct Replicas {
     group->Abort(reason);
     return reason;
   }
-  // The process and the place in it of a replica.
+  // Returns the process of a replica and its index in that process.
   std::pair<int, int> Locate(int replica) const {
     int process = 0;
     while (replica >= per_rank[process]) replica -= per_rank[process++];
@@ -42,11 +44,11 @@ struct Replicas {
 
   const std::shared_ptr<Communicator> group;
   const std::vector<int> per_rank;
-  std::atomic<int64_t> timeout;  // nanoseconds
+  std::atomic<int64_t> timeout;  // In nanoseconds.
   int first = 0, total = 0;
   bool even = true;
   ThreadBoard board;
-  std::vector<std::byte> scratch;  // the first replica's, for reduce_scatter
+  std::vector<std::byte> scratch;  // The first replica's, for reduce_scatter.
 };
 
 std::vector<std::string> LocalNames(const Replicas& replicas) {
@@ -79,7 +81,7 @@ class ReplicaEngine : public Engine {
   absl::Status Run(const Operation& operation, MonotonicTime deadline) override {
     absl::Status status = RunVerb(operation, deadline);
     if (status.ok()) return status;
-    // The reason must be there before anybody is woken to ask for it.
+    // The reason must be set before a woken rank reads it.
     status = replicas_->board.Keep(status);
     team_.Poison();
     status = replicas_->GiveUp(status);
@@ -107,7 +109,7 @@ class ReplicaEngine : public Engine {
 
  private:
   bool leads() const { return team_.rank() == 0; }
-  // The group's operation has a deadline of its own; the others wait a little longer for it.
+  // The group's operation has its own deadline. The other threads wait a little longer than it.
   MonotonicTime AfterGroup() const {
     return Clock::now() + std::chrono::nanoseconds(replicas_->timeout.load()) + kGrace;
   }
@@ -160,7 +162,7 @@ class ReplicaEngine : public Engine {
     const auto [process, local] = replicas_->Locate(s.root);
     Plan plan;
     plan.parts.resize(team_.size());
-    // The process that has the root's data first hands it to its own first replica.
+    // In the root's process, the root replica first passes the data to the first replica.
     if (process == replicas_->group->rank()) {
       plan = MakeBroadcastPlan(operation.receive, local, team_.size());
     }
@@ -189,7 +191,8 @@ class ReplicaEngine : public Engine {
     return CopyFromFirst(s, receive);
   }
 
-  // In the first replica's `receive` this process's share is in place.
+  // Gathers over the processes. REQUIRES: this process's part is in place in the first replica's
+  // `receive`.
   absl::Status GatherProcesses(Buffer receive, int64_t count) {
     Communicator& group = *replicas_->group;
     auto* base = static_cast<std::byte*>(receive.data);

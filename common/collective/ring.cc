@@ -14,21 +14,22 @@ using transport::FrameHeader;
 using transport::Interest;
 using transport::WaitResult;
 
-constexpr int64_t kChunk = 1 << 19;     // reduced at a time: stays in the L2 cache
-constexpr int64_t kMaxRead = 1 << 20;   // received at a time where nothing is reduced
-constexpr int64_t kMaxWrite = 1 << 19;  // sent at a time, so that receiving is not kept waiting
+constexpr int64_t kChunk = 1 << 19;    // Bytes reduced at a time, which stay in the L2 cache.
+constexpr int64_t kMaxRead = 1 << 20;  // Bytes received at a time where nothing is reduced.
+// Bytes sent at a time, so that sending does not delay receiving.
+constexpr int64_t kMaxWrite = 1 << 19;
 constexpr Duration kSpinFor = std::chrono::microseconds(50);
 
-// Bytes that arrive from the left in one step of the ring. What becomes of them is what goes out
-// to the right in the next step.
+// The bytes that arrive from the left neighbour in one step of the ring. Their result is sent to
+// the right neighbour in the next step.
 struct Step {
-  const std::byte* own = nullptr;  // added to what arrives; null: what arrives is the result
+  const std::byte* own = nullptr;  // Added to what arrives. Null: what arrives is the result.
   std::byte* out = nullptr;
   int64_t bytes = 0;
-  bool last_sum = false;  // the divisor is applied
+  bool last_sum = false;  // Apply the divisor.
 };
 
-// One operation on its way around the ring.
+// Executes one operation around the ring.
 class Passage {
  public:
   Passage(Links& links, const std::vector<int>& order, const Plan& plan, const Signature& signature,
@@ -119,7 +120,8 @@ class Passage {
     std::memcpy(header_.body, &signature_, sizeof signature_);
   }
 
-  // What of the outgoing stream is ready: it is the incoming one, reduced, a step later.
+  // Returns how many bytes can be sent now. The outgoing stream is the reduced incoming stream, one
+  // step later.
   int64_t Available() const {
     return std::min<int64_t>(to_send_, sizeof header_ + first_bytes_ + received_) - sent_;
   }
@@ -226,7 +228,8 @@ class Passage {
     const MonotonicTime until = std::min({present_at_, look_at_, deadline_});
     const Links::Ready ready = links_.Wait({data, count}, until);
     if (ready.result == WaitResult::kAborted) return Superseded("aborted");
-    // Data first: who has sent all of this operation may be through with the last one, and leave.
+    // Data first: a neighbour that has sent all of this operation may have finished its last one
+    // and left.
     if (ready.data) return absl::OkStatus();
     if (ready.notices) MUSTER_RETURN_IF_ERROR(links_.Hear());
     if (links_.Closed(right_) && sent_ < to_send_) {
@@ -239,7 +242,8 @@ class Passage {
       }
       if (until == deadline_) {
         MUSTER_RETURN_IF_ERROR(links_.Hear());
-        // A rank that only passes data on may be through already, and says nothing any more.
+        // Without a reduction, a rank that only forwards data may have finished and announces
+        // nothing any more.
         return links_.Late(signature_, want_left ? left_ : right_, plan_.reduce, started_);
       }
       links_.SendPresent(signature_);
@@ -264,12 +268,12 @@ class Passage {
   std::vector<Step> steps_;
   std::vector<iovec> out_;
   int64_t first_bytes_ = 0, to_send_ = 0, to_receive_ = 0;
-  int64_t sent_ = 0, received_ = 0;  // received: whole results
+  int64_t sent_ = 0, received_ = 0;  // received_ counts whole results.
   size_t out_at_ = 0, out_offset_ = 0;
-  bool greeted_ = false;  // the left neighbour's header was read
-  size_t at_ = 0;         // the step that is arriving
-  int64_t done_ = 0;      // of it
-  int64_t filled_ = 0;    // of the chunk to be reduced
+  bool greeted_ = false;  // True once the left neighbour's header was read.
+  size_t at_ = 0;         // The step that is arriving.
+  int64_t done_ = 0;      // Finished bytes of that step.
+  int64_t filled_ = 0;    // Filled bytes of the chunk to be reduced.
 };
 
 class TcpEngine : public Engine {
@@ -328,7 +332,7 @@ absl::Status RunAroundAll(Ring& ring, const Links& links, const Operation& opera
 
 absl::Status RingBarrier(Ring& ring, const std::vector<int>& order, const Signature& signature,
                          MonotonicTime deadline) {
-  // A sum over all is known only when all have come.
+  // A sum over all ranks is known only when all have joined.
   int64_t token = 1;
   const int n = static_cast<int>(order.size());
   const Plan plan = MakeInPlacePlan({&token, 1, DataType::kInt64}, n, n, {}, true, true);

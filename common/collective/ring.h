@@ -1,5 +1,5 @@
-// The ring over data connections: reduce-scatter, then all-gather, as one continuous stream in
-// each direction, so that reduction, sending and receiving overlap down to the chunk. Internal.
+// The ring over data connections: reduce-scatter, then all-gather, as one continuous stream in each
+// direction. Reduction, sending and receiving overlap chunk by chunk. Internal.
 #pragma once
 
 #include <memory>
@@ -14,24 +14,25 @@ class Ring {
  public:
   Ring(Links* links, bool spin) : links_(links), spin_(spin) {}
 
-  // Carries `plan` out among the ranks `order`, each of which calls it with the same order;
-  // parts[i] belongs to order[i]. REQUIRES: this rank is in `order`, and its neighbours there are
-  // linked with it.
+  // Executes `plan` among the ranks `order`. Each of them calls it with the same order, and
+  // parts[i] belongs to order[i]. REQUIRES: this rank is in `order` and is linked with its
+  // neighbours there.
   absl::Status Run(const std::vector<int>& order, const Plan& plan, const Signature& signature,
                    MonotonicTime deadline);
 
  private:
   Links* const links_;
   const bool spin_;
-  std::vector<std::byte> incoming_;  // a chunk to be reduced
-  std::vector<std::byte> partial_;   // sums on their way, where the caller's memory is not ours
+  std::vector<std::byte> incoming_;  // A chunk that waits for its reduction.
+  std::vector<std::byte> partial_;   // Partial sums, where the caller's memory must not hold them.
 };
 
-// `operation` among all ranks, along the ring of the topology.
+// Executes `operation` among all ranks, along the ring of the topology.
 absl::Status RunAroundAll(Ring& ring, const Links& links, const Operation& operation,
                           MonotonicTime deadline);
 
-// Signature and deadline of an operation that returns when every rank has called it.
+// Returns when every rank of `order` has called it. `signature` and `deadline` are those of the
+// operation that needs the barrier.
 absl::Status RingBarrier(Ring& ring, const std::vector<int>& order, const Signature& signature,
                          MonotonicTime deadline);
 

@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kFolder = "/dev/shm/";
 constexpr std::string_view kPrefix = "muster-";
-constexpr int64_t kPage = 1 << 16;  // a multiple of every page size in use
+constexpr int64_t kPage = 1 << 16;  // A multiple of every page size in use.
 
 int64_t RoundUp(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -102,10 +102,10 @@ absl::StatusOr<std::shared_ptr<Segment>> Segment::Create(const std::string& name
   const int fd = open((kFolder + name).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return Failed("cannot create a file in /dev/shm");
   std::shared_ptr<Segment> segment(new Segment(name, layout, fd, true));
-  flock(fd, LOCK_EX | LOCK_NB);  // says that its maker lives
+  flock(fd, LOCK_EX | LOCK_NB);  // Shows that the creator is alive.
   const int64_t all = segment->FixedBytes() + layout.ranks * layout.arena_bytes;
   if (ftruncate(fd, all) != 0) return Failed("cannot size a file in /dev/shm");
-  // Reserved now: a page that cannot be had later would be a SIGBUS.
+  // Reserved now, because a page that is missing later raises SIGBUS.
   if (const int error = posix_fallocate(fd, 0, segment->FixedBytes()); error != 0) {
     errno = error;
     return Failed(
@@ -145,7 +145,7 @@ void Segment::SweepAbandoned() {
     const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) continue;
     struct stat status {};
-    // A minute's age: one just made may not be locked yet.
+    // Only files older than a minute: a new one may not be locked yet.
     const bool old = fstat(fd, &status) == 0 && time(nullptr) - status.st_ctime > 60;
     if (old && flock(fd, LOCK_EX | LOCK_NB) == 0) {
       unlink(path.c_str());
@@ -170,7 +170,7 @@ int64_t Segment::Allocate(int rank, int64_t bytes) {
 }
 
 void Segment::Free(int rank, int64_t offset, int64_t bytes) {
-  // The address is not used again: a rank that is late may still write there.
+  // Does not reuse the address, because a late rank may still write there.
   fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, arena(rank) - base_ + offset,
             RoundUp(bytes));
 }

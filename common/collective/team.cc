@@ -14,8 +14,8 @@ namespace {
 
 constexpr Duration kCheckEvery = std::chrono::milliseconds(20);
 constexpr Duration kSpinFor = std::chrono::microseconds(200);
-constexpr int kShortSpins = 64;            // about a microsecond
-constexpr int64_t kDirectBytes = 1 << 18;  // between two looks at the poison
+constexpr int kShortSpins = 64;            // About a microsecond.
+constexpr int64_t kDirectBytes = 1 << 18;  // Bytes between two checks of the poison.
 
 inline void Pause() {
 #if defined(__x86_64__)
@@ -69,7 +69,7 @@ absl::Status Team::WaitAll(uint32_t phase, MonotonicTime deadline) {
     if (r == rank() || Reached(r, phase)) continue;
     MUSTER_RETURN_IF_ERROR(WaitOne(r, phase, deadline));
   }
-  // Only a poison that this rank can see before it goes on counts; the next wait sees the rest.
+  // A poison that comes at this point does not fail this wait. The next wait sees it.
   return absl::OkStatus();
 }
 
@@ -107,7 +107,7 @@ absl::Status Team::WaitOne(int rank, uint32_t phase, MonotonicTime deadline) {
       if (options_.check) {
         const auto awaited = [&](int r) { return !Reached(r, phase); };
         const absl::Status status = options_.check(awaited, signature_, started_);
-        // It may have come, and then left, just before it was looked for.
+        // The rank may have joined and then left just before this check.
         if (!status.ok()) return Reached(rank, phase) ? absl::OkStatus() : status;
       }
     }
@@ -139,7 +139,7 @@ absl::Status Team::Begin(const Signature& signature, int64_t where,
   if (!payload.empty()) std::memcpy(mine.payload, payload.data(), payload.size());
   begun_ = Arrive();
   MUSTER_RETURN_IF_ERROR(WaitAll(begun_, deadline));
-  // Everybody compares with rank 0, so that everybody finds the same two.
+  // All ranks compare with rank 0, so that all report the same two ranks.
   const Signature& first = Current(0).signature;
   for (int r = 1; r < size(); ++r) {
     if (Current(r).signature == first) continue;
@@ -150,7 +150,8 @@ absl::Status Team::Begin(const Signature& signature, int64_t where,
 
 int64_t Team::ContributionBytes(const Plan& plan) {
   if (plan.reduce) return plan.count * SizeOf(plan.type);
-  // Without a reduction the owners contribute. All must decide alike: the largest part counts.
+  // Without a reduction the owners contribute. The largest part counts, so that all ranks decide
+  // alike.
   int64_t largest = 0;
   for (const Part& part : plan.parts) largest = std::max(largest, part.count);
   return largest * SizeOf(plan.type);

@@ -1,6 +1,8 @@
-// Ranks that share memory: threads of one process, or processes of one host with a segment. Each
-// rank has a cell in the shared memory; its word counts the phases that the rank has reached, and
-// is what the others wait on: a short spin, then a futex. Internal to the collective library.
+// Ranks that share memory: threads of one process, or processes of one host that share a segment.
+// Internal to the collective library.
+//
+// Each rank has a cell in the shared memory. The cell's word counts the phases that the rank has
+// reached. The other ranks wait on that word, with a short spin and then a futex.
 #pragma once
 
 #include <atomic>
@@ -14,76 +16,82 @@
 
 namespace muster::collective {
 
-inline constexpr int64_t kSmallBytes = 2048;  // travels beside the signature
+// Payloads up to this size travel beside the signature.
+inline constexpr int64_t kSmallBytes = 2048;
 
-// What a rank says when it comes to an operation. Two, used in turn: a rank overwrites one only
-// after all have come to the operation in between, thus left the one before it.
+// The data that a rank publishes when it joins an operation. A cell has two, used in turn. A rank
+// overwrites one only after all ranks have joined the operation in between, and so have left the
+// operation before it.
 struct alignas(64) Announcement {
   Signature signature;
-  int64_t where = -1;  // an address (threads), an offset in the arenas (processes), or neither
+  int64_t where = -1;  // An address (threads), an offset in the arenas (processes), or -1.
   unsigned char spare[24] = {};
   std::byte payload[kSmallBytes];
 };
 
 struct alignas(64) Cell {
-  std::atomic<uint32_t> word{0};     // bit 0: poisoned; above it the number of phases, wrapping
-  std::atomic<uint32_t> waiters{0};  // sleeping on the word
-  alignas(64) std::atomic<uint32_t> busy{0};  // inside a copy or reduction of anybody's memory
+  std::atomic<uint32_t> word{0};     // Bit 0: poisoned. The other bits: number of phases, wrapping.
+  std::atomic<uint32_t> waiters{0};  // Number of threads that sleep on the word.
+  // Nonzero while inside a copy or reduction of any rank's memory.
+  alignas(64) std::atomic<uint32_t> busy{0};
   Announcement announcements[2];
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 struct TeamOptions {
-  std::span<Cell> cells;  // by rank, in shared memory
+  std::span<Cell> cells;  // By rank, in shared memory.
   int rank = 0;
-  std::vector<std::string> names;  // for messages: "rank 1 (worker:0)"
+  std::vector<std::string> names;  // For messages, such as "rank 1 (worker:0)".
   bool spin = false;
-  bool processes = false;  // the cells are shared between processes
-  // Asked every 20 ms of a wait, with what tells whether a rank is waited for; an error ends it.
-  // May be null.
+  bool processes = false;  // True when the cells are shared between processes.
+  // Called every 20 ms during a wait. `Awaited` tells whether a rank is still waited for. An error
+  // ends the wait. May be null.
   using Awaited = std::function<bool(int rank)>;
   std::function<absl::Status(const Awaited&, const Signature&, MonotonicTime started)> check;
-  // Translates another rank's Announcement::where to an address here.
+  // Translates another rank's Announcement::where to an address in this process.
   std::function<std::byte*(int rank, int64_t where)> address;
 };
 
-// One rank's view. One thread at a time, but Poison: any thread.
+// One rank's view of the team. Not thread-safe, except for Poison().
 class Team {
  public:
   explicit Team(TeamOptions options) : options_(std::move(options)) {}
   int rank() const { return options_.rank; }
   int size() const { return static_cast<int>(options_.cells.size()); }
 
-  // Comes to an operation and waits until all have, then compares signatures.
+  // Joins an operation, waits until all ranks have joined, then compares the signatures.
   absl::Status Begin(const Signature& signature, int64_t where, std::span<const std::byte> payload,
                      MonotonicTime deadline);
-  // Where the ranks said their memory is, after Begin. -1: not shared.
+  // Returns where a rank announced its memory, or -1 when that memory is not shared. Valid after
+  // Begin.
   int64_t WhereOf(int rank) const { return Current(rank).where; }
 
-  // Bytes that this rank contributes to `plan`; up to kSmallBytes it is done by Begin's exchange:
-  // announce Small(plan), then RunSmall.
+  // Bytes that this rank contributes to `plan`. Up to kSmallBytes, Begin's exchange carries the
+  // data: pass Small(plan) as payload, then call RunSmall.
   static int64_t ContributionBytes(const Plan& plan);
   std::vector<std::byte> Small(const Plan& plan) const;
   void RunSmall(const Plan& plan);
-  // All ranks' memory is at hand: each reduces its part straight from and to all of it.
+  // Runs `plan` where the memory of all ranks is shared. Each rank reduces its part straight from
+  // and to that memory.
   absl::Status RunDirect(const Plan& plan, MonotonicTime deadline);
   static const std::byte* DirectBase(const Plan& plan, int rank) {
     return plan.reduce ? plan.parts[0].send : plan.parts[rank].send;
   }
 
-  // One more phase reached by this rank. Returns its number.
+  // Marks one more phase as reached by this rank. Returns its number.
   uint32_t Arrive();
   uint32_t phase() const { return phase_; }
-  // Until all ranks have reached `phase`.
+  // Blocks until all ranks have reached `phase`.
   absl::Status WaitAll(uint32_t phase, MonotonicTime deadline);
 
-  // Wakes every rank; their waits end with Superseded.
+  // Wakes every rank. Their waits end with Superseded. Thread-safe.
   void Poison();
   bool poisoned() const;
-  // After Poison: returns when no rank is inside a copy or reduction. Threads only; bounded by the
-  // time of one chunk.
+  // Returns when no rank is inside a copy or reduction, within the time of one chunk. For threads
+  // only. Called after Poison.
   void Quiesce() const;
-  // The body touches memory of several ranks: false, without running it, when poisoned.
+  // Runs `body`, which touches memory of several ranks. When poisoned, returns false without
+  // running it.
   template <typename Body>
   bool Touch(Body&& body) {
     std::atomic<uint32_t>& busy = options_.cells[options_.rank].busy;
@@ -106,10 +114,10 @@ class Team {
   absl::Status Late(uint32_t phase) const;
 
   const TeamOptions options_;
-  uint32_t phase_ = 0;       // of this rank
-  uint32_t begun_ = 0;       // the first phase of the operation under way
-  uint64_t operations_ = 0;  // begun so far
-  Signature signature_;      // of the operation under way
+  uint32_t phase_ = 0;       // Of this rank.
+  uint32_t begun_ = 0;       // The first phase of the current operation.
+  uint64_t operations_ = 0;  // Number of operations begun.
+  Signature signature_;      // Of the current operation.
   MonotonicTime started_{};
 };
 

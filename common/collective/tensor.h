@@ -1,4 +1,4 @@
-// LibTorch tensors as buffers of a collective operation. Any thread.
+// LibTorch tensors as buffers of a collective operation. Thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,9 +7,9 @@
 
 namespace muster {
 
-// The memory of `tensor`, which must outlive the operation. Types that cannot be reduced (bool,
-// int32, ...) become bytes, which can be broadcast and gathered. A non-contiguous or sparse tensor
-// is refused in one sentence.
+// Returns the memory of `tensor`, which must outlive the operation. Types that cannot be reduced
+// (bool, int32, ...) become bytes, which can be broadcast and gathered. Returns an error for a
+// non-contiguous or sparse tensor.
 absl::StatusOr<Buffer> TensorBuffer(const at::Tensor& tensor);
 
 }  // namespace muster

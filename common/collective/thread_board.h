@@ -13,7 +13,7 @@ struct ThreadBoard {
   explicit ThreadBoard(int size) : cells(size) {}
   std::vector<Cell> cells;
 
-  // The reason of the first rank that gave up becomes everybody's.
+  // Keeps the reason of the first rank that gives up, and returns it to every caller.
   absl::Status Keep(const absl::Status& why) {
     absl::MutexLock lock(&mutex);
     if (reason.ok()) reason = why;

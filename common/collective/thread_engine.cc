@@ -15,7 +15,7 @@ class ThreadEngine : public Engine {
   ThreadEngine(std::shared_ptr<ThreadBoard> board, int rank)
       : board_(std::move(board)), team_(ThreadTeamOptions(*board_, rank, {})) {}
 
-  // A rank that leaves must not be waited for until the deadline.
+  // A rank that leaves poisons the group, so that no rank waits for it until the deadline.
   ~ThreadEngine() override {
     (void)board_->Keep(PeerLost(fmt::format("{} has left the group.", RankName({}, team_.rank()))));
     team_.Poison();
@@ -29,7 +29,7 @@ class ThreadEngine : public Engine {
     const Plan plan = MakePlan(operation, team_.rank(), team_.size(), team_.size());
     absl::Status status = RunPlan(operation.signature, plan, deadline);
     if (status.ok()) return status;
-    // The reason must be there before anybody is woken to ask for it.
+    // The reason must be set before a woken rank reads it.
     status = board_->Keep(status);
     team_.Poison();
     team_.Quiesce();

@@ -1,5 +1,5 @@
-// Whom each rank of a generation is linked with, as a pure function of where the ranks run and of
-// the algorithm they use. All ranks compute it alike; formation opens and tests these links, and
+// The links of each rank of a generation, as a pure function of where the ranks run and of their
+// algorithm. All ranks compute the same result. The formation opens and tests these links, and
 // operations use no others. Internal.
 #pragma once
 
@@ -9,22 +9,23 @@
 namespace muster::collective {
 
 enum class Algorithm {
-  kRing,          // all data goes round one ring
-  kSharedMemory,  // one host: data needs no link
-  kHierarchical,  // shared memory on each host, rings between hosts
+  kRing,          // All data travels around one ring.
+  kSharedMemory,  // One host: data needs no link.
+  kHierarchical,  // Shared memory on each host, rings between hosts.
 };
 
 struct Topology {
   Algorithm algorithm = Algorithm::kRing;
-  // Ranks by host, hosts in the order of their first rank.
+  // Ranks by host, with hosts in the order of their first rank.
   std::vector<std::vector<int>> hosts;
-  // All ranks, host by host, so that it crosses from host to host as seldom as can be. Also where
-  // no data takes this way its neighbours watch over each other.
+  // All ranks, host by host, so that the ring crosses between hosts as rarely as possible.
+  // Neighbours watch each other also where no data uses the ring.
   std::vector<int> ring;
-  // kHierarchical: between[i] has the i-th rank of each host, for as many as every host has.
+  // For kHierarchical: between[i] has the i-th rank of each host. Its size is the smallest number
+  // of ranks on any host.
   std::vector<std::vector<int>> between;
-  // By rank: whom it is linked with, in rising order. Symmetric and connected; at most two for each
-  // ring that the rank belongs to.
+  // By rank: the ranks that it is linked with, in rising order. Symmetric and connected, with at
+  // most two links for each ring that the rank belongs to.
   std::vector<std::vector<int>> peers;
 
   bool data_needs_links() const { return algorithm != Algorithm::kSharedMemory; }

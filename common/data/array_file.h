@@ -1,4 +1,5 @@
-// npy and IDX files as tensors, once the header is read. Internal to this folder.
+// Reads the arrays of npy and IDX files as tensors, once the header is read. Internal to this
+// folder.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,17 +14,17 @@ namespace muster::data {
 
 at::ScalarType ScalarTypeOf(NumberType type);
 
-// The array that is behind the header, in C order (ReadNumbers).
+// Reads the array after the header (ReadNumbers) and returns it in C order.
 absl::StatusOr<at::Tensor> ReadArray(std::unique_ptr<ByteSource> source, const std::string& path,
                                      const ArrayHeader& header);
 
-// As ReadNpy, but the file is mapped rather than read where its layout allows it (C order, no bool,
-// data at a multiple of the element's size): a page of it is read at its first use, and memory is
-// shared between the processes of a host. The tensor must not be written to.
+// Reads as ReadNpy, but maps the file where its layout allows it (C order, no bool, data at a
+// multiple of the element's size). A page is then read at its first use, and the processes of a
+// host share the memory. Callers must not write to the tensor.
 absl::StatusOr<at::Tensor> MapNpy(const std::string& path);
 
-// An npy file that is in memory, which `owner` keeps: the tensor is a view of it where its layout
-// allows that, whatever its alignment. The tensor must not be written to.
+// Reads an npy file from memory that `owner` keeps alive. The tensor is a view of that memory where
+// the layout allows it, at any alignment. Callers must not write to the tensor.
 absl::StatusOr<at::Tensor> NpyInMemory(std::string_view bytes, std::shared_ptr<const void> owner,
                                        const std::string& name);
 

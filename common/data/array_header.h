@@ -1,6 +1,5 @@
-// What npy and IDX files say of the array in them, and its numbers as bytes: the half of their
-// readers that needs no LibTorch. Errors are DataErrors that name the file. Internal to this
-// folder.
+// The headers of npy and IDX files, and their numbers as bytes: the part of their readers that
+// needs no LibTorch. Errors are DataErrors that name the file. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -34,24 +33,23 @@ struct ArrayHeader {
   std::vector<int64_t> shape;
   bool fortran_order = false;
   bool big_endian = false;
-  int64_t header_bytes = 0;  // the numbers are behind them
+  int64_t header_bytes = 0;  // The numbers begin after them.
 };
-// Each reads as far as the header goes.
+// Each function reads up to the end of the header.
 absl::StatusOr<ArrayHeader> ReadNpyHeader(ByteSource& source, const std::string& path);
 absl::StatusOr<ArrayHeader> ReadIdxHeader(ByteSource& source, const std::string& path);
 
-// Size in bytes of an array; nothing where that (or a stride, which a dimension of 0 does not
-// shrink) would not fit in a tensor.
+// Returns the size of an array in bytes. Returns nullopt where it would not fit in a tensor, or
+// where a stride would not. A dimension of 0 does not make strides smaller.
 std::optional<int64_t> ArrayBytes(const std::vector<int64_t>& shape, int64_t item_size);
 
-// Whether the bytes of the file are those of a tensor (C order, no bool), and all of them are
-// there.
+// True where the bytes of the file are those of a tensor (C order, no bool), and all of them are
+// present.
 bool Mappable(const ByteSource& source, const ArrayHeader& header);
 
-// The rest of the file, in one pass, as numbers of this machine, in the file's order. `allocate`
-// gives memory for so many bytes, after the sizes have been compared: memory is never taken on a
-// header's word alone. Where the gzip trailer leaves the size open the file is opened once more to
-// count.
+// Reads the rest of the file in one pass, as native numbers in the file's order. `allocate` is
+// called only after the sizes were compared, so that a header alone cannot cause an allocation.
+// Where the gzip trailer does not determine the size, the file is opened again to count the bytes.
 using AllocateNumbers = std::function<absl::StatusOr<void*>(int64_t bytes)>;
 absl::Status ReadNumbers(std::unique_ptr<ByteSource> source, const std::string& path,
                          const ArrayHeader& header, const AllocateNumbers& allocate);

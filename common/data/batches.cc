@@ -103,7 +103,7 @@ at::Tensor GatherRows(const at::Tensor& source, const std::vector<int64_t>& indi
   shape[0] = rows;
   at::Tensor result = at::empty(shape, source.options());
   if (result.numel() == 0) return result;
-  // A run of neighbours is one copy.
+  // Copies adjacent rows at once.
   const auto row_bytes = static_cast<int64_t>(result.nbytes()) / rows;
   const char* from = static_cast<const char*>(source.const_data_ptr());
   char* to = static_cast<char*>(result.mutable_data_ptr());

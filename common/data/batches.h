@@ -1,4 +1,4 @@
-// What the datasets share: from examples to batches and back, and exceptions of user code as
+// Helpers of the datasets: conversion between examples and batches, and exceptions of user code as
 // Statuses. Internal to this folder.
 #pragma once
 
@@ -9,24 +9,26 @@
 
 namespace muster::data {
 
-// The examples stacked; REQUIRES: at least one. A ProgramError if their components, shapes or types
-// differ; `indices` (as many) name them in the message.
+// Stacks the examples. REQUIRES: at least one. Returns a ProgramError if their components, shapes
+// or types differ. `indices` has one index for each example, and names it in the message.
 absl::StatusOr<Batch> StackExamples(const std::vector<Example>& examples,
                                     const std::vector<int64_t>& indices);
-// A batch of no examples that look like this one.
+// Returns a batch without examples, with components like those of `example`.
 Batch EmptyBatch(const Example& example);
-// The one example of a batch of one; its tensors are views.
+// Returns the example of a batch of one, as views.
 Example OnlyExample(Batch batch);
-// Batches one after another; REQUIRES: at least one.
+// Concatenates batches. REQUIRES: at least one.
 absl::StatusOr<Batch> ConcatBatches(const std::vector<Batch>& batches);
-// Rows of `source`, copied, in one pass. REQUIRES: contiguous, indices are in range.
+// Copies rows of `source` in one pass. REQUIRES: `source` is contiguous, and the indices are in
+// range.
 at::Tensor GatherRows(const at::Tensor& source, const std::vector<int64_t>& indices);
-// OK if each tensor of the batch has `rows` rows; `what` made it ("the map function").
+// Returns OK if each tensor of the batch has `rows` rows. `what` names the code that made it, such
+// as "the map function".
 absl::Status CheckRows(const Batch& batch, int64_t rows, std::string_view what);
-// Only within a catch block: "<what> failed: <message>" as a ProgramError, LibTorch's backtraces
-// left out.
+// Converts the current exception to a ProgramError "<what> failed: <message>", without LibTorch's
+// backtraces. Call it only within a catch block.
 absl::Status CaughtException(std::string_view what);
-// Returns `input`; throws std::invalid_argument if it is null.
+// Returns `input`. Throws std::invalid_argument if it is null.
 DatasetPtr NotNull(DatasetPtr input, const char* transformation);
 
 }  // namespace muster::data

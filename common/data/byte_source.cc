@@ -89,14 +89,14 @@ class GzipSource final : public ByteSource {
   }
 
   bool MayHold(int64_t bytes) const override {
-    // Deflate's best ratio is 1032:1; the last word is the length of the last member.
+    // Deflate's best ratio is 1032:1. The last word is the length of the last member.
     return bytes / 1032 <= file_->size() && static_cast<uint32_t>(bytes) == last_word_;
   }
 
  private:
   static constexpr size_t kBuffer = 256 << 10;
 
-  // Whether there is input.
+  // Returns whether there is input.
   absl::StatusOr<bool> Refill() {
     if (stream_.avail_in > 0) return true;
     MUSTER_ASSIGN_OR_RETURN(int64_t got, file_->Read(buffer_.data(), kBuffer));
@@ -105,7 +105,7 @@ class GzipSource final : public ByteSource {
     return got > 0;
   }
 
-  // gzip files may be concatenated.
+  // A gzip file may have several members.
   absl::Status EndMember() {
     MUSTER_ASSIGN_OR_RETURN(bool more, Refill());
     ended_ = !more;
@@ -206,7 +206,7 @@ absl::StatusOr<std::string> InflateAll(std::string_view packed, Deflated kind,
 namespace {
 
 absl::StatusOr<std::unique_ptr<FileSource>> OpenFile(const std::string& path) {
-  // O_NONBLOCK: a named pipe is refused below, not waited for.
+  // O_NONBLOCK, so that a named pipe is refused below and does not block.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return FileError(path, "opened", errno);
   struct stat info {};
@@ -220,7 +220,7 @@ absl::StatusOr<std::unique_ptr<FileSource>> OpenFile(const std::string& path) {
 
 absl::StatusOr<std::string> ReadAll(const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(const auto file, OpenFile(path));
-  // One byte more, which shows that the file has not grown.
+  // One more byte, to notice that the file has grown.
   std::string bytes(file->size() + 1, '\0');
   for (size_t done = 0;;) {
     MUSTER_ASSIGN_OR_RETURN(const int64_t got,

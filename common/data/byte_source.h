@@ -1,5 +1,5 @@
-// Bytes of a file in order, decompressed where it is gzip, straight into the caller's memory.
-// Errors are DataErrors that name the file. Internal to this folder.
+// Reads the bytes of a file in order into the caller's memory, and decompresses gzip. Errors are
+// DataErrors that name the file. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,29 @@
 
 namespace muster::data {
 
-// For one thread.
+// Not thread-safe.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Reads `count` bytes; fewer only at the end. Checksums are checked by the read that meets the
-  // end.
+  // Reads `count` bytes, or fewer at the end. The read that reaches the end checks the checksum.
   virtual absl::StatusOr<int64_t> Read(void* to, int64_t count) = 0;
-  // Whether so many bytes from the start to the end may be had, as far as can be told without
-  // reading: exact for a plain file; for gzip the last four bytes and the format's limits decide,
-  // and "no" can be wrong (several members).
+  // True where the source may have `bytes` bytes in all, as far as this can be decided without
+  // reading. Exact for a plain file. For gzip it uses the last four bytes and the format's limits,
+  // and "false" can be wrong (several members).
   virtual bool MayHold(int64_t bytes) const = 0;
 };
 
-// REQUIRES of the file: it exists and is a regular one.
+// REQUIRES: the file exists and is a regular file.
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenBytes(const std::string& path, bool gzip_allowed);
 
-// All bytes of a file, as they are.
+// Returns all bytes of a file, without decompression.
 absl::StatusOr<std::string> ReadAll(const std::string& path);
 
-// Of bytes in memory, which must outlive it.
+// Reads from `bytes`, which must outlive the result.
 std::unique_ptr<ByteSource> MemoryBytes(std::string_view bytes);
 
-// A file's bytes, for reading: mapped into memory, so that a page is read at its first use and the
-// processes of a host share it. A file that is cut short while it is mapped ends the process.
+// A read-only mapping of a file. A page is read at its first use, and the processes of a host share
+// it. If the file is truncated while it is mapped, the process is killed (SIGBUS).
 class MappedFile {
  public:
   static absl::StatusOr<std::shared_ptr<const MappedFile>> Open(const std::string& path);
@@ -48,15 +47,15 @@ class MappedFile {
   const std::string_view bytes_;
 };
 
-// All that a zlib stream holds, or gzip's members one after another. `name` is for messages.
+// Returns the contents of a zlib stream, or of all members of a gzip file. `name` is for messages.
 enum class Deflated { kZlib, kGzip };
 absl::StatusOr<std::string> InflateAll(std::string_view packed, Deflated kind,
                                        const std::string& name);
 
-// Reads on to the end, keeping nothing: the number of bytes, or `limit` if there are more.
+// Reads to the end, discards the bytes and returns their number, or `limit` if there are more.
 absl::StatusOr<int64_t> CountRest(ByteSource& source, int64_t limit);
 
-// Exactly `count` bytes, else a DataError: "'<path>' ends within <what>".
+// Reads exactly `count` bytes. Otherwise returns a DataError "'<path>' ends within <what>".
 absl::Status ReadExactly(ByteSource& source, void* to, int64_t count, const std::string& path,
                          const char* what);
 

@@ -7,12 +7,13 @@
 namespace muster::data {
 namespace {
 
-// Keeps each example at its first use. Two threads that miss the same one at once both load it, and
-// the first to finish is kept.
+// Keeps each example at its first use. Two threads that miss the same example at once both load it,
+// and the first result is kept.
 //
-// What Get and GetBatch of the input accept need not be the same: a picture of another size is an
-// example, which transforms make like the others, but no row of a batch. So each is loaded as it is
-// asked for, and an example that Get has given is loaded again before it becomes part of a batch.
+// Get and GetBatch of the input may accept different examples. A picture of another size is a valid
+// example, which transforms may resize, but no valid row of a batch. The cache therefore loads each
+// example as it was requested. An example from Get is loaded again before it becomes part of a
+// batch.
 class CacheDataset final : public Dataset {
  public:
   explicit CacheDataset(DatasetPtr input) : input_(std::move(input)) {
@@ -37,11 +38,11 @@ class CacheDataset final : public Dataset {
 
  private:
   struct Kept {
-    Example example;  // empty: not yet loaded
+    Example example;  // Empty: not loaded yet.
     bool as_batch = false;
   };
 
-  // The kept tensors themselves: not to be written to.
+  // Returns the kept tensors themselves. Callers must not write to them.
   absl::StatusOr<std::vector<Example>> Find(const std::vector<int64_t>& indices, bool as_batch,
                                             const Context& context) const {
     std::vector<Example> found(indices.size());

@@ -16,7 +16,8 @@ class RowReader {
     if (text_.starts_with("\xef\xbb\xbf")) text_.remove_prefix(3);
   }
 
-  // The cells of the next row that is not empty; none at the end. Valid until the next call.
+  // Reads the cells of the next row that is not empty, and returns false at the end. Valid until
+  // the next call.
   absl::StatusOr<bool> Next(std::vector<std::string>* cells) {
     while (!text_.empty() && (text_[0] == '\n' || text_.starts_with("\r\n"))) EndLine();
     cells->clear();
@@ -41,7 +42,7 @@ class RowReader {
       return true;
     }
   }
-  // Of the row that Next gave, from 1.
+  // Of the row that Next returned, from 1.
   int64_t line() const { return line_; }
 
  private:
@@ -91,7 +92,7 @@ bool Parse(std::string_view text, T* value) {
   return error == std::errc() && stop == end;
 }
 
-// A cell as a message shows it: on one line, and not all of a long one.
+// Returns a cell as shown in messages: on one line and truncated.
 std::string Shown(std::string_view text) {
   std::string shown(text.substr(0, 40));
   for (char& c : shown) {
@@ -100,7 +101,7 @@ std::string Shown(std::string_view text) {
   return text.size() > shown.size() ? shown + "..." : shown;
 }
 
-// Nothing, or what is wrong with the cell.
+// Returns the error of the cell, or "".
 std::string Add(const std::string& cell, const CsvColumn& column, CsvTable::Values* values) {
   if (column.hash) {
     values->integers.push_back(HashKey(cell, *column.hash));

@@ -8,7 +8,7 @@
 namespace muster::data {
 namespace {
 
-constexpr char kNoDamage[] = "muster/no_damage";  // of a status
+constexpr char kNoDamage[] = "muster/no_damage";  // Key of a status payload.
 
 bool IsOfTheFile(int error_number) {
   switch (error_number) {

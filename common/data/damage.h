@@ -1,5 +1,5 @@
-// Which errors of a dataset are an example's own, so that on_error "skip" may leave it out.
-// Internal to this folder.
+// Tells which errors of a dataset mean that an example is damaged, so that on_error "skip" may
+// leave it out. Internal to this folder.
 #pragma once
 
 #include <string>
@@ -8,12 +8,13 @@
 
 namespace muster::data {
 
-// "'<path>' cannot be <done>: <what errno says>.", a DataError. Where the process has no more open
-// files or memory, or may not read the file, or its server does not answer, that is no damage of
-// the file: any other one would be left out as well.
+// Returns the DataError "'<path>' cannot be <done>: <text of errno>.". It does not count as damage
+// in three cases: the process lacks descriptors or memory, it may not read the file, or its server
+// does not answer. Such an error would hit every other file too.
 absl::Status FileError(const std::string& path, const char* done, int error_number);
 
-// Whether an example is damaged, so that it may be left out; false where the status is OK.
+// True where the error means that an example is damaged and may be left out. False where the status
+// is OK.
 bool IsDamage(const absl::Status& status);
 
 }  // namespace muster::data

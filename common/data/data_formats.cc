@@ -1,4 +1,4 @@
-// What each format reads from a split of the job's data.
+// The keys that each format reads from a split of the job's data.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -53,8 +53,8 @@ struct KnownColumn {
   const char *name, *source;
 };
 
-// The columns of a format that knows what its files hold. x and y are there, as the format has
-// them, unless the job names its own in "columns".
+// Completes the columns of a format with known contents. Without "columns" in the job, they are x
+// and y as the format has them.
 void CompleteColumns(JsonObject* object, const std::vector<KnownColumn>& known, DataSplit* split) {
   const std::string columns_key = split->key + ".columns.";
   const bool named = !split->columns.empty() && split->columns[0].key.starts_with(columns_key);
@@ -122,7 +122,7 @@ void ReadImageFolder(JsonObject* object, DataSplit* split) {
   for (DataColumn& column : split->columns) column.picture = column.source == "image";
 }
 
-// A path, or a list of them.
+// Reads a path or a list of paths.
 void ReadPaths(JsonObject* object, const char* what, DataSplit* split) {
   Json paths;
   object->Read("path", &paths);
@@ -137,7 +137,8 @@ void ReadPaths(JsonObject* object, const char* what, DataSplit* split) {
   split->paths = paths.get<std::vector<std::string>>();
 }
 
-// Columns of formats whose files name what they hold: each has a name, by default its own.
+// Checks the columns of formats whose files name their contents. Each column takes its own name as
+// its source by default.
 void RequireColumns(JsonObject* object, const char* what, DataSplit* split) {
   if (split->columns.empty() || split->columns[0].key == split->key + ".y")
     object->Fail("x",
@@ -171,7 +172,7 @@ void ReadCsv(JsonObject* object, DataSplit* split) {
   } else {
     split->csv.delimiter = delimiter[0];
   }
-  // x is the columns that are not y's, where the job does not say which ones.
+  // By default, x has all columns that do not belong to y.
   const bool only_targets =
       split->columns.size() == 1 && split->columns[0].key == split->key + ".y";
   if (split->columns.empty() || only_targets) {
@@ -223,7 +224,7 @@ void ReadTokens(JsonObject* object, DataSplit* split) {
   ReadWindows(object, split);
 }
 
-// Features and files that hold bytes say by "decode" what those are.
+// Reads "decode", the type of features and files that hold bytes.
 void ReadDecode(JsonObject* object, DataSplit* split) {
   static const std::vector<std::string> known = {"image", "float16", "float32", "float64", "int8",
                                                  "int16", "int32",   "int64",   "uint8"};
@@ -244,7 +245,7 @@ void ReadTfRecord(JsonObject* object, DataSplit* split) {
   ReadDecode(object, split);
 }
 
-// Of "jpg;png": whether an extension is a picture's.
+// True where a source such as "jpg;png" has an extension of a picture.
 bool HoldsPictures(std::string source) {
   std::transform(source.begin(), source.end(), source.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -272,7 +273,7 @@ void ReadTar(JsonObject* object, DataSplit* split) {
       if (column.source.empty() && column.name == name) column.source = source;
     }
     if (column.source.empty()) column.source = column.name;
-    // Without "decode" the extension says it.
+    // Without "decode" the extension decides.
     column.picture = HoldsPictures(column.source);
   }
   ReadDecode(object, split);

@@ -1,9 +1,10 @@
-// Cache on disk: a file with a slot for each example, at a fixed place. The first process
-// to have an example writes it to its slot, and then, as what says that it is there, its checksum.
-// Two that have the same one at once write the same bytes. So examples need no lock; only while the
-// file is made do others wait, so that a disk with room for one is not asked for two. What a killed
-// process wrote in part has no checksum yet, and what a crashed host has lost of a slot does not
-// fit its checksum: both are made again.
+// A cache on disk: a file with a slot at a fixed place for each example.
+//
+// The first process that has an example writes it to its slot, then writes its checksum, which
+// marks the slot as full. Two processes with the same example write the same bytes, so that
+// examples need no lock. Only the creation of the file is locked, so that a disk with room for one
+// file need not hold two. A slot that a killed process wrote in part has no checksum yet. A slot
+// that lost data in a crash of the host does not match its checksum. Both are written again.
 #include <ATen/ops/empty.h>
 #include <c10/core/ScalarType.h>
 #include <fcntl.h>
@@ -40,10 +41,10 @@ int64_t RoundUp(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; 
 struct Component {
   at::ScalarType type;
   std::vector<int64_t> shape;
-  int64_t offset = 0, bytes = 0;  // within a slot
+  int64_t offset = 0, bytes = 0;  // Within a slot.
 };
 
-// Where all is: [header, a page or more] [a checksum for each example] [a slot for each].
+// The layout of the file: [header, a page or more] [a checksum for each example] [a slot for each].
 struct CacheLayout {
   std::string header;
   int64_t examples = 0, slot = 0, sums_at = 0, slots_at = 0, bytes = 0;
@@ -76,8 +77,8 @@ absl::Status Failed(const std::string& path, const char* what, int error) {
 
 class CacheFile {
  public:
-  // The file of this layout in the folder, made with its room where it is not there. It appears
-  // whole, by one link, so that processes that make it at the same time come to one.
+  // Opens the file of this layout in the folder. Creates it at its full size where it does not
+  // exist. It appears complete, by one link, so that concurrent processes use the same file.
   static absl::StatusOr<std::unique_ptr<CacheFile>> Open(const std::string& folder,
                                                          const CacheLayout& layout);
   ~CacheFile() {
@@ -87,7 +88,8 @@ class CacheFile {
   CacheFile& operator=(const CacheFile&) = delete;
 
   const char* at(int64_t offset) const { return bytes_ + offset; }
-  // 0: the slot is empty. After another process's Publish, its bytes are there.
+  // 0: the slot is empty. A nonzero sum that another process published also publishes the slot's
+  // bytes.
   std::atomic<uint64_t>& sum(const CacheLayout& layout, int64_t index) const {
     return reinterpret_cast<std::atomic<uint64_t>*>(bytes_ + layout.sums_at)[index];
   }
@@ -117,9 +119,10 @@ constexpr int kStalledSeconds = 120;
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
-// Room for all of the layout, and its header.
+// Allocates the whole layout and writes its header.
 absl::Status Allocate(int fd, const std::string& path, const CacheLayout& layout) {
-  // With all its room: a disk that is full is no surprise in the middle of training, nor a signal.
+  // Allocates the full size now, so that a full disk causes neither an error nor a signal during
+  // training.
   const int error = posix_fallocate(fd, 0, layout.bytes);
   const bool written = error == 0 && pwrite(fd, layout.header.data(), layout.header.size(), 0) ==
                                          static_cast<ssize_t>(layout.header.size());
@@ -134,9 +137,9 @@ absl::Status Allocate(int fd, const std::string& path, const CacheLayout& layout
   return Failed(path, "make", error != 0 ? error : write_error);
 }
 
-// Waits until this process has the lock of the file, or `made` exists, which says that it is of no
-// use any more. A process that makes the file writes to it all the time, or is about to end.
-// kUnimplemented: the file system has no locks.
+// Waits until this process has the lock of the file. Also returns when `made` exists, because the
+// lock is then not needed. The process that creates the file writes to it all the time or ends
+// soon. Returns kUnimplemented where the file system has no locks.
 absl::Status Lock(int fd, const std::string& path, const std::string& made) {
   MonotonicTime last = Clock::now();
   int64_t blocks = -1;
@@ -159,19 +162,20 @@ absl::Status Lock(int fd, const std::string& path, const std::string& made) {
   return absl::OkStatus();
 }
 
-// The empty file at `part` gets its room, and the name `path`.
+// Fills the empty file at `part` and links it to `path`.
 absl::Status Publish(int fd, const std::string& part, const std::string& path,
                      const CacheLayout& layout) {
   const absl::Status allocated = Allocate(fd, path, layout);
   const bool linked = allocated.ok() && link(part.c_str(), path.c_str()) == 0;
   const int error = errno;
   unlink(part.c_str());
-  // Also where the disk had room for one only, and that is there now.
+  // OK also where another process has made the file meanwhile, for example because the disk has
+  // room for only one.
   if (linked || Exists(path)) return absl::OkStatus();
   return allocated.ok() ? Failed(path, "make", error) : allocated;
 }
 
-// Each process makes a file of its own, and all but one are removed.
+// Each process makes its own file, and all but one are removed.
 absl::Status MakeWithoutLock(const std::string& path, const CacheLayout& layout) {
   std::random_device random;
   const std::string part = fmt::format("{}.{:08x}{:08x}.part", path, random(), random());
@@ -180,9 +184,9 @@ absl::Status MakeWithoutLock(const std::string& path, const CacheLayout& layout)
   return Publish(file.get(), part, path, layout);
 }
 
-// Makes the file at `path`, or waits for another process to. It is made at `part`, under a lock
-// that ends with the process, and appears whole by one link: a file there that nobody has locked is
-// what a killed process has left.
+// Makes the file at `path`, or waits for another process to make it. It is made at `part`, under a
+// lock that ends with the process, and appears complete by one link. An unlocked file at `part` was
+// left by a killed process.
 absl::Status Make(const std::string& path, const CacheLayout& layout) {
   const std::string part = path + ".part";
   while (!Exists(path)) {
@@ -197,10 +201,10 @@ absl::Status Make(const std::string& path, const CacheLayout& layout) {
     struct stat locked = {}, named = {};
     if (Exists(path) || fstat(file.get(), &locked) != 0 || stat(part.c_str(), &named) != 0 ||
         locked.st_ino != named.st_ino || locked.st_dev != named.st_dev) {
-      continue;  // another process was faster
+      continue;  // Another process was faster.
     }
     if (locked.st_size == 0) return Publish(file.get(), part, path, layout);
-    // Never cut off: it may be mapped.
+    // Removed rather than truncated, because it may be mapped.
     if (unlink(part.c_str()) != 0 && errno != ENOENT) return Failed(part, "remove", errno);
   }
   return absl::OkStatus();
@@ -255,7 +259,7 @@ class DiskCacheDataset final : public Dataset {
 
   absl::StatusOr<Example> Get(int64_t index, const Context& context) const override {
     if (!Has(index)) {
-      // As an example, not as a row of a batch, of which the input may say less about it.
+      // Loaded with Get, because the input's GetBatch may refuse an example that Get accepts.
       MUSTER_ASSIGN_OR_RETURN(Batch example, input_->Get(index, context));
       for (at::Tensor& component : example) component = component.unsqueeze(0);
       MUSTER_RETURN_IF_ERROR(Keep({index}, example));
@@ -284,7 +288,7 @@ class DiskCacheDataset final : public Dataset {
  private:
   int64_t SlotAt(int64_t index) const { return layout_.slots_at + index * layout_.slot; }
 
-  // REQUIRES: the file has them.
+  // REQUIRES: the file has these examples.
   Batch Read(const std::vector<int64_t>& indices) const {
     Batch batch;
     for (const Component& component : layout_.components) {
@@ -302,13 +306,13 @@ class DiskCacheDataset final : public Dataset {
     return batch;
   }
 
-  // Never 0, which is an empty slot's.
+  // Never 0, which marks an empty slot.
   uint64_t SumOf(int64_t index) const {
     const std::string_view bytes(file_->at(SlotAt(index)), static_cast<size_t>(layout_.slot));
     return std::max<uint64_t>(1, Fnv1a(bytes));
   }
 
-  // Each process looks at each checksum once.
+  // Each process verifies each checksum once.
   bool Has(int64_t index) const {
     if (checked_[index].load(std::memory_order_acquire)) return true;
     const uint64_t sum = file_->sum(layout_, index).load(std::memory_order_acquire);
@@ -317,7 +321,8 @@ class DiskCacheDataset final : public Dataset {
     return true;
   }
 
-  // Whatever the data's mode of skipping damage: the example is whole, and the cache the wrong one.
+  // Returns an error that does not count as damage, because the example is complete and the cache
+  // belongs to other data.
   absl::Status CheckAlike(int64_t index, const Batch& batch) const {
     for (size_t c = 0; c < batch.size() && batch.size() == layout_.components.size(); ++c) {
       const Component& known = layout_.components[c];

@@ -17,7 +17,7 @@
 namespace muster::data {
 namespace {
 
-// ---- Formats: an array for each column
+// ---- Formats with an array for each column
 
 using ReadArrayFile = absl::StatusOr<at::Tensor> (*)(const std::string& path);
 
@@ -39,10 +39,10 @@ absl::StatusOr<OpenSplit> OpenIdx(const DataSplit& split, const std::string& fol
   return OpenArrays(split, folder, ReadIdx);
 }
 
-// ---- What every format has: a part of the examples, conversions
+// ---- All formats: a part of the examples, conversions
 
-// What an example of the split's files depends on, as a text. Without the part: all splits of the
-// same files then have one cache.
+// Returns a text of everything that an example of the split's files depends on. Without
+// `with_part`, all splits of the same files share one cache.
 absl::StatusOr<std::string> StampOf(const DataSplit& split, const std::string& folder,
                                     const std::string& key, bool with_part) {
   Json settings = {
@@ -58,7 +58,7 @@ absl::StatusOr<std::string> StampOf(const DataSplit& split, const std::string& f
     settings["part"] = {split.skip, split.take.value_or(-1)};
     if (split.fraction) settings["fraction"] = {split.fraction->first, split.fraction->second};
   } else {
-    settings["mixed"] = split.is_part();  // the order of a folder
+    settings["mixed"] = split.is_part();  // Selects the order of a folder.
   }
   for (const DataColumn& column : split.columns)
     settings["columns"].push_back({column.source, column.parts, column.decode});
@@ -78,14 +78,14 @@ absl::StatusOr<std::string> StampOf(const DataSplit& split, const std::string& f
                            static_cast<int64_t>(info.st_mtim.tv_nsec));
     }
   }
-  // A header has room for a page, not for a million names.
+  // Hashed, because a header has room for a page and not for a million names.
   return fmt::format("{}\n{} bytes, {:016x}", settings.dump(), stamp.size(), Fnv1a(stamp));
 }
 
 absl::StatusOr<DatasetPtr> PartOf(const DataSplit& split, DatasetPtr dataset) {
   const int64_t size = dataset->size();
   if (split.fraction) {
-    // Parts that meet at a fraction have no example in common and leave none out.
+    // Rounds so that adjacent parts neither share an example nor leave one out.
     const auto place = [&](double part) { return std::llround(part * static_cast<double>(size)); };
     const int64_t begin = place(split.fraction->first), end = place(split.fraction->second);
     if (begin == end) {
@@ -120,7 +120,7 @@ at::ScalarType TypeNamed(const std::string& name) {
   return at::kFloat;
 }
 
-// What is done to the values of a column, of a whole batch at once.
+// The conversion of a column's values, applied to a whole batch.
 struct Conversion {
   at::ScalarType from = at::kFloat, to = at::kFloat;
   double multiplied = 1, divided = 1;
@@ -141,7 +141,7 @@ struct Conversion {
   }
 };
 
-// The shape that `wanted` makes of examples of this one; no -1 is left in it.
+// Returns the shape that `wanted` gives to examples of shape `shape`, without a -1.
 absl::StatusOr<std::vector<int64_t>> ShapeOf(const DataColumn& wanted,
                                              const std::vector<int64_t>& shape) {
   std::vector<int64_t> result = *wanted.shape, named;
@@ -169,7 +169,7 @@ absl::StatusOr<Conversion> ConversionOf(const DataColumn& wanted, Column* column
   if (!wanted.dtype.empty()) {
     conversion.to = TypeNamed(wanted.dtype);
   } else if (column->type == at::kDouble || (scaled && !at::isFloatingType(column->type))) {
-    conversion.to = at::kFloat;  // what parameters are
+    conversion.to = at::kFloat;  // The type of parameters.
   } else {
     conversion.to = column->type;
   }
@@ -181,7 +181,7 @@ absl::StatusOr<Conversion> ConversionOf(const DataColumn& wanted, Column* column
   return conversion;
 }
 
-// Above the shuffle: whom an example is mixed with is another one each epoch.
+// Above the shuffle, so that an example has another partner in each epoch.
 absl::Status AddMixUp(const DataSplit& split, OpenSplit* open) {
   const std::string place = fmt::format("{}.transforms[{}]", split.key, split.transforms.size());
   MixUpOptions options = *split.mixup;
@@ -285,7 +285,7 @@ absl::StatusOr<OpenSplit> OpenJobSplit(const DataSplit& split, const std::string
   if (open.dataset == nullptr)
     return ConfigurationError(fmt::format("{}.format {} has no reader", split.key, split.format));
   MUSTER_ASSIGN_OR_RETURN(open.dataset, PartOf(split, std::move(open.dataset)));
-  // That format's own shuffles lie below, and its caches below them; so do those of transforms.
+  // Other caches are further below: under the shuffles of unpaired_images, and under transforms.
   if (split.format != "unpaired_images" && split.transforms.empty()) {
     MUSTER_ASSIGN_OR_RETURN(
         open.dataset, Cached(split, folder, "examples", CacheOf::kPart, std::move(open.dataset)));

@@ -1,5 +1,5 @@
-// Columns of text whose cells are hashed to keys of embedding tables: "hash" in the job, noted in
-// DataColumn::decode. Internal to this folder.
+// Columns of text whose cells are hashed to keys of embedding tables. The job's "hash" key is kept
+// in DataColumn::decode. Internal to this folder.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,8 @@ namespace muster::data {
 
 inline constexpr std::pair<std::string_view, KeyHash> kKeyHashes[] = {{"xxh3", KeyHash::kXxh3},
                                                                       {"xxh64", KeyHash::kXxh64}};
-inline constexpr std::string_view kHashed = "hash ";  // and its name
+// Prefix of DataColumn::decode before the hash's name.
+inline constexpr std::string_view kHashed = "hash ";
 
 inline std::optional<KeyHash> HashOf(std::string_view decode) {
   for (const auto& [name, hash] : kKeyHashes)

@@ -1,4 +1,4 @@
-// IDX files as tensors; idx_header.cc says what is in a file.
+// IDX files as tensors. idx_header.cc describes the format.
 #include "common/data/array_file.h"
 #include "muster/data.h"
 

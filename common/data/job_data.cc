@@ -17,7 +17,7 @@ constexpr const char* kSplits[] = {"train", "validation", "test"};
 const std::vector<std::string> kDtypes = {"float16", "bfloat16", "float32", "float64", "int8",
                                           "int16",   "int32",    "int64",   "uint8",   "bool"};
 
-// "1/255": both halves.
+// Reads "1/255" as its two halves.
 bool ReadRatio(const std::string& text, double* multiplied, double* divided) {
   const size_t slash = text.find('/');
   if (slash == std::string::npos) return false;
@@ -73,7 +73,7 @@ std::string ExampleOf(DataFormat::Source source) {
                "\"float32\", \"scale\": \"1/255\"}";
 }
 
-// A name, or a number that counts as one, or a list of them.
+// Reads a name, a number (which counts as a name), or a list of them.
 bool ReadSource(const Json& json, DataFormat::Source source, DataColumn* column) {
   if (json.is_string()) {
     column->source = json.get<std::string>();
@@ -93,7 +93,7 @@ bool ReadSource(const Json& json, DataFormat::Source source, DataColumn* column)
   return true;
 }
 
-// "hash": the column is text, of which keys of embedding tables are made.
+// Reads "hash": the column is text, which becomes keys of embedding tables.
 void ReadHash(JsonObject* object, DataColumn* column) {
   std::string name;
   object->Read("hash", &name);
@@ -112,7 +112,7 @@ void ReadHash(JsonObject* object, DataColumn* column) {
   column->decode = std::string(kHashed) + name;
 }
 
-// What it is made of, or an object with that and what is to be done to the values.
+// Reads a column: its source, or an object with the source and the conversion of its values.
 absl::Status ReadColumn(const Json& json, DataFormat::Source source, DataColumn* column) {
   if (!json.is_object() && !ReadSource(json, source, column)) {
     return ConfigurationError(
@@ -141,7 +141,7 @@ absl::Status ReadColumn(const Json& json, DataFormat::Source source, DataColumn*
   return absl::OkStatus();
 }
 
-// The names of "columns" in their order.
+// Returns the names of "columns" in order.
 absl::StatusOr<std::vector<std::string>> OrderOf(const Json& columns, const Json& order,
                                                  const std::string& key) {
   if (!columns.is_object() || columns.empty()) {
@@ -221,7 +221,7 @@ void ReadPart(JsonObject* object, DataSplit* split) {
   split->fraction = {part[0], part[1]};
 }
 
-// "memory", or {"disk": a folder}.
+// Reads "memory", or {"disk": a folder}.
 void ReadCache(JsonObject* object, DataSplit* split) {
   Json cache;
   object->Read("cache", &cache);
@@ -237,7 +237,7 @@ void ReadCache(JsonObject* object, DataSplit* split) {
   }
 }
 
-// "auto", or a number of at least `least`.
+// Reads "auto", or a number of at least `least`.
 std::optional<int> ReadAutoOr(JsonObject* object, const char* key, int least, const char* what) {
   Json value;
   object->Read(key, &value);
@@ -268,7 +268,7 @@ DataOptions ReadOptions(JsonObject* object) {
   return options;
 }
 
-// What auto_shard "file" needs of the training split.
+// Checks the training split for auto_shard "file".
 absl::Status CheckFiles(const DataSplit& split) {
   if (split.kind == DataSplit::Kind::kFiles && ShardsByFile(split.format)) {
     if (split.skip == 0 && !split.take && !split.fraction) return absl::OkStatus();
@@ -344,7 +344,7 @@ absl::StatusOr<JobData> ParseJobData(const Json& data) {
   }
   const DataOptions options = ReadOptions(&object);
   MUSTER_RETURN_IF_ERROR(object.Finish());
-  // Options alone are for the program's own data.
+  // Options without splits apply to the program's own data.
   if (!any && !data.empty()) {
     if (options.auto_shard == AutoShard::kFile) return CheckFiles(splits[0]);
     return splits;

@@ -6,7 +6,7 @@
 namespace muster::data {
 namespace {
 
-// Label 3 has to mean the same in training and validation.
+// Checks that a label has the same meaning in both splits.
 absl::Status SameClasses(const std::string& one_key, const OpenSplit& one,
                          const std::string& other_key, const OpenSplit& other) {
   for (const Column& a : one.columns) {

@@ -1,4 +1,4 @@
-// The datasets of a job's "data", opened once a process for all of its replicas.
+// The datasets of a job's "data". A process opens each once for all of its replicas.
 #pragma once
 
 #include <array>
@@ -12,22 +12,26 @@
 
 namespace muster::data {
 
-// Any thread.
+// Thread-safe.
 class JobDatasets {
  public:
-  // `folder`: where relative paths are looked up.
+  // Relative paths start at `folder`.
   static absl::StatusOr<std::shared_ptr<JobDatasets>> Make(const Json& data, std::string folder);
   const JobData& data() const { return data_; }
   const DataOptions& options() const { return options_; }
-  // Opened at the first call; every later one gives the same, an error too. REQUIRES: the split's
-  // kind is kFiles. A DataError where labels of two splits number other classes.
+  // Opens the split at the first call. Every later call returns the same result, also an error.
+  // REQUIRES: the split's kind is kFiles. Returns a DataError where the labels of two splits stand
+  // for different classes.
   absl::StatusOr<OpenSplit> Open(Split split);
-  // Its columns alone: of files that replicas share among them the first one tells.
+  // Returns only the columns of a split. Where replicas share its files among them, the first file
+  // determines the columns.
   absl::StatusOr<std::vector<Column>> Columns(Split split);
-  // auto_shard "file": the training examples of the first file. REQUIRES: that is the option.
+  // For auto_shard "file": returns the training examples of the first file. REQUIRES: that option
+  // is set.
   absl::StatusOr<DatasetPtr> OpenFirst();
-  // Likewise: the training examples of the files k with k mod `shares` == `share`. A
-  // ConfigurationError where there are fewer files than shares. REQUIRES: that is the option.
+  // For auto_shard "file": returns the training examples of the files k with k mod `shares` ==
+  // `share`. Returns a ConfigurationError where there are fewer files than shares. REQUIRES: that
+  // option is set.
   absl::StatusOr<DatasetPtr> OpenShare(int share, int shares);
 
  private:

@@ -26,7 +26,8 @@ absl::StatusOr<Batch> LoadIndices(const Dataset& dataset, const std::vector<int6
   return batch;
 }
 
-// What a batch without examples looks like, where `first` of them could not tell.
+// Returns a batch without examples. Where the dataset cannot make one because of a damaged example,
+// the first readable example defines the components.
 absl::StatusOr<Batch> EmptyOf(const Dataset& dataset, const Context& context) {
   absl::StatusOr<Batch> empty = LoadIndices(dataset, {}, 0, context);
   if (!IsDamage(empty.status())) return empty;
@@ -59,8 +60,7 @@ absl::StatusOr<PresentExamples> LoadPresentExamples(const Dataset& dataset, Slic
     present.count = slice.size();
     return present;
   }
-  // Which ones it are is found one by one; what is left is loaded as a batch again, as a dataset
-  // does it.
+  // Finds the damaged examples one by one, then loads the rest as one batch, as the dataset does.
   std::vector<int64_t> good;
   for (int64_t i = slice.begin; i < slice.end; ++i) {
     const absl::StatusOr<Batch> one = LoadIndices(dataset, {i}, i, context);

@@ -1,12 +1,12 @@
-// How pipelines load a batch. Internal to this folder.
+// Loads a batch for the pipelines. Internal to this folder.
 #pragma once
 
 #include "common/data/pipeline.h"
 
 namespace muster::data {
 
-// Examples [begin, end) of the dataset as *loaded's batch, prepared; by `options` without those
-// that are damaged, and what is wrong with them.
+// Loads examples [begin, end) of the dataset into `loaded` and prepares the batch. If `options`
+// says so, damaged examples are left out and their errors are listed.
 absl::Status LoadInto(const Dataset& dataset, Slice slice, const Context& context,
                       const PipelineOptions& options, LoadedBatch* loaded);
 

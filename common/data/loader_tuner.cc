@@ -23,7 +23,7 @@ LoaderTuner::LoaderTuner(const LoaderLimits& limits) : limits_(limits) {
   setting_.threads = std::min(setting_.threads, MostThreads());
 }
 
-// More threads than batches under way would never have work.
+// More threads than batches ahead would stay idle.
 int LoaderTuner::MostThreads() const {
   const int useful = limits_.prefetch ? std::max(1, *limits_.prefetch * limits_.replicas)
                                       : kMostPrefetch * limits_.replicas;
@@ -51,7 +51,8 @@ std::optional<LoaderSetting> LoaderTuner::Grown(const LoaderWindow& window) cons
   LoaderSetting more = setting_;
   const int most_ahead = MostPrefetch(window.batch_bytes);
   const bool more_ahead = !limits_.prefetch && setting_.prefetch < most_ahead;
-  // Now all is ready, now nothing: the threads are fast enough, if not always.
+  // In bursts, everything is ready at some takes and nothing at others. The threads are then fast
+  // enough on average.
   const bool bursts = window.full * 4 >= window.batches;
   if (!(bursts && more_ahead) && setting_.threads < MostThreads()) {
     const bool far = window.wait_seconds > 0.5 * window.seconds;
@@ -79,7 +80,8 @@ std::string LoaderTuner::Decide(const LoaderWindow& window) {
   const double seconds = window.seconds / batches, wait = window.wait_seconds / batches;
   std::string why;
   if (trial_) {
-    // The second half: several processes wait for the slowest of them, whose loader may be another.
+    // The second condition accepts a shorter wait without a shorter step. Several processes wait
+    // for the slowest, whose loader may be another one.
     const bool helped = (wait <= 0.9 * trial_->wait && seconds <= 0.98 * trial_->seconds) ||
                         (wait <= 0.5 * trial_->wait && seconds <= 1.02 * trial_->seconds);
     if (!helped) {

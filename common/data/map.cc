@@ -1,4 +1,4 @@
-// Transformations by a function of the user's.
+// Transformations by a user's function.
 #include <fmt/format.h>
 
 #include "common/data/batches.h"

@@ -1,4 +1,5 @@
-// What of muster/transforms.h works on examples of a dataset: TransformPictures and MixUp.
+// The transformations of muster/transforms.h that work on examples of a dataset: TransformPictures
+// and MixUp.
 #include "common/data/mix_up.h"
 
 #include <ATen/ops/empty.h>
@@ -20,17 +21,17 @@
 namespace muster::data {
 namespace {
 
-// Of the random numbers of an example, apart from those of its pictures.
+// Separates the random numbers of mixing from those of the example's pictures.
 constexpr uint64_t kMixUpSalt = 0x6d6978;  // "mix"
 
-// A standard normal number (G. E. P. Box, M. E. Muller 1958).
+// Returns a standard normal number (G. E. P. Box, M. E. Muller 1958).
 double Normal(RandomNumbers* random) {
   const double radius = std::sqrt(-2 * std::log(1 - random->Uniform()));
   return radius * std::cos(2 * std::numbers::pi * random->Uniform());
 }
 
-// The logarithm of a number of the gamma distribution (G. Marsaglia, W. W. Tsang: A Simple Method
-// for Generating Gamma Variables, 2000): where alpha is small the number itself would be 0.
+// Returns the logarithm of a gamma-distributed number (G. Marsaglia, W. W. Tsang: A Simple Method
+// for Generating Gamma Variables, 2000). For a small alpha the number itself would be 0.
 double LogGamma(double alpha, RandomNumbers* random) {
   if (alpha < 1) {
     const double boost = std::log(1 - random->Uniform()) / alpha;
@@ -45,7 +46,7 @@ double LogGamma(double alpha, RandomNumbers* random) {
   }
 }
 
-// [0, 1], from Beta(alpha, alpha).
+// Returns a number in [0, 1] from Beta(alpha, alpha).
 double Lambda(double alpha, RandomNumbers random) {
   const double one = LogGamma(alpha, &random), other = LogGamma(alpha, &random);
   return 1 / (1 + std::exp(other - one));
@@ -71,7 +72,7 @@ class MixUpDataset final : public Dataset {
     Rows rows = RowsOf(indices, partners);
     absl::StatusOr<Batch> read = input_->GetBatch(rows.needed, context);
     if (IsDamage(read.status())) {
-      // Examples that are damaged are the caller's to leave out; those after them stay unmixed.
+      // The caller leaves damaged examples out. An example with a damaged partner stays unmixed.
       for (size_t i = 0; i < indices.size(); ++i) {
         if (IsDamage(input_->GetBatch({partners[i]}, context).status())) partners[i] = indices[i];
       }
@@ -91,7 +92,7 @@ class MixUpDataset final : public Dataset {
         return DataError(fmt::format("the label of example {} is {}, and mixup has {} classes",
                                      indices[i], own, options_.classes));
       }
-      // That is damage of the other example, which is refused in its own place.
+      // A wrong label is damage of the partner, which is reported at its own place.
       if (!IsClass(LabelOf(labels, pair.other))) pair.other = pair.own;
       pairs.push_back(pair);
     }
@@ -114,11 +115,11 @@ class MixUpDataset final : public Dataset {
 
  private:
   struct Pair {
-    int64_t own, other;  // rows
+    int64_t own, other;  // Rows.
     double lambda;
   };
 
-  // The examples that are read, each once: neighbours share all but one.
+  // The examples to read, each once. Adjacent examples share all but one.
   struct Rows {
     std::vector<int64_t> needed;
     std::unordered_map<int64_t, int64_t> of;

@@ -1,4 +1,4 @@
-// MixUp of the columns that a job has. Internal to common/data.
+// MixUp for the columns of a job. Internal to common/data.
 #pragma once
 
 #include <vector>
@@ -9,11 +9,11 @@
 namespace muster::data {
 
 struct MixUpColumns {
-  std::vector<size_t> pictures;  // float32
-  size_t labels = 1;             // integers, []
+  std::vector<size_t> pictures;  // Components with float32 pictures.
+  size_t labels = 1;             // Component with integer labels of shape [].
 };
 
-// As MixUp of muster/transforms.h. REQUIRES: the options make sense.
+// Returns the MixUp of muster/transforms.h. REQUIRES: the options are valid.
 DatasetPtr MixUpOf(DatasetPtr input, const MixUpColumns& columns, const MixUpOptions& options);
 
 }  // namespace muster::data

@@ -1,6 +1,7 @@
 // numpy's .npy, format versions 1.0, 2.0 and 3.0
-// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html): magic, version, length
-// of the header, the header as the text of a Python dictionary, the data.
+// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html). A file has a magic
+// number, the version, the length of the header, the header as the text of a Python dictionary, and
+// the data.
 #include <fmt/format.h>
 
 #include <bit>
@@ -16,18 +17,19 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-// numpy's own headers have about 120 bytes; only structured types, refused here, need many.
+// numpy's own headers have about 120 bytes. Only structured types, which are refused, need many
+// more.
 constexpr int64_t kMaxHeader = 64 << 10;
-constexpr size_t kMostText = 64;  // of a type's name, in messages
+constexpr size_t kMostText = 64;  // Of a type's name, in messages.
 
 struct Dictionary {
-  std::string descr;  // "" for a structured type
+  std::string descr;  // "" for a structured type.
   bool fortran_order = false;
   std::vector<int64_t> shape;
 };
 
-// Reads "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }". Each Read* is false where
-// the text is something else.
+// Reads "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }". Each Read* returns false
+// where the text differs.
 class HeaderReader {
  public:
   explicit HeaderReader(std::string_view text) : text_(text) {}
@@ -45,7 +47,7 @@ class HeaderReader {
       if (seen == nullptr || *seen) return false;
       *seen = true;
       if (seen == &descr && NextIs('[')) {
-        header->descr = "";  // a list of fields, with nothing else in it that matters here
+        header->descr = "";  // A list of fields, whose contents do not matter.
         return true;
       }
       if (seen == &descr && !ReadString(&header->descr)) return false;
@@ -97,7 +99,7 @@ class HeaderReader {
       }
       if (digits == 0) return false;
       text_.remove_prefix(digits);
-      Accept("L");  // Python 2
+      Accept("L");  // Written by Python 2.
       out->push_back(value);
       if (!Accept(",") && !NextIs(')')) return false;
     }
@@ -136,7 +138,7 @@ absl::StatusOr<NumberType> TypeOf(const std::string& path, const std::string& de
   return found->second;
 }
 
-// The header's text; `*bytes_read` is where the data begin.
+// Returns the header's text. `*bytes_read` is the offset of the data.
 absl::StatusOr<std::string> ReadHeaderText(ByteSource& source, const std::string& path,
                                            int64_t* bytes_read) {
   uint8_t start[8], length[4] = {};

@@ -90,7 +90,7 @@ class Work {
     own_ = true;
   }
 
-  // A part of it; a view.
+  // Crops to a part, as a view.
   void Crop(int64_t y, int64_t x, int64_t height, int64_t width) {
     if (flip_) x = this->width() - width - x;
     pixels_ = pixels_.narrow(0, y, height).narrow(1, x, width);
@@ -98,14 +98,14 @@ class Work {
 
   void ResizeTo(int64_t to_height, int64_t to_width) {
     if (height() == to_height && width() == to_width) return;
-    Unflip();   // the weights' rounding need not be symmetric
-    Compact();  // LibTorch would, more slowly
+    Unflip();   // The weights' rounding need not be symmetric.
+    Compact();  // Faster than LibTorch's own copy.
     const at::Tensor resized = at::_upsample_bilinear2d_aa(
         pixels_.permute({2, 0, 1}).unsqueeze(0), {to_height, to_width}, /*align_corners=*/false);
     Own(resized.select(0, 0).permute({1, 2, 0}).contiguous());
   }
 
-  // Row after row in memory.
+  // Makes the pixels contiguous.
   void Compact() {
     if (pixels_.is_contiguous()) return;
     at::Tensor dense = at::empty(pixels_.sizes(), at::TensorOptions(at::kByte));
@@ -121,7 +121,7 @@ class Work {
     flip_ = false;
   }
 
-  // Each pixel by itself, so that flipped or not makes no difference.
+  // Changes each pixel independently, so that a pending flip makes no difference.
   void Adjust(int what, double factor) {
     Compact();
     if (!own_) Own(pixels_.clone());
@@ -138,7 +138,8 @@ class Work {
     }
   }
 
-  // {top, left, height, width}, as torchvision draws them: the middle where ten draws do not fit.
+  // Returns {top, left, height, width}, as torchvision draws them. Returns the middle where ten
+  // draws do not fit.
   std::array<int64_t, 4> Choose(const RandomResizedCrop& step) {
     const auto [least, most] = step.ratio;
     const auto full_height = static_cast<double>(height()),
@@ -164,8 +165,8 @@ class Work {
 
   at::Tensor pixels_;
   RandomNumbers random_;
-  bool own_ = false;   // written to
-  bool flip_ = false;  // still to be flipped
+  bool own_ = false;   // True where the pixels are a private copy, which may be written to.
+  bool flip_ = false;  // True where a flip is pending.
   const Normalize* normalize_ = nullptr;
 };
 

@@ -13,22 +13,22 @@
 
 namespace muster::data {
 
-// The pixels of a picture, [channels, height, width], where the channels of each lie side by side,
-// as decoders leave them; nullopt where they do not, or are no bytes.
+// Returns the pixels of a picture [channels, height, width] whose channels are adjacent in memory,
+// as decoders leave them. Returns nullopt for another layout or type.
 std::optional<PixelRows> RowsOf(const at::Tensor& picture);
 
-// Immutable. Work that later steps allow is done once: a flip goes with the copy that turns pixels
-// into planes, and so does normalising.
+// Immutable. Combines steps: flips and normalisation run during the copy that turns pixels into
+// planes.
 class PictureSteps {
  public:
   // REQUIRES: FindWrongStep finds none.
   explicit PictureSteps(std::vector<Transform> steps) : steps_(std::move(steps)) {}
 
-  at::ScalarType type() const;  // of what comes out
+  at::ScalarType type() const;  // Type of the result.
 
-  // `picture` is uint8 [1 or 3, height, width] in any layout, and is not written to. What comes out
-  // is dense; it goes into *out where that has its type and shape, else a new tensor goes there.
-  // Returns the step that the picture is too small for. Exceptions are LibTorch's.
+  // Applies the steps to `picture`, uint8 [1 or 3, height, width] in any layout, without writing to
+  // it. The dense result goes into *out where that has its type and shape, else into a new tensor.
+  // Returns the step for which the picture is too small. Throws LibTorch's exceptions.
   std::optional<WrongStep> Apply(const at::Tensor& picture, RandomNumbers random,
                                  at::Tensor* out) const;
 

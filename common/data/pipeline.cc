@@ -23,7 +23,7 @@
 namespace muster::data {
 namespace {
 
-// What both pipelines share: which batch comes next for a replica, and how it is loaded. Immutable.
+// Shared by both pipelines: chooses a replica's next batch and loads it. Immutable.
 class Loader {
  public:
   Loader(DatasetPtr dataset, Sampler sampler, Position start, int first_replica, int num_replicas,
@@ -39,7 +39,8 @@ class Loader {
 
   Position start() const { return start_; }
 
-  // The batch at *position without its data, and *position moved on; kOutOfRange after the end.
+  // Returns the batch at *position without its data, and advances *position. Returns kOutOfRange
+  // after the end.
   absl::StatusOr<LoadedBatch> Plan(int local_replica, Position* position) const {
     if (!options_.repeat && (position->epoch > start_.epoch || Empty())) {
       return absl::OutOfRangeError("The epoch is over.");
@@ -82,7 +83,7 @@ int64_t BytesOf(const Batch& batch) {
   return bytes;
 }
 
-// A small part of the host's memory, for all batches that are ready.
+// A small part of the host's memory, for all batches ahead.
 int64_t BytesAhead() {
   struct sysinfo memory = {};
   if (sysinfo(&memory) != 0) return int64_t{256} << 20;
@@ -105,7 +106,7 @@ absl::Status NoSuchReplica(int local_replica, size_t replicas) {
                                   local_replica, replicas));
 }
 
-// prefetch 0: each replica loads its own batches, in Next.
+// For prefetch 0: each replica loads its own batches, in Next.
 class DirectPipeline final : public Pipeline {
  public:
   DirectPipeline(Loader loader, int local_replicas) : loader_(std::move(loader)) {
@@ -138,14 +139,14 @@ class DirectPipeline final : public Pipeline {
 
  private:
   const Loader loader_;
-  std::vector<Position> places_;  // each one its replica's thread's
+  std::vector<Position> places_;  // Each used only by its replica's thread.
   absl::Mutex mutex_;
   std::vector<absl::Status> errors_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Worker threads load the batches of all local replicas, the earliest first; each replica's wait in
-// a queue of their order, whichever is loaded first. How many threads there are, and how long the
-// queues, follows what the replicas had to wait, and changes nothing of what comes out.
+// Worker threads load the batches of all local replicas, the earliest first. Each replica has a
+// queue in the order of its batches, independent of which finishes first. The number of threads and
+// the length of the queues follow the waits of the replicas, and do not affect the contents.
 class ThreadedPipeline final : public Pipeline {
  public:
   ThreadedPipeline(Loader loader, int local_replicas, const PipelineOptions& options)
@@ -211,15 +212,15 @@ class ThreadedPipeline final : public Pipeline {
     bool done = false;
   };
   struct Replica {
-    Position place;           // of the next batch to begin with
-    int64_t begun = 0;        // batches
-    bool at_end = false;      // nothing more to begin with: the end, or an error
-    std::deque<Entry> queue;  // begun, not yet taken; entries stay where they are in memory
-    absl::Status error;       // taken, and sticks
+    Position place;           // Of the next batch to begin.
+    int64_t begun = 0;        // Number of batches begun.
+    bool at_end = false;      // True where nothing more is to begin: the end, or an error.
+    std::deque<Entry> queue;  // Begun and not yet taken. Entries keep their addresses.
+    absl::Status error;       // The error that was returned. It sticks.
     CondVar ready;
   };
 
-  // As many as there are to be; those that are too many for now are kept.
+  // Starts threads up to the current setting. Surplus threads are parked.
   void StartThreadsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     while (static_cast<int>(threads_.size()) < tuner_.setting().threads) {
       threads_.emplace_back([this, i = static_cast<int>(threads_.size())] {
@@ -238,10 +239,10 @@ class ThreadedPipeline final : public Pipeline {
                        [](const Entry& entry) { return entry.done; });
   }
 
-  // A batch was taken that was asked for at `asked`.
+  // Called when a batch was taken, which the replica asked for at `asked`.
   void TuneLocked(MonotonicTime asked, bool full) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const MonotonicTime now = Clock::now();
-    // At the start nothing is ready, whatever the setting.
+    // At the start nothing is ready, for any setting.
     if (taken_ < 2 * static_cast<int64_t>(replicas_.size())) {
       ++taken_;
       window_start_ = now;
@@ -261,7 +262,7 @@ class ThreadedPipeline final : public Pipeline {
     StartThreadsLocked();
   }
 
-  // Thread `number` of the pool.
+  // Runs thread `number` of the pool.
   void Work(int number) {
     absl::MutexLock lock(&mutex_);
     while (!stopping_) {
@@ -278,7 +279,7 @@ class ThreadedPipeline final : public Pipeline {
     }
   }
 
-  // The replica that is furthest behind among those that want a batch; null if none does.
+  // Returns the replica that is furthest behind among those that need a batch, or null.
   Replica* ChooseLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     Replica* chosen = nullptr;
     for (Replica& replica : replicas_) {
@@ -289,7 +290,7 @@ class ThreadedPipeline final : public Pipeline {
     return chosen;
   }
 
-  // Gives the mutex up while it loads.
+  // Releases the mutex while it loads.
   void LoadOneLocked(Replica& replica) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const int index = static_cast<int>(&replica - replicas_.data());
     Entry& entry = replica.queue.emplace_back();
@@ -327,9 +328,9 @@ class ThreadedPipeline final : public Pipeline {
   LoaderTuner tuner_ ABSL_GUARDED_BY(mutex_);
   LoaderWindow window_ ABSL_GUARDED_BY(mutex_);
   MonotonicTime window_start_ ABSL_GUARDED_BY(mutex_);
-  int64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;  // as far as that matters
+  int64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;  // Counts only during the start.
   int64_t largest_batch_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<Replica> replicas_;  // the elements are guarded by mutex_, the vector is const
+  std::vector<Replica> replicas_;  // mutex_ guards the elements. The vector itself is constant.
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -68,8 +68,8 @@ int64_t Sampler::batches_per_epoch() const { return batches_; }
 int64_t Sampler::examples_per_epoch() const { return examples_; }
 
 int64_t Sampler::BatchEnd(const Position& position) const {
-  // By the grid of batches, so that a position within one (of a run with another batch size) comes
-  // back to it.
+  // Aligned to multiples of the batch size. A position within a batch (from a run with another
+  // batch size) returns to this grid.
   const int64_t begin = position.offset / batch_ * batch_;
   return examples_ - begin > batch_ ? begin + batch_ : examples_;
 }

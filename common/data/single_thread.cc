@@ -6,9 +6,11 @@
 namespace muster::data {
 
 void UseOneIntraOpThread() {
-  at::get_num_threads();  // LibTorch sets this thread's number at its first use, so not after us
-  // Both are in LibTorch and in the OpenMP runtime that comes with it, neither is in its headers.
-  // Where one is missing (another parallel backend) nothing is lost but a core.
+  // LibTorch sets this thread's number of threads at its first use. Triggers that now, so that it
+  // does not override the value below.
+  at::get_num_threads();
+  // Both functions are in LibTorch and the OpenMP runtime that comes with it, but not in its
+  // headers. Where one is missing (another parallel backend), only a core is lost.
   for (const char* setter : {"omp_set_num_threads", "MKL_Set_Num_Threads_Local"}) {
     if (void* symbol = dlsym(RTLD_DEFAULT, setter)) reinterpret_cast<int (*)(int)>(symbol)(1);
   }

@@ -1,4 +1,4 @@
-// Datasets that start from something other than a dataset: tensors in memory, files, functions.
+// Datasets that do not start from another dataset: tensors in memory, files, functions.
 #include <fmt/format.h>
 
 #include "common/data/batches.h"
@@ -40,7 +40,7 @@ class TensorDataset final : public Dataset {
         fmt::format("Example {} was asked for in a dataset of {} examples.", index, size_));
   }
 
-  const std::vector<at::Tensor> components_;  // contiguous
+  const std::vector<at::Tensor> components_;  // Contiguous.
   const int64_t size_;
 };
 

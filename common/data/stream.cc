@@ -1,5 +1,5 @@
-// A stream as a dataset of unknown size: the part of it that its readers are at is kept in memory,
-// so that it is read once for all of them.
+// A stream as a dataset of unknown size. It keeps the part around its readers' positions in memory,
+// so that the stream is read once for all of them.
 #include <absl/base/thread_annotations.h>
 #include <absl/synchronization/mutex.h>
 #include <fmt/format.h>
@@ -53,19 +53,20 @@ class StreamDataset final : public Dataset {
   }
 
  private:
-  // Examples [begin, end()) of a pass, and the stream behind them.
+  // Examples [begin, end()) of a pass, and the stream after them.
   struct Window {
     Context context;
     int64_t begin = 0;
     std::deque<Example> examples;
-    std::unique_ptr<Stream> stream;  // null: at its end
+    std::unique_ptr<Stream> stream;  // Null at its end.
     int64_t end() const { return begin + static_cast<int64_t>(examples.size()); }
   };
-  // Replicas of a process are at two passes at most: those that are at the end of one, and those
-  // that load the first batches of the next.
+  // The replicas of a process are in two passes at most: the end of one, and the first batches of
+  // the next.
   static constexpr size_t kWindows = 2;
-  // How far behind the furthest one a reader may be without the stream being opened again, in
-  // lengths of Available's calls: what a pipeline has ready, and the batch that is computed.
+  // How far a reader may be behind the furthest one before the stream must be opened again, in
+  // lengths of Available's calls. It covers the batches that a pipeline has ready and the current
+  // one.
   static constexpr int64_t kKept = 5;
 
   absl::StatusOr<std::unique_ptr<Stream>> Open(const Context& context, int64_t first) const {
@@ -80,7 +81,7 @@ class StreamDataset final : public Dataset {
     return stream;
   }
 
-  // Where reading begins at `index`.
+  // Opens a window that begins at `index`.
   absl::StatusOr<Window> Begin(int64_t index, const Context& context) const {
     Window window;
     window.context = context;
@@ -101,7 +102,7 @@ class StreamDataset final : public Dataset {
     return window;
   }
 
-  // One more; false at the end.
+  // Reads one more example. Returns false at the end.
   absl::StatusOr<bool> ReadOne(Window* window) const {
     if (window->stream == nullptr) return false;
     absl::StatusOr<Example> example;
@@ -120,7 +121,7 @@ class StreamDataset final : public Dataset {
     return true;
   }
 
-  // The window that holds the examples from `begin` on, up to `end` as far as there are any.
+  // Returns the window that holds the examples from `begin` to `end`, as far as they exist.
   absl::StatusOr<Window*> ReadTo(int64_t begin, int64_t end, const Context& context) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     auto window = std::find_if(windows_.begin(), windows_.end(), [&](const Window& w) {
@@ -156,7 +157,8 @@ class StreamDataset final : public Dataset {
   const OpenStream open_;
   const Reopen reopen_;
   mutable absl::Mutex mutex_;
-  mutable std::list<Window> windows_ ABSL_GUARDED_BY(mutex_);  // the one used last first
+  // The most recently used one is first.
+  mutable std::list<Window> windows_ ABSL_GUARDED_BY(mutex_);
   mutable int64_t longest_ ABSL_GUARDED_BY(mutex_) = 1;
 };
 

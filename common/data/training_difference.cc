@@ -11,13 +11,14 @@ const Json& At(const Json& object, const std::string& key) {
   return object.is_object() && it != object.end() ? *it : nothing;
 }
 
-// The training split as the job writes it; null where that is the program's own.
+// Returns the training split as in the job, or null where it is the program's own.
 Json TrainOf(const Json& job) {
   const Json& train = At(At(job, "data"), "train");
   return train == "program" ? Json() : train;
 }
 
-// What is to be the same but for the files: null leaves a key out, as in the job.
+// Returns everything that must be equal apart from the files. null stands for an absent key, as in
+// the job.
 Json WithoutFiles(const Json& job, const DataSplit& split) {
   Json same = {{"format", split.format}, {"shuffle", split.shuffle}, {"skip", split.skip}};
   if (split.take) same["take"] = *split.take;
@@ -32,7 +33,7 @@ Json WithoutFiles(const Json& job, const DataSplit& split) {
     if (column.shape) values["shape"] = *column.shape;
     same["columns"].push_back(std::move(values));
   }
-  // Formats have keys of their own; a cache changes no example.
+  // Formats have keys of their own. A cache changes no example.
   const Json train = TrainOf(job);
   for (const auto& [key, value] : train.items()) {
     const bool read = same.contains(key) || key == "x" || key == "y" || key == "columns" ||

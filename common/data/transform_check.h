@@ -1,5 +1,5 @@
-// What can be said of transforms without a picture: whether their arguments make sense, and what
-// size comes out of them. Needs no LibTorch. Internal to common/data.
+// Checks transforms without a picture: whether their arguments are valid, and the size of their
+// results. Needs no LibTorch. Internal to common/data.
 #pragma once
 
 #include <optional>
@@ -12,36 +12,34 @@ namespace muster::data {
 
 struct WrongStep {
   size_t step = 0;
-  std::string key;   // of the argument, as a job names it; "": the step itself
-  std::string what;  // "must be ..., is ..."
+  std::string key;   // Of the argument, as a job names it. "": the step itself.
+  std::string what;  // Such as "must be ..., is ...".
 };
 
-// The first step that is wrong by itself, or where it stands.
+// Returns the first step that is invalid by itself or at its position.
 std::optional<WrongStep> FindWrongStep(const std::vector<Transform>& steps);
 
-// Of a picture; 0 where it is not known.
+// The size of a picture. 0 where it is unknown.
 struct PictureSize {
   int64_t height = 0, width = 0;
-  int64_t shorter_side = 0;  // where that is all that is known
+  int64_t shorter_side = 0;  // Set where only this is known.
 };
-// *size after the steps, or the step that pictures of this size are too small for, or that makes
-// more than kMaxPixels of them.
+// Sets *size to the size after the steps. Returns the step for which pictures of this size are too
+// small, or which makes more than kMaxPixels.
 std::optional<WrongStep> FindTooLarge(const std::vector<Transform>& steps, PictureSize* size);
 
-// What a Resize makes of a picture's size. REQUIRES: that is known.
+// Returns the size after a Resize. REQUIRES: the size is known.
 PictureSize Resized(const Resize& resize, int64_t height, int64_t width);
-// What is wrong with a resize of pictures of this size to that one: more than kMaxPixels; "":
-// nothing.
+// Returns the error of a resize to more than kMaxPixels, or "".
 std::string TooManyPixels(const PictureSize& from, const PictureSize& to);
-// The margin on one side of a part in the middle; Python's round of a half, as torchvision computes
-// it.
+// Returns the margin on one side of a centred part. Rounds halves as Python does, like torchvision.
 int64_t Margin(int64_t whole, int64_t part);
 
-// As a job names it: "random_crop".
+// Returns the name in a job, such as "random_crop".
 const char* NameOf(const Transform& step);
 bool IsRandom(const Transform& step);
 
-// Whether mixup takes it: from 1e-6 to 1e6.
+// True where mixup accepts it: from 1e-6 to 1e6.
 bool IsMixUpAlpha(double alpha);
 
 }  // namespace muster::data

@@ -13,15 +13,15 @@
 namespace muster::data {
 namespace {
 
-// ---- One step each
+// ---- The single steps
 
-// nlohmann::json gives numbers above int64's as negative ones.
+// nlohmann::json returns numbers above int64's range as negative ones.
 bool IsInt64(const Json& json) {
   return json.is_number_unsigned() ? std::in_range<int64_t>(json.get<uint64_t>())
                                    : json.is_number_integer();
 }
 
-// A side, for a square, or [height, width].
+// Reads a side (of a square), or [height, width].
 void ReadSize(JsonObject* object, int64_t* height, int64_t* width) {
   Json size;
   object->Read("size", &size);
@@ -38,7 +38,7 @@ void ReadSize(JsonObject* object, int64_t* height, int64_t* width) {
   }
 }
 
-// Two numbers.
+// Reads two numbers.
 void ReadRange(JsonObject* object, const char* key, std::pair<double, double>* range) {
   std::vector<double> values;
   object->Read(key, &values);
@@ -51,7 +51,7 @@ void ReadRange(JsonObject* object, const char* key, std::pair<double, double>* r
   }
 }
 
-// How far a factor may be from `centre`, or the least and the largest.
+// Reads a distance of the factor from `centre`, or the least and the largest factor.
 void ReadJitter(JsonObject* object, const char* key, double centre,
                 std::pair<double, double>* range) {
   Json json;
@@ -75,7 +75,7 @@ Transform ReadResize(JsonObject* object) {
   if (size.is_number()) {
     step.shorter_side = step.height;
     step.height = step.width = 0;
-    // 0 would say that there is a height and a width.
+    // 0 would mean that height and width are given.
     if (step.shorter_side == 0) object->Fail("size", "must be at least 1 pixel, is 0");
   }
   return step;
@@ -226,7 +226,7 @@ absl::Status Refused(const DataSplit& split, const WrongStep& wrong) {
                                         wrong.key.empty() ? "" : ".", wrong.key, wrong.what));
 }
 
-// What the columns say of their values, beside transforms that change their types.
+// Checks the columns against transforms that change the type of their values.
 absl::Status CheckColumns(const DataSplit& split) {
   const bool normalized =
       !split.transforms.empty() && std::holds_alternative<Normalize>(split.transforms.back());

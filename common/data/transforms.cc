@@ -1,4 +1,4 @@
-// Transformations that choose, order and combine examples without touching them.
+// Transformations that choose, order and combine examples without changing them.
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ class IndexedDataset : public Dataset {
 
 class TakeDataset final : public IndexedDataset {
  public:
-  // `count`: at most so many, where the input's size is not known; -1: all.
+  // `count` is the limit where the input's size is unknown. -1: no limit.
   TakeDataset(DatasetPtr input, int64_t size, int64_t count)
       : IndexedDataset(std::move(input), size), count_(count) {}
   absl::StatusOr<int64_t> Available(int64_t begin, int64_t end,
@@ -122,7 +122,7 @@ class RepeatDataset final : public IndexedDataset {
                                  const Context& context) const override {
     if (indices.empty()) return input_->GetBatch(indices, context);
     MUSTER_RETURN_IF_ERROR(CheckPeriod());
-    std::map<int64_t, std::vector<int64_t>> places;  // by repetition: where in the batch
+    std::map<int64_t, std::vector<int64_t>> places;  // By repetition: places in the batch.
     for (size_t i = 0; i < indices.size(); ++i) {
       places[indices[i] / period_].push_back(static_cast<int64_t>(i));
     }
@@ -151,7 +151,8 @@ class RepeatDataset final : public IndexedDataset {
     return ConfigurationError("A dataset without examples cannot be repeated.");
   }
   Context Inner(const Context& context, int64_t repetition) const {
-    // For ever: the epochs of the outside have no end of their own, so they only shift.
+    // When repeating for ever, an outer epoch has no last repetition, so it only shifts the inner
+    // epoch.
     const int64_t base = times_ < 0 ? context.epoch : context.epoch * times_;
     return {context.seed, base + repetition};
   }
@@ -197,7 +198,7 @@ class ZipDataset final : public Dataset {
   const int64_t size_;
 };
 
-// Its examples are batches of the input's. Its own GetBatch stacks those, full ones only.
+// Its examples are batches of the input. Its own GetBatch stacks full ones only.
 class BatchDataset final : public IndexedDataset {
  public:
   BatchDataset(DatasetPtr input, int64_t size, int64_t batch_size, bool drop_remainder)
@@ -263,7 +264,7 @@ absl::StatusOr<DatasetPtr> Zip(std::vector<DatasetPtr> inputs) {
   int64_t size = std::numeric_limits<int64_t>::max();
   for (const DatasetPtr& input : inputs) {
     if (input == nullptr) return ProgramError("Zip needs datasets, and one of them is null.");
-    size = std::min(size, input->size());  // unknown is -1 and wins
+    size = std::min(size, input->size());  // Unknown is -1, which wins.
   }
   return std::make_shared<ZipDataset>(std::move(inputs), size);
 }

@@ -18,7 +18,7 @@ namespace {
 
 constexpr char kMend[] = "export the model with torch.export.export and torch.export.save";
 
-// A member of JSON whose fields are read with at(): what is missing or of another type is damage.
+// Reads the fields of a JSON member with at(). Treats missing fields and wrong types as damage.
 template <typename Function>
 absl::Status ReadFields(const std::string& path, const std::string& member, Function read) {
   try {
@@ -47,7 +47,7 @@ bool HasFolder(const ZipReader& zip, std::string_view folder) {
                      [&](const std::string& name) { return name.starts_with(folder); });
 }
 
-// Other files that LibTorch and Python write into zip archives.
+// Recognizes other files that LibTorch and Python write into zip archives.
 absl::Status CheckKind(const ZipReader& zip) {
   const auto refuse = [&](std::string_view what, std::string_view mend) {
     return ConfigurationError(fmt::format("{} is {}: {}", zip.path(), what, mend));
@@ -132,7 +132,7 @@ Payload PayloadOf(const Json& entry, std::string_view folder) {
   return payload;
 }
 
-// One past the last element that a payload reaches, in its storage; -1 where that overflows.
+// Returns one past the last element of the storage that the payload uses, or -1 where it overflows.
 int64_t Extent(const Payload& payload) {
   __int128 last = payload.offset;
   for (size_t d = 0; d < payload.sizes.size(); ++d) {
@@ -143,7 +143,8 @@ int64_t Extent(const Payload& payload) {
   return static_cast<int64_t>(last) + 1;
 }
 
-// What a copy of its own takes; nothing where that, or a stride of it, does not fit in a tensor.
+// Returns the bytes of a separate copy. Returns nullopt where these or a stride do not fit in a
+// tensor.
 std::optional<int64_t> CopiedBytes(const Payload& payload) {
   auto bytes = static_cast<int64_t>(c10::elementSize(payload.dtype));
   bool empty = false;
@@ -159,7 +160,7 @@ bool SameView(const Payload& a, const Payload& b) {
          a.offset == b.offset;
 }
 
-// The tensors of one folder of an archive, from its config.
+// Reads the tensors of one folder of an archive, from its config.
 class PayloadReader {
  public:
   PayloadReader(const ZipReader& zip, std::string folder) : zip_(zip), folder_(std::move(folder)) {}
@@ -205,7 +206,7 @@ class PayloadReader {
   std::map<std::string, Payload> payloads;
 
  private:
-  // The tensors that are views of one file's bytes.
+  // Reads the tensors that are views of one file's bytes.
   absl::Status ReadViews(const std::string& file, const std::vector<std::string>& names,
                          std::map<std::string, at::Tensor>* tensors) {
     MUSTER_ASSIGN_OR_RETURN(const at::Tensor storage, ReadStorage(file));
@@ -261,15 +262,15 @@ class PayloadReader {
 
   const ZipReader& zip_;
   const std::string folder_;
-  // Bytes that tensors may take yet: those of the files, and a gibibyte for buffers that are
-  // expanded, or views of each other, and get memory of their own.
+  // Remaining bytes for tensors: those of the files, and 1 GiB. The latter is for expanded buffers
+  // and views of each other, which get their own memory.
   int64_t left_ = int64_t{1} << 30;
 };
 
 }  // namespace
 
 at::ScalarType ScalarTypeOfSchema(int64_t number) {
-  // By torch/_export/serde/schema.py, class ScalarType.
+  // Numbers of torch/_export/serde/schema.py, class ScalarType.
   static const std::map<int64_t, at::ScalarType> kTypes = {
       {1, at::kByte},
       {2, at::kChar},

@@ -15,7 +15,7 @@ namespace {
 
 using c10::IValue;
 
-// The schema's numbers for layouts and memory formats are not LibTorch's.
+// The schema's numbers for layouts and memory formats differ from LibTorch's.
 int64_t LayoutOf(const Json& json) {
   static const std::map<int64_t, c10::Layout> kLayouts = {
       {1, c10::Layout::Sparse},    {2, c10::Layout::SparseCsr}, {3, c10::Layout::SparseCsc},
@@ -32,7 +32,8 @@ int64_t MemoryFormatOf(const Json& json) {
   return static_cast<int64_t>(kFormats.at(JsonInteger(json)));
 }
 
-// The union types within arguments: {"as_name": ...}, {"as_int": ...}, {"as_tensor": ...}, ...
+// Parses the union types within arguments: {"as_name": ...}, {"as_int": ...}, {"as_tensor": ...},
+// ...
 ParsedItem Item(const Json& json) {
   const auto [tag, value] = MemberOf(json, "an argument");
   if (tag == "as_name") return {value.get<std::string>(), {}};
@@ -95,7 +96,7 @@ c10::complex<double> ToComplex(const Json& json) {
 
 Member MemberOf(const Json& json, const char* what) {
   TORCH_CHECK(json.is_object() && json.size() == 1, what, " is no union");
-  // Not by items(), whose elements live no longer than its iterator.
+  // Not items(), whose elements live no longer than its iterator.
   const auto member = json.begin();
   return {member.key(), member.value()};
 }
@@ -143,8 +144,8 @@ ParsedArgument ParseArgument(const Json& argument, c10::Device device) {
   const auto [tag, value] = MemberOf(argument, "an argument");
   const auto parser = kParsers.find(tag);
   if (parser == kParsers.end()) {
-    // as_custom_obj, as_operator, as_nested_tensors, as_int_lists, as_string_to_argument: no
-    // operator of LibTorch's own takes them.
+    // No operator of LibTorch takes as_custom_obj, as_operator, as_nested_tensors, as_int_lists or
+    // as_string_to_argument.
     throw Unsupported(fmt::format("it has an argument of the kind {}", tag),
                       "write it with torch's own operators");
   }

@@ -1,4 +1,4 @@
-// Which columns of the job's data are an exported program's inputs. Pure.
+// Matches the columns of the job's data with an exported program's inputs. Pure functions.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,10 @@
 
 namespace muster::exported {
 
-// Indices of the columns of the inputs, in the order of forward()'s arguments, then that of the
-// target. They are named as the arguments, and "target"; one input and its target may have any two
-// names, in this order. An error names the column that is missing, too many, or of another shape or
-// type than the file's.
+// Returns the indices of the columns for the inputs, in the order of forward()'s arguments, then of
+// the column for the target. Columns have the names of the arguments, and "target". A single input
+// and its target may have any two names, in this order. An error names the column that is missing,
+// superfluous, or of a shape or type that differs from the file's.
 absl::StatusOr<std::vector<int>> ArrangeColumns(const std::vector<data::Column>& columns,
                                                 const Shapes& shapes);
 

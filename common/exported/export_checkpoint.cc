@@ -38,7 +38,7 @@ at::ScalarType TypeOf(checkpoint::DType type) {
   return at::kFloat;
 }
 
-// They refer to the snapshot's memory.
+// The tensors refer to the snapshot's memory.
 std::map<std::string, at::Tensor> WeightsOf(const checkpoint::Snapshot& snapshot) {
   std::map<std::string, at::Tensor> weights;
   for (const checkpoint::Tensor& tensor : snapshot.model.tensors) {

@@ -1,4 +1,4 @@
-// A checkpoint of an exported program as a file for torch.export.load.
+// Writes a checkpoint of an exported program as a file for torch.export.load.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace muster::exported {
 
-// `program` is the job's "program"; null: that of the job that the checkpoint was written by.
+// `program` is the job's "program". If it is null, the job in the checkpoint determines it.
 absl::Status ExportCheckpoint(const checkpoint::Snapshot& snapshot, Json program,
                               const std::string& output);
 

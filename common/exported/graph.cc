@@ -52,7 +52,7 @@ IValue Filled(const Fill& fill, const std::vector<IValue>& values) {
   return FitList(list, *fill.type);
 }
 
-// While it lives, autocast is as a `with torch.autocast(...)` says.
+// Sets autocast as `with torch.autocast(...)` does, during its lifetime.
 class AutocastRegion {
  public:
   explicit AutocastRegion(const Node& node)
@@ -83,7 +83,7 @@ bool IsTrue(const IValue& value) {
                           : value.toScalar().toBool();
 }
 
-// What a node gave, to its slots.
+// Stores a node's results in its slots.
 void Store(const Node& node, std::vector<IValue>& results, std::vector<IValue>* values) {
   TORCH_CHECK(results.size() == node.outputs.size(), "it gave ", results.size(),
               " values where the file has ", node.outputs.size());
@@ -193,7 +193,7 @@ void Graph::RunNode(const Node& node, Phase phase, std::vector<IValue>* values,
       results.push_back(node.function(operands));
       break;
     case Node::kSetGradEnabled: {
-      // Where gradients are off altogether (evaluation), the file does not switch them on.
+      // Where gradients are off (evaluation), the file does not switch them on.
       const at::AutoGradMode mode(node.enabled && at::GradMode::is_enabled());
       results = node.graphs[0]->Run(std::move(operands), phase);
       break;
@@ -239,7 +239,7 @@ std::vector<IValue> Graph::Run(std::vector<IValue> inputs, Phase phase) const {
   } catch (const std::exception& error) {
     what = error.what();
   }
-  // A graph within a graph has named its own node already.
+  // The error of a nested graph already names its node.
   const bool named = current != nullptr && !current->graphs.empty();
   throw std::runtime_error(
       current == nullptr || named ? what : fmt::format("{}: {}", current->where, what));
@@ -261,8 +261,8 @@ std::set<int> Graph::Reaching(const std::vector<size_t>& outputs) const {
         for (const Operand& operand : fill.operands) visit(operand.slot);
       }
     };
-    // One that writes to a value, or to what that is a view of, passes on what it reads, though its
-    // own result may be unused.
+    // A node that writes to a value, or to the base of a view, passes on what it reads, even if its
+    // result is unused.
     if (node->kind == Node::kOperator && node->op->schema().is_mutable()) used = true;
     if (!used) continue;
     each_slot([&](int slot) {

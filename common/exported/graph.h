@@ -1,9 +1,9 @@
-// The graph of an exported program, compiled once and run operator by operator through LibTorch's
-// dispatcher, so that autograd and autocast see what they see of any other code.
+// The graph of an exported program. It is compiled once and runs operator by operator through
+// LibTorch's dispatcher, so that autograd and autocast work as for any other code.
 //
-// Compiling looks every operator up, turns names into slots (indices into one vector of values),
-// prepares each call's arguments for both phases, and notes after which node a value is not needed
-// any more. Immutable after that, and used by any number of threads.
+// Compiling looks up every operator and turns names into slots (indices into one vector of values).
+// It prepares each call's arguments for both phases, and notes after which node a value is no
+// longer needed. Afterwards the graph is immutable and thread-safe.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -21,28 +21,28 @@
 
 namespace muster::exported {
 
-// In evaluation, dropout does nothing and batch normalisation uses its running statistics, where
-// the file has them in training mode; what is in evaluation mode in the file stays so.
+// In kEvaluate, dropout does nothing and batch normalisation uses its running statistics, where the
+// file has them in training mode. Operators in evaluation mode in the file stay so in both phases.
 enum class Phase { kTrain = 0, kEvaluate };
 
-// A value: of a slot, or the constant itself.
+// A value: the one in a slot, or a constant.
 struct Operand {
   int slot = -1;
   c10::IValue constant;
 };
 
-// An argument that depends on values of this run.
+// An argument that depends on values of the current run.
 struct Fill {
   enum Kind { kValue, kInts, kFloats, kBools, kTensors, kOptionalTensors };
   Kind kind = kValue;
   int argument = 0;
-  c10::TypePtr type;  // that the operator declares
+  c10::TypePtr type;  // As the operator declares it.
   std::vector<Operand> operands;
 };
 
 struct NodeOutput {
-  bool list = false;       // a list of tensors, one for each slot
-  std::vector<int> slots;  // -1: nobody uses it
+  bool list = false;       // A list of tensors, one for each slot.
+  std::vector<int> slots;  // The slot is -1 where the output is unused.
 };
 
 class Graph;
@@ -50,29 +50,29 @@ class Graph;
 struct Node {
   enum Kind { kOperator, kSymbolic, kSetGradEnabled, kAutocast, kCondition };
   Kind kind = kOperator;
-  std::string where;  // "aten::conv2d (model.py, line 12, in forward)"
+  std::string where;  // Such as "aten::conv2d (model.py, line 12, in forward)".
 
-  std::optional<c10::OperatorHandle> op;  // kOperator
-  torch::jit::Stack arguments[2];         // by Phase; the second is empty where both are the same
+  std::optional<c10::OperatorHandle> op;  // For kOperator.
+  torch::jit::Stack arguments[2];         // By Phase. The second is empty where both are equal.
   std::vector<Fill> fills;
 
-  SymbolicFunction function = nullptr;  // kSymbolic
-  std::vector<Operand> operands;        // of all other kinds
+  SymbolicFunction function = nullptr;  // For kSymbolic.
+  std::vector<Operand> operands;        // For all other kinds.
 
-  std::vector<std::shared_ptr<const Graph>> graphs;  // of higher-order operators
-  bool enabled = false;                              // kSetGradEnabled, kAutocast
-  c10::DeviceType device_type = c10::kCPU;           // kAutocast
+  std::vector<std::shared_ptr<const Graph>> graphs;  // Of higher-order operators.
+  bool enabled = false;                              // For kSetGradEnabled and kAutocast.
+  c10::DeviceType device_type = c10::kCPU;           // For kAutocast.
   std::optional<at::ScalarType> autocast_type;
 
   std::vector<NodeOutput> outputs;
-  std::vector<int> release;  // slots that are not needed after this node
+  std::vector<int> release;  // Slots that are not needed after this node.
 };
 
 class Graph {
  public:
-  // `graph` is the schema's Graph. Constants are made for `device`, which also takes the place of
-  // any device in the file. Errors: a ConfigurationError that names what cannot run, with the line
-  // of the user's Python and what to do; a DataError where the JSON is not what the schema says.
+  // Compiles the schema's Graph. Constants are made for `device`, which replaces every device in
+  // the file. A ConfigurationError names what cannot run, the line of the user's Python, and what
+  // to do. Returns a DataError where the JSON does not follow the schema.
   static absl::StatusOr<std::shared_ptr<const Graph>> Compile(const Json& graph, c10::Device device,
                                                               const std::string& path);
 
@@ -80,14 +80,14 @@ class Graph {
   // operator and the line of the user's Python.
   std::vector<c10::IValue> Run(std::vector<c10::IValue> inputs, Phase phase) const;
 
-  // Placeholders in order; a constant input has a name of its own.
+  // Placeholders in order. A constant input has a generated name.
   const std::vector<std::string>& input_names() const { return input_names_; }
   size_t output_count() const { return outputs_.size(); }
-  // The name of an output's value; "" for a constant.
+  // Returns the name of an output's value, or "" for a constant.
   const std::string& output_name(size_t index) const { return output_names_.at(index); }
-  // Inputs that running the graph writes to, in place (by index), each with the node that does.
+  // By index: the inputs that a run writes in place, each with the node that writes.
   const std::map<int, std::string>& written() const { return written_; }
-  // Inputs that an output depends on. Several: any of them.
+  // Returns the inputs that any of `outputs` depends on.
   std::set<int> Reaching(const std::vector<size_t>& outputs) const;
   size_t node_count() const { return nodes_.size(); }
 
@@ -100,16 +100,16 @@ class Graph {
   std::vector<std::string> input_names_, output_names_;
   std::vector<int> input_slots_;
   std::vector<Operand> outputs_;
-  std::vector<std::set<int>> output_aliases_;  // inputs whose memory an output may be
+  std::vector<std::set<int>> output_aliases_;  // By output: inputs that it may share memory with.
   std::map<int, std::string> written_;
-  std::vector<int> release_first_;  // inputs that nothing uses
+  std::vector<int> release_first_;  // Inputs that are unused.
   int num_slots_ = 0;
 };
 
-// `value` as an operator's parameter of this type takes it: a Python int where a float is wanted, a
-// number where a tensor is. Used at compile time for constants, and in a run for the rest.
+// Converts `value` to an operator's parameter type: a Python int to a float, a number to a tensor.
+// Applied to constants at compile time and to other values during a run.
 c10::IValue Fit(c10::IValue value, const c10::Type& type);
-// The same for a list of values.
+// Converts a list of values.
 c10::IValue FitList(const std::vector<c10::IValue>& values, const c10::Type& element);
 
 }  // namespace muster::exported

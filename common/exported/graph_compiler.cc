@@ -17,7 +17,7 @@ namespace {
 using c10::IValue;
 
 constexpr std::string_view kOperators = "torch.ops.", kHigherOrder = "torch.ops.higher_order.";
-// Only checks what the trace knew of a tensor; its type may be another one under autocast.
+// This node only checks metadata of the trace. The type may differ under autocast.
 constexpr char kMetadataCheck[] = "torch.ops.aten._assert_tensor_metadata.default";
 constexpr char kOwnOperators[] =
     "write it with torch's own operators, or apply run_decompositions() before torch.export.save";
@@ -30,7 +30,7 @@ bool Writes(const c10::Argument& argument) {
                                         [](const c10::AliasInfo& c) { return c.isWrite(); });
 }
 
-// "torch.ops.aten.add.Tensor" is aten::add, overload Tensor.
+// Parses "torch.ops.aten.add.Tensor" as aten::add, overload Tensor.
 c10::OperatorHandle FindOperator(const std::string& target) {
   const std::string name = target.substr(kOperators.size());
   const size_t space = name.find('.'), overload = name.rfind('.');
@@ -45,7 +45,7 @@ c10::OperatorHandle FindOperator(const std::string& target) {
   throw Unsupported("LibTorch has no such operator", kOwnOperators);
 }
 
-// What is read of a node before its kind is known.
+// Returns a node's place for messages, before its kind is known.
 std::string Where(const Json& node) {
   std::string name = node.at("target").get<std::string>();
   if (name.starts_with(kOperators)) name = name.substr(kOperators.size());
@@ -55,7 +55,7 @@ std::string Where(const Json& node) {
 
 }  // namespace
 
-// One compilation of one graph (those within it have their own).
+// One compilation of one graph. Nested graphs have their own.
 class GraphCompiler {
  public:
   GraphCompiler(c10::Device device, const std::string& path)
@@ -261,7 +261,7 @@ class GraphCompiler {
     }
   }
 
-  // The arguments in evaluation, where they differ.
+  // Sets the arguments in evaluation where they differ.
   static void PrepareEvaluation(Node* node) {
     const auto& parameters = node->op->schema().arguments();
     torch::jit::Stack evaluation = node->arguments[0];
@@ -307,7 +307,7 @@ class GraphCompiler {
       operands_from = 2;
     } else if (name == "wrap_with_autocast") {
       node->kind = Node::kAutocast;
-      // Devices of the file become the replica's.
+      // The replica's device replaces the devices of the file.
       node->device_type = device_.type();
       const IValue& type = arguments.at(1).items.at(0).constant;
       if (!type.isNone()) {
@@ -340,7 +340,7 @@ class GraphCompiler {
                 " has ", node->graphs.size(), " graphs");
   }
 
-  // Which inputs' memory this node's outputs may be, and which inputs it writes to.
+  // Records which inputs this node's outputs may share memory with, and which inputs it writes.
   void PropagateAliases(const Node& node) {
     if (node.kind == Node::kOperator && node.op) {
       const c10::FunctionSchema& schema = node.op->schema();
@@ -360,7 +360,7 @@ class GraphCompiler {
         for (const int slot : node.outputs[i].slots) aliases_[slot] = passed;
       }
     }
-    const size_t offset = node.kind == Node::kCondition ? 1 : 0;  // the condition itself
+    const size_t offset = node.kind == Node::kCondition ? 1 : 0;  // Skips the condition itself.
     for (const auto& graph : node.graphs) {
       for (const auto& [index, where] : graph->written_) {
         std::set<int> inputs;
@@ -381,7 +381,7 @@ class GraphCompiler {
     inputs->insert(aliases_[operand.slot].begin(), aliases_[operand.slot].end());
   }
 
-  // Values that nothing reads any more after each node, and results that nothing ever reads.
+  // Finds the values that are not read after each node, and results that are never read.
   void FindReleases() {
     std::vector<int> last(aliases_.size(), -1);
     const auto use = [&](const Operand& operand, int when) {
@@ -416,7 +416,7 @@ class GraphCompiler {
   const std::string& path_;
   std::shared_ptr<Graph> graph_;
   std::map<std::string, int> slots_;
-  std::vector<std::set<int>> aliases_;  // by slot: inputs of which it may be a view
+  std::vector<std::set<int>> aliases_;  // By slot: inputs of which it may be a view.
   std::vector<std::string> refusals_;
   absl::Status nested_;
 };

@@ -13,7 +13,7 @@
 namespace muster::exported {
 namespace {
 
-// Outputs [batch, 1] go with targets [batch].
+// Matches outputs [batch, 1] with targets [batch].
 at::Tensor Like(const at::Tensor& output, const at::Tensor& target) {
   return output.dim() == target.dim() + 1 && output.size(-1) == 1 ? target.unsqueeze(-1) : target;
 }
@@ -80,11 +80,11 @@ Loss Huber(JsonObject* object) {
 
 at::Tensor Loss::Weights(const at::Tensor& target) const {
   if (!ignore_index || target.is_floating_point()) return {};
-  return target.to(at::kLong).ne(*ignore_index);  // of bytes too, which hold no -100
+  return target.to(at::kLong).ne(*ignore_index);  // Also converts bytes, which cannot hold -100.
 }
 
 absl::StatusOr<Loss> MakeLoss(const Json& json, const std::string& place) {
-  // Each reads the keys that are its own.
+  // Each function reads its own keys.
   static const std::map<std::string, Loss (*)(JsonObject*)> kLosses = {
       {"cross_entropy", CrossEntropy},
       {"binary_cross_entropy", BinaryCrossEntropy},

@@ -10,14 +10,14 @@
 namespace muster::exported {
 namespace {
 
-// What a metric's keys are read into.
+// The state of reading a metric's keys.
 struct Reading {
   JsonObject& object;
   bool logits;
   NamedMetricSpec& made;
 };
 
-// One of `choices`; nothing where it is none of them.
+// Returns the index of the key's value in `choices`, or nullopt.
 std::optional<size_t> ReadChoice(JsonObject& object, const std::string& key,
                                  const std::vector<std::string>& choices) {
   std::string word = choices.front();
@@ -77,7 +77,7 @@ std::shared_ptr<const Metric> FScore(Reading& reading) {
   if (options.average != ClassAverage::kMicro && options.class_id < 0 && !object.Has("classes"))
     object.Fail("classes", "is missing: how many classes the output has, to average over them");
   options.classes = std::max(1, options.classes);
-  if (!(options.beta > 0)) options.beta = 1;  // refused above
+  if (!(options.beta > 0)) options.beta = 1;  // Refused above.
   return MakeFScore(options);
 }
 
@@ -114,7 +114,7 @@ std::shared_ptr<const Metric> Confusion(Reading& reading) {
   return MakeConfusionMatrix(std::clamp(classes, 2, kMostConfusionClasses));
 }
 
-// As Builder::metric wants it.
+// The rule of Builder::metric.
 bool IsName(const std::string& name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == '-';

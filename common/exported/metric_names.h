@@ -1,4 +1,4 @@
-// The metrics of common/train/metrics.h by name, for a program that is not written in C++.
+// The metrics of common/train/metrics.h by name, for programs without C++.
 #pragma once
 
 #include <memory>
@@ -12,25 +12,25 @@
 namespace muster::exported {
 
 struct NamedMetricSpec {
-  std::string name;  // in TensorBoard and result.json
+  std::string name;  // In TensorBoard and result.json.
   std::shared_ptr<const Metric> metric;
   bool takes_target = true;
-  // Scores [.., classes] and labels [..]: any leading dimensions are examples.
+  // Takes scores [.., classes] and labels [..]. All leading dimensions are examples.
   bool classes = false;
 };
 
-// `json` is a name or an object with "name", perhaps "as" (the name to show it by) and the metric's
-// own keys. With `logits` outputs are logits of single decisions: default thresholds are 0 instead
-// of 0.5, and "auc" takes the sigmoid.
+// `json` is a name, or an object with "name", optionally "as" (the displayed name), and the keys of
+// the metric. With `logits`, outputs are logits of binary decisions: default thresholds are 0
+// instead of 0.5, and "auc" applies the sigmoid.
 absl::StatusOr<NamedMetricSpec> MakeNamedMetric(const Json& json, const std::string& place,
                                                 bool logits);
 
-// What the metric adds up: scores and labels of tokens become examples, and so do their weights.
+// The arguments of the metric. Scores, labels and weights of tokens are flattened to examples.
 struct MetricArguments {
   at::Tensor output, target, weights;
 };
-// `weights` are the loss's (Loss::Weights), for class numbers that `output` has scores of in
-// `class_dim`.
+// `weights` come from Loss::Weights. They belong to class numbers whose scores are in the dimension
+// `class_dim` of `output`.
 MetricArguments ArgumentsFor(const NamedMetricSpec& metric, const at::Tensor& output,
                              const at::Tensor& target, const at::Tensor& weights = {},
                              int64_t class_dim = -1);

@@ -18,44 +18,45 @@ namespace muster::exported {
 
 class Model {
  public:
-  // Tensors of the archive are copied. Errors name what cannot run (see Graph::Compile), and what
-  // the program writes to that it may not: parameters, constants, inputs.
+  // Copies the archive's tensors. An error names what cannot run (see Graph::Compile), or a
+  // parameter, constant or input that the program writes although it must not.
   static absl::StatusOr<std::unique_ptr<Model>> Make(const Archive& archive, c10::Device device);
 
-  // Parameters and persistent buffers, named as in Python's state_dict(). Constants are the model's
-  // own.
+  // Parameters and persistent buffers, named as in Python's state_dict(). The model keeps constants
+  // itself.
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
   const Shapes& shapes() const { return *shapes_; }
   const std::string& path() const { return path_; }
-  // Of what forward() returns, flattened.
+  // Number of flattened results of forward().
   size_t output_count() const { return user_outputs_.size(); }
-  // An error says why that output can take no loss: it is no tensor, or has no dimension.
+  // Returns an error where that output can have no loss, because it is no tensor or has no
+  // dimension.
   absl::Status CheckOutput(size_t output) const;
-  // A ConfigurationError where that output depends on no parameter that is trained.
+  // Returns a ConfigurationError where that output depends on no trained parameter.
   absl::Status CheckTrained(size_t output) const;
 
-  // One output. In training, buffers that the program writes are written; in evaluation it writes
-  // to copies. Not to be called by several threads at once in training. Throws std::runtime_error
-  // that names the operator and the line of the user's Python, or the input that does not fit.
+  // Computes one output. In training it updates the buffers that the program writes. In evaluation
+  // it writes to copies. Not thread-safe in training. Throws std::runtime_error that names the
+  // operator and the line of the user's Python, or the input that does not fit.
   at::Tensor Forward(const std::vector<at::Tensor>& inputs, Phase phase, size_t output);
-  // In evaluation and without gradients, batches that the file does not admit in pieces, the last
-  // one of which is filled up with its own examples: what one example gives does not depend on the
-  // others then.
+  // Evaluates without gradients. A batch size that the file does not admit is split into pieces.
+  // The last piece is filled up with its own examples. In evaluation an example's result does not
+  // depend on the others, so the filling does not change it.
   at::Tensor Predict(const std::vector<at::Tensor>& inputs, size_t output);
-  // A scalar zero that depends on the parameters that the output depends on: what a replica without
-  // examples minimizes.
+  // Returns a scalar zero that depends on the same parameters as the output. A replica without
+  // examples minimizes it.
   at::Tensor Zero(size_t output) const;
 
  private:
   struct Source {
     enum Kind { kUser, kState, kConstant } kind = kConstant;
-    at::Tensor tensor;     // kState
-    bool written = false;  // in place
-    bool trained = false;  // a parameter that requires a gradient
-    int user = 0;          // kUser: which
+    at::Tensor tensor;     // For kState.
+    bool written = false;  // In place.
+    bool trained = false;  // True for a parameter that requires a gradient.
+    int user = 0;          // For kUser: index of the user input.
   };
   Model() = default;
-  // These throw StatusError's Status by value, Json::exception or c10::Error.
+  // These throw StatusError (with a Status), Json::exception or c10::Error.
   absl::Status ReadInputs(const Archive& archive, c10::Device device);
   absl::Status ReadOutputs(const Archive& archive);
   absl::Status CheckWritten(const Archive& archive);
@@ -66,15 +67,15 @@ class Model {
   std::shared_ptr<torch::nn::Module> module_;
   std::shared_ptr<const Graph> graph_;
   std::unique_ptr<Shapes> shapes_;
-  std::map<std::string, at::Tensor> state_;  // by Python's name
-  std::vector<Source> sources_;              // by the graph's input
-  std::vector<int> user_outputs_;            // indices of the graph's outputs
-  std::vector<int64_t> output_dims_;         // by user output; -1: no tensor
+  std::map<std::string, at::Tensor> state_;  // By Python's name.
+  std::vector<Source> sources_;              // By the graph's input.
+  std::vector<int> user_outputs_;            // Indices of the graph's outputs.
+  std::vector<int64_t> output_dims_;         // By user output. -1: no tensor.
   struct Mutation {
     int output;
     at::Tensor buffer;
   };
-  std::vector<Mutation> mutations_;  // outputs that are buffers' new values
+  std::vector<Mutation> mutations_;  // Outputs that are new values of buffers.
 };
 
 }  // namespace muster::exported

@@ -7,11 +7,11 @@
 
 namespace muster::exported {
 
-// Whether the job's "program" is one of these.
+// True where the job's "program" is an exported one.
 bool IsExported(const Json& program);
 
-// Reads the file, compiles its graph and checks the loss and the metrics, so that what cannot run
-// is refused before anything is started. Each replica's program has its own copy of the weights.
+// Reads the file, compiles its graph and checks the loss and the metrics, so that errors are found
+// before anything starts. Each replica's program has its own copy of the weights.
 absl::StatusOr<ProgramFactory> MakeExportedProgram(const Json& program);
 
 }  // namespace muster::exported

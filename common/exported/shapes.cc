@@ -12,7 +12,7 @@
 namespace muster::exported {
 namespace {
 
-// "Symbol('s77', positive=True, integer=True)" is s77; any other expression "".
+// Returns s77 for "Symbol('s77', positive=True, integer=True)", and "" for any other expression.
 std::string SymbolOf(const std::string& expression) {
   constexpr std::string_view kBegin = "Symbol('";
   if (!expression.starts_with(kBegin)) return "";
@@ -27,7 +27,7 @@ Dimension DimensionOf(const Json& size) {
   return {-1, symbol.empty() ? expression : symbol};
 }
 
-// The names that the user gave the arguments of forward().
+// Returns the user's names of forward()'s arguments.
 std::vector<std::string> ArgumentNames(const Json& graph_module) {
   const Json& calls = graph_module.at("module_call_graph");
   for (const Json& call : calls) {
@@ -39,7 +39,7 @@ std::vector<std::string> ArgumentNames(const Json& graph_module) {
   return {};
 }
 
-// "[8, 3]", or "[batch, 3]" where the number of examples is not known yet.
+// Returns "[8, 3]", or "[batch, 3]" where the number of examples is unknown.
 std::string Text(at::IntArrayRef sizes) {
   std::vector<std::string> texts;
   for (const int64_t size : sizes) texts.push_back(std::to_string(size));
@@ -140,7 +140,7 @@ absl::Status Shapes::Check(size_t input, at::IntArrayRef sizes, at::ScalarType d
   }
   for (size_t d = 0; d < sizes.size(); ++d) {
     const Dimension& dimension = wanted.dimensions[d];
-    if (d == 0 && sizes[0] == 0) continue;  // an empty batch says nothing of its size
+    if (d == 0 && sizes[0] == 0) continue;  // An empty batch fits every size.
     if (dimension.symbol.empty()) {
       if (sizes[d] != dimension.fixed) return Refuse(input, sizes, d);
     } else if (const auto found = ranges_.find(dimension.symbol); found != ranges_.end()) {

@@ -1,5 +1,5 @@
-// What an exported program takes: types and shapes, of which some sizes are fixed and others, named
-// by symbols, lie in a range. Pure functions of the file.
+// The input types and shapes of an exported program. Some sizes are fixed. Others are symbols with
+// a range. Pure functions of the file.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,36 +20,36 @@ struct Range {
   bool Holds(int64_t n) const { return least <= n && n <= most; }
 };
 
-// Of one dimension: fixed where `symbol` is empty. An expression ("2*s0") is checked by the graph.
+// A dimension, fixed where `symbol` is empty. The graph checks expressions ("2*s0").
 struct Dimension {
   int64_t fixed = -1;
   std::string symbol;
 };
 
 struct InputShape {
-  std::string name;  // of the argument of forward()
+  std::string name;  // Of the argument of forward().
   at::ScalarType dtype = at::kFloat;
   std::vector<Dimension> dimensions;
 };
 
 class Shapes {
  public:
-  // `program` is torch's ExportedProgram; `names` are the graph's placeholders of the user's
+  // `program` is torch's ExportedProgram. `names` are the graph's placeholders of the user's
   // inputs, in order. Throws Json::exception or c10::Error where the file is damaged.
   Shapes(const Json& program, const std::vector<std::string>& names);
 
   const std::vector<InputShape>& inputs() const { return inputs_; }
-  // An error names the input that has no first dimension, which would be the batch, or says that no
-  // batch goes with all of them.
+  // Returns an error that names the input without a first dimension (the batch), or says that no
+  // batch size fits all inputs.
   absl::Status CheckBatched() const;
-  // Numbers of examples that all inputs admit in one batch.
+  // Range of examples that all inputs admit in one batch.
   Range batch() const;
-  // Shape and type of one input. `example`: without its first dimension, the batch. An error is a
-  // sentence that names the mend.
+  // Checks shape and type of one input. A first dimension of 0 fits every batch size. An error is a
+  // sentence that says what to do.
   absl::Status Check(size_t input, at::IntArrayRef sizes, at::ScalarType dtype) const;
-  // All of a batch, whose symbols must agree with each other too.
+  // Checks all inputs of a batch, whose symbols must have equal values.
   absl::Status CheckBatch(const std::vector<at::Tensor>& batch) const;
-  // "x: float [batch, 1, 28, 28]" for messages.
+  // Returns "x: float [batch, 1, 28, 28]", for messages.
   std::string Describe(size_t input) const;
 
  private:
@@ -59,7 +59,7 @@ class Shapes {
   std::map<std::string, Range> ranges_;
 };
 
-// Why a batch of so many examples is refused, and what to do.
+// Returns why a batch of `examples` examples is refused, and what to do.
 absl::Status RefuseBatch(const std::string& path, const Shapes& shapes, int64_t examples);
 
 }  // namespace muster::exported

@@ -1,4 +1,4 @@
-// Where in the user's Python a node of an exported graph comes from. Pure.
+// Finds the line of the user's Python that a node of an exported graph comes from. Pure.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace muster::exported {
 
-// Of a node's "metadata": "model.py, line 12, in forward: x = self.conv(x)", the innermost place
-// that is not in PyTorch itself; "" where the file does not say.
+// Reads a node's "metadata" and returns the innermost place outside PyTorch, such as "model.py,
+// line 12, in forward: x = self.conv(x)". Returns "" where the file does not tell.
 std::string SourceLine(const Json& metadata);
 
 }  // namespace muster::exported

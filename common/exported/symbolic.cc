@@ -26,7 +26,7 @@ bool IsReal(const Operands& operands) {
   }
   return false;
 }
-// A real number as Python's int() takes it.
+// Converts a real number as Python's int() does.
 int64_t ToInt(double value) {
   TORCH_CHECK(std::isfinite(value) && std::abs(value) < 9.2e18, value, " does not fit in an int");
   return static_cast<int64_t>(value);
@@ -61,13 +61,13 @@ IValue Multiply(const Operands& v) {
   const bool overflowed = __builtin_mul_overflow(Whole(v[0]), Whole(v[1]), &out);
   return Checked(overflowed, out);
 }
-// Towards minus infinity, and a remainder of the divisor's sign.
+// Rounds towards minus infinity. A remainder has the divisor's sign.
 IValue FloorDivide(const Operands& v) {
   TORCH_CHECK(Truth(v[1]), "division of ", v[0], " by zero");
   if (IsReal(v)) return std::floor(Real(v[0]) / Real(v[1]));
   const int64_t a = Whole(v[0]), b = Whole(v[1]);
   if (b == -1)
-    return Opposite(a);  // of the least number there is none, which a division does not say
+    return Opposite(a);  // The least number has no opposite, which a division would not report.
   return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
 }
 IValue Modulo(const Operands& v) {
@@ -86,7 +86,8 @@ IValue TrueDivide(const Operands& v) {
 IValue Power(const Operands& v) {
   if (IsReal(v) || Whole(v[1]) < 0) return std::pow(Real(v[0]), Real(v[1]));
   int64_t out = 1, square = Whole(v[0]);
-  bool overflowed = false, squared = true;  // whether `square` is right
+  // `squared` is true while `square` is correct.
+  bool overflowed = false, squared = true;
   for (int64_t left = Whole(v[1]); left > 0; left >>= 1) {
     if ((left & 1) != 0) overflowed |= !squared || __builtin_mul_overflow(out, square, &out);
     squared = squared && !__builtin_mul_overflow(square, square, &square);

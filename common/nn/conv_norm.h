@@ -1,5 +1,4 @@
-// A convolution without bias and batch normalisation behind it, with torchvision's weights to begin
-// with.
+// A convolution without bias followed by batch normalisation, with torchvision's initial weights.
 #pragma once
 
 #include <torch/nn/modules/batchnorm.h>
@@ -12,21 +11,21 @@ namespace muster::vision {
 struct ConvOptions {
   int64_t in = 0, out = 0, kernel = 1, stride = 1, groups = 1;
 };
-// Padded so that stride 1 keeps the image's size. Kaiming-normal by the fan out.
+// Padded so that stride 1 keeps the image's size. Kaiming-normal initialization by fan-out.
 torch::nn::Conv2d MakeConv(const ConvOptions& options);
 torch::nn::BatchNorm2d MakeNorm(int64_t channels);
 
-// Images as a classifier takes them; channels last on the CPU, whose kernels are much faster so.
-// `name`: of the model, for the message of the c10::Error that another shape is.
+// Checks and converts images for a classifier: channels last on the CPU, where its kernels are much
+// faster. Throws c10::Error for another shape. `name` is the model's name for the message.
 at::Tensor CheckedImages(const at::Tensor& images, const char* name);
 
-// A chain of layers that all replicas of a model call by one name.
+// A layer with a virtual forward(), so that a Chain can hold layers of different kinds.
 class Layer : public torch::nn::Module {
  public:
   virtual at::Tensor forward(const at::Tensor& input) = 0;
 };
 
-// Convolution "0", normalisation "1".
+// The convolution is "0", the normalisation "1".
 class ConvNorm : public Layer {
  public:
   explicit ConvNorm(const ConvOptions& options)
@@ -41,7 +40,7 @@ class ConvNorm : public Layer {
   torch::nn::BatchNorm2d norm_;
 };
 
-// Layers one after the other, registered as "0", "1", ...
+// Consecutive layers, registered as "0", "1", ...
 class Chain : public Layer {
  public:
   void Add(std::shared_ptr<Layer> layer) {

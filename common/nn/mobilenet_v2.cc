@@ -12,7 +12,7 @@
 namespace muster::vision {
 namespace {
 
-// The nearest multiple of 8, at least 8, and not below nine tenths of `channels`.
+// Returns the nearest multiple of 8 that is at least 8 and at least nine tenths of `channels`.
 int64_t Rounded(double channels) {
   const int64_t rounded = std::max<int64_t>(8, static_cast<int64_t>(channels + 4) / 8 * 8);
   return static_cast<double>(rounded) < 0.9 * channels ? rounded + 8 : rounded;
@@ -27,7 +27,7 @@ class ConvNormReLU6 : public ConvNorm {
   }
 };
 
-// The layers in "conv": widen (unless by 1), filter each channel, narrow without activation.
+// The layers in "conv": expand (unless by 1), filter each channel, reduce without activation.
 class InvertedResidual : public Layer {
  public:
   InvertedResidual(int64_t in, int64_t out, int64_t stride, int64_t expand)

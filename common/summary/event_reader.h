@@ -1,4 +1,4 @@
-// Reads back what a run folder of TensorBoard holds, as far as a restarted writer needs it.
+// Reads a TensorBoard run folder, as far as a restarted writer needs it.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace muster::summary {
 
-// The last step that has a point under `tag` in the event files of `directory`, after what their
-// SessionLog START events make void; -1: none. A file ends where its first damaged record is, and
-// one that cannot be read holds nothing.
+// Returns the last step that has a point under `tag` in the event files of `directory`, or -1.
+// Points that a SessionLog START event invalidates do not count. A file ends at its first damaged
+// record, and an unreadable file counts as empty.
 int64_t LastStepOf(const std::string& directory, const std::string& tag);
 
 }  // namespace muster::summary

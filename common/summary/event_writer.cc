@@ -20,7 +20,7 @@
 namespace muster::summary {
 namespace {
 
-// For people who look at the curve; decides nothing.
+// For display only. No decision depends on it.
 double WallTime() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -32,8 +32,9 @@ std::string HostName() {
 
 constexpr char kPrefix[] = "events.out.tfevents.";
 
-// TensorBoard reads the files of a folder in the order of their names, and what restarts void
-// hangs on that: a new file's time goes after those of all others, whatever clocks say.
+// TensorBoard reads the files of a folder in the order of their names, which determines what a
+// restart invalidates. A new file's time is therefore later than that of all others, whatever the
+// clocks say.
 std::string FileName(const std::string& directory) {
   auto seconds = static_cast<int64_t>(WallTime());
   std::error_code error;
@@ -79,7 +80,7 @@ absl::StatusOr<std::unique_ptr<EventWriter>> EventWriter::Open(const std::string
         fmt::format("cannot write summaries to {}: {}", path, std::strerror(errno)));
   }
   auto writer = OnDescriptor(fd, std::move(path), options);
-  // Without its first record it is no event file; but a full disk may have room again later.
+  // Without its first record the file is no event file. But a full disk may have room again later.
   const absl::Status first = writer->Flush();
   if (!writer->refused_.ok()) return first;
   return writer;

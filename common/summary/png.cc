@@ -6,7 +6,8 @@
 namespace muster::summary {
 
 absl::StatusOr<std::string> EncodePng(const uint8_t* pixels, int height, int width, int channels) {
-  constexpr int kMostPixels = 1 << 14;  // on a side: keeps libpng's sizes within 32 bits
+  // For each side. Keeps libpng's sizes within 32 bits.
+  constexpr int kMostPixels = 1 << 14;
   if (height < 1 || width < 1 || height > kMostPixels || width > kMostPixels) {
     return ProgramError(fmt::format("a picture has 1 to {} pixels on a side, this one {} x {}",
                                     kMostPixels, height, width));

@@ -1,10 +1,9 @@
-// How much waiting for input is worth a word.
+// The limit above which waiting for input is reported.
 #pragma once
 
 namespace muster {
 
-// From this share of the steps' time on, the chief's log and the launcher's report say what to do
-// about it.
+// From this share of the steps' time on, the chief's log and the launcher's report give advice.
 inline constexpr double kMuchInputWait = 0.1;
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// How a ProgressState looks.
+// Renders a ProgressState.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,11 +10,11 @@ namespace muster {
 namespace {
 
 constexpr int kLongBar = 24, kShortBar = 8;
-// After this long without news the bar says so, instead of the time left.
+// After this long without news, the bar says so instead of the time left.
 constexpr Duration kStale = std::chrono::seconds(5);
 
-// Columns of UTF-8 text: its code points (names of metrics are not expected to be wide or to
-// combine).
+// Returns the columns of UTF-8 text as its number of code points. Metric names are not expected to
+// have wide or combining characters.
 int Columns(std::string_view text) {
   return static_cast<int>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
@@ -34,7 +34,7 @@ std::string FormatValue(double value) {
   return fmt::format("{:.3e}", value);
 }
 
-// "loss 0.3012", "accuracy 0.8931": loss first, then by name.
+// Returns "loss 0.3012", "accuracy 0.8931", with the loss first and the others by name.
 std::vector<std::string> Values(const ProgressState& state) {
   std::vector<std::string> values;
   for (const auto& [name, value] : state.metrics) {
@@ -85,7 +85,7 @@ std::string Bar(double fraction, int columns, bool unicode) {
 
 struct Piece {
   std::string text;
-  int importance;  // the least important ones are left out first
+  int importance;  // The least important ones are dropped first.
 };
 
 int Width(const std::vector<Piece>& pieces) {

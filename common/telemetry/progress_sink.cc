@@ -1,4 +1,4 @@
-// Where ProgressStates go: the launcher's pipe, the terminal, the log.
+// The sinks for ProgressStates: the launcher's pipe, the terminal, the log.
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -23,7 +23,7 @@ namespace {
 
 using Kind = ProgressState::Kind;
 
-// A person reads no faster.
+// Users cannot read faster.
 constexpr Duration kInterval = std::chrono::milliseconds(100);
 
 bool IsPassing(const ProgressState& state) {
@@ -51,8 +51,8 @@ class Sender final : public ProgressSink {
   }
 
  private:
-  // A reader that is behind gets the rest with a later state. One that is far behind, or gone,
-  // loses whole states, never a part of a line.
+  // A slow reader gets the rest with a later state. A very slow or dead reader loses whole states,
+  // never a part of a line.
   void Send() {
     const ssize_t sent =
         is_socket_ ? send(fd_, pending_.data(), pending_.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
@@ -84,7 +84,7 @@ class TerminalPrinter final : public ProgressSink {
     SetLogHooks([] { Put(kClearLine); }, [bar = bar_] { Put(bar->Get()); });
   }
   ~TerminalPrinter() override {
-    FlushLog();  // lines that are on their way are above the bar
+    FlushLog();  // Pending lines then appear above the bar.
     SetLogHooks(nullptr, nullptr);
     WriteByLog(std::string(kClearLine));
   }
@@ -98,14 +98,14 @@ class TerminalPrinter final : public ProgressSink {
     bar_->Set(bar);
     std::string text;
     for (const std::string& line : lines) text += line + '\n';
-    // A short pass may be over before the log's thread draws for the first time.
+    // A short pass may end before the log's thread draws for the first time.
     if (!std::exchange(drawn_, true)) text.append(bar).append(kClearLine);
     WriteByLog(std::move(text));
   }
 
  private:
   static constexpr std::string_view kClearLine = "\r\x1b[K";
-  // What the log's thread draws below its lines.
+  // The bar that the log's thread draws below its lines.
   class Bar {
    public:
     void Set(std::string bar) {
@@ -122,7 +122,7 @@ class TerminalPrinter final : public ProgressSink {
     std::string bar_ ABSL_GUARDED_BY(mutex_);
   };
 
-  // On the log's thread.
+  // Called on the log's thread.
   static void Put(std::string_view text) {
     while (!text.empty()) {
       const ssize_t written = write(STDERR_FILENO, text.data(), text.size());

@@ -20,7 +20,7 @@ class Pipe final : public Supervisor {
   void Found(const std::string& task) override { Send({true, {task, 0, "", {}}}); }
 
  private:
-  // One packet, whole or not at all.
+  // Sends one packet, completely or not at all.
   void Send(const SupervisorLine& line) const {
     const std::string text = Dump(SupervisorLineToJson(line)) + '\n';
     (void)send(fd_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -1,6 +1,6 @@
-// What a task tells the process that started it and may start it again (`muster launch`): which
-// task of its job is lost. A frozen process holds its port: it is ended before another one takes
-// its place.
+// Messages from a task to the process that started it and may restart it (`muster launch`): which
+// task of its job is lost. A frozen process holds its port, so it is killed before its successor
+// starts.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@
 namespace muster {
 
 struct LostTask {
-  std::string task;  // "worker:1"
-  int64_t pid = 0;   // of the process that was lost: its successor is not meant
+  std::string task;  // Such as "worker:1".
+  int64_t pid = 0;   // Of the lost process, so that its successor is not killed.
   std::string why;
-  Duration grace{};  // it may still end by itself, or be found again, for this long
+  Duration grace{};  // Time within which the process may still end or be found again.
 };
 
-// A line on the way.
+// One message as a JSON line.
 struct SupervisorLine {
-  bool found = false;  // `lost.task` is there after all
+  bool found = false;  // True where `lost.task` was found again.
   LostTask lost;
 };
 Json SupervisorLineToJson(const SupervisorLine& line);
-// Whether `json` is one of these lines, and not a ProgressState's.
+// True where `json` is a SupervisorLine and not a ProgressState.
 bool IsSupervisorLine(const Json& json);
 absl::StatusOr<SupervisorLine> SupervisorLineFromJson(const Json& json);
 
-// Any thread. Neither blocks nor fails: what cannot be told is dropped.
+// Thread-safe. Neither blocks nor fails. Drops what cannot be sent.
 class Supervisor {
  public:
   virtual ~Supervisor() = default;
@@ -38,8 +38,8 @@ class Supervisor {
   virtual void Found(const std::string& task) = 0;
 };
 
-// Over the descriptor of kProgressFdVariable (common/telemetry/progress.h), of which it takes a
-// copy; where there is none, nobody is told.
+// Sends over a copy of the descriptor in kProgressFdVariable (common/telemetry/progress.h). Without
+// that variable, sends nothing.
 std::unique_ptr<Supervisor> MakeSupervisor();
 
 }  // namespace muster

@@ -19,7 +19,7 @@ std::string ExtensionOf(std::string_view name) {
   return extension;
 }
 
-// What the first bytes of a file that is no JPEG and no PNG look like.
+// Describes a file that is neither JPEG nor PNG by its first bytes.
 std::string KindOf(std::string_view bytes) {
   if (bytes.empty()) return "it is empty";
   if (bytes.starts_with("GIF8")) return "it is a GIF file";
@@ -38,7 +38,8 @@ std::string KindOf(std::string_view bytes) {
   return fmt::format("it begins with \"{}\"", start);
 }
 
-// The picture upright. EXIF's orientations 5 to 8 are the other four with rows for columns.
+// Returns the picture upright. EXIF's orientations 5 to 8 are the first four with rows and columns
+// swapped.
 Image Upright(Image image, int orientation) {
   if (orientation == 1) return image;
   const bool swapped = orientation >= 5;
@@ -46,7 +47,7 @@ Image Upright(Image image, int orientation) {
   upright.height = swapped ? image.width : image.height;
   upright.width = swapped ? image.height : image.width;
   upright.pixels.resize(image.pixels.size());
-  // Where row 0 and column 0 of the stored picture are: at the bottom, at the right.
+  // True where row 0 of the stored picture is at the bottom, and column 0 at the right.
   const bool bottom = orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
   const bool right = orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
   for (int64_t y = 0; y < upright.height; ++y) {
@@ -60,7 +61,7 @@ Image Upright(Image image, int orientation) {
   return upright;
 }
 
-// ITU-R 601-2 luma in 16 bits of fraction, as Pillow's convert("L") computes it.
+// Computes ITU-R 601-2 luma with 16 fraction bits, as Pillow's convert("L").
 void MakeGrey(Image* image) {
   const size_t count = image->pixels.size() / 3;
   for (size_t i = 0; i < count; ++i) {

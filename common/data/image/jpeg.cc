@@ -14,8 +14,8 @@
 namespace muster::data {
 namespace {
 
-// libjpeg leaves by longjmp, which runs no destructor: what lies between Guarded()'s setjmp and the
-// library's calls is plain data, and what has to be released is the caller's.
+// libjpeg reports errors by longjmp, which runs no destructors. Therefore only plain data may live
+// between Guarded()'s setjmp and the library's calls. The caller releases all resources.
 class JpegReader {
  public:
   explicit JpegReader(std::string_view bytes) : bytes_(bytes) {
@@ -40,7 +40,7 @@ class JpegReader {
         this);
   }
 
-  // Rows of jpeg().image_width pixels of jpeg().out_color_components bytes.
+  // Reads rows of jpeg().image_width pixels of jpeg().out_color_components bytes.
   bool ReadPixels(uint8_t* pixels) {
     pixels_ = pixels;
     return Guarded(
@@ -57,7 +57,7 @@ class JpegReader {
         this);
   }
 
-  // The same to planes of image_height x image_width bytes, by way of a few rows.
+  // Reads to planes of image_height x image_width bytes, through a buffer of a few rows.
   bool ReadPlanes(uint8_t* planes) {
     pixels_ = planes;
     rows_.resize(kRows * jpeg_.image_width * 3);
@@ -84,7 +84,7 @@ class JpegReader {
   jpeg_decompress_struct& jpeg() { return jpeg_; }
   bool truncated() const { return errors_.truncated; }
   const char* message() const { return errors_.message; }
-  // How far into the file it has read.
+  // Returns the offset in the file up to which it was read.
   size_t offset() const {
     return errors_.truncated || jpeg_.src == nullptr ? bytes_.size()
                                                      : bytes_.size() - jpeg_.src->bytes_in_buffer;
@@ -102,13 +102,13 @@ class JpegReader {
   static constexpr int64_t kRows = 8;
 
   struct Errors {
-    jpeg_error_mgr base;  // first: the library's pointer to it is one to the whole
+    jpeg_error_mgr base;  // First member, so that the library's pointer to it points to the whole.
     jmp_buf leave;
     bool truncated = false;
     char message[JMSG_LENGTH_MAX] = {};
   };
 
-  // Whether it went well. Not inlined into code with destructors.
+  // Returns true on success. Not inlined into code with destructors.
   [[gnu::noinline]] static bool Guarded(void (*call)(JpegReader*), JpegReader* self) {
     if (setjmp(self->errors_.leave) != 0) return false;
     call(self);
@@ -122,8 +122,8 @@ class JpegReader {
     longjmp(errors->leave, 1);
   }
 
-  // Negative levels are warnings. The library goes on with grey pixels where data are missing or
-  // damaged; those are errors here. Others concern what is decoded all the same.
+  // Negative levels are warnings. For missing or damaged data the library continues with grey
+  // pixels, which is an error here. Other warnings do not affect the decoding.
   static void Note(j_common_ptr jpeg, int level) {
     if (level >= 0) return;
     auto* errors = reinterpret_cast<Errors*>(jpeg->err);
@@ -159,19 +159,20 @@ absl::Status Broken(const JpegReader& reader, const std::string& name) {
                   name, reader.message(), reader.offset()));
 }
 
-// Programs store CMYK inverted, as Adobe's do; Pillow takes all of them for that.
+// Programs store CMYK inverted, as Adobe's do. Pillow treats every CMYK file as inverted.
 void CmykToRgb(const Pixels& cmyk, Pixels* rgb) {
   for (size_t pixel = 0; pixel < cmyk.size() / 4; ++pixel) {
-    const int light = cmyk[4 * pixel + 3];  // without any ink but black's
+    const int light = cmyk[4 * pixel + 3];  // The lightness with black ink only.
     for (size_t c = 0; c < 3; ++c) {
-      const int product = (255 - cmyk[4 * pixel + c]) * light + 128;  // over 255, rounded
+      // The product over 255, rounded.
+      const int product = (255 - cmyk[4 * pixel + c]) * light + 128;
       const int ink = ((product >> 8) + product) >> 8;
       (*rgb)[3 * pixel + c] = static_cast<uint8_t>(light - ink);
     }
   }
 }
 
-// Reads the header and chooses RGB, or CMYK where the file has it.
+// Reads the header and selects RGB, or CMYK where the file has it.
 absl::Status Begin(JpegReader* reader, const std::string& name) {
   if (!reader->ReadHeader()) return Broken(*reader, name);
   jpeg_decompress_struct& jpeg = reader->jpeg();

@@ -10,8 +10,8 @@
 namespace muster::data {
 namespace {
 
-// libpng leaves by longjmp, which runs no destructor: what lies between Guarded()'s setjmp and the
-// library's calls is plain data, and what has to be released is the caller's.
+// libpng reports errors by longjmp, which runs no destructors. Therefore only plain data may live
+// between Guarded()'s setjmp and the library's calls. The caller releases all resources.
 class PngReader {
  public:
   explicit PngReader(std::string_view bytes) : bytes_(bytes) {
@@ -51,7 +51,7 @@ class PngReader {
         this);
   }
 
-  // Rows of stride() bytes.
+  // Reads rows of stride() bytes.
   bool ReadPixels(uint8_t* pixels) {
     pixels_ = pixels;
     return Guarded(
@@ -81,7 +81,7 @@ class PngReader {
   }
 
  private:
-  // Whether it went well. Not inlined into code with destructors.
+  // Returns true on success. Not inlined into code with destructors.
   [[gnu::noinline]] static bool Guarded(void (*call)(PngReader*), PngReader* self) {
     if (setjmp(png_jmpbuf(self->png_)) != 0) return false;
     call(self);

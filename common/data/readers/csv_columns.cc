@@ -1,5 +1,6 @@
-// A CSV file as columns, read whole: float32 of several of its columns (float64 where the job says
-// so), or of one alone int64 where all its values are integers; int64 keys of those that hold text.
+// Reads a whole CSV file as columns. Several columns of the file become float32 (float64 where the
+// job says so). A single column becomes int64 where all its values are integers. Text becomes int64
+// keys.
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,7 +18,7 @@
 namespace muster::data {
 namespace {
 
-// The places of the file's columns that each column is made of.
+// Returns, for each column, the places of the file's columns that it is made of.
 absl::StatusOr<std::vector<std::vector<size_t>>> PlacesOf(const DataSplit& split,
                                                           const std::vector<std::string>& names,
                                                           const std::string& path) {
@@ -50,7 +51,7 @@ absl::StatusOr<std::vector<std::vector<size_t>>> PlacesOf(const DataSplit& split
   return places;
 }
 
-// [rows], or [rows, parts] of several.
+// Returns [rows], or [rows, parts] for several parts.
 at::Tensor TensorOf(const CsvTable& table, size_t first, size_t parts, bool vector, bool hashed) {
   if (!vector && table.columns[first].whole) {
     at::Tensor column = at::empty({table.rows}, at::TensorOptions(at::kLong));

@@ -1,4 +1,4 @@
-// The pictures of a folder with one folder for each class.
+// The pictures of a folder that has one folder for each class.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@ namespace muster::data {
 
 struct ImageFolderFiles {
   struct File {
-    std::string path;   // relative to the folder
-    int64_t label = 0;  // of the class, its place in `classes`
+    std::string path;   // Relative to the folder.
+    int64_t label = 0;  // Index of the class in `classes`.
     uint64_t hash = 0;
   };
-  std::vector<std::string> classes;  // sorted
+  std::vector<std::string> classes;  // Sorted.
   std::vector<File> files;
 };
 
-// By class, folder and name; or `mixed`: in the order of a hash of the names, the same on every
-// host. DataErrors name what is wrong: a class without pictures, a picture of a kind that is not
-// read.
+// Lists the pictures by class, folder and name. With `mixed` they are in the order of a hash of the
+// names, which is the same on every host. Returns a DataError for a class without pictures or a
+// picture that cannot be read.
 absl::StatusOr<ImageFolderFiles> ListImageFolder(const std::string& path, bool mixed);
 
 }  // namespace muster::data

@@ -20,7 +20,7 @@
 namespace muster::data {
 namespace {
 
-// [1, channels, height, width] over the pixels, whose channels lie side by side.
+// Returns a view [1, channels, height, width] of the pixels, whose channels are adjacent.
 at::Tensor View(Image image) {
   auto* pixels = new Pixels(std::move(image.pixels));
   return at::from_blob(

@@ -1,5 +1,4 @@
-// From the bytes of a picture to a tensor of the shape that the job asks for. Internal to
-// common/data.
+// Converts the bytes of a picture to a tensor of the job's shape. Internal to common/data.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,42 +14,43 @@
 
 namespace muster::data {
 
-// uint8 [channels, height, width], in memory with the channels of a pixel side by side. Resized as
-// torchvision's Resize (bilinear, antialias=True) on uint8 tensors and CenterCrop do it. Any
-// thread. Errors are DataErrors that name the picture.
+// Returns uint8 [channels, height, width], with the channels of a pixel adjacent in memory. Resizes
+// as torchvision's Resize (bilinear, antialias=True) on uint8 tensors, and crops as its CenterCrop.
+// Thread-safe. Errors are DataErrors that name the picture.
 absl::StatusOr<at::Tensor> DecodeToTensor(std::string_view bytes, const std::string& name,
                                           const ImageOptions& options);
 
-// What bytes hold by a column's `decode`: a picture, or values of a type one after another (one
-// alone has shape []). Errors name `name`.
+// Decodes bytes by a column's `decode`: a picture, or consecutive values of a type (a single value
+// has shape []). Errors contain `name`.
 absl::StatusOr<at::Tensor> DecodeBytes(std::string_view bytes, const std::string& name,
                                        const std::string& decode, const ImageOptions& options);
 
-// The first example of a split's dataset; where damaged ones are skipped, the first that can be
-// read.
+// Returns the first example of a split's dataset, or the first readable one where damaged ones are
+// skipped.
 absl::StatusOr<Example> FirstExample(const Dataset& dataset, const DataSplit& split);
 
-// How many examples there are, and what has to be done for one: Get(), whose components' types and
-// shapes are `columns`. Batches are stacked, and an example of another shape is a DataError.
+// Base class of datasets that read example by example. A subclass defines size() and Get(), whose
+// components have the types and shapes of columns(). Batches are stacked, and an example of another
+// shape is a DataError.
 class ReadDataset : public Dataset {
  public:
   const std::vector<Column>& columns() const { return columns_; }
-  // The dataset with the columns that its FirstExample has, so that all others must be like it. A
-  // DataError where there is none. Pictures are transformed as the split says. REQUIRES: there are
-  // examples.
+  // Returns the dataset with the columns of its FirstExample, which all other examples must match.
+  // Returns a DataError where there is none. Transforms pictures as the split says. REQUIRES: the
+  // dataset has examples.
   static absl::StatusOr<OpenSplit> Open(std::shared_ptr<ReadDataset> dataset,
                                         const DataSplit& split, const std::string& folder);
   absl::StatusOr<Batch> GetBatch(const std::vector<int64_t>& indices,
                                  const Context& context) const override;
 
-  // What an example is, for messages: "'cats/1.jpg'".
+  // Names an example for messages, such as "'cats/1.jpg'".
   virtual std::string NameOf(int64_t index) const = 0;
 
  protected:
-  // An example into its rows of a batch; an example of another shape is a DataError. The default
-  // copies what Get gives.
+  // Writes an example into its rows of a batch. An example of another shape is a DataError. The
+  // default copies the result of Get.
   virtual absl::Status GetInto(int64_t index, const Context& context, Example* rows) const;
-  // OK where value c of example `index` is like the column's.
+  // Returns OK where component c of example `index` matches its column.
   absl::Status CheckAlike(int64_t index, size_t c, const at::Tensor& value) const;
 
   std::vector<Column> columns_;

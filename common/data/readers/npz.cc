@@ -1,5 +1,6 @@
-// numpy's npz: a zip archive of npy files (https://numpy.org/doc/stable/reference/generated/
-// numpy.lib.format.html). Arrays that are stored are mapped, deflated ones read whole.
+// numpy's npz: a zip archive of npy files
+// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html). Stored arrays are
+// mapped, deflated ones are read whole.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

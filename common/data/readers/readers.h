@@ -1,4 +1,4 @@
-// What opens the splits of each format but the arrays'; listed in common/data/formats.cc.
+// Open the splits of each format except the arrays. Listed in common/data/formats.cc.
 #pragma once
 
 #include "common/data/formats.h"
@@ -13,25 +13,27 @@ absl::StatusOr<OpenSplit> OpenTfRecord(const DataSplit& split, const std::string
 absl::StatusOr<OpenSplit> OpenUnpairedImages(const DataSplit& split, const std::string& folder);
 absl::StatusOr<OpenSplit> OpenWindows(const DataSplit& split, const std::string& folder);
 
-// The files that the split's paths mean, in their order; a DataError where there are none.
+// Returns the files that the split's paths match, in order. Returns a DataError where there are
+// none.
 absl::StatusOr<std::vector<std::string>> FilesOfPaths(const DataSplit& split,
                                                       const std::string& folder);
 
 enum class CacheOf {
-  kPart,  // that of the files' examples which the split takes
-  kAll,   // all of them
+  kPart,  // The part of the files' examples that the split takes.
+  kAll,   // All examples of the files.
 };
-// The dataset behind the split's cache, where the job has one. `key` names what it holds among what
-// is made of the same split; all else that it depends on are the split's settings, and the names,
-// sizes and times of its files. Belongs below whatever depends on the epoch.
+// Returns the dataset behind the split's cache, where the job has one. `key` distinguishes datasets
+// made of the same split. The cache also depends on the split's settings and on the names, sizes
+// and times of its files. Must be below everything that depends on the epoch.
 absl::StatusOr<DatasetPtr> Cached(const DataSplit& split, const std::string& folder,
                                   const std::string& key, CacheOf of, DatasetPtr dataset);
 
-// An array for each column, with an example in each row. A DataError where their lengths differ.
+// Returns a dataset with one array for each column and one row for each example. Returns a
+// DataError where their lengths differ.
 absl::StatusOr<OpenSplit> FromArrays(const DataSplit& split, std::vector<at::Tensor> arrays);
 
-// The dataset with the components that the columns name: `components` are all that it has, with the
-// names that columns have them by in `source`.
+// Returns the dataset with only the components that the columns name. `components` lists all
+// components of the dataset, under the names that DataColumn::source uses.
 OpenSplit ChooseColumns(const DataSplit& split, DatasetPtr dataset,
                         const std::vector<Column>& components);
 

@@ -1,5 +1,5 @@
-// Tar shards of samples, as webdataset lays them out: neighbours whose names are alike up to the
-// first dot of the last part are one sample, and what follows that dot says what a file is.
+// Tar shards of samples in webdataset's layout. Adjacent members whose paths are equal up to the
+// first dot of the file name are one sample. The rest of the name is the file's extension.
 #include <ATen/ops/scalar_tensor.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,8 +18,8 @@ namespace muster::data {
 namespace {
 
 struct Sample {
-  std::string key;                                      // "train-0001.tar: 00017"
-  std::map<std::string, const TarFile::Member*> files;  // by extension
+  std::string key;                                      // Such as "train-0001.tar: 00017".
+  std::map<std::string, const TarFile::Member*> files;  // By extension.
 };
 
 std::string LowerCase(std::string text) {
@@ -108,7 +108,8 @@ class TarDataset final : public ReadDataset {
   const ImageOptions image_;
   const std::vector<std::shared_ptr<const TarFile>> files_;
   const std::vector<Sample> samples_;
-  std::vector<std::vector<std::string>> names_;  // by column: extensions, the first that is there
+  // By column: its extensions. The first one present is used.
+  std::vector<std::vector<std::string>> names_;
 };
 
 absl::Status AddSamples(const TarFile& file, std::vector<Sample>* samples) {
@@ -117,7 +118,7 @@ absl::Status AddSamples(const TarFile& file, std::vector<Sample>* samples) {
     const size_t slash = member.name.rfind('/');
     const size_t base = slash == std::string::npos ? 0 : slash + 1;
     const size_t dot = member.name.find('.', base);
-    // Folders' own files, and what webdataset passes over.
+    // Skips members that belong to no sample, such as folders' own files, as webdataset does.
     if (dot == std::string::npos || dot == base || member.name.substr(base, 2) == "__") continue;
     const std::string key = member.name.substr(0, dot);
     const std::string extension = LowerCase(member.name.substr(dot + 1));
@@ -141,7 +142,7 @@ absl::StatusOr<OpenSplit> OpenTar(const DataSplit& split, const std::string& fol
   for (const std::string& path : paths) {
     auto file = TarFile::Open(path);
     if (!file.ok()) return Annotate(file.status(), split.key + ".path: ");
-    // A sample does not go on in the next file.
+    // A sample does not continue in the next file.
     std::vector<Sample> of_file;
     const absl::Status added = AddSamples(**file, &of_file);
     if (!added.ok()) return Annotate(added, split.key + ".path: ");

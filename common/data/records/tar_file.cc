@@ -16,7 +16,7 @@ std::string_view Text(std::string_view block, size_t at, size_t size) {
   return field.substr(0, field.find('\0'));
 }
 
-// Octal digits, or GNU's big-endian number behind a byte 0x80; -1 where it is neither.
+// Parses octal digits, or GNU's big-endian number after a byte 0x80. Returns -1 for anything else.
 int64_t Number(std::string_view block, size_t at, size_t size) {
   if (static_cast<unsigned char>(block[at]) == 0x80) {
     uint64_t value = 0;
@@ -40,7 +40,7 @@ bool ChecksumIsRight(std::string_view block) {
   return sum == Number(block, 148, 8);
 }
 
-// "<length> <key>=<value>\n" one after another: what pax says of the next member.
+// Parses pax records "<length> <key>=<value>\n", which describe the next member.
 void ReadPax(std::string_view text, std::string* name, int64_t* size) {
   while (!text.empty()) {
     size_t length = 0;
@@ -81,7 +81,7 @@ absl::Status TarFile::FindMembers() {
   size_t at = 0;
   for (;;) {
     const std::string_view block = bytes_.substr(std::min(at, bytes_.size()), kBlock);
-    // The end is blocks of zeros.
+    // The archive ends with blocks of zeros.
     if (block.empty()) {
       return DataError(fmt::format(
           "'{}' is truncated: it ends at byte {}, without the blocks of zeros that end a tar file.",

@@ -1,5 +1,5 @@
-// Tar archives (POSIX.1-1988 ustar, POSIX.1-2001 pax, GNU's long names and sizes) with any member
-// at hand. Needs no LibTorch.
+// Tar archives (POSIX.1-1988 ustar, POSIX.1-2001 pax, GNU's long names and sizes) with random
+// access to the members. Needs no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 
 namespace muster::data {
 
-// Immutable, any thread.
+// Immutable, thread-safe.
 class TarFile {
  public:
   struct Member {
     std::string name;
-    std::string_view bytes;  // valid as long as the file
+    std::string_view bytes;  // Valid as long as the file.
   };
-  // The regular files in it, in its order. A plain archive is mapped, a gzip one unpacked into
-  // memory. A DataError names the file and the byte at which it is truncated or damaged.
+  // Lists the regular files, in the archive's order. Maps a plain archive, and decompresses a gzip
+  // one into memory. A DataError names the file and the byte at which it is truncated or damaged.
   static absl::StatusOr<std::shared_ptr<const TarFile>> Open(const std::string& path);
   const std::vector<Member>& members() const { return members_; }
   const std::string& path() const { return path_; }
