@@ -24,7 +24,7 @@ bool Has(std::string_view text, std::initializer_list<std::string_view> parts) {
 
 }  // namespace
 
-// The numbers of driver_types.h, which have been the same since CUDA 10.2.
+// Numbers of driver_types.h, unchanged since CUDA 10.2.
 FaultCause FaultOfCuda(int error) {
   if (IsIn(error, {35,     // driver too old
                    36,     // likewise, for one call
