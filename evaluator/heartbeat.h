@@ -1,6 +1,5 @@
-// Sends heartbeats to the chief on its own thread while this evaluator works, and learns from the
-// replies if the work is not needed any more. The chief replies after about a second, which sets
-// the interval.
+// Sends heartbeats to the chief on its own thread while this evaluator works. The replies say if
+// the work is not needed any more. The chief replies after about a second, which sets the interval.
 #pragma once
 
 #include <functional>
@@ -24,8 +23,8 @@ class Heartbeat {
   void Begin(int64_t step);
   void Progress(int64_t batches_done, int64_t batches_total);
   void Pause();
-  // True if the current work is not needed: the job has ended, or the chief does not know the
-  // checkpoint, or no longer knows it.
+  // True if the current work is not needed. Either the job has ended, or the chief does not know
+  // the checkpoint.
   bool futile() const;
   std::optional<proto::JobEnd> end() const;
 

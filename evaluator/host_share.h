@@ -12,9 +12,9 @@ namespace muster {
 bool SharesHost(const ClusterSpec& cluster);
 
 // Returns the devices of an evaluator of a job with `devices`. On a host shared with training
-// members it is the CPU if `devices` is "auto", because the members use the GPUs, or if the
-// evaluator may see no GPU, as under `muster launch`. Otherwise it is `devices`. `visible` is
-// CUDA_VISIBLE_DEVICES and may be null.
+// members it is the CPU in two cases. The job's devices are "auto", and then the members use the
+// GPUs. Or `visible` is empty, and then the evaluator sees no GPU, as under `muster launch`.
+// Otherwise it is `devices`. `visible` is CUDA_VISIBLE_DEVICES and may be null.
 std::string EvaluatorDevices(const std::string& devices, bool shares_host, const char* visible);
 
 // Lowers the priority of this thread, and of threads that it starts later.

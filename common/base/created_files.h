@@ -3,9 +3,9 @@
 // have planted.
 //
 // Paths to the folders that a job names (model_dir) may contain links. Below these folders, links
-// are not followed: a name that is a link is an error, ELOOP. Removing or renaming a link also
-// fails, because its target may belong to another user. All functions are thread-safe. Errors are
-// errno's.
+// are not followed. Opening or creating a name that is a link is an error, ELOOP. Removing or
+// renaming such a name affects the link and not its target, which may belong to another user. All
+// functions are thread-safe. Errors are errno's.
 #pragma once
 
 #include <sys/types.h>
@@ -57,8 +57,9 @@ Fd OpenFolder(const std::string& path);
 // Calls mkdir(2) for a folder in a job folder. Returns 0 or errno. Returns EEXIST if anything
 // exists there, also a folder.
 int MakeFolder(const std::string& path);
-// Creates a folder with its parents. Existing ones are unchanged. New folders that contain a job
-// folder, and the job folder itself, are private. Returns 0 or errno.
+// Creates a folder with its parents. Existing ones are unchanged. With FileMode kPrivate, new
+// folders that contain a job folder, and the job folder itself, are accessible only to the user.
+// Returns 0 or errno.
 int MakeFolders(const std::string& path);
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// Reports the end of a process that cannot return from main: an exception that nothing catches (on
-// a thread that the program started), or a fatal signal.
+// Reports the end of a process that cannot return from main. The cause is a fatal signal, or an
+// exception that nothing catches (on a thread that the program started).
 #pragma once
 
 #include <functional>

@@ -14,8 +14,8 @@ std::string PathFrom(const std::string& folder, const std::string& path);
 
 // Returns "<size> bytes, <16 hexadecimal digits>". The digits are a 64-bit hash of the content. It
 // detects mistakes, not attacks. For a file above 16 MiB the hash covers 256 blocks of 64 KiB,
-// evenly distributed from the first byte to the last, so that every file takes at most the time of
-// 16 MiB. Returns a DataError that names a file that cannot be read.
+// evenly distributed from the first byte to the last. No file therefore takes longer than one of 16
+// MiB. Returns a DataError that names a file that cannot be read.
 absl::StatusOr<std::string> FileDigest(const std::string& path);
 
 // Returns the files in a folder and its subfolders as paths relative to it. Symbolic links are

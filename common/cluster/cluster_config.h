@@ -1,5 +1,5 @@
-// The cluster as one process knows it and the process's place in it, from TF_CONFIG or another
-// launch environment. main reads it once and passes it down. A value type.
+// The cluster and this process's place in it, from TF_CONFIG or another launch environment. Read
+// once in main and passed down. A value type.
 #pragma once
 
 #include <functional>

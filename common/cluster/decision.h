@@ -49,15 +49,16 @@ struct MembershipOptions {
   // others one generation instead of many.
   Duration gather = std::chrono::seconds(3);
   Duration gather_most = std::chrono::seconds(15);
-  // Elastic. A task whose process was lost in its first step is not waited for. From the second
-  // such loss on, it is not admitted for `backoff`, which doubles each time up to `backoff_most`,
-  // unless it is needed.
+  // Elastic. If a process of a task is lost in its first step, the others do not wait for that
+  // task. From the second such loss on, the task is not admitted for `backoff`, unless it is
+  // needed. The time doubles with each loss, up to `backoff_most`.
   Duration backoff = std::chrono::seconds(10);
   Duration backoff_most = std::chrono::minutes(5);
   // Selects the MembershipPolicy (common/cluster/membership_policy.h). True: a parameter-server
-  // job. Once all declared members have joined, each has a generation of its own. A member that is
-  // lost or makes no progress is dropped, and new ones are admitted. The job's end is decided
-  // elsewhere (Coordinator::End), unless a needed ps, or all workers, stay away for `rejoin`.
+  // job. Once all declared members have joined, each has its own generation. A member that is lost
+  // or makes no progress is dropped, and new ones are admitted. The job's end is decided elsewhere
+  // (Coordinator::End). The exception is a needed ps that stays away for `rejoin`, or the absence
+  // of all workers for as long.
   bool independent = false;
   // The number of ps that may be missing, because others hold copies of their shards.
   int spare_servers = 0;
@@ -137,8 +138,8 @@ struct MemberState {
   bool in_generation = false;  // In JobState::generation. Independent: in its own generation.
   std::string why_missing = "never connected";
   std::optional<PausingTime> missing_since;  // When its connection was lost.
-  // Elastic: the number of consecutive processes of this task that were lost before they settled,
-  // and the time until which the next one is not admitted.
+  // Elastic: the number of consecutive processes of this task that were lost before they settled.
+  // The next one is not admitted until `held_until`.
   int quick_losses = 0;
   PausingTime held_until;
   uint64_t admitted = 0;  // Independent: the incarnation that other members rely on.
@@ -155,8 +156,8 @@ struct JobState {
   Stage stage = Stage::kJoining;
   PausingTime started, stage_since;
   uint64_t generation = 0;  // The current one, or the last one while joining. 0: none yet.
-  // The size of the largest generation under an earlier chief whose state a member brought along.
-  // 0: no member brought state.
+  // The size of the largest generation of an earlier chief from which a member has joined with its
+  // state. 0: no member has.
   int adopted_size = 0;
   // Independent: when a ps was last admitted. Workers wait for servers, but servers do not wait for
   // workers.

@@ -1,9 +1,9 @@
 // The worker's side of push and pull with all shards of a view. A chunk is sent as soon as its
-// gradients are complete, while the rest of the backward pass runs, and its parameters come back.
-// After a broken connection, a lost server or a new view, unacknowledged chunks are sent again
-// under the same sequence number and count once. If a shard was restored to an older state during a
-// push, the client sends everything that the shard had received of that push again. A shard
-// therefore has a push completely or not at all.
+// gradients are complete, while the rest of the backward pass runs. The server replies with the
+// chunk's parameters. After a broken connection, a lost server or a new view, unacknowledged chunks
+// are sent again under the same sequence number and count once. If a shard is restored to an older
+// state during a push, the client repeats all chunks of the push that the shard had received. A
+// shard therefore has a push completely or not at all.
 #pragma once
 
 #include <functional>

@@ -199,7 +199,7 @@ Sorted EmbeddingTableImpl::Sort(std::span<const uint64_t> keys) const {
   return sorted;
 }
 
-// ---- Looking up
+// ---- Lookups.
 
 absl::Status EmbeddingTableImpl::Peek(std::span<const uint64_t> keys, std::span<float> rows) const {
   MUSTER_RETURN_IF_ERROR(Check(keys.size(), rows.size()));
@@ -241,7 +241,7 @@ size_t EmbeddingTableImpl::PeekShard(size_t index, std::span<const uint64_t> key
   return found.size();
 }
 
-// ---- Updates
+// ---- Updates.
 
 float* EmbeddingTableImpl::RowLocked(Shard& shard, uint64_t key, uint64_t hash, int64_t step,
                                      Updated* updated) const {
@@ -413,7 +413,7 @@ void EmbeddingTableImpl::EvictLocked(Shard& shard) const {
   shard.evictions += static_cast<int64_t>(goes);
 }
 
-// ---- As a whole
+// ---- The whole table.
 
 TableStatistics EmbeddingTableImpl::statistics() const {
   TableStatistics all;

@@ -104,9 +104,8 @@ class EmbeddingTable {
   virtual int64_t row_elements() const = 0;  // Of all columns.
   virtual TableStatistics statistics() const = 0;
 
-  // The rows as they are at the call of Freeze. Rows that change or are evicted later are copied
-  // first, as long as this object exists. Costs 16 bytes per row. REQUIRES: the table outlives this
-  // object.
+  // A snapshot of the rows, made by Freeze. While it exists, the table copies a row before it
+  // changes or evicts it. Costs 16 bytes per row. REQUIRES: the table outlives this object.
   class Frozen {
    public:
     virtual ~Frozen() = default;

@@ -5,8 +5,8 @@
 // parts are distributed over the servers by bytes. Each server's parts are contiguous in its
 // memory. A chunk is a range of that memory that belongs to one optimizer. It is the unit of locks,
 // of the order of updates, and of resuming after a broken connection. An update covers a whole
-// chunk. If one variable may have a gradient while another has none, the two do not share a chunk,
-// unless a gradient of zeros is equivalent to none.
+// chunk. Variables therefore share a chunk only if they always have gradients together, or if a
+// gradient of zeros is equivalent to none.
 //
 // An embedding table has no range in that memory. A hash of the key distributes its rows over all
 // servers, and on each server over kRowChunks chunks, which hold rows by key.

@@ -142,7 +142,7 @@ std::string Text(const RuleSpec& rule) {
       rule);
 }
 
-// ---- Groups
+// ---- Groups.
 
 const char* const kGroupKeys[] = {"parameters", "learning_rate_scale"};
 const char* const kOptimizerKeys[] = {"name", "clipvalue", "clipnorm", "global_clipnorm"};

@@ -13,8 +13,8 @@ struct RowPull {
   int shard = 0, chunk = 0;
   std::span<const uint64_t> keys;  // All of this chunk.
   std::span<float> rows;           // Shape [keys][width].
-  // From the answer: the number of updates of the chunk by other workers so far, on a count that
-  // all pulls of a client share. A push computed from these rows carries this number.
+  // From the answer: the number of updates of the chunk by other workers so far. All pulls of a
+  // client count from the same start. A push computed from these rows carries this number.
   int64_t others = 0;
   RowFetch* fetch = nullptr;  // Set by the client.
 };

@@ -1,5 +1,5 @@
-// Groups a batch's keys of an embedding table by the chunk that holds their rows, and converts row
-// data between the batch's order and the chunks' order.
+// Groups a batch's keys of an embedding table by the chunk that holds their rows. Also converts row
+// data between the batch's order and the order of chunks.
 #pragma once
 
 #include <cstddef>

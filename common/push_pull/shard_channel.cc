@@ -211,8 +211,9 @@ absl::Status ShardChannel::Connect(const std::shared_ptr<const ClientView>& next
 
 void ShardChannel::Drop(const absl::Status& why) {
   std::vector<Transfer> rest = link_->Unanswered();
-  // It is unknown whether an unanswered push is already in the chunk. A row pull that was sent
-  // before it could not tell whether its rows include the push, so pulls now come after pushes.
+  // It is unknown whether an unanswered push is already in the chunk. An earlier row pull, repeated
+  // before the push, could not tell whether its rows include the push. Pulls are therefore moved
+  // after pushes.
   std::stable_partition(rest.begin(), rest.end(),
                         [](const Transfer& transfer) { return transfer.rows() == nullptr; });
   if (!rest.empty() && !IsPermanent(why)) {

@@ -110,7 +110,7 @@ struct Reply {
 };
 static_assert(sizeof(RequestPart) == 24 && sizeof(ReplyPart) == 24);
 
-// Of one element of data.
+// The size of one element of data.
 constexpr size_t BytesPerElement(Compression compression) {
   return compression == Compression::kNone ? 4 : 2;
 }

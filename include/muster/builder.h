@@ -37,7 +37,7 @@ struct EmbeddingOptions {
   // The type of the stored rows: "float32", "float16" or "bfloat16". Optimizer slots are float32.
   std::string dtype = "float32";
   // Limits of the whole table, in rows and in bytes (rows and optimizer slots together). 0 means no
-  // limit. Above a limit, rows are evicted with their slots in the order of `eviction`: "oldest"
+  // limit. Above a limit, rows are evicted with their slots. `eviction` selects the order: "oldest"
   // (created first), "least_recent" (not updated for the longest time) or "least_frequent" (fewest
   // updates).
   int64_t max_rows = 0, max_bytes = 0;

@@ -33,8 +33,8 @@ class CallbackContext {
   virtual int64_t epoch() const = 0;  // From 0: the current epoch, or the one that ends.
   virtual int num_replicas() const = 0;
   virtual Split split() const = 0;  // Valid in pass_begin and pass_end.
-  // In epoch_end: the epoch's metrics ("loss", the program's metrics and its reported values),
-  // those of its validation with the prefix "val_", and "learning_rate", the first optimizer's in
+  // In epoch_end: the epoch's metrics ("loss", the program's metrics and its reported values) and
+  // those of its validation with the prefix "val_". Also "learning_rate": the first optimizer's in
   // the last step. In step_end: the epoch's metrics so far. In pass_end: the metrics of the pass.
   // Otherwise empty.
   virtual const std::map<std::string, double>& metrics() const = 0;

@@ -29,8 +29,8 @@ struct Column {
   std::vector<std::string> classes = {};
 };
 
-// The values besides the index that an example may depend on. Augmentation is seeded by (seed,
-// epoch, index).
+// The values that an example may depend on, in addition to its index. Augmentation is seeded by
+// (seed, epoch, index).
 struct Context {
   uint64_t seed = 0;
   int64_t epoch = 0;
@@ -117,8 +117,8 @@ absl::StatusOr<DatasetPtr> Zip(
     std::vector<DatasetPtr> inputs);  // Concatenates the components. As long as the shortest input.
 DatasetPtr Take(DatasetPtr input, int64_t count);
 DatasetPtr Skip(DatasetPtr input, int64_t count);
-// The input sees repetition r of epoch e as epoch e * times + r, so it is shuffled and augmented
-// differently in each repetition.
+// In repetition r of epoch e the input sees epoch e * times + r. It is therefore shuffled and
+// augmented differently in each repetition.
 DatasetPtr Repeat(DatasetPtr input, int64_t times);
 // Returns a permutation of the whole dataset, a different one in each epoch. If
 // reshuffle_each_iteration is false, every epoch uses the same one. The order is a function of

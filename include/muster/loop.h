@@ -110,11 +110,11 @@ class Loop {
   }
   PerReplica values_from_function(const std::function<Nested(const ReplicaContext&)>& function);
 
-  // Reduces the values of all replicas to one, the same on each of them. Without an axis, the
-  // reduction is element by element and shapes must be equal. With an axis, it also covers that
-  // axis of each value, whose length may differ between replicas. kMean is then the mean of all
-  // elements along the axis. Sums of integers and bools are int64, their means are float64. Other
-  // types are unchanged. If names, types or shapes differ, every replica gets a ProgramError.
+  // Reduces the values of all replicas to one, which is the same on each of them. Without an axis,
+  // the reduction is element by element and shapes must be equal. With an axis, it also covers that
+  // axis of each value. The axis may have different lengths on different replicas, and kMean is the
+  // mean of all elements along it. Sums of integers and bools are int64, their means are float64.
+  // Other types are unchanged. If names, types or shapes differ, every replica gets a ProgramError.
   Nested reduce(ReduceOp op, const PerReplica& value, std::optional<int64_t> axis = std::nullopt);
   // Concatenates the values of all replicas along the axis. Their shapes may differ only in that
   // axis. Values without dimensions become a vector.

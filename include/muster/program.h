@@ -50,8 +50,8 @@ class Program {
     (void)outputs;
     return "";
   }
-  // With parameter servers: names the keys that train_step will look up in `batch`, so that their
-  // rows are pulled while the previous step is computed. A key that is not named here, or that this
+  // With parameter servers: names the keys that train_step will look up in `batch`. Their rows are
+  // then pulled while the previous step is computed. A key that is not named here, or that this
   // worker updates meanwhile, is pulled at its lookup. Called on a separate thread while a step may
   // run. It may read the batch (in host memory) and the members that build() set, but nothing that
   // steps change.

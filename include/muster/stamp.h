@@ -3,13 +3,13 @@
 //
 //   MUSTER_PROGRAM(MyProgram)   // a muster::Program with a default constructor
 //
-// The macro leaves a stamp in the file. The loading binary compares it with its own before any code
-// of the file runs, because a program built with other versions would misread memory.
+// The macro leaves a stamp in the file. The loading binary compares it with its own stamp before
+// any code of the file runs. A program built with other versions would misread memory.
 #pragma once
 
 #include <torch/version.h>
 
-#include <string>  // tells which standard library this is
+#include <string>  // Identifies the standard library.
 
 #include "muster/version.h"
 

@@ -31,9 +31,9 @@ struct Objective {
   at::Tensor weights = {};
 };
 
-// Bags of keys. The rows of each bag are pooled into one row. Either keys [n] with offsets [bags],
-// where bag i begins at offsets[i] and ends at the next offset or at n, or keys [bags, length]
-// without offsets. Weights: one per key. Keys equal to `padding` do not count.
+// Bags of keys. The rows of each bag are pooled into one row. There are two forms. With keys [n]
+// and offsets [bags], bag i begins at offsets[i] and ends at the next offset, or at n. With keys
+// [bags, length] there are no offsets. Weights: one per key. Keys equal to `padding` do not count.
 struct Bags {
   at::Tensor keys;
   at::Tensor offsets = {};
