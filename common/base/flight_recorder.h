@@ -35,7 +35,7 @@ enum class FlightKind : uint8_t {
   kChiefFound,
   kStopRequested,  // By a signal or by the coordinator.
   kVerdict,        // The job has ended. detail: the story.
-  kFailure,        // Of this process. detail: the failure.
+  kFailure,        // This process failed. detail: the failure.
 };
 inline constexpr int kNumFlightKinds = 14;
 inline constexpr std::string_view kFlightKindNames[kNumFlightKinds] = {

@@ -42,7 +42,7 @@ class ZipReader {
 
  private:
   struct Entry {
-    int64_t offset = 0;  // Of the local header.
+    int64_t offset = 0;  // The position of the local header.
     int64_t size = 0, packed = 0;
     uint32_t crc = 0;
     uint16_t method = 0;

@@ -24,12 +24,13 @@ struct MembershipOptions {
   Duration resume = std::chrono::seconds(1);   // Time in which a broken session may be resumed.
   // A member is lost after this long without a heartbeat.
   Duration heartbeat = std::chrono::seconds(10);
-  Duration end = std::chrono::seconds(30);  // From the first member to finish to the last.
+  Duration end =
+      std::chrono::seconds(30);  // From the finish of the first member to that of the last.
   // Until all members have formed. Must exceed the members' own formation timeout.
   Duration formation = std::chrono::seconds(25);
   int max_failed_formations = 3;
-  // After a failed collective without a known lost member, the coordinator waits for `blame` to
-  // find the root cause. A member that was silent for `suspect` within that time is the root cause.
+  // After a collective failed and no member is known to be lost, the coordinator waits this long
+  // for the root cause. In that time a member counts as lost after `suspect` without a heartbeat.
   Duration blame = std::chrono::seconds(3);
   Duration suspect = std::chrono::milliseconds(2500);
   // Timeout for acknowledgements of a failed end. The timeout of a successful end is `end`.
@@ -123,7 +124,8 @@ struct MemberReport {
   std::optional<ReportedError> formation_error, collective_error;
   bool leaving = false;   // It was asked to stop, and the others may continue without it (elastic).
   bool finished = false;  // It left the training loop, at last_step.
-  ExitCode outcome = ExitCode::kDone;  // Of the loop: kPreempted after a stop at an agreed step.
+  // The loop's exit code: kPreempted after a stop at an agreed step.
+  ExitCode outcome = ExitCode::kDone;
   std::string outcome_message;
   PausingTime finished_at;
   bool acknowledged = false;

@@ -11,7 +11,7 @@ namespace muster {
 struct MemberDevices {
   std::string task;                // "worker:1"
   std::string kind;                // "cpu" or "cuda". Empty: not reported.
-  std::vector<std::string> uuids;  // Of CUDA devices, such as "GPU-8932f937-...".
+  std::vector<std::string> uuids;  // CUDA devices, such as "GPU-8932f937-...".
   std::string driver;              // The driver's version. Empty: unknown.
 };
 

@@ -20,7 +20,7 @@ struct FlightHeader {
   int64_t pid = 0;
   std::string run_id;
   uint64_t generation = 0;           // The last generation that the process was in.
-  std::vector<std::string> members;  // Of that generation, by rank.
+  std::vector<std::string> members;  // The members of that generation, by rank.
   std::string reason;                // Why the generation ended.
 };
 
@@ -32,7 +32,7 @@ struct RecordedEvent {
   Phase phase = Phase::kStarting;
   uint64_t generation = 0;
   int64_t step = 0;
-  uint64_t sequence = 0;  // Of the collective that `operation` describes.
+  uint64_t sequence = 0;  // The sequence number of the collective in `operation`.
   int32_t replica = 0;
   int64_t bytes = 0;
   std::string operation;  // "all_reduce(float32 x 100, sum)"

@@ -16,7 +16,7 @@
 namespace muster {
 
 struct FlightQuestion {
-  std::vector<FlightRecord> records;  // Of one generation.
+  std::vector<FlightRecord> records;  // All records belong to one generation.
   // Records of the next generation that left any. They show which tasks came back. May be empty.
   std::vector<FlightRecord> later;
 };

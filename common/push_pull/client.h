@@ -27,7 +27,7 @@ namespace muster::ps {
 struct ClientView {
   struct Primary {
     int task = -1;        // Index of the ps task. -1: no task serves the shard yet.
-    std::string address;  // Of its data listener.
+    std::string address;  // The address of its data listener.
     std::string host_id;  // If equal to the worker's own, they share memory.
     // The last view at which the shard was restored to an older state, which discards pushes
     // acknowledged in views up to this one. 0: never.
@@ -40,7 +40,7 @@ struct ClientView {
 
 struct ClientOptions {
   int worker = 0;
-  uint64_t incarnation = 0;  // Of this process.
+  uint64_t incarnation = 0;  // The incarnation of this process.
   Layout layout;
   std::string digest;  // The result of DigestOf.
   ParameterServerOptions options;

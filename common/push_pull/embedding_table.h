@@ -73,15 +73,15 @@ struct RowColumn {
 class EmbeddingTable {
  public:
   struct Options {
-    int64_t width = 16;  // Of a row, at least 1.
+    int64_t width = 16;  // Elements per row, at least 1.
     Initializer initializer;
     uint64_t seed = 42;
     RuleSpec rule;
     int shards = 16;  // A power of two.
-    // Of the gradient of one row. global_clipnorm is not supported for tables.
+    // Clips the gradient of one row. global_clipnorm is not supported for tables.
     ClipOptions clip = {};
     RowType type = RowType::kFloat32;
-    RowLimits limits = {};  // Of this table, all shards together.
+    RowLimits limits = {};  // The limits of this table, all shards together.
   };
   static std::unique_ptr<EmbeddingTable> Make(Options options);
   // The parameter, the rule's slots, and the columns used for eviction. Export, chunks and
@@ -101,7 +101,7 @@ class EmbeddingTable {
 
   virtual int64_t size() const = 0;          // Rows.
   virtual int64_t updates() const = 0;       // Calls of Push.
-  virtual int64_t row_elements() const = 0;  // Of all columns.
+  virtual int64_t row_elements() const = 0;  // Elements of all columns together.
   virtual TableStatistics statistics() const = 0;
 
   // A snapshot of the rows, made by Freeze. While it exists, the table copies a row before it

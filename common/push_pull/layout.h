@@ -23,7 +23,7 @@ namespace muster {
 
 // The properties of an embedding table, except its optimizer.
 struct TableSpec {
-  int64_t width = 1;    // Of a row.
+  int64_t width = 1;    // Elements per row.
   int initializer = 0;  // An Initializer::Kind.
   double scale = 0;     // Initializer::scale.
   uint64_t seed = 0;    // EmbeddingTable::Options::seed.
@@ -37,7 +37,7 @@ struct TableSpec {
 
 struct VariableSpec {
   std::string name;            // "<model>.<parameter>".
-  std::vector<int64_t> shape;  // Of float32. Empty: a scalar. For a table: {0, width}.
+  std::vector<int64_t> shape;  // The type is float32. Empty: a scalar. For a table: {0, width}.
   int optimizer = 0;           // The index of the program's optimizer.
   // The dimensions from the outermost to the innermost in memory. Empty: row-major.
   std::vector<int64_t> order;
@@ -95,7 +95,7 @@ struct Chunk {
 struct Layout {
   std::vector<VariablePart> parts;         // By variable, then by position in it.
   std::vector<std::vector<Chunk>> chunks;  // By server, in the order of its memory.
-  std::vector<int64_t> elements;           // Of each server.
+  std::vector<int64_t> elements;           // By server.
 };
 
 struct LayoutOptions {

@@ -56,7 +56,7 @@ using RuleSpec =
 // A subset of the optimizer's parameters with its own hyperparameters.
 struct OptimizerGroup {
   std::vector<std::string> parameters;  // Globs over the parameter names in checkpoints.
-  RuleSpec rule;                        // Of the optimizer's kind, with the same slots.
+  RuleSpec rule;                        // Same kind and slots as the optimizer's rule.
   double learning_rate_scale = 1;
   std::string text;  // The settings of the group: "weight_decay=0, learning_rate_scale=0.1".
 };

@@ -19,13 +19,14 @@ struct ParameterServerOptions {
   // would be synchronous training. It is parsed, because runs of older versions contain it, but
   // CheckMaxStaleness refuses to train with it.
   std::optional<int64_t> max_staleness;
-  // Of each shard, on as many servers: 1 or 2. The old key "replicas" is also accepted.
+  // The number of copies of each shard, on different servers: 1 or 2. The old key "replicas" is
+  // also accepted.
   int64_t copies = 1;
   Partitioner partitioner;
   int64_t chunk_bytes = 256 << 10;
   Compression compression = Compression::kNone;
-  bool checksum = false;    // Of payloads. Headers always have one.
-  int64_t connections = 1;  // Of a worker to a shard: 1 to 16.
+  bool checksum = false;    // Adds checksums to payloads. Headers always have one.
+  int64_t connections = 1;  // The number of connections from a worker to a shard: 1 to 16.
 };
 
 // Absent keys get their defaults. Errors are ConfigurationErrors that name the key.

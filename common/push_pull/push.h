@@ -9,7 +9,7 @@ namespace muster {
 // The identity of a push: the n-th push of one process.
 struct PushKey {
   int worker = 0;            // Index of the task.
-  uint64_t incarnation = 0;  // Of its process.
+  uint64_t incarnation = 0;  // The incarnation of its process.
   uint64_t sequence = 0;     // From 1.
   int64_t lease = 0;         // The lease of the batch.
 };
@@ -34,7 +34,7 @@ struct ChunkPush {
 
 struct Pushed {
   bool applied = false;  // False: the chunk contained the push already, or the push is refused.
-  int64_t updates = 0;   // Of the chunk, after the push.
+  int64_t updates = 0;   // The chunk's number of updates after the push.
   // Updates by other workers since the pull from which the push was computed.
   int64_t staleness = 0;
   bool refused = false;  // A value in it is not finite. The push has changed nothing.

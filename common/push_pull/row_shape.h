@@ -20,7 +20,7 @@ struct RowShape {
   int64_t first_note() const { return note_begin - width + parameter; }
 
   std::vector<RowColumn> columns;
-  std::vector<int64_t> begin;  // Of each column, in the format of Export.
+  std::vector<int64_t> begin;  // The start of each column, in the format of Export.
   std::vector<RowNote> notes;
   int64_t width, parameter, elements = 0, note_begin = 0;
 };

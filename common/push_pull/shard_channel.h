@@ -65,7 +65,7 @@ class ShardChannel {
   std::string Server() const;
 
   const Options options_;
-  std::vector<ShardConnection::Pieces> pieces_;  // Of the parameters, by chunk.
+  std::vector<ShardConnection::Pieces> pieces_;  // The destination of parameters, by chunk.
   const Fd wake_;
   std::atomic<bool> stopping_{false};
 
@@ -77,10 +77,10 @@ class ShardChannel {
   std::shared_ptr<const ClientView> view_;
   std::unique_ptr<ShardConnection> link_;  // For view_.
   std::vector<ChunkAnswer> answers_;
-  bool logged_ = false;  // How the shard is reached was logged.
+  bool logged_ = false;  // The way to reach the shard was logged.
   // A warning that the shard is unreachable was logged since the last answer.
   bool warned_ = false;
-  // Of the last connection. The connections of a shard have different numbers.
+  // The number of the last connection. The connections of a shard have different numbers.
   uint32_t channel_ = 0;
   Duration backoff_{};
   std::thread thread_;

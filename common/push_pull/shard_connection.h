@@ -53,8 +53,8 @@ class ShardConnection {
     Open open;
     bool checksum = false;
     Compression compression = Compression::kNone;
-    std::span<const Chunk> chunks;       // Of the shard.
-    std::span<const Pieces> parameters;  // Of the shard.
+    std::span<const Chunk> chunks;       // The shard's chunks.
+    std::span<const Pieces> parameters;  // The destination of each chunk's parameters.
     // Both or neither. Memory to share with the server, which may decline. It holds the gradients
     // of dense pushes, each at its chunk's position.
     const transport::SharedMemory* gradients = nullptr;
@@ -91,7 +91,7 @@ class ShardConnection {
     std::vector<uint16_t> narrowed;  // The gradient, if it is compressed.
     std::vector<iovec> out;          // The whole frame.
     size_t bytes = 0, data_bytes = 0;
-    size_t reply_bytes = 0;  // Of data.
+    size_t reply_bytes = 0;  // Bytes of data in the reply.
     uint32_t data_crc = 0;
   };
   enum class Incoming { kHeader, kReply, kMessage };

@@ -7,7 +7,7 @@ namespace muster {
 
 struct TableStatistics {
   int64_t rows = 0;
-  // Of the rows with slots and notes, and of the counts of keys that are not admitted yet. The
+  // The size of rows with slots and notes, and of the counts of keys that are not admitted yet. The
   // index of keys is not included.
   int64_t bytes = 0;
   int64_t lookups = 0;    // Keys that were pulled.

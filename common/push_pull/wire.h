@@ -32,7 +32,7 @@ enum class FrameKind : uint16_t { kOpen = 0x5001, kRequest, kReply, kError, kWel
 struct Open {
   uint32_t version = kWireVersion;
   uint32_t worker = 0;
-  uint64_t incarnation = 0;  // Of the worker's process.
+  uint64_t incarnation = 0;  // The incarnation of the worker's process.
   uint64_t layout = 0;       // Digest of variables and layout.
   uint64_t view = 0;
   uint32_t shard = 0;
@@ -86,7 +86,7 @@ struct Request {
   uint8_t in_memory = 0;  // Data of both is in the offered memory.
   uint8_t floor = 0;      // ChunkPush::floor.
   uint8_t reserved = 0;
-  uint64_t sequence = 0;  // Of the push.
+  uint64_t sequence = 0;  // The number of the push.
   int64_t lease = 0;      // The lease of the pushed batch.
   // The type of the elements of both, float32 with kNone.
   Compression compression = Compression::kNone;
@@ -100,8 +100,8 @@ struct ReplyPart {
   uint8_t applied = 0, refused = 0;  // As in Pushed.
   uint8_t same = 0;  // For kPullNewer: the chunk has no newer updates, and there is no data.
   uint8_t reserved = 0;
-  int64_t updates = 0;    // Of the chunk.
-  int64_t staleness = 0;  // Of the push.
+  int64_t updates = 0;    // The chunk's number of updates.
+  int64_t staleness = 0;  // The push's staleness.
 };
 struct Reply {
   uint32_t checksum = 0;

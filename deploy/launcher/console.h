@@ -24,7 +24,7 @@ class Console {
   // Sets the status line at the bottom. Empty: none. No-op without a terminal.
   void SetBar(std::string bar);
   bool has_terminal() const { return terminal_ >= 0; }
-  int width() const;  // Of the terminal, in columns.
+  int width() const;  // The width of the terminal in columns.
 
   // Writes as much as possible without blocking.
   void Flush();

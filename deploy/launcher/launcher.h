@@ -23,7 +23,7 @@ struct LaunchRequest {
   std::vector<std::string> arguments;              // Additional arguments of every task.
   std::map<std::string, std::string> environment;  // Additional environment of every task.
   std::string program = "muster";                  // The name by which this program was called.
-  std::string model_dir;  // Of the job. Its logs/ gets a file per task. Empty: no files.
+  std::string model_dir;  // The job's model_dir. Its logs/ gets a file per task. Empty: no files.
   // By task, in the order of PlanCluster. Empty: every task sees what the launcher sees.
   GpuPlan gpus;
   LaunchOptions options;

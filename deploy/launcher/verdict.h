@@ -15,8 +15,8 @@
 namespace muster {
 
 // When to restart a task that ended, with the same TF_CONFIG. A task is never restarted after an
-// exit code below 128, because it would end in the same way again, nor after the launcher was asked
-// to stop.
+// exit code below 128, because it would end in the same way again. No task is restarted after the
+// launcher was asked to stop.
 enum class RestartPolicy {
   kNever,
   // After a death by a signal, or an exit code of 128 and above except preempted (143).
@@ -33,8 +33,7 @@ struct LaunchOptions {
   // The job continues without a lost worker or ps (parameter_server). The chief decides which tasks
   // it needs.
   bool independent = false;
-  // The delay before the second restart of one task. It grows by the same amount for each further
-  // one.
+  // The delay before the second restart of one task. Each later restart adds the same amount.
   Duration restart_delay = std::chrono::seconds(1);
   // Time for the other tasks to exit after the end of the lead.
   Duration end_grace = std::chrono::seconds(10);

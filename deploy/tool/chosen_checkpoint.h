@@ -9,7 +9,7 @@
 namespace muster {
 
 struct ChosenCheckpoint {
-  std::string path;  // Of the checkpoint that was read.
+  std::string path;  // The path of the checkpoint that was read.
   checkpoint::Snapshot snapshot;
   // True if training can resume from it. False: a file with models only.
   bool whole = true;

@@ -39,7 +39,7 @@ class ShardWriter {
   const int shards_;
   const int64_t records_;
   const Compression compression_;
-  int shard_ = 0;          // Of the next record.
+  int shard_ = 0;          // The shard of the next record.
   int64_t written_ = 0;    // Records, in all shards.
   int64_t shard_end_ = 0;  // The end of the open shard, in records of all shards.
   std::unique_ptr<checkpoint::WritableFile> file_;

@@ -47,8 +47,8 @@ struct EmbeddingOptions {
 };
 
 struct DatasetOptions {
-  bool drop_remainder =
-      false;  // Drops the short last batch of an epoch. The job's drop_remainder overrides this.
+  // Drops the short last batch of an epoch. The job's drop_remainder overrides this.
+  bool drop_remainder = false;
 };
 
 // Options of a named data set, which a program reads by Loop::next(handle, &batch).

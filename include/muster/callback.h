@@ -38,7 +38,7 @@ class CallbackContext {
   // the last step. In step_end: the epoch's metrics so far. In pass_end: the metrics of the pass.
   // Otherwise empty.
   virtual const std::map<std::string, double>& metrics() const = 0;
-  virtual double loss() const = 0;  // Of the last step: the whole objective before the update.
+  virtual double loss() const = 0;  // The whole objective of the last step, before its update.
 
   virtual std::vector<std::string> optimizers() const = 0;
   // The rate of the next step. Without a name: the first optimizer's.

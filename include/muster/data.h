@@ -24,7 +24,7 @@ using Batch = std::vector<at::Tensor>;
 struct Column {
   std::string name;  // "x", "y", or the name that the job gives it.
   at::ScalarType type = at::kFloat;
-  std::vector<int64_t> shape;  // Of one example.
+  std::vector<int64_t> shape;  // The shape of one example.
   // For labels of an image folder: the names of the classes, label 0 first.
   std::vector<std::string> classes = {};
 };
@@ -63,13 +63,13 @@ class Dataset {
 
 // Sources. Files are read and checked in full when the source is created. A missing, truncated or
 // damaged file is a DataError that names the file.
-absl::StatusOr<DatasetPtr> FromTensors(
-    std::vector<at::Tensor> components);  // Requires equal first dimensions.
+// Components with different first dimensions are a DataError.
+absl::StatusOr<DatasetPtr> FromTensors(std::vector<at::Tensor> components);
 // Reads numpy's .npy, versions 1 to 3, C or Fortran order. Types: f2 f4 f8 i1 i2 i4 i8 u1 b1,
 // little-endian.
 absl::StatusOr<at::Tensor> ReadNpy(const std::string& path);
-absl::StatusOr<at::Tensor> ReadIdx(
-    const std::string& path);  // Gzip or plain, any of the format's types.
+// Reads an IDX file, gzip or plain, of any of the format's types.
+absl::StatusOr<at::Tensor> ReadIdx(const std::string& path);
 // Returns {image, label} from two IDX files with the same number of examples. Labels have one
 // dimension. Types are those of the files.
 absl::StatusOr<DatasetPtr> LoadIdxPair(const std::string& images, const std::string& labels);
@@ -98,14 +98,15 @@ using OpenStream =
     std::function<absl::StatusOr<std::unique_ptr<Stream>>(const Context& context, int64_t first)>;
 DatasetPtr FromStream(OpenStream open, Reopen reopen = Reopen::kFromStart);
 
-// Transformations, named as in tf.data. Negative counts behave as there: Take(-1) keeps all
+// Transformations, named as in tf.data. Negative counts behave as in tf.data: Take(-1) keeps all
 // examples, Skip(-1) keeps none, Repeat(-1) repeats forever and has unknown size. Shuffle and Cache
 // require a known size. REQUIRES: input is not null, batch_size is positive. Otherwise throws
 // std::invalid_argument.
 //
 // Get and GetBatch return tensors that the caller owns. Writing to them never changes the dataset.
-using MapFunction =
-    std::function<Example(Example, const Context&, int64_t index)>;  // May throw: a program error.
+//
+// A MapFunction may throw, which is a program error.
+using MapFunction = std::function<Example(Example, const Context&, int64_t index)>;
 DatasetPtr Map(DatasetPtr input, MapFunction function);
 // As Map, for a function of whole batches, such as uint8 -> float / 255. Each row of the result
 // must depend only on the same row of the input and its index. Batches may have any size, including
@@ -113,8 +114,8 @@ DatasetPtr Map(DatasetPtr input, MapFunction function);
 using BatchFunction =
     std::function<Batch(Batch, const Context&, const std::vector<int64_t>& indices)>;
 DatasetPtr MapBatch(DatasetPtr input, BatchFunction function);
-absl::StatusOr<DatasetPtr> Zip(
-    std::vector<DatasetPtr> inputs);  // Concatenates the components. As long as the shortest input.
+// Concatenates the components. The result is as long as the shortest input.
+absl::StatusOr<DatasetPtr> Zip(std::vector<DatasetPtr> inputs);
 DatasetPtr Take(DatasetPtr input, int64_t count);
 DatasetPtr Skip(DatasetPtr input, int64_t count);
 // In repetition r of epoch e the input sees epoch e * times + r. It is therefore shuffled and

@@ -23,7 +23,7 @@ class LoopBackend;
 
 // The result of one step. The same on every replica, except `results`.
 struct StepOutcome {
-  int64_t number = 0;  // Of the step, from 1.
+  int64_t number = 0;  // The number of the step, from 1.
   double loss = 0;     // The whole objective before the update, over the global batch.
   double learning_rate = 0;
   int64_t examples = 0;                  // In the global batch.
@@ -52,7 +52,7 @@ class Loop {
  public:
   explicit Loop(LoopBackend* backend) : backend_(backend) {}
 
-  int replica() const;  // Of this thread, from 0.
+  int replica() const;  // This thread's replica, from 0.
   int num_replicas() const;
   at::Device device() const;
 

@@ -39,18 +39,19 @@ class Metric {
   virtual std::optional<MetricImage> Image(const std::vector<double>& sums) const;
 };
 
-std::shared_ptr<const Metric>
-MakeMean();  // Of output [batch]. For any other shape: the mean over all elements.
-std::shared_ptr<const Metric> MakeSum();  // Of output.
-// Output: scores [batch, classes]. Target: integers or probabilities. Of equal scores the first
-// counts.
+// The mean of output [batch], or of all elements for any other shape.
+std::shared_ptr<const Metric> MakeMean();
+std::shared_ptr<const Metric> MakeSum();  // The sum of output.
+// Output: scores [batch, classes]. Target: integers or probabilities. If scores are equal, the
+// first one counts.
 std::shared_ptr<const Metric> MakeAccuracy();
-std::shared_ptr<const Metric> MakeTopKAccuracy(
-    int k);  // As accuracy. Classes that tie at the boundary all count as among the top k.
-std::shared_ptr<const Metric> MakeBinaryAccuracy(
-    double threshold);  // Output [batch] or [batch, 1], target 0 or 1.
-std::shared_ptr<const Metric> MakeMeanSquaredError();      // Equal shapes, mean over all elements.
-std::shared_ptr<const Metric> MakeRootMeanSquaredError();  // The square root of it.
+// As accuracy. Classes that tie at the boundary all count as among the top k.
+std::shared_ptr<const Metric> MakeTopKAccuracy(int k);
+// Output [batch] or [batch, 1], target 0 or 1.
+std::shared_ptr<const Metric> MakeBinaryAccuracy(double threshold);
+std::shared_ptr<const Metric> MakeMeanSquaredError();  // Equal shapes, mean over all elements.
+std::shared_ptr<const Metric>
+MakeRootMeanSquaredError();  // The square root of the mean squared error.
 std::shared_ptr<const Metric> MakeMeanAbsoluteError();
 // Equal shapes [batch, ..., features]. The mean of the cosines between vectors along the last
 // dimension. A cosine is 0 if one of the two vectors is 0.
@@ -60,15 +61,18 @@ std::shared_ptr<const Metric> MakeCosineSimilarity();
 std::shared_ptr<const Metric> MakePerplexity();
 
 // Metrics of right and wrong decisions, defined as in keras.metrics.
-// Outputs are scores, in one of three forms. Any shape, with targets of the same shape, where a
-// target other than 0 is positive. Scores [..., classes] with class numbers [...], which count as 1
-// for their class and 0 for the others. A column [batch, 1] with targets [batch].
+// Outputs are scores, in one of three forms:
+//  - Any shape, with targets of the same shape. A target other than 0 is positive.
+//  - Scores [..., classes], with class numbers [...]. A class number counts as 1 for its class and
+//  0
+//    for the others.
+//  - A column [batch, 1], with targets [batch].
 
 // A value counts as predicted positive if it is above the threshold. With top_k it must also be
 // among the k largest in the last dimension, where the first of equal values wins.
 struct DecisionOptions {
   std::optional<double> threshold;  // Absent: 0.5, or no threshold if top_k is set.
-  int top_k = 0;                    // 0: all
+  int top_k = 0;                    // 0: no limit.
   int class_id = -1;                // Only this class of the last dimension counts. -1: all.
 };
 // True positives divided by predicted positives.

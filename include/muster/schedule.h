@@ -31,8 +31,8 @@ class Schedule {
 // The values that relative lengths in a schedule refer to.
 struct ScheduleContext {
   int64_t steps_per_epoch = 1;  // 0: unknown. Lengths in epochs are then refused.
-  int64_t total_steps =
-      0;  // 0: unknown. A schedule that needs it and has no length of its own is then refused.
+  // 0: unknown. A schedule that needs it and has no length of its own is then refused.
+  int64_t total_steps = 0;
   // At the first start of the run. With parameter servers: the number of workers.
   int64_t num_replicas = 1;
 };

@@ -124,7 +124,8 @@ class Step {
   // Images and histograms for TensorBoard, of the first replica's part of the batch, in every
   // summary.every_steps-th step. In other steps these calls cost almost nothing. Images have shape
   // [batch, channels, height, width] with 1, 3 or 4 channels. They are bytes, or floating-point
-  // from 0 to 1. The first three are shown. A name counts once per step, in its first micro-batch.
+  // from 0 to 1. The first three images of the batch are shown. A name counts once per step, in its
+  // first micro-batch.
   void image(const std::string& name, const at::Tensor& images);
   void histogram(const std::string& name, const at::Tensor& values);
   // True if images and histograms of this step will be shown. Check it before expensive
