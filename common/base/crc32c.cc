@@ -54,7 +54,7 @@ class ZeroBytes {
  public:
   ZeroBytes() {
     static_assert(std::has_single_bit(N));
-    Matrix matrix;  // Of one zero bit.
+    Matrix matrix;  // The effect of one zero bit.
     matrix[0] = kPolynomial;
     for (int bit = 1; bit < 32; ++bit) matrix[bit] = 1u << (bit - 1);
     for (size_t bits = 1; bits < N * 8; bits *= 2) matrix = Squared(matrix);

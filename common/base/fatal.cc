@@ -56,7 +56,7 @@ struct Uncaught {
   std::function<void(const std::string&)> tell ABSL_GUARDED_BY(mu);
   std::atomic<Duration> limit = Duration::zero();  // Readable without the lock.
 };
-// Never destroyed, because it is needed while the process shuts down.
+// Never destroyed, because it is needed until the process has ended.
 Uncaught& TheUncaught() {
   static auto* const uncaught = new Uncaught;
   return *uncaught;

@@ -80,7 +80,8 @@ struct Faults::State {
   Acts acts;
   absl::Mutex mutex;
   std::vector<Planned> planned ABSL_GUARDED_BY(mutex);
-  std::optional<int64_t> first_step ABSL_GUARDED_BY(mutex);  // Of this process's training.
+  // The first step of this process's training.
+  std::optional<int64_t> first_step ABSL_GUARDED_BY(mutex);
   int64_t step ABSL_GUARDED_BY(mutex) = 0;
   int fired ABSL_GUARDED_BY(mutex) = 0;
   Links links ABSL_GUARDED_BY(mutex);
@@ -95,7 +96,7 @@ Faults::Faults(std::vector<Fault> faults, int restarts, Acts acts)
   absl::MutexLock lock(&state_->mutex);
   std::stable_sort(faults.begin(), faults.end(),
                    [](const Fault& a, const Fault& b) { return a.step < b.step; });
-  // Each previous start was ended by one of these faults, or passed them.
+  // Each restart skips one of these faults, because it probably ended the previous process.
   int ended = restarts;
   for (Fault& fault : faults) {
     const bool over = EndsProcess(fault) && ended > 0;

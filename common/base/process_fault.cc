@@ -27,7 +27,7 @@ bool Has(std::string_view text, std::initializer_list<std::string_view> parts) {
 // Numbers of driver_types.h, unchanged since CUDA 10.2.
 FaultCause FaultOfCuda(int error) {
   if (IsIn(error, {35,     // driver too old
-                   36,     // Driver too old, for one call.
+                   36,     // driver too old, for one call
                    100,    // no device
                    101,    // no such device
                    209,    // no kernel for this architecture
@@ -44,14 +44,14 @@ FaultCause FaultOfCuda(int error) {
                    714,                           // hardware stack error
                    802,                           // fabric manager not ready
                    805, 806, 807, 808, 809, 810,  // MPS
-                   911,                           // External device.
+                   911,                           // external device
                    999}))                         // unknown
     return FaultCause::kProcess;
   if (IsIn(error, {3,                   // initialisation
                    46,                  // all devices busy or in exclusive use
                    53,                  // a launch before this one failed
                    700,                 // illegal address
-                   709,                 // Context destroyed.
+                   709,                 // context destroyed
                    715, 716, 717, 718,  // illegal instruction, misaligned, address space, pc
                    719}))               // launch failure
     return FaultCause::kUncertain;

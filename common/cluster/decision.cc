@@ -53,7 +53,7 @@ std::string WhyLost(PausingTime now, const MemberState& m, const MembershipOptio
 
 std::optional<MemberLoss> FirstLost(PausingTime now, const JobState& s, const MembershipOptions& o,
                                     bool suspected) {
-  int first = -1;  // Only this member's sentence is built, because many may be lost.
+  int first = -1;  // The text is built for this member only, because many members may be lost.
   PausingTime since;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];

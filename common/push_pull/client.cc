@@ -83,7 +83,7 @@ class ClientImpl final : public PushPullClient {
   size_t open_ ABSL_GUARDED_BY(mutex_) = 0;                              // Launched transfers.
   std::set<std::shared_ptr<RowFetch>> fetches_ ABSL_GUARDED_BY(mutex_);  // In progress.
   std::vector<std::vector<Known>> known_ ABSL_GUARDED_BY(mutex_);        // By shard and chunk.
-  // Of the current push.
+  // State of the current push.
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t lease_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<double> learning_rates_ ABSL_GUARDED_BY(mutex_);
@@ -254,7 +254,8 @@ absl::StatusOr<PushPullClient::Outcome> ClientImpl::Finish() {
       }
       uint64_t& oldest = outcome.views[shard];
       oldest = oldest == 0 ? view : std::min(oldest, view);
-      if (!pushed.applied) continue;  // A push that was there before counts itself.
+      // A chunk that had the push already reports a staleness that includes the push itself.
+      if (!pushed.applied) continue;
       ++applied;
       outcome.staleness_max = std::max(outcome.staleness_max, pushed.staleness);
       outcome.staleness_mean += static_cast<double>(pushed.staleness);

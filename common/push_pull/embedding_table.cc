@@ -58,15 +58,15 @@ struct Shard {
       : rows(floats, static_cast<int64_t>(cap)), counts(MostCounted(cap)) {}
   mutable absl::Mutex mu;
   RowStorage rows ABSL_GUARDED_BY(mu);
-  KeyCounts counts ABSL_GUARDED_BY(mu);  // Of keys that are not admitted yet.
+  KeyCounts counts ABSL_GUARDED_BY(mu);  // Counts keys that are not admitted yet.
   int64_t evictions ABSL_GUARDED_BY(mu) = 0, refused ABSL_GUARDED_BY(mu) = 0;
   std::vector<std::weak_ptr<FrozenShard>> frozen ABSL_GUARDED_BY(mu);
 };
 
 // A batch's keys by shard, each with its position in the batch.
 struct Sorted {
-  std::vector<uint64_t> hashes;  // Of the batch's keys, in order.
-  std::vector<uint32_t> begin;   // Of each shard, and the end.
+  std::vector<uint64_t> hashes;  // The hashes of the batch's keys, in order.
+  std::vector<uint32_t> begin;   // The start of each shard, and the end.
   std::vector<uint32_t> places;
   std::span<const uint32_t> of(size_t shard) const {
     return {places.data() + begin[shard], begin[shard + 1] - begin[shard]};
@@ -76,7 +76,7 @@ struct Sorted {
 // The rows of one shard that a push updates.
 struct Updated {
   std::vector<float*> rows;
-  std::vector<uint64_t> hashes;  // Of the keys of `rows`.
+  std::vector<uint64_t> hashes;  // The hashes of the keys of `rows`.
   std::vector<float> gradients;  // Shape [rows][width].
   // The rows that the push creates.
   std::vector<uint64_t> new_keys;
