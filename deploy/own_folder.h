@@ -11,7 +11,7 @@ namespace muster {
 absl::StatusOr<std::string> OwnFolder();
 
 // If MUSTER_TORCH_ROOT is set, processes started from now on search its lib/ for LibTorch first.
-// For an installed Muster whose LibTorch is not at the path of the build.
+// This serves an installed Muster whose LibTorch is not at the path of the build.
 void FindTorchByEnvironment();
 
 }  // namespace muster

@@ -8,8 +8,8 @@
 
 namespace muster {
 
-// Returns `path` relative to `folder`. Returns `path` if it is absolute, or if one of the two is
-// empty.
+// Resolves `path` against `folder`. Returns `path` unchanged if it is absolute, or if one of the
+// two is empty.
 std::string PathFrom(const std::string& folder, const std::string& path);
 
 // Returns "<size> bytes, <16 hexadecimal digits>". The digits are a 64-bit hash of the content. It

@@ -1,5 +1,5 @@
-// Sanitizes text from a peer for the log, a verdict or a file. It cannot forge a line, move the
-// cursor or fill the disk.
+// Sanitizes text from a peer for the log, a verdict or a file. The result cannot forge a line, move
+// the cursor or fill the disk.
 #pragma once
 
 #include <cstdint>

@@ -43,11 +43,11 @@ struct ReplicaContext {
 // which the program must not catch. A stop that is requested during a pass, or between two steps of
 // one batch, does the same.
 //
-// A run that resumes from a checkpoint calls run() again, with the saved steps(), epoch() and
-// steps_left(). Derive the position from these and from epoch_begins(), not from counters of the
-// program. Only models, optimizers and metrics are saved, no other state of the program.
+// A run that resumes from a checkpoint calls Program::run() again, with the saved steps(), epoch()
+// and steps_left(). Derive the position from these and from epoch_begins(), not from counters of
+// the program. Only models, optimizers and metrics are saved, no other state of the program.
 //
-// When run() returns, training is finished, as after finish().
+// When Program::run() returns, training is finished, as after finish().
 class Loop {
  public:
   explicit Loop(LoopBackend* backend) : backend_(backend) {}
@@ -91,8 +91,9 @@ class Loop {
   // Runs Program::eval_step over a split and returns its metrics over all replicas. A stop that was
   // requested before or during the pass ends the pass and the loop.
   std::map<std::string, double> evaluate(Split split);
-  // Ends training after the last step. The state is saved as final, next() returns false from now
-  // on, and a later start of the job reports that it is finished. Call it on every replica.
+  // Ends training with the last step. The state after it is saved as final. From now on next()
+  // returns false, and a later start of the job reports that it is finished. Call it on every
+  // replica.
   void finish();
 
   // Returns the function's result (void, a tensor, or a Nested) on each replica, detached. Runs
