@@ -28,7 +28,7 @@ struct Inspected {
   CheckpointInfo info;
   bool latest = false;
   std::optional<BestMark> best;
-  std::optional<Contents> contents;  // where they are asked for, and legible
+  std::optional<Contents> contents;  // Set if requested and readable.
 
   bool whole() const { return info.health.ok(); }
 };
@@ -43,7 +43,7 @@ std::string_view TypeName(const TensorInfo& tensor) {
   return checkpoint::kDTypeNames[static_cast<int>(tensor.dtype)];
 }
 
-// "checkpoint step-... is damaged: WHY", without what the reader sees anyhow.
+// "checkpoint step-... is damaged: WHY", without the part that the table shows already.
 std::string Damage(const CheckpointInfo& info) {
   const std::string prefix = fmt::format("checkpoint {} is damaged: ", info.name);
   std::string what(Message(info.health));
@@ -64,7 +64,7 @@ absl::StatusOr<Findings> Inspect(const std::string& directory, bool verify, bool
             : fmt::format("{} is not there", directory));
   }
   Findings findings{(*place)->path, (*place)->single, {}};
-  // A single one may lie anywhere, under any name.
+  // A single checkpoint may be in any folder and have any name.
   const std::string folder =
       findings.single ? checkpoint::ParentPath(findings.path) : findings.path;
   std::vector<CheckpointInfo> infos;
@@ -86,7 +86,7 @@ absl::StatusOr<Findings> Inspect(const std::string& directory, bool verify, bool
     if (tensors || findings.single) {
       auto contents = checkpoint::ReadContents(files, one.info.path);
       if (contents.ok()) one.contents = *std::move(contents);
-      // Reading it may have met what a quick look had not.
+      // Reading may find damage that the quick check did not.
       if (one.whole()) one.info.health = contents.status();
     }
     findings.checkpoints.push_back(std::move(one));
@@ -105,7 +105,7 @@ OrderedJson TensorsJson(const std::vector<TensorInfo>& tensors) {
   return list;
 }
 
-// The contract of `muster checkpoint inspect --json`: scripts rely on these keys.
+// Scripts depend on these keys of `muster checkpoint inspect --json`.
 OrderedJson ToJson(const Findings& findings) {
   OrderedJson list = OrderedJson::array();
   for (const Inspected& one : findings.checkpoints) {
@@ -231,7 +231,7 @@ class CheckpointCommand : public Command {
     const auto damaged =
         std::find_if(all.begin(), all.end(), [](const Inspected& one) { return !one.whole(); });
     if (damaged == all.end()) return 0;
-    // What may not be read is not known to be damaged.
+    // A checkpoint without read permission is not known to be damaged.
     const absl::Status& health = damaged->info.health;
     return ReportError("checkpoint inspect",
                        absl::IsDataLoss(health) ? health : ConfigurationError(Message(health)));

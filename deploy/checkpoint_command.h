@@ -1,7 +1,7 @@
-// `muster checkpoint inspect DIR [--tensors] [--json] [--no-verify]`: the checkpoints of a
-// model_dir or of its checkpoints folder, or a single one: steps, sizes, which is the latest and
-// the best, and whether every byte of them is as it was written. Exit code 2: there is none, 3: one
-// is damaged.
+// `muster checkpoint inspect DIR [--tensors] [--json] [--no-verify]`. Lists the checkpoints of a
+// model_dir or of its checkpoints folder, or inspects a single one. It shows steps, sizes, and
+// which checkpoint is the latest and the best, and verifies that every byte is intact. Exit code 2:
+// there is none. 3: one is damaged.
 #pragma once
 
 #include <memory>

@@ -39,7 +39,7 @@ std::optional<std::string> Text(const std::optional<TaskId>& task) {
   return task ? std::optional<std::string>(task->ToString()) : std::nullopt;
 }
 
-// The contract of `muster cluster --json`: scripts rely on these keys.
+// Scripts depend on these keys of `muster cluster --json`.
 OrderedJson ToJson(const ClusterConfig& config) {
   return {{"task", OrNull(Text(config.task))},
           {"role", TaskTypeName(config.role())},
@@ -69,7 +69,7 @@ std::vector<Row> Roster(const ClusterConfig& config) {
       const TaskId task{TaskType::kWorker, index};
       rows.push_back({"?", task.Spoken(), address.ToString(), remark(task)});
     }
-    // A ps is told its own address only, whatever its index.
+    // A ps gets only its own address, whatever its index.
     const bool own = config.task->type == TaskType::kPs;
     for (size_t i = 0; i < config.dynamic->ps.size(); ++i) {
       const TaskId task{TaskType::kPs, own ? config.task->index : static_cast<int>(i)};

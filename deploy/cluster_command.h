@@ -1,5 +1,5 @@
-// `muster cluster [--json]`: what this process's launch environment (TF_CONFIG) says about the
-// cluster: roster, ranks, chief; or what is wrong with it and how to mend it (exit code 2).
+// `muster cluster [--json]`. Shows the cluster of this process's launch environment (TF_CONFIG):
+// roster, ranks and chief. If the configuration is wrong, says why and how to fix it (exit code 2).
 #pragma once
 
 #include <memory>

@@ -24,7 +24,7 @@ CLI::Option* AddSet(CLI::App* app, std::vector<std::string>* overrides) {
 }
 
 int ReportError(const char* name, const absl::Status& status) {
-  FlushLog();  // which a thread of its own writes: the error comes after what was logged before it
+  FlushLog();  // The log has its own writer thread. The error must come after earlier log lines.
   fmt::print(stderr, "muster {}: {}\n", name, Message(status));
   return static_cast<int>(ExitCodeOf(status));
 }

@@ -19,7 +19,7 @@ namespace {
 using checkpoint::JoinPath;
 
 struct Found {
-  std::map<uint64_t, std::vector<std::string>> files;  // by generation
+  std::map<uint64_t, std::vector<std::string>> files;  // By generation.
   std::vector<absl::Status> damaged;
 };
 
@@ -31,7 +31,7 @@ absl::StatusOr<FlightRecord> ReadRecord(const std::string& path) {
   return ParseFlightRecord(*text, path);
 }
 
-// A folder of records, wherever they were gathered: what else lies there is no concern of ours.
+// Finds records in any folder to which they were copied. Other files are ignored.
 absl::Status FindLoose(const std::string& folder, Found* found) {
   MUSTER_ASSIGN_OR_RETURN(auto names, checkpoint::PosixFileSystem().List(folder));
   std::sort(names.begin(), names.end());
@@ -76,7 +76,8 @@ absl::StatusOr<Found> Find(const std::string& directory) {
   return found;
 }
 
-// The one that `wanted` names ("": the last; "2": of the highest epoch; "1.2"); 0: there is none.
+// Returns the generation that `wanted` selects: "" is the last one, "2" is of the highest epoch,
+// "1.2" is exact. Returns 0 if there is none.
 uint64_t Choose(const Found& found, const std::string& wanted) {
   uint64_t chosen = 0;
   for (const auto& [generation, files] : found.files) {

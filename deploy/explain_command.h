@@ -1,6 +1,6 @@
-// `muster explain DIR [--generation N] [--json]`: what the flight records of a generation tell, in
-// plain sentences: docs/explain.md. Exit code 2: there are none, 3: some are damaged (the others
-// are told all the same).
+// `muster explain DIR [--generation N] [--json]`. Explains the flight records of a generation in
+// plain sentences. See docs/explain.md. Exit code 2: there are no records. 3: some are damaged, and
+// the others are still explained.
 #pragma once
 
 #include <memory>

@@ -16,7 +16,7 @@
 namespace muster {
 namespace {
 
-// A cluster file: {"chief": [...], "worker": [...]}, or a whole TF_CONFIG.
+// Reads a cluster file: {"chief": [...], "worker": [...]}, or a whole TF_CONFIG.
 absl::StatusOr<ClusterSpec> ReadCluster(const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(Json json, ReadJsonFile(path));
   if (json.is_object() && json.contains("cluster")) json = json["cluster"];

@@ -1,4 +1,4 @@
-// `muster key`: the run key of a cluster, and certificates for those who want TLS with files.
+// `muster key`. Creates the run key of a cluster, and certificates for TLS with files.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// `muster`: the people's command. A new subcommand is one line in Commands().
+// The `muster` command-line tool. A new subcommand is one line in Commands().
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -44,7 +44,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
   return commands;
 }
 
-// The first word of the command line where it is no command; CLI11 would only ask for one.
+// Returns the first word of the command line if it is not a command. CLI11 would only ask for one.
 std::string UnknownCommand(int argc, char** argv, const std::vector<std::string>& known) {
   const std::string word = argc > 1 ? argv[1] : "";
   const bool option = word.starts_with('-');
@@ -77,7 +77,7 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    // --help is an "error" with code 0; every real one is a mistake in the command line.
+    // CLI11 reports --help as an error with code 0. Other errors are mistakes in the command line.
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kConfiguration);
   }
   for (const auto& [subcommand, command] : registered) {

@@ -1,4 +1,4 @@
-// `muster new`: a small project with a program of one's own, which builds and trains as it is.
+// `muster new`. Creates a small project with a program, ready to build and train.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,11 @@ namespace muster {
 
 std::unique_ptr<Command> MakeNewCommand();
 
-// Writes the project to `directory`, which is made where it is missing and must be empty. `name`:
-// of the program, letters, digits and '_'. `root`: Muster's prefix or build folder.
+// Writes the project to `directory`, which is created if it is missing and must be empty. `name` is
+// the program's name: letters, digits and '_'. `root` is Muster's prefix or build folder.
 absl::Status WriteProject(const std::string& directory, const std::string& name,
                           const std::string& root);
-// "two_spirals" is TwoSpirals.
+// Returns "TwoSpirals" for "two_spirals".
 std::string ClassName(const std::string& name);
 
 }  // namespace muster

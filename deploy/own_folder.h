@@ -1,4 +1,4 @@
-// Where this binary lies, and what it hands to those beside it.
+// The folder of this binary, and the library path of the processes that it starts.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace muster {
 
-// The folder of this binary; the others lie beside it.
+// Returns the folder of this binary. The other binaries are in the same folder.
 absl::StatusOr<std::string> OwnFolder();
 
-// Where MUSTER_TORCH_ROOT is set, what this process starts from now on looks for LibTorch in its
-// lib/ first: for an installed Muster whose LibTorch is not where it was when Muster was built.
+// If MUSTER_TORCH_ROOT is set, processes started from now on search its lib/ for LibTorch first.
+// This serves an installed Muster whose LibTorch is not at the path of the build.
 void FindTorchByEnvironment();
 
 }  // namespace muster

@@ -97,7 +97,7 @@ class PreflightCommand : public Command {
       checks_.push_back(preflight::CheckGpus(job_.devices, preflight::CountGpus()));
   }
 
-  // Whether this task trains or evaluates: a ps does not, nor does a chief with servers.
+  // True if this task trains or evaluates. A ps does not, nor does a chief with servers.
   bool Computes(StrategyKind strategy) const {
     if (config_.local()) return true;
     const TaskType type = config_.task->type;
@@ -118,7 +118,7 @@ class PreflightCommand : public Command {
     const auto address = rpc::LocalAddressTowards(chief);
     Check check = FromStatus("interface", address.status(),
                              address.ok() ? fmt::format("{}, the way to the chief", *address) : "");
-    check.configuration = false;  // names may appear late
+    check.configuration = false;  // Names may become resolvable later.
     checks_.push_back(std::move(check));
   }
 
@@ -147,7 +147,8 @@ class PreflightCommand : public Command {
       Judge(task, options.addresses.at(task), neighbour);
   }
 
-  // What all tasks must have in common: the authorities whose certificates this one accepts first.
+  // Checks this task's identity. Returns the name of the first authority whose certificates it
+  // accepts, which must be the same in all tasks.
   std::string CheckIdentity() {
     const auto identity = IdentityFor(config_, job_);
     Check check = FromStatus("identity", identity.status(), "plaintext");
@@ -205,7 +206,8 @@ class PreflightCommand : public Command {
                        .mend = "give all tasks one run key, or certificates of one authority"});
   }
 
-  // Who reached whom: a row for each task, "yes", "no", or "?" where it has not told.
+  // Returns a row for each task with the reachability from each other task: "yes", "no", or "?" if
+  // it has not reported.
   std::vector<std::vector<std::string>> Table() const {
     std::vector<std::vector<std::string>> rows = {{"reached by"}};
     for (const TaskId& to : config_.cluster.Tasks()) rows[0].push_back(to.Spoken());
@@ -262,7 +264,7 @@ class PreflightCommand : public Command {
   ClusterConfig config_;
   Job job_;
   Found found_;
-  std::string identity_;  // empty: there is none to be had
+  std::string identity_;  // Empty: not available.
   std::vector<Check> checks_;
 };
 

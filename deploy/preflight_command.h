@@ -1,4 +1,4 @@
-// `muster preflight`: what a job would stumble over, found before a GPU is held. docs/preflight.md.
+// `muster preflight`. Finds the problems of a job before it occupies a GPU. See docs/preflight.md.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// The commands of `muster` that need LibTorch are in another binary, muster-tool (deploy/tool/): so
-// `muster` starts in no time and needs no LibTorch.
+// Forwards the commands of `muster` that need LibTorch to another binary, muster-tool
+// (deploy/tool/). `muster` therefore starts fast and needs no LibTorch.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace muster {
 
-// `muster NAME ...` becomes `muster-tool NAME ...`, from the folder of this binary.
+// `muster NAME ...` runs `muster-tool NAME ...` from the folder of this binary.
 std::unique_ptr<Command> MakeToolCommand(const std::string& name, const std::string& about);
 
 }  // namespace muster

@@ -21,7 +21,7 @@ constexpr Duration kLine = std::chrono::seconds(10);
 
 uint64_t RandomNumber() {
   std::random_device device;
-  return (static_cast<uint64_t>(device()) << 32) | device() | 1;  // not 0
+  return (static_cast<uint64_t>(device()) << 32) | device() | 1;  // Never 0.
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ grpc::Status ChiefLink::Once(Duration timeout,
 
 std::string ChiefLink::WhyFinished() const {
   if (!options_.finished) return "";
-  // A host that does not answer may have a chief that does.
+  // If the host does not answer, the chief may still be running.
   return rpc::ProbeNamedPort(options_.chief_address, kProbe) == rpc::PortState::kRefused
              ? options_.finished()
              : "";

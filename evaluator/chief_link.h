@@ -1,6 +1,6 @@
-// An evaluator's calls to the chief. Reached in any start order: what is unreachable is tried again
-// with backoff, one line every 10 s, until `patience` has passed since the first failure. All
-// methods may be called from any thread.
+// An evaluator's calls to the chief. The two may start in any order. An unreachable chief is
+// retried with backoff, and logged once every 10 s, until `patience` has passed since the first
+// failure. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -18,15 +18,15 @@
 namespace muster {
 
 struct ChiefLinkOptions {
-  std::string task;           // "evaluator:0"
-  std::string chief_task;     // for messages
-  std::string chief_address;  // of the cluster spec
+  std::string task;           // "evaluator:0".
+  std::string chief_task;     // For messages.
+  std::string chief_address;  // From the cluster spec.
   std::string cluster_digest;
   Duration patience = std::chrono::minutes(10);
-  Duration fetch = std::chrono::minutes(30);  // of one file
-  // Asked once a chief's host has refused connections for `look`, and after as long again: a
-  // sentence where model_dir says that the run was trained to its end, else "". Null: it cannot be
-  // known.
+  Duration fetch = std::chrono::minutes(30);  // Timeout for one file.
+  // Called once the chief's host has refused connections for `look`, and again after each further
+  // `look`. Returns a sentence if model_dir says that the run was trained to its end, otherwise "".
+  // Null: unknown.
   std::function<std::string()> finished;
   Duration look = std::chrono::seconds(5);
   rpc::ChannelOptions channel;
@@ -36,34 +36,35 @@ class ChiefLink {
  public:
   static absl::StatusOr<std::unique_ptr<ChiefLink>> Make(ChiefLinkOptions options);
 
-  // Until the chief answers. Errors: refused (ConfigurationError), out of patience (PeerLost),
-  // stopped (Preempted), the chief gone from a finished run (AlreadyExists, with the sentence).
+  // Blocks until the chief answers. Errors: refused (ConfigurationError), `patience` exceeded
+  // (PeerLost), stopped (Preempted), or the chief of a finished run has exited (AlreadyExists, with
+  // the sentence of `finished`).
   absl::StatusOr<proto::NextCheckpointReply> Ask(int64_t after_step, bool want_job);
   absl::StatusOr<proto::EvaluationReply> Tell(const proto::EvaluationReport& report);
-  // One try of a heartbeat.
+  // Sends one heartbeat without retry.
   grpc::Status Beat(const proto::EvaluationReport& report, proto::EvaluationReply* reply);
-  // The last word, after Stop too: one try, a second at most.
+  // Reports that this process leaves, also after Stop. One attempt, of at most one second.
   void SayLeaving(const std::string& reason);
-  // One file of the checkpoint in hand, in pieces.
+  // Fetches one file of the current checkpoint in pieces.
   absl::Status Fetch(int64_t step, const std::string& file,
                      const std::function<absl::Status(const std::string& data)>& on_data);
 
-  // Every call under way ends soon, with Preempted, and none begins.
+  // Ends every call in progress soon with Preempted, and prevents new ones.
   void Stop();
   bool stopped() const;
-  // Until Stop, or so long.
+  // Blocks until Stop, or for `duration`.
   void Sleep(Duration duration) const;
 
  private:
   explicit ChiefLink(ChiefLinkOptions options);
-  // For one call.
+  // The stub is for one call.
   std::unique_ptr<proto::Evaluation::Stub> stub() const {
     return proto::Evaluation::NewStub(channel_->Get());
   }
   grpc::Status Once(Duration timeout,
                     const std::function<grpc::Status(grpc::ClientContext*)>& call);
   absl::Status UntilAnswered(const std::function<grpc::Status()>& call);
-  // Why there is nothing to follow any more; "" where there may be.
+  // Returns why no further checkpoints can come, or "" if they can.
   std::string WhyFinished() const;
 
   const ChiefLinkOptions options_;
@@ -72,7 +73,7 @@ class ChiefLink {
   mutable absl::Mutex mu_;
   mutable CondVar changed_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);  // under way
+  std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);  // In progress.
 };
 
 }  // namespace muster

@@ -1,5 +1,6 @@
-// A checkpoint that this process can read: where the chief announced it, or, where that path is
-// another one's or nobody's here, fetched from the chief into a private temporary folder.
+// A checkpoint that this process can read: at the path that the chief announced, or in a private
+// temporary folder. The second is used if the path does not exist here or holds another checkpoint.
+// The files are then fetched from the chief.
 #pragma once
 
 #include <string>
@@ -11,7 +12,8 @@ namespace muster {
 
 class FetchedCheckpoint {
  public:
-  // Errors: what keeps this one from being read. Checksums of the files are the reader's to check.
+  // Errors say why this checkpoint cannot be read. The reader must verify the checksums of the
+  // files.
   static absl::StatusOr<FetchedCheckpoint> Get(checkpoint::FileSystem& files, ChiefLink& link,
                                                const proto::Announcement& announced);
   FetchedCheckpoint(FetchedCheckpoint&& other) noexcept;

@@ -13,7 +13,7 @@
 namespace muster {
 namespace {
 
-// Ends the loop with the chief's last word, whatever was under way.
+// Ends the heartbeat's work whichever way the function returns.
 struct EndOfWork {
   Heartbeat* heartbeat;
   ~EndOfWork() { heartbeat->Pause(); }
@@ -42,7 +42,7 @@ void Follower::Stop() {
   if (options_.on_ending)
     options_.on_ending(Preempted("stopped as asked; training is not concerned"));
   link_->SayLeaving(
-      "it was asked to stop");  // here, for Run may be in code that does not come back
+      "it was asked to stop");  // Sent here, because Run may be in code that does not return.
 }
 
 absl::Status Follower::OwnFailure(const absl::Status& failure) const {
@@ -64,13 +64,13 @@ absl::Status Follower::Run() {
   return status;
 }
 
-// The chief has ended, and did not have to wait for this process: it came late, or was frozen.
+// The chief has exited without waiting for this process, which joined late or was suspended.
 absl::Status Follower::Finished(const absl::Status& why) const {
   LogInfo("{}", Message(why));
   return absl::OkStatus();
 }
 
-// Returns when there is nothing more to follow.
+// Returns when no further checkpoints can come.
 absl::Status Follower::Follow() {
   bool want_job = true;
   while (true) {
@@ -94,11 +94,11 @@ absl::Status Follower::Follow() {
       case Move::kAsk:
         break;
     }
-    if (link_->stopped() || heartbeat_->end()) return absl::OkStatus();  // Run says why
+    if (link_->stopped() || heartbeat_->end()) return absl::OkStatus();  // Run gives the reason.
     if (absl::IsAlreadyExists(failure)) return Finished(failure);
     if (!failure.ok()) {
       link_->SayLeaving(std::string(Message(failure)));
-      // All that goes wrong from here on must not fail a job.
+      // Later failures of the evaluator must not fail a job.
       return OwnFailure(PeerLost(Message(failure)));
     }
     step_ = -1;
@@ -113,7 +113,7 @@ absl::Status Follower::Prepare() {
   if (nothing_.empty()) {
     MUSTER_RETURN_IF_ERROR(prepared);
   } else {
-    // No failure, and a restart would not help.
+    // This is not a failure, and a restart would not help.
     LogWarning("{}", nothing_);
   }
   state_.prepared = true;

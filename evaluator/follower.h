@@ -1,6 +1,6 @@
-// Follows a chief's checkpoints: learns the job, waits for announcements, reads (or fetches) each
-// checkpoint, has it evaluated and reports what came of it, until the job ends. What evaluation is,
-// the options say; this part needs no LibTorch.
+// Follows a chief's checkpoints. It gets the job, waits for announcements, reads or fetches each
+// checkpoint, evaluates it and reports the result, until the job ends. The options supply the
+// evaluation itself. This part needs no LibTorch.
 #pragma once
 
 #include <functional>
@@ -24,18 +24,18 @@ struct Evaluated {
 struct FollowerOptions {
   ChiefLinkOptions link;
   checkpoint::FileSystem* files = nullptr;
-  // Makes datasets and models for the chief's resolved job (JSON); called again should a restarted
-  // chief have another one. kNotFound: there is nothing to evaluate by; then this process stays
-  // till the end of the job, and tells of each checkpoint that it is left out.
+  // Creates datasets and models for the chief's resolved job (JSON). Called again if a restarted
+  // chief has another job. Returns kNotFound if there is nothing to evaluate with. The process then
+  // stays until the end of the job, and reports each checkpoint as skipped.
   std::function<absl::Status(const std::string& job)> prepare;
   struct Hooks {
-    std::function<void(int64_t done, int64_t total)> progress;  // batches
-    std::function<bool()> cancelled;                            // then the result is not wanted
+    std::function<void(int64_t done, int64_t total)> progress;  // In batches.
+    std::function<bool()> cancelled;  // If true, the result is not wanted any more.
   };
   std::function<absl::StatusOr<Evaluated>(const checkpoint::Snapshot& snapshot, const Hooks& hooks)>
       evaluate;
-  // This process is about to end with that, though `prepare` or `evaluate` may not have come back.
-  // Called on another thread, at most once for each of Stop and the end of the job.
+  // Called when this process is about to end with `result`, even if `prepare` or `evaluate` has not
+  // returned. Called on another thread, at most once for Stop and once for the end of the job.
   std::function<void(const absl::Status& result)> on_ending;
 };
 
@@ -43,11 +43,11 @@ class Follower {
  public:
   static absl::StatusOr<std::unique_ptr<Follower>> Make(FollowerOptions options);
 
-  // OK: the job completed. Else what this process ends with: the job's own verdict, Preempted after
-  // Stop, ConfigurationError where the chief refuses this evaluator, and for all that goes wrong
-  // here a status of exit code 138. The message is the process's last line. Call once.
+  // Returns OK if the job completed. Other results are the job's own verdict, Preempted after Stop,
+  // and ConfigurationError if the chief refuses this evaluator. Every failure of this process
+  // returns a status of exit code 138. The message is the process's last line. Call once.
   absl::Status Run();
-  // Any thread: Run returns soon. Tells the chief, which takes a second at most.
+  // Makes Run return soon, and informs the chief, which takes at most one second. Thread-safe.
   void Stop();
 
  private:
@@ -58,20 +58,21 @@ class Follower {
   absl::StatusOr<checkpoint::Snapshot> Read(const proto::Announcement& announced);
   absl::Status Tell(const proto::EvaluationReport& report, const std::string& name);
   absl::Status Finished(const absl::Status& why) const;
-  // A restarted chief may know the checkpoint in hand later, and has no metrics of it.
+  // Marks the current checkpoint as not done. A restarted chief may announce it again, and has no
+  // metrics of it.
   void NotDone() { state_.after_step = step_ - 1; }
-  // The last line of a failure of this process's own.
+  // Returns the last line for a failure of this process.
   absl::Status OwnFailure(const absl::Status& failure) const;
 
   const FollowerOptions options_;
   std::unique_ptr<ChiefLink> link_;
   std::unique_ptr<Heartbeat> heartbeat_;
   FollowState state_;
-  std::string nothing_;  // why there is nothing to evaluate; "" where there is
-  int64_t step_ = -1;    // in hand
+  std::string nothing_;  // Why there is nothing to evaluate. "" if there is.
+  int64_t step_ = -1;    // The step of the current checkpoint.
 };
 
-// What the end of the job means for this process.
+// Returns the status with which this process ends after the end of the job.
 absl::Status StatusOfEnd(const proto::JobEnd& end);
 
 }  // namespace muster

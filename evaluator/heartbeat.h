@@ -1,5 +1,5 @@
-// Tells the chief, from a thread of its own, that this evaluator is at work, and hears from it that
-// the work is for nothing. The chief answers after about a second, which sets the pace.
+// Sends heartbeats to the chief on its own thread while this evaluator works. The replies say if
+// the work is not needed any more. The chief replies after about a second, which sets the interval.
 #pragma once
 
 #include <functional>
@@ -14,16 +14,17 @@ namespace muster {
 
 class Heartbeat {
  public:
-  // `on_end` is told once, on the thread, when the chief says that the job has ended.
+  // `on_end` is called once, on the heartbeat's thread, when the chief reports that the job has
+  // ended.
   Heartbeat(ChiefLink* link, std::function<void(const proto::JobEnd&)> on_end);
-  ~Heartbeat();  // Stops the link: a call under way ends.
+  ~Heartbeat();  // Stops the link, which ends a call in progress.
 
-  // Work on the checkpoint of `step` begins; -1: preparation.
+  // Marks the start of work on the checkpoint of `step`. -1: preparation.
   void Begin(int64_t step);
   void Progress(int64_t batches_done, int64_t batches_total);
   void Pause();
-  // The work that Begin began is for nothing: the job has ended, or the chief does not know that
-  // checkpoint (any more).
+  // True if the current work is not needed. Either the job has ended, or the chief does not know
+  // the checkpoint.
   bool futile() const;
   std::optional<proto::JobEnd> end() const;
 
@@ -36,7 +37,7 @@ class Heartbeat {
   mutable absl::Mutex mu_;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
   bool active_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t round_ ABSL_GUARDED_BY(mu_) = 0;  // counts Begin: an answer may come late
+  uint64_t round_ ABSL_GUARDED_BY(mu_) = 0;  // Counts calls of Begin, to detect late replies.
   bool unknown_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<proto::JobEnd> end_ ABSL_GUARDED_BY(mu_);
   proto::EvaluationReport report_ ABSL_GUARDED_BY(mu_);

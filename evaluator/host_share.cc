@@ -10,12 +10,13 @@
 namespace muster {
 namespace {
 
-// Against a busy training thread a tenth of a core: enough for a pass to end some day, little
-// enough not to hold up a step. At the end of the job the whole core is free.
+// With this priority a thread gets a tenth of a core beside a busy training thread. That is enough
+// to complete a pass eventually, and too little to delay a step. At the end of the job the whole
+// core is free.
 constexpr int kNice = 10;
 
 bool IsHere(const Address& address) {
-  // Whoever could listen on it is on that host. The port does not matter.
+  // An address on which this process could listen is on this host. The port does not matter.
   const auto plan = rpc::PlanListen(rpc::JoinHostPort(address.host, 0), Duration::zero());
   return plan.ok() && plan->note.empty();
 }

@@ -1,4 +1,4 @@
-// An evaluator that shares its host with members of the training leaves the cores to them.
+// An evaluator that shares its host with training members leaves the cores to them.
 #pragma once
 
 #include <string>
@@ -7,16 +7,17 @@
 
 namespace muster {
 
-// Whether a chief, worker or ps of the cluster has its address on this host. Looks names up, which
-// takes a while where there are many or none answers.
+// True if the address of a chief, worker or ps of the cluster is on this host. Resolves names,
+// which takes long if there are many or the resolver does not answer.
 bool SharesHost(const ClusterSpec& cluster);
 
-// What an evaluator computes on where the job's devices are `devices`: the CPU where the GPUs of
-// its host are the members', and where it may see none (`visible`: CUDA_VISIBLE_DEVICES, may be
-// null), as under `muster launch`.
+// Returns the devices of an evaluator, where `devices` are the job's. `visible` is
+// CUDA_VISIBLE_DEVICES and may be null. An evaluator that shares its host with training members
+// gets the CPU in two cases: `devices` is "auto", because the members use the GPUs, or `visible` is
+// empty, as under `muster launch`. Otherwise the result is `devices`.
 std::string EvaluatorDevices(const std::string& devices, bool shares_host, const char* visible);
 
-// This thread, and those that it starts from now on, get what the others leave of the cores.
+// Lowers the priority of this thread, and of threads that it starts later.
 void LowerPriority();
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// What an evaluator does with the chief's answer: a pure function, so that a test needs no chief.
+// The evaluator's reaction to the chief's reply, as a pure function, so that tests need no chief.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,22 @@
 namespace muster {
 
 struct FollowState {
-  uint64_t chief_incarnation = 0;  // whose job was taken; 0: none yet
-  std::string run_id, job;         // as taken
-  bool prepared = false;           // datasets and models of `job` are there
-  int64_t after_step = -1;         // up to here all is done, or left out
+  uint64_t chief_incarnation = 0;  // The chief whose job was taken. 0: none yet.
+  std::string run_id, job;         // As taken from the chief.
+  bool prepared = false;           // Datasets and models of `job` are loaded.
+  int64_t after_step = -1;         // All checkpoints up to this step are evaluated or skipped.
 };
 
 enum class Move {
-  kEnd,       // the job has ended
-  kAskJob,    // another chief than before, or the first one: its job is wanted
-  kPrepare,   // the job is new
-  kEvaluate,  // the announced checkpoint
-  kAsk,       // nothing to do: ask again
+  kEnd,       // The job has ended.
+  kAskJob,    // The chief is new, so its job is requested.
+  kPrepare,   // The job is new.
+  kEvaluate,  // Evaluate the announced checkpoint.
+  kAsk,       // Nothing to do: ask again.
 };
 
-// Takes what the answer says about chief and run into `state`. Steps of another run are worth
-// nothing: they are forgotten.
+// Updates `state` with the chief and run of the reply. If the run is a new one, the steps of the
+// previous run are discarded.
 Move NextMove(const proto::NextCheckpointReply& reply, FollowState* state);
 
 }  // namespace muster

@@ -25,7 +25,7 @@
 namespace muster {
 namespace {
 
-// How long a program's code may take to come back once this process has to end.
+// The time for the program's code to return once this process must end.
 constexpr Duration kGrace = std::chrono::seconds(3);
 
 class EvaluatorTask {
@@ -34,7 +34,7 @@ class EvaluatorTask {
       : parts_(parts), signals_(signals) {}
   ~EvaluatorTask() { signals_->PassTo(nullptr); }
 
-  // Everything after the command line. The message of an error is this process's last line.
+  // Runs everything after the command line. An error's message is this process's last line.
   absl::Status Run(const TaskArguments& arguments);
 
  private:
@@ -47,15 +47,16 @@ class EvaluatorTask {
   const EvaluatorParts& parts_;
   StopSignals* const signals_;
   ClusterConfig cluster_;
-  std::unique_ptr<Faults> faults_;  // null: none are planned
-  Job own_;  // what the command line says; but for what is of this host, the chief's counts
+  std::unique_ptr<Faults> faults_;  // Null: none are planned.
+  // The job of the command line. The chief's job replaces it, except for settings of this host.
+  Job own_;
   std::unique_ptr<CheckpointEvaluator> evaluator_;
 };
 
 absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_ASSIGN_OR_RETURN(cluster_, ClusterFromEnvironment(ProcessEnvironment()));
   InitLogging(cluster_.local() ? "evaluator" : cluster_.Who());
-  signals_->Start();  // after InitLogging, which replaces the logger that it uses
+  signals_->Start();  // After InitLogging, which replaces the logger in use.
   for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
   MUSTER_RETURN_IF_ERROR(CheckDescriptors(cluster_));
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, TaskType::kEvaluator));
@@ -69,7 +70,7 @@ absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
   if (own_.deterministic) ComputeDeterministically();
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
   MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityFor(cluster_, own_));
-  // As the chief resolves it, so that the two can be compared.
+  // Resolved as the chief does it, so that the two jobs can be compared.
   if (const auto strategy = StrategyFor(own_, cluster_); strategy.ok()) own_.strategy = *strategy;
   return absl::OkStatus();
 }
@@ -79,12 +80,13 @@ absl::Status EvaluatorTask::Prepare(const std::string& text) {
   MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "the chief's job"));
   MUSTER_ASSIGN_OR_RETURN(Job job, JobFromJson(json));
   job.folder = own_.folder;
-  // The program is this task's own, and the data what the chief's job names, as it is found here.
+  // The program comes from this task's job. The data is what the chief's job names, as found on
+  // this host.
   job.digests = own_.digests;
   DigestFiles(&job);
   if (const std::string key = FirstDifferingFile(JobToJson(job), json); !key.empty())
     return ConfigurationError(OtherFile(cluster_.task->ToString(), key));
-  // How many examples fit here at once is for this task to say.
+  // This task decides how many examples fit on this host at once.
   if (own_.evaluate.batch_size) job.evaluate = own_.evaluate;
   if (const std::string key = FirstDifference(JobToJson(own_), JobToJson(job)); !key.empty())
     LogInfo("the chief's job goes before this task's, which differs in {}", key);
@@ -92,7 +94,7 @@ absl::Status EvaluatorTask::Prepare(const std::string& text) {
   job.tls = own_.tls;
   job.security = own_.security;
   if (!ProgramFile(job.program).empty() && !ProgramFile(own_.program).empty())
-    job.program = own_.program;  // the same file, wherever it lies here
+    job.program = own_.program;  // The same file, whatever its path on this host.
   const bool shared = SharesHost(cluster_.cluster);
   job.devices = EvaluatorDevices(job.devices, shared, std::getenv("CUDA_VISIBLE_DEVICES"));
   MUSTER_ASSIGN_OR_RETURN(auto devices, ParseDevices(job.devices));
@@ -128,7 +130,7 @@ FollowerOptions EvaluatorTask::OptionsOfFollower() {
   options.link.channel.identity = cluster_.identity;
   options.link.channel.server_task = cluster_.chief()->ToString();
   options.link.finished = [this] { return FinishedRun(own_); };
-  // It must not miss the chief of a short job.
+  // The backoff is short, to find the chief of a short job in time.
   options.link.channel.retry.max = std::chrono::milliseconds(250);
   options.files = &checkpoint::PosixFileSystem();
   options.prepare = [this](const std::string& job) {

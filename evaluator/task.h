@@ -1,5 +1,5 @@
-// An evaluator's whole life, from its arguments and environment to its exit code: the body of
-// muster-evaluator. Call once, from main, before any thread exists. docs/evaluator.md.
+// The body of muster-evaluator, from arguments and environment to exit code. Call once, from main,
+// before any thread exists. See docs/evaluator.md.
 #pragma once
 
 #include <functional>
@@ -11,13 +11,13 @@
 namespace muster {
 
 struct EvaluatorParts {
-  // The job's "program" by name.
+  // Finds the job's "program" by name.
   std::function<absl::StatusOr<ProgramFactory>(const Json& program)> find_program;
-  std::string termination_log;  // gets the last line of a process that fails
+  std::string termination_log;  // Receives the last line of a process that fails.
 };
 
-// Returns the process's exit code. SIGTERM and SIGINT end it soon, whatever it does; a second
-// SIGINT at once.
+// Returns the process's exit code. SIGTERM and SIGINT end it soon, whatever it is doing. A second
+// SIGINT ends it at once.
 int RunEvaluator(int argc, char** argv, const EvaluatorParts& parts);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// Monotonic time. Wall-clock time never decides anything; ages travel between hosts as durations.
+// Monotonic time. No decision depends on wall-clock time. Hosts exchange ages as durations.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@ using MonotonicTime = Clock::time_point;
 using Duration = Clock::duration;
 
 inline double Seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
-// To the nearest tick, so that FromSeconds(Seconds(d)) is d.
+// Rounds to the nearest tick, so that FromSeconds(Seconds(d)) equals d.
 inline Duration FromSeconds(double seconds) {
   return std::chrono::round<Duration>(std::chrono::duration<double>(seconds));
 }

@@ -2,7 +2,7 @@
 
 namespace muster {
 
-// Cores this process may use (its affinity mask); at least 1.
+// Returns the number of cores in this process's affinity mask, at least 1.
 int AvailableCores();
 
 }  // namespace muster

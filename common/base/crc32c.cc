@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kPolynomial = 0x82F63B78u;
 using Table = std::array<uint32_t, 256>;
 
-// [k][b]: what byte b does to the checksum when k zero bytes follow it.
+// [k][b]: the effect of byte b on the checksum when k zero bytes follow it.
 constexpr std::array<Table, 8> MakeTables() {
   std::array<Table, 8> tables = {};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -47,13 +47,14 @@ uint64_t Load(const char* p) {
   return word;
 }
 
-// What N zero bytes do to a checksum. That is linear over GF(2), so four table look-ups do it.
+// The effect of N zero bytes on a checksum. It is linear over GF(2), so four table look-ups compute
+// it.
 template <size_t N>
 class ZeroBytes {
  public:
   ZeroBytes() {
     static_assert(std::has_single_bit(N));
-    Matrix matrix;  // of one zero bit
+    Matrix matrix;  // The effect of one zero bit.
     matrix[0] = kPolynomial;
     for (int bit = 1; bit < 32; ++bit) matrix[bit] = 1u << (bit - 1);
     for (size_t bits = 1; bits < N * 8; bits *= 2) matrix = Squared(matrix);
@@ -69,7 +70,7 @@ class ZeroBytes {
   }
 
  private:
-  using Matrix = std::array<uint32_t, 32>;  // [b]: what bit b becomes
+  using Matrix = std::array<uint32_t, 32>;  // [b]: the value that bit b becomes.
   static uint32_t Times(const Matrix& matrix, uint32_t vector) {
     uint32_t sum = 0;
     for (int bit = 0; vector != 0; ++bit, vector >>= 1) sum ^= (vector & 1) != 0 ? matrix[bit] : 0;
@@ -83,8 +84,8 @@ class ZeroBytes {
   std::array<Table, 4> tables_;
 };
 
-// The instruction takes three cycles but one can start in each: three strands of N bytes run
-// side by side and are joined afterwards.
+// The instruction has a latency of three cycles, but one can start in each cycle. Three strands of
+// N bytes therefore run in parallel and are joined afterwards.
 template <size_t N>
 __attribute__((target("sse4.2"))) uint32_t ThreeStrands(uint32_t crc, const char*& p, size_t& n) {
   static const ZeroBytes<N> zeros;

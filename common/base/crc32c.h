@@ -1,5 +1,5 @@
-// CRC-32C (Castagnoli; reflected polynomial 0x82F63B78), as RFC 3720 (iSCSI) appendix B.4 gives it.
-// With the processor's own instruction where it has one (SSE 4.2).
+// CRC-32C (Castagnoli; reflected polynomial 0x82F63B78), as in RFC 3720 (iSCSI) appendix B.4. Uses
+// the processor's instruction if available (SSE 4.2).
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@ inline uint32_t ExtendCrc32c(uint32_t crc, std::span<const std::byte> bytes) {
 inline uint32_t Crc32c(std::string_view bytes) { return ExtendCrc32c(0, bytes); }
 inline uint32_t Crc32c(std::span<const std::byte> bytes) { return ExtendCrc32c(0, bytes); }
 
-// The same without that instruction, for tests.
+// The same without the processor's instruction, for tests.
 uint32_t ExtendCrc32cPortable(uint32_t crc, std::string_view bytes);
 
-// The form in which TFRecord files store it: a checksum of data that holds checksums is a weak one,
-// so it is rotated and shifted.
+// The masked form that TFRecord files store. A checksum over data that contains checksums is weak,
+// so the value is rotated and shifted.
 inline uint32_t MaskedCrc32c(std::string_view bytes) {
   const uint32_t crc = Crc32c(bytes);
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;

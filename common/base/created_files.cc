@@ -37,11 +37,11 @@ std::string Normal(const std::string& path) {
   return normal;
 }
 
-// Where `path` lies: the folder from which on links are not followed, and the rest.
+// The position of `path`: the folder from which on links are not followed, and the rest.
 struct Place {
   bool in_job = false;
   std::string folder;
-  std::vector<std::string> below;  // of the rest, all but the last name
+  std::vector<std::string> below;  // The rest, without the last name.
   std::string name;
 };
 Place PlaceOf(const std::string& path) {
@@ -68,18 +68,18 @@ Place PlaceOf(const std::string& path) {
 
 constexpr int kReadFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
-// None (errno) where it is no folder, or a link.
+// The result is empty (errno is set) if it is not a folder, or is a link.
 Fd OpenFolderIn(int folder, const std::string& name) {
   Fd found(openat(folder, name.c_str(), kReadFolder | O_NOFOLLOW));
   struct stat info;
-  // The kernel says ENOTDIR of a link, which would be a riddle.
+  // The kernel returns ENOTDIR for a link, which would be a misleading message.
   if (!found && errno == ENOTDIR && fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0)
     errno = S_ISLNK(info.st_mode) ? ELOOP : ENOTDIR;
   return found;
 }
 
-// The folder that the last name is in; none (errno) where a part of the way is no folder, or a
-// link.
+// Opens the folder that contains the last name. The result is empty (errno is set) if a part of the
+// path is not a folder, or is a link.
 Fd OpenParent(const Place& place) {
   Fd folder(open(place.folder.c_str(), kReadFolder));
   for (const std::string& name : place.below) {
@@ -106,7 +106,7 @@ int MakeIn(int folder, const std::string& name, mode_t mode) {
   if (mkdirat(folder, name.c_str(), mode) != 0) return errno;
   if (CurrentFileMode() == FileMode::kGroup) {
     const Fd made(openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    struct stat info;  // of the set-group-ID bit, which the folder above may give
+    struct stat info;  // For the set-group-ID bit, which the parent folder may have set.
     if (made && fstat(made.get(), &info) == 0) fchmod(made.get(), (info.st_mode & 07000) | mode);
   }
   return 0;
@@ -148,7 +148,7 @@ Fd CreateFile(const std::string& path, int flags) {
     return Fd(fd);
   };
   if (CurrentFileMode() != FileMode::kGroup) return create(0);
-  // Only a new one gets the mode.
+  // Only a new file gets the mode.
   Fd file = create(O_EXCL);
   if (!file && errno == EEXIST && (flags & O_EXCL) == 0) return create(0);
   if (file) fchmod(file.get(), mode);
@@ -187,7 +187,7 @@ int MakeFolder(const std::string& path) {
 int MakeFolders(const std::string& path) {
   const Place place = PlaceOf(path);
   struct stat info;
-  // Above a job's folder, links are the user's own.
+  // Above a job folder, links belong to the user.
   if (!place.in_job && stat(path.c_str(), &info) == 0) return S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
   const std::string normal = Normal(path);
   if (const Fd folder = OpenParent(place); folder) {

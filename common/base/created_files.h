@@ -1,11 +1,11 @@
-// How Muster makes, renames and removes the files and folders of a job: readable for nobody who
-// could not read the folder that they are in, and through no symbolic link that somebody put in
-// their place.
+// Creates, renames and removes the files and folders of a job. What it creates is readable only by
+// users who can read the containing folder. It does not follow symbolic links that another user may
+// have planted.
 //
-// The folders that a job names (model_dir) are reached as they are named, links and all. Below
-// them, links are not followed: a name that is one is an error, ELOOP. So are those that are
-// removed and renamed: what a link leads to belongs to somebody else. All functions may be called
-// from any thread; errors are errno's.
+// Paths to the folders that a job names (model_dir) may contain links. Below these folders, links
+// are not followed. Opening or creating a name that is a link is an error, ELOOP. Removing or
+// renaming such a name affects the link and not its target, which may belong to another user. All
+// functions are thread-safe. Errors are errno's.
 #pragma once
 
 #include <sys/types.h>
@@ -18,44 +18,48 @@
 
 namespace muster {
 
-// "security.file_mode".
+// The job's "security.file_mode".
 enum class FileMode {
-  // A job's folder that Muster makes is its user's alone. In any folder, what is made has no
-  // permission that the folder has not: one that was there is as open as its owner made it.
+  // A job folder that Muster creates is accessible only to its user. A new file has no permission
+  // that its folder lacks. An existing folder keeps the permissions that its owner set.
   kPrivate,
-  kGroup,  // for the user and the folder's group, whatever umask says
-  kUmask,  // as umask says
+  kGroup,  // For the user and the folder's group, whatever umask is.
+  kUmask,  // According to umask.
 };
-inline constexpr const char* kFileModeNames[] = {"private", "group", "umask"};  // by FileMode
-// A ConfigurationError has no place in it.
+inline constexpr const char* kFileModeNames[] = {"private", "group", "umask"};  // By FileMode.
+// Returns a ConfigurationError that does not name the place of the setting.
 absl::StatusOr<FileMode> ParseFileMode(std::string_view name);
-// For the whole process; before anything is made.
+// Sets the mode of the whole process. Must be called before any file is created.
 void SetFileMode(FileMode mode);
 FileMode CurrentFileMode();
 
-// Below this folder nothing that this process makes goes through a link. Its folder for good.
+// Registers a job folder: below it, this process creates nothing through a link. Cannot be undone.
 void AddJobFolder(const std::string& path);
 
-// open(2) with O_CREAT | O_CLOEXEC and `flags`; no file (errno) where that fails. Outside of the
-// jobs' folders a link is followed: the user named it.
+// Calls open(2) with O_CREAT | O_CLOEXEC and `flags`. On failure the result is empty and errno is
+// set. Outside the job folders links are followed, because the user named the path.
 Fd CreateFile(const std::string& path, int flags);
-// A file that only its user may open (FileMode kGroup: and its group), and whose lock nobody else
-// can hold for that reason. One that was there and is this user's is made so.
+// Creates a file that only its user may open (with FileMode kGroup also its group), so that no
+// other user can hold its lock. The permissions of an existing file of this user are changed
+// accordingly.
 Fd CreateLockFile(const std::string& path);
-// The folder that the last name of `path` is in, and that name: for openat(2) and its kind, which
-// reach it through no link of a job's folder. None (errno) where there is no such folder.
+// The folder that holds the last name of `path`, and that name, for openat(2) and similar calls.
+// Links below a job folder are not followed. `folder` is empty (errno is set) if there is no such
+// folder.
 struct NameInFolder {
   Fd folder;
   std::string name;
 };
 NameInFolder FindName(const std::string& path);
-// A folder to read. Below a job's folder it is no link itself. None: errno.
+// Opens a folder for reading. Below a job folder it must not be a link. On failure the result is
+// empty and errno is set.
 Fd OpenFolder(const std::string& path);
-// mkdir(2), of a folder in a job's folder. 0, or errno; EEXIST where something is there, also a
-// folder.
+// Calls mkdir(2) for a folder in a job folder. Returns 0 or errno. Returns EEXIST if anything
+// exists there, also a folder.
 int MakeFolder(const std::string& path);
-// With its parents; those that are there are left as they are. New ones above or at a job's folder
-// are private. 0, or errno.
+// Creates a folder with its parents. Existing ones are unchanged. With FileMode kPrivate, new
+// folders that contain a job folder, and the job folder itself, are accessible only to the user.
+// Returns 0 or errno.
 int MakeFolders(const std::string& path);
 
 }  // namespace muster

@@ -9,9 +9,9 @@
 namespace muster {
 namespace {
 
-// Files of the model folder, the data pipeline, libraries, gRPC's own.
+// Files of the model folder, the data pipeline, libraries, and gRPC itself.
 constexpr int64_t kOfOneProcess = 200;
-// A member of a cluster of two has come to its end with 24.
+// A member of a cluster of two completed with 24.
 constexpr int64_t kFewest = 32;
 constexpr const char* kRemedy = "raise the limit (ulimit -n, LimitNOFILE= of systemd)";
 

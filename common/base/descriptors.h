@@ -1,6 +1,6 @@
-// The limit on open files. The chief of a large cluster has a connection from each member, and a
-// second one from each that reports a failure, and each takes two descriptors; a server of
-// parameters has one from each worker.
+// The limit on open files. The chief of a large cluster has one connection from each member, and a
+// second one from each member that reports a failure. Each takes two descriptors. A parameter
+// server has one connection from each worker.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace muster {
 
-// Raises this process's soft limit (RLIMIT_NOFILE) to the hard one, as any process may; programs
-// started from it inherit that. Returns the limit that holds now. Call from main.
+// Raises this process's soft limit (RLIMIT_NOFILE) to the hard limit, which needs no privilege.
+// Child processes inherit it. Returns the limit in effect. Call it from main.
 int64_t RaiseDescriptorLimit();
 
-// The soft limit that holds now.
+// Returns the soft limit in effect.
 int64_t DescriptorLimit();
 
-// ConfigurationError where a process with `limit` could not even begin: the libraries below it
-// abort where they find no descriptor.
+// Returns a ConfigurationError if a process with `limit` could not start at all. The libraries
+// abort if no descriptor is available.
 absl::Status CheckDescriptorLimit(int64_t limit, int members, bool is_chief);
 
-// What a member of a cluster of `members` needs at most, by a generous count.
+// Returns the maximum that a member of a cluster of `members` needs, generously counted.
 int64_t DescriptorsNeeded(int members, bool is_chief);
 
-// The sentence to log where `limit` is less than that; "" where it is enough.
+// Returns the warning to log if `limit` is lower than DescriptorsNeeded, otherwise "".
 std::string DescriptorWarning(int64_t limit, int members, bool is_chief);
 
 }  // namespace muster

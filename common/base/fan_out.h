@@ -1,5 +1,5 @@
-// The same call for several items at once, on threads of its own. For calls that take far longer
-// than a thread's beginning.
+// Runs the same call for several items in parallel, on new threads. Use it for calls that take far
+// longer than starting a thread.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,9 @@
 
 namespace muster {
 
-// call(0), call(1), ... call(count - 1) by as many threads; one of the errors. A thread whose call
-// failed makes no other one: with a thread for each item all are made.
+// Runs call(0), call(1), ... call(count - 1) on up to `threads` threads, and returns one of the
+// errors. A thread whose call failed takes no further item. With a thread per item, every call is
+// made.
 template <typename Call>
 absl::Status FanOut(size_t count, size_t threads, const Call& call) {
   std::atomic<size_t> next = 0;

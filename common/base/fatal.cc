@@ -34,19 +34,19 @@ constexpr Fatal kFatal[] = {{SIGSEGV, "SIGSEGV (a bad address)"},
                             {SIGABRT, "SIGABRT (it aborted itself)"}};
 constexpr size_t kNumFatal = std::size(kFatal);
 
-// Written before any handler is set.
+// Written before any handler is installed.
 char g_lines[kNumFatal][256];
 struct sigaction g_before[kNumFatal];
 
-// Nothing here but what a signal handler may do.
+// Only async-signal-safe calls.
 void OnFatal(int signal) {
   for (size_t i = 0; i < kNumFatal; ++i) {
     if (kFatal[i].signal != signal) continue;
     FlushLogInHandler();
-    // Not where it would wait for a reader for ever.
+    // Skipped if stderr would block.
     pollfd ready{STDERR_FILENO, POLLOUT, 0};
     if (poll(&ready, 1, 1000) > 0) (void)!write(STDERR_FILENO, g_lines[i], std::strlen(g_lines[i]));
-    sigaction(signal, &g_before[i], nullptr);  // a sanitizer's, or the default
+    sigaction(signal, &g_before[i], nullptr);  // A sanitizer's handler, or the default.
   }
   raise(signal);
 }
@@ -54,9 +54,9 @@ void OnFatal(int signal) {
 struct Uncaught {
   absl::Mutex mu;
   std::function<void(const std::string&)> tell ABSL_GUARDED_BY(mu);
-  std::atomic<Duration> limit = Duration::zero();  // read by who must not wait for mu
+  std::atomic<Duration> limit = Duration::zero();  // Readable without the lock.
 };
-// For ever: it is needed while everything else is going.
+// Never destroyed, because it is needed until the process has ended.
 Uncaught& TheUncaught() {
   static auto* const uncaught = new Uncaught;
   return *uncaught;
@@ -76,11 +76,11 @@ std::string Sentence() {
 
 [[noreturn]] void OnTerminate() {
   static std::atomic<bool> entered = false;
-  // Of several threads the first one has the word; it ends the process.
+  // The first thread ends the process. Others wait.
   if (entered.exchange(true)) std::this_thread::sleep_for(std::chrono::hours(1));
   const auto why = std::make_shared<std::string>(Sentence());
   const auto done = std::make_shared<Notification>();
-  // This thread may hold whatever lock: the telling is another's.
+  // This thread may hold any lock, so another thread makes the call.
   std::thread([why, done] {
     Uncaught& uncaught = TheUncaught();
     absl::MutexLock lock(&uncaught.mu);
@@ -96,7 +96,7 @@ std::string Sentence() {
 }  // namespace
 
 void NameFatalSignals(const std::string& who) {
-  static char stack[64 << 10];  // of main's thread: its own may be what overflowed
+  static char stack[64 << 10];  // For main's thread, whose own stack may have overflowed.
   stack_t alternative{};
   alternative.ss_sp = stack;
   alternative.ss_size = sizeof stack;

@@ -1,5 +1,5 @@
-// A process's last words where it cannot return from main: an exception that nobody catches (on a
-// thread that the program started), or a fatal signal.
+// Reports the end of a process that cannot return from main. The cause is a fatal signal, or an
+// exception that nothing catches (on a thread that the program started).
 #pragma once
 
 #include <functional>
@@ -9,13 +9,14 @@
 
 namespace muster {
 
-// SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT write one line to stderr, "worker 1 (pid 12): killed
-// by SIGSEGV (a bad address)", and then take their course. Once, from main's thread.
+// Installs handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT. They write one line to stderr,
+// "worker 1 (pid 12): killed by SIGSEGV (a bad address)", and then restore the previous action.
+// Call once, from main's thread.
 void NameFatalSignals(const std::string& who);
 
-// From now on `tell` is called when std::terminate is, on a thread of its own, with one sentence.
-// When it returns, or after `limit`, that sentence is logged and the process ends with exit code 1
-// (the program failed). Null: nobody is told. Waits while the one before is running.
+// Sets the function that std::terminate calls, on a separate thread, with one sentence. When it
+// returns, or after `limit`, the sentence is logged and the process ends with exit code 1 (the
+// program failed). Null removes the function. Blocks while the previous function is running.
 void OnUncaught(std::function<void(const std::string& why)> tell, Duration limit);
 
 }  // namespace muster

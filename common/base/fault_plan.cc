@@ -1,4 +1,4 @@
-// Reading --fault.
+// Parses --fault.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -31,7 +31,7 @@ std::vector<std::string> Words(const Names& names) {
   return {std::begin(names), std::end(names)};
 }
 
-// The place of `word` among `names`.
+// Returns the index of `word` in `names`.
 template <typename Names>
 absl::StatusOr<int> Find(const std::string& word, const char* what, const Names& names) {
   const std::vector<std::string> known = Words(names);
@@ -54,21 +54,21 @@ absl::StatusOr<int64_t> Number(const std::string& text, const char* what, int64_
   return number;
 }
 
-// "200ms", "3s", "2m".
+// Parses "200ms", "3s", "2m".
 absl::StatusOr<Duration> Time(const std::string& text, const std::string& what) {
   double number = 0;
   const char* const end = text.data() + text.size();
   const auto [unit, error] = std::from_chars(text.data(), end, number);
   static const std::map<std::string, double> kUnits = {{"ms", 1e-3}, {"s", 1}, {"m", 60}};
   const auto found = error == std::errc() ? kUnits.find({unit, end}) : kUnits.end();
-  // Above a day it is a slip, and arithmetic with it may overflow.
+  // A time above a day is probably a mistake, and could overflow later.
   if (found == kUnits.end() || !(number * found->second > 0 && number * found->second <= 86400))
     return ConfigurationError(
         fmt::format("{} is \"{}\", and must be a time like 200ms, 3s or 2m", what, text));
   return FromSeconds(number * found->second);
 }
 
-// "worker:1", "worker:*", "*", with the rest of the parts left for the keys.
+// Parses "worker:1", "worker:*" or "*", and leaves the other parts for the keys.
 absl::StatusOr<std::string> Task(std::vector<std::string>* parts) {
   std::string kind = parts->front();
   parts->erase(parts->begin());
@@ -85,7 +85,7 @@ absl::StatusOr<std::string> Task(std::vector<std::string>* parts) {
   return kind + ":" + index;
 }
 
-// "5-100", "100".
+// Parses "5-100" or "100".
 absl::Status ReadSteps(const std::string& text, Fault* fault) {
   const std::vector<std::string> ends = Split(text, '-');
   if (ends.size() != 2)
@@ -131,7 +131,7 @@ absl::Status ReadKey(const std::string& key, const std::string& value, Fault* fa
   return absl::OkStatus();
 }
 
-// What stands behind the kind's "=".
+// Parses the text after the kind's "=".
 absl::Status ReadValue(const std::optional<std::string>& value, Fault* fault) {
   const std::string name(kFaultNames[static_cast<int>(fault->kind)]);
   switch (fault->kind) {
@@ -164,7 +164,7 @@ absl::Status ReadValue(const std::optional<std::string>& value, Fault* fault) {
   }
 }
 
-// What belongs together.
+// Checks that the keys fit together.
 absl::Status Check(const Fault& fault) {
   if (fault.kind == FaultKind::kRandom) {
     return fault.last_step > 0
@@ -213,8 +213,8 @@ absl::StatusOr<Fault> Parse(const std::string& text) {
   return fault;
 }
 
-// Whatever the pattern says, random faults for all are for those who train: an evaluator may or may
-// not be there, and all must draw alike.
+// Random faults of pattern "*" leave out evaluators. An evaluator may be missing from the cluster
+// of some tasks, and all tasks must draw the same faults.
 bool MayDraw(const std::string& pattern, const std::string& task) {
   return pattern != "*" || !task.starts_with("evaluator:");
 }
@@ -224,11 +224,11 @@ bool Fits(const std::string& pattern, const std::string& task) {
   return pattern.ends_with(":*") && task.starts_with(pattern.substr(0, pattern.size() - 1));
 }
 
-// Not <random>'s distributions: they differ between libraries.
+// Avoids the distributions of <random>, which differ between libraries.
 class Drawer {
  public:
   explicit Drawer(uint64_t seed) : engine_(seed) {}
-  // From `first` to `last`, both included.
+  // From `first` to `last`, inclusive.
   int64_t Between(int64_t first, int64_t last) {
     return first + static_cast<int64_t>(engine_() % static_cast<uint64_t>(last - first + 1));
   }
@@ -237,7 +237,7 @@ class Drawer {
   std::mt19937_64 engine_;
 };
 
-// Transient ones, and deaths that a restart mends.
+// Draws a transient fault, or an end of the process that a restart fixes.
 Fault Draw(const Fault& wish, const std::vector<std::string>& tasks, Drawer* drawer) {
   static constexpr FaultKind kKinds[] = {FaultKind::kKill, FaultKind::kStop, FaultKind::kDelay,
                                          FaultKind::kDrop, FaultKind::kFreeze};

@@ -19,8 +19,8 @@
 namespace muster {
 namespace {
 
-// A child of its own wakes this process: whatever it does itself is stopped too. Between fork and
-// _exit only what a signal handler may do.
+// Forks a child that wakes this process, because a stopped process cannot wake itself. Only
+// async-signal-safe calls between fork and _exit.
 void StopOwnProcess(Duration wake) {
   const pid_t self = getpid();
   pid_t waker = -1;
@@ -30,7 +30,8 @@ void StopOwnProcess(Duration wake) {
                   static_cast<long>(std::chrono::nanoseconds(wake - seconds).count())};
     waker = fork();
     if (waker == 0) {
-      // Nothing of this process's may live on in it: ports, the launcher's pipes.
+      // The child must not keep descriptors of this process open, such as ports and the launcher's
+      // pipes.
       close_range(0, ~0U, 0);
       while (nanosleep(&time, &time) != 0) {
       }
@@ -51,7 +52,7 @@ bool EndsProcess(const Fault& fault) {
          (fault.kind == FaultKind::kStop && fault.duration == Duration::zero());
 }
 
-// Before a generation's first step there is none to compare with.
+// Before the first step of a generation there is no step to compare with.
 bool BeforeTraining(Phase phase) { return phase == Phase::kStarting || phase == Phase::kForming; }
 
 }  // namespace
@@ -59,7 +60,7 @@ bool BeforeTraining(Phase phase) { return phase == Phase::kStarting || phase == 
 Faults::Acts Faults::RealActs() {
   return {[] {
             kill(getpid(), SIGKILL);
-            while (true) pause();  // the signal is on its way
+            while (true) pause();  // The signal is pending.
           },
           StopOwnProcess, [](Duration time) { std::this_thread::sleep_for(time); }};
 }
@@ -67,11 +68,11 @@ Faults::Acts Faults::RealActs() {
 struct Faults::State {
   struct Planned {
     Fault fault;
-    int seen = 0;  // moments that fit, so far
+    int seen = 0;  // Matching moments so far.
     bool over = false;
   };
 
-  // The one that is due at this moment, and nothing else is.
+  // Returns the fault that is due at this moment. Only one is due at a time.
   std::optional<Fault> TakeLocked(Phase phase, int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void BeginLocked(int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
@@ -79,11 +80,12 @@ struct Faults::State {
   Acts acts;
   absl::Mutex mutex;
   std::vector<Planned> planned ABSL_GUARDED_BY(mutex);
-  std::optional<int64_t> first_step ABSL_GUARDED_BY(mutex);  // of this process's training
+  // The first step of this process's training.
+  std::optional<int64_t> first_step ABSL_GUARDED_BY(mutex);
   int64_t step ABSL_GUARDED_BY(mutex) = 0;
   int fired ABSL_GUARDED_BY(mutex) = 0;
   Links links ABSL_GUARDED_BY(mutex);
-  // Clock's ticks; max: for ever.
+  // Clock's ticks. max: without end.
   std::atomic<Duration::rep> disk_full_until = 0;
 };
 
@@ -94,7 +96,7 @@ Faults::Faults(std::vector<Fault> faults, int restarts, Acts acts)
   absl::MutexLock lock(&state_->mutex);
   std::stable_sort(faults.begin(), faults.end(),
                    [](const Fault& a, const Fault& b) { return a.step < b.step; });
-  // Each start before this one was ended by one of them, or need not fear them any more.
+  // Each restart skips one of these faults, because it probably ended the previous process.
   int ended = restarts;
   for (Fault& fault : faults) {
     const bool over = EndsProcess(fault) && ended > 0;
@@ -119,15 +121,15 @@ void Faults::State::BeginLocked(int64_t begin) {
 }
 
 std::optional<Fault> Faults::State::TakeLocked(Phase phase, int64_t now) {
-  if (phase != Phase::kSave) step = now;  // a save goes on while the next steps are made
+  if (phase != Phase::kSave) step = now;  // A save continues during the next steps.
   if (!first_step) {
-    // What its predecessor came to grief with, this process must get over.
+    // A fault before training may have ended the previous process, so a restarted one skips it.
     if (BeforeTraining(phase) && restarts > 0) return std::nullopt;
-    // A moment after a step says that the next one is the first.
+    // A moment after a step means that the next step is the first.
     const bool done = phase == Phase::kSave || phase == Phase::kEvaluate || phase == Phase::kEnding;
     if (!BeforeTraining(phase)) BeginLocked(now + (done ? 1 : 0));
   }
-  Planned* due = nullptr;  // one at a time: another one has the next such moment
+  Planned* due = nullptr;  // One fault per moment. Another one waits for the next moment.
   for (Planned& plan : planned) {
     const Fault& fault = plan.fault;
     if (plan.over || fault.phase.value_or(Phase::kForward) != phase || now < fault.step) continue;
@@ -183,7 +185,7 @@ void Faults::At(Phase phase, int64_t step) {
                                     : (Clock::now() + due->duration).time_since_epoch().count();
       return;
     case FaultKind::kRandom:
-      return;  // drawn by now
+      return;  // Already drawn.
   }
 }
 

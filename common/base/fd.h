@@ -1,4 +1,4 @@
-// A file descriptor that closes itself.
+// A file descriptor that closes itself in its destructor.
 #pragma once
 
 #include <unistd.h>
@@ -10,7 +10,7 @@ namespace muster {
 class Fd {
  public:
   Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}  // below 0: none
+  explicit Fd(int fd) : fd_(fd) {}  // Below 0: none.
   Fd(Fd&& other) noexcept : fd_(other.Release()) {}
   Fd& operator=(Fd&& other) noexcept {
     if (this != &other) {

@@ -20,7 +20,8 @@ namespace {
 
 constexpr int64_t kBlock = 64 << 10, kBlocks = 256;
 
-// Where block `b` of a file begins: one after the other, or spread so that the last ends with it.
+// Returns where block `b` begins. Blocks are contiguous, or distributed so that the last one ends
+// with the file.
 int64_t StartOf(int64_t b, int64_t size) {
   if (size <= kBlock * kBlocks) return b * kBlock;
   const int64_t spread = size - kBlock, gaps = kBlocks - 1;
@@ -42,7 +43,7 @@ std::string PathFrom(const std::string& folder, const std::string& path) {
 }
 
 absl::StatusOr<std::string> FileDigest(const std::string& path) {
-  // O_NONBLOCK: a named pipe is refused below, not waited for.
+  // O_NONBLOCK: a named pipe is refused below instead of blocking.
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file)
     return DataError(fmt::format("'{}' cannot be opened: {}.", path, std::strerror(errno)));

@@ -1,4 +1,4 @@
-// Files that a job names: where they are, and what tells two of them apart.
+// Files that a job names: resolving their paths, and digests that distinguish them.
 #pragma once
 
 #include <string>
@@ -8,27 +8,29 @@
 
 namespace muster {
 
-// `path` as seen from `folder`: itself where it is absolute, or where one of the two is empty.
+// Resolves `path` against `folder`. Returns `path` unchanged if it is absolute, or if one of the
+// two is empty.
 std::string PathFrom(const std::string& folder, const std::string& path);
 
-// "<size> bytes, <16 hexadecimal digits>": the digits are a 64-bit hash of the content, against
-// mistakes and no attacker. Of a file above 16 MiB they are of 256 blocks of 64 KiB, evenly spread
-// from its first byte to its last, so that no file takes longer than 16 MiB do. A DataError names
-// the file that cannot be read.
+// Returns "<size> bytes, <16 hexadecimal digits>". The digits are a 64-bit hash of the content. It
+// detects mistakes, not attacks. For a file above 16 MiB the hash covers 256 blocks of 64 KiB,
+// evenly distributed from the first byte to the last. No file therefore takes longer than one of 16
+// MiB. Returns a DataError that names a file that cannot be read.
 absl::StatusOr<std::string> FileDigest(const std::string& path);
 
-// The files in a folder and the folders below it, symbolic links followed, as paths relative to it:
-// sorted by folder, then by name, whatever order the file system has. What begins with a dot is
-// left out. A DataError names what cannot be read.
+// Returns the files in a folder and its subfolders as paths relative to it. Symbolic links are
+// followed. The order is by folder, then by name, whatever the file system returns. Names that
+// begin with a dot are skipped. Returns a DataError that names what cannot be read.
 absl::StatusOr<std::vector<std::string>> ListFiles(const std::string& folder);
-// The folders in a folder, the same way, none below them.
+// Returns the folders in a folder by the same rules, without subfolders.
 absl::StatusOr<std::vector<std::string>> ListFolders(const std::string& folder);
 
-// The files that a path means: those in a folder and below, those whose names match the last part
-// of a pattern ('*' is any text, '?' any one character), sorted; or the path itself.
+// Returns the files that a path describes. For a folder: all files in it and below. For a pattern
+// in the last part ('*' is any text, '?' any one character): the matching files, sorted. Otherwise:
+// the path itself.
 absl::StatusOr<std::vector<std::string>> MatchFiles(const std::string& path);
-// FileDigest of a file; of a folder or a pattern "<n> files, <size> bytes, <16 digits>", of the
-// names and sizes of what they mean.
+// For a file: FileDigest. For a folder or a pattern: "<n> files, <size> bytes, <16 digits>", over
+// the names and sizes of the files.
 absl::StatusOr<std::string> PathDigest(const std::string& path);
 
 }  // namespace muster

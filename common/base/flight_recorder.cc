@@ -38,11 +38,11 @@ void FlightRecorder::Record(Ring* ring, FlightEvent* event, std::string_view det
   Slot& slot = ring->slots[number % ring->capacity];
   const uint64_t mine = 2 * (number / ring->capacity + 1);
   uint64_t version = slot.version.load(std::memory_order_relaxed);
-  // Whoever is in it is a whole round behind, or ahead: the slot stays with the other.
+  // A writer in the slot is a whole round behind or ahead, and keeps the slot.
   if ((version & 1) != 0 || version >= mine ||
       !slot.version.compare_exchange_strong(version, mine - 1, std::memory_order_acquire))
     return;
-  // A reader that sees one of these words sees the odd version too.
+  // A reader that sees one of these words also sees the odd version.
   for (size_t i = 0; i < words; ++i) slot.words[i].store(copy[i], std::memory_order_release);
   slot.version.store(mine, std::memory_order_release);
 }
@@ -110,14 +110,14 @@ std::vector<FlightEvent> FlightRecorder::Events() const {
 }
 
 FlightRecorder::Standing FlightRecorder::Stand() const {
-  // A process in an operation does little else: its start is among the last events.
+  // A process in an operation records few other events, so the start is among the last ones.
   constexpr uint64_t kLookBack = 64;
   Standing standing;
   standing.completed = completed_.load(std::memory_order_relaxed);
   const uint64_t generation = generation_.load(std::memory_order_relaxed);
   const uint64_t end = often_.next.load(std::memory_order_acquire);
   const uint64_t begin = end - std::min<uint64_t>({end, kLookBack, often_.capacity});
-  std::vector<std::pair<int32_t, uint64_t>> ended;  // (replica, sequence)
+  std::vector<std::pair<int32_t, uint64_t>> ended;  // (replica, sequence).
   for (uint64_t number = end; number-- > begin;) {
     FlightEvent event;
     if (!often_.Read(number, &event) || event.generation != generation) continue;
@@ -126,7 +126,7 @@ FlightRecorder::Standing FlightRecorder::Stand() const {
     if (event.kind != FlightKind::kCollectiveStart ||
         std::find(ended.begin(), ended.end(), key) != ended.end())
       continue;
-    // Of several replicas' operations the earliest: the others wait for it.
+    // With several replicas, the earliest operation counts, because the others wait for it.
     if (standing.in_flight && standing.call.sequence <= event.call.sequence) continue;
     standing.in_flight = true;
     standing.call = event.call;

@@ -1,5 +1,6 @@
-// The two 16-bit floating-point types, from and to single precision, without a branch, so that
-// loops over them are vectorised. Internal to the kernels that are compiled for several processors.
+// Conversion of the two 16-bit floating-point types from and to single precision. The code has no
+// branches, so that loops over it are vectorized. Internal to the kernels that are compiled for
+// several instruction sets.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +19,19 @@ struct Float16 {
 MUSTER_KERNEL_INLINE float Widen(BFloat16 x) {
   return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16);
 }
-// IEEE half to single by integers only, branch-free: vectorises without F16C.
+// Converts IEEE half to single with integer operations only, without branches. Vectorizes without
+// F16C.
 MUSTER_KERNEL_INLINE float Widen(Float16 x) {
   const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000) << 16;
   const uint32_t rest = static_cast<uint32_t>(x.bits & 0x7fff) << 13;
-  // Scaling by 2^112 rebases the exponent and normalises subnormals exactly.
+  // Scaling by 2^112 rebases the exponent and normalizes subnormals exactly.
   const float finite = __builtin_bit_cast(float, rest) * 0x1p112f;
-  const uint32_t special = rest | 0x7f800000;  // infinity, NaN
+  const uint32_t special = rest | 0x7f800000;  // Infinity, NaN.
   const uint32_t bits = rest >= 0x0f800000 ? special : __builtin_bit_cast(uint32_t, finite);
   return __builtin_bit_cast(float, bits | sign);
 }
 
-// Round to nearest, ties to even; NaN stays NaN.
+// Rounds to nearest, ties to even. NaN stays NaN.
 MUSTER_KERNEL_INLINE void Narrow(float x, BFloat16* to) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, x);
   const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -40,13 +42,13 @@ MUSTER_KERNEL_INLINE void Narrow(float x, Float16* to) {
   const uint32_t all = __builtin_bit_cast(uint32_t, x);
   const uint32_t sign = (all >> 16) & 0x8000;
   const uint32_t bits = all & 0x7fffffff;
-  // Normal results: rebase the exponent, round to nearest even on the 13 bits that go.
+  // Normal results: rebase the exponent, round to nearest even on the 13 discarded bits.
   const uint32_t normal = (bits - 0x38000000 + 0xfff + ((bits >> 13) & 1)) >> 13;
-  // Subnormal results: adding 0.5 lets the float adder do the rounding at 2^-24.
+  // Subnormal results: adding 0.5 makes the float adder round at 2^-24.
   const uint32_t subnormal =
       __builtin_bit_cast(uint32_t, __builtin_bit_cast(float, bits) + 0.5f) - 0x3f000000;
   uint32_t half = bits < 0x38800000 ? subnormal : normal;
-  half = bits >= 0x47800000 ? 0x7c00 : half;  // too large, infinity
+  half = bits >= 0x47800000 ? 0x7c00 : half;  // Too large, or infinity.
   half = bits > 0x7f800000 ? 0x7e00 : half;   // NaN
   to->bits = static_cast<uint16_t>(half | sign);
 }

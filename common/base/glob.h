@@ -1,14 +1,14 @@
-// Patterns of names: '*' is any text, '?' any one character, all else itself.
+// Patterns of names: '*' matches any text, '?' any one character, other characters themselves.
 #pragma once
 
 #include <string_view>
 
 namespace muster {
 
-// Whether all of `text` matches.
+// True if all of `text` matches.
 inline bool MatchesGlob(std::string_view pattern, std::string_view text) {
   size_t p = 0, t = 0;
-  size_t star = std::string_view::npos, resume = 0;  // the last '*', and where its text would end
+  size_t star = std::string_view::npos, resume = 0;  // The last '*', and where its text would end.
   while (t < text.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
       star = p++;

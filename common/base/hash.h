@@ -1,5 +1,5 @@
-// Hashes of 64 bits, for digests that tell mistakes apart and for spreading keys; against no
-// attacker.
+// 64-bit hashes for digests that detect mistakes, and for distributing keys. They do not resist
+// attacks.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ constexpr uint64_t Fnv1a(std::string_view text, uint64_t hash = kFnvStart) {
   return hash;
 }
 
-// One output of SplitMix64 (Steele et al. 2014): a bijection in which every bit of `x` moves half
-// of the others. The generator itself adds kSplitMixStep to its state each time.
+// Returns one output of SplitMix64 (Steele et al. 2014), a bijection in which each bit of `x`
+// affects half of the output bits. The generator adds kSplitMixStep to its state for each output.
 inline constexpr uint64_t kSplitMixStep = 0x9e3779b97f4a7c15;
 constexpr uint64_t SplitMix64(uint64_t x) {
   x += kSplitMixStep;

@@ -46,9 +46,9 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// Printing, copying and comparing a value take stack for each level of it.
+// Printing, copying and comparing a value use stack space for each level.
 constexpr int kMostLevels = 64;
-// In memory it is some fifty times as large.
+// The parsed value takes about fifty times as much memory.
 constexpr size_t kMostMebibytes = 64;
 
 struct TooDeep {};
@@ -85,7 +85,8 @@ absl::StatusOr<AnyJson> Parse(std::string_view text, std::string_view origin) {
         fmt::format("{} is nested deeper than {} levels", origin, kMostLevels));
   } catch (const Json::parse_error& error) {
     const auto [line, column] = LineAndColumn(text, error.byte);
-    // "[json.exception...] parse error at line 1, column 2: <why>": our own place is before it.
+    // The message is "[json.exception...] parse error at line 1, column 2: <why>". Only <why> is
+    // kept.
     std::string why = error.what();
     if (const size_t at = why.find(": "); at != std::string::npos) why = why.substr(at + 2);
     if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) why = "it is empty";
@@ -101,7 +102,7 @@ absl::StatusOr<AnyJson> ReadFile(const std::string& path) {
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   std::stringstream text;
-  // An empty file leaves `text` failed, but no error behind.
+  // Reading an empty file sets failbit without an error.
   if (!in || (!(text << in.rdbuf()) && errno != 0)) {
     return ConfigurationError(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
   }
@@ -185,8 +186,7 @@ JsonObject& JsonObject::ReadAs(const std::string& key, T* out, Check is_right,
 
 namespace {
 bool IsInteger(const Json& v) {
-  // 5.0 is what some generators write for 5. nlohmann holds numbers above int64's range as
-  // unsigned.
+  // Some generators write 5.0 for 5. nlohmann stores numbers above int64's range as unsigned.
   if (v.is_number_unsigned())
     return v.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
   return v.is_number_integer() ||

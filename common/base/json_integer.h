@@ -1,5 +1,5 @@
-// Integers of JSON that may hold anything. nlohmann's own conversion takes any number: one that is
-// too large for the type wraps around, and a fraction of that size is undefined behaviour.
+// Safe reading of integers from untrusted JSON. nlohmann's own conversion accepts any number. A
+// number too large for the type wraps around, and a fraction too large is undefined behaviour.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 
 namespace muster {
 
-// Becomes any integral type: `const int64_t step = JsonInteger(json.at("step"))`. Throws
-// Json::exception where it is no integer (5.0 is one), or not in the type's range. Refers to the
-// JSON.
+// Converts to any integral type: `const int64_t step = JsonInteger(json.at("step"))`. Throws
+// Json::exception if the value is not an integer (5.0 is one), or is outside the type's range.
+// Holds a reference to the JSON.
 class JsonInteger {
  public:
   explicit JsonInteger(const Json& json) : json_(json) {}
@@ -23,7 +23,7 @@ class JsonInteger {
   requires(!std::same_as<T, bool>) operator T() const {
     if (json_.is_number_unsigned()) return Fitting<T>(*json_.get_ptr<const uint64_t*>());
     if (json_.is_number_integer()) return Fitting<T>(*json_.get_ptr<const int64_t*>());
-    constexpr double kMost = 9e15;  // above these not every integer is a double
+    constexpr double kMost = 9e15;  // Above this, not every integer is a double.
     const double* const number = json_.get_ptr<const double*>();
     if (number == nullptr || *number != std::floor(*number) || std::abs(*number) > kMost) Fail();
     return Fitting<T>(static_cast<int64_t>(*number));
@@ -42,14 +42,15 @@ class JsonInteger {
   const Json& json_;
 };
 
-// That of a key; `otherwise` where there is none. REQUIRES: it is an object.
+// Reads the integer of a key, or returns `otherwise` if the key is missing. REQUIRES: `object` is
+// an object.
 template <std::integral T>
 T JsonIntegerOr(const Json& object, const char* key, T otherwise) {
   const auto found = object.find(key);
   return found == object.end() ? otherwise : static_cast<T>(JsonInteger(*found));
 }
 
-// Whether every number in it fits in an int64.
+// True if every number in `json` fits in an int64.
 inline bool HoldsInt64(const Json& json) {
   if (json.is_structured()) return std::all_of(json.begin(), json.end(), HoldsInt64);
   if (json.is_number_unsigned()) return std::in_range<int64_t>(*json.get_ptr<const uint64_t*>());

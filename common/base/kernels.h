@@ -1,13 +1,13 @@
-// Loops over bulk data are compiled several times, for other instruction sets, and chosen by the
-// processor found at run time. Not target_clones: its ifunc resolvers run before a sanitizer's
-// runtime is up. For .cc files.
+// Compiles loops over bulk data for several instruction sets and selects one at run time by the
+// processor. target_clones is not used, because its ifunc resolvers run before a sanitizer's
+// runtime is initialized. Include it only in .cc files.
 //
 //   #define KERNEL(name, attributes) attributes void name(float* x) { ... }
-//   MUSTER_FOR_EACH_PROCESSOR(KERNEL, Scale)   // defines ScaleBaseline and its likes
+//   MUSTER_FOR_EACH_PROCESSOR(KERNEL, Scale)   // defines ScaleBaseline, ScaleAvx2, ScaleAvx512
 //   ...
 //   static const auto kernel = MUSTER_CHOOSE_KERNEL(Scale);
 //
-// What such a function calls has to be MUSTER_KERNEL_INLINE.
+// Functions that a kernel calls must be MUSTER_KERNEL_INLINE.
 #pragma once
 
 #if defined(__x86_64__)
@@ -15,7 +15,7 @@
 #define MUSTER_KERNEL_INLINE inline __attribute__((always_inline))
 #define MUSTER_TARGET_AVX2 __attribute__((target("avx2")))
 #if defined(__clang__)
-// Clang knows neither this preference as an attribute nor GCC's pragmas.
+// Clang supports neither this preference as an attribute nor GCC's pragmas.
 #pragma clang diagnostic ignored "-Wunknown-pragmas"
 #define MUSTER_TARGET_AVX512 __attribute__((target("avx2,avx512f,avx512bw,avx512vl,avx512dq")))
 #else

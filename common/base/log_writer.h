@@ -1,8 +1,8 @@
-// The thread that writes the log (common/base/logging.h): who logs waits for nobody, under whatever
-// lock it does so, and a terminal or a pipe that nobody reads holds up nobody. What cannot be
-// written is kept, the newest kLogLines lines; how many are missing is said where they would be.
+// The thread that writes the log (common/base/logging.h). Callers that log never wait, whatever
+// locks they hold. A terminal or pipe without a reader blocks no caller. The newest kLogLines
+// unwritten lines are kept. A line in their place gives the number of dropped lines.
 //
-// Any thread may call these.
+// All functions are thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@ namespace muster {
 
 inline constexpr size_t kLogLines = 4096;
 
-// Until all that was logged is written; before _exit. False where stderr has taken nothing for half
-// a second: what is left is lost if the process ends.
+// Blocks until everything logged is written. Call it before _exit. Returns false if stderr has
+// accepted nothing for half a second. The rest is then lost if the process ends.
 bool FlushLog();
-// The same in a signal handler, for a second at most.
+// The same in a signal handler, for one second at most.
 void FlushLogInHandler();
 
-// `text` as it is, between two lines of the log. SetLogHooks' functions are called around it, also
-// around an empty one.
+// Writes `text` unchanged between two lines of the log. The functions of SetLogHooks are called
+// around it, even if it is empty.
 void WriteByLog(std::string text);
 
 }  // namespace muster

@@ -29,7 +29,7 @@ namespace {
 
 constexpr Duration kPatience = std::chrono::milliseconds(500), kLongest = std::chrono::seconds(5);
 
-// What formats a line and writes it to stderr; for the writer's thread once it is in use.
+// Formats a line and writes it to stderr. Used only by the writer's thread once that has started.
 using Printer = std::shared_ptr<spdlog::sinks::stderr_color_sink_st>;
 
 void WriteStderr(std::string_view text) {
@@ -40,11 +40,11 @@ void WriteStderr(std::string_view text) {
   }
 }
 
-// Something is not written yet. Apart from the writer, for a signal handler.
+// True if lines are not written yet. Kept outside Writer for use in a signal handler.
 std::atomic<bool> g_pending = false;
 
-// The lines on their way to stderr, and the thread that writes them. It never ends and may hang in
-// a write: the object lives as long as the process.
+// The queue of lines and the thread that writes them to stderr. The thread never ends and may block
+// in a write, so the object is never destroyed.
 class Writer {
  public:
   static Writer& Get() {
@@ -52,7 +52,7 @@ class Writer {
     return *writer;
   }
 
-  // A line, or what is written as it is.
+  // A log line, or text to be written unchanged.
   using Item = std::pair<Printer, std::variant<spdlog::details::log_msg_buffer, std::string>>;
   void Add(Item item) {
     absl::MutexLock lock(&mutex_);
@@ -89,7 +89,7 @@ class Writer {
 
  private:
   Writer() {
-    // Signals are for other threads, whatever is blocked by now.
+    // This thread blocks all signals, so that other threads handle them.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -108,7 +108,7 @@ class Writer {
         absl::MutexLock lock(&mutex_);
         if (!HasWorkLocked()) g_pending = false;
         mutex_.Await(absl::Condition(this, &Writer::HasWorkLocked));
-        // One after the other, so that those behind one that hangs can still be dropped.
+        // Takes one item at a time, so that lines after a blocked one can still be dropped.
         item = std::move(items_.front());
         items_.pop_front();
         missing = std::exchange(missing_, 0);
@@ -130,9 +130,9 @@ class Writer {
 
   absl::Mutex mutex_;
   std::deque<Item> items_ ABSL_GUARDED_BY(mutex_);
-  uint64_t missing_ ABSL_GUARDED_BY(mutex_) = 0;  // dropped before the first one
+  uint64_t missing_ ABSL_GUARDED_BY(mutex_) = 0;  // Lines dropped before the first one.
   std::function<void()> before_ ABSL_GUARDED_BY(mutex_), after_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<uint64_t> written_ = 0;  // turns of the thread
+  std::atomic<uint64_t> written_ = 0;  // Rounds of the thread.
 };
 
 // The sink of the default logger.
@@ -143,7 +143,7 @@ class QueuedSink final : public spdlog::sinks::sink {
     Writer::Get().Add({printer_, spdlog::details::log_msg_buffer(message)});
   }
   void flush() override { Writer::Get().Flush(); }
-  // Before the first line.
+  // Must be called before the first line.
   void set_pattern(const std::string& pattern) override { printer_->set_pattern(pattern); }
   void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override {
     printer_->set_formatter(std::move(formatter));

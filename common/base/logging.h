@@ -1,6 +1,6 @@
-// Process-wide log, spdlog underneath: one line an event on stderr, `12:34:56.789 I worker 1 |
-// message`. Call InitLogging once in main, before any thread starts; Log* may be called from any
-// thread.
+// The process-wide log, based on spdlog: one line per event on stderr, `12:34:56.789 I worker 1 |
+// message`. Call InitLogging once in main, before any thread starts. The Log* functions are
+// thread-safe.
 #pragma once
 
 #include <spdlog/spdlog.h>
@@ -10,15 +10,16 @@
 
 namespace muster {
 
-// With value 0: `who` is left out, because whoever reads the output says it (`muster launch`).
+// If set to 0, `who` is left out, because the reader of the output adds it (`muster launch`).
 inline constexpr const char* kLogTaskVariable = "MUSTER_LOG_TASK";
 
-// `who` is the task ("worker 1") or the program's name; empty leaves it out. MUSTER_LOG_LEVEL
+// `who` is the task ("worker 1") or the program's name. Empty leaves it out. MUSTER_LOG_LEVEL
 // (trace, debug, info, warn, error) sets the level, default info.
 void InitLogging(const std::string& who);
 
-// Called around the writing of each line, by one thread at a time: a progress bar on the same
-// terminal is taken away before the line and put back after it. Empty functions end that.
+// Sets functions that are called before and after each line is written, by one thread at a time. A
+// progress bar on the same terminal is removed before the line and redrawn after it. Empty
+// functions remove the hooks.
 void SetLogHooks(std::function<void()> before, std::function<void()> after);
 
 template <typename... Args>

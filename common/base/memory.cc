@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
-// A file that holds one number; nullopt: it is not there, or says "max".
+// Reads a file that holds one number. Returns nullopt if it does not exist or holds "max".
 std::optional<uint64_t> NumberIn(const std::string& path) {
   std::ifstream file(path);
   uint64_t number = 0;
@@ -20,7 +20,7 @@ std::optional<uint64_t> NumberIn(const std::string& path) {
   return std::nullopt;
 }
 
-// The number after a word at the beginning of a line.
+// Returns the number after `word` at the beginning of a line.
 uint64_t NumberOf(const std::string& path, const std::string& word, uint64_t missing) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -37,7 +37,7 @@ uint64_t Left(uint64_t limit, uint64_t used, uint64_t cached) {
   return limit - std::min(limit, used);
 }
 
-// Of the cgroup, and of those above it up to the root of the hierarchy.
+// Returns the minimum over the cgroup and its parents up to the root of the hierarchy.
 uint64_t LeftInGroups(const std::string& hierarchy, std::string group, const char* limit_file,
                       const char* used_file, const char* cached_word) {
   uint64_t left = kUnlimited;
@@ -58,7 +58,7 @@ uint64_t LeftInGroups(const std::string& hierarchy, std::string group, const cha
 uint64_t AvailableMemory(const std::string& root) {
   uint64_t left = NumberOf(root + "/proc/meminfo", "MemAvailable:", kUnlimited / 1024) * 1024;
   std::ifstream groups(root + "/proc/self/cgroup");
-  // hierarchy-ID:controllers:path; version 2 has the ID 0 and names no controller.
+  // The format is hierarchy-ID:controllers:path. Version 2 has the ID 0 and names no controller.
   for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;

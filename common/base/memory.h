@@ -1,4 +1,4 @@
-// How much memory this process may still use.
+// The memory that this process can still use.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace muster {
 
-// Bytes that the host has left, or the tightest of the cgroups (version 1 or 2) that this process
-// is in, whichever is less; memory that only caches files counts as left. Reads /proc and
-// /sys/fs/cgroup under `root`; what cannot be read limits nothing.
+// Returns the bytes available on the host or in the tightest cgroup (version 1 or 2) of this
+// process, whichever is less. Memory that only caches files counts as available. Reads /proc and
+// /sys/fs/cgroup under `root`. Files that cannot be read set no limit.
 uint64_t AvailableMemory(const std::string& root = "");
 
 }  // namespace muster

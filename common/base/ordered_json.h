@@ -1,5 +1,5 @@
-// JSON whose objects keep their keys' order, for the little in a job file where the order means
-// something; and what messages about names share.
+// JSON whose objects keep the order of their keys, for the parts of a job file where order matters.
+// Also a message about unknown names.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@ namespace muster {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// As ParseJson and ReadJsonFile.
+// Same as ParseJson and ReadJsonFile.
 absl::StatusOr<OrderedJson> ParseOrderedJson(std::string_view text, std::string_view origin);
 absl::StatusOr<OrderedJson> ReadOrderedJsonFile(const std::string& path);
 
-// "is \"sdg\", did you mean \"sgd\"?", or with all the known names.
+// Returns "is \"sdg\", did you mean \"sgd\"?", or lists all known names.
 std::string UnknownName(const std::string& name, const std::vector<std::string>& known);
 
 }  // namespace muster

@@ -1,11 +1,11 @@
-// A monotonic clock that pauses while this process is held up (SIGSTOP, a suspended virtual
-// machine, an overloaded host): nobody can be judged for a time in which the judge itself did not
-// run. What is kept as points in time of this clock needs no correction after such a stall, and a
-// type of its own keeps them apart from those of Clock.
+// A monotonic clock that pauses while this process does not run (SIGSTOP, a suspended virtual
+// machine, an overloaded host). Peers are therefore not judged for a time in which this process
+// could not receive their messages. Points in time of this clock need no correction after a stall.
+// They have a separate type, which prevents mixing them with those of Clock.
 //
-// Two looks at it that are `stall` or more apart mean that the process did not run in between, so
-// its owner looks at it several times within `stall`, whatever happens. Guarded by its owner's
-// mutex. Tests move it by argument.
+// A gap of `stall` or more between two calls means that the process did not run. The owner must
+// therefore call the clock several times within `stall`. Guarded by its owner's mutex. Tests pass
+// the time as an argument.
 #pragma once
 
 #include <algorithm>
@@ -27,9 +27,10 @@ class PausingClock {
                         MonotonicTime start = Clock::now())
       : stall_(stall), seen_(start), now_(start.time_since_epoch()) {}
 
-  // REQUIRES: the owner's mutex.
+  // REQUIRES: the owner's mutex is held.
   time_point Now() { return At(Clock::now()); }
-  // A `now` before an earlier one, from a thread that waited for the mutex, counts as that one.
+  // A `now` before an earlier one, from a thread that waited for the mutex, counts as the earlier
+  // one.
   time_point At(MonotonicTime now) {
     const Duration gap = std::max(now - seen_, Duration::zero());
     seen_ += gap;
@@ -40,7 +41,7 @@ class PausingClock {
     }
     return now_;
   }
-  // How long it has paused since the last call of this: for a line in the log.
+  // Returns the length of pauses since the last call, for the log.
   Duration TakePause() { return std::exchange(paused_, Duration::zero()); }
 
  private:

@@ -16,14 +16,14 @@ size_t LengthOf(unsigned char lead) {
   return lead < 0xc0 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }
 
-// C1 controls, and what ends lines or turns the direction of writing round.
+// True for C1 controls, and characters that end lines or change the direction of writing.
 bool IsControl(std::string_view character) {
   if (character.size() == 2)
     return character[0] == '\xc2' && static_cast<unsigned char>(character[1]) < 0xa0;
   if (character.size() != 3 || character[0] != '\xe2') return false;
   const auto second = static_cast<unsigned char>(character[1]);
   const auto third = static_cast<unsigned char>(character[2]);
-  // U+200E, 200F, 2028 to 202E; U+2066 to 2069.
+  // U+200E, 200F, 2028 to 202E, and U+2066 to 2069.
   return (second == 0x80 && (third == 0x8e || third == 0x8f || (third >= 0xa8 && third <= 0xae))) ||
          (second == 0x81 && third >= 0xa6 && third <= 0xa9);
 }
@@ -45,7 +45,7 @@ std::string PeerText(std::string_view text, size_t most) {
         return IsPlain(static_cast<unsigned char>(c));
       }))
     return std::string(text);
-  // What is cut anyway is not looked at: the text may be long.
+  // Text beyond the limit is not checked, because it may be long.
   const bool cut = text.size() > most;
   const std::string valid = ValidUtf8(text.substr(0, most));
   std::string result;

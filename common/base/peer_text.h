@@ -1,5 +1,5 @@
-// Text that came from a peer, on its way into the log, a verdict or a file: it forges no line,
-// moves no cursor, and fills no disk.
+// Sanitizes text from a peer for the log, a verdict or a file. The result cannot forge a line, move
+// the cursor or fill the disk.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,19 @@ namespace muster {
 
 inline constexpr size_t kMostPeerText = 1024;
 
-// As UTF-8, without control characters (a line break becomes "\n", others "\x1b"; those that change
-// the direction of writing likewise), and cut to `most` bytes.
+// Returns the text as UTF-8 without control characters, truncated to `most` bytes. A line break
+// becomes "\n", other control characters become "\x1b" and the like. Characters that change the
+// direction of writing are escaped in the same way.
 std::string PeerText(std::string_view text, size_t most = kMostPeerText);
 
-// How many lines peers may cause: `burst` at once, then one in each `interval`. Any thread.
+// Limits the log lines that peers may cause: `burst` at once, then one per `interval`. Thread-safe.
 class LineBudget {
  public:
   explicit LineBudget(int burst = 20, Duration interval = std::chrono::seconds(1))
       : burst_(burst), interval_(interval) {}
 
-  // Whether a line may be written now. `left_out`: how many were not, since the one before.
+  // Returns true if a line may be written now. `left_out` is set to the number of suppressed lines
+  // since the previous one.
   bool Take(int64_t* left_out, MonotonicTime now = Clock::now());
 
  private:

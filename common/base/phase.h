@@ -1,5 +1,5 @@
-// What a member is doing. Heartbeats carry the phase with its age, and each phase has a deadline of
-// its own.
+// The current activity of a member. Heartbeats carry the phase with its age. Each phase has its own
+// timeout.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@
 namespace muster {
 
 enum class Phase : uint8_t {
-  kStarting = 0,  // process start to join: imports, datasets, models
-  kForming,       // building communicators
-  kData,          // waiting for the input pipeline
-  kForward,       // program code: forward and backward pass
-  kReduce,        // waiting for peers in a collective
-  kUpdate,        // optimizer
-  kEvaluate,      // validation and test passes
-  kSave,          // checkpoint
-  kEnding,        // done, waiting for the verdict
+  kStarting = 0,  // From process start to join: imports, datasets, models.
+  kForming,       // Building communicators.
+  kData,          // Waiting for the input pipeline.
+  kForward,       // Program code: forward and backward pass.
+  kReduce,        // Waiting for peers in a collective.
+  kUpdate,        // The optimizer.
+  kEvaluate,      // Validation and test passes.
+  kSave,          // Writing a checkpoint.
+  kEnding,        // Finished, waiting for the verdict.
 };
 inline constexpr int kNumPhases = 9;
 

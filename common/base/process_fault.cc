@@ -24,10 +24,10 @@ bool Has(std::string_view text, std::initializer_list<std::string_view> parts) {
 
 }  // namespace
 
-// The numbers of driver_types.h, which have been the same since CUDA 10.2.
+// Numbers of driver_types.h, unchanged since CUDA 10.2.
 FaultCause FaultOfCuda(int error) {
   if (IsIn(error, {35,     // driver too old
-                   36,     // likewise, for one call
+                   36,     // driver too old, for one call
                    100,    // no device
                    101,    // no such device
                    209,    // no kernel for this architecture
@@ -44,14 +44,14 @@ FaultCause FaultOfCuda(int error) {
                    714,                           // hardware stack error
                    802,                           // fabric manager not ready
                    805, 806, 807, 808, 809, 810,  // MPS
-                   911,                           // a device outside
+                   911,                           // external device
                    999}))                         // unknown
     return FaultCause::kProcess;
   if (IsIn(error, {3,                   // initialisation
                    46,                  // all devices busy or in exclusive use
                    53,                  // a launch before this one failed
                    700,                 // illegal address
-                   709,                 // the context is gone
+                   709,                 // context destroyed
                    715, 716, 717, 718,  // illegal instruction, misaligned, address space, pc
                    719}))               // launch failure
     return FaultCause::kUncertain;
@@ -66,8 +66,8 @@ FaultCause FaultOfNccl(int result, std::string_view last_error) {
     case 5:  // invalid usage
       return FaultCause::kConfiguration;
     default:
-      // 2 (system), 3 (internal), 6 (remote). Survivors of a lost peer may see any of them, and
-      // what they hold in memory is whole.
+      // 2 (system), 3 (internal), 6 (remote). The survivors of a lost peer may see any of them, and
+      // their memory is intact.
       return Has(last_error, {"ersion mismatch", "Mismatched version"}) ? FaultCause::kConfiguration
                                                                         : FaultCause::kPeer;
   }

@@ -1,8 +1,9 @@
-// Faults of a process's own device, driver or host: the process cannot go on, but another one can
-// take its place. Neither the program's mistake nor a lost peer: nothing of this process's state is
-// to be trusted, and the job must not end because of it.
+// Faults of a process's own device, driver or host. The process cannot continue, but a new one can
+// take its place. Such a fault is neither an error of the program nor a lost peer. The state of
+// this process is not reliable, and the job must not end because of the fault.
 //
-// What CUDA and NCCL report is sorted here by number, without CUDA, so that every host can test it.
+// The functions classify errors of CUDA and NCCL by number. They do not need CUDA, so every host
+// can test them.
 #pragma once
 
 #include <string>
@@ -13,29 +14,30 @@
 namespace muster {
 
 enum class FaultCause {
-  kNone,           // the program's, or the caller's: as if there were no device
-  kConfiguration,  // no driver that fits, no such device, the wrong arguments: 2
-  kPeer,           // another rank, or the way to it: this process goes on: 138
-  kProcess,        // the device or its driver: this process ends with 138
-  kUncertain,      // a fault of the device, or of the program: likewise, but not for ever
+  kNone,           // An error of the program or the caller.
+  kConfiguration,  // No suitable driver, no such device, or wrong arguments. Exit code 2.
+  kPeer,           // Another rank, or the connection to it. This process continues. Exit code 138.
+  kProcess,        // The device or its driver. This process ends with 138.
+  kUncertain,      // A fault of the device or of the program. Treated as kProcess, up to a limit.
 };
 
-// cudaError_t. Out of memory and failed assertions of a kernel are the program's.
+// Takes a cudaError_t. Out of memory and failed assertions of a kernel are errors of the program.
 FaultCause FaultOfCuda(int error);
-// ncclResult_t, and what ncclGetLastError says.
+// Takes a ncclResult_t and the text of ncclGetLastError.
 FaultCause FaultOfNccl(int result, std::string_view last_error);
-// An exception of LibTorch that has no number: "CUDA error: ...", "CUDNN_STATUS_...", ...
+// Takes the text of a LibTorch exception without a number: "CUDA error: ...", "CUDNN_STATUS_...",
+// ...
 FaultCause FaultOfText(std::string_view what);
 
-// kUnavailable (138), marked. Copies keep the mark, StatusFor and the wire do not.
+// Returns kUnavailable (138) with a mark. Copies keep the mark. StatusFor and the wire lose it.
 absl::Status ProcessFault(std::string_view message, bool uncertain);
 bool IsProcessFault(const absl::Status& status);
-// The maker of `kind`. kNone gives a ProgramError.
+// Returns the status for `kind`. kNone returns a ProgramError.
 absl::Status FaultStatus(FaultCause kind, std::string_view message);
 
-// An uncertain fault of a process that has been started again so often is the program's: it would
-// come back for ever. Of one that has not, it is the device's or the host's from then on. Any other
-// status as it is.
+// An uncertain fault of a process that has been restarted kUncertainFaults times counts as an error
+// of the program, because it would recur forever. With fewer restarts it counts as a fault of the
+// device or host. Other statuses are returned unchanged.
 inline constexpr int kUncertainFaults = 3;
 absl::Status JudgeFault(const absl::Status& status, int restarts);
 

@@ -1,12 +1,12 @@
-// How whoever supervises a process (muster launch) tells it that it takes a lost one's place.
+// The number of restarts that a supervisor (muster launch) passes to a process.
 #pragma once
 
 namespace muster {
 
 inline constexpr char kRestartsVariable[] = "MUSTER_RESTARTS";
 
-// How often this task was started before, from the environment; 0 where nobody tells. Call from
-// main.
+// Returns how often this task was started before, from the environment, or 0 if it is not set. Call
+// it from main.
 int Restarts();
 
 }  // namespace muster

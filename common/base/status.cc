@@ -7,13 +7,13 @@
 
 namespace muster {
 
-// Messages travel as protobuf text and JSON, and quote what programs, paths and hosts hold: any
-// bytes.
+// Messages are sent as protobuf text and JSON. They quote programs, paths and hosts, which may hold
+// any bytes.
 absl::Status ProgramError(std::string_view m) { return absl::UnknownError(ValidUtf8(m)); }
 absl::Status ConfigurationError(std::string_view m) {
   return absl::InvalidArgumentError(ValidUtf8(m));
 }
-// These quote what is in files, which may be anything, and of any length.
+// DataErrors quote the content of files, which may be any bytes of any length.
 absl::Status DataError(std::string_view m) {
   constexpr size_t kMost = 4096;
   return absl::DataLossError(PeerText(m, kMost));

@@ -11,7 +11,7 @@ namespace {
 
 std::string_view CutAtCharacter(std::string_view text, size_t bytes) {
   if (text.size() <= bytes) return text;
-  // Bytes 10xxxxxx go on with a character that began before.
+  // A byte 10xxxxxx continues a character.
   while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
   return text.substr(0, bytes);
 }
@@ -24,7 +24,7 @@ std::string TerminationLog() {
 }
 
 void WriteTerminationMessage(const std::string& path, std::string_view message) {
-  // O_NONBLOCK: a pipe without a reader would hold the process.
+  // O_NONBLOCK: a pipe without a reader would block the process.
   const int fd = open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return;
   struct stat file {};

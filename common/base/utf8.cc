@@ -4,7 +4,7 @@
 
 namespace muster {
 
-// Dump replaces what is not UTF-8, and what it writes is read back as it was.
+// Dump replaces invalid UTF-8, and parsing returns the rest unchanged.
 std::string ValidUtf8(std::string_view text) {
   return Json::parse(Dump(Json(text))).get<std::string>();
 }

@@ -1,5 +1,5 @@
-// Text for places that take UTF-8 only: protobuf strings, JSON. Names of files, and errors that
-// quote them, may hold any bytes.
+// Text for protobuf strings and JSON, which accept only UTF-8. File names, and errors that quote
+// them, may hold any bytes.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace muster {
 
-// `text` with U+FFFD for each sequence of bytes that is not UTF-8; the rest as it is.
+// Returns `text` with each invalid byte sequence replaced by U+FFFD.
 std::string ValidUtf8(std::string_view text);
 
 }  // namespace muster

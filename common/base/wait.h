@@ -1,8 +1,8 @@
-// Waits with a limit, on monotonic time: abseil's own (CondVar::WaitWithTimeout, Mutex::Await-
-// WithTimeout, Notification) end by the wall clock, so that a step of it backwards by an hour makes
-// a heartbeat an hour late. tests/lint/waits.py keeps those out.
+// Waits with a timeout on monotonic time. abseil's own waits (CondVar::WaitWithTimeout,
+// Mutex::AwaitWithTimeout, Notification) use the wall clock. If it steps back by an hour, a
+// heartbeat comes an hour late. tests/lint/waits.py forbids them.
 //
-// In place of absl::CondVar, with absl::Mutex and its annotations as ever.
+// Replaces absl::CondVar, with absl::Mutex and its annotations unchanged.
 #pragma once
 
 #include <condition_variable>
@@ -19,9 +19,9 @@ class CondVar {
   CondVar(const CondVar&) = delete;
   CondVar& operator=(const CondVar&) = delete;
 
-  // REQUIRES: `mutex` is held, and held again when they return. They may return without a signal.
+  // REQUIRES: `mutex` is held. It is held again on return. May return without a signal.
   void Wait(absl::Mutex* mutex) { WaitUntil(mutex, MonotonicTime::max()); }
-  // True where the time is over.
+  // Returns true if the timeout passed.
   bool WaitFor(absl::Mutex* mutex, Duration limit);
   bool WaitUntil(absl::Mutex* mutex, MonotonicTime until);
 
@@ -32,16 +32,16 @@ class CondVar {
   std::condition_variable_any variable_;
 };
 
-// Happens once.
+// A one-time event.
 class Notification {
  public:
   Notification() = default;
-  // Waits for a Notify that is under way.
+  // Blocks until a running Notify has returned.
   ~Notification() { absl::MutexLock lock(&mutex_); }
 
   void Notify();
   bool HasBeenNotified() const;
-  // True if it has happened by then.
+  // Returns true if the event occurred within `limit`.
   bool WaitFor(Duration limit) const;
 
  private:

@@ -14,7 +14,7 @@
 namespace muster {
 namespace {
 
-// Appendix 4.3 of the zip specification (APPNOTE.TXT); all numbers are little-endian.
+// Appendix 4.3 of the zip specification (APPNOTE.TXT). All numbers are little-endian.
 constexpr int64_t kEndSize = 22, kLocatorSize = 20, kEnd64Size = 56, kEntrySize = 46,
                   kLocalSize = 30, kMostComment = 65535;
 constexpr uint32_t kEndMark = 0x06054b50, kLocatorMark = 0x07064b50, kEnd64Mark = 0x06064b50,
@@ -33,7 +33,7 @@ std::string WithoutFolder(const std::string& name) {
   return slash == std::string::npos ? name : name.substr(slash + 1);
 }
 
-// Deflate makes one byte of 1032 at the most (258 of each two bits).
+// Deflate expands by at most 1032 (258 bytes per two bits).
 int64_t MostInflated(int64_t packed) {
   constexpr int64_t kRatio = 1032;
   return packed > (int64_t{1} << 52) ? packed : (packed + 1) * kRatio;
@@ -125,7 +125,8 @@ absl::Status ZipReader::ReadEntries(const std::string& directory, int64_t count)
     entry.packed = Number<uint32_t>(directory, at + 20);
     entry.size = Number<uint32_t>(directory, at + 24);
     entry.offset = Number<uint32_t>(directory, at + 42);
-    // What does not fit in 32 bits is all ones there, and follows in this order in an extra field.
+    // Values that do not fit in 32 bits are all ones here. They follow in this order in an extra
+    // field.
     for (int64_t f = extra; f + 4 <= extra + extra_size;) {
       const uint16_t id = Number<uint16_t>(directory, f);
       const int64_t field_end = f + 4 + Number<uint16_t>(directory, f + 2);
@@ -142,7 +143,7 @@ absl::Status ZipReader::ReadEntries(const std::string& directory, int64_t count)
       return Damaged("its directory is not whole");
     std::string name = directory.substr(at + kEntrySize, name_size);
     if (options_.without_folder) name = WithoutFolder(name);
-    // Readers take memory by what it says here, which the file must be able to hold.
+    // Callers allocate memory by this size, so it must be possible for a file of this length.
     const int64_t held =
         entry.method == kStored ? bytes_ : MostInflated(std::min(bytes_, entry.packed));
     if (entry.size > held)
@@ -194,7 +195,8 @@ absl::Status ZipReader::Inflate(const std::string& name, int64_t from, void* out
       stream.avail_out = static_cast<uInt>(std::min<int64_t>(room, 1 << 30));
       room -= stream.avail_out;
     }
-    // No output and no input left is Z_BUF_ERROR: it holds more, or less, than it says.
+    // Without output space and input, the result is Z_BUF_ERROR: the member holds more or less than
+    // its size.
     if (read.ok()) code = inflate(&stream, Z_NO_FLUSH);
   }
   const bool whole = code == Z_STREAM_END && room == 0 && stream.avail_out == 0;

@@ -1,5 +1,5 @@
-// A zip archive: members stored as they are, as LibTorch writes them, or deflated; zip64 where
-// something is large. Checksums are compared. Immutable once it is open, any thread.
+// A reader of zip archives. Members are stored uncompressed, as LibTorch writes them, or deflated.
+// zip64 is supported. Checksums are verified. Immutable after Open. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,36 +13,36 @@
 namespace muster {
 
 struct ZipOptions {
-  bool without_folder = false;  // names lose what they have before their first slash
-  bool only_stored = false;     // deflated members are refused by Read
-  std::string kind;             // what made it, for messages: "numpy.savez writes"
+  bool without_folder = false;  // Removes the part of names up to the first slash.
+  bool only_stored = false;     // Read refuses deflated members.
+  std::string kind;             // The writer of the archive, for messages: "numpy.savez writes".
 };
 
 class ZipReader {
  public:
-  // Errors: ConfigurationError where the file is not there or may not be read, DataError where it
-  // is no zip archive, or cut short.
+  // Returns a ConfigurationError if the file does not exist or is not readable. Returns a DataError
+  // if it is truncated or not a zip archive.
   static absl::StatusOr<std::unique_ptr<ZipReader>> Open(const std::string& path,
                                                          ZipOptions options);
   ~ZipReader();
 
-  // Members, in the archive's order.
+  // The members in the archive's order.
   const std::vector<std::string>& names() const { return names_; }
   bool Has(const std::string& name) const { return entries_.contains(name); }
-  // REQUIRES: Has(name), for these two.
+  // Size and Read REQUIRE: Has(name).
   int64_t Size(const std::string& name) const { return entries_.at(name).size; }
-  // Fills `out` with the Size(name) bytes. A DataError says what is damaged.
+  // Fills `out` with the Size(name) bytes. Returns a DataError that says what is damaged.
   absl::Status Read(const std::string& name, void* out) const;
-  // Where the bytes of a stored member are in the file; -1 where it is deflated.
+  // Returns the position of a stored member's bytes in the file, or -1 if it is deflated.
   absl::StatusOr<int64_t> Offset(const std::string& name) const;
-  // The same as text; a DataError where it is not there.
+  // Reads a member as text. Returns a DataError if it is missing.
   absl::StatusOr<std::string> ReadText(const std::string& name) const;
 
   const std::string& path() const { return path_; }
 
  private:
   struct Entry {
-    int64_t offset = 0;  // of the local header
+    int64_t offset = 0;  // The position of the local header.
     int64_t size = 0, packed = 0;
     uint32_t crc = 0;
     uint16_t method = 0;
@@ -51,7 +51,7 @@ class ZipReader {
       : path_(std::move(path)), options_(std::move(options)), fd_(fd), bytes_(bytes) {}
   absl::Status ReadDirectory();
   absl::Status ReadEntries(const std::string& directory, int64_t count);
-  // Where a member's bytes are, packed or not.
+  // Returns the position of a member's bytes, compressed or not.
   absl::StatusOr<int64_t> Find(const std::string& name) const;
   absl::Status Inflate(const std::string& name, int64_t from, void* out) const;
   absl::Status ReadAt(int64_t offset, int64_t size, void* out) const;

@@ -1,4 +1,4 @@
-// What the role binaries check before they start (cluster_config.h).
+// The checks of the role binaries at their start, declared in cluster_config.h.
 #include <fmt/format.h>
 
 #include "common/cluster/cluster_config.h"

@@ -36,8 +36,8 @@ Environment ProcessEnvironment() {
 }
 
 absl::StatusOr<ClusterConfig> ClusterFromEnvironment(const Environment& environment) {
-  // One entry for each launch environment, the most explicit first. A source answers nullopt where
-  // its variables are not set.
+  // One entry per launch environment, the most explicit first. A source returns nullopt if its
+  // variables are not set.
   using Source = std::function<std::optional<absl::StatusOr<ClusterConfig>>(const Environment&)>;
   static const Source kSources[] = {
       [](const Environment& get) -> std::optional<absl::StatusOr<ClusterConfig>> {

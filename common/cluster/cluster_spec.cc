@@ -9,7 +9,7 @@
 namespace muster {
 namespace {
 
-// Who trains and where: what two tasks of one cluster must agree on.
+// The tasks that two specs of one cluster must agree on.
 constexpr TaskType kCompared[] = {TaskType::kChief, TaskType::kWorker, TaskType::kPs};
 
 std::string Tasks(int count) { return fmt::format("{} task{}", count, count == 1 ? "" : "s"); }

@@ -36,7 +36,7 @@ bool IsLost(PausingTime now, const MemberState& m, const MembershipOptions& o, b
   return now - m.process.last_heard >= (suspected ? std::min(o.suspect, o.heartbeat) : o.heartbeat);
 }
 
-// REQUIRES: it is lost.
+// REQUIRES: the member is lost.
 std::string WhyLost(PausingTime now, const MemberState& m, const MembershipOptions& o) {
   if (!m.process.connected && m.process.gone)
     return "lost: its connection broke and its port refuses connections, the process is gone";
@@ -53,7 +53,7 @@ std::string WhyLost(PausingTime now, const MemberState& m, const MembershipOptio
 
 std::optional<MemberLoss> FirstLost(PausingTime now, const JobState& s, const MembershipOptions& o,
                                     bool suspected) {
-  int first = -1;  // one of many, perhaps: the sentence is for it alone
+  int first = -1;  // The text is built for this member only, because many members may be lost.
   PausingTime since;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
@@ -119,7 +119,7 @@ Decision NotAllCame(PausingTime now, const JobState& s, const MembershipOptions&
     return End(-1, {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
                     fmt::format("not all members came within {:g} s (timeouts.join): {}",
                                 Seconds(o.join), RosterLine(now, s))});
-  // Whoever is gone says more than whoever is there, but did not come back from its program.
+  // A member that is lost is a better explanation than one that is connected but has not returned.
   int missing = -1;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
@@ -145,14 +145,15 @@ namespace {
 Decision DecideEnding(PausingTime now, const JobState& s, const MembershipOptions& o) {
   List missing;
   for (const MemberState& m : s.members) {
-    // A session that broke just before may come back for the verdict.
+    // A session that broke just before may resume to receive the verdict.
     const bool may_resume =
         m.process.joined && !m.process.gone && now - m.process.broken_at < o.resume;
     if ((m.process.connected || may_resume || s.tell_all) && !m.report.acknowledged)
       missing.AddTask(m);
   }
   if (missing.empty() && s.verdict.code != ExitCode::kDone && now - s.stage_since < o.farewell) {
-    // Whoever is still on its way is told the verdict, instead of waiting for a chief that is gone.
+    // A member that is still joining gets the verdict, so that it does not wait for a chief that
+    // has exited.
     for (const MemberState& m : s.members) {
       if (!m.process.joined && !m.failure && !m.missing_since)
         return Wait("a moment for " + m.declared.task.Spoken() + ", which has not joined");
@@ -166,7 +167,7 @@ Decision DecideEnding(PausingTime now, const JobState& s, const MembershipOption
   return Wait("waiting for acknowledgements: " + missing.text());
 }
 
-// Of a member that is not ready.
+// Describes a member that is not ready.
 std::string WhatIsMissing(PausingTime now, const MemberState& m) {
   const std::string who = m.declared.task.Spoken();
   if (m.process.joined && m.process.connected)

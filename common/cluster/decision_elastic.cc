@@ -1,4 +1,4 @@
-// Members that come and go while the others stay.
+// Decisions for members that join and leave while the others stay.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,8 +11,8 @@ bool Held(PausingTime now, const MemberState& m, const MembershipOptions& o) {
   return o.min_members > 0 && m.held_until > now;
 }
 
-// It came through its first step as well as the others, if one of them is in a later one; what it
-// said itself may be a heartbeat old.
+// True if the member completed its first step. Its own report may be one heartbeat old, so a later
+// step of any other member is sufficient.
 bool Settled(const JobState& s, const MemberState& m) {
   return m.process.settled || (m.in_generation && NewestStep(s, m) > m.process.first_step);
 }
@@ -30,7 +30,7 @@ MemberState Absent(PausingTime now, const JobState& s, const MemberState& lost,
   if (o.min_members == 0 || Settled(s, lost)) return absent;
   absent.quick_losses = lost.quick_losses;
   absent.held_until = lost.held_until;
-  if (!lost.in_generation) return absent;  // nobody missed it
+  if (!lost.in_generation) return absent;  // No member was waiting for it.
   const int n = ++absent.quick_losses;
   if (n < 2) return absent;
   Duration hold = o.backoff;
@@ -52,10 +52,10 @@ std::optional<Decision> Leaver(const JobState& s, const MembershipOptions& o) {
   int size = 0, remaining = 0, leaver = -1;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
-    if (m.in_generation && m.report.finished) return std::nullopt;  // the end is near
+    if (m.in_generation && m.report.finished) return std::nullopt;  // The job is about to end.
     size += m.in_generation ? 1 : 0;
     remaining +=
-        m.in_generation && m.process.joined ? 1 : 0;  // of others that are missing none may come
+        m.in_generation && m.process.joined ? 1 : 0;  // Other missing members may never come.
     if (m.report.leaving && leaver < 0) leaver = i;
   }
   if (leaver < 0) return std::nullopt;
@@ -79,7 +79,7 @@ std::string FewerWillDo(PausingTime now, const JobState& s, const MembershipOpti
         return Ready(m) && (with_held || !Held(now, m, o));
       }))
     return "all members are ready";
-  // The chief is the first; whoever has joined is on its way.
+  // The chief is the first member. A member that has joined will be ready soon.
   if ((Fresh(s) && !s.through) || !Ready(s.members[0])) return "";
   int ready = 0, before = s.generation == 0 ? s.adopted_size : 0;
   bool all_left = s.generation != 0;
@@ -88,13 +88,13 @@ std::string FewerWillDo(PausingTime now, const JobState& s, const MembershipOpti
     if (!with_held && Held(now, m, o)) continue;
     if (m.process.joined && !Ready(m)) return "";
     ready += Ready(m) ? 1 : 0;
-    // One that was lost in its first step is no use to wait for.
+    // A member that was lost in its first step is not waited for.
     const bool awaited = !m.left && m.quick_losses == 0 && m.in_generation;
     all_left = all_left && (Ready(m) || !awaited);
   }
   if (AwaitsSurvivors(now, s, o)) return "";
   const std::string who = fmt::format("{} of {} members", ready, s.members.size());
-  // A stop that was asked for needs no further step.
+  // A requested stop needs no further step.
   if (s.stop_requested) return fmt::format("{} go on to the step at which all stop", who);
   if (s.through && now - s.stage_since >= o.end)
     return fmt::format("{} end the job: all steps are done, and nobody else came within {:g} s",

@@ -1,4 +1,4 @@
-// The members of a parameter-server job: each on its own, once all have come.
+// Decisions for the members of a parameter-server job, which are independent once all have come.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,33 +28,33 @@ bool ServerMissing(const JobState& s) {
                      [](const MemberState& m) { return IsServer(m) && !m.in_generation; });
 }
 
-// A member that is there and heard, but does not get on.
+// Finds a member that is connected but exceeds the timeout of its phase.
 std::optional<Decision> PhaseDeadline(PausingTime now, const JobState& s,
                                       const MembershipOptions& o) {
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
     const Duration limit = PhaseLimit(m, o);
     if (limit == Duration::zero()) continue;
-    // What a server does, it does for as long as it is asked to.
+    // A server's work takes as long as its clients ask for.
     if (IsServer(m) && m.report.phase != Phase::kStarting && m.report.phase != Phase::kForming)
       continue;
     PausingTime since = m.report.phase_since;
     if (m.report.phase ==
-        Phase::kReduce) {  // it waits for servers, perhaps for one that is not there
+        Phase::kReduce) {  // A worker in kReduce waits for servers, which may be missing.
       if (ServerMissing(s)) continue;
       since = std::max(since, s.servers_since);
     }
     const Duration age = now - since;
     if (age < limit) continue;
     Verdict verdict = About(m, ExitCode::kRetryable, PhaseTooLong(m.report.phase, age, limit));
-    // A task that never was in is not given another try at what it cannot do.
+    // A task that was never admitted would fail the same way again, so the job ends.
     return s.generation == 0 ? End(i, std::move(verdict)) : GiveUp(i, std::move(verdict));
   }
   return std::nullopt;
 }
 
-// A member of its own generation asks for another one: it had lost touch with the chief, or with
-// whatever it was doing.
+// True if an admitted member asks for another generation, because it lost contact with the chief or
+// gave up its work.
 bool AsksAgain(const MemberState& m) {
   return m.in_generation && m.report.formed_generation == m.process.generation;
 }
@@ -92,14 +92,14 @@ std::optional<Decision> Needed(PausingTime now, const JobState& s, const Members
     return MissingSince(s.members[a], s) < MissingSince(s.members[b], s);
   });
   const MemberState& first = s.members[missing[0]];
-  // From then on they were too few.
+  // Since then too many are missing.
   const Duration age = now - MissingSince(s.members[missing[spare]], s);
   if (age >= o.rejoin)
     return End(missing[0], About(first, ExitCode::kRetryable,
                                  fmt::format("{}; nobody took its place within {:g} s "
                                              "(timeouts.rejoin)",
                                              first.why_missing, Seconds(o.rejoin))));
-  size_t coming = 0;  // who may still come
+  size_t coming = 0;  // Members that may still come.
   for (const int i : missing) coming += s.members[i].abandoned.empty() ? 1 : 0;
   if (missing.size() - coming <= spare) return std::nullopt;
   for (const int i : missing) {
@@ -109,7 +109,7 @@ std::optional<Decision> Needed(PausingTime now, const JobState& s, const Members
   return std::nullopt;
 }
 
-// Those without whom the job cannot go on, and who stay away.
+// Ends the job if too many servers, or all workers, stay away.
 std::optional<Decision> Missed(PausingTime now, const JobState& s, const MembershipOptions& o) {
   std::vector<int> servers, workers;
   int declared_workers = 0;
@@ -128,7 +128,7 @@ class Independent final : public MembershipPolicy {
  public:
   explicit Independent(const MembershipOptions& options) : MembershipPolicy(options) {}
 
-  // Of it alone.
+  // Forms a generation of `member` alone.
   NewGeneration Form(PausingTime now, uint64_t id, int member, JobState* s) const override {
     MemberState& m = s->members[member];
     const bool again = m.process.again || m.in_generation;
@@ -139,7 +139,7 @@ class Independent final : public MembershipPolicy {
     m.process.generation = s->generation = id;
     m.in_generation = true;
     m.report.waiting = m.report.finished = false;
-    m.report.phase = Phase::kForming;  // until it reports
+    m.report.phase = Phase::kForming;  // Until it reports.
     m.report.phase_since = now;
     m.admitted = m.process.incarnation;
     if (IsServer(m)) s->servers_since = now;
@@ -168,7 +168,7 @@ class Independent final : public MembershipPolicy {
   }
   std::string Return(const ReturningProcess& process, int member, JobState* s) const override {
     if (process.generation != 0) return "";
-    // It had given the chief up, and comes again with all that it holds.
+    // It gave up its connection to the chief, and returns with its state.
     s->members[member].in_generation = false;
     s->members[member].process.again = process.holds_state;
     return "";
@@ -187,7 +187,7 @@ class Independent final : public MembershipPolicy {
 Decision Independent::DecideNext(PausingTime now, const JobState& s) const {
   const MembershipOptions& o = options_;
   if (auto decision = OwnFailure(s)) return *std::move(decision);
-  // The others do not miss it.
+  // The other members do not depend on it.
   if (auto lost = FirstLost(now, s, o, /*suspected=*/false))
     return Make(Action::kDrop, std::move(lost->why), lost->member);
   if (auto decision = PhaseDeadline(now, s, o)) return *std::move(decision);

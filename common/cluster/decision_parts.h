@@ -1,5 +1,5 @@
-// What the decisions for members that train together (decision_synchronous.cc,
-// decision_elastic.cc) and for independent ones (decision_independent.cc) are made of.
+// Functions shared by the decisions for synchronous members (decision_synchronous.cc,
+// decision_elastic.cc) and independent ones (decision_independent.cc).
 #pragma once
 
 #include <optional>
@@ -12,30 +12,30 @@ namespace muster {
 Decision Make(Action action, std::string reason, int member = -1);
 Decision Wait(std::string reason = "");
 Decision End(int member, Verdict verdict);
-// A verdict over that member.
+// Returns a verdict that names the member as the cause.
 Verdict About(const MemberState& m, ExitCode code, std::string message);
 
 struct MemberLoss {
   int member = -1;
   std::string why;
 };
-// The one that was lost first. `suspected`: others could not reach somebody.
+// Returns the member that was lost first. `suspected`: other members could not reach some member.
 std::optional<MemberLoss> FirstLost(PausingTime now, const JobState& s, const MembershipOptions& o,
                                     bool suspected);
-// How long a member may be in the phase that it is in; zero: as long as it takes, for it waits for
-// others, is through, or is not there, or the job says so.
+// The timeout of the member's current phase. Zero: no timeout, because it waits for others, has
+// finished, has not joined, or the job sets none.
 Duration PhaseLimit(const MemberState& m, const MembershipOptions& o);
-// "in phase 'data' for 12.0 s; timeouts.phase.data is 10 s".
+// Returns "in phase 'data' for 12.0 s; timeouts.phase.data is 10 s".
 std::string PhaseTooLong(Phase phase, Duration age, Duration limit);
-// The first own failure that anybody reported.
+// Returns a decision for the first failure that any member reported of itself.
 std::optional<Decision> OwnFailure(const JobState& s);
-// There is no state yet that would be lost.
+// True if no state exists yet that could be lost.
 bool Fresh(const JobState& s);
-// Who has not come yet may hold state, of a chief before this one.
+// True if members that have not joined yet may hold state of an earlier chief.
 bool AwaitsSurvivors(PausingTime now, const JobState& s, const MembershipOptions& o);
 
-// "worker 3, worker 4 and 17 others". Long lists help nobody, and this one may be made for each of
-// a thousand messages.
+// A list for messages: "worker 3, worker 4 and 17 others". It shows a limited number of items,
+// because it may be built for each of a thousand messages.
 class List {
  public:
   bool full() const { return count_ >= kShown; }
@@ -50,18 +50,18 @@ class List {
   std::string text_;
 };
 
-// Elastic: it was lost in its first step again and again, and is not taken in yet.
+// Elastic: true if the member was repeatedly lost in its first step and is not admitted yet.
 bool Held(PausingTime now, const MemberState& m, const MembershipOptions& o);
-// Why a generation of fewer members than declared may be formed now; "" if it may not.
-// `with_held`: of all that are ready.
+// Returns why a generation of fewer members than declared may be formed now, or "" if it may not.
+// `with_held`: count also the members that are held back.
 std::string FewerWillDo(PausingTime now, const JobState& s, const MembershipOptions& o,
                         bool with_held);
-// Elastic: a generation of fewer than all takes in those that have come since.
+// Elastic: ends a generation of fewer members than declared to admit those that have come since.
 std::optional<Decision> Newcomer(PausingTime now, const JobState& s, const MembershipOptions& o);
-// Elastic: a member that was asked to stop leaves, where enough others remain; else all stop.
+// Elastic: a member that was asked to stop leaves if enough others remain. Otherwise all stop.
 std::optional<Decision> Leaver(const JobState& s, const MembershipOptions& o);
 
-// The end of a job whose members did not come in time.
+// Ends a job whose members did not come in time.
 Decision NotAllCame(PausingTime now, const JobState& s, const MembershipOptions& o);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// Members that train together: the loss of one ends the generation of all.
+// Decisions for members that train together: the loss of one ends the generation of all.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,13 +10,13 @@
 namespace muster {
 namespace {
 
-// `message`, and who is in the collective that the others wait for.
+// Appends the members' positions in the current collective to `message`.
 std::string WithStandings(std::string message, PausingTime now, const JobState& s) {
   const std::string standings = Standings(now, s);
   return standings.empty() ? message : fmt::format("{}; {}", message, standings);
 }
 
-// The first reporter of a failed collective of this generation.
+// Returns the first member that reported a failed collective of this generation.
 int FirstCollectiveError(const JobState& s) {
   int first = -1;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
@@ -29,7 +29,7 @@ int FirstCollectiveError(const JobState& s) {
 
 Decision Lose(const JobState& s, int member, const std::string& why) {
   const MemberState& m = s.members[member];
-  // Nobody misses it: it may just come again.
+  // No generation depends on it, and it may join again.
   if (s.generation == 0 || s.stage == Stage::kJoining || !m.in_generation)
     return Make(Action::kDrop, why, member);
   Verdict verdict = About(m, ExitCode::kRetryable, why);
@@ -41,9 +41,9 @@ Decision Lose(const JobState& s, int member, const std::string& why) {
   return decision;
 }
 
-// A member that is there and heard, but does not get on.
+// Removes a member that is connected but makes no progress.
 Decision GiveUp(const JobState& s, int member, Verdict verdict) {
-  // The generation of the others does not miss one that has yet to be taken in.
+  // A member that is not admitted yet is not part of the others' generation.
   const bool missed = s.members[member].in_generation;
   Decision decision =
       Make(missed ? Action::kAbortGeneration : Action::kDrop, Story(verdict), member);
@@ -56,14 +56,14 @@ std::optional<Decision> Lost(PausingTime now, const JobState& s, const Membershi
   const bool suspected = s.stage == Stage::kRunning && FirstCollectiveError(s) >= 0;
   std::optional<MemberLoss> lost = FirstLost(now, s, o, suspected);
   if (!lost) return std::nullopt;
-  // The others of a broken connection have hardly begun to wait.
+  // After a broken connection the others have waited too briefly to report positions.
   if (s.members[lost->member].process.connected)
     lost->why = WithStandings(std::move(lost->why), now, s);
   return Lose(s, lost->member, lost->why);
 }
 
-// Whom a member that waits in a collective waits for: the one furthest behind that has not come to
-// it; -1 if all are there.
+// Returns the member that `waiter` waits for in a collective: the one furthest behind that has not
+// entered it. Returns -1 if all have entered.
 int HeldUpBy(const JobState& s, int waiter) {
   int culprit = -1;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
@@ -86,7 +86,7 @@ std::optional<Decision> PhaseDeadline(PausingTime now, const JobState& s,
     const MemberState& m = s.members[i];
     const Duration limit = PhaseLimit(m, o);
     if (limit == Duration::zero()) continue;
-    // From the end of a generation on it has that long again, to come back.
+    // After the end of a generation the timeout starts again, to let the member return.
     const Duration age =
         now - (s.stage == Stage::kJoining ? std::max(m.report.phase_since, s.stage_since)
                                           : m.report.phase_since);
@@ -95,7 +95,7 @@ std::optional<Decision> PhaseDeadline(PausingTime now, const JobState& s,
     if (culprit < 0) {
       Verdict verdict = About(m, ExitCode::kRetryable,
                               WithStandings(PhaseTooLong(m.report.phase, age, limit), now, s));
-      // A task that never trained is not given another try at what it cannot do.
+      // A task that never trained would fail the same way again, so the job ends.
       return s.generation == 0 ? End(i, std::move(verdict)) : GiveUp(s, i, std::move(verdict));
     }
     const std::string_view name = PhaseName(m.report.phase);
@@ -121,12 +121,12 @@ std::optional<Decision> CollectiveError(PausingTime now, const JobState& s,
   if (now - m.report.collective_error->at < o.blame)
     return Wait(fmt::format("{} reports: {}", m.declared.task.Spoken(),
                             m.report.collective_error->message));
-  // An echo: nobody is known to be lost, so nobody is dropped.
+  // This error follows from another one. No member is known to be lost, so none is dropped.
   return Make(Action::kAbortGeneration, WithStandings(m.report.collective_error->message, now, s));
 }
 
 Decision DecideJoining(PausingTime now, const JobState& s, const MembershipOptions& o) {
-  // No step will come at which all could agree to stop.
+  // Before the first step there is no step at which all could agree to stop.
   if (s.stop_requested && Fresh(s) && !AwaitsSurvivors(now, s, o))
     return End(-1, {ExitCode::kPreempted, "", "", -1, Phase::kStarting,
                     "stopped before the first step, as asked"});
@@ -184,8 +184,8 @@ Decision DecideForming(PausingTime now, const JobState& s, const MembershipOptio
   return Wait("forming: waiting for " + unformed.text());
 }
 
-// Members that are through wait for those that are not; a member that neither finishes nor gets on
-// with anything is named.
+// Finished members wait for the others. A member that neither finishes nor makes progress ends the
+// job and is named as the cause.
 Decision DecideFinished(PausingTime now, const JobState& s, const MembershipOptions& o) {
   const MemberState* first = nullptr;
   for (const MemberState& m : s.members) {
@@ -239,7 +239,7 @@ class Synchronous final : public MembershipPolicy {
       m.process.first_step = s->members[formed.newest].report.last_step + 1;
       m.report.waiting = m.report.finished = false;
       m.report.collective_sequence = m.report.collectives_done = 0;
-      m.report.phase = Phase::kForming;  // until it reports: what it did before is over
+      m.report.phase = Phase::kForming;  // Until it reports. Its earlier phase is over.
       m.report.phase_since = now;
     }
     return formed;
@@ -258,7 +258,7 @@ class Synchronous final : public MembershipPolicy {
     if (!m.in_generation || s->stage == Stage::kJoining) return "";
     return m.declared.task.Spoken() + " was lost: a new process took its place";
   }
-  // It gave the chief up before the chief gave it up, and its communicators with it.
+  // The member gave up its session and its communicators before the chief noticed.
   std::string Return(const ReturningProcess& process, int member, JobState* s) const override {
     const MemberState& m = s->members[member];
     const bool together = s->stage == Stage::kForming || s->stage == Stage::kRunning;

@@ -11,8 +11,8 @@ namespace {
 
 constexpr size_t kListed = 8;
 constexpr size_t kNotes = 40;
-constexpr size_t kNoteLength = 160;     // the whole reason is said once
-constexpr double kWorthMoving = 0.001;  // seconds
+constexpr size_t kNoteLength = 160;     // The full reason appears elsewhere.
+constexpr double kWorthMoving = 0.001;  // Seconds.
 
 // "a, b and c", or "a, b, ... and 12 more".
 std::string List(const std::vector<std::string>& texts) {
@@ -66,7 +66,7 @@ void AddBeginning(const FlightStory& s, std::vector<std::string>* lines) {
 
 const char kIndent[] = "              ";
 
-// Lines in the order of their times. What belongs together stays together: it has one `place`.
+// Lines ordered by time. Lines with the same `place` stay together.
 class Timeline {
  public:
   void Add(double wall, const std::string& text) { Add(wall, text, wall); }
@@ -113,7 +113,7 @@ void AddOperations(const FlightStory& s, Timeline* timeline) {
   if (in > kListed) add(0, fmt::format("... and so did {} more.", in - kListed));
   if (out.size() > kListed) {
     add(0, fmt::format("{} had not, of which:", out.size()));
-    // Who has been at something else for the longest.
+    // The task that has been in another phase for the longest comes first.
     std::stable_sort(out.begin(), out.end(), [](const FlightPart* a, const FlightPart* b) {
       return a->phase_since < b->phase_since;
     });
@@ -134,7 +134,7 @@ std::string Cut(const std::string& text) {
   return text.substr(0, end) + " ...";
 }
 
-// The same news of many tasks is one line.
+// Equal notes of several tasks become one line.
 void AddNotes(const FlightStory& s, Timeline* lines) {
   std::vector<std::pair<const FlightNote*, std::vector<std::string>>> groups;
   for (const FlightNote& note : s.notes) {

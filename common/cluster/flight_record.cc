@@ -20,7 +20,7 @@ using SystemClock = std::chrono::system_clock;
 double WallNow() {
   return std::chrono::duration<double>(SystemClock::now().time_since_epoch()).count();
 }
-// Microseconds: enough for people, and text that is the same wherever it is read.
+// Rounds to microseconds, which keeps the text the same on every machine.
 double Rounded(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 
 bool IsCollective(FlightKind kind) {
@@ -52,7 +52,7 @@ bool ParseWhole(std::string_view text, T* out) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// "1.2", or with another separator.
+// Parses "1.2", with `separator` in place of the dot.
 uint64_t ParseGeneration(std::string_view text, char separator) {
   const size_t at = text.find(separator);
   uint32_t epoch = 0, counter = 0;
@@ -68,7 +68,7 @@ int IndexOf(const std::string_view (&names)[n], std::string_view name) {
   return at == std::end(names) ? -1 : static_cast<int>(at - std::begin(names));
 }
 
-// Reads what a record must have; nlohmann's exceptions are for the caller.
+// Reads the required fields of a record. May throw nlohmann's exceptions, which the caller handles.
 RecordedEvent EventFromJson(const Json& json) {
   RecordedEvent event;
   event.monotonic = json.at("t").get<double>();
@@ -125,7 +125,7 @@ std::string FlightText(const FlightHeader& header, const std::vector<FlightEvent
       {"wall", Rounded(now + to_wall)},
       {"lost_events", recorded - std::min<uint64_t>(recorded, events.size())}};
   std::string text = Dump(head);
-  text.pop_back();  // its brace
+  text.pop_back();  // Removes the closing brace.
   text += ",\n\"events\": [";
   for (size_t i = 0; i < events.size(); ++i)
     text += (i == 0 ? "\n" : ",\n") + Dump(ToJson(events[i], to_wall));

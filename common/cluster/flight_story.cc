@@ -19,7 +19,7 @@ bool EndsGeneration(FlightKind kind) {
          kind == FlightKind::kChiefLost;
 }
 
-// Events of the record that belong to its generation.
+// Returns the events of the record that belong to the generation.
 std::vector<const RecordedEvent*> OfGeneration(const FlightRecord& record, uint64_t generation) {
   std::vector<const RecordedEvent*> events;
   for (const RecordedEvent& event : record.events)
@@ -27,7 +27,7 @@ std::vector<const RecordedEvent*> OfGeneration(const FlightRecord& record, uint6
   return events;
 }
 
-// When operation `sequence` was completed here, by the last replica that says so.
+// Returns by sequence number when this task completed each operation. The last replica counts.
 std::map<uint64_t, double> Completions(const FlightRecord& record, uint64_t generation) {
   std::map<uint64_t, double> completions;
   for (const RecordedEvent* event : OfGeneration(record, generation))
@@ -50,7 +50,7 @@ void FindOffset(const FlightRecord& first, const FlightRecord& record, uint64_t 
   part->shared_operations = static_cast<int>(differences.size());
 }
 
-// The highest operation of which all of this task's replicas have an event of that kind.
+// Returns the highest operation for which all of this task's replicas have an event of that kind.
 uint64_t HighestOf(const std::vector<const RecordedEvent*>& events, FlightKind kind) {
   std::map<int32_t, uint64_t> highest;
   for (const RecordedEvent* event : events) {
@@ -73,7 +73,7 @@ FlightPart PartOf(const FlightRecord& first, const FlightRecord& record, uint64_
   const auto events = OfGeneration(record, generation);
   part.completed = HighestOf(events, FlightKind::kCollectiveEnd);
   part.end = record.written_wall - part.clock_offset;
-  // What it did until it knew; what it does from then on is clearing up.
+  // Only events up to the end of the generation count. Later events are cleanup.
   for (const RecordedEvent* event : events) {
     if (EndsGeneration(event->kind) || event->kind == FlightKind::kCollectiveFailed) {
       if (EndsGeneration(event->kind)) {
@@ -172,7 +172,7 @@ void FindNotes(const FlightQuestion& question, FlightStory* story) {
   std::stable_sort(story->notes.begin(), story->notes.end(),
                    [](const FlightNote& a, const FlightNote& b) { return a.at < b.at; });
   if (story->reason.empty()) story->reason = question.records[0].header.reason;
-  // An event's text may be cut, a record's is whole.
+  // The text of an event may be truncated. The reason in a record is complete.
   for (const FlightRecord& record : question.records)
     if (record.header.reason.starts_with(story->reason)) story->reason = record.header.reason;
 }
@@ -181,7 +181,7 @@ void FindLater(const FlightQuestion& question, FlightStory* story) {
   for (const FlightRecord& record : question.later) {
     const FlightHeader& later = record.header;
     story->followed_by = later.generation;
-    // A process that was there before remembers it.
+    // A process that was in this generation has events of it.
     const bool same = !OfGeneration(record, story->generation).empty() ||
                       std::any_of(story->parts.begin(), story->parts.end(), [&](const auto& part) {
                         return part.task == later.task && part.pid == later.pid;

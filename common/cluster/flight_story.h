@@ -1,9 +1,9 @@
-// What the flight records of one generation tell together: which collective all had completed, who
-// had come to the next one and who had not, and why the generation ended. Pure functions.
+// Combines the flight records of one generation. The result says which collective all members
+// completed, which members reached the next one, and why the generation ended. Pure functions.
 //
-// Clocks of hosts differ. All ranks complete an operation at nearly the same moment, so the times
-// of another host's records are moved by the median difference between the completions that they
-// share with the first record's.
+// Clocks of hosts differ. All ranks complete an operation at nearly the same moment. The times of
+// another host's record are therefore shifted by the median difference between its completions and
+// those of the first record.
 #pragma once
 
 #include <optional>
@@ -16,51 +16,54 @@
 namespace muster {
 
 struct FlightQuestion {
-  std::vector<FlightRecord> records;  // of one generation
-  // Of the next generation that left records: who came back. May be empty.
+  std::vector<FlightRecord> records;  // All records belong to one generation.
+  // Records of the next generation that left any. They show which tasks came back. May be empty.
   std::vector<FlightRecord> later;
 };
 
-// One task's part in the story.
+// The part of one task.
 struct FlightPart {
   std::string task, host;
   int64_t pid = 0;
-  double clock_offset = 0;      // seconds that were taken off its times
-  int shared_operations = 0;    // that the offset was found from; 0: none was needed or possible
-  uint64_t completed = 0;       // the last operation that it completed
-  bool entered = false;         // the one after the last that all completed
-  double entered_at = 0;        // wall
-  std::string operation;        // which it called there
-  bool completed_next = false;  // and completed it
-  std::string failure;          // ... or why it failed
-  int64_t step = 0;             // at the end of the generation
+  double clock_offset = 0;  // Seconds subtracted from its times.
+  // The number of operations that gave the offset. 0: no offset was needed or possible.
+  int shared_operations = 0;
+  uint64_t completed = 0;       // The last operation that it completed.
+  bool entered = false;         // It entered the operation after the last one that all completed.
+  double entered_at = 0;        // Wall time.
+  std::string operation;        // The operation that it called there.
+  bool completed_next = false;  // It completed that operation.
+  std::string failure;          // Why that operation failed.
+  int64_t step = 0;             // At the end of the generation.
   Phase phase = Phase::kStarting;
-  double phase_since = 0, end = 0;  // wall; `end`: when it knew that the generation was over
+  // Wall time. `end` is when the task learned that the generation was over.
+  double phase_since = 0, end = 0;
   uint64_t lost_events = 0;
 };
 
 struct FlightNote {
-  double at = 0;  // wall, moved
+  double at = 0;  // Wall time, shifted by the clock offset.
   std::string task, text;
 };
 
 struct FlightStory {
   std::string run_id;
   uint64_t generation = 0;
-  std::vector<std::string> members, missing;  // tasks; missing: without a record
-  std::vector<FlightPart> parts;              // by rank
-  // The last operation that all with a record completed; 0: none.
+  // Tasks. `missing` holds the members without a record.
+  std::vector<std::string> members, missing;
+  std::vector<FlightPart> parts;  // By rank.
+  // The last operation that all tasks with a record completed. 0: none.
   uint64_t last_completed = 0;
-  std::string last_operation;  // "" where no record holds it any more
+  std::string last_operation;  // "" if no record holds it any more.
   int64_t last_step = 0;
   double last_at = 0;
-  bool next = false;              // somebody had come to the one after it
-  bool diverged = false;          // not all to the same
-  std::vector<FlightNote> notes;  // what else happened, in order
-  double started_at = 0;          // 0: not recorded, or never started
+  bool next = false;              // Some task entered the operation after it.
+  bool diverged = false;          // The tasks entered different operations.
+  std::vector<FlightNote> notes;  // Other events, in order of time.
+  double started_at = 0;          // 0: not recorded, or never started.
   double ended_at = 0;
-  std::string reason;  // why it ended
-  // The next generation that is known of; 0: none.
+  std::string reason;
+  // The next known generation. 0: none.
   uint64_t followed_by = 0;
   std::vector<std::string> came_back;  // "worker 1 (host b, pid 12), a new process"
 };
@@ -68,11 +71,11 @@ struct FlightStory {
 // REQUIRES: at least one record, all of one generation.
 FlightStory TellFlight(const FlightQuestion& question);
 
-// In plain sentences, one a line.
+// Returns plain sentences, one per line.
 std::vector<std::string> FlightLines(const FlightStory& story);
 Json FlightJson(const FlightStory& story);
 
-// "03:38:18.528", this machine's time zone.
+// Returns "03:38:18.528" in this machine's time zone.
 std::string WallText(double wall);
 
 }  // namespace muster

@@ -1,7 +1,7 @@
-// How the members of a job belong together: they train in one generation, which the loss of one
-// ends for all (synchronous), or each is on its own, and nobody else is disturbed (independent: a
-// parameter-server job). What differs between the two, for the coordinator; changes nothing but the
-// state that it is given.
+// The rules that differ between the two kinds of membership, for the coordinator. Synchronous
+// members train in one generation, which the loss of one ends for all. Independent members (a
+// parameter-server job) have a generation each, and a loss does not disturb the others. A policy
+// changes only the state that it is given.
 #pragma once
 
 #include <cstdint>
@@ -16,45 +16,48 @@ namespace muster {
 // A generation to be announced to its members.
 struct NewGeneration {
   uint64_t id = 0;
-  std::vector<int> members;  // by rank
-  int newest = 0;            // of JobState::members: whose state all go on with
-  bool started = false;      // nobody waits for another one's links
-  bool again = false;        // started: the member was in before, and may hold state
+  std::vector<int> members;  // By rank.
+  int newest = 0;  // The index in JobState::members of the member whose state all members load.
+  bool started = false;  // Training starts without waiting for connections to other members.
+  bool again = false;    // With `started`: the member was admitted before and may hold state.
 };
 
-// The process of a member opens another session.
+// The process of a member that opens another session.
 struct ReturningProcess {
-  uint64_t generation = 0;          // that it is in; 0: in none
-  uint64_t highest_generation = 0;  // that it has seen
-  bool holds_state = false;         // of this run
+  uint64_t generation = 0;          // The generation that it is in. 0: none.
+  uint64_t highest_generation = 0;  // The highest generation that it has seen.
+  bool holds_state = false;         // It holds state of this run.
 };
 
 class MembershipPolicy {
  public:
-  // Of the kind that the options say.
+  // Returns the policy that the options select.
   static std::unique_ptr<MembershipPolicy> Of(const MembershipOptions& options);
   virtual ~MembershipPolicy() = default;
 
-  // What to do next.
+  // Returns the next action.
   Decision Decide(PausingTime now, const JobState& state) const;
-  // Action::kForm, of `member` where the decision names one. REQUIRES: somebody is ready.
+  // Executes Action::kForm, for `member` if the decision names one. REQUIRES: a member is ready.
   virtual NewGeneration Form(PausingTime now, uint64_t id, int member, JobState* state) const = 0;
-  // Which one `member` is in, or was in last.
+  // The generation that `member` is in, or was in last.
   virtual uint64_t GenerationOf(const JobState& state, const MemberState& member) const = 0;
-  // Others wait for members that are missing: that is worth a line now and then.
+  // True if members wait for missing ones. The coordinator then logs it periodically.
   virtual bool IsHeldUp(const JobState& state) const = 0;
 
-  // What is left of a member whose process is lost.
+  // Returns the state to keep of a member whose process is lost.
   virtual MemberState Absent(PausingTime now, const JobState& state,
                              const MemberState& lost) const = 0;
-  // Another process comes in the place of `member`, which had joined; or its own one comes again.
-  // Why the generation of all ends with that, "" if it does not.
+  // Replace: another process takes the place of `member`, which had joined. Return: the member's
+  // own process opens another session. Both return why this ends the generation of all, or "" if it
+  // does not.
   virtual std::string Replace(int member, JobState* state) const = 0;
   virtual std::string Return(const ReturningProcess& process, int member,
                              JobState* state) const = 0;
-  // `member` is dead and nobody starts it again, for `why`: whether the job may go on without.
+  // `member` is dead and will not be started again, because of `why`. Returns true if the job may
+  // continue without it.
   virtual bool GoesOnWithout(int member, const std::string& why, JobState* state) const = 0;
-  // It failed in a way that another process may not: whether the job waits for that one.
+  // `member` failed in a way that a new process may not. Returns true if the job waits for a new
+  // process.
   virtual bool WaitsForRestart(const MemberState& member) const = 0;
 
  protected:
@@ -65,7 +68,6 @@ class MembershipPolicy {
   const MembershipOptions options_;
 };
 
-// Of one kind each.
 std::unique_ptr<MembershipPolicy> SynchronousMembership(const MembershipOptions& options);
 std::unique_ptr<MembershipPolicy> IndependentMembership(const MembershipOptions& options);
 

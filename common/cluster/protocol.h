@@ -1,5 +1,5 @@
-// The version of the control protocol: proto/coordinator.proto, and what those who have joined by
-// it call (proto/parameter_server.proto). Both sides must speak the same.
+// The version of the control protocol: proto/coordinator.proto, and proto/parameter_server.proto,
+// which joined tasks call. Both sides must have the same version.
 #pragma once
 
 #include <cstdint>

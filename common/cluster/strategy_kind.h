@@ -1,5 +1,5 @@
-// The training strategies by name. Here, below the training library, because what a cluster may
-// look like depends on the strategy (check.h).
+// The training strategies by name. They are defined below the training library, because the allowed
+// shape of a cluster depends on the strategy (check.cc).
 #pragma once
 
 #include <optional>

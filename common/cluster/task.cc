@@ -41,7 +41,7 @@ bool IsHostName(const std::string& host) {
     return std::isalnum(c) || c == '-' || c == '.' || c == '_';
   };
   if (!std::all_of(host.begin(), host.end(), fits)) return false;
-  // Digits and dots alone are meant as an IPv4 address; 10.0.0.300 is not one.
+  // A host of digits and dots must be an IPv4 address. 10.0.0.300 is invalid.
   const bool numeric = host.find_first_not_of("0123456789.") == std::string::npos;
   return !numeric || IsIpv4(host);
 }

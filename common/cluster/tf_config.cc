@@ -1,5 +1,5 @@
-// TF_CONFIG -> ClusterConfig. Field's folklore is settled here: whatever launchers emit comes out
-// in one normalised form, whatever cannot be right is refused with one sentence.
+// Converts TF_CONFIG to ClusterConfig. Launchers differ in what they write. Every accepted form
+// becomes one normalized form, and an invalid form is refused with one sentence.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-// A value for a message: short, on one line, whatever it is.
+// Formats any value for a message: short and on one line.
 std::string Shown(const Json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "a list";
@@ -35,14 +35,14 @@ std::vector<std::string> TaskTypeNames() {
 }
 
 std::string TypeHint(const std::string& name) {
-  // A word of one or two letters is near to "ps" whatever it is.
+  // Every word of one or two letters is similar to "ps", so they get no suggestion.
   const std::string nearest = name.size() > 2 ? Nearest(name, TaskTypeNames()) : "";
   return nearest.empty() ? "use chief, worker, ps or evaluator"
                          : fmt::format("did you mean \"{}\"?", nearest);
 }
 
-// A whole number that is not negative, as a number or as its digits in a string ("1", which
-// templates write). Too large for an int comes out as INT_MAX: outside any cluster.
+// Reads a whole number that is not negative, as a number or as digits in a string ("1", which
+// templates write). A number too large for an int becomes INT_MAX, which is outside any cluster.
 absl::StatusOr<int> ReadIndex(const Json& value) {
   constexpr int kHuge = std::numeric_limits<int>::max();
   if (value.is_string()) {
@@ -121,7 +121,7 @@ absl::StatusOr<std::vector<Address>> ReadAddresses(TaskType type, const Json& js
 
 using Jobs = std::map<TaskType, const Json*>;
 
-// The jobs of a cluster by type; null is as good as absent. `json` must outlive the result.
+// Returns the jobs of a cluster by type. null counts as absent. `json` must outlive the result.
 absl::StatusOr<Jobs> ReadJobs(const Json& json) {
   if (!json.is_object()) {
     return ConfigurationError(fmt::format(
@@ -207,7 +207,7 @@ absl::StatusOr<TaskType> ReadTaskType(const Json& task) {
       fmt::format("task.type is {}, which is unknown: {}", Shown(*type), TypeHint(name)));
 }
 
-// Without regard to the cluster.
+// Does not check the task against the cluster.
 absl::StatusOr<TaskId> ReadTask(const Json& task) {
   if (!task.is_object()) {
     return ConfigurationError(
@@ -237,7 +237,7 @@ absl::Status CheckTaskInCluster(TaskId task, const Json& index, const ClusterSpe
         "task.index is {}, but {} has {} address{}: set it to {}, or add the missing addresses",
         Shown(index), Field(task.type), count, count == 1 ? "" : "es", IndexRange(count)));
   }
-  // Some launchers list the evaluator, others do not: it is no member of training.
+  // Some launchers do not list the evaluator, which is not a member of training.
   if (task.type == TaskType::kEvaluator) return absl::OkStatus();
   return ConfigurationError(
       fmt::format("task.type is \"{}\", but the cluster has no {}: add {} to the cluster, or "
@@ -245,9 +245,9 @@ absl::Status CheckTaskInCluster(TaskId task, const Json& index, const ClusterSpe
                   TaskTypeName(task.type), TaskTypeName(task.type), Field(task.type)));
 }
 
-// Kubeflow's dynamic-worker form: worker i knows itself, as {"i": address}, and all ps; a ps knows
-// itself alone; the others know nobody. It can only be told from a complete cluster by its shape: a
-// dict of workers beside a list of ps.
+// Detects Kubeflow's dynamic-worker form. Worker i knows only itself, as {"i": address}, and all
+// ps. A ps knows only itself, and other tasks know no task. Only the shape distinguishes it from a
+// complete cluster: a dict of workers beside a list of ps.
 bool IsDynamicForm(const Jobs& jobs, TaskId task) {
   const auto worker = jobs.find(TaskType::kWorker), ps = jobs.find(TaskType::kPs);
   if (worker == jobs.end() || !worker->second->is_object()) return false;
@@ -290,7 +290,7 @@ void WarnOfLoopback(const ClusterSpec& spec, std::vector<std::string>* warnings)
       Field(other->type, other->index), spec.AddressOf(*other).ToString()));
 }
 
-// A misspelt "cluster" would otherwise leave each task training alone.
+// Finds a misspelt "cluster" key, which would otherwise make each task train alone.
 std::string MisspeltClusterKey(const Json& json) {
   if (json.contains("cluster")) return "";
   for (const auto& [key, value] : json.items()) {
@@ -299,7 +299,7 @@ std::string MisspeltClusterKey(const Json& json) {
   return "";
 }
 
-// The rest of TF_CONFIG once it is known to be an object.
+// Reads TF_CONFIG after its text is known to be an object.
 absl::StatusOr<ClusterConfig> ConfigFromJson(const Json& json) {
   static const Json kNoJobs = Json::object();
   ClusterConfig config;
@@ -312,7 +312,8 @@ absl::StatusOr<ClusterConfig> ConfigFromJson(const Json& json) {
   };
   const Json* task = present("task");
   const Json* cluster = present("cluster");
-  // An older training operator's name for the cluster of a dynamic job.
+  // The key "sparseCluster" comes from an older training operator and holds the cluster of a
+  // dynamic job.
   const Json* sparse = cluster == nullptr ? present("sparseCluster") : nullptr;
   const Json& source = sparse != nullptr ? *sparse : cluster != nullptr ? *cluster : kNoJobs;
   MUSTER_ASSIGN_OR_RETURN(const Jobs jobs, ReadJobs(source));
@@ -359,7 +360,7 @@ absl::StatusOr<ClusterConfig> ConfigFromJson(const Json& json) {
   return config;
 }
 
-// What the parser's own words do not say about two common mistakes.
+// Adds a hint for two common mistakes that the parser's message does not explain.
 std::string SyntaxHint(std::string_view text) {
   if (text.find("$(") != std::string_view::npos || text.find("${") != std::string_view::npos) {
     return "; a variable in it was not expanded: define that variable before TF_CONFIG";

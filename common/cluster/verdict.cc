@@ -31,7 +31,7 @@ std::string Story(const Verdict& v) {
 
 std::string FinalLine(const Verdict& v, std::string_view self, bool is_chief) {
   if (v.code == ExitCode::kDone) return "";
-  // Asked for, so nobody's fault: of all, or of one that leaves alone.
+  // A requested stop, of all tasks or of one, has no root cause.
   if (v.code == ExitCode::kPreempted) return v.task.empty() ? v.message : Story(v);
   if (is_chief || v.task == self) return "ROOT CAUSE: " + Story(v);
   if (v.task.empty()) return "stopped: " + v.message;

@@ -15,10 +15,10 @@
 namespace muster::ps {
 namespace {
 
-// Gradients of one shard, in memory that a server of this host can be shown.
+// The gradients of one shard, in memory that can be shared with a server on this host.
 struct GradientMemory {
   std::unique_ptr<transport::SharedMemory> shared;
-  std::vector<float> own;  // where there is none
+  std::vector<float> own;  // Used if there is no shared memory.
   std::span<float> floats() { return shared ? shared->floats() : std::span<float>(own); }
 };
 
@@ -27,7 +27,7 @@ class ClientImpl final : public PushPullClient {
   explicit ClientImpl(ClientOptions options) : options_(std::move(options)) {}
   ~ClientImpl() override {
     Abort(Superseded("the client is closing"));
-    views_->Stop();  // it calls into this object
+    views_->Stop();  // It calls into this object.
     channels_.clear();
   }
 
@@ -44,12 +44,12 @@ class ClientImpl final : public PushPullClient {
   void Abort(absl::Status why) override;
 
  private:
-  // What is known of a chunk.
+  // The known state of a chunk.
   struct Known {
-    int64_t updates = 0;  // of no table: as of the last pull
-    int64_t own = 0;      // of a table: own pushes that are answered, hence in it
+    int64_t updates = 0;  // Not for tables: updates at the last pull.
+    int64_t own = 0;      // For tables: own pushes that are answered, and therefore included.
   };
-  // A push to a chunk that is answered.
+  // An acknowledged push to a chunk.
   struct Acknowledged {
     uint64_t view = 0;
     Transfer transfer;
@@ -66,7 +66,7 @@ class ClientImpl final : public PushPullClient {
   std::vector<Transfer> Reopen(int channel, uint64_t view);
   int each() const { return static_cast<int>(options_.options.connections); }
   int ChannelOf(int shard, int chunk) const { return shard * each() + chunk % each(); }
-  // With so many answers to come: nothing more happens to the user's memory.
+  // True with `open` answers left if no more access to the user's memory can happen.
   bool Settled(size_t open) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return status_.ok() ? open == 0 : running_ == 0;
   }
@@ -79,15 +79,15 @@ class ClientImpl final : public PushPullClient {
   absl::Mutex mutex_;
   absl::CondVar changed_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // channels
-  size_t open_ ABSL_GUARDED_BY(mutex_) = 0;     // transfers that are launched
-  std::set<std::shared_ptr<RowFetch>> fetches_ ABSL_GUARDED_BY(mutex_);  // under way
-  std::vector<std::vector<Known>> known_ ABSL_GUARDED_BY(mutex_);        // by shard and chunk
-  // Of the push under way.
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;                           // Channels.
+  size_t open_ ABSL_GUARDED_BY(mutex_) = 0;                              // Launched transfers.
+  std::set<std::shared_ptr<RowFetch>> fetches_ ABSL_GUARDED_BY(mutex_);  // In progress.
+  std::vector<std::vector<Known>> known_ ABSL_GUARDED_BY(mutex_);        // By shard and chunk.
+  // State of the current push.
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t lease_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<double> learning_rates_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::vector<Acknowledged>> acknowledged_ ABSL_GUARDED_BY(mutex_);  // by channel
+  std::vector<std::vector<Acknowledged>> acknowledged_ ABSL_GUARDED_BY(mutex_);  // By channel.
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int resumed_ ABSL_GUARDED_BY(mutex_) = 0;
 };
@@ -178,7 +178,7 @@ void ClientImpl::Launch(int shard, int chunk, What what) {
   {
     absl::MutexLock lock(&mutex_);
     ++open_;
-    // Own pushes are no staleness: those that came after the pull have been answered since.
+    // Own pushes do not count as staleness. Those after the pull are answered by now.
     const int64_t pulled = known_[shard][chunk].updates;
     if (what == What::kNothing) {
       transfer.what = DensePull{pulled};
@@ -254,7 +254,8 @@ absl::StatusOr<PushPullClient::Outcome> ClientImpl::Finish() {
       }
       uint64_t& oldest = outcome.views[shard];
       oldest = oldest == 0 ? view : std::min(oldest, view);
-      if (!pushed.applied) continue;  // of one that was there before, it counts the push itself
+      // A chunk that had the push already reports a staleness that includes the push itself.
+      if (!pushed.applied) continue;
       ++applied;
       outcome.staleness_max = std::max(outcome.staleness_max, pushed.staleness);
       outcome.staleness_mean += static_cast<double>(pushed.staleness);

@@ -1,8 +1,9 @@
-// A worker's side of push and pull with all shards of a view: chunks travel as soon as their
-// gradients are complete, while the rest of the backward pass runs, and come back as parameters. A
-// broken connection, a lost server, a new view: what is not acknowledged is sent again under the
-// same sequence number, and counts once. Where a shard was set back before the push was whole, all
-// that it got of the push is sent again: a shard has a push as a whole or not at all.
+// The worker's side of push and pull with all shards of a view. A chunk is sent as soon as its
+// gradients are complete, while the rest of the backward pass runs. The server replies with the
+// chunk's parameters. After a broken connection, a lost server or a new view, unacknowledged chunks
+// are sent again under the same sequence number and count once. If a shard is restored to an older
+// state during a push, the client repeats all chunks of the push that the shard had received. A
+// shard therefore has a push completely or not at all.
 #pragma once
 
 #include <functional>
@@ -22,88 +23,92 @@
 
 namespace muster::ps {
 
-// Where a worker finds the primaries; the part of proto::View that it needs.
+// The addresses of the primaries, as a worker needs them: a part of proto::View.
 struct ClientView {
   struct Primary {
-    int task = -1;        // index of the ps task; -1: nobody serves the shard yet
-    std::string address;  // of its data listener
-    std::string host_id;  // equal to the worker's own: they share memory
-    // What was acknowledged in views up to this one is gone: the shard was set back. 0: never.
+    int task = -1;        // Index of the ps task. -1: no task serves the shard yet.
+    std::string address;  // The address of its data listener.
+    std::string host_id;  // If equal to the worker's own, they share memory.
+    // The last view at which the shard was restored to an older state, which discards pushes
+    // acknowledged in views up to this one. 0: never.
     uint64_t restored = 0;
   };
-  uint64_t number = 0;  // generation of the connections
+  uint64_t number = 0;  // Generation of the connections.
   std::string ticket;
   std::vector<Primary> shards;
 };
 
 struct ClientOptions {
   int worker = 0;
-  uint64_t incarnation = 0;  // of this process
+  uint64_t incarnation = 0;  // The incarnation of this process.
   Layout layout;
-  std::string digest;  // DigestOf
+  std::string digest;  // The result of DigestOf.
   ParameterServerOptions options;
-  transport::DataListener* listener = nullptr;  // opens the connections; outlives the client
-  std::string host_id;                          // rpc::ThisHost().id
-  // Blocks for a view above `newer_than`, in which every shard has a primary. An error (the job has
-  // ended, the chief did not come back) ends the transfer with it, unless the trouble is over by
-  // then. Called on a thread of the client, also while a connection hangs or is being opened again
-  // in the view there is. Abort does not end a call: the client's destructor waits for it.
+  transport::DataListener* listener = nullptr;  // Opens the connections. Must outlive the client.
+  std::string host_id;                          // The value of rpc::ThisHost().id.
+  // Blocks until a view above `newer_than` exists in which every shard has a primary. An error (the
+  // job has ended, the chief did not come back) ends the transfer, unless the transfer has
+  // recovered by then. Called on a thread of the client, also while a connection is stalled or is
+  // being reopened in the current view. Abort does not interrupt a call, and the client's
+  // destructor waits for it.
   std::function<absl::StatusOr<ClientView>(uint64_t newer_than)> next_view;
-  // Where pulled parameters go: by shard, spans that cover the shard's memory in its order. They
-  // outlive the client, and belong to it while a transfer is under way.
+  // The destination of pulled parameters: for each shard, spans that cover the shard's memory in
+  // order. They must outlive the client. Only the client may use them during a transfer.
   std::vector<std::vector<std::span<float>>> parameters;
 };
 
 class PushPullClient {
  public:
-  // Connects with the first transfer.
+  // Connects at the first transfer.
   static absl::StatusOr<std::unique_ptr<PushPullClient>> Make(ClientOptions options);
-  virtual ~PushPullClient() = default;  // Aborts what is under way.
+  virtual ~PushPullClient() = default;  // Aborts transfers in progress.
 
-  // The shard's gradients, layout.elements[shard] of them, in a memory that saves copies: the same
-  // for the client's life, whatever becomes of views. Chunks that were launched must not be touched
-  // until Finish.
+  // The shard's gradients, layout.elements[shard] of them, in memory that avoids copies. The
+  // address stays the same for the client's life, in all views. Launched chunks must not be
+  // modified until Finish.
   virtual std::span<float> gradients(int shard) = 0;
 
-  // Launch, any number of times, then Finish. One push at a time. `sequence`: from 1, one higher
-  // each time; `lease`: whose batch it is; learning rates are by optimizer.
+  // A push is Begin, any number of Launch calls, then Finish. One push at a time. `sequence` starts
+  // at 1 and increases by one. `lease` is the lease of the batch. Learning rates are indexed by
+  // optimizer.
   virtual void Begin(uint64_t sequence, int64_t lease, std::vector<double> learning_rates) = 0;
   enum class What {
     kGradient,
-    kDifference,  // of numbers that are not negative: ChunkPush::floor
-    kNothing,     // no gradient: the chunk is only pulled, where it has changed
+    kDifference,  // The change of values that are not negative: see ChunkPush::floor.
+    kNothing,     // No gradient: the chunk is only pulled, if it has changed.
   };
-  // What this chunk has in the push is complete: it is sent, and pulled. Any thread; never blocks.
-  // A chunk is launched at most once in a push.
+  // Sends and pulls a chunk whose content for this push is complete. Thread-safe. Never blocks. A
+  // chunk may be launched at most once per push.
   virtual void Launch(int shard, int chunk, What what) = 0;
   void Launch(int shard, int chunk) { Launch(shard, chunk, What::kGradient); }
   struct Outcome {
-    int64_t staleness_max = 0;  // of the chunks
+    int64_t staleness_max = 0;  // Over the chunks.
     double staleness_mean = 0;
-    int64_t bytes = 0;  // pushed and pulled
-    int resumed = 0;    // views and connections that it took beyond the first
-    // By shard: the oldest view in which a chunk of the push was acknowledged; 0: it has none.
+    int64_t bytes = 0;  // Pushed and pulled.
+    int resumed = 0;    // Views and connections beyond the first one.
+    // By shard: the oldest view in which a chunk of the push was acknowledged. 0: none was.
     std::vector<uint64_t> views;
-    // Chunks (shard, chunk) whose server has refused the push, for not all of it is finite.
+    // Chunks (shard, chunk) that their server refused because the push contains a value that is not
+    // finite.
     std::set<std::pair<int, int>> refused;
   };
-  // Waits until all that was launched is acknowledged, and in place.
+  // Blocks until everything launched is acknowledged and the parameters are in place.
   virtual absl::StatusOr<Outcome> Finish() = 0;
-  // Pulls all chunks. Between pushes.
+  // Pulls all chunks, except rows of tables. Must not be called during a push.
   virtual absl::Status Pull() = 0;
 
-  // ---- Rows of embedding tables: chunks with rows(), which Pull leaves alone. What one call
-  // brings for a server travels in one frame, unless it is large. As Launch. What is packed stays
-  // untouched until Finish.
+  // ---- Rows of embedding tables: chunks with rows(), which Pull does not pull. The pushes of one
+  // call to the same server travel in one frame, unless they are large. Same rules as Launch.
+  // Packed data must not be modified until Finish.
   virtual void LaunchRows(std::span<const RowPush> pushes) = 0;
-  // Pulls that nobody waits for yet. Any thread, also during a push; never blocks. They contain
-  // every push of a chunk that was launched before. The client keeps a fetch until all of it is
-  // answered, or its own end.
+  // Starts pulls without waiting for them. Thread-safe, also during a push. Never blocks. The
+  // result includes every push of the chunk that was launched before. The client holds each fetch
+  // until it is completely answered or the client is destroyed.
   virtual void FetchRows(const std::vector<std::shared_ptr<RowFetch>>& fetches) = 0;
-  // Blocks until it is in place. Any thread.
+  // Blocks until the fetch is complete. Thread-safe.
   virtual absl::Status Await(const RowFetch& fetch) = 0;
 
-  // Any thread: everything ends with `why`, for good.
+  // Ends all transfers with `why`, permanently. Thread-safe.
   virtual void Abort(absl::Status why) = 0;
 };
 

@@ -24,9 +24,10 @@
 namespace muster {
 namespace {
 
-constexpr size_t kAhead = 8;        // keys between the fetch of an index entry and its use
-constexpr size_t kBlock = 32;       // rows of a 16-bit type that are updated at once
-constexpr size_t kSpareShare = 16;  // of a cap: evicted beyond what has to go
+constexpr size_t kAhead = 8;   // Keys between the prefetch of an index entry and its use.
+constexpr size_t kBlock = 32;  // Rows of a 16-bit type that are updated together.
+// The fraction of a limit that is evicted beyond the necessary rows.
+constexpr size_t kSpareShare = 16;
 
 int64_t NoteIn(const float* at) {
   int64_t value;
@@ -35,8 +36,8 @@ int64_t NoteIn(const float* at) {
 }
 void PutNote(float* at, int64_t value) { std::memcpy(at, &value, sizeof value); }
 
-// Rows that a shard may have; 0: any number. Where keys are counted, counts have their part of the
-// bytes.
+// Returns the maximum number of rows of a shard, 0 for no limit. If keys are counted, the counts
+// use a part of the bytes.
 size_t CapOf(const RowLimits& limits, int64_t shards, int64_t row_bytes) {
   if (!limits.capped()) return 0;
   if (limits.admit_after > 1) row_bytes += RowLimits::kCountedPerRow * KeyCounts::kBytesOfEach;
@@ -46,7 +47,7 @@ size_t CapOf(const RowLimits& limits, int64_t shards, int64_t row_bytes) {
   return static_cast<size_t>(std::max<int64_t>(1, most));
 }
 
-// Keys that it counts at the most.
+// Returns the maximum number of keys that a shard counts.
 size_t MostCounted(size_t cap) {
   return cap == 0 ? RowLimits::kMostCounted
                   : std::min(RowLimits::kMostCounted, RowLimits::kCountedPerRow * cap);
@@ -57,34 +58,34 @@ struct Shard {
       : rows(floats, static_cast<int64_t>(cap)), counts(MostCounted(cap)) {}
   mutable absl::Mutex mu;
   RowStorage rows ABSL_GUARDED_BY(mu);
-  KeyCounts counts ABSL_GUARDED_BY(mu);  // of keys that are not admitted yet
+  KeyCounts counts ABSL_GUARDED_BY(mu);  // Counts keys that are not admitted yet.
   int64_t evictions ABSL_GUARDED_BY(mu) = 0, refused ABSL_GUARDED_BY(mu) = 0;
   std::vector<std::weak_ptr<FrozenShard>> frozen ABSL_GUARDED_BY(mu);
 };
 
-// A batch's keys by shard, each with its place in the batch.
+// A batch's keys by shard, each with its position in the batch.
 struct Sorted {
-  std::vector<uint64_t> hashes;  // of the batch's keys, in their order
-  std::vector<uint32_t> begin;   // of each shard, and the end
+  std::vector<uint64_t> hashes;  // The hashes of the batch's keys, in order.
+  std::vector<uint32_t> begin;   // The start of each shard, and the end.
   std::vector<uint32_t> places;
   std::span<const uint32_t> of(size_t shard) const {
     return {places.data() + begin[shard], begin[shard + 1] - begin[shard]};
   }
 };
 
-// The rows of a push that it updates, in one shard.
+// The rows of one shard that a push updates.
 struct Updated {
   std::vector<float*> rows;
-  std::vector<uint64_t> hashes;  // of their keys
-  std::vector<float> gradients;  // [rows][width]
-  // Those of them that it makes.
+  std::vector<uint64_t> hashes;  // The hashes of the keys of `rows`.
+  std::vector<float> gradients;  // Shape [rows][width].
+  // The rows that the push creates.
   std::vector<uint64_t> new_keys;
   std::vector<float*> new_rows;
 };
 
-// How many different keys there are.
+// Returns the number of distinct keys.
 size_t CountDistinct(std::span<const uint64_t> keys, std::span<const uint64_t> hashes) {
-  thread_local std::vector<uint32_t> numbers;  // by hash, from 1; 0: free
+  thread_local std::vector<uint32_t> numbers;  // By hash, from 1. 0: free.
   numbers.assign(std::bit_ceil(2 * keys.size() + 1), 0);
   const size_t mask = numbers.size() - 1;
   size_t distinct = 0;
@@ -127,16 +128,16 @@ class EmbeddingTableImpl final : public EmbeddingTable {
  private:
   absl::Status Check(size_t keys, size_t elements) const;
   std::vector<float> FreshTail() const;
-  // The low bits of a hash find the entry within a shard, the high ones the shard.
+  // The low bits of a hash select the entry within a shard, the high bits the shard.
   size_t ShardOf(uint64_t hash) const { return (hash >> 48) & (options_.shards - 1); }
   Sorted Sort(std::span<const uint64_t> keys) const;
   size_t PeekShard(size_t shard, std::span<const uint64_t> keys, const Sorted& sorted,
                    std::span<float> rows) const;
-  // Null: the key is not admitted yet. A new row's parameter comes with MakeRows.
+  // Returns null if the key is not admitted yet. MakeRows sets the parameter of a new row.
   float* RowLocked(Shard& shard, uint64_t key, uint64_t hash, int64_t step, Updated* updated) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
   void MakeRows(const Updated& updated) const;
-  // Of a push, the part of one shard.
+  // The part of a push that belongs to one shard.
   struct Part {
     std::span<const uint64_t> keys;
     std::span<const float> gradients;
@@ -147,15 +148,15 @@ class EmbeddingTableImpl final : public EmbeddingTable {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
   void NoteUpdates(const Updated& updated, int64_t step) const;
   void ApplyNarrow(double learning_rate, int64_t step, const Updated& updated) const;
-  // To be called before rows are changed, or go.
+  // Must be called before rows change or are evicted.
   void KeepFrozenLocked(Shard& shard, std::span<float* const> rows) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
   void EvictLocked(Shard& shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
 
   const Options options_;
   const RowShape shape_;
-  const size_t cap_;                // rows of a shard
-  const std::vector<float> fresh_;  // of a new row, what is behind the parameter
+  const size_t cap_;                // Rows of a shard.
+  const std::vector<float> fresh_;  // The content of a new row after the parameter.
   std::vector<std::unique_ptr<Shard>> shards_;
   std::atomic<int64_t> updates_ = 0;
   mutable std::atomic<int64_t> lookups_ = 0, hits_ = 0;
@@ -198,7 +199,7 @@ Sorted EmbeddingTableImpl::Sort(std::span<const uint64_t> keys) const {
   return sorted;
 }
 
-// ---- Looking up
+// ---- Lookups.
 
 absl::Status EmbeddingTableImpl::Peek(std::span<const uint64_t> keys, std::span<float> rows) const {
   MUSTER_RETURN_IF_ERROR(Check(keys.size(), rows.size()));
@@ -240,7 +241,7 @@ size_t EmbeddingTableImpl::PeekShard(size_t index, std::span<const uint64_t> key
   return found.size();
 }
 
-// ---- Updates
+// ---- Updates.
 
 float* EmbeddingTableImpl::RowLocked(Shard& shard, uint64_t key, uint64_t hash, int64_t step,
                                      Updated* updated) const {
@@ -309,7 +310,7 @@ void EmbeddingTableImpl::NoteUpdates(const Updated& updated, int64_t step) const
   }
 }
 
-// Some rows at a time, in float32. A row that comes again is updated behind itself.
+// Updates a block of rows at a time, in float32. A row that occurs again starts the next block.
 void EmbeddingTableImpl::ApplyNarrow(double learning_rate, int64_t step,
                                      const Updated& updated) const {
   const auto width = static_cast<size_t>(shape_.width);
@@ -385,7 +386,8 @@ void EmbeddingTableImpl::EvictLocked(Shard& shard) const {
   if (cap_ == 0 || shard.rows.size() <= cap_) return;
   struct Candidate {
     int64_t first, second;
-    uint64_t hash, key;  // by a hash where notes are equal: small keys are often the popular ones
+    // Ties are broken by hash, because small keys are often the most used ones.
+    uint64_t hash, key;
     auto operator<=>(const Candidate&) const = default;
   };
   std::vector<Candidate> candidates;
@@ -411,7 +413,7 @@ void EmbeddingTableImpl::EvictLocked(Shard& shard) const {
   shard.evictions += static_cast<int64_t>(goes);
 }
 
-// ---- As a whole
+// ---- The whole table.
 
 TableStatistics EmbeddingTableImpl::statistics() const {
   TableStatistics all;
@@ -488,7 +490,7 @@ absl::Status EmbeddingTableImpl::Restore(uint64_t key, std::span<const float> ro
   KeepFrozenLocked(shard, {&place, 1});
   StoreNearest(options_.type, row.first(static_cast<size_t>(shape_.width)), place);
   std::copy(row.begin() + shape_.width, row.end(), place + shape_.parameter);
-  EvictLocked(shard);  // they may come from a table with a higher cap
+  EvictLocked(shard);  // The rows may come from a table with a higher limit.
   return absl::OkStatus();
 }
 

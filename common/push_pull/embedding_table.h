@@ -1,11 +1,11 @@
-// An embedding table: rows of one width by 64-bit key, made by their first update, with the slots
-// of a row optimizer beside them. One server's part of a table.
+// One server's part of an embedding table: rows of one width by 64-bit key, with the slots of a row
+// optimizer. A row is created by the first update of its key.
 //
-// What a row begins with is a function of (seed, key) and the initialiser: it does not matter who
-// touches it first, when, or on which server. Which rows there are, and what they hold, is a
-// function of the state that was restored and the order of updates: whoever makes the same updates
-// has the same rows, and looking rows up changes nothing. All methods may be called from any
-// thread; keys are spread over shards, each under a lock of its own.
+// The initial value of a row is a function of (seed, key) and the initializer. It does not depend
+// on which worker first updates the row, when, or on which server. The existence and content of
+// rows are a function of the restored state and the order of updates. Two tables with the same
+// updates hold the same rows, and lookups change nothing. Thread-safe: keys are spread over shards,
+// each with its own lock.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@
 
 namespace muster {
 
-// What new rows hold: "zeros", or {"name": "uniform" | "normal" | "constant", "scale": s}: in [-s,
-// s), with standard deviation s, or s itself.
+// The initial value of rows: "zeros", or {"name": "uniform" | "normal" | "constant", "scale": s}.
+// "uniform" draws from [-s, s), "normal" has standard deviation s, "constant" is s.
 struct Initializer {
   enum class Kind { kZeros, kConstant, kUniform, kNormal };
   Kind kind = Kind::kUniform;
@@ -30,113 +30,117 @@ struct Initializer {
 };
 absl::StatusOr<Initializer> ParseInitializer(const Json& json);
 
-// How the parameters of rows are kept; slots are float32. They are updated in float32 and rounded:
-// to float16 to the nearest; to bfloat16, whose 8 bits would lose small updates, up or down at
-// random, in proportion to what is nearer. Chance is a function of the key and the number of the
-// update.
+// The type of stored parameters. Slots are float32. Updates are computed in float32 and then
+// rounded. float16 rounds to nearest. bfloat16 has only 8 bits of precision and would lose small
+// updates, so it rounds up or down at random, in proportion to the distance. The random bits are a
+// function of the key and the number of the update.
 enum class RowType { kFloat32, kFloat16, kBFloat16 };
 const std::vector<std::string>& RowTypeNames();
 
-// Which rows go first.
+// The order of eviction.
 enum class Eviction {
-  kOldest,        // that were made first
-  kLeastRecent,   // that were updated the longest ago
-  kLeastFrequent  // that were updated the fewest times; among these, the longest ago
+  kOldest,        // Rows created first.
+  kLeastRecent,   // Rows not updated for the longest time.
+  kLeastFrequent  // Rows with the fewest updates, and among equal ones the least recently updated.
 };
 const std::vector<std::string>& EvictionNames();
 
-// What keeps a table from growing.
+// The limits of a table's size.
 struct RowLimits {
-  // At the most, after an update; 0: any number. Above it the first ones go, a sixteenth more than
-  // have to, so that one pass over the rows serves many. Each shard has its part, at least one row.
+  // The maximum after an update. 0: no limit. Above it, the table evicts a sixteenth more rows than
+  // necessary, so that one pass over the rows serves several updates. Each shard has its part of
+  // the limit, at least one row.
   int64_t max_rows = 0;
-  int64_t max_bytes = 0;  // TableStatistics'
+  int64_t max_bytes = 0;  // As counted by TableStatistics::bytes.
   Eviction eviction = Eviction::kLeastRecent;
-  // A row is made in the n-th update of its key; those before change nothing. They are counted for
-  // kMostCounted keys in each shard, with a cap for no more than kCountedPerRow times the rows that
-  // it allows: where there are more, all counts are halved.
+  // A row is created by the n-th update of its key, and earlier updates have no effect. Each shard
+  // counts updates of at most kMostCounted keys. With a limit it counts at most kCountedPerRow
+  // times the allowed rows. When the counter is full, all counts are halved.
   int64_t admit_after = 1;
   static constexpr size_t kMostCounted = 1 << 16, kCountedPerRow = 4;
 
   bool capped() const { return max_rows > 0 || max_bytes > 0; }
 };
 
-// One of the things that a row consists of.
+// One component of a row.
 struct RowColumn {
-  std::string name;      // "rows" (the parameter, always the first), or a slot's
-  int64_t elements = 0;  // float32, of each row
-  bool integer = false;  // an int64, which takes two elements as it lies in memory
+  std::string name;      // "rows" (the parameter, always first), or the name of a slot.
+  int64_t elements = 0;  // Number of float32 elements in each row.
+  bool integer = false;  // An int64, stored as two elements.
   friend bool operator==(const RowColumn&, const RowColumn&) = default;
 };
 
 class EmbeddingTable {
  public:
   struct Options {
-    int64_t width = 16;  // of a row, at least 1
+    int64_t width = 16;  // Elements per row, at least 1.
     Initializer initializer;
     uint64_t seed = 42;
     RuleSpec rule;
-    int shards = 16;        // a power of two
-    ClipOptions clip = {};  // of the gradient of a row; global_clipnorm is not for tables
+    int shards = 16;  // A power of two.
+    // Clips the gradient of one row. global_clipnorm is not supported for tables.
+    ClipOptions clip = {};
     RowType type = RowType::kFloat32;
-    RowLimits limits = {};  // of this table, all shards together
+    RowLimits limits = {};  // The limits of this table, all shards together.
   };
   static std::unique_ptr<EmbeddingTable> Make(Options options);
-  // The parameter, the rule's slots, and what evictions go by: in the order in which Export tells
-  // them, and chunks and checkpoints have them.
+  // The parameter, the rule's slots, and the columns used for eviction. Export, chunks and
+  // checkpoints use this order.
   static std::vector<RowColumn> Columns(const Options& options);
-  // Of all that evictions may go by, the names.
+  // The names of all columns that an eviction may use.
   static std::vector<std::string> EvictionColumns();
   virtual ~EmbeddingTable() = default;
 
-  // Rows of `keys`, in their order, [keys][width]. A row that is not there is told as it would
-  // begin.
+  // Copies the rows of `keys`, in order, to `rows`, [keys][width]. A missing row has its initial
+  // value.
   virtual absl::Status Peek(std::span<const uint64_t> keys, std::span<float> rows) const = 0;
-  // One update of each row; `gradients` is [keys][width]. A key that comes twice is updated twice,
-  // or, where they are to be `distinct`, refused with all of the push. The rule's step counts
-  // calls.
+  // Updates each row once. `gradients` is [keys][width]. A repeated key is updated repeatedly. If
+  // `distinct`, a push with a repeated key is refused completely. The rule's step counts calls.
   virtual absl::Status Push(std::span<const uint64_t> keys, std::span<const float> gradients,
                             double learning_rate, bool distinct = false) = 0;
 
-  virtual int64_t size() const = 0;          // rows
-  virtual int64_t updates() const = 0;       // calls of Push
-  virtual int64_t row_elements() const = 0;  // of all columns
+  virtual int64_t size() const = 0;          // Rows.
+  virtual int64_t updates() const = 0;       // Calls of Push.
+  virtual int64_t row_elements() const = 0;  // Elements of all columns together.
   virtual TableStatistics statistics() const = 0;
 
-  // The rows as they are now, whatever becomes of them: what is changed, or goes, is copied before,
-  // as long as this object lives. Costs 16 bytes a row. REQUIRES: the table lives as long.
+  // A snapshot of the rows, made by Freeze. While it exists, the table copies a row before it
+  // changes or evicts it. Costs 16 bytes per row. REQUIRES: the table outlives this object.
   class Frozen {
    public:
     virtual ~Frozen() = default;
     virtual int64_t size() const = 0;
-    // Of rows [first, first + keys.size()), in an order of its own that does not change.
+    // Reads the keys of rows [first, first + keys.size()), in a fixed order specific to this
+    // object.
     virtual void ReadKeys(int64_t first, std::span<uint64_t> keys) const = 0;
-    // Elements [begin, begin + elements) of each of these rows, as Export tells rows:
+    // Reads elements [begin, begin + elements) of each of these rows, in the format of Export:
     // [count][elements].
     virtual void Read(int64_t first, int64_t count, int64_t begin, int64_t elements,
                       float* out) const = 0;
   };
   virtual std::shared_ptr<const Frozen> Freeze() = 0;
 
-  // Every row with all its columns, in no order; a shard is locked meanwhile. `visit` must not call
-  // back.
+  // Visits every row with all its columns, in unspecified order. A shard is locked during its
+  // visits. `visit` must not call methods of this table.
   virtual void Export(
       const std::function<void(uint64_t key, std::span<const float> row)>& visit) const = 0;
-  // Puts a row with its columns, as Export told it.
+  // Stores a row with its columns, in the format of Export.
   virtual absl::Status Restore(uint64_t key, std::span<const float> row) = 0;
   virtual void set_updates(int64_t updates) = 0;
 
-  // Where rows are, in no order, for whoever sorts them before they are read. Good until the next
-  // Push or Restore.
+  // The location of a row. Places() returns them in unspecified order, for callers that sort rows
+  // before reading them. Valid until the next Push or Restore.
   struct Place {
     uint64_t key;
     const float* row;
   };
   virtual std::vector<Place> Places() const = 0;
-  // One column of a row, Columns' elements of it. The table must not change meanwhile.
+  // Copies one column of a row, with the number of elements given by Columns. The table must not
+  // change during the call.
   virtual void Read(const Place& place, size_t column, float* to) const = 0;
 
-  // Keys that are not admitted yet, ascending, each with the number of its updates; and back.
+  // Counted returns the keys that are not admitted yet, ascending, each followed by its number of
+  // updates. RestoreCounted restores them.
   virtual std::vector<uint64_t> Counted() const = 0;
   virtual void RestoreCounted(std::span<const uint64_t> keys_and_counts) = 0;
 };

@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-constexpr size_t kAhead = 8;  // rows between the fetch of one and its use
+constexpr size_t kAhead = 8;  // Rows between the prefetch of one and its use.
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The rows of an embedding table as they were at one moment. Internal to this folder.
+// A snapshot of the rows of an embedding table. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace muster {
 
-// A shard's rows as they were: by pointers to rows, which do not move, and copies of those that
-// were changed, or went, since. Under the shard's lock, but for `rows`, which does not change.
+// A snapshot of one shard's rows: pointers to rows, which do not move, and copies of rows that
+// changed or were evicted later. Guarded by the shard's lock, except `rows`, which is constant.
 struct FrozenShard {
   std::vector<RowStorage::Entry> rows;
-  std::unordered_map<const float*, size_t> places;  // in `copies`
+  std::unordered_map<const float*, size_t> places;  // Indexes into `copies`.
   std::vector<float> copies;
 
-  // To be called before the rows are changed.
+  // Must be called before the rows change.
   void Keep(std::span<float* const> changing, int64_t floats) {
     for (const float* row : changing) {
       if (!places.try_emplace(row, copies.size()).second) continue;
@@ -39,7 +39,7 @@ class FrozenRows final : public EmbeddingTable::Frozen {
   struct Part {
     absl::Mutex* mu;
     std::shared_ptr<FrozenShard> shard;
-    int64_t begin;  // the first one's number
+    int64_t begin;  // The number of the first row.
   };
   FrozenRows(const RowShape& shape, RowType type, std::vector<Part> parts, int64_t size)
       : shape_(shape), type_(type), parts_(std::move(parts)), size_(size) {}
@@ -50,11 +50,11 @@ class FrozenRows final : public EmbeddingTable::Frozen {
             float* out) const override;
 
  private:
-  // use(shard, row, its number from `first` on), under the shard's lock, which readers share.
+  // Calls use(shard, row, index from `first` on) under the shard's lock in shared mode.
   template <typename Use>
   void ForEach(int64_t first, int64_t count, const Use& use) const;
 
-  const RowShape& shape_;  // the table's
+  const RowShape& shape_;  // Owned by the table.
   const RowType type_;
   const std::vector<Part> parts_;
   const int64_t size_;

@@ -1,4 +1,4 @@
-// How often keys came, of a bounded number of keys. Internal to this folder; under its owner's
+// Counts occurrences of a bounded number of keys. Internal to this folder. Guarded by the owner's
 // lock.
 #pragma once
 
@@ -10,13 +10,13 @@ namespace muster {
 
 class KeyCounts {
  public:
-  // About: an entry of the map, and its part of the buckets.
+  // Approximate: an entry of the map and its part of the buckets.
   static constexpr int64_t kBytesOfEach = 48;
 
   explicit KeyCounts(size_t most) : most_(most) {}
 
-  // Counts the key once more; its count now. Where there are too many keys, all counts are halved
-  // first, and those that come to nothing go, until half of the room is free.
+  // Increments the key's count and returns it. If there are too many keys, all counts are halved
+  // first and counts of 0 are removed, until half of the capacity is free.
   int64_t Add(uint64_t key);
   void Remove(uint64_t key) { counts_.erase(key); }
   void Set(uint64_t key, int64_t count) { counts_[key] = count; }

@@ -8,7 +8,7 @@ namespace muster {
 namespace {
 
 constexpr size_t kFirstEntries = 1024;
-constexpr size_t kAhead = 8;  // keys between the fetch of an entry and its use
+constexpr size_t kAhead = 8;  // Keys between the prefetch of an entry and its use.
 
 }  // namespace
 

@@ -38,7 +38,7 @@ int64_t NumParts(const VariableSpec& variable, const LayoutOptions& options) {
   return std::clamp<int64_t>(parts, 1, std::max<int64_t>(1, Rows(variable)));
 }
 
-// The first (rows mod parts) get one row more, as everywhere in Muster.
+// The first (rows mod parts) parts get one row more, as everywhere in Muster.
 void Cut(const std::vector<VariableSpec>& variables, const LayoutOptions& options, Layout* layout) {
   for (size_t v = 0; v < variables.size(); ++v) {
     if (variables[v].table) continue;
@@ -53,7 +53,7 @@ void Cut(const std::vector<VariableSpec>& variables, const LayoutOptions& option
   }
 }
 
-// The largest first, each to the server that holds the least.
+// Assigns the parts in order of size, the largest first, each to the server with the fewest bytes.
 void Spread(const LayoutOptions& options, Layout* layout) {
   std::vector<size_t> order(layout->parts.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -69,7 +69,7 @@ void Spread(const LayoutOptions& options, Layout* layout) {
   layout->elements = std::move(held);
 }
 
-// Parts that may share a chunk lie side by side, so that small ones do.
+// Parts that may share a chunk are placed side by side, so that small parts do share one.
 void Place(const std::vector<VariableSpec>& variables, const LayoutOptions& options,
            Layout* layout) {
   const int64_t most = std::max<int64_t>(1, options.chunk_bytes / kElementBytes);
@@ -100,7 +100,7 @@ void Place(const std::vector<VariableSpec>& variables, const LayoutOptions& opti
   }
 }
 
-// Behind all ranges, so that these keep their numbers whatever tables there are.
+// Places tables after all ranges, so that the numbers of ranges do not depend on the tables.
 void PlaceTables(const std::vector<VariableSpec>& variables, Layout* layout) {
   for (size_t v = 0; v < variables.size(); ++v) {
     if (!variables[v].table) continue;
@@ -113,7 +113,7 @@ void PlaceTables(const std::vector<VariableSpec>& variables, Layout* layout) {
   }
 }
 
-// Of two tables that differ.
+// Returns the difference between two tables that are not equal.
 std::string FirstDifference(const std::string& name, const TableSpec& a, const TableSpec& b) {
   const std::tuple<const char*, int64_t, int64_t> limits[] = {
       {"dtype", a.type, b.type},
@@ -129,7 +129,7 @@ std::string FirstDifference(const std::string& name, const TableSpec& a, const T
 
 }  // namespace
 
-// Other bits than those by which a table and its index spread keys.
+// Uses other bits than the table and its index, which also distribute keys by hash.
 RowPlace PlaceOfRow(uint64_t key, int servers) {
   uint64_t x = key * 0x9e3779b97f4a7c15;
   x ^= x >> 32;
@@ -151,7 +151,7 @@ int64_t VariableSpec::elements() const {
 }
 
 absl::Status CheckSizes(const std::vector<VariableSpec>& variables, const LayoutOptions& options) {
-  constexpr int64_t kMostPlaces = 1 << 22;  // parts, or chunks
+  constexpr int64_t kMostPlaces = 1 << 22;  // Parts, or chunks.
   int64_t elements = 0, parts = 0, tables = 0;
   for (const VariableSpec& variable : variables) {
     for (const int64_t size : variable.shape)
@@ -170,7 +170,7 @@ absl::Status CheckSizes(const std::vector<VariableSpec>& variables, const Layout
     return ConfigurationError(
         fmt::format("the variables have more than {} elements together", kMostVariableElements));
   const int64_t most = std::max<int64_t>(1, options.chunk_bytes / kElementBytes);
-  // Each part may begin a chunk, and so does each of its `most` elements.
+  // Each part may begin a chunk, and so may each run of `most` elements in it.
   const int64_t places = elements / most + 2 * parts + tables * kRowChunks * options.servers;
   if (parts <= kMostPlaces && places <= kMostPlaces) return absl::OkStatus();
   return ConfigurationError(

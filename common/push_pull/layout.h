@@ -1,15 +1,15 @@
-// Which parameter server holds which part of which variable, and the chunks in which parts travel:
-// a pure function of the variables and the options, so that every process computes the same.
+// The placement of variables on parameter servers, and the chunks in which they are transferred. It
+// is a pure function of the variables and the options, so every process computes the same layout.
 //
-// A variable is cut along its first dimension by a partitioner (TensorFlow's three), the parts are
-// spread over the servers by bytes, and each server's parts lie one after the other in its memory.
-// A chunk is a range of that memory, of one optimizer: the unit of locks, of the order of updates
-// and of what is resumed after a broken connection. An update is of a whole chunk, so that
-// variables of which one may have a gradient and another one none share none, unless a gradient of
-// zeros is the same as none.
+// A partitioner cuts each variable along its first dimension (the three kinds of TensorFlow). The
+// parts are distributed over the servers by bytes. Each server's parts are contiguous in its
+// memory. A chunk is a range of that memory that belongs to one optimizer. It is the unit of locks,
+// of the order of updates, and of resuming after a broken connection. An update covers a whole
+// chunk. Variables therefore share a chunk only if they always have gradients together, or if a
+// gradient of zeros is equivalent to none.
 //
-// An embedding table has no place in that memory: its rows are spread over all servers by a hash of
-// the key, on each over kRowChunks chunks, which hold rows by key.
+// An embedding table has no range in that memory. A hash of the key distributes its rows over all
+// servers, and on each server over kRowChunks chunks, which hold rows by key.
 #pragma once
 
 #include <cstdint>
@@ -21,57 +21,58 @@
 
 namespace muster {
 
-// What an embedding table is, besides its optimizer.
+// The properties of an embedding table, except its optimizer.
 struct TableSpec {
-  int64_t width = 1;    // of a row
-  int initializer = 0;  // Initializer::Kind
-  double scale = 0;     // ... and scale
-  uint64_t seed = 0;    // EmbeddingTable::Options'
-  int type = 0;         // RowType
-  // RowLimits, of the whole table.
+  int64_t width = 1;    // Elements per row.
+  int initializer = 0;  // An Initializer::Kind.
+  double scale = 0;     // Initializer::scale.
+  uint64_t seed = 0;    // EmbeddingTable::Options::seed.
+  int type = 0;         // A RowType.
+  // RowLimits of the whole table.
   int64_t max_rows = 0, max_bytes = 0;
-  int eviction = 1;  // Eviction
+  int eviction = 1;  // An Eviction.
   int64_t admit_after = 1;
   friend bool operator==(const TableSpec&, const TableSpec&) = default;
 };
 
 struct VariableSpec {
-  std::string name;            // "<model>.<parameter>"
-  std::vector<int64_t> shape;  // of float32; none: a scalar; of a table: {0, width}
-  int optimizer = 0;           // which of the program's
-  // The dimensions from the outermost to the innermost in memory; none: row-major.
+  std::string name;            // "<model>.<parameter>".
+  std::vector<int64_t> shape;  // The type is float32. Empty: a scalar. For a table: {0, width}.
+  int optimizer = 0;           // The index of the program's optimizer.
+  // The dimensions from the outermost to the innermost in memory. Empty: row-major.
   std::vector<int64_t> order;
   std::optional<TableSpec> table = {};
-  // Variables share chunks only with those of the same optimizer and the same number here.
+  // Variables share a chunk only if they have the same optimizer and the same value here.
   int together = 0;
-  int64_t elements() const;  // of more than there may be, kMostVariableElements
+  int64_t elements() const;  // Returns kMostVariableElements if there are more.
 };
 
-// Of all variables together: 4 TiB.
+// For all variables together: 4 TiB.
 inline constexpr int64_t kMostVariableElements = int64_t{1} << 40;
 
-inline constexpr int kRowChunks = 16;  // of one table on one server
-// Where the row of a key lives: which server, and which of the table's chunks there.
+inline constexpr int kRowChunks = 16;  // Per table and server.
+// The server of a key's row, and the index among the table's chunks there.
 struct RowPlace {
   int server = 0, chunk = 0;
 };
 RowPlace PlaceOfRow(uint64_t key, int servers);
 
-// "parameter_server.partitioner".
+// The job's "parameter_server.partitioner".
 struct Partitioner {
   enum class Kind {
-    kMinSize,  // as many parts as there are servers, but none smaller than `bytes`
-    kMaxSize,  // no part larger than `bytes`
-    kFixed,    // `parts`
+    kMinSize,  // As many parts as servers, but no part smaller than `bytes`.
+    kMaxSize,  // No part larger than `bytes`.
+    kFixed,    // Exactly `parts` parts.
   };
   Kind kind = Kind::kMinSize;
   int64_t bytes = 256 << 10;
-  std::optional<int64_t> parts;  // kMinSize, kMaxSize: at the most
+  std::optional<int64_t> parts;  // For kMinSize and kMaxSize: the maximum.
 };
-// {"name": "min_size" | "max_size" | "fixed", "bytes": ..., "parts": ...}, or the name alone.
+// Parses {"name": "min_size" | "max_size" | "fixed", "bytes": ..., "parts": ...}, or the name
+// alone.
 absl::StatusOr<Partitioner> ParsePartitioner(const Json& json);
 
-// Elements [begin, end) of a variable, whole rows, at `offset` of its server's memory.
+// Elements [begin, end) of a variable, in whole rows, at `offset` of the server's memory.
 struct VariablePart {
   int variable = 0;
   int64_t begin = 0, end = 0;
@@ -85,15 +86,16 @@ struct Chunk {
   int server = 0;
   int64_t begin = 0, end = 0;
   int optimizer = 0;
-  int table = -1;  // variable whose rows it holds; then it is no range, and has no elements
+  // The variable whose rows it holds. Such a chunk is not a range and has no elements.
+  int table = -1;
   int64_t elements() const { return end - begin; }
   bool rows() const { return table >= 0; }
 };
 
 struct Layout {
-  std::vector<VariablePart> parts;         // by variable, then by place in it
-  std::vector<std::vector<Chunk>> chunks;  // by server, in the order of its memory
-  std::vector<int64_t> elements;           // of each server
+  std::vector<VariablePart> parts;         // By variable, then by position in it.
+  std::vector<std::vector<Chunk>> chunks;  // By server, in the order of its memory.
+  std::vector<int64_t> elements;           // By server.
 };
 
 struct LayoutOptions {
@@ -102,18 +104,18 @@ struct LayoutOptions {
   int64_t chunk_bytes = 256 << 10;
 };
 
-// ConfigurationError where sizes that came from elsewhere are negative, or would make more elements
-// or chunks than any job has.
+// Returns a ConfigurationError if sizes from another process are negative, or exceed the limits on
+// elements or chunks.
 absl::Status CheckSizes(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
 
-// REQUIRES: at least one server; CheckSizes, where the sizes came from elsewhere.
+// REQUIRES: at least one server. Sizes from another process must pass CheckSizes first.
 Layout MakeLayout(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
 
-// Of all that a worker and a server must agree on before a byte moves: names, shapes, optimizers
-// and where everything lies. 16 hex digits.
+// A digest of everything that a worker and a server must agree on before a transfer: names, shapes,
+// optimizers and placement. 16 hex digits.
 std::string DigestOf(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
-// The first thing in which two lists of variables differ, as a sentence's end: "the shape of
-// conv1.weight: [32, 1, 3, 3] here, [16, 1, 3, 3] there"; "" if none.
+// Returns the first difference between two lists of variables, as the end of a sentence: "the shape
+// of conv1.weight: [32, 1, 3, 3] here, [16, 1, 3, 3] there". Returns "" if there is none.
 std::string FirstDifference(const std::vector<VariableSpec>& mine,
                             const std::vector<VariableSpec>& theirs);
 

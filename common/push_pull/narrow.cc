@@ -7,11 +7,11 @@ namespace muster::ps {
 namespace {
 
 template <typename Half>
-inline constexpr float kLargest = 65504;  // that float16 has
+inline constexpr float kLargest = 65504;  // The largest value of float16.
 template <>
 inline constexpr float kLargest<BFloat16> = 0x1.fep127f;
 
-// Infinity and NaN stay what they are: servers refuse them.
+// Infinity and NaN are kept, so that servers refuse them.
 MUSTER_KERNEL_INLINE float Limited(float x, float largest) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, x), size = bits & 0x7fffffff;
   const uint32_t most = __builtin_bit_cast(uint32_t, largest);

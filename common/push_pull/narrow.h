@@ -1,5 +1,5 @@
-// Compression of payloads: single precision rounded to 16 bits (to nearest, ties to even) and back.
-// What is finite stays so: numbers beyond the 16 bits' range become the largest that they have.
+// Compression of payloads: conversion of float32 to 16 bits (to nearest, ties to even) and back.
+// Finite values stay finite: values beyond the range of the 16-bit type become its largest value.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace muster::ps {
 
-// As many elements as `values`. REQUIRES: some compression.
+// `out` and `in` have as many elements as `values`. REQUIRES: the compression is not kNone.
 void Narrow(Compression to, std::span<const float> values, uint16_t* out);
 void Widen(Compression from, const uint16_t* in, std::span<float> values);
 

@@ -17,7 +17,7 @@ struct Overloaded : Visitors... {
 template <typename... Visitors>
 Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
-// A hyperparameter in [0, limit), or not below 0 without one.
+// Reads a hyperparameter in [0, limit). Without a limit it must not be below 0.
 void ReadFactor(JsonObject& json, const std::string& key, double* out, double limit = INFINITY) {
   json.Read(key, out);
   if (*out >= 0 && *out < limit) return;
@@ -142,12 +142,12 @@ std::string Text(const RuleSpec& rule) {
       rule);
 }
 
-// ---- Groups
+// ---- Groups.
 
 const char* const kGroupKeys[] = {"parameters", "learning_rate_scale"};
 const char* const kOptimizerKeys[] = {"name", "clipvalue", "clipnorm", "global_clipnorm"};
 
-// The optimizer's keys, and a group's own instead of them.
+// Returns the optimizer's keys, overridden by those of the group.
 Json WithChanges(Json optimizer, const Json& group) {
   optimizer.erase("groups");
   for (const auto& [key, value] : group.items()) {
@@ -194,16 +194,18 @@ absl::StatusOr<OptimizerGroup> ReadGroup(const Json& optimizer, const Json& json
       if (key != "parameters" && !value.is_null())
         group.text += fmt::format("{}{}={}", group.text.empty() ? "" : ", ", key, value.dump());
     Json skipped;
-    for (const auto& [key, value] : json.items()) reader.Read(key, &skipped);  // or below
+    // The rule reads these keys below.
+    for (const auto& [key, value] : json.items()) reader.Read(key, &skipped);
   }
   MUSTER_RETURN_IF_ERROR(reader.Finish());
-  // The keys that the rule has, with the group's place for those that it changes.
+  // Checks all keys of the rule, with the group's path in messages about keys that it changes.
   Json merged = WithChanges(optimizer, json);
   for (const char* key : kOptimizerKeys) merged.erase(key);
   JsonObject changed(merged, place);
   group.rule = ReadRule(optimizer.at("name").get<std::string>(), changed);
   Json skipped;
-  for (const char* key : kGroupKeys) changed.Read(key, &skipped);  // to be suggested
+  // Registers the keys for suggestions.
+  for (const char* key : kGroupKeys) changed.Read(key, &skipped);
   MUSTER_RETURN_IF_ERROR(changed.Finish());
   if (SlotNames(group.rule) != SlotNames(rule))
     return ConfigurationError(fmt::format(

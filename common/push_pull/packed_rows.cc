@@ -8,7 +8,7 @@ namespace muster {
 
 std::vector<float> PackRows(std::span<const uint64_t> keys, std::span<const float> rows) {
   std::vector<float> packed(2 * keys.size() + rows.size());
-  // Bits, which no float operation touches.
+  // Copies bits without any float operation, which could change them.
   std::copy_n(reinterpret_cast<const char*>(keys.data()), keys.size_bytes(),
               reinterpret_cast<char*>(packed.data()));
   std::copy(rows.begin(), rows.end(), packed.begin() + static_cast<int64_t>(2 * keys.size()));

@@ -1,6 +1,5 @@
-// Rows of an embedding table, or their gradients, in one piece of memory: how they travel, and how
-// a chunk of a table is copied. Keys (each as two elements, as it lies in memory), then
-// [keys][width].
+// Rows of an embedding table, or their gradients, in one contiguous buffer: the format of transfers
+// and of copied chunks. It holds the keys (each as the bytes of two elements), then [keys][width].
 #pragma once
 
 #include <cstdint>
@@ -15,9 +14,9 @@ std::vector<float> PackRows(std::span<const uint64_t> keys, std::span<const floa
 
 struct PackedRows {
   std::vector<uint64_t> keys;
-  std::span<const float> rows;  // of what was unpacked
+  std::span<const float> rows;  // Points into the unpacked buffer.
 };
-// ConfigurationError where the size is that of no number of rows.
+// Returns a ConfigurationError if the size does not match a whole number of rows.
 absl::StatusOr<PackedRows> UnpackRows(std::span<const float> packed, int64_t width);
 
 }  // namespace muster

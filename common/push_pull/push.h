@@ -1,5 +1,4 @@
-// A push as everything between a worker's client and a server's backup names it, and what comes
-// back of it.
+// A push as it is identified from the worker's client to the server's backup, and its result.
 #pragma once
 
 #include <cstdint>
@@ -7,35 +6,38 @@
 
 namespace muster {
 
-// Who pushes what: the n-th push of one process.
+// The identity of a push: the n-th push of one process.
 struct PushKey {
-  int worker = 0;            // index of the task
-  uint64_t incarnation = 0;  // of its process
-  uint64_t sequence = 0;     // from 1
-  int64_t lease = 0;         // whose batch it is
+  int worker = 0;            // Index of the task.
+  uint64_t incarnation = 0;  // The incarnation of its process.
+  uint64_t sequence = 0;     // From 1.
+  int64_t lease = 0;         // The lease of the batch.
 };
 
-// What a push brings to one chunk.
+// The data of a push for one chunk.
 struct ChunkPush {
   PushKey key;
-  int64_t pulled = 0;  // the chunk's updates as of the pull that it was computed from
+  // The chunk's number of updates at the pull from which the push was computed.
+  int64_t pulled = 0;
   double learning_rate = 0;
-  std::span<const float> gradient;  // of rows: PackRows, keys all different
-  // The values that the difference is of were not negative before and after it, as those of a
-  // running variance: so it takes away no more than `learning_rate` (the worker's weight) of what
-  // is there, and what is not negative stays so, however old the pull is that it was computed from.
+  std::span<const float> gradient;  // For rows: the output of PackRows, with distinct keys.
+  // The values were not negative before and after the difference, as those of a running variance.
+  // The server then subtracts no more than the fraction `learning_rate` (the worker's weight) of
+  // the current value. Values that are not negative stay so, however old the pull is.
   bool floor = false;
-  // Where there is a backup, DenseStore::Apply does not wait until it has the push: Await does.
+  // With a backup: DenseStore::Apply does not wait until the backup has the push. DenseStore::Await
+  // does.
   bool ahead = false;
-  // Parameters are answered into memory that another process reads.
+  // Parameters are returned in memory that another process reads.
   bool shared = false;
 };
 
 struct Pushed {
-  bool applied = false;   // false: it was in the chunk before, or is refused
-  int64_t updates = 0;    // of the chunk, after it
-  int64_t staleness = 0;  // updates of others since the pull that it was computed from
-  bool refused = false;   // a number in it is not finite: it has changed nothing
+  bool applied = false;  // False: the chunk contained the push already, or the push is refused.
+  int64_t updates = 0;   // The chunk's number of updates after the push.
+  // Updates by other workers since the pull from which the push was computed.
+  int64_t staleness = 0;
+  bool refused = false;  // A value in it is not finite. The push has changed nothing.
 };
 
 }  // namespace muster

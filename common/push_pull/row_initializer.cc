@@ -10,27 +10,27 @@
 #include "common/base/hash.h"
 #include "common/base/kernels.h"
 
-// Without contraction to fused multiply-adds, as update_kernels.cc.
+// Compiled without contraction to fused multiply-adds, like update_kernels.cc.
 
 namespace muster {
 namespace {
 
 const std::vector<std::string> kInitializerNames = {"zeros", "constant", "uniform", "normal"};
 
-MUSTER_KERNEL_INLINE double Unit(uint64_t bits) {  // [0, 1)
+MUSTER_KERNEL_INLINE double Unit(uint64_t bits) {  // In [0, 1).
   return static_cast<double>(static_cast<int64_t>(bits >> 11)) * 0x1p-53;
 }
 
-// Each number of a row needs the one before it: the rows of a block are drawn side by side.
+// Each number of a row depends on the previous one, so the rows of a block are drawn in parallel.
 constexpr size_t kBlock = 16;
 
 struct Draws {
   double scale;
-  uint64_t seed;  // SplitMix64 of it
+  uint64_t seed;  // SplitMix64 of the seed.
   int64_t width;
   const uint64_t* keys;
   float* const* rows;
-  size_t count;  // at most kBlock
+  size_t count;  // At most kBlock.
 };
 
 MUSTER_KERNEL_INLINE void DrawUniform(const Draws& draws) {
@@ -50,7 +50,7 @@ MUSTER_KERNEL_INLINE void DrawUniform(const Draws& draws) {
   attributes void name(const Draws& draws) { DrawUniform(draws); }
 MUSTER_FOR_EACH_PROCESSOR(MUSTER_UNIFORM, Uniform)
 
-void DrawNormal(const Draws& draws) {  // Box and Muller
+void DrawNormal(const Draws& draws) {  // The Box-Muller transform.
   for (size_t r = 0; r < draws.count; ++r) {
     uint64_t state = draws.seed ^ SplitMix64(draws.keys[r]);
     for (float& element : std::span(draws.rows[r], static_cast<size_t>(draws.width))) {

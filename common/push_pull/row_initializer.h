@@ -1,4 +1,4 @@
-// What rows of an embedding table begin with. Internal to this folder.
+// The initial values of rows of an embedding table. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace muster {
 
-// The row of each key, of `width` elements, at its place. A row's bits depend neither on the others
-// nor on the processor.
+// Writes the initial row of each key, `width` elements, to its location. The bits of a row depend
+// neither on other rows nor on the processor.
 void Initialize(const Initializer& how, uint64_t seed, int64_t width,
                 std::span<const uint64_t> keys, std::span<float* const> rows);
 

@@ -1,4 +1,4 @@
-// Rows of embedding tables on their way between a worker and parameter servers.
+// Rows of embedding tables in transfer between a worker and parameter servers.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,27 @@ struct RowFetch;
 
 struct RowPull {
   int shard = 0, chunk = 0;
-  std::span<const uint64_t> keys;  // all of this chunk
-  std::span<float> rows;           // [keys][width]
-  // Of the answer: updates of the chunk by others until then, counted from one beginning for all
-  // pulls of a client. What was computed from these rows is pushed with it.
+  std::span<const uint64_t> keys;  // All of this chunk.
+  std::span<float> rows;           // Shape [keys][width].
+  // From the answer: the number of updates of the chunk by other workers so far. All pulls of a
+  // client count from the same start. A push computed from these rows carries this number.
   int64_t others = 0;
-  RowFetch* fetch = nullptr;  // the client's own
+  RowFetch* fetch = nullptr;  // Set by the client.
 };
 
 // Pulls that are launched together.
 struct RowFetch {
-  std::vector<uint64_t> keys;  // what the pulls speak of may lie here
+  std::vector<uint64_t> keys;  // Storage that the pulls may point into.
   std::vector<float> rows;
   std::vector<RowPull> pulls;
-  size_t open = 0;  // the client's own, under its lock: pulls that were not answered
+  size_t open = 0;  // Used by the client under its lock: the number of unanswered pulls.
 };
 
-// Gradients of one chunk's rows.
+// Gradients of the rows of one chunk.
 struct RowPush {
   int shard = 0, chunk = 0;
-  std::span<const float> packed;  // PackRows of different keys, which may be none
-  int64_t others = 0;             // RowPull's: the staleness counts from there
+  std::span<const float> packed;  // Output of PackRows with distinct keys. May hold no keys.
+  int64_t others = 0;             // RowPull::others of the pull. Staleness is counted from there.
 };
 
 }  // namespace muster::ps

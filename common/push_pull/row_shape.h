@@ -1,5 +1,5 @@
-// What a row of an embedding table looks like in memory: the parameter, in its type; slots; notes.
-// The last two are as Export has them. Internal to this folder.
+// The memory layout of a row of an embedding table: the parameter in its type, slots, and notes.
+// Slots and notes have the format of Export. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 
 namespace muster {
 
-// What evictions go by, in a row: an int64 each.
+// The values in a row that eviction uses, an int64 each.
 enum class RowNote { kCreatedAt, kUpdatedAt, kUpdateCount };
 
 struct RowShape {
   explicit RowShape(const EmbeddingTable::Options& options);
   int64_t floats() const { return elements - width + parameter; }
-  // Where a column but the first lies in a row.
+  // The position in a row of any column except the first.
   int64_t PlaceOf(size_t column) const { return begin[column] - width + parameter; }
   int64_t first_note() const { return note_begin - width + parameter; }
 
   std::vector<RowColumn> columns;
-  std::vector<int64_t> begin;  // of each column, as Export has them
+  std::vector<int64_t> begin;  // The start of each column, in the format of Export.
   std::vector<RowNote> notes;
   int64_t width, parameter, elements = 0, note_begin = 0;
 };

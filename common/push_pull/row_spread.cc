@@ -6,7 +6,7 @@
 namespace muster {
 namespace {
 
-constexpr size_t kAhead = 8;  // rows between the fetch of one and its use
+constexpr size_t kAhead = 8;  // Rows between the prefetch of one and its use.
 
 }  // namespace
 
@@ -40,7 +40,7 @@ void UnspreadRows(const RowSpread& spread, int64_t width, std::span<const float>
 float* PackChunk(const RowSpread& spread, size_t chunk, int64_t width, std::span<const float> rows,
                  float* packed) {
   const size_t begin = spread.begin[chunk], end = spread.begin[chunk + 1];
-  // Bits, which no float operation touches.
+  // Copies bits without any float operation, which could change them.
   std::memcpy(packed, spread.keys.data() + begin, (end - begin) * sizeof(uint64_t));
   float* to = packed + 2 * (end - begin);
   for (size_t i = begin; i < end; ++i, to += width) {

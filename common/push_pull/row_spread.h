@@ -1,5 +1,5 @@
-// A batch's keys of an embedding table by the chunk that holds their rows, and what belongs to keys
-// between the batch's order and the chunks'.
+// Groups a batch's keys of an embedding table by the chunk that holds their rows. Also converts row
+// data between the batch's order and the order of chunks.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,22 @@
 namespace muster {
 
 struct RowSpread {
-  std::vector<uint32_t>
-      begin;  // in `keys`: of chunk c of server s at [s * kRowChunks + c]; the end
-  std::vector<uint32_t> order;  // by chunk: places in the batch
-  std::vector<uint64_t> keys;   // likewise
+  // Positions in `keys`. Chunk c of server s begins at [s * kRowChunks + c]. The last entry is the
+  // end.
+  std::vector<uint32_t> begin;
+  std::vector<uint32_t> order;  // By chunk: positions in the batch.
+  std::vector<uint64_t> keys;   // By chunk.
   size_t chunks() const { return begin.size() - 1; }
   size_t count(size_t chunk) const { return begin[chunk + 1] - begin[chunk]; }
 };
 
-// At most 2^32 - 1 keys. Keeps the memory that `spread` has.
+// REQUIRES: at most 2^32 - 1 keys. Reuses the memory of `spread`.
 void SpreadRows(std::span<const uint64_t> keys, int servers, RowSpread* spread);
 
-// [keys][width] by chunk to the batch's order.
+// Converts [keys][width] from chunk order to the batch's order.
 void UnspreadRows(const RowSpread& spread, int64_t width, std::span<const float> by_chunk,
                   std::span<float> rows);
-// PackRows of one chunk, from `rows` in the batch's order; returns the end of it.
+// Writes PackRows of one chunk, from `rows` in the batch's order. Returns the end of the output.
 float* PackChunk(const RowSpread& spread, size_t chunk, int64_t width, std::span<const float> rows,
                  float* packed);
 

@@ -10,7 +10,7 @@ namespace muster {
 namespace {
 
 constexpr int64_t kLine = 64, kHugePage = 2 << 20;
-constexpr int64_t kFirstSlab = 64 << 10, kLargestSlab = 8 << 20;  // bytes
+constexpr int64_t kFirstSlab = 64 << 10, kLargestSlab = 8 << 20;  // Bytes.
 
 }  // namespace
 
@@ -26,7 +26,8 @@ void RowStorage::NewSlab() {
   void* const memory = std::aligned_alloc(static_cast<size_t>(page), static_cast<size_t>(bytes));
   if (memory == nullptr) throw std::bad_alloc();
   slabs_.emplace_back(static_cast<float*>(memory));
-  // Rows of a batch are all over the memory: each would be a page of its own to look up.
+  // The rows of a batch are scattered over the memory. With small pages each would need its own
+  // page-table lookup.
   if (page == kHugePage) (void)madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   next_ = slabs_.back().get();
   unused_ = bytes / row;
@@ -57,7 +58,7 @@ void RowStorage::Grow() {
     if (entry.row != nullptr) entries_[PlaceOf(entry.key, SplitMix64(entry.key))] = entry;
 }
 
-// Entries behind it that would not be found over the hole move into it.
+// Moves entries after the hole into it if they could not be found past the hole.
 void RowStorage::Erase(uint64_t key) {
   size_t hole = PlaceOf(key, SplitMix64(key));
   left_.push_back(entries_[hole].row);

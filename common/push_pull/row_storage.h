@@ -1,7 +1,7 @@
-// Memory for the rows of one shard of an embedding table, by key: all of one size, in slabs, so
-// that a row stays where it is until it goes. What it leaves is the next one's. Slabs begin where a
-// cache line does, and grow with the shard; large ones are in huge pages where the host has some.
-// Under its owner's lock. Internal to this folder.
+// Memory for the rows of one shard of an embedding table, by key. All rows have the same size and
+// lie in slabs, so a row does not move until it is erased. Memory of erased rows is reused. Slabs
+// are aligned to cache lines and grow with the shard. Large slabs use huge pages if the host has
+// them. Guarded by the owner's lock. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,24 @@ class RowStorage {
  public:
   struct Entry {
     uint64_t key = 0;
-    float* row = nullptr;  // null: free
+    float* row = nullptr;  // Null: free.
   };
 
-  // `floats`: of a row; `most`: rows that are expected at the most, 0: not known.
+  // `floats` is the size of a row. `most` is the expected maximum number of rows, 0 if unknown.
   RowStorage(int64_t floats, int64_t most);
 
-  // `hash` is SplitMix64's of the key.
+  // `hash` is SplitMix64 of the key.
   void Prefetch(uint64_t hash) const { __builtin_prefetch(&entries_[hash & Mask()]); }
-  // The key's entry, or the free one where it belongs.
+  // Returns the key's entry, or the free entry where it would be inserted.
   const Entry& At(uint64_t key, uint64_t hash) const { return entries_[PlaceOf(key, hash)]; }
-  // Memory for the key of a free entry, as its last row left it. The entry moves.
+  // Returns memory for the key of a free entry, with the content of its previous row. Invalidates
+  // the entry.
   float* Put(const Entry& free, uint64_t key);
-  // REQUIRES: it has a row.
+  // REQUIRES: the key has a row.
   void Erase(uint64_t key);
 
   size_t size() const { return size_; }
-  // The free ones, too.
+  // Includes free entries.
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
@@ -48,15 +49,16 @@ class RowStorage {
   void NewSlab();
 
   const int64_t floats_, most_;
-  std::vector<Entry> entries_;  // open addressing with linear probing: a power of two, half full
+  // Open addressing with linear probing. The size is a power of two, and at most half is used.
+  std::vector<Entry> entries_;
   size_t size_ = 0;
   struct Free {
     void operator()(float* memory) const { std::free(memory); }
   };
   std::vector<std::unique_ptr<float[], Free>> slabs_;
-  float* next_ = nullptr;     // of the last slab's rows
-  int64_t unused_ = 0;        // of them
-  std::vector<float*> left_;  // by rows that went
+  float* next_ = nullptr;     // The next free row of the last slab.
+  int64_t unused_ = 0;        // The number of free rows there.
+  std::vector<float*> left_;  // Memory of erased rows.
 };
 
 }  // namespace muster

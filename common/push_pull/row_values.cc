@@ -7,14 +7,14 @@
 #include "common/base/float16.h"
 #include "common/base/kernels.h"
 
-// Without contraction to fused multiply-adds, as update_kernels.cc.
+// Compiled without contraction to fused multiply-adds, like update_kernels.cc.
 
 namespace muster {
 namespace {
 
 constexpr uint32_t kInfinity = 0x7f800000, kSign = 0x80000000;
 
-// Infinity and NaN stay what they are.
+// Infinity and NaN are unchanged.
 MUSTER_KERNEL_INLINE float Limited(float x, float largest) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, x), size = bits & ~kSign;
   const uint32_t most = __builtin_bit_cast(uint32_t, largest);
@@ -32,7 +32,7 @@ MUSTER_KERNEL_INLINE void NarrowAll(const float* __restrict in, uint16_t* __rest
   }
 }
 
-// 16 bits that look random: murmur3's last steps (Appleby) over a count from `chance`.
+// Returns 16 pseudo-random bits: the finalizer of murmur3 (Appleby) over a count from `chance`.
 MUSTER_KERNEL_INLINE uint32_t Noise(uint32_t chance, uint32_t i) {
   uint32_t x = chance + i * 0x9e3779b9u;
   x = (x ^ (x >> 16)) * 0x85ebca6bu;
@@ -40,7 +40,7 @@ MUSTER_KERNEL_INLINE uint32_t Noise(uint32_t chance, uint32_t i) {
   return x >> 16;
 }
 
-// The bits that go are the odds of rounding away from zero.
+// The discarded bits are the probability of rounding away from zero.
 MUSTER_KERNEL_INLINE void RoundAtRandom(const float* __restrict in, uint16_t* __restrict out,
                                         int64_t count, uint32_t chance) {
   for (int64_t i = 0; i < count; ++i) {

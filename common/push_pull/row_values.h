@@ -1,5 +1,6 @@
-// What is done to rows of an embedding table besides the optimizer's rule: 16-bit types, and the
-// clipping of gradients. Compiled for the processor at hand; the bits are the same on all of them.
+// Operations on rows of an embedding table other than the optimizer's rule: conversion of 16-bit
+// types and clipping of gradients. Compiled for several instruction sets, with the same bits on all
+// of them.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +10,20 @@
 
 namespace muster {
 
-// Of memory that so many numbers of the type take, in float32.
+// The float32 elements of memory that `width` numbers of the type need.
 inline int64_t FloatsOf(RowType type, int64_t width) {
   return type == RowType::kFloat32 ? width : (width + 1) / 2;
 }
 
-// To the nearest, ties to even. What is finite stays so, here and below: what is beyond the type's
-// range becomes the largest that it has.
+// Rounds to nearest, ties to even. Finite values stay finite, here and below: values beyond the
+// type's range become its largest value.
 void StoreNearest(RowType type, std::span<const float> row, float* to);
-// As RowType says; `chance` decides. A number that the type has stays what it is.
+// Rounds as RowType describes, with the random bits of `chance`. A value that the type can
+// represent is unchanged.
 void StoreRounded(RowType type, std::span<const float> row, uint64_t chance, float* to);
 void Load(RowType type, const float* from, std::span<float> row);
 
-// Clips each of the rows [n][width] of gradients; clipnorm goes by a row's own norm.
+// Clips each of the gradient rows [n][width]. clipnorm applies to the norm of each row.
 void ClipRows(const ClipOptions& clip, int64_t width, std::span<float> gradients);
 
 }  // namespace muster

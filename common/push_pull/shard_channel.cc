@@ -12,14 +12,14 @@
 namespace muster::ps {
 namespace {
 
-// A shard that says nothing for so long may have another primary by now.
+// If a shard is silent for this long, it may have another primary.
 constexpr Duration kStall = std::chrono::seconds(1);
 constexpr Duration kDialLimit = std::chrono::seconds(10),
                    kDialSlice = std::chrono::milliseconds(20);
 constexpr Duration kFirstBackoff = std::chrono::milliseconds(10);
 constexpr Duration kLastBackoff = std::chrono::milliseconds(500);
 
-// The memory of [begin, end) of what `all` covers.
+// Returns the memory of [begin, end) within the range that `all` covers.
 std::vector<std::span<float>> Cut(const std::vector<std::span<float>>& all, int64_t begin,
                                   int64_t end) {
   std::vector<std::span<float>> pieces;
@@ -33,7 +33,7 @@ std::vector<std::span<float>> Cut(const std::vector<std::span<float>>& all, int6
   return pieces;
 }
 
-// What another connection, or another view, cannot mend.
+// True for errors that another connection or view cannot fix.
 bool IsPermanent(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsDataLoss(status) || absl::IsUnknown(status) ||
          absl::IsInternal(status);
@@ -44,7 +44,7 @@ bool IsPermanent(const absl::Status& status) {
 ShardChannel::ShardChannel(Options options)
     : options_(std::move(options)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      logged_(options_.connection != 0),  // the first one speaks for all
+      logged_(options_.connection != 0),  // Only the first connection logs.
       channel_(static_cast<uint32_t>(options_.client->incarnation) +
                static_cast<uint32_t>(options_.connection)) {
   for (const Chunk& chunk : options_.client->layout.chunks[options_.shard])
@@ -57,7 +57,7 @@ ShardChannel::~ShardChannel() {
   thread_.join();
 }
 
-// Where the chunks of this channel lie in the shard's memory; none where it has all of it.
+// The positions of this channel's chunks in the shard's memory. Empty if the channel has all of it.
 std::vector<transport::SharedMemory::Part> ShardChannel::MemoryParts() const {
   std::vector<transport::SharedMemory::Part> parts;
   const auto connections = static_cast<size_t>(options_.client->options.connections);
@@ -112,17 +112,19 @@ bool ShardChannel::TakeLaunched() {
   return !todo_.empty() || (link_ != nullptr && !link_->idle());
 }
 
-// What the shard had of the push under way, and lost when it was set back. True: there is some.
+// Queues the shard's part of the current push that was lost when the shard was restored. Returns
+// true if there was any.
 bool ShardChannel::SendAgain(const ClientView& view) {
   const uint64_t restored = view.shards[options_.shard].restored;
   if (restored == 0) return false;
   const std::vector<Transfer> lost = options_.reopen(restored);
-  // Before pulls of rows, which may have been launched behind these.
+  // Before pulls of rows that may have been launched after them.
   todo_.insert(todo_.begin(), lost.begin(), lost.end());
   return !lost.empty();
 }
 
-// Until something can be read or written, Wake, or the limit; false after that one.
+// Sleeps until the connection is readable or writable, Wake is called, or the limit passes. Returns
+// false at the limit.
 bool ShardChannel::Sleep(std::optional<Duration> limit) {
   pollfd polled[] = {{wake_.get(), POLLIN, 0}, {-1, 0, 0}};
   if (link_ != nullptr) {
@@ -140,7 +142,7 @@ bool ShardChannel::Sleep(std::optional<Duration> limit) {
   return ready != 0;
 }
 
-// The same where there was no descriptor left to be woken by.
+// The same without an eventfd, if no descriptor was available.
 bool ShardChannel::SleepUnwoken(std::span<pollfd> polled, std::optional<Duration> limit) {
   constexpr int kLookMs = 20;
   const MonotonicTime begin = Clock::now();
@@ -148,7 +150,7 @@ bool ShardChannel::SleepUnwoken(std::span<pollfd> polled, std::optional<Duration
     if (limit && Clock::now() - begin >= *limit) return false;
     absl::MutexLock lock(&mutex_);
     if (stopping_ || !launched_.empty()) return true;
-    if (!limit) return true;  // what else Wake tells of is looked at
+    if (!limit) return true;  // The caller checks the other conditions that Wake signals.
   }
   return true;
 }
@@ -190,7 +192,8 @@ absl::Status ShardChannel::Connect(const std::shared_ptr<const ClientView>& next
   options.chunks = client.layout.chunks[options_.shard];
   options.parameters = pieces_;
   if (options_.gradients != nullptr && view.shards[options_.shard].host_id == client.host_id) {
-    // Of this connection alone: a server that holds an older one writes where nobody reads.
+    // A new memory for each connection. A server that still uses an older one writes to memory that
+    // is not read.
     auto memory = transport::SharedMemory::Create(options_.gradients->place().bytes, MemoryParts());
     if (memory.ok()) {
       options.gradients = options_.gradients;
@@ -208,8 +211,9 @@ absl::Status ShardChannel::Connect(const std::shared_ptr<const ClientView>& next
 
 void ShardChannel::Drop(const absl::Status& why) {
   std::vector<Transfer> rest = link_->Unanswered();
-  // Whether a push is in the chunk already is not known, so that a pull of rows that came before it
-  // could not tell whether it found it there: now it comes after.
+  // It is unknown whether an unanswered push is already in the chunk. An earlier row pull, repeated
+  // before the push, could not tell whether its rows include the push. Pulls are therefore moved
+  // after pushes.
   std::stable_partition(rest.begin(), rest.end(),
                         [](const Transfer& transfer) { return transfer.rows() == nullptr; });
   if (!rest.empty() && !IsPermanent(why)) {
@@ -262,7 +266,7 @@ void ShardChannel::Round() {
   if (!work) {
     Sleep(std::nullopt);
     if (link_ == nullptr) return;
-    // A connection that ends while nothing is under way is opened again when it is needed.
+    // A connection that ends while idle is reopened when it is needed.
     if (const absl::Status status = Pump(); !status.ok()) Drop(status);
     return;
   }

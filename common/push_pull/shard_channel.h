@@ -1,6 +1,6 @@
-// A worker's transfers with one shard, or with its part of the shard's chunks: a thread that keeps
-// a connection to the shard's primary, through lost connections and new views, until all chunks
-// that were launched are answered. Internal to the client.
+// A worker's transfers with one shard, or with a part of its chunks. A thread keeps a connection to
+// the shard's primary, across lost connections and new views, until all launched chunks are
+// answered. Internal to the client.
 #pragma once
 
 #include <poll.h>
@@ -27,22 +27,23 @@ class ShardChannel {
   struct Options {
     const ClientOptions* client = nullptr;
     int shard = 0;
-    int connection = 0;  // which of the shard's
-    // The shard's gradients, where they can be offered to a server of this host.
+    int connection = 0;  // The index among the shard's connections.
+    // The shard's gradients, if they can be shared with a server on this host.
     const transport::SharedMemory* gradients = nullptr;
     ViewKeeper* views = nullptr;
-    // On the channel's thread. After the last one nothing is read or written any more.
+    // Called on the channel's thread. After the last call, the channel accesses no more transfer
+    // memory.
     std::function<void(std::span<const ChunkAnswer>, uint64_t view)> answered;
-    // Pushes that were answered in views up to this one, and have to be sent again.
+    // Returns pushes that were answered in views up to `view` and must be sent again.
     std::function<std::vector<Transfer>(uint64_t view)> reopen;
-    std::function<void()> resumed;             // transfers are sent a second time
-    std::function<void(absl::Status)> failed;  // nothing will help
+    std::function<void()> resumed;             // Transfers are sent a second time.
+    std::function<void(absl::Status)> failed;  // The error is permanent.
     std::function<void()> ended;
   };
   explicit ShardChannel(Options options);
   ~ShardChannel();  // Stops.
 
-  // Any thread, at any time.
+  // Thread-safe.
   void Launch(std::span<const Transfer> transfers);
   void Wake();
   void Stop();  // Does not wait.
@@ -64,21 +65,23 @@ class ShardChannel {
   std::string Server() const;
 
   const Options options_;
-  std::vector<ShardConnection::Pieces> pieces_;  // of the parameters, by chunk
+  std::vector<ShardConnection::Pieces> pieces_;  // The destination of parameters, by chunk.
   const Fd wake_;
   std::atomic<bool> stopping_{false};
 
   absl::Mutex mutex_;
   std::vector<Transfer> launched_ ABSL_GUARDED_BY(mutex_);
 
-  // The thread's own.
-  std::deque<Transfer> todo_;  // for the next connection
+  // Used only by the channel's thread.
+  std::deque<Transfer> todo_;  // For the next connection.
   std::shared_ptr<const ClientView> view_;
-  std::unique_ptr<ShardConnection> link_;  // of view_
+  std::unique_ptr<ShardConnection> link_;  // For view_.
   std::vector<ChunkAnswer> answers_;
-  bool logged_ = false;   // how the shard is reached
-  bool warned_ = false;   // ... that it cannot be, since the last answer
-  uint32_t channel_ = 0;  // the last connection's; those of a shard have different ones
+  bool logged_ = false;  // The way to reach the shard was logged.
+  // A warning that the shard is unreachable was logged since the last answer.
+  bool warned_ = false;
+  // The number of the last connection. The connections of a shard have different numbers.
+  uint32_t channel_ = 0;
   Duration backoff_{};
   std::thread thread_;
 };

@@ -15,15 +15,16 @@ namespace {
 
 using transport::FrameHeader;
 
-// Of frames that are read ahead: what lies in shared memory, or has no rows, is small.
+// Read-ahead applies to small frames: those with data in shared memory or without rows.
 constexpr size_t kInbox = 64 << 10;
-constexpr size_t kMostPieces = 256;                                 // of one system call
-constexpr size_t kMostInMemory = 64, kMost = 8, kMostNarrowed = 2;  // frames that are not sent
-// Of a request about rows of several chunks, and of its answer: large enough to cost little beside
-// its rows, small enough that worker and server work at the same time on what is larger.
+constexpr size_t kMostPieces = 256;  // Per system call.
+// Frames that are prepared but not sent.
+constexpr size_t kMostInMemory = 64, kMost = 8, kMostNarrowed = 2;
+// The target size of a row request of several chunks, and of its answer. It is large enough that
+// overhead is small, and small enough that worker and server overlap on larger batches.
 constexpr size_t kMostTogether = 1 << 20;
 
-// Those of `pieces` from byte `from` on, at the most as many as fit.
+// Returns in `out` the part of `pieces` from byte `from` on, as many pieces as fit.
 size_t Rest(std::span<const iovec> pieces, size_t from, std::span<iovec> out) {
   size_t count = 0;
   for (const iovec& piece : pieces) {
@@ -38,7 +39,7 @@ size_t Rest(std::span<const iovec> pieces, size_t from, std::span<iovec> out) {
   return count;
 }
 
-// What follows the last piece in memory becomes a part of it.
+// Extends the last piece if `bytes` directly follow it in memory.
 void Append(std::span<const std::byte> bytes, std::vector<iovec>* pieces) {
   std::byte* const data = const_cast<std::byte*>(bytes.data());
   if (bytes.empty()) return;
@@ -50,7 +51,7 @@ void Append(std::span<const std::byte> bytes, std::vector<iovec>* pieces) {
   }
 }
 
-// Of rows, the larger direction.
+// For rows: the size of the larger direction.
 size_t BytesOf(const Transfer& transfer) {
   if (const ChunkPush* const push = transfer.push()) return push->gradient.size_bytes();
   const RowPull& pull = *transfer.rows();
@@ -123,7 +124,7 @@ void ShardConnection::AddPart(const Transfer& transfer, Frame* frame) const {
         options_.chunks[transfer.chunk].elements() * BytesPerElement(options_.compression);
 }
 
-// Of the chunk that is next, or of all that are next and can travel together.
+// Builds a frame of the next chunk, or of all next chunks that can travel together.
 void ShardConnection::AddFrame() {
   Frame& frame = frames_.emplace_back();
   frame.operation = OperationOf(queued_.front());
@@ -157,7 +158,7 @@ void ShardConnection::AddFrame() {
   frame.bytes = sizeof frame.header + frame.header.payload_bytes;
 }
 
-// Some ahead, so that one system call takes many; few where each costs memory.
+// Prepares several frames so that one system call sends many, but few where each costs memory.
 void ShardConnection::Prepare() {
   const size_t most = in_memory_                                   ? kMostInMemory
                       : options_.compression != Compression::kNone ? kMostNarrowed
@@ -186,7 +187,8 @@ absl::StatusOr<size_t> ShardConnection::Receive() {
   size_t count = Rest(into_, filled_, std::span(pieces).first(kMostPieces));
   size_t for_payload = 0;
   for (size_t i = 0; i < count; ++i) for_payload += pieces[i].iov_len;
-  // What follows the payload is a header. More than that where little or nothing is between them.
+  // The next bytes after the payload are a header. Reads further ahead if little or no payload
+  // separates headers.
   if (count < kMostPieces) {
     if (taken_ == have_) taken_ = have_ = 0;
     const bool ahead = in_memory_ || (!frames_.empty() && IsRows(frames_.back().operation));
@@ -267,7 +269,7 @@ absl::Status ShardConnection::CheckReply() const {
   return PeerLost(fmt::format("parameters of chunk {} were damaged on their way", parts_[0].chunk));
 }
 
-// Those that came to another place than their own.
+// Copies the parameters that were received outside their destination.
 void ShardConnection::CopyParameters(int chunk) const {
   const float* from =
       in_memory_ ? options_.memory->floats().data() + options_.chunks[chunk].begin : nullptr;
@@ -283,7 +285,7 @@ void ShardConnection::CopyParameters(int chunk) const {
   }
 }
 
-// The frame is complete.
+// Handles a complete frame.
 absl::Status ShardConnection::Finish(std::vector<ChunkAnswer>* answers) {
   if (std::exchange(incoming_, Incoming::kHeader) == Incoming::kMessage) {
     if (IsError(header_)) return ErrorOf(header_, message_);
@@ -320,7 +322,7 @@ absl::Status ShardConnection::Take(std::vector<ChunkAnswer>* answers) {
     size_t expected = 0;
     for (const iovec& piece : into_) expected += piece.iov_len;
     if (incoming_ != Incoming::kHeader) {
-      // Bytes of a payload that came along with headers.
+      // Copies payload bytes that were received together with headers.
       while (filled_ < expected && taken_ < have_) {
         iovec next{};
         Rest(into_, filled_, {&next, 1});
@@ -349,7 +351,7 @@ absl::StatusOr<bool> ShardConnection::Pump(std::vector<ChunkAnswer>* answers) {
   if (sending()) {
     const absl::StatusOr<size_t> sent = Send();
     moved = sent.value_or(0) > 0;
-    // A server that closes the connection has said why, before.
+    // A server that closes the connection has sent the reason before.
     broken_ = sent.status();
   }
   const absl::StatusOr<size_t> received = Receive();

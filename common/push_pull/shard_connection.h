@@ -1,7 +1,7 @@
-// A worker's end of its data connection to the primary of one shard: requests go out as gradients
-// are there, answers come in, both directions of the connection busy at once. What is asked about
-// rows at one time, of all tables, is one request. Never blocks: its user polls the connection. For
-// one thread.
+// The worker's end of a data connection to the primary of one shard. It sends requests as gradients
+// become available and receives answers, in both directions at once. Row requests of all tables
+// that are queued at the same time form one request. Never blocks: its user polls the connection.
+// Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ namespace muster::ps {
 struct RowPull;
 
 struct DensePull {
-  std::optional<int64_t> newer_than;  // parameters only if the chunk has had more updates
+  std::optional<int64_t> newer_than;  // Returns parameters only if the chunk has had more updates.
 };
 
-// What is done with one chunk. A push brings the parameters back, unless the chunk is of a table.
+// The operation on one chunk. A push returns the parameters, unless the chunk belongs to a table.
 struct Transfer {
   int chunk = 0;
   std::variant<DensePull, ChunkPush, RowPull*> what;
@@ -41,33 +41,35 @@ struct Transfer {
 
 struct ChunkAnswer {
   Transfer transfer;
-  Pushed pushed;  // of a pull, only its `updates`
+  Pushed pushed;  // For a pull, only its `updates` is set.
   int64_t bytes = 0;
 };
 
 class ShardConnection {
  public:
-  // Where a chunk's parameters go, in pieces.
+  // The destination of a chunk's parameters, in pieces.
   using Pieces = std::vector<std::span<float>>;
   struct Options {
     Open open;
     bool checksum = false;
     Compression compression = Compression::kNone;
-    std::span<const Chunk> chunks;       // of the shard
-    std::span<const Pieces> parameters;  // likewise
-    // Both or none: the memory to share with the server, which may decline. Gradients of dense
-    // pushes lie there, at their chunk's place.
+    std::span<const Chunk> chunks;       // The shard's chunks.
+    std::span<const Pieces> parameters;  // The destination of each chunk's parameters.
+    // Both or neither. Memory to share with the server, which may decline. It holds the gradients
+    // of dense pushes, each at its chunk's position.
     const transport::SharedMemory* gradients = nullptr;
     std::unique_ptr<transport::SharedMemory> memory;
   };
   ShardConnection(std::unique_ptr<transport::DataConnection> connection, Options options);
 
-  // Answered in this order. Memory that a transfer speaks of travels without a copy.
+  // Queues a transfer. Answers come in the same order. Memory that a transfer points to is sent
+  // without a copy.
   void Ask(const Transfer& transfer) { queued_.push_back(transfer); }
-  // Moves what can be moved now, and appends what was answered. False: nothing could be. After an
-  // error, which is the server's own sentence where it sent one, the connection is of no use.
+  // Sends and receives as much as possible now, and appends answers. Returns false if nothing could
+  // be moved. After an error the connection is unusable. The error is the server's own message if
+  // it sent one.
   absl::StatusOr<bool> Pump(std::vector<ChunkAnswer>* answers);
-  // What was asked and not answered, in order; for the next connection.
+  // Returns the unanswered transfers in order, for the next connection.
   std::vector<Transfer> Unanswered() const;
 
   bool idle() const { return welcomed_ && queued_.empty() && frames_.empty(); }
@@ -76,20 +78,20 @@ class ShardConnection {
   int fd() const { return connection_->fd(); }
   bool shares_memory() const { return in_memory_; }
   bool welcomed() const { return welcomed_; }
-  // Why the server does not share memory, where that was offered; "" otherwise.
+  // Why the server declined to share memory. "" if it was not offered or not declined.
   const std::string& declined() const { return declined_; }
 
  private:
-  // A request until it is answered, or the first frame.
+  // A request until it is answered, or the opening frame.
   struct Frame {
     Operation operation = Operation::kPull;
     std::vector<Transfer> transfers;
     transport::FrameHeader header;
     std::vector<RequestPart> parts;
-    std::vector<uint16_t> narrowed;  // a gradient, when compressed
-    std::vector<iovec> out;          // all of it
+    std::vector<uint16_t> narrowed;  // The gradient, if it is compressed.
+    std::vector<iovec> out;          // The whole frame.
     size_t bytes = 0, data_bytes = 0;
-    size_t reply_bytes = 0;  // of data
+    size_t reply_bytes = 0;  // Bytes of data in the reply.
     uint32_t data_crc = 0;
   };
   enum class Incoming { kHeader, kReply, kMessage };
@@ -117,17 +119,17 @@ class ShardConnection {
   bool welcomed_ = false, in_memory_ = false;
   std::string declined_;
 
-  std::deque<Transfer> queued_;  // not prepared yet
-  std::deque<Frame> frames_;     // prepared, and not answered
-  size_t sent_frames_ = 0;       // the first ones, which have left
-  size_t sent_ = 0;              // bytes of the next one
+  std::deque<Transfer> queued_;  // Not prepared yet.
+  std::deque<Frame> frames_;     // Prepared and not answered.
+  size_t sent_frames_ = 0;       // The number of frames at the front that are sent.
+  size_t sent_ = 0;              // Bytes sent of the next frame.
   std::optional<Offer> offer_;
-  absl::Status broken_;  // sending has failed: the server may have said why, before
+  absl::Status broken_;  // The error of a failed send. The server may have sent the reason before.
 
-  std::vector<std::byte> inbox_;  // bytes that came, from `taken_` to `have_`
+  std::vector<std::byte> inbox_;  // Received bytes, from `taken_` to `have_`.
   size_t taken_ = 0, have_ = 0;
   Incoming incoming_ = Incoming::kHeader;
-  std::vector<iovec> into_;  // where a payload belongs, filled up to `filled_`
+  std::vector<iovec> into_;  // The destination of a payload, filled up to `filled_`.
   size_t filled_ = 0;
   transport::FrameHeader header_;
   Reply reply_;

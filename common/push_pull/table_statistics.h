@@ -1,4 +1,4 @@
-// What is counted of an embedding table, or of a part of it.
+// Statistics of an embedding table, or of a part of it.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@ namespace muster {
 
 struct TableStatistics {
   int64_t rows = 0;
-  // Of the rows, with all that belongs to them, and of the counts of keys that are not admitted
-  // yet; without the index of keys.
+  // The size of rows with slots and notes, and of the counts of keys that are not admitted yet. The
+  // index of keys is not included.
   int64_t bytes = 0;
-  int64_t lookups = 0;    // keys that were pulled
-  int64_t hits = 0;       // of these: keys that had a row
-  int64_t evictions = 0;  // rows that went for the cap
-  int64_t refused = 0;    // updates of keys that are not admitted yet
+  int64_t lookups = 0;    // Keys that were pulled.
+  int64_t hits = 0;       // Pulled keys that had a row.
+  int64_t evictions = 0;  // Rows evicted because of the limits.
+  int64_t refused = 0;    // Updates of keys that are not admitted yet.
 
   TableStatistics& operator+=(const TableStatistics& other) {
     rows += other.rows;

@@ -9,14 +9,14 @@
 #include <emmintrin.h>
 #endif
 
-// Without contraction to fused multiply-adds, which some processors have and others not: results
+// Compiled without contraction to fused multiply-adds, which only some processors have. Results
 // must not depend on the processor (CMakeLists.txt sets -ffp-contract=off).
 
 namespace muster {
 namespace {
 
-// What each rule does to one element; the numbers that are the same for all elements are made once.
-// a, b, c are its slots.
+// The operation of each rule on one element. Values that are the same for all elements are computed
+// once. a, b, c are its slots.
 struct Sgd {
   Sgd(const SgdSpec& spec, double learning_rate, int64_t)
       : rate(static_cast<float>(learning_rate)),
@@ -88,7 +88,7 @@ struct Adagrad {
   float rate, epsilon, decay;
 };
 
-// Its slots: square_avg, then grad_avg where centered, then the momentum's.
+// The slots are square_avg, then grad_avg if centered, then the momentum's.
 template <bool kCentered, bool kMomentum>
 struct RmsProp {
   RmsProp(const RmsPropSpec& spec, double learning_rate, int64_t)
@@ -105,7 +105,7 @@ struct RmsProp {
     if constexpr (kCentered) {
       b = rho * b + rest * g;
       const float variance = a - b * b;
-      square = variance < 0 ? 0 : variance;  // negative by rounding
+      square = variance < 0 ? 0 : variance;  // Negative through rounding.
     }
     const float step = g / (std::sqrt(square) + epsilon);
     if constexpr (kMomentum) {
@@ -136,7 +136,7 @@ struct Ftrl {
   float inverse, l1, l2, shrinkage;
 };
 
-// Of a whole row: its slot is one number.
+// Updates a whole row. Its slot is one number.
 struct RowwiseAdagrad {
   RowwiseAdagrad(const RowwiseAdagradSpec& spec, double learning_rate)
       : rate(static_cast<float>(learning_rate)),
@@ -144,7 +144,7 @@ struct RowwiseAdagrad {
         decay(static_cast<float>(spec.weight_decay)) {}
   MUSTER_KERNEL_INLINE void operator()(float* __restrict p, const float* __restrict g,
                                        int64_t width, float& sum) const {
-    // In an order that does not depend on the processor's vectors.
+    // The order of summation does not depend on the processor's vector width.
     constexpr int64_t kLanes = 8;
     float squares[kLanes] = {};
     int64_t i = 0;
@@ -166,7 +166,7 @@ struct RowwiseAdagrad {
   float rate, epsilon, decay;
 };
 
-// Slots that the rule has not are numbers of their own, which the compiler drops.
+// Slots that the rule does not have are local values, which the compiler removes.
 template <int kSlots, typename Rule>
 MUSTER_KERNEL_INLINE void Loop(const Rule& rule, const UpdateRange& range) {
   float* __restrict p = range.parameter.data();
@@ -185,7 +185,7 @@ MUSTER_KERNEL_INLINE void Loop(const Rule& rule, const UpdateRange& range) {
   }
 }
 
-// The rows of a batch are all over the memory: fetched some time before they are used.
+// The rows of a batch are scattered over the memory, so they are prefetched.
 constexpr size_t kAhead = 8;
 
 MUSTER_KERNEL_INLINE void FetchAhead(const RowUpdates& updates, size_t r, int64_t elements) {
@@ -250,7 +250,7 @@ MUSTER_KERNEL_INLINE void Run(const RowwiseAdagradSpec& spec, const Update<RowUp
          row[u.where.width]);
   }
 }
-// The range is a row.
+// The range is one row.
 MUSTER_KERNEL_INLINE void Run(const RowwiseAdagradSpec& spec, const Update<UpdateRange>& u) {
   RowwiseAdagrad(spec, u.rate)(u.where.parameter.data(), u.where.gradient.data(),
                                static_cast<int64_t>(u.where.parameter.size()), *u.where.slots[0]);
@@ -284,7 +284,7 @@ static_assert(std::variant_size_v<RuleSpec> == 6, "each rule has a case above");
     RunAny<RowUpdates>(rule, {rate, step, u});                                                 \
   }
 
-// Without an early end, which would keep the loop from being vectorised.
+// Has no early exit, which would prevent vectorization.
 #define MUSTER_FINITE_KERNEL(name, attributes)                   \
   attributes bool name(const float* values, int64_t count) {     \
     uint32_t found = 0;                                          \
@@ -340,7 +340,7 @@ bool AllFinite(std::span<const float> values) {
 
 void CopyPastCaches(std::span<const float> from, float* to) {
 #if defined(__x86_64__)
-  constexpr size_t kLine = 16;  // floats
+  constexpr size_t kLine = 16;  // Floats.
   const size_t unaligned = reinterpret_cast<uintptr_t>(to) / sizeof(float) % kLine;
   const size_t head = std::min(from.size(), unaligned == 0 ? 0 : kLine - unaligned);
   to = std::copy_n(from.data(), head, to);

@@ -1,7 +1,7 @@
-// Optimizer rules over plain memory: what a parameter server does with a part of a variable, its
-// slots and a gradient that came over the wire. One pass over the memory, vectorised for the
-// processor at hand; the arithmetic is the same on all of them, so that a backup on another host
-// holds the same bits. Needs no LibTorch.
+// Optimizer rules over plain memory: a parameter server applies them to a part of a variable, its
+// slots and a received gradient. Each makes one pass over the memory. The code is vectorized for
+// several instruction sets with the same arithmetic, so that a backup on another host holds the
+// same bits. Needs no LibTorch.
 #pragma once
 
 #include <array>
@@ -12,50 +12,50 @@
 
 namespace muster {
 
-inline constexpr int kMostSlots = 3;  // of a parameter's shape
+inline constexpr int kMostSlots = 3;  // Slots of the parameter's shape.
 
-// The same range of elements of a parameter and of all that goes with it.
+// The same range of elements of a parameter, its gradient and its slots.
 struct UpdateRange {
   std::span<float> parameter;
-  std::span<const float> gradient;            // as long
-  std::array<float*, kMostSlots> slots = {};  // in the order of ShapedSlots; as long
+  std::span<const float> gradient;  // As long as `parameter`.
+  // In the order of ShapedSlots. Each as long as `parameter`.
+  std::array<float*, kMostSlots> slots = {};
 };
 
-// SlotNames without "step", which is one number for each parameter.
+// SlotNames without "step", which is one number per parameter.
 std::vector<std::string> ShapedSlots(const RuleSpec& rule);
-// Of each slot of a row of that width.
+// The elements of each slot of a row of that width.
 int64_t SlotElements(const RuleSpec& rule, int64_t width);
 
-// One update in place. `step` counts the updates of this parameter, this one included (from 1).
-// Ranges of one parameter may be updated one after the other with the same step. Any thread, as
-// long as no other one touches the range.
+// Makes one update in place. `step` is the number of updates of this parameter, including this one
+// (from 1). Ranges of one parameter may be updated in sequence with the same step. Thread-safe if
+// no other thread uses the range.
 void ApplyUpdate(const RuleSpec& rule, double learning_rate, int64_t step,
                  const UpdateRange& range);
 
-// Takes weight x difference away, but no more than the weight's part of what is there: numbers that
-// are not negative stay so. `weight` in [0, 1].
+// Subtracts weight x difference, but at most the fraction `weight` of the current value, so that
+// values that are not negative stay so. `weight` is in [0, 1].
 void ApplyDifference(double weight, std::span<float> parameter, std::span<const float> difference);
 
-// No infinity and no NaN among them.
+// True if no value is infinite or NaN.
 bool AllFinite(std::span<const float> values);
 
-// Copies to memory that other cores read next, past the caches of this one: lines that are
-// overwritten are not fetched first, and what is in use here stays.
+// Copies to memory that other cores read next, bypassing this core's caches. Overwritten lines are
+// not fetched first, and cached data stays.
 void CopyPastCaches(std::span<const float> from, float* to);
 
-// One update of many short rows, each [parameter, slots...] one after the other in memory (slots of
-// SlotElements);
-// gradients lie row after row. All share `step`: rows of one table that were made later begin in
-// the middle, as TensorFlow's sparse optimizers have it.
+// One update of many short rows. Each row is [parameter, slots...] in contiguous memory (slots of
+// SlotElements). Gradients are contiguous by row. All rows share `step`: rows that were created
+// later start at the current step, as in TensorFlow's sparse optimizers.
 struct RowUpdates {
   std::span<float* const> rows;
-  const float* gradients = nullptr;  // [rows][width]
-  int64_t width = 0;                 // elements of a row's parameter
+  const float* gradients = nullptr;  // Shape [rows][width].
+  int64_t width = 0;                 // Elements of a row's parameter.
 };
 void ApplyRowUpdates(const RuleSpec& rule, double learning_rate, int64_t step,
                      const RowUpdates& updates);
 
-// For tests: ApplyUpdate as compiled for each instruction set that this processor has.
+// For tests: ApplyUpdate compiled for each instruction set that this processor supports.
 using UpdateKernel = void (*)(const RuleSpec&, double learning_rate, int64_t step,
                               const UpdateRange&);
 std::vector<UpdateKernel> AvailableKernels();

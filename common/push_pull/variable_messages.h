@@ -1,4 +1,4 @@
-// VariableSpec as it travels in proto/parameter_server.proto.
+// Conversion of VariableSpec to and from the messages of proto/parameter_server.proto.
 #pragma once
 
 #include <vector>
@@ -13,12 +13,12 @@ using VariableMessages = google::protobuf::RepeatedPtrField<proto::VariableMessa
 VariableMessages ToMessages(const std::vector<VariableSpec>& variables);
 std::vector<VariableSpec> SpecsOf(const VariableMessages& messages);
 
-// Bytes of buffers that are no floating point, by name ("<model>.<buffer>"): servers do not hold
-// them, each worker has its own.
+// The bytes of buffers that are not floating-point, by name ("<model>.<buffer>"). Servers do not
+// hold them, because each worker has its own.
 using IntegerBuffers = std::map<std::string, std::string>;
-// A message may have so many bytes of them.
+// The maximum of these bytes in one message.
 inline constexpr size_t kMostIntegerBytes = 8 << 20;
-// Those of `now` that `before` has not, or with another value.
+// Returns the entries of `now` that are missing in `before` or have another value there.
 IntegerBuffers ChangedSince(const IntegerBuffers& before, const IntegerBuffers& now);
 
 }  // namespace muster

@@ -57,7 +57,7 @@ void ViewKeeper::Run() {
         view_ = std::make_shared<const ClientView>(*std::move(next));
         failing_.clear();
       } else {
-        // A failure that began while the call was under way has not waited for all of it.
+        // A failure that began during the call has not waited for the whole call.
         const auto waited = std::find_if(failing_.begin(), failing_.end(),
                                          [call](const auto& t) { return t.second.since < call; });
         if (waited == failing_.end()) continue;

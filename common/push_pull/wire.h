@@ -1,10 +1,11 @@
-// What workers and parameter servers say on their data connections: transport::FrameHeader with the
-// kinds and bodies below, which travel as they lie in memory, little-endian. Pure functions, no I/O
-// but SendError; docs/parameter_server.md has the layout.
+// The protocol between workers and parameter servers on their data connections:
+// transport::FrameHeader with the kinds and bodies below. Bodies travel as they lie in memory,
+// little-endian. Pure functions without I/O, except SendError. docs/parameter_server.md describes
+// the layout.
 //
-// A worker opens with kOpen, which the server answers with kWelcome; then it sends requests, each
-// of which is answered with one kReply, in their order. Instead of any answer kError may come,
-// after which the server closes the connection.
+// A worker starts with kOpen, which the server answers with kWelcome. Then the worker sends
+// requests, and the server answers each with one kReply, in order. Instead of any answer the server
+// may send kError, and then closes the connection.
 #pragma once
 
 #include <algorithm>
@@ -27,41 +28,41 @@ inline constexpr size_t kMaxErrorBytes = 4096;
 
 enum class FrameKind : uint16_t { kOpen = 0x5001, kRequest, kReply, kError, kWelcome };
 
-// The payload is an offer, or empty.
+// The payload is an Offer, or empty.
 struct Open {
   uint32_t version = kWireVersion;
   uint32_t worker = 0;
-  uint64_t incarnation = 0;  // of the worker's process
-  uint64_t layout = 0;       // digest of variables and layout
+  uint64_t incarnation = 0;  // The incarnation of the worker's process.
+  uint64_t layout = 0;       // Digest of variables and layout.
   uint64_t view = 0;
   uint32_t shard = 0;
   uint32_t reserved = 0;
 };
 
-// Memory of a worker on the server's host, each as long as the shard: gradients are read from one,
-// parameters are written to the other, at the chunk's own place.
+// Memory of a worker on the server's host. Each region is as long as the shard. The server reads
+// gradients from one and writes parameters to the other, at the chunk's position.
 struct Offer {
   transport::SharedMemory::Place gradients, parameters;
 };
 static_assert(sizeof(Offer) == 64);
 
-// The payload is a sentence that says why the offer was not taken, or empty.
+// The payload is a sentence that says why the offer was declined, or empty.
 struct Welcome {
   uint32_t shares_memory = 0;
 };
 
-// More than a step has on one server: what a request about rows, or its answer, may make either end
-// allocate.
+// The limit on memory that a row request, or its answer, may make either end allocate. A step needs
+// less on one server.
 inline constexpr uint64_t kMostRowBytes = 256ull << 20;
-// As many as one request names of chunks: more than travel together.
+// The limit on chunks in one request. Fewer travel together in practice.
 inline constexpr uint32_t kMostParts = 1 << 17;
 
-// What a request does with each chunk that it names. Those about rows name any number of chunks of
-// tables, the others one other chunk.
+// The operation on each chunk of a request. Row operations take any number of chunks of tables, the
+// others take one other chunk.
 enum class Operation : uint32_t {
-  kPush = 1,   // is answered with the parameters after it
-  kPull,       // likewise
-  kPullNewer,  // ... if the chunk has had more updates than `pulled`
+  kPush = 1,   // The reply contains the parameters after the push.
+  kPull,       // The reply contains the parameters.
+  kPullNewer,  // The same, if the chunk has had more updates than `pulled`.
   kPushRows,
   kPullRows,
 };
@@ -70,36 +71,37 @@ constexpr bool IsPush(Operation operation) {
 }
 constexpr bool IsRows(Operation operation) { return operation >= Operation::kPushRows; }
 
-// The payload of a request is its parts, and then the data of each: the gradient of a push, unless
-// that is in shared memory; PackRows of a push of rows; the keys (u64) of a pull of rows.
+// The payload of a request is its parts, then the data of each part. The data of a push is the
+// gradient, unless it is in shared memory. The data of a row push is the output of PackRows. The
+// data of a row pull is the keys (u64).
 struct RequestPart {
   uint32_t chunk = 0;
-  uint32_t count = 0;  // of rows: elements of PackRows, or keys
-  int64_t pulled = 0;  // ChunkPush's, or the updates of the chunk as of the last pull
+  uint32_t count = 0;  // For rows: elements of PackRows, or keys.
+  int64_t pulled = 0;  // ChunkPush::pulled, or the chunk's updates at the last pull.
   double learning_rate = 0;
 };
 struct Request {
   Operation operation = Operation::kPull;
-  uint8_t checksum = 0;   // data of the request and its reply have one
-  uint8_t in_memory = 0;  // both lie in the memory that was offered
-  uint8_t floor = 0;      // ChunkPush's
+  uint8_t checksum = 0;   // Data of the request and of its reply have a checksum.
+  uint8_t in_memory = 0;  // Data of both is in the offered memory.
+  uint8_t floor = 0;      // ChunkPush::floor.
   uint8_t reserved = 0;
-  uint64_t sequence = 0;  // of the push
-  int64_t lease = 0;      // whose batch is pushed
-  // What the elements of both are, float32 with kNone.
+  uint64_t sequence = 0;  // The number of the push.
+  int64_t lease = 0;      // The lease of the pushed batch.
+  // The type of the elements of both, float32 with kNone.
   Compression compression = Compression::kNone;
   uint32_t data_crc = 0;
-  uint32_t parts = 0, parts_crc = 0;  // set by EncodeRequest
+  uint32_t parts = 0, parts_crc = 0;  // Set by EncodeRequest.
 };
 
-// As a request: the data are parameters, unless they are in shared memory, or rows.
+// Same structure as a request. The data is parameters, unless they are in shared memory, or rows.
 struct ReplyPart {
   uint32_t chunk = 0;
-  uint8_t applied = 0, refused = 0;  // Pushed's
-  uint8_t same = 0;                  // kPullNewer: nothing is new, and there are no data
+  uint8_t applied = 0, refused = 0;  // As in Pushed.
+  uint8_t same = 0;  // For kPullNewer: the chunk has no newer updates, and there is no data.
   uint8_t reserved = 0;
-  int64_t updates = 0;    // of the chunk
-  int64_t staleness = 0;  // of the push
+  int64_t updates = 0;    // The chunk's number of updates.
+  int64_t staleness = 0;  // The push's staleness.
 };
 struct Reply {
   uint32_t checksum = 0;
@@ -108,30 +110,30 @@ struct Reply {
 };
 static_assert(sizeof(RequestPart) == 24 && sizeof(ReplyPart) == 24);
 
-// Of one element of data.
+// The size of one element of data.
 constexpr size_t BytesPerElement(Compression compression) {
   return compression == Compression::kNone ? 4 : 2;
 }
 
-// Open's `layout`: the number whose hex digits DigestOf gave.
+// Open::layout: the number whose hex digits DigestOf returned.
 uint64_t LayoutNumber(std::string_view digest);
 
 transport::FrameHeader EncodeOpen(const Open& open, uint64_t payload_bytes = 0);
-// The payload is `message`, cut to kMaxErrorBytes.
+// The payload is `message`, truncated to kMaxErrorBytes.
 transport::FrameHeader EncodeWelcome(const Welcome& welcome, std::string* message);
 // `data_bytes` follow the parts.
 transport::FrameHeader EncodeRequest(Request request, std::span<const RequestPart> parts,
                                      uint64_t data_bytes);
 transport::FrameHeader EncodeReply(Reply reply, std::span<const ReplyPart> parts,
                                    uint64_t data_bytes);
-// The payload is `message`, cut to kMaxErrorBytes.
+// The payload is `message`, truncated to kMaxErrorBytes.
 transport::FrameHeader EncodeError(const absl::Status& error, std::string* message);
-// Sends it, for a second at the most, and shuts the connection down.
+// Sends the error, with a timeout of one second, and shuts the connection down.
 void SendError(const absl::Status& error, transport::DataConnection& connection,
                const transport::AbortSignal& abort);
 
-// Fills the first `bytes` of `into` by receive(span), with memory that grows as they come: who only
-// says that much will come does not get it.
+// Fills the first `bytes` of `into` by receive(span). The memory grows as data arrives, so a peer
+// cannot cause a large allocation only by announcing a large size.
 template <typename Receive>
 absl::Status TakeAsItComes(size_t bytes, std::vector<uint64_t>* into, const Receive& receive) {
   constexpr size_t kFirst = 1 << 20;
@@ -147,15 +149,16 @@ absl::Status TakeAsItComes(size_t bytes, std::vector<uint64_t>* into, const Rece
   return absl::OkStatus();
 }
 
-// PeerLost where the header is damaged; ConfigurationError for another version or kind.
+// Returns PeerLost if the header is damaged, ConfigurationError for another version or kind.
 absl::StatusOr<Open> DecodeOpen(const transport::FrameHeader& header);
 absl::StatusOr<Welcome> DecodeWelcome(const transport::FrameHeader& header);
-// The payload has room for the parts; about rows it is no larger than any may be.
+// Checks that the payload has room for the parts. The payload of a row request must not exceed
+// kMostRowBytes.
 absl::StatusOr<Request> DecodeRequest(const transport::FrameHeader& header);
 absl::StatusOr<Reply> DecodeReply(const transport::FrameHeader& header);
-// PeerLost where the parts that came are not those that the header is of.
+// Returns PeerLost if the received parts do not match the header's checksum.
 absl::Status CheckParts(std::span<const std::byte> parts, uint32_t crc);
-// Whether it is kError; then its code, to go with the message that follows.
+// IsError is true for kError. ErrorOf then returns its code with the message that follows.
 bool IsError(const transport::FrameHeader& header);
 absl::Status ErrorOf(const transport::FrameHeader& header, const std::string& message);
 

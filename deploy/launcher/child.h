@@ -1,6 +1,6 @@
-// One process of the local cluster: started in a process group of its own, killed by the kernel
-// when the launcher dies, its output on pipes. For the launcher's main thread only (a child dies
-// with the thread that started it).
+// One process of the local cluster. It has its own process group, the kernel kills it when the
+// launcher dies, and its output goes to pipes. Use only on the launcher's main thread, because a
+// child dies with the thread that started it.
 #pragma once
 
 #include <sys/types.h>
@@ -16,35 +16,37 @@
 namespace muster {
 
 struct ChildOptions {
-  std::vector<std::string> arguments;              // the first one is the program's path
-  std::map<std::string, std::string> environment;  // added to this process's, or replacing it
-  // A variable that gets the number of a file descriptor on which the child tells of its progress,
-  // and of tasks that its job has lost, as JSON lines; empty: none.
+  std::vector<std::string> arguments;  // The first one is the program's path.
+  // Added to this process's environment, or replacing its values.
+  std::map<std::string, std::string> environment;
+  // The variable that receives the number of a file descriptor. The child writes JSON lines to it,
+  // about its progress and about tasks that its job has lost. Empty: none.
   std::string progress_variable;
 };
 
 // How a process ended.
 struct ExitReport {
-  int code = 0;    // its own exit code, or 128 + signal
-  int signal = 0;  // 0: it exited
+  int code = 0;    // The child's exit code, or 128 + signal.
+  int signal = 0;  // 0: it exited.
   friend bool operator==(const ExitReport&, const ExitReport&) = default;
 };
 
 class Child {
  public:
-  // Returns once the program runs (its exec has succeeded), with SIGINT and SIGTERM blocked: it
-  // takes them when it is ready to. Errors are ConfigurationErrors that name the program.
+  // Returns once the program runs, that is, its exec has succeeded. SIGINT and SIGTERM are blocked
+  // in the child until it is ready for them. Errors are ConfigurationErrors that name the program.
   static absl::StatusOr<Child> Start(const ChildOptions& options);
   Child(Child&&) = default;
   Child& operator=(Child&&) = default;
 
   pid_t pid() const { return pid_; }
-  // Non-blocking ends to read from; closed by whoever read to their end.
+  // Non-blocking read ends. The reader closes each at its end.
   Fd out, err, progress;
 
-  // To the whole process group. Does nothing once the child has been reaped.
+  // Sends the signal to the whole process group. No-op once the child has been reaped.
   void Signal(int signal) const;
-  // How it ended, once it has; does not wait. Whatever is left of its process group is killed.
+  // Returns how the child ended, or nullopt while it runs. Does not wait. Kills the rest of its
+  // process group.
   std::optional<ExitReport> Reap();
 
  private:

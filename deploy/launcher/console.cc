@@ -12,7 +12,7 @@
 namespace muster {
 namespace {
 
-// A write of this many bytes to a pipe that polls as writable does not block.
+// A write of at most this many bytes to a pipe that polls as writable does not block.
 constexpr size_t kSafeWrite = 4096;
 constexpr size_t kCongested = 1 << 20;
 
@@ -56,7 +56,7 @@ void Console::Line(Stream stream, std::string_view prefix, int colour, std::stri
 void Console::EraseBar() {
   if (!bar_shown_) return;
   err_.pending += "\r\x1b[K";
-  // The line that follows may go through the other queue: the bar must be gone before it.
+  // The next line may go through the other queue, so the bar must be erased first.
   if (!same_) Write(&err_, false);
   bar_shown_ = false;
 }

@@ -1,6 +1,6 @@
-// The launcher's own output: lines of many processes on stdout and stderr, none of them torn, and
-// at the bottom of a terminal one status line that the others scroll above. Never blocks while the
-// cluster runs: a reader that has stopped reading must not keep Ctrl-C from working.
+// The launcher's own output. It writes whole lines of many processes to stdout and stderr, and
+// keeps one status line at the bottom of a terminal. Never blocks while the cluster runs, so that
+// Ctrl-C works even if the reader has stopped reading.
 #pragma once
 
 #include <string>
@@ -12,31 +12,32 @@ class Console {
  public:
   enum class Stream { kOut, kErr };
   struct Options {
-    int out = 1, err = 2;  // file descriptors
-    bool colour = true;    // false: never; true: on terminals
+    int out = 1, err = 2;  // File descriptors.
+    bool colour = true;    // False: never. True: on terminals.
   };
 
   explicit Console(const Options& options);
 
-  // Takes a whole line (without its newline). `colour` is the number that tells tasks apart; below
-  // 0: none.
+  // Writes a whole line, given without its newline. `colour` is a number that distinguishes tasks.
+  // Below 0: none.
   void Line(Stream stream, std::string_view prefix, int colour, std::string_view text);
-  // The line at the bottom; empty: none. Does nothing where there is no terminal.
+  // Sets the status line at the bottom. Empty: none. No-op without a terminal.
   void SetBar(std::string bar);
   bool has_terminal() const { return terminal_ >= 0; }
-  int width() const;  // of the terminal, in columns
+  int width() const;  // The width of the terminal in columns.
 
-  // Writes what can be written without blocking.
+  // Writes as much as possible without blocking.
   void Flush();
-  // What Flush could not write: poll these for POLLOUT. -1: nothing waits.
+  // The descriptors to poll for POLLOUT, if Flush could not write everything. -1: nothing is
+  // pending.
   int out_waiting() const { return out_.pending.empty() ? -1 : out_.fd; }
   int err_waiting() const { return err_.pending.empty() ? -1 : err_.fd; }
-  // So much is waiting that nothing more should be read from the tasks.
+  // True if so much output is pending that no more should be read from the tasks.
   bool congested() const;
-  // Whoever read our output is gone (a closed pipe or terminal). What cannot be written, for this
-  // or another reason (a full disk), is dropped.
+  // True if the reader of the output is gone (a closed pipe or terminal). Output that cannot be
+  // written, for this or another reason such as a full disk, is dropped.
   bool reader_gone() const { return out_.reader_gone || err_.reader_gone; }
-  // Removes the bar and writes everything, blocking.
+  // Removes the status line and writes everything. Blocks.
   void Close();
 
  private:
@@ -51,9 +52,9 @@ class Console {
   static void Write(Output* output, bool block);
 
   Output out_, err_;
-  bool same_ = false;  // both go to one file: one queue keeps their order
+  bool same_ = false;  // Both go to one file. A single queue keeps their order.
   bool colour_ = false;
-  int terminal_ = -1;  // of the bar: stderr, where that is a terminal
+  int terminal_ = -1;  // The descriptor of the status line: stderr if it is a terminal.
   std::string bar_;
   bool bar_shown_ = false;
 };

@@ -1,5 +1,5 @@
-// Tells the chief which tasks have ended and are not started again, on a thread of its own and one
-// after the other: a chief that does not answer holds up nobody but the next notice.
+// Notifies the chief of tasks that have ended and will not be started again. Notices are sent in
+// sequence on a separate thread. A chief that does not answer delays only the next notice.
 #pragma once
 
 #include <deque>
@@ -14,8 +14,8 @@
 namespace muster {
 
 struct DeathNotice {
-  std::string address;    // the chief's
-  std::string tf_config;  // and its cluster
+  std::string address;    // The chief's address.
+  std::string tf_config;  // The TF_CONFIG of the chief.
   std::string task;       // "worker:1"
   int64_t pid = 0;
   std::string why;
@@ -23,12 +23,12 @@ struct DeathNotice {
 
 class DeathNotices {
  public:
-  // `tell` is called on the thread, and has a deadline of its own. Null: nothing is told.
+  // `tell` is called on the thread, and must have its own timeout. Null: no notices are sent.
   explicit DeathNotices(std::function<void(const DeathNotice&)> tell);
-  // Drops what is still to be told; waits for a call that is under way.
+  // Drops pending notices. Waits for a call in progress.
   ~DeathNotices();
 
-  // Any thread; does not wait.
+  // Thread-safe. Does not wait.
   void Add(DeathNotice notice);
 
  private:
@@ -39,7 +39,7 @@ class DeathNotices {
   CondVar changed_;
   std::deque<DeathNotice> waiting_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // from the first notice on
+  std::thread thread_;  // Started by the first notice.
 };
 
 }  // namespace muster

@@ -20,7 +20,8 @@
 namespace muster {
 namespace {
 
-// ---- The driver's library. Its header is not needed to build: these are all that is called.
+// ---- The driver's library. These declarations are all that is called, so its header is not
+// needed.
 
 constexpr Duration kReap = std::chrono::seconds(1);
 constexpr int kSuccess = 0, kNoPermission = 4, kDriverNotLoaded = 9;
@@ -66,7 +67,7 @@ absl::Status DriverError(std::string_view what, std::string_view why) {
 absl::Status AddGpu(const Nvml& nvml, unsigned index, GpuInventory* inventory) {
   Nvml::Device device = nullptr;
   if (const int error = nvml.device(index, &device); error != kSuccess) {
-    if (error == kNoPermission) return absl::OkStatus();  // another container's
+    if (error == kNoPermission) return absl::OkStatus();  // It belongs to another container.
     return DriverError(fmt::format("GPU {}", index), nvml.text(error));
   }
   ++inventory->physical;
@@ -82,7 +83,8 @@ absl::Status AddGpu(const Nvml& nvml, unsigned index, GpuInventory* inventory) {
   }
   for (unsigned i = 0; i < most; ++i) {
     Nvml::Device instance = nullptr;
-    if (nvml.instance(device, i, &instance) != kSuccess) continue;  // not made, or another's
+    // Not created, or it belongs to another container.
+    if (nvml.instance(device, i, &instance) != kSuccess) continue;
     if (nvml.uuid(instance, uuid, sizeof uuid) == kSuccess) inventory->gpus.push_back({uuid});
   }
   return absl::OkStatus();
@@ -104,7 +106,7 @@ absl::StatusOr<GpuInventory> Ask(const Nvml& nvml) {
   return inventory;
 }
 
-// ---- Over a pipe: a line for each GPU, "physical N", or "error TEXT".
+// ---- The format of the pipe: one line per GPU, "physical N", or "error TEXT".
 
 std::string Encode(const absl::StatusOr<GpuInventory>& inventory) {
   if (!inventory.ok()) return fmt::format("error {}\n", Message(inventory.status()));
@@ -134,7 +136,7 @@ std::string Trimmed(std::string_view text) {
   return std::string(text.substr(first, text.find_last_not_of(" \t") - first + 1));
 }
 
-// The index that the whole text is; nullopt: it is none.
+// Returns the index if the whole text is one, otherwise nullopt.
 std::optional<int> IndexIn(const std::string& text) {
   int index = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
@@ -142,7 +144,7 @@ std::optional<int> IndexIn(const std::string& text) {
   return index;
 }
 
-// The GPU that `entry` names; an error where none is, or several are.
+// Returns the GPU that `entry` names, or an error if no GPU or several match.
 absl::StatusOr<std::string> GpuNamed(const GpuInventory& inventory, const std::string& variable,
                                      const std::string& entry) {
   if (const auto index = IndexIn(entry)) {
@@ -155,8 +157,8 @@ absl::StatusOr<std::string> GpuNamed(const GpuInventory& inventory, const std::s
   for (const GpuInventory::Gpu& gpu : inventory.gpus)
     if (gpu.id.starts_with(entry)) found.push_back(gpu.id);
   if (found.size() == 1) return found[0];
-  // The older form of an instance, MIG-GPU-<uuid>/<gpu instance>/<compute instance>, is listed
-  // nowhere; and where the GPUs are counted only, no uuid is.
+  // The older form of an instance, MIG-GPU-<uuid>/<gpu instance>/<compute instance>, is not listed.
+  // If the GPUs were only counted, no uuid is known.
   const bool listed = std::any_of(inventory.gpus.begin(), inventory.gpus.end(),
                                   [](const auto& gpu) { return !IndexIn(gpu.id); });
   if (found.empty() && (!listed || entry.starts_with("MIG-GPU-"))) return entry;
@@ -169,7 +171,8 @@ std::string NamesOf(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// How many `devices` of the job names, or rather up to which number: "cuda:0,3" needs four.
+// Returns how many GPUs the job's `devices` require: the highest index plus one. "cuda:0,3" needs
+// four.
 int NeededEach(const std::string& devices) {
   int needed = 1;
   if (!devices.starts_with("cuda")) return needed;
@@ -222,7 +225,7 @@ absl::StatusOr<GpuInventory> ReadGpus(Duration timeout) {
     text.append(bytes, static_cast<size_t>(size));
   }
   kill(child, SIGKILL);
-  // One that hangs in the driver cannot be reaped, and is left to the kernel.
+  // A child that hangs in the driver cannot be reaped.
   const MonotonicTime given_up = Clock::now() + kReap;
   while (waitpid(child, nullptr, WNOHANG) == 0 && Clock::now() < given_up)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -247,7 +250,7 @@ absl::StatusOr<std::vector<std::string>> VisibleGpus(const GpuInventory& invento
     rest.remove_prefix(std::min(comma + 1, rest.size()));
     const auto index = IndexIn(entry);
     const bool named = entry.starts_with("GPU-") || entry.starts_with("MIG-");
-    if (!named && (!index || *index < 0)) break;  // to CUDA the list ends here: "-1", "none"
+    if (!named && (!index || *index < 0)) break;  // CUDA ends the list here: "-1", "none".
     MUSTER_ASSIGN_OR_RETURN(const std::string gpu, GpuNamed(inventory, *variable, entry));
     if (!seen.insert(gpu).second) {
       return ConfigurationError(

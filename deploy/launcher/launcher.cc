@@ -29,7 +29,8 @@ namespace {
 
 using Stream = Console::Stream;
 
-// One task and what hangs on it. Index in LaunchState::tasks and in this vector are the same.
+// A task with its process and output. The index is the same in LaunchState::tasks and in this
+// vector.
 struct Running {
   Child child;
   LineSplitter out, err, progress;
@@ -80,8 +81,9 @@ class Launcher {
   std::optional<PortReservation> ports_;
   LaunchState state_;
   MonotonicTime started_;
-  std::filesystem::file_time_type started_wall_;  // tells this run's result.json from an older one
-  std::string root_cause_;                        // the first line of the lead that names one
+  // Distinguishes this run's result.json from an older one.
+  std::filesystem::file_time_type started_wall_;
+  std::string root_cause_;  // The lead's first line that names a root cause.
   DeathNotices notices_;
 };
 
@@ -96,7 +98,7 @@ Console::Options Launcher::ConsoleOptions() {
 
 absl::StatusOr<PortReservation> Launcher::ReservePorts() const {
   constexpr const char* kRangeFile = "/proc/sys/net/ipv4/ip_local_port_range";
-  PortRange ephemeral = {32768, 60999};  // Linux's default
+  PortRange ephemeral = {32768, 60999};  // Linux's default.
   if (std::FILE* file = std::fopen(kRangeFile, "r")) {
     char text[64] = {};
     const bool read = std::fgets(text, sizeof text, file) != nullptr;
@@ -148,7 +150,8 @@ absl::StatusOr<Child> Launcher::StartChild(size_t index) const {
     options.environment[kRestartsVariable] = std::to_string(state_.tasks[index].restarts);
   if (index < request_.gpus.visible.size() && request_.gpus.visible[index])
     options.environment["CUDA_VISIBLE_DEVICES"] = *request_.gpus.visible[index];
-  options.environment.emplace(kLogTaskVariable, "0");  // each line gets the task's name here
+  // The launcher adds the task's name to each line.
+  options.environment.emplace(kLogTaskVariable, "0");
   options.progress_variable = kProgressFdVariable;
   return Child::Start(options);
 }
@@ -168,13 +171,13 @@ absl::Status Launcher::StartTask(size_t index) {
   return absl::OkStatus();
 }
 
-// Its log goes on in the same file.
+// The restarted task continues in the same log file.
 void Launcher::StartAgain(size_t index) {
   TaskState& task = state_.tasks[index];
   ++task.restarts;
   absl::StatusOr<Child> child = StartChild(index);
   if (!child.ok()) {
-    // As if it had been started and had died at once: the next try comes after the delay.
+    // Treated as a start that failed at once: the next attempt comes after the delay.
     Say(Message(child.status()));
     task.ended_at = Clock::now();
     return;
@@ -183,10 +186,10 @@ void Launcher::StartAgain(size_t index) {
   running_[index]->child = *std::move(child);
   task.ended = false;
   task.report = {};
-  if (task.task.lead) root_cause_.clear();  // of a life that is over
+  if (task.task.lead) root_cause_.clear();  // It belongs to the previous process.
 }
 
-// After a start that failed half-way.
+// Ends the tasks after an incomplete start.
 void Launcher::StopAll() {
   SignalAll(SIGKILL);
   state_.killed_at = Clock::now();
@@ -205,7 +208,7 @@ int Launcher::Run() {
     const MonotonicTime now = Clock::now();
     const LaunchDecision decision = Decide(now, state_, request_.options);
     if (Act(decision)) break;
-    // Two columns stay free for the ^C that the terminal echoes, one so that it does not wrap.
+    // Two columns stay free for the ^C that the terminal echoes, and one to prevent wrapping.
     console_.SetBar(display_.Bar(console_.width() - 3, now));
     console_.Flush();
     if (console_.reader_gone() && state_.stop_requests == 0) {
@@ -224,7 +227,7 @@ int Launcher::Run() {
   return verdict.code;
 }
 
-// Blocks until something happens, reads what there is to read.
+// Blocks until an event occurs, and reads the available output.
 void Launcher::Wait(std::optional<MonotonicTime> until) {
   std::vector<pollfd> polled = {{signals_.fd(), POLLIN, 0}};
   for (int fd : {console_.out_waiting(), console_.err_waiting()})
@@ -251,7 +254,7 @@ void Launcher::Wait(std::optional<MonotonicTime> until) {
   }
 }
 
-// False: nothing more to read now.
+// Returns false if nothing more can be read now.
 bool Launcher::ReadSome(size_t index, Stream stream) {
   Running& running = *running_[index];
   Fd& fd = stream == Stream::kOut ? running.child.out : running.child.err;
@@ -271,10 +274,10 @@ bool Launcher::ReadSome(size_t index, Stream stream) {
   return false;
 }
 
-// The rest of what a task that has ended wrote. A process that it left behind in a session of its
-// own may hold the pipe open, so its end is not waited for.
+// Reads the remaining output of a task that has ended. Does not wait for the end of the pipe,
+// because a process that left the group may hold it open.
 void Launcher::Drain(size_t index) {
-  constexpr int kMostReads = 64;  // more than a pipe holds
+  constexpr int kMostReads = 64;  // More than a pipe holds.
   Running& running = *running_[index];
   ReadProgress(index);
   for (Stream stream : {Stream::kOut, Stream::kErr}) {
@@ -284,7 +287,7 @@ void Launcher::Drain(size_t index) {
       OnLine(index, stream, line);
     });
   }
-  running.progress.Finish([](std::string_view) {});  // half a line tells nothing
+  running.progress.Finish([](std::string_view) {});  // An incomplete line is ignored.
   running.child.out.Reset();
   running.child.err.Reset();
   running.child.progress.Reset();
@@ -293,7 +296,7 @@ void Launcher::Drain(size_t index) {
 void Launcher::ReadProgress(size_t index) {
   Running& running = *running_[index];
   auto on_line = [&](std::string_view line) { OnProgress(index, line); };
-  char bytes[128 * 1024];  // a packet is no larger
+  char bytes[128 * 1024];  // No packet is larger.
   while (running.child.progress) {
     const ssize_t size = read(running.child.progress.get(), bytes, sizeof bytes);
     if (size > 0) {
@@ -340,14 +343,14 @@ void Launcher::HandleSignals() {
         break;
       case SIGTERM:
       case SIGHUP:
-        // Slurm and container runtimes send them again while the tasks save.
+        // Slurm and container runtimes repeat the signal while the tasks save.
         if (state_.stop_requests == 0)
           RequestStop(SIGTERM, fmt::format("SIG{}", sigabbrev_np(*signal)));
         break;
       case SIGTSTP:
         Suspend();
         break;
-      default:  // SIGCHLD, SIGWINCH: their work is done on every turn
+      default:  // SIGCHLD, SIGWINCH: every iteration handles them.
         break;
     }
   }
@@ -355,13 +358,13 @@ void Launcher::HandleSignals() {
 
 void Launcher::RequestStop(int signal, std::string_view why) {
   ++state_.stop_requests;
-  if (state_.stop_requests > 1) return;  // Decide's to answer
+  if (state_.stop_requests > 1) return;  // Decide handles it.
   Say(fmt::format("{}: asked all tasks to stop; {} ends them at once", why,
                   signal == SIGINT ? "once more" : "SIGINT"));
   SignalAll(signal);
 }
 
-// Ctrl-Z: the tasks have process groups of their own, so they must be told.
+// Handles Ctrl-Z. The tasks have their own process groups, so the terminal does not stop them.
 void Launcher::Suspend() {
   console_.SetBar("");
   Say("suspended, with all tasks");
@@ -397,18 +400,19 @@ void Launcher::ReapAll() {
   }
 }
 
-// A task that another process could have replaced. Below 128 it says itself why it ends.
+// Notifies the chief of a task that another process could have replaced. A task with an exit code
+// below 128 has given its own reason.
 void Launcher::TellChief(const TaskState& task) {
   if (task.report.signal == 0 && task.report.code < 128) return;
   if (task.task.lead || task.task.type == "evaluator") return;
   if (Restartable(state_, task, request_.options) || state_.stop_requests > 0) return;
-  const TaskState& lead = state_.tasks[0];  // the lead comes first
+  const TaskState& lead = state_.tasks[0];  // The lead comes first.
   if (lead.ended) return;
   notices_.Add({lead.task.address, TfConfigFor(plan_, lead.task), task.task.Id(), task.pid,
                 Describe(task.report) + ", and is not started again"});
 }
 
-// True: it is over.
+// Returns true if the launch is over.
 bool Launcher::Act(const LaunchDecision& decision) {
   if (!decision.reason.empty()) Say(decision.reason);
   switch (decision.action) {

@@ -1,6 +1,6 @@
-// Runs a local cluster to its end: starts the tasks, passes their output on, forwards signals,
-// collects every exit code. One poll loop, and a thread that tells the chief of deaths; nothing is
-// left running when it returns.
+// Runs a local cluster to its end. It starts the tasks, forwards their output and signals, and
+// collects every exit code. It uses one poll loop, and a thread that notifies the chief of deaths.
+// No process is left when it returns.
 #pragma once
 
 #include <functional>
@@ -18,22 +18,23 @@ namespace muster {
 
 struct LaunchRequest {
   ClusterSize size;
-  std::string bin_dir;                             // where muster-chief, muster-worker, ... are
+  std::string bin_dir;                             // The folder of muster-chief, muster-worker, ...
   std::vector<std::string> job;                    // --job FILE --set ...
-  std::vector<std::string> arguments;              // of every task beside these
-  std::map<std::string, std::string> environment;  // of every task besides
-  std::string program = "muster";                  // how this program was called
-  std::string model_dir;  // the job's; its logs/ gets a file for each task. Empty: no files
-  GpuPlan gpus;  // by task, as PlanCluster orders them; empty: all see what the launcher sees
+  std::vector<std::string> arguments;              // Additional arguments of every task.
+  std::map<std::string, std::string> environment;  // Additional environment of every task.
+  std::string program = "muster";                  // The name by which this program was called.
+  std::string model_dir;  // The job's model_dir. Its logs/ gets a file per task. Empty: no files.
+  // By task, in the order of PlanCluster. Empty: every task sees what the launcher sees.
+  GpuPlan gpus;
   LaunchOptions options;
-  // Tells the chief that a task has ended and is not started again, so that it does not wait for
-  // it. Called on another thread (DeathNotices). Null: the chief is not told.
+  // Notifies the chief that a task has ended and will not be started again, so that it does not
+  // wait for it. Called on another thread (DeathNotices). Null: the chief is not notified.
   std::function<void(const DeathNotice&)> tell_chief;
 };
 
-// Returns the job's exit code, having said on the console how it went. An error is one that kept
-// the cluster from starting; what had started is gone again. REQUIRES: the calling thread is the
-// process's main thread, which from then on has SIGINT, SIGTERM and SIGCHLD blocked.
+// Returns the job's exit code, after printing a report on the console. An error means that the
+// cluster could not start. Processes that had started are ended. REQUIRES: the calling thread is
+// the process's main thread. SIGINT, SIGTERM and SIGCHLD stay blocked in it afterwards.
 absl::StatusOr<int> RunLaunch(const LaunchRequest& request);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// Cuts a byte stream into lines, whatever the pieces in which it arrives.
+// Splits a byte stream into lines, whatever the sizes of its pieces.
 #pragma once
 
 #include <functional>
@@ -9,12 +9,12 @@ namespace muster {
 
 class LineSplitter {
  public:
-  using OnLine = std::function<void(std::string_view line)>;  // without its newline
+  using OnLine = std::function<void(std::string_view line)>;  // Without its newline.
 
-  // Calls `on_line` for each line that `bytes` completes. Of a line that returns the carriage
-  // (a program's own progress bar) the last version counts. A line longer than kLongest is cut.
+  // Calls `on_line` for each line that `bytes` completes. If a line contains carriage returns (a
+  // program's progress bar), only its last version is passed. A line longer than kLongest is split.
   void Append(std::string_view bytes, const OnLine& on_line);
-  // The stream has ended: what came without a newline is a line too.
+  // Ends the stream. Passes a last line without a newline.
   void Finish(const OnLine& on_line);
 
   static constexpr size_t kLongest = 64 * 1024;

@@ -21,7 +21,7 @@ absl::Status Check(const ClusterSize& size) {
     return ConfigurationError(
         "parameter servers without workers would train nothing: give --workers 1 or more");
   }
-  // Every process needs a port and some memory; beyond this it is a typing error.
+  // Every process needs a port and some memory, so a larger number is probably a typing error.
   constexpr int kMostProcesses = 1000;
   if (size.processes() > kMostProcesses) {
     return ConfigurationError(fmt::format("{} processes on one host are too many (at most {})",

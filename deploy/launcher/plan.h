@@ -1,5 +1,5 @@
-// Which processes make up a local cluster, and what each is told: the tasks in start order, their
-// loopback addresses, TF_CONFIG. Pure but for the ports, which the caller brings.
+// The processes of a local cluster: the tasks in start order, their loopback addresses, and
+// TF_CONFIG. Pure functions. The caller supplies the ports.
 #pragma once
 
 #include <string>
@@ -19,22 +19,22 @@ struct ClusterSize {
 };
 
 struct PlannedTask {
-  std::string type;  // chief | worker | ps | evaluator
+  std::string type;  // "chief", "worker", "ps" or "evaluator".
   int index = 0;
   std::string address;  // "127.0.0.1:20017"
   // Its exit code is the job's verdict: the chief, or worker 0 of a cluster without one.
   bool lead = false;
 
-  std::string Id() const;      // "worker:1"
-  std::string Name() const;    // "worker 1", as in messages and prefixes
-  std::string Binary() const;  // "muster-worker"
+  std::string Id() const;      // "worker:1".
+  std::string Name() const;    // "worker 1", as in messages and prefixes.
+  std::string Binary() const;  // "muster-worker".
 };
 
-// The error is a ConfigurationError: nobody to train, a negative count, ...
+// Returns a ConfigurationError for an impossible size: no task that trains, a negative count, ...
 absl::Status Check(const ClusterSize& size);
 // The lead comes first. REQUIRES: Check(size) is OK, ports.size() == size.processes().
 std::vector<PlannedTask> PlanCluster(const ClusterSize& size, const std::vector<int>& ports);
-// The value of TF_CONFIG for `task`.
+// Returns the value of TF_CONFIG for `task`.
 std::string TfConfigFor(const std::vector<PlannedTask>& cluster, const PlannedTask& task);
 
 }  // namespace muster

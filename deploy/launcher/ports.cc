@@ -15,13 +15,13 @@
 namespace muster {
 namespace {
 
-// Below lie the ports of well-known services.
+// Lower ports are used by well-known services.
 constexpr int kLowest = 10000;
 constexpr int kHighest = 65535;
 
 bool IsFree(int port) {
-  // Without SO_REUSEADDR: a listener on any address, and one that has just closed, both count as
-  // taken.
+  // Without SO_REUSEADDR, so that a listener on any address, and one that has just closed, both
+  // count as taken.
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return false;
   sockaddr_in address = {};
@@ -33,7 +33,7 @@ bool IsFree(int port) {
   return free;
 }
 
-// Whether who listens at that address is a process of this user. False where it cannot be told.
+// True if a process of this user listens at that address. False if it cannot be determined.
 bool IsOurs(const sockaddr_un& address, socklen_t size) {
   const Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   ucred peer = {};
@@ -44,15 +44,16 @@ bool IsOurs(const sockaddr_un& address, socklen_t size) {
 }
 
 enum class Holder { kThis, kOwn, kOther };
-// Marks a port, or says who holds the mark: another launch of this user, or somebody else, whom
-// nobody keeps from holding any number of them.
+// Marks a port, or returns the holder of the mark: another launch of this user, or another user.
+// Other users can mark any number of ports.
 Holder Mark(int port, Fd* mark) {
   Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return Holder::kOwn;
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   const std::string name = fmt::format("muster-port-{}", port);
-  std::memcpy(address.sun_path + 1, name.data(), name.size());  // a leading NUL: abstract
+  // A leading NUL makes the name abstract.
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) == 0 &&
       listen(fd.get(), SOMAXCONN) == 0) {
@@ -84,7 +85,7 @@ absl::StatusOr<PortReservation> PortReservation::Reserve(int count, PortRange ep
   }
   PortReservation reservation;
   const auto full = [&] { return static_cast<int>(reservation.ports_.size()) == count; };
-  std::vector<int> of_others;  // marked by other users
+  std::vector<int> of_others;  // Marked by other users.
   for (size_t i = 0; i < candidates.size() && !full(); ++i) {
     const int port = candidates[(first + i) % candidates.size()];
     Fd mark;
@@ -94,7 +95,7 @@ absl::StatusOr<PortReservation> PortReservation::Reserve(int count, PortRange ep
     reservation.ports_.push_back(port);
     reservation.marks_.push_back(std::move(mark));
   }
-  // Rather than none: what other users say of a port counts for no more than that.
+  // Used only if no other ports are left. The marks of other users are not binding.
   for (size_t i = 0; i < of_others.size() && !full(); ++i)
     if (IsFree(of_others[i])) reservation.ports_.push_back(of_others[i]);
   if (static_cast<int>(reservation.ports_.size()) < count) {

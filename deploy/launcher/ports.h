@@ -1,5 +1,5 @@
-// Ports for a local cluster. They lie outside the ephemeral range, so that no outgoing connection
-// of anybody takes the port of a task while that task restarts.
+// Ports for a local cluster. They are outside the ephemeral range, so that no outgoing connection
+// can take the port of a task while it restarts.
 #pragma once
 
 #include <memory>
@@ -12,20 +12,20 @@
 namespace muster {
 
 struct PortRange {
-  int low = 0, high = 0;  // inclusive
+  int low = 0, high = 0;  // Inclusive.
 };
 
-// Reads "low high" as /proc/sys/net/ipv4/ip_local_port_range has it.
+// Parses "low high" in the format of /proc/sys/net/ipv4/ip_local_port_range.
 absl::StatusOr<PortRange> ParsePortRange(const std::string& text);
 
-// Ports that were free when they were picked, and that no other reservation of this host holds:
-// each one is marked by an abstract Unix socket (which lives in the network namespace, as the ports
-// do, and vanishes with this process), so two launches at the same time never get the same port.
-// Another user may hold any mark: ports that others have marked are taken last.
+// Reserves ports that are free and that no other launch on this host has reserved. An abstract Unix
+// socket marks each port, so two simultaneous launches never get the same port. Such a socket
+// belongs to the network namespace, as ports do, and disappears with this process. Another user may
+// mark any port, so ports marked by other users are used last.
 class PortReservation {
  public:
-  // `first` is where the search starts, any number: it spreads launches over the range. The error
-  // is a ConfigurationError.
+  // `first` is any number. It sets where the search starts, so that launches are spread over the
+  // range. Errors are ConfigurationErrors.
   static absl::StatusOr<PortReservation> Reserve(int count, PortRange ephemeral, unsigned first);
   PortReservation(PortReservation&& other) noexcept = default;
   PortReservation& operator=(PortReservation&&) = delete;

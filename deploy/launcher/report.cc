@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-// "test accuracy 0.9051, test loss 0.2711"
+// Returns "test accuracy 0.9051, test loss 0.2711".
 std::string Metrics(const Json& result) {
   std::string text;
   const Json metrics = result.value("metrics", Json::object());
@@ -26,7 +26,7 @@ std::string Metrics(const Json& result) {
   return text;
 }
 
-// "loss 0.2500"
+// Returns "loss 0.2500".
 std::string BestValue(const Json& result) {
   const Json best = result.value("best", Json());
   if (!best.is_object() || !best.contains("metric") || !best.contains("value")) return "";
@@ -34,8 +34,8 @@ std::string BestValue(const Json& result) {
   return fmt::format("{} {:.4f}", best["metric"].get<std::string>(), best["value"].get<double>());
 }
 
-// "checkpoint runs/a/checkpoints/step-00000500, the best one runs/a/checkpoints/step-00000400 (loss
-// 0.2500)"
+// Returns "checkpoint runs/a/checkpoints/step-00000500, the best one
+// runs/a/checkpoints/step-00000400 (loss 0.2500)".
 std::string Checkpoints(const Json& result, const std::string& model_dir) {
   const auto path = [&](const char* key) {
     const auto value = result.find(key);
@@ -53,7 +53,8 @@ std::string Checkpoints(const Json& result, const std::string& model_dir) {
                      best.empty() || by.empty() ? "" : fmt::format(" ({})", by));
 }
 
-// "41,230 examples/s; a step computes for 1.31 ms, waits for others 0.22 ms and for data 0.00 ms"
+// Returns "41,230 examples/s; a step computes for 1.31 ms, waits for others 0.22 ms and for data
+// 0.00 ms".
 std::string Speed(const Json& result) {
   const auto number = [](const Json& object, const char* key) {
     const auto value = object.find(key);
@@ -69,7 +70,7 @@ std::string Speed(const Json& result) {
       FormatGrouped(static_cast<int64_t>(rate)), ms("compute"), ms("wait"), ms("input"));
 }
 
-// "34 % of the time of steps went to waiting for input, ..."; "" where it is little.
+// Returns "34 % of the time of steps went to waiting for input, ...", or "" if the share is small.
 std::string InputWait(const Json& result) {
   const auto share = result.find("input_wait_share");
   if (share == result.end() || !share->is_number()) return "";
@@ -82,7 +83,8 @@ std::string InputWait(const Json& result) {
       100 * share->get<double>());
 }
 
-// "the best one: accuracy 0.9101, loss 0.2500"; "" where the line of the checkpoints says it all.
+// Returns "the best one: accuracy 0.9101, loss 0.2500", or "" if the checkpoint's line says the
+// same.
 std::string BestMetrics(const Json& result) {
   const Json best = result.value("best", Json());
   if (!best.is_object() || !best.contains("metrics") || !best["metrics"].is_object()) return "";
@@ -96,7 +98,7 @@ std::string BestMetrics(const Json& result) {
   return shown > 1 ? fmt::format("the best one: {}", text) : "";
 }
 
-// As a POSIX shell reads it back as one word.
+// Quotes a word for a POSIX shell.
 std::string ShellWord(const std::string& word) {
   constexpr char kPlain[] =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./=,:@%+-";
@@ -110,7 +112,7 @@ std::string Command(const std::string& program, const std::vector<std::string>& 
   return line;
 }
 
-// What to type next, a command a line.
+// Returns suggested next commands, one per line.
 std::vector<std::string> Next(const LaunchOutcome& outcome) {
   const Json& result = outcome.result;
   const auto has = [&](const char* key) {
@@ -170,7 +172,7 @@ std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& o
                             task.restarts == 1 ? "once" : fmt::format("{} times", task.restarts));
   }
   if (!restarts.empty()) lines.push_back("started again: " + restarts);
-  // The lead's own end is in the line above; that others stopped when all did is no news.
+  // The line above covers the end of the lead. Tasks that stopped with all others are not listed.
   const bool completed = verdict.code == static_cast<int>(ExitCode::kDone);
   std::string others;
   for (const TaskState& task : state.tasks) {
@@ -181,7 +183,7 @@ std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& o
   }
   if (!others.empty()) lines.push_back((completed ? "lost on the way: " : "others: ") + others);
   if (!completed) {
-    // Said long before the last line of the survivors: here it is found.
+    // The line was printed long before the survivors' last lines, so it is repeated here.
     if (!outcome.root_cause.empty()) lines.push_back(outcome.root_cause);
   }
   if (outcome.result.is_object()) {

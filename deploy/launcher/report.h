@@ -1,4 +1,4 @@
-// What the launcher says at the end. Pure.
+// The launcher's final report. Pure functions.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ namespace muster {
 struct LaunchOutcome {
   LaunchVerdict verdict;
   Duration elapsed{};
-  std::string model_dir;   // empty: nothing was written
-  std::string root_cause;  // the lead's ROOT CAUSE line, empty if it wrote none
-  Json result;             // result.json of this run, null if there is none
-  // How this program was called, and what names the job: "--job", FILE, "--set", ... For what to
-  // type next.
+  std::string model_dir;   // Empty: nothing was written.
+  std::string root_cause;  // The lead's ROOT CAUSE line, empty if it wrote none.
+  Json result;             // result.json of this run, null if there is none.
+  // The name by which this program was called, and the arguments that select the job: "--job",
+  // FILE, "--set", ... Used to suggest the next commands.
   std::string program = "muster";
   std::vector<std::string> job;
 };

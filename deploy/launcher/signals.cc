@@ -11,7 +11,7 @@ namespace muster {
 
 absl::StatusOr<SignalQueue> SignalQueue::Open() {
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGCHLD, SIG_DFL);  // ignored by some parents; then there are no exit codes
+  std::signal(SIGCHLD, SIG_DFL);  // Some parents ignore SIGCHLD, which would discard exit codes.
   sigset_t signals;
   sigemptyset(&signals);
   for (int signal : {SIGINT, SIGTERM, SIGCHLD, SIGTSTP, SIGWINCH}) sigaddset(&signals, signal);

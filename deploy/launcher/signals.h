@@ -1,4 +1,5 @@
-// The launcher's signals as a file descriptor, so that one poll waits for them with all else.
+// The launcher's signals as a file descriptor, so that one poll waits for them together with other
+// descriptors.
 #pragma once
 
 #include <optional>
@@ -11,10 +12,10 @@ namespace muster {
 class SignalQueue {
  public:
   // Blocks SIGINT, SIGTERM, SIGHUP (unless ignored, as under nohup), SIGCHLD, SIGTSTP and SIGWINCH
-  // for this thread; SIGPIPE is ignored.
+  // for this thread. Ignores SIGPIPE.
   static absl::StatusOr<SignalQueue> Open();
   int fd() const { return fd_.get(); }
-  // The next signal; nullopt: none waits.
+  // Returns the next pending signal, or nullopt.
   std::optional<int> Next();
 
  private:

@@ -1,5 +1,5 @@
-// logs/<role>-<index>.log: what one task wrote, line by line, appended to what earlier launches
-// left there.
+// The output of one task in logs/<role>-<index>.log, line by line, appended to that of earlier
+// launches.
 #pragma once
 
 #include <string>
@@ -13,13 +13,13 @@ namespace muster {
 
 class TaskLog {
  public:
-  TaskLog() = default;  // writes nothing
-  // Makes `directory` where it is missing. Errors are ConfigurationErrors that name the file.
+  TaskLog() = default;  // Writes nothing.
+  // Creates `directory` if it is missing. Errors are ConfigurationErrors that name the file.
   static absl::StatusOr<TaskLog> Open(const std::string& directory, const PlannedTask& task);
 
-  // An error (a full disk) is returned once; the task's log ends there.
+  // Returns an error (a full disk) once. After it, the log accepts no more lines.
   absl::Status Append(std::string_view line);
-  // What is still in memory goes to the file.
+  // Writes buffered lines to the file.
   absl::Status Flush();
 
  private:

@@ -18,22 +18,22 @@ const TaskState& Lead(const LaunchState& state) {
 
 bool Retryable(const ExitReport& report) { return report.signal != 0 || report.code >= 128; }
 
-// A task that ended for a reason of its own; an evaluator never fails a job, and one that stopped
-// as preempted was told to.
+// True if the task ended for its own reason. An evaluator never fails a job, and a task that exited
+// as preempted was asked to stop.
 bool Failed(const TaskState& task) {
   return task.ended && task.task.type != "evaluator" && task.report.code != 0 &&
          !ToldToStop(task.report);
 }
 
-// A task whose end leaves the job as it is: a worker of an elastic one, a worker or a ps of a
-// parameter-server one. How few may go on is the chief's to judge.
+// True if the job continues after the task's end: a worker of an elastic job, or a worker or ps of
+// a parameter-server job. The chief decides how few tasks are enough.
 bool Spared(const TaskState& task, const LaunchOptions& options) {
   if (task.task.lead || !Retryable(task.report)) return false;
   if (task.task.type == "worker") return options.elastic || options.independent;
   return task.task.type == "ps" && options.independent;
 }
 
-// The first failure that is worth a verdict.
+// Returns the first failure that counts for a verdict.
 template <typename Counts>
 const TaskState* FirstFailure(const LaunchState& state, Counts counts) {
   const TaskState* first = nullptr;
@@ -80,7 +80,7 @@ LaunchVerdict VerdictOfTask(const TaskState& task) {
 
 namespace {
 
-// Whether its process, should it be killed, would be followed by another.
+// True if a new process would follow if the task's process were killed.
 bool Replaceable(const LaunchState& state, const TaskState& task, const LaunchOptions& options) {
   return options.restart != RestartPolicy::kNever && state.stop_requests == 0 &&
          !state.terminated_at && task.restarts < options.max_restarts;
@@ -107,7 +107,7 @@ void Note(MonotonicTime now, const SupervisorLine& line, LaunchState* state) {
 
 namespace {
 
-// A frozen process holds its port, and may wake in the middle of its successor's work.
+// A suspended process holds its port, and may resume while its successor works.
 std::optional<LaunchDecision> NextKill(MonotonicTime now, const LaunchState& state,
                                        const LaunchOptions& options) {
   if (state.killed_at) return std::nullopt;
@@ -130,12 +130,12 @@ MonotonicTime RestartAt(const TaskState& task, const LaunchOptions& options) {
   return task.ended_at + task.restarts * options.restart_delay;
 }
 
-// The restart that is due first, or when that will be.
+// Returns the next due restart, or the time at which it is due.
 std::optional<LaunchDecision> NextRestart(MonotonicTime now, const LaunchState& state,
                                           const LaunchOptions& options) {
   if (state.killed_at) return std::nullopt;
   const TaskState& lead = Lead(state);
-  // With the job's verdict the others end too: what they exit with is not their own story.
+  // After the job's verdict the other tasks end too, so their exit codes mean nothing.
   if (lead.ended && !Restartable(state, lead, options)) return std::nullopt;
   std::optional<LaunchDecision> next;
   for (size_t i = 0; i < state.tasks.size(); ++i) {
@@ -158,7 +158,7 @@ std::optional<LaunchDecision> NextRestart(MonotonicTime now, const LaunchState& 
 bool GoesOnWithout(const LaunchState& state, const TaskState& task) {
   if (task.task.type != "evaluator" || Lead(state).ended || state.stop_requests > 0) return false;
   if (std::any_of(state.tasks.begin(), state.tasks.end(), Failed)) return false;
-  // Else it may have the code from the chief, as the job's.
+  // Otherwise the code may be the job's, received from the chief.
   return task.report.signal != 0 || task.report.code == static_cast<int>(ExitCode::kRetryable) ||
          task.report.code == static_cast<int>(ExitCode::kConfiguration);
 }
@@ -180,7 +180,7 @@ std::string Describe(const ExitReport& report) {
 
 namespace {
 
-// What is next if no single task is to be killed or started.
+// Decides the next action if no single task must be killed or started.
 LaunchDecision DecideForAll(MonotonicTime now, const LaunchState& state,
                             const LaunchOptions& options) {
   const bool all_ended = std::all_of(state.tasks.begin(), state.tasks.end(),
@@ -249,8 +249,9 @@ LaunchVerdict VerdictOf(const LaunchState& state, const LaunchOptions& options) 
   const TaskState& lead = Lead(state);
   const TaskState* first =
       FirstFailure(state, [&](const TaskState& task) { return !Spared(task, options); });
-  // The lead's own exit code is its verdict over all, whoever failed first; but not if it was
-  // silent until it was told to stop.
+  // The lead's exit code is its verdict over all tasks, whichever failed first. The exception is a
+  // lead that exited only after the launcher had asked all tasks to stop because another one
+  // failed.
   if (lead.ended && lead.report.signal == 0 && (!state.terminated_at || first == nullptr)) {
     return VerdictOfTask(lead);
   }

@@ -27,10 +27,10 @@
 namespace muster {
 namespace {
 
-// Numbers of replicas that are tried where none is given.
+// The highest number of replicas that is tried if none is given.
 constexpr int kMostReplicas = 16;
 
-// "3, 5 to 16"; ascending numbers.
+// Formats ascending numbers: "3, 5 to 16".
 std::string Ranges(const std::vector<int>& numbers) {
   std::vector<std::string> parts;
   for (size_t begin = 0, end = 0; begin < numbers.size(); begin = end) {
@@ -41,8 +41,8 @@ std::string Ranges(const std::vector<int>& numbers) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// The world of one replica that wishes to stop after its first step. Passes, of which a program's
-// own loop may make some before that, are made whole.
+// A membership of one replica that requests a stop after its first step. Passes that the program's
+// loop runs before that step run completely.
 class OneStep final : public Membership {
  public:
   explicit OneStep(Duration timeout) : alone_(MakeLocalMembership(1, timeout)) {}
@@ -94,7 +94,7 @@ class Check {
   absl::Status MakePasses();
 
   const Job job_;
-  const int replicas_;  // 0: not given
+  const int replicas_;  // 0: not given.
   std::optional<exported::Range> admitted_;
   TriedBatch tried_;
   const JobBeginning beginning_;
@@ -111,7 +111,7 @@ absl::Status Check::Build(ProgramFactory program) {
   }
   job.per_replica_batch_size.reset();
   job.global_batch_size = tried_.examples;
-  // The epoch's last batch is another one on the job's replicas: CheckEpoch looks at it.
+  // The epoch's last batch differs on the job's replicas, so CheckEpoch checks it.
   if (tried_.examples != tried_.global) job.drop_remainder = true;
   TrainerOptions options{job, std::move(program), {c10::Device(c10::kCPU)}, {&observer_}};
   options.evaluated_examples = tried_.examples;
@@ -120,11 +120,11 @@ absl::Status Check::Build(ProgramFactory program) {
   return job_.model_dir.empty() ? absl::OkStatus() : CheckSavable(trainer_->replica());
 }
 
-// What a worker and the chief of a parameter-server job refuse before they train.
+// Runs the checks that a worker and the chief of a parameter-server job make before training.
 absl::Status Check::CheckServers() {
   if (job_.devices != "auto" && job_.devices != "cuda") {
     const auto devices = ParseDevices(job_.devices);
-    // Those of another host need not be here.
+    // Devices of another host need not exist here.
     if (devices.ok()) MUSTER_RETURN_IF_ERROR(CheckDevicesForServers(job_.devices, devices->size()));
   }
   MUSTER_RETURN_IF_ERROR(CheckForServers(trainer_->replica()));
@@ -150,7 +150,8 @@ absl::Status Check::BeginState() {
   MUSTER_RETURN_IF_ERROR(PrintLoads(job_, trainer_->replica(), begins));
   if (begins) return trainer_->Load(checkpoint::PosixFileSystem());
   if (!restores) return absl::OkStatus();
-  // The tensors alone: the step is tried on the first batch, wherever the run is in its data.
+  // Restores only the tensors, because the step uses the first batch, whatever the run's position
+  // in its data.
   MUSTER_RETURN_IF_ERROR(RestoreStacked(*beginning_.snapshot, trainer_->replica()).status());
   LoopState state = InitialLoopState(job_, trainer_->replica());
   return RestoreReplica(*beginning_.snapshot, job_, &trainer_->replica(), &state);
@@ -173,7 +174,7 @@ absl::Status Check::Step() {
   {
     const BatchNormWatch watch;
     const absl::Status ran = trainer_->Run(&membership);
-    if (!ran.ok() && !absl::IsCancelled(ran)) return ran;  // cancelled: stopped as wished
+    if (!ran.ok() && !absl::IsCancelled(ran)) return ran;  // Cancelled: stopped as requested.
     needs_several_examples = watch.needs_several_examples();
   }
   if (observer_.steps() == 0) fmt::print("  run() makes no step\n");
@@ -184,7 +185,7 @@ absl::Status Check::Step() {
   return needs_several_examples ? CheckBatchNorm() : absl::OkStatus();
 }
 
-// The step was one of a single replica, of which the loop itself has looked at all batches.
+// The step ran on a single replica. The loop itself has checked all batches for that case.
 absl::Status Check::CheckBatchNorm() const {
   const Replica& replica = trainer_->replica();
   if (replicas_ > 0) {
@@ -202,7 +203,7 @@ absl::Status Check::CheckBatchNorm() const {
   return absl::OkStatus();
 }
 
-// Those that the program's own loop did not make.
+// Runs the passes that the program's own loop did not run.
 absl::Status Check::MakePasses() {
   const auto alone = MakeThreadCommunicators(1, job_.timeouts.collective);
   for (const auto& [split, dataset] : trainer_->datasets()) {
@@ -240,7 +241,7 @@ class CheckCommand : public Command {
 
   int Run() override {
     const absl::Status status = RunCheck();
-    std::fflush(stdout);  // what was found comes before what is wrong
+    std::fflush(stdout);  // The findings come before the error.
     if (!status.ok()) return ReportError("check", status);
     fmt::print("nothing is refused\n");
     return 0;

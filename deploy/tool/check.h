@@ -1,4 +1,4 @@
-// `muster check`: what a job would do in its first step, on the CPU and alone, before a cluster is
+// `muster check`. Runs the first step of a job on the CPU in one process, before a cluster is
 // started.
 #pragma once
 
@@ -13,9 +13,9 @@
 namespace muster {
 
 struct CheckSources {
-  // The job's "program" by name or path.
+  // Finds the job's "program" by name or path.
   std::function<absl::StatusOr<ProgramFactory>(const Json& program)> find_program;
-  // As the chief decides it, but nothing is moved or removed.
+  // Finds where the job begins, as the chief does, but moves and removes nothing.
   std::function<absl::StatusOr<JobBeginning>(const Job& job)> find_beginning;
 };
 std::unique_ptr<Command> MakeCheckCommand(CheckSources sources);

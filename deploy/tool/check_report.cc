@@ -30,7 +30,7 @@ std::string Shape(const at::Tensor& tensor) {
                      fmt::join(tensor.sizes(), ", "));
 }
 
-// What is tied counts once.
+// Counts shared memory once.
 class Memory {
  public:
   void Add(const at::Tensor& tensor) {
@@ -49,7 +49,7 @@ const char* ModeName(BufferMode mode) {
   return kNames[static_cast<int>(mode)];
 }
 
-// What an optimizer does, without its groups, which have lines of their own.
+// Describes an optimizer without its groups, which have separate lines.
 std::string Rule(Json spec) {
   if (!spec.is_object()) return spec.is_string() ? spec.get<std::string>() : spec.dump();
   spec.erase("groups");

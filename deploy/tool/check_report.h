@@ -1,4 +1,4 @@
-// What `muster check` prints.
+// The output of `muster check`.
 #pragma once
 
 #include <set>
@@ -11,13 +11,13 @@
 
 namespace muster {
 
-// What training says of itself.
+// Receives the reports of training.
 class CheckObserver final : public Observer {
  public:
   void OnStep(const StepReport& report) override;
   void OnEpoch(const EpochReport& report) override;
   int64_t steps() const { return steps_; }
-  // A pass over it was made.
+  // True if a pass over the split was made.
   bool evaluated(Split split) const { return evaluated_.contains(SplitName(split)); }
 
  private:
@@ -26,17 +26,18 @@ class CheckObserver final : public Observer {
 };
 
 void PrintJob(const Job& job);
-// Models, buffers, optimizers with their groups, tables, data sets besides the splits.
+// Prints models, buffers, optimizers with their groups, tables, and named data sets.
 void PrintProgram(const Replica& replica);
-// The weights that a run begins with. An error is one of the job's "load".
+// Prints the weights that a run begins with. Returns an error for an invalid "load" of the job.
 absl::Status PrintLoads(const Job& job, const Replica& replica, bool are_read);
-// One batch of `batch` examples of each split.
+// Prints one batch of `batch` examples of each split.
 absl::Status PrintData(const Job& job, const Trainer& trainer, int64_t batch);
-// Copies of the replica's buffers, and those of floating point that are others since.
+// CopyBuffers copies the replica's buffers. ChangedBuffers returns the floating-point buffers that
+// have changed since.
 std::vector<at::Tensor> CopyBuffers(const Replica& replica);
 std::vector<NamedBuffer> ChangedBuffers(const Replica& replica,
                                         const std::vector<at::Tensor>& before);
-// Which of these replicas average without a declaration.
+// Prints which of these buffers the replicas average without a declaration.
 void PrintAveraged(const std::vector<NamedBuffer>& changed);
 void PrintMemory(const Replica& replica);
 

@@ -17,7 +17,7 @@ using checkpoint::FileSystem;
 
 constexpr char kBest[] = "best", kLatest[] = "latest";
 
-// What cannot be read is the command line's mistake, but for what is damaged.
+// A checkpoint that cannot be read is a mistake in the command line, unless it is damaged.
 absl::Status AsMistake(const absl::Status& status) {
   return status.ok() || absl::IsDataLoss(status) ? status : ConfigurationError(Message(status));
 }
@@ -94,7 +94,7 @@ absl::StatusOr<ChosenCheckpoint> ChooseCheckpoint(const std::string& wanted,
   if (word == kLatest) return ReadNewestOf(files, folder);
   const auto place = checkpoint::FindCheckpoints(files, folder);
   if (!place.ok()) return AsMistake(place.status());
-  if (!*place) return ReadNewestOf(files, folder);  // says what is not there
+  if (!*place) return ReadNewestOf(files, folder);  // The error says what is missing.
   return ReadBestOf(files, (*place)->path);
 }
 

@@ -1,4 +1,4 @@
-// The checkpoint that a command line names.
+// The checkpoint that a command line selects.
 #pragma once
 
 #include <string>
@@ -9,15 +9,17 @@
 namespace muster {
 
 struct ChosenCheckpoint {
-  std::string path;  // of the one that was read
+  std::string path;  // The path of the checkpoint that was read.
   checkpoint::Snapshot snapshot;
-  // All that training goes on from; else it is a file with models alone.
+  // True if training can resume from it. False: a file with models only.
   bool whole = true;
 };
 
-// `wanted` is "latest" (or empty) or "best", of `model_dir`; a model_dir or its checkpoints folder,
-// whose newest whole checkpoint it is; one of these with "/best" or "/latest"; one checkpoint; or a
-// safetensors file. ConfigurationErrors say what is not there, DataErrors what is damaged.
+// Reads the checkpoint that `wanted` selects. "latest" (or empty) and "best" refer to `model_dir`.
+// A path to a model_dir or its checkpoints folder selects the newest complete checkpoint. With
+// "/best" or "/latest" appended it selects that one. Other paths are a single checkpoint or a
+// safetensors file. Returns ConfigurationErrors for missing checkpoints, DataErrors for damaged
+// ones.
 absl::StatusOr<ChosenCheckpoint> ChooseCheckpoint(const std::string& wanted,
                                                   const std::string& model_dir);
 

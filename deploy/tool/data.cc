@@ -22,7 +22,7 @@
 namespace muster {
 namespace {
 
-// How many examples there are, and the i-th as tf.Example.
+// The number of examples, and a function that returns the i-th as tf.Example.
 struct Source {
   int64_t size = 0;
   std::function<absl::StatusOr<tf::Example>(int64_t)> get;
@@ -33,8 +33,8 @@ void SetBytes(const std::string& name, std::string bytes, tf::Example* example) 
   feature.mutable_bytes_list()->add_value(std::move(bytes));
 }
 
-// The features that TF-Slim's and most other TFRecord files of pictures have. The pictures' own
-// bytes, as they are.
+// Uses the feature names of TF-Slim and most other TFRecord files of images. The files' bytes are
+// kept unchanged.
 absl::StatusOr<Source> OfImages(const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(auto found, data::ListImageFolder(path, /*mixed=*/true));
   Source source;
@@ -42,7 +42,7 @@ absl::StatusOr<Source> OfImages(const std::string& path) {
   source.get = [path, found = std::move(found)](int64_t index) -> absl::StatusOr<tf::Example> {
     const auto& file = found.files[index];
     MUSTER_ASSIGN_OR_RETURN(std::string bytes, data::ReadAll(PathFrom(path, file.path)));
-    // What cannot be read now cannot be read then.
+    // Finds unreadable images now rather than in training.
     MUSTER_RETURN_IF_ERROR(data::DecodeToTensor(bytes, PathFrom(path, file.path), {}).status());
     tf::Example example;
     SetBytes("image/format", bytes.starts_with("\x89PNG") ? "png" : "jpeg", &example);
@@ -56,7 +56,8 @@ absl::StatusOr<Source> OfImages(const std::string& path) {
   return source;
 }
 
-// Floating point as float_list, bytes as one byte string, other integers as int64_list.
+// Stores floating-point values as float_list, bytes as one byte string, and other integers as
+// int64_list.
 void SetArray(const std::string& name, const at::Tensor& values, tf::Example* example) {
   if (values.scalar_type() == at::kByte) {
     const at::Tensor flat = values.contiguous();

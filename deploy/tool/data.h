@@ -1,4 +1,4 @@
-// `muster data`: files of examples in another format.
+// `muster data`. Converts files of examples to another format.
 #pragma once
 
 #include <memory>

@@ -29,7 +29,7 @@ absl::StatusOr<std::optional<Split>> SplitNamed(const std::string& name) {
       fmt::format("--split {} is none: there are train, validation and test", name));
 }
 
-// The contract of `muster evaluate --json`: scripts rely on these keys.
+// Scripts depend on these keys of `muster evaluate --json`.
 OrderedJson ToJson(const ChosenCheckpoint& chosen, const CheckpointEvaluation& evaluation) {
   OrderedJson metrics = OrderedJson::object();
   for (const auto& [name, value] : evaluation.metrics)
@@ -43,7 +43,7 @@ OrderedJson ToJson(const ChosenCheckpoint& chosen, const CheckpointEvaluation& e
 }
 
 void Print(const ChosenCheckpoint& chosen, const CheckpointEvaluation& evaluation) {
-  // A file of weights alone does not say of which step it is.
+  // A file with weights only does not contain a step.
   if (chosen.whole || evaluation.step > 0) {
     fmt::print("{}: step {}\n", chosen.path, evaluation.step);
   } else {

@@ -1,4 +1,4 @@
-// `muster evaluate`: the metrics of a checkpoint, without a cluster.
+// `muster evaluate`. Computes the metrics of a checkpoint without a cluster.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace muster {
 
-// The job's "program" by name or path.
+// Finds the job's "program" by name or path.
 using FindProgramFunction = std::function<absl::StatusOr<ProgramFactory>(const Json& program)>;
 
 std::unique_ptr<Command> MakeEvaluateCommand(FindProgramFunction find_program);

@@ -1,4 +1,5 @@
-// `muster export`: a checkpoint as one file: weights to load, or a trained program for Python.
+// `muster export`. Writes a checkpoint as one file: weights to load, or a trained program for
+// Python.
 #pragma once
 
 #include <memory>

@@ -22,7 +22,7 @@ using checkpoint::Tensor;
 using checkpoint::TensorInfo;
 
 constexpr std::string_view kKeys = ".keys", kRows = ".rows", kNpy = ".npy";
-constexpr int64_t kBlock = 4 << 20;  // bytes that are read at a time
+constexpr int64_t kBlock = 4 << 20;  // Bytes per read.
 
 at::ScalarType TypeOf(DType type) {
   return type == DType::kFloat16    ? at::kHalf
@@ -30,7 +30,7 @@ at::ScalarType TypeOf(DType type) {
                                     : at::kFloat;
 }
 
-// What one of a checkpoint's sources has of a table.
+// The part of a table in one of the checkpoint's sources.
 struct Part {
   const RowSource* source;
   size_t keys, rows;
@@ -77,12 +77,12 @@ absl::StatusOr<std::vector<Part>> FindParts(const checkpoint::RowSources& source
   return parts;
 }
 
-// By key. A table may take most of the memory that there is: of its rows there is one copy.
+// Sorted by key. A table may take most of the memory, so there is only one copy of its rows.
 struct Table {
   at::Tensor keys, rows;
 };
 absl::StatusOr<Table> ReadSorted(const std::vector<Part>& parts) {
-  std::vector<std::pair<int64_t, int64_t>> sorted;  // with the place among all parts
+  std::vector<std::pair<int64_t, int64_t>> sorted;  // With the position among all parts.
   std::vector<int64_t> keys;
   for (const Part& part : parts) {
     keys.resize(static_cast<size_t>(part.count()));
@@ -95,7 +95,7 @@ absl::StatusOr<Table> ReadSorted(const std::vector<Part>& parts) {
   const TensorInfo& shape = parts[0].shape();
   Table table{at::empty({count}, at::kLong),
               at::empty({count, shape.shape[1]}, TypeOf(shape.dtype))};
-  std::vector<int64_t> to(sorted.size());  // by place
+  std::vector<int64_t> to(sorted.size());  // By position.
   for (int64_t i = 0; i < count; ++i) {
     table.keys.mutable_data_ptr<int64_t>()[i] = sorted[i].first;
     to[sorted[i].second] = i;
@@ -130,7 +130,7 @@ Tensor OfFile(const char* name, DType type, const at::Tensor& tensor) {
 absl::Status ExportTable(const checkpoint::Snapshot& snapshot, const std::string& name,
                          const std::string& output) {
   checkpoint::RowSources sources = snapshot.tables;
-  sources.push_back(checkpoint::RowsInMemory(snapshot.model, {}));  // of synchronous training
+  sources.push_back(checkpoint::RowsInMemory(snapshot.model, {}));  // From synchronous training.
   MUSTER_ASSIGN_OR_RETURN(const std::vector<Part> parts, FindParts(sources, name));
   MUSTER_ASSIGN_OR_RETURN(const Table table, ReadSorted(parts));
   if (output.ends_with(kNpy)) {

@@ -1,5 +1,5 @@
-// muster-tool: the commands of `muster` that need LibTorch; `muster` starts it and hands on its
-// arguments. A new one is one line in Commands(), and one in deploy/muster_main.cc.
+// muster-tool: the commands of `muster` that need LibTorch. `muster` starts it and forwards its
+// arguments. A new command needs a line in Commands(), and one in deploy/muster_main.cc.
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -48,7 +48,7 @@ int Main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kConfiguration);
   }
   for (const auto& [subcommand, command] : registered) {
-    // Plugins' and LibTorch's static destructors may wait for threads that are still at work.
+    // Static destructors of plugins and LibTorch may wait for threads that still run.
     if (subcommand->parsed()) LeaveProcess(ExitCodeFromInt(command->Run()));
   }
   return static_cast<int>(ExitCode::kConfiguration);

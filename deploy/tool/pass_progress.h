@@ -1,4 +1,4 @@
-// The bar of a pass over examples, on a terminal; nothing elsewhere.
+// The progress bar of a pass over examples. Shown on a terminal only.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,11 @@
 
 namespace muster {
 
-// For one thread.
+// Not thread-safe.
 class PassProgress {
  public:
-  // `name`: what the pass is over, "test"; `examples` of a batch, but for the last one.
+  // `name` is the subject of the pass, such as "test". `examples` is the size of every batch except
+  // the last one.
   PassProgress(std::string name, int64_t examples);
   ~PassProgress();
   PassProgress(const PassProgress&) = delete;
@@ -24,7 +25,7 @@ class PassProgress {
   const std::string name_;
   const int64_t examples_;
   const MonotonicTime start_ = Clock::now();
-  std::unique_ptr<ProgressSink> sink_;  // null: no terminal
+  std::unique_ptr<ProgressSink> sink_;  // Null: no terminal.
 };
 
 }  // namespace muster

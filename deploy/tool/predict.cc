@@ -58,7 +58,7 @@ class PredictCommand : public Command {
       return ConfigurationError("nothing to predict from: name --input or --prompt");
     if (!output_.ends_with(".npy"))
       return ConfigurationError(fmt::format("--output {} must end in .npy", output_));
-    // What is found out now need not be computed first.
+    // Checks the output before the computation.
     const std::string folder = checkpoint::ParentPath(output_);
     const auto there = checkpoint::PosixFileSystem().Exists(folder);
     if (there.ok() && *there) return absl::OkStatus();

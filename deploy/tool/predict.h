@@ -1,4 +1,4 @@
-// `muster predict`: the outputs of a checkpoint for an input, without a cluster.
+// `muster predict`. Computes the outputs of a checkpoint for an input, without a cluster.
 #pragma once
 
 #include <memory>

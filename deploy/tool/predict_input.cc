@@ -15,8 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 constexpr char kNpy[] = ".npy", kTarget[] = "target";
 
-// The columns of the job's own data that the input takes its conversions from; none where the
-// program brings its data.
+// Returns the columns of the job's own data that define the conversions. Empty if the program
+// supplies its data.
 absl::StatusOr<std::vector<data::DataColumn>> ColumnsOf(const Job& job) {
   MUSTER_ASSIGN_OR_RETURN(const data::JobData parsed, data::ParseJobData(job.data));
   for (const Split split : {Split::kTest, Split::kValidation, Split::kTrain}) {

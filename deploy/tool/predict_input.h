@@ -1,5 +1,4 @@
-// What `muster predict` predicts from: .npy files, which go through the conversions that the job
-// makes of its own data.
+// The input of `muster predict`: .npy files, converted in the same way as the job's own data.
 #pragma once
 
 #include <string>
@@ -9,11 +8,11 @@
 
 namespace muster {
 
-// `path` is an .npy file, the first column of a batch, or a folder of them, one for each column.
-// They are converted (dtype, scale, shape) as the columns of the same names in the job's test data,
-// or where it names none, validation or training data; those are in that order, others in the order
-// of the alphabet. ConfigurationErrors say what is not there or of another shape, DataErrors what
-// is damaged.
+// `path` is an .npy file, the first column of a batch, or a folder with one file per column.
+// Columns are converted (dtype, scale, shape) like the columns of the same name in the job's test
+// data. If the job has none, its validation or training data is used. Those columns keep that
+// order, and other columns follow in alphabetical order. Returns ConfigurationErrors for missing
+// files and wrong shapes, DataErrors for damaged files.
 absl::StatusOr<data::OpenSplit> OpenInput(const Job& job, const std::string& path);
 
 }  // namespace muster

@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-// Over the synchronous loop of a single replica.
+// Runs on the synchronous loop of a single replica.
 class TriedLoop final : public LeasedLoop {
  public:
   explicit TriedLoop(Loop* loop) : loop_(*loop) {}

@@ -1,5 +1,5 @@
-// A program as a worker of a parameter-server job runs it, but without servers: its loop is refused
-// what workers refuse. For `muster check`.
+// Runs a program as a worker of a parameter-server job does, but without servers. Its loop refuses
+// the calls that workers refuse. Used by `muster check`.
 #pragma once
 
 #include "muster/program.h"

@@ -1,4 +1,4 @@
-// Files of TFRecord records that appear together: all of them, or none.
+// Writes TFRecord files that appear together: all of them, or none.
 #pragma once
 
 #include <zlib.h>
@@ -15,18 +15,18 @@ namespace muster {
 
 enum class Compression { kNone, kGzip, kZlib };
 
-// For one thread. What is not finished is removed.
+// Not thread-safe. The destructor removes unfinished files.
 class ShardWriter {
  public:
-  // `output` where there is one shard, else `output`-00000-of-00003 and so on, each with its part
-  // of `records`, the first ones with one more.
+  // With one shard the file is `output`. Otherwise the files are `output`-00000-of-00003 and so on.
+  // `records` is divided evenly, and the first shards get one more.
   ShardWriter(std::string output, int shards, int64_t records, Compression compression);
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
   absl::Status Write(std::string_view record);
-  // REQUIRES: as many records as were announced have been written.
+  // REQUIRES: as many records as announced have been written.
   absl::Status Finish();
 
  private:
@@ -39,13 +39,13 @@ class ShardWriter {
   const int shards_;
   const int64_t records_;
   const Compression compression_;
-  int shard_ = 0;          // of the next record
-  int64_t written_ = 0;    // records, in all shards
-  int64_t shard_end_ = 0;  // of the one that is open, in records of all
+  int shard_ = 0;          // The shard of the next record.
+  int64_t written_ = 0;    // Records, in all shards.
+  int64_t shard_end_ = 0;  // The end of the open shard, in records of all shards.
   std::unique_ptr<checkpoint::WritableFile> file_;
   z_stream stream_{};
   std::string pending_;
-  int finished_ = 0;  // shards that have their own names
+  int finished_ = 0;  // Shards that have been renamed to their final names.
 };
 
 }  // namespace muster

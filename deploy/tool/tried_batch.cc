@@ -19,8 +19,8 @@ int64_t GlobalBatch(const Job& job, int replicas) {
   return job.global_batch_size.value_or(job.per_replica_batch_size.value_or(1) * replicas);
 }
 
-// A size among the parts of a batch that is not admitted; replicas and micro-batches without
-// examples compute nothing. nullopt: all are.
+// Returns a size among the parts of a batch that is not admitted, or nullopt if all are. Replicas
+// and micro-batches without examples compute nothing.
 std::optional<int64_t> NotAdmitted(const Job& job, int64_t batch, int replicas,
                                    const exported::Range& admitted) {
   const int micro_batches = static_cast<int>(job.accumulate_steps);
@@ -54,7 +54,7 @@ absl::StatusOr<TriedBatch> BatchToTry(const Job& job, int replicas,
   tried.replicas = std::max(1, replicas);
   tried.global = tried.examples = GlobalBatch(job, tried.replicas);
   if (!admitted) return tried;
-  // The file's batch may be a replica's part of the job's.
+  // The batch of the file may be one replica's part of the job's batch.
   constexpr int64_t kMost = 4096;
   const int64_t most = replicas > 0 || !job.global_batch_size ? 0 : std::min(tried.global, kMost);
   for (int n = 1; n <= most; ++n)
@@ -83,12 +83,12 @@ absl::Status CheckEpoch(const Job& job, const Replica& replica, int64_t size,
 
 std::string SingleExample(const Job& job, const Replica& replica, int64_t size, int replicas) {
   const int64_t batch = GlobalBatch(job, replicas);
-  // Of a stream nobody knows the last batch.
+  // The last batch of a stream is unknown.
   const data::Sampler sampler = size >= 0 ? TrainSampler(job, replica, size, batch)
                                           : data::Sampler(batch, batch, /*drop_remainder=*/false);
   if (sampler.batches_per_epoch() == 0) return "";
   if (job.strategy == StrategyKind::kParameterServer) {
-    // A worker is alone with its lease.
+    // A worker computes its lease alone.
     const data::Sampler leases(sampler.examples_per_epoch(), (batch + replicas - 1) / replicas,
                                /*drop_remainder=*/false);
     return BatchWithSingleExample(leases, TotalSteps(job, leases.batches_per_epoch()), 1,

@@ -18,7 +18,8 @@ constexpr std::pair<at::ScalarType, const char*> kTypes[] = {
     {at::kShort, "<i2"}, {at::kInt, "<i4"},   {at::kLong, "<i8"},
     {at::kHalf, "<f2"},  {at::kFloat, "<f4"}, {at::kDouble, "<f8"}};
 
-// Magic, version 1.0, the header's length, the header; padded so that the data begin at 64 bytes.
+// Magic, version 1.0, the header's length, and the header, padded so that the data begins at a
+// multiple of 64 bytes.
 std::string HeadOf(const char* type, at::IntArrayRef sizes) {
   std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
                                    type, fmt::join(sizes, ", "), sizes.size() == 1 ? "," : "");

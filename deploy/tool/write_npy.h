@@ -1,4 +1,4 @@
-// A tensor as a file of numpy's.
+// Writes a tensor as a numpy file.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +9,8 @@
 
 namespace muster {
 
-// Of a tensor on the CPU, row-major; bfloat16, which numpy has not, as float32. Appears by one
-// rename. Errors say what could not be written.
+// REQUIRES: the tensor is on the CPU. Writes it row-major. numpy has no bfloat16, so it is written
+// as float32. The file appears by one rename. Errors say what could not be written.
 absl::Status WriteNpy(const std::string& path, const at::Tensor& tensor);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// Activation checkpointing: memory for time.
+// Activation checkpointing: saves memory by computing activations a second time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,18 +13,19 @@ at::Tensor RunActivationCheckpoint(
     std::function<at::Tensor(const std::vector<at::Tensor>&)> function,
     std::vector<at::Tensor> inputs);
 
-// What function(inputs...) gives, without keeping what its backward pass needs: that pass runs the
-// function again. All parameters that it uses get their gradients.
+// Returns function(inputs...) without keeping the activations that its backward pass needs. The
+// backward pass runs the function again. All parameters that the function uses get their gradients.
 //
 //   h = muster::activation_checkpoint([this](const at::Tensor& x) { return block_->forward(x); },
 //   h);
 //
-// The function is kept until the backward pass, so that it captures no local variable by reference.
-// It must give the same when it runs again: it depends on its inputs, on parameters and buffers,
-// and on random numbers (generators are put back; several CPU replicas of one process share
-// LibTorch's default one, so that it draws from Step::generator() there). What it does to buffers
-// counts once. Every tensor that it uses and that has a history is an input. Calls of Step in it
-// are refused, but for all_reduce and all_gather.
+// The function is kept until the backward pass, so it must not capture local variables by
+// reference. It must return the same result when it runs again: it may depend on its inputs, on
+// parameters and buffers, and on random numbers. The state of random generators is restored before
+// the second run. CPU replicas of one process share LibTorch's default generator, so draw from
+// Step::generator() there. Changes to buffers take effect once. Every tensor with autograd history
+// that the function uses must be one of its inputs. The function may call all_reduce and all_gather
+// of Step; other calls of Step are refused.
 template <typename Function, typename... Inputs>
 at::Tensor activation_checkpoint(Function function, const Inputs&... inputs) {
   return RunActivationCheckpoint(

@@ -1,4 +1,5 @@
-// What a program declares in build(): models, optimizers, tables, data sets and metrics.
+// The interface by which a program declares models, optimizers, tables, data sets and metrics in
+// build().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,135 +23,142 @@ class Module;
 
 namespace muster {
 
-// A table of rows by key, made as they are first updated: docs/embeddings.md.
+// An embedding table. A row is created by the first update of its key. See docs/embeddings.md.
 struct EmbeddingOptions {
-  int64_t width = 16;  // of a row
-  // "zeros", or {"name": "uniform" | "normal" | "constant", "scale": s}: in [-s, s), with standard
-  // deviation s, or s itself. What a row begins with is a function of (seed, table, key).
+  int64_t width = 16;  // Elements of a row.
+  // The distribution of a new row: "zeros", or {"name": "uniform" | "normal" | "constant", "scale":
+  // s}. "uniform" draws from [-s, s), "normal" has standard deviation s, "constant" is s. The
+  // initial value of a row is a function of (seed, table, key).
   Json initializer = {{"name", "uniform"}, {"scale", 0.05}};
-  // The program's defaults, as an optimizer's, or "rowwise_adagrad"; clipvalue and clipnorm are of
-  // one row's gradient. null learning rate: the optimizer's own.
+  // The program's defaults, in the syntax of an optimizer's, or "rowwise_adagrad". clipvalue and
+  // clipnorm apply to the gradient of one row. A null learning rate means the optimizer's default.
   Json optimizer = "adagrad";
   Json learning_rate = nullptr;
-  // How rows are kept: "float32", "float16" or "bfloat16"; what the optimizer remembers of them is
-  // float32.
+  // The type of the stored rows: "float32", "float16" or "bfloat16". Optimizer slots are float32.
   std::string dtype = "float32";
-  // Rows that the whole table may have, or bytes (of rows with what the optimizer remembers). Above
-  // it rows go, with all that belongs to them, in this order: "oldest" (made first),
-  // "least_recent" (updated the longest ago), "least_frequent" (updated the fewest times). 0: no
-  // cap.
+  // Limits of the whole table, in rows and in bytes (rows and optimizer slots together). 0 means no
+  // limit. Above a limit, rows are evicted with their slots. `eviction` selects the order: "oldest"
+  // (created first), "least_recent" (not updated for the longest time) or "least_frequent" (fewest
+  // updates).
   int64_t max_rows = 0, max_bytes = 0;
   std::string eviction = "least_recent";
-  // A row is made in the n-th update of its key; the ones before change nothing.
+  // A row is created by the n-th update of its key. Earlier updates of that key have no effect.
   int64_t admit_after = 1;
 };
 
 struct DatasetOptions {
-  bool drop_remainder =
-      false;  // the short last batch of an epoch; the job's drop_remainder has the last word
+  // Drops the short last batch of an epoch. The job's drop_remainder overrides this.
+  bool drop_remainder = false;
 };
 
-// Of a data set besides the splits, for Loop::next(handle, &batch).
+// Options of a named data set, which a program reads by Loop::next(handle, &batch).
 struct NamedDatasetOptions {
-  int64_t batch_size = 0;  // 0: the job's global one
-  // Each replica gets its slice of a batch; false: each gets all of it.
+  int64_t batch_size = 0;  // 0: the job's global batch size.
+  // True: each replica gets its slice of a batch. False: each replica gets the whole batch.
   bool distributed = true;
-  bool drop_remainder = false;  // the short last batch of a pass
-  // One pass after another without an end between them.
+  bool drop_remainder = false;  // Drops the short last batch of a pass.
+  // Starts the next pass without signalling the end of the previous one.
   bool repeat = false;
 };
 
-// How a module's buffer behaves across replicas.
+// The behaviour of a module's buffer across replicas.
 enum class BufferMode {
-  // The example-weighted mean over all replicas after each step. Floating-point buffers that steps
-  // change are averaged without being declared.
+  // The example-weighted mean over all replicas after each step. The default for floating-point
+  // buffers that steps change.
   kMean,
-  // Equal on all replicas and never reduced: constant tables, and what every replica computes
-  // alike. Compared at the end of each epoch. Buffers that no step changes are taken for it, and
-  // all that are not of floating point.
+  // Equal on all replicas and never reduced: constant tables, and values that every replica
+  // computes alike. Compared across replicas at the end of each epoch. The default for buffers that
+  // no step changes and for buffers that are not floating-point.
   kSame,
-  // Each replica has its own, never averaged, saved and restored by replica: image pools, queues,
-  // counters of what this replica has seen.
+  // Separate on each replica, never averaged, saved and restored by replica. For example image
+  // pools, queues, and counters of what one replica has seen.
   kPerReplica
 };
 
-// Weights to begin with. A tensor of the file goes to the parameter or buffer of its name, which is
-// changed as `prefix` and `rename` say, in this order.
+// Options for loading initial weights. `prefix` and then `rename` are applied to the name of each
+// tensor in the file. The tensor is loaded into the parameter or buffer of the resulting name.
 struct LoadOptions {
-  // Every parameter and buffer must be in the file, and every tensor of the file in the model.
+  // Requires every parameter and buffer to be in the file, and every tensor of the file in the
+  // model.
   bool strict = true;
-  // Regular expressions (ECMAScript) and what replaces their matches ("$1" is a group), all of
-  // them, in alphabetical order.
+  // Regular expressions (ECMAScript) and their replacements ("$1" is a group). Every expression is
+  // applied, in alphabetical order.
   std::map<std::string, std::string> rename;
-  // Only tensors whose names begin with it count, and it is taken off.
+  // Only tensors whose names begin with the prefix are loaded. The prefix is removed from the name.
   std::string prefix;
 };
 
 class BuilderImpl;
 
-// What a program's build() declares. Names are unique and made of letters, digits, '_' and '-'.
+// Records the declarations of a program's build(). Names are unique and made of letters, digits,
+// '_' and '-'.
 class Builder {
  public:
   explicit Builder(BuilderImpl* impl) : impl_(impl) {}
-  // The job's program_args: read them with args().Read(...). A key that build() did not ask for is
-  // refused when it returns.
+  // The job's program_args. Read them with args().Read(...). After build() returns, a key that it
+  // did not read is refused.
   JsonObject& args();
   uint64_t seed() const;
   at::Device device() const;
 
-  // Moves the module to the device and makes it equal on all replicas (rank 0's initial state is
-  // broadcast). The default generator was seeded with the job's seed before build(), so that every
-  // replica draws the same initial weights anyway. What the module registers up to the end of
-  // build() belongs to it; what it registers later is refused when it is found.
+  // Moves the module to the device and broadcasts rank 0's initial state to all replicas. The
+  // default generator is seeded with the job's seed before build(), so every replica draws the same
+  // initial weights anyway. Parameters and buffers must be registered before build() returns. A
+  // later registration is refused when it is detected.
   void model(const std::string& name, std::shared_ptr<torch::nn::Module> module);
-  // Begins a run with the weights of a safetensors file, one that Python wrote or a checkpoint's:
-  // float16, bfloat16, float32 or float64, in one file, or in several by their
-  // "...safetensors.index.json", or a folder that holds one of these. Read by the chief alone
-  // before the first step of a run, not when it goes on from its own checkpoint. The job's "load"
-  // of this model replaces it. A relative path is one of the chief's working directory.
+  // Starts a run with the weights of a safetensors file, written by Python or taken from a
+  // checkpoint. `path` is one file, an index of several ("...safetensors.index.json"), or a folder
+  // that holds one of these. Types are float16, bfloat16, float32 and float64. Only the chief reads
+  // the file, before the first step of a run. It is not read when the run resumes from its own
+  // checkpoint. The job's "load" for this model replaces it. A relative path is relative to the
+  // chief's working directory.
   void load(const std::string& model, const std::string& path, LoadOptions options = {});
-  // The buffers whose names ("<model>.<buffer>") match the pattern, in which '*' is any text and
-  // '?' any character, behave so. The first pattern that matches a buffer wins; one that matches
-  // none is refused.
+  // Sets the mode of the buffers whose names ("<model>.<buffer>") match the pattern. '*' matches
+  // any text and '?' any character. The first matching pattern wins. A pattern that matches no
+  // buffer is refused.
   void buffer(const std::string& pattern, BufferMode mode);
-  // An optimizer for the parameters of those models that require a gradient. A program may change
-  // requires_grad between steps: what is frozen stays as it is, with its slots, and what was frozen
-  // in build() gets its slots in the first step that finds it unfrozen.
-  // `optimizer` and `learning_rate` are the program's defaults (job file syntax, docs/job_file.md);
-  // the job's own replace them, by the optimizer's name where a program has several.
+  // Declares an optimizer for those parameters of the models that require a gradient. A program may
+  // change requires_grad between steps. Frozen parameters keep their values and slots. A parameter
+  // that was frozen in build() gets its slots in the first step in which it is not frozen.
+  // `optimizer` and `learning_rate` are the program's defaults, in the syntax of the job file
+  // (docs/job_file.md). The job's own values replace them. A job addresses an optimizer by name
+  // where a program has several.
   OptimizerHandle optimizer(const std::string& name, const std::vector<std::string>& models,
                             Json optimizer, Json learning_rate);
-  // A table whose rows are looked up by key; every minimize() trains them. The job's "optimizer"
-  // and "learning_rate" replace the options' as they do an optimizer's, by the table's name; its
-  // "embeddings" the rest of them.
+  // Declares an embedding table, whose rows are looked up by key. Every minimize() trains the rows
+  // that the step looked up. The job's "optimizer" and "learning_rate" replace those of the
+  // options, addressed by the table's name. The job's "embeddings" replaces the other options.
   EmbeddingHandle embedding(const std::string& name, EmbeddingOptions options = {});
-  // `make` is called once a process. A split without a dataset is left out; training needs one.
+  // `make` is called once per process. A split without a dataset is skipped. Training requires a
+  // dataset for Split::kTrain.
   void dataset(Split split, std::function<absl::StatusOr<data::DatasetPtr>()> make,
                DatasetOptions options = {});
-  // Where the job has data of its own for this split, which then replaces the program's: its
-  // columns, in the order of a batch's components. Empty where it has none. Reads no more of the
-  // files than their headers, where the format allows it; throws what is wrong with them.
+  // Returns the columns of the job's own data for this split, in the order of a batch's components.
+  // The job's data replaces the program's. Returns an empty vector if the job has none. Reads only
+  // the headers of the files where the format allows it. Throws if the files are invalid.
   std::vector<data::Column> data_columns(Split split);
-  // The first `count` examples of that data (all, where there are fewer) as a batch in host memory:
-  // a few to show how training goes. Empty where the job has none for this split.
+  // Returns the first `count` examples of that data (or all, if there are fewer) as a batch in host
+  // memory. Use them to show the progress of training. Returns an empty batch if the job has no
+  // data for this split.
   data::Batch data_examples(Split split, int64_t count);
-  // Another data set, which the program's own loop reads (synchronous training alone).
+  // Declares a further data set for a program that owns its loop. Synchronous training only.
   DatasetHandle dataset(const std::string& name,
                         std::function<absl::StatusOr<data::DatasetPtr>()> make,
                         NamedDatasetOptions options = {});
-  // The built-in loop makes its test pass after every so many epochs, besides at the end of
-  // training.
+  // Makes the built-in loop run its test pass after every `epochs` epochs, in addition to the end
+  // of training.
   void test_every(int64_t epochs);
   MetricHandle metric(const std::string& name, std::shared_ptr<const Metric> metric);
-  // A schedule of the program's own, by which the job and this program's optimizers and tables may
-  // name their learning rates: {"name": name, ...}. Warm-up and "scale_with_replicas" go with it as
-  // with any.
+  // Registers a schedule of the program's own. The job and this program's optimizers and tables use
+  // it by name as a learning rate: {"name": name, ...}. Warm-up and "scale_with_replicas" apply to
+  // it as to built-in schedules.
   void schedule(const std::string& name, ScheduleFactory make);
-  // Looks at training and steers it. It takes the place in the job's "callbacks" where these name
-  // it, and comes before all of them where they do not; one with the name of a built-in callback
-  // replaces that.
+  // Registers a callback that observes and controls training. It runs at its position in the job's
+  // "callbacks" if they list its name, otherwise before all of them. It replaces a built-in
+  // callback of the same name.
   void callback(const std::string& name, std::shared_ptr<Callback> callback);
-  // One that the job's "callbacks" may name: made then, from the keys that it reads.
+  // Registers a callback that runs only if the job's "callbacks" list its name. `make` then creates
+  // it from the keys that it reads.
   void callback(const std::string& name,
                 std::function<std::shared_ptr<Callback>(JsonObject& keys)> make);
 

@@ -1,6 +1,6 @@
-// A Dataset has a size and gives example i. It is a function, not a stream: any thread may ask for
-// any example at any time and gets the same answer, whatever the number of threads, processes or
-// restarts.
+// Data sets. A Dataset has a size and returns example i. It is a function, not a stream: any thread
+// may ask for any example at any time. The answer does not depend on the number of threads,
+// processes or restarts.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,21 +15,22 @@
 
 namespace muster::data {
 
-// One example, or a batch of them (then each tensor has the batch as its first dimension): the
-// components in order, such as {image, label}.
+// One example, or a batch of examples, as components in order, such as {image, label}. In a batch
+// the first dimension of each tensor is the batch.
 using Example = std::vector<at::Tensor>;
 using Batch = std::vector<at::Tensor>;
 
-// A component of the job's own data (docs/data.md), by its name there.
+// A component of the job's own data (docs/data.md).
 struct Column {
-  std::string name;  // "x", "y", or as the job names it
+  std::string name;  // "x", "y", or the name that the job gives it.
   at::ScalarType type = at::kFloat;
-  std::vector<int64_t> shape;  // of one example
-  // Of labels of an image folder: the names of the classes, label 0 first.
+  std::vector<int64_t> shape;  // The shape of one example.
+  // For labels of an image folder: the names of the classes, label 0 first.
   std::vector<std::string> classes = {};
 };
 
-// What an example may depend on besides its index. Augmentation is seeded by (seed, epoch, index).
+// The values that an example may depend on, in addition to its index. Augmentation is seeded by
+// (seed, epoch, index).
 struct Context {
   uint64_t seed = 0;
   int64_t epoch = 0;
@@ -38,103 +39,107 @@ struct Context {
 class Dataset;
 using DatasetPtr = std::shared_ptr<const Dataset>;
 
-// Immutable; all methods may be called from any thread. Errors in data (a damaged record) are
-// DataError statuses.
+// Immutable. Thread-safe. Damaged data is reported as a DataError.
 class Dataset {
  public:
   static constexpr int64_t kUnknownSize = -1;
   virtual ~Dataset() = default;
 
-  // Number of examples; kUnknownSize for one that cannot tell: the training split, and a data set
-  // of the program's own, may be such a one; the other splits are refused, in one sentence.
+  // Number of examples, or kUnknownSize. The size may be unknown only for the training split and
+  // for named data sets of the program. Other splits of unknown size are refused.
   virtual int64_t size() const = 0;
-  // REQUIRES: 0 <= index < size(). Of unknown size: kOutOfRange from the end on.
+  // REQUIRES: 0 <= index < size(). If the size is unknown: returns kOutOfRange from the end on.
   virtual absl::StatusOr<Example> Get(int64_t index, const Context& context) const = 0;
-  // The examples of `indices`, stacked. The default stacks Get's; in-memory datasets gather at
-  // once. `indices` may be empty: then each tensor has first dimension 0 and the example's shape
-  // and dtype.
+  // Returns the examples of `indices`, stacked. The default stacks the results of Get. In-memory
+  // datasets gather all rows in one operation. If `indices` is empty, each tensor has first
+  // dimension 0 and the shape and type of an example.
   virtual absl::StatusOr<Batch> GetBatch(const std::vector<int64_t>& indices,
                                          const Context& context) const;
-  // How many of the examples [begin, end) there are: how the loop finds the end of a dataset of
-  // unknown size. The default asks size(), or Get.
+  // Returns how many of the examples [begin, end) exist. The loop uses it to find the end of a
+  // dataset of unknown size. The default uses size(), or Get.
   virtual absl::StatusOr<int64_t> Available(int64_t begin, int64_t end,
                                             const Context& context) const;
 };
 
-// Sources. Files are read and checked whole at once: missing, truncated and damaged ones are
-// DataErrors that name the file.
-absl::StatusOr<DatasetPtr> FromTensors(
-    std::vector<at::Tensor> components);  // equal first dimensions
-// numpy's .npy, versions 1 to 3, C or Fortran order; f2 f4 f8 i1 i2 i4 i8 u1 b1, little-endian.
+// Sources. Files are read and checked in full when the source is created. A missing, truncated or
+// damaged file is a DataError that names the file.
+// Components with different first dimensions are a DataError.
+absl::StatusOr<DatasetPtr> FromTensors(std::vector<at::Tensor> components);
+// Reads numpy's .npy, versions 1 to 3, C or Fortran order. Types: f2 f4 f8 i1 i2 i4 i8 u1 b1,
+// little-endian.
 absl::StatusOr<at::Tensor> ReadNpy(const std::string& path);
-absl::StatusOr<at::Tensor> ReadIdx(
-    const std::string& path);  // gzip or plain, any of the format's types
-// {image, label} from two IDX files with the same number of examples; the labels have one
-// dimension. Types as in the files.
+// Reads an IDX file, gzip or plain, of any of the format's types.
+absl::StatusOr<at::Tensor> ReadIdx(const std::string& path);
+// Returns {image, label} from two IDX files with the same number of examples. Labels have one
+// dimension. Types are those of the files.
 absl::StatusOr<DatasetPtr> LoadIdxPair(const std::string& images, const std::string& labels);
 DatasetPtr FromFunction(int64_t size,
                         std::function<absl::StatusOr<Example>(int64_t index, const Context&)> get);
 
-// Examples one after another, of which the end alone tells how many there are. For one thread at a
-// time.
+// A sequence of examples whose length is known only at its end. Not thread-safe.
 class Stream {
  public:
   virtual ~Stream() = default;
-  // The next one; absl::OutOfRangeError at the end.
+  // Returns the next example, or absl::OutOfRangeError at the end.
   virtual absl::StatusOr<Example> Next() = 0;
 };
-// How a stream can be read again, where training goes on in the middle of it: after a restart, and
-// after a member was lost.
+// How a stream is reopened when training continues in the middle of it, after a restart or after
+// the loss of a member.
 enum class Reopen {
-  kAtExample,  // `open` gives the examples from number `first` on
-  kFromStart,  // the same examples again from its start: those before `first` are read and dropped
-  kAsItComes,  // never the same ones again: whatever comes next is taken for example `first`
-  kNever,      // going on in the middle of it is refused
+  kAtExample,  // `open` continues at example number `first`.
+  kFromStart,  // The same examples from the start. Those before `first` are read and dropped.
+  kAsItComes,  // The stream cannot be repeated. Its next example is used as example `first`.
+  kNever,      // Continuing in the middle of the stream is refused.
 };
-// `open` is called with what the stream depends on (context.epoch: the pass over it) and the number
-// of the first example that is wanted, which is above 0 for kAtExample alone. A process reads a
-// stream once for all of its replicas, each process all of it.
+// Opens a stream. context.epoch is the number of the pass over it. `first` is the number of the
+// first example wanted, and is above 0 only for kAtExample. Each process reads the whole stream,
+// once for all of its replicas.
 using OpenStream =
     std::function<absl::StatusOr<std::unique_ptr<Stream>>(const Context& context, int64_t first)>;
 DatasetPtr FromStream(OpenStream open, Reopen reopen = Reopen::kFromStart);
 
-// Transformations, as tf.data names them, negative counts included (Take(-1): all, Skip(-1): none
-// left, Repeat(-1): for ever, which is of unknown size). Shuffle and Cache need a known size.
-// REQUIRES: input is not null, batch_size is positive; otherwise std::invalid_argument.
+// Transformations, named as in tf.data. Negative counts behave as in tf.data: Take(-1) keeps all
+// examples, Skip(-1) keeps none, Repeat(-1) repeats forever and has unknown size. Shuffle and Cache
+// require a known size. REQUIRES: input is not null, batch_size is positive. Otherwise throws
+// std::invalid_argument.
 //
-// Get and GetBatch give tensors of their own: writing to them never changes the dataset.
-using MapFunction =
-    std::function<Example(Example, const Context&, int64_t index)>;  // may throw: a program error
+// Get and GetBatch return tensors that the caller owns. Writing to them never changes the dataset.
+//
+// A MapFunction may throw, which is a program error.
+using MapFunction = std::function<Example(Example, const Context&, int64_t index)>;
 DatasetPtr Map(DatasetPtr input, MapFunction function);
-// The same for a function of whole batches, such as uint8 -> float / 255. Each row of its result
-// depends on that row (and its index) alone, for batches of any size, 0 included. May throw.
+// As Map, for a function of whole batches, such as uint8 -> float / 255. Each row of the result
+// must depend only on the same row of the input and its index. Batches may have any size, including
+// 0. The function may throw.
 using BatchFunction =
     std::function<Batch(Batch, const Context&, const std::vector<int64_t>& indices)>;
 DatasetPtr MapBatch(DatasetPtr input, BatchFunction function);
-absl::StatusOr<DatasetPtr> Zip(
-    std::vector<DatasetPtr> inputs);  // components in sequence; as long as the shortest
+// Concatenates the components. The result is as long as the shortest input.
+absl::StatusOr<DatasetPtr> Zip(std::vector<DatasetPtr> inputs);
 DatasetPtr Take(DatasetPtr input, int64_t count);
 DatasetPtr Skip(DatasetPtr input, int64_t count);
-// What lies below sees repetition r of epoch e as epoch e * times + r, so that it is shuffled and
-// augmented anew.
+// In repetition r of epoch e the input sees epoch e * times + r. It is therefore shuffled and
+// augmented differently in each repetition.
 DatasetPtr Repeat(DatasetPtr input, int64_t times);
-// A permutation of the whole dataset, another one each epoch (and one only where
-// reshuffle_each_iteration is false). A function of (seed, salt, epoch, index): it takes no memory.
+// Returns a permutation of the whole dataset, a different one in each epoch. If
+// reshuffle_each_iteration is false, every epoch uses the same one. The order is a function of
+// (seed, salt, epoch, index) and takes no memory.
 DatasetPtr Shuffle(DatasetPtr input, uint64_t salt = 0, bool reshuffle_each_iteration = true);
 DatasetPtr BatchExamples(DatasetPtr input, int64_t batch_size, bool drop_remainder = false);
-DatasetPtr Cache(DatasetPtr input);  // in memory, filled on first touch; what lies below must not
-                                     // depend on the epoch
-// On disk: in a file in `folder` with room for every example, which keeps each from its first use
-// on, for all processes of the host and for later runs. The examples must have one shape and type.
-// The file is another one where the size, the shapes or the types are others, or `stamp`, which
-// has to say what else the examples depend on (names and times of files, settings): what it
-// leaves out is taken for the same. A ConfigurationError where the folder cannot be written, or
-// the disk has not enough room for all.
+// Caches in memory. Each example is stored at its first use. The input must not depend on the
+// epoch.
+DatasetPtr Cache(DatasetPtr input);
+// Caches on disk, in a file in `folder` with room for every example. Each example is stored at its
+// first use, for all processes of the host and for later runs. The examples must have one shape and
+// type. The size, the shapes, the types and `stamp` select the file. `stamp` must describe
+// everything else that the examples depend on, such as names and times of files, and settings. A
+// change that `stamp` does not cover is not detected. Returns a ConfigurationError if the folder is
+// not writable or the disk has not enough room for all examples.
 absl::StatusOr<DatasetPtr> Cache(DatasetPtr input, const std::string& folder,
                                  const std::string& stamp = "");
 
-// OK, or the ConfigurationError that refuses a dataset of unknown size. `name` is what the user
-// knows it by ("train").
+// Returns OK, or a ConfigurationError if the size is unknown. `name` is the user's name of the
+// dataset ("train").
 absl::Status CheckSized(const Dataset& dataset, const std::string& name);
 
 }  // namespace muster::data

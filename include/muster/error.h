@@ -1,4 +1,4 @@
-// How a program ends the job with an exit code other than 1: it throws a Status.
+// A program ends the job with an exit code other than 1 by throwing a Status.
 //
 //   throw muster::StatusError(muster::ConfigurationError("program_args.classes is 3, but ..."));
 #pragma once
@@ -11,8 +11,8 @@
 
 namespace muster {
 
-// Carries a Status through code that reports errors by exceptions. The job ends with its message
-// and its exit code.
+// Carries a Status through code that reports errors by exceptions. The job ends with the Status's
+// message and exit code.
 class StatusError : public std::exception {
  public:
   explicit StatusError(absl::Status status) : status_(std::move(status)), text_(Message(status_)) {}

@@ -1,4 +1,4 @@
-// What build() hands out and steps take, and the names of splits.
+// The handles that build() returns and steps take, and the names of splits.
 #pragma once
 
 namespace muster {
@@ -6,7 +6,7 @@ namespace muster {
 enum class Split { kTrain = 0, kValidation, kTest };
 const char* SplitName(Split split);  // "train", "validation", "test"
 
-// Handles that build() hands out and steps take. Valid as long as the replica.
+// Handles that build() returns and steps take. Valid as long as the replica exists.
 struct OptimizerHandle {
   int index = -1;
 };

@@ -1,6 +1,5 @@
-// Reading configuration from JSON: syntax errors with line and column, and a reader of one object
-// that knows its keys, so that a key nobody asked for is an error that suggests the nearest known
-// one.
+// Reading configuration from JSON. Syntax errors name line and column. JsonObject reads one object
+// and refuses unknown keys with a suggestion of the nearest known key.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +15,33 @@ namespace muster {
 
 using Json = nlohmann::json;
 
-// Parses `text`, comments allowed. The error is a ConfigurationError "<origin>: line L, column C:
-// ...". Duplicate keys in one object are refused.
+// Parses `text`. Comments are allowed. Errors are ConfigurationErrors of the form "<origin>: line
+// L, column C: ...". Duplicate keys in one object are refused.
 absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view origin);
-// The same for a file.
+// Same as ParseJson, for a file.
 absl::StatusOr<Json> ReadJsonFile(const std::string& path);
 
-// As text, on one line or indented. What is no UTF-8 becomes U+FFFD instead of an exception. Json,
-// or the one that keeps its keys' order.
+// Serializes on one line or indented. Invalid UTF-8 becomes U+FFFD instead of an exception. AnyJson
+// is Json or the variant that keeps the order of keys.
 template <typename AnyJson>
 std::string Dump(const AnyJson& json, int indent = -1) {
   return json.dump(indent, ' ', /*ensure_ascii=*/false, AnyJson::error_handler_t::replace);
 }
 
-// The candidate with the smallest edit distance (case ignored) if it is near enough to be a typing
-// error, else "".
+// Returns the candidate with the smallest edit distance, ignoring case, if it is close enough to be
+// a typing error. Otherwise returns "".
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);
 
-// Reads one object's keys into variables. Each Read* remembers its key as known; the first error
-// sticks and the rest are no-ops. Finish() returns it, or an error for a key that no Read* asked
-// for. null and absent keys leave `*out` as it is.
+// Reads one object's keys into variables. Each Read* registers its key as known. The first error is
+// kept and later calls are no-ops. Finish() returns that error, or an error for a key that no Read*
+// asked for. null and absent keys leave `*out` unchanged.
 //   JsonObject object(json, "optimizer");
 //   object.Read("name", &name).Read("momentum", &momentum);
 //   MUSTER_RETURN_IF_ERROR(object.Finish());
 class JsonObject {
  public:
-  // `path` is the dotted place of the object for messages, "" for the top. The Json must outlive
-  // this reader.
+  // `path` is the object's dotted path for messages, "" for the top level. `json` must outlive this
+  // object.
   JsonObject(const Json& json, std::string path);
 
   JsonObject& Read(const std::string& key, bool* out);
@@ -54,11 +53,11 @@ class JsonObject {
   JsonObject& Read(const std::string& key, std::vector<std::string>* out);
   JsonObject& Read(const std::string& key, std::vector<double>* out);
   JsonObject& Read(const std::string& key, std::vector<int64_t>* out);
-  JsonObject& Read(const std::string& key, Json* out);  // any value
-  // Adds an error of the caller's own about `key` ("must be above 0, is -3").
+  JsonObject& Read(const std::string& key, Json* out);  // Any value.
+  // Adds an error of the caller about `key`, such as "must be above 0, is -3".
   JsonObject& Fail(const std::string& key, std::string_view what);
 
-  bool Has(const std::string& key) const;  // present and not null
+  bool Has(const std::string& key) const;  // Present and not null.
   absl::Status Finish();
 
  private:

@@ -1,5 +1,5 @@
-// Keys of embedding tables, made of text by hashes that anyone can repeat: the same on every
-// machine and in every version, and what other languages have by these names.
+// Keys of embedding tables, computed from text by public hash functions. They are the same on every
+// machine, in every version, and in other languages.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ enum class KeyHash {
   kXxh3    // the 64 bits of XXH3, with seed 0
 };
 
-// All 64 bits of the hash of these bytes, as a signed number. In Python:
+// Returns all 64 bits of the hash of the bytes, as a signed number. In Python:
 //   numpy.uint64(xxhash.xxh64_intdigest(text)).astype(numpy.int64)
-// Two texts of a table share a row with probability 2^-64; of 100 million different ones, that any
-// two do is one in 3,700.
+// Two texts of a table collide with probability 2^-64. Among 100 million texts, the probability of
+// any collision is 1 in 3,700.
 int64_t HashKey(std::string_view text, KeyHash hash = KeyHash::kXxh64);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// What a program that owns its loop calls.
+// The interface for a program that owns its training loop.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,14 +21,15 @@ namespace muster {
 
 class LoopBackend;
 
-// Of one step, the same on every replica but for `results`.
+// The result of one step. The same on every replica, except `results`.
 struct StepOutcome {
-  int64_t number = 0;  // of the step, from 1
-  double loss = 0;     // the whole objective before the update, over the global batch
+  int64_t number = 0;  // The number of the step, from 1.
+  double loss = 0;     // The whole objective before the update, over the global batch.
   double learning_rate = 0;
-  int64_t examples = 0;                  // of the global batch
-  std::map<std::string, double> values;  // what the step reported
-  // What the body returned here, detached; with accumulate_steps above 1 for its last part.
+  int64_t examples = 0;                  // In the global batch.
+  std::map<std::string, double> values;  // The values that the step reported.
+  // The body's return value on this replica, detached. With accumulate_steps above 1: that of the
+  // last micro-batch.
   PerReplica results;
 };
 
@@ -37,41 +38,44 @@ struct ReplicaContext {
   at::Device device;
 };
 
-// For programs that own their loop. Every replica runs the same loop in its own thread and must
-// make the same calls in the same order. A lost peer, or a stop that was asked for during a pass or
-// between two steps of one batch, ends the loop by an exception that the program must let pass.
+// The calls of a program that owns its loop. Every replica runs the same loop in its own thread and
+// must make the same calls in the same order. The loss of a peer ends the loop by an exception,
+// which the program must not catch. A stop that is requested during a pass, or between two steps of
+// one batch, does the same.
 //
-// A run that goes on from a checkpoint enters run() anew, with steps(), epoch() and steps_left() as
-// they were: derive what to do from them (and from epoch_begins()), not from counters of your own.
-// What the program keeps besides models, optimizers and metrics is not saved.
+// A run that resumes from a checkpoint calls Program::run() again, with the saved steps(), epoch()
+// and steps_left(). Derive the position from these and from epoch_begins(), not from counters of
+// the program. Only models, optimizers and metrics are saved, no other state of the program.
 //
-// run() that returns has finished training, as with finish().
+// When Program::run() returns, training is finished, as after finish().
 class Loop {
  public:
   explicit Loop(LoopBackend* backend) : backend_(backend) {}
 
-  int replica() const;  // of this thread, from 0
+  int replica() const;  // This thread's replica, from 0.
   int num_replicas() const;
   at::Device device() const;
 
-  // The built-in loop: all epochs, with validation after each and the test pass at the end. What
-  // Program::run does.
+  // Runs the built-in loop: all epochs, with validation after each and the test pass at the end.
+  // The default Program::run calls it.
   void fit();
 
-  // The next batch of the training data: this replica's slice, across epochs. False at the end of
-  // the job (epochs, max_steps, finish, or a requested stop). `steps`: how many steps are made over
-  // the batch; the position in the data moves on after the last of them. A run that goes on between
-  // two of them is given that batch once more, for those that are left.
+  // Returns this replica's slice of the next batch of the training data, across epochs. Returns
+  // false at the end of the job: after all epochs, after max_steps, after finish(), or after a
+  // requested stop. `steps` is the number of steps over the batch. The position in the data
+  // advances after the last of them. A run that resumes between two of them gets that batch again
+  // for the remaining steps.
   bool next(data::Batch* batch, int64_t steps = 1);
-  // Of the last next()'s batch; 0 also at the end of the job.
+  // Steps left for the batch of the last next(). 0 at the end of the job.
   int64_t steps_left() const;
-  // The next batch of a data set of the program's own: this replica's slice, or all of it where it
-  // is not distributed. False once after the last batch of each pass over it (never where it
-  // repeats); the call after that begins the next pass. Its position is saved with each step.
+  // Returns the next batch of a named data set: this replica's slice, or the whole batch if the
+  // data set is not distributed. Returns false once after the last batch of each pass, and the
+  // following call starts the next pass. A repeating data set never returns false. The position is
+  // saved with each step.
   bool next(DatasetHandle dataset, data::Batch* batch);
 
-  // One step over the last next()'s batch. The body is called with (Step&, const data::Batch&) and
-  // returns nothing, a tensor, or a Nested.
+  // Runs one step over the batch of the last next(). The body is called with (Step&, const
+  // data::Batch&). It returns void, a tensor, or a Nested.
   template <typename Body>
   StepOutcome step(Body&& body) {
     using Result = std::invoke_result_t<Body&, Step&, const data::Batch&>;
@@ -84,15 +88,16 @@ class Loop {
       }
     });
   }
-  // A pass over a split with Program::eval_step: its metrics, over all replicas. A stop that is
-  // requested meanwhile (or was before) ends it, and with it the loop.
+  // Runs Program::eval_step over a split and returns its metrics over all replicas. A stop that was
+  // requested before or during the pass ends the pass and the loop.
   std::map<std::string, double> evaluate(Split split);
-  // Training is over after the last step: the state is saved as the final one, next() is false from
-  // now on, and a later start of the job says that it is finished. On every replica.
+  // Ends training with the last step. The state after it is saved as final. From now on next()
+  // returns false, and a later start of the job reports that it is finished. Call it on every
+  // replica.
   void finish();
 
-  // What the function returns (nothing, a tensor, or a Nested) on each replica, detached. It runs
-  // under the job's precision; models keep their modes.
+  // Returns the function's result (void, a tensor, or a Nested) on each replica, detached. Runs
+  // under the job's precision. Models keep their train or eval mode.
   template <typename Function>
   PerReplica run(Function&& function) {
     return Call([&function]() -> Nested {
@@ -106,28 +111,28 @@ class Loop {
   }
   PerReplica values_from_function(const std::function<Nested(const ReplicaContext&)>& function);
 
-  // One value of all replicas', the same on each of them. Without an axis element by element, so
-  // that shapes must be equal. With one, over that axis of each replica's value too, which may have
-  // another length on each: kMean is then the mean of all elements along it. Sums of integers and
-  // bools are int64, their means float64; else types stay. A ProgramError on every replica where
-  // names, types or shapes differ.
+  // Reduces the values of all replicas to one, which is the same on each of them. Without an axis,
+  // the reduction is element by element and shapes must be equal. With an axis, it also covers that
+  // axis of each value. The axis may have different lengths on different replicas, and kMean is the
+  // mean of all elements along it. Sums of integers and bools are int64, their means are float64.
+  // Other types are unchanged. If names, types or shapes differ, every replica gets a ProgramError.
   Nested reduce(ReduceOp op, const PerReplica& value, std::optional<int64_t> axis = std::nullopt);
-  // The replicas' values one after another along the axis, in which alone they may differ. Those
-  // without dimensions become a vector.
+  // Concatenates the values of all replicas along the axis. Their shapes may differ only in that
+  // axis. Values without dimensions become a vector.
   Nested gather(const PerReplica& value, int64_t axis = 0);
-  // The values of this process's replicas, in device order.
+  // Returns the values of this process's replicas, in device order.
   std::vector<Nested> local_results(const PerReplica& value);
 
-  // The same for a tensor of this replica's.
+  // The same operations for a tensor of this replica.
   at::Tensor reduce_sum(const at::Tensor& value);
   at::Tensor reduce_mean(const at::Tensor& value);
   at::Tensor gather(const at::Tensor& value);
   std::vector<at::Tensor> local_results(const at::Tensor& value);
 
-  int64_t steps() const;  // committed so far
+  int64_t steps() const;  // Committed so far.
   int64_t epoch() const;
-  // The next batch is an epoch's first one. With steps() above 0: the epoch before it is over, and
-  // a pass that belongs to its end may not have been made before a restart.
+  // True if the next batch is the first one of an epoch. If steps() is above 0, the previous epoch
+  // is over, and a restart may have prevented the pass at its end.
   bool epoch_begins() const;
 
  private:

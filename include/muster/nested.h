@@ -1,4 +1,4 @@
-// Values that cross replicas: tensors, or dictionaries of them as deep as one likes.
+// Values that cross replicas: tensors, or nested dictionaries of tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,11 +14,11 @@ namespace muster {
 
 // A tensor, or a dictionary from names to Nested:
 //   Nested{{"loss", loss}, {"counts", {{"right", right}, {"all", 3}}}}
-// Numbers become tensors without dimensions: float64, int64, bool.
+// Numbers become tensors without dimensions, of type float64, int64 or bool.
 class Nested {
  public:
   using Items = std::map<std::string, Nested>;
-  Nested() = default;                      // a dictionary without items
+  Nested() = default;                      // An empty dictionary.
   Nested(at::Tensor tensor);               // NOLINT(google-explicit-constructor)
   Nested(std::floating_point auto number)  // NOLINT(google-explicit-constructor)
       : Nested(Scalar(static_cast<double>(number))) {}
@@ -28,15 +28,15 @@ class Nested {
   explicit Nested(Items items);
 
   bool is_tensor() const { return is_tensor_; }
-  // A ProgramError is thrown by the first for a dictionary, by the others for a tensor and for a
-  // name that is not there.
+  // tensor() throws a ProgramError for a dictionary. items() and operator[] throw one for a tensor,
+  // and operator[] also for an unknown name.
   const at::Tensor& tensor() const;
   const Items& items() const;
   const Nested& operator[](const std::string& name) const;
 
-  // The same with each tensor replaced, in the order of names.
+  // Returns a copy with each tensor replaced, in the order of names.
   Nested Map(const std::function<at::Tensor(const at::Tensor&)>& function) const;
-  // Each tensor of a dictionary, in the order of names: those on the way joined by '/'.
+  // Visits each tensor of a dictionary in the order of names. Nested names are joined by '/'.
   void ForEach(const std::function<void(const std::string&, const at::Tensor&)>& visit) const;
 
  private:
@@ -48,7 +48,7 @@ class Nested {
   Items items_;
 };
 
-// What this replica holds of a value that each replica has of its own.
+// This replica's part of a value that differs between replicas.
 class PerReplica {
  public:
   PerReplica() = default;

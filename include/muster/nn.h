@@ -1,5 +1,5 @@
-// torch::nn's modules that most models are made of. <torch/torch.h> has all of them and much more,
-// and takes twice as long to compile.
+// The modules of torch::nn that most models use. <torch/torch.h> includes all modules and much
+// more, but takes twice as long to compile.
 #pragma once
 
 #include <ATen/TensorOperators.h>

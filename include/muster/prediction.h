@@ -1,4 +1,4 @@
-// What a program calls while it predicts: see Program::predict.
+// The interface that Program::predict uses.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,16 +13,16 @@ namespace muster {
 
 class PredictionImpl;
 
-// One batch of an input on one replica; it is never empty.
+// One batch of an input on one replica. Never empty.
 class Prediction {
  public:
   explicit Prediction(PredictionImpl* impl) : impl_(impl) {}
   at::Device device() const;
-  // The names of the batch's components: the files of a folder without ".npy", in the order of the
-  // job's data or else of the alphabet; of a single file, or a prompt, "x" or the job's name for
-  // its first column.
+  // The names of the batch's components. For a folder: the file names without ".npy", in the order
+  // of the job's data, or else in alphabetical order. For a single file or a prompt: "x", or the
+  // job's name for its first column.
   const std::vector<std::string>& columns() const;
-  // As Step's. A key that was never trained has a row as new ones begin.
+  // As in Step. A key that was never trained returns the initial value of a new row.
   at::Tensor lookup(EmbeddingHandle table, const at::Tensor& keys);
   at::Tensor lookup(EmbeddingHandle table, const Bags& bags, Pooling pooling);
   std::vector<at::Tensor> lookup(const std::vector<TableKeys>& keys);

@@ -1,10 +1,9 @@
-// What a user writes: one class with build, train_step and eval_step. The same program runs under
-// every strategy and knows nothing of ranks, devices or RPC. Its interface is in LibTorch's own
-// snake_case, and errors are exceptions here: whatever a program throws is caught at the edge of
-// its step and ends the job with exit code 1 and its message, or with the code that a StatusError
-// says.
+// The class that a user writes, with build, train_step and eval_step. The same program runs under
+// every strategy and does not handle ranks, devices or RPCs. The interface uses LibTorch's
+// snake_case, and errors are exceptions. An exception that a program throws is caught at the edge
+// of its step. It ends the job with its message and exit code 1, or with the code of a StatusError.
 //
-// One Program object exists for each replica (device); each is used by one thread. Keep models,
+// Each replica (device) has its own Program object, which is used by one thread. Keep models,
 // optimizers and metrics in members. A step is a transaction: see Step.
 #pragma once
 
@@ -30,19 +29,19 @@ class Program {
   virtual ~Program() = default;
   virtual void build(Builder& builder) = 0;
   virtual void train_step(Step& step, const data::Batch& batch) = 0;
-  // Gradients are off and models in eval mode.
+  // Gradients are off and models are in eval mode.
   virtual void eval_step(Evaluation& evaluation, const data::Batch& batch) = 0;
   virtual void run(Loop& loop) { loop.fit(); }
-  // The outputs for a batch of an input (`muster predict`): one row for each example. Gradients are
-  // off and models in eval mode. An input that is not the program's it refuses by
-  // std::invalid_argument, in one sentence: the input's mistake, exit code 2.
+  // Returns the outputs for a batch of an input (`muster predict`), one row per example. Gradients
+  // are off and models are in eval mode. To refuse an invalid input, throw std::invalid_argument
+  // with one sentence. The process then exits with code 2.
   virtual at::Tensor predict(Prediction& prediction, const data::Batch& batch) {
     (void)prediction;
     (void)batch;
     throw std::invalid_argument("the program has no predict(): override Program::predict");
   }
-  // A text (`muster predict --prompt`) as a batch for predict(), and what is printed of its
-  // outputs; "": nothing.
+  // encode() returns a text (`muster predict --prompt`) as a batch for predict(). decode() returns
+  // the text to print for its outputs, "" for nothing.
   virtual data::Batch encode(const std::string& prompt) {
     (void)prompt;
     throw std::invalid_argument("the program takes no text: override Program::encode");
@@ -51,11 +50,11 @@ class Program {
     (void)outputs;
     return "";
   }
-  // With parameter servers: the keys that train_step will look up in `batch`, whose rows are then
-  // on their way while the step before it is computed. What is not told, or was updated by this
-  // worker meanwhile, is pulled when it is looked up. Called on another thread than everything
-  // else, while a step may run: it reads the batch (in host memory) and what build() left in
-  // members, and nothing that steps change.
+  // With parameter servers: names the keys that train_step will look up in `batch`. Their rows are
+  // then pulled while the previous step is computed. A key that is not named here, or that this
+  // worker updates meanwhile, is pulled at its lookup. Called on a separate thread while a step may
+  // run. It may read the batch (in host memory) and the members that build() set, but nothing that
+  // steps change.
   virtual void prefetch(Prefetch& rows, const data::Batch& batch) const {
     (void)rows;
     (void)batch;

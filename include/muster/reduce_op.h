@@ -1,4 +1,4 @@
-// How values of all replicas become one.
+// The reductions of values over all replicas.
 #pragma once
 
 #include <cstdint>

@@ -1,22 +1,22 @@
-// What makes a shared library a program that Muster's binaries load, in one of its source files, at
-// namespace scope:
+// Turns a shared library into a program that Muster's binaries can load. Write in one of its source
+// files, at namespace scope:
 //
 //   MUSTER_PROGRAM(MyProgram)   // a muster::Program with a default constructor
 //
-// It leaves a stamp in the file, which is compared with the loading binary's before any code of the
-// file runs: a program that was built with other versions would read memory wrongly.
+// The macro leaves a stamp in the file. The loading binary compares it with its own stamp before
+// any code of the file runs. A program built with other versions would misread memory.
 #pragma once
 
 #include <torch/version.h>
 
-#include <string>  // tells which standard library this is
+#include <string>  // Identifies the standard library.
 
 #include "muster/version.h"
 
 #define MUSTER_TEXT_OF(value) #value
 #define MUSTER_TEXT(macro) MUSTER_TEXT_OF(macro)
 
-// gcc and clang agree on all that matters here, the Itanium C++ ABI; standard libraries do not.
+// gcc and clang share the Itanium C++ ABI, so they need no distinction. Standard libraries differ.
 #if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI
 #define MUSTER_CXX_ABI "libstdc++ (C++11 ABI)"
 #elif defined(__GLIBCXX__)

@@ -1,6 +1,6 @@
-// The one error idiom: absl::Status with a sentence that says what, where and what to do. Whatever
-// a user, a peer, a disk or a network can cause is a Status; only a broken invariant aborts. The
-// Status code decides the process's exit code.
+// Error handling. An error is an absl::Status with a sentence that says what failed, where, and
+// what to do. Everything that a user, a peer, a disk or a network can cause is a Status. Only a
+// broken invariant aborts. The Status code determines the process's exit code.
 #pragma once
 
 #include <string>
@@ -11,19 +11,19 @@
 
 namespace muster {
 
-// What a process tells its launcher. Below 128 permanent, from 128 on retryable (Kubeflow's rule
-// for TFJob's ExitCode).
+// The exit code that a process returns to its launcher. Codes below 128 are permanent, codes from
+// 128 on are retryable (Kubeflow's rule for TFJob's ExitCode).
 enum class ExitCode : int {
   kDone = 0,
-  kProgramFailed = 1,  // the user's program failed
-  kConfiguration = 2,  // TF_CONFIG, job file, flags, ports, model_dir
-  kDataDamaged = 3,    // data or checkpoint damaged beyond repair
-  kRetryable = 138,    // a peer was lost, a deadline passed, or this process was superseded: a
-                       // restart can help
-  kPreempted = 143,    // stopped at an agreed step and saved
+  kProgramFailed = 1,  // The user's program failed.
+  kConfiguration = 2,  // An error in TF_CONFIG, job file, flags, ports or model_dir.
+  kDataDamaged = 3,    // Data or a checkpoint is damaged beyond repair.
+  // A peer was lost, a deadline passed, or this process was superseded. A restart can help.
+  kRetryable = 138,
+  kPreempted = 143,  // Stopped at an agreed step after saving a checkpoint.
 };
 
-// Makers, one for each cause. The message is a whole sentence for a person.
+// Factories, one for each cause. The message is a whole sentence for a person.
 absl::Status ProgramError(std::string_view message);        // kUnknown            -> 1
 absl::Status ConfigurationError(std::string_view message);  // kInvalidArgument    -> 2
 absl::Status DataError(std::string_view message);           // kDataLoss           -> 3
@@ -32,20 +32,20 @@ absl::Status DeadlinePassed(std::string_view message);      // kDeadlineExceeded
 absl::Status Superseded(std::string_view message);          // kAborted            -> 138
 absl::Status Preempted(std::string_view message);           // kCancelled          -> 143
 
-// Codes that no maker above produces (kInternal, ...) are program errors, 1.
+// Codes that no factory above produces (kInternal, ...) count as program errors, exit code 1.
 ExitCode ExitCodeOf(const absl::Status& status);
-// The inverse, for a verdict that came over the wire. REQUIRES: code != kDone.
+// The inverse of ExitCodeOf, for a verdict that was received. REQUIRES: code != kDone.
 absl::Status StatusFor(ExitCode code, std::string_view message);
-// 0, 1, 2, 3, 138, 143; anything else is kRetryable (a peer of another version).
+// Accepts 0, 1, 2, 3, 138 and 143. Any other code (a peer of another version) is kRetryable.
 ExitCode ExitCodeFromInt(int code);
 
-// absl's own string_view (Debian's abseil is not built on std::string_view) as std's, for fmt and
-// friends.
+// Converts absl's own string_view to std's, for fmt and similar libraries. Debian's abseil does not
+// use std::string_view.
 inline std::string_view Message(const absl::Status& status) {
   return {status.message().data(), status.message().size()};
 }
 
-// The same status with `prefix` before its message.
+// Returns the status with `prefix` before its message.
 absl::Status Annotate(const absl::Status& status, std::string_view prefix);
 
 }  // namespace muster

@@ -1,12 +1,12 @@
-// Image classifiers whose arithmetic, and whose names of parameters and buffers, are torchvision's
-// (0.26): weights that Python saved from a torchvision model load into these, and back. Weights
-// begin as torchvision begins them, from LibTorch's default generator.
+// Image classifiers with torchvision's (0.26) arithmetic and names of parameters and buffers.
+// Weights saved from a torchvision model in Python can be loaded into them, and the reverse.
+// Initialization equals torchvision's, from LibTorch's default generator.
 //
 //   net_ = muster::vision::MakeMobileNetV2({.classes = 2});
 //   builder.model("net", net_);                      // "net.features.0.0.weight", ...
 //   builder.load("net", "mobilenet_v2.safetensors");
 //
-// One per replica, used by that replica's thread.
+// Create one per replica. Only that replica's thread may use it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,37 +20,37 @@ namespace muster::vision {
 
 class ImageClassifier : public torch::nn::Module {
  public:
-  // Images [batch, 3, height, width], floating-point, normalised as the weights want them; batch
-  // may be 0. Returns [batch, features], averaged over the image: what the last layer gets. A
-  // c10::Error where the shape is another one.
+  // Takes images [batch, 3, height, width], floating-point, normalized as the weights require. The
+  // batch may be 0. Returns [batch, features], averaged over the image: the input of the last
+  // layer. Throws c10::Error for any other shape.
   virtual at::Tensor features(const at::Tensor& images) = 0;
-  // The last layer alone, behind its dropout: [batch, features] to logits [batch, classes].
+  // Applies the dropout and the last layer: [batch, features] to logits [batch, classes].
   virtual at::Tensor classify(const at::Tensor& features) = 0;
   at::Tensor forward(const at::Tensor& images) { return classify(features(images)); }
-  // The module of the last layer, "classifier" or "fc": all others are the base, which fine-tuning
-  // freezes at first.
+  // The name of the last layer's module, "classifier" or "fc". All other modules form the base,
+  // which fine-tuning freezes at first.
   virtual const char* head() const = 0;
 
-  // Freezes (or unfreezes) the base for training: requires_grad of its parameters, and
-  // evaluation mode for its batch normalisation while it is frozen, so that its buffers stay as
-  // they are too. Call it between steps, on all replicas, and again after train().
+  // Freezes or unfreezes the base: sets requires_grad of its parameters. While it is frozen, its
+  // batch normalization is in eval mode, so its buffers do not change either. Call it between
+  // steps, on all replicas, and again after train().
   void freeze_base(bool frozen);
 };
 
 struct MobileNetV2Options {
   int64_t classes = 1000;
-  double width = 1.0;    // torchvision's width_mult
-  double dropout = 0.2;  // before the last layer
+  double width = 1.0;    // torchvision's width_mult.
+  double dropout = 0.2;  // Before the last layer.
 };
 // Sandler et al., MobileNetV2: Inverted Residuals and Linear Bottlenecks (2018).
 std::shared_ptr<ImageClassifier> MakeMobileNetV2(const MobileNetV2Options& options = {});
 
 struct ResNetOptions {
-  int depth = 50;  // 18 or 50; a c10::Error for any other
+  int depth = 50;  // 18 or 50. Any other depth throws c10::Error.
   int64_t classes = 1000;
 };
-// He et al., Deep Residual Learning for Image Recognition (2015), with the stride in a bottleneck's
-// 3 x 3 convolution.
+// He et al., Deep Residual Learning for Image Recognition (2015). The stride of a bottleneck is in
+// its 3 x 3 convolution.
 std::shared_ptr<ImageClassifier> MakeResNet(const ResNetOptions& options = {});
 
 }  // namespace muster::vision
