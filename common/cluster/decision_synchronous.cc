@@ -10,10 +10,13 @@
 namespace muster {
 namespace {
 
-// `message`, and who is in the collective that the others wait for.
+// `message`, and who is in the collective that the others wait for. Some of a program's, or a
+// library's, are whole sentences.
 std::string WithStandings(std::string message, PausingTime now, const JobState& s) {
   const std::string standings = Standings(now, s);
-  return standings.empty() ? message : fmt::format("{}; {}", message, standings);
+  if (standings.empty()) return message;
+  if (message.ends_with('.')) message.pop_back();
+  return fmt::format("{}; {}", message, standings);
 }
 
 // The first reporter of a failed collective of this generation.
