@@ -37,8 +37,12 @@ FileMode CurrentFileMode();
 void AddJobFolder(const std::string& path);
 
 // open(2) with O_CREAT | O_CLOEXEC and `flags`; no file (errno) where that fails. Outside of the
-// jobs' folders a link is followed: the user named it.
+// jobs' folders a link is followed, and a device or a pipe that somebody reads is written to: the
+// user named it. In them only an ordinary file is opened, else ENXIO. Waits for no reader of a
+// pipe.
 Fd CreateFile(const std::string& path, int flags);
+// strerror, with words for ENXIO that say what is wrong with a file.
+std::string FileErrorText(int error);
 // A file that only its user may open (FileMode kGroup: and its group), and whose lock nobody else
 // can hold for that reason. One that was there and is this user's is made so.
 Fd CreateLockFile(const std::string& path);
