@@ -68,13 +68,21 @@ void CoordinatorState::LookAtDeaths(PausingTime now) {
   }
 }
 
+// Whoever may report can do so in a loop.
+void CoordinatorState::LogFailure(const proto::FailureReport& report, std::string_view what) {
+  int64_t left_out = 0;
+  if (!failure_lines.Take(&left_out)) return;
+  LogWarning("{} on host {}{}: {}{}", TaskText(report.task()), report.host(), what,
+             report.message(), left_out == 0 ? "" : fmt::format(" (and {} before)", left_out));
+}
+
 std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bool* try_again) {
   const int member = FindMember(job, report.task());
   const std::string who = TaskText(report.task());
   if (!report.cluster_digest().empty() && report.cluster_digest() != admission.cluster_digest)
     return who + " belongs to another cluster";
   if (member < 0) {
-    LogWarning("{} on host {} failed: {}", who, report.host(), report.message());
+    LogFailure(report, " failed");
     return who + " is not a member: its failure does not end the job";
   }
   MemberState& m = job.members[member];
@@ -94,7 +102,7 @@ std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bo
   if (code == ExitCode::kDone) return "exit code 0 is no failure";
   if (code == ExitCode::kRetryable && policy->WaitsForRestart(m)) {
     m.why_missing = report.message();
-    LogWarning("{} on host {}: {}", who, report.host(), report.message());
+    LogFailure(report, "");
     return "a restart can help: the job waits for it";
   }
   // What takes a lost member's place, on a host without the right devices or files, is no fault of
@@ -102,7 +110,7 @@ std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bo
   if (code == ExitCode::kConfiguration && job.generation != 0 &&
       (!m.process.joined || report.incarnation() != m.process.incarnation)) {
     m.why_missing = report.message();
-    LogWarning("{} on host {} cannot take its place: {}", who, report.host(), report.message());
+    LogFailure(report, " cannot take its place");
     *try_again = true;
     return "the job goes on, and waits for another process";
   }

@@ -4,12 +4,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "chief/coordinator.h"
 #include "chief/session.h"
 #include "common/base/pausing_clock.h"
+#include "common/base/peer_text.h"
 #include "common/base/wait.h"
 #include "common/cluster/membership_policy.h"
 
@@ -50,6 +52,7 @@ struct CoordinatorState {
   // no more once the process was heard of later.
   void LookAtDeaths(PausingTime now);
 
+  void LogFailure(const proto::FailureReport& report, std::string_view what);
   bool Lives(PausingTime now, const MemberState& member) const {
     return member.process.connected && now - member.process.last_heard < options.decision.suspect;
   }
@@ -72,8 +75,9 @@ struct CoordinatorState {
   std::optional<std::pair<std::string, uint32_t>> kept;
   std::string abort_reason;  // of the last one
   bool event = false;
-  bool closed = false;  // all have the verdict
-  CondVar wake, ended;  // on an event; when the job has ended, and when it is closed
+  bool closed = false;       // all have the verdict
+  LineBudget failure_lines;  // about failures that do not end the job
+  CondVar wake, ended;       // on an event; when the job has ended, and when it is closed
 };
 
 }  // namespace muster

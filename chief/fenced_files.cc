@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <string_view>
@@ -21,7 +20,7 @@ namespace {
 constexpr std::string_view kPart = ".part";
 
 absl::Status NotWritten(const std::string& path, int error) {
-  const std::string text = fmt::format("cannot write {}: {}", path, std::strerror(error));
+  const std::string text = fmt::format("cannot write {}: {}", path, FileErrorText(error));
   return error == ENOSPC || error == EDQUOT || error == EIO || error == ESTALE
              ? absl::UnavailableError(text)  // a restart can help
              : ConfigurationError(text);

@@ -130,6 +130,9 @@ absl::Status OwnerImpl::MakeDirectory() const {
 absl::StatusOr<Fd> OwnerImpl::Lock() const {
   const std::string path = options_.model_dir + "/owner.lock";
   Fd file = CreateLockFile(path);
+  if (file.get() < 0 && errno == ENXIO)
+    return ConfigurationError(
+        fmt::format("cannot lock {}: {}; remove it", path, FileErrorText(errno)));
   if (file.get() < 0) return NotWritable(errno);
   // Whoever has it may be watching another owner.
   const MonotonicTime end = Clock::now() + 2 * options_.watch;

@@ -5,6 +5,8 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 #include <grpcpp/support/proto_buffer_writer.h>
 
+#include <new>
+
 #include "chief/peer_limits.h"
 
 namespace muster {
@@ -66,28 +68,37 @@ void Session::Kill() {
   if (context_ != nullptr) context_->TryCancel();
 }
 
+// gRPC swallows exceptions, and the session would neither read on nor end.
+grpc::Status Session::TakeMessage() {
+  try {
+    proto::MemberMessage message;
+    const grpc::Status parsed =
+        grpc::SerializationTraits<proto::MemberMessage>::Deserialize(&incoming_, &message);
+    if (parsed.ok()) handler_->OnMessage(self_, message);
+    return parsed;
+  } catch (const std::bad_alloc&) {
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                        "no memory is left for what the session says");
+  }
+}
+
 void Session::OnReadDone(bool ok) {
-  proto::MemberMessage message;
-  grpc::Status parsed;
+  grpc::Status taken;
   const size_t most = std::exchange(first_, false) ? kMostHelloBytes : kMostReportBytes;
   if (ok && incoming_.Length() > most) {
-    parsed = grpc::Status(
+    taken = grpc::Status(
         grpc::StatusCode::RESOURCE_EXHAUSTED,
         fmt::format("a message of {} bytes, and {} are the most", incoming_.Length(), most));
   } else if (ok) {
-    parsed = grpc::SerializationTraits<proto::MemberMessage>::Deserialize(&incoming_, &message);
+    taken = TakeMessage();
   }
-  if (ok && parsed.ok()) {
-    handler_->OnMessage(self_, message);
-    StartRead(&incoming_);
-    return;
-  }
+  if (ok && taken.ok()) return StartRead(&incoming_);
   handler_->OnBroken(self_);
   std::optional<grpc::Status> finish;
   {
     absl::MutexLock lock(&mu_);
     read_ended_ = true;
-    if (!parsed.ok()) status_ = parsed;
+    if (!taken.ok()) status_ = taken;
     finish = ToFinishLocked();
   }
   if (finish) Finish(*finish);

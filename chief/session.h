@@ -65,6 +65,7 @@ class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
  private:
   Session(Handler* handler, grpc::CallbackServerContext* context)
       : handler_(handler), caller_(rpc::CallerOf(*context)), context_(context) {}
+  grpc::Status TakeMessage();
   void WriteNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The status with which the caller has to call Finish, without mu_; unset: not yet.
   std::optional<grpc::Status> ToFinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -85,6 +85,14 @@ class Unpacker {
 
 }  // namespace
 
+absl::Status CheckWhoCame(const transport::ConnectionInfo& info) {
+  const std::string task = info.from < kReplicaFrom
+                               ? fmt::format("worker:{}", info.from)
+                               : fmt::format("ps:{}", info.from - kReplicaFrom);
+  if (info.peer.empty() || info.peer == task) return absl::OkStatus();
+  return absl::PermissionDeniedError(fmt::format("{} may not come as {}", info.peer, task));
+}
+
 FrameHeader EncodeReplica(ReplicaKind kind, const ReplicaFrame& frame, uint64_t payload_bytes) {
   Body body;
   body.flags = (frame.checksum ? kChecksum : 0u) | (frame.more ? kMore : 0u);

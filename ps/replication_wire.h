@@ -19,6 +19,9 @@ namespace muster::ps {
 
 // A primary's `from` in the hello, plus its task: no worker has such a number.
 inline constexpr int kReplicaFrom = 1 << 30;
+// PermissionDenied where its certificate does not name the task that its hello does: a primary is a
+// parameter server, the others are workers. Without security all may come.
+absl::Status CheckWhoCame(const transport::ConnectionInfo& info);
 
 enum class ReplicaKind : uint16_t { kOpen = 0x5010, kWelcome, kUpdate, kState, kSynced, kAck };
 

@@ -130,6 +130,10 @@ absl::Status Server::TakeOpen() {
                     "parameter server: give all tasks the same job",
                     open_.worker));
   const transport::ConnectionInfo& here = connection_.info();
+  // What it pushes counts as that worker's.
+  if (static_cast<int>(open_.worker) != here.from)
+    return absl::PermissionDeniedError(
+        fmt::format("worker {} came, and speaks for worker {}", here.from, open_.worker));
   if (open_.view != here.generation || static_cast<int>(open_.shard) != here.to)
     return Superseded(
         fmt::format("worker {} came for shard {} in view {:#x}, this is shard {} in view {:#x}",

@@ -16,6 +16,7 @@
 #include "common/base/cores.h"
 #include "common/base/fan_out.h"
 #include "common/base/logging.h"
+#include "common/base/peer_text.h"
 #include "common/push_pull/wire.h"
 #include "ps/replication.h"
 #include "ps/replication_wire.h"
@@ -45,13 +46,6 @@ struct Serving {
   std::thread thread;
   std::atomic<bool> done = false;
 };
-
-// With security: as a primary comes nobody but that parameter server, as a worker none.
-bool MayCome(const transport::ConnectionInfo& info) {
-  if (info.peer.empty()) return true;
-  if (info.from < kReplicaFrom) return !info.peer.starts_with("ps:");
-  return info.peer == fmt::format("ps:{}", info.from - kReplicaFrom);
-}
 
 class ShardHostImpl final : public ShardHost {
  public:
@@ -101,6 +95,7 @@ class ShardHostImpl final : public ShardHost {
   const PsServiceOptions options_;
   ChiefContact chief_;
   std::atomic<int64_t> newest_lease_ = 0;
+  LineBudget refused_lines_{1, std::chrono::seconds(10)};
 
   absl::Mutex turn_;  // of whoever ends or begins a view; before mu_
   mutable absl::Mutex mu_;
@@ -232,19 +227,21 @@ void ShardHostImpl::Accept() {
       s->thread.join();
       s = serving_.erase(s);
     }
-    if (run_ == nullptr) continue;
-    while (std::unique_ptr<DataConnection> connection = run_->admission->TakeAny()) {
-      Serving& s = serving_.emplace_back();
-      try {
-        s.thread = std::thread([this, &s, run = run_, c = std::move(connection)]() mutable {
-          Serve(*run, *c);
-          c.reset();
-          s.done = true;
-        });
-      } catch (const std::system_error& error) {
-        LogWarning("a data connection is closed: there is no thread for it ({})", error.what());
-        serving_.pop_back();
+    try {
+      while (auto connection = run_ == nullptr ? nullptr : run_->admission->TakeAny()) {
+        std::list<Serving> one(1);
+        one.front().thread =
+            std::thread([this, &s = one.front(), run = run_, c = std::move(connection)]() mutable {
+              Serve(*run, *c);
+              c.reset();
+              s.done = true;
+            });
+        serving_.splice(serving_.end(), one);
       }
+    } catch (const std::system_error& error) {
+      LogWarning("a data connection is closed: there is no thread for it ({})", error.what());
+    } catch (const std::bad_alloc&) {
+      LogWarning("a data connection is closed: no memory is left for it");
     }
   }
 }
@@ -261,11 +258,11 @@ void ShardHostImpl::Serve(Run& run, DataConnection& connection) {
 
 void ShardHostImpl::ServeOne(Run& run, DataConnection& connection) {
   const int shard = connection.info().to;
-  if (!MayCome(connection.info()))
-    return SendError(
-        absl::PermissionDeniedError(fmt::format("{} may not come as task {}",
-                                                connection.info().peer, connection.info().from)),
-        connection, run.abort);
+  if (const absl::Status may = CheckWhoCame(connection.info()); !may.ok()) {
+    if (int64_t left_out = 0; refused_lines_.Take(&left_out))
+      LogWarning("refused: a data connection: {}", Message(may));
+    return SendError(may, connection, run.abort);
+  }
   if (connection.info().from >= kReplicaFrom) return ServePrimary(run, connection);
   const auto found = run.primary_of.find(shard);
   if (found == run.primary_of.end())

@@ -8,13 +8,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/clock.h"
 
 namespace muster {
 namespace {
@@ -102,6 +105,32 @@ mode_t Permissions(int folder, mode_t all) {
   return fstat(folder, &info) == 0 ? (all & (info.st_mode | 0700)) : (all & 0700);
 }
 
+// Of a file that another host, or process, has a lease on, as NFS gives. The kernel takes it back
+// from whoever keeps it for longer.
+constexpr Duration kLeaseLimit = std::chrono::seconds(60);
+constexpr Duration kLeaseLook = std::chrono::milliseconds(10);
+
+// A pipe in the place of a file must not hold anybody up, nor take what is written.
+Fd OpenNow(int folder, const Place& place, int flags, mode_t mode) {
+  flags |= O_CLOEXEC | O_NONBLOCK | (place.in_job ? O_NOFOLLOW : 0);
+  const MonotonicTime until = Clock::now() + kLeaseLimit;
+  Fd file(openat(folder, place.name.c_str(), flags, mode));
+  while (!file && (errno == EINTR || (errno == EWOULDBLOCK && Clock::now() < until))) {
+    if (errno == EWOULDBLOCK) std::this_thread::sleep_for(kLeaseLook);
+    file = Fd(openat(folder, place.name.c_str(), flags, mode));
+  }
+  struct stat info;
+  if (!file || fstat(file.get(), &info) != 0) return {};
+  if (place.in_job && !S_ISREG(info.st_mode)) {
+    file.Reset();
+    errno = ENXIO;
+    return {};
+  }
+  const int set = fcntl(file.get(), F_GETFL);
+  if (set < 0 || fcntl(file.get(), F_SETFL, set & ~O_NONBLOCK) != 0) return {};
+  return file;
+}
+
 int MakeIn(int folder, const std::string& name, mode_t mode) {
   if (mkdirat(folder, name.c_str(), mode) != 0) return errno;
   if (CurrentFileMode() == FileMode::kGroup) {
@@ -140,12 +169,7 @@ Fd CreateFile(const std::string& path, int flags) {
   if (!folder) return {};
   const mode_t mode = Permissions(folder.get(), 0666);
   const auto create = [&](int more) {
-    int fd = -1;
-    do {
-      fd = openat(folder.get(), place.name.c_str(),
-                  flags | more | O_CREAT | O_CLOEXEC | (place.in_job ? O_NOFOLLOW : 0), mode);
-    } while (fd < 0 && errno == EINTR);
-    return Fd(fd);
+    return OpenNow(folder.get(), place, flags | more | O_CREAT, mode);
   };
   if (CurrentFileMode() != FileMode::kGroup) return create(0);
   // Only a new file gets the mode.
@@ -153,6 +177,10 @@ Fd CreateFile(const std::string& path, int flags) {
   if (!file && errno == EEXIST && (flags & O_EXCL) == 0) return create(0);
   if (file) fchmod(file.get(), mode);
   return file;
+}
+
+std::string FileErrorText(int error) {
+  return error == ENXIO ? "it is no ordinary file" : std::strerror(error);
 }
 
 Fd CreateLockFile(const std::string& path) {

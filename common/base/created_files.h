@@ -37,8 +37,12 @@ FileMode CurrentFileMode();
 void AddJobFolder(const std::string& path);
 
 // Calls open(2) with O_CREAT | O_CLOEXEC and `flags`. On failure the result is empty and errno is
-// set. Outside the job folders links are followed, because the user named the path.
+// set. Outside the job folders links are followed, and a device or a pipe with a reader is written
+// to, because the user named the path. Below a job folder only a regular file is opened; anything
+// else gives ENXIO. Never waits for the reader of a pipe.
 Fd CreateFile(const std::string& path, int flags);
+// strerror, with a message for ENXIO that says what is wrong with the file.
+std::string FileErrorText(int error);
 // Creates a file that only its user may open (with FileMode kGroup also its group), so that no
 // other user can hold its lock. The permissions of an existing file of this user are changed
 // accordingly.

@@ -20,8 +20,7 @@ namespace muster::checkpoint {
 namespace {
 
 absl::Status Error(int code, std::string_view doing, const std::string& path) {
-  const std::string message =
-      fmt::format("cannot {} {}: {}", doing, path, std::generic_category().message(code));
+  const std::string message = fmt::format("cannot {} {}: {}", doing, path, FileErrorText(code));
   switch (code) {
     case ENOENT:
     case ENOTDIR:

@@ -10,10 +10,13 @@
 namespace muster {
 namespace {
 
-// Appends the members' positions in the current collective to `message`.
+// Appends the members' positions in the current collective to `message`, which may be a whole
+// sentence of a program or a library.
 std::string WithStandings(std::string message, PausingTime now, const JobState& s) {
   const std::string standings = Standings(now, s);
-  return standings.empty() ? message : fmt::format("{}; {}", message, standings);
+  if (standings.empty()) return message;
+  if (message.ends_with('.')) message.pop_back();
+  return fmt::format("{}; {}", message, standings);
 }
 
 // Returns the first member that reported a failed collective of this generation.

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <new>
 #include <optional>
 #include <set>
 #include <thread>
@@ -59,6 +60,8 @@ class AcceptorImpl final : public Acceptor {
   using Ids = std::set<uint64_t>;  // the oldest first
 
   void Run();
+  // What no memory is left for is closed.
+  void Handle(uint64_t id);
   void AcceptFrom(size_t listener);
   // False: there is none now.
   bool AcceptOne(int listener);
@@ -83,8 +86,11 @@ class AcceptorImpl final : public Acceptor {
   static void Say(LineBudget& line, spdlog::format_string_t<Args...> format, Args&&... args) {
     int64_t before = 0;
     if (!line.Take(&before)) return;
-    LogWarning("{}{}", fmt::format(format, std::forward<Args>(args)...),
-               before == 0 ? "" : fmt::format(" (and {} more since the last line)", before));
+    try {
+      LogWarning("{}{}", fmt::format(format, std::forward<Args>(args)...),
+                 before == 0 ? "" : fmt::format(" (and {} more since the last line)", before));
+    } catch (const std::bad_alloc&) {  // what is to be closed is closed all the same
+    }
   }
 
   const AcceptorOptions options_;
@@ -150,9 +156,8 @@ void AcceptorImpl::Run() {
     const int count = epoll_wait(epoll_.get(), events, std::size(events), Timeout());
     const MonotonicTime now = Clock::now();
     for (int i = 0; i < count; ++i) {
-      const uint64_t id = events[i].data.u64;
-      if (id == kStop) return;
-      id < kStop ? AcceptFrom(id) : OnReady(id);
+      if (events[i].data.u64 == kStop) return;
+      Handle(events[i].data.u64);
     }
     if (paused_until_ && now >= *paused_until_) {
       paused_until_.reset();
@@ -160,6 +165,17 @@ void AcceptorImpl::Run() {
     }
     absl::MutexLock lock(&mu_);
     EndSilentLocked(now);
+  }
+}
+
+void AcceptorImpl::Handle(uint64_t id) {
+  try {
+    id < kStop ? AcceptFrom(id) : OnReady(id);
+  } catch (const std::bad_alloc&) {
+    absl::MutexLock lock(&mu_);
+    ++counts_.failed;
+    Say(failed_, "{}: a connection is closed: no memory is left for it", options_.name);
+    if (connections_.contains(id)) EraseLocked(id);
   }
 }
 
@@ -212,21 +228,28 @@ void AcceptorImpl::Admit(Fd socket, const sockaddr_storage& from) {
   if (!MakeRoomLocked(source)) return;
   const uint64_t id = next_++;
   epoll_event event{.events = EPOLLIN | EPOLLONESHOT, .data = {.u64 = id}};
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
-    ++counts_.failed;
-    return Say(failed_, "{}: a connection is closed: {}", options_.name, std::strerror(errno));
-  }
   ConfigureConnection(socket.get());
-  Connection& connection = connections_[id];
+  const int descriptor = socket.get();
+  Connection connection;
   connection.socket = std::move(socket);
   connection.source = source;
   connection.address = address;
   connection.silent_until = Clock::now() + options_.limits.first_byte;
-  by_address_[address] = id;
-  strangers_[source].insert(id);
-  ++of_source_[source];
-  waiting_.insert(id);
+  connections_.emplace(id, std::move(connection));
   ++counts_.strangers;
+  try {
+    ++of_source_[source];
+    by_address_[address] = id;
+    strangers_[source].insert(id);
+    waiting_.insert(id);
+  } catch (const std::bad_alloc&) {
+    EraseLocked(id);
+    throw;
+  }
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0) return;
+  ++counts_.failed;
+  Say(failed_, "{}: a connection is closed: {}", options_.name, std::strerror(errno));
+  EraseLocked(id);
 }
 
 bool AcceptorImpl::MakeRoomLocked(const std::string& source) {
@@ -358,6 +381,7 @@ void AcceptorImpl::EndSilentLocked(MonotonicTime now) {
   }
 }
 
+// Also of one that is not in all of the maps, for want of memory.
 void AcceptorImpl::EraseLocked(uint64_t id) {
   const auto found = connections_.find(id);
   const Connection& connection = found->second;
@@ -365,7 +389,9 @@ void AcceptorImpl::EraseLocked(uint64_t id) {
     own->second.erase(id);
     if (own->second.empty()) strangers_.erase(own);
   }
-  if (--of_source_[connection.source] == 0) of_source_.erase(connection.source);
+  if (const auto of_source = of_source_.find(connection.source);
+      of_source != of_source_.end() && --of_source->second == 0)
+    of_source_.erase(of_source);
   if (const auto at = by_address_.find(connection.address);
       at != by_address_.end() && at->second == id)
     by_address_.erase(at);

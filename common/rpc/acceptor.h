@@ -1,6 +1,6 @@
 // The accept loop in front of gRPC, which has none of these limits: how many connections there are
-// in all, how many of strangers, and for how long one may be silent. A descriptor that is not there
-// costs one connection and a line in the log.
+// in all, how many of strangers, and for how long one may be silent. A descriptor, or memory, that
+// is not there costs one connection and a line in the log.
 //
 // A connection is *proven* once a call of its has come that only a peer may make (Proved below):
 // with TLS that is who it says; without, it speaks gRPC at least. Others are strangers. Strangers
@@ -62,7 +62,7 @@ class Acceptor {
     int64_t silent = 0;       // closed: no byte in time
     int64_t gave_way = 0;     // closed for newcomers
     int64_t turned_away = 0;  // newcomers for which there was no room
-    int64_t failed = 0;       // no descriptor
+    int64_t failed = 0;       // no descriptor, or no memory
   };
   virtual Counts counts() const = 0;
 };

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <deque>
 #include <map>
+#include <new>
 #include <utility>
 
 #include "common/base/logging.h"
@@ -88,10 +89,8 @@ void OnHandshakeMessage(bool sent, int message, SSL* ssl, Session& session) {
   if (!server && sent) session.shown = true;
 }
 
-void OnMessage(int sent, int, int type, const void* bytes, size_t size, SSL* ssl, void* argument) {
-  if (size == 0) return;
-  Session& session = *static_cast<Session*>(argument);
-  const auto* what = static_cast<const unsigned char*>(bytes);
+void TakeMessage(int sent, int type, const unsigned char* what, size_t size, SSL* ssl,
+                 Session& session) {
   if (type == SSL3_RT_HANDSHAKE) OnHandshakeMessage(sent != 0, what[0], ssl, session);
   if (type == SSL3_RT_ALERT && size > 1 && what[0] == SSL3_AL_FATAL)
     session.Tell(security::HandshakeText(sent != 0, what[1], SSL_get_verify_result(ssl)));
@@ -102,20 +101,35 @@ void OnMessage(int sent, int, int type, const void* bytes, size_t size, SSL* ssl
   SSL_set_msg_callback(ssl, nullptr);
 }
 
+// Calls of OpenSSL, on gRPC's threads, through which no exception may pass. What there is no memory
+// for is not told.
+void OnMessage(int sent, int, int type, const void* bytes, size_t size, SSL* ssl, void* argument) {
+  if (size == 0) return;
+  try {
+    TakeMessage(sent, type, static_cast<const unsigned char*>(bytes), size, ssl,
+                *static_cast<Session*>(argument));
+  } catch (const std::bad_alloc&) {
+  }
+}
+
 void OnSession(void* object, void*, CRYPTO_EX_DATA* data, int slot, long, void*) {
   auto* ssl = static_cast<SSL*>(object);
   // Data connections say themselves why they fail.
   if (SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)) != nullptr) return;
-  auto* session = new Session;
+  std::unique_ptr<Session> session(new (std::nothrow) Session);
+  if (session == nullptr || CRYPTO_set_ex_data(data, slot, session.get()) == 0) return;
   if (of_this_thread != nullptr) session->note = *of_this_thread;
-  CRYPTO_set_ex_data(data, slot, session);
   SSL_set_msg_callback(ssl, OnMessage);
-  SSL_set_msg_callback_arg(ssl, session);
+  SSL_set_msg_callback_arg(ssl, session.release());  // until OnSessionGone
 }
 
 void OnSessionGone(void*, void* data, CRYPTO_EX_DATA*, int, long, void*) {
   const std::unique_ptr<Session> session(static_cast<Session*>(data));
-  if (session != nullptr && session->shown && !session->told) session->Tell(kSeen);
+  if (session == nullptr || !session->shown || session->told) return;
+  try {
+    session->Tell(kSeen);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void Listen() {

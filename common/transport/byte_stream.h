@@ -33,7 +33,8 @@ class ByteStream {
   virtual void Shutdown() = 0;
 };
 
-// Takes over a connected socket: makes it non-blocking, without Nagle's delay.
+// Takes over a connected socket: makes it non-blocking, without Nagle's delay. Where there is no
+// memory for that, it is closed.
 std::unique_ptr<ByteStream> MakeTcpStream(int fd);
 
 }  // namespace muster::transport

@@ -1,15 +1,19 @@
 #include "common/transport/data_listener.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <asio.hpp>
+#include <memory>
 #include <new>
 #include <thread>
 #include <utility>
 
+#include "common/base/fd.h"
 #include "common/base/logging.h"
+#include "common/base/peer_text.h"
 #include "common/transport/address.h"
 #include "common/transport/dialing.h"
 #include "common/transport/hall.h"
@@ -19,6 +23,9 @@ namespace muster::transport {
 namespace {
 
 using asio::ip::tcp;
+
+constexpr Duration kPause = std::chrono::milliseconds(100);  // where nothing can be accepted
+constexpr Duration kLine = std::chrono::seconds(10);         // between two lines of one kind
 
 // Strangers never take more than a part of the descriptors that this process may have.
 ListenerOptions WithinLimits(ListenerOptions options) {
@@ -90,8 +97,7 @@ class DataListenerImpl : public DataListener {
     address_ = JoinEndpoint(host, acceptor_.local_endpoint().port());
     LogDebug("Data connections are taken on {}, address {}.", all ? "all interfaces" : host,
              address_);
-    Accept();
-    thread_ = std::thread([io = io_] { Run(*io); });
+    thread_ = std::thread([this] { Run(); });
     return absl::OkStatus();
   }
 
@@ -122,7 +128,10 @@ class DataListenerImpl : public DataListener {
     DialingHandle(std::shared_ptr<asio::io_context> io, std::shared_ptr<DialingState> state)
         : io_(std::move(io)), state_(std::move(state)) {}
     ~DialingHandle() override {
-      asio::post(*io_, [state = std::move(state_)] { state->Cancel(); });
+      try {
+        asio::post(*io_, [state = std::move(state_)] { state->Cancel(); });
+      } catch (const std::bad_alloc&) {  // it ends at its deadline
+      }
     }
     std::optional<DialingState::Result> TakeResult() override { return state_->TakeResult(); }
 
@@ -131,40 +140,62 @@ class DataListenerImpl : public DataListener {
     std::shared_ptr<DialingState> state_;
   };
 
-  // What no memory is left for is over; the others go on.
-  static void Run(asio::io_context& io) {
-    for (;;) {
+  // What no memory is left for is over; the others go on, and the port stays open.
+  void Run() {
+    pthread_setname_np(pthread_self(), "data-listener");
+    const auto work = asio::make_work_guard(*io_);
+    while (!io_->stopped()) {
       try {
-        io.run();
-        return;
+        if (accepting_.expired()) {
+          auto turn = std::make_shared<char>();
+          accepting_ = turn;
+          Accept(std::move(turn));
+        }
+        io_->run();
       } catch (const std::bad_alloc&) {
-        LogError("A data connection is closed: no memory is left for it.");
+        Say(no_memory_, "A data connection is closed", "no memory is left for it");
+        if (accepting_.expired()) std::this_thread::sleep_for(kPause);
       }
     }
   }
 
-  void Accept() {
-    acceptor_.async_accept([this](std::error_code error, tcp::socket socket) {
-      if (error == asio::error::operation_aborted) return;
-      if (error) {  // out of descriptors, most likely: let some be closed first
-        LogWarning("Cannot take a data connection: {}", error.message());
-        newcomers_.Thin();
-        backoff_.expires_after(std::chrono::milliseconds(100));
-        backoff_.async_wait([this](std::error_code stopped) {
-          if (!stopped) Accept();
+  // The turn goes with the accept: where asio itself finds no memory it drops both, and says no
+  // more.
+  using Turn = std::shared_ptr<char>;
+  void Accept(Turn turn) {
+    acceptor_.async_accept(
+        [this, turn = std::move(turn)](std::error_code error, tcp::socket socket) mutable {
+          if (error == asio::error::operation_aborted) return;
+          if (error) return AcceptLater(error, std::move(turn));
+          Accept(std::move(turn));  // first: what comes next may find no memory
+          Welcome(std::move(socket));
         });
-        return;
-      }
-      Welcome(std::move(socket));
-      Accept();
+  }
+
+  // Out of descriptors, most likely: let some be closed first.
+  void AcceptLater(std::error_code error, Turn turn) {
+    Say(not_taken_, "Cannot take a data connection", error.message());
+    newcomers_.Thin();
+    backoff_.expires_after(kPause);
+    backoff_.async_wait([this, turn = std::move(turn)](std::error_code stopped) mutable {
+      if (!stopped) Accept(std::move(turn));
     });
   }
 
   void Welcome(tcp::socket socket) {
     Visitor visitor = VisitorOf(socket);
-    auto newcomer = std::make_shared<Newcomer>(*io_, socket.release(), std::move(visitor), hall_);
+    auto newcomer =
+        std::make_shared<Newcomer>(*io_, Fd(socket.release()), std::move(visitor), hall_);
     newcomers_.Add(newcomer);
     newcomer->Start(options_.hello_timeout);
+  }
+
+  // Without memory no line is written, and that is all.
+  static void Say(LineBudget& line, std::string_view what, std::string_view why) {
+    int64_t before = 0;
+    if (!line.Take(&before)) return;
+    if (before == 0) return LogWarning("{}: {}.", what, why);
+    LogWarning("{}: {} (and {} more since the last line).", what, why, before);
   }
 
   const ListenerOptions options_;
@@ -172,7 +203,10 @@ class DataListenerImpl : public DataListener {
   tcp::acceptor acceptor_;
   asio::steady_timer backoff_;
   const std::shared_ptr<Hall> hall_;
-  Newcomers newcomers_;  // the listener's thread only
+  // The listener's thread only.
+  Newcomers newcomers_;
+  std::weak_ptr<char> accepting_;  // the turn of the accept that is under way, or will be
+  LineBudget not_taken_{1, kLine}, no_memory_{1, kLine};
   std::string address_;
   std::thread thread_;
 };

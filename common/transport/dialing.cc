@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "common/base/peer_text.h"
@@ -30,23 +31,48 @@ DialingState::DialingState(asio::io_context& io, std::shared_ptr<Hall> hall,
       hall_(std::move(hall)),
       request_(request) {}
 
+template <typename Act>
+void DialingState::Try(Act act) {
+  try {
+    act();
+  } catch (const std::bad_alloc&) {
+    Drop();                                         // which frees some
+    absl::Status why = absl::UnavailableError("");  // takes none
+    try {
+      why = PeerLost("no memory is left for the connection");
+    } catch (const std::bad_alloc&) {
+    }
+    End(std::move(why));
+  }
+}
+
 void DialingState::Start() {
+  Try([this] { Begin(); });
+}
+
+void DialingState::Begin() {
   absl::StatusOr<Endpoint> target = ParseEndpoint(request_.address);
   if (!target.ok()) return End(target.status());
   timer_.expires_at(request_.deadline);
   timer_.async_wait([self = shared_from_this()](std::error_code error) {
     if (error) return;
-    self->End(DeadlinePassed(fmt::format(
-        "{} in time{}", self->waiting_for_,
-        self->last_refusal_.empty() ? "" : fmt::format(" (last: {})", self->last_refusal_))));
+    self->Try([&] { self->End(self->TooLate()); });
   });
   resolver_.async_resolve(
       target->host, std::to_string(target->port), tcp::resolver::numeric_service,
       [self = shared_from_this()](std::error_code error, tcp::resolver::results_type found) {
-        if (error) return self->End(PeerLost(fmt::format("cannot resolve: {}", error.message())));
-        self->found_ = std::move(found);
-        self->Connect();
+        self->Try([&] {
+          if (error) return self->End(PeerLost(fmt::format("cannot resolve: {}", error.message())));
+          self->found_ = std::move(found);
+          self->Connect();
+        });
       });
+}
+
+absl::Status DialingState::TooLate() const {
+  return DeadlinePassed(
+      fmt::format("{} in time{}", waiting_for_,
+                  last_refusal_.empty() ? "" : fmt::format(" (last: {})", last_refusal_)));
 }
 
 std::optional<DialingState::Result> DialingState::TakeResult() {
@@ -59,12 +85,15 @@ void DialingState::Connect() {
   waiting_for_ = "no connection";
   asio::async_connect(socket_, found_,
                       [self = shared_from_this()](std::error_code error, const tcp::endpoint&) {
-                        if (error) return self->End(PeerLost(error.message()));
-                        if (self->ended()) return;
-                        if (const absl::Status status = self->Connected(); !status.ok())
-                          return self->End(status);
-                        self->Advance();
+                        self->Try([&] { self->Reached(error); });
                       });
+}
+
+void DialingState::Reached(std::error_code error) {
+  if (error) return End(PeerLost(error.message()));
+  if (ended()) return;
+  if (const absl::Status status = Connected(); !status.ok()) return End(status);
+  Advance();
 }
 
 absl::Status DialingState::Connected() {
@@ -96,7 +125,7 @@ void DialingState::Advance() {
     if (!*done) {
       const bool writes = step_ == Step::kHello;
       watch_.Await(stream_->PollEvents(!writes, writes),
-                   [self = shared_from_this()] { self->Advance(); });
+                   [self = shared_from_this()] { self->Try([&] { self->Advance(); }); });
       return;
     }
     if (step_ == Step::kAnswer) return Judge(DecodeAnswer(answer_, request_.hello.generation));
@@ -165,7 +194,7 @@ void DialingState::DialAgain(std::string why) {
   retry_.expires_after(wait_);
   wait_ = std::min<Duration>(2 * wait_, kLongestRetry);
   retry_.async_wait([self = shared_from_this()](std::error_code error) {
-    if (!error) self->Connect();
+    if (!error) self->Try([&] { self->Connect(); });
   });
 }
 

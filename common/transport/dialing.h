@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -30,7 +31,13 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
  private:
   enum class Step { kSecure, kHello, kAnswer };
 
+  // Where there is no memory for it, this dial ends, and nothing else.
+  template <typename Act>
+  void Try(Act act);
+  void Begin();
   void Connect();
+  void Reached(std::error_code error);
+  absl::Status TooLate() const;
   absl::Status Connected();
   void Advance();
   // True when that step is done.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
@@ -75,13 +76,16 @@ void Hall::Admit(uint64_t generation, int to, const std::string& ticket) {
   newest_ = std::max(newest_, generation);
   rooms_[generation] = {to, ticket, {}};
   ExpireLocked();
-  for (auto i = held_.begin(); i != held_.end();) {
-    if (i->arrived.hello.generation > newest_) {
-      ++i;
-      continue;
+  for (auto next = held_.begin(); next != held_.end();) {
+    const auto i = next++;
+    if (i->arrived.hello.generation > newest_) continue;
+    std::list<Held> one;
+    one.splice(one.end(), held_, i);
+    try {
+      SeatLocked(std::move(one.front().arrived));
+    } catch (const std::bad_alloc&) {
+      LogWarning("An early data connection is closed: no memory is left for it.");
     }
-    SeatLocked(std::move(i->arrived));
-    i = held_.erase(i);
   }
   ChangedLocked();
 }
@@ -93,13 +97,17 @@ void Hall::Leave(uint64_t generation) {
 
 std::unique_ptr<DataConnection> Hall::Take(uint64_t generation, Key key) {
   absl::MutexLock lock(&mutex_);
-  auto& seats = rooms_[generation].seats;
+  const auto room = rooms_.find(generation);
+  if (room == rooms_.end()) return nullptr;
+  Seats& seats = room->second.seats;
   return TakeLocked(seats, seats.find(key));
 }
 
 std::unique_ptr<DataConnection> Hall::TakeAny(uint64_t generation) {
   absl::MutexLock lock(&mutex_);
-  auto& seats = rooms_[generation].seats;
+  const auto room = rooms_.find(generation);
+  if (room == rooms_.end()) return nullptr;
+  Seats& seats = room->second.seats;
   return TakeLocked(seats, seats.begin());
 }
 
@@ -145,8 +153,12 @@ void Hall::SeatLocked(Arrived arrived) {
   if ((to != kAnyone && arrived.hello.to != to) ||
       (same != seats.end() && same->second.size() >= kMaxPerKey))
     return RefuseLocked(std::move(arrived), Verdict::kNotExpected, "it is not expected");
-  SendAnswer(*arrived.stream, Verdict::kAccepted, arrived.hello.generation);
-  seats[key].push_back(std::move(arrived));
+  // Its place in memory first: where there is none, no list is left empty.
+  std::list<Arrived> seat;
+  seat.push_back(std::move(arrived));
+  SendAnswer(*seat.back().stream, Verdict::kAccepted, seat.back().hello.generation);
+  std::list<Arrived>& there = seats[key];
+  there.splice(there.end(), seat);
 }
 
 void Hall::RefuseLocked(Arrived arrived, Verdict verdict, std::string_view why) {

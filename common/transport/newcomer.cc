@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
+#include <new>
 #include <utility>
 
 #include "common/base/peer_text.h"
@@ -17,8 +18,8 @@ constexpr unsigned char kTlsHandshake = 0x16;  // the first byte of who speaks T
 
 }  // namespace
 
-Newcomer::Newcomer(asio::io_context& io, int fd, Visitor visitor, std::shared_ptr<Hall> hall)
-    : stream_(MakeTcpStream(fd)),
+Newcomer::Newcomer(asio::io_context& io, Fd socket, Visitor visitor, std::shared_ptr<Hall> hall)
+    : stream_(MakeTcpStream(socket.Release())),
       watch_(io),
       timer_(io),
       hall_(std::move(hall)),
@@ -35,8 +36,8 @@ void Newcomer::Start(Duration timeout) {
 
 void Newcomer::Close(std::string_view why) {
   if (!open_) return;
-  hall_->Refused(visitor_, why);
   Drop();
+  hall_->Refused(visitor_, why);
 }
 
 void Newcomer::Drop() {
@@ -46,7 +47,17 @@ void Newcomer::Drop() {
   stream_.reset();
 }
 
+// What it has allocated so far goes with it.
 void Newcomer::Advance() {
+  try {
+    Step();
+  } catch (const std::bad_alloc&) {
+    Drop();
+    throw;
+  }
+}
+
+void Newcomer::Step() {
   while (open_) {
     const bool secure = hall_->security() != nullptr && stage_ != Stage::kKnown;
     const absl::StatusOr<bool> done = secure ? Secure() : ReadHello();

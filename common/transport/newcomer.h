@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/fd.h"
 #include "common/transport/hall.h"
 #include "common/transport/socket_watch.h"
 #include "common/transport/tls_stream.h"
@@ -20,8 +21,9 @@ class Newcomer : public std::enable_shared_from_this<Newcomer> {
   // What it has shown. Who has shown least gives way first.
   enum class Stage { kSilent, kSpeaks, kKnown };
 
-  Newcomer(asio::io_context& io, int fd, Visitor visitor, std::shared_ptr<Hall> hall);
-  // `timeout` is for all of it, until the hello has been read.
+  Newcomer(asio::io_context& io, Fd socket, Visitor visitor, std::shared_ptr<Hall> hall);
+  // `timeout` is for all of it, until the hello has been read. Closed where there is no memory for
+  // it, which is thrown.
   void Start(Duration timeout);
   void Close(std::string_view why);
   bool open() const { return open_; }
@@ -30,6 +32,7 @@ class Newcomer : public std::enable_shared_from_this<Newcomer> {
 
  private:
   void Advance();
+  void Step();
   // True when it is through.
   absl::StatusOr<bool> Secure();
   absl::StatusOr<bool> Begin();

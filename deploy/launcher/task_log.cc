@@ -21,7 +21,7 @@ absl::StatusOr<TaskLog> TaskLog::Open(const std::string& directory, const Planne
   log.path_ = fmt::format("{}/{}-{}.log", directory, task.type, task.index);
   log.fd_ = CreateFile(log.path_, O_WRONLY | O_APPEND);
   if (!log.fd_) {
-    return ConfigurationError(fmt::format("cannot write {}: {}", log.path_, std::strerror(errno)));
+    return ConfigurationError(fmt::format("cannot write {}: {}", log.path_, FileErrorText(errno)));
   }
   MUSTER_RETURN_IF_ERROR(log.Append(fmt::format("---- muster launch, {:%Y-%m-%d %H:%M:%S} ----",
                                                 fmt::localtime(std::time(nullptr)))));

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <string_view>
 
@@ -109,7 +108,7 @@ class CsvLogger final : public Callback {
     return !partial_;
   }
   bool Failed(int error) {
-    LogWarning("csv_logger: cannot write {}: {}; training goes on", path_, std::strerror(error));
+    LogWarning("csv_logger: cannot write {}: {}; training goes on", path_, FileErrorText(error));
     return false;
   }
 

@@ -101,6 +101,42 @@ TEST_F(CreatedFiles, LinksInAJobFolderAreNotFollowed) {
   EXPECT_TRUE(fs::is_empty(folder));
 }
 
+// Who waits for a pipe's reader is killed here.
+class Alarm {
+ public:
+  Alarm() { alarm(20); }
+  ~Alarm() { alarm(0); }
+};
+
+TEST_F(CreatedFiles, APipeInTheNameOfAFileHoldsNobodyUp) {
+  AddJobFolder(job_);
+  ASSERT_EQ(MakeFolders(job_), 0);
+  const std::string path = job_ + "/log.csv";
+  ASSERT_EQ(mkfifo(path.c_str(), 0666), 0);
+  const Alarm alarm;
+  for (const FileMode mode : {FileMode::kPrivate, FileMode::kGroup}) {
+    SetFileMode(mode);
+    for (const int flags : {O_WRONLY | O_APPEND, O_RDWR}) {
+      EXPECT_FALSE(CreateFile(path, flags));
+      EXPECT_EQ(FileErrorText(errno), "it is no ordinary file");
+    }
+  }
+  EXPECT_FALSE(CreateLockFile(path));
+  const Fd reader(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  EXPECT_FALSE(CreateFile(path, O_WRONLY)) << "whoever reads it";
+}
+
+TEST_F(CreatedFiles, WhatAUserNamesMayBeAPipe) {
+  const std::string path = top_ + "/pipe";
+  ASSERT_EQ(mkfifo(path.c_str(), 0666), 0);
+  const Alarm alarm;
+  EXPECT_FALSE(CreateFile(path, O_WRONLY)) << "nobody reads it";
+  const Fd reader(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const Fd pipe = CreateFile(path, O_WRONLY);
+  ASSERT_TRUE(pipe);
+  EXPECT_EQ(fcntl(pipe.get(), F_GETFL) & O_NONBLOCK, 0) << "it is written to as ever";
+}
+
 TEST_F(CreatedFiles, LinksThatAUserNamesAreFollowed) {
   const std::string disk = top_ + "/disk", link = top_ + "/link";
   fs::create_directories(disk);

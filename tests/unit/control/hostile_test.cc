@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 
@@ -11,6 +12,8 @@
 #include "common/cluster/protocol.h"
 #include "common/rpc/channel.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "tests/unit/base/failing_new.h"
+#include "tests/unit/base/logged_lines.h"
 #include "tests/unit/control/harness.h"
 
 namespace muster::testing {
@@ -212,6 +215,42 @@ TEST(HostileReport, ItsTextForgesNoLine) {
   EXPECT_THAT(message, Not(HasSubstr("\n")));
   EXPECT_THAT(message, Not(HasSubstr("\x1b")));
   EXPECT_LE(message.size(), 1100u);
+}
+
+// An evaluator is no member: its failure ends nothing, however often it says so.
+TEST(HostileReport, ManyFailuresMakeFewLines) {
+  TestCluster cluster(1);
+  cluster.StartChief();
+  Stranger stranger(cluster.address());
+  proto::FailureReport report;
+  report.set_task("evaluator:0");
+  report.set_exit_code(138);
+  report.set_message("it has had enough");
+  const LoggedLines lines;
+  const MonotonicTime begin = Clock::now();
+  for (int i = 0; i < 200; ++i) {
+    const auto context = rpc::WithDeadline(kLimit);
+    proto::FailureReply reply;
+    ASSERT_TRUE(stranger.stub().ReportFailure(context.get(), report, &reply).ok());
+    EXPECT_FALSE(reply.accepted());
+  }
+  const int most = 21 + static_cast<int>(Seconds(Clock::now() - begin));
+  EXPECT_LE(lines.Count("it has had enough"), std::min(most, 199));
+  EXPECT_GE(lines.Count("it has had enough"), 20);
+}
+
+TEST(HostileReport, OneThatThereIsNoMemoryForEndsItsSession) {
+  TestCluster cluster(1);
+  cluster.StartChief();
+  Stranger stranger(cluster.address());
+  proto::Hello hello = HelloOfWorker();
+  hello.set_job(std::string(300'000, 'x'));
+  const FailingNew failing({.least = 250'000});
+  ASSERT_TRUE(stranger.Say(hello));
+  const grpc::Status end = stranger.End();
+  EXPECT_EQ(end.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << end.error_message();
+  EXPECT_THAT(end.error_message(), HasSubstr("no memory is left"));
+  EXPECT_TRUE(failing.failed());
 }
 
 }  // namespace

@@ -139,6 +139,14 @@ TEST_F(StandingsTest, AFailedCollectiveAndAFrozenMemberSayTheSame) {
   EXPECT_THAT(d.reason, HasSubstr("not in it worker 1"));
 }
 
+TEST_F(StandingsTest, TheyFollowAWholeSentenceToo) {
+  Members(2);
+  Enter(0, 413, seconds(11));
+  state_.members[0].report.collective_error =
+      ReportedError{1, "worker 0 did not come.", now_ - seconds(4)};
+  EXPECT_THAT(Decide(now_, state_, {}).reason, HasSubstr("did not come; collective 413"));
+}
+
 TEST_F(StandingsTest, ALostMembersStepIsTheNewestThatAnybodyKnows) {
   Members(3);
   state_.members[1].report.step = 57;

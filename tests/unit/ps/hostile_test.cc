@@ -5,6 +5,7 @@
 #include "chief/shard_client.h"
 #include "ps/service.h"
 #include "tests/unit/ps/ps_cluster.h"
+#include "tests/unit/transport/test_authority.h"
 
 namespace muster::ps {
 namespace {
@@ -147,6 +148,51 @@ TEST_F(HostileTest, PiecesMakeNoMoreThanTheirChunkHolds) {
   piece.set_more(true);
   EXPECT_THAT(std::string(ps_.Fill({piece, piece}).status().message()), HasSubstr("and more came"));
   EXPECT_THAT(std::string(ps_.Fill({piece}).status().message()), HasSubstr("lacks"));
+}
+
+// Worker 0 of a view with one server, whose pushes would count as that worker's.
+class WorkerTest : public HostileTest {
+ protected:
+  // What a worker that opens connections as `from` is told.
+  std::string Told(TestPs& ps, const std::string& certificate, int from, int speaks_for) {
+    job_.servers = 1;
+    EXPECT_TRUE(ps.Create(job_.Create(0)).ok());
+    const auto filled = ps.Fill(Content(job_, 0, 10));
+    EXPECT_TRUE(filled.ok()) << filled.status();
+    proto::View view;
+    view.set_number(++number_);
+    view.set_ticket("ticket");
+    proto::ShardPlace& place = *view.add_shards();
+    place.set_primary_address(ps.address());
+    place.set_backup(-1);
+    EXPECT_TRUE(ps.SetView(view).ok());
+    EXPECT_TRUE(ps.SetWorkers({{0, kLife}, {1, kLife}}, 1).ok());
+    TestWorker worker(from, kLife, job_,
+                      certificate.empty() ? nullptr : authority_.Issue(certificate));
+    worker.SpeakFor(speaks_for);
+    EXPECT_TRUE(worker.Connect(view).ok());
+    return std::string(Message(worker.Hear(0)));
+  }
+
+  static constexpr uint64_t kLife = 77;
+  uint64_t number_ = 1ull << 32;
+  muster::testing::TestAuthority authority_;
+};
+
+TEST_F(WorkerTest, ComesWithItsOwnCertificate) {
+  TestPs ps(Options(), authority_.Issue("ps:0"));
+  EXPECT_THAT(Told(ps, "worker:1", 0, 0), HasSubstr("worker:1 may not come as worker:0"));
+  EXPECT_THAT(Told(ps, "evaluator:0", 0, 0), HasSubstr("evaluator:0 may not come as worker:0"));
+  EXPECT_THAT(Told(ps, "launcher", 0, 0), HasSubstr("launcher may not come as worker:0"));
+  EXPECT_EQ(Told(ps, "worker:0", 0, 0), "");
+}
+
+TEST_F(WorkerTest, SpeaksForItselfAlone) {
+  EXPECT_THAT(Told(ps_, "", 1, 0), HasSubstr("worker 1 came, and speaks for worker 0"));
+  EXPECT_EQ(Told(ps_, "", 0, 0), "");
+  TestPs secure(Options(), authority_.Issue("ps:0"));
+  EXPECT_THAT(Told(secure, "worker:1", 1, 0), HasSubstr("worker 1 came, and speaks for worker 0"));
+  EXPECT_EQ(Told(secure, "worker:1", 1, 1), "");
 }
 
 TEST_F(HostileTest, ACopyHasAShortName) {

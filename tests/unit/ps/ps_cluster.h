@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -58,8 +59,11 @@ struct TestJob {
 // One ps process, in so far as it is there; the chief's calls to it.
 class TestPs {
  public:
-  explicit TestPs(PsServiceOptions options) {
-    auto listener = transport::DataListener::Create({.bind_address = "127.0.0.1"});
+  // With `security` on data connections, where there is some.
+  explicit TestPs(PsServiceOptions options,
+                  std::shared_ptr<security::StreamSecurity> security = nullptr) {
+    auto listener = transport::DataListener::Create(
+        {.bind_address = "127.0.0.1", .security = std::move(security)});
     EXPECT_TRUE(listener.ok());
     listener_ = *std::move(listener);
     options.listener = listener_.get();
@@ -189,10 +193,14 @@ class TestPs {
 // One worker's connections to the primaries of a view.
 class TestWorker {
  public:
-  TestWorker(int worker, uint64_t incarnation, const TestJob& job)
+  TestWorker(int worker, uint64_t incarnation, const TestJob& job,
+             std::shared_ptr<security::StreamSecurity> security = nullptr)
       : worker_(worker), incarnation_(incarnation), job_(job), layout_(job.layout()) {
-    listener_ = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
+    listener_ = *transport::DataListener::Create(
+        {.bind_address = "127.0.0.1", .security = std::move(security)});
   }
+  // The worker that it speaks for, once it has come.
+  void SpeakFor(int worker) { speaks_for_ = worker; }
   void Abort() { abort_.Set(); }
 
   absl::Status Connect(const proto::View& view) {
@@ -216,8 +224,11 @@ class TestWorker {
     }
   }
   absl::Status Open(int shard, uint64_t digest) {
-    return OpenConnection(*connections_[shard], worker_, incarnation_, digest, In(kLong), abort_);
+    return OpenConnection(*connections_[shard], speaks_for_, incarnation_, digest, In(kLong),
+                          abort_);
   }
+  // Whether it is welcome.
+  absl::Status Hear(int shard) { return Answer(*connections_[shard], In(kLong), abort_).status(); }
   // Those chunks of a shard that are not done yet, each with a gradient of `gradient`.
   absl::Status Push(int shard, uint64_t sequence, std::vector<ChunkTransfer>& transfers,
                     int64_t lease = 0) {
@@ -245,6 +256,7 @@ class TestWorker {
 
  private:
   const int worker_;
+  int speaks_for_ = worker_;
   const uint64_t incarnation_;
   const TestJob job_;
   const Layout layout_;

@@ -19,6 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/wait.h"
 #include "common/rpc/sockets.h"
+#include "tests/unit/base/failing_new.h"
 
 namespace muster::rpc {
 namespace {
@@ -252,6 +253,34 @@ TEST_F(AcceptorTest, AMissingDescriptorCostsOneConnectionAndNoTime) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   const Fd after = Speak();
   EXPECT_FALSE(Closed(before, milliseconds(20)));
+}
+
+// Whichever it is: that connection is closed, or handed over, and nothing is left of it.
+TEST_F(AcceptorTest, AFailedAllocationCostsOneConnection) {
+  Start({.tls = true});
+  {
+    absl::MutexLock lock(&mu_);
+    taken_.reserve(100);
+    plaintext_.reserve(100);
+  }
+  int failed = 0;
+  for (int nth = 1; nth <= 20; ++nth) {
+    const muster::testing::FailingNew failing({.thread = "acceptor", .nth = nth});
+    const Fd client = Connect();
+    const char first = 0x16;
+    (void)send(client.get(), &first, 1, MSG_NOSIGNAL);
+    ASSERT_TRUE(Await([&](const auto& counts) {
+      return counts.failed + static_cast<int64_t>(Taken()) == nth;
+    })) << nth;
+    failed += failing.failed();
+  }
+  EXPECT_GE(failed, 6);
+  const int taken = static_cast<int>(Taken());
+  EXPECT_EQ(acceptor_->counts().failed, failed);
+  const Fd after = Speak("127.0.0.1", 0x16);
+  EXPECT_FALSE(Closed(after, milliseconds(20)));
+  for (int i = 0; i <= taken; ++i) CloseTaken(static_cast<size_t>(i));
+  EXPECT_TRUE(Await([](const auto& counts) { return counts.strangers == 0; }));
 }
 
 TEST_F(AcceptorTest, ThePortIsFreeOnceItHasStopped) {

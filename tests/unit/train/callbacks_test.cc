@@ -4,13 +4,17 @@
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "common/base/created_files.h"
 #include "muster/callback.h"
+#include "tests/unit/base/logged_lines.h"
 #include "tests/unit/train/kept.h"
 
 namespace muster {
@@ -537,6 +541,18 @@ TEST_F(CallbackFiles, ALineThatDidNotFitLeavesNoPart) {
   setrlimit(RLIMIT_FSIZE, &all);
   ASSERT_TRUE(result.status.ok()) << result.status;
   EXPECT_THAT(Epochs("log.csv"), ::testing::ElementsAre("epoch", "0", "2", "3"));
+}
+
+TEST_F(CallbackFiles, APipeInTheFilesPlaceCostsTheLinesAlone) {
+  ASSERT_EQ(mkfifo((folder_ + "/log.csv").c_str(), 0600), 0);
+  AddJobFolder(folder_);
+  const testing::LoggedLines lines;
+  alarm(60);  // it waits for no reader
+  const RunResult result =
+      runs_.Run(1, {.job = With({{"name", "csv_logger"}, {"filename", "log.csv"}})});
+  alarm(0);
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(lines.Count("/log.csv: it is no ordinary file; training goes on"), 4);
 }
 
 TEST_F(CallbackFiles, ANewFileIsNotCutAtTheOldOnesLength) {

@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/unit/base/failing_new.h"
+#include "tests/unit/base/logged_lines.h"
 #include "tests/unit/transport/listeners.h"
 #include "tests/unit/transport/test_authority.h"
 
@@ -145,6 +147,75 @@ TEST_P(StrangersTest, FewDescriptorsAreNotAllForThem) {
     EXPECT_TRUE(result.ok()) << result.status();
     EXPECT_NE(AwaitTake(*a, *admission, i + 1), nullptr);
   }
+}
+
+// Whichever it is: that connection is closed, or served, and the port stays open.
+TEST(MemoryTest, AFailedAllocationCostsOneConnection) {
+  const auto a = Listen();
+  const auto admission = a->Admit(1, 0, "ticket");
+  int failed = 0;
+  for (int nth = 1; nth <= 20; ++nth) {
+    const testing::FailingNew failing({.thread = "data-listener", .nth = nth});
+    Sockets sockets;
+    const int fd = sockets.Add(RawConnect(a->address()));
+    const auto hello = EncodeHello({1, nth, 0, 0, "ticket"});
+    (void)send(fd, hello.data(), hello.size(), MSG_NOSIGNAL);
+    pollfd polled{fd, POLLIN, 0};
+    ASSERT_EQ(poll(&polled, 1, 20'000), 1) << nth;
+    failed += failing.failed();
+  }
+  EXPECT_GE(failed, 4);
+  const auto b = Listen();
+  const auto dialing = b->Dial(To(*a, {1, 100, 0, 0, "ticket"}));
+  const auto result = Await(*b, *dialing);
+  EXPECT_TRUE(result.ok()) << result.status();
+  EXPECT_NE(AwaitTake(*a, *admission, 100), nullptr);
+}
+
+// It says so, or, where asio loses it, is over at its deadline.
+TEST(MemoryTest, ADialThatFindsNoneEnds) {
+  Sockets sockets;
+  const int silent = sockets.Add(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof own;
+  ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr*>(&own), size), 0);
+  ASSERT_EQ(listen(silent, 100), 0);
+  ASSERT_EQ(getsockname(silent, reinterpret_cast<sockaddr*>(&own), &size), 0);
+  const auto dialer = Listen();
+  int said = 0;
+  for (int nth = 1; nth <= 10; ++nth) {
+    const testing::FailingNew failing({.thread = "data-listener", .nth = nth});
+    const auto dialing = dialer->Dial({JoinEndpoint("127.0.0.1", ntohs(own.sin_port)),
+                                       {1, nth, 0, 0, "ticket"},
+                                       Clock::now() + std::chrono::milliseconds(200)});
+    const absl::Status status = Await(*dialer, *dialing).status();
+    ASSERT_NE(Message(status), "still under way") << nth;
+    said += Message(status).find("no memory is left") != std::string::npos;
+  }
+  EXPECT_GE(said, 1);
+  const auto a = Listen();
+  const auto admission = a->Admit(1, 0, "ticket");
+  const auto dialing = dialer->Dial(To(*a, {1, 100, 0, 0, "ticket"}));
+  EXPECT_TRUE(Await(*dialer, *dialing).ok());
+}
+
+TEST(DescriptorsTest, TheyMakeOneLineAWhile) {
+  const auto a = Listen();
+  Sockets sockets;
+  const int client = sockets.Add(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Endpoint endpoint = *ParseEndpoint(a->address());
+  sockaddr_in other{};
+  other.sin_family = AF_INET;
+  other.sin_port = htons(endpoint.port);
+  inet_pton(AF_INET, endpoint.host.c_str(), &other.sin_addr);
+  const testing::LoggedLines lines;
+  const Descriptors none(3);
+  ASSERT_EQ(connect(client, reinterpret_cast<sockaddr*>(&other), sizeof other), 0);
+  ASSERT_TRUE(lines.Await("Cannot take a data connection: Too many open files"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(350));  // of three more attempts
+  EXPECT_EQ(lines.Count("Cannot take a data connection"), 1);
 }
 
 TEST(SignalTest, WithoutADescriptorItStillEndsAWait) {

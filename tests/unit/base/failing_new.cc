@@ -1,0 +1,58 @@
+#include "tests/unit/base/failing_new.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace muster::testing {
+namespace {
+
+// A name of the kernel's has 15 characters.
+struct Chosen {
+  char thread[16] = "";
+  pthread_t spared{};
+  size_t least = 0;
+};
+Chosen chosen;
+std::atomic<int> left = 0;  // until the one that fails; 0: none does
+
+bool FailsNow(size_t size) {
+  if (left.load(std::memory_order_acquire) <= 0 || size < chosen.least) return false;
+  if (chosen.thread[0] == 0) {
+    if (pthread_equal(pthread_self(), chosen.spared)) return false;
+  } else {
+    char name[sizeof chosen.thread] = "";
+    pthread_getname_np(pthread_self(), name, sizeof name);
+    if (std::strcmp(name, chosen.thread) != 0) return false;
+  }
+  return left.fetch_sub(1) == 1;
+}
+
+}  // namespace
+
+FailingNew::FailingNew(const Which& which) {
+  chosen = {};
+  which.thread.copy(chosen.thread, sizeof chosen.thread - 1);
+  chosen.spared = pthread_self();
+  chosen.least = which.least;
+  left.store(which.nth, std::memory_order_release);
+}
+
+FailingNew::~FailingNew() { left = 0; }
+
+bool FailingNew::failed() const { return left.load() <= 0; }
+
+}  // namespace muster::testing
+
+void* operator new(size_t size) {
+  void* const memory =
+      muster::testing::FailsNow(size) ? nullptr : std::malloc(std::max<size_t>(size, 1));
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
