@@ -45,10 +45,12 @@ class Authority {
 };
 
 std::string UriOf(const Peer& peer);
-// ConfigurationError where it is none of ours.
+// ConfigurationError where it is none of ours: a cluster is written as ClusterSpec::Digest does, a
+// task as TaskId does.
 absl::StatusOr<Peer> PeerFromUri(const std::string& uri);
 
-// What a certificate says of its holder, whoever signed it.
+// What a certificate says of its holder, whoever signed it: the same for control and data
+// connections. One of its URIs names the task; those of other schemes (spiffe://) are for others.
 struct CertificateFacts {
   Peer peer;
   std::vector<std::string> hosts;  // names and addresses
@@ -57,6 +59,8 @@ absl::StatusOr<CertificateFacts> FactsOf(X509* certificate);
 absl::StatusOr<CertificateFacts> FactsOfPem(const std::string& pem);
 // The common name of whom the first certificate is of; "" where there is none.
 std::string SubjectOfPem(const std::string& pem);
+// Whether two texts mean one host: addresses by their bytes, names in any case.
+bool SameHost(const std::string& a, const std::string& b);
 
 // The newest of OpenSSL's errors on this thread, in its words; clears them.
 std::string OpenSslError();

@@ -299,7 +299,8 @@ absl::StatusOr<Peer> Identity::Believe(const CertificateFacts& facts) const {
   if (!from_files() || facts.peer.task == "launcher") return facts.peer;
   const auto host = options_.hosts.find(facts.peer.task);
   if (host == options_.hosts.end()) return facts.peer;
-  if (std::find(facts.hosts.begin(), facts.hosts.end(), host->second) == facts.hosts.end())
+  if (std::ranges::none_of(facts.hosts,
+                           [&](const std::string& named) { return SameHost(named, host->second); }))
     return ConfigurationError(fmt::format("the certificate of {} does not name its host, {}",
                                           facts.peer.task, host->second));
   return facts.peer;

@@ -9,7 +9,7 @@ import unittest
 
 import grpc
 
-from harness import BIN, ClusterTest, result
+from harness import BIN, ClusterTest, free_ports, result
 
 
 def gone(task):
@@ -142,6 +142,21 @@ class SecurityTest(ClusterTest):
             with grpc.secure_channel(cluster["chief"][0], credentials, [("grpc.ssl_target_name_override", "127.0.0.1")]) as channel:
                 self.assertEqual(call(channel, "/muster.proto.Coordinator/ReportFailure", gone("worker:1")), status, who)
         self.finish(processes, code=138)
+
+    def test_certificates_name_hosts_in_any_spelling(self):
+        """Those that `muster key certificates` writes are good for the cluster that it was given."""
+        ports = free_ports(3)
+        cluster = {"chief": [f"LocalHost:{ports[0]}"], "worker": [f"127.0.0.1:{ports[1]}"], "ps": [f"LOCALHOST:{ports[2]}"]}
+        self.finish(self.start_with({}, cluster, self.job(max_steps=10, strategy="parameter_server"), self.certificates(cluster)))
+
+    def test_certificates_name_addresses_in_any_spelling(self):
+        cluster = {"chief": ["[FD00::1]:5000"], "worker": ["[fd00:0::2]:5000", "[fd00:0:0:0:0:0:0:3]:5000"]}
+        job = self.job(tls=dict(item[4:].split("=") for item in self.certificates(cluster)))
+        for kind, index in ("chief", 0), ("worker", 0), ("worker", 1):
+            config = json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
+            said = subprocess.run([BIN / "muster", "preflight", "--timeout", "0", "--job", job], env={**os.environ, "TF_CONFIG": config},
+                                  capture_output=True, text=True).stdout
+            self.assertRegex(said, "ok +identity +certificates, ")
 
     def test_another_tasks_certificate_is_refused_at_once(self):
         cluster = self.cluster(1)
