@@ -31,11 +31,10 @@ absl::StatusOr<Fd> NewKeyInMemory() {
   };
   const Fd made(memfd_create("muster run key", MFD_CLOEXEC));
   if (!made) return failed();
-  std::string line = security::FormatRunKey(security::Secret::Random(security::kRunKeyBytes));
-  line += '\n';
-  const ssize_t written = write(made.get(), line.data(), line.size());
-  OPENSSL_cleanse(line.data(), line.size());
-  if (written != static_cast<ssize_t>(line.size())) return failed();
+  const security::Secret line =
+      security::FormatRunKey(security::Secret::Random(security::kRunKeyBytes));
+  if (write(made.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+    return failed();
   Fd inherited(fcntl(made.get(), F_DUPFD, kLeastDescriptor));  // not closed by exec
   if (!inherited) return failed();
   return inherited;

@@ -5,6 +5,8 @@
 // by `muster key certificates`, or is the user's own.
 #pragma once
 
+#include <openssl/crypto.h>
+
 #include <string>
 #include <vector>
 
@@ -20,6 +22,7 @@ struct Credentials {
   std::string certificate;  // the leaf, then what is between it and the authority
   std::string key;          // the leaf's private key
   std::string authorities;  // one or several certificates
+  ~Credentials() { OPENSSL_cleanse(key.data(), key.size()); }
 };
 
 // Signs with an Ed25519 key. Certificates hold from 1970 to 9999, so that no clock decides.
