@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "common/cluster/cluster_config.h"
 #include "common/cluster/verdict.h"
 #include "common/rpc/host.h"
@@ -26,6 +27,8 @@ using preflight::Check;
 using preflight::Found;
 using preflight::Neighbour;
 using preflight::Neighbours;
+
+constexpr char kPlaintext[] = "plaintext";
 
 Check FromStatus(std::string name, const absl::Status& status, std::string what) {
   if (status.ok()) return {.name = std::move(name), .what = std::move(what)};
@@ -147,14 +150,14 @@ class PreflightCommand : public Command {
       Judge(task, options.addresses.at(task), neighbour);
   }
 
-  // What all tasks must have in common: the authorities whose certificates this one accepts first.
-  std::string CheckIdentity() {
+  std::vector<std::string> CheckIdentity() {
     const auto identity = IdentityFor(config_, job_);
-    Check check = FromStatus("identity", identity.status(), "plaintext");
-    if (identity.ok()) identity_ = check.what;
+    Check check = FromStatus("identity", identity.status(), kPlaintext);
+    if (identity.ok()) identity_ = {kPlaintext};
     if (identity.ok() && *identity != nullptr) {
-      identity_ = (*identity)->AuthorityName();
-      check.what = ((*identity)->from_files() ? "certificates, " : "run key, ") + identity_;
+      identity_ = (*identity)->Authorities();
+      check.what = ((*identity)->from_files() ? "certificates, " : "run key, ") +
+                   absl::StrJoin(identity_, ", and accepts ");
       if (const std::string file = (*identity)->Expired(); !file.empty())
         check = {.name = "identity",
                  .ok = false,
@@ -197,11 +200,21 @@ class PreflightCommand : public Command {
   }
 
   void JudgeIdentity(const std::string& task, const Neighbour& neighbour) {
-    if (neighbour.identity == identity_ || neighbour.identity.empty() || identity_.empty()) return;
+    if (identity_.empty()) return;  // this task's own check says so
+    if (preflight::AcceptEachOther(identity_, neighbour.identity)) return;
+    const auto keyless = [](const auto& identity) {
+      return identity.empty() || identity[0] == kPlaintext;
+    };
+    const std::string who = TaskText(task);
+    std::string what = fmt::format("{} has no key", who);
+    if (!keyless(neighbour.identity))
+      what = keyless(identity_) ? fmt::format("{} has a key ({}), and this task has none", who,
+                                              neighbour.identity[0])
+                                : fmt::format("{} has another key than this task ({}, not {})", who,
+                                              neighbour.identity[0], identity_[0]);
     checks_.push_back({.name = "identity",
                        .ok = false,
-                       .what = fmt::format("{} has another key than this task ({}, not {})",
-                                           TaskText(task), neighbour.identity, identity_),
+                       .what = std::move(what),
                        .mend = "give all tasks one run key, or certificates of one authority"});
   }
 
@@ -262,7 +275,7 @@ class PreflightCommand : public Command {
   ClusterConfig config_;
   Job job_;
   Found found_;
-  std::string identity_;  // empty: there is none to be had
+  std::vector<std::string> identity_;  // empty: there is none to be had
   std::vector<Check> checks_;
 };
 

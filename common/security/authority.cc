@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "absl/strings/match.h"
+#include "common/base/peer_text.h"
 #include "common/cluster/task.h"
 
 namespace muster::security {
@@ -127,6 +128,16 @@ std::string AddressText(const ASN1_OCTET_STRING* ip) {
 std::string StringOf(const ASN1_STRING* text) {
   return std::string(reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
                      ASN1_STRING_length(text));
+}
+
+// The common name, or all that there is, fit for a line.
+std::string NameOf(const X509* certificate) {
+  const X509_NAME* name = X509_get_subject_name(certificate);
+  const int at = X509_NAME_get_index_by_NID(name, NID_commonName, -1);
+  if (at >= 0)
+    return PeerText(StringOf(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(name, at))), 200);
+  char all[200];
+  return X509_NAME_oneline(name, all, sizeof all);
 }
 
 }  // namespace
@@ -252,13 +263,25 @@ absl::StatusOr<CertificateFacts> FactsOfPem(const std::string& pem) {
   return FactsOf(certificate.get());
 }
 
-std::string SubjectOfPem(const std::string& pem) {
-  const X509Ptr certificate(PEM_read_bio_X509(BioOf(pem).get(), nullptr, nullptr, nullptr));
-  ERR_clear_error();
-  if (certificate == nullptr) return "";
-  X509_NAME* name = X509_get_subject_name(certificate.get());
-  const int at = X509_NAME_get_index_by_NID(name, NID_commonName, -1);
-  return at < 0 ? "" : StringOf(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(name, at)));
+std::vector<X509Ptr> CertificatesOf(const std::string& pem) {
+  std::vector<X509Ptr> all;
+  const BioPtr bio = BioOf(pem);
+  while (X509Ptr next{PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)})
+    all.push_back(std::move(next));
+  ERR_clear_error();  // the end of the text is one
+  return all;
+}
+
+std::vector<std::string> NamesOfAuthorities(const std::string& chain,
+                                            const std::string& authorities) {
+  const std::vector<X509Ptr> signed_by = CertificatesOf(chain);
+  std::vector<std::string> names;
+  for (const X509Ptr& authority : CertificatesOf(authorities)) {
+    const bool signer = !signed_by.empty() &&
+                        X509_check_issued(authority.get(), signed_by.back().get()) == X509_V_OK;
+    names.insert(signer ? names.begin() : names.end(), NameOf(authority.get()));
+  }
+  return names;
 }
 
 bool SameHost(const std::string& a, const std::string& b) {

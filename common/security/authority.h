@@ -60,8 +60,11 @@ struct CertificateFacts {
 };
 absl::StatusOr<CertificateFacts> FactsOf(X509* certificate);
 absl::StatusOr<CertificateFacts> FactsOfPem(const std::string& pem);
-// The common name of whom the first certificate is of; "" where there is none.
-std::string SubjectOfPem(const std::string& pem);
+// Of a PEM text; empty where there are none.
+std::vector<X509Ptr> CertificatesOf(const std::string& pem);
+// By name, the one that has signed the chain first.
+std::vector<std::string> NamesOfAuthorities(const std::string& chain,
+                                            const std::string& authorities);
 // Whether two texts mean one host: addresses by their bytes, names in any case.
 bool SameHost(const std::string& a, const std::string& b);
 

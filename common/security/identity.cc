@@ -227,7 +227,7 @@ absl::Status Identity::Use(const Source& source) {
   absl::MutexLock lock(&mu_);
   context_ = std::move(made);
   source_ = source.Digest();
-  authority_ = SubjectOfPem(credentials.authorities);
+  accepted_ = NamesOfAuthorities(credentials.certificate, credentials.authorities);
   if (!from_files()) return absl::OkStatus();
   std::map<std::string, int64_t> ends;
   if (const auto end = EndOfAuthority(credentials.certificate, credentials.authorities))
@@ -316,9 +316,9 @@ absl::StatusOr<Peer> Identity::Believe(const CertificateFacts& facts) const {
   return facts.peer;
 }
 
-std::string Identity::AuthorityName() const {
+std::vector<std::string> Identity::Authorities() const {
   absl::MutexLock lock(&mu_);
-  return authority_;
+  return accepted_;
 }
 
 Identity::Paths Identity::paths() const {

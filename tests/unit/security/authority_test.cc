@@ -112,5 +112,15 @@ TEST(Authority, OneHostInAnySpelling) {
   EXPECT_FALSE(SameHost(std::string("10.0.0.1\0.example", 17), "10.0.0.1"));
 }
 
+TEST(Authority, NamesOfAuthoritiesBeginWithTheOneThatSigned) {
+  const auto first = Authority::Random(), second = Authority::Random();
+  const auto made = second->Issue(UriOf({kCluster, "ps:0"}), {});
+  const auto names =
+      NamesOfAuthorities(made->certificate, first->certificate() + second->certificate());
+  ASSERT_EQ(names.size(), 2u);
+  EXPECT_THAT(names, ::testing::Each(::testing::StartsWith("Muster run authority ")));
+  EXPECT_EQ(names[0], NamesOfAuthorities(made->certificate, second->certificate())[0]);
+}
+
 }  // namespace
 }  // namespace muster::security
