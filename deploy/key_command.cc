@@ -75,9 +75,8 @@ class KeyCommand : public Command {
       MUSTER_RETURN_IF_ERROR(
           Write({cluster.Digest(), task.ToString()}, {cluster.AddressOf(task).host},
                 fmt::format("{}-{}", TaskTypeName(task.type), task.index), authority));
-    MUSTER_RETURN_IF_ERROR(Write({cluster.Digest(), "launcher"}, {}, "launcher-0", authority));
     fmt::print(
-        "wrote a certificate and a key for each of {} tasks, and for `muster launch`, to {}\n"
+        "wrote a certificate and a key for each of {} tasks to {}\n"
         "in the job file: \"tls\": {{\"certificate\": \"{}/{{type}}-{{index}}.pem\", \"key\": "
         "\"{}/{{type}}-{{index}}.key\", \"authority\": \"{}/authority.pem\"}}\n"
         "authority.key signs new ones: keep it elsewhere\n",

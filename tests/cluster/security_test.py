@@ -131,18 +131,6 @@ class SecurityTest(ClusterTest):
                 self.assertEqual(call(channel, f"/muster.proto.ParameterServer/{method}"), denied, method)
         self.stop(processes)
 
-    def test_the_launchers_certificate_tells_of_lost_tasks(self):
-        cluster = self.cluster(2)
-        sets = self.certificates(cluster)
-        processes = [self.start(cluster, task, self.job(), sets) for task in ("chief:0", "worker:0")]
-        processes[0].wait_for("joined")
-        folder = self.dir / "certificates"
-        for who, status in ("worker-0", grpc.StatusCode.PERMISSION_DENIED), ("launcher-0", grpc.StatusCode.OK):
-            credentials = grpc.ssl_channel_credentials(*((folder / name).read_bytes() for name in ("authority.pem", f"{who}.key", f"{who}.pem")))
-            with grpc.secure_channel(cluster["chief"][0], credentials, [("grpc.ssl_target_name_override", "127.0.0.1")]) as channel:
-                self.assertEqual(call(channel, "/muster.proto.Coordinator/ReportFailure", gone("worker:1")), status, who)
-        self.finish(processes, code=138)
-
     def test_certificates_name_hosts_in_any_spelling(self):
         """Those that `muster key certificates` writes are good for the cluster that it was given."""
         ports = free_ports(3)
@@ -183,6 +171,32 @@ class SecurityTest(ClusterTest):
         process = self.start(self.cluster(1), "chief:0", self.job(), (), self.key)
         self.finish([process], code=2)
         self.assertIn("chmod 600", process.output())
+
+    def launch(self, job, *arguments):
+        process = self.process_class("launch", [str(BIN / "muster"), "launch", "--workers", "1", "--job", str(job), *map(str, arguments)],
+                                     dict(os.environ), self.dir / f"launch-{len(self.processes)}")
+        self.processes.append(process)
+        return process
+
+    def refused(self, process, sentence):
+        self.finish([process], 10, code=2)
+        self.assertEqual(len(process.output().splitlines()), 1, process.output())
+        self.assertIn(sentence, process.output())
+
+    def test_launch_takes_no_certificates(self):
+        sets = self.certificates(self.cluster(1))
+        job = self.job(tls=dict(item[4:].split("=") for item in sets))
+        self.refused(self.launch(job), "`muster launch` takes no certificates (tls.certificate)")
+        self.finish([self.launch(job, "--set", "tls={}")])  # as it says
+
+    def test_launch_goes_by_one_key(self):
+        key = self.run_key()
+        for own in {"key_file": str(key)}, {"insecure": True}:
+            job = self.job(security=own)
+            self.refused(self.launch(job, "--key-file", key), f"--key-file is given, and the tasks go by the job's security.{[*own][0]}")
+            self.finish([self.launch(job)])
+        self.refused(self.launch(self.job(security={"key_file": "nowhere.key"})), "cannot read the run key")
+        self.finish([self.launch(self.job(), "--key-file", key)])
 
     def test_launch_makes_a_key_that_nothing_shows(self):
         job = self.long_job()
