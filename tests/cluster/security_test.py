@@ -3,6 +3,8 @@ import json
 import os
 import re
 import signal
+import socket
+import ssl
 import subprocess
 import time
 import unittest
@@ -145,6 +147,31 @@ class SecurityTest(ClusterTest):
             said = subprocess.run([BIN / "muster", "preflight", "--timeout", "0", "--job", job], env={**os.environ, "TF_CONFIG": config},
                                   capture_output=True, text=True).stdout
             self.assertRegex(said, "ok +identity +certificates, ")
+
+    def test_control_connections_prefer_tls_1_3_and_demand_a_certificate_of_1_2_too(self):
+        cluster = self.cluster(1)
+        sets = self.certificates(cluster)
+        chief = self.start(cluster, "chief:0", self.job(), sets)
+        chief.wait_for("data connections on")
+        host, port = cluster["chief"][0].split(":")
+        folder = self.dir / "certificates"
+
+        def version(most, certificate):
+            """Of a connection on which the chief answers; None where it ends it."""
+            context = ssl.create_default_context(cafile=folder / "authority.pem")
+            context.check_hostname = False  # the certificate names a task
+            context.maximum_version = most
+            context.set_alpn_protocols(["h2"])
+            if certificate:
+                context.load_cert_chain(folder / "worker-0.pem", folder / "worker-0.key")
+            try:
+                with socket.create_connection((host, int(port)), 10) as plain, context.wrap_socket(plain) as connection:
+                    return connection.version() if connection.recv(1) else None
+            except (ssl.SSLError, ConnectionError):
+                return None
+        for most, spoken in (ssl.TLSVersion.TLSv1_3, "TLSv1.3"), (ssl.TLSVersion.TLSv1_2, "TLSv1.2"):
+            self.assertEqual(version(most, True), spoken)
+            self.assertIsNone(version(most, False))
 
     def test_another_tasks_certificate_is_refused_at_once(self):
         cluster = self.cluster(1)
