@@ -46,6 +46,7 @@ void* operator new(size_t size) {
   if (void* block = std::malloc(size)) return block;
   throw std::bad_alloc();
 }
+void* operator new(size_t size, const std::nothrow_t&) noexcept { return std::malloc(size); }
 void operator delete(void* block) noexcept { Free(block); }
 void operator delete(void* block, size_t) noexcept { Free(block); }
 
