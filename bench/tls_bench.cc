@@ -49,7 +49,7 @@ class Holders {
   // `resume`: sessions are kept, by address.
   std::shared_ptr<security::StreamSecurity> Issue(const std::string& task, bool resume = true) {
     std::shared_ptr<security::StreamSecurity> identity =
-        *security::Identity::Make({.self = {"cluster", task}, .run_key = folder_ + "/key"});
+        *security::Identity::Make({.self = {"0123456789abcdef", task}, .run_key = folder_ + "/key"});
     return resume ? identity : std::make_shared<Forgetful>(identity);
   }
 

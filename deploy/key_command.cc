@@ -67,15 +67,16 @@ class KeyCommand : public Command {
       return ConfigurationError(fmt::format("cannot make {}: {}", output_, strerror(errno)));
     MUSTER_RETURN_IF_ERROR(
         security::WriteNewFile(output_ + "/authority.pem", authority.certificate(), 0644));
-    MUSTER_ASSIGN_OR_RETURN(const std::string key, authority.PrivateKey());
-    MUSTER_RETURN_IF_ERROR(security::WriteNewFile(output_ + "/authority.key", key, 0600));
+    MUSTER_ASSIGN_OR_RETURN(std::string key, authority.PrivateKey());
+    const absl::Status written = security::WriteNewFile(output_ + "/authority.key", key, 0600);
+    OPENSSL_cleanse(key.data(), key.size());
+    MUSTER_RETURN_IF_ERROR(written);
     for (const TaskId task : cluster.Tasks())
       MUSTER_RETURN_IF_ERROR(
           Write({cluster.Digest(), task.ToString()}, {cluster.AddressOf(task).host},
                 fmt::format("{}-{}", TaskTypeName(task.type), task.index), authority));
-    MUSTER_RETURN_IF_ERROR(Write({cluster.Digest(), "launcher"}, {}, "launcher-0", authority));
     fmt::print(
-        "wrote a certificate and a key for each of {} tasks, and for `muster launch`, to {}\n"
+        "wrote a certificate and a key for each of {} tasks to {}\n"
         "in the job file: \"tls\": {{\"certificate\": \"{}/{{type}}-{{index}}.pem\", \"key\": "
         "\"{}/{{type}}-{{index}}.key\", \"authority\": \"{}/authority.pem\"}}\n"
         "authority.key signs new ones: keep it elsewhere\n",

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "common/cluster/cluster_config.h"
 #include "common/cluster/verdict.h"
 #include "common/rpc/host.h"
@@ -26,6 +27,8 @@ using preflight::Check;
 using preflight::Found;
 using preflight::Neighbour;
 using preflight::Neighbours;
+
+constexpr char kPlaintext[] = "plaintext";
 
 Check FromStatus(std::string name, const absl::Status& status, std::string what) {
   if (status.ok()) return {.name = std::move(name), .what = std::move(what)};
@@ -147,15 +150,16 @@ class PreflightCommand : public Command {
       Judge(task, options.addresses.at(task), neighbour);
   }
 
-  // Checks this task's identity. Returns the name of the first authority whose certificates it
-  // accepts, which must be the same in all tasks.
-  std::string CheckIdentity() {
+  // Checks this task's identity. Returns the names of the authorities whose certificates it accepts,
+  // the one that it shows itself first.
+  std::vector<std::string> CheckIdentity() {
     const auto identity = IdentityFor(config_, job_);
-    Check check = FromStatus("identity", identity.status(), "plaintext");
-    if (identity.ok()) identity_ = check.what;
+    Check check = FromStatus("identity", identity.status(), kPlaintext);
+    if (identity.ok()) identity_ = {kPlaintext};
     if (identity.ok() && *identity != nullptr) {
-      identity_ = (*identity)->AuthorityName();
-      check.what = ((*identity)->from_files() ? "certificates, " : "run key, ") + identity_;
+      identity_ = (*identity)->Authorities();
+      check.what = ((*identity)->from_files() ? "certificates, " : "run key, ") +
+                   absl::StrJoin(identity_, ", and accepts ");
       if (const std::string file = (*identity)->Expired(); !file.empty())
         check = {.name = "identity",
                  .ok = false,
@@ -198,11 +202,21 @@ class PreflightCommand : public Command {
   }
 
   void JudgeIdentity(const std::string& task, const Neighbour& neighbour) {
-    if (neighbour.identity == identity_ || neighbour.identity.empty() || identity_.empty()) return;
+    if (identity_.empty()) return;  // this task's own check says so
+    if (preflight::AcceptEachOther(identity_, neighbour.identity)) return;
+    const auto keyless = [](const auto& identity) {
+      return identity.empty() || identity[0] == kPlaintext;
+    };
+    const std::string who = TaskText(task);
+    std::string what = fmt::format("{} has no key", who);
+    if (!keyless(neighbour.identity))
+      what = keyless(identity_) ? fmt::format("{} has a key ({}), and this task has none", who,
+                                              neighbour.identity[0])
+                                : fmt::format("{} has another key than this task ({}, not {})", who,
+                                              neighbour.identity[0], identity_[0]);
     checks_.push_back({.name = "identity",
                        .ok = false,
-                       .what = fmt::format("{} has another key than this task ({}, not {})",
-                                           TaskText(task), neighbour.identity, identity_),
+                       .what = std::move(what),
                        .mend = "give all tasks one run key, or certificates of one authority"});
   }
 
@@ -264,7 +278,7 @@ class PreflightCommand : public Command {
   ClusterConfig config_;
   Job job_;
   Found found_;
-  std::string identity_;  // Empty: not available.
+  std::vector<std::string> identity_;  // Empty: not available.
   std::vector<Check> checks_;
 };
 

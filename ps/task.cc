@@ -10,6 +10,7 @@
 #include "common/base/wait.h"
 #include "common/rpc/server.h"
 #include "common/train/data_port.h"
+#include "common/train/job_security.h"
 #include "common/train/task_identity.h"
 #include "common/train/task_process.h"
 #include "muster/version.h"
@@ -89,7 +90,7 @@ absl::Status PsTask::ReadConfiguration(const TaskArguments& arguments) {
   for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
   MUSTER_RETURN_IF_ERROR(CheckDescriptors(cluster_));
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, TaskType::kPs));
-  MUSTER_ASSIGN_OR_RETURN(job_, LoadJob(arguments.job, arguments.overrides));
+  MUSTER_RETURN_IF_ERROR(LoadJobOrSecurity(arguments.job, arguments.overrides, &job_));
   UseFileMode(job_);
   MUSTER_ASSIGN_OR_RETURN(job_.strategy, StrategyFor(job_, cluster_));
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));

@@ -16,6 +16,8 @@ namespace {
 
 // How long a process that failed before it joined tries to tell the chief.
 constexpr Duration kTellChief = std::chrono::seconds(10);
+// ... that failed because nothing proves who it is.
+constexpr Duration kTellWithoutProof = std::chrono::seconds(2);
 // How long a chief that was silent for timeouts.heartbeat may take to be heard again before its
 // supervisor ends it.
 constexpr Duration kSilentChiefGrace = std::chrono::seconds(2);
@@ -68,16 +70,25 @@ void TellOfSilentChief(Supervisor* supervisor, MemberOptions* options) {
 
 namespace {
 
+// How long to tell the chief of `failure`, by the identity that the job gives this process. Where
+// it gives none, in plaintext, which a chief without TLS takes and any other refuses; what is said
+// is no secret.
+Duration ProveTowardsChief(const Job& job, const absl::Status& failure, ClusterConfig* cluster) {
+  if (cluster->identity != nullptr) return kTellChief;
+  auto identity = IdentityFor(*cluster, job);
+  if (identity.ok()) {
+    cluster->identity = *std::move(identity);
+    return kTellChief;
+  }
+  // The chief, which most likely lacks it too, need not be there.
+  return identity.status() == failure ? kTellWithoutProof : kTellChief;
+}
+
 // Whether the job goes on without this process, because another one can do better; tells the chief
 // of the failure, which else waits for this task.
 bool TellChief(ClusterConfig cluster, const Job& job, const absl::Status& failure,
                const std::function<bool()>& give_up) {
-  if (cluster.identity == nullptr) {
-    // What failed may be what proves who this task is: then the chief would not listen.
-    auto identity = IdentityFor(cluster, job);
-    if (!identity.ok()) return false;
-    cluster.identity = *std::move(identity);
-  }
+  const Duration timeout = ProveTowardsChief(job, failure, &cluster);
   bool try_again = false;
   EarlyFailure report;
   report.task = cluster.task->ToString();
@@ -85,7 +96,7 @@ bool TellChief(ClusterConfig cluster, const Job& job, const absl::Status& failur
   report.cluster_digest = cluster.cluster.Digest();
   report.failure = failure;
   report.channel = ChannelToChief(cluster);
-  const absl::Status told = ReportFailureTo(report, kTellChief, give_up, &try_again);
+  const absl::Status told = ReportFailureTo(report, timeout, give_up, &try_again);
   if (try_again) {
     LogInfo("told the chief: {}", Message(told));
   } else if (!told.ok()) {

@@ -22,6 +22,7 @@
 #include "common/train/integer_buffers.h"
 #include "common/train/job_checks.h"
 #include "common/train/job_files.h"
+#include "common/train/job_security.h"
 #include "common/train/program_path.h"
 #include "common/train/replica.h"
 #include "common/train/snapshot.h"
@@ -128,7 +129,7 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
   for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
   MUSTER_RETURN_IF_ERROR(CheckDescriptors(cluster_));
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, parts_.binary));
-  MUSTER_ASSIGN_OR_RETURN(job_, LoadJob(arguments.job, arguments.overrides));
+  MUSTER_RETURN_IF_ERROR(LoadJobOrSecurity(arguments.job, arguments.overrides, &job_));
   UseFileMode(job_);
   MUSTER_RETURN_IF_ERROR(AddProgramDigest(job_.program, &job_.digests));
   MUSTER_ASSIGN_OR_RETURN(job_.strategy, StrategyFor(job_, cluster_));

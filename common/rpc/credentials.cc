@@ -46,15 +46,6 @@ Provider ProviderOf(const Identity& identity) {
   return made;
 }
 
-absl::StatusOr<CertificateFacts> FactsFrom(const std::vector<std::string>& uris,
-                                           std::vector<std::string> hosts) {
-  CertificateFacts facts;
-  facts.hosts = std::move(hosts);
-  if (uris.size() != 1) return security::PeerFromUri("").status();
-  MUSTER_ASSIGN_OR_RETURN(facts.peer, security::PeerFromUri(uris[0]));
-  return facts;
-}
-
 // The chain is gRPC's to verify; who the server is, is ours.
 class ServerVerifier : public ge::ExternalCertificateVerifier {
  public:
@@ -63,21 +54,18 @@ class ServerVerifier : public ge::ExternalCertificateVerifier {
 
   bool Verify(ge::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)>,
               grpc::Status* sync_status) override {
-    std::vector<std::string> uris, hosts;
-    for (const grpc::string_ref& uri : request->uri_names()) uris.push_back(Text(uri));
-    for (const grpc::string_ref& name : request->dns_names()) hosts.push_back(Text(name));
-    for (const grpc::string_ref& name : request->ip_names()) hosts.push_back(Text(name));
-    const absl::Status verdict = Judge(uris, hosts);
+    const absl::Status verdict = Judge(Text(request->peer_cert()));
     if (verdict.ok()) return true;
-    LogHandshake(name_, Message(verdict));
-    *sync_status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, std::string(Message(verdict)));
+    const std::string why = PeerText(Message(verdict));
+    LogHandshake(name_, why);
+    *sync_status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, why);
     return true;
   }
   void Cancel(ge::TlsCustomVerificationCheckRequest*) override {}
 
  private:
-  absl::Status Judge(const std::vector<std::string>& uris, const std::vector<std::string>& hosts) {
-    MUSTER_ASSIGN_OR_RETURN(const CertificateFacts facts, FactsFrom(uris, hosts));
+  absl::Status Judge(const std::string& certificate) {
+    MUSTER_ASSIGN_OR_RETURN(const CertificateFacts facts, security::FactsOfPem(certificate));
     MUSTER_ASSIGN_OR_RETURN(const Peer peer, identity_->Believe(facts));
     if (peer.task == task_) return absl::OkStatus();
     return PeerLost(fmt::format("it is {}, not {}", peer.task, task_));
@@ -87,16 +75,9 @@ class ServerVerifier : public ge::ExternalCertificateVerifier {
   const std::string task_, name_;
 };
 
-std::vector<std::string> Values(const grpc::AuthContext& context, const char* property) {
-  std::vector<std::string> values;
-  for (const grpc::string_ref& value : context.FindPropertyValues(property))
-    values.push_back(Text(value));
-  return values;
-}
-
 absl::StatusOr<CertificateFacts> FactsFrom(const grpc::AuthContext& context) {
-  return FactsFrom(Values(context, GRPC_PEER_URI_PROPERTY_NAME),
-                   Values(context, GRPC_X509_SAN_PROPERTY_NAME));
+  const auto certificate = context.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  return security::FactsOfPem(certificate.empty() ? "" : Text(certificate[0]));
 }
 
 // Before each call's handler: who calls, and whether it may.
@@ -123,10 +104,10 @@ class CallCheck : public grpc::AuthMetadataProcessor {
  private:
   grpc::Status Refuse(const std::string& who, const std::string& method, std::string_view why) {
     int64_t left_out = 0;
-    const std::string called = PeerText(method, 100);
-    if (lines_.Take(&left_out)) LogWarning("refused: {} called {}: {}", who, called, why);
+    const std::string called = PeerText(method, 100), reason = PeerText(why);
+    if (lines_.Take(&left_out)) LogWarning("refused: {} called {}: {}", who, called, reason);
     return grpc::Status(grpc::StatusCode::PERMISSION_DENIED,
-                        fmt::format("{} may not call {}: {}", who, called, why));
+                        fmt::format("{} may not call {}: {}", who, called, reason));
   }
 
   const std::shared_ptr<Identity> identity_;

@@ -15,6 +15,8 @@
 #include <optional>
 #include <string_view>
 
+#include "absl/strings/match.h"
+#include "common/base/peer_text.h"
 #include "common/cluster/task.h"
 
 namespace muster::security {
@@ -24,6 +26,7 @@ using PkeyContext = std::unique_ptr<EVP_PKEY_CTX, Freed<EVP_PKEY_CTX_free>>;
 using Names = std::unique_ptr<GENERAL_NAMES, Freed<GENERAL_NAMES_free>>;
 
 constexpr char kScheme[] = "muster://";
+constexpr size_t kClusterDigits = 16;  // of ClusterSpec::Digest, in lower case
 constexpr char kInfo[] = "muster run key authority 1";
 
 absl::Status Failed(const char* what) {
@@ -99,10 +102,19 @@ uint64_t RandomSerial() {
   return serial >> 1;
 }
 
-bool IsAddress(const std::string& host) {
-  in6_addr buffer;
-  return inet_pton(AF_INET, host.c_str(), &buffer) == 1 ||
-         inet_pton(AF_INET6, host.c_str(), &buffer) == 1;
+// Without the zone of an IPv6 address ("fe80::1%eth0"), which is of one host alone.
+std::string WithoutZone(const std::string& host) {
+  return host.find(':') == std::string::npos ? host : host.substr(0, host.find('%'));
+}
+
+// 4 or 16; "" of a name.
+std::string BytesOfAddress(const std::string& host) {
+  if (host.find('\0') != std::string::npos) return "";
+  const std::string text = WithoutZone(host);
+  char bytes[sizeof(in6_addr)];
+  if (inet_pton(AF_INET, text.c_str(), bytes) == 1) return std::string(bytes, sizeof(in_addr));
+  if (inet_pton(AF_INET6, text.c_str(), bytes) == 1) return std::string(bytes, sizeof(in6_addr));
+  return "";
 }
 
 std::string AddressText(const ASN1_OCTET_STRING* ip) {
@@ -116,6 +128,16 @@ std::string AddressText(const ASN1_OCTET_STRING* ip) {
 std::string StringOf(const ASN1_STRING* text) {
   return std::string(reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
                      ASN1_STRING_length(text));
+}
+
+// The common name, or all that there is, fit for a line.
+std::string NameOf(const X509* certificate) {
+  const X509_NAME* name = X509_get_subject_name(certificate);
+  const int at = X509_NAME_get_index_by_NID(name, NID_commonName, -1);
+  if (at >= 0)
+    return PeerText(StringOf(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(name, at))), 200);
+  char all[200];
+  return X509_NAME_oneline(name, all, sizeof all);
 }
 
 }  // namespace
@@ -170,7 +192,7 @@ absl::StatusOr<Credentials> Authority::Issue(const std::string& uri,
   const X509Ptr made = NewCertificate(key.get(), "Muster task", name_, RandomSerial());
   std::string names = "URI:" + uri;
   for (const std::string& host : hosts)
-    names += fmt::format(",{}:{}", IsAddress(host) ? "IP" : "DNS", host);
+    names += BytesOfAddress(host).empty() ? ",DNS:" + host : ",IP:" + WithoutZone(host);
   if (!AddExtension(made.get(), NID_basic_constraints, "critical,CA:FALSE") ||
       !AddExtension(made.get(), NID_key_usage, "critical,digitalSignature") ||
       !AddExtension(made.get(), NID_ext_key_usage, "serverAuth,clientAuth") ||
@@ -197,11 +219,11 @@ absl::StatusOr<Peer> PeerFromUri(const std::string& uri) {
   std::string_view rest = uri;
   if (!rest.starts_with(kScheme)) return refuse();
   rest.remove_prefix(sizeof kScheme - 1);
-  const size_t slash = rest.find('/');
-  if (slash == std::string_view::npos || slash == 0) return refuse();
+  if (rest.find('/') != kClusterDigits) return refuse();
   Peer peer;
-  peer.cluster = rest.substr(0, slash);
-  rest.remove_prefix(slash + 1);
+  peer.cluster = rest.substr(0, kClusterDigits);
+  if (peer.cluster.find_first_not_of("0123456789abcdef") != std::string::npos) return refuse();
+  rest.remove_prefix(kClusterDigits + 1);
   if (rest == "launcher") {
     peer.task = rest;
     return peer;
@@ -219,18 +241,18 @@ absl::StatusOr<CertificateFacts> FactsOf(X509* certificate) {
   CertificateFacts facts;
   const Names names(static_cast<GENERAL_NAMES*>(
       X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
-  int uris = 0;
+  std::vector<std::string> tasks;
   for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
     const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
     if (name->type == GEN_DNS) facts.hosts.push_back(StringOf(name->d.dNSName));
     if (name->type == GEN_IPADD) facts.hosts.push_back(AddressText(name->d.iPAddress));
     if (name->type != GEN_URI) continue;
-    const std::string uri = StringOf(name->d.uniformResourceIdentifier);
-    if (!uri.starts_with(kScheme)) continue;
-    MUSTER_ASSIGN_OR_RETURN(facts.peer, PeerFromUri(uri));
-    ++uris;
+    std::string uri = StringOf(name->d.uniformResourceIdentifier);
+    if (uri.starts_with(kScheme)) tasks.push_back(std::move(uri));
   }
-  if (uris != 1) return PeerFromUri("").status();
+  if (tasks.size() > 1)
+    return ConfigurationError("its certificate names more than one task (URIs muster://)");
+  MUSTER_ASSIGN_OR_RETURN(facts.peer, PeerFromUri(tasks.empty() ? "" : tasks[0]));
   return facts;
 }
 
@@ -241,13 +263,30 @@ absl::StatusOr<CertificateFacts> FactsOfPem(const std::string& pem) {
   return FactsOf(certificate.get());
 }
 
-std::string SubjectOfPem(const std::string& pem) {
-  const X509Ptr certificate(PEM_read_bio_X509(BioOf(pem).get(), nullptr, nullptr, nullptr));
-  ERR_clear_error();
-  if (certificate == nullptr) return "";
-  X509_NAME* name = X509_get_subject_name(certificate.get());
-  const int at = X509_NAME_get_index_by_NID(name, NID_commonName, -1);
-  return at < 0 ? "" : StringOf(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(name, at)));
+std::vector<X509Ptr> CertificatesOf(const std::string& pem) {
+  std::vector<X509Ptr> all;
+  const BioPtr bio = BioOf(pem);
+  while (X509Ptr next{PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)})
+    all.push_back(std::move(next));
+  ERR_clear_error();  // the end of the text is one
+  return all;
+}
+
+std::vector<std::string> NamesOfAuthorities(const std::string& chain,
+                                            const std::string& authorities) {
+  const std::vector<X509Ptr> signed_by = CertificatesOf(chain);
+  std::vector<std::string> names;
+  for (const X509Ptr& authority : CertificatesOf(authorities)) {
+    const bool signer = !signed_by.empty() &&
+                        X509_check_issued(authority.get(), signed_by.back().get()) == X509_V_OK;
+    names.insert(signer ? names.begin() : names.end(), NameOf(authority.get()));
+  }
+  return names;
+}
+
+bool SameHost(const std::string& a, const std::string& b) {
+  const std::string address = BytesOfAddress(a);
+  return address.empty() ? absl::EqualsIgnoreCase(a, b) : address == BytesOfAddress(b);
 }
 
 }  // namespace muster::security

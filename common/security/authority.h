@@ -5,6 +5,8 @@
 // by `muster key certificates`, or is the user's own.
 #pragma once
 
+#include <openssl/crypto.h>
+
 #include <string>
 #include <vector>
 
@@ -20,6 +22,7 @@ struct Credentials {
   std::string certificate;  // the leaf, then what is between it and the authority
   std::string key;          // the leaf's private key
   std::string authorities;  // one or several certificates
+  ~Credentials() { OPENSSL_cleanse(key.data(), key.size()); }
 };
 
 // Signs with an Ed25519 key. Certificates hold from 1970 to 9999, so that no clock decides.
@@ -45,18 +48,25 @@ class Authority {
 };
 
 std::string UriOf(const Peer& peer);
-// ConfigurationError where it is none of ours.
+// ConfigurationError where it is none of ours: a cluster is written as ClusterSpec::Digest does, a
+// task as TaskId does.
 absl::StatusOr<Peer> PeerFromUri(const std::string& uri);
 
-// What a certificate says of its holder, whoever signed it.
+// What a certificate says of its holder, whoever signed it: the same for control and data
+// connections. One of its URIs names the task; those of other schemes (spiffe://) are for others.
 struct CertificateFacts {
   Peer peer;
   std::vector<std::string> hosts;  // names and addresses
 };
 absl::StatusOr<CertificateFacts> FactsOf(X509* certificate);
 absl::StatusOr<CertificateFacts> FactsOfPem(const std::string& pem);
-// The common name of whom the first certificate is of; "" where there is none.
-std::string SubjectOfPem(const std::string& pem);
+// Of a PEM text; empty where there are none.
+std::vector<X509Ptr> CertificatesOf(const std::string& pem);
+// By name, the one that has signed the chain first.
+std::vector<std::string> NamesOfAuthorities(const std::string& chain,
+                                            const std::string& authorities);
+// Whether two texts mean one host: addresses by their bytes, names in any case.
+bool SameHost(const std::string& a, const std::string& b);
 
 // The newest of OpenSSL's errors on this thread, in its words; clears them.
 std::string OpenSslError();

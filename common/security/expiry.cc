@@ -1,8 +1,6 @@
 #include "common/security/expiry.h"
 
 #include <fmt/format.h>
-#include <openssl/err.h>
-#include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
 #include <algorithm>
@@ -11,21 +9,12 @@
 #include <vector>
 
 #include "common/base/logging.h"
-#include "common/security/openssl.h"
+#include "common/security/authority.h"
 
 namespace muster::security {
 namespace {
 
 constexpr int64_t kHour = 3600, kDay = 24 * kHour, kWeek = 7 * kDay;
-
-std::vector<X509Ptr> CertificatesOf(const std::string& pem) {
-  std::vector<X509Ptr> all;
-  const BioPtr bio = BioOf(pem);
-  while (X509Ptr next{PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)})
-    all.push_back(std::move(next));
-  ERR_clear_error();  // the end of the text is one
-  return all;
-}
 
 std::optional<int64_t> EndOf(const X509* certificate) {
   tm until{};

@@ -8,12 +8,11 @@
 #include <openssl/sha.h>
 #include <openssl/x509v3.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <ctime>
-#include <fstream>
-#include <sstream>
 
 #include "common/base/logging.h"
 #include "common/security/refusal.h"
@@ -22,16 +21,21 @@ namespace muster::security {
 namespace {
 
 constexpr size_t kMostSessions = 4096;
-constexpr size_t kLongestPem = 1 << 20;
+constexpr off_t kLongestPem = 1 << 20;
 
 absl::StatusOr<std::string> ReadPem(const std::string& path, const char* key) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return ConfigurationError(fmt::format("{}: cannot read {}", key, path));
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (text.str().size() > kLongestPem)
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat about {};
+  if (!file || fstat(file.get(), &about) != 0)
+    return ConfigurationError(fmt::format("{}: cannot read {}", key, path));
+  if (!S_ISREG(about.st_mode) || about.st_size > kLongestPem)
     return ConfigurationError(fmt::format("{}: {} is no PEM file", key, path));
-  return text.str();
+  // At once, and into its last place: a text that grows leaves parts of a key in freed memory.
+  std::string text(about.st_size, '\0');
+  const ssize_t size = pread(file.get(), text.data(), text.size(), 0);
+  if (size < 0) return ConfigurationError(fmt::format("{}: cannot read {}", key, path));
+  text.resize(size);
+  return text;
 }
 
 // Each time another file under the same number, so that a reader never sees a part of it.
@@ -64,14 +68,20 @@ struct Identity::Source {
   Credentials files;
   RunKeys keys;
 
+  // In pieces: a text of all of them would leave parts of the keys in freed memory.
   std::string Digest() const {
-    std::string all = files.certificate + '\0' + files.key + '\0' + files.authorities;
-    for (const Secret& key : keys)
-      all.append(reinterpret_cast<const char*>(key.data()), key.size());
+    const std::unique_ptr<EVP_MD_CTX, Freed<EVP_MD_CTX_free>> hash(EVP_MD_CTX_new());
+    EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr);
+    const auto add = [&](const void* data, size_t size) {
+      EVP_DigestUpdate(hash.get(), &size, sizeof size);
+      EVP_DigestUpdate(hash.get(), data, size);
+    };
+    add(files.certificate.data(), files.certificate.size());
+    add(files.key.data(), files.key.size());
+    add(files.authorities.data(), files.authorities.size());
+    for (const Secret& key : keys) add(key.data(), key.size());
     std::string digest(SHA256_DIGEST_LENGTH, '\0');
-    SHA256(reinterpret_cast<const unsigned char*>(all.data()), all.size(),
-           reinterpret_cast<unsigned char*>(digest.data()));
-    OPENSSL_cleanse(all.data(), all.size());
+    EVP_DigestFinal_ex(hash.get(), reinterpret_cast<unsigned char*>(digest.data()), nullptr);
     return digest;
   }
 };
@@ -217,7 +227,7 @@ absl::Status Identity::Use(const Source& source) {
   absl::MutexLock lock(&mu_);
   context_ = std::move(made);
   source_ = source.Digest();
-  authority_ = SubjectOfPem(credentials.authorities);
+  accepted_ = NamesOfAuthorities(credentials.certificate, credentials.authorities);
   if (!from_files()) return absl::OkStatus();
   std::map<std::string, int64_t> ends;
   if (const auto end = EndOfAuthority(credentials.certificate, credentials.authorities))
@@ -299,15 +309,16 @@ absl::StatusOr<Peer> Identity::Believe(const CertificateFacts& facts) const {
   if (!from_files() || facts.peer.task == "launcher") return facts.peer;
   const auto host = options_.hosts.find(facts.peer.task);
   if (host == options_.hosts.end()) return facts.peer;
-  if (std::find(facts.hosts.begin(), facts.hosts.end(), host->second) == facts.hosts.end())
+  if (std::ranges::none_of(facts.hosts,
+                           [&](const std::string& named) { return SameHost(named, host->second); }))
     return ConfigurationError(fmt::format("the certificate of {} does not name its host, {}",
                                           facts.peer.task, host->second));
   return facts.peer;
 }
 
-std::string Identity::AuthorityName() const {
+std::vector<std::string> Identity::Authorities() const {
   absl::MutexLock lock(&mu_);
-  return authority_;
+  return accepted_;
 }
 
 Identity::Paths Identity::paths() const {

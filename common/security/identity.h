@@ -57,9 +57,9 @@ class Identity final : public StreamSecurity {
   // A file whose certificate has expired, so that peers refuse it; "" where none has.
   std::string Expired() const { return expiry_.Ended(Now()); }
 
-  // "Muster run authority 1a2b...": that of the first authority whose certificates it accepts.
-  // Equal in all tasks of a cluster; tells nothing of a key.
-  std::string AuthorityName() const;
+  // "Muster run authority 1a2b...", of whose certificates it accepts: first the authority that has
+  // signed its own. Tells nothing of a key.
+  std::vector<std::string> Authorities() const;
 
   // Paths by which this process alone reads the present PEM texts; for gRPC, which watches files.
   struct Paths {
@@ -89,8 +89,8 @@ class Identity final : public StreamSecurity {
   Fd certificate_, key_, authorities_;  // memory files
   mutable absl::Mutex mu_;
   std::shared_ptr<Context> context_ ABSL_GUARDED_BY(mu_);
-  std::string source_ ABSL_GUARDED_BY(mu_);  // digest of what the context is made of
-  std::string authority_ ABSL_GUARDED_BY(mu_);
+  std::string source_ ABSL_GUARDED_BY(mu_);                 // digest of what the context is made of
+  std::vector<std::string> accepted_ ABSL_GUARDED_BY(mu_);  // by name
   std::string last_problem_ ABSL_GUARDED_BY(mu_);
   ExpiryWatch expiry_;
   Notification end_;

@@ -49,7 +49,7 @@ std::string_view Trim(std::string_view line) {
 }
 
 absl::StatusOr<RunKeys> ReadFrom(int descriptor, const std::string& origin) {
-  std::string text(kLongestFile + 1, '\0');
+  Secret text(kLongestFile + 1);
   size_t size = 0;
   while (size < text.size()) {
     const ssize_t n = pread(descriptor, text.data() + size, text.size() - size, size);
@@ -61,10 +61,7 @@ absl::StatusOr<RunKeys> ReadFrom(int descriptor, const std::string& origin) {
   }
   if (size > kLongestFile)
     return ConfigurationError(fmt::format("{} is too long: {}", origin, kForm));
-  text.resize(size);
-  absl::StatusOr<RunKeys> keys = ParseRunKeys(text, origin);
-  OPENSSL_cleanse(text.data(), text.size());
-  return keys;
+  return ParseRunKeys(text.text().substr(0, size), origin);
 }
 
 }  // namespace
@@ -90,7 +87,7 @@ Secret Secret::Random(size_t size) {
   return secret;
 }
 
-absl::StatusOr<RunKeys> ParseRunKeys(const std::string& text, const std::string& origin) {
+absl::StatusOr<RunKeys> ParseRunKeys(std::string_view text, const std::string& origin) {
   RunKeys keys;
   std::string_view rest = text;
   while (!rest.empty()) {
@@ -113,10 +110,15 @@ absl::StatusOr<RunKeys> ParseRunKeys(const std::string& text, const std::string&
   return keys;
 }
 
-std::string FormatRunKey(const Secret& key) {
-  std::string text;
-  for (size_t i = 0; i < key.size(); ++i) text += fmt::format("{:02x}", key.data()[i]);
-  return text;
+Secret FormatRunKey(const Secret& key) {
+  constexpr char kHex[] = "0123456789abcdef";
+  Secret line(2 * key.size() + 1);
+  for (size_t i = 0; i < key.size(); ++i) {
+    line.data()[2 * i] = kHex[key.data()[i] >> 4];
+    line.data()[2 * i + 1] = kHex[key.data()[i] & 15];
+  }
+  line.data()[2 * key.size()] = '\n';
+  return line;
 }
 
 absl::StatusOr<RunKeys> ReadRunKeys(const std::string& path) {
@@ -168,7 +170,7 @@ std::optional<int> TakeRunKeyDescriptor() {
   return descriptor;
 }
 
-absl::Status WriteNewFile(const std::string& path, const std::string& text, mode_t mode) {
+absl::Status WriteNewFile(const std::string& path, std::string_view text, mode_t mode) {
   const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
   if (!file && errno == EEXIST)
     return ConfigurationError(fmt::format("{} exists: nothing is overwritten", path));
@@ -185,10 +187,7 @@ absl::Status WriteNewRunKey(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  std::string line = FormatRunKey(Secret::Random(kRunKeyBytes)) + "\n";
-  const absl::Status written = WriteNewFile(path, line, 0600);
-  OPENSSL_cleanse(line.data(), line.size());
-  return written;
+  return WriteNewFile(path, FormatRunKey(Secret::Random(kRunKeyBytes)).text(), 0600);
 }
 
 }  // namespace muster::security

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "muster/status.h"
@@ -25,6 +26,7 @@ class Secret {
   unsigned char* data() { return data_; }
   const unsigned char* data() const { return data_; }
   size_t size() const { return size_; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
  private:
   unsigned char* data_ = nullptr;
@@ -39,8 +41,9 @@ using RunKeys = std::vector<Secret>;  // 1 or 2
 
 // The text of a key file: one or two lines of 64 hexadecimal digits. A ConfigurationError names
 // `origin`, and nothing of the text.
-absl::StatusOr<RunKeys> ParseRunKeys(const std::string& text, const std::string& origin);
-std::string FormatRunKey(const Secret& key);
+absl::StatusOr<RunKeys> ParseRunKeys(std::string_view text, const std::string& origin);
+// A line of it, with its end.
+Secret FormatRunKey(const Secret& key);
 
 // A file that others than its owner and group may read is refused. Links are followed.
 absl::StatusOr<RunKeys> ReadRunKeys(const std::string& path);
@@ -60,7 +63,7 @@ std::optional<int> TakeRunKeyDescriptor();
 
 // Writes a whole file with these permissions, or none. One that exists is not touched, nor what a
 // link leads to.
-absl::Status WriteNewFile(const std::string& path, const std::string& text, mode_t mode);
+absl::Status WriteNewFile(const std::string& path, std::string_view text, mode_t mode);
 // A new key, readable by its owner alone, in a folder that is made if need be.
 absl::Status WriteNewRunKey(const std::string& path);
 

@@ -13,6 +13,8 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/fd.h"
@@ -59,8 +61,8 @@ std::string ReceiveLine(int fd, MonotonicTime until) {
 }
 
 struct Line {
-  std::string task, version, cluster_digest, host, identity;
-  std::vector<std::string> reached;
+  std::string task, version, cluster_digest, host;
+  std::vector<std::string> identity, reached;
 };
 
 std::string Write(const Line& line) {
@@ -68,7 +70,7 @@ std::string Write(const Line& line) {
                    {"task", line.task},
                    {"version", line.version},
                    {"cluster_digest", line.cluster_digest},
-                   {"identity", line.identity},
+                   {"identity", absl::StrJoin(line.identity, "\n")},
                    {"host", line.host},
                    {"reached", line.reached}}) +
          '\n';
@@ -78,19 +80,21 @@ absl::StatusOr<Line> Read(const std::string& text) {
   MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "preflight"));
   Line line;
   int64_t format = 0;
+  std::string identity;
   JsonObject object(json, "preflight");
   object.Read("muster_preflight", &format)
       .Read("task", &line.task)
       .Read("version", &line.version)
       .Read("cluster_digest", &line.cluster_digest)
-      .Read("identity", &line.identity)
+      .Read("identity", &identity)
       .Read("host", &line.host)
       .Read("reached", &line.reached);
   MUSTER_RETURN_IF_ERROR(object.Finish());
   // Anybody may call, and what is said is printed.
-  for (std::string* said :
-       {&line.task, &line.version, &line.cluster_digest, &line.identity, &line.host})
+  for (std::string* said : {&line.task, &line.version, &line.cluster_digest, &line.host})
     *said = PeerText(*said, 200);
+  line.identity = absl::StrSplit(identity, '\n', absl::SkipEmpty());
+  for (std::string& name : line.identity) name = PeerText(name, 200);
   return line;
 }
 
@@ -311,6 +315,13 @@ Found NeighboursImpl::Wait(Duration timeout) {
 }
 
 }  // namespace
+
+bool AcceptEachOther(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  const auto takes = [](const auto& accepted, const auto& other) {
+    return !other.empty() && std::ranges::find(accepted, other[0]) != accepted.end();
+  };
+  return takes(a, b) && takes(b, a);
+}
 
 absl::StatusOr<std::unique_ptr<Neighbours>> Neighbours::Start(NeighbourOptions options) {
   auto neighbours = std::make_unique<NeighboursImpl>(std::move(options));

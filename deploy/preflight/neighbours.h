@@ -19,7 +19,9 @@ struct NeighbourOptions {
   std::map<std::string, std::string> addresses;  // of all tasks, by name
   std::vector<std::string> listen;               // numeric ip:port, of this host
   std::string version, cluster_digest;
-  std::string identity;  // what the tasks know each other by: equal in all of them
+  // Whose certificates this task accepts, its own authority first (Identity::Authorities).
+  // "plaintext" where it accepts everybody; empty where it has nothing to start with.
+  std::vector<std::string> identity;
   Duration between_calls = std::chrono::milliseconds(300);
   Duration call = std::chrono::seconds(2);  // one call takes no longer
 };
@@ -29,8 +31,12 @@ struct Neighbour {
   bool reached = false;   // it answered a call of this task
   bool called = false;    // it called this task
   std::string why;        // not reached
-  std::string version, cluster_digest, host, identity;
+  std::string version, cluster_digest, host;
+  std::vector<std::string> identity;
 };
+
+// Whether two tasks take each other's certificates, as far as names tell.
+bool AcceptEachOther(const std::vector<std::string>& a, const std::vector<std::string>& b);
 
 struct Found {
   std::map<std::string, Neighbour> neighbours;  // all tasks but this one

@@ -112,7 +112,38 @@ class Preflight(ClusterTest):
         none = {"MUSTER_RUN_KEY_FILE": "", "HOME": str(self.dir), "XDG_CONFIG_HOME": ""}
         processes = [self.preflight(cluster, "chief:0", "--timeout", 10, **self.new_key("key")), self.preflight(cluster, "worker:0", "--timeout", 10, **none)]
         self.finish(processes, code=2)
-        self.assertRegex(processes[0].output(), r"FAILED +identity +worker 0 has another key than this task \(plaintext, not Muster run authority")
+        self.assertRegex(processes[0].output(), r"FAILED +identity +worker 0 has no key: give all tasks one run key")
+        self.assertRegex(processes[1].output(), r"FAILED +identity +chief 0 has a key \(Muster run authority \w+\), and this task has none")
+
+    def test_a_peer_whose_key_is_refused_is_named(self):
+        cluster = self.cluster(1)
+        bad = self.new_key("bad")
+        (self.dir / "bad").chmod(0o644)
+        processes = [self.preflight(cluster, "chief:0", "--timeout", 10, **self.new_key("key")), self.preflight(cluster, "worker:0", "--timeout", 10, **bad)]
+        self.finish(processes, code=2)
+        self.assertRegex(processes[0].output(), r"FAILED +identity +worker 0 has no key: ")
+        self.assertIn("chmod 600", processes[1].output())
+        self.assertNotIn("chief 0 has", processes[1].output())
+
+    def test_two_keys_that_are_replaced_are_no_difference(self):
+        cluster = self.cluster(2)
+        keys = [(self.dir / name).read_text() for name in ("old", "new") if self.new_key(name)]
+        for name, lines in ("below", keys), ("above", keys[::-1]):
+            (self.dir / name).write_text("".join(lines))
+            (self.dir / name).chmod(0o600)
+        at = {name: {"MUSTER_RUN_KEY_FILE": str(self.dir / name)} for name in ("old", "below", "above", "new")}
+
+        def check(code, *names):
+            processes = [self.preflight(cluster, task, "--timeout", 10, **at[name]) for task, name in zip(("chief:0", "worker:0", "worker:1"), names)]
+            self.finish(processes, code=code)
+            return processes
+        check(0, "old", "below", "below")
+        processes = check(0, "below", "above", "above")
+        self.assertRegex(processes[0].output(), r"ok +identity +run key, Muster run authority \w+, and accepts Muster run authority \w+")
+        check(0, "above", "above", "new")
+        # One shows the new key to one that holds the old one alone.
+        processes = check(2, "above", "old", "above")
+        self.assertIn("FAILED  identity", processes[1].output())
 
     def test_an_expired_certificate_is_a_configuration_error(self):
         cluster = self.cluster(1)

@@ -3,13 +3,15 @@ import json
 import os
 import re
 import signal
+import socket
+import ssl
 import subprocess
 import time
 import unittest
 
 import grpc
 
-from harness import BIN, ClusterTest, result
+from harness import BIN, ClusterTest, free_ports, result
 
 
 def gone(task):
@@ -131,17 +133,45 @@ class SecurityTest(ClusterTest):
                 self.assertEqual(call(channel, f"/muster.proto.ParameterServer/{method}"), denied, method)
         self.stop(processes)
 
-    def test_the_launchers_certificate_tells_of_lost_tasks(self):
-        cluster = self.cluster(2)
+    def test_certificates_name_hosts_in_any_spelling(self):
+        """Those that `muster key certificates` writes are good for the cluster that it was given."""
+        ports = free_ports(3)
+        cluster = {"chief": [f"LocalHost:{ports[0]}"], "worker": [f"127.0.0.1:{ports[1]}"], "ps": [f"LOCALHOST:{ports[2]}"]}
+        self.finish(self.start_with({}, cluster, self.job(max_steps=10, strategy="parameter_server"), self.certificates(cluster)))
+
+    def test_certificates_name_addresses_in_any_spelling(self):
+        cluster = {"chief": ["[FD00::1]:5000"], "worker": ["[fd00:0::2]:5000", "[fd00:0:0:0:0:0:0:3]:5000"]}
+        job = self.job(tls=dict(item[4:].split("=") for item in self.certificates(cluster)))
+        for kind, index in ("chief", 0), ("worker", 0), ("worker", 1):
+            config = json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
+            said = subprocess.run([BIN / "muster", "preflight", "--timeout", "0", "--job", job], env={**os.environ, "TF_CONFIG": config},
+                                  capture_output=True, text=True).stdout
+            self.assertRegex(said, "ok +identity +certificates, ")
+
+    def test_control_connections_prefer_tls_1_3_and_demand_a_certificate_of_1_2_too(self):
+        cluster = self.cluster(1)
         sets = self.certificates(cluster)
-        processes = [self.start(cluster, task, self.job(), sets) for task in ("chief:0", "worker:0")]
-        processes[0].wait_for("joined")
+        chief = self.start(cluster, "chief:0", self.job(), sets)
+        chief.wait_for("data connections on")
+        host, port = cluster["chief"][0].split(":")
         folder = self.dir / "certificates"
-        for who, status in ("worker-0", grpc.StatusCode.PERMISSION_DENIED), ("launcher-0", grpc.StatusCode.OK):
-            credentials = grpc.ssl_channel_credentials(*((folder / name).read_bytes() for name in ("authority.pem", f"{who}.key", f"{who}.pem")))
-            with grpc.secure_channel(cluster["chief"][0], credentials, [("grpc.ssl_target_name_override", "127.0.0.1")]) as channel:
-                self.assertEqual(call(channel, "/muster.proto.Coordinator/ReportFailure", gone("worker:1")), status, who)
-        self.finish(processes, code=138)
+
+        def version(most, certificate):
+            """Of a connection on which the chief answers; None where it ends it."""
+            context = ssl.create_default_context(cafile=folder / "authority.pem")
+            context.check_hostname = False  # the certificate names a task
+            context.maximum_version = most
+            context.set_alpn_protocols(["h2"])
+            if certificate:
+                context.load_cert_chain(folder / "worker-0.pem", folder / "worker-0.key")
+            try:
+                with socket.create_connection((host, int(port)), 10) as plain, context.wrap_socket(plain) as connection:
+                    return connection.version() if connection.recv(1) else None
+            except (ssl.SSLError, ConnectionError):
+                return None
+        for most, spoken in (ssl.TLSVersion.TLSv1_3, "TLSv1.3"), (ssl.TLSVersion.TLSv1_2, "TLSv1.2"):
+            self.assertEqual(version(most, True), spoken)
+            self.assertIsNone(version(most, False))
 
     def test_another_tasks_certificate_is_refused_at_once(self):
         cluster = self.cluster(1)
@@ -168,6 +198,32 @@ class SecurityTest(ClusterTest):
         process = self.start(self.cluster(1), "chief:0", self.job(), (), self.key)
         self.finish([process], code=2)
         self.assertIn("chmod 600", process.output())
+
+    def launch(self, job, *arguments):
+        process = self.process_class("launch", [str(BIN / "muster"), "launch", "--workers", "1", "--job", str(job), *map(str, arguments)],
+                                     dict(os.environ), self.dir / f"launch-{len(self.processes)}")
+        self.processes.append(process)
+        return process
+
+    def refused(self, process, sentence):
+        self.finish([process], 10, code=2)
+        self.assertEqual(len(process.output().splitlines()), 1, process.output())
+        self.assertIn(sentence, process.output())
+
+    def test_launch_takes_no_certificates(self):
+        sets = self.certificates(self.cluster(1))
+        job = self.job(tls=dict(item[4:].split("=") for item in sets))
+        self.refused(self.launch(job), "`muster launch` takes no certificates (tls.certificate)")
+        self.finish([self.launch(job, "--set", "tls={}")])  # as it says
+
+    def test_launch_goes_by_one_key(self):
+        key = self.run_key()
+        for own in {"key_file": str(key)}, {"insecure": True}:
+            job = self.job(security=own)
+            self.refused(self.launch(job, "--key-file", key), f"--key-file is given, and the tasks go by the job's security.{[*own][0]}")
+            self.finish([self.launch(job)])
+        self.refused(self.launch(self.job(security={"key_file": "nowhere.key"})), "cannot read the run key")
+        self.finish([self.launch(self.job(), "--key-file", key)])
 
     def test_launch_makes_a_key_that_nothing_shows(self):
         job = self.long_job()

@@ -1,9 +1,12 @@
 """Every process started alone, in every order, with names that resolve late and members that never come. One host for each (hosts.py)."""
 import itertools
+import json
+import subprocess
 import time
 import unittest
 
-from harness import result
+from harness import BIN, ClusterTest, Process, result
+from hosts import Network
 from hosts_test import PORT, HostsTest
 
 JOIN = 12  # above the 10 s after which whoever waits says so
@@ -48,6 +51,55 @@ class Starts(HostsTest):
         self.assertEqual(len(self.lines(orphan, f"waiting for the chief worker:0 ({where}): connection refused")), 1, orphan.output())
         self.assertIn(f"could not reach the chief worker:0 ({where}) for {JOIN} s (timeouts.join): connection refused",
                       orphan.output().splitlines()[-1])
+
+
+class BrokenJob(ClusterTest):
+    """Two hosts, and a worker whose job file is refused: the chief hears of it, whatever proves to it who tells."""
+    def setUp(self):
+        self.network = Network(2)
+        self.addCleanup(self.network.close)
+        super().setUp()
+        chief, worker = self.network.addresses
+        self.addresses = {"chief": [f"{chief}:{PORT}"], "worker": [f"{worker}:{PORT}"]}
+
+    def process_class(self, name, command, environment, log):
+        host = self.network.names[["chief:0", "worker:0"].index(name)]
+        nothing = {"MUSTER_RUN_KEY_FILE": "", "HOME": str(self.dir), "XDG_CONFIG_HOME": ""}
+        return Process(name, ["ip", "netns", "exec", host, *command], {**environment, **nothing}, log)
+
+    def check_told(self, text, *words, **keys):
+        """`text`: of the worker's job file."""
+        chief = self.start(self.addresses, "chief:0", self.job(timeouts={"join": 60}, **keys))
+        broken = self.dir / f"broken-{len(self.processes)}.json"
+        broken.write_text(text)
+        worker = self.start(self.addresses, "worker:0", broken)
+        self.finish([worker, chief], 30, code=2)
+        for word in ("ROOT CAUSE: worker 0", *words):
+            self.assertIn(word, chief.output())
+        self.assertNotIn("could not tell the chief", worker.output())
+
+    def test_on_a_trusted_network(self):
+        trusted = {"insecure": True}
+        self.check_told(json.dumps({"epoch": 1, "security": trusted}), "did you mean", security=trusted)
+        # Of what cannot be read at all nothing is known.
+        self.check_told('{"security": {"insecure": true}, ', "JSON", security=trusted)
+
+    def test_with_a_key_of_the_job_file(self):
+        key = {"key_file": str(self.run_key())}
+        self.check_told(json.dumps({"epoch": 1, "security": key}), "did you mean", security=key)
+
+    def test_with_certificates(self):
+        (self.dir / "cluster.json").write_text(json.dumps(self.addresses))
+        folder = self.dir / "certificates"
+        subprocess.run([BIN / "muster", "key", "certificates", self.dir / "cluster.json", "--output", folder], check=True,
+                       stdout=subprocess.DEVNULL)
+        tls = {"certificate": f"{folder}/{{type}}-{{index}}.pem", "key": f"{folder}/{{type}}-{{index}}.key", "authority": f"{folder}/authority.pem"}
+        self.check_told(json.dumps({"epoch": 1, "tls": tls}), "did you mean", tls=tls)
+
+    def test_who_cannot_tell_says_so(self):
+        worker = self.start(self.addresses, "worker:0", self.job(epoch=1))
+        self.finish([worker], 30, code=2)
+        self.assertIn("could not tell the chief: ", worker.output())
 
 
 class Moved(HostsTest):

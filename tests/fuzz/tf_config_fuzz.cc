@@ -1,4 +1,4 @@
-// TF_CONFIG, and the launch environments of others: lines of NAME=VALUE.
+// TF_CONFIG, by itself and in an environment: lines of NAME=VALUE.
 #include <map>
 
 #include "common/cluster/cluster_config.h"

@@ -1,16 +1,17 @@
 #include "deploy/launch_key.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
-#include "common/cluster/cluster_config.h"
-#include "common/security/authority.h"
-#include "tests/unit/base/logged_lines.h"
+#include "common/security/run_key.h"
 
 namespace muster {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr char kTfConfig[] =
     R"({"cluster": {"chief": ["127.0.0.1:5000"], "worker": ["127.0.0.1:5001"]},
@@ -21,65 +22,83 @@ class LaunchKeyTest : public ::testing::Test {
   LaunchKeyTest() {
     EXPECT_NE(mkdtemp(folder_.data()), nullptr);
     job_.folder = folder_;
-    job_.tls.certificate = "{type}-{index}.pem";
-    job_.tls.key = "{type}-{index}.key";
-    job_.tls.authority = "authority.pem";
+    key_file_ = NewKey("run.key");
   }
   ~LaunchKeyTest() override { std::filesystem::remove_all(folder_); }
 
-  void Write(const std::string& whose, const std::string& name) {
-    const std::string digest = ParseTfConfig(kTfConfig)->cluster.Digest();
-    const auto made = authority_->Issue(security::UriOf({digest, whose}), {"127.0.0.1"});
-    std::ofstream(folder_ + "/" + name + ".pem") << made->certificate;
-    std::ofstream(folder_ + "/" + name + ".key") << made->key;
-    std::ofstream(folder_ + "/authority.pem") << made->authorities;
+  std::string NewKey(const std::string& name) {
+    EXPECT_TRUE(security::WriteNewRunKey(folder_ + "/" + name).ok());
+    return folder_ + "/" + name;
+  }
+  // The authority of which the launcher is, towards the tasks; "" where they prove nothing.
+  std::string AuthorityWith(const std::string& key_file) {
+    const auto key = LaunchKey::Make(job_, key_file);
+    EXPECT_TRUE(key.ok()) << key.status();
+    if (!key.ok()) return "";
+    environment_ = key->environment();
+    const auto identity = key->IdentityIn(kTfConfig);
+    EXPECT_TRUE(identity.ok()) << identity.status();
+    if (!identity.ok() || *identity == nullptr) return "";
+    EXPECT_EQ((*identity)->self().task, "launcher");
+    return (*identity)->Authorities()[0];
+  }
+  std::string RefusalWith(const std::string& key_file) {
+    const auto key = LaunchKey::Make(job_, key_file);
+    EXPECT_EQ(ExitCodeOf(key.status()), ExitCode::kConfiguration) << key.status();
+    return std::string(Message(key.status()));
   }
 
   std::string folder_ = std::filesystem::temp_directory_path() / "muster-launch-key-XXXXXX";
-  const absl::StatusOr<security::Authority> authority_ = security::Authority::Random();
+  std::string key_file_;
+  std::map<std::string, std::string> environment_;
   Job job_;
 };
 
-TEST_F(LaunchKeyTest, ACertificateOfTheLaunchersIsItsOwn) {
-  Write("launcher", "launcher-0");
-  const testing::LoggedLines log;
-  const auto key = LaunchKey::Make(job_, "");
-  ASSERT_TRUE(key.ok()) << key.status();
-  EXPECT_TRUE(key->environment().empty());
-  const auto identity = key->IdentityIn(kTfConfig);
-  ASSERT_TRUE(identity.ok()) << identity.status();
-  ASSERT_NE(*identity, nullptr);
-  EXPECT_EQ((*identity)->self().task, "launcher");
-  EXPECT_TRUE((*identity)->from_files());
-  EXPECT_EQ(log.text(), "");
+TEST_F(LaunchKeyTest, EachLaunchHasANewOne) {
+  const std::string first = AuthorityWith("");
+  EXPECT_TRUE(environment_.contains("MUSTER_RUN_KEY_FD"));
+  EXPECT_NE(first, AuthorityWith(""));
 }
 
-TEST_F(LaunchKeyTest, WithoutOneALineSaysSo) {
-  const testing::LoggedLines log;
-  const auto key = LaunchKey::Make(job_, "");
-  ASSERT_TRUE(key.ok()) << key.status();
-  EXPECT_EQ(*key->IdentityIn(kTfConfig), nullptr);
-  EXPECT_EQ(log.text(), "the launcher has no certificate (" + folder_ +
-                            "/launcher-0.pem is not there): a chief notices by silence that a task "
-                            "is lost\n");
+TEST_F(LaunchKeyTest, OfAFileTheTasksAreToldWhereItIs) {
+  EXPECT_NE(AuthorityWith(key_file_), "");
+  EXPECT_THAT(environment_, ::testing::ElementsAre(std::pair("MUSTER_RUN_KEY_FILE", key_file_)));
 }
 
-// One file for all tasks, or somebody else's.
-TEST_F(LaunchKeyTest, AnotherTasksCertificateIsNone) {
-  Write("worker:0", "launcher-0");
-  const testing::LoggedLines log;
-  EXPECT_EQ(*LaunchKey::Make(job_, "")->IdentityIn(kTfConfig), nullptr);
-  EXPECT_EQ(log.Count("is not of type \"launcher\""), 1);
+// What the tasks do with the job (IdentityFor), the launcher does.
+TEST_F(LaunchKeyTest, OfTheJobIsTheLaunchersToo) {
+  const std::string theirs = AuthorityWith(key_file_);
+  job_.security.key_file = "run.key";
+  EXPECT_EQ(AuthorityWith(""), theirs);
+  EXPECT_TRUE(environment_.empty());
+  job_.security.insecure = true;  // a key goes before it
+  EXPECT_EQ(AuthorityWith(""), theirs);
+  job_.security.key_file.clear();
+  EXPECT_EQ(AuthorityWith(""), "");
+  EXPECT_TRUE(environment_.empty());
 }
 
-TEST_F(LaunchKeyTest, WithoutCertificatesThereIsANewKey) {
-  job_.tls = {};
-  const auto key = LaunchKey::Make(job_, "");
-  ASSERT_TRUE(key.ok());
-  const auto identity = key->IdentityIn(kTfConfig);
-  ASSERT_TRUE(identity.ok()) << identity.status();
-  EXPECT_FALSE((*identity)->from_files());
-  EXPECT_TRUE(key->environment().contains("MUSTER_RUN_KEY_FD"));
+TEST_F(LaunchKeyTest, OfEachTaskIsTheLaunchersByItsName) {
+  const std::string theirs = AuthorityWith(NewKey("launcher-0.key"));
+  job_.security.key_file = "{type}-{index}.key";
+  EXPECT_EQ(AuthorityWith(""), theirs);
+  job_.security.key_file = "{type}.key";
+  EXPECT_THAT(RefusalWith(""), HasSubstr("cannot read the run key " + folder_ + "/launcher.key"));
+}
+
+TEST_F(LaunchKeyTest, OfTheJobAndOfTheCommandLineAreOneTooMany) {
+  job_.security.key_file = "run.key";
+  EXPECT_THAT(RefusalWith(key_file_), HasSubstr("--key-file is given, and the tasks go by the "
+                                                "job's security.key_file"));
+  job_.security.key_file.clear();
+  job_.security.insecure = true;
+  EXPECT_THAT(RefusalWith(key_file_), HasSubstr("security.insecure"));
+}
+
+TEST_F(LaunchKeyTest, InCertificatesPlaceThereIsNone) {
+  job_.tls.certificate = "{type}-{index}.pem";
+  EXPECT_THAT(RefusalWith(""), HasSubstr("takes no certificates (tls.certificate)"));
+  EXPECT_THAT(RefusalWith(key_file_), HasSubstr("takes no certificates (tls.certificate)"));
 }
 
 }  // namespace

@@ -150,5 +150,35 @@ TEST_F(NeighboursTest, ATakenPortIsAConfigurationError) {
   EXPECT_EQ(ExitCodeOf(Neighbours::Start(options).status()), ExitCode::kConfiguration);
 }
 
+TEST_F(NeighboursTest, EachTellsWhoseCertificatesItAccepts) {
+  NeighbourOptions options[] = {Options("worker:0"), Options("worker:1")};
+  std::unique_ptr<Neighbours> both[2];
+  options[0].identity = {"Muster run authority 1", "Muster run authority 2"};
+  for (int i = 0; i < 2; ++i) {
+    options[i].addresses.erase("worker:2");
+    ports_[i].Close();
+    auto neighbours = Neighbours::Start(options[i]);
+    ASSERT_TRUE(neighbours.ok()) << neighbours.status();
+    both[i] = *std::move(neighbours);
+  }
+  Found found[2];
+  std::thread other([&] { found[1] = both[1]->Wait(seconds(20)); });
+  found[0] = both[0]->Wait(seconds(20));
+  other.join();
+  EXPECT_EQ(found[1].neighbours.at("worker:0").identity, options[0].identity);
+  EXPECT_TRUE(found[0].neighbours.at("worker:1").identity.empty());
+}
+
+TEST(AcceptEachOtherTest, TheFirstOfEachIsAmongThoseOfTheOther) {
+  EXPECT_TRUE(AcceptEachOther({"a"}, {"a"}));
+  EXPECT_TRUE(AcceptEachOther({"a", "b"}, {"b", "a"}));
+  EXPECT_TRUE(AcceptEachOther({"a"}, {"a", "b"}));
+  EXPECT_FALSE(AcceptEachOther({"a"}, {"b"}));
+  EXPECT_FALSE(AcceptEachOther({"a"}, {"b", "a"})) << "the second one shows b";
+  EXPECT_FALSE(AcceptEachOther({"b", "a"}, {"a"}));
+  EXPECT_FALSE(AcceptEachOther({"a"}, {}));
+  EXPECT_FALSE(AcceptEachOther({}, {}));
+}
+
 }  // namespace
 }  // namespace muster::preflight

@@ -24,7 +24,7 @@ class TestIdentities {
 
   std::shared_ptr<security::Identity> Of(const std::string& task) const {
     security::IdentityOptions options;
-    options.self = {"cluster", task};
+    options.self = {"0123456789abcdef", task};
     options.run_key = folder_ + "/key";
     auto identity = security::Identity::Make(options);
     EXPECT_TRUE(identity.ok()) << identity.status();

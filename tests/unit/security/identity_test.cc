@@ -2,6 +2,8 @@
 #include "common/security/identity.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
@@ -11,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <thread>
 
 #include "common/rpc/channel.h"
@@ -23,6 +26,8 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::LoggedLines;
+
+constexpr char kCluster[] = "0123456789abcdef", kOther[] = "fedcba9876543210";
 
 class IdentityTest : public ::testing::Test {
  protected:
@@ -43,7 +48,7 @@ class IdentityTest : public ::testing::Test {
   }
 
   std::shared_ptr<Identity> Make(const std::string& task, const std::string& key = "one",
-                                 const std::string& cluster = "c") {
+                                 const std::string& cluster = kCluster) {
     IdentityOptions options;
     options.self = {cluster, task};
     options.run_key = Path(key);
@@ -57,14 +62,14 @@ class IdentityTest : public ::testing::Test {
                                                       const std::string& task,
                                                       const std::string& certified,
                                                       const std::string& host) {
-    const auto made = authority.Issue(UriOf({"c", certified}), {host});
+    const auto made = authority.Issue(other_uris_ + UriOf({kCluster, certified}), {host});
     Write(task + ".pem", expire_ ? Expired(authority, made->certificate) : made->certificate);
     Write(task + ".key", made->key);
     Write("authority", made->authorities);
     IdentityOptions options;
-    options.self = {"c", task};
+    options.self = {kCluster, task};
     options.files = {Path(task + ".pem"), Path(task + ".key"), Path("authority")};
-    options.hosts = {{"worker:0", "10.0.0.1"}, {"worker:1", "10.0.0.2"}};
+    options.hosts = hosts_;
     options.look_again = std::chrono::hours(1);  // Refresh does
     options.wall_clock = [this] { return now_.load(); };
     return Identity::Make(options);
@@ -118,7 +123,10 @@ class IdentityTest : public ::testing::Test {
   }
 
   std::string folder_ = std::filesystem::temp_directory_path() / "muster-identity-XXXXXX";
-  bool expire_ = false;                       // what FromFiles writes
+  // What FromFiles writes.
+  bool expire_ = false;
+  std::string other_uris_;  // "spiffe://x,URI:"
+  std::map<std::string, std::string> hosts_ = {{"worker:0", "10.0.0.1"}, {"worker:1", "10.0.0.2"}};
   std::atomic<int64_t> now_ = 1'700'000'000;  // seconds since 1970
 };
 
@@ -142,7 +150,7 @@ TEST_F(IdentityTest, ASessionIsResumedWithItsIdentity) {
 
 TEST_F(IdentityTest, AnotherKeyOrClusterIsRefusedByBothSides) {
   const auto chief = Make("chief:0"), stranger = Make("worker:1", "two"),
-             elsewhere = Make("worker:1", "one", "d");
+             elsewhere = Make("worker:1", "one", kOther);
   EXPECT_FALSE(Meet(*chief, *stranger).by_server.ok());
   EXPECT_FALSE(Meet(*stranger, *chief).by_client.ok());
   EXPECT_THAT(std::string(Message(Meet(*chief, *elsewhere).by_server.status())),
@@ -161,7 +169,7 @@ TEST_F(IdentityTest, KeysAreReplacedOneTaskAfterTheOther) {
   chief->Refresh();
   const Met met = Meet(*chief, *late);
   EXPECT_TRUE(met.by_server.ok() && met.by_client.ok());
-  EXPECT_FALSE(Meet(*chief, *Make("worker:3", "two", "e")).by_server.ok());
+  EXPECT_FALSE(Meet(*chief, *Make("worker:3", "two", kOther)).by_server.ok());
 }
 
 TEST_F(IdentityTest, ATicketMayComeAfterAChangeOfKeys) {
@@ -199,6 +207,19 @@ TEST_F(IdentityTest, CertificatesFromFilesNameTheirTaskAndItsHost) {
       HasSubstr("does not name its host, 10.0.0.2"));
 }
 
+TEST_F(IdentityTest, AHostMayBeSpeltInAnotherWayThanItsCertificateDoes) {
+  const auto authority = Authority::Random();
+  hosts_ = {{"worker:0", "FD00:0::1"}, {"worker:1", "Host1.Example"}};
+  const auto zero = FromFiles(*authority, "worker:0", "worker:0", "fd00::1");
+  const auto one = FromFiles(*authority, "worker:1", "worker:1", "host1.EXAMPLE");
+  ASSERT_TRUE(zero.ok()) << zero.status();
+  ASSERT_TRUE(one.ok()) << one.status();
+  const Met met = Meet(**zero, **one);
+  EXPECT_TRUE(met.by_server.ok()) << met.by_server.status();
+  EXPECT_TRUE(met.by_client.ok()) << met.by_client.status();
+  EXPECT_FALSE(FromFiles(*authority, "worker:0", "worker:0", "fd00::2").ok());
+}
+
 TEST_F(IdentityTest, OfFilesThatEndALineADayWarnsFromAWeekBefore) {
   constexpr int64_t kHour = 3600, kDay = 24 * kHour, kEnd = 253'402'300'799;
   const auto authority = Authority::Random();
@@ -219,30 +240,6 @@ TEST_F(IdentityTest, OfFilesThatEndALineADayWarnsFromAWeekBefore) {
   EXPECT_EQ(at(kEnd + kDay), 3);
   EXPECT_EQ(log.Count(Path("worker:0.pem") + " has expired: peers refuse it"), 1);
   EXPECT_EQ(log.Count("the certificate "), 6);
-}
-
-TEST_F(IdentityTest, ACertificateThatTakesThePlaceOfOneThatEndsIsWarnedOfByItself) {
-  ExpiryWatch watch;
-  const LoggedLines log;
-  watch.Set({{"a.pem", 1'000'000}, {"b.pem", 9'000'000}});
-  watch.Look(900'000);
-  watch.Look(900'001);
-  EXPECT_EQ(log.Count("a.pem expires in 27 hours"), 1);
-  watch.Set({{"a.pem", 1'100'000}, {"b.pem", 9'000'000}});
-  watch.Look(900'002);
-  EXPECT_EQ(log.Count("a.pem expires in 55 hours"), 1);
-  watch.Set({{"a.pem", 9'000'000}, {"b.pem", 9'000'000}});
-  watch.Look(900'003);
-  EXPECT_EQ(log.Count("expires"), 2);
-}
-
-TEST(ExpiryTest, TheAuthorityThatSignedIsTheOneThatCounts) {
-  const auto authority = Authority::Random(), other = Authority::Random();
-  const auto made = authority->Issue(UriOf({"c", "ps:0"}), {});
-  EXPECT_EQ(EndOfAuthority(made->certificate, other->certificate() + authority->certificate()),
-            253'402'300'799);
-  EXPECT_EQ(EndOfAuthority(made->certificate, other->certificate()), std::nullopt);
-  EXPECT_EQ(EndOfChain("no certificate"), std::nullopt);
 }
 
 class FlightStub final : public proto::Flight::Service {
@@ -311,7 +308,7 @@ TEST_F(IdentityOfCalls, WithoutTheKeyNeverGetThrough) {
   Start(Make("chief:0"));
   EXPECT_EQ(Call(nullptr, "worker:1").error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(Call(Make("worker:1", "two"), "worker:1").error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(Call(Make("worker:1", "one", "d"), "worker:1").error_code(),
+  EXPECT_EQ(Call(Make("worker:1", "one", kOther), "worker:1").error_code(),
             grpc::StatusCode::UNAVAILABLE)
       << "the server is of another cluster";
   EXPECT_EQ(service_.calls, 0);
@@ -372,6 +369,44 @@ TEST_F(IdentityOfCalls, WithAnExpiredCertificateSayWhyOnBothSides) {
   EXPECT_TRUE(log.Await("no connection to worker:1 (" + Address() +
                         "): its certificate is refused: it has expired"))
       << log.text();
+}
+
+// As in a service mesh, where one certificate is for several purposes.
+TEST_F(IdentityOfCalls, AndDataTakeACertificateWithUrisOfOthers) {
+  const auto authority = Authority::Random();
+  other_uris_ = "spiffe://mesh/ns/training/sa/job,URI:";
+  hosts_ = {{"worker:0", "FD00:0::1"}, {"worker:1", "Host1.Example"}};
+  const auto own = FromFiles(*authority, "worker:0", "worker:0", "fd00::1");
+  const auto other = FromFiles(*authority, "worker:1", "worker:1", "host1.EXAMPLE");
+  ASSERT_TRUE(own.ok() && other.ok()) << own.status() << other.status();
+  EXPECT_TRUE(Meet(**own, **other).by_server.ok());
+  Start(*own);
+  const grpc::Status called = Call(*other, "worker:1", "worker:0");
+  EXPECT_TRUE(called.ok()) << called.error_message();
+  EXPECT_EQ(reply_.reason(), "worker:1");
+}
+
+// An authority may sign what people ask it to.
+TEST_F(IdentityOfCalls, OfAClusterThatIsNoDigestForgeNoLine) {
+  const auto authority = Authority::Random();
+  const auto own = FromFiles(*authority, "worker:0", "worker:0", "10.0.0.1");
+  ASSERT_TRUE(own.ok()) << own.status();
+  Start(*own);
+  const auto forged = authority->Issue("muster://\x1b[31mROOT CAUSE: worker 1/worker/1", {});
+  ASSERT_TRUE(forged.ok()) << forged.status();
+  const LoggedLines log;
+  grpc::ChannelArguments arguments;
+  arguments.SetSslTargetNameOverride("10.0.0.1");
+  const auto channel = grpc::CreateCustomChannel(
+      Address(), grpc::SslCredentials({forged->authorities, forged->key, forged->certificate}),
+      arguments);
+  const auto context = rpc::WithDeadline(std::chrono::seconds(5));
+  const grpc::Status called =
+      proto::Flight::NewStub(channel)->Keep(context.get(), proto::FlightKeepRequest(), &reply_);
+  EXPECT_EQ(called.error_code(), grpc::StatusCode::PERMISSION_DENIED) << called.error_message();
+  EXPECT_TRUE(log.Await("called /muster.proto.Flight/Keep: its certificate names no task"))
+      << log.text();
+  EXPECT_EQ(log.Count("ROOT CAUSE"), 0) << log.text();
 }
 
 TEST_F(IdentityOfCalls, WithoutACertificateAreNamedSo) {

@@ -34,7 +34,7 @@ TEST_F(RunKeyTest, OneOrTwoLines) {
   ASSERT_TRUE(one.ok()) << one.status();
   ASSERT_EQ(one->size(), 1u);
   EXPECT_EQ((*one)[0].data()[0], 0xaa);
-  EXPECT_EQ(FormatRunKey((*one)[0]), kKey);
+  EXPECT_EQ(FormatRunKey((*one)[0]).text(), kKey + "\n");
   const auto two = ReadRunKeys(Write(kKey + "\r\n\n" + kOther + "\n"));
   ASSERT_TRUE(two.ok()) << two.status();
   ASSERT_EQ(two->size(), 2u);
@@ -75,10 +75,10 @@ TEST_F(RunKeyTest, ANewKeyIsItsOwnersAloneAndOverwritesNothing) {
   const auto first = ReadRunKeys(path);
   ASSERT_TRUE(first.ok());
   EXPECT_THAT(std::string(Message(WriteNewRunKey(path))), HasSubstr("exists"));
-  EXPECT_EQ(FormatRunKey((*ReadRunKeys(path))[0]), FormatRunKey((*first)[0]));
+  EXPECT_EQ(FormatRunKey((*ReadRunKeys(path))[0]).text(), FormatRunKey((*first)[0]).text());
   const std::string other = folder_ + "/other";
   ASSERT_TRUE(WriteNewRunKey(other).ok());
-  EXPECT_NE(FormatRunKey((*ReadRunKeys(other))[0]), FormatRunKey((*first)[0]));
+  EXPECT_NE(FormatRunKey((*ReadRunKeys(other))[0]).text(), FormatRunKey((*first)[0]).text());
 }
 
 TEST_F(RunKeyTest, WhereTheKeyIs) {
