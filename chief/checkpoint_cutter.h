@@ -79,8 +79,8 @@ class CheckpointCutter {
   const bool has_tables_;
   const std::function<void()> on_read_;
   Cut cut_;  // used only by the thread while it reads
-  std::vector<std::shared_ptr<checkpoint::StagedFile>>
-      staged_;  // the tables' files by shard, then the other files
+  // The tables' files by shard, then the other files.
+  std::vector<std::shared_ptr<checkpoint::StagedFile>> staged_;
   std::thread thread_;
   mutable absl::Mutex mu_;
   State now_ ABSL_GUARDED_BY(mu_) = State::kIdle;

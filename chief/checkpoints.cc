@@ -32,8 +32,8 @@ constexpr Duration kLastMoment = std::chrono::seconds(1);
 
 std::string RateText(size_t bytes, double seconds) {
   const auto size = static_cast<double>(bytes);
-  if (bytes < 100000)
-    return fmt::format("{} bytes in {:.2f} s", bytes, seconds);  // too small for a rate
+  // Too small for a rate.
+  if (bytes < 100000) return fmt::format("{} bytes in {:.2f} s", bytes, seconds);
   return fmt::format(
       "{} in {:.2f} s ({:.1f} MB/s)",
       bytes < 1000000 ? fmt::format("{:.1f} kB", size / 1e3) : fmt::format("{:.1f} MB", size / 1e6),

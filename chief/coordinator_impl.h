@@ -84,8 +84,8 @@ class CoordinatorImpl final : public Coordinator,
   // Sessions that have not sent a Hello, with the time at which each was opened.
   std::map<std::shared_ptr<muster::Session>, PausingTime> greeting_ ABSL_GUARDED_BY(mu_);
   std::optional<IdentityKeeper::Result> kept_ ABSL_GUARDED_BY(mu_);
-  IdentityKeeper
-      keeper_;  // Used only by thread_. Last member, because its own thread uses all of the above.
+  // Used only by thread_. Last member, because its own thread uses all of the above.
+  IdentityKeeper keeper_;
 };
 
 }  // namespace muster

@@ -36,11 +36,8 @@ struct DirectorSituation {
   // The purposes for which a cut of the current state is wanted.
   bool checkpoint_wanted = false, histograms_wanted = false, weights_wanted = false;
   bool save_requested = false;  // by a callback
-  enum class Best {
-    kNone,
-    kWaits,
-    kDue
-  } best = Best::kNone;  // whether the best state so far is to be saved
+  // Whether the best state so far is to be saved.
+  enum class Best { kNone, kWaits, kDue } best = Best::kNone;
 
   enum class Pass { kNone, kRunning, kComplete } pass = Pass::kNone;
   bool validation_due = false, test_due = false;

@@ -14,8 +14,8 @@ namespace muster {
 
 struct EvaluationRules {
   Duration heartbeat = std::chrono::seconds(10);  // the evaluator is lost after this silence
-  Duration resume =
-      std::chrono::seconds(1);  // a broken connection may be replaced within this time
+  // A broken connection may be replaced within this time.
+  Duration resume = std::chrono::seconds(1);
   Duration evaluate = std::chrono::minutes(10);  // limit for the final evaluation
   // Another process may replace the evaluator after this silence.
   Duration suspect = std::chrono::milliseconds(2500);
@@ -37,8 +37,8 @@ struct EvaluationState {
   std::optional<int64_t> newest;  // step of the newest announced checkpoint
   bool final_announced = false;   // `newest` is the job's last checkpoint
   std::set<int64_t> settled;      // steps that were evaluated or cannot be
-  std::optional<PausingTime>
-      waiting_since;  // set once training is complete and the job waits for the evaluator
+  // Set once training is complete and the job waits for the evaluator.
+  std::optional<PausingTime> waiting_since;
 };
 
 // Returns whether to offer the newest checkpoint to an evaluator that has finished those up to

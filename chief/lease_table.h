@@ -88,10 +88,9 @@ class LeaseTable {
   int64_t repeated() const { return repeated_; }    // leases that were given again
   int64_t repeated_examples() const { return repeated_examples_; }
   int64_t epoch() const { return epoch_; }  // of the next new lease
-  const std::map<int64_t, std::pair<int, Lease>>& held() const {
-    return held_;
-  }                                              // by id: the worker and its lease
-  std::vector<Lease> held_by(int worker) const;  // by id
+  // By id: the worker and its lease.
+  const std::map<int64_t, std::pair<int, Lease>>& held() const { return held_; }
+  std::vector<Lease> held_by(int worker) const;                    // by id
   const std::deque<Lease>& returned() const { return returned_; }  // by lost workers
   int64_t batches_per_epoch() const;
   // Returns the step that a held lease makes if all leases are completed in the order of their ids.

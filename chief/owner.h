@@ -27,8 +27,8 @@ struct OwnerOptions {
   std::string model_dir;  // created if missing
   RunChoice run = RunChoice::kGoOn;
   Duration refresh = std::chrono::seconds(1);
-  Duration watch =
-      std::chrono::seconds(4);  // several times `refresh`, so that a live owner is detected
+  // Several times `refresh`, so that a live owner is detected.
+  Duration watch = std::chrono::seconds(4);
   // Called once, on a thread of the Owner, when another process has taken the directory.
   std::function<void(const absl::Status& superseded)> on_superseded;
   // Describes the task and its place: "chief:0 at node-a:2222, program gpt". A live owner with the

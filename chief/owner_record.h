@@ -49,8 +49,8 @@ std::string Text(const OwnerRecord& record, size_t at_least);
 // The content of `path` as read.
 struct OwnerLook {
   std::optional<OwnerRecord> record;
-  uint64_t implausible_epoch =
-      0;          // set if there is no record because no run can have had so many chiefs
+  // Set if there is no record because no run can have had so many chiefs.
+  uint64_t implausible_epoch = 0;
   int error = 0;  // errno; 0 without a record: the file was read but is damaged
 };
 OwnerLook LookAtOwner(const std::string& path);

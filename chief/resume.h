@@ -48,8 +48,8 @@ struct StartDecision {
 // must not change, or the error of reading the checkpoints.
 absl::StatusOr<StartDecision> DecideStart(const Job& job, const Found& found);
 
-// Corrects which passes of `state` are due: none if decision.passes_done. Both are due if the job has
-// become shorter, so that the state is now at the job's end.
+// Corrects which passes of `state` are due: none if decision.passes_done. Both are due if the job
+// has become shorter, so that the state is now at the job's end.
 void SetDue(const Job& job, const StartDecision& decision, checkpoint::TrainingState* state);
 
 // Returns whether `restore` is the path of a checkpoint.
@@ -58,8 +58,8 @@ bool RestoresPath(const Job& job);
 // The content of model_dir (if there is one) and of the job's `restore`, and the decision on it.
 struct Beginning {
   StartDecision decision;
-  std::optional<checkpoint::Snapshot>
-      snapshot;  // kRestore and kCopy: the state from which training resumes
+  // kRestore and kCopy: the state from which training resumes.
+  std::optional<checkpoint::Snapshot> snapshot;
 };
 // Reads the start state. Afterwards no earlier owner can publish anything. With `restore: never` it
 // moves the existing checkpoints aside. `previous_run_id` is from owner.json, "" if none. `fence`:

@@ -34,9 +34,8 @@ class ShardLedger {
   // known. Returns the number of updates that the shard loses.
   int64_t Restore(int shard, int64_t step, uint64_t view, int64_t steps);
 
-  uint64_t restored(int shard) const {
-    return shards_[shard].restored;
-  }                      // the view of its last Restore, 0 if none
+  // The view of its last Restore, 0 if none.
+  uint64_t restored(int shard) const { return shards_[shard].restored; }
   int64_t lost() const;  // by all shards
 
   Json ToRecord() const;

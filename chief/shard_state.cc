@@ -179,8 +179,8 @@ class ReplicaState final : public ShardState {
   Replica* const replica_;
   const ServedVariables served_;
   std::vector<Place> places_;  // by variable
-  std::vector<at::Tensor>
-      weights_;  // by variable, set by KeepWeights; empty: the replica's are used
+  // By variable, set by KeepWeights; empty: the replica's are used.
+  std::vector<at::Tensor> weights_;
   std::vector<checkpoint::TensorInfo> slots_;  // slots of the optimizers, as in a checkpoint
   NoRows no_rows_;
   StateFiles files_;                  // of the restored checkpoint

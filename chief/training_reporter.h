@@ -12,8 +12,8 @@
 
 namespace muster {
 
-inline constexpr const char* kSplitNames[] = {"train", "validation",
-                                              "test"};  // indexed by muster::Split
+// Indexed by muster::Split.
+inline constexpr const char* kSplitNames[] = {"train", "validation", "test"};
 
 class TrainingReporter {
  public:

@@ -1,4 +1,4 @@
-// From the roster of a generation to what forms it.
+// Converts the roster of a generation to the inputs of its formation.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,9 @@ struct GroupPlan {
 GroupPlan PlanGroup(const membership::Roster& roster, const MemberOptions& options,
                     const std::shared_ptr<FlightRecorder>& recorder);
 
-// Whether replicas on this host may spin while they wait, and whether a core is free for a progress
-// thread: from the cores that the processes of a host may use together.
+// How replicas on this host share its cores: whether they may spin while they wait, and whether a
+// core is free for a progress thread. Computed from the cores that the host's processes may use
+// together.
 struct CoreShare {
   int replicas_on_host = 1;
   bool spin = false;
