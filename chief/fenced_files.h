@@ -16,7 +16,7 @@ namespace muster {
 
 class FencedFiles {
  public:
-  // `fence` is Owner::Check, or null if nobody can take the folder. `term` is the owner's.
+  // `fence` is Owner::Check, or null if no other chief can take the folder. `term` is the owner's.
   FencedFiles(std::function<absl::Status()> fence, uint32_t term)
       : fence_(std::move(fence)), term_(term) {}
 

@@ -30,7 +30,7 @@ struct PublisherOptions {
   Json versions = OwnVersions();
   std::unique_ptr<ProgressSink> progress;  // null: none
   // Called before each write. An error (this chief was superseded) prevents that write and all
-  // later ones. Empty if nobody can take the folder.
+  // later ones. Empty if no other chief can take the folder.
   std::function<absl::Status()> fence;
   bool independent = false;  // see RunHistory
   uint32_t term = 0;         // the owner's, to which `fence` belongs

@@ -49,7 +49,7 @@ void ChiefSession::Close(Duration patience) {
     while (session_ || closing_)
       if (changed_.WaitUntil(&mu_, until)) break;
     if (session_) session_->Cancel();
-    // GRPC always ends a cancelled call.
+    // gRPC always ends a cancelled call.
     while (session_ || closing_) changed_.Wait(&mu_);
   }
   DropClosed();

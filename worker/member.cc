@@ -93,7 +93,7 @@ class MemberImpl final : public Member {
   const MemberOptions options_;
   const membership::MemberRules rules_;
   const uint64_t incarnation_ = RandomNumber();
-  // State_.report.stop_requested, which the loop reads at each step.
+  // Copy of state_.report.stop_requested, which the loop reads at each step.
   std::atomic<bool> stop_ = false;
 
   mutable absl::Mutex mu_;

@@ -46,7 +46,7 @@ void Transition::On(LinksMade event) {
   state_.stage = Stage::kFormed;
   state_.changed = true;
   Do(Note{.kind = FlightKind::kFormed, .detail = std::move(event.description)});
-  StartIfFormed();  // a member that is alone in its generation is told to start at once
+  StartIfFormed();  // a member alone in its generation starts at once
 }
 
 void Transition::On(LinksFailed event) {
