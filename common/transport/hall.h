@@ -1,6 +1,5 @@
-// Where connections that have said hello wait for whoever they are meant for: what the listener's
-// thread and its callers share. Any thread. Admissions and dials may outlive the listener.
-// Internal.
+// Holds connections that have sent a hello until they are taken. The listener's thread and its
+// callers share it. Thread-safe. Admissions and dials may outlive the listener. Internal.
 #pragma once
 
 #include <list>
@@ -17,11 +16,11 @@
 
 namespace muster::transport {
 
-// Who is at the other end of a connection that came in.
+// The peer of an incoming connection.
 struct Visitor {
   std::string remote;  // "10.0.0.4:5123"
-  std::string source;  // what its quota goes by: the address, of IPv6 the network
-  std::string peer;    // whom its certificate names, where it has one
+  std::string source;  // key of its quota: the address, for IPv6 the network
+  std::string peer;    // the task in its certificate, if it has one
 };
 
 class Hall {
@@ -41,7 +40,7 @@ class Hall {
     return wrap_ ? wrap_(std::move(stream)) : std::move(stream);
   }
 
-  // Decides about a connection that has said hello.
+  // Decides about a connection that has sent a hello.
   void Judge(Arrived arrived);
   void Admit(uint64_t generation, int to, const std::string& ticket);
   void Leave(uint64_t generation);
