@@ -48,7 +48,7 @@ std::optional<Refusal> CheckNamesake(PausingTime now, const proto::Hello& hello,
                                      const MemberState& m, const AdmissionOptions& o) {
   if (!m.process.joined || m.process.incarnation == hello.incarnation()) return std::nullopt;
   if (!m.process.connected || now - m.process.last_heard >= o.suspect)
-    return std::nullopt;  // the new process takes its place
+    return std::nullopt;  // The new process takes its place.
   // This process holds state of the run. It was a member, was given up and replaced.
   if (!hello.run_id().empty())
     return Refusal{ExitCode::kRetryable,
@@ -89,7 +89,7 @@ std::string DifferingJob(const std::string& task, const std::string& key) {
 
 int FindMember(const JobState& state, std::string_view name) {
   const std::optional<TaskId> task = ParseTaskId(name);
-  if (!task || task->ToString() != name) return -1;  // the wire has only this spelling
+  if (!task || task->ToString() != name) return -1;  // The wire has only this spelling.
   for (int i = 0; i < static_cast<int>(state.members.size()); ++i) {
     if (state.members[i].declared.task == *task) return i;
   }

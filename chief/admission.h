@@ -42,7 +42,7 @@ struct AdmissionOptions {
 
 struct Refusal {
   ExitCode code;
-  std::string message;  // one sentence, for the last line of the refused task
+  std::string message;  // One sentence, for the last line of the refused task.
   // True if the job cannot start without this task and will never admit it as it is.
   bool ends_job = false;
   // True if the process is not asked to exit. Its place may become free, so it retries until its

@@ -1,5 +1,5 @@
 // Takes a checkpoint of a parameter-server job as a cut, while training continues. The servers copy
-// their shards in memory while no lease is out. A thread then reads the copies. Parameters go into
+// their shards in memory while no lease is open. A thread then reads the copies. Parameters go into
 // the chief's replica. Slots and rows of embedding tables go piece by piece into the checkpoint's
 // files.
 //
@@ -23,22 +23,22 @@ namespace muster {
 struct Cut {
   // ---- The request
   checkpoint::TrainingState state;
-  bool write = false;       // makes a checkpoint of the cut
-  bool must = false;        // training may not end without it
-  bool histograms = false;  // asks for histograms of the parameters
+  bool write = false;       // Makes a checkpoint of the cut.
+  bool must = false;        // Training may not end without it.
+  bool histograms = false;  // Asks for histograms of the parameters.
   bool for_callbacks = false;
-  bool replaces = false;  // see Snapshot::replaces
+  bool replaces = false;  // See Snapshot::replaces.
   // The callback whose weights replace those of the servers; "" if none.
   std::string put_back;
-  IntegerBuffers integers;     // at the time of the cut
-  std::vector<int> primaries;  // by shard
+  IntegerBuffers integers;     // At the time of the cut.
+  std::vector<int> primaries;  // By shard.
 
   // ---- What the thread read
   absl::Status status;
   // The disk error that kept the files from being written. Everything was read nevertheless.
   absl::Status unwritten;
-  StateFiles files;                              // the files that were written
-  std::optional<checkpoint::Snapshot> snapshot;  // its files are staged
+  StateFiles files;                              // The files that were written.
+  std::optional<checkpoint::Snapshot> snapshot;  // Its files are staged.
 };
 
 class CheckpointCutter {
@@ -54,7 +54,7 @@ class CheckpointCutter {
   bool idle() const { return state() == State::kIdle; }
 
   // Asks the servers to copy their shards and starts to read them. On an error, which is one of
-  // ShardClient's, nothing was started. REQUIRES: idle(), no lease is out, all shards are served.
+  // ShardClient's, nothing was started. REQUIRES: idle(), no lease is open, all shards are served.
   absl::Status Begin(Cut cut);
   // Blocks until the thread has ended. REQUIRES: not idle().
   Cut Take();
@@ -78,7 +78,7 @@ class CheckpointCutter {
   CheckpointSink* const sink_;
   const bool has_tables_;
   const std::function<void()> on_read_;
-  Cut cut_;  // used only by the thread while it reads
+  Cut cut_;  // Used only by the thread while it reads.
   // The tables' files by shard, then the other files.
   std::vector<std::shared_ptr<checkpoint::StagedFile>> staged_;
   std::thread thread_;

@@ -57,8 +57,8 @@ bool HasOwnWeights(const checkpoint::TrainingState& state) {
 struct Task {
   std::optional<checkpoint::Snapshot> snapshot;
   bool final = false;
-  bool must = false;    // the last save or that of a stop; no other one follows
-  Candidate candidate;  // used if `snapshot` is empty
+  bool must = false;    // The last save or that of a stop; no other one follows.
+  Candidate candidate;  // Used if `snapshot` is empty.
 };
 
 // Shared by the thread and Checkpoints. The thread may outlive Checkpoints.
@@ -83,23 +83,25 @@ struct Shared {
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return !tasks.empty() || exiting; }
 
   const CheckpointsOptions options;
-  std::shared_ptr<checkpoint::Store> store;  // set before the thread starts
+  std::shared_ptr<checkpoint::Store> store;  // Set before the thread starts.
 
   mutable absl::Mutex mu;
-  CondVar done;  // signalled when one of `tasks` is done
+  CondVar done;  // Signalled when one of `tasks` is done.
   std::deque<Task> tasks ABSL_GUARDED_BY(mu);
-  std::optional<double> marking ABSL_GUARDED_BY(mu);  // value of the candidate that is being marked
+  // Value of the candidate that is being marked.
+  std::optional<double> marking ABSL_GUARDED_BY(mu);
   bool busy ABSL_GUARDED_BY(mu) = false;
-  bool saving ABSL_GUARDED_BY(mu) = false;  // a save is in `tasks` or being written
+  bool saving ABSL_GUARDED_BY(mu) = false;  // A save is in `tasks` or being written.
   int64_t saving_step ABSL_GUARDED_BY(mu) = -1;
-  bool saving_own ABSL_GUARDED_BY(mu) = true;  // with the step's own weights
+  bool saving_own ABSL_GUARDED_BY(mu) = true;  // With the step's own weights.
   // By step, for the checkpoints that exist: the values that decide the best.
   std::map<int64_t, Candidate> measured ABSL_GUARDED_BY(mu);
   bool exiting ABSL_GUARDED_BY(mu) = false;
-  bool left ABSL_GUARDED_BY(mu) = false;  // nobody reads results any more
+  bool left ABSL_GUARDED_BY(mu) = false;  // Nobody reads results any more.
   bool failing ABSL_GUARDED_BY(mu) = false;
-  absl::Status last ABSL_GUARDED_BY(mu);    // result of the last save
-  absl::Status missed ABSL_GUARDED_BY(mu);  // why the last save, or that of a stop, was not started
+  absl::Status last ABSL_GUARDED_BY(mu);  // Result of the last save.
+  // Why the last save, or that of a stop, was not started.
+  absl::Status missed ABSL_GUARDED_BY(mu);
   CheckpointRecord record ABSL_GUARDED_BY(mu);
 };
 
@@ -259,19 +261,19 @@ class CheckpointsImpl final : public Checkpoints {
   // Returns the value of checkpoint.best, null if the metrics do not have it. Logs that once.
   const double* Monitored(const std::map<std::string, double>& metrics, std::string_view source);
   void Mark(Candidate candidate);
-  bool Holds(int64_t step) const;   // written, or in `tasks`
-  bool IsBest(int64_t step) const;  // better than all measured so far, and not saved
-  bool Evaluates() const;           // an evaluator decides which checkpoint is the best
+  bool Holds(int64_t step) const;   // Written, or in `tasks`.
+  bool IsBest(int64_t step) const;  // Better than all measured so far, and not saved.
+  bool Evaluates() const;           // An evaluator decides which checkpoint is the best.
   void TellDropped(int64_t step, bool writing);
 
   const std::shared_ptr<Shared> shared_;
   std::thread thread_;
   // Used only by the training loop's thread.
   bool next_is_final_ = false, next_must_ = false, started_ = false;
-  std::optional<Candidate> candidate_;  // the newest one, if its step has no checkpoint
-  std::optional<Candidate> wanted_;     // of the last step passed to Wanted, which Save saves
+  std::optional<Candidate> candidate_;  // The newest one, if its step has no checkpoint.
+  std::optional<Candidate> wanted_;     // Of the last step passed to Wanted, which Save saves.
   std::optional<MonotonicTime> told_dropped_;
-  int64_t dropped_step_ = -1;  // the last one
+  int64_t dropped_step_ = -1;  // The last one.
   int64_t dropped_since_ = 0;
 
   mutable absl::Mutex mu_;

@@ -25,12 +25,12 @@ bool LargerIsBetter(const CheckpointOptions& options);
 
 struct CheckpointsOptions {
   CheckpointOptions checkpoint;
-  Duration deadline = std::chrono::minutes(30);  // of one save
+  Duration deadline = std::chrono::minutes(30);  // Of one save.
   // Stored in every checkpoint as its origin.
-  std::function<std::string()> run_id;  // may change until the first generation
-  Json job;                             // resolved
+  std::function<std::string()> run_id;  // May change until the first generation.
+  Json job;                             // Resolved.
   std::map<std::string, std::string> versions;
-  std::function<absl::Status()> check_owner;  // see CheckpointSink::CheckOwner; may be null
+  std::function<absl::Status()> check_owner;  // See CheckpointSink::CheckOwner; may be null.
   // Called on the writing thread after a checkpoint was published. `final`: it is the job's last
   // one.
   std::function<void(int64_t step, const std::string& name, const std::string& path, bool final)>

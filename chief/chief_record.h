@@ -21,14 +21,14 @@ inline constexpr size_t kMostRecordedIntegers = 64 << 10;
 struct ChiefRecord {
   uint64_t view = 0;
   Placements placements;
-  std::vector<Holders> awaited;                   // by shard: who holds a shard that no task serves
-  std::vector<std::pair<int, uint64_t>> workers;  // index and incarnation
-  Json work;                                      // see WorkTable::ToRecord
+  std::vector<Holders> awaited;  // By shard: who holds a shard that no task serves.
+  std::vector<std::pair<int, uint64_t>> workers;  // Index and incarnation.
+  Json work;                                      // See WorkTable::ToRecord.
   bool validation_due = false, test_due = false;
-  double epoch_seconds = 0;  // since the current epoch began
+  double epoch_seconds = 0;  // Since the current epoch began.
   // The buffers that differ from those of build(). Absent if they exceed kMostRecordedIntegers.
   std::optional<IntegerBuffers> integers;
-  Json callbacks;  // see checkpoint::CallbackRecord; null if there are none
+  Json callbacks;  // See checkpoint::CallbackRecord; null if there are none.
   // Set once everything is done and saved. The workers may have been notified, so none will ask for
   // work again. "" if training is complete, else why it ended earlier.
   std::optional<std::string> ended;

@@ -166,10 +166,10 @@ void CoordinatorImpl::KeepIdentityLocked(PausingTime now) {
 // Asks the hosts of broken sessions whether the processes still exist, all in parallel and at most
 // once per tick. Called without mu_, because it waits briefly for the network.
 void CoordinatorImpl::ProbeBroken() {
-  constexpr size_t kMost = 256;  // open descriptors at a time
+  constexpr size_t kMost = 256;  // Open descriptors at a time.
   constexpr Duration kAnswer = std::chrono::milliseconds(50);
   if (Clock::now() < next_probe_) return;
-  std::vector<std::pair<int, uint64_t>> broken;  // member, incarnation
+  std::vector<std::pair<int, uint64_t>> broken;  // Member, incarnation.
   std::vector<std::string> addresses;
   {
     absl::MutexLock lock(&mu_);

@@ -22,15 +22,15 @@ struct LostMember {
   TaskId task;
   int64_t pid = 0;
   std::string why;
-  bool told = false;   // the process hangs, and was asked to exit
-  bool missed = true;  // the member was part of the current generation
+  bool told = false;   // The process hangs, and was asked to exit.
+  bool missed = true;  // The member was part of the current generation.
 };
 
 struct CoordinatorOptions {
   rpc::ServerOptions server;
-  std::vector<grpc::Service*> services;  // further services on the same port
-  std::vector<DeclaredMember> members;   // by rank
-  AdmissionOptions admission;            // run id, term, cluster and job; all members must agree
+  std::vector<grpc::Service*> services;  // Further services on the same port.
+  std::vector<DeclaredMember> members;   // By rank.
+  AdmissionOptions admission;            // Run id, term, cluster and job; all members must agree.
   // Writes the run id and the term of the next generations to the disk. The run id is that of a
   // member that holds state of the run if AdmissionOptions::fresh_run is set. The term is above all
   // that members have seen. No generation is formed before this returns OK. Called without locks,
@@ -43,7 +43,7 @@ struct CoordinatorOptions {
   // Called at the start and whenever `generation` rises. No generation above it was formed, by this
   // chief or an earlier one. The coordinator's lock is held, so it must not block.
   std::function<void(uint64_t generation)> on_newest;
-  std::map<std::string, std::string> versions;  // members with other versions cause a warning
+  std::map<std::string, std::string> versions;  // Members with other versions cause a warning.
   MembershipOptions decision;
   // Receives the events of single members where members are independent (chief/member_events.h).
   // Outlives this object.
@@ -51,8 +51,9 @@ struct CoordinatorOptions {
   // Index in `members` of the member in this process, -1 if there is none.
   int own_member = 0;
   Duration roster_interval = std::chrono::seconds(10);
-  Duration tick = std::chrono::milliseconds(100);  // between decisions when nothing happens
-  Duration hello = std::chrono::seconds(5);  // limit between the opening of a session and its Hello
+  Duration tick = std::chrono::milliseconds(100);  // Between decisions when nothing happens.
+  // Limit between the opening of a session and its Hello.
+  Duration hello = std::chrono::seconds(5);
 };
 
 // Thread-safe.
@@ -60,7 +61,7 @@ class Coordinator {
  public:
   // Listens and starts to decide. Fails as rpc::Server::Start does.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Start(CoordinatorOptions options);
-  virtual ~Coordinator() = default;  // ends the sessions and the server
+  virtual ~Coordinator() = default;  // Ends the sessions and the server.
 
   virtual int port() const = 0;
   // Blocks until the job has ended and its members have acknowledged that, or their deadline for it

@@ -65,16 +65,16 @@ class CoordinatorImpl final : public Coordinator,
   int MemberOfLocked(const muster::Session* session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const CoordinatorOptions options_;
-  const muster::Session::Message pulse_, stop_pulse_;  // sent once per heartbeat
+  const muster::Session::Message pulse_, stop_pulse_;  // Sent once per heartbeat.
   LineBudget refused_lines_;
   std::unique_ptr<rpc::Server> server_;
   std::thread thread_;
   // Used only by thread_.
   MonotonicTime next_probe_;
-  bool to_form_ = false;   // a generation waits for the run's identity to be on the disk
-  absl::Status not_kept_;  // the error of the last write
+  bool to_form_ = false;   // A generation waits for the run's identity to be on the disk.
+  absl::Status not_kept_;  // The error of the last write.
   std::optional<PausingTime> not_kept_since_;
-  PausingTime to_keep_at_;  // when the last write was to start
+  PausingTime to_keep_at_;  // When the last write was to start.
 
   absl::Mutex mu_;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;

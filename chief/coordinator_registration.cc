@@ -85,7 +85,7 @@ void Registration::Refuse(const std::shared_ptr<Session>& session, const proto::
     if (refusal.ends_job && !m.failure)
       m.failure = ReportedFailure{verdict.code, verdict.message,  verdict.host,
                                   -1,           Phase::kStarting, state_.clock.Now()};
-    if (state_.job.tell_all) m.report.acknowledged = true;  // the verdict is all that it needs
+    if (state_.job.tell_all) m.report.acknowledged = true;  // The verdict is all that it needs.
     // This is a new process of the task, so the process whose session broke is gone.
     if (m.process.joined && !m.process.connected && m.process.incarnation != hello.incarnation())
       m.process.gone = true;
@@ -207,7 +207,7 @@ void Registration::Bind(const std::shared_ptr<Session>& session, const proto::He
   slot.session = session;
   session->member = member;
   slot.hello = hello;
-  slot.hello.clear_cluster();  // already compared, and long
+  slot.hello.clear_cluster();  // Already compared, and long.
   slot.hello.clear_job();
   LogDebug("{} joined from host {} (pid {})", m.declared.task.Spoken(), m.process.host,
            hello.pid());

@@ -1,5 +1,5 @@
-// Makes processes members. It takes the Hello of a session, then refuses the process, turns it away
-// for now, or binds the session to its member and sends the current state.
+// Makes processes members. It takes the Hello of a session. It refuses the process, turns it away
+// for now, or binds the session to its member. A bound session receives the current state.
 #pragma once
 
 #include <memory>
@@ -50,9 +50,9 @@ class Registration {
 
   CoordinatorState& state_;
   CoordinatorActions& actions_;
-  std::set<uint64_t> superseded_;  // incarnations that were replaced
+  std::set<uint64_t> superseded_;  // Incarnations that were replaced.
   std::string adopting_;
-  LineBudget lines_;  // limits the log lines about processes that are refused or turned away
+  LineBudget lines_;  // Limits the log lines about processes that are refused or turned away.
 };
 
 }  // namespace muster

@@ -11,7 +11,7 @@
 namespace muster {
 namespace {
 
-constexpr size_t kMostGreeting = 256;  // limit of sessions without a Hello
+constexpr size_t kMostGreeting = 256;  // Limit of sessions without a Hello.
 
 // A task reports its own failure. Only its launcher reports that a process is gone.
 grpc::Status RequireReporter(const grpc::ServerContextBase& context,
@@ -29,7 +29,7 @@ grpc::Status RequireReporter(const grpc::ServerContextBase& context,
 // ---- sessions ----
 
 int CoordinatorImpl::MemberOfLocked(const muster::Session* session) const {
-  const int member = session->member;  // unless another session of the member has replaced it
+  const int member = session->member;  // Unless another session of the member has replaced it.
   return member >= 0 && state_.slots[member].session.get() == session ? member : -1;
 }
 
@@ -65,7 +65,7 @@ void CoordinatorImpl::OnHello(const std::shared_ptr<muster::Session>& session,
   }
   const Differences differences = DifferencesOf(hello, options_.admission);
   absl::MutexLock lock(&mu_);
-  if (session->broken) return;  // it broke meanwhile
+  if (session->broken) return;  // It broke meanwhile.
   registration_.OnHello(session, hello, differences);
 }
 

@@ -161,7 +161,7 @@ void DirectorImpl::LookLocked(DirectorSituation* situation,
   const checkpoint::TrainingState at = table_->state();
   now.phase = phase_;
   now.stop = stop_;
-  if (stop_) best_asked_.reset();  // a stop saves the current state anyway
+  if (stop_) best_asked_.reset();  // A stop saves the current state anyway.
   now.finished = table_->through() || callbacks_->stopping();
   now.quiet = QuietLocked();
   now.saved = IsSaved(at.step);
@@ -535,7 +535,7 @@ absl::Status DirectorImpl::End(const absl::Status& outcome) {
   const auto good = [&] { return status.ok() || ExitCodeOf(status) == ExitCode::kPreempted; };
   if (!good()) {
     absl::MutexLock lock(&mu_);
-    CancelCallsLocked();  // their replies are not needed
+    CancelCallsLocked();  // Their replies are not needed.
   }
   if (cutter_ != nullptr && !cutter_->idle()) (void)cutter_->Take();
   if (good() && start_.checkpoints != nullptr)

@@ -25,9 +25,9 @@ class Replica;
 
 // The state of the job once the program is built and the starting point is known.
 struct DirectorStart {
-  Replica* replica = nullptr;  // the chief's own, on the CPU; it is saved and restored
-  int64_t train_examples = 0, validation_examples = 0, test_examples = 0;  // 0: no such split
-  int64_t test_every = 0;  // in epochs; 0: the test pass runs only at the end
+  Replica* replica = nullptr;  // The chief's own, on the CPU; it is saved and restored.
+  int64_t train_examples = 0, validation_examples = 0, test_examples = 0;  // 0: no such split.
+  int64_t test_every = 0;  // In epochs; 0: the test pass runs only at the end.
   std::optional<checkpoint::Snapshot> restore;
   // For a start without `restore` whose weights were loaded after build(). `built_integers` has the
   // integer buffers as build() made them, by name. `unloaded` is the error of loading, which counts
@@ -35,15 +35,15 @@ struct DirectorStart {
   std::optional<std::map<std::string, std::string>> built_integers;
   absl::Status unloaded;
   std::vector<Observer*> observers;
-  CheckpointSink* checkpoints = nullptr;  // null: nothing is saved
+  CheckpointSink* checkpoints = nullptr;  // Null: nothing is saved.
 };
 
 struct DirectorOptions {
   Job job;
   int workers = 1;
-  std::vector<std::string> servers;  // gRPC addresses of the ps tasks, from the cluster spec
+  std::vector<std::string> servers;  // gRPC addresses of the ps tasks, from the cluster spec.
   // Returns the term of this chief. It rises when a member has seen a higher one, so it is read at
-  // each use, and only after the first member was admitted.
+  // each use. It must not be read before the first member was admitted.
   std::function<uint32_t()> epoch;
   std::function<std::string()> run_id;
   rpc::ChannelOptions channel;
@@ -51,18 +51,18 @@ struct DirectorOptions {
 
 // Counters for "parameter_server" in result.json.
 struct DirectorRecord {
-  int64_t updates = 0;       // accepted pushes of whole batches
-  int64_t repeated = 0;      // examples that were leased again
-  int64_t torn = 0;          // losses of workers with a lease, whose push may be applied in part
-  int64_t lost_updates = 0;  // lost with servers that had no backup
-  int64_t refused = 0;       // pushes with values that are not finite
+  int64_t updates = 0;       // Accepted pushes of whole batches.
+  int64_t repeated = 0;      // Examples that were leased again.
+  int64_t torn = 0;          // Losses of workers with a lease, whose push may be applied in part.
+  int64_t lost_updates = 0;  // Lost with servers that had no backup.
+  int64_t refused = 0;       // Pushes with values that are not finite.
   int64_t staleness_max = 0;
   double staleness_mean = 0;
   struct OfWorker {
     int64_t max = 0;
     double mean = 0;
   };
-  std::map<int, OfWorker> staleness;  // by worker
+  std::map<int, OfWorker> staleness;  // By worker.
 };
 
 // Returns {"updates", "repeated_examples", "torn_pushes", "lost_updates", "refused_pushes",

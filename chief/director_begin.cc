@@ -22,7 +22,7 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   kept_.state.epoch_metric_sums.resize(state_->metric_sums());
   if (start_.restore) {
     MUSTER_ASSIGN_OR_RETURN(kept_.state, state_->Restore(*start_.restore));
-    start_.restore.reset();  // frees its memory
+    start_.restore.reset();  // Frees its memory.
     kept_.files = state_->TakeFiles();
     const auto& callbacks = kept_.state.extras.callbacks;
     saved_ = {kept_.state.step, !callbacks || callbacks->ended};

@@ -34,7 +34,7 @@ void DirectorImpl::AskForBest(int64_t step, int64_t epoch) {
 void DirectorImpl::AskForSave() {
   if (!callbacks_->TakeSaveRequest() || start_.checkpoints == nullptr) return;
   const checkpoint::TrainingState at = state();
-  if (IsFinished(at) || callbacks_->stopping()) return;  // saved anyway
+  if (IsFinished(at) || callbacks_->stopping()) return;  // Saved anyway.
   SaveMoment moment;
   moment.step = at.step;
   moment.requested = true;
@@ -42,7 +42,7 @@ void DirectorImpl::AskForSave() {
   wanted_.checkpoint = start_.checkpoints->Wanted(moment) || wanted_.checkpoint;
 }
 
-// REQUIRES: a cut is wanted, no lease is out, all shards are served.
+// REQUIRES: a cut is wanted, no lease is open, all shards are served.
 absl::Status DirectorImpl::BeginCut(bool checkpoint) {
   Cut cut;
   bool stopping;
@@ -115,7 +115,7 @@ absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
 absl::Status DirectorImpl::TakeCut() {
   if (cutter_->state() != CheckpointCutter::State::kRead) return absl::OkStatus();
   Cut cut = cutter_->Take();
-  weights_step_ = -1;  // the replica has only part of a cut that was not read completely
+  weights_step_ = -1;  // The replica has only part of a cut that was not read completely.
   const bool needed = cut.must || cut.for_callbacks;
   if (needed && ShardClient::MayRetry(cut.status)) {
     wanted_.checkpoint = cut.write;
@@ -150,7 +150,7 @@ void DirectorImpl::Keep(Cut cut) {
   kept_.state = std::move(cut.state);
   if (cut.write) kept_.files = std::move(cut.files);
   if (cut.write) kept_.unloaded = absl::OkStatus();
-  state_->ReleaseWeights();  // without files, the replica's weights are those of this moment
+  state_->ReleaseWeights();  // Without files, the replica's weights are those of this moment.
   absl::MutexLock lock(&mu_);
   table_->ledger().Keep();
 }

@@ -59,7 +59,7 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
     self_.reset();
   }
 
-  PausingTime taken;  // set and read by the service
+  PausingTime taken;  // Set and read by the service.
   // Only one of the two pairs is set.
   const proto::NextCheckpointRequest* next = nullptr;
   proto::NextCheckpointReply* next_reply = nullptr;
@@ -80,7 +80,7 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
 
   Handler* const handler_;
   const uint64_t incarnation_;
-  std::shared_ptr<EvaluationCall> self_;  // until OnDone
+  std::shared_ptr<EvaluationCall> self_;  // Until OnDone.
   std::atomic<bool> broken_ = false, tells_end_ = false;
 };
 

@@ -13,30 +13,30 @@
 namespace muster {
 
 struct EvaluationRules {
-  Duration heartbeat = std::chrono::seconds(10);  // the evaluator is lost after this silence
+  Duration heartbeat = std::chrono::seconds(10);  // The evaluator is lost after this silence.
   // A broken connection may be replaced within this time.
   Duration resume = std::chrono::seconds(1);
-  Duration evaluate = std::chrono::minutes(10);  // limit for the final evaluation
+  Duration evaluate = std::chrono::minutes(10);  // Limit for the final evaluation.
   // Another process may replace the evaluator after this silence.
   Duration suspect = std::chrono::milliseconds(2500);
 };
 
 struct EvaluatorState {
-  bool present = false;  // it has called, and is not known to be gone
+  bool present = false;  // It has called, and is not known to be gone.
   std::string task, host;
   int64_t pid = 0;
   uint64_t incarnation = 0;
   PausingTime last_heard;
-  std::optional<PausingTime> broken_at;  // its connection broke, and it has not called since
-  int64_t step = -1;                     // of the checkpoint that it evaluates
+  std::optional<PausingTime> broken_at;  // Its connection broke, and it has not called since.
+  int64_t step = -1;                     // Of the checkpoint that it evaluates.
   int64_t batches_done = 0, batches_total = 0;
 };
 
 struct EvaluationState {
   EvaluatorState evaluator;
-  std::optional<int64_t> newest;  // step of the newest announced checkpoint
-  bool final_announced = false;   // `newest` is the job's last checkpoint
-  std::set<int64_t> settled;      // steps that were evaluated or cannot be
+  std::optional<int64_t> newest;  // Step of the newest announced checkpoint.
+  bool final_announced = false;   // `newest` is the job's last checkpoint.
+  std::set<int64_t> settled;      // Steps that were evaluated or cannot be.
   // Set once training is complete and the job waits for the evaluator.
   std::optional<PausingTime> waiting_since;
 };
@@ -54,7 +54,7 @@ bool IsVacant(PausingTime now, const EvaluatorState& evaluator, const Evaluation
 
 struct FinalWait {
   bool over = false;
-  std::string reason;  // for the log, if the wait ends without the final evaluation
+  std::string reason;  // For the log, if the wait ends without the final evaluation.
 };
 // Decides whether a job that has completed its training still waits for the evaluator.
 FinalWait DecideFinalWait(PausingTime now, const EvaluationState& state,

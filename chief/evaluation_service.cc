@@ -25,8 +25,8 @@ namespace {
 // How long the chief stays so that a live evaluator receives the end.
 constexpr Duration kTellEnd = std::chrono::seconds(5);
 constexpr size_t kMostName = 256;
-constexpr int kMostStreams = 8;   // an evaluator fetches one file at a time
-constexpr size_t kMostHeld = 16;  // calls of an evaluator, which makes two at a time
+constexpr int kMostStreams = 8;   // An evaluator fetches one file at a time.
+constexpr size_t kMostHeld = 16;  // Calls of an evaluator, which makes two at a time.
 // Time between two log lines about what the chief waits for.
 constexpr Duration kWaitingLine = std::chrono::seconds(10);
 
@@ -41,8 +41,8 @@ std::string MetricsText(const std::map<std::string, double>& metrics) {
 
 // Events in the order in which they happened.
 struct Event {
-  CallPtr call;         // a new call; null if the connection of `broken` broke
-  uint64_t broken = 0;  // incarnation
+  CallPtr call;         // A new call; null if the connection of `broken` broke.
+  uint64_t broken = 0;  // Incarnation.
 };
 
 class ServiceImpl final : public EvaluationService,
@@ -126,12 +126,12 @@ class ServiceImpl final : public EvaluationService,
 
   PausingClock clock_;  // This and the following members are used only by the service's thread.
   EvaluationState state_;
-  proto::Announcement newest_;            // of state_.newest
-  std::map<int64_t, std::string> paths_;  // of all announced checkpoints
-  int64_t kept_ = -1;                     // the step that is pinned
-  int64_t outdated_ = -1;                 // step whose earlier state the evaluator is evaluating
+  proto::Announcement newest_;            // Of state_.newest.
+  std::map<int64_t, std::string> paths_;  // Of all announced checkpoints.
+  int64_t kept_ = -1;                     // The step that is pinned.
+  int64_t outdated_ = -1;                 // Step whose earlier state the evaluator is evaluating.
   std::vector<CallPtr> held_;
-  std::string last_failure_;  // the same failure is logged once
+  std::string last_failure_;  // The same failure is logged once.
   LineBudget lines_;
   std::optional<Verdict> ended_;
   bool stop_waiting_ = false;
@@ -146,10 +146,10 @@ class ServiceImpl final : public EvaluationService,
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
   // The part of the thread's state that others may read.
   bool final_over_ ABSL_GUARDED_BY(mu_) = false;
-  bool end_heard_ ABSL_GUARDED_BY(mu_) = false;  // the thread has received the end
-  uint64_t present_ ABSL_GUARDED_BY(mu_) = 0;    // the evaluator's incarnation; 0: none
+  bool end_heard_ ABSL_GUARDED_BY(mu_) = false;  // The thread has received the end.
+  uint64_t present_ ABSL_GUARDED_BY(mu_) = 0;    // The evaluator's incarnation; 0: none.
   bool told_ ABSL_GUARDED_BY(mu_) = false;
-  int64_t streamable_ ABSL_GUARDED_BY(mu_) = -1;  // the step whose files may be fetched
+  int64_t streamable_ ABSL_GUARDED_BY(mu_) = -1;  // The step whose files may be fetched.
   std::string streamable_path_ ABSL_GUARDED_BY(mu_);
 
   std::thread thread_;
@@ -173,7 +173,7 @@ void ServiceImpl::AwaitFinal() {
   absl::MutexLock lock(&mu_);
   work_.wait = true;
   WakeLocked();
-  while (!final_over_ && !exiting_) changed_.Wait(&mu_);  // bounded by EvaluationRules
+  while (!final_over_ && !exiting_) changed_.Wait(&mu_);  // Bounded by EvaluationRules.
 }
 
 void ServiceImpl::StopWaiting() {
@@ -376,7 +376,7 @@ void ServiceImpl::TakeCall(PausingTime now, const CallPtr& call) {
     return call->Answer(refusal);
   }
   if (call->report != nullptr) TakeReport(*call->report);
-  if (call->next != nullptr) outdated_ = -1;  // it is not evaluating
+  if (call->next != nullptr) outdated_ = -1;  // It is not evaluating.
   call->taken = now;
   held_.push_back(call);
   if (held_.size() <= kMostHeld) return;
@@ -407,13 +407,13 @@ bool ServiceImpl::TryAnswerNext(PausingTime now, EvaluationCall& call) {
       if (Keep(*state_.newest)) {
         *reply.mutable_checkpoint() = newest_;
       } else {
-        state_.settled.insert(*state_.newest);  // it was deleted meanwhile
+        state_.settled.insert(*state_.newest);  // It was deleted meanwhile.
       }
     }
   }
   const bool said = ended || call.next->want_job() || reply.has_checkpoint();
   if (!said && now - call.taken < options_.hold) return false;
-  if (!reply.has_checkpoint()) Release();  // it is not evaluating, since it asks for a checkpoint
+  if (!reply.has_checkpoint()) Release();  // It is not evaluating, since it asks for a checkpoint.
   call.Answer(grpc::Status::OK, ended);
   return true;
 }
@@ -449,8 +449,8 @@ void ServiceImpl::TakeReport(const proto::EvaluationReport& report) {
     evaluator.step = report.step();
     evaluator.batches_done = report.batches_done();
     evaluator.batches_total = report.batches_total();
-    Keep(report.step());  // pins it again if the evaluator had been given up, or if the chief is
-                          // another one
+    Keep(report.step());  // Pins it again if the evaluator had been given up, or if the chief is
+                          // another one.
   }
   if (report.leaving().empty()) return;
   if (!ended_)

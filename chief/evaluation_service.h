@@ -30,15 +30,15 @@ struct EvaluationResult {
 
 struct EvaluationServiceOptions {
   std::string cluster_digest;
-  std::function<std::string()> run_id;      // may change until training begins
-  std::string job;                          // resolved, as JSON; the evaluator must use this one
-  checkpoint::FileSystem* files = nullptr;  // announced checkpoints are read from it
+  std::function<std::string()> run_id;      // May change until training begins.
+  std::string job;                          // Resolved, as JSON; the evaluator must use this one.
+  checkpoint::FileSystem* files = nullptr;  // Announced checkpoints are read from it.
   // Protects the checkpoint of `step` from deletion until unpin. Returns false if it is gone.
   std::function<bool(int64_t step)> pin;
   std::function<void(int64_t step)> unpin;
   std::function<void(const EvaluationResult&)> on_metrics;
   EvaluationRules rules;
-  Duration hold = std::chrono::seconds(1);  // how long a call is held while there is no answer
+  Duration hold = std::chrono::seconds(1);  // How long a call is held while there is no answer.
   Duration tick = std::chrono::milliseconds(100);
 };
 

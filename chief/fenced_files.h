@@ -1,8 +1,8 @@
-// Writes files of model_dir such that a superseded chief cannot change them, even if it was frozen
-// between its check of owner.json and the write. Thread-safe. A write has three steps. First, the
-// file is written under a temporary name with the chief's term. Second, ownership is checked.
-// Third, temporary files of earlier terms are removed, so a frozen chief that wakes later finds
-// nothing to rename.
+// Writes files of model_dir such that a superseded chief cannot change them. This holds even if
+// that chief was frozen between its check of owner.json and the write. Thread-safe. A write has
+// three steps. First, the file is written under a temporary name with the chief's term. Second,
+// ownership is checked. Third, temporary files of earlier terms are removed, so a frozen chief that
+// wakes later finds nothing to rename.
 #pragma once
 
 #include <cstdint>

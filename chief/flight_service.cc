@@ -24,7 +24,7 @@ using checkpoint::JoinPath;
 
 constexpr size_t kMaxRecordBytes = rpc::kMaxPieceBytes;
 constexpr size_t kMaxQueuedBytes = 64 << 20;
-constexpr char kPart[] = ".part";  // suffix of a record that is being written
+constexpr char kPart[] = ".part";  // Suffix of a record that is being written.
 
 struct Taken {
   uint64_t generation = 0;
@@ -176,15 +176,15 @@ class FlightServiceImpl final : public FlightService, public proto::Flight::Call
 
   const FlightServiceOptions options_;
   const std::string folder_;
-  uint64_t newest_ = 0;   // used only by the thread
-  bool cleaned_ = false;  // used only by the thread
+  uint64_t newest_ = 0;   // Used only by the thread.
+  bool cleaned_ = false;  // Used only by the thread.
   absl::Mutex mu_;
   CondVar changed_;
   std::deque<Taken> queue_ ABSL_GUARDED_BY(mu_);
   size_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;  // last member, because it uses all of the above
+  std::thread thread_;  // Last member, because it uses all of the above.
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ class IdentityKeeper {
   // Both functions run on the keeper's thread. Without `keep` every write succeeds.
   IdentityKeeper(Keep keep, std::function<void(Result)> on_done)
       : keep_(std::move(keep)), on_done_(std::move(on_done)) {}
-  ~IdentityKeeper();  // waits for the current write and its `on_done`
+  ~IdentityKeeper();  // Waits for the current write and its `on_done`.
 
   // Starts a write unless one is in progress. Never waits for `on_done`, so it may be called with a
   // lock that `on_done` takes.

@@ -32,7 +32,7 @@ class LeaseCalls {
   };
   struct Program {
     std::vector<VariableSpec> variables;
-    std::string digest;  // of the variables' layout
+    std::string digest;  // Of the variables' layout.
     IntegerBuffers built_integers;
     int64_t global_batch_size = 0;
   };
@@ -76,13 +76,13 @@ class LeaseCalls {
   State state_ = State::kShut;
   WorkTable* table_ = nullptr;
   const ShardServers* servers_ = nullptr;
-  std::map<int, uint64_t> introduced_;  // incarnations, by worker
+  std::map<int, uint64_t> introduced_;  // Incarnations, by worker.
   IntegerBuffers integers_;
   // By process (worker and incarnation): the push with which it last reported integers.
   std::map<std::pair<int, uint64_t>, uint64_t> integers_after_;
   HeldNext held_next_;
   HeldView held_view_;
-  uint64_t answered_changes_ = 0;  // value of changes() when all held calls were last tried
+  uint64_t answered_changes_ = 0;  // Value of changes() when all held calls were last tried.
 };
 
 }  // namespace muster

@@ -136,7 +136,7 @@ bool LeaseTable::done() const { return NoneLeft() && held_.empty() && returned_.
 
 int64_t LeaseTable::completed_epoch() const {
   // Ids rise with epochs.
-  int64_t first = epoch_;  // first epoch that is not complete
+  int64_t first = epoch_;  // First epoch that is not complete.
   if (!held_.empty()) first = std::min(first, held_.begin()->second.second.epoch);
   if (!returned_.empty()) first = std::min(first, returned_.front().epoch);
   return first - 1;
@@ -168,7 +168,7 @@ LeaseTable LeaseTable::FromRecord(const Options& options, const Record& record) 
 LeaseTable::Record LeaseTable::RecordAt(const Options& options, int64_t epoch, int64_t offset,
                                         int64_t completed, int64_t examples) {
   Record record{epoch, offset, completed, examples};
-  if (offset >= options.examples) {  // the epochs have become shorter
+  if (offset >= options.examples) {  // The epochs have become shorter.
     ++record.epoch;
     record.offset = 0;
   }

@@ -7,9 +7,9 @@
 // that lease.
 //
 // Each example of an epoch is leased exactly once if no worker is lost, else at least once. A lost
-// worker may have pushed part of its batch, which is then leased again. All batches of an epoch are
-// completed before the next epoch's first one is leased, because validation or a checkpoint may be
-// due in between.
+// worker may have pushed part of its batch, which is then leased again. The next epoch's first
+// batch is leased once all batches of an epoch are completed. Validation or a checkpoint may be due
+// in between.
 #pragma once
 
 #include <cstdint>
@@ -24,52 +24,52 @@ namespace muster {
 
 // Examples [begin, end) in the order of their epoch.
 struct Lease {
-  int64_t id = 0;  // from 1
+  int64_t id = 0;  // From 1.
   int64_t epoch = 0;
   int64_t begin = 0, end = 0;
-  bool again = false;  // a lost worker held it before
-  bool waits = false;  // its worker may not start it yet
+  bool again = false;  // A lost worker held it before.
+  bool waits = false;  // Its worker may not start it yet.
   int64_t examples() const { return end - begin; }
 };
 
 class LeaseTable {
  public:
   struct Options {
-    int64_t examples = 0;  // of an epoch, at least 1
-    int64_t batch = 1;     // examples of a lease; an epoch's last lease may be shorter
+    int64_t examples = 0;  // Of an epoch, at least 1.
+    int64_t batch = 1;     // Examples of a lease; an epoch's last lease may be shorter.
     int64_t epochs = 1;
-    std::optional<int64_t> max_steps;  // limit of completed leases in the whole run
+    std::optional<int64_t> max_steps;  // Limit of completed leases in the whole run.
   };
   explicit LeaseTable(const Options& options) : options_(options) {}
 
   enum class State {
     kLeased,
-    kWait,  // none now; there may be one once other workers have completed or lost theirs
-    kDone,  // no more leases
+    kWait,  // None now; there may be one once other workers have completed or lost theirs.
+    kDone,  // No more leases.
   };
   struct Answer {
     State state = State::kDone;
-    Lease lease;         // if kLeased
-    bool moved = false;  // if kLeased: another worker held it until now
-    std::string reason;  // if kWait: for the log
+    Lease lease;         // If kLeased.
+    bool moved = false;  // If kLeased: another worker held it until now.
+    std::string reason;  // If kWait: for the log.
   };
   // Leases a batch to `worker`, which may hold others. `waits`: see Lease. If there is no new
-  // lease, one that waits can move: `worker` gets it if it holds none and `waits` is false.
-  // Otherwise each worker would wait for the other.
+  // lease, `worker` holds none and `waits` is false, a waiting lease of another worker moves to it.
+  // Without this, each of the two would wait for the other.
   Answer Next(int worker, bool waits = false);
   // Sets Lease::waits of a held lease. Returns false if nothing changed.
   bool SetWaits(int64_t id, bool waits);
-  // Reports that the whole push of `worker`'s lease was applied. Returns false, and changes
-  // nothing, if `worker` does not hold that lease because it was lost meanwhile.
+  // The whole push of `worker`'s lease was applied. Returns false, and changes nothing, if `worker`
+  // does not hold that lease. The lease is then lost, because the worker was lost meanwhile.
   bool Complete(int worker, int64_t lease);
-  // Returns the worker's leases, so that the next workers that ask get them. The result is how many
-  // of them it may have started.
+  // The worker is lost. The next workers that ask get its leases. Returns how many of them it may
+  // have started.
   int Lose(int worker);
   // The limit for new leases. Leases of lost workers may pass it.
   struct Gate {
     bool closed = false;
-    std::optional<int64_t> steps;       // of leases, completed or held
-    std::optional<int64_t> last_epoch;  // no lease of a later epoch
+    std::optional<int64_t> steps;       // Of leases, completed or held.
+    std::optional<int64_t> last_epoch;  // No lease of a later epoch.
     friend bool operator==(const Gate&, const Gate&) = default;
   };
   void set_gate(const Gate& gate) { gate_ = gate; }
@@ -83,31 +83,31 @@ class LeaseTable {
   // Gives an open lease to `worker`. Returns false if the lease is not open.
   bool Adopt(int worker, int64_t id);
 
-  int64_t completed() const { return completed_; }  // leases; this is the job's step
-  int64_t examples() const { return examples_; }    // of completed leases
-  int64_t repeated() const { return repeated_; }    // leases that were given again
+  int64_t completed() const { return completed_; }  // Leases; this is the job's step.
+  int64_t examples() const { return examples_; }    // Of completed leases.
+  int64_t repeated() const { return repeated_; }    // Leases that were given again.
   int64_t repeated_examples() const { return repeated_examples_; }
-  int64_t epoch() const { return epoch_; }  // of the next new lease
+  int64_t epoch() const { return epoch_; }  // Of the next new lease.
   // By id: the worker and its lease.
   const std::map<int64_t, std::pair<int, Lease>>& held() const { return held_; }
-  std::vector<Lease> held_by(int worker) const;                    // by id
-  const std::deque<Lease>& returned() const { return returned_; }  // by lost workers
+  std::vector<Lease> held_by(int worker) const;                    // By id.
+  const std::deque<Lease>& returned() const { return returned_; }  // By lost workers.
   int64_t batches_per_epoch() const;
   // Returns the step that a held lease makes if all leases are completed in the order of their ids.
   int64_t StepOf(const Lease& lease) const {
     const auto out = static_cast<int64_t>(held_.size() + returned_.size());
     return completed_ + out - (next_id_ - 1 - lease.id);
   }
-  bool done() const;  // all leases are completed
+  bool done() const;  // All leases are completed.
   // Returns the last epoch of which every lease is completed, -1 if none.
   int64_t completed_epoch() const;
 
   // The part of a checkpoint that describes the leases: all that are not completed. A table made
   // from it leases the rest.
   struct Record {
-    int64_t epoch = 0, offset = 0;  // of the next new lease
+    int64_t epoch = 0, offset = 0;  // Of the next new lease.
     int64_t completed = 0, examples = 0, repeated = 0, repeated_examples = 0, next_id = 1;
-    std::vector<Lease> open;  // leased or returned, by id
+    std::vector<Lease> open;  // Leased or returned, by id.
   };
   Record ToRecord() const;
   static LeaseTable FromRecord(const Options& options, const Record& record);
@@ -116,7 +116,7 @@ class LeaseTable {
                          int64_t examples);
 
  private:
-  bool NoneLeft() const;  // no new lease is left
+  bool NoneLeft() const;  // No new lease is left.
   // Returns why no new lease is given: none is left, an epoch is not complete, or the gate. "" if
   // one may be given.
   std::string WhyShut() const;
@@ -130,9 +130,9 @@ class LeaseTable {
   int64_t next_id_ = 1;
   int64_t completed_ = 0, examples_ = 0, repeated_ = 0, repeated_examples_ = 0;
   Gate gate_;
-  std::map<int64_t, std::pair<int, Lease>> held_;  // by id: the worker and its lease
-  std::map<int, std::set<int64_t>> ids_of_;        // ids of held leases, by worker
-  std::deque<Lease> returned_;                     // by lost workers, in the order of ids
+  std::map<int64_t, std::pair<int, Lease>> held_;  // By id: the worker and its lease.
+  std::map<int, std::set<int64_t>> ids_of_;        // Ids of held leases, by worker.
+  std::deque<Lease> returned_;                     // By lost workers, in the order of ids.
 };
 
 // Limits how far workers may run apart. With a bound s, a worker's batch c (from 1) starts once
@@ -147,16 +147,16 @@ class ClockTable {
   // Counts a push of `worker`. Returns true if the slowest clock has risen.
   bool Tick(int worker);
   // Returns a worker that `worker` waits for, -1 if `worker` may start its next batch. `later` = 1
-  // asks about the batch after the next. A permission stays valid.
+  // asks about the batch after the next. Once a worker may start a batch, it always may.
   int WaitsFor(int worker, int64_t later = 0) const;
-  int64_t clock(int worker) const;  // batches pushed
+  int64_t clock(int worker) const;  // Batches pushed.
 
  private:
   void Remove(int64_t clock);
 
   std::optional<int64_t> max_staleness_;
   std::map<int, int64_t> clocks_;
-  std::map<int64_t, int> workers_at_;  // number of workers, by clock
+  std::map<int64_t, int> workers_at_;  // Number of workers, by clock.
 };
 
 }  // namespace muster

@@ -13,7 +13,7 @@ namespace muster {
 struct AdmittedMember {
   TaskId task;
   uint64_t incarnation = 0;
-  std::string data_address;  // host:port of its data listener
+  std::string data_address;  // host:port of its data listener.
   std::string host_id, host;
   // It was a member of this run before, under an earlier chief or over a broken session, so it may
   // hold state.

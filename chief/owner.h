@@ -1,8 +1,8 @@
 // owner.json: the process that owns a model_dir, and the run's identity. Only the chief writes it.
 //
-// The owner rewrites its file every second with a new "beat". Another process decides whether the
-// owner is alive by watching the file change on a monotonic clock, because the wall clocks of hosts
-// that share a file system differ. On the owner's own host, a dead process is detected at once.
+// The owner rewrites its file every second with a new "beat". Another process watches for changes
+// of the file, on a monotonic clock, to decide whether the owner is alive. The wall clocks of hosts
+// that share a file system may differ. On the owner's own host, a dead process is detected at once.
 //
 // To take over, a process renames a new file into place while it holds a lock on owner.lock. The
 // owner writes the beat in place, through the descriptor of its own file. An owner that was frozen
@@ -24,7 +24,7 @@ namespace muster {
 std::string NewRunId();
 
 struct OwnerOptions {
-  std::string model_dir;  // created if missing
+  std::string model_dir;  // Created if missing.
   RunChoice run = RunChoice::kGoOn;
   Duration refresh = std::chrono::seconds(1);
   // Several times `refresh`, so that a live owner is detected.
@@ -49,7 +49,7 @@ class Owner {
   // OwnerOptions::wait, or if its disk is full or does not answer. Returns Preempted after
   // OwnerOptions::give_up.
   static absl::StatusOr<std::unique_ptr<Owner>> Take(OwnerOptions options);
-  virtual ~Owner() = default;  // releases the directory; the run's identity stays
+  virtual ~Owner() = default;  // Releases the directory; the run's identity stays.
 
   // The id is made at the first start and kept as long as the directory exists.
   virtual std::string run_id() const = 0;
@@ -69,9 +69,9 @@ class Owner {
   // returns OK. On an error nothing has changed, and the caller must use neither, because a crash
   // would lose them.
   virtual absl::Status Keep(const std::string& run_id, uint32_t epoch) = 0;
-  // Reads the file again. Returns OK, or Superseded if another process has taken it or the
-  // directory is gone (the message says which), or kUnavailable if it cannot be read now. Called
-  // before each publish of a checkpoint.
+  // Reads the file again. Returns OK if this process still owns the directory. Returns Superseded
+  // if another process has taken it or the directory is gone; the message says which. Returns
+  // kUnavailable if the file cannot be read now. Called before each publish of a checkpoint.
   virtual absl::Status Check() = 0;
 };
 

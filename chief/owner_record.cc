@@ -50,7 +50,7 @@ OwnerLook Parse(const std::string& text) {
     r.identity = json.value("identity", "");
     r.beat = JsonIntegerOr(json, "beat", uint64_t{0});
     r.left = json.value("left", false);
-    r.begun = json.value("begun", true);  // earlier versions wrote it for every run
+    r.begun = json.value("begun", true);  // Earlier versions wrote it for every run.
     r.replaces = json.value("replaces", "");
   } catch (const Json::exception&) {
     return {};
@@ -81,7 +81,7 @@ std::string StartOf(int64_t pid) {
   std::string field;
   fields >> field;
   if (field == "Z" || field == "X") return "";
-  for (int i = 0; i < 19; ++i) fields >> field;  // field 22 of the whole line
+  for (int i = 0; i < 19; ++i) fields >> field;  // Field 22 of the whole line.
   return field;
 }
 

@@ -21,7 +21,7 @@ struct OwnerRecord {
   uint32_t epoch = 0;
   int64_t pid = 0;
   uint64_t beat = 0;
-  bool left = false;  // its owner exited in good order
+  bool left = false;  // Its owner exited in good order.
   // True if members may hold state of this run. False from the time the directory is taken until
   // the first generation is formed.
   bool begun = true;
@@ -31,9 +31,9 @@ struct OwnerRecord {
 
 // Which run a chief is started for.
 enum class RunChoice {
-  kGoOn,   // the run that the directory holds
-  kAnew,   // a new run (restore: never)
-  kResume  // replaces a lost chief that was started for a new run
+  kGoOn,   // The run that the directory holds.
+  kAnew,   // A new run (restore: never).
+  kResume  // Replaces a lost chief that was started for a new run.
 };
 
 // Returns the record of the owner after `before` with its run and term. The caller sets the other
@@ -51,7 +51,7 @@ struct OwnerLook {
   std::optional<OwnerRecord> record;
   // Set if there is no record because no run can have had so many chiefs.
   uint64_t implausible_epoch = 0;
-  int error = 0;  // errno; 0 without a record: the file was read but is damaged
+  int error = 0;  // errno; 0 without a record: the file was read but is damaged.
 };
 OwnerLook LookAtOwner(const std::string& path);
 // As LookAtOwner, but does not read a second time if the owner is just writing the file.

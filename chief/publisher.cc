@@ -37,7 +37,7 @@ std::string ModelText(const StartReport& report) {
   text += fmt::format("\n{} parameters, of which {} are trained.\n", FormatGrouped(all),
                       FormatGrouped(trainable));
   if (report.parameter_counts.size() < 2) return text;
-  text += "\n";  // a Markdown list needs an empty line before it
+  text += "\n";  // A Markdown list needs an empty line before it.
   for (const auto& [model, count] : report.parameter_counts)
     text += fmt::format("- {}: {}\n", model, FormatGrouped(count));
   return text;
@@ -116,8 +116,8 @@ void Publisher::OnStart(const StartReport& report) {
     SummarizeEvaluationLocked(step, metrics);
 }
 
-// The step from which training resumes, and the passes at it, may have been made by others while
-// the chief that should have published them was lost.
+// Publishes the step from which training resumes, and the passes at it, if they are missing. The
+// chief that should have published them may have been lost.
 void Publisher::CatchUpLocked(const StartReport& report) {
   const int64_t step = report.start_step;
   if (report.last_step && step % options_.summary_every_steps == 0 &&
@@ -221,7 +221,7 @@ void Publisher::ShowLocked(const StepReport& report) {
   }
   state.metrics = report.metrics;
   state.metrics.insert(report.values.begin(), report.values.end());
-  state.metrics.emplace("loss", report.loss);  // unless the running mean is present
+  state.metrics.emplace("loss", report.loss);  // Unless the running mean is present.
   options_.progress->Show(state);
 }
 

@@ -23,20 +23,20 @@
 namespace muster {
 
 struct PublisherOptions {
-  std::string model_dir;             // empty: no files
-  int64_t summary_every_steps = 50;  // 0: no summaries
-  Json job;                          // resolved, as written to job.json
+  std::string model_dir;             // Empty: no files.
+  int64_t summary_every_steps = 50;  // 0: no summaries.
+  Json job;                          // Resolved, as written to job.json.
   Json hardware = HardwareOfThisHost();
   Json versions = OwnVersions();
-  std::unique_ptr<ProgressSink> progress;  // null: none
+  std::unique_ptr<ProgressSink> progress;  // Null: none.
   // Called before each write. An error (this chief was superseded) prevents that write and all
   // later ones. Empty if no other chief can take the folder.
   std::function<absl::Status()> fence;
-  bool independent = false;  // see RunHistory
-  uint32_t term = 0;         // the owner's, to which `fence` belongs
+  bool independent = false;  // See RunHistory.
+  uint32_t term = 0;         // The owner's, to which `fence` belongs.
   // Time since the previous owner's last sign of life; negative if there was none.
   double silent_seconds = -1;
-  std::function<absl::Status()> check_disk;  // see summary::EventWriter
+  std::function<absl::Status()> check_disk;  // See summary::EventWriter.
 };
 
 class Publisher final : public Observer {
@@ -109,7 +109,7 @@ class Publisher final : public Observer {
   absl::Mutex mu_;
   PublisherOptions options_ ABSL_GUARDED_BY(mu_);
   const FencedFiles files_;
-  RunHistory history_;  // has its own lock
+  RunHistory history_;  // Has its own lock.
   const MonotonicTime started_ = Clock::now();
   RunRecord record_ ABSL_GUARDED_BY(mu_);
   Json parameter_server_ ABSL_GUARDED_BY(mu_);
@@ -117,7 +117,7 @@ class Publisher final : public Observer {
   StartReport start_ ABSL_GUARDED_BY(mu_);
   int64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t last_step_ ABSL_GUARDED_BY(mu_) = 0;
-  std::unique_ptr<RunFolders> folders_ ABSL_GUARDED_BY(mu_);  // null: no summaries
+  std::unique_ptr<RunFolders> folders_ ABSL_GUARDED_BY(mu_);  // Null: no summaries.
   int64_t examples_since_summary_ ABSL_GUARDED_BY(mu_) = 0;
   double seconds_since_summary_ ABSL_GUARDED_BY(mu_) = 0;
   // Of the steps since the last summary; epoch_input_ is of the current epoch.
@@ -127,14 +127,14 @@ class Publisher final : public Observer {
   bool said_input_ ABSL_GUARDED_BY(mu_) = false;
   // float16: counts of the current epoch that this process has received.
   int64_t steps_in_epoch_ ABSL_GUARDED_BY(mu_) = 0, skipped_in_epoch_ ABSL_GUARDED_BY(mu_) = 0;
-  double loss_scale_ ABSL_GUARDED_BY(mu_) = 0;  // after the last step
+  double loss_scale_ ABSL_GUARDED_BY(mu_) = 0;  // After the last step.
   // Evaluations that arrived before training had begun.
   std::map<int64_t, std::map<std::string, double>> early_ ABSL_GUARDED_BY(mu_);
-  int64_t tables_step_ ABSL_GUARDED_BY(mu_) = -1;  // of the newest point of the tables' curves
+  int64_t tables_step_ ABSL_GUARDED_BY(mu_) = -1;  // Of the newest point of the tables' curves.
   bool summaries_fail_ ABSL_GUARDED_BY(mu_) = false;
-  bool begun_ ABSL_GUARDED_BY(mu_) = false;         // by Begin
-  bool started_once_ ABSL_GUARDED_BY(mu_) = false;  // by OnStart
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;      // by Finish
+  bool begun_ ABSL_GUARDED_BY(mu_) = false;         // By Begin.
+  bool started_once_ ABSL_GUARDED_BY(mu_) = false;  // By OnStart.
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;      // By Finish.
 };
 
 }  // namespace muster

@@ -128,7 +128,7 @@ void RunRecord::Continue(const Json& earlier) {
               {"step_seconds", earlier.at("step_seconds")},
               {"input_wait_share", earlier.value("input_wait_share", 0.0)}};
   } catch (const Json::exception&) {
-    passes_.clear();  // written by another version, or damaged
+    passes_.clear();  // Written by another version, or damaged.
     earlier_best_ = nullptr;
   }
 }

@@ -25,7 +25,7 @@ Json OwnVersions();
 class SteadySeries {
  public:
   void Add(double value);
-  double Median() const;  // 0 without steps
+  double Median() const;  // 0 without steps.
 
  private:
   static constexpr size_t kMost = 1 << 16;
@@ -43,8 +43,8 @@ class InputWait {
   explicit InputWait(int64_t warm_up_steps = kWarmUpSteps) : warm_up_steps_(warm_up_steps) {}
   void Add(const StepReport& report);
   bool any() const { return steps_ > 0; }
-  double Share() const;    // 0 without steps
-  double Seconds() const;  // total time waited
+  double Share() const;    // 0 without steps.
+  double Seconds() const;  // Total time waited.
 
  private:
   bool all() const { return steps_ < 2 * warm_up_steps_; }
@@ -65,7 +65,7 @@ struct CheckpointRecord {
   // The newest published checkpoint and the best one, relative to model_dir
   // ("checkpoints/step-00000500"); empty if none.
   std::string newest, best;
-  std::string best_metric;  // the metric that makes it the best, and its value; "" if unknown
+  std::string best_metric;  // The metric that makes it the best, and its value; "" if unknown.
   double best_value = 0;
   // All metrics that were measured with it; empty if an earlier process measured them.
   std::map<std::string, double> best_metrics;
@@ -97,11 +97,11 @@ class RunRecord {
 
   struct Ending {
     absl::Status verdict;
-    int64_t generations = 0;         // in the whole run
-    Json recovery = Json::object();  // see RunHistory
+    int64_t generations = 0;         // In the whole run.
+    Json recovery = Json::object();  // See RunHistory.
     double wall_seconds = 0;
     CheckpointRecord checkpoints;
-    Json parameter_server;  // null: there is none
+    Json parameter_server;  // Null: there is none.
     Json hardware = Json::object(), versions = Json::object();
   };
   Json Result(const Ending& ending) const;
@@ -119,14 +119,14 @@ class RunRecord {
   int64_t steps_ = 0, epochs_ = 0, examples_ = 0;
   bool finished_ = false;
   std::optional<LossScaleReport> loss_scale_;
-  Json speed_;  // of an earlier process; cleared by the first step of this one
+  Json speed_;  // Of an earlier process; cleared by the first step of this one.
   Json earlier_best_;
   SteadySeries rate_, compute_, wait_, input_;
   InputWait input_wait_;
-  std::map<std::string, int64_t> left_out_;  // by split
-  std::vector<std::string> damaged_;         // the first ones
+  std::map<std::string, int64_t> left_out_;  // By split.
+  std::vector<std::string> damaged_;         // The first ones.
   std::map<std::string, Json> callbacks_;
-  std::map<std::string, Pass> passes_;  // the last pass over each split
+  std::map<std::string, Pass> passes_;  // The last pass over each split.
   std::vector<std::pair<std::string, TableStatistics>> tables_;
 };
 

@@ -29,10 +29,10 @@ struct Found {
 };
 
 enum class StartKind {
-  kFresh,    // from the program's own initial state
-  kRestore,  // from `own`
-  kCopy,     // from `elsewhere`
-  kFinished  // nothing is left to do
+  kFresh,    // From the program's own initial state.
+  kRestore,  // From `own`.
+  kCopy,     // From `elsewhere`.
+  kFinished  // Nothing is left to do.
 };
 
 struct StartDecision {
@@ -41,7 +41,7 @@ struct StartDecision {
   bool goes_on = false;
   // kRestore: the validation and test passes due at that step are complete.
   bool passes_done = false;
-  std::string reason;  // one sentence, for the log
+  std::string reason;  // One sentence, for the log.
 };
 
 // Returns an error to refuse the start. It is a ConfigurationError that names the job's key that
@@ -63,9 +63,9 @@ struct Beginning {
 };
 // Reads the start state. Afterwards no earlier owner can publish anything. With `restore: never` it
 // moves the existing checkpoints aside. `previous_run_id` is from owner.json, "" if none. `fence`:
-// see StoreOptions. `held` may become true at any time: other tasks hold the run, so that the rows
-// of tables may never be needed (see rows_later of ReadCheckpoint). REQUIRES: this process owns
-// model_dir.
+// see StoreOptions. `held` returns whether other tasks hold the run, and may become true at any
+// time. The rows of tables may then never be needed (see rows_later of ReadCheckpoint). REQUIRES:
+// this process owns model_dir.
 absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job& job,
                                         const std::string& previous_run_id,
                                         const std::function<absl::Status()>& fence,

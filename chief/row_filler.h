@@ -15,7 +15,7 @@ namespace muster {
 
 // A table as servers hold it.
 struct ServedTable {
-  int variable = 0;  // see Chunk::table
+  int variable = 0;  // See Chunk::table.
   std::string name;
   EmbeddingTable::Options options;
 };
@@ -33,19 +33,19 @@ class RowFiller {
   absl::Status Fill(const ServedTable& table, const checkpoint::RowSources& sources);
 
  private:
-  struct Coming {  // rows of a chunk that were not sent yet
+  struct Coming {  // Rows of a chunk that were not sent yet.
     int chunk = 0;
     std::vector<uint64_t> keys;
-    std::vector<float> rows;  // with their slots
+    std::vector<float> rows;  // With their slots.
   };
   absl::Status Send(int shard, Coming* coming, bool last);
 
   const Layout& layout_;
   const Fillings& fillings_;
   std::vector<RowColumn> columns_;
-  int64_t elements_ = 0;  // of a row with its slots
+  int64_t elements_ = 0;  // Of a row with its slots.
   int64_t updates_ = 0;
-  std::map<int, std::vector<Coming>> coming_;  // by shard, then by the table's chunk in it
+  std::map<int, std::vector<Coming>> coming_;  // By shard, then by the table's chunk in it.
 };
 
 }  // namespace muster

@@ -30,7 +30,7 @@ absl::Status RunFolders::OnStart(const StartReport& report) {
 }
 
 absl::Status RunFolders::Open(const std::string& name, Folder* folder) {
-  folder->writer.reset();  // flushes, so that the new file's START comes later
+  folder->writer.reset();  // Flushes, so that the new file's START comes later.
   folder->last_step = -1;
   MUSTER_ASSIGN_OR_RETURN(folder->writer,
                           summary::EventWriter::Open(options_.model_dir + "/" + name,

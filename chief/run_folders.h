@@ -21,7 +21,7 @@ class RunFolders {
  public:
   struct Options {
     std::string model_dir;
-    std::function<absl::Status()> fence, check_disk;  // see summary::EventWriter
+    std::function<absl::Status()> fence, check_disk;  // See summary::EventWriter.
   };
   explicit RunFolders(Options options) : options_(std::move(options)) {}
 
@@ -44,7 +44,7 @@ class RunFolders {
 
  private:
   struct Folder {
-    int64_t first_step = 1;  // points from this step on are void
+    int64_t first_step = 1;  // Points from this step on are void.
     int64_t last_step = -1;
     std::unique_ptr<summary::EventWriter> writer;
   };

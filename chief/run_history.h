@@ -45,14 +45,14 @@ class RunHistory {
  private:
   static constexpr size_t kMostLosses = 20;
   struct Loss {
-    int64_t step = 0;    // training resumed from the state after it
-    double seconds = 0;  // from the last progress before the loss to the next finished step
+    int64_t step = 0;    // Training resumed from the state after it.
+    double seconds = 0;  // From the last progress before the loss to the next finished step.
     std::string cause;
   };
   struct Open {
     Loss loss;
     MonotonicTime since;
-    bool mustered = false;  // a generation has formed since the loss
+    bool mustered = false;  // A generation has formed since the loss.
   };
 
   void AddLocked(Loss loss) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -64,7 +64,7 @@ class RunHistory {
   double seconds_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<Loss> last_ ABSL_GUARDED_BY(mu_);
   std::optional<Open> open_ ABSL_GUARDED_BY(mu_);
-  int64_t step_ ABSL_GUARDED_BY(mu_) = 0;  // the last one
+  int64_t step_ ABSL_GUARDED_BY(mu_) = 0;  // The last one.
   std::optional<MonotonicTime> progress_at_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -112,9 +112,9 @@ class ShardClient::BulkCall : public Call {
   const char* const method_;
   absl::Mutex mu_;
   CondVar changed_;
-  std::optional<MonotonicTime> since_ ABSL_GUARDED_BY(mu_);  // set while a piece is in progress
+  std::optional<MonotonicTime> since_ ABSL_GUARDED_BY(mu_);  // Set while a piece is in progress.
   bool done_ ABSL_GUARDED_BY(mu_) = false, silent_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread watch_;  // last member, because it uses all of the above
+  std::thread watch_;  // Last member, because it uses all of the above.
 };
 
 class ShardClient::FillingImpl final : public Filling {
@@ -149,7 +149,7 @@ class ShardClient::FillingImpl final : public Filling {
   absl::Status Send(const proto::ChunkContent& piece) {
     *request_.mutable_chunk() = piece;
     if (call_.Pass([this] { return writer_->Write(request_); })) return absl::OkStatus();
-    return Finish();  // returns the reason
+    return Finish();  // Returns the reason.
   }
 
   BulkCall call_;
@@ -229,7 +229,7 @@ absl::StatusOr<std::vector<int>> ShardClient::Cut(const std::string& name) {
   request.set_name(name);
   proto::CutReply reply;
   const absl::Status cut = Result(stub_->Cut(call.context(), request, &reply), "Cut");
-  if (MayRetry(cut)) undropped_ = name;  // the copy may have been made
+  if (MayRetry(cut)) undropped_ = name;  // The copy may have been made.
   MUSTER_RETURN_IF_ERROR(cut);
   return std::vector<int>(reply.shards().begin(), reply.shards().end());
 }

@@ -24,13 +24,13 @@ class ShardClient {
  public:
   struct Options {
     int task = 0;
-    std::string address;              // gRPC's, host:port
-    std::function<uint32_t()> epoch;  // returns the chief's term
-    rpc::ChannelOptions channel;      // the server must prove that it is this ps task
+    std::string address;              // gRPC's, host:port.
+    std::function<uint32_t()> epoch;  // Returns the chief's term.
+    rpc::ChannelOptions channel;      // The server must prove that it is this ps task.
     Duration call = std::chrono::seconds(10);
     // Limit for one piece of a bulk call; a whole call takes longer for larger shards.
     Duration silence = std::chrono::minutes(1);
-    Duration cut = std::chrono::minutes(10);  // time for a copy in memory
+    Duration cut = std::chrono::minutes(10);  // Time for a copy in memory.
   };
   static absl::StatusOr<std::unique_ptr<ShardClient>> Make(const Options& options);
 
@@ -40,7 +40,7 @@ class ShardClient {
   // State on its way to the task, chunk by chunk. The task has it once Finish has returned OK.
   class Filling {
    public:
-    virtual ~Filling() = default;  // cancels an unfinished filling
+    virtual ~Filling() = default;  // Cancels an unfinished filling.
     virtual absl::Status Write(const proto::ChunkContent& chunk) = 0;
     virtual absl::Status Finish() = 0;
   };
@@ -80,8 +80,8 @@ class ShardClient {
 
   const Options options_;
   std::unique_ptr<proto::ParameterServer::Stub> stub_;
-  absl::Mutex copies_mu_;                              // held while the task makes or drops a copy
-  std::string undropped_ ABSL_GUARDED_BY(copies_mu_);  // the copy that it may still hold
+  absl::Mutex copies_mu_;                              // Held while the task makes or drops a copy.
+  std::string undropped_ ABSL_GUARDED_BY(copies_mu_);  // The copy that it may still hold.
   absl::Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);

@@ -36,7 +36,7 @@ class ShardLedger {
 
   // The view of its last Restore, 0 if none.
   uint64_t restored(int shard) const { return shards_[shard].restored; }
-  int64_t lost() const;  // by all shards
+  int64_t lost() const;  // By all shards.
 
   Json ToRecord() const;
   // May throw Json's exceptions.
@@ -49,12 +49,12 @@ class ShardLedger {
   };
   struct Kept {
     int64_t step = 0;
-    std::vector<int64_t> held;  // by shard
+    std::vector<int64_t> held;  // By shard.
   };
 
   std::vector<Shard> shards_;
-  std::vector<Kept> kept_;   // the first one, then the newest ones
-  std::optional<Kept> cut_;  // neither kept nor replaced yet
+  std::vector<Kept> kept_;   // The first one, then the newest ones.
+  std::optional<Kept> cut_;  // Neither kept nor replaced yet.
 };
 
 }  // namespace muster

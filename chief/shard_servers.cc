@@ -78,7 +78,7 @@ bool ShardServers::TakeHeld(int task, const std::set<int>& serving) {
   for (int s = 0; s < size(); ++s) {
     if (placements_[s].primary >= 0 || !holders_[s].contains(task)) continue;
     if (!serving.contains(s)) {
-      holders_[s].erase(task);  // a view made the task drop that shard
+      holders_[s].erase(task);  // A view made the task drop that shard.
       continue;
     }
     muster::Restored(s, task, &placements_);
@@ -203,7 +203,7 @@ void ShardServers::Succeeded(int task, const ServerCall& call, MonotonicTime now
       break;
     case ServerCall::Kind::kSetView:
       server.view = call.version;
-      server.next_beat = now;  // the reply tells what it serves and what its tables hold
+      server.next_beat = now;  // The reply tells what it serves and what its tables hold.
       CheckView();
       break;
     case ServerCall::Kind::kCreate:

@@ -30,9 +30,9 @@ namespace muster {
 struct ServerCall {
   enum class Kind { kNone, kCreate, kSetWorkers, kBeat, kSetView };
   Kind kind = Kind::kNone;
-  MonotonicTime next;        // kNone: when to ask again if nothing happens before
-  uint64_t incarnation = 0;  // of the process that it is meant for
-  uint64_t version = 0;      // of its content
+  MonotonicTime next;        // kNone: when to ask again if nothing happens before.
+  uint64_t incarnation = 0;  // Of the process that it is meant for.
+  uint64_t version = 0;      // Of its content.
   std::map<int, uint64_t> workers;
   std::string record;
   proto::View view;
@@ -59,13 +59,13 @@ class ShardServers {
   // The process has ended, whether or not it was lost before, so its state is gone.
   void Ended(int task, uint64_t incarnation);
   bool Created(int task, proto::CreateReply reply);
-  enum class Change { kNone, kRecord, kView };  // what must be made again
+  enum class Change { kNone, kRecord, kView };  // What must be renewed.
   Change Beaten(int task, const proto::BeatReply& reply);
 
   const AdmittedMember& member(int task) const { return servers_[task].member; }
   bool IsPresent(int task) const { return servers_[task].present(); }
   Present present() const;
-  bool SomeHaveReturned() const;  // of an earlier chief's tasks
+  bool SomeHaveReturned() const;  // Of an earlier chief's tasks.
   // Returns whether a process has taken a task and does not know its layout yet.
   bool SomeAreNew() const;
   int size() const { return static_cast<int>(servers_.size()); }
@@ -77,13 +77,13 @@ class ShardServers {
 
   // ---- The versions that tasks receive
   void SetWorkers(std::map<int, uint64_t> workers);
-  // Marks the one of them that is new. Nothing is leased to it before the tasks know it.
+  // Marks `worker`, which is one of them, as new. Nothing is leased to it before the tasks know it.
   void AddWorker(int worker) {
     worker_since_[worker] = workers_version_;
     ++changes_;
   }
   void RemoveWorker(int worker) { worker_since_.erase(worker); }
-  // `news` is WorkTable's counter of changes, up to which the record reports.
+  // `news` is the value of WorkTable::news() whose changes the record includes.
   void SetRecord(std::string record, uint64_t news = 0);
   bool IsRecorded(uint64_t news) const { return news <= news_; }
   // As IsRecorded, and some task has the record.
@@ -95,8 +95,8 @@ class ShardServers {
   // Makes a view of the current placements. `ledger` is null if no shard was ever restored.
   // SetRecord must follow.
   void NewView(uint64_t number, std::string ticket, const ShardLedger* ledger);
-  const proto::View& view() const { return view_; }        // number 0: none yet
-  uint64_t current_view() const { return current_view_; }  // the last one that all tasks received
+  const proto::View& view() const { return view_; }        // Number 0: none yet.
+  uint64_t current_view() const { return current_view_; }  // The last one that all tasks received.
   bool all_have_view() const { return current_view_ == view_.number(); }
   // All shards are served, and every task knows by which task.
   bool Settled() const { return view_.number() != 0 && all_have_view() && Complete(placements_); }
@@ -130,13 +130,13 @@ class ShardServers {
  private:
   // The versions that a task has received; 0 if none.
   struct Server {
-    AdmittedMember member;     // incarnation 0: none
-    bool created = false;      // knows the layout
-    proto::CreateReply holds;  // its content when it was created
+    AdmittedMember member;     // Incarnation 0: none.
+    bool created = false;      // Knows the layout.
+    proto::CreateReply holds;  // Its content when it was created.
     uint64_t workers = 0, record = 0, view = 0;
     MonotonicTime next_beat, next_try;
     rpc::Backoff backoff;
-    std::string trouble;  // as last logged
+    std::string trouble;  // As last logged.
     std::map<int, TableStatistics> tables;
     bool present() const { return member.incarnation != 0 && created; }
   };
@@ -155,12 +155,12 @@ class ShardServers {
   std::vector<MonotonicTime> unserved_since_;
   std::map<int, uint64_t> workers_;
   uint64_t workers_version_ = 0;
-  std::map<int, uint64_t> worker_since_;  // the first version of workers_ that has it
+  std::map<int, uint64_t> worker_since_;  // The first version of workers_ that has it.
   std::string record_;
   uint64_t record_version_ = 0;
-  uint64_t news_ = 0, news_record_ = 0;  // the latest, and the first record that includes it
+  uint64_t news_ = 0, news_record_ = 0;  // The latest, and the first record that includes it.
   proto::View view_;
-  uint64_t view_record_ = 0;  // the first version of the record that has view_
+  uint64_t view_record_ = 0;  // The first version of the record that has view_.
   uint64_t current_view_ = 0;
   uint64_t changes_ = 0;
 };

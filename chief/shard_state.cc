@@ -32,14 +32,14 @@
 namespace muster {
 namespace {
 
-constexpr const char* kStep = "step";  // the slot with a single number
+constexpr const char* kStep = "step";  // The slot with a single number.
 constexpr int64_t kBytes = sizeof(float);
 
 // The elements of one variable in a chunk.
 struct Piece {
   size_t variable = 0;
-  int64_t first = 0, count = 0;  // in the variable's memory
-  int64_t at = 0;                // in the chunk
+  int64_t first = 0, count = 0;  // In the variable's memory.
+  int64_t at = 0;                // In the chunk.
 };
 
 std::vector<Piece> PiecesOf(const Layout& layout, int shard, const Chunk& chunk) {
@@ -166,9 +166,9 @@ class ReplicaState final : public ShardState {
  private:
   // The place of a variable in a checkpoint.
   struct Place {
-    std::string name;            // in the model
-    std::vector<size_t> slots;   // indices in slots_ of the slots that servers hold
-    std::optional<size_t> step;  // index in slots_
+    std::string name;            // In the model.
+    std::vector<size_t> slots;   // Indices in slots_ of the slots that servers hold.
+    std::optional<size_t> step;  // Index in slots_.
   };
   void FindPlaces();
   absl::Status Read(const checkpoint::TensorSet& set, const std::string& name, const Piece& piece,
@@ -178,20 +178,20 @@ class ReplicaState final : public ShardState {
   const Job job_;
   Replica* const replica_;
   const ServedVariables served_;
-  std::vector<Place> places_;  // by variable
+  std::vector<Place> places_;  // By variable.
   // By variable, set by KeepWeights; empty: the replica's are used.
   std::vector<at::Tensor> weights_;
-  std::vector<checkpoint::TensorInfo> slots_;  // slots of the optimizers, as in a checkpoint
+  std::vector<checkpoint::TensorInfo> slots_;  // Slots of the optimizers, as in a checkpoint.
   NoRows no_rows_;
-  StateFiles files_;                  // of the restored checkpoint
-  checkpoint::TensorSet slots_here_;  // set by SetSlots
+  StateFiles files_;                  // Of the restored checkpoint.
+  checkpoint::TensorSet slots_here_;  // Set by SetSlots.
   std::unique_ptr<CallbackHost> host_;
-  Hook hook_ = Hook::kTrainBegin;  // the current or the last hook
+  Hook hook_ = Hook::kTrainBegin;  // The current or the last hook.
   // Steps of the weights that the replica keeps for callbacks; restored_step_ is the step of its
   // own restored weights.
   std::map<std::string, int64_t> kept_steps_;
   std::atomic<int64_t> restored_step_ = -1;
-  int64_t fired_step_ = 0;  // of the current hook
+  int64_t fired_step_ = 0;  // Of the current hook.
 };
 
 absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun,
@@ -436,7 +436,7 @@ absl::Status ReplicaState::Decode(const Layout& layout, const proto::ChunkConten
 }
 
 absl::StatusOr<checkpoint::Snapshot> ReplicaState::Take(const checkpoint::TrainingState& state) {
-  LoopState loop = InitialLoopState(job_, *replica_);  // sets the loss scaler's state
+  LoopState loop = InitialLoopState(job_, *replica_);  // Sets the loss scaler's state.
   loop.steps = state.step;
   loop.position = {state.epoch, state.offset};
   loop.examples = state.examples;

@@ -72,7 +72,7 @@ class TrainingCallbacks {
   TrainingReporter& reporter_;
   std::optional<checkpoint::CallbackRecord> record_;
   bool save_requested_ = false;
-  std::map<std::string, double> validation_metrics_;  // of the last epoch
+  std::map<std::string, double> validation_metrics_;  // Of the last epoch.
   double last_loss_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Reports to the observers of a parameter-server job: its start, its steps in the order of
-// completion, its epochs, and what its tables and programs show. Used by one thread at a time.
+// Reports a parameter-server job to its observers: the start, the steps in the order of completion,
+// the epochs, the tables, and what programs show. Used by one thread at a time.
 #pragma once
 
 #include <map>
@@ -68,7 +68,7 @@ class TrainingReporter {
   const DirectorStart& start_;
   MonotonicTime epoch_start_, step_time_, pass_start_;
   double step_seconds_ = 0;
-  int64_t parts_ = -1;  // parts of the pass, as last reported
+  int64_t parts_ = -1;  // Parts of the pass, as last reported.
   // Since the last summary, by worker: the mean staleness of each push, and the largest staleness
   // of all.
   std::map<int, std::pair<std::vector<double>, int64_t>> staleness_;

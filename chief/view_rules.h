@@ -14,12 +14,12 @@
 namespace muster {
 
 struct ShardPlacement {
-  int primary = -1;      // -1: no task has its state until it is restored
-  int backup = -1;       // -1: none
-  bool in_sync = false;  // the backup has everything that was acknowledged
+  int primary = -1;      // -1: no task has its state until it is restored.
+  int backup = -1;       // -1: none.
+  bool in_sync = false;  // The backup has everything that was acknowledged.
   friend bool operator==(const ShardPlacement&, const ShardPlacement&) = default;
 };
-using Placements = std::vector<ShardPlacement>;  // by shard
+using Placements = std::vector<ShardPlacement>;  // By shard.
 
 // The processes that have everything acknowledged of a shard and are not known to have ended:
 // incarnations, by task. A process that the chief has lost contact with keeps its state.
@@ -50,16 +50,16 @@ bool AddBackups(const Present& present, int replicas, Placements* placements);
 bool Synced(int primary, int shard, Placements* placements);
 
 // A primary reports that its backup does not answer. The primary continues without it until it is
-// up to date again. Returns true if the shard has a backup, even if it was not known to be in sync:
-// the primary may know that earlier.
+// up to date again. Returns true if the shard has a backup. The backup need not be known to be in
+// sync, because the primary may know that earlier.
 bool GoOnWithoutBackup(int primary, int shard, Placements* placements);
 
 // Returns the placements with which a restarted chief begins: the part of `record` that the present
 // tasks still hold. `serving`: by task, the shards whose complete state it has.
 Placements AdoptPlacements(const Placements& record, const std::vector<std::set<int>>& serving);
 
-bool Complete(const Placements& placements);         // every shard has a primary
-std::string Describe(const Placements& placements);  // "shard 0 on ps 0, backup ps 1; ..."
-std::string Describe(const Holders& holders);        // "ps 0 or ps 1"
+bool Complete(const Placements& placements);         // Every shard has a primary.
+std::string Describe(const Placements& placements);  // "shard 0 on ps 0, backup ps 1; ...".
+std::string Describe(const Holders& holders);        // "ps 0 or ps 1".
 
 }  // namespace muster

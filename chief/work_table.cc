@@ -362,7 +362,7 @@ bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply*
   const std::vector<Lease> held = leases_.held_by(worker);
   for (const Lease& lease : held) {
     if (Contains(request.held(), lease.id)) continue;
-    workers_[worker].pull = true;  // it may not have received the request to pull
+    workers_[worker].pull = true;  // It may not have received the request to pull.
     Offer(worker, lease, reply->mutable_lease());
     return true;
   }
@@ -370,7 +370,7 @@ bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply*
   const bool waits = clocks_.WaitsFor(worker, static_cast<int64_t>(held.size())) >= 0;
   const LeaseTable::Answer answer = leases_.Next(worker, waits);
   if (answer.state != LeaseTable::State::kLeased) return Wait(answer.reason, reply);
-  if (answer.moved) ++changes_;  // its previous worker must drop it
+  if (answer.moved) ++changes_;  // Its previous worker must drop it.
   Offer(worker, answer.lease, reply->mutable_lease());
   // Under a staleness bound each lease may have to wait.
   const int more = options_.max_staleness ? 0 : std::min(request.want(), kMostGiven) - 1;

@@ -38,21 +38,21 @@ struct StalenessRecord {
 
 // A completed lease.
 struct CompletedStep {
-  int64_t step = 0;  // from 1
+  int64_t step = 0;  // From 1.
   int64_t epoch = 0, step_in_epoch = 0;
   bool epoch_end = false, through = false;
   double loss = 0, learning_rate = 0;
   int64_t examples = 0;
-  std::map<std::string, double> learning_rates, gradient_norms;  // by optimizer
+  std::map<std::string, double> learning_rates, gradient_norms;  // By optimizer.
   std::map<std::string, double> values;
-  std::optional<LossScaleReport> loss_scale;  // float16
+  std::optional<LossScaleReport> loss_scale;  // float16.
   proto::Shown shown;
   proto::LeftOut left_out;
   // The variables for which its push was not finite, and the number of such pushes in the run.
   std::vector<std::string> not_finite;
   int64_t refused_pushes = 0;
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
-  int worker = 0;  // that computed the batch
+  int worker = 0;  // That computed the batch.
   int64_t staleness_max = 0;
   double staleness_mean = 0;
   // Sums of the epoch so far, including this step.
@@ -65,11 +65,11 @@ struct CompletedStep {
 class WorkTable {
  public:
   struct Options {
-    LeaseTable::Options leases;            // `batch` is that of one worker
-    std::optional<int64_t> max_staleness;  // at least 1
-    int workers = 1;                       // declared
-    int shards = 0;                        // of servers
-    int64_t summary_every_steps = 0;       // 0: nothing that programs show is wanted
+    LeaseTable::Options leases;            // `batch` is that of one worker.
+    std::optional<int64_t> max_staleness;  // At least 1.
+    int workers = 1;                       // Declared.
+    int shards = 0;                        // Of servers.
+    int64_t summary_every_steps = 0;       // 0: nothing that programs show is wanted.
     size_t metric_sums = 0;
   };
   // `state` is where training begins or resumes.
@@ -120,7 +120,7 @@ class WorkTable {
   // No training lease is open, so the state is between two steps and has no holes. A pass does not
   // change it.
   bool between_steps() const;
-  std::string WhoIsOut() const;  // "worker 1 and worker 2"
+  std::string WhoIsOut() const;  // "worker 1 and worker 2".
   // Sets the learning rates of all later leases, by optimizer. Callbacks set them.
   void SetRates(std::map<std::string, double> rates) { rates_ = std::move(rates); }
   void SetDone() {
@@ -148,14 +148,14 @@ class WorkTable {
   void StartPass(int split, int64_t examples, int64_t batch);
   void CancelPass();
   struct PassResult {
-    int64_t done = 0, total = 0;  // in parts
-    std::vector<double> sums;     // loss, examples, metrics
-    double loss_divisor = 0;      // divisor of the sum of losses; 0: no losses
-    std::map<std::string, checkpoint::ReportedSum> values;  // reported by programs
+    int64_t done = 0, total = 0;  // In parts.
+    std::vector<double> sums;     // Loss, examples, metrics.
+    double loss_divisor = 0;      // Divisor of the sum of losses; 0: no losses.
+    std::map<std::string, checkpoint::ReportedSum> values;  // Reported by programs.
     proto::LeftOut left_out;
   };
   std::optional<PassResult> pass() const;
-  proto::Shown TakeShownInPass();  // REQUIRES: pass()
+  proto::Shown TakeShownInPass();  // REQUIRES: pass().
 
   // ---- For a restarted chief
   Json ToRecord() const;
@@ -180,8 +180,8 @@ class WorkTable {
     uint64_t incarnation = 0;
     bool alive = false, told = false, heard = false;
     bool pull = true, pull_for_pass = true;
-    bool is_void = false;    // its current work, which is not known, is void until it asks
-    std::set<int64_t> lost;  // ids of its lost leases, until it knows of them
+    bool is_void = false;    // Its current work, which is not known, is void until it asks.
+    std::set<int64_t> lost;  // Ids of its lost leases, until it knows of them.
   };
   struct Pass;
 
@@ -207,16 +207,16 @@ class WorkTable {
   std::deque<CompletedStep> completed_;
   bool done_ = false;
   std::map<std::string, double> rates_;
-  bool from_record_ = false;  // and some of its workers have not reported yet
+  bool from_record_ = false;  // And some of its workers have not reported yet.
 
   // Of the last step's epoch so far.
   double epoch_loss_sum_ = 0;
   int64_t epoch_examples_ = 0, epoch_steps_ = 0;
   std::vector<double> epoch_metric_sums_;
   std::map<std::string, checkpoint::ReportedSum> epoch_values_;
-  bool epoch_over_ = true;      // the next step is the first of another epoch
-  int64_t skipped_steps_ = 0;   // float16
-  int64_t refused_pushes_ = 0;  // in part, because values were not finite
+  bool epoch_over_ = true;      // The next step is the first of another epoch.
+  int64_t skipped_steps_ = 0;   // float16.
+  int64_t refused_pushes_ = 0;  // In part, because values were not finite.
   int64_t torn_pushes_ = 0;
   uint64_t news_ = 0, changes_ = 1;
   std::map<int, StalenessRecord> staleness_;

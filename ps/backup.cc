@@ -31,8 +31,8 @@ constexpr size_t kInboxOfRows = 64 << 10;
 // connection, which the primary has replaced after its failure, are refused.
 struct Lane {
   absl::Mutex mu;
-  uint32_t channel ABSL_GUARDED_BY(mu) = 0;  // of the connection with the last frame
-  bool begun ABSL_GUARDED_BY(mu) = false;    // more rows of a state are to follow
+  uint32_t channel ABSL_GUARDED_BY(mu) = 0;  // Of the connection with the last frame.
+  bool begun ABSL_GUARDED_BY(mu) = false;    // More rows of a state are to follow.
 };
 
 class BackupShardImpl final : public BackupShard {
@@ -74,10 +74,10 @@ class BackupShardImpl final : public BackupShard {
 
     BackupShardImpl& shard_;
     DataConnection& connection_;
-    std::vector<std::byte> inbox_;  // valid from at_ to have_
+    std::vector<std::byte> inbox_;  // Valid from at_ to have_.
     size_t at_ = 0, have_ = 0;
-    uint64_t taken_ = 0, acknowledged_ = 0;  // in frames
-    std::vector<uint64_t> payload_;          // aligned for all contents
+    uint64_t taken_ = 0, acknowledged_ = 0;  // In frames.
+    std::vector<uint64_t> payload_;          // Aligned for all contents.
     std::vector<float> gradient_;
   };
 
@@ -89,7 +89,7 @@ class BackupShardImpl final : public BackupShard {
 
   const std::shared_ptr<DenseStore> store_;
   const ReplicationOptions options_;
-  std::vector<size_t> widths_;  // by chunk; 0: not of a table
+  std::vector<size_t> widths_;  // By chunk; 0: not of a table.
   std::vector<Lane> lanes_;
   std::atomic<bool> in_sync_;
   std::atomic<bool> closed_ = false;

@@ -17,7 +17,7 @@ namespace muster {
 class DenseStore::FrozenChunk {
  public:
   bool read = false;
-  std::optional<ChunkState> copy;  // set once the chunk has changed
+  std::optional<ChunkState> copy;  // Set once the chunk has changed.
 };
 
 namespace {
@@ -26,16 +26,17 @@ namespace {
 constexpr int64_t kCachedElements = (4 << 20) / sizeof(float);
 
 struct Held {
-  mutable absl::Mutex mu;  // readers that change nothing share it
+  mutable absl::Mutex mu;  // Readers that change nothing share it.
   bool filled ABSL_GUARDED_BY(mu) = false;
-  std::atomic<int64_t> applied = 0;  // on this server
+  std::atomic<int64_t> applied = 0;  // On this server.
   ChunkState state ABSL_GUARDED_BY(mu);
   // Set while the current state of the chunk is wanted. Null if it is not, or if the chunk has
   // changed.
   mutable std::shared_ptr<DenseStore::FrozenChunk> frozen ABSL_GUARDED_BY(mu);
   // For a chunk of a table. The state then holds neither parameters nor slots.
   std::shared_ptr<EmbeddingTable> rows ABSL_GUARDED_BY(mu);
-  std::shared_ptr<EmbeddingTable> coming ABSL_GUARDED_BY(mu);  // its last rows have not arrived yet
+  // Its last rows have not arrived yet.
+  std::shared_ptr<EmbeddingTable> coming ABSL_GUARDED_BY(mu);
 };
 
 // Also keeps the table alive.
@@ -129,12 +130,12 @@ class DenseStoreImpl final : public DenseStore {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
 
   const Options options_;
-  std::vector<int> row_chunks_;  // by chunk: its number among the chunks of its table here
-  int64_t elements_ = 0;         // of all chunks that are not of tables
+  std::vector<int> row_chunks_;  // By chunk: its number among the chunks of its table here.
+  int64_t elements_ = 0;         // Of all chunks that are not of tables.
   std::vector<Held> chunks_;
   std::atomic<size_t> filled_ = 0;
-  mutable absl::Mutex mu_;                                // locked after a chunk's mutex
-  std::map<int, uint64_t> workers_ ABSL_GUARDED_BY(mu_);  // incarnations
+  mutable absl::Mutex mu_;                                // Locked after a chunk's mutex.
+  std::map<int, uint64_t> workers_ ABSL_GUARDED_BY(mu_);  // Incarnations.
 };
 
 absl::Status DenseStoreImpl::CheckIndex(int chunk) const {

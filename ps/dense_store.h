@@ -37,13 +37,13 @@ struct ChunkState {
   // One vector for each of ShapedSlots(rule), as long as the parameters. For n rows: the columns of
   // EmbeddingTable::Columns except the first, in the same order, each [n][elements].
   std::vector<std::vector<float>> slots;
-  std::vector<uint64_t> counted = {};  // see EmbeddingTable::Counted
-  int64_t updates = 0;                 // applied so far; this is the rule's step
+  std::vector<uint64_t> counted = {};  // See EmbeddingTable::Counted.
+  int64_t updates = 0;                 // Applied so far; this is the rule's step.
   struct Last {
     uint64_t incarnation = 0, sequence = 0;
     friend bool operator==(const Last&, const Last&) = default;
   };
-  std::map<int, Last> last;  // by worker: the newest push that was applied
+  std::map<int, Last> last;  // By worker: the newest push that was applied.
   friend bool operator==(const ChunkState&, const ChunkState&) = default;
 };
 
@@ -63,9 +63,9 @@ struct Piece {
 class DenseStore {
  public:
   struct Options {
-    std::vector<Chunk> chunks;                           // of this server
-    std::vector<RuleSpec> rules;                         // by optimizer
-    std::map<int, EmbeddingTable::Options> tables = {};  // by Chunk::table
+    std::vector<Chunk> chunks;                           // Of this server.
+    std::vector<RuleSpec> rules;                         // By optimizer.
+    std::map<int, EmbeddingTable::Options> tables = {};  // By Chunk::table.
     // Number of servers, to refuse keys of another server's chunk or of another chunk. 0: keys are
     // not checked.
     int servers = 0;
@@ -86,7 +86,7 @@ class DenseStore {
     std::shared_ptr<const EmbeddingTable::Frozen> rows;
     int64_t updates = 0;
     std::map<int, ChunkState::Last> last;
-    std::vector<uint64_t> counted;  // see ChunkState::counted
+    std::vector<uint64_t> counted;  // See ChunkState::counted.
   };
   virtual absl::StatusOr<FrozenRows> Freeze(int chunk) const = 0;
   // The current state of a chunk that is not of a table. It is copied before the next update or
@@ -123,7 +123,7 @@ class DenseStore {
 
   // ---- Backups
   struct Standing {
-    int64_t updates = -1;  // -1: no content yet
+    int64_t updates = -1;  // -1: no content yet.
     friend bool operator==(const Standing&, const Standing&) = default;
   };
   // REQUIRES: the chunk exists.

@@ -71,7 +71,7 @@ EmbeddingTable::Options RowsOf(const TableSpec& table, int servers) {
   rows.width = table.width;
   rows.initializer = {static_cast<Initializer::Kind>(table.initializer), table.scale};
   rows.seed = table.seed;
-  rows.shards = 1;  // each chunk has its own lock
+  rows.shards = 1;  // Each chunk has its own lock.
   rows.type = static_cast<RowType>(table.type);
   // The chunk's part of the table's limit, at least 1, because 0 means no limit.
   const int64_t chunks = static_cast<int64_t>(servers) * kRowChunks;
@@ -109,7 +109,7 @@ absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task) 
   if (request.servers() <= task || request.servers() > kMaxServers)
     return ConfigurationError(fmt::format("{} servers do not fit ps {}", request.servers(), task));
   ShardSpec spec;
-  std::vector<ClipOptions> clips;  // by optimizer
+  std::vector<ClipOptions> clips;  // By optimizer.
   for (const std::string& text : request.optimizers()) {
     MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "optimizer"));
     MUSTER_ASSIGN_OR_RETURN(const OptimizerSpec optimizer, ParseOptimizer(json));

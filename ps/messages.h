@@ -28,7 +28,7 @@ class ContentJoiner {
                                                          const ShardSpec& spec);
 
  private:
-  std::map<std::pair<int, int>, proto::ChunkContent> open_;  // by shard and chunk
+  std::map<std::pair<int, int>, proto::ChunkContent> open_;  // By shard and chunk.
 };
 
 }  // namespace muster::ps

@@ -36,24 +36,24 @@ using LinkPtr = std::shared_ptr<ReplicaLink>;
 
 // The backup's state of a chunk, and how it receives more.
 struct Lane {
-  absl::Mutex mu;  // locked before the local store's mutexes, the store's mu_ and a link's mutex
+  absl::Mutex mu;  // Locked before the local store's mutexes, the store's mu_ and a link's mutex.
   CondVar changed;
   // The link over which the state was sent, or on which the backup reported to have it. Updates
   // follow on it. Null: the chunk must be handed over.
   LinkPtr link ABSL_GUARDED_BY(mu);
-  uint64_t sent ABSL_GUARDED_BY(mu) = 0;     // the newest frame for the chunk on that link
-  bool handing ABSL_GUARDED_BY(mu) = false;  // its state is being sent; updates wait for it
-  size_t bytes ABSL_GUARDED_BY(mu) = 0;      // of that state
-  uint64_t round ABSL_GUARDED_BY(mu) = 0;    // number of resets
+  uint64_t sent ABSL_GUARDED_BY(mu) = 0;     // The newest frame for the chunk on that link.
+  bool handing ABSL_GUARDED_BY(mu) = false;  // Its state is being sent; updates wait for it.
+  size_t bytes ABSL_GUARDED_BY(mu) = 0;      // Of that state.
+  uint64_t round ABSL_GUARDED_BY(mu) = 0;    // Number of resets.
   // The backup's updates are a prefix of the updates here.
   bool akin ABSL_GUARDED_BY(mu) = false;
-  bool settled ABSL_GUARDED_BY(mu) = false;  // the state has arrived
+  bool settled ABSL_GUARDED_BY(mu) = false;  // The state has arrived.
 };
 
 // A gradient as it is applied and as it is sent.
 struct Rounded {
   std::vector<float> values;
-  std::vector<uint16_t> narrow;  // without keys
+  std::vector<uint16_t> narrow;  // Without keys.
 };
 
 class ReplicatedStoreImpl final : public ReplicatedStore {
@@ -179,30 +179,30 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
 
   const std::shared_ptr<DenseStore> local_;
   const ReplicationOptions options_;
-  std::vector<size_t> widths_;  // by chunk; 0: not of a table
+  std::vector<size_t> widths_;  // By chunk; 0: not of a table.
   std::vector<Lane> lanes_;
-  std::atomic<bool> strict_;  // set once, by the thread
+  std::atomic<bool> strict_;  // Set once, by the thread.
   // A backup that is not in sync has delayed an update for too long. Until it answers a handover,
   // no update waits for it.
   std::atomic<bool> hangs_ = false;
   std::atomic<bool> closed_ = false;
 
-  mutable absl::Mutex mu_;  // locked after a lane's mutex
+  mutable absl::Mutex mu_;  // Locked after a lane's mutex.
   CondVar woken_;
   int unsettled_ ABSL_GUARDED_BY(mu_);
-  std::set<int> queue_ ABSL_GUARDED_BY(mu_);  // chunks to hand over
+  std::set<int> queue_ ABSL_GUARDED_BY(mu_);  // Chunks to hand over.
   // Tasks whose last attempt failed; trouble_ is about them.
   std::set<int> failed_ ABSL_GUARDED_BY(mu_);
   bool synced_ ABSL_GUARDED_BY(mu_) = false;
   std::string trouble_ ABSL_GUARDED_BY(mu_);
-  std::multiset<MonotonicTime> waits_ ABSL_GUARDED_BY(mu_);  // start of each push's wait
+  std::multiset<MonotonicTime> waits_ ABSL_GUARDED_BY(mu_);  // Start of each push's wait.
 
   // Used only by the thread.
   ReplicaDialer dialer_;
   std::vector<LinkPtr> links_;
   // As the backup reported on the newest link; an entry is empty once outdated.
   std::vector<Standing> theirs_;
-  int last_ = -1;  // the last chunk taken from the queue
+  int last_ = -1;  // The last chunk taken from the queue.
   std::thread thread_;
 };
 
@@ -246,7 +246,7 @@ absl::StatusOr<Pushed> ReplicatedStoreImpl::Apply(int chunk, const ChunkPush& pu
     const Wait wait(this, push.gradient.size_bytes());
     Lane& lane = lanes_[chunk];
     absl::MutexLock lock(&lane.mu);
-    if (local_->serving())  // otherwise the store says what is missing
+    if (local_->serving())  // Otherwise the store says what is missing.
       MUSTER_RETURN_IF_ERROR(AwaitTurnLocked(chunk, lane, Clock::now() + options_.new_view));
     if (closed_) return Superseded("the view has changed");
     pushed = local_->Apply(chunk, applied, out);
@@ -290,7 +290,7 @@ const Rounded* ReplicatedStoreImpl::Round(int chunk, std::span<const float> grad
   const size_t keys = KeyElements(chunk, gradient.size());
   rounded.values.resize(gradient.size());
   rounded.narrow.resize(gradient.size() - keys);
-  std::copy_n(gradient.data(), keys, rounded.values.data());  // keys are not numbers
+  std::copy_n(gradient.data(), keys, rounded.values.data());  // Keys are not numbers.
   Narrow(options_.compression, gradient.subspan(keys), rounded.narrow.data());
   Widen(options_.compression, rounded.narrow.data(), std::span(rounded.values).subspan(keys));
   return &rounded;
@@ -383,7 +383,7 @@ bool ReplicatedStoreImpl::NextTask(int* task) {
       *task = kTellSynced;
       return true;
     }
-    woken_.Wait(&mu_);  // Close wakes it at the latest
+    woken_.Wait(&mu_);  // Close wakes it at the latest.
   }
 }
 
@@ -462,7 +462,7 @@ absl::Status ReplicatedStoreImpl::HandOver(int chunk) {
   const absl::StatusOr<uint64_t> sent = handover->Send(*link, options_.stall, closed_);
   if (sent.ok()) {
     absl::MutexLock lock(&lane.mu);
-    if (lane.round != round) return absl::OkStatus();  // it was reset, and is queued
+    if (lane.round != round) return absl::OkStatus();  // It was reset, and is queued.
     lane.link = link;
     lane.sent = *sent;
     lane.handing = false;
@@ -487,7 +487,7 @@ absl::Status ReplicatedStoreImpl::TellSynced() {
   }
   {
     absl::MutexLock lock(&mu_);
-    if (unsettled_ > 0) return absl::OkStatus();  // a link failed
+    if (unsettled_ > 0) return absl::OkStatus();  // A link failed.
   }
   MUSTER_ASSIGN_OR_RETURN(const uint64_t told,
                           links_[0]->Send(ReplicaKind::kSynced, {}, {}, options_.stall));

@@ -26,7 +26,7 @@ namespace muster::ps {
 
 struct ReplicationOptions {
   int shard = 0;
-  uint64_t layout = 0;  // digest
+  uint64_t layout = 0;  // Digest.
   int chunks = 0;
   bool checksum = false;
   Compression compression = Compression::kNone;
@@ -38,14 +38,14 @@ struct ReplicationOptions {
   Duration stall = std::chrono::seconds(30);
   // How long an update waits to be sent to a backup that is not in sync yet.
   Duration hold = std::chrono::seconds(1);
-  Duration new_view = std::chrono::minutes(2);  // how long an update waits for its acknowledgement
-  const transport::AbortSignal* abort = nullptr;  // set when the view is over, before Close
+  Duration new_view = std::chrono::minutes(2);  // How long an update waits for its acknowledgement.
+  const transport::AbortSignal* abort = nullptr;  // Set when the view is over, before Close.
 
   // Only for the primary.
   transport::DataListener* listener = nullptr;
   int task = 0, backup = 0;
   uint64_t view = 0;
-  std::string ticket, address;  // of the backup
+  std::string ticket, address;  // Of the backup.
 };
 
 // The primary's side, which serves the workers. Fill and Restore reset the backup, too. If the

@@ -94,7 +94,7 @@ absl::Status ReplicaLink::WriteLocked(const Payload& rest, Duration limit) {
     if (at == parts.size()) break;
     const absl::StatusOr<size_t> moved = connection_->TryWrite(std::span(parts).subspan(at));
     if (!moved.ok()) {
-      ReadLocked();  // it may have sent the reason
+      ReadLocked();  // It may have sent the reason.
       FailLocked(moved.status());
       break;
     }
@@ -135,13 +135,13 @@ absl::Status ReplicaLink::Await(uint64_t number) {
   if (!outbox_.empty()) MUSTER_RETURN_IF_ERROR(WriteLocked({}, options_.stall));
   while (error_.ok() && taken_ < number) {
     if (reading_) {
-      changed_.Wait(&mu_);  // the reading thread's wait bounds this one
+      changed_.Wait(&mu_);  // The reading thread's wait bounds this one.
       continue;
     }
     ReadLocked();
     if (!error_.ok() || taken_ >= number) break;
     reading_ = true;
-    answered_ = std::max(answered_, written_);  // before that, no reply was due
+    answered_ = std::max(answered_, written_);  // Before that, no reply was due.
     WaitLocked(/*write=*/false, options_.stall, answered_);
     reading_ = false;
     changed_.SignalAll();

@@ -63,10 +63,10 @@ class ReplicaLink {
   const std::unique_ptr<transport::DataConnection> connection_;
   const ReplicationOptions& options_;
 
-  mutable absl::Mutex mu_;  // held for all reads and writes, but not while waiting for them
+  mutable absl::Mutex mu_;  // Held for all reads and writes, but not while waiting for them.
   CondVar changed_;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;  // a thread is in the middle of a frame
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;  // A thread is in the middle of a frame.
   // One thread waits for replies, on behalf of all waiting threads.
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::byte> outbox_ ABSL_GUARDED_BY(mu_), leaving_ ABSL_GUARDED_BY(mu_);
@@ -74,7 +74,7 @@ class ReplicaLink {
   // Times of the last ones.
   MonotonicTime written_ ABSL_GUARDED_BY(mu_) = {}, answered_ ABSL_GUARDED_BY(mu_) = {};
   std::array<std::byte, 8192> inbox_ ABSL_GUARDED_BY(mu_);
-  size_t have_ ABSL_GUARDED_BY(mu_) = 0;  // bytes in inbox_
+  size_t have_ ABSL_GUARDED_BY(mu_) = 0;  // Bytes in inbox_.
 };
 
 // Opens links, each with its own channel number, which increases. The options outlive this object

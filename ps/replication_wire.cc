@@ -22,7 +22,7 @@ struct Body {
   uint64_t layout = 0, taken = 0;
   uint32_t shard = 0, chunk = 0, payload_crc = 0;
   uint32_t reserved[2] = {};
-  uint32_t crc = 0;  // of the header before it
+  uint32_t crc = 0;  // Of the header before it.
 };
 static_assert(sizeof(Body) == sizeof(FrameHeader::body));
 
@@ -148,7 +148,7 @@ absl::StatusOr<std::span<const float>> GradientOf(const UpdateHead& head, size_t
   const size_t each = key + std::max<size_t>(1, width) * (narrow ? 2 : sizeof(float));
   if (bytes.size() % each != 0)
     return PeerLost(fmt::format("a gradient came in {} bytes", bytes.size()));
-  if (!narrow)  // aligned, as the payload and the head are
+  if (!narrow)  // Aligned, as the payload and the head are.
     return std::span(reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float));
   const size_t keys = bytes.size() / each * key / sizeof(float);
   const size_t numbers = bytes.size() / each * std::max<size_t>(1, width);

@@ -23,12 +23,12 @@ inline constexpr int kReplicaFrom = 1 << 30;
 enum class ReplicaKind : uint16_t { kOpen = 0x5010, kWelcome, kUpdate, kState, kSynced, kAck };
 
 struct ReplicaFrame {
-  uint32_t shard = 0;     // kOpen
-  uint64_t layout = 0;    // kOpen: digest of variables and layout
-  uint32_t chunk = 0;     // kUpdate, kState
-  bool more = false;      // kState: more rows of this state follow, in further frames
-  uint64_t taken = 0;     // kAck: number of received frames after kOpen, on this connection
-  bool checksum = false;  // the payload has a checksum
+  uint32_t shard = 0;     // kOpen.
+  uint64_t layout = 0;    // kOpen: digest of variables and layout.
+  uint32_t chunk = 0;     // kUpdate, kState.
+  bool more = false;      // kState: more rows of this state follow, in further frames.
+  uint64_t taken = 0;     // kAck: number of received frames after kOpen, on this connection.
+  bool checksum = false;  // The payload has a checksum.
   uint32_t payload_crc = 0;
 };
 transport::FrameHeader EncodeReplica(ReplicaKind kind, const ReplicaFrame& frame,
@@ -42,10 +42,10 @@ absl::StatusOr<std::pair<ReplicaKind, ReplicaFrame>> DecodeReplica(
 // PackRows, and then all numbers. With compression, numbers have 16 bits.
 struct UpdateHead {
   uint64_t incarnation = 0, sequence = 0;
-  int64_t number = 0;  // of the chunk's updates
+  int64_t number = 0;  // Of the chunk's updates.
   double learning_rate = 0;
   uint32_t worker = 0;
-  uint32_t flags = 0;  // 1: ChunkPush::floor; 2: bfloat16; 4: float16
+  uint32_t flags = 0;  // 1: ChunkPush::floor; 2: bfloat16; 4: float16.
 };
 static_assert(sizeof(UpdateHead) == 40);
 UpdateHead HeadOf(const ChunkPush& push, int64_t number, Compression compression);

@@ -15,15 +15,15 @@
 namespace muster::ps {
 
 struct ServeOptions {
-  uint64_t layout = 0;                        // digest; a worker with another one is refused
-  std::vector<Chunk> chunks;                  // of the shard
-  std::map<int, int64_t> widths = {};         // row widths of tables, by Chunk::table
-  bool share_memory = true;                   // with a worker that offers it
-  Duration idle = std::chrono::minutes(10);   // between two requests
-  Duration stall = std::chrono::seconds(30);  // within a request
+  uint64_t layout = 0;                        // Digest; a worker with another one is refused.
+  std::vector<Chunk> chunks;                  // Of the shard.
+  std::map<int, int64_t> widths = {};         // Row widths of tables, by Chunk::table.
+  bool share_memory = true;                   // With a worker that offers it.
+  Duration idle = std::chrono::minutes(10);   // Between two requests.
+  Duration stall = std::chrono::seconds(30);  // Within a request.
   // Pushes wait for it, for at most `new_view`. Null: they do not wait.
   ChiefContact* chief = nullptr;
-  std::atomic<int64_t>* newest_lease = nullptr;  // receives the highest lease of all pushes
+  std::atomic<int64_t>* newest_lease = nullptr;  // Receives the highest lease of all pushes.
   Duration new_view = std::chrono::minutes(2);
 };
 

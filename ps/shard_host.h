@@ -25,8 +25,8 @@ namespace muster::ps {
 
 struct PsView {
   struct Place {
-    int primary = -1, backup = -1;  // ps tasks
-    std::string backup_address;     // of its data listener
+    int primary = -1, backup = -1;  // ps tasks.
+    std::string backup_address;     // Of its data listener.
     bool backup_in_sync = false;
     friend bool operator==(const Place&, const Place&) = default;
   };
@@ -39,26 +39,26 @@ struct PsView {
 // The partition into shards and the rules of the chunks.
 struct ShardSpec {
   Layout layout;
-  std::vector<RuleSpec> rules;                         // by optimizer
-  std::map<int, EmbeddingTable::Options> tables = {};  // by Chunk::table
-  std::map<int, std::string> table_names = {};         // by Chunk::table
-  uint64_t digest = 0;                                 // see DigestOf
+  std::vector<RuleSpec> rules;                         // By optimizer.
+  std::map<int, EmbeddingTable::Options> tables = {};  // By Chunk::table.
+  std::map<int, std::string> table_names = {};         // By Chunk::table.
+  uint64_t digest = 0;                                 // See DigestOf.
   bool checksum = false;
-  Compression compression = Compression::kNone;  // of data sent to a backup
+  Compression compression = Compression::kNone;  // Of data sent to a backup.
 };
 
 // One shard at one moment, frozen.
 struct ShardCut {
   std::shared_ptr<const DenseStore> store;
   std::vector<std::shared_ptr<DenseStore::FrozenChunk>>
-      chunks;  // by chunk; null for chunks of tables
+      chunks;  // By chunk; null for chunks of tables.
   std::shared_ptr<const RowsFile> rows;
 };
 
 class ShardHost {
  public:
   static std::unique_ptr<ShardHost> Make(ShardSpec spec, PsServiceOptions options);
-  virtual ~ShardHost() = default;  // calls Stop
+  virtual ~ShardHost() = default;  // Calls Stop.
   // Called when the chief of this run has sent something.
   virtual void HeardChief() = 0;
 

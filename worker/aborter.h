@@ -27,7 +27,7 @@ class Aborter {
   struct State;
   static void Run(const std::shared_ptr<State>& state);
 
-  const std::shared_ptr<State> state_;  // shared with the thread
+  const std::shared_ptr<State> state_;  // Shared with the thread.
 };
 
 }  // namespace muster

@@ -36,7 +36,7 @@ void ChiefSession::Reached() {
 }
 
 void ChiefSession::DropClosed() {
-  std::vector<Closed> closed;  // destroyed without mu_
+  std::vector<Closed> closed;  // Destroyed without mu_.
   absl::MutexLock lock(&mu_);
   closed.swap(closed_);
 }

@@ -53,9 +53,9 @@ class ChiefSession {
   absl::Mutex mu_;
   CondVar changed_;
   rpc::Backoff backoff_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<SessionClient> session_ ABSL_GUARDED_BY(mu_);  // null: none is open
-  bool opened_ ABSL_GUARDED_BY(mu_) = false;                     // the first session was opened
-  bool closing_ ABSL_GUARDED_BY(mu_) = false;                    // on_closed is running
+  std::shared_ptr<SessionClient> session_ ABSL_GUARDED_BY(mu_);  // Null: none is open.
+  bool opened_ ABSL_GUARDED_BY(mu_) = false;                     // The first session was opened.
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;                    // on_closed is running.
   std::vector<Closed> closed_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -79,8 +79,8 @@ SessionFault FaultyMember::TakeSessionFault() {
   if (until != 0) {
     if (Clock::now().time_since_epoch().count() < until) return SessionFault::kSilent;
     control_frozen_until_ = 0;
-    return SessionFault::kBroken;  // the reports that were held back are repeated over a new
-                                   // session
+    return SessionFault::kBroken;  // The reports that were held back are repeated over a new
+                                   // session.
   }
   return drop_control_.exchange(false) ? SessionFault::kBroken : SessionFault::kNone;
 }

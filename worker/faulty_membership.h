@@ -1,5 +1,5 @@
-// Applies planned faults (--fault) to a training member. A fault may occur at each change of phase,
-// at a rejoin, at the forming and the end of a generation, and on the member's own links.
+// Applies planned faults (--fault) to a training member. A fault may occur at a change of phase, at
+// a rejoin, when a generation forms or ends, and on the member's own links.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,7 @@ class FaultyMember {
   Faults* const faults_;
   transport::FaultyLinks links_;
   std::atomic<bool> drop_control_ = false;
-  std::atomic<Duration::rep> control_frozen_until_ = 0;  // in ticks of Clock
+  std::atomic<Duration::rep> control_frozen_until_ = 0;  // In ticks of Clock.
 };
 
 }  // namespace muster

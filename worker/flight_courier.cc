@@ -13,7 +13,7 @@
 namespace muster {
 namespace {
 
-constexpr size_t kMaxQueued = 4;  // limit while the chief is away
+constexpr size_t kMaxQueued = 4;  // Limit while the chief is away.
 
 }  // namespace
 

@@ -26,10 +26,10 @@ struct FlightCourierOptions {
   // Returns a channel to the chief; called at each attempt.
   std::function<std::shared_ptr<grpc::Channel>()> channel;
   std::string cluster_digest;
-  std::string fallback_folder;  // empty: the system's temporary folder
+  std::string fallback_folder;  // Empty: the system's temporary folder.
   Duration deadline = std::chrono::seconds(2);
   Duration retry = std::chrono::seconds(1);
-  std::function<void()> on_idle;  // called on the courier's thread when nothing is left to deliver
+  std::function<void()> on_idle;  // Called on the courier's thread when nothing is left to deliver.
 };
 
 class FlightCourier {
@@ -52,7 +52,7 @@ class FlightCourier {
     FlightHeader header;
     std::vector<FlightEvent> events;
     uint64_t recorded = 0;
-    std::string text;  // set once rendered
+    std::string text;  // Set once rendered.
   };
   void Run();
   // Returns true if nothing more is to be done for the record.
@@ -64,7 +64,7 @@ class FlightCourier {
   CondVar changed_;
   std::deque<Parcel> queue_ ABSL_GUARDED_BY(mu_);
   bool working_ ABSL_GUARDED_BY(mu_) = false;
-  bool wait_ ABSL_GUARDED_BY(mu_) = false;  // the last attempt failed
+  bool wait_ ABSL_GUARDED_BY(mu_) = false;  // The last attempt failed.
   bool last_ ABSL_GUARDED_BY(mu_) = false;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;

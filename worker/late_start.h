@@ -25,12 +25,12 @@ struct LateStart {
   // Returns when owner.json was last written, in any unit. Called repeatedly. Null if there is no
   // owner.json.
   std::function<int64_t()> owner;
-  std::function<bool()> give_up;  // returns true once a stop was requested
+  std::function<bool()> give_up;  // Returns true once a stop was requested.
 };
 
 // Blocks until the chief can be reached or will not be. Returns "" if something listens at the
-// chief's address, its name does not resolve, or its host does not answer; the task then joins as
-// usual. Returns the sentence of `finished` if there is nothing to do. Returns PeerLost if
+// chief's address, or its name does not resolve, or its host does not answer. The task then joins
+// as usual. Returns the sentence of `finished` if there is nothing to do. Returns PeerLost if
 // connections were refused for too long, and Preempted after `give_up`.
 absl::StatusOr<std::string> AwaitChief(const LateStart& start);
 

@@ -25,9 +25,9 @@ struct LeaseClientOptions {
   rpc::ChannelOptions channel;
   int worker = 0;
   uint64_t incarnation = 0;
-  std::string digest;  // of layout and variables, compared with the chief's
+  std::string digest;  // Of layout and variables, compared with the chief's.
   std::vector<VariableSpec> variables;
-  int ahead = 1;  // leases to request beyond the current one
+  int ahead = 1;  // Leases to request beyond the current one.
   // The worker gives up on a chief that does not answer for this time.
   Duration patience = std::chrono::minutes(10);
   // Loads the examples of a lease on this object's thread.
@@ -35,9 +35,9 @@ struct LeaseClientOptions {
 };
 
 struct LeasedWork {
-  std::optional<proto::Lease> lease;  // none: there is none yet, or none will come (`done`)
-  bool done = false;                  // no more will come
-  std::shared_ptr<void> examples;     // result of `load`
+  std::optional<proto::Lease> lease;  // None: there is none yet, or none will come (`done`).
+  bool done = false;                  // No more will come.
+  std::shared_ptr<void> examples;     // Result of `load`.
   MonotonicTime loaded;
   // Only for training: when it was known that the lease may start. Parameters pulled before are too
   // old for it.

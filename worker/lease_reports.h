@@ -32,7 +32,7 @@ class BatchPace {
   }
 
  private:
-  Duration each_ = kTogether;  // recent mean time per batch
+  Duration each_ = kTogether;  // Recent mean time per batch.
   MonotonicTime last_;
 };
 

@@ -97,11 +97,12 @@ class MemberImpl final : public Member {
   std::atomic<bool> stop_ = false;
 
   mutable absl::Mutex mu_;
-  CondVar wake_;  // signalled when anything below changes
+  CondVar wake_;  // Signalled when anything below changes.
   PausingClock clock_ ABSL_GUARDED_BY(mu_){kStall};
   MemberState state_ ABSL_GUARDED_BY(mu_);
-  std::vector<MemberAction> calls_ ABSL_GUARDED_BY(mu_);  // calls to main that the thread must make
-  bool muted_ ABSL_GUARDED_BY(mu_) = false;               // by a planned fault
+  // Calls to main that the thread must make.
+  std::vector<MemberAction> calls_ ABSL_GUARDED_BY(mu_);
+  bool muted_ ABSL_GUARDED_BY(mu_) = false;  // By a planned fault.
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
 
   std::unique_ptr<MemberHands> hands_;
@@ -332,7 +333,7 @@ absl::Status MemberImpl::Explain(const absl::Status& local) {
       if (wake_.WaitUntil(&mu_, until)) break;
   if (state_.verdict) return VerdictStatusLocked();
   if (generation != 0 && state_.IsOver(generation)) return Superseded(state_.why_over);
-  return local;  // the coordinator is alive but has no better explanation
+  return local;  // The coordinator is alive but has no better explanation.
 }
 
 void MemberImpl::ReportFailure(const absl::Status& failure) {

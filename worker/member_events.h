@@ -20,7 +20,7 @@ namespace muster::membership {
 struct Welcome {
   std::string run_id;
   uint32_t epoch = 0;
-  std::string job;  // the chief's resolved job, which this process uses
+  std::string job;  // The chief's resolved job, which this process uses.
 };
 
 // A generation as the coordinator offers it.
@@ -33,8 +33,8 @@ struct RosterMember {
 struct Roster {
   uint64_t generation = 0;
   std::string ticket;
-  std::vector<RosterMember> members;  // by rank
-  int newest_rank = 0;                // rank of the member that holds the newest state
+  std::vector<RosterMember> members;  // By rank.
+  int newest_rank = 0;                // Rank of the member that holds the newest state.
   int64_t newest_step = 0;
 };
 
@@ -48,7 +48,7 @@ struct GenerationAsked {
   static constexpr std::string_view kName = "GenerationAsked";
   int64_t last_step = 0;
 };
-struct LinksMade {  // the communicators of a generation are established
+struct LinksMade {  // The communicators of a generation are established.
   static constexpr std::string_view kName = "LinksMade";
   uint64_t generation = 0;
   std::string description;
@@ -68,11 +68,11 @@ struct CollectiveFailed {
   static constexpr std::string_view kName = "CollectiveFailed";
   std::string message;
 };
-struct LoopFailed {  // an error of the program or its data
+struct LoopFailed {  // An error of the program or its data.
   static constexpr std::string_view kName = "LoopFailed";
   std::string message;
 };
-struct FailureNotTold {  // the chief could not be informed of the failure
+struct FailureNotTold {  // The chief could not be informed of the failure.
   static constexpr std::string_view kName = "FailureNotTold";
   std::string failure, why;
 };
@@ -82,10 +82,10 @@ struct LoopFinished {
   ExitCode outcome = ExitCode::kDone;
   std::string message;
 };
-struct LoopReturned {  // from a generation that is over
+struct LoopReturned {  // From a generation that is over.
   static constexpr std::string_view kName = "LoopReturned";
 };
-struct StopAsked {  // a stop request to this process
+struct StopAsked {  // A stop request to this process.
   static constexpr std::string_view kName = "StopAsked";
 };
 
@@ -107,7 +107,7 @@ struct Pulse {
   static constexpr std::string_view kName = "Pulse";
   bool stop_requested = false;
 };
-struct RosterTold {  // a line about missing members
+struct RosterTold {  // A line about missing members.
   static constexpr std::string_view kName = "RosterTold";
   std::string line;
 };
@@ -126,22 +126,22 @@ struct GenerationAborted {
 };
 struct SessionClosed {
   static constexpr std::string_view kName = "SessionClosed";
-  bool no_chief = false;  // the peer is not a Muster chief
+  bool no_chief = false;  // The peer is not a Muster chief.
   std::string why;
-  Duration retry = Duration::zero();  // from the back-off
+  Duration retry = Duration::zero();  // From the back-off.
 };
 
 // From this process.
-struct SessionCut {  // by a planned fault
+struct SessionCut {  // By a planned fault.
   static constexpr std::string_view kName = "SessionCut";
 };
-struct RecordsKept {  // the chief has the flight records, or will not get them
+struct RecordsKept {  // The chief has the flight records, or will not get them.
   static constexpr std::string_view kName = "RecordsKept";
 };
 struct Tick {
   static constexpr std::string_view kName = "Tick";
-  bool muted = false;    // by a planned fault: nothing may be sent
-  bool leaving = false;  // the member is being destroyed
+  bool muted = false;    // By a planned fault: nothing may be sent.
+  bool leaving = false;  // The member is being destroyed.
 };
 
 using MemberEvent =
@@ -165,13 +165,13 @@ struct AbortCommunicators {
   static constexpr std::string_view kName = "AbortCommunicators";
   absl::Status why;
 };
-struct KeepRecord {  // of the flight recorder
+struct KeepRecord {  // Of the flight recorder.
   static constexpr std::string_view kName = "KeepRecord";
-  std::shared_ptr<const Roster> roster;  // of the record's generation
+  std::shared_ptr<const Roster> roster;  // Of the record's generation.
   std::string reason;
-  bool last = false;  // this process ends soon
+  bool last = false;  // This process ends soon.
 };
-struct ChiefReached {  // resets the back-off, and records are retried
+struct ChiefReached {  // Resets the back-off, and records are retried.
   static constexpr std::string_view kName = "ChiefReached";
 };
 // For the flight recorder.
@@ -195,7 +195,7 @@ struct Log {
 struct TellVerdict {
   static constexpr std::string_view kName = "TellVerdict";
   Verdict verdict;
-  bool given_up = false;  // only this process was given up; the job continues
+  bool given_up = false;  // Only this process was given up; the job continues.
 };
 struct TellStuck {
   static constexpr std::string_view kName = "TellStuck";
@@ -204,7 +204,7 @@ struct TellStuck {
 struct TellSilence {
   static constexpr std::string_view kName = "TellSilence";
   int64_t chief_pid = 0;
-  Duration silence = Duration::zero();  // zero: the chief is heard again
+  Duration silence = Duration::zero();  // Zero: the chief is heard again.
 };
 
 using MemberAction = std::variant<OpenSession, CancelSession, SendReport, AbortCommunicators,

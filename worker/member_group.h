@@ -12,14 +12,13 @@ struct GroupPlan {
   GroupSpec spec;
   // Without run_id and replicas.
   Generation generation;
-  std::vector<MemberDevices> held;  // by rank
+  std::vector<MemberDevices> held;  // By rank.
 };
 GroupPlan PlanGroup(const membership::Roster& roster, const MemberOptions& options,
                     const std::shared_ptr<FlightRecorder>& recorder);
 
-// How replicas on this host share its cores: whether they may spin while they wait, and whether a
-// core is free for a progress thread. Computed from the cores that the host's processes may use
-// together.
+// How replicas on this host share its cores. They may spin while they wait, and there may be a core
+// for a progress thread. Computed from the cores that the host's processes may use together.
 struct CoreShare {
   int replicas_on_host = 1;
   bool spin = false;

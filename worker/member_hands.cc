@@ -10,7 +10,7 @@ namespace {
 
 using namespace membership;
 
-constexpr Duration kFarewell = std::chrono::seconds(1);  // for the end of the last session
+constexpr Duration kFarewell = std::chrono::seconds(1);  // For the end of the last session.
 
 MemberRecordsOptions RecordsOptions(const MemberOptions& options,
                                     const std::shared_ptr<rpc::RenewableChannel>& channel,
@@ -97,7 +97,7 @@ bool MemberHands::Do(const MemberAction& action, const MemberState& state, Pausi
 }
 
 void MemberHands::Close() {
-  records_.Close();  // while the chief still waits for this member
+  records_.Close();  // While the chief still waits for this member.
   if (session_) session_->Close(kFarewell);
 }
 

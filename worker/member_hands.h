@@ -31,7 +31,7 @@ class MemberHands {
   // Ends everything in progress, the session last. Callbacks may come until it returns.
   void Close();
 
-  ChiefSession* session() { return session_.get(); }  // null without a channel
+  ChiefSession* session() { return session_.get(); }  // Null without a channel.
   CommunicatorRegistry& communicators() { return communicators_; }
   MemberRecords& records() { return records_; }
 

@@ -13,7 +13,7 @@ namespace muster {
 struct MemberRecordsOptions {
   std::string task, host;
   int64_t pid = 0;
-  FlightCourierOptions courier;  // without a channel, records are not kept
+  FlightCourierOptions courier;  // Without a channel, records are not kept.
 };
 
 class MemberRecords {

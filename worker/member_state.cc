@@ -46,7 +46,7 @@ void Transition::On(LinksMade event) {
   state_.stage = Stage::kFormed;
   state_.changed = true;
   Do(Note{.kind = FlightKind::kFormed, .detail = std::move(event.description)});
-  StartIfFormed();  // a member alone in its generation starts at once
+  StartIfFormed();  // A member alone in its generation starts at once.
 }
 
 void Transition::On(LinksFailed event) {
@@ -146,7 +146,7 @@ void Transition::On(RosterTold event) {
 void Transition::On(GenerationOffered event) {
   const uint64_t id = event.roster->generation;
   if (!Hear() || state_.verdict) return;
-  if (state_.InGeneration() && id == state_.generation) return;  // repeated over a resumed session
+  if (state_.InGeneration() && id == state_.generation) return;  // Repeated over a resumed session.
   if (id <= state_.generation) {
     Do(Log{.warning = true,
            .line = fmt::format("ignored generation {} from the chief: {} was there before", id,

@@ -18,12 +18,12 @@
 namespace muster {
 
 struct MemberTimeouts {
-  Duration join = std::chrono::minutes(10);       // to reach the chief for the first time
-  Duration rejoin = std::chrono::minutes(10);     // to reach it again after it was lost
-  Duration resume = std::chrono::seconds(1);      // to reach it again after a broken session
-  Duration heartbeat = std::chrono::seconds(10);  // the chief is lost after this silence
+  Duration join = std::chrono::minutes(10);       // To reach the chief for the first time.
+  Duration rejoin = std::chrono::minutes(10);     // To reach it again after it was lost.
+  Duration resume = std::chrono::seconds(1);      // To reach it again after a broken session.
+  Duration heartbeat = std::chrono::seconds(10);  // The chief is lost after this silence.
   Duration heartbeat_interval = std::chrono::seconds(1);
-  Duration explain = std::chrono::seconds(5);  // for a verdict after a collective operation failed
+  Duration explain = std::chrono::seconds(5);  // For a verdict after a collective operation failed.
   // Time to report an own failure to the chief, or, after a stop request, for a lost chief to
   // return.
   Duration report = std::chrono::seconds(10);
@@ -31,7 +31,7 @@ struct MemberTimeouts {
   // phase that may take longer. A process whose loop does not return hangs, and is ended
   // (MemberOptions::on_stuck).
   Duration abort = std::chrono::minutes(1);
-  Duration phase[kNumPhases] = {};  // zero: no limit of its own
+  Duration phase[kNumPhases] = {};  // Zero: no limit of its own.
   Duration formation = std::chrono::seconds(20);
   Duration collective = std::chrono::minutes(10);
 };
@@ -41,16 +41,16 @@ namespace membership {
 // The state of the process in the job. A generation is *over* once the coordinator, or the loss of
 // the chief, has ended it.
 enum class Stage {
-  kIdle,        // in no generation, and its loop does not ask for one
-  kWaiting,     // the loop waits for a generation
-  kForming,     // a generation is offered; the loop makes its links
-  kFormed,      // the links are made or have failed; the loop waits for the start
-  kRunning,     // the loop trains
-  kExplaining,  // the loop stopped with an error; the coordinator has not ended the generation yet
-  kFinished,    // the loop has finished and waits for the verdict
-  kOver,        // the generation is over; the loop must return from it
-  kEnding,      // there is a verdict; the loop must return
-  kEnded,       // there is a verdict, and no loop to wait for
+  kIdle,        // In no generation, and its loop does not ask for one.
+  kWaiting,     // The loop waits for a generation.
+  kForming,     // A generation is offered; the loop makes its links.
+  kFormed,      // The links are made or have failed; the loop waits for the start.
+  kRunning,     // The loop trains.
+  kExplaining,  // The loop stopped with an error; the coordinator has not ended the generation yet.
+  kFinished,    // The loop has finished and waits for the verdict.
+  kOver,        // The generation is over; the loop must return from it.
+  kEnding,      // There is a verdict; the loop must return.
+  kEnded,       // There is a verdict, and no loop to wait for.
 };
 inline constexpr int kNumStages = 10;
 inline constexpr std::string_view kStageNames[kNumStages] = {
@@ -60,11 +60,11 @@ inline std::string_view StageName(Stage stage) { return kStageNames[static_cast<
 
 // The state of the session with the coordinator.
 enum class SessionStage {
-  kNone,        // never opened
-  kConnecting,  // opened; no welcome yet
+  kNone,        // Never opened.
+  kConnecting,  // Opened; no welcome yet.
   kUp,
-  kClosing,  // given up by this side; later messages do not count, except a verdict
-  kBroken,   // closed; the next session is due at `next_attempt`
+  kClosing,  // Given up by this side; later messages do not count, except a verdict.
+  kBroken,   // Closed; the next session is due at `next_attempt`.
 };
 inline constexpr int kNumSessionStages = 5;
 inline constexpr std::string_view kSessionStageNames[kNumSessionStages] = {
@@ -75,9 +75,9 @@ inline std::string_view StageName(SessionStage stage) {
 
 struct SessionState {
   SessionStage stage = SessionStage::kNone;
-  std::optional<PausingTime> broken_since;  // without a welcome since then
+  std::optional<PausingTime> broken_since;  // Without a welcome since then.
   PausingTime last_heard, last_sent, next_attempt;
-  std::string trouble = "no answer yet";  // why the chief is not reached
+  std::string trouble = "no answer yet";  // Why the chief is not reached.
 };
 
 struct GenerationError {
@@ -91,12 +91,12 @@ struct MemberReport {
   Phase phase = Phase::kStarting;
   PausingTime phase_since;
   int64_t step = 0, last_step = 0;
-  uint64_t formed = 0;  // the last generation whose links it made
+  uint64_t formed = 0;  // The last generation whose links it made.
   std::optional<GenerationError> formation_error, collective_error;
-  ExitCode outcome = ExitCode::kDone;  // of the loop, once it has finished
+  ExitCode outcome = ExitCode::kDone;  // Of the loop, once it has finished.
   std::string outcome_message;
-  bool stop_requested = false;   // all members stop at an agreed step
-  bool leave_requested = false;  // only this process leaves
+  bool stop_requested = false;   // All members stop at an agreed step.
+  bool leave_requested = false;  // Only this process leaves.
 };
 
 struct MemberState {
@@ -113,19 +113,19 @@ struct MemberState {
 
   // Looks for the chief since then; absent: it was not asked to.
   std::optional<PausingTime> looking_since;
-  std::optional<PausingTime> stop_since;  // asked to stop while the chief is away
-  PausingTime next_line;                  // of the log, while the chief is away
+  std::optional<PausingTime> stop_since;  // Asked to stop while the chief is away.
+  PausingTime next_line;                  // Of the log, while the chief is away.
   ChiefSilence silence;
   int64_t chief_pid = 0;
   std::optional<Welcome> welcome;
 
-  std::shared_ptr<const Roster> roster;  // of `generation`
-  uint64_t generation = 0;               // the newest that was offered; 0: none yet
-  uint64_t over = 0;                     // the newest that is over
+  std::shared_ptr<const Roster> roster;  // Of `generation`.
+  uint64_t generation = 0;               // The newest that was offered; 0: none yet.
+  uint64_t over = 0;                     // The newest that is over.
   std::string why_over;
-  bool start_given = false;               // for `generation`, whose links may not be made yet
-  std::optional<PausingTime> over_since;  // the loop must return since then
-  bool stuck = false;                     // on_stuck was called
+  bool start_given = false;               // For `generation`, whose links may not be made yet.
+  std::optional<PausingTime> over_since;  // The loop must return since then.
+  bool stuck = false;                     // on_stuck was called.
   std::optional<Verdict> verdict;
 
   bool InGeneration() const { return generation > over; }
@@ -137,7 +137,7 @@ struct MemberRules {
   std::string task, host;
   std::string chief_task, chief_address;
   bool is_chief = false;
-  bool may_leave = false;  // elastic: a stop request concerns only this member
+  bool may_leave = false;  // Elastic: a stop request concerns only this member.
   MemberTimeouts timeouts;
 };
 

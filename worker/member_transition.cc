@@ -52,9 +52,9 @@ void TransitionSteps::EndGeneration(uint64_t generation, std::string why) {
     case Stage::kFinished:
       state_.stage = Stage::kIdle;
       return;
-    case Stage::kIdle:     // the loop has not asked yet
-    case Stage::kWaiting:  // the loop does not wait for this generation
-    case Stage::kOver:     // the loop has not returned from the previous one
+    case Stage::kIdle:     // The loop has not asked yet.
+    case Stage::kWaiting:  // The loop does not wait for this generation.
+    case Stage::kOver:     // The loop has not returned from the previous one.
     case Stage::kEnding:
     case Stage::kEnded:
       return;

@@ -1,6 +1,6 @@
-// Applies one event to a member's state, in three layers. worker/member_transition.cc has the steps
-// that several events share, worker/member_watch.cc the effects of time, and worker/member_state.cc
-// the events of the loop and of the coordinator.
+// Applies one event to a member's state, in three layers. The steps that several events share are
+// in worker/member_transition.cc. The effects of time are in worker/member_watch.cc. The events of
+// the loop and of the coordinator are in worker/member_state.cc.
 #pragma once
 
 #include <string>

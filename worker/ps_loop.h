@@ -29,8 +29,8 @@ struct PsLoopContext {
   LeaseClient* leases;
   Membership* membership;
   int worker = 0;
-  int workers = 1;       // declared
-  bool bounded = false;  // max_staleness is set
+  int workers = 1;       // Declared.
+  bool bounded = false;  // max_staleness is set.
   int64_t train_examples = 0;
   // Called once the chief has sent the run's global batch. Makes the schedules for it and returns
   // the examples of a lease.
@@ -38,8 +38,8 @@ struct PsLoopContext {
   // Called after a failed push or pull. Returns true if the current work is void and everything is
   // ready to continue.
   std::function<bool()> recover;
-  std::atomic<int64_t>* steps;     // the current step minus 1
-  std::atomic<bool>* has_trained;  // set by the first completed step
+  std::atomic<int64_t>* steps;     // The current step minus 1.
+  std::atomic<bool>* has_trained;  // Set by the first completed step.
 };
 
 // For LeaseClientOptions::load. Returns a batch and the rows that it needs, if any are being
@@ -83,26 +83,26 @@ class PsLoop final : public LeasedLoop {
   proto::Shown MessageOf(const SummaryData& shown);
 
   const PsLoopContext context_;
-  Phase phase_ = Phase::kStarting;  // the current phase, also while it waits for servers
+  Phase phase_ = Phase::kStarting;  // The current phase, also while it waits for servers.
   const std::unique_ptr<Communicator> alone_;
-  int64_t batch_size_ = 0;              // from context_.begin; 0 before the first lease
-  std::unique_ptr<StepRunner> runner_;  // set with batch_size_
-  proto::Lease lease_;                  // the last one that was taken
+  int64_t batch_size_ = 0;              // From context_.begin; 0 before the first lease.
+  std::unique_ptr<StepRunner> runner_;  // Set with batch_size_.
+  proto::Lease lease_;                  // The last one that was taken.
   data::Batch batch_;
-  int64_t examples_ = 0;  // in the batch; fewer than leased if damaged ones are left out
+  int64_t examples_ = 0;  // In the batch; fewer than leased if damaged ones are left out.
   DamagedExamples damaged_{"leased", nullptr, at::kCPU};
-  DamagedExamples::Report left_out_;      // of the batch
-  std::shared_ptr<PrefetchedRows> rows_;  // of the batch
+  DamagedExamples::Report left_out_;      // Of the batch.
+  std::shared_ptr<PrefetchedRows> rows_;  // Of the batch.
   bool have_batch_ = false;
-  bool done_ = false;     // the chief has no more work
-  bool fresh_ = true;     // the parameters are not from a server
-  bool checked_ = false;  // checked in the first step: it registered nothing and has statistics
-  double input_seconds_ = 0, wait_seconds_ = 0;  // wait_seconds_: for slower workers and a pull
-  std::set<std::string> said_left_out_;          // tags
+  bool done_ = false;     // The chief has no more work.
+  bool fresh_ = true;     // The parameters are not from a server.
+  bool checked_ = false;  // Checked in the first step: it registered nothing and has statistics.
+  double input_seconds_ = 0, wait_seconds_ = 0;  // wait_seconds_: for slower workers and a pull.
+  std::set<std::string> said_left_out_;          // Tags.
   // Schedules of the job for optimizers whose learning rate a callback has set.
   std::map<std::string, std::unique_ptr<Schedule>> own_schedules_;
-  IntegerBuffers integers_;           // as reported to the chief
-  checkpoint::SkippedSteps skipped_;  // of this worker's steps
+  IntegerBuffers integers_;           // As reported to the chief.
+  checkpoint::SkippedSteps skipped_;  // Of this worker's steps.
 };
 
 }  // namespace muster

@@ -49,7 +49,7 @@ class PsWorkerImpl final : public PsWorker {
   ~PsWorkerImpl() override {
     // leases_ loads until its thread ends, which is after the client's end.
     if (exchange_ != nullptr) exchange_->UseClient(nullptr);
-    if (replica_ != nullptr) replica_->Detach();  // its gradient sinks use the exchange
+    if (replica_ != nullptr) replica_->Detach();  // Its gradient sinks use the exchange.
   }
 
   absl::Status Build();
@@ -62,8 +62,8 @@ class PsWorkerImpl final : public PsWorker {
   absl::Status MakeSchedules(int64_t global_batch);
   // For PsLoopContext::begin.
   absl::StatusOr<int64_t> Begin(int64_t global_batch);
-  absl::Status Connect();     // makes the lease client
-  absl::Status MakeClient();  // makes the client of push and pull, again after each error
+  absl::Status Connect();     // Makes the lease client.
+  absl::Status MakeClient();  // Makes the client of push and pull, again after each error.
   absl::StatusOr<ps::ClientView> NextView(uint64_t newer_than);
   bool Recover();
   // Runs the program's loop on its own thread.
@@ -100,8 +100,8 @@ class PsWorkerImpl final : public PsWorker {
   std::atomic<int64_t> steps_ = 0;
   std::atomic<bool> abandoned_ = false;
   std::atomic<bool> has_trained_ = false;
-  int64_t global_batch_ = 0;  // for which the replica's schedules were made
-  int64_t failed_at_ = -1;    // value of steps_ when the work last had to begin again
+  int64_t global_batch_ = 0;  // For which the replica's schedules were made.
+  int64_t failed_at_ = -1;    // Value of steps_ when the work last had to begin again.
   MonotonicTime failing_since_;
 
   absl::Mutex mutex_;
@@ -315,7 +315,7 @@ void PsWorkerImpl::FinishWork() {
 }
 
 absl::Status PsWorkerImpl::Join() {
-  generation_.reset();  // nothing of the last one may remain
+  generation_.reset();  // Nothing of the last one may remain.
   auto generation = peers_.membership->NextGeneration(steps_);
   MUSTER_RETURN_IF_ERROR(generation.status());
   generation_ = *std::move(generation);
@@ -324,7 +324,7 @@ absl::Status PsWorkerImpl::Join() {
 
 std::optional<absl::Status> PsWorkerImpl::Ended(const absl::Status& outcome) {
   Membership* const membership = peers_.membership;
-  if (IsProcessFault(outcome)) return outcome;  // this process ends, but the job continues
+  if (IsProcessFault(outcome)) return outcome;  // This process ends, but the job continues.
   if (outcome.ok()) {
     absl::Status verdict = membership->Finish(steps_, outcome);
     // The chief was lost meanwhile, so this reports the same to its successor.
@@ -362,7 +362,7 @@ absl::Status PsWorkerImpl::Run(const PsWorkerPeers& peers) {
   // From here on nothing may ask for a view or use objects of the caller.
   if (leases_ != nullptr) leases_->Stop(absl::CancelledError("the worker is through"));
   replica_->Detach();
-  exchange_->UseClient(nullptr);  // a lease and its rows may still be on their way
+  exchange_->UseClient(nullptr);  // A lease and its rows may still be on their way.
   std::unique_ptr<ps::PushPullClient> client;
   {
     absl::MutexLock lock(&mutex_);
@@ -378,7 +378,7 @@ absl::Status PsWorkerImpl::RunToVerdict() {
     if (generation_->job_done) return absl::OkStatus();
     Labour labour([this] { return Work(); });
     std::optional<absl::Status> ended;
-    bool done = false;  // the job is done without an error
+    bool done = false;  // The job is done without an error.
     while (!(ended = labour.Wait(kTick))) {
       if (!status.ok() || done) continue;
       if (MembershipStatus().ok() && !peers_.membership->JobEnded()) continue;

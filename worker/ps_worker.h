@@ -1,7 +1,7 @@
 // A worker of a parameter-server job. It leases examples from the chief, computes gradients on its
-// one replica and pushes them to the servers, which return parameters, until no work is left.
-// Workers do not know each other. If the chief or a server is lost, the worker keeps its state and
-// waits.
+// one replica and pushes them to the servers. The servers return parameters. This continues until
+// no work is left. Workers do not know each other. If the chief or a server is lost, the worker
+// keeps its state and waits.
 #pragma once
 
 #include <memory>
@@ -20,19 +20,19 @@ namespace muster {
 struct PsWorkerOptions {
   Job job;
   ProgramFactory program;
-  std::vector<c10::Device> devices;  // one: a worker of this mode has one replica
-  int worker = 0;                    // index of the task
-  int workers = 1;                   // declared
-  int workers_on_host = 1;           // number of them on this host, which share its cores
-  int servers = 1;                   // ps tasks of the cluster
-  std::string chief_address;         // where the chief serves proto::Leases
+  std::vector<c10::Device> devices;  // One: a worker of this mode has one replica.
+  int worker = 0;                    // Index of the task.
+  int workers = 1;                   // Declared.
+  int workers_on_host = 1;           // Number of them on this host, which share its cores.
+  int servers = 1;                   // ps tasks of the cluster.
+  std::string chief_address;         // Where the chief serves proto::Leases.
   rpc::ChannelOptions channel;
 };
 
 // What this process has when it has joined or is about to. Outlives Run.
 struct PsWorkerPeers {
   Membership* membership = nullptr;
-  uint64_t incarnation = 0;  // from the membership
+  uint64_t incarnation = 0;  // From the membership.
   transport::DataListener* listener = nullptr;
 };
 

@@ -19,7 +19,7 @@ class SessionClient final
  public:
   struct Callbacks {
     std::function<void(const proto::CoordinatorMessage&)> on_message;
-    std::function<void(const grpc::Status&)> on_closed;  // the last callback
+    std::function<void(const grpc::Status&)> on_closed;  // The last callback.
   };
 
   // Opens the stream and sends `hello`. Objects that the callbacks use must live until on_closed.
@@ -48,14 +48,14 @@ class SessionClient final
 
   const Callbacks callbacks_;
   grpc::ClientContext context_;
-  proto::CoordinatorMessage incoming_;  // of the current read
+  proto::CoordinatorMessage incoming_;  // Of the current read.
 
   absl::Mutex mu_;
   std::optional<proto::MemberMessage> next_ ABSL_GUARDED_BY(mu_);
-  proto::MemberMessage outgoing_ ABSL_GUARDED_BY(mu_);  // of the current write
+  proto::MemberMessage outgoing_ ABSL_GUARDED_BY(mu_);  // Of the current write.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool leaving_ ABSL_GUARDED_BY(mu_) = false;
-  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // no more writes
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // No more writes.
 };
 
 }  // namespace muster

@@ -32,10 +32,10 @@ inline constexpr int kMaxPieceBytes = kMaxRequestBytes - (64 << 10);
 
 struct ChannelOptions {
   RetryPolicy retry;
-  Duration connect_timeout = std::chrono::seconds(2);  // of one attempt
-  std::shared_ptr<security::Identity> identity;        // null: plaintext
-  std::string server_task;  // the task that the server must prove to be, "chief:0"; required with
-                            // an identity
+  Duration connect_timeout = std::chrono::seconds(2);  // Of one attempt.
+  std::shared_ptr<security::Identity> identity;        // Null: plaintext.
+  std::string server_task;  // The task that the server must prove to be, "chief:0"; required with
+                            // an identity.
 };
 
 // Returns a channel to "host:port". It never uses an HTTP proxy: http_proxy and similar variables

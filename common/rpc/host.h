@@ -12,18 +12,18 @@
 namespace muster::rpc {
 
 struct HostIdentity {
-  std::string name;  // for people
+  std::string name;  // For people.
   int64_t pid = 0;
   // Equal for two processes if and only if both can map one shared-memory segment and reach each
   // other by loopback. Consists of the boot id, the IPC and network namespaces, and the instance of
   // /dev/shm.
   std::string id;
-  std::vector<int> cpus;  // cores that this process may run on (sched_getaffinity)
+  std::vector<int> cpus;  // Cores that this process may run on (sched_getaffinity).
 };
 HostIdentity ThisHost();
 
 struct HostPort {
-  std::string host;  // without brackets
+  std::string host;  // Without brackets.
   int port = 0;
 };
 // Parses "host:port", "10.0.0.1:5", "[::1]:5".

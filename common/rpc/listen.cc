@@ -21,7 +21,7 @@ int TryBind(const sockaddr* address, socklen_t length) {
   const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
   const int on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // for TIME_WAIT of old connections
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // For TIME_WAIT of old connections.
   const bool bound = bind(fd, address, length) == 0 && listen(fd, 1) == 0;
   const int error = bound ? 0 : errno;
   close(fd);
@@ -44,7 +44,7 @@ int LookOnce(const addrinfo* list, int port, ListenPlan* plan) {
       const std::string text = Numeric(a->ai_addr, a->ai_addrlen, port);
       if (std::find(plan->addresses.begin(), plan->addresses.end(), text) == plan->addresses.end())
         plan->addresses.push_back(text);
-      if (port == 0) return 0;  // the kernel would choose another port for each address
+      if (port == 0) return 0;  // The kernel would choose another port for each address.
     } else if (e != EADDRNOTAVAIL && e != EAFNOSUPPORT) {
       error = e;
     }

@@ -1,6 +1,6 @@
-// Decides where a server listens. A cluster spec names each task by the address that peers use.
-// PlanListen finds out whether that name is an interface of this host (a pod's own name) or of
-// something in front of it (a NAT, a service).
+// Decides where a server listens. A cluster spec names each task by the address that peers use. The
+// name may be an interface of this host (a pod's own name) or of something in front of it (a NAT, a
+// service). PlanListen finds out which.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@
 namespace muster::rpc {
 
 struct ListenPlan {
-  std::vector<std::string> addresses;  // numeric ip:port, all of this host
-  std::string note;                    // a line for the log if all interfaces are used, else empty
+  std::vector<std::string> addresses;  // Numeric ip:port, all of this host.
+  std::string note;                    // A line for the log if all interfaces are used, else empty.
 };
 
 // Finds the addresses behind "host:port" on which this process can listen now. These are all

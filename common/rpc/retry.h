@@ -18,7 +18,7 @@ struct RetryPolicy {
   Duration initial = std::chrono::milliseconds(50);
   Duration max = std::chrono::seconds(1);
   double multiplier = 1.3;
-  double jitter = 0.2;  // each delay is multiplied by 1 +- jitter, to spread many callers
+  double jitter = 0.2;  // Each delay is multiplied by 1 +- jitter, to spread many callers.
 };
 
 // The delays of one sequence of attempts. Not thread-safe.

@@ -33,7 +33,7 @@ class ExpiryWatch {
  private:
   mutable absl::Mutex mu_;
   std::map<std::string, int64_t> ends_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, int64_t> told_ ABSL_GUARDED_BY(mu_);  // when it was last logged
+  std::map<std::string, int64_t> told_ ABSL_GUARDED_BY(mu_);  // When it was last logged.
 };
 
 }  // namespace muster::security

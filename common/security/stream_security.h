@@ -18,8 +18,8 @@ using SslPtr = std::unique_ptr<SSL, SslDeleter>;
 
 // The identity in a peer's certificate.
 struct Peer {
-  std::string cluster;  // digest of its cluster spec
-  std::string task;     // "worker:1"; "launcher"
+  std::string cluster;  // Digest of its cluster spec.
+  std::string task;     // "worker:1"; "launcher".
 };
 
 // Thread-safe.

@@ -10,7 +10,7 @@
 namespace muster::transport {
 
 struct Endpoint {
-  std::string host;  // numeric or a name, without brackets
+  std::string host;  // Numeric or a name, without brackets.
   int port = 0;
 };
 

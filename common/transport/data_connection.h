@@ -18,7 +18,7 @@ namespace muster::transport {
 // Every message begins with this header of 64 bytes, followed by `payload_bytes`. The user of the
 // connection defines `kind` and `body` (for collectives: common/collective/links.h).
 struct FrameHeader {
-  static constexpr uint32_t kMagic = 0x314d464d;  // "MFM1"
+  static constexpr uint32_t kMagic = 0x314d464d;  // "MFM1".
   uint32_t magic = kMagic;
   uint16_t kind = 0;
   uint16_t reserved = 0;
@@ -29,10 +29,10 @@ static_assert(sizeof(FrameHeader) == 64);
 
 struct ConnectionInfo {
   uint64_t generation = 0;
-  int from = 0, to = 0;  // `from` opened it
+  int from = 0, to = 0;  // `from` opened it.
   uint32_t channel = 0;
-  std::string remote;  // "10.0.0.4:5123"
-  std::string peer;    // the task in its certificate ("worker:1"); empty without security
+  std::string remote;  // "10.0.0.4:5123".
+  std::string peer;    // The task in its certificate ("worker:1"); empty without security.
 };
 
 class DataConnection {

@@ -26,16 +26,16 @@
 namespace muster::transport {
 
 struct ListenerOptions {
-  std::string bind_address;    // numeric address of this host; empty: all addresses
-  std::string advertise_host;  // host in address(); empty: bind_address, else the loopback address
-  Duration hello_timeout = std::chrono::seconds(5);  // includes the handshake
+  std::string bind_address;    // Numeric address of this host; empty: all addresses.
+  std::string advertise_host;  // host in address(); empty: bind_address, else the loopback address.
+  Duration hello_timeout = std::chrono::seconds(5);  // Includes the handshake.
   Duration hold_timeout = std::chrono::seconds(60);
   // Limits of connections without a hello: in total, and per address (for IPv6: per network).
   // Beyond them, the connections that have shown least are closed, the oldest first.
   size_t max_silent = 256, max_silent_each = 64;
   // Limits of early connections: in total, and per task or, without security, per address.
   size_t max_held = 256, max_held_each = 128;
-  std::shared_ptr<security::StreamSecurity> security;  // null: plain TCP
+  std::shared_ptr<security::StreamSecurity> security;  // Null: plain TCP.
   // Wraps the stream of each connection (faulty_links.h). Empty: streams are not wrapped.
   std::function<std::unique_ptr<ByteStream>(std::unique_ptr<ByteStream>)> wrap;
 };
@@ -63,10 +63,10 @@ class Admission {
 };
 
 struct DialRequest {
-  std::string address;  // "host:port"
+  std::string address;  // "host:port".
   Hello hello;
   MonotonicTime deadline;
-  std::string peer;  // with security: the task that must answer ("worker:1"); empty: any
+  std::string peer;  // With security: the task that must answer ("worker:1"); empty: any.
 };
 
 class DataListener {
@@ -75,7 +75,7 @@ class DataListener {
   static absl::StatusOr<std::unique_ptr<DataListener>> Create(const ListenerOptions& options);
   virtual ~DataListener() = default;
 
-  virtual std::string address() const = 0;  // "10.0.0.3:41234"
+  virtual std::string address() const = 0;  // "10.0.0.3:41234".
 
   // Accepts the connections of `generation` that are for `to` (or kAnyone) and have `ticket`,
   // including those that arrived early. REQUIRES: there is no other admission for this generation.

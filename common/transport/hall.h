@@ -18,14 +18,14 @@ namespace muster::transport {
 
 // The peer of an incoming connection.
 struct Visitor {
-  std::string remote;  // "10.0.0.4:5123"
-  std::string source;  // key of its quota: the address, for IPv6 the network
-  std::string peer;    // the task in its certificate, if it has one
+  std::string remote;  // "10.0.0.4:5123".
+  std::string source;  // Key of its quota: the address, for IPv6 the network.
+  std::string peer;    // The task in its certificate, if it has one.
 };
 
 class Hall {
  public:
-  using Key = std::pair<int, uint32_t>;  // from, channel
+  using Key = std::pair<int, uint32_t>;  // From, channel.
   // A connection whose hello was read.
   struct Arrived {
     std::unique_ptr<ByteStream> stream;
@@ -51,7 +51,7 @@ class Hall {
   void WaitForChange(uint64_t* seen, Duration limit);
 
  private:
-  using Seats = std::map<Key, std::list<Arrived>>;  // no list is empty
+  using Seats = std::map<Key, std::list<Arrived>>;  // No list is empty.
   struct Room {
     int to = 0;
     std::string ticket;
@@ -84,7 +84,7 @@ class Hall {
   CondVar changed_;
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t newest_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, uint64_t> refused_ ABSL_GUARDED_BY(mutex_);  // by source
+  std::map<std::string, uint64_t> refused_ ABSL_GUARDED_BY(mutex_);  // By source.
   std::map<uint64_t, Room> rooms_ ABSL_GUARDED_BY(mutex_);
   std::list<Held> held_ ABSL_GUARDED_BY(mutex_);
 };

@@ -23,9 +23,9 @@ inline constexpr size_t kMaxTicketBytes = 32;
 
 struct Hello {
   uint64_t generation = 0;
-  int from = 0, to = 0;  // ranks, or other numbers on which both sides agree
-  uint32_t channel = 0;  // for several connections between one pair
-  std::string ticket;    // secret, 1 to 32 bytes
+  int from = 0, to = 0;  // Ranks, or other numbers on which both sides agree.
+  uint32_t channel = 0;  // For several connections between one pair.
+  std::string ticket;    // Secret, 1 to 32 bytes.
 };
 
 enum class Verdict : uint32_t {
@@ -33,9 +33,9 @@ enum class Verdict : uint32_t {
   kOtherVersion,
   kPastGeneration,
   kWrongTicket,
-  kNotExpected,  // wrong ranks, or one connection too many
-  kBusy,         // too many early connections
-  kNeedsTls,     // a plain hello although security is on; the reply is unencrypted
+  kNotExpected,  // Wrong ranks, or one connection too many.
+  kBusy,         // Too many early connections.
+  kNeedsTls,     // A plain hello although security is on; the reply is unencrypted.
   // The certificate names no task of this cluster. Sent before the hello.
   kStranger,
 };

@@ -20,7 +20,7 @@ class SharedMemory {
     int64_t pid = 0;
     int64_t fd = 0;
     uint64_t bytes = 0;
-    uint64_t nonce = 0;  // part of its name, so that nothing else is opened by mistake
+    uint64_t nonce = 0;  // Part of its name, so that nothing else is opened by mistake.
     friend bool operator==(const Place&, const Place&) = default;
   };
 

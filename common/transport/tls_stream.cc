@@ -18,8 +18,8 @@ namespace {
 
 constexpr size_t kRecord = SSL3_RT_MAX_PLAIN_LENGTH;
 constexpr size_t kFirstInbox = 2048, kLargestInbox = 128 << 10;
-constexpr size_t kTogether = 256 << 10;  // sealed bytes that are sent with one system call
-constexpr size_t kMostUnsent = 1 << 20;  // more than any handshake; such a peer receives nothing
+constexpr size_t kTogether = 256 << 10;  // Sealed bytes that are sent with one system call.
+constexpr size_t kMostUnsent = 1 << 20;  // More than any handshake; such a peer receives nothing.
 // With AES instructions the first one is the fastest, without them the last one.
 constexpr const char* kCiphers =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<TlsStream>> TlsStream::Make(std::unique_ptr<ByteS
   if (SSL_set_min_proto_version(ssl, TLS1_3_VERSION) != 1 ||
       SSL_set_ciphersuites(ssl, kCiphers) != 1 || SSL_set_num_tickets(ssl, 1) != 1)
     return absl::InternalError("OpenSSL does not know TLS 1.3");
-  SSL_set_read_ahead(ssl, 0);  // the inbox does that, and tracks its content
+  SSL_set_read_ahead(ssl, 0);  // The inbox does that, and tracks its content.
   return stream;
 }
 
@@ -135,7 +135,7 @@ absl::StatusOr<bool> TlsStream::Handshake() {
   done_ = result == 1;
   if (!done_) {
     const absl::Status status = Failed(result);
-    const absl::Status flushed = Flush();  // sends an alert, too
+    const absl::Status flushed = Flush();  // Sends an alert, too.
     if (!status.ok()) return Keep(status);
     if (!flushed.ok()) return Keep(flushed);
   }
@@ -167,7 +167,7 @@ absl::StatusOr<size_t> TlsStream::Read(std::span<const iovec> into) {
     }
   }
   if (Waiting() > 0)
-    (void)Flush();  // sends the reply to a new key; the next call reports whether that succeeded
+    (void)Flush();  // Sends the reply to a new key; the next call reports whether that succeeded.
   if (!status.ok()) (void)Keep(status);
   Publish(!dry && (taken_ < have_ || SSL_pending(ssl_.get()) > 0));
   if (!status.ok() && moved == 0) return status;

@@ -53,7 +53,7 @@ class TlsStream final : public ByteStream {
   class Cursor;
   // A record that is sealed and does not count as moved yet.
   struct Record {
-    uint64_t end = 0;  // in the count of all sealed bytes
+    uint64_t end = 0;  // In the count of all sealed bytes.
     size_t plain = 0;
   };
 
@@ -73,19 +73,19 @@ class TlsStream final : public ByteStream {
   const std::unique_ptr<ByteStream> below_;
   const security::SslPtr ssl_;
   const uint64_t records_per_key_;
-  bool done_ = false;  // the handshake
+  bool done_ = false;  // The handshake.
   bool ended_ = false;
-  absl::Status error_;  // the first error of any call
+  absl::Status error_;  // The first error of any call.
   absl::Status below_error_;
 
-  std::vector<std::byte> inbox_;  // received bytes, valid from taken_ to have_
+  std::vector<std::byte> inbox_;  // Received bytes, valid from taken_ to have_.
   size_t taken_ = 0, have_ = 0;
-  std::vector<std::byte> outbox_;  // sealed bytes, of which the first flushed_ were sent
+  std::vector<std::byte> outbox_;  // Sealed bytes, of which the first flushed_ were sent.
   size_t flushed_ = 0;
-  uint64_t all_sealed_ = 0, all_flushed_ = 0;  // bytes since the beginning
+  uint64_t all_sealed_ = 0, all_flushed_ = 0;  // Bytes since the beginning.
   std::deque<Record> records_;
-  size_t sealed_ = 0;       // plain bytes in records_
-  uint64_t under_key_ = 0;  // records
+  size_t sealed_ = 0;       // Plain bytes in records_.
+  uint64_t under_key_ = 0;  // Records.
   std::vector<std::byte> gather_;
 
   std::atomic<bool> buffered_ = false, unsent_ = false;

@@ -27,13 +27,13 @@ class AbortSignal {
 
  private:
   std::atomic<bool> set_{false};
-  const int fd_;  // an eventfd, readable forever once set; -1 if there is none
+  const int fd_;  // An eventfd, readable forever once set; -1 if there is none.
 };
 
 struct Interest {
   DataConnection* connection = nullptr;
   bool read = false, write = false;
-  bool ready = false;  // output: bytes can be moved, or the connection has failed
+  bool ready = false;  // Output: bytes can be moved, or the connection has failed.
 };
 
 enum class WaitResult { kReady, kDeadline, kAborted };
