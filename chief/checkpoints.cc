@@ -93,7 +93,7 @@ struct Shared {
   bool busy ABSL_GUARDED_BY(mu) = false;
   bool saving ABSL_GUARDED_BY(mu) = false;  // A save is in `tasks` or being written.
   int64_t saving_step ABSL_GUARDED_BY(mu) = -1;
-  bool saving_own ABSL_GUARDED_BY(mu) = true;  // With the step's own weights.
+  bool saving_own ABSL_GUARDED_BY(mu) = true;  // The save has the step's own weights.
   // By step, for the checkpoints that exist: the values that decide the best.
   std::map<int64_t, Candidate> measured ABSL_GUARDED_BY(mu);
   bool exiting ABSL_GUARDED_BY(mu) = false;
@@ -271,7 +271,8 @@ class CheckpointsImpl final : public Checkpoints {
   // Used only by the training loop's thread.
   bool next_is_final_ = false, next_must_ = false, started_ = false;
   std::optional<Candidate> candidate_;  // The newest one, if its step has no checkpoint.
-  std::optional<Candidate> wanted_;     // Of the last step passed to Wanted, which Save saves.
+  // The candidate of the last step passed to Wanted, which Save saves.
+  std::optional<Candidate> wanted_;
   std::optional<MonotonicTime> told_dropped_;
   int64_t dropped_step_ = -1;  // The last one.
   int64_t dropped_since_ = 0;

@@ -25,7 +25,7 @@ bool LargerIsBetter(const CheckpointOptions& options);
 
 struct CheckpointsOptions {
   CheckpointOptions checkpoint;
-  Duration deadline = std::chrono::minutes(30);  // Of one save.
+  Duration deadline = std::chrono::minutes(30);  // Limit of one save.
   // Stored in every checkpoint as its origin.
   std::function<std::string()> run_id;  // May change until the first generation.
   Json job;                             // Resolved.

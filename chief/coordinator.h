@@ -51,7 +51,7 @@ struct CoordinatorOptions {
   // Index in `members` of the member in this process, -1 if there is none.
   int own_member = 0;
   Duration roster_interval = std::chrono::seconds(10);
-  Duration tick = std::chrono::milliseconds(100);  // Between decisions when nothing happens.
+  Duration tick = std::chrono::milliseconds(100);  // Time between decisions when nothing happens.
   // Limit between the opening of a session and its Hello.
   Duration hello = std::chrono::seconds(5);
 };

@@ -74,7 +74,7 @@ class CoordinatorImpl final : public Coordinator,
   bool to_form_ = false;   // A generation waits for the run's identity to be on the disk.
   absl::Status not_kept_;  // The error of the last write.
   std::optional<PausingTime> not_kept_since_;
-  PausingTime to_keep_at_;  // When the last write was to start.
+  PausingTime to_keep_at_;  // The time at which the last write was to start.
 
   absl::Mutex mu_;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;

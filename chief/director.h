@@ -27,7 +27,7 @@ class Replica;
 struct DirectorStart {
   Replica* replica = nullptr;  // The chief's own, on the CPU; it is saved and restored.
   int64_t train_examples = 0, validation_examples = 0, test_examples = 0;  // 0: no such split.
-  int64_t test_every = 0;  // In epochs; 0: the test pass runs only at the end.
+  int64_t test_every = 0;  // Interval in epochs. 0: the test pass runs only at the end.
   std::optional<checkpoint::Snapshot> restore;
   // For a start without `restore` whose weights were loaded after build(). `built_integers` has the
   // integer buffers as build() made them, by name. `unloaded` is the error of loading, which counts

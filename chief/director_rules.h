@@ -12,7 +12,7 @@ namespace muster {
 // kPreparing -> kAwaitingServers -> kStarting -> kTraining -> kEnding -> kDone or kFailed
 enum class DirectorPhase {
   kPreparing,
-  kAwaitingServers,  // Until each ps task knows its layout.
+  kAwaitingServers,  // Lasts until each ps task knows its layout.
   kStarting,         // Calls of members are answered; callbacks have not begun.
   kTraining,
   kEnding,  // The outcome is being recorded.
@@ -34,7 +34,7 @@ struct DirectorSituation {
   bool saved = false;        // A checkpoint holds the current state, or will hold it.
   // The purposes for which a cut of the current state is wanted.
   bool checkpoint_wanted = false, histograms_wanted = false, weights_wanted = false;
-  bool save_requested = false;  // By a callback.
+  bool save_requested = false;  // A callback requested a save.
   // Whether the best state so far is to be saved.
   enum class Best { kNone, kWaits, kDue } best = Best::kNone;
 

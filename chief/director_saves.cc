@@ -150,7 +150,7 @@ void DirectorImpl::Keep(Cut cut) {
   kept_.state = std::move(cut.state);
   if (cut.write) kept_.files = std::move(cut.files);
   if (cut.write) kept_.unloaded = absl::OkStatus();
-  state_->ReleaseWeights();  // Without files, the replica's weights are those of this moment.
+  state_->ReleaseWeights();  // Encode without files then uses the replica's current weights.
   absl::MutexLock lock(&mu_);
   table_->ledger().Keep();
 }

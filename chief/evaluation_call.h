@@ -80,7 +80,7 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
 
   Handler* const handler_;
   const uint64_t incarnation_;
-  std::shared_ptr<EvaluationCall> self_;  // Until OnDone.
+  std::shared_ptr<EvaluationCall> self_;  // Keeps this object alive until OnDone.
   std::atomic<bool> broken_ = false, tells_end_ = false;
 };
 

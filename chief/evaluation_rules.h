@@ -28,7 +28,7 @@ struct EvaluatorState {
   uint64_t incarnation = 0;
   PausingTime last_heard;
   std::optional<PausingTime> broken_at;  // Its connection broke, and it has not called since.
-  int64_t step = -1;                     // Of the checkpoint that it evaluates.
+  int64_t step = -1;                     // The step of the checkpoint that it evaluates.
   int64_t batches_done = 0, batches_total = 0;
 };
 
@@ -54,7 +54,7 @@ bool IsVacant(PausingTime now, const EvaluatorState& evaluator, const Evaluation
 
 struct FinalWait {
   bool over = false;
-  std::string reason;  // For the log, if the wait ends without the final evaluation.
+  std::string reason;  // The reason to log if the wait ends without the final evaluation.
 };
 // Decides whether a job that has completed its training still waits for the evaluator.
 FinalWait DecideFinalWait(PausingTime now, const EvaluationState& state,

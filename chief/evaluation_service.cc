@@ -126,8 +126,8 @@ class ServiceImpl final : public EvaluationService,
 
   PausingClock clock_;  // This and the following members are used only by the service's thread.
   EvaluationState state_;
-  proto::Announcement newest_;            // Of state_.newest.
-  std::map<int64_t, std::string> paths_;  // Of all announced checkpoints.
+  proto::Announcement newest_;            // The announcement of state_.newest.
+  std::map<int64_t, std::string> paths_;  // The paths of all announced checkpoints, by step.
   int64_t kept_ = -1;                     // The step that is pinned.
   int64_t outdated_ = -1;                 // Step whose earlier state the evaluator is evaluating.
   std::vector<CallPtr> held_;

@@ -21,12 +21,12 @@ struct FlightServiceOptions {
   std::string model_dir;  // If empty, nothing is kept and members are informed of that.
   std::string cluster_digest;
   std::function<std::string()> run_id;  // May change until training begins.
-  std::set<std::string> tasks;          // Of the members, "worker:1".
+  std::set<std::string> tasks;          // The members, "worker:1".
   std::function<uint64_t()> newest;     // Returns the newest generation that was formed.
   std::function<absl::Status()> fence;  // Called before each write to check ownership; may be null.
   checkpoint::FileSystem* files = nullptr;
   int keep_generations = 20;
-  int keep_files = 2000;  // Of all generations together, except the newest.
+  int keep_files = 2000;  // Limit for all generations together, except the newest.
 };
 
 class FlightService {

@@ -32,7 +32,7 @@ class LeaseCalls {
   };
   struct Program {
     std::vector<VariableSpec> variables;
-    std::string digest;  // Of the variables' layout.
+    std::string digest;  // Digest of the variables' layout.
     IntegerBuffers built_integers;
     int64_t global_batch_size = 0;
   };

@@ -24,7 +24,7 @@ namespace muster {
 
 // Examples [begin, end) in the order of their epoch.
 struct Lease {
-  int64_t id = 0;  // From 1.
+  int64_t id = 0;  // Counts from 1.
   int64_t epoch = 0;
   int64_t begin = 0, end = 0;
   bool again = false;  // A lost worker held it before.
@@ -35,7 +35,7 @@ struct Lease {
 class LeaseTable {
  public:
   struct Options {
-    int64_t examples = 0;  // Of an epoch, at least 1.
+    int64_t examples = 0;  // Examples of an epoch, at least 1.
     int64_t batch = 1;     // Examples of a lease; an epoch's last lease may be shorter.
     int64_t epochs = 1;
     std::optional<int64_t> max_steps;  // Limit of completed leases in the whole run.
@@ -49,9 +49,9 @@ class LeaseTable {
   };
   struct Answer {
     State state = State::kDone;
-    Lease lease;         // If kLeased.
-    bool moved = false;  // If kLeased: another worker held it until now.
-    std::string reason;  // If kWait: for the log.
+    Lease lease;         // Set if kLeased.
+    bool moved = false;  // If kLeased: another worker held the lease until now.
+    std::string reason;  // If kWait: the reason to log.
   };
   // Leases a batch to `worker`, which may hold others. `waits`: see Lease. If there is no new
   // lease, `worker` holds none and `waits` is false, a waiting lease of another worker moves to it.
@@ -68,7 +68,7 @@ class LeaseTable {
   // The limit for new leases. Leases of lost workers may pass it.
   struct Gate {
     bool closed = false;
-    std::optional<int64_t> steps;       // Of leases, completed or held.
+    std::optional<int64_t> steps;       // Limit of completed and held leases.
     std::optional<int64_t> last_epoch;  // No lease of a later epoch.
     friend bool operator==(const Gate&, const Gate&) = default;
   };
@@ -84,14 +84,14 @@ class LeaseTable {
   bool Adopt(int worker, int64_t id);
 
   int64_t completed() const { return completed_; }  // Leases; this is the job's step.
-  int64_t examples() const { return examples_; }    // Of completed leases.
+  int64_t examples() const { return examples_; }    // Examples of completed leases.
   int64_t repeated() const { return repeated_; }    // Leases that were given again.
   int64_t repeated_examples() const { return repeated_examples_; }
-  int64_t epoch() const { return epoch_; }  // Of the next new lease.
+  int64_t epoch() const { return epoch_; }  // The epoch of the next new lease.
   // By id: the worker and its lease.
   const std::map<int64_t, std::pair<int, Lease>>& held() const { return held_; }
   std::vector<Lease> held_by(int worker) const;                    // By id.
-  const std::deque<Lease>& returned() const { return returned_; }  // By lost workers.
+  const std::deque<Lease>& returned() const { return returned_; }  // The leases of lost workers.
   int64_t batches_per_epoch() const;
   // Returns the step that a held lease makes if all leases are completed in the order of their ids.
   int64_t StepOf(const Lease& lease) const {
@@ -105,7 +105,7 @@ class LeaseTable {
   // The part of a checkpoint that describes the leases: all that are not completed. A table made
   // from it leases the rest.
   struct Record {
-    int64_t epoch = 0, offset = 0;  // Of the next new lease.
+    int64_t epoch = 0, offset = 0;  // The place of the next new lease.
     int64_t completed = 0, examples = 0, repeated = 0, repeated_examples = 0, next_id = 1;
     std::vector<Lease> open;  // Leased or returned, by id.
   };
@@ -132,7 +132,7 @@ class LeaseTable {
   Gate gate_;
   std::map<int64_t, std::pair<int, Lease>> held_;  // By id: the worker and its lease.
   std::map<int, std::set<int64_t>> ids_of_;        // Ids of held leases, by worker.
-  std::deque<Lease> returned_;                     // By lost workers, in the order of ids.
+  std::deque<Lease> returned_;  // The leases of lost workers, in the order of ids.
 };
 
 // Limits how far workers may run apart. With a bound s, a worker's batch c (from 1) starts once

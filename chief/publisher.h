@@ -127,14 +127,15 @@ class Publisher final : public Observer {
   bool said_input_ ABSL_GUARDED_BY(mu_) = false;
   // float16: counts of the current epoch that this process has received.
   int64_t steps_in_epoch_ ABSL_GUARDED_BY(mu_) = 0, skipped_in_epoch_ ABSL_GUARDED_BY(mu_) = 0;
-  double loss_scale_ ABSL_GUARDED_BY(mu_) = 0;  // After the last step.
+  double loss_scale_ ABSL_GUARDED_BY(mu_) = 0;  // The scale after the last step.
   // Evaluations that arrived before training had begun.
   std::map<int64_t, std::map<std::string, double>> early_ ABSL_GUARDED_BY(mu_);
-  int64_t tables_step_ ABSL_GUARDED_BY(mu_) = -1;  // Of the newest point of the tables' curves.
+  // The step of the newest point of the tables' curves.
+  int64_t tables_step_ ABSL_GUARDED_BY(mu_) = -1;
   bool summaries_fail_ ABSL_GUARDED_BY(mu_) = false;
-  bool begun_ ABSL_GUARDED_BY(mu_) = false;         // By Begin.
-  bool started_once_ ABSL_GUARDED_BY(mu_) = false;  // By OnStart.
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;      // By Finish.
+  bool begun_ ABSL_GUARDED_BY(mu_) = false;         // Set by Begin.
+  bool started_once_ ABSL_GUARDED_BY(mu_) = false;  // Set by OnStart.
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;      // Set by Finish.
 };
 
 }  // namespace muster

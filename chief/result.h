@@ -97,7 +97,7 @@ class RunRecord {
 
   struct Ending {
     absl::Status verdict;
-    int64_t generations = 0;         // In the whole run.
+    int64_t generations = 0;         // Number of generations in the whole run.
     Json recovery = Json::object();  // See RunHistory.
     double wall_seconds = 0;
     CheckpointRecord checkpoints;
@@ -119,7 +119,7 @@ class RunRecord {
   int64_t steps_ = 0, epochs_ = 0, examples_ = 0;
   bool finished_ = false;
   std::optional<LossScaleReport> loss_scale_;
-  Json speed_;  // Of an earlier process; cleared by the first step of this one.
+  Json speed_;  // Speed of an earlier process. The first step of this process clears it.
   Json earlier_best_;
   SteadySeries rate_, compute_, wait_, input_;
   InputWait input_wait_;

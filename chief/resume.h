@@ -29,9 +29,9 @@ struct Found {
 };
 
 enum class StartKind {
-  kFresh,    // From the program's own initial state.
-  kRestore,  // From `own`.
-  kCopy,     // From `elsewhere`.
+  kFresh,    // Starts from the program's own initial state.
+  kRestore,  // Starts from `own`.
+  kCopy,     // Starts from `elsewhere`.
   kFinished  // Nothing is left to do.
 };
 

@@ -36,14 +36,14 @@ class RowFiller {
   struct Coming {  // Rows of a chunk that were not sent yet.
     int chunk = 0;
     std::vector<uint64_t> keys;
-    std::vector<float> rows;  // With their slots.
+    std::vector<float> rows;  // The rows with their slots.
   };
   absl::Status Send(int shard, Coming* coming, bool last);
 
   const Layout& layout_;
   const Fillings& fillings_;
   std::vector<RowColumn> columns_;
-  int64_t elements_ = 0;  // Of a row with its slots.
+  int64_t elements_ = 0;  // Elements of a row with its slots.
   int64_t updates_ = 0;
   std::map<int, std::vector<Coming>> coming_;  // By shard, then by the table's chunk in it.
 };

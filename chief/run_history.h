@@ -46,7 +46,7 @@ class RunHistory {
   static constexpr size_t kMostLosses = 20;
   struct Loss {
     int64_t step = 0;    // Training resumed from the state after it.
-    double seconds = 0;  // From the last progress before the loss to the next finished step.
+    double seconds = 0;  // Time from the last progress before the loss to the next finished step.
     std::string cause;
   };
   struct Open {

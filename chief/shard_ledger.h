@@ -36,7 +36,7 @@ class ShardLedger {
 
   // The view of its last Restore, 0 if none.
   uint64_t restored(int shard) const { return shards_[shard].restored; }
-  int64_t lost() const;  // By all shards.
+  int64_t lost() const;  // Updates that all shards have lost.
 
   Json ToRecord() const;
   // May throw Json's exceptions.

@@ -31,8 +31,8 @@ struct ServerCall {
   enum class Kind { kNone, kCreate, kSetWorkers, kBeat, kSetView };
   Kind kind = Kind::kNone;
   MonotonicTime next;        // kNone: when to ask again if nothing happens before.
-  uint64_t incarnation = 0;  // Of the process that it is meant for.
-  uint64_t version = 0;      // Of its content.
+  uint64_t incarnation = 0;  // The process for which the call is meant.
+  uint64_t version = 0;      // The version of the call's content.
   std::map<int, uint64_t> workers;
   std::string record;
   proto::View view;
@@ -65,7 +65,7 @@ class ShardServers {
   const AdmittedMember& member(int task) const { return servers_[task].member; }
   bool IsPresent(int task) const { return servers_[task].present(); }
   Present present() const;
-  bool SomeHaveReturned() const;  // Of an earlier chief's tasks.
+  bool SomeHaveReturned() const;  // Some tasks of an earlier chief's run have returned.
   // Returns whether a process has taken a task and does not know its layout yet.
   bool SomeAreNew() const;
   int size() const { return static_cast<int>(servers_.size()); }
@@ -136,7 +136,7 @@ class ShardServers {
     uint64_t workers = 0, record = 0, view = 0;
     MonotonicTime next_beat, next_try;
     rpc::Backoff backoff;
-    std::string trouble;  // As last logged.
+    std::string trouble;  // The problem that was last logged.
     std::map<int, TableStatistics> tables;
     bool present() const { return member.incarnation != 0 && created; }
   };

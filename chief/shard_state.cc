@@ -38,8 +38,8 @@ constexpr int64_t kBytes = sizeof(float);
 // The elements of one variable in a chunk.
 struct Piece {
   size_t variable = 0;
-  int64_t first = 0, count = 0;  // In the variable's memory.
-  int64_t at = 0;                // In the chunk.
+  int64_t first = 0, count = 0;  // The range in the variable's memory.
+  int64_t at = 0;                // The offset in the chunk.
 };
 
 std::vector<Piece> PiecesOf(const Layout& layout, int shard, const Chunk& chunk) {
@@ -166,7 +166,7 @@ class ReplicaState final : public ShardState {
  private:
   // The place of a variable in a checkpoint.
   struct Place {
-    std::string name;            // In the model.
+    std::string name;            // The variable's name in the model.
     std::vector<size_t> slots;   // Indices in slots_ of the slots that servers hold.
     std::optional<size_t> step;  // Index in slots_.
   };
@@ -183,7 +183,7 @@ class ReplicaState final : public ShardState {
   std::vector<at::Tensor> weights_;
   std::vector<checkpoint::TensorInfo> slots_;  // Slots of the optimizers, as in a checkpoint.
   NoRows no_rows_;
-  StateFiles files_;                  // Of the restored checkpoint.
+  StateFiles files_;                  // The files of the restored checkpoint.
   checkpoint::TensorSet slots_here_;  // Set by SetSlots.
   std::unique_ptr<CallbackHost> host_;
   Hook hook_ = Hook::kTrainBegin;  // The current or the last hook.
@@ -191,7 +191,7 @@ class ReplicaState final : public ShardState {
   // own restored weights.
   std::map<std::string, int64_t> kept_steps_;
   std::atomic<int64_t> restored_step_ = -1;
-  int64_t fired_step_ = 0;  // Of the current hook.
+  int64_t fired_step_ = 0;  // The step of the current hook.
 };
 
 absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun,

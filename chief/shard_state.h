@@ -26,7 +26,7 @@ namespace muster {
 // A state in the files of a checkpoint, which stay open.
 struct StateFiles {
   checkpoint::TensorSet model, optimizer;
-  checkpoint::RowSources rows;  // Of embedding tables.
+  checkpoint::RowSources rows;  // The rows of embedding tables.
 };
 
 // Used by one thread at a time, except Encode and Decode.
@@ -35,7 +35,8 @@ class ShardState {
   virtual ~ShardState() = default;
 
   virtual const std::vector<VariableSpec>& variables() const = 0;
-  virtual std::vector<std::string> optimizers() const = 0;  // For CreateRequest.
+  // The value of CreateRequest's `optimizers`.
+  virtual std::vector<std::string> optimizers() const = 0;
   virtual size_t metric_sums() const = 0;
   // Returns the examples of an epoch. Whole global batches may bound them.
   virtual int64_t EpochExamples(int64_t train_examples, int64_t global_batch_size) const = 0;
@@ -95,7 +96,7 @@ class ShardState {
     CheckpointSink* checkpoints = nullptr;  // Null: nothing is written.
     int workers = 1;
     int64_t steps_per_epoch = 0;
-    int64_t weights_step = -1;       // Of the replica's weights, -1 if unknown.
+    int64_t weights_step = -1;       // The step of the replica's weights, -1 if unknown.
     std::function<int64_t()> steps;  // Returns the number of completed steps.
     // Returns whether the replica has the servers' weights after `step`.
     std::function<bool(int64_t step)> has_weights;

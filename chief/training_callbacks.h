@@ -72,7 +72,8 @@ class TrainingCallbacks {
   TrainingReporter& reporter_;
   std::optional<checkpoint::CallbackRecord> record_;
   bool save_requested_ = false;
-  std::map<std::string, double> validation_metrics_;  // Of the last epoch.
+  // Metrics of the last epoch's validation pass.
+  std::map<std::string, double> validation_metrics_;
   double last_loss_ = 0;
 };
 

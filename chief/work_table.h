@@ -38,7 +38,7 @@ struct StalenessRecord {
 
 // A completed lease.
 struct CompletedStep {
-  int64_t step = 0;  // From 1.
+  int64_t step = 0;  // Counts from 1.
   int64_t epoch = 0, step_in_epoch = 0;
   bool epoch_end = false, through = false;
   double loss = 0, learning_rate = 0;
@@ -52,7 +52,7 @@ struct CompletedStep {
   std::vector<std::string> not_finite;
   int64_t refused_pushes = 0;
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
-  int worker = 0;  // That computed the batch.
+  int worker = 0;  // The worker that computed the batch.
   int64_t staleness_max = 0;
   double staleness_mean = 0;
   // Sums of the epoch so far, including this step.
@@ -68,7 +68,7 @@ class WorkTable {
     LeaseTable::Options leases;            // `batch` is that of one worker.
     std::optional<int64_t> max_staleness;  // At least 1.
     int workers = 1;                       // Declared.
-    int shards = 0;                        // Of servers.
+    int shards = 0;                        // Number of shards on the servers.
     int64_t summary_every_steps = 0;       // 0: nothing that programs show is wanted.
     size_t metric_sums = 0;
   };
@@ -148,7 +148,7 @@ class WorkTable {
   void StartPass(int split, int64_t examples, int64_t batch);
   void CancelPass();
   struct PassResult {
-    int64_t done = 0, total = 0;  // In parts.
+    int64_t done = 0, total = 0;  // Numbers of parts.
     std::vector<double> sums;     // Loss, examples, metrics.
     double loss_divisor = 0;      // Divisor of the sum of losses; 0: no losses.
     std::map<std::string, checkpoint::ReportedSum> values;  // Reported by programs.
@@ -209,14 +209,14 @@ class WorkTable {
   std::map<std::string, double> rates_;
   bool from_record_ = false;  // And some of its workers have not reported yet.
 
-  // Of the last step's epoch so far.
+  // Sums of the last step's epoch so far.
   double epoch_loss_sum_ = 0;
   int64_t epoch_examples_ = 0, epoch_steps_ = 0;
   std::vector<double> epoch_metric_sums_;
   std::map<std::string, checkpoint::ReportedSum> epoch_values_;
   bool epoch_over_ = true;      // The next step is the first of another epoch.
   int64_t skipped_steps_ = 0;   // float16.
-  int64_t refused_pushes_ = 0;  // In part, because values were not finite.
+  int64_t refused_pushes_ = 0;  // Pushes refused in part, because values were not finite.
   int64_t torn_pushes_ = 0;
   uint64_t news_ = 0, changes_ = 1;
   std::map<int, StalenessRecord> staleness_;

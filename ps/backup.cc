@@ -31,7 +31,7 @@ constexpr size_t kInboxOfRows = 64 << 10;
 // connection, which the primary has replaced after its failure, are refused.
 struct Lane {
   absl::Mutex mu;
-  uint32_t channel ABSL_GUARDED_BY(mu) = 0;  // Of the connection with the last frame.
+  uint32_t channel ABSL_GUARDED_BY(mu) = 0;  // The channel of the connection with the last frame.
   bool begun ABSL_GUARDED_BY(mu) = false;    // More rows of a state are to follow.
 };
 
@@ -76,7 +76,7 @@ class BackupShardImpl final : public BackupShard {
     DataConnection& connection_;
     std::vector<std::byte> inbox_;  // Valid from at_ to have_.
     size_t at_ = 0, have_ = 0;
-    uint64_t taken_ = 0, acknowledged_ = 0;  // In frames.
+    uint64_t taken_ = 0, acknowledged_ = 0;  // Numbers of frames.
     std::vector<uint64_t> payload_;          // Aligned for all contents.
     std::vector<float> gradient_;
   };

@@ -28,7 +28,7 @@ constexpr int64_t kCachedElements = (4 << 20) / sizeof(float);
 struct Held {
   mutable absl::Mutex mu;  // Readers that change nothing share it.
   bool filled ABSL_GUARDED_BY(mu) = false;
-  std::atomic<int64_t> applied = 0;  // On this server.
+  std::atomic<int64_t> applied = 0;  // Updates applied on this server.
   ChunkState state ABSL_GUARDED_BY(mu);
   // Set while the current state of the chunk is wanted. Null if it is not, or if the chunk has
   // changed.
@@ -131,7 +131,7 @@ class DenseStoreImpl final : public DenseStore {
 
   const Options options_;
   std::vector<int> row_chunks_;  // By chunk: its number among the chunks of its table here.
-  int64_t elements_ = 0;         // Of all chunks that are not of tables.
+  int64_t elements_ = 0;         // Elements of all chunks that are not of tables.
   std::vector<Held> chunks_;
   std::atomic<size_t> filled_ = 0;
   mutable absl::Mutex mu_;                                // Locked after a chunk's mutex.

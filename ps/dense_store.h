@@ -63,7 +63,7 @@ struct Piece {
 class DenseStore {
  public:
   struct Options {
-    std::vector<Chunk> chunks;                           // Of this server.
+    std::vector<Chunk> chunks;                           // The chunks of this server.
     std::vector<RuleSpec> rules;                         // By optimizer.
     std::map<int, EmbeddingTable::Options> tables = {};  // By Chunk::table.
     // Number of servers, to refuse keys of another server's chunk or of another chunk. 0: keys are

@@ -21,7 +21,7 @@ class Handover {
 
  private:
   ReplicaFrame frame_;
-  ChunkState state_;  // For a chunk of a table: without the rows.
+  ChunkState state_;  // For a chunk of a table: the state without the rows.
   std::vector<RowColumn> columns_;
   DenseStore::FrozenRows rows_;
 };

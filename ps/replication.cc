@@ -43,7 +43,7 @@ struct Lane {
   LinkPtr link ABSL_GUARDED_BY(mu);
   uint64_t sent ABSL_GUARDED_BY(mu) = 0;     // The newest frame for the chunk on that link.
   bool handing ABSL_GUARDED_BY(mu) = false;  // Its state is being sent; updates wait for it.
-  size_t bytes ABSL_GUARDED_BY(mu) = 0;      // Of that state.
+  size_t bytes ABSL_GUARDED_BY(mu) = 0;      // The size of that state.
   uint64_t round ABSL_GUARDED_BY(mu) = 0;    // Number of resets.
   // The backup's updates are a prefix of the updates here.
   bool akin ABSL_GUARDED_BY(mu) = false;
@@ -53,7 +53,7 @@ struct Lane {
 // A gradient as it is applied and as it is sent.
 struct Rounded {
   std::vector<float> values;
-  std::vector<uint16_t> narrow;  // Without keys.
+  std::vector<uint16_t> narrow;  // The numbers in 16 bits, without keys.
 };
 
 class ReplicatedStoreImpl final : public ReplicatedStore {

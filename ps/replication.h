@@ -45,7 +45,7 @@ struct ReplicationOptions {
   transport::DataListener* listener = nullptr;
   int task = 0, backup = 0;
   uint64_t view = 0;
-  std::string ticket, address;  // Of the backup.
+  std::string ticket, address;  // The view's ticket, and the backup's data listener.
 };
 
 // The primary's side, which serves the workers. Fill and Restore reset the backup, too. If the

@@ -22,7 +22,7 @@ struct Body {
   uint64_t layout = 0, taken = 0;
   uint32_t shard = 0, chunk = 0, payload_crc = 0;
   uint32_t reserved[2] = {};
-  uint32_t crc = 0;  // Of the header before it.
+  uint32_t crc = 0;  // Checksum of the header before it.
 };
 static_assert(sizeof(Body) == sizeof(FrameHeader::body));
 

@@ -42,7 +42,7 @@ absl::StatusOr<std::pair<ReplicaKind, ReplicaFrame>> DecodeReplica(
 // PackRows, and then all numbers. With compression, numbers have 16 bits.
 struct UpdateHead {
   uint64_t incarnation = 0, sequence = 0;
-  int64_t number = 0;  // Of the chunk's updates.
+  int64_t number = 0;  // The update's number in the chunk.
   double learning_rate = 0;
   uint32_t worker = 0;
   uint32_t flags = 0;  // 1: ChunkPush::floor; 2: bfloat16; 4: float16.

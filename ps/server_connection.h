@@ -16,10 +16,10 @@ namespace muster::ps {
 
 struct ServeOptions {
   uint64_t layout = 0;                        // Digest; a worker with another one is refused.
-  std::vector<Chunk> chunks;                  // Of the shard.
+  std::vector<Chunk> chunks;                  // The chunks of the shard.
   std::map<int, int64_t> widths = {};         // Row widths of tables, by Chunk::table.
-  bool share_memory = true;                   // With a worker that offers it.
-  Duration idle = std::chrono::minutes(10);   // Between two requests.
+  bool share_memory = true;                   // Shares memory with a worker that offers it.
+  Duration idle = std::chrono::minutes(10);   // Limit between two requests.
   Duration stall = std::chrono::seconds(30);  // Within a request.
   // Pushes wait for it, for at most `new_view`. Null: they do not wait.
   ChiefContact* chief = nullptr;

@@ -26,7 +26,7 @@ namespace muster::ps {
 struct PsView {
   struct Place {
     int primary = -1, backup = -1;  // ps tasks.
-    std::string backup_address;     // Of its data listener.
+    std::string backup_address;     // The address of the backup's data listener.
     bool backup_in_sync = false;
     friend bool operator==(const Place&, const Place&) = default;
   };
@@ -44,7 +44,7 @@ struct ShardSpec {
   std::map<int, std::string> table_names = {};         // By Chunk::table.
   uint64_t digest = 0;                                 // See DigestOf.
   bool checksum = false;
-  Compression compression = Compression::kNone;  // Of data sent to a backup.
+  Compression compression = Compression::kNone;  // Compression of data sent to a backup.
 };
 
 // One shard at one moment, frozen.

@@ -39,7 +39,7 @@ struct PsMembershipOptions {
   std::map<std::string, std::string> versions;
   // Called once, on another thread, when the job has ended.
   std::function<void(const absl::Status& result)> on_verdict;
-  std::string termination_log;  // For a process that must be ended.
+  std::string termination_log;  // The file for the last line of a process that must be ended.
 };
 
 struct PsParts {

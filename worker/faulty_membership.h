@@ -35,7 +35,7 @@ class FaultyMember {
   Faults* const faults_;
   transport::FaultyLinks links_;
   std::atomic<bool> drop_control_ = false;
-  std::atomic<Duration::rep> control_frozen_until_ = 0;  // In ticks of Clock.
+  std::atomic<Duration::rep> control_frozen_until_ = 0;  // A time in ticks of Clock.
 };
 
 }  // namespace muster

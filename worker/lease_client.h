@@ -25,7 +25,7 @@ struct LeaseClientOptions {
   rpc::ChannelOptions channel;
   int worker = 0;
   uint64_t incarnation = 0;
-  std::string digest;  // Of layout and variables, compared with the chief's.
+  std::string digest;  // The digest of layout and variables, compared with the chief's.
   std::vector<VariableSpec> variables;
   int ahead = 1;  // Leases to request beyond the current one.
   // The worker gives up on a chief that does not answer for this time.

@@ -102,7 +102,7 @@ class MemberImpl final : public Member {
   MemberState state_ ABSL_GUARDED_BY(mu_);
   // Calls to main that the thread must make.
   std::vector<MemberAction> calls_ ABSL_GUARDED_BY(mu_);
-  bool muted_ ABSL_GUARDED_BY(mu_) = false;  // By a planned fault.
+  bool muted_ ABSL_GUARDED_BY(mu_) = false;  // A planned fault blocks all messages of the session.
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
 
   std::unique_ptr<MemberHands> hands_;

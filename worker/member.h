@@ -31,7 +31,7 @@ enum class SessionFault { kNone, kSilent, kBroken };
 struct MemberOptions {
   std::string task;           // "worker:1".
   std::string chief_task;     // "chief:0", or "worker:0" in a cluster without a chief.
-  std::string chief_address;  // From the cluster spec.
+  std::string chief_address;  // The chief's address in the cluster spec.
   // Elastic: a stop request concerns only this member, unless the coordinator says otherwise.
   bool may_leave = false;
   bool is_chief = false;  // This process runs the coordinator, which prints the roster itself.
@@ -39,15 +39,15 @@ struct MemberOptions {
   std::string job;                      // Resolved JSON, compared at join.
   std::map<std::string, std::string> versions;
   int num_replicas = 1;
-  std::string devices;       // For people.
+  std::string devices;       // The devices, for people.
   MemberDevices held;        // Compared at formation (`task` is not read).
   std::string data_address;  // ip:port at which peers reach this process's DataListener.
   Backend backend = Backend::kAuto;
   rpc::HostIdentity host = rpc::ThisHost();
   rpc::ChannelOptions channel;
   MemberTimeouts timeouts;
-  std::string flight_folder;  // For records that do not reach the chief; empty: the system's
-                              // temporary folder.
+  std::string flight_folder;  // The folder for records that do not reach the chief; empty: the
+                              // system's temporary folder.
   // Makes one communicator per local replica. FormationOver below, which calls FormGroup and
   // MakeReplicaCommunicators, or a test's function.
   std::function<absl::StatusOr<std::vector<std::unique_ptr<Communicator>>>(

@@ -82,7 +82,7 @@ struct LoopFinished {
   ExitCode outcome = ExitCode::kDone;
   std::string message;
 };
-struct LoopReturned {  // From a generation that is over.
+struct LoopReturned {  // The loop has returned from a generation that is over.
   static constexpr std::string_view kName = "LoopReturned";
 };
 struct StopAsked {  // A stop request to this process.
@@ -128,11 +128,11 @@ struct SessionClosed {
   static constexpr std::string_view kName = "SessionClosed";
   bool no_chief = false;  // The peer is not a Muster chief.
   std::string why;
-  Duration retry = Duration::zero();  // From the back-off.
+  Duration retry = Duration::zero();  // The delay of the back-off.
 };
 
 // From this process.
-struct SessionCut {  // By a planned fault.
+struct SessionCut {  // A planned fault cut the session.
   static constexpr std::string_view kName = "SessionCut";
 };
 struct RecordsKept {  // The chief has the flight records, or will not get them.
@@ -140,7 +140,7 @@ struct RecordsKept {  // The chief has the flight records, or will not get them.
 };
 struct Tick {
   static constexpr std::string_view kName = "Tick";
-  bool muted = false;    // By a planned fault: nothing may be sent.
+  bool muted = false;    // A planned fault allows no message to be sent.
   bool leaving = false;  // The member is being destroyed.
 };
 
@@ -165,9 +165,9 @@ struct AbortCommunicators {
   static constexpr std::string_view kName = "AbortCommunicators";
   absl::Status why;
 };
-struct KeepRecord {  // Of the flight recorder.
+struct KeepRecord {  // Keeps a record of the flight recorder.
   static constexpr std::string_view kName = "KeepRecord";
-  std::shared_ptr<const Roster> roster;  // Of the record's generation.
+  std::shared_ptr<const Roster> roster;  // The generation of the record.
   std::string reason;
   bool last = false;  // This process ends soon.
 };

@@ -10,7 +10,7 @@ namespace {
 
 using namespace membership;
 
-constexpr Duration kFarewell = std::chrono::seconds(1);  // For the end of the last session.
+constexpr Duration kFarewell = std::chrono::seconds(1);  // Time for the end of the last session.
 
 MemberRecordsOptions RecordsOptions(const MemberOptions& options,
                                     const std::shared_ptr<rpc::RenewableChannel>& channel,

@@ -18,12 +18,14 @@
 namespace muster {
 
 struct MemberTimeouts {
-  Duration join = std::chrono::minutes(10);       // To reach the chief for the first time.
-  Duration rejoin = std::chrono::minutes(10);     // To reach it again after it was lost.
-  Duration resume = std::chrono::seconds(1);      // To reach it again after a broken session.
+  Duration join = std::chrono::minutes(10);    // Limit to reach the chief for the first time.
+  Duration rejoin = std::chrono::minutes(10);  // Limit to reach the chief again after it was lost.
+  // Limit to reach the chief again after a broken session.
+  Duration resume = std::chrono::seconds(1);
   Duration heartbeat = std::chrono::seconds(10);  // The chief is lost after this silence.
   Duration heartbeat_interval = std::chrono::seconds(1);
-  Duration explain = std::chrono::seconds(5);  // For a verdict after a collective operation failed.
+  // Limit for a verdict after a collective operation failed.
+  Duration explain = std::chrono::seconds(5);
   // Time to report an own failure to the chief, or, after a stop request, for a lost chief to
   // return.
   Duration report = std::chrono::seconds(10);
@@ -41,7 +43,7 @@ namespace membership {
 // The state of the process in the job. A generation is *over* once the coordinator, or the loss of
 // the chief, has ended it.
 enum class Stage {
-  kIdle,        // In no generation, and its loop does not ask for one.
+  kIdle,        // The process is in no generation, and its loop does not ask for one.
   kWaiting,     // The loop waits for a generation.
   kForming,     // A generation is offered; the loop makes its links.
   kFormed,      // The links are made or have failed; the loop waits for the start.
@@ -75,7 +77,7 @@ inline std::string_view StageName(SessionStage stage) {
 
 struct SessionState {
   SessionStage stage = SessionStage::kNone;
-  std::optional<PausingTime> broken_since;  // Without a welcome since then.
+  std::optional<PausingTime> broken_since;  // There has been no welcome since then.
   PausingTime last_heard, last_sent, next_attempt;
   std::string trouble = "no answer yet";  // Why the chief is not reached.
 };
@@ -93,7 +95,7 @@ struct MemberReport {
   int64_t step = 0, last_step = 0;
   uint64_t formed = 0;  // The last generation whose links it made.
   std::optional<GenerationError> formation_error, collective_error;
-  ExitCode outcome = ExitCode::kDone;  // Of the loop, once it has finished.
+  ExitCode outcome = ExitCode::kDone;  // The loop's exit code, once it has finished.
   std::string outcome_message;
   bool stop_requested = false;   // All members stop at an agreed step.
   bool leave_requested = false;  // Only this process leaves.
@@ -114,16 +116,16 @@ struct MemberState {
   // Looks for the chief since then; absent: it was not asked to.
   std::optional<PausingTime> looking_since;
   std::optional<PausingTime> stop_since;  // Asked to stop while the chief is away.
-  PausingTime next_line;                  // Of the log, while the chief is away.
+  PausingTime next_line;                  // The time of the next log line while the chief is away.
   ChiefSilence silence;
   int64_t chief_pid = 0;
   std::optional<Welcome> welcome;
 
-  std::shared_ptr<const Roster> roster;  // Of `generation`.
+  std::shared_ptr<const Roster> roster;  // The roster of `generation`.
   uint64_t generation = 0;               // The newest that was offered; 0: none yet.
   uint64_t over = 0;                     // The newest that is over.
   std::string why_over;
-  bool start_given = false;               // For `generation`, whose links may not be made yet.
+  bool start_given = false;  // The start of `generation` was given. Its links may not be made yet.
   std::optional<PausingTime> over_since;  // The loop must return since then.
   bool stuck = false;                     // on_stuck was called.
   std::optional<Verdict> verdict;

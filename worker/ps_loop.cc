@@ -224,7 +224,7 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
     if (ExitCodeOf(status) != ExitCode::kRetryable || !context_.recover())
       throw StatusError(status);
     fresh_ = true;
-    return {};  // As if it had not been leased.
+    return {};  // Continues as if the batch had not been leased.
   }
   *context_.has_trained = true;
   // Counts only this worker's steps, because each worker has its own loss scale.

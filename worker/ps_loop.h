@@ -85,14 +85,14 @@ class PsLoop final : public LeasedLoop {
   const PsLoopContext context_;
   Phase phase_ = Phase::kStarting;  // The current phase, also while it waits for servers.
   const std::unique_ptr<Communicator> alone_;
-  int64_t batch_size_ = 0;              // From context_.begin; 0 before the first lease.
+  int64_t batch_size_ = 0;              // The result of context_.begin; 0 before the first lease.
   std::unique_ptr<StepRunner> runner_;  // Set with batch_size_.
   proto::Lease lease_;                  // The last one that was taken.
   data::Batch batch_;
-  int64_t examples_ = 0;  // In the batch; fewer than leased if damaged ones are left out.
+  int64_t examples_ = 0;  // Examples in the batch; fewer than leased if damaged ones are left out.
   DamagedExamples damaged_{"leased", nullptr, at::kCPU};
-  DamagedExamples::Report left_out_;      // Of the batch.
-  std::shared_ptr<PrefetchedRows> rows_;  // Of the batch.
+  DamagedExamples::Report left_out_;      // The damaged examples of the batch.
+  std::shared_ptr<PrefetchedRows> rows_;  // The rows for the batch.
   bool have_batch_ = false;
   bool done_ = false;     // The chief has no more work.
   bool fresh_ = true;     // The parameters are not from a server.
@@ -101,8 +101,8 @@ class PsLoop final : public LeasedLoop {
   std::set<std::string> said_left_out_;          // Tags.
   // Schedules of the job for optimizers whose learning rate a callback has set.
   std::map<std::string, std::unique_ptr<Schedule>> own_schedules_;
-  IntegerBuffers integers_;           // As reported to the chief.
-  checkpoint::SkippedSteps skipped_;  // Of this worker's steps.
+  IntegerBuffers integers_;           // The buffers as reported to the chief.
+  checkpoint::SkippedSteps skipped_;  // The skipped steps of this worker.
 };
 
 }  // namespace muster

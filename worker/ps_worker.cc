@@ -100,7 +100,7 @@ class PsWorkerImpl final : public PsWorker {
   std::atomic<int64_t> steps_ = 0;
   std::atomic<bool> abandoned_ = false;
   std::atomic<bool> has_trained_ = false;
-  int64_t global_batch_ = 0;  // For which the replica's schedules were made.
+  int64_t global_batch_ = 0;  // The batch size for which the replica's schedules were made.
   int64_t failed_at_ = -1;    // Value of steps_ when the work last had to begin again.
   MonotonicTime failing_since_;
 

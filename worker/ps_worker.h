@@ -32,7 +32,7 @@ struct PsWorkerOptions {
 // What this process has when it has joined or is about to. Outlives Run.
 struct PsWorkerPeers {
   Membership* membership = nullptr;
-  uint64_t incarnation = 0;  // From the membership.
+  uint64_t incarnation = 0;  // The membership's incarnation.
   transport::DataListener* listener = nullptr;
 };
 

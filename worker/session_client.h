@@ -48,11 +48,11 @@ class SessionClient final
 
   const Callbacks callbacks_;
   grpc::ClientContext context_;
-  proto::CoordinatorMessage incoming_;  // Of the current read.
+  proto::CoordinatorMessage incoming_;  // The message of the current read.
 
   absl::Mutex mu_;
   std::optional<proto::MemberMessage> next_ ABSL_GUARDED_BY(mu_);
-  proto::MemberMessage outgoing_ ABSL_GUARDED_BY(mu_);  // Of the current write.
+  proto::MemberMessage outgoing_ ABSL_GUARDED_BY(mu_);  // The message of the current write.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool leaving_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;  // No more writes.

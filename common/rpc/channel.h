@@ -32,7 +32,7 @@ inline constexpr int kMaxPieceBytes = kMaxRequestBytes - (64 << 10);
 
 struct ChannelOptions {
   RetryPolicy retry;
-  Duration connect_timeout = std::chrono::seconds(2);  // Of one attempt.
+  Duration connect_timeout = std::chrono::seconds(2);  // Limit of one attempt.
   std::shared_ptr<security::Identity> identity;        // Null: plaintext.
   std::string server_task;  // The task that the server must prove to be, "chief:0"; required with
                             // an identity.

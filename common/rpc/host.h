@@ -12,7 +12,7 @@
 namespace muster::rpc {
 
 struct HostIdentity {
-  std::string name;  // For people.
+  std::string name;  // The host's name, for people.
   int64_t pid = 0;
   // Equal for two processes if and only if both can map one shared-memory segment and reach each
   // other by loopback. Consists of the boot id, the IPC and network namespaces, and the instance of
@@ -23,7 +23,7 @@ struct HostIdentity {
 HostIdentity ThisHost();
 
 struct HostPort {
-  std::string host;  // Without brackets.
+  std::string host;  // A name or an IP without brackets.
   int port = 0;
 };
 // Parses "host:port", "10.0.0.1:5", "[::1]:5".

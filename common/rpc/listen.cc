@@ -21,7 +21,8 @@ int TryBind(const sockaddr* address, socklen_t length) {
   const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
   const int on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // For TIME_WAIT of old connections.
+  // Allows binding despite TIME_WAIT of old connections.
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   const bool bound = bind(fd, address, length) == 0 && listen(fd, 1) == 0;
   const int error = bound ? 0 : errno;
   close(fd);

@@ -33,7 +33,8 @@ class ExpiryWatch {
  private:
   mutable absl::Mutex mu_;
   std::map<std::string, int64_t> ends_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, int64_t> told_ ABSL_GUARDED_BY(mu_);  // When it was last logged.
+  // The time of the last log line, by file.
+  std::map<std::string, int64_t> told_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace muster::security

@@ -17,7 +17,7 @@ namespace muster::transport {
 struct FaultyLinks::State {
   // Readable once the connections are thawed. Waits use it instead of a frozen socket.
   const int thaw = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-  std::atomic<Duration::rep> frozen_until = 0;  // In ticks of Clock.
+  std::atomic<Duration::rep> frozen_until = 0;  // A time in ticks of Clock.
   absl::Mutex mutex;
   std::set<ByteStream*> streams ABSL_GUARDED_BY(mutex);
 

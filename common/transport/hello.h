@@ -24,7 +24,7 @@ inline constexpr size_t kMaxTicketBytes = 32;
 struct Hello {
   uint64_t generation = 0;
   int from = 0, to = 0;  // Ranks, or other numbers on which both sides agree.
-  uint32_t channel = 0;  // For several connections between one pair.
+  uint32_t channel = 0;  // Distinguishes several connections between one pair.
   std::string ticket;    // Secret, 1 to 32 bytes.
 };
 

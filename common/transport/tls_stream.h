@@ -53,7 +53,7 @@ class TlsStream final : public ByteStream {
   class Cursor;
   // A record that is sealed and does not count as moved yet.
   struct Record {
-    uint64_t end = 0;  // In the count of all sealed bytes.
+    uint64_t end = 0;  // The record's end in the count of all sealed bytes.
     size_t plain = 0;
   };
 
