@@ -31,7 +31,7 @@ struct Cut {
   // The callback whose weights replace those of the servers; "" if none.
   std::string put_back;
   IntegerBuffers integers;     // At the time of the cut.
-  std::vector<int> primaries;  // By shard.
+  std::vector<int> primaries;  // Indexed by shard.
 
   // ---- What the thread read
   absl::Status status;

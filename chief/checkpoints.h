@@ -28,7 +28,7 @@ struct CheckpointsOptions {
   Duration deadline = std::chrono::minutes(30);  // Limit of one save.
   // Stored in every checkpoint as its origin.
   std::function<std::string()> run_id;  // May change until the first generation.
-  Json job;                             // Resolved.
+  Json job;                             // The resolved job.
   std::map<std::string, std::string> versions;
   std::function<absl::Status()> check_owner;  // See CheckpointSink::CheckOwner; may be null.
   // Called on the writing thread after a checkpoint was published. `final`: it is the job's last

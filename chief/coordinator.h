@@ -29,7 +29,7 @@ struct LostMember {
 struct CoordinatorOptions {
   rpc::ServerOptions server;
   std::vector<grpc::Service*> services;  // Further services on the same port.
-  std::vector<DeclaredMember> members;   // By rank.
+  std::vector<DeclaredMember> members;   // Indexed by rank.
   AdmissionOptions admission;            // Run id, term, cluster and job; all members must agree.
   // Writes the run id and the term of the next generations to the disk. The run id is that of a
   // member that holds state of the run if AdmissionOptions::fresh_run is set. The term is above all

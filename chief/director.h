@@ -62,7 +62,7 @@ struct DirectorRecord {
     int64_t max = 0;
     double mean = 0;
   };
-  std::map<int, OfWorker> staleness;  // By worker.
+  std::map<int, OfWorker> staleness;  // Indexed by worker.
 };
 
 // Returns {"updates", "repeated_examples", "torn_pushes", "lost_updates", "refused_pushes",

@@ -80,8 +80,8 @@ struct GateSituation {
   bool closed = false;
   bool reported = false;  // No lease is open, every step is reported, no pass is due.
   bool steps_to_report = false;
-  int64_t epoch = 0, step = 0;         // The current ones.
-  std::optional<int64_t> every_steps;  // Interval of checkpoints.
+  int64_t epoch = 0, step = 0;         // The current epoch and step.
+  std::optional<int64_t> every_steps;  // Interval of checkpoints, in steps.
   std::optional<int64_t> open_epochs;  // Number of epochs that callbacks have opened.
 };
 LeaseTable::Gate DecideGate(const GateSituation& situation);

@@ -45,7 +45,7 @@ class LeaseTable {
   enum class State {
     kLeased,
     kWait,  // None now; there may be one once other workers have completed or lost theirs.
-    kDone,  // No more leases.
+    kDone,  // There are no more leases.
   };
   struct Answer {
     State state = State::kDone;
@@ -90,7 +90,7 @@ class LeaseTable {
   int64_t epoch() const { return epoch_; }  // The epoch of the next new lease.
   // By id: the worker and its lease.
   const std::map<int64_t, std::pair<int, Lease>>& held() const { return held_; }
-  std::vector<Lease> held_by(int worker) const;                    // By id.
+  std::vector<Lease> held_by(int worker) const;                    // In the order of ids.
   const std::deque<Lease>& returned() const { return returned_; }  // The leases of lost workers.
   int64_t batches_per_epoch() const;
   // Returns the step that a held lease makes if all leases are completed in the order of their ids.
@@ -149,7 +149,7 @@ class ClockTable {
   // Returns a worker that `worker` waits for, -1 if `worker` may start its next batch. `later` = 1
   // asks about the batch after the next. Once a worker may start a batch, it always may.
   int WaitsFor(int worker, int64_t later = 0) const;
-  int64_t clock(int worker) const;  // Batches pushed.
+  int64_t clock(int worker) const;  // Number of pushed batches.
 
  private:
   void Remove(int64_t clock);

@@ -123,8 +123,8 @@ class RunRecord {
   Json earlier_best_;
   SteadySeries rate_, compute_, wait_, input_;
   InputWait input_wait_;
-  std::map<std::string, int64_t> left_out_;  // By split.
-  std::vector<std::string> damaged_;         // The first ones.
+  std::map<std::string, int64_t> left_out_;  // Indexed by split.
+  std::vector<std::string> damaged_;         // The first kMostDamaged ones.
   std::map<std::string, Json> callbacks_;
   std::map<std::string, Pass> passes_;  // The last pass over each split.
   std::vector<std::pair<std::string, TableStatistics>> tables_;

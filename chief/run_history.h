@@ -1,6 +1,6 @@
 // The history of a run under all its chiefs: restarts by another chief process, generations, and
-// losses with the time that each has cost. Stored in model_dir/recovery.json, which the next chief
-// continues, and in result.json as "recovery". Thread-safe.
+// losses. Each loss has the time that it cost. Stored in model_dir/recovery.json, which the next
+// chief continues, and in result.json as "recovery". Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,7 @@ class RunHistory {
   double seconds_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<Loss> last_ ABSL_GUARDED_BY(mu_);
   std::optional<Open> open_ ABSL_GUARDED_BY(mu_);
-  int64_t step_ ABSL_GUARDED_BY(mu_) = 0;  // The last one.
+  int64_t step_ ABSL_GUARDED_BY(mu_) = 0;  // The last known step.
   std::optional<MonotonicTime> progress_at_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -24,7 +24,7 @@ class ShardClient {
  public:
   struct Options {
     int task = 0;
-    std::string address;              // gRPC's, host:port.
+    std::string address;              // host:port of the gRPC server.
     std::function<uint32_t()> epoch;  // Returns the chief's term.
     rpc::ChannelOptions channel;      // The server must prove that it is this ps task.
     Duration call = std::chrono::seconds(10);

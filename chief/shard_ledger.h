@@ -49,7 +49,7 @@ class ShardLedger {
   };
   struct Kept {
     int64_t step = 0;
-    std::vector<int64_t> held;  // By shard.
+    std::vector<int64_t> held;  // Indexed by shard.
   };
 
   std::vector<Shard> shards_;

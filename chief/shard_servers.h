@@ -130,8 +130,8 @@ class ShardServers {
  private:
   // The versions that a task has received; 0 if none.
   struct Server {
-    AdmittedMember member;     // Incarnation 0: none.
-    bool created = false;      // Knows the layout.
+    AdmittedMember member;     // Incarnation 0: there is no process.
+    bool created = false;      // The process knows the layout.
     proto::CreateReply holds;  // Its content when it was created.
     uint64_t workers = 0, record = 0, view = 0;
     MonotonicTime next_beat, next_try;

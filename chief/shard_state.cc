@@ -178,7 +178,7 @@ class ReplicaState final : public ShardState {
   const Job job_;
   Replica* const replica_;
   const ServedVariables served_;
-  std::vector<Place> places_;  // By variable.
+  std::vector<Place> places_;  // Indexed by variable.
   // By variable, set by KeepWeights; empty: the replica's are used.
   std::vector<at::Tensor> weights_;
   std::vector<checkpoint::TensorInfo> slots_;  // Slots of the optimizers, as in a checkpoint.

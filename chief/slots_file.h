@@ -43,7 +43,7 @@ class SlotsFile {
   };
 
   std::shared_ptr<checkpoint::StagedFile> file_;
-  std::vector<int64_t> begins_, bytes_;  // By tensor.
+  std::vector<int64_t> begins_, bytes_;  // Indexed by tensor.
   absl::Mutex mu_;
   std::map<size_t, Gathered> gathered_ ABSL_GUARDED_BY(mu_);
   std::map<size_t, int64_t> counts_ ABSL_GUARDED_BY(mu_);

@@ -1,5 +1,5 @@
-// Reports a parameter-server job to its observers: the start, the steps in the order of completion,
-// the epochs, the tables, and what programs show. Used by one thread at a time.
+// Reports a parameter-server job to its observers: its start, steps, epochs and tables, and what
+// programs show. Steps are reported in the order of completion. Used by one thread at a time.
 #pragma once
 
 #include <map>

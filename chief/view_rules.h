@@ -19,7 +19,7 @@ struct ShardPlacement {
   bool in_sync = false;  // The backup has everything that was acknowledged.
   friend bool operator==(const ShardPlacement&, const ShardPlacement&) = default;
 };
-using Placements = std::vector<ShardPlacement>;  // By shard.
+using Placements = std::vector<ShardPlacement>;  // Indexed by shard.
 
 // The processes that have everything acknowledged of a shard and are not known to have ended:
 // incarnations, by task. A process that the chief has lost contact with keeps its state.

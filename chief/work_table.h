@@ -43,9 +43,9 @@ struct CompletedStep {
   bool epoch_end = false, through = false;
   double loss = 0, learning_rate = 0;
   int64_t examples = 0;
-  std::map<std::string, double> learning_rates, gradient_norms;  // By optimizer.
+  std::map<std::string, double> learning_rates, gradient_norms;  // Indexed by optimizer.
   std::map<std::string, double> values;
-  std::optional<LossScaleReport> loss_scale;  // float16.
+  std::optional<LossScaleReport> loss_scale;  // Only with float16.
   proto::Shown shown;
   proto::LeftOut left_out;
   // The variables for which its push was not finite, and the number of such pushes in the run.
@@ -67,7 +67,7 @@ class WorkTable {
   struct Options {
     LeaseTable::Options leases;            // `batch` is that of one worker.
     std::optional<int64_t> max_staleness;  // At least 1.
-    int workers = 1;                       // Declared.
+    int workers = 1;                       // Number of declared workers.
     int shards = 0;                        // Number of shards on the servers.
     int64_t summary_every_steps = 0;       // 0: nothing that programs show is wanted.
     size_t metric_sums = 0;
@@ -215,7 +215,7 @@ class WorkTable {
   std::vector<double> epoch_metric_sums_;
   std::map<std::string, checkpoint::ReportedSum> epoch_values_;
   bool epoch_over_ = true;      // The next step is the first of another epoch.
-  int64_t skipped_steps_ = 0;   // float16.
+  int64_t skipped_steps_ = 0;   // Only with float16.
   int64_t refused_pushes_ = 0;  // Pushes refused in part, because values were not finite.
   int64_t torn_pushes_ = 0;
   uint64_t news_ = 0, changes_ = 1;

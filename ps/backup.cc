@@ -21,8 +21,8 @@ using transport::DataConnection;
 using transport::FrameHeader;
 
 // Limits of what a frame may make this process allocate. kMaxPayloadBytes exceeds every push.
-// kMaxStateBytes exceeds the state of every chunk and every piece of it; a last piece has all
-// counted keys.
+// kMaxStateBytes exceeds the state of every chunk and every piece of it. The last piece also has
+// all counted keys.
 constexpr uint64_t kMaxPayloadBytes = kMostRowBytes + (1 << 20), kMaxStateBytes = 1ull << 30;
 // Updates of rows are small, so one system call reads many.
 constexpr size_t kInboxOfRows = 64 << 10;

@@ -64,8 +64,8 @@ class DenseStore {
  public:
   struct Options {
     std::vector<Chunk> chunks;                           // The chunks of this server.
-    std::vector<RuleSpec> rules;                         // By optimizer.
-    std::map<int, EmbeddingTable::Options> tables = {};  // By Chunk::table.
+    std::vector<RuleSpec> rules;                         // Indexed by optimizer.
+    std::map<int, EmbeddingTable::Options> tables = {};  // Indexed by Chunk::table.
     // Number of servers, to refuse keys of another server's chunk or of another chunk. 0: keys are
     // not checked.
     int servers = 0;

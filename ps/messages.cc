@@ -109,7 +109,7 @@ absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task) 
   if (request.servers() <= task || request.servers() > kMaxServers)
     return ConfigurationError(fmt::format("{} servers do not fit ps {}", request.servers(), task));
   ShardSpec spec;
-  std::vector<ClipOptions> clips;  // By optimizer.
+  std::vector<ClipOptions> clips;  // Indexed by optimizer.
   for (const std::string& text : request.optimizers()) {
     MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "optimizer"));
     MUSTER_ASSIGN_OR_RETURN(const OptimizerSpec optimizer, ParseOptimizer(json));

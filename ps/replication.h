@@ -26,7 +26,7 @@ namespace muster::ps {
 
 struct ReplicationOptions {
   int shard = 0;
-  uint64_t layout = 0;  // Digest.
+  uint64_t layout = 0;  // Digest of the layout.
   int chunks = 0;
   bool checksum = false;
   Compression compression = Compression::kNone;

@@ -23,9 +23,9 @@ inline constexpr int kReplicaFrom = 1 << 30;
 enum class ReplicaKind : uint16_t { kOpen = 0x5010, kWelcome, kUpdate, kState, kSynced, kAck };
 
 struct ReplicaFrame {
-  uint32_t shard = 0;     // kOpen.
+  uint32_t shard = 0;     // Used by kOpen.
   uint64_t layout = 0;    // kOpen: digest of variables and layout.
-  uint32_t chunk = 0;     // kUpdate, kState.
+  uint32_t chunk = 0;     // Used by kUpdate and kState.
   bool more = false;      // kState: more rows of this state follow, in further frames.
   uint64_t taken = 0;     // kAck: number of received frames after kOpen, on this connection.
   bool checksum = false;  // The payload has a checksum.

@@ -20,7 +20,7 @@ struct ServeOptions {
   std::map<int, int64_t> widths = {};         // Row widths of tables, by Chunk::table.
   bool share_memory = true;                   // Shares memory with a worker that offers it.
   Duration idle = std::chrono::minutes(10);   // Limit between two requests.
-  Duration stall = std::chrono::seconds(30);  // Within a request.
+  Duration stall = std::chrono::seconds(30);  // Limit within one request.
   // Pushes wait for it, for at most `new_view`. Null: they do not wait.
   ChiefContact* chief = nullptr;
   std::atomic<int64_t>* newest_lease = nullptr;  // Receives the highest lease of all pushes.

@@ -25,7 +25,7 @@ namespace muster::ps {
 
 struct PsView {
   struct Place {
-    int primary = -1, backup = -1;  // ps tasks.
+    int primary = -1, backup = -1;  // Indices of ps tasks.
     std::string backup_address;     // The address of the backup's data listener.
     bool backup_in_sync = false;
     friend bool operator==(const Place&, const Place&) = default;
@@ -39,9 +39,9 @@ struct PsView {
 // The partition into shards and the rules of the chunks.
 struct ShardSpec {
   Layout layout;
-  std::vector<RuleSpec> rules;                         // By optimizer.
-  std::map<int, EmbeddingTable::Options> tables = {};  // By Chunk::table.
-  std::map<int, std::string> table_names = {};         // By Chunk::table.
+  std::vector<RuleSpec> rules;                         // Indexed by optimizer.
+  std::map<int, EmbeddingTable::Options> tables = {};  // Indexed by Chunk::table.
+  std::map<int, std::string> table_names = {};         // Indexed by Chunk::table.
   uint64_t digest = 0;                                 // See DigestOf.
   bool checksum = false;
   Compression compression = Compression::kNone;  // Compression of data sent to a backup.

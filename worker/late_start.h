@@ -1,6 +1,6 @@
 // Start of a task whose chief may already have ended, such as the pod that replaces a lost worker
-// after the job's last step. It waits less long for a chief that does not return than for one that
-// has not started yet.
+// after the job's last step. It must not wait as long for a chief that does not return as for one
+// that has not started yet.
 #pragma once
 
 #include <functional>

@@ -36,8 +36,9 @@ class BatchPace {
   MonotonicTime last_;
 };
 
-// What programs showed in batches that the chief may not have received, by lease. Stored apart from
-// the batches, so that repeated reports do not grow: the newest ones, kMostShownBytes in all.
+// What programs showed in batches that the chief may not have received, by lease. Keeps the newest
+// ones, kMostShownBytes in all. They are stored apart from the batches, so that repeated reports do
+// not grow.
 class ShownBatches {
  public:
   void Keep(int64_t lease, proto::Shown shown) {

@@ -74,7 +74,7 @@ struct MemberOptions {
 class Member : public Membership {
  public:
   static std::unique_ptr<Member> Make(MemberOptions options);
-  // ~Member leaves the session. Without the job's end, the others then lose this member.
+  // ~Member leaves the session. If the job has not ended, the others lose this member.
 
   using Welcome = membership::Welcome;
   // Connects to the chief and returns its welcome. Retries names that do not resolve yet and

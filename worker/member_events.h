@@ -23,7 +23,7 @@ struct Welcome {
   std::string job;  // The chief's resolved job, which this process uses.
 };
 
-// A generation as the coordinator offers it.
+// A generation, as the coordinator offers it.
 struct RosterMember {
   std::string task, host_id, data_address;
   int num_replicas = 0;
@@ -33,7 +33,7 @@ struct RosterMember {
 struct Roster {
   uint64_t generation = 0;
   std::string ticket;
-  std::vector<RosterMember> members;  // By rank.
+  std::vector<RosterMember> members;  // Indexed by rank.
   int newest_rank = 0;                // Rank of the member that holds the newest state.
   int64_t newest_step = 0;
 };

@@ -12,7 +12,7 @@ struct GroupPlan {
   GroupSpec spec;
   // Without run_id and replicas.
   Generation generation;
-  std::vector<MemberDevices> held;  // By rank.
+  std::vector<MemberDevices> held;  // Indexed by rank.
 };
 GroupPlan PlanGroup(const membership::Roster& roster, const MemberOptions& options,
                     const std::shared_ptr<FlightRecorder>& recorder);

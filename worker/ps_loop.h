@@ -29,7 +29,7 @@ struct PsLoopContext {
   LeaseClient* leases;
   Membership* membership;
   int worker = 0;
-  int workers = 1;       // Declared.
+  int workers = 1;       // Number of declared workers.
   bool bounded = false;  // max_staleness is set.
   int64_t train_examples = 0;
   // Called once the chief has sent the run's global batch. Makes the schedules for it and returns
@@ -98,7 +98,7 @@ class PsLoop final : public LeasedLoop {
   bool fresh_ = true;     // The parameters are not from a server.
   bool checked_ = false;  // Checked in the first step: it registered nothing and has statistics.
   double input_seconds_ = 0, wait_seconds_ = 0;  // wait_seconds_: for slower workers and a pull.
-  std::set<std::string> said_left_out_;          // Tags.
+  std::set<std::string> said_left_out_;          // Tags that were already logged.
   // Schedules of the job for optimizers whose learning rate a callback has set.
   std::map<std::string, std::unique_ptr<Schedule>> own_schedules_;
   IntegerBuffers integers_;           // The buffers as reported to the chief.

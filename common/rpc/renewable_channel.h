@@ -1,8 +1,8 @@
 // A channel that is replaced by a new one to the same address for each attempt to reach a peer that
 // is away. gRPC's own retries have two problems. It times them by the wall clock, so a clock set
 // back by an hour stops them for an hour. It does not watch a channel's sockets between calls, so a
-// refused attempt counts as in progress until its timeout. The first attempt of a new channel needs
-// no clock, and its call watches it.
+// refused attempt counts as in progress until its timeout. The first attempt of a new channel
+// depends on no clock, and its call watches the sockets.
 //
 // Thread-safe.
 #pragma once

@@ -27,7 +27,7 @@ namespace muster::transport {
 
 struct ListenerOptions {
   std::string bind_address;    // Numeric address of this host; empty: all addresses.
-  std::string advertise_host;  // host in address(); empty: bind_address, else the loopback address.
+  std::string advertise_host;  // Host in address(); empty: bind_address, else the loopback address.
   Duration hello_timeout = std::chrono::seconds(5);  // Includes the handshake.
   Duration hold_timeout = std::chrono::seconds(60);
   // Limits of connections without a hello: in total, and per address (for IPv6: per network).

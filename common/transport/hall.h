@@ -25,7 +25,7 @@ struct Visitor {
 
 class Hall {
  public:
-  using Key = std::pair<int, uint32_t>;  // From, channel.
+  using Key = std::pair<int, uint32_t>;  // The hello's `from` and `channel`.
   // A connection whose hello was read.
   struct Arrived {
     std::unique_ptr<ByteStream> stream;
@@ -84,7 +84,7 @@ class Hall {
   CondVar changed_;
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t newest_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, uint64_t> refused_ ABSL_GUARDED_BY(mutex_);  // By source.
+  std::map<std::string, uint64_t> refused_ ABSL_GUARDED_BY(mutex_);  // Indexed by source.
   std::map<uint64_t, Room> rooms_ ABSL_GUARDED_BY(mutex_);
   std::list<Held> held_ ABSL_GUARDED_BY(mutex_);
 };

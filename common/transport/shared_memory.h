@@ -1,6 +1,7 @@
 // A region of memory of fixed size that two processes of one host share. It has no name in a file
-// system: the other process finds it through /proc while the creator lives. Nothing remains after
-// either process dies at any time. The creator cannot shrink or revoke it while it is read.
+// system: the other process finds it through /proc while the creator lives. Nothing remains once
+// both processes have ended, whichever ends first. The creator cannot shrink or revoke it while it
+// is read.
 #pragma once
 
 #include <cstddef>

@@ -73,7 +73,7 @@ class TlsStream final : public ByteStream {
   const std::unique_ptr<ByteStream> below_;
   const security::SslPtr ssl_;
   const uint64_t records_per_key_;
-  bool done_ = false;  // The handshake.
+  bool done_ = false;  // The handshake is complete.
   bool ended_ = false;
   absl::Status error_;  // The first error of any call.
   absl::Status below_error_;
@@ -85,7 +85,7 @@ class TlsStream final : public ByteStream {
   uint64_t all_sealed_ = 0, all_flushed_ = 0;  // Bytes since the beginning.
   std::deque<Record> records_;
   size_t sealed_ = 0;       // Plain bytes in records_.
-  uint64_t under_key_ = 0;  // Records.
+  uint64_t under_key_ = 0;  // Records sealed under the current key.
   std::vector<std::byte> gather_;
 
   std::atomic<bool> buffered_ = false, unsent_ = false;
