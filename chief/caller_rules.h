@@ -1,4 +1,5 @@
-// Which task may call which method of the chief's server. Applies where tasks prove their identity.
+// Decides which task may call which method of the chief's server. Applies where tasks prove their
+// identity.
 #pragma once
 
 #include <string_view>

@@ -93,7 +93,7 @@ void CoordinatorActions::Act(PausingTime now, const Decision& decision) {
         Expel(now, decision.member, decision.verdict);
       } else if (decision.member >= 0) {
         Drop(now, decision.member, decision.reason);
-        // Without task and host, because the verdict adds them.
+        // The message has no task and host, because the verdict adds them.
         state_.job.members[decision.member].why_missing = decision.verdict.message;
       }
       return Abort(now, decision.reason);

@@ -165,8 +165,8 @@ void DirectorImpl::LookLocked(DirectorSituation* situation,
   now.finished = table_->through() || callbacks_->stopping();
   now.quiet = QuietLocked();
   now.saved = IsSaved(at.step);
-  // Waits for a checkpoint that is being written while servers and workers are still served. After
-  // timeouts.phase.save the best is skipped.
+  // While a checkpoint is being written, the save of the best waits, and servers and workers are
+  // served. After timeouts.phase.save the best is skipped.
   if (best_asked_) {
     const bool writing = !cutter_->idle() || start_.checkpoints->IsSaving();
     now.best = writing && Clock::now() - best_asked_->second < SaveDeadline()

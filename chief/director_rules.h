@@ -35,7 +35,7 @@ struct DirectorSituation {
   // The purposes for which a cut of the current state is wanted.
   bool checkpoint_wanted = false, histograms_wanted = false, weights_wanted = false;
   bool save_requested = false;  // A callback requested a save.
-  // Whether the best state so far is to be saved.
+  // The state of a save of the best state so far.
   enum class Best { kNone, kWaits, kDue } best = Best::kNone;
 
   enum class Pass { kNone, kRunning, kComplete } pass = Pass::kNone;

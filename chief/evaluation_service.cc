@@ -22,7 +22,7 @@
 namespace muster {
 namespace {
 
-// How long the chief stays so that a live evaluator receives the end.
+// Time for which the chief stays, so that a live evaluator receives the end.
 constexpr Duration kTellEnd = std::chrono::seconds(5);
 constexpr size_t kMostName = 256;
 constexpr int kMostStreams = 8;   // An evaluator fetches one file at a time.

@@ -38,7 +38,8 @@ struct EvaluationServiceOptions {
   std::function<void(int64_t step)> unpin;
   std::function<void(const EvaluationResult&)> on_metrics;
   EvaluationRules rules;
-  Duration hold = std::chrono::seconds(1);  // How long a call is held while there is no answer.
+  // Time for which a call is held while there is no answer.
+  Duration hold = std::chrono::seconds(1);
   Duration tick = std::chrono::milliseconds(100);
 };
 

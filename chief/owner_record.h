@@ -29,7 +29,7 @@ struct OwnerRecord {
   std::string replaces;
 };
 
-// Which run a chief is started for.
+// The run for which a chief is started.
 enum class RunChoice {
   kGoOn,   // The run that the directory holds.
   kAnew,   // A new run (restore: never).

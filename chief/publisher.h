@@ -120,7 +120,7 @@ class Publisher final : public Observer {
   std::unique_ptr<RunFolders> folders_ ABSL_GUARDED_BY(mu_);  // Null: no summaries.
   int64_t examples_since_summary_ ABSL_GUARDED_BY(mu_) = 0;
   double seconds_since_summary_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of the steps since the last summary; epoch_input_ is of the current epoch.
+  // Sums over the steps since the last summary. epoch_input_ covers the current epoch.
   double input_since_summary_ ABSL_GUARDED_BY(mu_) = 0, steps_since_summary_
                                                         ABSL_GUARDED_BY(mu_) = 0;
   InputWait epoch_input_ ABSL_GUARDED_BY(mu_);

@@ -54,7 +54,7 @@ class ShardLedger {
 
   std::vector<Shard> shards_;
   std::vector<Kept> kept_;   // The first one, then the newest ones.
-  std::optional<Kept> cut_;  // Neither kept nor replaced yet.
+  std::optional<Kept> cut_;  // A cut that is neither kept nor replaced yet.
 };
 
 }  // namespace muster

@@ -59,7 +59,7 @@ class ShardServers {
   // The process has ended, whether or not it was lost before, so its state is gone.
   void Ended(int task, uint64_t incarnation);
   bool Created(int task, proto::CreateReply reply);
-  enum class Change { kNone, kRecord, kView };  // What must be renewed.
+  enum class Change { kNone, kRecord, kView };  // The part that must be renewed.
   Change Beaten(int task, const proto::BeatReply& reply);
 
   const AdmittedMember& member(int task) const { return servers_[task].member; }

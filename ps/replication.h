@@ -36,9 +36,10 @@ struct ReplicationOptions {
   bool in_sync = false;
   // Limit of silence on a connection while data is expected. An idle connection may be silent.
   Duration stall = std::chrono::seconds(30);
-  // How long an update waits to be sent to a backup that is not in sync yet.
+  // Limit for an update that waits to be sent to a backup which is not in sync yet.
   Duration hold = std::chrono::seconds(1);
-  Duration new_view = std::chrono::minutes(2);  // How long an update waits for its acknowledgement.
+  // Limit for an update that waits for its acknowledgement.
+  Duration new_view = std::chrono::minutes(2);
   const transport::AbortSignal* abort = nullptr;  // Set when the view is over, before Close.
 
   // Only for the primary.

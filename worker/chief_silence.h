@@ -1,5 +1,5 @@
 // Measures how long the chief has been silent, whatever the state of the connection to it. A
-// supervisor may use this to judge the chief. Pure functions.
+// supervisor may use this to judge the chief. Reads no clock and does no I/O.
 #pragma once
 
 #include <optional>

@@ -13,9 +13,9 @@ namespace muster {
 
 struct LateStart {
   std::string chief_task, chief_address;
-  // How long the chief's host may refuse connections: `patience` after the last write of
-  // model_dir's owner, and at most `join`, which is timeouts.join. A chief does not listen while it
-  // waits for the previous process to leave model_dir.
+  // Time for which the chief's host may refuse connections: `patience` after the last write of
+  // model_dir's owner. The limit is `join`, which is timeouts.join. A chief does not listen while
+  // it waits for the previous process to leave model_dir.
   Duration patience = std::chrono::minutes(2);
   Duration join = std::chrono::minutes(10);
   // `finished` is called once after this time without a chief. It returns a sentence if model_dir

@@ -1,5 +1,5 @@
-// What a worker stores about its batches for its requests to the chief (worker/lease_client.h). Not
-// thread-safe: the owner's lock guards it.
+// The data that a worker stores about its batches for its requests to the chief
+// (worker/lease_client.h). Not thread-safe: the owner's lock guards it.
 #pragma once
 
 #include <algorithm>
@@ -36,9 +36,9 @@ class BatchPace {
   MonotonicTime last_;
 };
 
-// What programs showed in batches that the chief may not have received, by lease. Keeps the newest
-// ones, kMostShownBytes in all. They are stored apart from the batches, so that repeated reports do
-// not grow.
+// Images and other data that programs showed in batches, by lease. The chief may not have received
+// them. Keeps the newest ones, kMostShownBytes in all. They are stored apart from the batches, so
+// that repeated reports do not grow.
 class ShownBatches {
  public:
   void Keep(int64_t lease, proto::Shown shown) {

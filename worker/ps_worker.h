@@ -25,11 +25,11 @@ struct PsWorkerOptions {
   int workers = 1;                   // Number of declared workers.
   int workers_on_host = 1;           // Number of them on this host, which share its cores.
   int servers = 1;                   // ps tasks of the cluster.
-  std::string chief_address;         // Where the chief serves proto::Leases.
+  std::string chief_address;         // The address at which the chief serves proto::Leases.
   rpc::ChannelOptions channel;
 };
 
-// What this process has when it has joined or is about to. Outlives Run.
+// The peers of this process, once it has joined or is about to. Outlives Run.
 struct PsWorkerPeers {
   Membership* membership = nullptr;
   uint64_t incarnation = 0;  // The membership's incarnation.

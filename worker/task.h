@@ -12,7 +12,7 @@
 namespace muster {
 
 struct TaskParts {
-  TaskType binary;  // Which of the two this is.
+  TaskType binary;  // The binary of this process.
   ChiefRoleFactory start_chief;
   // Finds the job's "program" by name.
   std::function<absl::StatusOr<ProgramFactory>(const Json& program)> find_program;

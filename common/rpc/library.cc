@@ -9,8 +9,8 @@
 namespace muster::rpc {
 namespace {
 
-// gRPC logs to stderr, also for each connection of a stranger. What people need to know of this,
-// acceptor.h and the status of a call report.
+// gRPC logs to stderr, also for each connection of a stranger. acceptor.h and the status of a call
+// report the part that people need.
 void TakeLine(gpr_log_func_args* line) { LogDebug("gRPC: {}", PeerText(line->message)); }
 
 }  // namespace

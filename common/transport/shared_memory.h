@@ -16,7 +16,7 @@ namespace muster::transport {
 
 class SharedMemory {
  public:
-  // How another process of the same host finds the region.
+  // The location at which another process of the same host finds the region.
   struct Place {
     int64_t pid = 0;
     int64_t fd = 0;
