@@ -16,7 +16,7 @@ enum class DirectorPhase {
   kStarting,         // Calls of members are answered; callbacks have not begun.
   kTraining,
   kEnding,  // The outcome is being recorded.
-  kDone,    // Workers that ask for work are answered that the job is done.
+  kDone,    // The job is done, and the answers to workers say so.
   kFailed,
 };
 

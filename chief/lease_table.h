@@ -69,7 +69,7 @@ class LeaseTable {
   struct Gate {
     bool closed = false;
     std::optional<int64_t> steps;       // Limit of completed and held leases.
-    std::optional<int64_t> last_epoch;  // No lease of a later epoch.
+    std::optional<int64_t> last_epoch;  // No lease of a later epoch is given.
     friend bool operator==(const Gate&, const Gate&) = default;
   };
   void set_gate(const Gate& gate) { gate_ = gate; }

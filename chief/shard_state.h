@@ -106,8 +106,8 @@ class ShardState {
     return absl::OkStatus();
   }
   virtual absl::Status Fire(Hook /*hook*/, CallbackMoment /*moment*/) { return absl::OkStatus(); }
-  // Returns nullopt if nothing was decided. Carries out what the callbacks do with weights: the
-  // replica's are kept or put back.
+  // Returns nullopt if nothing was decided. Carries out the callbacks' decision about weights: the
+  // replica's weights are kept or put back.
   virtual absl::StatusOr<std::optional<CallbackDecision>> Decide() {
     return std::optional<CallbackDecision>();
   }

@@ -138,7 +138,7 @@ class WorkTable {
   // Counts losses of workers with a lease. The servers may have applied its push in part or in
   // whole.
   int64_t torn_pushes() const { return torn_pushes_; }
-  // Counts the accepted batches that shards hold.
+  // The counts of accepted batches that each shard holds.
   ShardLedger& ledger() { return ledger_; }
   const ShardLedger& ledger() const { return ledger_; }
   const std::map<int, StalenessRecord>& staleness() const { return staleness_; }

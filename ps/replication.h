@@ -76,7 +76,7 @@ class BackupShard {
   // something is wrong, which the primary is informed of if possible, or if the view is over.
   // Blocks, so it needs its own thread.
   virtual absl::Status Serve(transport::DataConnection& connection) = 0;
-  // The view or the primary has reported this.
+  // Returns whether the view or the primary has reported that this backup is in sync.
   virtual bool in_sync() const = 0;
   virtual void Close() = 0;
 };

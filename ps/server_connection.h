@@ -15,8 +15,8 @@
 namespace muster::ps {
 
 struct ServeOptions {
-  uint64_t layout = 0;                        // Digest; a worker with another one is refused.
-  std::vector<Chunk> chunks;                  // The chunks of the shard.
+  uint64_t layout = 0;        // Digest of the layout. A worker with another one is refused.
+  std::vector<Chunk> chunks;  // The chunks of the shard.
   std::map<int, int64_t> widths = {};         // Row widths of tables, by Chunk::table.
   bool share_memory = true;                   // Shares memory with a worker that offers it.
   Duration idle = std::chrono::minutes(10);   // Limit between two requests.

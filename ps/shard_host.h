@@ -63,8 +63,8 @@ class ShardHost {
   virtual void HeardChief() = 0;
 
   virtual const ShardSpec& spec() const = 0;
-  // Blocks until the previous view is over. Returns FailedPrecondition if `view` is older than
-  // that.
+  // Blocks until the previous view is over. Returns FailedPrecondition if `view` is older than the
+  // previous one.
   virtual absl::Status SetView(const PsView& view) = 0;
   // Sets all workers, by index. A version (the chief's term, its counter) below the last one is
   // ignored.

@@ -24,7 +24,7 @@ class TransitionSteps {
 
   void StartLooking();
   void SetPhase(Phase phase, int64_t step);
-  // The loop has left its generation, whether or not it is over.
+  // The loop has left its generation, whether or not the generation is over.
   void LoopLeft();
   // Generations up to this one are over.
   void EndGeneration(uint64_t generation, std::string why);

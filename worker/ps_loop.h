@@ -94,9 +94,10 @@ class PsLoop final : public LeasedLoop {
   DamagedExamples::Report left_out_;      // The damaged examples of the batch.
   std::shared_ptr<PrefetchedRows> rows_;  // The rows for the batch.
   bool have_batch_ = false;
-  bool done_ = false;     // The chief has no more work.
-  bool fresh_ = true;     // The parameters are not from a server.
-  bool checked_ = false;  // Checked in the first step: it registered nothing and has statistics.
+  bool done_ = false;  // The chief has no more work.
+  bool fresh_ = true;  // The parameters are not from a server.
+  // The first step was checked for late registrations and for batch norm statistics.
+  bool checked_ = false;
   double input_seconds_ = 0, wait_seconds_ = 0;  // wait_seconds_: for slower workers and a pull.
   std::set<std::string> said_left_out_;          // Tags that were already logged.
   // Schedules of the job for optimizers whose learning rate a callback has set.

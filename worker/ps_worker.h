@@ -23,7 +23,7 @@ struct PsWorkerOptions {
   std::vector<c10::Device> devices;  // One: a worker of this mode has one replica.
   int worker = 0;                    // Index of the task.
   int workers = 1;                   // Number of declared workers.
-  int workers_on_host = 1;           // Number of them on this host, which share its cores.
+  int workers_on_host = 1;           // Number of workers on this host, which share its cores.
   int servers = 1;                   // ps tasks of the cluster.
   std::string chief_address;         // The address at which the chief serves proto::Leases.
   rpc::ChannelOptions channel;
